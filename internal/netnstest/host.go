@@ -1,0 +1,161 @@
+package netnstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// Host is one network namespace.
+type Host struct {
+	Name      string // as given to Lab.Host
+	Namespace string // its name under /run/netns, for `ip netns exec`
+
+	lab *Lab
+	ns  netns.NsHandle
+	nl  *netlink.Handle
+}
+
+func newHost(full, name string) (*Host, error) {
+	h := &Host{Name: name, Namespace: full}
+	err := locked(func() error {
+		ns, err := netns.NewNamed(full)
+		if err != nil {
+			return fmt.Errorf("make namespace %s: %w", full, err)
+		}
+		h.ns = ns
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if h.nl, err = netlink.NewHandleAt(h.ns); err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink in %s: %w", full, err), h.close())
+	}
+	if err := h.prepare(); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return h, nil
+}
+
+// prepare sets what a host needs to be quick and predictable: no duplicate address detection, no router
+// solicitations, no forwarding (a new namespace inherits that of the machine).
+func (h *Host) prepare() error {
+	for _, s := range [][2]string{
+		{"net/ipv4/ip_forward", "0"},
+		{"net/ipv6/conf/all/forwarding", "0"},
+		{"net/ipv6/conf/default/accept_dad", "0"},
+		{"net/ipv6/conf/default/router_solicitations", "0"},
+		{"net/ipv6/conf/all/disable_ipv6", "0"},
+		{"net/ipv6/conf/default/disable_ipv6", "0"},
+	} {
+		if err := h.Sysctl(s[0], s[1]); err != nil {
+			return err
+		}
+	}
+	return h.Up("lo")
+}
+
+// Netlink is a netlink handle of the host's namespace.
+func (h *Host) Netlink() *netlink.Handle { return h.nl }
+
+// Path is the file that stands for the host's namespace.
+func (h *Host) Path() string { return filepath.Join(netnsDir, h.Namespace) }
+
+// Sysctl sets a kernel setting of the host, its name written with slashes: net/ipv4/ip_forward.
+func (h *Host) Sysctl(name, value string) error {
+	err := h.Do(func() error { return os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644) })
+	if err != nil {
+		return fmt.Errorf("set %s=%s in %s: %w", name, value, h.Name, err)
+	}
+	return nil
+}
+
+// Do calls f on a thread of the host's namespace. Sockets that f opens stay in the namespace; goroutines that it
+// starts do not run in it.
+func (h *Host) Do(f func() error) error {
+	return locked(func() error {
+		if err := netns.Set(h.ns); err != nil {
+			return fmt.Errorf("enter namespace %s: %w", h.Name, err)
+		}
+		return f()
+	})
+}
+
+// Listen opens a listening socket in the host.
+func (h *Host) Listen(network, address string) (net.Listener, error) {
+	var l net.Listener
+	err := h.Do(func() (err error) {
+		l, err = new(net.ListenConfig).Listen(context.Background(), network, address)
+		return err
+	})
+	return l, err
+}
+
+// ListenPacket opens a datagram socket in the host.
+func (h *Host) ListenPacket(network, address string) (net.PacketConn, error) {
+	var p net.PacketConn
+	err := h.Do(func() (err error) {
+		p, err = new(net.ListenConfig).ListenPacket(context.Background(), network, address)
+		return err
+	})
+	return p, err
+}
+
+// DialContext opens a connection from the host. The address is literal: a name would be resolved on other
+// threads, outside the namespace.
+func (h *Host) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	var c net.Conn
+	err := h.Do(func() (err error) {
+		c, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return c, err
+}
+
+func (h *Host) close() error {
+	if h.nl != nil {
+		h.nl.Close()
+	}
+	if h.ns.IsOpen() {
+		_ = h.ns.Close()
+	}
+	return removeNamespace(h.Namespace)
+}
+
+// locked calls f on a thread of its own and puts the thread back into its namespace afterwards. A thread that
+// cannot be put back is given up (it ends with its goroutine), so f runs on a goroutine of its own.
+func locked(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := netns.Get()
+		if err != nil {
+			done <- fmt.Errorf("open own namespace: %w", err)
+			return
+		}
+		defer home.Close()
+		finished := false
+		defer func() {
+			if !finished { // f panicked or ended the goroutine, as t.Fatal does
+				done <- errors.New("the function did not return")
+			}
+		}()
+		err = f()
+		finished = true
+		if back := netns.Set(home); back == nil {
+			runtime.UnlockOSThread()
+		} else {
+			err = errors.Join(err, fmt.Errorf("leave namespace: %w", back))
+		}
+		done <- err
+	}()
+	return <-done
+}

@@ -1,0 +1,146 @@
+package netnstest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where things are kept.
+const (
+	netnsDir = "/run/netns"     // iproute2's named namespaces
+	claimDir = "/run/netnstest" // one empty file for each lab, so that no two of a process share a name
+)
+
+// labPrefix starts the names of namespaces that belong to the life of one process: lab<pid>-<n>-<name>.
+const labPrefix = "lab"
+
+// claim reserves a prefix; os.ErrExist when it is taken.
+func claim(prefix string) error {
+	f, err := os.OpenFile(filepath.Join(claimDir, prefix), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func unclaim(prefix string) error { return os.Remove(filepath.Join(claimDir, prefix)) }
+
+// prepareDirs makes the directories, and makes that of the namespaces a shared mount point, as iproute2 does.
+// Were that left to the first `ip netns add`, it would bury the namespaces made before it under its own mount,
+// and nobody could remove them.
+func prepareDirs() error {
+	for _, d := range []string{netnsDir, claimDir} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	lock, err := os.OpenFile(filepath.Join(claimDir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", claimDir, err)
+	}
+	if unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "") == nil {
+		return nil
+	}
+	if err := unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", netnsDir, err)
+	}
+	if err := unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("share %s: %w", netnsDir, err)
+	}
+	return nil
+}
+
+// reap removes what labs of dead processes left behind. It says nothing of failures: another process may be
+// reaping the same names at this moment.
+func reap() {
+	_ = removeAll(ownerIsDead)
+	entries, err := os.ReadDir(claimDir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if ownerIsDead(e.Name()) {
+			_ = unclaim(e.Name())
+		}
+	}
+}
+
+// ownerIsDead tells whether a name is one of New's and the process in it is gone.
+func ownerIsDead(name string) bool {
+	rest, ok := strings.CutPrefix(name, labPrefix)
+	if !ok {
+		return false
+	}
+	digits, _, ok := strings.Cut(rest, "-")
+	if !ok {
+		return false
+	}
+	pid, err := strconv.Atoi(digits)
+	return err == nil && pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+func removeAll(match func(name string) bool) error {
+	entries, err := os.ReadDir(netnsDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list namespaces: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if match(e.Name()) {
+			errs = append(errs, removeNamespace(e.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeNamespace ends what runs in a named namespace and deletes it.
+func removeNamespace(name string) error {
+	path := filepath.Join(netnsDir, name)
+	endProcessesOf(path)
+	err := unix.Unmount(path, unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount namespace %s: %w", name, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// endProcessesOf kills all processes that run in the namespace of a file, but never this one, whose threads may
+// be visiting.
+func endProcessesOf(namespace string) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err == nil && pid != os.Getpid() && sameNamespace(filepath.Join("/proc", e.Name(), "ns/net"), namespace) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// sameNamespace tells whether two files stand for the same namespace.
+func sameNamespace(a, b string) bool {
+	var sa, sb unix.Stat_t
+	if unix.Stat(a, &sa) != nil || unix.Stat(b, &sb) != nil {
+		return false
+	}
+	return sa.Dev == sb.Dev && sa.Ino == sb.Ino
+}

@@ -1,0 +1,130 @@
+package netnstest
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stopPatience is how long a process may take to end after SIGTERM.
+const stopPatience = 5 * time.Second
+
+// Command says what to run in a host.
+type Command struct {
+	Args   []string
+	Env    []string  // added to this process's
+	Dir    string    // "": this process's
+	Output io.Writer // what it prints goes there as well, if not nil
+	Detach bool      // it outlives this process and its terminal; Lab.Close ends it all the same
+}
+
+// Process is a program that runs in a host.
+type Process struct {
+	cmd    *exec.Cmd
+	output lockedBuffer
+	done   chan struct{}
+	err    error // of Wait; valid once done is closed
+}
+
+// Start runs a program in the host. It ends with this process, whatever ends that, unless it is detached.
+func (h *Host) Start(c Command) (*Process, error) {
+	p := &Process{cmd: exec.Command(c.Args[0], c.Args[1:]...), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), c.Env...)
+	p.cmd.Dir = c.Dir
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us: we stop it in order
+	switch {
+	case c.Detach:
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if f, ok := c.Output.(*os.File); ok { // a pipe would break when we are gone
+			p.cmd.Stdout, p.cmd.Stderr = f, f
+		}
+	case c.Output != nil:
+		w := io.MultiWriter(&p.output, c.Output)
+		p.cmd.Stdout, p.cmd.Stderr = w, w
+	default:
+		p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
+	}
+	if !c.Detach {
+		p.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	if err := h.Do(p.cmd.Start); err != nil {
+		return nil, fmt.Errorf("start %s in %s: %w", c.Args[0], h.Name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	h.lab.mu.Lock()
+	h.lab.processes = append(h.lab.processes, p)
+	h.lab.mu.Unlock()
+	return p, nil
+}
+
+// Run runs a program in the host to its end and returns what it printed, both streams together.
+func (h *Host) Run(args ...string) (string, error) {
+	p, err := h.Start(Command{Args: args})
+	if err != nil {
+		return "", err
+	}
+	if err := p.Wait(); err != nil {
+		return p.Output(), fmt.Errorf("run %q in %s: %w: %s", args, h.Name, err, p.Output())
+	}
+	return p.Output(), nil
+}
+
+// Pid is the process's id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Output is what the process printed so far, both streams together; nothing when it is detached.
+func (p *Process) Output() string { return p.output.String() }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the end of the process and returns an *exec.ExitError unless that was exit code 0.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Signal sends a signal to the process if it still runs.
+func (p *Process) Signal(s os.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// Kill ends the process at once, as a crash would, and waits for its end.
+func (p *Process) Kill() {
+	p.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// Stop ends the process by SIGTERM, and by SIGKILL when that takes too long, and waits for its end.
+func (p *Process) Stop() {
+	p.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(stopPatience):
+		p.Kill()
+	}
+}
+
+// lockedBuffer is a bytes.Buffer that may be read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,117 @@
+package netnstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// ServeHTTP answers every HTTP request on an address of the host, such as ":5001", with the host's name and a
+// newline, until the lab is closed.
+func (h *Host) ServeHTTP(address string) error {
+	return h.ServeHTTPWith(address, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintln(w, h.Name)
+	}))
+}
+
+// ServeHTTPWith serves HTTP with the caller's handler until the lab is closed.
+func (h *Host) ServeHTTPWith(address string, handler http.Handler) error {
+	l, err := h.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("serve http in %s: %w", h.Name, err)
+	}
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+	h.lab.Cleanup(func() { _ = s.Close() })
+	go func() { _ = s.Serve(l) }()
+	return nil
+}
+
+// ServeTCP calls handle with every connection to an address of the host, each on its own goroutine, and closes
+// the connection after it; until the lab is closed.
+func (h *Host) ServeTCP(address string, handle func(*net.TCPConn)) error {
+	l, err := h.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("serve tcp in %s: %w", h.Name, err)
+	}
+	h.lab.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil { // out of files, or a client that left: the next one may do better
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			go func() {
+				defer c.Close()
+				handle(c.(*net.TCPConn))
+			}()
+		}
+	}()
+	return nil
+}
+
+// Echo is a handler of ServeTCP that sends back what it gets, and ends when the client has finished sending.
+func Echo(c *net.TCPConn) {
+	_, _ = io.Copy(c, c)
+}
+
+// ServeUDPEcho answers every datagram to an address of the host with "NAME: " and the datagram.
+func (h *Host) ServeUDPEcho(address string) error {
+	p, err := h.ListenPacket("udp", address)
+	if err != nil {
+		return fmt.Errorf("serve udp in %s: %w", h.Name, err)
+	}
+	h.lab.Cleanup(func() { _ = p.Close() })
+	go func() {
+		buf := make([]byte, 65536)
+		for {
+			n, from, err := p.ReadFrom(buf)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				_, _ = p.WriteTo(append([]byte(h.Name+": "), buf[:n]...), from)
+			}
+		}
+	}()
+	return nil
+}
+
+// HTTPClient is a client whose connections start in the host, a new one for each request.
+func (h *Host) HTTPClient(timeout time.Duration) *http.Client {
+	return &http.Client{
+		Timeout:   timeout,
+		Transport: &http.Transport{DialContext: h.DialContext, DisableKeepAlives: true},
+	}
+}
+
+// Get asks for http://ADDRESS/ from the host by a new connection and returns the body without the space around it.
+func (h *Host) Get(ctx context.Context, address string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/", nil)
+	if err != nil {
+		return "", err
+	}
+	client := h.HTTPClient(0)
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("get %s: status %s", address, resp.Status)
+	}
+	return strings.TrimSpace(string(body)), nil
+}
