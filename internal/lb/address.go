@@ -1,0 +1,81 @@
+package lb
+
+import (
+	"errors"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// ParseAddr reads an IPv4 or IPv6 address. It refuses a zone, which means something on one machine only, and an
+// IPv4 address in IPv6 clothes: taking it would give one address two spellings, and a service two keys.
+func ParseAddr(field, s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, NewFieldError(field, s, "is not an IP address", "an IPv4 or IPv6 address")
+	}
+	return a, addrForm(field, a)
+}
+
+func addrForm(field string, a netip.Addr) error {
+	switch {
+	case !a.IsValid():
+		return NewFieldError(field, "", "is missing", "an IPv4 or IPv6 address")
+	case a.Zone() != "":
+		return NewFieldError(field, a.String(), "has a zone", a.WithZone("").String())
+	case a.Is4In6():
+		return NewFieldError(field, a.String(), "is an IPv4 address written as IPv6", a.Unmap().String())
+	}
+	return nil
+}
+
+// addrUse refuses the addresses that no packet can be balanced to or from.
+func addrUse(field string, a netip.Addr) error {
+	if err := addrForm(field, a); err != nil {
+		return err
+	}
+	reason := ""
+	switch {
+	case a.IsUnspecified():
+		reason = "is the unspecified address"
+	case a.IsLoopback():
+		reason = "is a loopback address"
+	case a.IsMulticast():
+		reason = "is a multicast address"
+	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		reason = "is the broadcast address"
+	case a.Is6() && a.IsLinkLocalUnicast():
+		reason = "is link-local: it belongs to a link, and a service to none"
+	default:
+		return nil
+	}
+	return NewFieldError(field, a.String(), reason, "a unicast address that can be routed")
+}
+
+// ParsePort reads a port in host byte order. Zero is read, and left to Validate: protocols without ports have it.
+func ParsePort(field, s string) (uint16, error) {
+	return parseNumber(field, s, "0 to 65535")
+}
+
+// ParseWeight reads an endpoint's weight.
+func ParseWeight(s string) (uint16, error) { return parseNumber(FieldWeight, s, "0 to 65535") }
+
+// parseNumber takes plain decimal digits without a sign or a leading zero.
+func parseNumber(field, s, allowed string) (uint16, error) {
+	n, err := strconv.ParseUint(s, 10, 16)
+	switch {
+	case errors.Is(err, strconv.ErrRange) || strings.HasPrefix(s, "-"):
+		return 0, NewFieldError(field, s, "is out of range", allowed)
+	case err != nil || s != strconv.FormatUint(n, 10):
+		return 0, NewFieldError(field, s, "is not a plain number", allowed)
+	}
+	return uint16(n), nil
+}
+
+// family is "IPv4" or "IPv6".
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}

@@ -1,0 +1,83 @@
+package lb
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// AddrPort is where the endpoint listens.
+func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
+
+// String writes IP:PORT, or IP:PORT:WEIGHT when the weight is not 1; IPv6 in brackets.
+func (e Endpoint) String() string {
+	if e.Weight == 1 {
+		return e.AddrPort().String()
+	}
+	return e.AddrPort().String() + ":" + strconv.Itoa(int(e.Weight))
+}
+
+// ParseEndpoint reads what Endpoint.String writes: IP:PORT or IP:PORT:WEIGHT, IPv6 in brackets, weight 1 when
+// not given.
+func ParseEndpoint(s string) (Endpoint, error) {
+	e, _, err := parseEndpoint(s)
+	return e, err
+}
+
+// parseEndpoint tells also whether the weight was written.
+func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
+	host, rest, ok := splitHost(s)
+	if !ok || rest == "" {
+		return e, false, NewFieldError(FieldEndpoint, s, "is not an address and a port",
+			"IP:PORT or IP:PORT:WEIGHT, IPv6 in brackets")
+	}
+	port, weight, weighted := strings.Cut(rest, ":")
+	if !weighted {
+		weight = "1"
+	}
+	e, err = endpointOf(host, port, weight)
+	return e, weighted, err
+}
+
+// ParseEndpointFlag reads an element of the command line's --endpoints: IP:WEIGHT, IP:PORT:WEIGHT, [v6]:WEIGHT,
+// [v6]:PORT:WEIGHT, or a bare v6:WEIGHT. Port is 0 when not given: that of --tcp or --udp is meant.
+//
+// A bare IPv6 address is cut at its last colon, whatever it looks like: 2001:db8::1:1 is 2001:db8::1 with weight
+// 1, never 2001:db8::1:1 without one. So the weight can't be left out, and a port needs the brackets.
+func ParseEndpointFlag(s string) (Endpoint, error) {
+	const form = "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets when it has a port"
+	var host, rest string
+	ok := true
+	if strings.Count(s, ":") > 2 && !strings.HasPrefix(s, "[") {
+		i := strings.LastIndexByte(s, ':')
+		host, rest = s[:i], s[i+1:]
+	} else {
+		host, rest, ok = splitHost(s)
+	}
+	if !ok || host == "" {
+		return Endpoint{}, NewFieldError(FieldEndpoint, s, "is not an address and a weight", form)
+	}
+	if rest == "" {
+		return Endpoint{}, NewFieldError(FieldEndpoint, s, "has no weight", form)
+	}
+	port, weight, hasPort := strings.Cut(rest, ":")
+	if !hasPort {
+		port, weight = "0", port
+	} else if port == "0" {
+		return Endpoint{}, NewFieldError(FieldEndpointPort, port, "is zero", "1 to 65535")
+	}
+	return endpointOf(host, port, weight)
+}
+
+func endpointOf(host, port, weight string) (e Endpoint, err error) {
+	if e.Addr, err = ParseAddr(FieldEndpointAddress, host); err != nil {
+		return Endpoint{}, err
+	}
+	if e.Port, err = ParsePort(FieldEndpointPort, port); err != nil {
+		return Endpoint{}, err
+	}
+	if e.Weight, err = ParseWeight(weight); err != nil {
+		return Endpoint{}, err
+	}
+	return e, nil
+}

@@ -1,0 +1,81 @@
+package lb
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// The fields that a FieldError names, in the words of this package. A caller with other names for them (JSON,
+// flags) maps these.
+const (
+	FieldService         = "service"
+	FieldVIP             = "VIP"
+	FieldPort            = "port"
+	FieldPorts           = "ports"
+	FieldProtocol        = "protocol"
+	FieldMode            = "mode"
+	FieldSelect          = "select"
+	FieldEndpoints       = "endpoints"
+	FieldEndpoint        = "endpoint"
+	FieldEndpointAddress = "endpoint address"
+	FieldEndpointPort    = "endpoint port"
+	FieldWeight          = "weight"
+	FieldIdleTimeout     = "idle timeout"
+	FieldManaged         = "managed"
+	FieldName            = "name"
+)
+
+// maxShown bounds what of a refused value is shown, in bytes: enough for every value that was meant seriously.
+const maxShown = 64
+
+// FieldError says which value of a service is refused, why, and what would have been taken. Value is safe to
+// print: at most about 64 bytes, without control characters.
+type FieldError struct {
+	Field   string // one of the Field constants, or a caller's own
+	Value   string // as the user wrote it, cut and escaped
+	Reason  string // a predicate: "is not an IP address"
+	Allowed string // "" when Reason says it
+}
+
+// Error is one sentence: `port "0" is zero (allowed: 1 to 65535)`.
+func (e *FieldError) Error() string {
+	s := e.Field + ` "` + e.Value + `" ` + e.Reason
+	if e.Allowed != "" {
+		s += " (allowed: " + e.Allowed + ")"
+	}
+	return s
+}
+
+// NewFieldError makes an error of a value as the user wrote it; reason is a predicate.
+func NewFieldError(field, value, reason, allowed string) *FieldError {
+	return &FieldError{Field: field, Value: printable(value), Reason: reason, Allowed: allowed}
+}
+
+// NotAvailable refuses a value that the contract knows and this version does not do.
+func NotAvailable(field, value, allowed string) *FieldError {
+	return NewFieldError(field, value, "is not available yet", allowed)
+}
+
+// printable cuts a value at maxShown and escapes what would not print, quotes included.
+func printable(s string) string {
+	cut := ""
+	if len(s) > maxShown {
+		n := maxShown
+		for n > maxShown-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+			n--
+		}
+		s, cut = s[:n], "..."
+	}
+	q := strconv.Quote(s)
+	return q[1:len(q)-1] + cut
+}
+
+// list writes words as "a, b or c".
+func list(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}

@@ -1,0 +1,224 @@
+package lb
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// parseCase is one text: what it is (written back by String), or the error.
+type parseCase struct{ in, want, err string }
+
+func runParse[T any](t *testing.T, parse func(string) (T, error), write func(T) string, cases []parseCase) {
+	t.Helper()
+	for _, c := range cases {
+		got, err := parse(c.in)
+		switch {
+		case c.err != "" && (err == nil || err.Error() != c.err):
+			t.Errorf("%q: error\n%v, want\n%s", c.in, err, c.err)
+		case c.err == "" && err != nil:
+			t.Errorf("%q: %v", c.in, err)
+		case c.err == "" && write(got) != c.want:
+			t.Errorf("%q: %s, want %s", c.in, write(got), c.want)
+		}
+	}
+}
+
+func TestParseWords(t *testing.T) {
+	t.Parallel()
+	const modes = "(allowed: default, onearm, fullnat, dsr, fullproxy or hostonearm)"
+	runParse(t, ParseMode, Mode.String, []parseCase{
+		{in: "default", want: "default"}, {in: "0", want: "default"},
+		{in: "onearm", want: "onearm"}, {in: "1", want: "onearm"},
+		{in: "fullnat", want: "fullnat"}, {in: "2", want: "fullnat"},
+		{in: "dsr", want: "dsr"}, {in: "3", want: "dsr"},
+		{in: "fullproxy", want: "fullproxy"}, {in: "4", want: "fullproxy"},
+		{in: "hostonearm", want: "hostonearm"}, {in: "5", want: "hostonearm"},
+		{in: "6", err: `mode "6" is not known ` + modes},
+		{in: "DSR", err: `mode "DSR" is not known ` + modes},
+		{in: "03", err: `mode "03" is not known ` + modes},
+		{in: "", err: `mode "" is not known ` + modes},
+	})
+	const algorithms = "(allowed: rr, hash, priority, persist, lc, n2 or n3)"
+	runParse(t, ParseAlgorithm, Algorithm.String, []parseCase{
+		{in: "rr", want: "rr"}, {in: "0", want: "rr"}, {in: "1", want: "hash"}, {in: "priority", want: "priority"},
+		{in: "2", want: "priority"}, {in: "3", want: "persist"}, {in: "lc", want: "lc"}, {in: "4", want: "lc"},
+		{in: "n2", want: "n2"}, {in: "5", want: "n2"}, {in: "n3", want: "n3"}, {in: "6", want: "n3"},
+		{in: "wrr", err: `select "wrr" is not known ` + algorithms},
+		{in: "-1", err: `select "-1" is not known ` + algorithms},
+	})
+	runParse(t, ParseProtocol, Protocol.String, []parseCase{
+		{in: "tcp", want: "tcp"}, {in: "6", want: "tcp"}, {in: "udp", want: "udp"}, {in: "17", want: "udp"},
+		{in: "sctp", want: "sctp"}, {in: "132", want: "sctp"}, {in: "icmp", want: "icmp"}, {in: "1", want: "icmp"},
+		{in: "quic\x1b[2J", err: `protocol "quic\x1b[2J" is not known (allowed: tcp, udp, sctp or icmp)`},
+	})
+	for got, want := range map[string]string{
+		Mode(9).String(): "mode(9)", Algorithm(7).String(): "algorithm(7)", Protocol(2).String(): "protocol(2)",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestParseKey(t *testing.T) {
+	t.Parallel()
+	const form = "(allowed: IP:PORT/PROTOCOL with IPv6 in brackets, as in 10.0.0.1:80/tcp)"
+	runParse(t, ParseKey, Key.String, []parseCase{
+		{in: "10.0.0.1:80/tcp", want: "10.0.0.1:80/tcp"},
+		{in: "[2001:DB8:0::1]:80/17", want: "[2001:db8::1]:80/udp"},
+		{in: "10.0.0.1:0/icmp", want: "10.0.0.1:0/icmp"},
+		{in: "10.0.0.1:80", err: `service "10.0.0.1:80" has no protocol ` + form},
+		{in: "10.0.0.1/tcp", err: `service "10.0.0.1/tcp" is not an address and a port ` + form},
+		{in: "[2001:db8::1/tcp", err: `service "[2001:db8::1/tcp" is not an address and a port ` + form},
+		{in: "[10.0.0.1]:80/tcp", err: `service "[10.0.0.1]:80/tcp" is not an address and a port ` + form},
+		{in: "[::1]80/tcp", err: `service "[::1]80/tcp" is not an address and a port ` + form},
+		{in: "example:80/tcp", err: `VIP "example" is not an IP address (allowed: an IPv4 or IPv6 address)`},
+		{in: "10.0.0.1:65536/tcp", err: `port "65536" is out of range (allowed: 0 to 65535)`},
+		{in: "10.0.0.1:+80/tcp", err: `port "+80" is not a plain number (allowed: 0 to 65535)`},
+		{in: "10.0.0.1:-1/tcp", err: `port "-1" is out of range (allowed: 0 to 65535)`},
+		{in: "10.0.0.1:080/tcp", err: `port "080" is not a plain number (allowed: 0 to 65535)`},
+		{in: "[::ffff:10.0.0.1]:80/tcp", err: `VIP "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`},
+		{in: "[fe80::1%eth0]:80/tcp", err: `VIP "fe80::1%eth0" has a zone (allowed: fe80::1)`},
+	})
+}
+
+func TestParseEndpoint(t *testing.T) {
+	t.Parallel()
+	const form = "(allowed: IP:PORT or IP:PORT:WEIGHT, IPv6 in brackets)"
+	runParse(t, ParseEndpoint, Endpoint.String, []parseCase{
+		{in: "192.168.1.10:8080", want: "192.168.1.10:8080"},
+		{in: "192.168.1.10:8080:1", want: "192.168.1.10:8080"},
+		{in: "192.168.1.10:8080:0", want: "192.168.1.10:8080:0"},
+		{in: "[2001:db8::1]:8080:65535", want: "[2001:db8::1]:8080:65535"},
+		{in: "192.168.1.10", err: `endpoint "192.168.1.10" is not an address and a port ` + form},
+		{in: "", err: `endpoint "" is not an address and a port ` + form},
+		{in: "[2001:db8::1]", err: `endpoint "[2001:db8::1]" is not an address and a port ` + form},
+		{in: "2001:db8::1:80", err: `endpoint address "2001" is not an IP address (allowed: an IPv4 or IPv6 address)`},
+		{in: "192.168.1.10:8080:65536", err: `weight "65536" is out of range (allowed: 0 to 65535)`},
+		{in: "192.168.1.10:8080:1:2", err: `weight "1:2" is not a plain number (allowed: 0 to 65535)`},
+		{in: "192.168.1.10:http", err: `endpoint port "http" is not a plain number (allowed: 0 to 65535)`},
+	})
+}
+
+func TestParseEndpointFlag(t *testing.T) {
+	t.Parallel()
+	const form = "(allowed: IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets when it has a port)"
+	addr := netip.MustParseAddr
+	cases := []struct {
+		in   string
+		want Endpoint
+		err  string
+	}{
+		{in: "31.31.31.1:1", want: Endpoint{Addr: addr("31.31.31.1"), Weight: 1}},
+		{in: "31.31.31.1:8080:5", want: Endpoint{Addr: addr("31.31.31.1"), Port: 8080, Weight: 5}},
+		{in: "31.31.31.1:0", want: Endpoint{Addr: addr("31.31.31.1")}},
+		{in: "[2001:db8::1]:7", want: Endpoint{Addr: addr("2001:db8::1"), Weight: 7}},
+		{in: "[2001:db8::1]:80:7", want: Endpoint{Addr: addr("2001:db8::1"), Port: 80, Weight: 7}},
+		{in: "2001:db8::1:7", want: Endpoint{Addr: addr("2001:db8::1"), Weight: 7}},
+		{in: "2001:db8:0:0:0:0:0:1:65535", want: Endpoint{Addr: addr("2001:db8::1"), Weight: 65535}},
+		{in: "2001:db8::8080:7", want: Endpoint{Addr: addr("2001:db8::8080"), Weight: 7}},
+		{in: ":::1", want: Endpoint{Addr: addr("::"), Weight: 1}},
+		{in: "31.31.31.1", err: `endpoint "31.31.31.1" has no weight ` + form},
+		{in: "[2001:db8::1]", err: `endpoint "[2001:db8::1]" has no weight ` + form},
+		{in: "", err: `endpoint "" is not an address and a weight ` + form},
+		{in: ":1", err: `endpoint ":1" is not an address and a weight ` + form},
+		{in: "2001:db8::a", err: `endpoint address "2001:db8:" is not an IP address (allowed: an IPv4 or IPv6 address)`},
+		{in: "2001:db8::1:a", err: `weight "a" is not a plain number (allowed: 0 to 65535)`},
+		{in: "31.31.31.1:0:1", err: `endpoint port "0" is zero (allowed: 1 to 65535)`},
+		{in: "31.31.31.1:256000", err: `weight "256000" is out of range (allowed: 0 to 65535)`},
+	}
+	for _, c := range cases {
+		got, err := ParseEndpointFlag(c.in)
+		if c.err != "" {
+			if err == nil || err.Error() != c.err {
+				t.Errorf("%q: error\n%v, want\n%s", c.in, err, c.err)
+			}
+		} else if err != nil || got != c.want {
+			t.Errorf("%q: %v %v, want %v", c.in, got, err, c.want)
+		}
+	}
+}
+
+func TestParsePortPairs(t *testing.T) {
+	t.Parallel()
+	write := func(pairs []PortPair) string {
+		var w []string
+		for _, p := range pairs {
+			w = append(w, p.String())
+		}
+		return strings.Join(w, " ")
+	}
+	const form = "(allowed: PORT:ENDPOINTPORT, as in 80:8080)"
+	runParse(t, ParsePortPairs, write, []parseCase{
+		{in: "2020:5001", want: "2020:5001"},
+		{in: "80:8080,443:8443", want: "80:8080 443:8443"},
+		{in: "80:8080,81:8080", want: "80:8080 81:8080"},
+		{in: "80", err: `ports "80" is not a pair of ports ` + form},
+		{in: "", err: `ports "" is not a pair of ports ` + form},
+		{in: "80:8080,", err: `ports "" is not a pair of ports ` + form},
+		{in: "80-90:8080", err: `ports "80-90:8080" is a range, which is not available yet ` + form},
+		{in: "0:8080", err: `port "0" is zero (allowed: 1 to 65535)`},
+		{in: "80:0", err: `endpoint port "0" is zero (allowed: 1 to 65535)`},
+		{in: "80:70000", err: `endpoint port "70000" is out of range (allowed: 1 to 65535)`},
+		{in: "80:8080,80:8081", err: `ports "80:8081" repeats a service port (allowed: each service port once)`},
+	})
+}
+
+func TestParseService(t *testing.T) {
+	t.Parallel()
+	const fields = "(allowed: mode, select, endpoints, weights, idle, managed or name)"
+	runParse(t, ParseService, Service.String, []parseCase{
+		{in: "10.0.0.1:80/tcp", want: "10.0.0.1:80/tcp mode=default select=rr"},
+		{
+			in:   "  10.0.0.1:80/tcp\tname=x idle=5m endpoints=192.168.1.10:8080,192.168.1.11:8080:5 select=2 managed=true ",
+			want: "10.0.0.1:80/tcp mode=default select=priority endpoints=192.168.1.10:8080,192.168.1.11:8080:5 idle=300s managed=true name=x",
+		},
+		{
+			in:   "[2001:db8::1]:53/udp weights=5,0 endpoints=[2001:db8::2]:53,[2001:db8::3]:53 mode=fullnat",
+			want: "[2001:db8::1]:53/udp mode=fullnat select=rr endpoints=[2001:db8::2]:53:5,[2001:db8::3]:53:0",
+		},
+		{in: `10.0.0.1:80/tcp name="a \"b\""`, want: `10.0.0.1:80/tcp mode=default select=rr name="a \"b\""`},
+		{in: `10.0.0.1:80/tcp name="plain"`, want: `10.0.0.1:80/tcp mode=default select=rr name=plain`},
+		{in: "", err: `service "" is empty (allowed: IP:PORT/PROTOCOL FIELD=VALUE ...)`},
+		{in: "10.0.0.1:80/tcp snat=10.1.0.1", err: `service "snat=10.1.0.1" names no field of a service ` + fields},
+		{in: "10.0.0.1:80/tcp mode", err: `service "mode" is not FIELD=VALUE`},
+		{in: "10.0.0.1:80/tcp mode=dsr mode=dsr", err: `service "mode=dsr" repeats a field`},
+		{in: "10.0.0.1:80/tcp idle=3", err: `idle timeout "3" is not a duration (allowed: 0s to 86400s, as in 300s)`},
+		{in: "10.0.0.1:80/tcp managed=1", err: `managed "1" is not known (allowed: true or false)`},
+		{in: `10.0.0.1:80/tcp name="a`, err: `service "name=\"a" has an open quote`},
+		{in: `10.0.0.1:80/tcp name="a"b`, err: `service "name=\"a\"b" goes on after a closing quote`},
+		{in: "10.0.0.1:80/tcp endpoints=", err: `endpoint "" is not an address and a port (allowed: IP:PORT or IP:PORT:WEIGHT, IPv6 in brackets)`},
+		{in: "10.0.0.1:80/tcp endpoints=1.1.1.1:1 weights=1,2", err: `weights "1,2" is not one for each endpoint (allowed: 1 weights)`},
+		{in: "10.0.0.1:80/tcp endpoints=1.1.1.1:1:1 weights=1", err: `weights "1" is given twice (allowed: in endpoints= or in weights=)`},
+	})
+}
+
+func TestFieldErrorShowsBoundedPrintableValues(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		strings.Repeat("a", 100):      strings.Repeat("a", 64) + "...",
+		strings.Repeat("é", 100):      strings.Repeat("é", 32) + "...",
+		"a" + strings.Repeat("é", 50): "a" + strings.Repeat("é", 31) + "...",
+		"\x00\xff\n\"":                `\x00\xff\n\"`,
+		"\u202eabc":                   `\u202eabc`,
+	} {
+		if diff := cmp.Diff(want, NewFieldError("f", in, "r", "a").Value); diff != "" {
+			t.Errorf("%q: -want +got\n%s", in, diff)
+		}
+	}
+}
+
+func TestKeyCompare(t *testing.T) {
+	t.Parallel()
+	order := []string{"9.0.0.1:80/udp", "10.0.0.1:80/tcp", "10.0.0.1:80/udp", "10.0.0.1:81/tcp", "[::1]:1/tcp"}
+	for i := range order[1:] {
+		a, _ := ParseKey(order[i])
+		b, _ := ParseKey(order[i+1])
+		if a.Compare(b) >= 0 || b.Compare(a) <= 0 || a.Compare(a) != 0 {
+			t.Errorf("%s and %s are out of order", a, b)
+		}
+	}
+}

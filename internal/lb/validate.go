@@ -1,0 +1,120 @@
+package lb
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Validate checks every field of a service as it is to be created or replaced. It returns a *FieldError for the
+// first that is refused. A service that passes can be compiled, whatever else exists; what needs the other
+// services (unique names, totals) the store checks.
+func (s Service) Validate() error {
+	if err := s.Key.Validate(); err != nil {
+		return err
+	}
+	if err := wordError(FieldMode, s.Mode, modes(), availableModes()); err != nil {
+		return err
+	}
+	if err := wordError(FieldSelect, s.Algorithm, algorithms(), availableAlgorithms()); err != nil {
+		return err
+	}
+	if err := ValidateName(s.Name); err != nil {
+		return err
+	}
+	if err := validateIdle(s.IdleTimeout); err != nil {
+		return err
+	}
+	return s.validateEndpoints()
+}
+
+// Validate checks a key by itself.
+func (k Key) Validate() error {
+	if err := wordError(FieldProtocol, k.Protocol, protocols(), availableProtocols()); err != nil {
+		return err
+	}
+	if err := addrUse(FieldVIP, k.VIP); err != nil {
+		return err
+	}
+	if k.Port == 0 && k.Protocol.hasPorts() {
+		return NewFieldError(FieldPort, "0", "is zero", "1 to 65535")
+	}
+	return nil
+}
+
+func (s Service) validateEndpoints() error {
+	n := len(s.Endpoints)
+	if n == 0 || n > MaxEndpointsPerService {
+		reason := "is too many"
+		if n == 0 {
+			reason = "is too few"
+		}
+		return NewFieldError(FieldEndpoints, strconv.Itoa(n), reason, "1 to "+strconv.Itoa(MaxEndpointsPerService))
+	}
+	seen := make(map[netip.AddrPort]struct{}, n)
+	for _, e := range s.Endpoints {
+		if err := s.validateEndpoint(e); err != nil {
+			return err
+		}
+		at := e.AddrPort()
+		if _, ok := seen[at]; ok {
+			return NewFieldError(FieldEndpoint, at.String(), "is there twice", "each address and port once")
+		}
+		seen[at] = struct{}{}
+	}
+	return nil
+}
+
+func (s Service) validateEndpoint(e Endpoint) error {
+	if err := addrUse(FieldEndpointAddress, e.Addr); err != nil {
+		return err
+	}
+	if e.Addr.Is4() != s.VIP.Is4() {
+		return NewFieldError(FieldEndpointAddress, e.Addr.String(),
+			"is "+family(e.Addr)+", and the VIP is "+family(s.VIP),
+			family(s.VIP)+" addresses in mode "+s.Mode.String())
+	}
+	if e.Port == 0 && s.Protocol.hasPorts() {
+		return NewFieldError(FieldEndpointPort, "0", "is zero", "1 to 65535")
+	}
+	if e.Addr == s.VIP && e.Port == s.Port {
+		return NewFieldError(FieldEndpoint, e.AddrPort().String(), "is the service itself", "another address or port")
+	}
+	return nil
+}
+
+// ValidateName checks the name of a service; "" is none. A name goes into a URL path, so it has no slash and is
+// no dot segment, and into tables, so it prints on one line.
+func ValidateName(name string) error {
+	reason := ""
+	switch {
+	case utf8.RuneCountInString(name) > MaxNameLength:
+		reason = "is too long"
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		reason = "does not print"
+	case strings.ContainsAny(name, `/\`):
+		reason = "has a slash"
+	case name == "." || name == "..":
+		reason = "is a path"
+	case name != strings.TrimSpace(name):
+		reason = "begins or ends with a space"
+	default:
+		return nil
+	}
+	return NewFieldError(FieldName, name, reason,
+		"up to "+strconv.Itoa(MaxNameLength)+" printable characters without slashes")
+}
+
+func validateIdle(d time.Duration) error {
+	const allowed = "0s (the default of the protocol) to 86400s, whole seconds"
+	switch {
+	case d < 0 || d > MaxIdleTimeout:
+		return NewFieldError(FieldIdleTimeout, idleString(d), "is out of range", allowed)
+	case d%time.Second != 0:
+		return NewFieldError(FieldIdleTimeout, idleString(d), "is not whole seconds", allowed)
+	}
+	return nil
+}

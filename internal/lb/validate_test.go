@@ -1,0 +1,142 @@
+package lb
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+)
+
+func mustParse(t testing.TB, line string) Service {
+	t.Helper()
+	s, err := ParseService(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	const unicast = " (allowed: a unicast address that can be routed)"
+	const name = " (allowed: up to 128 printable characters without slashes)"
+	const idle = " (allowed: 0s (the default of the protocol) to 86400s, whole seconds)"
+	const v4 = "10.0.0.1:80/tcp endpoints=192.168.1.10:8080"
+	cases := []struct{ line, err string }{
+		{line: v4},
+		{line: "[2001:db8::1]:80/udp select=priority endpoints=[2001:db8::2]:8080:5,[2001:db8::2]:8081:0 name=\"a b:c\" idle=86400s"},
+		{line: "10.0.0.1:80/tcp endpoints=10.0.0.1:8080,169.254.1.1:80:65535 managed=true"},
+
+		{"10.0.0.1:80/sctp endpoints=1.1.1.1:1", `protocol "sctp" is not available yet (allowed: tcp or udp)`},
+		{"10.0.0.1:0/icmp endpoints=1.1.1.1:0", `protocol "icmp" is not available yet (allowed: tcp or udp)`},
+		{v4 + " mode=dsr", `mode "dsr" is not available yet (allowed: default)`},
+		{v4 + " select=hash", `select "hash" is not available yet (allowed: rr or priority)`},
+
+		{"0.0.0.0:80/tcp endpoints=1.1.1.1:1", `VIP "0.0.0.0" is the unspecified address` + unicast},
+		{"[::]:80/tcp endpoints=[2001:db8::1]:1", `VIP "::" is the unspecified address` + unicast},
+		{"127.0.0.2:80/tcp endpoints=1.1.1.1:1", `VIP "127.0.0.2" is a loopback address` + unicast},
+		{"[::1]:80/tcp endpoints=[2001:db8::1]:1", `VIP "::1" is a loopback address` + unicast},
+		{"224.0.0.1:80/tcp endpoints=1.1.1.1:1", `VIP "224.0.0.1" is a multicast address` + unicast},
+		{"255.255.255.255:80/tcp endpoints=1.1.1.1:1", `VIP "255.255.255.255" is the broadcast address` + unicast},
+		{"[fe80::1]:80/tcp endpoints=[2001:db8::1]:1", `VIP "fe80::1" is link-local: it belongs to a link, and a service to none` + unicast},
+		{"10.0.0.1:0/tcp endpoints=1.1.1.1:1", `port "0" is zero (allowed: 1 to 65535)`},
+
+		{"10.0.0.1:80/tcp", `endpoints "0" is too few (allowed: 1 to 4096)`},
+		{"10.0.0.1:80/tcp endpoints=[2001:db8::1]:1", `endpoint address "2001:db8::1" is IPv6, and the VIP is IPv4 (allowed: IPv4 addresses in mode default)`},
+		{"[2001:db8::1]:80/tcp endpoints=1.1.1.1:1", `endpoint address "1.1.1.1" is IPv4, and the VIP is IPv6 (allowed: IPv6 addresses in mode default)`},
+		{"10.0.0.1:80/tcp endpoints=0.0.0.0:1", `endpoint address "0.0.0.0" is the unspecified address` + unicast},
+		{"10.0.0.1:80/tcp endpoints=127.0.0.1:1", `endpoint address "127.0.0.1" is a loopback address` + unicast},
+		{"10.0.0.1:80/tcp endpoints=239.0.0.1:1", `endpoint address "239.0.0.1" is a multicast address` + unicast},
+		{"10.0.0.1:80/tcp endpoints=1.1.1.1:0", `endpoint port "0" is zero (allowed: 1 to 65535)`},
+		{"10.0.0.1:80/tcp endpoints=1.1.1.1:1,1.1.1.2:1,1.1.1.1:1:2", `endpoint "1.1.1.1:1" is there twice (allowed: each address and port once)`},
+		{"10.0.0.1:80/tcp endpoints=10.0.0.1:80", `endpoint "10.0.0.1:80" is the service itself (allowed: another address or port)`},
+
+		{v4 + " idle=-1s", `idle timeout "-1s" is out of range` + idle},
+		{v4 + " idle=86401s", `idle timeout "86401s" is out of range` + idle},
+		{v4 + " idle=1500ms", `idle timeout "1.5s" is not whole seconds` + idle},
+		{v4 + " name=a/b", `name "a/b" has a slash` + name},
+		{v4 + ` name="a\\b"`, `name "a\\b" has a slash` + name},
+		{v4 + ` name="a\nb"`, `name "a\nb" does not print` + name},
+		{v4 + ` name="\xff"`, `name "\xff" does not print` + name},
+		{v4 + ` name="a "`, `name "a " begins or ends with a space` + name},
+		{v4 + " name=..", `name ".." is a path` + name},
+		{v4 + " name=" + strings.Repeat("n", 129), `name "` + strings.Repeat("n", 64) + `..." is too long` + name},
+		{line: v4 + " name=" + strings.Repeat("é", 128)},
+	}
+	for _, c := range cases {
+		s := mustParse(t, c.line)
+		err := s.Validate()
+		if c.err == "" {
+			if err != nil {
+				t.Errorf("%s: %v", c.line, err)
+			}
+			continue
+		}
+		var field *FieldError
+		if !errors.As(err, &field) || err.Error() != c.err {
+			t.Errorf("%s:\n%v, want\n%s", c.line, err, c.err)
+		}
+	}
+}
+
+// What no text can say, a caller can still build.
+func TestValidateBuiltServices(t *testing.T) {
+	t.Parallel()
+	good := mustParse(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080")
+	mapped, zoned := netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("2001:db8::1%eth0")
+	for want, change := range map[string]func(*Service){
+		`VIP "" is missing (allowed: an IPv4 or IPv6 address)`:                                                         func(s *Service) { s.VIP = netip.Addr{} },
+		`VIP "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`:                                 func(s *Service) { s.VIP = mapped },
+		`endpoint address "2001:db8::1%eth0" has a zone (allowed: 2001:db8::1)`:                                        func(s *Service) { s.Endpoints[0].Addr = zoned },
+		`endpoint address "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`:                    func(s *Service) { s.Endpoints[0].Addr = mapped },
+		`mode "mode(77)" is not known (allowed: default)`:                                                              func(s *Service) { s.Mode = 77 },
+		`select "algorithm(77)" is not known (allowed: rr or priority)`:                                                func(s *Service) { s.Algorithm = 77 },
+		`protocol "protocol(0)" is not known (allowed: tcp or udp)`:                                                    func(s *Service) { s.Protocol = 0 },
+		`endpoints "4097" is too many (allowed: 1 to 4096)`:                                                            func(s *Service) { s.Endpoints = endpoints(4097) },
+		`idle timeout "1ns" is not whole seconds (allowed: 0s (the default of the protocol) to 86400s, whole seconds)`: func(s *Service) { s.IdleTimeout = time.Nanosecond },
+	} {
+		s := good.Clone()
+		change(&s)
+		if err := s.Validate(); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	good.Endpoints = endpoints(4096)
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func endpoints(n int) []Endpoint {
+	all := make([]Endpoint, n)
+	for i := range all {
+		all[i] = Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Port: 80, Weight: 1}
+	}
+	return all
+}
+
+func TestCloneSharesNothing(t *testing.T) {
+	t.Parallel()
+	s := mustParse(t, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080")
+	c := s.Clone()
+	c.Endpoints[0].Port = 1
+	if !s.Equal(s.Clone()) || s.Equal(c) || s.Endpoints[0].Port != 8080 {
+		t.Errorf("%v and %v", s, c)
+	}
+}
+
+func BenchmarkValidate(b *testing.B) {
+	for _, n := range []int{10, 4096} {
+		s := mustParse(b, "10.0.0.1:80/tcp")
+		s.Endpoints = endpoints(n)
+		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
+			for b.Loop() {
+				if err := s.Validate(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
