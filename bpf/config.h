@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * config.h - load-time constants. User space sets them before loading; the
+ * verifier then removes the branches that they close.
+ *
+ * Times are in jiffies (user space multiplies by CONFIG_HZ), since the packet
+ * path reads the clock with bpf_jiffies64, which is inlined: 3 ns against 35
+ * for bpf_ktime_get_ns on a virtual machine.
+ */
+#ifndef LOXILB_CONFIG_H
+#define LOXILB_CONFIG_H
+
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+const volatile __u32 hz = 250;
+const volatile __u32 timeout_tcp_established = 7440 * 250;
+const volatile __u32 timeout_tcp_syn = 60 * 250;
+const volatile __u32 timeout_tcp_closing = 120 * 250;
+const volatile __u32 timeout_tcp_closed = 10 * 250;
+const volatile __u32 timeout_udp_unreplied = 30 * 250;
+const volatile __u32 timeout_udp_replied = 300 * 250;
+
+/* Use bpf_redirect_peer where a link allows it. */
+const volatile __u8 redirect_peer = 1;
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * ct_udp.h - the UDP state of a connection: replied to, or not yet.
+ */
+#ifndef LOXILB_CT_UDP_H
+#define LOXILB_CT_UDP_H
+
+#include "conntrack.h"
+
+/* The endpoint's first answer. */
+static __noinline void udp_replied(struct packet *p, struct connection *c)
+{
+	connection_note_both(c, connection_peer(c, p->tuple.protocol),
+			     CONN_REPLIED);
+}
+
+static __always_inline enum verdict udp_update(struct packet *p,
+					       struct connection *c)
+{
+	const __u8 both = CONN_REPLY_DIRECTION | CONN_REPLIED;
+
+	if (unlikely((c->flags & both) == CONN_REPLY_DIRECTION))
+		udp_replied(p, c);
+	c->seen = p->now;
+	return VERDICT_CONTINUE;
+}
+
+#endif

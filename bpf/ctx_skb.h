@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * ctx_skb.h - the packet as tc sees it, an sk_buff, under names that another
+ * context can offer too.
+ */
+#ifndef LOXILB_CTX_SKB_H
+#define LOXILB_CTX_SKB_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include "packet.h"
+
+#define CTX_PACKET_HOST 0 /* PACKET_HOST: addressed to this machine's MAC */
+
+enum ctx_checksum {
+	CTX_CHECKSUM_NONE, /* also UNNECESSARY: the field in the packet is whole */
+	CTX_CHECKSUM_UNNECESSARY,
+	CTX_CHECKSUM_COMPLETE, /* skb->csum sums the whole packet */
+	CTX_CHECKSUM_PARTIAL, /* the field holds the pseudo header's sum only */
+	CTX_CHECKSUM_UNKNOWN, /* kernel before 6.2: only the helpers can tell */
+};
+
+struct sk_buff___loxilb {
+	__u8 ip_summed : 2;
+} __attribute__((preserve_access_index));
+
+extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;
+
+typedef struct __sk_buff ctx_t;
+
+/* A pointer to len bytes at offset off that may be read and written, or NULL
+ * if the packet is shorter or memory ran out. Earlier pointers are invalid
+ * afterwards. Pulls from the fragments only when the linear part is too short;
+ * GRO and the socket layer leave all headers in it. */
+static __always_inline void *ctx_header(ctx_t *ctx, __u32 off, __u32 len)
+{
+	void *data = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+
+	if (likely(data + off + len <= end))
+		return data + off;
+	if (ctx->len < off + len || bpf_skb_pull_data(ctx, off + len))
+		return NULL;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (data + off + len > end)
+		return NULL;
+	return data + off;
+}
+
+static __always_inline __u32 ctx_length(ctx_t *ctx)
+{
+	return ctx->len;
+}
+
+/* Addressed to this machine, and without a VLAN tag, which a VLAN interface
+ * above takes off before it shows the packet to us again. */
+static __always_inline bool ctx_is_for_us(ctx_t *ctx)
+{
+	return ctx->pkt_type == CTX_PACKET_HOST && !ctx->vlan_present;
+}
+
+/* Ethertype in network byte order: known without looking into the frame. */
+static __always_inline __be16 ctx_ethertype(ctx_t *ctx)
+{
+	return ctx->protocol;
+}
+
+static __always_inline __u32 ctx_now(void)
+{
+	return (__u32)bpf_jiffies64();
+}
+
+/* Who owes the checksum. Reading it needs bpf_cast_to_kern_ctx (6.2), which
+ * the verifier turns into a plain load. */
+static __always_inline enum ctx_checksum ctx_checksum_state(ctx_t *ctx)
+{
+	struct sk_buff___loxilb *skb;
+
+	if (!bpf_cast_to_kern_ctx)
+		return CTX_CHECKSUM_UNKNOWN;
+	skb = bpf_cast_to_kern_ctx(ctx);
+	return BPF_CORE_READ_BITFIELD(skb, ip_summed);
+}
+
+#endif

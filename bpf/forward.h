@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * forward.h - next hop and redirect.
+ *
+ * Each direction of a connection caches its next hop, valid for one epoch: the
+ * generation that user space bumps when a neighbour, a route or a link changes,
+ * plus the clock in units of 8,192 jiffies (33 s at 250 Hz), so that a machine
+ * whose daemon is gone still follows such changes.
+ */
+#ifndef LOXILB_FORWARD_H
+#define LOXILB_FORWARD_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "config.h"
+#include "ctx_skb.h"
+#include "maps.h"
+#include "packet.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+#define LOOPBACK_IFINDEX 1
+#define HOP_EPOCH_SHIFT 13
+
+/* Bumped by user space when a neighbour, route or link changes; every cached
+ * next hop is then resolved again by the next packet that wants it. A section
+ * of its own, because user space writes it at run time. */
+volatile __u32 hop_generation SEC(".data.runtime") = 0;
+
+static __always_inline __u32 hop_epoch(const struct packet *p)
+{
+	return hop_generation + (p->now >> HOP_EPOCH_SHIFT);
+}
+
+/* Asks the kernel's routing table as if the packet came from loopback: then
+ * only that interface's forwarding sysctl matters, and a machine need not
+ * become a router for all its interfaces to be a load balancer. */
+static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
+				       const struct connection *c,
+				       struct bpf_fib_lookup *fib)
+{
+	fib->l4_protocol = p->tuple.protocol;
+	fib->sport = c->sport;
+	fib->dport = c->dport;
+	fib->ifindex = LOOPBACK_IFINDEX;
+	if (p->ipv6) {
+		fib->family = AF_INET6;
+		__builtin_memcpy(fib->ipv6_src, &c->saddr, 16);
+		__builtin_memcpy(fib->ipv6_dst, &c->daddr, 16);
+	} else {
+		fib->family = AF_INET;
+		fib->ipv4_src = c->saddr.word[3];
+		fib->ipv4_dst = c->daddr.word[3];
+	}
+	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+}
+
+static __always_inline enum verdict fib_refused(struct packet *p, long code)
+{
+	switch (code) {
+	case BPF_FIB_LKUP_RET_BLACKHOLE:
+	case BPF_FIB_LKUP_RET_UNREACHABLE:
+	case BPF_FIB_LKUP_RET_PROHIBIT:
+		return drop(p, DROP_ROUTE_UNREACHABLE);
+	case BPF_FIB_LKUP_RET_FWD_DISABLED:
+		return drop(p, DROP_FORWARDING_OFF);
+	case BPF_FIB_LKUP_RET_UNSUPP_LWT:
+		return drop(p, DROP_ROUTE_ENCAP);
+	default:
+		return drop(p, DROP_NO_ROUTE);
+	}
+}
+
+/* Nothing in the stack resolves a neighbour for us: this packet goes through
+ * the kernel's neighbour queue, and a later one finds the address. */
+static __always_inline enum verdict
+redirect_neigh(struct packet *p, const struct bpf_fib_lookup *fib)
+{
+	struct bpf_redir_neigh nh = { .nh_family = fib->family };
+
+	if (fib->family == AF_INET6)
+		__builtin_memcpy(nh.ipv6_nh, fib->ipv6_dst, 16);
+	else
+		nh.ipv4_nh = fib->ipv4_dst;
+	p->action = bpf_redirect_neigh(fib->ifindex, &nh, sizeof(nh), 0);
+	return VERDICT_REDIRECT;
+}
+
+static __always_inline __u8 hop_kind(const struct packet *p, __u32 ifindex)
+{
+	__u32 *flags = bpf_map_lookup_elem(&links, &ifindex);
+
+	if (!flags)
+		return HOP_REDIRECT;
+	if (*flags & LINK_LAYER3)
+		return HOP_LAYER3;
+	return redirect_peer && (*flags & LINK_PEER) ? HOP_PEER : HOP_REDIRECT;
+}
+
+/* Finds the next hop and caches it (CONTINUE), or sends the packet on in
+ * another way. Out of line: once per direction and epoch. */
+static __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
+					   struct connection *c)
+{
+	struct bpf_fib_lookup fib = {};
+	long code = fib_lookup(ctx, p, c, &fib);
+	__u8 kind;
+
+	/* FRAG_NEEDED speaks of this packet only; the next hop is there */
+	if (code != BPF_FIB_LKUP_RET_SUCCESS &&
+	    code != BPF_FIB_LKUP_RET_NO_NEIGH &&
+	    code != BPF_FIB_LKUP_RET_FRAG_NEEDED)
+		return fib_refused(p, code);
+	kind = hop_kind(p, fib.ifindex);
+	if (kind != HOP_LAYER3 && (code == BPF_FIB_LKUP_RET_NO_NEIGH || !p->l3))
+		return redirect_neigh(p, &fib);
+	c->ifindex = fib.ifindex;
+	__builtin_memcpy(c->dmac, fib.dmac, 6);
+	__builtin_memcpy(c->smac, fib.smac, 6);
+	c->hop = kind;
+	/* a packet without a link-layer header asks anew each time */
+	if (p->l3)
+		c->hop_epoch = hop_epoch(p);
+	return VERDICT_CONTINUE;
+}
+
+/* The packet leaves here. */
+static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
+					    struct connection *c)
+{
+	__u32 ifindex;
+	__u8 *mac;
+
+	if (unlikely(c->hop_epoch != hop_epoch(p) || !p->l3)) {
+		enum verdict v = hop_resolve(ctx, p, c);
+
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
+	ifindex = c->ifindex;
+	if (likely(c->hop != HOP_LAYER3)) {
+		mac = ctx_header(ctx, 0, 14);
+		if (!mac)
+			return drop(p, DROP_NOT_LINEAR);
+		__builtin_memcpy(mac, c->dmac, 12); /* and smac, its neighbour */
+	}
+	p->action = c->hop == HOP_PEER ? bpf_redirect_peer(ifindex, 0) :
+					 bpf_redirect(ifindex, 0);
+	return VERDICT_REDIRECT;
+}
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * packet.h - what the stages know of the packet in hand, and the verdicts with
+ * which they answer.
+ */
+#ifndef LOXILB_PACKET_H
+#define LOXILB_PACKET_H
+
+#include <stdbool.h>
+#include "abi.h"
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* A stage answers CONTINUE for the next stage to go on; every other verdict
+ * goes straight to finish(). */
+enum verdict {
+	VERDICT_CONTINUE,
+	VERDICT_PASS, /* hand it to the kernel, untouched */
+	VERDICT_DROP, /* valid iff packet.drop names the reason */
+	VERDICT_REDIRECT, /* valid iff packet.action holds what the redirect helper returned */
+	VERDICT_MISS, /* conntrack only: no live connection */
+};
+
+struct packet {
+	struct connection_key tuple; /* ports: valid iff !later_fragment */
+	__u32 now; /* jiffies */
+	__u32 length; /* of the IP packet; link-layer padding is not counted */
+	__u16 l3; /* offset of the IP header: 14, or 0 on a layer 3 interface */
+	__u16 l4; /* offset of the TCP or UDP header; valid iff !later_fragment */
+	__u8 ipv6;
+	__u8 ttl; /* or hop limit */
+	__u8 tcp_flags; /* as in the header's 14th byte; 0 iff not TCP */
+	__u8 later_fragment; /* a fragment that is not the first */
+	__u8 udp_no_sum; /* UDP over IPv6 without a checksum */
+	__u8 drop; /* enum drop_reason; before a verdict: drop with it if the packet is for us */
+	__u8 pass; /* enum pass_reason */
+	__u32 seq; /* host order; valid iff TCP */
+	__u32 ack; /* host order; valid iff TCP with ACK */
+	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
+	int action;
+};
+
+static __always_inline enum verdict drop(struct packet *p, enum drop_reason why)
+{
+	p->drop = why;
+	return VERDICT_DROP;
+}
+
+#endif

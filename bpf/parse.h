@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * parse.h - from bytes to struct packet: Ethernet, IPv4, IPv6 with its
+ * extension headers, TCP, UDP.
+ *
+ * Each function checks its own bounds. What cannot be ours (no IP, another
+ * protocol, a header that the kernel will refuse anyway) is PASS. What might
+ * be ours but must not be forwarded leaves its reason in packet.drop, and the
+ * stage that finds out whether it is ours acts on it: a broken packet of
+ * somebody else is the kernel's business.
+ */
+#ifndef LOXILB_PARSE_H
+#define LOXILB_PARSE_H
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include "ctx_skb.h"
+#include "packet.h"
+
+/* The longest chain followed: hop-by-hop, destination options, routing,
+ * fragment, destination options, and one to spare. */
+#define MAX_EXTENSION_HEADERS 6
+
+#define IP_OFFSET_MASK bpf_htons(0x1fff)
+#define IP_MORE_FRAGMENTS bpf_htons(0x2000)
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+struct extension_header {
+	__u8 next;
+	__u8 length; /* in 8 octets, the first 8 not counted */
+	__u8 type; /* routing: its type */
+	__u8 segments_left;
+	__be16 reserved[2];
+};
+
+struct fragment_header {
+	__u8 next;
+	__u8 reserved;
+	__be16 offset; /* 13 bits offset, 2 reserved, 1 more-fragments */
+	__be32 id;
+};
+
+static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
+					      __u32 l4_length)
+{
+	struct tcphdr *tcp = ctx_header(ctx, p->l4, sizeof(*tcp));
+	__u32 header;
+
+	if (!tcp)
+		return VERDICT_PASS;
+	p->tuple.sport = tcp->source;
+	p->tuple.dport = tcp->dest;
+	p->tcp_flags = ((__u8 *)tcp)[13];
+	p->seq = bpf_ntohl(tcp->seq);
+	p->ack = bpf_ntohl(tcp->ack_seq);
+	header = tcp->doff * 4;
+	if (unlikely(header < sizeof(*tcp) || header > l4_length)) {
+		p->drop = DROP_MALFORMED;
+		return VERDICT_CONTINUE;
+	}
+	p->seq_end = p->seq + l4_length - header;
+	if (p->tcp_flags & (TCP_SYN | TCP_FIN))
+		p->seq_end += !!(p->tcp_flags & TCP_SYN) +
+			      !!(p->tcp_flags & TCP_FIN);
+	return VERDICT_CONTINUE;
+}
+
+static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
+					      __u32 l4_length)
+{
+	struct udphdr *udp = ctx_header(ctx, p->l4, sizeof(*udp));
+
+	if (!udp)
+		return VERDICT_PASS;
+	p->tuple.sport = udp->source;
+	p->tuple.dport = udp->dest;
+	p->udp_no_sum = p->ipv6 && !udp->check;
+	if (unlikely(l4_length < sizeof(*udp)))
+		p->drop = DROP_MALFORMED;
+	return VERDICT_CONTINUE;
+}
+
+/* l4_length: from the layer 4 header to the end of the IP packet. */
+static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
+					     __u32 l4_length)
+{
+	if (unlikely(p->ttl <= 1 && !p->drop))
+		p->drop = DROP_TTL_EXPIRED;
+	if (p->later_fragment)
+		return VERDICT_CONTINUE;
+	switch (p->tuple.protocol) {
+	case IPPROTO_TCP:
+		return parse_tcp(ctx, p, l4_length);
+	case IPPROTO_UDP:
+		return parse_udp(ctx, p, l4_length);
+	default:
+		return VERDICT_PASS;
+	}
+}
+
+static __always_inline void map_ipv4(struct ip_addr *to, __be32 from)
+{
+	to->word[0] = 0;
+	to->word[1] = 0;
+	to->word[2] = bpf_htonl(0xffff);
+	to->word[3] = from;
+}
+
+static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p)
+{
+	struct iphdr *ip = ctx_header(ctx, p->l3, sizeof(*ip));
+	__u32 have = ctx_length(ctx) - p->l3;
+	__u32 header;
+
+	if (!ip || ip->version != 4 || ip->ihl < 5)
+		return VERDICT_PASS;
+	header = ip->ihl * 4;
+	p->length = bpf_ntohs(ip->tot_len);
+	if (unlikely(!p->length)) /* BIG TCP */
+		p->length = have;
+	if (unlikely(p->length > have || p->length < header))
+		return VERDICT_PASS;
+	if (unlikely(ip->frag_off & (IP_OFFSET_MASK | IP_MORE_FRAGMENTS))) {
+		p->drop = DROP_FRAGMENT;
+		p->later_fragment = !!(ip->frag_off & IP_OFFSET_MASK);
+	}
+	p->l4 = p->l3 + header;
+	p->ttl = ip->ttl;
+	p->tuple.protocol = ip->protocol;
+	map_ipv4(&p->tuple.saddr, ip->saddr);
+	map_ipv4(&p->tuple.daddr, ip->daddr);
+	return parse_l4(ctx, p, p->length - header);
+}
+
+/* Follows the chain from offset p->l4 on. Out of line: hardly any packet has
+ * extension headers. */
+static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
+{
+	__u8 next = p->tuple.protocol;
+	__u32 off = p->l4;
+
+	for (int i = 0; i < MAX_EXTENSION_HEADERS; i++) {
+		struct extension_header *h;
+
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_ROUTING &&
+		    next != IPPROTO_DSTOPTS && next != IPPROTO_FRAGMENT) {
+			p->tuple.protocol = next;
+			p->l4 = off;
+			return VERDICT_CONTINUE;
+		}
+		h = ctx_header(ctx, off, sizeof(*h));
+		if (!h)
+			return VERDICT_PASS;
+		if (next == IPPROTO_FRAGMENT) {
+			struct fragment_header *f = (void *)h;
+
+			if (f->offset & bpf_htons(0xfff9))
+				p->drop = DROP_FRAGMENT;
+			p->later_fragment = !!(f->offset & bpf_htons(0xfff8));
+			next = f->next;
+			off += sizeof(*f);
+			if (!p->later_fragment)
+				continue;
+			p->tuple.protocol = next;
+			p->l4 = off;
+			return VERDICT_CONTINUE;
+		}
+		if (next == IPPROTO_ROUTING && (!h->type || h->segments_left))
+			p->drop = DROP_ROUTING_HEADER;
+		next = h->next;
+		off += (h->length + 1) * 8;
+	}
+	p->pass = PASS_EXTENSION_CHAIN;
+	return VERDICT_PASS;
+}
+
+static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p)
+{
+	struct ipv6hdr *ip = ctx_header(ctx, p->l3, sizeof(*ip));
+	__u32 have = ctx_length(ctx) - p->l3;
+	enum verdict v;
+
+	if (!ip || ip->version != 6)
+		return VERDICT_PASS;
+	p->length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	if (unlikely(!ip->payload_len)) /* BIG TCP: a jumbogram (RFC 2675) */
+		p->length = have;
+	if (unlikely(p->length > have))
+		return VERDICT_PASS;
+	p->ipv6 = 1;
+	p->l4 = p->l3 + sizeof(*ip);
+	p->ttl = ip->hop_limit;
+	p->tuple.protocol = ip->nexthdr;
+	__builtin_memcpy(&p->tuple.saddr, &ip->saddr, sizeof(struct ip_addr));
+	__builtin_memcpy(&p->tuple.daddr, &ip->daddr, sizeof(struct ip_addr));
+	if (unlikely(ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)) {
+		v = parse_extensions(ctx, p);
+		if (v != VERDICT_CONTINUE)
+			return v;
+		if (p->l4 - p->l3 > p->length)
+			return VERDICT_PASS;
+	}
+	return parse_l4(ctx, p, p->length - (p->l4 - p->l3));
+}
+
+/* Reads a packet whose IP header is at offset l3. */
+static __always_inline enum verdict parse(ctx_t *ctx, struct packet *p,
+					  __u16 l3)
+{
+	if (!ctx_is_for_us(ctx))
+		return VERDICT_PASS;
+	p->l3 = l3;
+	switch (ctx_ethertype(ctx)) {
+	case bpf_htons(ETH_P_IP):
+		return parse_ipv4(ctx, p);
+	case bpf_htons(ETH_P_IPV6):
+		return parse_ipv6(ctx, p);
+	default:
+		return VERDICT_PASS;
+	}
+}
+
+#endif

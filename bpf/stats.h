@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * stats.h - counters. What every packet counts is per CPU (exact, and no line
+ * is shared); what a connection counts once is atomic.
+ */
+#ifndef LOXILB_STATS_H
+#define LOXILB_STATS_H
+
+#include <bpf/bpf_helpers.h>
+#include "maps.h"
+#include "packet.h"
+
+static __always_inline void count_traffic(const struct packet *p,
+					  const struct connection *c)
+{
+	__u32 id = c->endpoint;
+	struct endpoint_traffic *t;
+
+	t = bpf_map_lookup_elem(&endpoint_traffics, &id);
+	if (!t)
+		return;
+	if (c->flags & CONN_REPLY_DIRECTION) {
+		t->packets_out++;
+		t->bytes_out += p->length;
+	} else {
+		t->packets_in++;
+		t->bytes_in += p->length;
+	}
+}
+
+static __noinline void count_drop(__u32 reason)
+{
+	__u64 *n = bpf_map_lookup_elem(&drops, &reason);
+
+	if (n)
+		(*n)++;
+}
+
+static __noinline void count_pass(__u32 reason)
+{
+	__u64 *n = bpf_map_lookup_elem(&passes, &reason);
+
+	if (n)
+		(*n)++;
+}
+
+#endif

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * sweep.bpf.c - give back the memory of connections that are over.
+ *
+ * An iterator over the connections: user space reads from it, and each read
+ * runs the program on as many entries as it asked for bytes, times
+ * SWEEP_ENTRIES_PER_BYTE, and stops there until the next read. So the table is
+ * swept inside the kernel, in slices that user space chooses, without a system
+ * call or a copy per entry (docs/adr/0005-sweep.md has the alternatives).
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "config.h"
+#include "maps.h"
+#include "conntrack.h"
+
+#define SWEEP_ENTRIES_PER_BYTE 256
+
+/* Past its time by this much, an entry is not being looked at by any CPU that
+ * saw it alive. In seconds. */
+#define SWEEP_SLACK 2
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+	__u64 session_id;
+	__u64 seq_num;
+} __attribute__((preserve_access_index));
+
+struct bpf_iter__bpf_map_elem {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	void *key;
+	void *value;
+} __attribute__((preserve_access_index));
+
+/* Of an endpoint that was taken away, along with such connections. */
+static __always_inline bool endpoint_ended(const struct connection *c,
+					   __u8 protocol)
+{
+	__u32 id = c->endpoint;
+	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+
+	if (!ep)
+		return false;
+	return ep->flags & (protocol == IPPROTO_TCP ? ENDPOINT_END_TCP :
+						      ENDPOINT_END_UDP);
+}
+
+static __always_inline bool sweep_one(const struct connection_key *key,
+				      const struct connection *c)
+{
+	__u32 now = (__u32)bpf_jiffies64();
+
+	if (endpoint_ended(c, key->protocol))
+		return true;
+	/* most entries have been heard of lately, or are within the shortest
+	 * timeout of all */
+	if ((__s32)(now - c->seen) <= (__s32)hz)
+		return false;
+	return connection_dead(c, connection_peer(c, key->protocol),
+			       key->protocol, now, SWEEP_SLACK * hz);
+}
+
+SEC("iter/bpf_map_elem")
+int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct connection_key *found = ctx->key, key;
+	struct connection *c = ctx->value;
+	struct sweep_report *report;
+	__u32 zero = 0;
+
+	if (!found || !c)
+		return 0;
+	report = bpf_map_lookup_elem(&sweep_reports, &zero);
+	if (!report)
+		return 0;
+	report->visited++;
+	key = *found;
+	if (sweep_one(&key, c)) {
+		connection_end(&key, c);
+		report->ended++;
+	}
+	if (!(ctx->meta->seq_num % SWEEP_ENTRIES_PER_BYTE))
+		bpf_seq_write(ctx->meta->seq, &zero, 1);
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";
