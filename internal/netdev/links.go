@@ -1,0 +1,99 @@
+package netdev
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+)
+
+// Link is a network interface as the data path needs to see it.
+type Link struct {
+	Index  int
+	Name   string
+	MAC    net.HardwareAddr // empty where the link has no Ethernet header
+	MTU    int              // bytes, without the Ethernet header
+	Up     bool             // administratively up
+	Type   uint16           // ARPHRD_*: 1 is Ethernet, 0xfffe none
+	Kind   string           // "veth", "bridge", ...; empty for hardware
+	Master int              // index of the bridge, bond or VRF it belongs to; 0: none
+
+	// PeerIndex is the index of the other end of a veth, or of what a stacked link is on, in the namespace of that
+	// one; 0: none.
+	PeerIndex int
+	// PeerElsewhere says that PeerIndex is in another namespace: for a veth, bpf_redirect_peer is possible.
+	PeerElsewhere bool
+
+	flags uint32
+}
+
+// Loopback says whether the link is lo.
+func (l Link) Loopback() bool { return l.flags&unix.IFF_LOOPBACK != 0 }
+
+// Ethernet says whether packets of the link start with an Ethernet header.
+func (l Link) Ethernet() bool { return l.Type == unix.ARPHRD_ETHER }
+
+// resolves says whether next hops on the link have link-layer addresses to find out.
+func (l Link) resolves() bool { return l.Up && !l.Loopback() && l.flags&unix.IFF_NOARP == 0 && l.Ethernet() }
+
+// Select returns the links to attach to: those whose name whitelist matches if there is one, else all that blacklist
+// (if there is one) does not match; never loopback.
+func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
+	var out []Link
+	for _, l := range links {
+		switch {
+		case l.Loopback():
+		case whitelist != nil && !whitelist.MatchString(l.Name):
+		case whitelist == nil && blacklist != nil && blacklist.MatchString(l.Name):
+		default:
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+func (l Link) same(o Link) bool {
+	return l.Index == o.Index && l.Name == o.Name && bytes.Equal(l.MAC, o.MAC) && l.MTU == o.MTU && l.Up == o.Up &&
+		l.Type == o.Type && l.Kind == o.Kind && l.Master == o.Master && l.PeerIndex == o.PeerIndex &&
+		l.PeerElsewhere == o.PeerElsewhere && (l.flags^o.flags)&(unix.IFF_NOARP|unix.IFF_RUNNING) == 0
+}
+
+// parseLink reads an RTM_NEWLINK or RTM_DELLINK. Messages of the bridge family are about a port, not a link.
+func parseLink(body []byte) (Link, bool) {
+	if len(body) < unix.SizeofIfInfomsg || body[0] != unix.AF_UNSPEC {
+		return Link{}, false
+	}
+	l := Link{
+		Type:  binary.NativeEndian.Uint16(body[2:]),
+		Index: int(int32(binary.NativeEndian.Uint32(body[4:]))),
+		flags: binary.NativeEndian.Uint32(body[8:]),
+	}
+	l.Up = l.flags&unix.IFF_UP != 0
+	attributes(body, unix.SizeofIfInfomsg, func(typ uint16, v []byte) {
+		switch typ {
+		case unix.IFLA_IFNAME:
+			l.Name = string(bytes.TrimRight(v, "\x00"))
+		case unix.IFLA_ADDRESS:
+			if l.Ethernet() {
+				l.MAC = bytes.Clone(v)
+			}
+		case unix.IFLA_MTU:
+			l.MTU = int(u32(v))
+		case unix.IFLA_MASTER:
+			l.Master = int(u32(v))
+		case unix.IFLA_LINK:
+			l.PeerIndex = int(u32(v))
+		case unix.IFLA_LINK_NETNSID:
+			l.PeerElsewhere = true
+		case unix.IFLA_LINKINFO:
+			attributes(v, 0, func(typ uint16, v []byte) {
+				if typ == unix.IFLA_INFO_KIND {
+					l.Kind = string(bytes.TrimRight(v, "\x00"))
+				}
+			})
+		}
+	})
+	return l, true
+}

@@ -1,0 +1,92 @@
+package netdev
+
+import (
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func TestSelect(t *testing.T) {
+	t.Parallel()
+	links := []Link{{Name: "lo", flags: unix.IFF_LOOPBACK}, {Name: "eth0"}, {Name: "eth1"}, {Name: "veth7"}}
+	tests := []struct {
+		name, whitelist, blacklist string
+		want                       []string
+	}{
+		{"all but loopback", "", "", []string{"eth0", "eth1", "veth7"}},
+		{"whitelist", "^eth", "", []string{"eth0", "eth1"}},
+		{"whitelist never takes loopback", ".*", "", []string{"eth0", "eth1", "veth7"}},
+		{"blacklist", "", "eth1|^v", []string{"eth0"}},
+		{"whitelist overrides blacklist", "eth1", "eth1", []string{"eth1"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, l := range Select(links, maybe(tt.whitelist), maybe(tt.blacklist)) {
+				got = append(got, l.Name)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func maybe(re string) *regexp.Regexp {
+	if re == "" {
+		return nil
+	}
+	return regexp.MustCompile(re)
+}
+
+func (n *Net) named(name string) (Link, error) {
+	for _, l := range n.Links() {
+		if l.Name == name {
+			return l, nil
+		}
+	}
+	return Link{}, fmt.Errorf("no link %s", name)
+}
+
+func TestLinksSnapshot(t *testing.T) {
+	t.Parallel()
+	a, _ := pair(t)
+	run(t, a, "ip", "link", "add", "v0", "mtu", "1400", "type", "veth", "peer", "name", "v1")
+	run(t, a, "ip", "link", "add", "br0", "type", "bridge")
+	run(t, a, "ip", "link", "set", "v0", "master", "br0")
+	run(t, a, "ip", "tuntap", "add", "tun0", "mode", "tun")
+	n := openHost(t, a)
+
+	get := func(name string) Link {
+		l, err := n.named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	lo, eth0, v0, v1, br0, tun0 := get("lo"), get("eth0"), get("v0"), get("v1"), get("br0"), get("tun0")
+	mac, err := a.MAC("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks := map[string]bool{
+		"lo is loopback":                  lo.Loopback() && lo.Up && !lo.Ethernet(),
+		"eth0 is a veth, up":              eth0.Kind == "veth" && eth0.Up && eth0.Ethernet() && eth0.MTU == 1500,
+		"eth0 has its MAC":                eth0.MAC.String() == mac.String(),
+		"eth0's peer is elsewhere":        eth0.PeerElsewhere && eth0.PeerIndex != 0,
+		"v0's peer is here":               !v0.PeerElsewhere && v0.PeerIndex == v1.Index,
+		"v0 is down, small, in a bridge":  !v0.Up && v0.MTU == 1400 && v0.Master == br0.Index,
+		"tun0 has no Ethernet header":     tun0.Type == unix.ARPHRD_NONE && !tun0.Ethernet() && tun0.MAC == nil,
+		"a bridge has no peer":            br0.Kind == "bridge" && br0.PeerIndex == 0,
+		"snapshot is ordered, by indexes": lo.Index == 1 && n.Links()[0].Index == 1,
+	}
+	for what, ok := range checks {
+		if !ok {
+			t.Errorf("not so: %s; links: %+v", what, n.Links())
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package netdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+)
+
+const patience = 5 * time.Second
+
+// recorder keeps the events that Run delivered.
+type recorder struct {
+	mu       sync.Mutex
+	links    int
+	nextHops int
+}
+
+func (r *recorder) on(e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e.Links {
+		r.links++
+	}
+	if e.NextHops {
+		r.nextHops++
+	}
+}
+
+func (r *recorder) counts() (links, nextHops int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.links, r.nextHops
+}
+
+func openHost(t *testing.T, h *netnstest.Host) *Net {
+	t.Helper()
+	n, err := OpenAt(h.Path(), slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return n
+}
+
+// runHost opens the host's network and follows it until the test ends.
+func runHost(t *testing.T, h *netnstest.Host) (*Net, *recorder) {
+	t.Helper()
+	n := openHost(t, h)
+	r := &recorder{}
+	startRun(t, n, r)
+	return n, r
+}
+
+func startRun(t *testing.T, n *Net, r *recorder) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := n.Run(ctx, r.on); !errors.Is(err, context.Canceled) {
+			t.Errorf("run: %v", err)
+		}
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	labtest.Eventually(t, patience, func(context.Context) error { return f() })
+}
+
+func run(t *testing.T, h *netnstest.Host, args ...string) string {
+	t.Helper()
+	out, err := h.Run(args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// pair makes two hosts joined by a veth: a/eth0 10.1.0.1/24 2001:db8:1::1/64 and b/eth0 .2, ::2.
+func pair(t *testing.T) (a, b *netnstest.Host) {
+	t.Helper()
+	l := labtest.New(t)
+	hosts := make([]*netnstest.Host, 2)
+	for i, name := range []string{"a", "b"} {
+		h, err := l.Host(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts[i] = h
+	}
+	end := func(i int) netnstest.End {
+		return netnstest.End{Host: hosts[i-1], Interface: "eth0", Addresses: []netip.Prefix{
+			netip.MustParsePrefix(fmt.Sprintf("10.1.0.%d/24", i)),
+			netip.MustParsePrefix(fmt.Sprintf("2001:db8:1::%d/64", i)),
+		}}
+	}
+	if err := l.Link(end(1), end(2), 0); err != nil {
+		t.Fatal(err)
+	}
+	return hosts[0], hosts[1]
+}

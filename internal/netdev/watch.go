@@ -1,0 +1,291 @@
+package netdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// settle is the least time between two events: what changes meanwhile is one event.
+const settle = 5 * time.Millisecond
+
+// Event says what to look at again; several changes are one event.
+type Event struct {
+	// Links: a link came, went, was renamed, or changed a member that Link shows.
+	Links bool
+	// NextHops: a next hop that was found before may be another one now (route, rule, address or link changed; a
+	// neighbour answers with another MAC). A neighbour that is merely confirmed, fails, or is resolved for the first
+	// time is no such change.
+	NextHops bool
+}
+
+// Net is the network of one namespace.
+type Net struct {
+	log   *slog.Logger
+	ns    *namespace
+	state *state
+	watch *os.File
+
+	mu    sync.Mutex // requests are few: one socket, one at a time
+	route *conn
+
+	vips   *VIPs
+	warmer *Warmer
+	health *health
+}
+
+// Open takes the network namespace of the calling thread: subscribes, then reads it once, so that Links answers and
+// nothing is missed until Run.
+func Open(log *slog.Logger) (*Net, error) { return OpenAt("", log) }
+
+// OpenAt is Open for the namespace at a path, such as /run/netns/NAME.
+func OpenAt(path string, log *slog.Logger) (*Net, error) {
+	ns, err := openNamespace(path)
+	if err != nil {
+		return nil, err
+	}
+	n := &Net{log: log, ns: ns, state: newState()}
+	n.vips, n.warmer, n.health = newVIPs(n), newWarmer(n), newHealth()
+	if err := n.open(); err != nil {
+		_ = n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Net) open() (err error) {
+	if n.route, err = n.ns.dial(); err != nil {
+		return err
+	}
+	if err := n.ns.do(n.subscribe); err != nil {
+		return err
+	}
+	_, err = n.resync()
+	return err
+}
+
+// Close lets the namespace go; what was put into the kernel stays.
+func (n *Net) Close() error {
+	var errs []error
+	if n.watch != nil {
+		errs = append(errs, n.watch.Close())
+	}
+	if n.route != nil {
+		errs = append(errs, n.route.close())
+	}
+	return errors.Join(append(errs, n.ns.close())...)
+}
+
+// VIPs owns the VIPs that nobody else owns.
+func (n *Net) VIPs() *VIPs { return n.vips }
+
+// Warmer keeps the next hops of endpoints resolved.
+func (n *Net) Warmer() *Warmer { return n.warmer }
+
+// Links returns all links by index.
+func (n *Net) Links() []Link {
+	n.state.mu.RLock()
+	defer n.state.mu.RUnlock()
+	out := make([]Link, 0, len(n.state.links))
+	for _, l := range n.state.links {
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(a, b Link) int { return a.Index - b.Index })
+	return out
+}
+
+func (n *Net) subscribe() error {
+	fd, err := routeSocket(unix.SOCK_NONBLOCK)
+	if err != nil {
+		return err
+	}
+	setReceiveBuffer(fd, 8<<20)
+	groups := []int{
+		unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_NEXTHOP,
+		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
+		unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
+	}
+	for _, group := range groups {
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
+			_ = unix.Close(fd)
+			return fmt.Errorf("subscribe to rtnetlink group %d: %w", group, err)
+		}
+	}
+	n.watch = os.NewFile(uintptr(fd), "rtnetlink")
+	return nil
+}
+
+// Run follows the kernel until ctx ends: it calls on for what happens (never twice at a time, never within settle of
+// the call before), keeps VIPs where they belong, next hops resolved and sysctls set.
+func (n *Net) Run(ctx context.Context, on func(Event)) error {
+	stop := context.AfterFunc(ctx, func() { _ = n.watch.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	inbox := newInbox()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wg.Go(func() { n.warmer.run(ctx) })
+	wg.Go(func() { n.keep(ctx, inbox, on) })
+	inbox.put(change{sysctls: true})
+	buf := make([]byte, replyBytes)
+	for {
+		got, err := n.watch.Read(buf)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, unix.ENOBUFS):
+			n.log.Warn("rtnetlink overrun, reading everything again")
+			c, err := n.resync()
+			if err != nil {
+				return err
+			}
+			inbox.put(c)
+			continue
+		case err != nil:
+			return fmt.Errorf("watch rtnetlink: %w", err)
+		}
+		var all change
+		err = splitReplies(buf[:got], func(r reply) error {
+			all.merge(n.state.apply(r))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		inbox.put(all)
+	}
+}
+
+// keep acts on what the watch found, apart from it, so that slow work never overruns the watch.
+func (n *Net) keep(ctx context.Context, in *inbox, on func(Event)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-in.ready:
+		}
+		c := in.take()
+		if c.links || c.nextHops {
+			on(Event{Links: c.links, NextHops: c.nextHops})
+		}
+		if c.nextHops || c.links {
+			n.warmer.wake()
+		}
+		if len(c.addresses) > 0 || c.places {
+			n.vips.moved(ctx, c.addresses, c.places)
+		}
+		if c.sysctls {
+			n.keepForwarding()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(settle):
+		}
+	}
+}
+
+// resync reads every table again and says what differs from what was known.
+func (n *Net) resync() (change, error) {
+	fresh := newState()
+	if err := n.readAll(fresh); err != nil {
+		return change{}, err
+	}
+	s := n.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := change{nextHops: true, places: true, sysctls: true}
+	c.links = len(s.links) != len(fresh.links)
+	for i, l := range fresh.links {
+		c.links = c.links || !s.links[i].same(l)
+	}
+	for ip := range s.addresses {
+		if len(fresh.addresses[ip]) != len(s.addresses[ip]) {
+			c.addresses = append(c.addresses, ip)
+		}
+	}
+	s.links, s.addresses, s.networks = fresh.links, fresh.addresses, fresh.networks
+	s.neighbours, s.gone = fresh.neighbours, 0
+	return c, nil
+}
+
+func (n *Net) readAll(into *state) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	take := func(r reply) error {
+		into.apply(r)
+		return nil
+	}
+	dumps := []struct {
+		what   string
+		typ    uint16
+		header []byte
+	}{
+		{"links", unix.RTM_GETLINK, make([]byte, unix.SizeofIfInfomsg)},
+		{"addresses", unix.RTM_GETADDR, make([]byte, unix.SizeofIfAddrmsg)},
+		{"IPv4 neighbours", unix.RTM_GETNEIGH, familyHeader(unix.AF_INET, unix.SizeofNdMsg)},
+		{"IPv6 neighbours", unix.RTM_GETNEIGH, familyHeader(unix.AF_INET6, unix.SizeofNdMsg)},
+		{"IPv4 routes", unix.RTM_GETROUTE, routeHeader(unix.AF_INET, unix.RTPROT_KERNEL)},
+		{"IPv6 routes", unix.RTM_GETROUTE, routeHeader(unix.AF_INET6, unix.RTPROT_KERNEL)},
+		{"IPv6 routes by advertisement", unix.RTM_GETROUTE, routeHeader(unix.AF_INET6, unix.RTPROT_RA)},
+	}
+	for _, d := range dumps {
+		if err := n.route.dump(d.typ, d.header, take); err != nil {
+			return fmt.Errorf("list %s: %w", d.what, err)
+		}
+	}
+	return nil
+}
+
+func familyHeader(family byte, size int) []byte {
+	h := make([]byte, size)
+	h[0] = family
+	return h
+}
+
+// routeHeader asks for the unicast routes of one origin: a full Internet table stays in the kernel.
+func routeHeader(family, proto byte) []byte {
+	h := familyHeader(family, unix.SizeofRtMsg)
+	h[5], h[7] = proto, unix.RTN_UNICAST
+	return h
+}
+
+// inbox merges changes until somebody takes them.
+type inbox struct {
+	mu      sync.Mutex
+	pending change
+	ready   chan struct{} // capacity 1: something is pending
+}
+
+func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
+
+func (b *inbox) put(c change) {
+	if !c.links && !c.nextHops && !c.places && !c.sysctls && len(c.addresses) == 0 {
+		return
+	}
+	b.mu.Lock()
+	b.pending.merge(c)
+	b.mu.Unlock()
+	select {
+	case b.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) take() change {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.pending
+	b.pending = change{}
+	return c
+}
