@@ -65,7 +65,7 @@ type Endpoint struct {
 	TargetPort int `json:"targetPort"`
 
 	// Weight 0 to 65535; 0 takes no new connection.
-	Weight int `json:"weight"`
+	Weight *int `json:"weight"`
 }
 
 // Error defines model for Error.

@@ -2,15 +2,12 @@ package v1
 
 import (
 	"encoding/json"
-	"errors"
 	"strconv"
 )
 
 // Choice is a value that the wire writes as a number and people write as a word: 2 or "fullnat". It holds the text of
 // either, without quotes; empty is the default, which is written as 0. It is encoded as a number where it is one.
 type Choice string
-
-var errChoice = errors.New("neither a number nor a word")
 
 // MarshalJSON writes a number where the choice is one, else a string.
 func (c Choice) MarshalJSON() ([]byte, error) {
@@ -23,20 +20,14 @@ func (c Choice) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(c))
 }
 
-// UnmarshalJSON takes a number or a string.
+// UnmarshalJSON takes a number or a string. Anything else is kept as it is written, so that the server refuses it with
+// the name of its field, which is not known here; null leaves the default.
 func (c *Choice) UnmarshalJSON(data []byte) error {
-	switch data[0] {
-	case '"':
-		var s string
-		if err := json.Unmarshal(data, &s); err != nil {
-			return err
-		}
-		*c = Choice(s)
-	case 'n': // null leaves the default
-	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
+	if data[0] == '"' {
+		return json.Unmarshal(data, (*string)(c))
+	}
+	if string(data) != "null" {
 		*c = Choice(data)
-	default:
-		return errChoice
 	}
 	return nil
 }

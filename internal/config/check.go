@@ -1,0 +1,173 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// LevelTrace is below slog's debug: one line for each step of the control path.
+const LevelTrace = slog.LevelDebug - 4
+
+const maxToken = 4096 // bytes of a token file that are read
+
+// check makes a Config of the flags. name says where a flag's value came from.
+func (f *flags) check(name func(flag string) string) (*Config, error) {
+	c := &Config{
+		RedirectPeer: f.redirectPeer, CTMax: f.ctMax, PinPath: f.pinPath,
+		StateDir: f.stateDir, ConfigPath: f.configPath, Detach: f.detach, Attach: Attach(f.attach),
+	}
+	var err error
+	if c.LogLevel, err = level(f.logLevel); err != nil {
+		return nil, err
+	}
+	switch c.Attach {
+	case AttachAuto, AttachTCX, AttachClsact:
+	default:
+		return nil, &Error{"--attach", f.attach, "is none of auto, tcx and clsact"}
+	}
+	if c.Whitelist, err = expression("--whitelist", f.whitelist); err != nil {
+		return nil, err
+	}
+	if c.Blacklist, err = expression("--blacklist", f.blacklist); err != nil {
+		return nil, err
+	}
+	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--config-path", f.configPath}, {"--pin-path", f.pinPath}} {
+		if d.path != "" && !filepath.IsAbs(d.path) {
+			return nil, &Error{d.flag, d.path, "is not an absolute path"}
+		}
+	}
+	if f.stateDir == "" {
+		return nil, &Error{"--state-dir", "", "is empty: the services would be lost with the process"}
+	}
+	if f.noAPI || f.detach {
+		c.API.Disabled = true
+		return c, nil
+	}
+	return c, f.checkAPI(name, &c.API)
+}
+
+func (f *flags) checkAPI(name func(flag string) string, api *API) error {
+	var err error
+	if api.Plain, err = listen(name, "host", f.host, "port", f.port); err != nil {
+		return err
+	}
+	if f.socket != "" && !filepath.IsAbs(f.socket) {
+		return &Error{"--socket", f.socket, "is not an absolute path"}
+	}
+	// The kernel's limit for the path of a UNIX socket is 108 bytes with the closing zero.
+	if len(f.socket) > 107 {
+		return &Error{"--socket", f.socket, "is longer than the 107 bytes that a socket's path can have"}
+	}
+	api.Socket = f.socket
+	if f.manualToken {
+		if api.Token, err = readToken(f.manualTokenFile); err != nil {
+			return err
+		}
+	}
+	if !api.Plain.Addr().IsLoopback() && !f.insecure {
+		return &Error{name("host"), f.host, "is reached from other machines without encryption: " +
+			"use --tls with --manualtoken and leave --host on loopback, or add --insecure"}
+	}
+	if !f.tls {
+		return nil
+	}
+	if api.TLS, err = listen(name, "tls-host", f.tlsHost, "tls-port", f.tlsPort); err != nil {
+		return err
+	}
+	if !api.TLS.Addr().IsLoopback() && api.Token == "" && !f.insecure {
+		return &Error{name("tls-host"), f.tlsHost, "is reached from other machines by anyone: " +
+			"add --manualtoken with --manualtokenvalue FILE, or --insecure"}
+	}
+	api.CertFile, api.KeyFile = f.cert, f.key
+	for _, p := range [...]struct{ flag, path string }{{"tls-certificate", f.cert}, {"tls-key", f.key}} {
+		if _, err := os.Stat(p.path); err != nil {
+			return &Error{name(p.flag), p.path, "can't be read: " + cause(err)}
+		}
+	}
+	return nil
+}
+
+func listen(name func(string) string, hostFlag, host, portFlag, port string) (netip.AddrPort, error) {
+	if host == "localhost" {
+		host = "127.0.0.1"
+	}
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.AddrPort{}, &Error{name(hostFlag), host, "is not an IP address"}
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return netip.AddrPort{}, &Error{name(portFlag), port, "is not a port from 1 to 65535"}
+	}
+	return netip.AddrPortFrom(addr, uint16(n)), nil
+}
+
+// readToken takes the first line of a file that only its owner and group can read.
+func readToken(path string) (string, error) {
+	const flag = "--manualtokenvalue"
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", &Error{flag, path, "can't be read: " + cause(err)}
+	}
+	if info.Mode().Perm()&0o007 != 0 {
+		return "", &Error{flag, path, fmt.Sprintf("has mode %04o, so that everybody has the token: chmod 600 it", info.Mode().Perm())}
+	}
+	if info.Size() > maxToken {
+		return "", &Error{flag, path, fmt.Sprintf("is larger than the %d bytes of a token", maxToken)}
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", &Error{flag, path, "can't be read: " + cause(err)}
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	token := strings.TrimSpace(line)
+	if token == "" {
+		return "", &Error{flag, path, "holds no token in its first line"}
+	}
+	return token, nil
+}
+
+// expression takes "none" and nothing at all for no expression.
+func expression(flag, s string) (*regexp.Regexp, error) {
+	if s == "" || s == "none" {
+		return nil, nil
+	}
+	re, err := regexp.Compile(s)
+	if err != nil {
+		return nil, &Error{flag, s, "is not a regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")}
+	}
+	return re, nil
+}
+
+func level(s string) (slog.Level, error) {
+	switch strings.ToLower(s) {
+	case "trace":
+		return LevelTrace, nil
+	case "debug":
+		return slog.LevelDebug, nil
+	case "info", "notice":
+		return slog.LevelInfo, nil
+	case "warning", "warn":
+		return slog.LevelWarn, nil
+	case "error", "critical", "alert", "emergency":
+		return slog.LevelError, nil
+	}
+	return 0, &Error{"--loglevel", s, "is none of trace, debug, info, notice, warning, error, critical, alert and emergency"}
+}
+
+// cause is the reason of a file error without the path, which the sentence names already.
+func cause(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}

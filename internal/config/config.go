@@ -1,0 +1,62 @@
+// Package config turns the daemon's flags and environment into a checked Config. It opens no socket and knows no
+// other package of the project.
+package config
+
+import (
+	"log/slog"
+	"net/netip"
+	"regexp"
+)
+
+// Config is what the daemon was asked to be; every value in it is checked.
+type Config struct {
+	API API
+
+	Attach       Attach
+	RedirectPeer bool           // send straight into the peer namespace of a veth
+	Whitelist    *regexp.Regexp // nil: every interface
+	Blacklist    *regexp.Regexp // nil: none; Whitelist overrides it
+	CTMax        uint32         // connections; 0: by the memory of the machine
+	PinPath      string         // directory of pinned maps and links; empty: the daemon's own choice
+	StateDir     string         // desired state
+	ConfigPath   string         // boot configuration
+	Detach       bool           // remove everything and exit
+	LogLevel     slog.Level
+
+	Notes []string // flags that were given and have no effect, one sentence each: log them at start
+}
+
+// API is where and to whom the REST API answers.
+type API struct {
+	Disabled bool
+	Plain    netip.AddrPort // HTTP
+	TLS      netip.AddrPort // HTTPS; invalid: not served
+	CertFile string
+	KeyFile  string
+	Socket   string // path of the UNIX socket; empty: none
+	Token    string // every request over TCP must carry it; empty: none asked
+}
+
+// Attach is the kernel interface by which programs are attached.
+type Attach string
+
+// The ways to attach.
+const (
+	AttachAuto   Attach = "auto" // tcx where the kernel has it
+	AttachTCX    Attach = "tcx"
+	AttachClsact Attach = "clsact"
+)
+
+// Error is a flag that was refused: one sentence.
+type Error struct {
+	Flag   string // --port, or the environment variable it came from
+	Value  string
+	Reason string
+}
+
+func (e *Error) Error() string {
+	if e.Value == "" {
+		return e.Flag + ": " + e.Reason
+	}
+	return e.Flag + "=" + e.Value + ": " + e.Reason
+}

@@ -1,0 +1,79 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// flags holds the flags as they are written, before they are checked.
+type flags struct {
+	host, tlsHost   string
+	port, tlsPort   string // text, so that the error is ours and the environment shares it
+	socket          string
+	tls, insecure   bool
+	cert, key       string
+	manualToken     bool
+	manualTokenFile string
+	noAPI           bool
+	attach          string
+	redirectPeer    bool
+	whitelist       string
+	blacklist       string
+	ctMax           uint32
+	pinPath         string
+	stateDir        string
+	configPath      string
+	detach          bool
+	logLevel        string
+}
+
+func (f *flags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&f.host, "host", "127.0.0.1", "address of the REST API (HTTP); another than loopback needs --insecure")
+	fs.StringVar(&f.port, "port", "11111", "port of the REST API")
+	fs.StringVar(&f.socket, "socket", "/run/loxilb/loxilb.sock", "UNIX socket of the REST API, mode 0660; empty for none")
+	fs.BoolVar(&f.tls, "tls", false, "serve the REST API by HTTPS too")
+	fs.StringVar(&f.tlsHost, "tls-host", "0.0.0.0", "address of the HTTPS API; another than loopback needs --manualtoken")
+	fs.StringVar(&f.tlsPort, "tls-port", "8091", "port of the HTTPS API")
+	fs.StringVar(&f.cert, "tls-certificate", "/opt/loxilb/cert/server.crt", "certificate of the HTTPS API (PEM)")
+	fs.StringVar(&f.key, "tls-key", "/opt/loxilb/cert/server.key", "key of the HTTPS API (PEM)")
+	fs.BoolVar(&f.manualToken, "manualtoken", false, "ask every request over TCP for the token of --manualtokenvalue")
+	fs.StringVar(&f.manualTokenFile, "manualtokenvalue", "/etc/loxilb/manual_token", "file with the token")
+	fs.BoolVar(&f.insecure, "insecure", false, "let the API be reached from other machines without TLS or a token")
+	fs.BoolVarP(&f.noAPI, "api", "a", false, "serve no API at all (the contract's name; it switches off)")
+
+	fs.StringVar(&f.attach, "attach", string(AttachAuto), "how programs are attached: auto, tcx or clsact")
+	fs.BoolVar(&f.redirectPeer, "redirect-peer", true, "send straight into the namespace behind a veth")
+	fs.StringVar(&f.whitelist, "whitelist", "none", "attach only to interfaces whose name matches this regular expression; overrides --blacklist")
+	fs.StringVar(&f.blacklist, "blacklist", "none", "don't attach to interfaces whose name matches this regular expression")
+	fs.Uint32Var(&f.ctMax, "ct-max", 0, "most connections tracked; 0 chooses by the memory of the machine")
+	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system for maps and links (default chosen by network namespace)")
+	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory of the desired state")
+	fs.StringVar(&f.configPath, "config-path", "/etc/loxilb", "directory of the boot configuration")
+	fs.BoolVar(&f.detach, "detach", false, "detach the programs, remove maps and owned addresses, and exit")
+	fs.StringVar(&f.logLevel, "loglevel", "info", "trace, debug, info, notice, warning, error, critical, alert or emergency")
+}
+
+// fromEnv takes what the environment says for flags that were not given.
+func fromEnv(fs *pflag.FlagSet, lookup func(string) (string, bool)) (map[string]string, error) {
+	origin := make(map[string]string)
+	for _, e := range [...]struct{ name, flag string }{
+		{"HOST", "host"},
+		{"PORT", "port"},
+		{"TLS", "tls"},
+		{"TLS_HOST", "tls-host"},
+		{"TLS_PORT", "tls-port"},
+		{"TLS_CERTIFICATE", "tls-certificate"},
+		{"TLS_PRIVATE_KEY", "tls-key"},
+	} {
+		v, ok := lookup(e.name)
+		if !ok || v == "" || fs.Changed(e.flag) {
+			continue
+		}
+		if err := fs.Set(e.flag, v); err != nil {
+			return nil, &Error{Flag: "environment variable " + e.name, Value: v, Reason: fmt.Sprintf("is not a value of --%s", e.flag)}
+		}
+		origin[e.flag] = "environment variable " + e.name
+	}
+	return origin, nil
+}
