@@ -36,7 +36,9 @@ func (l Link) Loopback() bool { return l.flags&unix.IFF_LOOPBACK != 0 }
 func (l Link) Ethernet() bool { return l.Type == unix.ARPHRD_ETHER }
 
 // resolves says whether next hops on the link have link-layer addresses to find out.
-func (l Link) resolves() bool { return l.Up && !l.Loopback() && l.flags&unix.IFF_NOARP == 0 && l.Ethernet() }
+func (l Link) resolves() bool {
+	return l.Up && !l.Loopback() && l.flags&unix.IFF_NOARP == 0 && l.Ethernet()
+}
 
 // Select returns the links to attach to: those whose name whitelist matches if there is one, else all that blacklist
 // (if there is one) does not match; never loopback.

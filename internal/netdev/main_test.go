@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +19,9 @@ const patience = 5 * time.Second
 
 // recorder keeps the events that Run delivered.
 type recorder struct {
+	net      *Net
 	mu       sync.Mutex
+	names    []string // of the links, at the last event about them
 	links    int
 	nextHops int
 }
@@ -27,11 +30,22 @@ func (r *recorder) on(e Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e.Links {
+		r.names = nil
+		for _, l := range r.net.Links() {
+			r.names = append(r.names, l.Name)
+		}
 		r.links++
 	}
 	if e.NextHops {
 		r.nextHops++
 	}
+}
+
+// shown says whether the last event about links showed this one.
+func (r *recorder) shown(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.names, name)
 }
 
 func (r *recorder) counts() (links, nextHops int) {
@@ -58,7 +72,7 @@ func openHost(t *testing.T, h *netnstest.Host) *Net {
 func runHost(t *testing.T, h *netnstest.Host) (*Net, *recorder) {
 	t.Helper()
 	n := openHost(t, h)
-	r := &recorder{}
+	r := &recorder{net: n}
 	startRun(t, n, r)
 	return n, r
 }

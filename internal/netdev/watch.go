@@ -127,43 +127,49 @@ func (n *Net) subscribe() error {
 // Run follows the kernel until ctx ends: it calls on for what happens (never twice at a time, never within settle of
 // the call before), keeps VIPs where they belong, next hops resolved and sysctls set.
 func (n *Net) Run(ctx context.Context, on func(Event)) error {
-	stop := context.AfterFunc(ctx, func() { _ = n.watch.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
 	inbox := newInbox()
+	inbox.put(change{sysctls: true})
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	ctx, cancel := context.WithCancel(ctx)
+	keeping, cancel := context.WithCancel(ctx)
 	defer cancel()
-	wg.Go(func() { n.warmer.run(ctx) })
-	wg.Go(func() { n.keep(ctx, inbox, on) })
-	inbox.put(change{sysctls: true})
+	wg.Go(func() { n.warmer.run(keeping) })
+	wg.Go(func() { n.keep(keeping, inbox, on) })
+
+	if err := n.watch.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("watch rtnetlink: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = n.watch.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
 	buf := make([]byte, replyBytes)
 	for {
-		got, err := n.watch.Read(buf)
-		switch {
-		case ctx.Err() != nil:
+		c, err := n.follow(buf)
+		if ctx.Err() != nil {
 			return ctx.Err()
-		case errors.Is(err, unix.ENOBUFS):
-			n.log.Warn("rtnetlink overrun, reading everything again")
-			c, err := n.resync()
-			if err != nil {
-				return err
-			}
-			inbox.put(c)
-			continue
-		case err != nil:
-			return fmt.Errorf("watch rtnetlink: %w", err)
 		}
-		var all change
-		err = splitReplies(buf[:got], func(r reply) error {
-			all.merge(n.state.apply(r))
-			return nil
-		})
 		if err != nil {
 			return err
 		}
-		inbox.put(all)
+		inbox.put(c)
 	}
+}
+
+// follow takes what comes next from the watch.
+func (n *Net) follow(buf []byte) (change, error) {
+	got, err := n.watch.Read(buf)
+	if errors.Is(err, unix.ENOBUFS) {
+		n.log.Warn("rtnetlink overrun, reading everything again")
+		return n.resync()
+	}
+	if err != nil {
+		return change{}, fmt.Errorf("watch rtnetlink: %w", err)
+	}
+	var c change
+	err = splitReplies(buf[:got], func(r reply) error {
+		c.merge(n.state.apply(r))
+		return nil
+	})
+	return c, err
 }
 
 // keep acts on what the watch found, apart from it, so that slow work never overruns the watch.
