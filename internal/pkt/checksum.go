@@ -1,0 +1,79 @@
+package pkt
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// sum adds b to a ones' complement sum. b starts at an even offset.
+func sum(acc uint64, b []byte) uint64 {
+	for len(b) >= 2 {
+		acc += uint64(binary.BigEndian.Uint16(b))
+		b = b[2:]
+	}
+	if len(b) == 1 {
+		acc += uint64(b[0]) << 8
+	}
+	return acc
+}
+
+// fold brings a sum down to 16 bits.
+func fold(acc uint64) uint16 {
+	for acc > 0xffff {
+		acc = acc>>16 + acc&0xffff
+	}
+	return uint16(acc)
+}
+
+// pseudoHeader sums what TCP, UDP and ICMPv6 put in front of themselves.
+func pseudoHeader(src, dst netip.Addr, proto byte, length int) uint64 {
+	acc := sum(sum(0, src.AsSlice()), dst.AsSlice())
+	return acc + uint64(proto) + uint64(length>>16) + uint64(length&0xffff)
+}
+
+// sums are the values that the checksum field of a header may have: which one is a Value of Sum or IPSum.
+type sums struct {
+	right   uint16
+	partial uint16 // the pseudo-header alone, as CHECKSUM_PARTIAL leaves it for the device
+	udp     bool   // 0 says that there is no checksum, a checksum of 0 is sent as 0xffff
+}
+
+// checksums computes the sums over b, whose own checksum field is zero.
+func checksums(pseudo uint64, b []byte, udp bool) sums {
+	s := sums{right: ^fold(sum(pseudo, b)), partial: fold(pseudo), udp: udp}
+	if udp && s.right == 0 {
+		s.right = 0xffff
+	}
+	return s
+}
+
+// value returns what goes into the packet for what is stated. A bad sum is the right one plus one (in ones'
+// complement), so that a translation that adjusts sums keeps it exactly as bad.
+func (s sums) value(v Value, stated bool) uint16 {
+	switch {
+	case !stated:
+		return s.right
+	case v.Text == "bad":
+		return fold(uint64(s.right) + 1)
+	case v.Text == "zero":
+		return 0
+	case v.Text == "partial":
+		return s.partial
+	}
+	return uint16(v.Num)
+}
+
+// explain is the reverse of value: what a packet with this sum states; ok is false for the right one.
+func (s sums) explain(got uint16) (v Value, ok bool) {
+	switch got {
+	case s.right:
+		return Value{}, false
+	case fold(uint64(s.right) + 1):
+		return Value{Text: "bad"}, true
+	case 0:
+		return Value{Text: "zero"}, true
+	case s.partial:
+		return Value{Text: "partial"}, true
+	}
+	return Value{Num: uint64(got)}, true
+}

@@ -1,0 +1,132 @@
+package pkt
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Match compares a packet with a pattern: every field that the pattern states, and every derived one (checksums,
+// lengths), which must be right when the pattern does not state it. It returns "" when they match and adds the ports
+// that the pattern names to vars; otherwise it returns both, field by field, and leaves vars alone.
+func Match(pattern, packet *Packet, vars Vars) (diff string) {
+	bound := Vars{}
+	if matches(pattern, packet, vars, bound) {
+		for name, port := range bound {
+			vars[name] = port
+		}
+		return ""
+	}
+	return Diff(pattern, packet, vars)
+}
+
+func matches(pattern, packet *Packet, vars, bound Vars) bool {
+	if pattern == nil || packet == nil {
+		return pattern == nil // not stated is ignored
+	}
+	if pattern.Proto != packet.Proto {
+		return false
+	}
+	for f := range fields {
+		if !sameField(f, pattern, packet, vars) {
+			return false
+		}
+		name := pattern.values[f].Bind
+		if name == "" {
+			continue
+		}
+		port := uint16(packet.Num(f))
+		for _, known := range []Vars{vars, bound} {
+			if n, ok := known[name]; ok && n != port {
+				return false
+			}
+		}
+		bound[name] = port
+	}
+	return matches(pattern.Inner, packet.Inner, vars, bound)
+}
+
+// sameField compares one field; what the pattern does not state matches unless it is derived.
+func sameField(f Field, pattern, packet *Packet, vars Vars) bool {
+	want, stated := pattern.values[f]
+	got, has := packet.values[f]
+	switch {
+	case !stated:
+		return !has || !f.spec().derived || f == EtherType && packet.Proto == Eth
+	case f == GSO || f == Trunc:
+		return true // not in the bytes
+	case f == Len || f == Data:
+		b := packet.payload()
+		return f == Len && len(b) == int(want.Num) || f == Data && string(b) == want.Text
+	case want.Bind != "":
+		n, ok := vars[want.Bind]
+		return !ok || uint64(n) == got.Num
+	case want.Var != "":
+		n, ok := vars[want.Var]
+		return ok && uint64(n) == got.Num
+	case f.spec().kind == kindFlag:
+		return has
+	case f.spec().kind == kindSum, f.spec().derived:
+		return has && want == got
+	}
+	return want == packet.Value(f)
+}
+
+// Diff writes two packets field by field, the fields that differ marked. It is meant for people.
+func Diff(want, got *Packet, vars Vars) string {
+	var b strings.Builder
+	for depth := 0; want != nil || got != nil; depth++ {
+		if depth > 0 {
+			fmt.Fprintf(&b, "  / inner\n")
+		}
+		diffLayer(&b, orEmpty(want), orEmpty(got), vars)
+		want, got = inner(want), inner(got)
+	}
+	return b.String()
+}
+
+func orEmpty(p *Packet) *Packet {
+	if p == nil {
+		return New(protos)
+	}
+	return p
+}
+
+func inner(p *Packet) *Packet {
+	if p == nil {
+		return nil
+	}
+	return p.Inner
+}
+
+func diffLayer(b *strings.Builder, want, got *Packet, vars Vars) {
+	row := func(mark bool, name, w, g string) {
+		sign := ' '
+		if mark {
+			sign = '!'
+		}
+		fmt.Fprintf(b, "%c %-10s want %-42s got %s\n", sign, name, w, g)
+	}
+	row(want.Proto != got.Proto, "", want.Proto.String(), got.Proto.String())
+	for f := range fields {
+		if !want.Has(f) && !got.Has(f) {
+			continue
+		}
+		row(!sameField(f, want, got, vars), f.String(), want.cell(f), got.cell(f))
+	}
+}
+
+// cell is the value of a field in a diff, short enough for a line.
+func (p *Packet) cell(f Field) string {
+	v, ok := p.values[f]
+	switch {
+	case !ok && f.spec().derived && p.Proto.has(f):
+		return "right"
+	case !ok:
+		return "-"
+	}
+	text := v.format(f)
+	if len(text) > 40 {
+		text = text[:37] + "..."
+	}
+	return text
+}
