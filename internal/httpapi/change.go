@@ -1,0 +1,197 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+// CreateLoadbalancer creates or updates one service, or the many of lbAttr in one transaction.
+func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
+	data, p := readBody(w, r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	list, bulk, p := decodeServices(data)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	a.commit(w, r, func(tx *store.Tx) error {
+		for i := range list {
+			s := list[i]
+			if old, ok := tx.Get(s.Key); ok {
+				s.Managed = old.Managed // the contract: an update does not change it
+			}
+			if err := tx.Put(s); err != nil {
+				return err
+			}
+		}
+		// The same again is worth an error to whoever creates one service, and nothing to whoever sends the
+		// whole of what should be.
+		if !bulk && !tx.Changed() {
+			return exists(list[0].Key)
+		}
+		return nil
+	})
+}
+
+// decodeServices reads and checks a request without looking at the store.
+func decodeServices(data []byte) ([]lb.Service, bool, *problem) {
+	req, p := decodeRequest(data)
+	if p != nil {
+		return nil, false, p
+	}
+	list, bulk, p := entries(req)
+	if p != nil {
+		return nil, false, p
+	}
+	out, p := services(list, bulk)
+	return out, bulk, p
+}
+
+func exists(k lb.Key) *problem {
+	p := refuse(http.StatusConflict, "service %s exists already with the same content", k)
+	p.body.Result = existsResult
+	return p
+}
+
+// DeleteLoadbalancers deletes every service.
+func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
+	a.commit(w, r, func(tx *store.Tx) error {
+		for s := range tx.All() {
+			if err := tx.Delete(s.Key); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// DeleteLoadbalancerByName deletes the service of a name.
+func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
+	a.commit(w, r, func(tx *store.Tx) error {
+		s, ok := tx.ByName(name)
+		if !ok {
+			p := refuse(http.StatusNotFound, "there is no service named %q", name)
+			p.body.Field, p.body.Value = "lb_name", name
+			return p
+		}
+		return tx.Delete(s.Key)
+	})
+}
+
+// DeleteLoadbalancer deletes a service by its key.
+func (a *API) DeleteLoadbalancer(w http.ResponseWriter, r *http.Request, ip v1.Address, port v1.Port, proto v1.Protocol, params v1.DeleteLoadbalancerParams) {
+	a.deleteKey(w, r, keyPath{ip: ip, port: port, proto: proto, bgp: params.Bgp, block: params.Block})
+}
+
+// DeleteLoadbalancerRange deletes a service of a range of ports.
+func (a *API) DeleteLoadbalancerRange(w http.ResponseWriter, r *http.Request, ip v1.Address, port v1.Port, portMax v1.PortMax, proto v1.Protocol, params v1.DeleteLoadbalancerRangeParams) {
+	a.deleteKey(w, r, keyPath{ip: ip, port: port, portMax: portMax, proto: proto, bgp: params.Bgp, block: params.Block})
+}
+
+// DeleteLoadbalancerHost deletes a service of a host; "any" is no host.
+func (a *API) DeleteLoadbalancerHost(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address, port v1.Port, proto v1.Protocol, params v1.DeleteLoadbalancerHostParams) {
+	a.deleteKey(w, r, keyPath{host: host, ip: ip, port: port, proto: proto, bgp: params.Bgp, block: params.Block})
+}
+
+// DeleteLoadbalancerHostRange deletes a service of a host and a range of ports.
+func (a *API) DeleteLoadbalancerHostRange(w http.ResponseWriter, r *http.Request, host v1.HostURL, ip v1.Address, port v1.Port, portMax v1.PortMax, proto v1.Protocol, params v1.DeleteLoadbalancerHostRangeParams) {
+	a.deleteKey(w, r, keyPath{host: host, ip: ip, port: port, portMax: portMax, proto: proto, bgp: params.Bgp, block: params.Block})
+}
+
+func (a *API) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
+	key, p := path.key()
+	if p != nil {
+		p.write(w)
+		return
+	}
+	a.commit(w, r, func(tx *store.Tx) error { return tx.Delete(key) })
+}
+
+// keyPath is a key as the paths of DELETE write it.
+type keyPath struct{ host, ip, port, portMax, proto, bgp, block string }
+
+func (k keyPath) key() (key lb.Key, p *problem) {
+	if k.host != "" && k.host != "any" {
+		return key, notAvailable("hosturl", k.host, "any")
+	}
+	if on, err := strconv.ParseBool(k.bgp); k.bgp != "" && (err != nil || on) {
+		return key, notAvailable("bgp", k.bgp, "false")
+	}
+	if k.block != "" && k.block != "0" {
+		return key, notAvailable("block", k.block, "0")
+	}
+	var err error
+	if key.VIP, err = lb.ParseAddr("ip_address", k.ip); err != nil {
+		return key, pathProblem(err)
+	}
+	if key.Port, err = lb.ParsePort("port", k.port); err != nil {
+		return key, pathProblem(err)
+	}
+	if key.Protocol, err = lb.ParseProtocol(k.proto); err != nil {
+		return key, pathProblem(err)
+	}
+	if k.portMax != "" && k.portMax != "0" && k.portMax != k.port {
+		return key, notAvailable("portmax", k.portMax, "0 or the value of port")
+	}
+	return key, nil
+}
+
+func pathProblem(err error) *problem {
+	var fe *lb.FieldError
+	if errors.As(err, &fe) {
+		return fieldProblem(http.StatusBadRequest, fe)
+	}
+	return refuse(http.StatusBadRequest, "%v", err)
+}
+
+// commit makes a change, waits until the packets see it, and answers.
+func (a *API) commit(w http.ResponseWriter, r *http.Request, edit func(*store.Tx) error) {
+	revision, err := a.Store.Commit(owner, edit)
+	if err != nil {
+		a.commitProblem(err).write(w)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
+	defer cancel()
+	if err := a.Reconciler.Wait(ctx, revision); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = errors.New("it is still at work on it")
+		}
+		refuse(http.StatusServiceUnavailable, "stored as revision %d, but the data path does not have it yet: %v", revision, err).write(w)
+		return
+	}
+	writeSuccess(w)
+}
+
+// commitProblem maps the refusals of the store to codes.
+func (a *API) commitProblem(err error) *problem {
+	var own *problem
+	var fe *lb.FieldError
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.As(err, &fe):
+		return entryProblem("", -1, err)
+	case errors.Is(err, store.ErrNotFound):
+		return refuse(http.StatusNotFound, "%v", err)
+	case errors.Is(err, store.ErrName), errors.Is(err, store.ErrOwner):
+		p := refuse(http.StatusConflict, "%v", err)
+		if errors.Is(err, store.ErrName) {
+			p.body.Field = "serviceArguments.name"
+		}
+		return p
+	case errors.Is(err, store.ErrLimit):
+		return refuse(http.StatusBadRequest, "%v", err)
+	}
+	a.Log.Error("commit failed", "error", err)
+	return refuse(http.StatusServiceUnavailable, "the change could not be stored: %v", err)
+}

@@ -1,0 +1,95 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// GetConntracks streams the connections that pass the filters.
+func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.GetConntracksParams) {
+	f, p := newFilter(params)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	out := newStream(w, "ctAttr")
+	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
+		if !f.matches(&c) {
+			return true
+		}
+		if !out.item(conntrackOf(&c)) {
+			return false
+		}
+		return params.Limit == 0 || out.count < params.Limit
+	})
+	switch {
+	case out.err != nil: // the client left
+	case err != nil && out.count == 0:
+		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+	case err != nil:
+		a.Log.Error("connections could not be read to the end", "error", err)
+	default:
+		out.end()
+	}
+}
+
+type filter struct {
+	protocol lb.Protocol // 0: any
+	vip      netip.Addr  // invalid: any
+	service  string
+}
+
+func newFilter(params v1.GetConntracksParams) (f filter, p *problem) {
+	var err error
+	if params.Protocol != "" {
+		if f.protocol, err = lb.ParseProtocol(params.Protocol); err != nil {
+			return f, pathProblem(err)
+		}
+	}
+	if params.Vip != "" {
+		if f.vip, err = lb.ParseAddr("vip", params.Vip); err != nil {
+			return f, pathProblem(err)
+		}
+	}
+	if params.Limit < 0 {
+		return f, refuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is negative", "0 (no limit) or more")
+	}
+	f.service = params.ServName
+	return f, nil
+}
+
+func (f *filter) matches(c *lb.Connection) bool {
+	return (f.protocol == 0 || f.protocol == c.Protocol) &&
+		(!f.vip.IsValid() || f.vip == vipOf(c).Addr()) &&
+		(f.service == "" || f.service == c.Service)
+}
+
+// vipOf is the address that the client talks to: replies carry it once they are translated.
+func vipOf(c *lb.Connection) netip.AddrPort {
+	if c.Reply {
+		return c.NewSrc
+	}
+	return c.Dst
+}
+
+func conntrackOf(c *lb.Connection) v1.ConntrackEntry {
+	return v1.ConntrackEntry{
+		DestinationIP: c.Dst.Addr().String(), DestinationPort: c.Dst.Port(),
+		SourceIP: c.Src.Addr().String(), SourcePort: c.Src.Port(),
+		Protocol: c.Protocol.String(), ConntrackState: c.State, ConntrackAct: action(c),
+		Packets: c.Traffic.Packets, Bytes: c.Traffic.Bytes, ServName: c.Service,
+	}
+}
+
+// action says what is done to the packets of this direction.
+func action(c *lb.Connection) string {
+	weight := ":w" + strconv.Itoa(int(c.Weight))
+	if c.Reply {
+		return "snat-" + c.NewSrc.String() + weight
+	}
+	return "dnat-" + c.Endpoint.String() + weight
+}

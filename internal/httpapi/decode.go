@@ -1,0 +1,122 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+
+	v1 "loxilb/api/v1"
+)
+
+// maxBody holds all the services and endpoints that there may be, indented, with room to spare.
+const maxBody = 64 << 20
+
+// readBody takes the body of a request that says it is JSON, or says nothing.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
+	if ct := r.Header.Get("Content-Type"); ct != "" {
+		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" {
+			return nil, refuseField(http.StatusUnsupportedMediaType, "Content-Type", ct, "is not JSON", "application/json")
+		}
+	}
+	if r.ContentLength > maxBody {
+		return nil, tooLarge()
+	}
+	var buf bytes.Buffer
+	if r.ContentLength > 0 {
+		buf.Grow(int(r.ContentLength) + bytes.MinRead)
+	}
+	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooBig *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooBig):
+		return nil, tooLarge()
+	case err != nil:
+		return nil, refuse(http.StatusBadRequest, "the body broke off: %v", err)
+	}
+	return buf.Bytes(), nil
+}
+
+func tooLarge() *problem {
+	return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB: send the services in several requests", maxBody>>20)
+}
+
+// decodeRequest reads what POST config/loadbalancer takes: property names in any case, none unknown.
+func decodeRequest(data []byte) (*v1.LoadbalanceRequest, *problem) {
+	req := &v1.LoadbalanceRequest{}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(req)
+	if err == nil {
+		if _, err = dec.Token(); err == io.EOF {
+			return req, nil
+		}
+		return nil, syntaxProblem(data, dec.InputOffset(), "there is something after the end of the object")
+	}
+	return nil, decodeProblem(data, err)
+}
+
+func decodeProblem(data []byte, err error) *problem {
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return syntaxProblem(data, syntax.Offset, syntax.Error())
+	case errors.As(err, &kind):
+		p := refuseField(http.StatusBadRequest, fieldOf(kind), kind.Value, "is of the wrong type "+position(data, kind.Offset), kindName(kind))
+		return p
+	case errors.Is(err, io.EOF):
+		return refuse(http.StatusBadRequest, "the body is empty: a JSON object is expected")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return syntaxProblem(data, int64(len(data)), "it ends too early")
+	}
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		name = strings.Trim(name, `"`)
+		p := refuse(http.StatusBadRequest, "there is no property %q", name)
+		p.body.Field, p.body.Reason = name, "is not a property of the API"
+		return p
+	}
+	return refuse(http.StatusBadRequest, "the body can't be read: %v", err)
+}
+
+func syntaxProblem(data []byte, offset int64, reason string) *problem {
+	reason = strings.TrimPrefix(reason, "json: ")
+	p := refuse(http.StatusBadRequest, "the body is not JSON %s: %s", position(data, offset), reason)
+	p.body.Reason = reason
+	return p
+}
+
+// position says where an offset is, as editors count: the offset is that of the last byte read.
+func position(data []byte, offset int64) string {
+	before := data[:max(0, min(offset-1, int64(len(data))))]
+	line := 1 + bytes.Count(before, []byte{'\n'})
+	column := len(before) - bytes.LastIndexByte(before, '\n')
+	return fmt.Sprintf("(line %d, column %d)", line, column)
+}
+
+func fieldOf(e *json.UnmarshalTypeError) string {
+	if e.Field == "" {
+		return "body"
+	}
+	return e.Field
+}
+
+// kindName is what JSON calls the type that was expected.
+func kindName(e *json.UnmarshalTypeError) string {
+	switch k := e.Type.Kind().String(); {
+	case k == "bool":
+		return "true or false"
+	case k == "string":
+		return "a string"
+	case k == "slice":
+		return "an array"
+	case k == "struct":
+		return "an object"
+	default:
+		return "a whole number"
+	}
+}

@@ -1,0 +1,68 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// existsResult is what clients of the contract look for when a service exists already.
+const existsResult = "lbrule-exists error"
+
+// problem is a request that was refused. Its JSON is the answer.
+type problem struct{ body v1.Error }
+
+func (p *problem) Error() string { return p.body.Message }
+
+// refuse makes a problem of one sentence.
+func refuse(code int, format string, args ...any) *problem {
+	s := fmt.Sprintf(format, args...)
+	return &problem{body: v1.Error{Code: code, Message: s, Result: s}}
+}
+
+// refuseField makes a problem of a value. reason is a predicate: "is zero".
+func refuseField(code int, field, value, reason, allowed string) *problem {
+	return fieldProblem(code, lb.NewFieldError(field, value, reason, allowed))
+}
+
+func fieldProblem(code int, fe *lb.FieldError) *problem {
+	p := refuse(code, "%s", fe.Error())
+	p.body.Field, p.body.Value, p.body.Reason, p.body.Allowed = fe.Field, fe.Value, fe.Reason, fe.Allowed
+	return p
+}
+
+// notAvailable refuses a property that the contract has and this version does not.
+func notAvailable(field, value, allowed string) *problem {
+	return fieldProblem(http.StatusBadRequest, lb.NotAvailable(field, value, allowed))
+}
+
+// write answers with the problem.
+func (p *problem) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(p.body.Code)
+	_ = json.NewEncoder(w).Encode(p.body) // the client is gone if this fails
+}
+
+// parameterProblem is for what the generated code found in the path or the query.
+func parameterProblem(err error) *problem {
+	var format *v1.InvalidParamFormatError
+	if errors.As(err, &format) {
+		p := refuse(http.StatusBadRequest, "parameter %s is not of its form: %v", format.ParamName, format.Err)
+		p.body.Field = format.ParamName
+		return p
+	}
+	return refuse(http.StatusBadRequest, "%v", err)
+}
+
+// writeJSON answers 200 with a value.
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
+}
+
+func writeSuccess(w http.ResponseWriter) { writeJSON(w, v1.Result{Result: "Success"}) }
