@@ -1,0 +1,186 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// The state directory:
+//
+//	snapshot.jsonl            all services at some revision N; replaced as a whole
+//	journal-<revision>.jsonl  the commits that follow that revision, appended one by one
+//	*.damaged-<time>          what was found damaged, for a human; never read again
+//
+// The state is the snapshot and, on top of it, the commits past N of the journals in order of their revisions.
+// Mostly there is one journal. A second one is begun when the first has grown; then the snapshot is written in
+// the background, and the first journal removed after that. A crash leaves a readable state at any point.
+const (
+	snapshotName  = "snapshot.jsonl"
+	journalPrefix = "journal-"
+	fileSuffix    = ".jsonl"
+	tempSuffix    = ".tmp"
+
+	// minJournal is the size up to which a journal grows at least. Past it, a journal as large as the snapshot is
+	// time for a new one: so a commit costs, in the long run, twice its own bytes.
+	minJournal = 1 << 20
+)
+
+// disk is an open state directory. The store's writing lock guards it.
+type disk struct {
+	log     *slog.Logger
+	path    string
+	dir     *os.File // locked with flock; synced after renames
+	journal *os.File
+	size    int64 // of the journal's good part
+	limit   int64 // of size: past it a new journal is due
+	broken  bool  // an append failed: what the journal has past size is unknown
+
+	background sync.WaitGroup // the snapshot being written, at most one
+	busy       chan struct{}  // holds one token while it is
+}
+
+// lockDir opens and locks a directory, making it if needed. The kernel drops the lock when the process ends,
+// however it ends.
+func lockDir(path string) (*os.File, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w", err)
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the state directory: %w", err)
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		dir.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("state directory %s %w: stop that one, or give this one another directory", path, ErrInUse)
+		}
+		return nil, fmt.Errorf("lock the state directory %s: %w", path, err)
+	}
+	return dir, nil
+}
+
+func journalName(revision uint64) string {
+	return fmt.Sprintf("%s%020d%s", journalPrefix, revision, fileSuffix)
+}
+
+// append writes whole lines that follow revision, and returns when they are on disk. After a failure the disk
+// holds none of them, or is found broken and gets a new journal by the next append: a journal is read only up to
+// the revision at which the next one begins, so what a failed write has left there does no harm.
+func (d *disk) append(revision uint64, lines []byte) error {
+	if d.broken {
+		if err := d.newJournal(revision); err != nil {
+			return err
+		}
+	}
+	_, err := d.journal.WriteAt(lines, d.size)
+	if err == nil {
+		err = unix.Fdatasync(int(d.journal.Fd()))
+	}
+	if err != nil {
+		// After a failed fdatasync nobody knows which pages are on disk: never append to that file again. Cutting
+		// it only serves a restart that comes before the next commit, so it may fail too.
+		d.broken = true
+		if d.journal.Truncate(d.size) == nil {
+			_ = d.journal.Sync()
+		}
+		return fmt.Errorf("append to the journal: %w", err)
+	}
+	d.size += int64(len(lines))
+	return nil
+}
+
+// newJournal begins the journal that follows revision, and forgets the one before.
+func (d *disk) newJournal(revision uint64) error {
+	header, err := encodeLine(headerRecord{File: "journal", Version: version, Revision: revision})
+	if err != nil {
+		return err
+	}
+	write := func(f *os.File) error { _, err := f.Write(header); return err }
+	if err := d.replaceFile(journalName(revision), write); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(d.path, journalName(revision)), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if d.journal != nil {
+		d.journal.Close() // its content is synced, or given up
+	}
+	d.journal, d.size, d.broken = f, int64(len(header)), false
+	return nil
+}
+
+// replaceFile makes a file of the directory appear with all of its content, or not at all.
+func (d *disk) replaceFile(name string, write func(*os.File) error) error {
+	temp := filepath.Join(d.path, name+tempSuffix)
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(temp, filepath.Join(d.path, name))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return d.dir.Sync()
+}
+
+// journals lists the revisions that the directory's journals follow, in order.
+func (d *disk) journals() ([]uint64, error) {
+	names, err := d.names(journalPrefix, fileSuffix)
+	var revisions []uint64
+	for _, name := range names {
+		digits := strings.TrimSuffix(strings.TrimPrefix(name, journalPrefix), fileSuffix)
+		revision, err := strconv.ParseUint(digits, 10, 64)
+		if err == nil && name == journalName(revision) {
+			revisions = append(revisions, revision)
+		}
+	}
+	return revisions, err
+}
+
+// removeJournals removes those that drop tells.
+func (d *disk) removeJournals(drop func(revision uint64) bool) error {
+	revisions, err := d.journals()
+	for _, revision := range revisions {
+		if drop(revision) {
+			err = errors.Join(err, os.Remove(filepath.Join(d.path, journalName(revision))))
+		}
+	}
+	return err
+}
+
+// names lists the directory's names with a prefix and a suffix, in order.
+func (d *disk) names(prefix, suffix string) ([]string, error) {
+	entries, err := os.ReadDir(d.path)
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), suffix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, err
+}
+
+// close waits for the background.
+func (d *disk) close() error {
+	d.background.Wait()
+	var err error
+	if d.journal != nil {
+		err = d.journal.Close()
+	}
+	return errors.Join(err, d.dir.Close())
+}

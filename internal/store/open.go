@@ -1,0 +1,74 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// openDisk locks, reads and tidies a state directory: it leaves one snapshot and one empty journal.
+func openDisk(path string, log *slog.Logger) (*disk, *Snapshot, error) {
+	dir, err := lockDir(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &disk{log: log, path: path, dir: dir, busy: make(chan struct{}, 1)}
+	l := loader{disk: d, head: emptySnapshot()}
+	if err := l.load(); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("read the state: %w", err), d.close())
+	}
+	if err := d.tidy(&l); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("write the state in %s: %w", path, err), d.close())
+	}
+	return d, l.head, nil
+}
+
+// tidy makes a clean directory of what was loaded. Every step leaves one that loads the same: copies are set
+// aside first, and journals go last.
+func (d *disk) tidy(l *loader) error {
+	if err := d.setAside(l); err != nil {
+		return err
+	}
+	if l.torn > 0 {
+		d.log.Warn("unfinished last line of the state journal dropped: its commit was never confirmed",
+			"dir", d.path, "bytes", l.torn)
+	}
+	temps, err := d.names("", fileSuffix+tempSuffix)
+	for _, name := range temps {
+		err = errors.Join(err, os.Remove(filepath.Join(d.path, name)))
+	}
+	if err != nil {
+		return err
+	}
+	if l.replayed > 0 || len(l.damage) > 0 || !l.saved && l.head.revision > 0 {
+		if err := d.writeSnapshot(l.head); err != nil {
+			return err
+		}
+	}
+	if err := d.newJournal(l.head.revision); err != nil {
+		return err
+	}
+	d.setJournalLimit()
+	return d.removeJournals(func(revision uint64) bool { return revision != l.head.revision })
+}
+
+// setAside gives damaged files a second name, under which they stay when they are replaced or removed.
+func (d *disk) setAside(l *loader) error {
+	suffix := ".damaged-" + time.Now().UTC().Format("20060102T150405.000000000Z")
+	for _, m := range l.damage {
+		file := filepath.Join(d.path, m.file)
+		if err := os.Link(file, file+suffix); err != nil {
+			return fmt.Errorf("set damaged %s aside: %w", m.file, err)
+		}
+		d.log.Error("state file damaged: set aside, and what could be read is kept",
+			"file", file, "line", m.line, "reason", m.reason, "more", m.more, "aside", file+suffix,
+			"services", l.head.Len(), "revision", l.head.revision)
+	}
+	if len(l.damage) > 0 {
+		return d.dir.Sync()
+	}
+	return nil
+}

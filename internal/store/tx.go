@@ -1,0 +1,190 @@
+package store
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	iradix "github.com/hashicorp/go-immutable-radix/v2"
+
+	"loxilb/internal/lb"
+)
+
+// Tx is a transaction being edited: it sees its own changes, and nobody else does. It is good during the call of
+// edit only.
+type Tx struct {
+	owner    string
+	base     *Snapshot
+	services *iradix.Txn[*entry]
+	touched  map[lb.Key]struct{}
+}
+
+// change is what a transaction did: services put and keys deleted, each ordered by key.
+type change struct {
+	revision uint64
+	owner    string
+	put      []*entry
+	deleted  []lb.Key
+}
+
+func (c *change) keys() []lb.Key {
+	keys := slices.Clone(c.deleted)
+	for _, e := range c.put {
+		keys = append(keys, e.service.Key)
+	}
+	return keys
+}
+
+func begin(base *Snapshot, owner string) *Tx {
+	return &Tx{owner: owner, base: base, services: base.services.Txn(), touched: make(map[lb.Key]struct{})}
+}
+
+// Get finds a service by its key.
+func (tx *Tx) Get(k lb.Key) (lb.Service, bool) { return serviceOf(tx.services.Get(keyBytes(k))) }
+
+// Owner is who wrote the service.
+func (tx *Tx) Owner(k lb.Key) (string, bool) { return ownerOf(tx.services.Get(keyBytes(k))) }
+
+// ByName finds a service by its name, which is never "".
+func (tx *Tx) ByName(name string) (lb.Service, bool) {
+	for k := range tx.touched {
+		if s, ok := tx.Get(k); ok && s.Name == name && name != "" {
+			return s, true
+		}
+	}
+	s, ok := tx.base.ByName(name)
+	if _, touched := tx.touched[s.Key]; touched {
+		return lb.Service{}, false
+	}
+	return s, ok
+}
+
+// All yields the services ordered by key, as they are when the loop begins: it may put and delete.
+func (tx *Tx) All() iter.Seq[lb.Service] {
+	return func(yield func(lb.Service) bool) {
+		// The clone is frozen: the transaction copies what it changes from here on.
+		for e := range walk(tx.services.Clone().Root()) {
+			if !yield(e.service) {
+				return
+			}
+		}
+	}
+}
+
+// Put creates a service, or replaces the one with its key. It refuses a service that does not validate
+// (*lb.FieldError) and one that another owner wrote (ErrOwner). Names and totals are checked at the end, so that
+// two services can swap names in one transaction.
+func (tx *Tx) Put(s lb.Service) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if err := tx.mayChange(s.Key); err != nil {
+		return err
+	}
+	tx.set(&entry{owner: tx.owner, service: s.Clone()})
+	return nil
+}
+
+// Delete removes a service: ErrNotFound when there is none, ErrOwner when another owner wrote it.
+func (tx *Tx) Delete(k lb.Key) error {
+	if _, ok := tx.Owner(k); !ok {
+		return fmt.Errorf("service %s %w", k, ErrNotFound)
+	}
+	if err := tx.mayChange(k); err != nil {
+		return err
+	}
+	tx.remove(k)
+	return nil
+}
+
+// Changed tells whether a commit would change anything by now. It costs as much as the transaction has touched.
+func (tx *Tx) Changed() bool {
+	for k := range tx.touched {
+		if before, after := tx.compare(k); !sameEntry(before, after) {
+			return true
+		}
+	}
+	return false
+}
+
+func (tx *Tx) mayChange(k lb.Key) error {
+	if owner, ok := tx.Owner(k); ok && owner != tx.owner {
+		return fmt.Errorf("service %s %w, %q", k, ErrOwner, owner)
+	}
+	return nil
+}
+
+func (tx *Tx) set(e *entry) {
+	tx.services.Insert(keyBytes(e.service.Key), e)
+	tx.touched[e.service.Key] = struct{}{}
+}
+
+func (tx *Tx) remove(k lb.Key) {
+	tx.services.Delete(keyBytes(k))
+	tx.touched[k] = struct{}{}
+}
+
+// compare returns what k was before the transaction and what it is now; nil is absent.
+func (tx *Tx) compare(k lb.Key) (before, after *entry) {
+	b := keyBytes(k)
+	before, _ = tx.base.services.Get(b)
+	after, _ = tx.services.Get(b)
+	return before, after
+}
+
+func sameEntry(a, b *entry) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.owner == b.owner && a.service.Equal(b.service)
+}
+
+// finish checks the names, and makes the next snapshot. The change is nil, and the snapshot
+// the old one, when all is as it was.
+func (tx *Tx) finish() (*Snapshot, *change, error) {
+	c := &change{revision: tx.base.revision + 1, owner: tx.owner}
+	names := tx.base.names.Txn()
+	endpoints := tx.base.endpoints
+	for k := range tx.touched {
+		before, after := tx.compare(k)
+		if sameEntry(before, after) {
+			continue
+		}
+		if before != nil {
+			endpoints -= len(before.service.Endpoints)
+			names.Delete([]byte(before.service.Name))
+		}
+		if after == nil {
+			c.deleted = append(c.deleted, k)
+			continue
+		}
+		endpoints += len(after.service.Endpoints)
+		c.put = append(c.put, after)
+	}
+	if len(c.put)+len(c.deleted) == 0 {
+		return tx.base, nil, nil
+	}
+	slices.SortFunc(c.put, func(a, b *entry) int { return a.service.Key.Compare(b.service.Key) })
+	slices.SortFunc(c.deleted, lb.Key.Compare)
+	if err := takeNames(names, c.put); err != nil {
+		return nil, nil, err
+	}
+	next := &Snapshot{
+		revision: c.revision, services: tx.services.CommitOnly(), names: names.CommitOnly(), endpoints: endpoints,
+	}
+	return next, c, nil
+}
+
+// takeNames comes after all old names of the transaction were given back.
+func takeNames(names *iradix.Txn[lb.Key], put []*entry) error {
+	for _, e := range put {
+		name := e.service.Name
+		if name == "" {
+			continue
+		}
+		if holder, taken := names.Insert([]byte(name), e.service.Key); taken {
+			return fmt.Errorf("name %q %w, %s", name, ErrName, holder)
+		}
+	}
+	return nil
+}
