@@ -13,6 +13,9 @@
 
 #define CTX_PACKET_HOST 0 /* PACKET_HOST: addressed to this machine's MAC */
 
+/* Further into a packet no header is looked for. */
+#define CTX_MAX_OFFSET 0x3fff
+
 enum ctx_checksum {
 	CTX_CHECKSUM_NONE, /* also UNNECESSARY: the field in the packet is whole */
 	CTX_CHECKSUM_UNNECESSARY,
@@ -35,18 +38,23 @@ typedef struct __sk_buff ctx_t;
  * GRO and the socket layer leave all headers in it. */
 static __always_inline void *ctx_header(ctx_t *ctx, __u32 off, __u32 len)
 {
-	void *data = (void *)(long)ctx->data;
-	void *end = (void *)(long)ctx->data_end;
+	void *header;
 
-	if (likely(data + off + len <= end))
-		return data + off;
+	if (unlikely(off > CTX_MAX_OFFSET)) /* for the verifier too */
+		return NULL;
+	header = (void *)(long)ctx->data + off;
+	/* the verifier knows the bounds of the very pointer that was compared:
+	 * keep the compiler from computing it again */
+	asm volatile("" : "+r"(header));
+	if (likely(header + len <= (void *)(long)ctx->data_end))
+		return header;
 	if (ctx->len < off + len || bpf_skb_pull_data(ctx, off + len))
 		return NULL;
-	data = (void *)(long)ctx->data;
-	end = (void *)(long)ctx->data_end;
-	if (data + off + len > end)
+	header = (void *)(long)ctx->data + off;
+	asm volatile("" : "+r"(header));
+	if (header + len > (void *)(long)ctx->data_end)
 		return NULL;
-	return data + off;
+	return header;
 }
 
 static __always_inline __u32 ctx_length(ctx_t *ctx)

@@ -21,13 +21,9 @@
 #include "checksum.h"
 #include "parse.h"
 
-/* Offset of the checksum within the TCP or UDP header. */
-static __always_inline __u32 nat_sum_offset(const struct packet *p)
-{
-	return p->tuple.protocol == IPPROTO_TCP ?
-		       __builtin_offsetof(struct tcphdr, check) :
-		       __builtin_offsetof(struct udphdr, check);
-}
+/* Offset of the checksum within the header. */
+#define TCP_SUM_OFFSET __builtin_offsetof(struct tcphdr, check)
+#define UDP_SUM_OFFSET __builtin_offsetof(struct udphdr, check)
 
 /* CHECKSUM_COMPLETE: makes skb->csum follow. A UDP packet without a checksum
  * (old is 0) has nothing that balances its ports and addresses. */
@@ -77,8 +73,9 @@ static __always_inline enum verdict nat_ipv6(ctx_t *ctx, struct packet *p,
 static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
-	__u64 udp = p->tuple.protocol == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
-	__u32 field = p->l4 + nat_sum_offset(p);
+	bool is_udp = p->tuple.protocol == IPPROTO_UDP;
+	__u32 field = p->l4 + (is_udp ? UDP_SUM_OFFSET : TCP_SUM_OFFSET);
+	__u64 udp = is_udp ? BPF_F_MARK_MANGLED_0 : 0;
 	__u16 ports = sum_fold(c->tuple_sum + (__u16)~c->address_sum);
 	__be16 *l4;
 
@@ -97,19 +94,22 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
+/* sum_offset is a constant, and with it the protocol. */
 static __always_inline enum verdict nat_l4(ctx_t *ctx, struct packet *p,
-					   struct connection *c)
+					   struct connection *c,
+					   const __u32 sum_offset)
 {
+	const bool udp = sum_offset == UDP_SUM_OFFSET;
 	enum ctx_checksum state = ctx_checksum_state(ctx);
 	__u16 *check, old, sum;
 	__be16 *l4;
 
 	if (unlikely(state == CTX_CHECKSUM_UNKNOWN))
 		return nat_l4_helpers(ctx, p, c);
-	l4 = ctx_header(ctx, p->l4, nat_sum_offset(p) + 2);
+	l4 = ctx_header(ctx, p->l4, sum_offset + 2);
 	if (!l4)
 		return drop(p, DROP_NOT_LINEAR);
-	check = (void *)l4 + nat_sum_offset(p);
+	check = (void *)l4 + sum_offset;
 	l4[0] = c->sport;
 	l4[1] = c->dport;
 	old = *check;
@@ -117,10 +117,10 @@ static __always_inline enum verdict nat_l4(ctx_t *ctx, struct packet *p,
 		*check = sum_fold(old + c->address_sum);
 		return VERDICT_CONTINUE;
 	}
-	if (p->tuple.protocol == IPPROTO_UDP && !old) /* none was made */
+	if (udp && !old) /* none was made */
 		goto complete;
 	sum = sum_replace(old, c->tuple_sum);
-	if (p->tuple.protocol == IPPROTO_UDP && !sum)
+	if (udp && !sum)
 		sum = 0xffff; /* RFC 768: zero would mean none */
 	*check = sum;
 complete:
@@ -137,7 +137,9 @@ static __always_inline enum verdict translate(ctx_t *ctx, struct packet *p,
 	v = p->ipv6 ? nat_ipv6(ctx, p, c) : nat_ipv4(ctx, p, c);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	return nat_l4(ctx, p, c);
+	if (p->tuple.protocol == IPPROTO_TCP)
+		return nat_l4(ctx, p, c, TCP_SUM_OFFSET);
+	return nat_l4(ctx, p, c, UDP_SUM_OFFSET);
 }
 
 #endif

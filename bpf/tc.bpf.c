@@ -121,4 +121,14 @@ int loxilb_layer3(struct __sk_buff *ctx)
 	return handle(ctx, 0);
 }
 
+/* Keeps in the object's BTF the enums of abi.h that only their values name, so
+ * that Go gets them too. */
+const struct {
+	enum connection_flag connection;
+	enum endpoint_flag endpoint;
+	enum link_flag link;
+	enum drop_reason drop;
+	enum pass_reason pass;
+} abi_enums = {};
+
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,109 @@
+package compile
+
+// maxSlots bounds the table of one service: a segment of the slots map. Weights whose sum, divided by their
+// greatest common divisor, is no larger are kept exactly; larger ones to within one part in 65,536.
+const maxSlots = 65536
+
+// slots lays the endpoints out so that walking through the table is smooth weighted round robin: in each round
+// an endpoint of weight w comes w times, spread as evenly as the others allow, and in the order of the list
+// where they tie. With equal weights it is the list itself.
+func slots(weights []uint32) []uint32 {
+	weights, total := scale(weights)
+	out := make([]uint32, 0, total)
+	if allEqual(weights) {
+		for i, w := range weights {
+			if w > 0 {
+				out = append(out, uint32(i))
+			}
+		}
+		return out
+	}
+	return append(out, smooth(weights, total)...)
+}
+
+// allEqual tells whether all weights but zeros are the same.
+func allEqual(weights []uint32) bool {
+	var first uint32
+	for _, w := range weights {
+		if first == 0 {
+			first = w
+		}
+		if w != 0 && w != first {
+			return false
+		}
+	}
+	return true
+}
+
+// scale divides by the greatest common divisor and, should the sum still be too large, shrinks it to maxSlots,
+// the largest remainders rounded up, no endpoint left without a place.
+func scale(weights []uint32) ([]uint32, int) {
+	var sum uint64
+	var d uint32
+	for _, w := range weights {
+		sum += uint64(w)
+		d = gcd(d, w)
+	}
+	if d == 0 {
+		return weights, 0
+	}
+	out := make([]uint32, len(weights))
+	for i, w := range weights {
+		out[i] = w / d
+	}
+	sum /= uint64(d)
+	if sum <= maxSlots {
+		return out, int(sum)
+	}
+	return shrink(out, sum), maxSlots
+}
+
+// shrink gives each weight its share of maxSlots places: at least one if it is not zero, the rest by the
+// largest remainder.
+func shrink(weights []uint32, sum uint64) []uint32 {
+	out := make([]uint32, len(weights))
+	left := maxSlots
+	for i, w := range weights {
+		if w == 0 {
+			continue
+		}
+		out[i] = max(1, uint32(uint64(w)*maxSlots/sum))
+		left -= int(out[i])
+	}
+	for ; left != 0; left -= step(left) {
+		out[farthest(weights, out, sum, left > 0)] += uint32(step(left)) // wraps for -1: subtracts
+	}
+	return out
+}
+
+func step(left int) int {
+	if left > 0 {
+		return 1
+	}
+	return -1
+}
+
+// farthest is the endpoint whose places fall shortest of its share (short), or exceed it most.
+func farthest(weights, have []uint32, sum uint64, short bool) int {
+	best, bestGap := -1, int64(0)
+	for i, w := range weights {
+		if w == 0 || (!short && have[i] == 1) {
+			continue
+		}
+		gap := int64(uint64(w)*maxSlots) - int64(uint64(have[i])*sum)
+		if !short {
+			gap = -gap
+		}
+		if best < 0 || gap > bestGap {
+			best, bestGap = i, gap
+		}
+	}
+	return best
+}
+
+func gcd(a, b uint32) uint32 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,219 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// Hook is the kind of tc ingress hook.
+type Hook string
+
+// The hooks. tcx (kernel 6.6) attaches and detaches in one system call, keeps other programs, and can be
+// pinned; clsact is what there was before.
+const (
+	HookAuto   Hook = "auto" // tcx where there is, clsact otherwise
+	HookTCX    Hook = "tcx"
+	HookClsact Hook = "clsact"
+)
+
+// Interface is what Attach must know of an interface.
+type Interface struct {
+	Index  int
+	Name   string
+	Layer3 bool // no link-layer header: tun, wireguard
+	Peer   bool // a veth whose other end is in another network namespace
+}
+
+// attachment is a program at an interface's hook. Close leaves it there if it is pinned.
+type attachment interface {
+	Detach() error
+	Close() error
+}
+
+// Attach puts the data path at the interface's ingress, or replaces the program that an earlier process left
+// there, without losing a packet. Attaching twice is harmless.
+func (d *Datapath) Attach(i Interface) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.setLink(i); err != nil {
+		return fmt.Errorf("attach %s: %w", i.Name, err)
+	}
+	if _, ok := d.attached[i.Index]; ok {
+		return nil
+	}
+	a, err := d.attach(i)
+	if err != nil {
+		return fmt.Errorf("attach %s: %w", i.Name, err)
+	}
+	d.attached[i.Index] = a
+	return nil
+}
+
+func (d *Datapath) attach(i Interface) (attachment, error) {
+	prog := d.obj.LoxilbEther
+	if i.Layer3 {
+		prog = d.obj.LoxilbLayer3
+	}
+	if d.cfg.Hook != HookClsact {
+		a, err := d.attachTCX(i, prog)
+		if err == nil {
+			return a, detachClsact(i.Index)
+		}
+		if d.cfg.Hook == HookTCX || !errors.Is(err, ebpf.ErrNotSupported) {
+			return nil, err
+		}
+	}
+	a, err := attachClsact(i.Index, prog)
+	if err != nil {
+		return nil, err
+	}
+	return a, d.dropLinkPin(i.Index)
+}
+
+// setLink tells the packet path what kind of next hop the interface makes.
+func (d *Datapath) setLink(i Interface) error {
+	var flags uint32
+	if i.Peer {
+		flags |= linkPeer
+	}
+	if i.Layer3 {
+		flags |= linkLayer3
+	}
+	return d.obj.Links.Put(uint32(i.Index), flags)
+}
+
+// SetLink tells the data path of an interface that packets may leave by, attached or not.
+func (d *Datapath) SetLink(i Interface) error { return d.setLink(i) }
+
+// Detach takes the data path away from an interface. One that is gone, or was never attached, is no error.
+func (d *Datapath) Detach(index int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.obj.Links.Delete(uint32(index)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("forget interface %d: %w", index, err)
+	}
+	a, ok := d.attached[index]
+	if !ok {
+		return nil
+	}
+	delete(d.attached, index)
+	if err := errors.Join(a.Detach(), a.Close()); err != nil {
+		return fmt.Errorf("detach interface %d: %w", index, err)
+	}
+	return nil
+}
+
+// Attached lists the interfaces that have the data path, by index.
+func (d *Datapath) Attached() []int {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	out := make([]int, 0, len(d.attached))
+	for index := range d.attached {
+		out = append(out, index)
+	}
+	return out
+}
+
+// DetachStrangers detaches interfaces for which keep is false, among them those that an earlier process
+// attached: called once the choice of interfaces is known.
+func (d *Datapath) DetachStrangers(keep func(index int) bool) error {
+	if d.cfg.PinDir == "" {
+		return nil
+	}
+	pins, err := os.ReadDir(d.linkPins())
+	if err != nil {
+		return fmt.Errorf("list pinned links: %w", err)
+	}
+	var errs []error
+	for _, e := range pins {
+		if index, err := strconv.Atoi(e.Name()); err == nil && !keep(index) {
+			errs = append(errs, d.dropLinkPin(index))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tcx is an attachment by a link, pinned if the data path is.
+type tcx struct {
+	link.Link
+	pinned bool
+}
+
+// Detach takes the program off at once; unpinning alone would wait for the last file descriptor.
+func (t tcx) Detach() error {
+	if t.pinned {
+		if err := t.Unpin(); err != nil {
+			return err
+		}
+	}
+	return t.Link.Detach()
+}
+
+func (d *Datapath) attachTCX(i Interface, prog *ebpf.Program) (attachment, error) {
+	if d.cfg.PinDir == "" {
+		l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress})
+		return tcx{Link: l}, err
+	}
+	l, err := d.adoptLink(i.Index, prog)
+	if err != nil {
+		return nil, err
+	}
+	if l != nil {
+		return tcx{l, true}, nil
+	}
+	l, err = link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return nil, err
+	}
+	if err := l.Pin(d.linkPin(i.Index)); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return tcx{l, true}, nil
+}
+
+func (d *Datapath) linkPin(index int) string {
+	return filepath.Join(d.linkPins(), strconv.Itoa(index))
+}
+
+// adoptLink replaces the program of a pinned link. Nil: there is none of this interface (an index may have
+// been used before, by an interface that is gone).
+func (d *Datapath) adoptLink(index int, prog *ebpf.Program) (link.Link, error) {
+	l, err := link.LoadPinnedLink(d.linkPin(index), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open pinned link: %w", err)
+	}
+	at, err := linkInterface(l)
+	if err == nil && at == uint32(index) {
+		if err = l.Update(prog); err == nil {
+			return l, nil
+		}
+	}
+	d.log.Warn("a pinned link cannot be adopted and is made anew", "ifindex", index, "err", err)
+	return nil, errors.Join(l.Unpin(), l.Close())
+}
+
+// dropLinkPin detaches the interface's pinned link, if there is one.
+func (d *Datapath) dropLinkPin(index int) error {
+	if d.cfg.PinDir == "" {
+		return nil
+	}
+	l, err := link.LoadPinnedLink(d.linkPin(index), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned link: %w", err)
+	}
+	defer l.Close()
+	return tcx{l, true}.Detach()
+}

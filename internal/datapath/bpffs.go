@@ -1,0 +1,73 @@
+package datapath
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultPinDir is where the data path of the current network namespace is pinned: one folder for each
+// namespace, named by the cookie that no other namespace gets until the next boot. It mounts the BPF file
+// system if nobody has.
+func DefaultPinDir() (string, error) {
+	root, err := bpffs()
+	if err != nil {
+		return "", err
+	}
+	cookie, err := netnsCookie()
+	if err != nil {
+		return "", fmt.Errorf("identify the network namespace: %w", err)
+	}
+	return filepath.Join(root, "loxilb", fmt.Sprintf("netns-%d", cookie)), nil
+}
+
+// bpffs finds the BPF file system. `ip netns exec` gives a process a mount namespace of its own, with a fresh
+// /sys: what is mounted or pinned there is gone with the process. So the one of the machine's first process is
+// used, which is the same where nothing is amiss.
+func bpffs() (string, error) {
+	const usual = "/sys/fs/bpf"
+	first := "/proc/1/root" + usual
+	if sameMountNamespace() {
+		first = usual
+	}
+	if isBPFFS(first) {
+		return first, nil
+	}
+	args := []string{"-t", "bpf", "bpf", usual}
+	cmd := exec.Command("mount", args...)
+	if first != usual {
+		cmd = exec.Command("nsenter", append([]string{"--target=1", "--mount", "--", "mount"}, args...)...)
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("mount the BPF file system at %s: %w: %s", usual, err, strings.TrimSpace(string(out)))
+	}
+	if !isBPFFS(first) {
+		return "", fmt.Errorf("mount the BPF file system at %s: mounted, but not visible at %s", usual, first)
+	}
+	return first, nil
+}
+
+func sameMountNamespace() bool {
+	own, err1 := os.Readlink("/proc/thread-self/ns/mnt")
+	first, err2 := os.Readlink("/proc/1/ns/mnt")
+	return err1 != nil || err2 != nil || own == first
+}
+
+func isBPFFS(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && uint32(st.Type) == unix.BPF_FS_MAGIC
+}
+
+// netnsCookie identifies the thread's network namespace; unlike its inode it is never used again (5.14).
+func netnsCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+}

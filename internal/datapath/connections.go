@@ -1,0 +1,104 @@
+package datapath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// isLast tells the end of a batch lookup from an error.
+func isLast(err error) bool { return errors.Is(err, ebpf.ErrKeyNotExist) }
+
+// Connections calls yield for each direction of each connection, in no order, until it returns false. The
+// table goes on changing meanwhile: a connection that lives throughout is listed, others may or may not be.
+func (d *Datapath) Connections(ctx context.Context, yield func(lb.Connection) bool) error {
+	batch := 4096
+	var cursor ebpf.MapBatchCursor
+	keys, rows := make([]bpf.TcConnectionKey, batch), make([]bpf.TcConnection, batch)
+	for {
+		n, err := d.obj.Connections.BatchLookup(&cursor, keys, rows, nil)
+		if errors.Is(err, unix.ENOSPC) { // one bucket holds more than a batch
+			batch *= 2
+			keys, rows = make([]bpf.TcConnectionKey, batch), make([]bpf.TcConnection, batch)
+			continue
+		}
+		for i := range n {
+			if c, ok := d.connection(keys[i], rows[i]); ok && !yield(c) {
+				return nil
+			}
+		}
+		if isLast(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read connections: %w", err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// connection describes an entry. False: it is past its time and waits for the sweep.
+func (d *Datapath) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Connection, bool) {
+	c := lb.Connection{
+		Protocol: lb.Protocol(k.Protocol),
+		Src:      bpf.AddrPort(k.Saddr, k.Sport),
+		Dst:      bpf.AddrPort(k.Daddr, k.Dport),
+		Reply:    r.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0,
+		NewSrc:   bpf.AddrPort(r.Saddr, r.Sport),
+		NewDst:   bpf.AddrPort(r.Daddr, r.Dport),
+		State:    stateName(k.Protocol, r.Flags),
+		Traffic:  lb.Traffic{Packets: r.Packets, Bytes: r.Bytes},
+	}
+	c.Endpoint = c.NewDst
+	if c.Reply {
+		c.Endpoint = c.Src
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if e, ok := d.tables.endpoints[r.Endpoint]; ok {
+		c.Weight, c.Service = e.weight, e.service.name
+		if c.Service == "" {
+			c.Service = e.service.key.String()
+		}
+	}
+	return c, true
+}
+
+// stateName is the word of the contract for what a connection has seen.
+func stateName(protocol, flags uint8) string {
+	has := func(f bpf.TcConnectionFlag) bool { return flags&uint8(f) != 0 }
+	replied := has(bpf.TcConnectionFlagCONN_REPLIED)
+	if protocol != uint8(lb.TCP) {
+		if replied {
+			return "udp-est"
+		}
+		return "udp-uni"
+	}
+	finClient, finEndpoint := has(bpf.TcConnectionFlagCONN_FIN_CLIENT), has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT)
+	bothAcked := has(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED) && has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED)
+	switch {
+	case has(bpf.TcConnectionFlagCONN_RESET) || bothAcked:
+		return "closed"
+	case finClient && finEndpoint:
+		return "closed-wait"
+	case finClient || finEndpoint:
+		return "fini"
+	case has(bpf.TcConnectionFlagCONN_ASSURED):
+		return "est"
+	case replied:
+		return "sync-ack"
+	default:
+		return "sync-sent"
+	}
+}
+
+// Table lists the connections as the table holds them, for tests that look at entries.
+func (d *Datapath) Table() *ebpf.Map { return d.obj.Connections }

@@ -1,0 +1,246 @@
+// Package datapath is the boundary to the kernel: it loads the programs, attaches them, writes the tables that
+// compile makes, and reads counters and connections back. With datapath/bpf it is the only importer of
+// cilium/ebpf.
+//
+// A Datapath belongs to the network namespace of the thread that loads it.
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/datapath/bpf"
+)
+
+// ErrPinnedLayout says that maps pinned by another version cannot be adopted.
+var ErrPinnedLayout = errors.New("the pinned maps have another layout")
+
+// Timeouts are how long a connection may be silent before it is over, by state.
+type Timeouts struct {
+	TCPEstablished, TCPSyn, TCPClosing, TCPClosed time.Duration
+	UDPUnreplied, UDPReplied                      time.Duration
+}
+
+// DefaultTimeouts follow RFC 5382 (established: at least 2 h 4 min) and RFC 4787 (UDP: 5 min).
+func DefaultTimeouts() Timeouts {
+	return Timeouts{
+		TCPEstablished: 7440 * time.Second,
+		TCPSyn:         60 * time.Second,
+		TCPClosing:     120 * time.Second,
+		TCPClosed:      10 * time.Second,
+		UDPUnreplied:   30 * time.Second,
+		UDPReplied:     300 * time.Second,
+	}
+}
+
+// Config says how to load the data path.
+type Config struct {
+	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
+	Connections    int      // size of the connection table; 0: by memory (DefaultConnections)
+	Timeouts       Timeouts // zero value: DefaultTimeouts
+	NoRedirectPeer bool     // never bpf_redirect_peer
+	NoKfuncs       bool     // as on kernels before 6.2, for tests
+	Hook           Hook     // where to attach
+	Log            *slog.Logger
+}
+
+// Datapath is the loaded data path. Its methods are safe for concurrent use.
+type Datapath struct {
+	cfg     Config
+	log     *slog.Logger
+	hz      uint32
+	obj     bpf.TcObjects
+	sweep   bpf.SweepPrograms
+	reasons map[uint32]string // of drops
+
+	mu       sync.RWMutex
+	tables   tables
+	attached map[int]attachment // by interface index
+
+	sweeping sync.Mutex
+	sweptMu  sync.Mutex
+	swept    SweepStats
+}
+
+// Load loads the programs and makes the maps, or adopts those pinned in cfg.PinDir with all their services,
+// endpoints and connections.
+func Load(cfg Config) (*Datapath, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Connections == 0 {
+		cfg.Connections = DefaultConnections()
+	}
+	if cfg.Timeouts == (Timeouts{}) {
+		cfg.Timeouts = DefaultTimeouts()
+	}
+	hz, err := jiffiesPerSecond()
+	if err != nil {
+		return nil, err
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		cfg.Log.Debug("memlock limit not raised", "err", err)
+	}
+	d := &Datapath{cfg: cfg, log: cfg.Log, hz: hz, attached: map[int]attachment{}}
+	if err := d.load(); err != nil {
+		return nil, err
+	}
+	if err := d.adopt(); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("adopt pinned maps: %w", err)
+	}
+	return d, nil
+}
+
+// load loads both objects; the second shares the maps of the first.
+func (d *Datapath) load() error {
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return fmt.Errorf("read data path object: %w", err)
+	}
+	if d.reasons, err = enumNames(spec.Types, "drop_reason", "DROP_"); err != nil {
+		return err
+	}
+	if err := d.configure(spec); err != nil {
+		return err
+	}
+	opts := &ebpf.CollectionOptions{}
+	if d.cfg.PinDir != "" {
+		if opts.Maps.PinPath, err = d.preparePins(spec); err != nil {
+			return err
+		}
+	}
+	if err := spec.LoadAndAssign(&d.obj, opts); err != nil {
+		if errors.Is(err, ebpf.ErrMapIncompatible) {
+			err = fmt.Errorf("%w; run `loxilb --detach` to remove them (connections end), then start again: %w", ErrPinnedLayout, err)
+		}
+		return fmt.Errorf("load data path: %w", err)
+	}
+	return d.loadSweep()
+}
+
+func (d *Datapath) loadSweep() error {
+	spec, err := bpf.LoadSweep()
+	if err != nil {
+		return fmt.Errorf("read sweep object: %w", err)
+	}
+	if err := d.configure(spec); err != nil {
+		return err
+	}
+	shared := map[string]*ebpf.Map{
+		"connections":     d.obj.Connections,
+		"endpoints":       d.obj.Endpoints,
+		"endpoint_states": d.obj.EndpointStates,
+		"idle_timeouts":   d.obj.IdleTimeouts,
+		"sweep_reports":   d.obj.SweepReports,
+	}
+	for name, m := range spec.Maps {
+		if have, ok := shared[name]; ok {
+			m.MaxEntries = have.MaxEntries()
+		} else if !internalMap(name) {
+			delete(spec.Maps, name) // declared in maps.h, not used by this object
+		}
+	}
+	if err := spec.LoadAndAssign(&d.sweep, &ebpf.CollectionOptions{MapReplacements: shared}); err != nil {
+		return fmt.Errorf("load sweep: %w", err)
+	}
+	return nil
+}
+
+// internalMap tells a section of variables (.rodata, .data.x) from a declared map.
+func internalMap(name string) bool { return name[0] == '.' }
+
+// configure sets the load-time constants that an object has.
+func (d *Datapath) configure(spec *ebpf.CollectionSpec) error {
+	peer := uint8(1)
+	if d.cfg.NoRedirectPeer {
+		peer = 0
+	}
+	t := d.cfg.Timeouts
+	for name, value := range map[string]any{
+		"hz":                      d.hz,
+		"redirect_peer":           peer,
+		"timeout_tcp_established": d.jiffies(t.TCPEstablished),
+		"timeout_tcp_syn":         d.jiffies(t.TCPSyn),
+		"timeout_tcp_closing":     d.jiffies(t.TCPClosing),
+		"timeout_tcp_closed":      d.jiffies(t.TCPClosed),
+		"timeout_udp_unreplied":   d.jiffies(t.UDPUnreplied),
+		"timeout_udp_replied":     d.jiffies(t.UDPReplied),
+	} {
+		v, ok := spec.Variables[name]
+		if !ok {
+			continue // the compiler dropped a constant that this object does not read
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	if m, ok := spec.Maps["connections"]; ok {
+		m.MaxEntries = uint32(2 * d.cfg.Connections)
+	}
+	return nil
+}
+
+// Close releases the process's hold on the data path. What is pinned goes on working; the rest ends.
+func (d *Datapath) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, a := range d.attached {
+		errs = append(errs, a.Close())
+	}
+	d.tables.close()
+	errs = append(errs, d.sweep.Close(), d.obj.Close())
+	return errors.Join(errs...)
+}
+
+// BumpNextHops makes every connection resolve its next hop anew with its next packet: a neighbour, a route or
+// a link has changed.
+func (d *Datapath) BumpNextHops() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var generation uint32
+	if err := d.obj.HopGeneration.Get(&generation); err != nil {
+		return fmt.Errorf("read next hop generation: %w", err)
+	}
+	if err := d.obj.HopGeneration.Set(generation + 1); err != nil {
+		return fmt.Errorf("bump next hop generation: %w", err)
+	}
+	return nil
+}
+
+// jiffies converts a duration to the kernel's ticks, at least one.
+func (d *Datapath) jiffies(t time.Duration) uint32 {
+	return uint32(max(1, t*time.Duration(d.hz)/time.Second))
+}
+
+// jiffiesPerSecond is CONFIG_HZ: the coarse clock advances once a tick.
+func jiffiesPerSecond() (uint32, error) {
+	var res unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &res); err != nil {
+		return 0, fmt.Errorf("read the kernel's tick: %w", err)
+	}
+	if res.Nano() <= 0 {
+		return 0, fmt.Errorf("read the kernel's tick: resolution %d ns", res.Nano())
+	}
+	return uint32((time.Second.Nanoseconds() + res.Nano()/2) / res.Nano()), nil
+}
+
+// DefaultConnections sizes the connection table: as many connections as fit into 2 % of memory, at least
+// 262,144.
+func DefaultConnections() int {
+	const smallest, bytesEach = 262144, 416 // two entries of 192 bytes and their buckets
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return smallest
+	}
+	total := uint64(info.Totalram) * uint64(info.Unit)
+	return int(min(max(total/50/bytesEach, smallest), 1<<30))
+}

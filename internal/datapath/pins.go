@@ -1,0 +1,123 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// Below the pin folder: maps/NAME and links/INTERFACE-INDEX.
+func (d *Datapath) mapPins() string  { return filepath.Join(d.cfg.PinDir, "maps") }
+func (d *Datapath) linkPins() string { return filepath.Join(d.cfg.PinDir, "links") }
+
+// preparePins makes the folders and marks the maps to be pinned by name, which also adopts those that are
+// there. A table that exists keeps its size: resizing would mean to lose its connections.
+func (d *Datapath) preparePins(spec *ebpf.CollectionSpec) (string, error) {
+	for _, dir := range []string{d.mapPins(), d.linkPins()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return "", fmt.Errorf("make pin folder: %w", err)
+		}
+	}
+	for name, m := range spec.Maps {
+		if !internalMap(name) {
+			m.Pinning = ebpf.PinByName
+		}
+	}
+	const table = "connections"
+	pinned, err := ebpf.LoadPinnedMap(filepath.Join(d.mapPins(), table), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return d.mapPins(), nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("open pinned map %s: %w", table, err)
+	}
+	defer pinned.Close()
+	if want := spec.Maps[table].MaxEntries; pinned.MaxEntries() != want {
+		d.log.Warn("the connection table keeps its size, since it holds connections; `loxilb --detach` gives it up",
+			"size", pinned.MaxEntries()/2, "asked", want/2)
+		spec.Maps[table].MaxEntries = pinned.MaxEntries()
+	}
+	return d.mapPins(), nil
+}
+
+// RemovePins takes everything away that an earlier Load with this pin folder left attached or pinned: packets
+// go to the kernel again, connections are forgotten.
+func RemovePins(dir string) error {
+	if err := detachClsactAll(); err != nil {
+		return err
+	}
+	links, err := os.ReadDir(filepath.Join(dir, "links"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("list pinned links: %w", err)
+	}
+	for _, e := range links {
+		path := filepath.Join(dir, "links", e.Name())
+		if l, err := link.LoadPinnedLink(path, nil); err == nil {
+			err = errors.Join(l.Detach(), l.Close())
+			if err != nil {
+				return fmt.Errorf("detach %s: %w", path, err)
+			}
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove pins: %w", err)
+	}
+	return nil
+}
+
+// CollectPins removes what daemons in network namespaces that no longer exist have left beside dir: folders
+// all of whose links have lost their interface.
+func CollectPins(dir string) error {
+	siblings, err := os.ReadDir(filepath.Dir(dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list pin folders: %w", err)
+	}
+	var errs []error
+	for _, e := range siblings {
+		path := filepath.Join(filepath.Dir(dir), e.Name())
+		if path != dir && abandoned(path) {
+			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// abandoned: it has links, and none is attached to an interface any more.
+func abandoned(dir string) bool {
+	links, err := os.ReadDir(filepath.Join(dir, "links"))
+	if err != nil || len(links) == 0 {
+		return false
+	}
+	for _, e := range links {
+		l, err := link.LoadPinnedLink(filepath.Join(dir, "links", e.Name()), nil)
+		if err != nil {
+			return false
+		}
+		index, err := linkInterface(l)
+		l.Close()
+		if err != nil || index != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// linkInterface is the index of the interface that a tcx link is attached to, 0 once that is gone.
+func linkInterface(l link.Link) (uint32, error) {
+	info, err := l.Info()
+	if err != nil {
+		return 0, fmt.Errorf("read link: %w", err)
+	}
+	tcx := info.TCX()
+	if tcx == nil {
+		return 0, fmt.Errorf("read link: not tcx but %v", info.Type)
+	}
+	return tcx.Ifindex, nil
+}

@@ -1,0 +1,101 @@
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+)
+
+// Verdict is what the program decided.
+type Verdict int32
+
+// The verdicts, as tc knows them.
+const (
+	Next     Verdict = -1 // on to the next program and the kernel
+	Shot     Verdict = 2
+	Redirect Verdict = 7
+)
+
+// RunInput is a packet to run the program on.
+type RunInput struct {
+	Frame   []byte // from the Ethernet header on
+	Ifindex int    // of the interface that it arrives at, in the thread's namespace; its MAC decides whose it is
+	Layer3  bool   // run the program of interfaces without link-layer header
+	GSOSize uint32
+	Repeat  uint32 // 0: once
+}
+
+// RunOutput is what came out. Frame is the packet as it leaves, or as it is passed on.
+type RunOutput struct {
+	Verdict  Verdict
+	Frame    []byte
+	Duration time.Duration // mean of a run; exact only when Repeat is large, as it includes the system call
+}
+
+// skb is struct __sk_buff as BPF_PROG_TEST_RUN takes it, up to gso_size.
+type skb struct {
+	Len, PktType, Mark, QueueMapping, Protocol, VlanPresent, VlanTCI, VlanProto, Priority uint32
+	IngressIfindex, Ifindex, TCIndex                                                      uint32
+	CB                                                                                    [5]uint32
+	Hash, TCClassid, Data, DataEnd, NapiID, Family, RemoteIP4, LocalIP4                   uint32
+	RemoteIP6, LocalIP6                                                                   [4]uint32
+	RemotePort, LocalPort, DataMeta, Pad                                                  uint32
+	Tstamp                                                                                uint64
+	WireLen, GSOSegs                                                                      uint32
+	Sk                                                                                    uint64
+	GSOSize, TstampType                                                                   uint32
+	Hwtstamp                                                                              uint64
+}
+
+// Run runs the loaded program on a packet without a network (BPF_PROG_TEST_RUN): connections are made and
+// counters count, only the packet goes nowhere.
+func (d *Datapath) Run(in RunInput) (RunOutput, error) {
+	prog := d.obj.LoxilbEther
+	if in.Layer3 {
+		prog = d.obj.LoxilbLayer3
+	}
+	opts := ebpf.RunOptions{
+		Data:    in.Frame,
+		DataOut: make([]byte, len(in.Frame)+256),
+		Repeat:  in.Repeat,
+		Context: skb{Ifindex: uint32(in.Ifindex), GSOSize: in.GSOSize},
+	}
+	start := time.Now()
+	ret, err := prog.Run(&opts)
+	if err != nil {
+		return RunOutput{}, fmt.Errorf("run: %w", err)
+	}
+	took := time.Since(start) / time.Duration(max(in.Repeat, 1))
+	return RunOutput{Verdict: Verdict(int32(ret)), Frame: opts.DataOut, Duration: took}, nil
+}
+
+// Age makes every connection look as if it had been silent for longer, by that much: tests need not wait.
+func (d *Datapath) Age(by time.Duration) error {
+	ticks := d.jiffies(by)
+	keys := make([]bpf.TcConnectionKey, 0, 64)
+	var key bpf.TcConnectionKey
+	var row bpf.TcConnection
+	rows := d.obj.Connections.Iterate()
+	for rows.Next(&key, &row) {
+		keys = append(keys, key)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("age connections: %w", err)
+	}
+	for _, key := range keys {
+		if err := d.obj.Connections.Lookup(key, &row); errors.Is(err, ebpf.ErrKeyNotExist) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("age connections: %w", err)
+		}
+		row.Seen -= ticks
+		if err := d.obj.Connections.Update(key, row, ebpf.UpdateExist); err != nil {
+			return fmt.Errorf("age connections: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package datapath
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+
+	"loxilb/internal/datapath/bpf"
+)
+
+// SweepStats say what the sweeps have done and what they cost.
+type SweepStats struct {
+	Sweeps  uint64
+	Visited uint64        // entries looked at, all sweeps together
+	Ended   uint64        // connections removed
+	Last    time.Duration // time in the kernel of the last sweep, pauses not counted
+	Longest time.Duration // longest slice of the last sweep: nothing was kept waiting for longer
+}
+
+const (
+	// sliceBytes is how much a slice reads, and so how many entries it visits: 256 for each byte. 4,096
+	// entries take below a millisecond.
+	sliceBytes = 16
+	// pause between slices lets packets and other programs have the CPU.
+	pause = 500 * time.Microsecond
+)
+
+// Sweep goes through the connection table once and removes what is over: connections past their time, and
+// those of endpoints that were taken away. It works in slices and may take a while; concurrent calls queue up.
+func (d *Datapath) Sweep(ctx context.Context) error {
+	d.sweeping.Lock()
+	defer d.sweeping.Unlock()
+	it, err := link.AttachIter(link.IterOptions{Program: d.sweep.LoxilbSweep, Map: d.obj.Connections})
+	if err != nil {
+		return fmt.Errorf("start sweep: %w", err)
+	}
+	defer it.Close()
+	r, err := it.Open()
+	if err != nil {
+		return fmt.Errorf("start sweep: %w", err)
+	}
+	defer r.Close()
+	total, longest, err := readSlices(ctx, r)
+	if err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	if err := d.noteSweep(total, longest); err != nil {
+		return err
+	}
+	return d.reap()
+}
+
+// readSlices reads to the end; each read is a slice.
+func readSlices(ctx context.Context, r io.Reader) (total, longest time.Duration, err error) {
+	buf := make([]byte, sliceBytes)
+	for {
+		start := time.Now()
+		_, err := r.Read(buf)
+		took := time.Since(start)
+		total += took
+		longest = max(longest, took)
+		if err == io.EOF {
+			return total, longest, nil
+		}
+		if err != nil {
+			return total, longest, err
+		}
+		select {
+		case <-ctx.Done():
+			return total, longest, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (d *Datapath) noteSweep(total, longest time.Duration) error {
+	var perCPU []bpf.TcSweepReport
+	if err := d.obj.SweepReports.Lookup(uint32(0), &perCPU); err != nil {
+		return fmt.Errorf("read sweep report: %w", err)
+	}
+	d.sweptMu.Lock()
+	defer d.sweptMu.Unlock()
+	d.swept.Sweeps++
+	d.swept.Visited, d.swept.Ended = 0, 0
+	for _, r := range perCPU {
+		d.swept.Visited += r.Visited
+		d.swept.Ended += r.Ended
+	}
+	d.swept.Last, d.swept.Longest = total, longest
+	return nil
+}
+
+// Swept reports on the sweeps so far.
+func (d *Datapath) Swept() SweepStats {
+	d.sweptMu.Lock()
+	defer d.sweptMu.Unlock()
+	return d.swept
+}
+
+// SweepEvery sweeps until ctx ends: every period, at once when kick says so, and never more often than keeps
+// its cost below one percent of one core.
+func (d *Datapath) SweepEvery(ctx context.Context, period time.Duration, kick <-chan struct{}) {
+	wait := period
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-kick:
+		case <-time.After(wait):
+		}
+		if err := d.Sweep(ctx); err != nil && ctx.Err() == nil {
+			d.log.Error("sweep failed", "err", err)
+		}
+		wait = max(period, 100*d.Swept().Last)
+	}
+}
