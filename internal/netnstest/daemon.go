@@ -1,0 +1,111 @@
+package netnstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Daemon is a loxilb in a host of a lab, with files of its own, so that it disturbs no other.
+type Daemon struct {
+	*Process
+	host *Host
+	bin  string // directory of loxilb and loxicmd
+	dir  string // its state and its socket
+	pins string // its directory in the BPF file system
+	opts DaemonOptions
+}
+
+// DaemonOptions say how a daemon runs.
+type DaemonOptions struct {
+	Bin    string    // directory of loxilb and loxicmd
+	Dir    string    // for its state and its socket; made, and removed by Remove
+	Args   []string  // more flags
+	Detach bool      // it outlives this process
+	Output io.Writer // what it logs goes there as well, if not nil; an *os.File when Detach
+}
+
+// StartDaemon starts loxilb in a host and waits until it answers. When the lab is closed it is stopped, and its
+// files and pins are removed.
+func (h *Host) StartDaemon(ctx context.Context, o DaemonOptions) (*Daemon, error) {
+	d := &Daemon{host: h, bin: o.Bin, dir: o.Dir, pins: PinPath(o.Dir), opts: o}
+	h.lab.Cleanup(d.Remove)
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the daemon's directory: %w", err)
+	}
+	return d, d.Start(ctx)
+}
+
+// PinPath is where a daemon with that directory pins its maps and links.
+func PinPath(dir string) string { return filepath.Join("/sys/fs/bpf", filepath.Base(dir)) }
+
+// Start starts the daemon again, after Stop or Kill, and waits until it answers.
+func (d *Daemon) Start(ctx context.Context) (err error) {
+	d.Process, err = d.host.Start(Command{Args: d.args(), Output: d.opts.Output, Detach: d.opts.Detach})
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := d.host.DialContext(ctx, "tcp", "127.0.0.1:11111")
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case <-d.Done():
+			return fmt.Errorf("loxilb ended before it answered: %w\n%s", d.Wait(), d.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("loxilb does not answer: %w\n%s", err, d.Log())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+func (d *Daemon) args() []string {
+	return append([]string{
+		filepath.Join(d.bin, "loxilb"),
+		"--state-dir", filepath.Join(d.dir, "state"),
+		"--config-path", filepath.Join(d.dir, "config"),
+		"--socket", filepath.Join(d.dir, "loxilb.sock"),
+		"--pin-path", d.pins,
+	}, d.opts.Args...)
+}
+
+// Log is what the daemon of the last Start printed so far.
+func (d *Daemon) Log() string {
+	if f, ok := d.opts.Output.(*os.File); ok && d.opts.Detach {
+		b, err := os.ReadFile(f.Name())
+		if err == nil {
+			return string(b)
+		}
+	}
+	return d.Output()
+}
+
+// Command runs loxicmd in the daemon's host and returns what it printed.
+func (d *Daemon) Command(args ...string) (string, error) {
+	return d.host.Run(append([]string{filepath.Join(d.bin, "loxicmd")}, args...)...)
+}
+
+// DetachAll stops the daemon and has loxilb take its programs, maps and addresses away.
+func (d *Daemon) DetachAll() error {
+	d.Stop()
+	_, err := d.host.Run(append(d.args(), "--detach")...)
+	return err
+}
+
+// Remove stops the daemon and removes its files and pins. What is attached to interfaces goes with them.
+func (d *Daemon) Remove() {
+	if d.Process != nil {
+		d.Stop()
+	}
+	_ = RemoveDaemonFiles(d.dir)
+}
+
+// RemoveDaemonFiles removes the files and pins of a daemon that no longer runs.
+func RemoveDaemonFiles(dir string) error {
+	return errors.Join(os.RemoveAll(PinPath(dir)), os.RemoveAll(dir))
+}

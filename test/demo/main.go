@@ -1,0 +1,130 @@
+// Command demo shows loxilb at work: a client, the load balancer and three servers, each in a network namespace
+// of its own. `make demo` builds and runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"loxilb/internal/netnstest"
+)
+
+// keptName names what `make demo KEEP=1` leaves standing.
+const keptName = "loxilb-demo"
+
+// patience is how long the whole demo may take.
+const patience = 2 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	err := run(ctx, os.Args[1:])
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "interrupted; everything is removed")
+		os.Exit(130)
+	default:
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 3 && args[0] == "serve" {
+		return serve(ctx, args[1], args[2])
+	}
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	mtu := flags.Int("mtu", 1500, "MTU of every link")
+	keep := flags.Bool("keep", false, "leave it standing")
+	remove := flags.Bool("remove", false, "remove what -keep left, and nothing else")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("network namespaces and BPF need root")
+	}
+	if *remove {
+		return removeKept()
+	}
+	if err := removeKept(); err != nil { // its VIP and ports are none of ours, but two of them confuse
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	d, err := newDemo(*mtu, *keep)
+	if err != nil {
+		return err
+	}
+	err = d.play(ctx)
+	if err == nil && *keep {
+		d.tellHowToPlay()
+		return nil
+	}
+	return errors.Join(err, d.close())
+}
+
+func removeKept() error {
+	return errors.Join(netnstest.Remove(keptName), netnstest.RemoveDaemonFiles(filepath.Join("/run", keptName)))
+}
+
+// demo is one run.
+type demo struct {
+	*netnstest.Standard
+	bin    string // directory of this program, loxilb and loxicmd
+	dir    string // the daemon's files
+	keep   bool
+	log    *os.File
+	daemon *netnstest.Daemon
+}
+
+func newDemo(mtu int, keep bool) (*demo, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	d := &demo{bin: filepath.Dir(self), keep: keep}
+	var lab *netnstest.Lab
+	if keep {
+		d.dir = filepath.Join("/run", keptName)
+		lab, err = netnstest.NewNamed(keptName)
+	} else {
+		d.dir = filepath.Join("/run", fmt.Sprintf("%s-%d", keptName, os.Getpid()))
+		lab, err = netnstest.New()
+	}
+	if err != nil {
+		return nil, err
+	}
+	say("Five namespaces: client, lb, ep1, ep2, ep3; links of MTU %d", mtu)
+	d.Standard, err = netnstest.NewStandard(lab, netnstest.Options{MTU: mtu})
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range netnstest.StandardNetworks() {
+		what := "the client"
+		if i > 0 {
+			what = "a web server on :5001"
+		}
+		fmt.Printf("    %-7s %-14v behind the balancer's interface %-7s %s\n", n.Host, n.V4.Addr(), n.Host, what)
+	}
+	return d, nil
+}
+
+// close removes everything, which is also what Ctrl-C leads to.
+func (d *demo) close() error {
+	err := d.Close()
+	if d.log != nil {
+		_ = d.log.Close()
+	}
+	return errors.Join(err, netnstest.RemoveDaemonFiles(d.dir))
+}
+
+// say prints a headline.
+func say(format string, args ...any) { fmt.Printf("\n== "+format+"\n", args...) }
