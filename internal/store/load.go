@@ -150,11 +150,13 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 		return false, nil
 	}
 	if base > l.head.revision {
-		l.damaged(name, 0, fmt.Errorf("it follows revision %d, and what was found ends at %d", base, l.head.revision))
+		if snapshotDamaged := first && len(l.damage) > 0; !snapshotDamaged {
+			l.damaged(name, 0, fmt.Errorf("it follows revision %d, and what was found ends at %d", base, l.head.revision))
+		}
 		if !first {
 			return false, nil
 		}
-		// The snapshot is missing, or an older one was put in its place: these commits are still good.
+		// The snapshot is missing, or has lost its revision, or is an older one: these commits are still good.
 		l.head = l.head.at(base)
 	}
 	for i, line := range lines {
