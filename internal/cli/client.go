@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"sigs.k8s.io/yaml"
+
+	v1 "loxilb/api/v1"
+)
+
+// tokenFile is where the contract's login leaves a token. Anybody can make a file there: only one that belongs to
+// whoever runs loxicmd is read.
+const tokenFile = "/tmp/loxilbtoken"
+
+func (o *options) client() (*v1.Client, error) {
+	transport := &http.Transport{DialContext: o.dial, ForceAttemptHTTP2: false}
+	if o.protocol == "https" {
+		conf, err := o.tls()
+		if err != nil {
+			return nil, err
+		}
+		transport.TLSClientConfig = conf
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(o.apiserver, "["), "]")
+	base := url.URL{Scheme: o.protocol, Host: net.JoinHostPort(host, strconv.Itoa(int(o.port))), Path: "/netlox/v1"}
+	return v1.NewClient(base.String(),
+		v1.WithHTTPClient(&http.Client{Transport: transport, Timeout: o.wait()}),
+		v1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+			if token := o.readToken(); token != "" {
+				r.Header.Set("Authorization", token)
+			}
+			return nil
+		}))
+}
+
+func (o *options) tls() (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.insecure} //nolint:gosec // asked for by --insecure
+	if o.cacert == "" {
+		return conf, nil
+	}
+	pem, err := os.ReadFile(o.cacert)
+	if err != nil {
+		return nil, fmt.Errorf("--cacert: %w", err)
+	}
+	conf.RootCAs = x509.NewCertPool()
+	if !conf.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--cacert %s holds no certificate", o.cacert)
+	}
+	return conf, nil
+}
+
+// dial connects to the port. Where nothing but the defaults was asked for and nobody listens there, it tries the
+// daemon's socket, so that a daemon without a port is found too.
+func (o *options) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	var d net.Dialer
+	if o.socket != "" {
+		return d.DialContext(ctx, "unix", o.socket)
+	}
+	conn, err := d.DialContext(ctx, network, addr)
+	asked := o.flags.Changed("apiserver") || o.flags.Changed("port") || o.protocol != "http"
+	if err == nil || asked || !errors.Is(err, syscall.ECONNREFUSED) {
+		return conn, err
+	}
+	if conn, e := d.DialContext(ctx, "unix", defaultSocket); e == nil {
+		return conn, nil
+	}
+	return nil, err
+}
+
+func (o *options) readToken() string {
+	if o.token != "" {
+		return o.token
+	}
+	info, err := os.Lstat(tokenFile)
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+		return ""
+	}
+	data, err := os.ReadFile(tokenFile)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// answer returns the body of a successful answer, or why there is none.
+func (o *options) answer(resp *http.Response, err error) ([]byte, error) {
+	if err != nil {
+		return nil, &failure{ExitUnreachable, o.unreachable(err)}
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read to its end, or is of no more use
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, &failure{ExitUnreachable, fmt.Errorf("the answer of the server broke off: %w", err)}
+	}
+	if resp.StatusCode/100 == 2 {
+		return body, errorInside(body)
+	}
+	return nil, refused("%s", sentence(resp, body))
+}
+
+func (o *options) unreachable(err error) error {
+	var ue *url.Error
+	if !errors.As(err, &ue) {
+		return err
+	}
+	at := o.socket
+	if at == "" {
+		at = net.JoinHostPort(o.apiserver, strconv.Itoa(int(o.port)))
+	}
+	if ue.Timeout() {
+		return fmt.Errorf("the server at %s did not answer within %d s", at, o.timeout)
+	}
+	reason := ue.Err
+	var op *net.OpError
+	if errors.As(reason, &op) {
+		reason = op.Err // without the address, which is in the sentence
+	}
+	return fmt.Errorf("the server at %s can't be reached: %w", at, reason)
+}
+
+// sentence is what the server says for people. Servers of the contract say it in result.
+func sentence(resp *http.Response, body []byte) string {
+	var e v1.Error
+	if json.Unmarshal(body, &e) != nil || e.Message+e.Result == "" {
+		return "the server answered " + resp.Status
+	}
+	if e.Message == "" {
+		return e.Result
+	}
+	if e.Reason == "" && e.Result != "" && !strings.Contains(e.Message, e.Result) {
+		return e.Message + ": " + e.Result
+	}
+	return e.Message
+}
+
+// errorInside finds the refusal that servers of the contract can hide in a success.
+func errorInside(body []byte) error {
+	var r v1.Result
+	if len(body) < 1<<12 && json.Unmarshal(body, &r) == nil && strings.HasPrefix(r.Result, "Error") {
+		return refused("%s", r.Result)
+	}
+	return nil
+}
+
+// done prints the answer of a change.
+func (o *options) done(body []byte) error {
+	if o.output == "json" || o.output == "yaml" {
+		return o.printRaw(body)
+	}
+	return o.print("success\n")
+}
+
+// printRaw prints a JSON answer as it is, indented, or as YAML.
+func (o *options) printRaw(body []byte) error {
+	if len(body) == 0 {
+		body = []byte("{}")
+	}
+	if o.output == "yaml" {
+		out, err := yaml.JSONToYAML(body)
+		if err != nil {
+			return refused("the answer of the server is not JSON: %w", err)
+		}
+		return o.print(string(out))
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, bytes.TrimSpace(body), "", "    "); err != nil {
+		return refused("the answer of the server is not JSON: %w", err)
+	}
+	return o.print(out.String() + "\n")
+}
+
+// decode reads an answer.
+func decode(body []byte, v any) error {
+	if err := json.Unmarshal(body, v); err != nil {
+		return refused("the answer of the server is not understood: %w", err)
+	}
+	return nil
+}
