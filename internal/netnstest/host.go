@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Host is one network namespace.
@@ -36,7 +37,7 @@ func newHost(full, name string) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.nl, err = netlink.NewHandleAt(h.ns); err != nil {
+	if h.nl, err = netlink.NewHandleAt(h.ns, unix.NETLINK_ROUTE); err != nil {
 		return nil, errors.Join(fmt.Errorf("open netlink in %s: %w", full, err), h.close())
 	}
 	if err := h.prepare(); err != nil {

@@ -43,6 +43,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	mtu := flags.Int("mtu", 1500, "MTU of every link")
+	attach := flags.String("attach", "auto", "how the balancer attaches its programs: auto, tcx or clsact")
 	keep := flags.Bool("keep", false, "leave it standing")
 	remove := flags.Bool("remove", false, "remove what -keep left, and nothing else")
 	if err := flags.Parse(args); err != nil {
@@ -59,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	d, err := newDemo(*mtu, *keep)
+	d, err := newDemo(*mtu, *keep, *attach)
 	if err != nil {
 		return err
 	}
@@ -81,16 +82,17 @@ type demo struct {
 	bin    string // directory of this program, loxilb and loxicmd
 	dir    string // the daemon's files
 	keep   bool
+	attach string // the daemon's --attach
 	log    *os.File
 	daemon *netnstest.Daemon
 }
 
-func newDemo(mtu int, keep bool) (*demo, error) {
+func newDemo(mtu int, keep bool, attach string) (*demo, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	d := &demo{bin: filepath.Dir(self), keep: keep}
+	d := &demo{bin: filepath.Dir(self), keep: keep, attach: attach}
 	var lab *netnstest.Lab
 	if keep {
 		d.dir = filepath.Join("/run", keptName)

@@ -85,7 +85,9 @@ func (d *demo) startBalancer(ctx context.Context) error {
 	fmt.Println("lb$ loxilb &")
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	d.daemon, err = d.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: d.bin, Dir: d.dir, Detach: d.keep, Output: d.log})
+	d.daemon, err = d.LB.StartDaemon(ctx, netnstest.DaemonOptions{
+		Bin: d.bin, Dir: d.dir, Args: []string{"--attach", d.attach}, Detach: d.keep, Output: d.log,
+	})
 	return err
 }
 
