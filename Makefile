@@ -47,7 +47,8 @@ check-generated: generate ## fail if the committed generated files are not what 
 	@git diff --exit-code --stat -- internal/datapath/bpf api/v1
 
 update: build ## write the expected values of tests anew; review the diff
-	UPDATE=1 $(GO) test -count=1 ./internal/... ./test/packet/...
+	UPDATE=1 $(GO) test -count=1 ./internal/...
+	$(GO) test -count=1 ./test/packet -update
 
 fuzz: ## every fuzz target for FUZZTIME=30s each
 	@tools/setup build
