@@ -41,9 +41,6 @@ type attachment interface {
 func (d *Datapath) Attach(i Interface) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.setLink(i); err != nil {
-		return fmt.Errorf("attach %s: %w", i.Name, err)
-	}
 	if _, ok := d.attached[i.Index]; ok {
 		return nil
 	}
@@ -76,8 +73,8 @@ func (d *Datapath) attach(i Interface) (attachment, error) {
 	return a, d.dropLinkPin(i.Index)
 }
 
-// setLink tells the packet path what kind of next hop the interface makes.
-func (d *Datapath) setLink(i Interface) error {
+// SetLink tells the packet path what kind of next hop an interface makes, attached or not.
+func (d *Datapath) SetLink(i Interface) error {
 	var flags uint32
 	if i.Peer {
 		flags |= linkPeer
@@ -85,19 +82,24 @@ func (d *Datapath) setLink(i Interface) error {
 	if i.Layer3 {
 		flags |= linkLayer3
 	}
-	return d.obj.Links.Put(uint32(i.Index), flags)
+	if err := d.obj.Links.Put(uint32(i.Index), flags); err != nil {
+		return fmt.Errorf("describe interface %s: %w", i.Name, err)
+	}
+	return nil
 }
 
-// SetLink tells the data path of an interface that packets may leave by, attached or not.
-func (d *Datapath) SetLink(i Interface) error { return d.setLink(i) }
+// ForgetLink takes SetLink back. An unknown index is no error.
+func (d *Datapath) ForgetLink(index int) error {
+	if err := d.obj.Links.Delete(uint32(index)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("forget interface %d: %w", index, err)
+	}
+	return nil
+}
 
 // Detach takes the data path away from an interface. One that is gone, or was never attached, is no error.
 func (d *Datapath) Detach(index int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.obj.Links.Delete(uint32(index)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("forget interface %d: %w", index, err)
-	}
 	a, ok := d.attached[index]
 	if !ok {
 		return nil
@@ -216,4 +218,17 @@ func (d *Datapath) dropLinkPin(index int) error {
 	}
 	defer l.Close()
 	return tcx{l, true}.Detach()
+}
+
+// Hook is the kind of hook in use: that of the interfaces attached so far, or else what was asked for.
+func (d *Datapath) Hook() Hook {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, a := range d.attached {
+		if _, ok := a.(tcx); ok {
+			return HookTCX
+		}
+		return HookClsact
+	}
+	return d.cfg.Hook
 }

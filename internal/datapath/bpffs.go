@@ -10,13 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultPinDir is where the data path of the current network namespace is pinned: one folder for each
-// namespace, named by the cookie that no other namespace gets until the next boot. It mounts the BPF file
-// system if nobody has.
-func DefaultPinDir() (string, error) {
+const usualBPFFS = "/sys/fs/bpf"
+
+// PinDir is where the data path of the current network namespace is pinned, as seen from this process. By
+// default (path empty) it is one folder for each namespace, named by the cookie that no other namespace gets
+// until the next boot. The BPF file system is mounted if nobody has done so.
+func PinDir(path string) (string, error) {
 	root, err := bpffs()
 	if err != nil {
 		return "", err
+	}
+	if below, ok := strings.CutPrefix(path, usualBPFFS+"/"); ok {
+		return filepath.Join(root, below), nil
+	}
+	if path != "" {
+		return path, nil
 	}
 	cookie, err := netnsCookie()
 	if err != nil {
@@ -29,24 +37,23 @@ func DefaultPinDir() (string, error) {
 // /sys: what is mounted or pinned there is gone with the process. So the one of the machine's first process is
 // used, which is the same where nothing is amiss.
 func bpffs() (string, error) {
-	const usual = "/sys/fs/bpf"
-	first := "/proc/1/root" + usual
+	first := "/proc/1/root" + usualBPFFS
 	if sameMountNamespace() {
-		first = usual
+		first = usualBPFFS
 	}
 	if isBPFFS(first) {
 		return first, nil
 	}
-	args := []string{"-t", "bpf", "bpf", usual}
+	args := []string{"-t", "bpf", "bpf", usualBPFFS}
 	cmd := exec.Command("mount", args...)
-	if first != usual {
+	if first != usualBPFFS {
 		cmd = exec.Command("nsenter", append([]string{"--target=1", "--mount", "--", "mount"}, args...)...)
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("mount the BPF file system at %s: %w: %s", usual, err, strings.TrimSpace(string(out)))
+		return "", fmt.Errorf("mount the BPF file system at %s: %w: %s", usualBPFFS, err, strings.TrimSpace(string(out)))
 	}
 	if !isBPFFS(first) {
-		return "", fmt.Errorf("mount the BPF file system at %s: mounted, but not visible at %s", usual, first)
+		return "", fmt.Errorf("mount the BPF file system at %s: mounted, but not visible at %s", usualBPFFS, first)
 	}
 	return first, nil
 }

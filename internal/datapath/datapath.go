@@ -194,6 +194,9 @@ func (d *Datapath) Close() error {
 	defer d.mu.Unlock()
 	var errs []error
 	for _, a := range d.attached {
+		if d.cfg.PinDir == "" {
+			errs = append(errs, a.Detach())
+		}
 		errs = append(errs, a.Close())
 	}
 	d.tables.close()

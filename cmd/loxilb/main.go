@@ -1,0 +1,167 @@
+// Command loxilb is the load balancer's daemon: it loads the data path, attaches it, and keeps it as the REST
+// API wants it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/config"
+	"loxilb/internal/datapath"
+	"loxilb/internal/httpapi"
+	"loxilb/internal/metrics"
+	"loxilb/internal/netdev"
+	"loxilb/internal/reconcile"
+	"loxilb/internal/store"
+)
+
+// sweepEvery is how often connections that are over give their memory back; they are treated as absent from
+// the moment that they are.
+const sweepEvery = 5 * time.Second
+
+// version and build are set by the linker.
+var version, build = "dev", ""
+
+func main() {
+	// the data path and netlink live in the namespace of the thread, and so of the process
+	runtime.LockOSThread()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	os.Exit(config.Main(ctx, version, os.Args[1:], os.Stdout, os.Stderr, run))
+}
+
+func run(ctx context.Context, c *config.Config) error {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	for _, note := range c.Notes {
+		log.Warn("flag without effect", "note", note)
+	}
+	pins, err := datapath.PinDir(c.PinPath)
+	if err != nil {
+		return err
+	}
+	network, err := netdev.Open(log)
+	if err != nil {
+		return err
+	}
+	defer network.Close()
+	if c.Detach {
+		return detach(ctx, network, pins)
+	}
+	desired, err := store.Open(c.StateDir, log)
+	if err != nil {
+		return err
+	}
+	defer desired.Close()
+	if err := datapath.CollectPins(pins); err != nil {
+		log.Warn("pins of namespaces that are gone were not removed", "err", err)
+	}
+	d, err := datapath.Load(datapath.Config{
+		PinDir: pins, Connections: int(c.CTMax), NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach), Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return serve(ctx, c, log, network, desired, d)
+}
+
+// serve runs the parts until ctx ends or one of them fails.
+func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *netdev.Net, desired *store.Store, d *datapath.Datapath) error {
+	sweep := make(chan struct{}, 1)
+	kick := func() {
+		select {
+		case sweep <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+	services := reconcile.New(desired, d, network.VIPs(), noWarmer{}, kick, log)
+	interfaces := reconcile.NewInterfaces(d, c.Whitelist, c.Blacklist, log)
+	source := view{d, services, log}
+	measured, err := metrics.New(desired, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
+	if err != nil {
+		return err
+	}
+	api, err := listen(ctx, c, httpapi.New(httpapi.Options{
+		Store: desired, Reconciler: services, DataPath: source, Metrics: measured, Observe: measured.Observe,
+		Token: c.API.Token, Version: v1.Version{Version: version, BuildInfo: build}, Log: log,
+	}))
+	if err != nil {
+		return err
+	}
+
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var running sync.WaitGroup
+	running.Go(func() { services.Run(ctx) })
+	if err := services.Wait(ctx, desired.Snapshot().Revision()); err != nil {
+		log.Error("starting with services that are not in the data path yet", "err", err)
+	}
+	interfaces.Sync(network.Links()) // after the services: the first packet finds them
+	running.Go(func() { d.SweepEvery(ctx, sweepEvery, sweep) })
+	running.Go(func() { d.LogDrops(ctx) })
+	running.Go(func() { stop(network.Run(ctx, func(e netdev.Event) { follow(e, network, interfaces, d, log) })) })
+	if api != nil {
+		running.Go(func() { stop(api.Serve(ctx)) })
+	}
+	log.Info("ready", "version", version, "services", desired.Snapshot().Len(), "hook", d.Hook())
+	<-ctx.Done()
+	err = context.Cause(ctx)
+	running.Wait()
+	log.Info("stopping; the data path stays attached (loxilb --detach removes it)")
+	if err == context.Canceled { //nolint:errorlint // the cause itself: asked to stop
+		return nil
+	}
+	return err
+}
+
+// listen opens the API's sockets, or none if it is switched off.
+func listen(ctx context.Context, c *config.Config, api *httpapi.API) (*httpapi.Server, error) {
+	if c.API.Disabled {
+		return nil, nil
+	}
+	return api.Listen(ctx, httpapi.Listen{
+		Plain: c.API.Plain, TLS: c.API.TLS, CertFile: c.API.CertFile, KeyFile: c.API.KeyFile, Socket: c.API.Socket,
+	})
+}
+
+// follow brings a change of the network into the data path.
+func follow(e netdev.Event, network *netdev.Net, interfaces *reconcile.Interfaces, d *datapath.Datapath, log *slog.Logger) {
+	if e.Links {
+		interfaces.Sync(network.Links())
+	}
+	if e.NextHops || e.Links {
+		if err := d.BumpNextHops(); err != nil {
+			log.Error("next hops may be stale for half a minute", "err", err)
+		}
+	}
+}
+
+// detach removes all that loxilb left in this network namespace.
+func detach(ctx context.Context, network *netdev.Net, pins string) error {
+	if err := datapath.RemovePins(pins); err != nil {
+		return err
+	}
+	if err := network.VIPs().Set(ctx, nil); err != nil {
+		return fmt.Errorf("give up VIPs: %w", err)
+	}
+	return nil
+}
+
+// kernel is the running kernel's release.
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"log/slog"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/datapath"
+	"loxilb/internal/lb"
+	"loxilb/internal/reconcile"
+)
+
+// view is the data path as the API and the metrics read it.
+type view struct {
+	*datapath.Datapath
+	*reconcile.Reconciler
+	log *slog.Logger
+}
+
+// ServiceStats finds the service by the user's key.
+func (v view) ServiceStats(key lb.Key) (lb.ServiceStats, bool) {
+	return v.Datapath.ServiceStats(compile.Key(key))
+}
+
+// Drops are without those that cannot be read.
+func (v view) Drops() map[string]uint64 {
+	drops, err := v.Datapath.Drops()
+	if err != nil {
+		v.log.Error("drops cannot be read", "err", err)
+	}
+	return drops
+}
