@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -45,8 +46,9 @@ type network struct {
 type change struct {
 	links     bool
 	nextHops  bool
-	addresses []netip.Addr // addresses that came or went, not ours
+	addresses []netip.Addr // addresses of others that came or went, and ours that went
 	places    bool         // links or on-link networks changed: VIPs may belong elsewhere now
+	loopback  bool         // lo changed: what was on it may be gone
 	sysctls   bool
 }
 
@@ -54,6 +56,7 @@ func (c *change) merge(o change) {
 	c.links = c.links || o.links
 	c.nextHops = c.nextHops || o.nextHops
 	c.places = c.places || o.places
+	c.loopback = c.loopback || o.loopback
 	c.sysctls = c.sysctls || o.sysctls
 	c.addresses = append(c.addresses, o.addresses...)
 }
@@ -120,7 +123,7 @@ func (s *state) applyLink(r reply) change {
 		return change{}
 	}
 	// A new link carries no flow yet; its addresses and routes are news of their own.
-	return change{links: true, nextHops: had, places: true, sysctls: l.Loopback()}
+	return change{links: true, nextHops: had, places: true, loopback: l.Loopback(), sysctls: l.Loopback()}
 }
 
 func (s *state) applyAddress(r reply) change {
@@ -142,6 +145,9 @@ func (s *state) applyAddress(r reply) change {
 		return change{}
 	case r.typ == unix.RTM_NEWADDR:
 		s.addresses[ip] = append(list, a)
+		if a.ours {
+			return change{}
+		}
 	case at < 0:
 		return change{}
 	case len(list) == 1:
@@ -149,9 +155,7 @@ func (s *state) applyAddress(r reply) change {
 	default:
 		s.addresses[ip] = append(list[:at:at], list[at+1:]...)
 	}
-	c := change{addresses: []netip.Addr{ip}}
-	c.nextHops = !a.ours
-	return c
+	return change{addresses: []netip.Addr{ip}, nextHops: !a.ours}
 }
 
 func (s *state) applyNeighbour(r reply) change {
@@ -206,12 +210,17 @@ func (s *state) boundGone() change {
 
 func (s *state) applyRoute(r reply) change {
 	rt, ok := parseRoute(r.body)
-	if !ok {
+	if !ok || u32(r.body[8:])&unix.RTM_F_CLONED != 0 {
 		return change{}
 	}
 	if rt.kind == unix.RTN_LOCAL {
+		c := change{}
 		_, mine := s.mine[rt.dst.Addr()]
-		return change{nextHops: !mine || !rt.dst.IsSingleIP()}
+		c.nextHops = !mine || !rt.dst.IsSingleIP()
+		if r.typ == unix.RTM_DELROUTE && rt.proto == Owner {
+			c.addresses = []netip.Addr{rt.dst.Addr()}
+		}
+		return c
 	}
 	c := change{nextHops: true}
 	if net, ok := rt.network(); ok {
@@ -225,6 +234,27 @@ func (s *state) applyRoute(r reply) change {
 		}
 	}
 	return c
+}
+
+// own says that local routes to these VIPs are our doing. Those of VIPs given up stay until they are many, as the news
+// that they are gone has to find them; what is forgotten too early costs an event without need.
+func (s *state) own(steps []step, wanted int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.mine) > 2*(wanted+len(steps))+addressesOnLo {
+		s.mine = map[netip.Addr]struct{}{}
+	}
+	for _, step := range steps {
+		s.mine[step.addr] = struct{}{}
+	}
+}
+
+// holds says whether a VIP of ours is, or can be put back, where it was: its link is up, or has it still.
+func (s *state) holds(at step) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	here := func(have address) bool { return have.link == at.link && have.ours }
+	return s.links[at.link].Up || slices.ContainsFunc(s.addresses[at.addr], here)
 }
 
 // onLink returns the links whose connected networks contain the address, without duplicates.
@@ -298,7 +328,7 @@ type route struct {
 }
 
 func parseRoute(body []byte) (route, bool) {
-	if len(body) < unix.SizeofRtMsg || u32(body[8:])&unix.RTM_F_CLONED != 0 {
+	if len(body) < unix.SizeofRtMsg {
 		return route{}, false
 	}
 	rt := route{table: uint32(body[4]), proto: body[5], kind: body[7]}

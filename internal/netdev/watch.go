@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -67,8 +68,10 @@ func (n *Net) open() (err error) {
 	if err := n.ns.do(n.subscribe); err != nil {
 		return err
 	}
-	_, err = n.resync()
-	return err
+	if _, err := n.resync(); err != nil {
+		return err
+	}
+	return n.vips.adopt()
 }
 
 // Close lets the namespace go; what was put into the kernel stays.
@@ -77,8 +80,10 @@ func (n *Net) Close() error {
 	if n.watch != nil {
 		errs = append(errs, n.watch.Close())
 	}
-	if n.route != nil {
-		errs = append(errs, n.route.close())
+	for _, c := range []*conn{n.route, n.vips.route} {
+		if c != nil {
+			errs = append(errs, c.close())
+		}
 	}
 	return errors.Join(append(errs, n.ns.close())...)
 }
@@ -100,6 +105,22 @@ func (n *Net) Links() []Link {
 	slices.SortFunc(out, func(a, b Link) int { return a.Index - b.Index })
 	return out
 }
+
+// OnLink returns the links, without lo, whose connected network contains the address: their neighbours ask for it by
+// ARP or neighbour discovery.
+func (n *Net) OnLink(a netip.Addr) []Link {
+	n.state.mu.RLock()
+	defer n.state.mu.RUnlock()
+	return n.state.onLink(a)
+}
+
+func (n *Net) link(index int) Link {
+	n.state.mu.RLock()
+	defer n.state.mu.RUnlock()
+	return n.state.links[index]
+}
+
+func (n *Net) linkName(index int) string { return n.link(index).Name }
 
 func (n *Net) subscribe() error {
 	fd, err := routeSocket(unix.SOCK_NONBLOCK)
@@ -188,7 +209,7 @@ func (n *Net) keep(ctx context.Context, in *inbox, on func(Event)) {
 			n.warmer.wake()
 		}
 		if len(c.addresses) > 0 || c.places {
-			n.vips.moved(ctx, c.addresses, c.places)
+			n.vips.moved(ctx, c)
 		}
 		if c.sysctls {
 			n.keepForwarding()
@@ -210,7 +231,7 @@ func (n *Net) resync() (change, error) {
 	s := n.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := change{nextHops: true, places: true, sysctls: true}
+	c := change{nextHops: true, places: true, loopback: true, sysctls: true}
 	c.links = len(s.links) != len(fresh.links)
 	for i, l := range fresh.links {
 		c.links = c.links || !s.links[i].same(l)
