@@ -175,12 +175,13 @@ func (d *disk) names(prefix, suffix string) ([]string, error) {
 	return names, err
 }
 
-// close waits for the background.
+// close waits for the background. It unlocks by itself: closing would not while a child process, forked and not
+// yet in exec, has a copy of the descriptor.
 func (d *disk) close() error {
 	d.background.Wait()
-	var err error
+	err := unix.Flock(int(d.dir.Fd()), unix.LOCK_UN)
 	if d.journal != nil {
-		err = d.journal.Close()
+		err = errors.Join(err, d.journal.Close())
 	}
 	return errors.Join(err, d.dir.Close())
 }
