@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func TestDelete(t *testing.T) {
+	t.Parallel()
+	const at = BaseURL + "/config/loadbalancer/"
+	v6 := strings.NewReplacer("20.20.20.1", "2001:db8::1", "31.31.31.1", "2001:db8::31", "32.32.32.1", "2001:db8::32").Replace(demo)
+	named := strings.Replace(demo, `"protocol"`, `"name":"my web","protocol"`, 1)
+	for _, tc := range []struct{ service, path string }{
+		{named, at + "name/my%20web"},
+		{demo, at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp"},
+		{demo, at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=false&block=0"},
+		{demo, at + "externalipaddress/20.20.20.1/port/2020/portmax/2020/protocol/tcp"},
+		{demo, at + "externalipaddress/20.20.20.1/port/2020/portmax/0/protocol/tcp"},
+		{demo, at + "hosturl/any/externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=false&block=0"},
+		{demo, at + "hosturl/any/externalipaddress/20.20.20.1/port/2020/portmax/2020/protocol/tcp"},
+		{v6, at + "externalipaddress/2001:db8::1/port/2020/protocol/tcp"},
+		{v6, at + "externalipaddress/2001:0db8:0::1/port/2020/protocol/tcp"},
+		{demo, at + "all"},
+	} {
+		b := newBench(t, nil)
+		b.mustPost(tc.service)
+		if w := b.call("DELETE", tc.path, ""); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"result":"Success"}` {
+			t.Errorf("DELETE %s: %d %s", tc.path, w.Code, w.Body)
+		}
+		if n := b.store.Snapshot().Len(); n != 0 {
+			t.Errorf("DELETE %s left %d services", tc.path, n)
+		}
+	}
+}
+
+func TestDeleteRefused(t *testing.T) {
+	t.Parallel()
+	const at = BaseURL + "/config/loadbalancer/"
+	b := newBench(t, nil)
+	b.mustPost(demo)
+	for _, tc := range []struct {
+		path           string
+		code           int
+		field, message string
+	}{
+		{at + "name/web", 404, "lb_name", `there is no service named "web"`},
+		{at + "externalipaddress/20.20.20.1/port/2021/protocol/tcp", 404, "", "service 20.20.20.1:2021/tcp does not exist"},
+		{at + "externalipaddress/20.20.20.1/port/2020/protocol/udp", 404, "", "does not exist"},
+		{at + "externalipaddress/20.20.20/port/2020/protocol/tcp", 400, "ip_address", "is not an IP address"},
+		{at + "externalipaddress/20.20.20.1/port/http/protocol/tcp", 400, "port", `port "http" is not`},
+		{at + "externalipaddress/20.20.20.1/port/65536/protocol/tcp", 400, "port", "is out of range"},
+		{at + "externalipaddress/20.20.20.1/port/2020/protocol/quic", 400, "protocol", "is not known"},
+		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=true", 400, "bgp", "not available yet"},
+		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=perhaps", 400, "bgp", "not available yet"},
+		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?block=7", 400, "block", "not available yet"},
+		{at + "externalipaddress/20.20.20.1/port/2020/portmax/2030/protocol/tcp", 400, "portmax", "not available yet"},
+		{at + "hosturl/a.example/externalipaddress/20.20.20.1/port/2020/protocol/tcp", 400, "hosturl", "not available yet"},
+		{at + "hosturl/a.example/externalipaddress/20.20.20.1/port/2020/portmax/2030/protocol/tcp", 400, "hosturl", "not available yet"},
+		{at + "everything", 404, "", "there is no /netlox/v1/config/loadbalancer/everything"},
+		{BaseURL + "/version", 405, "method", `method "DELETE" is not for /netlox/v1/version`},
+	} {
+		w := b.call("DELETE", tc.path, "")
+		e := problemOf(t, w)
+		if w.Code != tc.code || e.Field != tc.field || !strings.Contains(e.Message, tc.message) {
+			t.Errorf("DELETE %s:\n got %d %q %s\nwant %d %q %s", tc.path, w.Code, e.Field, e.Message, tc.code, tc.field, tc.message)
+		}
+	}
+	if n := b.store.Snapshot().Len(); n != 1 {
+		t.Errorf("%d services are left", n)
+	}
+	if w := b.call("PUT", BaseURL+"/config/loadbalancer", ""); w.Code != 405 || w.Header().Get("Allow") != http.MethodPost {
+		t.Errorf("PUT: %d, Allow %q", w.Code, w.Header().Get("Allow"))
+	}
+}

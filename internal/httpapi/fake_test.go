@@ -1,0 +1,142 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+var errDataPath = errors.New("no memory left in the kernel")
+
+// fake is a data path that holds what a test says.
+type fake struct {
+	stats       map[lb.Key]lb.ServiceStats
+	connections []lb.Connection
+	applyErr    error
+	connErr     error
+}
+
+func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
+	s, ok := f.stats[k]
+	return s, ok
+}
+
+func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) error {
+	for _, c := range f.connections {
+		if !yield(c) {
+			return nil
+		}
+	}
+	return f.connErr
+}
+
+func (f *fake) Wait(context.Context, uint64) error { return f.applyErr }
+
+// bench is an API over a store in memory and a fake data path.
+type bench struct {
+	t     testing.TB
+	api   *API
+	fake  *fake
+	store *store.Store
+	http  http.Handler
+}
+
+func newBench(t testing.TB, change func(*Options)) *bench {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	st, err := store.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	f := &fake{stats: map[lb.Key]lb.ServiceStats{}}
+	o := Options{
+		Store: st, Reconciler: f, DataPath: f, Log: log,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
+		Version: v1.Version{Version: "1.2.3", BuildInfo: "test"},
+	}
+	if change != nil {
+		change(&o)
+	}
+	a := New(o)
+	return &bench{t: t, api: a, fake: f, store: st, http: a.Handler()}
+}
+
+// call makes a request as a client on this machine does.
+func (b *bench) call(method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	r := httptest.NewRequest(method, "http://127.0.0.1:11111"+path, strings.NewReader(body))
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		} else {
+			r.Header.Set(headers[i], headers[i+1])
+		}
+	}
+	w := httptest.NewRecorder()
+	b.http.ServeHTTP(w, r)
+	return w
+}
+
+func (b *bench) post(body string) *httptest.ResponseRecorder {
+	b.t.Helper()
+	return b.call("POST", BaseURL+"/config/loadbalancer", body, "Content-Type", "application/json")
+}
+
+func (b *bench) mustPost(body string) {
+	b.t.Helper()
+	if w := b.post(body); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"result":"Success"}` {
+		b.t.Fatalf("POST %s: %d %s", body, w.Code, w.Body)
+	}
+}
+
+func (b *bench) list() []v1.LoadbalanceEntry {
+	b.t.Helper()
+	w := b.call("GET", BaseURL+"/config/loadbalancer/all", "")
+	var list v1.LoadbalanceList
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != 200 {
+		b.t.Fatalf("GET: %d %v %s", w.Code, err, w.Body)
+	}
+	return list.LbAttr
+}
+
+func problemOf(t testing.TB, w *httptest.ResponseRecorder) v1.Error {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader(w.Body.Bytes()))
+	dec.DisallowUnknownFields()
+	var e v1.Error
+	if err := dec.Decode(&e); err != nil {
+		t.Fatalf("not an error in JSON: %v: %s", err, w.Body)
+	}
+	if e.Code != w.Code || e.Message == "" || e.Result == "" {
+		t.Errorf("status %d with %+v", w.Code, e)
+	}
+	if ct := w.Header().Get("Content-Type"); ct != "application/json" {
+		t.Errorf("Content-Type %q", ct)
+	}
+	return e
+}
+
+// demo is the service of the README.
+const demo = `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"},
+ "endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"weight":1},{"endpointIP":"32.32.32.1","targetPort":5001,"weight":1}]}`
+
+func demoKey() lb.Key {
+	return lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 2020, Protocol: lb.TCP}
+}

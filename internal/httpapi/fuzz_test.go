@@ -1,0 +1,77 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// FuzzDecode holds that a body is refused with a sentence, or gives services that validate and come back the same
+// from what the API answers about them.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(demo))
+	f.Add([]byte(`{"lbAttr":[` + demo + `]}`))
+	f.Add([]byte(`{"serviceArguments":{"externalIP":"2001:db8::1","port":53,"protocol":"udp","sel":"priority","name":"dns"},"endpoints":[{"endpointIP":"2001:db8::2","targetPort":53,"weight":0}]}`))
+	f.Add([]byte(`{"serviceArguments":{"sel":{}},"endpoints":null,"x":1}`))
+	f.Add([]byte(`{"lbAttr":[{"serviceArguments":{"sel":"\ud800"}}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, _, p := decodeServices(data)
+		if p != nil {
+			if p.body.Code != http.StatusBadRequest || p.body.Message == "" {
+				t.Fatalf("refused with %+v", p.body)
+			}
+			return
+		}
+		answer := v1.LoadbalanceList{LbAttr: []v1.LoadbalanceEntry{}}
+		for _, s := range list {
+			if err := s.Validate(); err != nil {
+				t.Fatalf("%s: %v", s, err)
+			}
+			answer.LbAttr = append(answer.LbAttr, entryOf(&s, &lb.ServiceStats{}))
+		}
+		out, err := json.Marshal(answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _, p := decodeServices(out)
+		if p != nil {
+			t.Fatalf("what was taken is refused when it is sent back: %v\n%s", p, out)
+		}
+		for i := range list {
+			if !list[i].Equal(again[i]) {
+				t.Fatalf("%s came back as %s", list[i], again[i])
+			}
+		}
+	})
+}
+
+// FuzzPath holds that no path or query brings the server down, and that every refusal is JSON.
+func FuzzPath(f *testing.F) {
+	for _, p := range []string{
+		"/config/loadbalancer/name/web",
+		"/config/loadbalancer/externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=true&block=1",
+		"/config/loadbalancer/hosturl/any/externalipaddress/::1/port/0/portmax/9/protocol/6",
+		"/config/conntrack/all?limit=9&vip=x%00&protocol=%",
+		"/config/loadbalancer/name/%2e%2e/all",
+	} {
+		f.Add("DELETE", p)
+		f.Add("GET", p)
+	}
+	b := newBench(f, nil)
+	f.Fuzz(func(t *testing.T, method, path string) {
+		r, err := http.NewRequest(method, "http://127.0.0.1"+BaseURL+path, strings.NewReader(""))
+		if err != nil || !strings.HasPrefix(r.URL.Path, BaseURL) {
+			return
+		}
+		w := httptest.NewRecorder()
+		b.http.ServeHTTP(w, r)
+		if w.Code >= 400 && !json.Valid(w.Body.Bytes()) {
+			t.Fatalf("%s %s: %d %q", method, path, w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package httpapi
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestGuard(t *testing.T) {
+	t.Parallel()
+	const token = "s3cret"
+	for name, tc := range map[string]struct {
+		token   string
+		door    door
+		headers []string
+		code    int
+	}{
+		"plain":                       {"", doorLoopback, nil, 200},
+		"json with charset":           {"", doorLoopback, []string{"Content-Type", "application/json; charset=utf-8"}, 200},
+		"form":                        {"", doorLoopback, []string{"Content-Type", "text/plain"}, 415},
+		"content type broken":         {"", doorLoopback, []string{"Content-Type", "application/json; ="}, 415},
+		"localhost":                   {"", doorLoopback, []string{"Host", "localhost:11111"}, 200},
+		"IPv6":                        {"", doorLoopback, []string{"Host", "[::1]:11111"}, 200},
+		"name that resolves to us":    {"", doorLoopback, []string{"Host", "rebind.example:11111"}, 403},
+		"name, but a token is asked":  {token, doorLoopback, []string{"Host", "lb.example", "Authorization", token}, 200},
+		"name, from the network":      {"", doorNetwork, []string{"Host", "lb.example"}, 200},
+		"web page":                    {"", doorLoopback, []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"old web page":                {"", doorLoopback, []string{"Origin", "https://evil.example"}, 403},
+		"no token":                    {token, doorLoopback, nil, 401},
+		"wrong token":                 {token, doorNetwork, []string{"Authorization", "s3cres"}, 401},
+		"longer token":                {token, doorNetwork, []string{"Authorization", token + "x"}, 401},
+		"token":                       {token, doorNetwork, []string{"Authorization", token}, 200},
+		"bearer token":                {token, doorNetwork, []string{"Authorization", "Bearer " + token}, 200},
+		"token over the socket":       {token, doorSocket, nil, 200},
+		"any name over the socket":    {"", doorSocket, []string{"Host", "loxilb"}, 200},
+		"other scheme, right secret":  {token, doorNetwork, []string{"Authorization", "Basic " + token}, 401},
+		"an empty token is no bypass": {token, doorNetwork, []string{"Authorization", "Bearer "}, 401},
+	} {
+		b := newBench(t, func(o *Options) { o.Token = tc.token })
+		b.http = b.api.handler(tc.door)
+		w := b.call("POST", BaseURL+"/config/loadbalancer", demo, tc.headers...)
+		if w.Code != tc.code {
+			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, tc.code)
+		}
+		if w.Code != 200 {
+			if e := problemOf(t, w); strings.Contains(e.Message, token) {
+				t.Errorf("%s: the answer has the token: %s", name, e.Message)
+			}
+			if n := b.store.Snapshot().Len(); n != 0 {
+				t.Errorf("%s: refused, and left %d services", name, n)
+			}
+		}
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	w := b.post(strings.Repeat(" ", maxBody+1))
+	if e := problemOf(t, w); w.Code != 413 || !strings.Contains(e.Message, "64 MiB") {
+		t.Errorf("%d %+v", w.Code, e)
+	}
+}
+
+func TestObserve(t *testing.T) {
+	t.Parallel()
+	var got []int
+	b := newBench(t, func(o *Options) { o.Observe = func(_ string, code int) { got = append(got, code) } })
+	b.mustPost(demo)
+	b.post(demo)
+	b.call("GET", "/favicon.ico", "")
+	if len(got) != 3 || got[0] != 200 || got[1] != 409 || got[2] != 404 {
+		t.Errorf("observed %v", got)
+	}
+}

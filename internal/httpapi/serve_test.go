@@ -1,0 +1,141 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestServe(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := certificate(t, dir)
+	b := newBench(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := Listen{
+		Plain: netip.MustParseAddrPort("127.0.0.1:0"), TLS: netip.MustParseAddrPort("127.0.0.1:0"),
+		CertFile: cert, KeyFile: key, Socket: filepath.Join(dir, "run", "s"),
+	}
+	srv, err := b.api.Listen(ctx, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ctx) }()
+
+	info, err := os.Stat(l.Socket)
+	if err != nil || info.Mode().Perm() != 0o660 {
+		t.Errorf("socket: %v %v", info, err)
+	}
+	addrs := srv.Addrs()
+	unix := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", l.Socket)
+	}
+	insecure := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the test made the certificate
+	for url, tr := range map[string]*http.Transport{
+		"http://" + addrs[0].String():  {},
+		"https://" + addrs[1].String(): {TLSClientConfig: insecure},
+		"http://loxilb":                {DialContext: unix},
+	} {
+		resp, err := (&http.Client{Transport: tr}).Get(url + BaseURL + "/version")
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		if resp.StatusCode != 200 {
+			t.Errorf("%s: %s", url, resp.Status)
+		}
+		_ = resp.Body.Close()
+		tr.CloseIdleConnections()
+	}
+	if _, err := b.api.Listen(ctx, Listen{Socket: l.Socket}); err == nil {
+		t.Error("a socket that is in use was taken")
+	}
+	cancel()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Serve did not end")
+	}
+}
+
+func TestListenRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := newBench(t, nil)
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, l := range map[string]Listen{
+		"a file":           {Socket: file},
+		"no certificate":   {TLS: netip.MustParseAddrPort("127.0.0.1:0"), CertFile: file, KeyFile: file},
+		"address of none":  {Plain: netip.MustParseAddrPort("192.0.2.1:1")},
+		"no directory":     {Socket: filepath.Join(file, "s")},
+		"two in one place": {Plain: netip.MustParseAddrPort("127.0.0.1:0"), Socket: file},
+	} {
+		if _, err := b.api.Listen(t.Context(), l); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	// What a killed daemon left is taken over.
+	stale := filepath.Join(dir, "stale")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.SetUnlinkOnClose(false)
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	srv, err := b.api.Listen(t.Context(), Listen{Socket: stale})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.close()
+}
+
+// certificate makes one that nobody trusts.
+func certificate(t *testing.T, dir string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "crt"), filepath.Join(dir, "key")
+	for path, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: der},
+		key:  {Type: "PRIVATE KEY", Bytes: pkcs8},
+	} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
