@@ -109,3 +109,6 @@ func (d *Daemon) Remove() {
 func RemoveDaemonFiles(dir string) error {
 	return errors.Join(os.RemoveAll(PinPath(dir)), os.RemoveAll(dir))
 }
+
+// Dir is the daemon's directory.
+func (d *Daemon) Dir() string { return d.dir }

@@ -1,0 +1,41 @@
+// Package net_test runs loxilb in the standard topology of netnstest and puts real sockets through it.
+package net_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// binDir is where TestMain has built loxilb and loxicmd.
+const binDir = "NETTEST_BIN"
+
+// TestMain builds the programs under test, unless this process is one of its own helpers.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == holdArg {
+		os.Exit(holdMain(os.Args[2:]))
+	}
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "nettest")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	build := exec.Command(filepath.Join("..", "..", "tools", "go"), "build", "-trimpath", "-o", dir+"/", "../../cmd/...")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build loxilb: %v\n%s", err, out)
+		return 1
+	}
+	if err := os.Setenv(binDir, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
