@@ -1,0 +1,88 @@
+package compile
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestWeightsExact: in every window of one round each endpoint comes as often as its weight says, wherever the
+// window begins.
+func TestWeightsExact(t *testing.T) {
+	for _, weights := range [][]uint32{{5, 3, 2}, {1, 1, 1}, {0, 7}, {100, 1}, {6, 4, 2}, {1, 0, 2, 0, 3}, {65535, 1}} {
+		table := slots(weights)
+		sum, d := uint32(0), uint32(0)
+		for _, w := range weights {
+			sum, d = sum+w, gcd(d, w)
+		}
+		if uint32(len(table)) != sum/d {
+			t.Errorf("%v: %d places, want %d", weights, len(table), sum/d)
+		}
+		for start := 0; start < len(table); start += max(1, len(table)/7) {
+			have := make([]uint32, len(weights))
+			for i := range table {
+				have[table[(start+i)%len(table)]]++
+			}
+			for i, w := range weights {
+				if have[i] != w/d {
+					t.Errorf("%v from place %d: endpoint %d comes %d times, want %d", weights, start, i, have[i], w/d)
+				}
+			}
+		}
+	}
+}
+
+// TestSmooth: no endpoint waits much longer than its even distance, nor comes in bursts.
+func TestSmooth(t *testing.T) {
+	weights := []uint32{5, 3, 2}
+	last, longest := -1, 0
+	table := slots(weights)
+	for i := range 2 * len(table) {
+		if table[i%len(table)] == 0 {
+			if last >= 0 {
+				longest = max(longest, i-last)
+			}
+			last = i
+		}
+	}
+	if longest > 3 {
+		t.Errorf("%v: endpoint 0 is away for %d places, of every 2", table, longest)
+	}
+}
+
+// TestScale: weights too large for the table keep their share to within one place each, and none is lost.
+func TestScale(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 50 {
+		weights := make([]uint32, 1+rng.IntN(4096))
+		var sum float64
+		for i := range weights {
+			weights[i] = uint32(rng.IntN(65536))
+			sum += float64(weights[i])
+		}
+		places, total := scale(weights)
+		if total > maxSlots {
+			t.Fatalf("%d places", total)
+		}
+		var have int
+		for i, p := range places {
+			have += int(p)
+			share := float64(weights[i]) * float64(total) / sum
+			if (weights[i] > 0) != (p > 0) || float64(p) > share+1.01 || (p > 1 && float64(p) < share-1.01) {
+				t.Fatalf("weight %d of %v: %d places, share %.2f", weights[i], sum, p, share)
+			}
+		}
+		if have != total {
+			t.Fatalf("places sum to %d, not %d", have, total)
+		}
+	}
+}
+
+func BenchmarkSlots(b *testing.B) {
+	weights := make([]uint32, 4096)
+	for i := range weights {
+		weights[i] = uint32(i)
+	}
+	for b.Loop() {
+		slots(weights)
+	}
+}
