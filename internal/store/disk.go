@@ -39,9 +39,10 @@ type disk struct {
 	path    string
 	dir     *os.File // locked with flock; synced after renames
 	journal *os.File
-	size    int64 // of the journal's good part
-	limit   int64 // of size: past it a new journal is due
-	broken  bool  // an append failed: what the journal has past size is unknown
+	size    int64   // of the journal's good part
+	limit   int64   // of size: past it a new journal is due
+	untidy  *loader // what Open has read and could not tidy; then there is no journal
+	broken  bool    // an append failed: what the journal has past size is unknown
 
 	background sync.WaitGroup // the snapshot being written, at most one
 	busy       chan struct{}  // holds one token while it is
@@ -75,6 +76,12 @@ func journalName(revision uint64) string {
 // holds none of them, or is found broken and gets a new journal by the next append: a journal is read only up to
 // the revision at which the next one begins, so what a failed write has left there does no harm.
 func (d *disk) append(revision uint64, lines []byte) error {
+	if d.untidy != nil {
+		if err := d.tidy(d.untidy); err != nil {
+			return err
+		}
+		d.untidy = nil
+	}
 	if d.broken {
 		if err := d.newJournal(revision); err != nil {
 			return err

@@ -21,6 +21,7 @@ type loader struct {
 	replayed int  // commits
 	torn     int  // bytes of a last line that was never finished
 	damage   []damage
+	aside    bool // what is damaged has its second name
 }
 
 // damage is one file that holds what it should not, or lacks what it should.

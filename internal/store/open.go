@@ -9,19 +9,26 @@ import (
 	"time"
 )
 
-// openDisk locks, reads and tidies a state directory: it leaves one snapshot and one empty journal.
+// openDisk locks, reads and tidies a state directory: it leaves one snapshot and one empty journal. A disk that
+// can't be written (full, read-only) does not keep services down that could be read: then changes are refused
+// until it can.
 func openDisk(path string, log *slog.Logger) (*disk, *Snapshot, error) {
 	dir, err := lockDir(path)
 	if err != nil {
 		return nil, nil, err
 	}
 	d := &disk{log: log, path: path, dir: dir, busy: make(chan struct{}, 1)}
-	l := loader{disk: d, head: emptySnapshot()}
+	l := &loader{disk: d, head: emptySnapshot()}
 	if err := l.load(); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("read the state: %w", err), d.close())
 	}
-	if err := d.tidy(&l); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("write the state in %s: %w", path, err), d.close())
+	if err := d.tidy(l); err != nil {
+		if l.head.revision == 0 {
+			return nil, nil, errors.Join(fmt.Errorf("write the state in %s: %w", path, err), d.close())
+		}
+		log.Error("state directory cannot be written: services are as last stored, and changes are refused until it can",
+			"dir", path, "error", err)
+		d.untidy = l
 	}
 	return d, l.head, nil
 }
@@ -57,6 +64,9 @@ func (d *disk) tidy(l *loader) error {
 
 // setAside gives damaged files a second name, under which they stay when they are replaced or removed.
 func (d *disk) setAside(l *loader) error {
+	if l.aside {
+		return nil // by an earlier attempt
+	}
 	suffix := ".damaged-" + time.Now().UTC().Format("20060102T150405.000000000Z")
 	for _, m := range l.damage {
 		file := filepath.Join(d.path, m.file)
@@ -67,8 +77,6 @@ func (d *disk) setAside(l *loader) error {
 			"file", file, "line", m.line, "reason", m.reason, "more", m.more, "aside", file+suffix,
 			"services", l.head.Len(), "revision", l.head.revision)
 	}
-	if len(l.damage) > 0 {
-		return d.dir.Sync()
-	}
-	return nil
+	l.aside = true
+	return d.dir.Sync()
 }

@@ -1,0 +1,185 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// block makes name impossible to write: a directory with something in it stands there.
+func block(t *testing.T, dir, name string) (unblock func()) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Join(path, "x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.RemoveAll(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// syncBuffer takes log lines of several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func openLogged(t *testing.T, dir string) (*Store, *syncBuffer) {
+	t.Helper()
+	logged := new(syncBuffer)
+	s, err := Open(dir, slog.New(slog.NewTextHandler(logged, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, logged
+}
+
+// A disk that can't be written at the start keeps no service down.
+func TestOpenOfAnUnwritableDirectory(t *testing.T) {
+	t.Parallel()
+	dir, states := threeServices(t, true)
+	flip(t, dir, snapshotName, 3)
+	want := without(states[3], "20.0.0.2")
+	unblock := block(t, dir, journalName(3)+tempSuffix)
+
+	s, logged := openLogged(t, dir)
+	wantDump(t, s.Snapshot(), want)
+	if !strings.Contains(logged.String(), "state directory cannot be written") {
+		t.Errorf("logged %s", logged)
+	}
+	for range 2 {
+		if _, err := s.Commit("rest", put(service(t, web))); err == nil {
+			t.Error("a commit is confirmed without a journal")
+		}
+		wantDump(t, s.Snapshot(), want)
+	}
+	unblock()
+	mustCommit(t, s, "rest", put(service(t, web)))
+	want = dump(s.Snapshot())
+	closeStore(t, s)
+	wantDump(t, openStore(t, dir).Snapshot(), want)
+	if aside := asideFiles(t, dir); len(aside) != 1 {
+		t.Errorf("%v set aside", aside)
+	}
+
+	empty := t.TempDir() // but nothing is started on a new directory that does not work
+	block(t, empty, journalName(0)+tempSuffix)
+	if _, err := Open(empty, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("an unwritable new directory is taken")
+	}
+}
+
+func TestCompactionFails(t *testing.T) {
+	t.Parallel()
+	for _, step := range []struct{ file, says string }{
+		{snapshotName + tempSuffix, "state snapshot failed, the journals keep everything"},
+		{journalName(1) + tempSuffix, "new state journal failed, the old one goes on"},
+	} {
+		dir := t.TempDir()
+		s, logged := openLogged(t, dir)
+		unblock := block(t, dir, step.file)
+		s.disk.limit = 1
+		for i := range 3 {
+			mustCommit(t, s, "rest", put(numbered(i, 1)))
+		}
+		s.disk.background.Wait()
+		if strings.Count(logged.String(), "level=ERROR") != 1 || !strings.Contains(logged.String(), step.says) {
+			t.Errorf("logged %s", logged)
+		}
+		unblock()
+		want := dump(s.Snapshot())
+		wantDump(t, openStore(t, copyDir(t, dir)).Snapshot(), want)
+		s.disk.limit = 1 // and the next one works
+		mustCommit(t, s, "rest", put(service(t, web)))
+		s.disk.background.Wait()
+		want = dump(s.Snapshot())
+		if names := files(t, dir); len(names) != 2 || names[0] != journalName(4) {
+			t.Errorf("%v", names)
+		}
+		closeStore(t, s)
+		wantDump(t, openStore(t, dir).Snapshot(), want)
+	}
+}
+
+// A file system of 256 KiB, filled by commits: each is either confirmed and kept, or refused.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	s := openStore(t, dir)
+	refused := 0
+	for i := range 400 {
+		before := s.Snapshot()
+		_, err := s.Commit("rest", put(numbered(i, 100)))
+		if err == nil {
+			continue
+		}
+		refused++
+		if !errors.Is(err, syscall.ENOSPC) || s.Snapshot() != before {
+			t.Fatal(err)
+		}
+	}
+	if refused == 0 || s.Snapshot().Len() == 0 {
+		t.Fatalf("%d refused, %d stored", refused, s.Snapshot().Len())
+	}
+	want := dump(s.Snapshot())
+	closeStore(t, s)
+	s = openStore(t, dir) // starts all the same
+	wantDump(t, s.Snapshot(), want)
+	for range 2 {
+		if _, err := s.Commit("rest", put(numbered(500, 1000))); !errors.Is(err, syscall.ENOSPC) {
+			t.Error(err)
+		}
+	}
+	if err := syscall.Mount("none", dir, "", syscall.MS_REMOUNT, "size=4m"); err != nil {
+		t.Fatal(err)
+	}
+	mustCommit(t, s, "rest", put(numbered(500, 1000)))
+	want = dump(s.Snapshot())
+	closeStore(t, s)
+	wantDump(t, openStore(t, dir).Snapshot(), want)
+}
+
+// An edit that ends its goroutine leaves the store usable.
+func TestEditThatExits(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = s.Commit("rest", func(*Tx) error { runtime.Goexit(); return nil })
+	}()
+	<-done
+	if rev := mustCommit(t, s, "rest", put(service(t, web))); rev != 1 {
+		t.Errorf("revision %d", rev)
+	}
+}
