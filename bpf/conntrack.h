@@ -100,17 +100,19 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 		       timeout_udp_unreplied;
 }
 
-/* Neither direction has been heard of within the timeout plus slack. */
+/* Neither direction has been heard of within the timeout plus slack. The other
+ * entry is looked up only if this one is past its time. */
 static __always_inline bool connection_dead(const struct connection *c,
-					    const struct connection *peer,
 					    __u8 protocol, __u32 now,
 					    __u32 slack)
 {
-	__u32 limit = connection_timeout(c, protocol) + slack;
+	__s32 limit = connection_timeout(c, protocol) + slack;
+	const struct connection *peer;
 
-	if ((__s32)(now - c->seen) <= (__s32)limit)
+	if ((__s32)(now - c->seen) <= limit)
 		return false;
-	return !peer || (__s32)(now - peer->seen) > (__s32)limit;
+	peer = connection_peer(c, protocol);
+	return !peer || (__s32)(now - peer->seen) > limit;
 }
 
 /* Removes both entries. Whoever removes the client's entry gives the

@@ -55,8 +55,7 @@ static __always_inline long open_reply(struct packet *p,
 		return err;
 	old = bpf_map_lookup_elem(&connections, &key);
 	if (!old || !(connection_closed(old->flags) ||
-		      connection_dead(old, connection_peer(old, key.protocol),
-				      key.protocol, p->now, 0)))
+		      connection_dead(old, key.protocol, p->now, 0)))
 		return -EEXIST;
 	connection_end(&key, old);
 	return bpf_map_update_elem(&connections, &key, &c, BPF_NOEXIST);

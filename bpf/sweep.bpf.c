@@ -60,8 +60,7 @@ static __always_inline bool sweep_one(const struct connection_key *key,
 	 * timeout of all */
 	if ((__s32)(now - c->seen) <= (__s32)hz)
 		return false;
-	return connection_dead(c, connection_peer(c, key->protocol),
-			       key->protocol, now, SWEEP_SLACK * hz);
+	return connection_dead(c, key->protocol, now, SWEEP_SLACK * hz);
 }
 
 SEC("iter/bpf_map_elem")

@@ -31,10 +31,7 @@
 static __noinline bool connection_expired(struct packet *p,
 					  struct connection *c)
 {
-	struct connection *peer;
-
-	peer = connection_peer(c, p->tuple.protocol);
-	if (!connection_dead(c, peer, p->tuple.protocol, p->now, 0))
+	if (!connection_dead(c, p->tuple.protocol, p->now, 0))
 		return false;
 	connection_end(&p->tuple, c);
 	return true;

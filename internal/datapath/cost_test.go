@@ -106,7 +106,9 @@ func ring(t *testing.T, d *Datapath, n int, v6 bool) func(int) []byte {
 			t.Fatal(err)
 		}
 	}
-	return func(i int) []byte { return tcpFrame(src, dst, bpf.Port(key(i*ringRepeat).Sport), bpf.Port(key(i*ringRepeat).Dport)) }
+	return func(i int) []byte {
+		return tcpFrame(src, dst, bpf.Port(key(i*ringRepeat).Sport), bpf.Port(key(i*ringRepeat).Dport))
+	}
 }
 
 // tcpFrame is an ACK of 100 bytes of payload, to the MAC of lo.

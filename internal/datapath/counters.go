@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/cilium/ebpf"
+
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/lb"
 )
@@ -109,13 +111,19 @@ func (d *Datapath) DropReasons() []string {
 
 // Occupancy is the number of connections in the table, dead ones not yet swept included, and how many fit.
 func (d *Datapath) Occupancy() (active, size uint64) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	for id := range d.tables.endpoints {
-		var state bpf.TcEndpointState
-		if d.obj.EndpointStates.Lookup(id, &state) == nil {
-			active += state.Active
+	const batch = 8192
+	keys, rows := make([]uint32, batch), make([]bpf.TcEndpointState, batch)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := d.obj.EndpointStates.BatchLookup(&cursor, keys, rows, nil)
+		for _, row := range rows[:n] {
+			active += row.Active
+		}
+		if err != nil { // the end, as a rule
+			if !isLast(err) {
+				d.log.Error("connections cannot be counted", "err", err)
+			}
+			return active, uint64(d.obj.Connections.MaxEntries()) / 2
 		}
 	}
-	return active, uint64(d.obj.Connections.MaxEntries()) / 2
 }
