@@ -78,14 +78,19 @@ static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
 					      __u32 l4_length)
 {
 	struct udphdr *udp = ctx_header(ctx, p->l4, sizeof(*udp));
+	__u32 length;
 
 	if (!udp)
 		return VERDICT_PASS;
 	p->tuple.sport = udp->source;
 	p->tuple.dport = udp->dest;
-	p->udp_no_sum = p->ipv6 && !udp->check;
-	if (unlikely(l4_length < sizeof(*udp)))
+	length = bpf_ntohs(udp->len);
+	if (unlikely(p->drop)) /* a fragment holds less than the length says */
+		return VERDICT_CONTINUE;
+	if (unlikely(length < sizeof(*udp) || length > l4_length))
 		p->drop = DROP_MALFORMED;
+	else if (unlikely(p->ipv6 && !udp->check))
+		p->drop = DROP_UDP_ZERO_CHECKSUM;
 	return VERDICT_CONTINUE;
 }
 
@@ -183,6 +188,13 @@ static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 	return VERDICT_PASS;
 }
 
+/* ::ffff:a.b.c.d, which in our maps is an IPv4 address and which no IPv6
+ * packet may carry. */
+static __always_inline bool is_mapped_ipv4(const struct ip_addr *a)
+{
+	return !a->word[0] && !a->word[1] && a->word[2] == bpf_htonl(0xffff);
+}
+
 static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p)
 {
 	struct ipv6hdr *ip = ctx_header(ctx, p->l3, sizeof(*ip));
@@ -202,6 +214,8 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p)
 	p->tuple.protocol = ip->nexthdr;
 	__builtin_memcpy(&p->tuple.saddr, &ip->saddr, sizeof(struct ip_addr));
 	__builtin_memcpy(&p->tuple.daddr, &ip->daddr, sizeof(struct ip_addr));
+	if (unlikely(is_mapped_ipv4(&p->tuple.daddr)))
+		return VERDICT_PASS;
 	if (unlikely(ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)) {
 		v = parse_extensions(ctx, p);
 		if (v != VERDICT_CONTINUE)

@@ -60,8 +60,6 @@ static __always_inline enum verdict service_admit(struct packet *p)
 	if (p->tuple.protocol == IPPROTO_TCP &&
 	    (p->tcp_flags & opens) != TCP_SYN)
 		return drop(p, DROP_NO_CONNECTION);
-	if (p->udp_no_sum)
-		return drop(p, DROP_UDP_ZERO_CHECKSUM);
 	if (martian_source(p))
 		return drop(p, DROP_MARTIAN_SOURCE);
 	return VERDICT_CONTINUE;
