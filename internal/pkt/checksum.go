@@ -51,7 +51,7 @@ func checksums(pseudo uint64, b []byte, udp bool) sums {
 // complement), so that a translation that adjusts sums keeps it exactly as bad.
 func (s sums) value(v Value, stated bool) uint16 {
 	switch {
-	case !stated:
+	case !stated || v.Text == "right":
 		return s.right
 	case v.Text == "bad":
 		return fold(uint64(s.right) + 1)

@@ -81,7 +81,7 @@ const (
 	kindICMP               // type and code, after the head when they have names
 	kindMAC                // 02:00:00:00:00:01
 	kindBytes              // hexadecimal digits
-	kindSum                // bad, zero, partial or a number
+	kindSum                // right, bad, zero, partial or a number
 	kindVLAN               // see vlan.go
 	kindExt                // see ext.go
 	kindTCPOpt             // see tcpopt.go
@@ -185,3 +185,6 @@ const (
 
 // flagLetters is in the order of the bits.
 const flagLetters = "FSRPAUEC"
+
+// Known reports whether there is such a field: the fields are 0 to the last that is known.
+func (f Field) Known() bool { return f < fields }

@@ -63,6 +63,8 @@ func sameField(f Field, pattern, packet *Packet, vars Vars) bool {
 	case want.Var != "":
 		n, ok := vars[want.Var]
 		return ok && uint64(n) == got.Num
+	case want.Text == "right" && f.spec().kind == kindSum:
+		return !has
 	case f.spec().kind == kindFlag:
 		return has
 	case f.spec().kind == kindSum, f.spec().derived:

@@ -11,7 +11,7 @@ import (
 type Value struct {
 	Num  uint64     // numbers, ports, flags, MAC addresses (48 bits), wrong sums
 	Addr netip.Addr // addresses
-	Text string     // bytes as they are; lists in their canonical form; "bad", "zero", "partial"
+	Text string     // bytes as they are; lists in their canonical form; "right", "bad", "zero", "partial"
 	Bind string     // `* as P`: the name that a match gives to the port
 	Var  string     // P: the port that was given that name
 }

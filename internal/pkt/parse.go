@@ -279,7 +279,7 @@ func parseValue(f Field, word string) (Value, error) {
 		text, err := canonicalList(s.kind, word)
 		return Value{Text: text}, err
 	case kindSum:
-		if word == "bad" || word == "zero" || word == "partial" {
+		if word == "bad" || word == "zero" || word == "partial" || word == "right" {
 			return Value{Text: word}, nil
 		}
 	}

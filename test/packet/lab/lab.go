@@ -1,0 +1,214 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/datapath"
+	"loxilb/internal/lb"
+)
+
+// Config says what differs from a lab as scripts expect it.
+type Config struct {
+	Connections int  // size of the table; 0: 1024
+	NoKfuncs    bool // the program as kernels before 6.2 load it
+}
+
+// Lab is the data path in its network. All of its methods belong to the thread that made it.
+type Lab struct {
+	*Network
+	Datapath *datapath.Datapath
+	services map[lb.Key]lb.Service
+	drops    map[string]uint64
+}
+
+// New makes the network and loads the data path in it. The calling goroutine has locked its thread for good.
+func New(cfg Config) (*Lab, error) {
+	network, err := NewNetwork()
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Connections == 0 {
+		cfg.Connections = 1024
+	}
+	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}}
+	l.Datapath, err = datapath.Load(datapath.Config{Connections: cfg.Connections, NoKfuncs: cfg.NoKfuncs})
+	if err == nil {
+		l.drops, err = l.Datapath.Drops()
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// Close unloads the data path and takes the network down.
+func (l *Lab) Close() error {
+	var err error
+	if l.Datapath != nil {
+		err = l.Datapath.Close()
+	}
+	return errors.Join(err, l.Network.Close())
+}
+
+// Apply makes a service, or updates it.
+func (l *Lab) Apply(s lb.Service) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	table := compile.Service(s, nil)
+	l.services[s.Key] = s
+	return l.Datapath.Apply([]datapath.Change{{Key: table.Key, Table: &table}})
+}
+
+// Delete deletes a service.
+func (l *Lab) Delete(key lb.Key) error {
+	if _, ok := l.services[key]; !ok {
+		return fmt.Errorf("there is no service %s", key)
+	}
+	delete(l.services, key)
+	return l.Datapath.Apply([]datapath.Change{{Key: compile.Key(key)}})
+}
+
+// Reset brings the lab back to how New made it, but for what scripts did to the network: a new lab takes half a
+// second, nearly all of it to make the endpoint map.
+func (l *Lab) Reset() error {
+	for key := range l.services {
+		if err := l.Delete(key); err != nil {
+			return err
+		}
+	}
+	if err := l.Sweep(); err != nil {
+		return err
+	}
+	left, err := l.Connections()
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%d entries outlive their services", len(left))
+	}
+	if err == nil {
+		l.drops, err = l.Datapath.Drops()
+	}
+	return err
+}
+
+// Advance lets time pass for all connections.
+func (l *Lab) Advance(d time.Duration) error { return l.Datapath.Age(d) }
+
+// Sweep removes connections that are over.
+func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
+
+// BumpNextHops has every connection ask for its next hop again.
+func (l *Lab) BumpNextHops() error { return l.Datapath.BumpNextHops() }
+
+// Result is what became of a packet.
+type Result struct {
+	Verdict string // out, pass or drop
+	Reason  string // drop: the one counter that went up
+	Frame   []byte // as it left or was passed on
+}
+
+// Send runs the program on a frame that arrives at the link.
+func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
+	out, err := l.Datapath.Run(datapath.RunInput{Frame: frame, Ifindex: link.Index})
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{Frame: out.Frame}
+	switch out.Verdict {
+	case datapath.Next:
+		res.Verdict = "pass"
+	case datapath.Redirect:
+		res.Verdict = "out"
+	case datapath.Shot:
+		res.Verdict = "drop"
+	default:
+		return res, fmt.Errorf("the program returned %d", out.Verdict)
+	}
+	res.Reason, err = l.counted()
+	if err == nil && res.Verdict == "drop" && res.Reason == "" {
+		err = errors.New("dropped, but no reason was counted")
+	}
+	return res, err
+}
+
+// counted returns the reasons whose counters went up since the last call.
+func (l *Lab) counted() (string, error) {
+	now, err := l.Datapath.Drops()
+	if err != nil {
+		return "", err
+	}
+	var reasons []string
+	for name, n := range now {
+		if by := n - l.drops[name]; by == 1 {
+			reasons = append(reasons, name)
+		} else if by != 0 {
+			reasons = append(reasons, fmt.Sprintf("%s(%d)", name, by))
+		}
+	}
+	l.drops = now
+	slices.Sort(reasons)
+	return strings.Join(reasons, ","), nil
+}
+
+// Connections reads the table, both directions of every connection.
+func (l *Lab) Connections() ([]lb.Connection, error) {
+	var all []lb.Connection
+	err := l.Datapath.Connections(context.Background(), func(c lb.Connection) bool {
+		all = append(all, c)
+		return true
+	})
+	return all, err
+}
+
+// DumpConnections writes the table as lines: each direction of each connection, sorted.
+func (l *Lab) DumpConnections() ([]string, error) {
+	all, err := l.Connections()
+	var lines []string
+	for _, c := range all {
+		lines = append(lines, FormatConnection(c))
+	}
+	slices.Sort(lines)
+	return lines, err
+}
+
+// FormatConnection writes one direction of a connection as a line.
+func FormatConnection(c lb.Connection) string {
+	return fmt.Sprintf("%s %s > %s becomes %s > %s %s packets=%d bytes=%d",
+		c.Protocol, c.Src, c.Dst, c.NewSrc, c.NewDst, c.State, c.Traffic.Packets, c.Traffic.Bytes)
+}
+
+// Stats reads the counters of a service.
+func (l *Lab) Stats(key lb.Key) (lb.ServiceStats, bool) {
+	return l.Datapath.ServiceStats(compile.Key(key))
+}
+
+// DumpStats writes the counters of all services as lines, each service followed by its endpoints.
+func (l *Lab) DumpStats() ([]string, error) {
+	keys := make([]lb.Key, 0, len(l.services))
+	for key := range l.services {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, lb.Key.Compare)
+	var lines []string
+	for _, key := range keys {
+		s, ok := l.Stats(key)
+		if !ok {
+			return nil, fmt.Errorf("the data path has no service %s", key)
+		}
+		lines = append(lines, fmt.Sprintf("%s %s no-endpoint=%d refused=%d", key, formatStats(s.EndpointStats), s.NoEndpoint, s.Refused))
+		for i, e := range l.services[key].Endpoints {
+			lines = append(lines, fmt.Sprintf("  %s %s", e.AddrPort(), formatStats(s.Endpoints[i])))
+		}
+	}
+	return lines, nil
+}
+
+func formatStats(s lb.EndpointStats) string {
+	return fmt.Sprintf("connections=%d active=%d in=%d/%d out=%d/%d",
+		s.Connections, s.Active, s.In.Packets, s.In.Bytes, s.Out.Packets, s.Out.Bytes)
+}

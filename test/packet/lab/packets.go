@@ -1,0 +1,81 @@
+package lab
+
+import (
+	"fmt"
+
+	"loxilb/internal/pkt"
+)
+
+// Arriving completes a packet with the MAC addresses that it arrives with: the sender's, and the interface's own.
+func (n *Network) Arriving(l *Link, p *pkt.Packet) *pkt.Packet {
+	p = p.Clone()
+	if p.Proto == pkt.Raw {
+		return p
+	}
+	if !p.Has(pkt.From) {
+		if mac := n.NextHop(l, p.SrcAddr().Addr()); mac != nil {
+			p.Set(pkt.From, pkt.MAC(mac))
+		}
+	}
+	if !p.Has(pkt.To) {
+		p.Set(pkt.To, pkt.MAC(l.MAC))
+	}
+	return p
+}
+
+// Leaving is the packet p after a translation as pattern says: what pattern does not state is as it came in, but that
+// TTL is one less and the MAC addresses are those of the next hop. got is what really left, from which the ports that
+// pattern names are taken into vars.
+func (n *Network) Leaving(l *Link, p, pattern, got *pkt.Packet, vars pkt.Vars) (*pkt.Packet, error) {
+	for _, f := range []pkt.Field{pkt.SrcPort, pkt.DstPort} {
+		if v := pattern.Value(f); v.Bind == "" {
+			continue
+		} else if old, known := vars[v.Bind]; known && uint64(old) != got.Num(f) {
+			return nil, fmt.Errorf("%s is %d, but %s is %d", f, got.Num(f), v.Bind, old)
+		} else {
+			vars[v.Bind] = uint16(got.Num(f))
+			pattern = pattern.Clone().SetNum(f, got.Num(f))
+		}
+	}
+	pattern, err := pattern.Resolve(vars)
+	if err != nil {
+		return nil, err
+	}
+	return n.hop(l, p, p.Merge(pattern), pattern), nil
+}
+
+// hop makes the change that every hop makes, where change does not say otherwise.
+func (n *Network) hop(l *Link, p, out, change *pkt.Packet) *pkt.Packet {
+	if !change.Has(pkt.TTL) {
+		out.SetNum(pkt.TTL, (p.Num(pkt.TTL)-1)&0xff)
+	}
+	if !change.Has(pkt.From) {
+		out.Set(pkt.From, pkt.MAC(l.MAC))
+	}
+	if mac := n.NextHop(l, out.DstAddr().Addr()); !change.Has(pkt.To) && mac != nil {
+		out.Set(pkt.To, pkt.MAC(mac))
+	}
+	return out
+}
+
+// Changes is the pattern that Leaving makes got from: what really left, as short as a script states it.
+func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
+	change := pkt.New(got.Proto)
+	for _, f := range []pkt.Field{pkt.Src, pkt.SrcPort, pkt.Dst, pkt.DstPort, pkt.Flags} {
+		if got.Has(f) && (f != pkt.Flags || p.Has(f)) {
+			change.Set(f, got.Value(f))
+		}
+	}
+	want := pkt.Decode(n.hop(l, p, p.Merge(change), change).Build())
+	for f := pkt.Field(0); f.Known(); f++ {
+		if got.Has(f) && (!want.Has(f) || want.Value(f) != got.Value(f)) {
+			change.Set(f, got.Value(f))
+		}
+	}
+	for _, f := range []pkt.Field{pkt.Sum, pkt.IPSum} {
+		if want.Has(f) && !got.Has(f) {
+			change.Set(f, pkt.Value{Text: "right"})
+		}
+	}
+	return change
+}

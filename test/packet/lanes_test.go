@@ -1,0 +1,109 @@
+package packet
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+// lanes run scripts side by side. A lane is a thread in a namespace of its own with a lab that serves one script
+// after the other; a script that changes the network or the program's configuration gets a new one.
+type lanes struct{ jobs chan job }
+
+type job struct {
+	script script
+	done   chan<- result
+}
+
+type result struct {
+	*rewriter
+	err error
+}
+
+func newLanes(t *testing.T) *lanes {
+	t.Helper()
+	l := &lanes{make(chan job)}
+	for range min(4, runtime.NumCPU()) {
+		go l.serve()
+	}
+	t.Cleanup(func() { close(l.jobs) })
+	return l
+}
+
+func (l *lanes) run(s script) (*rewriter, error) {
+	done := make(chan result)
+	l.jobs <- job{s, done}
+	r := <-done
+	return r.rewriter, r.err
+}
+
+// serve is a lane. Its thread is not given back, so that the namespace ends with it.
+func (l *lanes) serve() {
+	runtime.LockOSThread()
+	var shared *lab.Lab
+	defer func() {
+		if shared != nil {
+			_ = shared.Close()
+		}
+	}()
+	for j := range l.jobs {
+		if j.script.needsOwnLab() {
+			go l.alone(j)
+			continue
+		}
+		var err error
+		if shared == nil {
+			shared, err = lab.New(lab.Config{})
+		} else {
+			err = shared.Reset()
+		}
+		r := &runner{rewriter: &rewriter{}, s: j.script, lab: shared, vars: pkt.Vars{}}
+		if err == nil {
+			err = r.run()
+		}
+		j.done <- result{r.rewriter, err}
+	}
+}
+
+// alone runs a script in a lab that is made for it.
+func (l *lanes) alone(j job) {
+	runtime.LockOSThread()
+	r := &runner{rewriter: &rewriter{}, s: j.script, vars: pkt.Vars{}}
+	err := func() (err error) {
+		cfg, err := j.script.config()
+		if err != nil {
+			return err
+		}
+		if r.lab, err = lab.New(cfg); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, r.lab.Close()) }()
+		return r.run()
+	}()
+	j.done <- result{r.rewriter, err}
+}
+
+// needsOwnLab reports whether the script leaves traces that Reset does not remove.
+func (s script) needsOwnLab() bool {
+	for _, line := range s.lines {
+		switch verb, _ := cutVerb(line); verb {
+		case "ip", "sysctl", "size", "live":
+			return true
+		}
+	}
+	return false
+}
+
+// config is what the first line of the script says about its lab.
+func (s script) config() (cfg lab.Config, err error) {
+	if verb, rest := cutVerb(s.lines[0]); verb == "size" {
+		if _, err := fmt.Sscan(rest, &cfg.Connections); err != nil {
+			return cfg, fmt.Errorf("size %q: %w", rest, err)
+		}
+	}
+	return cfg, nil
+}

@@ -1,0 +1,235 @@
+// Package packet runs the scripts of testdata over the real program: packets go in by BPF_PROG_TEST_RUN, and what
+// comes out is compared byte for byte, checksums included. `go test ./test/packet -update` writes what happened into
+// the scripts; read the difference before you believe it.
+package packet
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	lanes := newLanes(t)
+	for _, name := range scriptFiles(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			s := readScript(t, name)
+			r, err := lanes.run(s)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if !updating() {
+				for _, f := range r.failures {
+					t.Errorf("%s %s", filepath.Base(name), f)
+				}
+				return
+			}
+			if err := os.WriteFile(name, []byte(strings.Join(r.out, "\n")+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func scriptFiles(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no scripts in testdata: %v", err)
+	}
+	return names
+}
+
+func readScript(t *testing.T, name string) script {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return script{name, strings.Split(strings.TrimRight(string(text), "\n"), "\n")}
+}
+
+// updating reports whether -update was given. The flag is looked up rather than kept in a global.
+func updating() bool { return flag.Lookup("update").Value.String() == "true" }
+
+func TestMain(m *testing.M) {
+	flag.Bool("update", false, "write what happened into the scripts")
+	os.Exit(m.Run())
+}
+
+// runner is a script under way.
+type runner struct {
+	*rewriter
+	s    script
+	lab  *lab.Lab
+	vars pkt.Vars
+}
+
+func (r *runner) run() (err error) {
+	for i := 0; i < len(r.s.lines); {
+		if i, err = r.line(i); err != nil {
+			return fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// line runs what starts at line i and returns where the script goes on, or the line of the error.
+func (r *runner) line(i int) (next int, err error) {
+	verb, rest := cutVerb(r.s.lines[i])
+	switch verb {
+	case "conntrack":
+		got, err := r.lab.DumpConnections()
+		return r.block(r.s, i, got), err
+	case "stats":
+		got, err := r.lab.DumpStats()
+		return r.block(r.s, i, got), err
+	case "in", "pass", "drop":
+		return r.step(i)
+	}
+	r.keep(r.s.lines[i])
+	if err := r.command(verb, rest); err != nil {
+		return i, err
+	}
+	return i + 1, nil
+}
+
+func (r *runner) command(verb, rest string) error {
+	switch verb {
+	case "", "size":
+		return nil
+	case "service":
+		svc, err := lb.ParseService(rest)
+		if err != nil {
+			return err
+		}
+		return r.lab.Apply(svc)
+	case "delete":
+		key, err := lb.ParseKey(rest)
+		if err != nil {
+			return err
+		}
+		return r.lab.Delete(key)
+	case "advance":
+		d, err := time.ParseDuration(rest)
+		if err != nil {
+			return err
+		}
+		return r.lab.Advance(d)
+	case "sweep":
+		return r.lab.Sweep()
+	case "next-hops":
+		return r.lab.BumpNextHops()
+	case "ip":
+		out, err := exec.Command("ip", strings.Fields(rest)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ip %s: %w: %s", rest, err, out)
+		}
+		return nil
+	case "sysctl":
+		name, value := cutVerb(rest)
+		return lab.Sysctl(strings.ReplaceAll(name, ".", "/"), value)
+	}
+	if strings.HasPrefix(verb, "#") {
+		return nil
+	}
+	return fmt.Errorf("%q is not a verb of packet scripts", verb)
+}
+
+// step sends one packet and compares.
+func (r *runner) step(i int) (int, error) {
+	st := cutStep(r.s, i)
+	link, err := r.lab.Link(st.link)
+	if err != nil {
+		return i, err
+	}
+	p, err := pkt.Parse(st.packet)
+	if err != nil {
+		return i, err
+	}
+	if p, err = p.Resolve(r.vars); err != nil {
+		return i, err
+	}
+	p = r.lab.Arriving(link, p)
+	res, err := r.lab.Send(link, p.Build())
+	if err != nil {
+		return i, fmt.Errorf("send %s: %w", p, err)
+	}
+	got, err := r.happened(p, res)
+	if err != nil {
+		return i, err
+	}
+	if failure := r.compare(st, p, res, got); failure != "" {
+		r.fail(i, "%s\nhappened: %s\n%s", strings.Join(r.s.lines[st.first:st.next], "\n\t"),
+			strings.Join(st.format(got), "\n\t"), failure)
+		r.keep(st.format(got)...)
+	} else {
+		r.keep(r.s.lines[st.first:st.next]...)
+	}
+	return st.next, nil
+}
+
+// happened puts the result into the words of a script.
+func (r *runner) happened(p *pkt.Packet, res lab.Result) (expectation, error) {
+	got := expectation{verb: res.Verdict, reason: res.Reason}
+	if res.Verdict != "out" {
+		return got, nil
+	}
+	link := r.lab.LinkOf(res.Frame)
+	if link == nil {
+		got.link, got.packet = "?", pkt.Decode(res.Frame).String()
+		return got, nil
+	}
+	q := pkt.Decode(res.Frame)
+	got.link, got.packet = link.Name, r.lab.Changes(p, q, link).String()
+	return got, nil
+}
+
+// compare returns what is wrong, "" when all is as expected.
+func (r *runner) compare(st step, p *pkt.Packet, res lab.Result, got expectation) string {
+	switch {
+	case st.want.verb == "":
+		return "the script does not say what should happen: out, pass or drop"
+	case got.verb != st.want.verb || got.reason != st.want.reason:
+		return "another verdict"
+	case got.verb == "drop":
+		return ""
+	case got.verb == "pass":
+		if in := p.Build(); !bytes.Equal(in, res.Frame) {
+			return "the packet was changed\n" + pkt.Diff(pkt.Decode(in), pkt.Decode(res.Frame), r.vars)
+		}
+		return ""
+	case got.link != st.want.link:
+		return "another link"
+	}
+	return r.compareFrame(st.want.packet, p, res.Frame)
+}
+
+// compareFrame compares what left with what came in, changed as the script says.
+func (r *runner) compareFrame(line string, p *pkt.Packet, frame []byte) string {
+	pattern, err := pkt.Parse(line)
+	if err != nil {
+		return err.Error()
+	}
+	link, q := r.lab.LinkOf(frame), pkt.Decode(frame)
+	want, err := r.lab.Leaving(link, p, pattern, q, r.vars)
+	if err != nil {
+		return err.Error()
+	}
+	if !bytes.Equal(want.Build(), frame) {
+		return pkt.Diff(pkt.Decode(want.Build()), q, r.vars) + fmt.Sprintf("bytes: want %x\n       got  %x\n", want.Build(), frame)
+	}
+	return ""
+}

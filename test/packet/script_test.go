@@ -1,0 +1,126 @@
+package packet
+
+import (
+	"fmt"
+	"strings"
+)
+
+// script is one file of testdata: lines that are run from top to bottom.
+//
+//	service KEY FIELDS     make the service, or update it (lb.ParseService)
+//	delete KEY             delete it
+//	in LINK PACKET         a packet arrives ...
+//	out LINK PACKET        ... and leaves: what is not stated is as it came in, TTL one less, MAC addresses of the hop
+//	pass LINK PACKET       a packet arrives and the kernel gets it, not a byte changed
+//	drop LINK PACKET reason=NAME
+//	                       a packet arrives and is dropped, and the counter of that reason alone goes up by one
+//	advance 61s            all connections have been silent for that much longer
+//	sweep                  connections that are over are removed
+//	next-hops              what the connections know of routes and neighbours is out of date
+//	ip ARGUMENTS           the ip command in the load balancer's namespace
+//	sysctl NAME VALUE      a kernel setting there
+//	size N                 connections that the table holds (first line only)
+//	conntrack | stats      the table, or the counters of all services; what is expected follows a line of dashes
+//	                       and ends with an empty line
+//
+// A comment starts with #; `# V43` says that the step below is that vector of the checklist.
+type script struct {
+	name  string
+	lines []string
+}
+
+const dashes = "----"
+
+// rewriter runs a script and writes it anew with what really happened.
+type rewriter struct {
+	out      []string
+	failures []string
+}
+
+func (r *rewriter) keep(lines ...string) { r.out = append(r.out, lines...) }
+
+func (r *rewriter) fail(line int, format string, args ...any) {
+	r.failures = append(r.failures, fmt.Sprintf("line %d: ", line+1)+fmt.Sprintf(format, args...))
+}
+
+// block compares the lines that follow a conntrack or stats line, from line i on, with what the data path says, and
+// returns where the script goes on.
+func (r *rewriter) block(s script, i int, got []string) (next int) {
+	r.keep(s.lines[i], dashes)
+	r.keep(got...)
+	next = i + 1
+	if next >= len(s.lines) || s.lines[next] != dashes {
+		r.fail(i, "%s: a line of dashes is missing", s.lines[i])
+		return next
+	}
+	next++
+	var want []string
+	for next < len(s.lines) && strings.TrimSpace(s.lines[next]) != "" {
+		want = append(want, s.lines[next])
+		next++
+	}
+	if strings.Join(want, "\n") != strings.Join(got, "\n") {
+		r.fail(i, "%s is\n\t%s\nwant\n\t%s", s.lines[i], strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+	return next
+}
+
+// cutVerb splits a line after its first word.
+func cutVerb(line string) (verb, rest string) {
+	verb, rest, _ = strings.Cut(strings.TrimSpace(line), " ")
+	return verb, strings.TrimSpace(rest)
+}
+
+// expectation is what a script says about a packet.
+type expectation struct {
+	verb   string // out, pass or drop; "" when it does not say
+	link   string // out: through which
+	packet string // out: as what
+	reason string // drop: why
+}
+
+// step is a packet and what is expected of it: lines first to next-1 of the script.
+type step struct {
+	link, packet string
+	first, next  int
+	want         expectation
+}
+
+// cutStep reads the step that starts at line i.
+func cutStep(s script, i int) step {
+	verb, rest := cutVerb(s.lines[i])
+	link, packet := cutVerb(rest)
+	st := step{link: link, packet: packet, first: i, next: i + 1}
+	switch verb {
+	case "pass", "drop":
+		st.want.verb = verb
+	case "in":
+		if st.next < len(s.lines) {
+			if verb, rest := cutVerb(s.lines[st.next]); verb == "out" {
+				st.want.verb = verb
+				st.want.link, st.want.packet = cutVerb(rest)
+				st.next++
+			}
+		}
+	}
+	if at := strings.LastIndex(st.packet, "reason="); at > 0 {
+		st.want.reason = st.packet[at+len("reason="):]
+		st.packet = strings.TrimSpace(st.packet[:at])
+	}
+	return st
+}
+
+// format writes the step with what happened in place of what was expected.
+func (st step) format(got expectation) []string {
+	switch got.verb {
+	case "out":
+		return []string{"in " + st.link + " " + st.packet, "out " + got.link + " " + got.packet}
+	case "drop":
+		return []string{"drop " + st.link + " " + st.packet + " reason=" + got.reason}
+	}
+	line := got.verb + " " + st.link + " " + st.packet
+	if got.reason != "" {
+		line += " reason=" + got.reason
+	}
+	return []string{line}
+}
