@@ -21,8 +21,10 @@ const long = `loxilb balances TCP and UDP connections in the kernel, by eBPF pro
 controlled through a REST API, for which loxicmd is the command line. The programs stay and go on
 balancing when the daemon exits; loxilb --detach takes everything away.`
 
-// usageError marks what the user wrote wrong, in contrast to what failed.
-type usageError struct{ error }
+// failedError marks what failed in contrast to what was written wrong, which is all that cobra refuses.
+type failedError struct{ error }
+
+func (e failedError) Unwrap() error { return e.error }
 
 // Command is the daemon's command line: it checks the flags and calls run. lookup reads the environment
 // (os.LookupEnv).
@@ -40,16 +42,18 @@ func Command(version string, lookup func(string) (string, bool), run func(contex
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := parse(cmd, f, lookup)
 			if err != nil {
-				return usageError{err}
+				return err
 			}
-			return run(cmd.Context(), c)
+			if err := run(cmd.Context(), c); err != nil {
+				return failedError{err}
+			}
+			return nil
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.register(fs)
 	registerContract(fs)
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	return cmd
 }
 
@@ -78,7 +82,13 @@ func parse(cmd *cobra.Command, f *flags, lookup func(string) (string, bool)) (*C
 
 // Main runs the daemon's command line and returns its exit code. Errors go to stderr, one sentence each.
 func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer, run func(context.Context, *Config) error) int {
-	cmd := Command(version, os.LookupEnv, run)
+	return execute(ctx, Command(version, os.LookupEnv, run), args, stdout, stderr)
+}
+
+func execute(ctx context.Context, cmd *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	if args == nil {
+		args = []string{} // cobra would take those of the process
+	}
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
@@ -87,8 +97,8 @@ func Main(ctx context.Context, version string, args []string, stdout, stderr io.
 		return ExitOK
 	}
 	fmt.Fprintln(stderr, "loxilb: "+err.Error())
-	if ue := (usageError{}); errors.As(err, &ue) {
-		return ExitUsage
+	if failed := (failedError{}); errors.As(err, &failed) {
+		return ExitFailed
 	}
-	return ExitFailed
+	return ExitUsage
 }

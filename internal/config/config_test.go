@@ -1,0 +1,193 @@
+package config
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/pflag"
+)
+
+// run parses a command line as the daemon does.
+func run(env map[string]string, args ...string) (*Config, int, string) {
+	var got *Config
+	var stdout, stderr bytes.Buffer
+	cmd := Command("test", func(k string) (string, bool) { v, ok := env[k]; return v, ok },
+		func(_ context.Context, c *Config) error { got = c; return nil })
+	code := execute(context.Background(), cmd, args, &stdout, &stderr)
+	return got, code, stderr.String()
+}
+
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	got, code, msg := run(nil)
+	if code != ExitOK {
+		t.Fatal(msg)
+	}
+	want := &Config{
+		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: "/run/loxilb/loxilb.sock"},
+		Attach: AttachAuto, RedirectPeer: true, StateDir: "/var/lib/loxilb", ConfigPath: "/etc/loxilb", LogLevel: slog.LevelInfo,
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	token, pem := file(t, dir, "token", "  s3cret \nrest\n", 0o600), file(t, dir, "pem", "x", 0o600)
+	got, code, msg := run(
+		map[string]string{"HOST": "127.0.0.2", "PORT": "1", "TLS": "true", "TLS_HOST": "::", "TLS_PORT": "444", "TLS_CERTIFICATE": pem, "TLS_PRIVATE_KEY": pem},
+		"--port=2222", "--manualtoken", "--manualtokenvalue", token, "--whitelist", "^eth", "--blacklist", "none",
+		"--ct-max", "1000", "--attach=clsact", "--redirect-peer=false", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
+		"--socket=", "--state-dir=/s", "--config-path=/c", "-p", "--fallback", "--cluster=none", "--bgp=false")
+	if code != ExitOK {
+		t.Fatal(msg)
+	}
+	want := &Config{
+		API: API{
+			Plain: netip.MustParseAddrPort("127.0.0.2:2222"), TLS: netip.MustParseAddrPort("[::]:444"),
+			CertFile: pem, KeyFile: pem, Token: "s3cret",
+		},
+		Attach: AttachClsact, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, PinPath: "/sys/fs/bpf/x",
+		StateDir: "/s", ConfigPath: "/c", LogLevel: LevelTrace,
+		Notes: []string{
+			"--prometheus has no effect: metrics are always served",
+			"--fallback has no effect: packets of no service always go to the kernel",
+		},
+	}
+	same := cmp.Comparer(func(a, b *regexp.Regexp) bool { return a == b || a != nil && b != nil && a.String() == b.String() })
+	if diff := cmp.Diff(want, got, same, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNoAPI(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"-a", "--detach"} {
+		got, code, msg := run(map[string]string{"HOST": "0.0.0.0"}, flag)
+		if code != ExitOK || !got.API.Disabled {
+			t.Errorf("%s: %d %s %+v", flag, code, msg, got)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open, empty := file(t, dir, "open", "s3cret", 0o644), file(t, dir, "empty", "\ns3cret", 0o600)
+	large, pem := file(t, dir, "large", strings.Repeat("x", 5000), 0o600), file(t, dir, "pem", "x", 0o600)
+	for _, tc := range []struct {
+		env, args, message string
+	}{
+		{"", "--host=0.0.0.0", "--host=0.0.0.0: is reached from other machines without encryption: use --tls with --manualtoken"},
+		{"", "--host=::", "or add --insecure"},
+		{"HOST=myname", "", "environment variable HOST=myname: is not an IP address"},
+		{"HOST=10.0.0.1", "", "environment variable HOST=10.0.0.1: is reached from other machines"},
+		{"TLS=perhaps", "", "environment variable TLS=perhaps: is not a value of --tls"},
+		{"", "--host=here", "--host=here: is not an IP address"},
+		{"", "--port=0", "--port=0: is not a port from 1 to 65535"},
+		{"", "--port=65536", "is not a port"},
+		{"", "--tls --tls-certificate=" + pem + " --tls-key=" + pem, "--tls-host=0.0.0.0: is reached from other machines by anyone: add --manualtoken"},
+		{"", "--tls --tls-host=127.0.0.1", "--tls-certificate=/opt/loxilb/cert/server.crt: can't be read: no such file"},
+		{"", "--manualtoken --manualtokenvalue=/nowhere", "can't be read: no such file or directory"},
+		{"", "--manualtoken --manualtokenvalue=" + open, "has mode 0644, so that everybody has the token: chmod 600 it"},
+		{"", "--manualtoken --manualtokenvalue=" + empty, "holds no token in its first line"},
+		{"", "--manualtoken --manualtokenvalue=" + large, "is larger than"},
+		{"", "--socket=run.sock", "--socket=run.sock: is not an absolute path"},
+		{"", "--socket=/" + strings.Repeat("x", 107), "is longer than the 107 bytes"},
+		{"", "--attach=xdp", "--attach=xdp: is none of auto, tcx and clsact"},
+		{"", "--whitelist=eth(", "--whitelist=eth(: is not a regular expression: missing closing ): `eth(`"},
+		{"", "--blacklist=*", "--blacklist=*: is not a regular expression"},
+		{"", "--loglevel=loud", "--loglevel=loud: is none of trace"},
+		{"", "--state-dir=", "--state-dir: is empty"},
+		{"", "--state-dir=s", "is not an absolute path"},
+		{"", "--ct-max=-1", "invalid argument"},
+		{"", "--bgp", "--bgp=true: BGP is not available yet"},
+		{"", "-k 1.1.1.1:2.2.2.2:200000", "--ka=1.1.1.1:2.2.2.2:200000: keepalive by BFD is not available yet"},
+		{"", "--cluster=1.1.1.1", "synchronising connections with a cluster is not available yet"},
+		{"", "--proxyonlymode", "not available yet"},
+		{"", "--ipvs-compat", "not available yet"},
+		{"", "--userservice", "users and roles is not available yet"},
+		{"", "--nonsense", "unknown flag: --nonsense"},
+		{"", "word", "unknown command"},
+	} {
+		env := map[string]string{}
+		if k, v, ok := strings.Cut(tc.env, "="); ok {
+			env[k] = v
+		}
+		got, code, msg := run(env, strings.Fields(tc.args)...)
+		if code != ExitUsage || got != nil || !strings.Contains(msg, tc.message) {
+			t.Errorf("%s %s: exit %d, %q, want %q", tc.env, tc.args, code, msg, tc.message)
+		}
+		if strings.Contains(msg, "s3cret") || strings.Count(msg, "\n") != 1 {
+			t.Errorf("%s: %q is not one line without secrets", tc.args, msg)
+		}
+	}
+}
+
+func TestInsecure(t *testing.T) {
+	t.Parallel()
+	pem := file(t, t.TempDir(), "pem", "x", 0o600)
+	if c, _, msg := run(nil, "--host=0.0.0.0", "--insecure"); c == nil || c.API.Plain.String() != "0.0.0.0:11111" {
+		t.Error(msg)
+	}
+	if c, _, msg := run(nil, "--tls", "--tls-certificate="+pem, "--tls-key="+pem, "--insecure"); c == nil || c.API.TLS.String() != "0.0.0.0:8091" {
+		t.Error(msg)
+	}
+}
+
+// A name of the manual page is a flag, and a flag is in the manual page.
+func TestManual(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/man/loxilb.8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(page), `\-`, "-")
+	cmd := Command("", os.LookupEnv, nil)
+	for name := range strings.FieldsSeq(regexp.MustCompile(`[^a-zA-Z0-9-]`).ReplaceAllString(text, " ")) {
+		if f, ok := strings.CutPrefix(name, "--"); ok && f != "help" && f != "version" && cmd.Flags().Lookup(f) == nil {
+			t.Errorf("the manual has --%s, and there is no such flag", f)
+		}
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !regexp.MustCompile(`--` + f.Name + `\b`).MatchString(text) {
+			t.Errorf("the manual does not have --%s", f.Name)
+		}
+	})
+}
+
+func file(t *testing.T, dir, name, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func FuzzFlags(f *testing.F) {
+	f.Add("0.0.0.0", "11111", "eth.*", "info")
+	f.Add("::1", "0", "(", "x")
+	f.Fuzz(func(t *testing.T, host, port, expression, level string) {
+		c, code, msg := run(nil, "--host="+host, "--port="+port, "--whitelist="+expression, "--loglevel="+level)
+		switch {
+		case code == ExitUsage && c == nil && msg != "":
+		case code != ExitOK || c == nil || !c.API.Plain.Addr().IsLoopback():
+			t.Fatalf("%q %q %q %q: %d %s %+v", host, port, expression, level, code, msg, c)
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package metrics
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+type fake struct{ applyErr error }
+
+func (fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
+	if k.Protocol == lb.UDP {
+		return lb.ServiceStats{}, false
+	}
+	first := lb.EndpointStats{Connections: 7, Active: 2, In: lb.Traffic{Packets: 30, Bytes: 3000}, Out: lb.Traffic{Packets: 20, Bytes: 2000}}
+	return lb.ServiceStats{EndpointStats: first, Endpoints: []lb.EndpointStats{first, {}}, NoEndpoint: 5, Refused: 6}, true
+}
+func (fake) Drops() map[string]uint64                { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }
+func (fake) Occupancy() (connections, limit uint64)  { return 2, 262144 }
+func (f fake) Applied() (revision uint64, err error) { return 1, f.applyErr }
+
+func newMetrics(t *testing.T, src Source) *Metrics {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	st, err := store.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err = st.Commit("test", func(tx *store.Tx) error {
+		for _, line := range []string{
+			"20.20.20.1:2020/tcp endpoints=31.31.31.1:5001,32.32.32.1:5001:0 name=web",
+			"[2001:db8::1]:53/udp endpoints=[2001:db8::2]:53",
+		} {
+			s, err := lb.ParseService(line)
+			if err != nil {
+				return err
+			}
+			if err := tx.Put(s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(st, src, Build{Version: "1.2.3", Kernel: "6.18", Hook: "tcx"}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func scrape(t *testing.T, m *Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	var ours strings.Builder
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.Contains(line, "loxilb_") {
+			ours.WriteString(line)
+		}
+	}
+	return ours.String()
+}
+
+func TestScrape(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{})
+	m.Observe("GET", 200)
+	m.Observe("BREW", 418)
+	got := scrape(t, m)
+	golden(t, "testdata/scrape.txt", got)
+	problems, err := promlint.New(strings.NewReader(got)).Lint()
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v %v", problems, err)
+	}
+}
+
+func TestApplyFailed(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{errors.New("no memory")})
+	if got := scrape(t, m); !strings.Contains(got, "loxilb_config_last_apply_success 0\n") {
+		t.Error(got)
+	}
+}
+
+// Names are free text, and a label must stay one.
+func TestStrangeNames(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	st, err := store.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = st.Commit("test", func(tx *store.Tx) error {
+		return tx.Put(lb.Service{
+			Key:       lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP},
+			Name:      `a"} 1`,
+			Endpoints: []lb.Endpoint{{Addr: netip.MustParseAddr("31.31.31.1"), Port: 80, Weight: 1}},
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New(st, fake{}, Build{}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := scrape(t, m), `loxilb_service_connections_total{service="a\"} 1"} 7`; !strings.Contains(got, want) {
+		t.Errorf("%s\nhas not %s", got, want)
+	}
+}
+
+var update = flag.Bool("update", false, "write what is printed into testdata")
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Error(diff)
+	}
+}
