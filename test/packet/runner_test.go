@@ -98,6 +98,9 @@ func (r *runner) line(i int) (next int, err error) {
 		return r.block(r.s, i, got), err
 	case "in", "pass", "drop":
 		return r.step(i)
+	case "out":
+		r.fail(i, "out without in")
+		return i + 1, nil
 	}
 	r.keep(r.s.lines[i])
 	if err := r.command(verb, rest); err != nil {
