@@ -72,7 +72,7 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.algorithm, "select", "rr", "rr or priority (weighted round robin); not available yet: hash, persist, lc, n2, n3")
 	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept); not available yet: onearm, fullnat, dsr, fullproxy, hostonearm")
 	fs.Uint32Var(&f.idle, "inatimeout", 0, "idle timeout in seconds; 0 is the protocol's default")
-	fs.StringVar(&f.name, "name", "", "name of the service, unique")
+	fs.StringVar(&f.name, "name", "", "name of the services; others may have it too")
 	const later = "not available yet: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, later+"SCTP ports")
 	fs.BoolVar(&f.icmp, "icmp", false, later+"balance echo requests")
@@ -134,9 +134,6 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 	}
 	if len(list) == 0 {
 		return nil, errors.New("no port is given: --tcp=PORT:ENDPOINTPORT or --udp=PORT:ENDPOINTPORT")
-	}
-	if len(list) > 1 && f.name != "" {
-		return nil, fmt.Errorf("--name names one service, and these are %d: create them one by one", len(list))
 	}
 	return list, nil
 }

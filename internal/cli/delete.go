@@ -26,7 +26,7 @@ func deleteLB(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "lb [IP]",
 		Aliases: []string{"loadbalancer"},
-		Short:   "delete a service, by its VIP and port or by its name",
+		Short:   "delete a service, by its VIP and port, or all of a name",
 		Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete lb --name=web\n  loxicmd delete lb --all",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +46,7 @@ func deleteLB(o *options) *cobra.Command {
 	fs.StringVar(&f.udp, "udp", "", "UDP port")
 	fs.StringVar(&f.sctp, "sctp", "", "SCTP port (not available yet)")
 	fs.BoolVar(&f.icmp, "icmp", false, "the service of echo requests (not available yet)")
-	fs.StringVar(&f.name, "name", "", "name of the service")
+	fs.StringVar(&f.name, "name", "", "name: all services that have it")
 	fs.BoolVar(&f.all, "all", false, "all services")
 	fs.StringVar(&f.host, "host", "any", "host of the service (not available yet)")
 	fs.Uint16Var(&f.mark, "mark", 0, "firewall mark of the service (not available yet)")

@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "write what is printed into testdata")
+
+// result is what a run of loxicmd did.
+type result struct {
+	code           int
+	stdout, stderr string
+}
+
+func run(t testing.TB, stdin string, args ...string) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	env := Env{Version: "1.2.3", Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs}
+	code := Main(t.Context(), env, args)
+	return result{code, out.String(), errs.String()}
+}
+
+// server answers every request with one answer, and keeps the requests.
+type server struct {
+	*httptest.Server
+	code     int
+	body     string
+	requests []string
+	auth     string
+}
+
+func newServer(t testing.TB, code int, body string) *server {
+	t.Helper()
+	s := &server{code: code, body: body}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	data, _ := io.ReadAll(r.Body)
+	s.requests = append(s.requests, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(data)))
+	s.auth = r.Header.Get("Authorization")
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(s.code)
+	_, _ = io.WriteString(w, s.body)
+}
+
+// at makes a command line for the server.
+func (s *server) at(args string) []string {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		panic(err) // httptest made it
+	}
+	return append(strings.Fields(args), "-s", u.Hostname(), "-p", u.Port(), "--token=s3cret")
+}
+
+const success = `{"result":"Success"}`
+
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	const post = "POST /netlox/v1/config/loadbalancer "
+	const del = "DELETE /netlox/v1/config/loadbalancer/"
+	const rest = `"egress":false,"externalIP":"20.20.20.1","inactiveTimeOut":0,"managed":false,"mode":0,"monitor":false,"name":"","port":`
+	const tail = `,"proxyprotocolv2":false,"security":0,"sel":0}`
+	for _, tc := range []struct {
+		args string
+		want []string
+	}{
+		{"create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:2", []string{
+			post + `{"endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"weight":1},{"endpointIP":"32.32.32.1","targetPort":5001,"weight":2}],` +
+				`"serviceArguments":{"bgp":false,"block":0,` + rest + `2020,"protocol":"tcp"` + tail + `}`,
+		}},
+		{"create lb 20.20.20.1 --tcp=80:8080,443:8443 --udp 53:5353 --endpoints 10.0.0.1:0 --endpoints 10.0.0.2:9090:65535", []string{
+			post + `{"lbAttr":[` +
+				`{"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"weight":0},{"endpointIP":"10.0.0.2","targetPort":9090,"weight":65535}],"serviceArguments":{"bgp":false,"block":0,` + rest + `80,"protocol":"tcp"` + tail + `},` +
+				`{"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8443,"weight":0},{"endpointIP":"10.0.0.2","targetPort":9090,"weight":65535}],"serviceArguments":{"bgp":false,"block":0,` + rest + `443,"protocol":"tcp"` + tail + `},` +
+				`{"endpoints":[{"endpointIP":"10.0.0.1","targetPort":5353,"weight":0},{"endpointIP":"10.0.0.2","targetPort":9090,"weight":65535}],"serviceArguments":{"bgp":false,"block":0,` + rest + `53,"protocol":"udp"` + tail + `}]}`,
+		}},
+		{"create lb 2001:db8::1 --sctp=80:8080 --endpoints=[2001:db8::2]:1 --mode=fullnat --select=persist --bgp --monitor --mark=7 --inatimeout=60 --name=web " +
+			"--attachEP --security=e2etls --host=h --ppv2en --egress --secips=1.1.1.1 --sources=10.0.0.0/8", []string{
+			post + `{"allowedSources":[{"prefix":"10.0.0.0/8"}],"endpoints":[{"endpointIP":"2001:db8::2","targetPort":8080,"weight":1}],"secondaryIPs":[{"secondaryIP":"1.1.1.1"}],` +
+				`"serviceArguments":{"bgp":true,"block":7,"egress":true,"externalIP":"2001:db8::1","host":"h","inactiveTimeOut":60,"managed":false,"mode":2,"monitor":true,"name":"web","oper":1,"port":80,"protocol":"sctp","proxyprotocolv2":true,"security":2,"sel":3}}`,
+		}},
+		{"create lb 20.20.20.1 --icmp --endpoints=10.0.0.1:1 --detachEP", []string{
+			post + `{"endpoints":[{"endpointIP":"10.0.0.1","targetPort":0,"weight":1}],"serviceArguments":{"bgp":false,"block":0,` +
+				strings.Replace(rest, `"port"`, `"oper":2,"port"`, 1) + `0,"protocol":"icmp"` + tail + `}`,
+		}},
+		{"delete lb 20.20.20.1 --tcp=2020", []string{del + "hosturl/any/externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=false&block=0"}},
+		{"delete lb 2001:db8::1 --udp=53 --tcp=80-90 --mark=7 --bgp --host=h", []string{
+			del + "hosturl/h/externalipaddress/2001:db8::1/port/80/portmax/90/protocol/tcp?bgp=true&block=7",
+			del + "hosturl/h/externalipaddress/2001:db8::1/port/53/protocol/udp?bgp=true&block=7",
+		}},
+		{"delete lb --name=web", []string{del + "name/web"}},
+		{"delete lb 20.20.20.1 --name=web", []string{del + "name/web"}},
+		{"delete lb --all", []string{del + "all"}},
+	} {
+		s := newServer(t, 200, success)
+		got := run(t, "", s.at(tc.args)...)
+		if want := (result{ExitOK, "success\n", ""}); got != want {
+			t.Errorf("%s: %+v", tc.args, got)
+		}
+		if diff := cmp.Diff(tc.want, s.requests); diff != "" {
+			t.Errorf("%s:\n%s", tc.args, diff)
+		}
+		if s.auth != "s3cret" {
+			t.Errorf("%s: Authorization %q", tc.args, s.auth)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, 200, success)
+	for _, tc := range []struct{ args, message string }{
+		{"create", "create what? One of lb"},
+		{"create firewall", `create knows no "firewall"`},
+		{"get", "get what? One of ct, lb, lbversion"},
+		{"get lbs extra", "unknown command"},
+		{"delete", "delete what? One of lb"},
+		{"list", `unknown command "list"`},
+		{"apply", "which file?"},
+		{"create lb", "an argument is missing: the VIP"},
+		{"create lb 1.1.1.1 2.2.2.2", `"2.2.2.2" is one argument too many`},
+		{"create lb 1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1", `VIP "1.1.1" is not an IP address`},
+		{"create lb 1.1.1.1 --endpoints=2.2.2.2:1", "no port is given"},
+		{"create lb 1.1.1.1 --tcp=1:1", "--endpoints is missing"},
+		{"create lb 1.1.1.1 --tcp=1 --endpoints=2.2.2.2:1", "--tcp: "},
+		{"create lb 1.1.1.1 --tcp=0:1 --endpoints=2.2.2.2:1", "is zero"},
+		{"create lb 1.1.1.1 --tcp=1:70000 --endpoints=2.2.2.2:1", `"70000"`},
+		{"create lb 1.1.1.1 --tcp=1:1,1:2 --endpoints=2.2.2.2:1", "repeats a service port"},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2", "has no weight"},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:65536", `weight "65536"`},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:-1", `weight "-1"`},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --select=fastest", `select "fastest" is not known (allowed: rr, hash, priority`},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --mode=nat", `mode "nat" is not known`},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --security=ssl", `--security "ssl" is none of`},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --attachEP --detachEP", "attachEP detachEP"},
+		{"create lb 1.1.1.1 --tcp=1:1,2:2 --endpoints=2.2.2.2:1 --name=x", "--name names one service"},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --mark=65536", "invalid argument"},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --colour=red", "unknown flag: --colour"},
+		{"delete lb", "which service?"},
+		{"delete lb 1.1.1.1", "which port?"},
+		{"delete lb 1.1.1 --tcp=1", "is not an IP address"},
+		{"delete lb 1.1.1.1 --tcp=x", `--tcp: port "x"`},
+		{"delete lb 1.1.1.1 --tcp=1-x", `--tcp: port "x"`},
+		{"delete lb 1.1.1.1 --tcp=1 --all", "--all stands beside"},
+		{"delete lb 1.1.1.1 --tcp=1 --name=x", "--name stands beside"},
+		{"get lb -o xml", `--output "xml" is none of wide, json and yaml`},
+		{"get lb --protocol ftp", `--protocol "ftp" is neither`},
+		{"get lb -t 0", "--timeout 0 is out of range"},
+		{"get lb -p 65536", "invalid argument"},
+		{"get lb -p 0", "--port 0 is out of range"},
+		{"get lb --protocol https --cacert /nowhere", "--cacert: open /nowhere"},
+	} {
+		args := strings.Fields(tc.args)
+		if !strings.Contains(tc.args, " -p ") {
+			args = s.at(tc.args)
+		}
+		got := run(t, "", args...)
+		if got.code != ExitUsage || got.stdout != "" || !strings.Contains(got.stderr, tc.message) {
+			t.Errorf("%s: %+v, want %q", tc.args, got, tc.message)
+		}
+	}
+	if len(s.requests) > 0 {
+		t.Errorf("wrong command lines made requests: %q", s.requests)
+	}
+}
+
+func TestServerRefuses(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		code          int
+		body, message string
+	}{
+		{400, `{"code":400,"message":"endpoints[0].weight \"x\" is bad","result":"same","reason":"is bad"}`, `Error: endpoints[0].weight "x" is bad`},
+		{409, `{"code":409,"message":"service 1.1.1.1:1/tcp exists already with the same content","result":"lbrule-exists error"}`, `exists already with the same content: lbrule-exists error`},
+		{409, `{"code":409,"message":"conflict","result":"lbrule-exists error"}`, `Error: conflict: lbrule-exists error`},
+		{500, `{"result":"internal"}`, `Error: internal`},
+		{502, `<html>`, `Error: the server answered 502 Bad Gateway`},
+		{503, ``, `Error: the server answered 503 Service Unavailable`},
+		{200, `{"result":"Error: Only Hash Selection criteria allowed for DSR mode"}`, `Error: Error: Only Hash`},
+	} {
+		s := newServer(t, tc.code, tc.body)
+		got := run(t, "", s.at("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...)
+		if got.code != ExitRefused || got.stdout != "" || !strings.Contains(got.stderr, tc.message) || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%d %s: %+v, want %q", tc.code, tc.body, got, tc.message)
+		}
+	}
+	for _, args := range []string{"get lb", "get ct", "get lbversion", "get lb -o json", "get ct -o yaml", "get lb -o json --servName=x"} {
+		s := newServer(t, 200, "{[")
+		if got := run(t, "", s.at(args)...); got.code != ExitRefused || got.stdout != "" || got.stderr == "" {
+			t.Errorf("%s of something else than JSON: %+v", args, got)
+		}
+	}
+	// Servers of the contract may answer without a body.
+	s := newServer(t, 204, "")
+	if got := run(t, "", s.at("delete lb --all")...); got != (result{ExitOK, "success\n", ""}) {
+		t.Errorf("204: %+v", got)
+	}
+	s = newServer(t, 204, "")
+	if got := run(t, "", s.at("delete lb --all -o json")...); got != (result{ExitOK, "{}\n", ""}) {
+		t.Errorf("204: %+v", got)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, 200, success)
+	args := s.at("get lb")
+	s.Close()
+	got := run(t, "", args...)
+	if got.code != ExitUnreachable || !strings.Contains(got.stderr, "can't be reached: connect: connection refused") {
+		t.Errorf("%+v", got)
+	}
+	got = run(t, "", "get", "lb", "--socket", filepath.Join(t.TempDir(), "s"))
+	if got.code != ExitUnreachable || !strings.Contains(got.stderr, "can't be reached: connect: no such file") {
+		t.Errorf("%+v", got)
+	}
+	stop := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-stop }))
+	t.Cleanup(slow.Close)
+	t.Cleanup(func() { close(stop) })
+	begin := time.Now()
+	got = run(t, "", (&server{Server: slow}).at("get lb -t 1")...)
+	if got.code != ExitUnreachable || !strings.Contains(got.stderr, "did not answer within 1 s") || time.Since(begin) > 9*time.Second {
+		t.Errorf("%v %+v", time.Since(begin), got)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if got := run(t, "", "version"); got != (result{ExitOK, "loxicmd 1.2.3\n", ""}) {
+		t.Errorf("%+v", got)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if got := run(t, "", "completion", shell); got.code != ExitOK || len(got.stdout) < 1000 || got.stderr != "" {
+			t.Errorf("%s: %+v", shell, got)
+		}
+	}
+}
+
+// A flag of the program is in the manual page, and a flag of the page in the program.
+func TestManual(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/man/loxicmd.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(page), `\-`, "-")
+	known := map[string]bool{}
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, fs := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
+			fs.VisitAll(func(f *pflag.Flag) { known["--"+f.Name] = true })
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(Root(Env{}))
+	written := map[string]bool{}
+	for _, f := range regexp.MustCompile(`--[a-zA-Z0-9]+`).FindAllString(text, -1) {
+		written[f] = true
+	}
+	if diff := cmp.Diff(known, written); diff != "" {
+		t.Errorf("flags of the program (-) and of the manual (+):\n%s", diff)
+	}
+}
