@@ -15,7 +15,7 @@ import (
 	"loxilb/internal/netnstest/labtest"
 )
 
-const patience = 5 * time.Second
+const patience = 20 * time.Second
 
 // recorder keeps the events that Run delivered.
 type recorder struct {

@@ -49,6 +49,7 @@ type change struct {
 	addresses []netip.Addr // addresses of others that came or went, and ours that went
 	places    bool         // links or on-link networks changed: VIPs may belong elsewhere now
 	loopback  bool         // lo changed: what was on it may be gone
+	warm      bool         // a neighbour that we had managed is not any more
 	sysctls   bool
 }
 
@@ -57,8 +58,13 @@ func (c *change) merge(o change) {
 	c.nextHops = c.nextHops || o.nextHops
 	c.places = c.places || o.places
 	c.loopback = c.loopback || o.loopback
+	c.warm = c.warm || o.warm
 	c.sysctls = c.sysctls || o.sysctls
 	c.addresses = append(c.addresses, o.addresses...)
+}
+
+func (c *change) empty() bool {
+	return !c.links && !c.nextHops && !c.places && !c.loopback && !c.warm && !c.sysctls && len(c.addresses) == 0
 }
 
 // state mirrors the kernel's tables. The watch writes it, everybody reads it.
@@ -168,13 +174,16 @@ func (s *state) applyNeighbour(r reply) change {
 		if !had || old.state == 0 {
 			return change{}
 		}
+		c := change{}
 		if old.mac == "" {
 			delete(s.neighbours, key)
-			return change{}
+		} else {
+			s.neighbours[key] = neighbour{mac: old.mac}
+			s.gone++
+			c = s.boundGone()
 		}
-		s.neighbours[key] = neighbour{mac: old.mac}
-		s.gone++
-		return s.boundGone()
+		c.warm = old.managed && old.ours
+		return c
 	}
 	if had && old.state == 0 {
 		s.gone--
@@ -183,7 +192,7 @@ func (s *state) applyNeighbour(r reply) change {
 		n.mac = old.mac
 	}
 	s.neighbours[key] = n
-	return change{nextHops: old.mac != "" && n.mac != old.mac}
+	return change{nextHops: old.mac != "" && n.mac != old.mac, warm: old.managed && old.ours && !n.managed}
 }
 
 func (s *state) forget(key neighbourKey) {

@@ -29,7 +29,8 @@ type VIPs struct {
 	mu     sync.Mutex
 	route  *conn
 	want   map[netip.Addr]struct{}
-	retry  map[netip.Addr]struct{} // wanted ones that failed: the next Set tries again
+	failed map[netip.Addr]Problem // wanted ones that could not be placed
+	doubt  bool                   // something failed as a whole: the next Set looks at everything
 	have   map[netip.Addr][]place
 	onLo   int         // places that are addresses of lo
 	ignore map[int]int // arp_ignore by link, for the length of one settle
@@ -43,15 +44,17 @@ type place struct {
 
 func newVIPs(n *Net) *VIPs {
 	return &VIPs{
-		net:   n,
-		want:  map[netip.Addr]struct{}{},
-		retry: map[netip.Addr]struct{}{},
-		have:  map[netip.Addr][]place{},
+		net:    n,
+		want:   map[netip.Addr]struct{}{},
+		failed: map[netip.Addr]Problem{},
+		have:   map[netip.Addr][]place{},
 	}
 }
 
 // Set makes these the VIPs: the ones of before, or of an earlier process, that are not among them are given up.
-// An error names the VIPs that could not be placed; all others are.
+//
+// A VIP that cannot be placed is no error but a problem that Diagnose tells, and is tried again: its service may well
+// work without, as the data path sees packets before the kernel does. An error is about all of them.
 func (v *VIPs) Set(ctx context.Context, vips []netip.Addr) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -59,14 +62,14 @@ func (v *VIPs) Set(ctx context.Context, vips []netip.Addr) error {
 	var added []netip.Addr
 	for _, a := range vips {
 		_, had := v.want[a]
-		_, failed := v.retry[a]
-		if !had || failed {
+		_, failed := v.failed[a]
+		if !had || failed || v.doubt {
 			added = append(added, a)
 		}
 		next[a] = struct{}{}
 	}
-	v.want = next
-	maps.DeleteFunc(v.retry, func(a netip.Addr, _ struct{}) bool { _, ok := next[a]; return !ok })
+	v.want, v.doubt = next, false
+	maps.DeleteFunc(v.failed, func(a netip.Addr, _ Problem) bool { _, ok := next[a]; return !ok })
 	var gone []netip.Addr
 	for a := range v.have {
 		if _, ok := next[a]; !ok {
@@ -92,7 +95,7 @@ func (v *VIPs) Remove(ctx context.Context, vips ...netip.Addr) error {
 	defer v.mu.Unlock()
 	for _, a := range vips {
 		delete(v.want, a)
-		delete(v.retry, a)
+		delete(v.failed, a)
 	}
 	return v.giveUp(ctx, vips)
 }
@@ -125,7 +128,7 @@ func (v *VIPs) moved(ctx context.Context, c change) {
 	}
 	err := errors.Join(v.restore(ctx, back), v.settle(ctx, look))
 	if err != nil && ctx.Err() == nil {
-		v.net.log.Error("VIP could not be placed", "error", err)
+		v.net.log.Error("VIPs could not follow a change of the network", "error", err)
 	}
 }
 
@@ -134,15 +137,12 @@ func (v *VIPs) settle(ctx context.Context, vips []netip.Addr) error {
 	if len(vips) == 0 {
 		return nil
 	}
-	err := v.trySettle(ctx, vips)
 	for _, a := range vips {
-		// Which of them failed is not worth telling: one that did not is found in place.
-		if err != nil {
-			v.retry[a] = struct{}{}
-		} else {
-			delete(v.retry, a)
-		}
+		delete(v.failed, a)
 	}
+	err := v.trySettle(ctx, vips)
+	v.doubt = v.doubt || err != nil
+	v.net.diagnoseSoon()
 	return err
 }
 

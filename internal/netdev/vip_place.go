@@ -27,21 +27,25 @@ func (v *VIPs) put(ctx context.Context, steps []step) error {
 	for i, s := range steps {
 		requests[i] = s.request(true)
 	}
-	var failed []error
-	err := v.send(ctx, requests, func(i int, _ []byte, err error) {
+	return v.send(ctx, requests, func(i int, _ []byte, err error) {
 		s := steps[i]
+		name := v.net.linkName(s.link)
 		switch {
 		case err == nil:
 			v.note(s)
 		case errors.Is(err, unix.EEXIST):
 		case errors.Is(err, unix.EACCES) && s.addr.Is6():
-			failed = append(failed, fmt.Errorf("add VIP %s to %s: IPv6 is switched off there; set net.ipv6.conf.%[2]s.disable_ipv6=0",
-				s.addr, v.net.linkName(s.link)))
+			v.failed[s.addr] = Problem{
+				What: fmt.Sprintf("VIP %s cannot be added to %s: IPv6 is switched off there", s.addr, name),
+				Mend: fmt.Sprintf("set net.ipv6.conf.%s.disable_ipv6=0", name),
+			}
 		default:
-			failed = append(failed, fmt.Errorf("add VIP %s to %s: %w", s.addr, v.net.linkName(s.link), err))
+			v.failed[s.addr] = Problem{
+				What: fmt.Sprintf("VIP %s cannot be added to %s: %v", s.addr, name, err),
+				Mend: fmt.Sprintf("add it by hand: ip address add %s dev %s", s.addr, name),
+			}
 		}
 	})
-	return errors.Join(err, firstOf(failed))
 }
 
 // takeAway removes each step's VIP from its place; one that is gone already is fine.
@@ -100,12 +104,6 @@ func (v *VIPs) isLoAddress(s step) bool { return !s.route && v.net.link(s.link).
 
 // adopt finds what an earlier process left: addresses that the state has read, and local routes.
 func (v *VIPs) adopt() error {
-	if v.route == nil {
-		var err error
-		if v.route, err = v.net.ns.dial(); err != nil {
-			return err
-		}
-	}
 	for a, list := range v.net.state.addresses {
 		for _, have := range list {
 			if have.ours && have.prefix.IsSingleIP() {

@@ -228,7 +228,7 @@ func TestManyVIPs(t *testing.T) {
 			t.Errorf("%s took %v, more than %v", what, took, limit)
 		}
 	}
-	timed("10,000", 5*time.Second, func(ctx context.Context) error { return n.VIPs().Set(ctx, vips) })
+	timed("10,000", 20*time.Second, func(ctx context.Context) error { return n.VIPs().Set(ctx, vips) })
 	one := ips("30.0.0.1", "2001:db8:30::1")
 	timed("two more", time.Second, func(ctx context.Context) error { return n.VIPs().Add(ctx, one...) })
 	if got := len(n.VIPs().Owned()); got != 10002 {
@@ -247,7 +247,7 @@ func TestManyVIPs(t *testing.T) {
 		t.Errorf("%d found again", got)
 	}
 	timed("one away", time.Second, func(ctx context.Context) error { return again.VIPs().Remove(ctx, one[0]) })
-	timed("all away", 5*time.Second, func(ctx context.Context) error { return again.VIPs().Set(ctx, nil) })
+	timed("all away", 20*time.Second, func(ctx context.Context) error { return again.VIPs().Set(ctx, nil) })
 	if out := run(t, a, "ip", "route", "show", "table", "local", "proto", "108"); out != "" {
 		t.Errorf("left: %.200s", out)
 	}

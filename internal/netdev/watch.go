@@ -71,6 +71,12 @@ func (n *Net) open() (err error) {
 	if _, err := n.resync(); err != nil {
 		return err
 	}
+	if n.warmer.route, err = n.ns.dial(); err != nil {
+		return err
+	}
+	if n.vips.route, err = n.ns.dial(); err != nil {
+		return err
+	}
 	return n.vips.adopt()
 }
 
@@ -80,7 +86,7 @@ func (n *Net) Close() error {
 	if n.watch != nil {
 		errs = append(errs, n.watch.Close())
 	}
-	for _, c := range []*conn{n.route, n.vips.route} {
+	for _, c := range []*conn{n.route, n.vips.route, n.warmer.route} {
 		if c != nil {
 			errs = append(errs, c.close())
 		}
@@ -156,6 +162,7 @@ func (n *Net) Run(ctx context.Context, on func(Event)) error {
 	defer cancel()
 	wg.Go(func() { n.warmer.run(keeping) })
 	wg.Go(func() { n.keep(keeping, inbox, on) })
+	wg.Go(func() { n.diagnose(keeping) })
 
 	if err := n.watch.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("watch rtnetlink: %w", err)
@@ -207,8 +214,10 @@ func (n *Net) keep(ctx context.Context, in *inbox, on func(Event)) {
 		}
 		if c.nextHops || c.links {
 			n.warmer.wake()
+		} else if c.warm {
+			n.warmer.signal()
 		}
-		if len(c.addresses) > 0 || c.places {
+		if len(c.addresses) > 0 || c.places || c.loopback {
 			n.vips.moved(ctx, c)
 		}
 		if c.sysctls {
@@ -297,7 +306,7 @@ type inbox struct {
 func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
 
 func (b *inbox) put(c change) {
-	if !c.links && !c.nextHops && !c.places && !c.sysctls && len(c.addresses) == 0 {
+	if c.empty() {
 		return
 	}
 	b.mu.Lock()

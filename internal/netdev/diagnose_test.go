@@ -1,0 +1,73 @@
+package netdev
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestDiagnose(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	run(t, a, "sysctl", "-w", "net.ipv6.conf.lo.disable_ipv6=1")
+	run(t, a, "sysctl", "-w", "net.ipv4.neigh.eth0.retrans_time_ms=50", "net.ipv6.neigh.eth0.retrans_time_ms=50")
+	run(t, a, "ip", "route", "add", "unreachable", "10.66.0.0/16")
+	n, _ := runHost(t, a)
+	shows := func(want bool, words string) {
+		t.Helper()
+		eventually(t, func() error {
+			problems := n.Diagnose()
+			has := slices.ContainsFunc(problems, func(p Problem) bool { return strings.Contains(p.What, words) && p.Mend != "" })
+			if has != want {
+				return fmt.Errorf("problem %q: %v, want %v; all: %+v", words, has, want, problems)
+			}
+			return nil
+		})
+	}
+	set(t, n, "10.1.0.50", "2001:db8:20::1")
+	n.Warmer().Set(slices.Values(ips("10.250.0.1", "10.66.0.1", "10.1.0.1", "10.1.0.77", "2001:db8:1::77")))
+	shows(true, "there is no route to endpoint 10.250.0.1")
+	shows(true, "the route to endpoint 10.66.0.1 refuses packets")
+	shows(true, "endpoint 10.1.0.1 is an address of this machine")
+	shows(true, "10.1.0.77 on eth0, the next hop to endpoint 10.1.0.77, does not answer ARP")
+	shows(true, "2001:db8:1::77 on eth0, the next hop to endpoint 2001:db8:1::77, does not answer neighbour discovery")
+	shows(true, "VIP 2001:db8:20::1 cannot be added to lo: IPv6 is switched off there")
+
+	run(t, a, "ip", "route", "add", "10.250.0.0/16", "via", "10.1.0.2")
+	shows(false, "10.250.0.1")
+	run(t, b, "ip", "addr", "add", "10.1.0.77/24", "dev", "eth0")
+	shows(false, "does not answer ARP")
+	run(t, a, "sysctl", "-w", "net.ipv6.conf.lo.disable_ipv6=0")
+	set(t, n, "10.1.0.50", "2001:db8:20::1")
+	shows(false, "VIP 2001:db8:20::1")
+	run(t, a, "sysctl", "-w", "net.ipv4.conf.all.arp_ignore=8")
+	shows(true, "eth0 does not answer ARP for VIPs such as 10.1.0.50: its arp_ignore is 8")
+	run(t, b, "ip", "link", "set", "eth0", "down")
+	shows(true, "interface eth0, which leads to endpoint 10.1.0.77, has no carrier")
+}
+
+func TestHealthChange(t *testing.T) {
+	t.Parallel()
+	h := newHealth()
+	one, two := Problem{What: "one"}, Problem{What: "two"}
+	appeared, gone := h.change([]Problem{one})
+	if !slices.Equal(appeared, []Problem{one}) || gone != nil {
+		t.Error(appeared, gone)
+	}
+	appeared, gone = h.change([]Problem{one, two})
+	if !slices.Equal(appeared, []Problem{two}) || gone != nil {
+		t.Error(appeared, gone)
+	}
+	appeared, gone = h.change(nil)
+	if appeared != nil || len(gone) != 2 {
+		t.Error(appeared, gone)
+	}
+	var many []Problem
+	for i := range 20 {
+		many = append(many, Problem{What: fmt.Sprintf("%02d", i)})
+	}
+	if got := bounded(many, "things"); len(got) != shownProblems+1 || got[shownProblems].What != "12 more things" {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,117 @@
+package netdev
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestWarmer: next hops are resolved although nobody sends to them, stay so when the daemon is gone, and are let go
+// with the last endpoint that uses them.
+func TestWarmer(t *testing.T) {
+	t.Parallel()
+	a, b := pair(t)
+	run(t, a, "ip", "route", "add", "10.9.0.0/16", "via", "10.1.0.2")
+	run(t, a, "ip", "route", "add", "2001:db8:9::/48", "via", "2001:db8:1::2")
+	n := openHost(t, a)
+	stop := startRun(t, n, &recorder{net: n})
+	mac, err := b.MAC("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows := func(via string, ok func(string) bool) {
+		t.Helper()
+		eventually(t, func() error {
+			if out := run(t, a, "ip", "neigh", "show", via); !ok(out) {
+				return fmt.Errorf("neighbour %s: %q", via, out)
+			}
+			return nil
+		})
+	}
+	warm := func(out string) bool { return strings.Contains(out, mac.String()) && strings.Contains(out, "managed") }
+	left := func(out string) bool { return !strings.Contains(out, "managed") }
+
+	endpoints := ips("10.9.0.1", "10.9.0.2", "2001:db8:9::1", "10.250.0.1", "10.1.0.1")
+	n.Warmer().Set(slices.Values(endpoints))
+	shows("10.1.0.2", warm)
+	shows("2001:db8:1::2", warm)
+
+	// It comes back after its link went down and up, and after somebody deleted it.
+	run(t, a, "ip", "link", "set", "eth0", "down")
+	run(t, a, "ip", "link", "set", "eth0", "up")
+	run(t, a, "ip", "route", "replace", "10.9.0.0/16", "via", "10.1.0.2")
+	shows("10.1.0.2", warm)
+	run(t, a, "ip", "neigh", "del", "10.1.0.2", "dev", "eth0")
+	shows("10.1.0.2", warm)
+
+	// It follows the routes; a neighbour that somebody made permanent is left alone.
+	run(t, b, "ip", "addr", "add", "10.1.0.3/24", "dev", "eth0")
+	run(t, a, "ip", "route", "replace", "10.9.0.0/16", "via", "10.1.0.3")
+	shows("10.1.0.3", warm)
+	shows("10.1.0.2", left)
+	run(t, a, "ip", "neigh", "replace", "10.1.0.9", "lladdr", "02:00:00:00:00:09", "dev", "eth0", "nud", "permanent")
+	run(t, a, "ip", "route", "replace", "10.9.0.0/16", "via", "10.1.0.9")
+	shows("10.1.0.3", left)
+	shows("10.1.0.9", func(out string) bool { return strings.Contains(out, "PERMANENT") && left(out) })
+
+	run(t, a, "ip", "route", "replace", "10.9.0.0/16", "via", "10.1.0.2")
+	shows("10.1.0.2", warm)
+	stop()
+	shows("10.1.0.2", warm)
+	again, _ := runHost(t, a)
+	shows("10.1.0.2", warm)
+	again.Warmer().Set(func(func(netip.Addr) bool) {})
+	shows("10.1.0.2", left)
+}
+
+// TestWarmerMany: tens of thousands of endpoints behind one gateway are one neighbour, and quick.
+func TestWarmerMany(t *testing.T) {
+	t.Parallel()
+	a, _ := pair(t)
+	run(t, a, "ip", "route", "add", "default", "via", "10.1.0.2")
+	n, _ := runHost(t, a)
+	n.Warmer().Set(func(yield func(netip.Addr) bool) {
+		for i := range 16384 {
+			if !yield(netip.AddrFrom4([4]byte{30, byte(i >> 16), byte(i >> 8), byte(i)})) {
+				return
+			}
+		}
+	})
+	eventually(t, func() error {
+		n.warmer.mu.Lock()
+		defer n.warmer.mu.Unlock()
+		for a, p := range n.warmer.paths {
+			if !p.known || p.hop.via != netip.MustParseAddr("10.1.0.2") {
+				return fmt.Errorf("%s: %+v", a, p)
+			}
+		}
+		return nil
+	})
+	if out := run(t, a, "ip", "neigh", "show"); strings.Count(out, "managed") > 1 {
+		t.Errorf("neighbours: %s", out)
+	}
+}
+
+// TestWarmerBeyondLimit: more next hops than the kernel's default limit of 1,024 neighbours.
+func TestWarmerBeyondLimit(t *testing.T) {
+	t.Parallel()
+	a, _ := pair(t)
+	run(t, a, "ip", "route", "add", "10.64.0.0/16", "dev", "eth0")
+	n, _ := runHost(t, a)
+	const many = 2000
+	n.Warmer().Set(func(yield func(netip.Addr) bool) {
+		for i := range many {
+			if !yield(netip.AddrFrom4([4]byte{10, 64, byte(i >> 8), byte(i)})) {
+				return
+			}
+		}
+	})
+	eventually(t, func() error {
+		if got := strings.Count(run(t, a, "ip", "neigh", "show"), "managed"); got != many {
+			return fmt.Errorf("%d neighbours are managed, want %d", got, many)
+		}
+		return nil
+	})
+}
