@@ -57,6 +57,9 @@ func run(ctx context.Context, c *config.Config) error {
 	if c.Detach {
 		return detach(ctx, network, pins)
 	}
+	if err := network.LoopbackUp(); err != nil {
+		return err
+	}
 	desired, err := store.Open(c.StateDir, log)
 	if err != nil {
 		return err
