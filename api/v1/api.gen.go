@@ -160,7 +160,7 @@ type ServiceArguments struct {
 	// Monitor true is not available yet.
 	Monitor bool `json:"monitor"`
 
-	// Name Unique or empty.
+	// Name Services may share it.
 	Name string `json:"name"`
 
 	// Oper 0 replace; 1 attach and 2 detach are not available yet.
@@ -254,7 +254,7 @@ type GetConntracksParams struct {
 	// Vip Only connections that clients made to this address.
 	Vip string `form:"vip,omitempty" json:"vip,omitempty"`
 
-	// ServName Only connections of the service of this name.
+	// ServName Only connections of the services of this name.
 	ServName string `form:"servName,omitempty" json:"servName,omitempty"`
 
 	// Limit At most so many entries. 0 or absent is no limit.
@@ -435,7 +435,9 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/protocol/{proto} (the `DeleteLoadbalancerHost` operationId).
 	DeleteLoadbalancerHost(ctx context.Context, hosturl HostURL, ipAddress Address, port Port, proto Protocol, params *DeleteLoadbalancerHostParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// DeleteLoadbalancerByName Delete the service of a name
+	// DeleteLoadbalancerByName Delete all services of a name
+	//
+	// A name that no service has is refused with 404.
 	//
 	// Corresponds with DELETE /config/loadbalancer/name/{lb_name} (the `DeleteLoadbalancerByName` operationId).
 	DeleteLoadbalancerByName(ctx context.Context, lbName string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -604,7 +606,9 @@ func (c *Client) DeleteLoadbalancerHost(ctx context.Context, hosturl HostURL, ip
 	return c.Client.Do(req)
 }
 
-// DeleteLoadbalancerByName Delete the service of a name
+// DeleteLoadbalancerByName Delete all services of a name
+//
+// A name that no service has is refused with 404.
 //
 // Corresponds with DELETE /config/loadbalancer/name/{lb_name} (the `DeleteLoadbalancerByName` operationId).
 func (c *Client) DeleteLoadbalancerByName(ctx context.Context, lbName string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1370,7 +1374,9 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/protocol/{proto} (the `DeleteLoadbalancerHost` operationId).
 	DeleteLoadbalancerHostWithResponse(ctx context.Context, hosturl HostURL, ipAddress Address, port Port, proto Protocol, params *DeleteLoadbalancerHostParams, reqEditors ...RequestEditorFn) (*DeleteLoadbalancerHostResponse, error)
 
-	// DeleteLoadbalancerByNameWithResponse Delete the service of a name
+	// DeleteLoadbalancerByNameWithResponse Delete all services of a name
+	//
+	// A name that no service has is refused with 404.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -2044,7 +2050,9 @@ func (c *ClientWithResponses) DeleteLoadbalancerHostWithResponse(ctx context.Con
 	return ParseDeleteLoadbalancerHostResponse(rsp)
 }
 
-// DeleteLoadbalancerByNameWithResponse Delete the service of a name
+// DeleteLoadbalancerByNameWithResponse Delete all services of a name
+//
+// A name that no service has is refused with 404.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -2467,7 +2475,7 @@ type ServerInterface interface {
 	// DeleteLoadbalancerHost Delete a service of a host
 	// (DELETE /config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/protocol/{proto})
 	DeleteLoadbalancerHost(w http.ResponseWriter, r *http.Request, hosturl HostURL, ipAddress Address, port Port, proto Protocol, params DeleteLoadbalancerHostParams)
-	// DeleteLoadbalancerByName Delete the service of a name
+	// DeleteLoadbalancerByName Delete all services of a name
 	// (DELETE /config/loadbalancer/name/{lb_name})
 	DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, lbName string)
 	// GetMetrics Counters in the Prometheus text format

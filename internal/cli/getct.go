@@ -36,7 +36,7 @@ func getCT(o *options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&params.ServName, "servName", "", "only connections of this service")
+	fs.StringVar(&params.ServName, "servName", "", "only connections of the services of this name")
 	fs.StringVar(&params.Vip, "vip", "", "only connections that clients made to this address")
 	fs.StringVar(&params.Protocol, "proto", "", "only connections of this protocol (tcp, udp)")
 	fs.IntVar(&params.Limit, "limit", 0, "at most so many lines; 0 is all")

@@ -31,7 +31,7 @@ func getLB(o *options) *cobra.Command {
 			return o.showLB(body, name)
 		},
 	}
-	cmd.Flags().StringVar(&name, "servName", "", "only the service of this name")
+	cmd.Flags().StringVar(&name, "servName", "", "only services of this name")
 	return cmd
 }
 

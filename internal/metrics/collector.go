@@ -1,8 +1,6 @@
 package metrics
 
 import (
-	"cmp"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"loxilb/internal/lb"
@@ -47,10 +45,10 @@ func newCollector(st *store.Store, src Source) *collector {
 		connections:     desc("active_conntrack_entries", "Connections that are tracked now."),
 		connectionsMax:  desc("conntrack_max_entries", "Connections that can be tracked."),
 		drops:           desc("drops_total", "Packets dropped, by reason.", "reason"),
-		service:         flow("service", "service"),
-		endpoint:        flow("endpoint", "service", "endpoint"),
-		refused:         desc("service_refused_packets_total", "Packets of the service refused: no endpoint takes new connections, or the connection table is full.", "service", "reason"),
-		weight:          desc("endpoint_weight", "Weight of the endpoint; 0 takes no new connection.", "service", "endpoint"),
+		service:         flow("service", "service", "name"),
+		endpoint:        flow("endpoint", "service", "name", "endpoint"),
+		refused:         desc("service_refused_packets_total", "Packets of the service refused: no endpoint takes new connections, or the connection table is full.", "service", "name", "reason"),
+		weight:          desc("endpoint_weight", "Weight of the endpoint; 0 takes no new connection.", "service", "name", "endpoint"),
 	}
 }
 
@@ -88,18 +86,19 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *collector) collectService(ch chan<- prometheus.Metric, s *lb.Service) {
-	name := cmp.Or(s.Name, s.Key.String())
+	// The key is what tells series apart, for services may share a name.
+	key, name := s.Key.String(), s.Name
 	stats, ok := c.src.ServiceStats(s.Key)
 	if ok {
-		c.service.collect(ch, stats.EndpointStats, name)
-		counter(ch, c.refused, stats.NoEndpoint, name, "no-endpoint")
-		counter(ch, c.refused, stats.Refused, name, "table-full")
+		c.service.collect(ch, stats.EndpointStats, key, name)
+		counter(ch, c.refused, stats.NoEndpoint, key, name, "no-endpoint")
+		counter(ch, c.refused, stats.Refused, key, name, "table-full")
 	}
 	for i, e := range s.Endpoints {
 		at := e.AddrPort().String()
-		gauge(ch, c.weight, float64(e.Weight), name, at)
+		gauge(ch, c.weight, float64(e.Weight), key, name, at)
 		if i < len(stats.Endpoints) {
-			c.endpoint.collect(ch, stats.Endpoints[i], name, at)
+			c.endpoint.collect(ch, stats.Endpoints[i], key, name, at)
 		}
 	}
 }

@@ -46,6 +46,7 @@ func newMetrics(t *testing.T, src Source) *Metrics {
 	_, err = st.Commit("test", func(tx *store.Tx) error {
 		for _, line := range []string{
 			"20.20.20.1:2020/tcp endpoints=31.31.31.1:5001,32.32.32.1:5001:0 name=web",
+			"20.20.20.1:2021/tcp endpoints=31.31.31.1:5002,32.32.32.1:5002 name=web",
 			"[2001:db8::1]:53/udp endpoints=[2001:db8::2]:53",
 		} {
 			s, err := lb.ParseService(line)
@@ -127,7 +128,7 @@ func TestStrangeNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := scrape(t, m), `loxilb_service_connections_total{service="a\"} 1"} 7`; !strings.Contains(got, want) {
+	if got, want := scrape(t, m), `loxilb_service_connections_total{name="a\"} 1",service="20.20.20.1:80/tcp"} 7`; !strings.Contains(got, want) {
 		t.Errorf("%s\nhas not %s", got, want)
 	}
 }
