@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -129,6 +130,15 @@ func pair(t *testing.T) (a, b *netnstest.Host) {
 	}
 	if err := l.Link(end(1), end(2), 0); err != nil {
 		t.Fatal(err)
+	}
+	// The last that the kernel does by itself is to give eth0 its link-local address.
+	for _, h := range hosts {
+		eventually(t, func() error {
+			if out := run(t, h, "ip", "-6", "route", "show", "table", "local", "dev", "eth0"); !strings.Contains(out, "local fe80::") {
+				return fmt.Errorf("still settling: %s", out)
+			}
+			return nil
+		})
 	}
 	return hosts[0], hosts[1]
 }
