@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"time"
@@ -50,9 +51,9 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 		return err
 	}
 	for {
-		c, err := d.host.DialContext(ctx, "tcp", "127.0.0.1:11111")
+		err := d.answers(ctx)
 		if err == nil {
-			return c.Close()
+			return nil
 		}
 		select {
 		case <-d.Done():
@@ -62,6 +63,19 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// answers asks for the version. That the port is open is not enough: it is from early on, so that requests wait.
+func (d *Daemon) answers(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:11111/netlox/v1/version", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := d.host.HTTPClient(0).Do(req)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }
 
 func (d *Daemon) args() []string {

@@ -1,5 +1,176 @@
 package net_test
 
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+)
+
+// holdArg as the first argument makes this program a helper process.
 const holdArg = "hold-connections"
 
-func holdMain([]string) int { return 0 }
+// TestHold: 30,000 connections are held open at once, and after a restart of the daemon each of them still carries
+// a byte there and back. A process may have 20,000 open files here, so each endpoint is a process, and two are clients.
+func TestHold(t *testing.T) {
+	const clients, each = 2, 15_000
+	r := newRig(t, options{before: func(t testing.TB, s *netnstest.Standard) {
+		if err := s.Client.Sysctl("net/ipv4/ip_local_port_range", "10000 65000"); err != nil {
+			t.Fatal(err)
+		}
+	}})
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range r.Endpoints {
+		p, err := h.Start(netnstest.Command{Args: []string{self, holdArg, "serve", ":5001"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, p, "listening", patience)
+	}
+	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip4, endpoints4())
+
+	signals := make([]*netnstest.Process, clients)
+	for i := range signals {
+		signals[i], err = r.Client.Start(netnstest.Command{
+			Args: []string{self, holdArg, "dial", join(vip4, 80), strconv.Itoa(each), r.Dir() + "/go"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now()
+	for _, p := range signals {
+		waitFor(t, p, "holding", 2*time.Minute)
+	}
+	t.Logf("%d connections after %v", clients*each, time.Since(start).Round(time.Millisecond))
+	if got := r.metric(`loxilb_service_connections_active{service="20.20.20.1:80/tcp"}`); got != clients*each {
+		t.Errorf("%v connections are active, want %d", got, clients*each)
+	}
+	for _, e := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
+		got := r.metric(`loxilb_endpoint_connections_active{endpoint="` + e + `:5001",service="20.20.20.1:80/tcp"}`)
+		if got != clients*each/3 {
+			t.Errorf("%v connections are active at %s, want %d", got, e, clients*each/3)
+		}
+	}
+	r.Kill()
+	r.restart()
+	if err := os.WriteFile(r.Dir()+"/go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range signals {
+		waitFor(t, p, "alive "+strconv.Itoa(each), time.Minute)
+	}
+}
+
+// waitFor waits until a process has printed a line that starts so.
+func waitFor(t testing.TB, p *netnstest.Process, line string, patience time.Duration) {
+	t.Helper()
+	labtest.Eventually(t, patience, func(context.Context) error {
+		select {
+		case <-p.Done():
+			return fmt.Errorf("the process ended: %w: %s", p.Wait(), p.Output())
+		default:
+		}
+		if !strings.Contains("\n"+p.Output(), "\n"+line) {
+			return fmt.Errorf("the process has printed %q so far", p.Output())
+		}
+		return nil
+	})
+}
+
+// holdMain is the helper process: an echo server, or a client that holds many connections.
+func holdMain(args []string) int {
+	var err error
+	switch {
+	case len(args) == 2 && args[0] == "serve":
+		err = holdServe(args[1])
+	case len(args) == 4 && args[0] == "dial":
+		var n int
+		if n, err = strconv.Atoi(args[2]); err == nil {
+			err = holdDial(args[1], n, args[3])
+		}
+	default:
+		err = fmt.Errorf("unknown arguments %q", args)
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+func holdServe(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	fmt.Println("listening")
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			_, _ = io.Copy(struct{ io.Writer }{c}, bufio.NewReaderSize(c, 16))
+		}()
+	}
+}
+
+// holdDial opens n connections, waits for a file to appear, and has a byte echoed over each.
+func holdDial(address string, n int, goFile string) error {
+	connections, err := dialMany(address, n)
+	if err != nil {
+		return err
+	}
+	fmt.Println("holding", n)
+	for {
+		if _, err := os.Stat(goFile); err == nil {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	alive := 0
+	for _, c := range connections {
+		if err = exchange(c, "x"); err == nil {
+			alive++
+		}
+	}
+	fmt.Println("alive", alive, err)
+	_, err = io.Copy(io.Discard, os.Stdin) // hold on until the end
+	return err
+}
+
+func dialMany(address string, n int) ([]net.Conn, error) {
+	const workers = 32
+	connections := make([]net.Conn, n)
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n && errs[w] == nil; i += workers {
+				connections[i], errs[w] = net.DialTimeout("tcp", address, 10*time.Second)
+			}
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return connections, nil
+}

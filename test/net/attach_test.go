@@ -1,0 +1,107 @@
+package net_test
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+)
+
+// TestChoice: --whitelist and --blacklist choose interfaces; what is not chosen is left alone.
+func TestChoice(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args  []string
+		works bool
+	}{
+		"whitelist with all that matter": {[]string{"--whitelist", "^(client|ep1)$"}, true},
+		"whitelist without the client":   {[]string{"--whitelist", "^ep"}, false},
+		"blacklist of another":           {[]string{"--blacklist", "^ep[23]$"}, true},
+		"blacklist of the client":        {[]string{"--blacklist", "client"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, options{args: c.args})
+			r.serveNames()
+			r.loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1", vip4)
+			if c.works {
+				r.wantAnswers(join(vip4, 80), "ep1", "ep1")
+			} else {
+				r.wantNoAnswer(join(vip4, 80))
+			}
+		})
+	}
+}
+
+// TestLateInterface: an interface that appears later is taken within a second, one that goes and comes again too.
+func TestLateInterface(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.serveNames()
+	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip4, endpoints4())
+	late, err := r.Host("late")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		here := netnstest.End{Host: late, Interface: "eth0", Addresses: []netip.Prefix{prefix("50.50.50.1/24")}}
+		there := netnstest.End{Host: r.LB, Interface: "late", Addresses: []netip.Prefix{prefix("50.50.50.254/24")}}
+		if err := r.Link(here, there, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := late.AddRoute(prefix("0.0.0.0/0"), netip.MustParseAddr("50.50.50.254")); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		labtest.Eventually(t, time.Second, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond) // a lost SYN is repeated after a second
+			defer cancel()
+			_, err := late.Get(ctx, join(vip4, 80))
+			return err
+		})
+		t.Logf("round %d: taken after %v", round, time.Since(start).Round(time.Millisecond))
+		link, err := late.Netlink().LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := late.Netlink().LinkDel(link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.wantAnswers(join(vip4, 80), "ep3")
+}
+
+// TestDetach: --detach takes programs, pins and owned addresses away, and routing is what it was.
+func TestDetach(t *testing.T) {
+	t.Parallel()
+	for _, attach := range []string{"tcx", "clsact"} {
+		t.Run(attach, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, options{args: []string{"--attach", attach}, Options: netnstest.Options{Forwarding: true}})
+			r.serveNames()
+			r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip4, endpoints4())
+			r.wantAnswers(join(vip4, 80), "ep1")
+			if err := r.DetachAll(); err != nil {
+				t.Fatal(err)
+			}
+			r.wantNoAnswer(join(vip4, 80))
+			if pins := r.pinned(); len(pins) > 0 {
+				t.Errorf("still pinned: %v", pins)
+			}
+			if r.hasAddress(vip4) {
+				t.Errorf("%s is still there", vip4)
+			}
+			out, err := r.LB.Run("tc", "filter", "show", "dev", "client", "ingress")
+			if err != nil || out != "" {
+				t.Errorf("filters are left: %s %v", out, err)
+			}
+			r.wantAnswers("31.31.31.1:5001", "ep1")
+			// And once more, from nothing.
+			r.restart()
+			r.wantAnswers(join(vip4, 80), "ep1", "ep2")
+		})
+	}
+}

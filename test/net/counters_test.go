@@ -1,0 +1,141 @@
+package net_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+)
+
+// metrics fetches the Prometheus page.
+func (r *rig) metrics() (string, error) {
+	resp, err := r.LB.HTTPClient(patience).Get("http://127.0.0.1:11111/netlox/v1/metrics")
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// metric is the value of one series, its labels in the order of the page.
+func (r *rig) metric(series string) float64 {
+	r.t.Helper()
+	page, err := r.metrics()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for line := range strings.Lines(page) {
+		if rest, ok := strings.CutPrefix(line, series+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			return v
+		}
+	}
+	r.t.Fatalf("no %s in the metrics:\n%s", series, page)
+	return 0
+}
+
+// TestCounters: connections, packets and bytes are exact, per service and per endpoint, in and out.
+func TestCounters(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	for _, h := range r.Endpoints {
+		if err := h.ServeUDPEcho(":5353"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.loxicmd("create lb %s --udp=53:5353 --endpoints=%s", vip4, endpoints4())
+	r.loxicmd("create lb %s --udp=53:5353 --endpoints=%s", vip6, endpoints6())
+	const flows, size = 5, 100
+	datagrams := []int{3, 1, 4, 1, 5} // of flow 0 to 4: ep1 has 3+1, ep2 1+5, ep3 4
+	for vip, header := range map[string]int{vip4: 28, vip6: 48} {
+		for i := range flows {
+			c := dialUDP(t, r, join(vip, 53))
+			for range datagrams[i] {
+				if _, err := datagram(c, strings.Repeat("x", size)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		in, out := float64(size+header), float64(size+header+len("ep1: "))
+		service := "service=\"" + join(vip, 53) + "/udp\""
+		for series, want := range map[string]float64{
+			`service_connections_total{` + service + `}`:                          flows,
+			`service_connections_active{` + service + `}`:                         flows,
+			`service_traffic_packets_total{direction="in",` + service + `}`:       14,
+			`service_traffic_packets_total{direction="out",` + service + `}`:      14,
+			`service_traffic_bytes_total{direction="in",` + service + `}`:         14 * in,
+			`service_traffic_bytes_total{direction="out",` + service + `}`:        14 * out,
+			`service_refused_packets_total{reason="no-endpoint",` + service + `}`: 0,
+		} {
+			if got := r.metric("loxilb_" + series); got != want {
+				t.Errorf("%s is %v, want %v", series, got, want)
+			}
+		}
+		for i, n := range netnstest.StandardNetworks()[1:] {
+			address := n.V4.Addr()
+			if vip == vip6 {
+				address = n.V6.Addr()
+			}
+			endpoint := `endpoint="` + join(address.String(), 5353) + `",` + service
+			inOut := `endpoint="` + join(address.String(), 5353) + `"`
+			connections, packets := []float64{2, 2, 1}[i], []float64{4, 6, 4}[i]
+			for series, want := range map[string]float64{
+				`endpoint_connections_total{` + endpoint + `}`:                                 connections,
+				`endpoint_traffic_packets_total{direction="in",` + inOut + `,` + service + `}`: packets,
+				`endpoint_traffic_bytes_total{direction="out",` + inOut + `,` + service + `}`:  packets * out,
+			} {
+				if got := r.metric("loxilb_" + series); got != want {
+					t.Errorf("%s is %v, want %v", series, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestNoEndpoint: a service all of whose endpoints have weight 0 refuses, and counts that.
+func TestNoEndpoint(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip4, endpoints4(0, 0, 0))
+	r.wantNoAnswer(join(vip4, 80))
+	if n := r.metric(`loxilb_service_refused_packets_total{reason="no-endpoint",service="20.20.20.1:80/tcp"}`); n < 1 {
+		t.Errorf("%v packets refused", n)
+	}
+}
+
+// TestNoRoute: an endpoint that nothing leads to is told of in the log, and heals when a route appears.
+func TestNoRoute(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=9.9.9.9:1", vip4)
+	r.wantNoAnswer(join(vip4, 80))
+	labtest.Eventually(t, patience, func(context.Context) error {
+		if log := r.Log(); !strings.Contains(log, "no-route") {
+			return fmt.Errorf("no word about the missing route in the log")
+		}
+		return nil
+	})
+	nets := netnstest.StandardNetworks()
+	nine := prefix("9.9.9.9/32")
+	if err := r.Endpoints[0].AddAddress("lo", nine); err != nil {
+		t.Fatal(err)
+	}
+	r.serveNames()
+	if err := r.LB.AddRoute(nine, nets[1].V4.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	labtest.Eventually(t, 5*time.Second, func(context.Context) error {
+		_, err := r.ask(join(vip4, 80))
+		return err
+	})
+}
