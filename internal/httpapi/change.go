@@ -74,16 +74,22 @@ func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DeleteLoadbalancerByName deletes the service of a name.
+// DeleteLoadbalancerByName deletes all services of a name. A name that none has is 404, where the contract's server
+// answers success: a mistyped name should not look deleted.
 func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
 	a.commit(w, r, func(tx *store.Tx) error {
-		s, ok := tx.ByName(name)
-		if !ok {
+		list := tx.ByName(name)
+		if len(list) == 0 {
 			p := refuse(http.StatusNotFound, "there is no service named %q", name)
 			p.body.Field, p.body.Value = "lb_name", name
 			return p
 		}
-		return tx.Delete(s.Key)
+		for i := range list {
+			if err := tx.Delete(list[i].Key); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
@@ -183,12 +189,8 @@ func (a *API) commitProblem(err error) *problem {
 		return entryProblem("", -1, err)
 	case errors.Is(err, store.ErrNotFound):
 		return refuse(http.StatusNotFound, "%v", err)
-	case errors.Is(err, store.ErrName), errors.Is(err, store.ErrOwner):
-		p := refuse(http.StatusConflict, "%v", err)
-		if errors.Is(err, store.ErrName) {
-			p.body.Field = "serviceArguments.name"
-		}
-		return p
+	case errors.Is(err, store.ErrOwner):
+		return refuse(http.StatusConflict, "%v", err)
 	case errors.Is(err, store.ErrLimit):
 		return refuse(http.StatusBadRequest, "%v", err)
 	}

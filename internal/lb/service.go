@@ -25,7 +25,7 @@ type Endpoint struct {
 // round robin.
 type Service struct {
 	Key
-	Name        string // free text, unique or empty
+	Name        string // free text, may be empty; services may share it
 	Mode        Mode
 	Algorithm   Algorithm
 	Endpoints   []Endpoint

@@ -11,7 +11,7 @@ import (
 
 // Validate checks every field of a service as it is to be created or replaced. It returns a *FieldError for the
 // first that is refused. A service that passes can be compiled, whatever else exists; what needs the other
-// services (unique names, totals) the store checks.
+// services (owners, totals) the store checks.
 func (s Service) Validate() error {
 	if err := s.Key.Validate(); err != nil {
 		return err

@@ -90,11 +90,8 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 	if err := s.protect(tx, r.edit); err != nil {
 		return nil, nil, err
 	}
-	next, c, err = tx.finish()
-	if err == nil {
-		err = checkTotals(head, next)
-	}
-	if err != nil {
+	next, c = tx.finish()
+	if err := checkTotals(head, next); err != nil {
 		return nil, nil, err
 	}
 	return next, c, nil

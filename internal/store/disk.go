@@ -51,7 +51,7 @@ type disk struct {
 // lockDir opens and locks a directory, making it if needed. The kernel drops the lock when the process ends,
 // however it ends.
 func lockDir(path string) (*os.File, error) {
-	if err := os.MkdirAll(path, 0o700); err != nil {
+	if err := makeDir(path); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
 	dir, err := os.Open(path)
@@ -66,6 +66,36 @@ func lockDir(path string) (*os.File, error) {
 		return nil, fmt.Errorf("lock the state directory %s: %w", path, err)
 	}
 	return dir, nil
+}
+
+// makeDir makes a directory and those above it, if they are missing, and returns when their names are on disk: a
+// commit must not be lost with the directory that holds it.
+func makeDir(path string) error {
+	path = filepath.Clean(path)
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil:
+		return &os.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR}
+	}
+	above := filepath.Dir(path)
+	if above != path {
+		if err := makeDir(above); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return syncDir(above)
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 func journalName(revision uint64) string {

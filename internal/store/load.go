@@ -128,11 +128,7 @@ func (l *loader) loadSnapshot() error {
 	if n := len(lines); n != h.Services && len(l.damage) == 0 {
 		l.damaged(snapshotName, 0, fmt.Errorf("it should hold %d services, and has %d lines of them", h.Services, n))
 	}
-	next, _, err := tx.finish()
-	if err != nil {
-		l.damaged(snapshotName, 0, err)
-		next = l.head
-	}
+	next, _ := tx.finish()
 	l.head = next.at(h.Revision)
 	l.saved = len(l.damage) == 0
 	return nil
@@ -197,10 +193,7 @@ func (l *loader) replay(line []byte, revision uint64) error {
 	if err := r.replay(tx); err != nil {
 		return err
 	}
-	next, _, err := tx.finish()
-	if err != nil {
-		return err
-	}
+	next, _ := tx.finish()
 	l.head = next.at(revision)
 	l.replayed++
 	return nil

@@ -45,6 +45,7 @@ func TestRandomTransactions(t *testing.T) {
 			if got, want := dump(s.Snapshot()), m.dump(s); got != want {
 				t.Fatalf("seed %d round %d: reopened\n%swant\n%s", seed, round, got, want)
 			}
+			m.wantNames(t, s)
 		}
 	}
 }
@@ -97,12 +98,6 @@ func (m *model) step(t *testing.T, s *Store, r *rand.Rand) {
 		}
 		return nil
 	})
-	names := make(map[string]int)
-	for _, e := range next {
-		if names[e.service.Name]++; e.service.Name != "" && names[e.service.Name] > 1 {
-			refused = true
-		}
-	}
 	if (err != nil) != (refused || giveUp) {
 		t.Fatalf("refused: %v, error: %v", refused, err)
 	}
@@ -117,6 +112,28 @@ func (m *model) step(t *testing.T, s *Store, r *rand.Rand) {
 	m.services = next
 	if changed {
 		m.revision++
+	}
+}
+
+// wantNames compares the store's index of names with the model.
+func (m *model) wantNames(t *testing.T, s *Store) {
+	t.Helper()
+	for _, name := range []string{"a", "b", "c"} {
+		want := 0
+		for _, e := range m.services {
+			if e.service.Name == name {
+				want++
+			}
+		}
+		got := s.Snapshot().ByName(name)
+		for _, one := range got {
+			if one.Name != name {
+				t.Errorf("%q is found as %q", one.Name, name)
+			}
+		}
+		if len(got) != want {
+			t.Errorf("%d services are called %q, want %d", len(got), name, want)
+		}
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 type Snapshot struct {
 	revision  uint64
 	services  *iradix.Tree[*entry] // by keyBytes
-	names     *iradix.Tree[lb.Key] // of the services that have one
+	names     *iradix.Tree[lb.Key] // by nameBytes, of the services that have a name
 	endpoints int                  // of all services together
 }
 
@@ -40,13 +40,16 @@ func (s *Snapshot) Endpoints() int { return s.endpoints }
 // Get finds a service by its key.
 func (s *Snapshot) Get(k lb.Key) (lb.Service, bool) { return serviceOf(s.services.Get(keyBytes(k))) }
 
-// ByName finds a service by its name, which is never "".
-func (s *Snapshot) ByName(name string) (lb.Service, bool) {
-	k, ok := s.names.Get([]byte(name))
-	if !ok {
-		return lb.Service{}, false
-	}
-	return s.Get(k)
+// ByName finds the services of a name, which is never "", ordered by key: the ports of one application share it.
+func (s *Snapshot) ByName(name string) []lb.Service {
+	var list []lb.Service
+	s.names.Root().WalkPrefix(namePrefix(name), func(_ []byte, k lb.Key) bool {
+		if service, ok := s.Get(k); ok {
+			list = append(list, service)
+		}
+		return false
+	})
+	return list
 }
 
 // Owner is who wrote the service.
@@ -84,6 +87,12 @@ func ownerOf(e *entry, ok bool) (string, bool) {
 	}
 	return e.owner, true
 }
+
+// nameBytes is a service's key in the tree of names: those of one name lie together, ordered by their keys.
+func nameBytes(s *lb.Service) []byte { return append(namePrefix(s.Name), keyBytes(s.Key)...) }
+
+// namePrefix ends with a byte that no name has.
+func namePrefix(name string) []byte { return append([]byte(name), 0) }
 
 // keyBytes is the key in the tree, ordered as lb.Key.Compare orders: family, 16 bytes of address, port, protocol.
 // All are of one length, so none is another's prefix.

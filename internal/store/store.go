@@ -14,7 +14,6 @@ import (
 // The refusals of a commit or of Open; the errors that wrap them are whole sentences.
 var (
 	ErrOwner    = errors.New("belongs to another owner")
-	ErrName     = errors.New("is the name of another service")
 	ErrNotFound = errors.New("does not exist")
 	ErrLimit    = errors.New("is over the limit")
 	ErrInUse    = errors.New("is in use by another loxilb")

@@ -110,15 +110,15 @@ func TestCommitAndReopen(t *testing.T) {
 		s = openStore(t, dir)
 		wantDump(t, s.Snapshot(), want)
 	}
-	got, ok := s.Snapshot().ByName("d n s")
-	if !ok || got.String() != dns {
-		t.Errorf("by name: %v %v", got, ok)
+	got := s.Snapshot().ByName("d n s")
+	if len(got) != 1 || got[0].String() != dns {
+		t.Fatalf("by name: %v", got)
 	}
-	if rev := mustCommit(t, s, "rest", func(tx *Tx) error { return tx.Delete(got.Key) }); rev != 3 {
+	if rev := mustCommit(t, s, "rest", func(tx *Tx) error { return tx.Delete(got[0].Key) }); rev != 3 {
 		t.Errorf("revision %d after two and a restart", rev)
 	}
-	if _, ok := s.Snapshot().ByName("d n s"); ok {
-		t.Error("a deleted name is found")
+	if got := s.Snapshot().ByName("d n s"); len(got) > 0 {
+		t.Errorf("a deleted name is found: %v", got)
 	}
 }
 
@@ -138,7 +138,6 @@ func TestCommitRefuses(t *testing.T) {
 		{"owner of a delete", "kube", func(tx *Tx) error { return tx.Delete(service(t, web).Key) }, ErrOwner,
 			`service 10.0.0.1:80/tcp belongs to another owner, "rest"`},
 		{"nothing to delete", "rest", func(tx *Tx) error { return tx.Delete(other.Key) }, ErrNotFound, "service 10.0.0.2:80/tcp does not exist"},
-		{"name", "rest", put(other), ErrName, `name "web" is the name of another service, 10.0.0.1:80/tcp`},
 		{"invalid", "rest", put(service(t, "10.0.0.2:80/tcp")), nil, `endpoints "0" is too few (allowed: 1 to 4096)`},
 		{"no owner", "", put(other), nil, "a commit needs an owner"},
 		{"panic", "rest", func(*Tx) error { panic("oops") }, nil, `edit of "rest" panicked: oops`},
@@ -201,8 +200,8 @@ func TestTxSeesItsChanges(t *testing.T) {
 			return err
 		}
 		for name, want := range map[string]lb.Key{a.Name: a.Key, b.Name: b.Key} {
-			if got, ok := tx.ByName(name); !ok || got.Key != want {
-				t.Errorf("%s is %v, want %v", name, got.Key, want)
+			if got := tx.ByName(name); len(got) != 1 || got[0].Key != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
 			}
 		}
 		n := 0
@@ -215,14 +214,52 @@ func TestTxSeesItsChanges(t *testing.T) {
 		if _, ok := tx.Get(a.Key); ok || n != 2 {
 			t.Errorf("%d services deleted, one is left: %v", n, ok)
 		}
-		if _, ok := tx.ByName(a.Name); ok {
-			t.Error("the name of a deleted service is found")
+		if got := tx.ByName(a.Name); len(got) > 0 {
+			t.Errorf("the name of a deleted service is found: %v", got)
 		}
 		return put(a, b)(tx)
 	})
 	for _, one := range []lb.Service{a, b} {
-		if got, ok := s.Snapshot().ByName(one.Name); !ok || !got.Equal(one) {
+		if got := s.Snapshot().ByName(one.Name); len(got) != 1 || !got[0].Equal(one) {
 			t.Errorf("%v, want %v", got, one)
+		}
+	}
+}
+
+// The ports of an application share its name; one name that begins with another is not that one.
+func TestNamesAreShared(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, t.TempDir())
+	keys := func(list []lb.Service) string {
+		var b strings.Builder
+		for _, one := range list {
+			fmt.Fprintln(&b, one.Key)
+		}
+		return b.String()
+	}
+	named := func(key, name string) lb.Service { return service(t, key+" endpoints=1.1.1.1:1 name="+name) }
+	mustCommit(t, s, "rest", put(
+		named("10.0.0.1:80/tcp", "web"), named("10.0.0.2:80/tcp", "web:1"), named("10.0.0.1:80/udp", "web"),
+		service(t, "10.0.0.3:80/tcp endpoints=1.1.1.1:1"),
+	))
+	mustCommit(t, s, "rest", func(tx *Tx) error {
+		if err := tx.Put(named("10.0.0.1:443/tcp", "web")); err != nil {
+			return err
+		}
+		if err := tx.Put(named("10.0.0.1:80/udp", "dns")); err != nil {
+			return err
+		}
+		if got, want := keys(tx.ByName("web")), "10.0.0.1:80/tcp\n10.0.0.1:443/tcp\n"; got != want {
+			t.Errorf("in the transaction: %s, want %s", got, want)
+		}
+		return nil
+	})
+	for name, want := range map[string]string{
+		"web": "10.0.0.1:80/tcp\n10.0.0.1:443/tcp\n", "web:1": "10.0.0.2:80/tcp\n", "dns": "10.0.0.1:80/udp\n",
+		"we": "", "": "", "web:": "",
+	} {
+		if got := keys(s.Snapshot().ByName(name)); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
 		}
 	}
 }

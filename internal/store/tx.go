@@ -45,18 +45,23 @@ func (tx *Tx) Get(k lb.Key) (lb.Service, bool) { return serviceOf(tx.services.Ge
 // Owner is who wrote the service.
 func (tx *Tx) Owner(k lb.Key) (string, bool) { return ownerOf(tx.services.Get(keyBytes(k))) }
 
-// ByName finds a service by its name, which is never "".
-func (tx *Tx) ByName(name string) (lb.Service, bool) {
+// ByName finds the services of a name, which is never "", ordered by key. It costs as much as the transaction has
+// touched, and as there are such services.
+func (tx *Tx) ByName(name string) []lb.Service {
+	if name == "" {
+		return nil
+	}
+	list := slices.DeleteFunc(tx.base.ByName(name), func(s lb.Service) bool {
+		_, touched := tx.touched[s.Key]
+		return touched
+	})
 	for k := range tx.touched {
-		if s, ok := tx.Get(k); ok && s.Name == name && name != "" {
-			return s, true
+		if s, ok := tx.Get(k); ok && s.Name == name {
+			list = append(list, s)
 		}
 	}
-	s, ok := tx.base.ByName(name)
-	if _, touched := tx.touched[s.Key]; touched {
-		return lb.Service{}, false
-	}
-	return s, ok
+	slices.SortFunc(list, func(a, b lb.Service) int { return a.Key.Compare(b.Key) })
+	return list
 }
 
 // All yields the services ordered by key, as they are when the loop begins: it may put and delete.
@@ -72,8 +77,8 @@ func (tx *Tx) All() iter.Seq[lb.Service] {
 }
 
 // Put creates a service, or replaces the one with its key. It refuses a service that does not validate
-// (*lb.FieldError) and one that another owner wrote (ErrOwner). Names and totals are checked at the end, so that
-// two services can swap names in one transaction.
+// (*lb.FieldError) and one that another owner wrote (ErrOwner). Totals are checked at the end. Services may share
+// a name.
 func (tx *Tx) Put(s lb.Service) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -139,9 +144,8 @@ func sameEntry(a, b *entry) bool {
 	return a.owner == b.owner && a.service.Equal(b.service)
 }
 
-// finish checks the names, and makes the next snapshot. The change is nil, and the snapshot
-// the old one, when all is as it was.
-func (tx *Tx) finish() (*Snapshot, *change, error) {
+// finish makes the next snapshot. The change is nil, and the snapshot the old one, when all is as it was.
+func (tx *Tx) finish() (*Snapshot, *change) {
 	c := &change{revision: tx.base.revision + 1, owner: tx.owner}
 	names := tx.base.names.Txn()
 	endpoints := tx.base.endpoints
@@ -152,39 +156,25 @@ func (tx *Tx) finish() (*Snapshot, *change, error) {
 		}
 		if before != nil {
 			endpoints -= len(before.service.Endpoints)
-			names.Delete([]byte(before.service.Name))
+			names.Delete(nameBytes(&before.service))
 		}
 		if after == nil {
 			c.deleted = append(c.deleted, k)
 			continue
 		}
 		endpoints += len(after.service.Endpoints)
+		if after.service.Name != "" {
+			names.Insert(nameBytes(&after.service), k)
+		}
 		c.put = append(c.put, after)
 	}
 	if len(c.put)+len(c.deleted) == 0 {
-		return tx.base, nil, nil
+		return tx.base, nil
 	}
 	slices.SortFunc(c.put, func(a, b *entry) int { return a.service.Key.Compare(b.service.Key) })
 	slices.SortFunc(c.deleted, lb.Key.Compare)
-	if err := takeNames(names, c.put); err != nil {
-		return nil, nil, err
-	}
 	next := &Snapshot{
 		revision: c.revision, services: tx.services.CommitOnly(), names: names.CommitOnly(), endpoints: endpoints,
 	}
-	return next, c, nil
-}
-
-// takeNames comes after all old names of the transaction were given back.
-func takeNames(names *iradix.Txn[lb.Key], put []*entry) error {
-	for _, e := range put {
-		name := e.service.Name
-		if name == "" {
-			continue
-		}
-		if holder, taken := names.Insert([]byte(name), e.service.Key); taken {
-			return fmt.Errorf("name %q %w, %s", name, ErrName, holder)
-		}
-	}
-	return nil
+	return next, c
 }
