@@ -56,12 +56,14 @@ static __always_inline bool tcp_reset_plausible(const struct packet *p,
 	return p->seq - peer->ack <= c->seq_end - peer->ack;
 }
 
+/* Asked after tcp_note_sequence: c->seq_end is this segment's own unless that
+ * lies back, or too far ahead to be believed. */
 static __always_inline bool tcp_fin_plausible(const struct packet *p,
 					      const struct connection *c,
 					      const struct connection *peer)
 {
 	return p->seq - peer->ack < TCP_MAX_WINDOW ||
-	       p->seq - c->seq_end < TCP_MAX_WINDOW;
+	       p->seq_end - c->seq_end < TCP_MAX_WINDOW;
 }
 
 /* The events that a segment brings about, besides a RST. */
@@ -78,7 +80,8 @@ static __always_inline __u8 tcp_events(const struct packet *p,
 		return 0;
 	if (!reply && (p->tcp_flags & TCP_ACK) && (c->flags & CONN_REPLIED))
 		events |= CONN_ASSURED;
-	if ((p->tcp_flags & TCP_FIN) && tcp_fin_plausible(p, c, peer))
+	if ((p->tcp_flags & TCP_FIN) && (c->flags & CONN_REPLIED) &&
+	    tcp_fin_plausible(p, c, peer))
 		events |= reply ? CONN_FIN_ENDPOINT : CONN_FIN_CLIENT;
 	peer_fin = reply ? CONN_FIN_CLIENT : CONN_FIN_ENDPOINT;
 	peer_fin_acked = reply ? CONN_FIN_CLIENT_ACKED : CONN_FIN_ENDPOINT_ACKED;

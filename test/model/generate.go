@@ -1,0 +1,282 @@
+package model
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+)
+
+// Op is one line of a packet script without its expectation.
+type Op struct {
+	Service *lb.Service   // service
+	Delete  *lb.Key       // delete
+	Advance time.Duration // advance
+	Sweep   bool          // sweep
+	Link    string        // in
+	Packet  *pkt.Packet
+}
+
+// String writes the op as a line of a script.
+func (o Op) String() string {
+	switch {
+	case o.Service != nil:
+		return "service " + o.Service.String()
+	case o.Delete != nil:
+		return "delete " + o.Delete.String()
+	case o.Advance != 0:
+		return "advance " + o.Advance.String()
+	case o.Sweep:
+		return "sweep"
+	}
+	return "in " + o.Link + " " + o.Packet.String()
+}
+
+// Do does the op to the model; the verdict is of a packet.
+func (o Op) Do(m *Model) Verdict {
+	switch {
+	case o.Service != nil:
+		m.Apply(*o.Service)
+	case o.Delete != nil:
+		m.Delete(*o.Delete)
+	case o.Advance != 0:
+		m.Advance(o.Advance)
+	case o.Sweep:
+		m.Sweep()
+	default:
+		return m.Packet(o.Packet, len(o.Packet.BuildIP()))
+	}
+	return Verdict{}
+}
+
+// generator makes up ops that suit the state of a model: random packets alone would hardly open a connection.
+type generator struct {
+	*rand.Rand
+	m   *Model
+	v6  bool
+	ops []Op
+}
+
+// Generate makes up a sequence of about n ops. The same seed makes the same sequence.
+func Generate(seed uint64, n int) []Op {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), m: New()}
+	g.v6 = g.IntN(2) == 0
+	for range 1 + g.IntN(3) {
+		g.service()
+	}
+	for len(g.ops) < n {
+		switch r := g.IntN(100); {
+		case r < 3:
+			g.service()
+		case r < 4:
+			g.delete()
+		case r < 7:
+			g.do(Op{Sweep: true})
+		case r < 15:
+			times := []time.Duration{1, 8, 20, 28, 40, 55, 70, 110, 130, 290, 320, 1000, 7400, 7500}
+			g.do(Op{Advance: times[g.IntN(len(times))] * time.Second})
+		case r < 70:
+			g.fromClient()
+		default:
+			g.fromEndpoint()
+		}
+	}
+	return g.ops
+}
+
+// do adds an op, and passes over moments at which a connection is about to end.
+func (g *generator) do(o Op) Verdict {
+	v := o.Do(g.m)
+	g.ops = append(g.ops, o)
+	for g.m.Close() {
+		o := Op{Advance: 7 * time.Second}
+		o.Do(g.m)
+		g.ops = append(g.ops, o)
+	}
+	return v
+}
+
+func (g *generator) addr(v4, v6 string, host int) netip.Addr {
+	if g.v6 {
+		return netip.MustParseAddr(fmt.Sprintf("%s%d", v6, host))
+	}
+	return netip.MustParseAddr(fmt.Sprintf("%s%d", v4, host))
+}
+
+func (g *generator) vip() netip.AddrPort {
+	return netip.AddrPortFrom(g.addr("10.0.0.", "2001:db8::", 1+g.IntN(2)), uint16(80+g.IntN(2)))
+}
+
+func (g *generator) client() netip.AddrPort {
+	return netip.AddrPortFrom(g.addr("1.1.1.", "2001:db8:100::", 1+g.IntN(2)), uint16(4000+g.IntN(3)))
+}
+
+// service makes a service or updates one; the sweep that follows is the daemon's.
+func (g *generator) service() {
+	vip := g.vip()
+	s := lb.Service{Key: lb.Key{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP}}
+	if g.IntN(3) == 0 {
+		s.Protocol = lb.UDP
+	}
+	if g.IntN(2) == 0 {
+		s.Algorithm = lb.Priority
+	}
+	if g.IntN(4) == 0 {
+		s.IdleTimeout = time.Duration(20+g.IntN(600)) * time.Second
+	}
+	hosts := g.Perm(5)
+	for _, host := range hosts[:1+g.IntN(4)] {
+		s.Endpoints = append(s.Endpoints, lb.Endpoint{
+			Addr: g.addr("192.168.1.", "2001:db8:2::", 10+host), Port: uint16(8080 + g.IntN(2)), Weight: uint16(g.IntN(5)),
+		})
+	}
+	g.do(Op{Service: &s})
+	g.do(Op{Sweep: true})
+}
+
+func (g *generator) delete() {
+	keys := g.m.keys()
+	if len(keys) == 0 {
+		return
+	}
+	g.do(Op{Delete: &keys[g.IntN(len(keys))]})
+	g.do(Op{Sweep: true})
+}
+
+// keys lists the services in a fixed order, so that a seed always makes the same sequence.
+func (m *Model) keys() []lb.Key {
+	var keys []lb.Key
+	for key := range m.services {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, lb.Key.Compare)
+	return keys
+}
+
+// conns lists the connections in a fixed order.
+func (m *Model) conns() []*connection {
+	var all []*connection
+	for _, e := range m.table {
+		if e.dir == fromClient {
+			all = append(all, e.conn)
+		}
+	}
+	slices.SortFunc(all, func(a, b *connection) int {
+		if c := a.client.Compare(b.client); c != 0 {
+			return c
+		}
+		if c := a.vip.Compare(b.vip); c != 0 {
+			return c
+		}
+		return int(a.proto) - int(b.proto)
+	})
+	return all
+}
+
+func (g *generator) fromClient() {
+	proto, src, dst := pkt.TCP, g.client(), g.vip()
+	if keys := g.m.keys(); len(keys) > 0 && g.IntN(10) > 0 {
+		key := keys[g.IntN(len(keys))]
+		dst = netip.AddrPortFrom(key.VIP, key.Port)
+		if key.Protocol == lb.UDP {
+			proto = pkt.UDP
+		}
+	}
+	if conns := g.m.conns(); len(conns) > 0 && g.IntN(3) > 0 {
+		c := conns[g.IntN(len(conns))]
+		src, dst, proto = c.client, c.vip, pkt.TCP
+		if c.proto == lb.UDP {
+			proto = pkt.UDP
+		}
+	}
+	p := pkt.New(proto).SetSrc(src).SetDst(dst)
+	if e, ok := g.m.table[tuple{lb.TCP, src, dst}]; ok && proto == pkt.TCP {
+		g.segment(p, e.conn, fromClient)
+	} else if proto == pkt.TCP {
+		p.SetNum(pkt.Flags, pkt.FlagSYN).SetNum(pkt.Seq, uint64(g.Uint32()))
+		if g.IntN(6) == 0 {
+			p.SetNum(pkt.Flags, uint64(g.IntN(64)))
+		}
+	}
+	g.send("client", p)
+}
+
+func (g *generator) fromEndpoint() {
+	conns := g.m.conns()
+	if len(conns) == 0 {
+		return
+	}
+	c := conns[g.IntN(len(conns))]
+	p := pkt.New(pkt.UDP)
+	if c.proto == lb.TCP {
+		p = pkt.New(pkt.TCP)
+		g.segment(p, c, fromEndpoint)
+	}
+	p.SetSrc(c.endpoint.addr).SetDst(c.client)
+	if g.IntN(20) == 0 { // of no connection
+		p.SetNum(pkt.DstPort, 5000)
+	}
+	g.send("server", p)
+}
+
+// segment makes up a segment that fits the connection, or nearly.
+func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
+	own, other := c.sides[dir], c.sides[1-dir]
+	flags, seq, ack := uint64(pkt.FlagACK), own.end, other.end
+	switch r := g.IntN(20); {
+	case !c.replied && dir == fromEndpoint && r < 14:
+		flags, seq = pkt.FlagSYN|pkt.FlagACK, g.Uint32()
+	case !c.replied && dir == fromClient && r < 8, r == 0:
+		flags, seq, ack = pkt.FlagSYN, own.end-1, 0
+	case r < 5:
+		flags |= pkt.FlagFIN
+	case r < 7:
+		flags = pkt.FlagRST | pkt.FlagACK*uint64(g.IntN(2))
+	case r == 7:
+		flags = uint64(g.IntN(64))
+	default:
+		p.SetNum(pkt.Len, uint64(g.IntN(40)))
+	}
+	if dir == fromEndpoint && flags&pkt.FlagRST != 0 && !c.replied && g.IntN(2) == 0 {
+		flags |= pkt.FlagACK
+	}
+	switch g.IntN(12) {
+	case 0:
+		seq += uint32(g.IntN(200)) - 100
+	case 1:
+		seq = g.Uint32()
+	case 2:
+		ack += uint32(g.IntN(20)) - 10
+	case 3:
+		ack = own.acked
+	}
+	p.SetNum(pkt.Flags, flags).SetNum(pkt.Seq, uint64(seq)).SetNum(pkt.Ack, uint64(ack))
+}
+
+// send adds the packet, now and then with something unusual about it.
+func (g *generator) send(link string, p *pkt.Packet) {
+	if p.Proto == pkt.UDP {
+		p.SetNum(pkt.Len, uint64(g.IntN(60)))
+	}
+	switch g.IntN(30) {
+	case 0:
+		if link == "client" {
+			p.SetNum(pkt.TTL, uint64(g.IntN(3)))
+		}
+	case 1:
+		p.SetNum(pkt.TOS, uint64(g.IntN(256)))
+	case 2:
+		p.Set(pkt.Sum, pkt.Value{Text: "bad"})
+	case 3:
+		if p.Is6() {
+			p.Set(pkt.Ext, pkt.Value{Text: "dst"})
+		} else {
+			p.Set(pkt.IPOptions, pkt.Value{Text: "\x94\x04\x00\x00"})
+		}
+	}
+	g.do(Op{Link: link, Packet: p})
+}

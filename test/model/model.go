@@ -1,0 +1,346 @@
+// Package model says in plain Go what the data path does: connections, TCP states, endpoints in turn, timeouts,
+// counters. It shares no code with the program and is as simple as it can be, so that where the two differ one of them
+// is wrong.
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+)
+
+// Model is the load balancer.
+type Model struct {
+	now      time.Duration
+	services map[lb.Key]*service
+	table    map[tuple]entry // two entries a connection, one for each direction
+}
+
+type service struct {
+	lb.Service
+	turns      []*endpoint // one round of new connections
+	next       int
+	endpoints  []*endpoint // as written
+	ending     []*endpoint // removed, but with connections
+	retired    lb.EndpointStats
+	noEndpoint uint64
+}
+
+type endpoint struct {
+	addr  netip.AddrPort
+	stats lb.EndpointStats
+}
+
+// tuple is what a packet is known by.
+type tuple struct {
+	proto    lb.Protocol
+	src, dst netip.AddrPort
+}
+
+// direction of a packet in its connection.
+type direction int
+
+const (
+	fromClient direction = iota
+	fromEndpoint
+)
+
+type entry struct {
+	conn *connection
+	dir  direction
+}
+
+type connection struct {
+	service              *service
+	endpoint             *endpoint
+	client, vip          netip.AddrPort
+	proto                lb.Protocol
+	replied, open, reset bool // open: the handshake is complete
+	sides                [2]side
+}
+
+// side is what is known of one direction.
+type side struct {
+	heard      time.Duration // when the last packet came
+	traffic    lb.Traffic
+	end, acked uint32 // TCP: the number after the last that was sent; the last acknowledgement sent
+	fin        bool   // TCP: has sent a FIN ...
+	finAcked   bool   // ... which the other side has acknowledged
+}
+
+// New makes a load balancer without services.
+func New() *Model {
+	return &Model{services: map[lb.Key]*service{}, table: map[tuple]entry{}}
+}
+
+// Apply makes a service, or updates it.
+func (m *Model) Apply(s lb.Service) {
+	svc, ok := m.services[s.Key]
+	if !ok {
+		svc = &service{}
+		m.services[s.Key] = svc
+	}
+	before := append(svc.endpoints, svc.ending...)
+	svc.Service, svc.endpoints, svc.ending = s, nil, nil
+	for _, e := range s.Endpoints {
+		addr := netip.AddrPortFrom(e.Addr, e.Port)
+		i := slices.IndexFunc(before, func(o *endpoint) bool { return o.addr == addr })
+		if i < 0 {
+			svc.endpoints = append(svc.endpoints, &endpoint{addr: addr})
+			continue
+		}
+		svc.endpoints = append(svc.endpoints, before[i])
+		before = slices.Delete(before, i, i+1)
+	}
+	svc.ending = before
+	svc.turns = turns(s, svc.endpoints)
+}
+
+// turns lays out one round: place k of an endpoint of weight w is due at (2k+1)/2w of the round; where two are due at
+// once, the heavier one comes first, then the one written first.
+func turns(s lb.Service, endpoints []*endpoint) []*endpoint {
+	type place struct{ at, weight, index int }
+	common := 1 // a multiple of all weights, so that no fraction is needed
+	weight := func(i int) int {
+		if w := int(s.Endpoints[i].Weight); w == 0 || s.Algorithm == lb.Priority {
+			return w
+		}
+		return 1
+	}
+	for i := range endpoints {
+		common *= max(1, weight(i))
+	}
+	var places []place
+	for i := range endpoints {
+		for k := range weight(i) {
+			places = append(places, place{(2*k + 1) * common / weight(i), weight(i), i})
+		}
+	}
+	slices.SortFunc(places, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.weight, a.weight), cmp.Compare(a.index, b.index))
+	})
+	var round []*endpoint
+	for _, p := range places {
+		round = append(round, endpoints[p.index])
+	}
+	return round
+}
+
+// Delete deletes a service and what belongs to it.
+func (m *Model) Delete(key lb.Key) {
+	for _, e := range m.table {
+		if e.conn.service == m.services[key] {
+			m.remove(e.conn)
+		}
+	}
+	delete(m.services, key)
+}
+
+// Advance lets time pass.
+func (m *Model) Advance(d time.Duration) { m.now += d }
+
+// Sweep removes connections that are over, UDP flows of endpoints that were removed, and endpoints that were removed
+// and have no connection left.
+func (m *Model) Sweep() {
+	for _, e := range m.table {
+		gone := slices.Contains(e.conn.service.ending, e.conn.endpoint)
+		if m.dead(e.conn) || gone && e.conn.proto == lb.UDP {
+			m.remove(e.conn)
+		}
+	}
+	for _, svc := range m.services {
+		svc.ending = slices.DeleteFunc(svc.ending, func(e *endpoint) bool {
+			if e.stats.Active == 0 {
+				svc.retired = add(svc.retired, e.stats)
+			}
+			return e.stats.Active == 0
+		})
+	}
+}
+
+// Verdict is what becomes of a packet.
+type Verdict struct {
+	Name     string // out, pass or drop
+	Reason   string
+	Src, Dst netip.AddrPort // out: as it leaves
+}
+
+func drop(reason string) Verdict { return Verdict{Name: "drop", Reason: reason} }
+
+// Packet puts a TCP or UDP packet through the load balancer. length is that of the IP packet.
+func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
+	proto := lb.UDP
+	if p.Proto == pkt.TCP {
+		proto = lb.TCP
+	}
+	key := tuple{proto, p.SrcAddr(), p.DstAddr()}
+	expired := p.Num(pkt.TTL) <= 1
+	e, ok := m.table[key]
+	switch {
+	case ok && expired:
+		return drop("ttl-expired")
+	case ok && (m.dead(e.conn) || e.conn.closed() && e.dir == fromClient && isSYN(p)):
+		m.remove(e.conn)
+		ok = false
+	}
+	if !ok {
+		svc := m.services[lb.Key{VIP: key.dst.Addr(), Port: key.dst.Port(), Protocol: proto}]
+		if svc == nil {
+			return Verdict{Name: "pass"}
+		}
+		if expired {
+			return drop("ttl-expired")
+		}
+		if proto == lb.TCP && !isSYN(p) {
+			return drop("no-connection")
+		}
+		conn, reason := m.connect(svc, key)
+		if reason != "" {
+			return drop(reason)
+		}
+		conn.sides[fromClient].end = seqEnd(p)
+		e = entry{conn, fromClient}
+	} else if proto == lb.TCP {
+		e.conn.segment(p, e.dir, m.now)
+	} else {
+		e.conn.sides[e.dir].heard = m.now
+		e.conn.replied = e.conn.replied || e.dir == fromEndpoint
+	}
+	return e.count(uint64(length))
+}
+
+// connect makes a connection to the endpoint whose turn it is, or to one of the next three when the client has a live
+// connection to that one already.
+func (m *Model) connect(svc *service, key tuple) (*connection, string) {
+	if len(svc.turns) == 0 {
+		svc.noEndpoint++
+		return nil, "no-endpoint"
+	}
+	turn := svc.next
+	svc.next++
+	for i := range 4 {
+		ep := svc.turns[(turn+i)%len(svc.turns)]
+		reply := tuple{key.proto, ep.addr, key.src}
+		if old, taken := m.table[reply]; taken {
+			if !m.dead(old.conn) && !old.conn.closed() {
+				continue
+			}
+			m.remove(old.conn)
+		}
+		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, proto: key.proto}
+		conn.sides[0].heard, conn.sides[1].heard = m.now, m.now
+		m.table[key], m.table[reply] = entry{conn, fromClient}, entry{conn, fromEndpoint}
+		ep.stats.Connections++
+		ep.stats.Active++
+		return conn, ""
+	}
+	return nil, "tuple-in-use"
+}
+
+func (m *Model) remove(c *connection) {
+	if _, there := m.table[tuple{c.proto, c.client, c.vip}]; !there {
+		return
+	}
+	delete(m.table, tuple{c.proto, c.client, c.vip})
+	delete(m.table, tuple{c.proto, c.endpoint.addr, c.client})
+	c.endpoint.stats.Active--
+}
+
+// count counts a packet that goes on and says where.
+func (e entry) count(bytes uint64) Verdict {
+	c, s := e.conn, &e.conn.endpoint.stats
+	add := func(t *lb.Traffic) { t.Packets++; t.Bytes += bytes }
+	add(&c.sides[e.dir].traffic)
+	if e.dir == fromEndpoint {
+		add(&s.Out)
+		return Verdict{Name: "out", Src: c.vip, Dst: c.client}
+	}
+	add(&s.In)
+	return Verdict{Name: "out", Src: c.client, Dst: c.endpoint.addr}
+}
+
+// timeout is how long the connection may be silent.
+func (c *connection) timeout() time.Duration {
+	idle := c.service.IdleTimeout
+	switch {
+	case c.proto == lb.UDP && c.replied:
+		return cmp.Or(idle, 300*time.Second)
+	case c.proto == lb.UDP && idle > 0:
+		return min(idle, 30*time.Second)
+	case c.proto == lb.UDP:
+		return 30 * time.Second
+	case c.closed():
+		return 10 * time.Second
+	case c.sides[0].fin || c.sides[1].fin:
+		return 120 * time.Second
+	case !c.open:
+		return 60 * time.Second
+	}
+	return cmp.Or(idle, 7440*time.Second)
+}
+
+func (m *Model) silent(c *connection) time.Duration {
+	return m.now - max(c.sides[0].heard, c.sides[1].heard)
+}
+
+func (m *Model) dead(c *connection) bool { return m.silent(c) > c.timeout() }
+
+// Close reports whether some connection is within a few seconds of its timeout: then the model, whose clock stands
+// still between calls of Advance, does not know whether it is alive.
+func (m *Model) Close() bool {
+	for _, e := range m.table {
+		if d := m.silent(e.conn) - e.conn.timeout(); d > -3*time.Second && d < 6*time.Second {
+			return true
+		}
+	}
+	return false
+}
+
+// Connections lists both directions of each connection, in no order.
+func (m *Model) Connections() []lb.Connection {
+	var all []lb.Connection
+	for key, e := range m.table {
+		c := e.conn
+		l := lb.Connection{
+			Protocol: key.proto, Src: key.src, Dst: key.dst, Reply: e.dir == fromEndpoint, State: c.state(),
+			Traffic: c.sides[e.dir].traffic, NewSrc: c.client, NewDst: c.endpoint.addr,
+		}
+		if l.Reply {
+			l.NewSrc, l.NewDst = c.vip, c.client
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// Stats are the counters of a service.
+func (m *Model) Stats(key lb.Key) (lb.ServiceStats, error) {
+	svc, ok := m.services[key]
+	if !ok {
+		return lb.ServiceStats{}, fmt.Errorf("there is no service %s", key)
+	}
+	s := lb.ServiceStats{EndpointStats: svc.retired, NoEndpoint: svc.noEndpoint}
+	for _, e := range svc.endpoints {
+		s.EndpointStats = add(s.EndpointStats, e.stats)
+		s.Endpoints = append(s.Endpoints, e.stats)
+	}
+	for _, e := range svc.ending {
+		s.EndpointStats = add(s.EndpointStats, e.stats)
+	}
+	return s, nil
+}
+
+func add(a, b lb.EndpointStats) lb.EndpointStats {
+	sum := func(x, y lb.Traffic) lb.Traffic {
+		return lb.Traffic{Packets: x.Packets + y.Packets, Bytes: x.Bytes + y.Bytes}
+	}
+	return lb.EndpointStats{
+		Connections: a.Connections + b.Connections, Active: a.Active + b.Active,
+		In: sum(a.In, b.In), Out: sum(a.Out, b.Out),
+	}
+}

@@ -1,0 +1,323 @@
+package model
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+func TestMain(m *testing.M) {
+	flag.Uint64("seed", 0, "run the sequence of this seed alone")
+	flag.Int("sequences", 2000, "how many random sequences to run")
+	os.Exit(m.Run())
+}
+
+func flagValue[T any](name string) T { return flag.Lookup(name).Value.(flag.Getter).Get().(T) }
+
+// TestModel runs random sequences of packets, time and changes of services through the program and through the model,
+// and compares every packet that comes out, the table of connections and the counters.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	seeds := make(chan uint64)
+	failures := make(chan string)
+	lanes := min(4, runtime.NumCPU())
+	for range lanes {
+		go lane(seeds, failures)
+	}
+	go func() {
+		defer close(seeds)
+		if seed := flagValue[uint64]("seed"); seed != 0 {
+			seeds <- seed
+			return
+		}
+		first := rand.Uint64N(1 << 40)
+		t.Logf("seeds %d and up", first+1)
+		for i := range flagValue[int]("sequences") {
+			seeds <- first + 1 + uint64(i)
+		}
+	}()
+	for range lanes {
+		for f := range failures {
+			if f == "" {
+				break // the lane is at its end
+			}
+			t.Error(f)
+		}
+	}
+}
+
+// lane runs sequences in a namespace of its own until there are no more, or one fails.
+func lane(seeds <-chan uint64, failures chan<- string) {
+	runtime.LockOSThread() // for good: the namespace ends with the thread
+	defer func() { failures <- "" }()
+	l, err := lab.New(lab.Config{})
+	if err != nil {
+		failures <- err.Error()
+		return
+	}
+	defer l.Close()
+	failed := false
+	for seed := range seeds {
+		if failed {
+			continue
+		}
+		ops := Generate(seed, 60)
+		if err := run(l, ops); err != nil {
+			ops = shrink(l, ops)
+			failures <- report(seed, ops, run(l, ops))
+			failed = true
+		}
+	}
+}
+
+// errBoundary: a connection is about to end, and the model does not know whether it has.
+var errBoundary = errors.New("a connection is within seconds of its end")
+
+// run runs a sequence through both and returns the first difference.
+func run(l *lab.Lab, ops []Op) error {
+	if err := l.Reset(); err != nil {
+		return err
+	}
+	m := New()
+	for i, o := range ops {
+		want := o.Do(m)
+		if err := apply(l, o, want); err != nil {
+			return fmt.Errorf("after line %d: %w", i+1, err)
+		}
+		if m.Close() {
+			return nil
+		}
+		if o.Sweep || i == len(ops)-1 {
+			if err := compareTables(l, m); err != nil {
+				return fmt.Errorf("after line %d: %w", i+1, err)
+			}
+		}
+	}
+	return nil
+}
+
+func apply(l *lab.Lab, o Op, want Verdict) error {
+	switch {
+	case o.Service != nil:
+		return l.Apply(*o.Service)
+	case o.Delete != nil:
+		if _, ok := l.Stats(*o.Delete); !ok {
+			return nil // the line that made it was removed by shrinking
+		}
+		return l.Delete(*o.Delete)
+	case o.Advance != 0:
+		return l.Advance(o.Advance)
+	case o.Sweep:
+		return l.Sweep()
+	}
+	return send(l, o, want)
+}
+
+// send sends a packet through the program and compares.
+func send(l *lab.Lab, o Op, want Verdict) error {
+	link, err := l.Link(o.Link)
+	if err != nil {
+		return err
+	}
+	p := l.Arriving(link, o.Packet)
+	res, err := l.Send(link, p.Build())
+	if err != nil {
+		return err
+	}
+	if res.Verdict != want.Name || res.Reason != want.Reason {
+		return fmt.Errorf("the program says %s %s, the model %s %s", res.Verdict, res.Reason, want.Name, want.Reason)
+	}
+	frame := p.Build()
+	switch want.Name {
+	case "drop":
+		return nil
+	case "out":
+		change := pkt.New(p.Proto).SetSrc(want.Src).SetDst(want.Dst)
+		out := l.Server
+		if o.Link == "server" {
+			out = l.Client
+		}
+		q, err := l.Leaving(out, p, change, nil, nil)
+		if err != nil {
+			return err
+		}
+		frame = q.Build()
+	}
+	if !bytes.Equal(frame, res.Frame) {
+		return fmt.Errorf("another packet:\n%s", pkt.Diff(pkt.Decode(frame), pkt.Decode(res.Frame), nil))
+	}
+	return nil
+}
+
+// compareTables compares connections and counters.
+func compareTables(l *lab.Lab, m *Model) error {
+	got, err := l.DumpConnections()
+	if err != nil {
+		return err
+	}
+	var want []string
+	for _, c := range m.Connections() {
+		want = append(want, lab.FormatConnection(c))
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		return fmt.Errorf("connections, - model, + program:\n%s", diff)
+	}
+	for _, key := range m.keys() {
+		want, err := m.Stats(key)
+		if err != nil {
+			return err
+		}
+		got, _ := l.Stats(key)
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("counters of %s, - model, + program:\n%s", key, diff)
+		}
+	}
+	return nil
+}
+
+// shrink leaves lines out as long as the sequence still fails.
+func shrink(l *lab.Lab, ops []Op) []Op {
+	for again := true; again; {
+		again = false
+		for i := len(ops) - 1; i >= 0; i-- {
+			fewer := slices.Delete(slices.Clone(ops), i, i+1)
+			if run(l, fewer) != nil {
+				ops, again = fewer, true
+			}
+		}
+	}
+	return ops
+}
+
+// report is a failure as a packet script.
+func report(seed uint64, ops []Op, err error) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %v\nas a script, with what the model says:\n\n", seed, err)
+	m := New()
+	for _, o := range ops {
+		v := o.Do(m)
+		line := o.String()
+		switch v.Name {
+		case "drop":
+			line = strings.Replace(line, "in ", "drop ", 1) + " reason=" + v.Reason
+		case "pass":
+			line = strings.Replace(line, "in ", "pass ", 1)
+		case "out":
+			link := "server"
+			if o.Link == "server" {
+				link = "client"
+			}
+			line += "\nout " + link + " " + pkt.New(o.Packet.Proto).SetSrc(v.Src).SetDst(v.Dst).String()
+		}
+		fmt.Fprintln(&b, line)
+	}
+	return b.String()
+}
+
+// TestThereAndBack sends packets through a connection and their mirror images back: what comes out is the mirror image
+// of what went in.
+func TestThereAndBack(t *testing.T) {
+	t.Parallel()
+	errs := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		errs <- thereAndBack(rand.Uint64())
+	}()
+	if err := <-errs; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func thereAndBack(seed uint64) (err error) {
+	l, err := lab.New(lab.Config{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	for _, text := range []string{
+		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080,192.168.1.11:8081",
+		"10.0.0.1:53/udp endpoints=192.168.1.10:5353,192.168.1.11:5354",
+		"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::10]:8080,[2001:db8:2::11]:8081",
+		"[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353,[2001:db8:2::11]:5354",
+	} {
+		s, err := lb.ParseService(text)
+		if err != nil {
+			return err
+		}
+		if err := l.Apply(s); err != nil {
+			return err
+		}
+	}
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 2000 {
+		if err := mirror(l, r); err != nil {
+			return fmt.Errorf("seed %d: %w", seed, err)
+		}
+		if r.IntN(100) == 0 { // keep the table from filling up
+			if err := errors.Join(l.Advance(8000e9), l.Sweep()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mirror opens a connection, and sends one packet to and fro.
+func mirror(l *lab.Lab, r *rand.Rand) error {
+	client := fmt.Sprintf("1.%d.%d.%d:%d", r.IntN(256), r.IntN(256), r.IntN(256), r.IntN(65536))
+	vip := "10.0.0.1"
+	if r.IntN(2) == 0 {
+		client = fmt.Sprintf("[2001:db8:100::%x]:%d", r.IntN(65536), r.IntN(65536))
+		vip = "[2001:db8::1]"
+	}
+	data := make([]byte, 1+r.IntN(60))
+	for i := range data {
+		data[i] = byte(r.IntN(256))
+	}
+	line := fmt.Sprintf("udp %s > %s:53 data %x", client, vip, data)
+	if r.IntN(2) == 0 {
+		line = fmt.Sprintf("tcp %s > %s:80 S seq %d ack %d win %d data %x", client, vip, r.Uint32(), r.Uint32(), r.IntN(65536), data)
+	}
+	p, err := pkt.Parse(line)
+	if err != nil {
+		return err
+	}
+	there, err := l.Send(l.Client, l.Arriving(l.Client, p).Build())
+	if err != nil {
+		return err
+	}
+	back, err := l.Send(l.Server, l.Arriving(l.Server, reverse(pkt.Decode(there.Frame))).Build())
+	if err != nil {
+		return err
+	}
+	if there.Verdict != "out" || back.Verdict != "out" {
+		return fmt.Errorf("%s: %s %s there, %s %s back", line, there.Verdict, there.Reason, back.Verdict, back.Reason)
+	}
+	want, err := l.Leaving(l.Client, reverse(p), pkt.New(p.Proto).SetNum(pkt.TTL, 62), nil, nil)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(want.Build(), back.Frame) {
+		return fmt.Errorf("%s comes back as\n%s", line, pkt.Diff(pkt.Decode(want.Build()), pkt.Decode(back.Frame), nil))
+	}
+	return nil
+}
+
+// reverse exchanges source and destination, and forgets the link layer.
+func reverse(p *pkt.Packet) *pkt.Packet {
+	return p.Clone().SetSrc(p.DstAddr()).SetDst(p.SrcAddr()).Unset(pkt.From).Unset(pkt.To)
+}
