@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -34,34 +36,70 @@ func PinDir(path string) (string, error) {
 }
 
 // bpffs finds the BPF file system. `ip netns exec` gives a process a mount namespace of its own, with a fresh
-// /sys: what is mounted or pinned there is gone with the process. So the one of the machine's first process is
-// used, which is the same where nothing is amiss.
+// /sys: what is mounted or pinned there is gone with the process. So the machine's own is used, through the
+// root of a process that has it.
 func bpffs() (string, error) {
-	first := "/proc/1/root" + usualBPFFS
-	if sameMountNamespace() {
-		first = usualBPFFS
+	pid := outerProcess()
+	path := filepath.Join("/proc", pid, "root", usualBPFFS)
+	if pid == "self" {
+		path = usualBPFFS
 	}
-	if isBPFFS(first) {
-		return first, nil
+	if isBPFFS(path) {
+		return path, nil
 	}
-	args := []string{"-t", "bpf", "bpf", usualBPFFS}
-	cmd := exec.Command("mount", args...)
-	if first != usualBPFFS {
-		cmd = exec.Command("nsenter", append([]string{"--target=1", "--mount", "--", "mount"}, args...)...)
+	args := []string{"mount", "-t", "bpf", "bpf", usualBPFFS}
+	if pid != "self" {
+		args = append([]string{"nsenter", "--target", pid, "--mount", "--"}, args...)
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("mount the BPF file system at %s: %w: %s", usualBPFFS, err, strings.TrimSpace(string(out)))
 	}
-	if !isBPFFS(first) {
-		return "", fmt.Errorf("mount the BPF file system at %s: mounted, but not visible at %s", usualBPFFS, first)
+	if !isBPFFS(path) {
+		return "", fmt.Errorf("mount the BPF file system at %s: it is mounted, but %s does not show it", usualBPFFS, path)
 	}
-	return first, nil
+	return path, nil
 }
 
-func sameMountNamespace() bool {
-	own, err1 := os.Readlink("/proc/thread-self/ns/mnt")
-	first, err2 := os.Readlink("/proc/1/ns/mnt")
-	return err1 != nil || err2 != nil || own == first
+// outerProcess is the pid of the oldest process whose mount namespace we may look into, which is the machine's
+// (in a container, the container's): the first process, unless it is out of reach. "self" if that is ours too.
+func outerProcess() string {
+	own, err := os.Readlink("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return "self"
+	}
+	for _, pid := range pids() {
+		mnt, err := os.Readlink(filepath.Join("/proc", pid, "ns/mnt"))
+		if err != nil {
+			continue
+		}
+		if mnt == own {
+			return "self"
+		}
+		if _, err := os.Stat(filepath.Join("/proc", pid, "root", usualBPFFS)); err == nil {
+			return pid
+		}
+	}
+	return "self"
+}
+
+// pids are the processes, oldest first.
+func pids() []string {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var numbers []int
+	for _, e := range entries {
+		if n, err := strconv.Atoi(e.Name()); err == nil {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	out := make([]string, len(numbers))
+	for i, n := range numbers {
+		out[i] = strconv.Itoa(n)
+	}
+	return out
 }
 
 func isBPFFS(path string) bool {
