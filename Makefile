@@ -39,12 +39,12 @@ fmt: ## format Go and C
 	gofmt -w $$(git ls-files '*.go')
 	clang-format-19 -i bpf/*.h bpf/*.c
 
-generate: ## remake what is generated: BPF objects, their Go types, the REST API
+generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md
 	@tools/setup build lint
 	$(GO) generate ./...
 
 check-generated: generate ## fail if the committed generated files are not what generate makes
-	@git diff --exit-code --stat -- internal/datapath/bpf api/v1
+	@git diff --exit-code --stat -- internal/datapath/bpf api/v1 docs/drop-reasons.md
 
 update: build ## write the expected values of tests anew; review the diff
 	UPDATE=1 $(GO) test -count=1 ./internal/...

@@ -37,8 +37,7 @@ func TestChoice(t *testing.T) {
 }
 
 // TestLateInterface: an interface that appears later is taken within a second, one that goes and comes again too.
-func TestLateInterface(t *testing.T) {
-	t.Parallel()
+func TestLateInterface(t *testing.T) { // not parallel: it has a time to keep
 	r := newRig(t, options{})
 	r.serveNames()
 	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip4, endpoints4())

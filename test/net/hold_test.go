@@ -56,11 +56,11 @@ func TestHold(t *testing.T) {
 		waitFor(t, p, "holding", 2*time.Minute)
 	}
 	t.Logf("%d connections after %v", clients*each, time.Since(start).Round(time.Millisecond))
-	if got := r.metric(`loxilb_service_connections_active{service="20.20.20.1:80/tcp"}`); got != clients*each {
+	if got := r.metric("service_connections_active", "service=20.20.20.1:80/tcp"); got != clients*each {
 		t.Errorf("%v connections are active, want %d", got, clients*each)
 	}
 	for _, e := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
-		got := r.metric(`loxilb_endpoint_connections_active{endpoint="` + e + `:5001",service="20.20.20.1:80/tcp"}`)
+		got := r.metric("endpoint_connections_active", "endpoint="+e+":5001")
 		if got != clients*each/3 {
 			t.Errorf("%v connections are active at %s, want %d", got, e, clients*each/3)
 		}

@@ -1,0 +1,121 @@
+// Command dropdoc writes docs/drop-reasons.md from the comments of the enums in bpf/abi.h, so that the page, the
+// metric labels and the program cannot say different things.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+//go:generate go run . -in ../../bpf/abi.h -out ../../docs/drop-reasons.md
+
+func main() {
+	in := flag.String("in", "bpf/abi.h", "header with the enums")
+	out := flag.String("out", "docs/drop-reasons.md", "page to write")
+	flag.Parse()
+	if err := run(*in, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "dropdoc:", err)
+		os.Exit(1)
+	}
+}
+
+func run(in, out string) error {
+	header, err := os.ReadFile(in)
+	if err != nil {
+		return err
+	}
+	text, err := page(string(header))
+	if err != nil {
+		return fmt.Errorf("%s: %w", in, err)
+	}
+	return os.WriteFile(out, []byte(text), 0o644)
+}
+
+const (
+	intro = `<!-- Generated from bpf/abi.h by tools/dropdoc (make generate). Do not edit. -->
+
+# Why packets are dropped
+
+Every packet that the data path drops has one of these reasons. The name is the label of the metric
+` + "`loxilb_drops_total{reason=...}`" + `, the word in the log, and the enum value in lower case with ` + "`-` for `_`" + `.
+Only packets of a service or of a connection are ever dropped; all others go to the kernel.
+[operations.md](operations.md#packets-are-dropped) tells what to do about them.
+
+`
+	passes = `
+# Why packets go to the kernel that look like ours
+
+These are counted, not dropped: the kernel has them, and nothing of them was changed.
+
+`
+)
+
+// page makes the whole page.
+func page(header string) (string, error) {
+	drops, err := values(header, "drop_reason", "DROP_", "NONE")
+	if err != nil {
+		return "", err
+	}
+	passed, err := values(header, "pass_reason", "PASS_", "PLAIN")
+	if err != nil {
+		return "", err
+	}
+	return intro + table(drops) + passes + table(passed), nil
+}
+
+// value is one value of an enum: its name as users see it, and its comment.
+type value struct{ name, meaning string }
+
+var errNoComment = errors.New("has no comment")
+
+// values reads an enum, without its first value, which stands for none, and without the last, its number of values.
+func values(header, enum, prefix, none string) ([]value, error) {
+	_, body, found := strings.Cut(header, "enum "+enum+" {")
+	if !found {
+		return nil, fmt.Errorf("enum %s not found", enum)
+	}
+	body, _, found = strings.Cut(body, "};")
+	if !found {
+		return nil, fmt.Errorf("enum %s has no end", enum)
+	}
+	comment := regexp.MustCompile(`(?s)^\s*/\*(.*?)\*/`)
+	parts := regexp.MustCompile(`\b`+prefix+`(\w+)\s*,?`).FindAllStringSubmatchIndex(body, -1)
+	out := make([]value, 0, len(parts))
+	for _, at := range parts {
+		name := body[at[2]:at[3]]
+		if name == none || name == "REASONS" {
+			continue
+		}
+		m := comment.FindStringSubmatch(body[at[1]:])
+		if m == nil {
+			return nil, fmt.Errorf("%s%s %w", prefix, name, errNoComment)
+		}
+		out = append(out, value{strings.ReplaceAll(strings.ToLower(name), "_", "-"), sentence(m[1])})
+	}
+	return out, nil
+}
+
+// sentence joins the lines of a C comment.
+func sentence(comment string) string {
+	words := strings.Fields(comment)
+	kept := words[:0]
+	for _, w := range words {
+		if w != "*" { // begins a line
+			kept = append(kept, w)
+		}
+	}
+	return strings.Join(kept, " ")
+}
+
+func table(rows []value) string {
+	var b strings.Builder
+	b.WriteString("| reason | what it means |\n|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", r.name, strings.ReplaceAll(r.meaning, "|", `\|`))
+	}
+	return b.String()
+}
