@@ -87,7 +87,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		default: // one is waiting already
 		}
 	}
-	services := reconcile.New(desired, d, network.VIPs(), noWarmer{}, kick, log)
+	services := reconcile.New(desired, d, network.VIPs(), network.Warmer(), kick, log)
 	interfaces := reconcile.NewInterfaces(d, c.Whitelist, c.Blacklist, log)
 	source := view{d, services, log}
 	measured, err := metrics.New(desired, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
