@@ -234,7 +234,7 @@ func (s *state) ofHop(h hop, a netip.Addr) (Problem, bool) {
 			What: fmt.Sprintf("interface %s, which leads to endpoint %s, is down", l.Name, a),
 			Mend: fmt.Sprintf("set it up: ip link set %s up", l.Name),
 		}, true
-	case l.flags&unix.IFF_RUNNING == 0:
+	case !l.Running():
 		return Problem{
 			What: fmt.Sprintf("interface %s, which leads to endpoint %s, has no carrier", l.Name, a),
 			Mend: "connect it, or set its other end up",

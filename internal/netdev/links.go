@@ -35,6 +35,9 @@ func (l Link) Loopback() bool { return l.flags&unix.IFF_LOOPBACK != 0 }
 // Ethernet says whether packets of the link start with an Ethernet header.
 func (l Link) Ethernet() bool { return l.Type == unix.ARPHRD_ETHER }
 
+// Running says whether the link is up and has a carrier.
+func (l Link) Running() bool { return l.Up && l.flags&unix.IFF_RUNNING != 0 }
+
 // resolves says whether next hops on the link have link-layer addresses to find out.
 func (l Link) resolves() bool {
 	return l.Up && !l.Loopback() && l.flags&unix.IFF_NOARP == 0 && l.Ethernet()

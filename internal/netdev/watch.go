@@ -120,6 +120,9 @@ func (n *Net) OnLink(a netip.Addr) []Link {
 	return n.state.onLink(a)
 }
 
+// Do calls f on a thread in the namespace: sockets that f opens are the namespace's.
+func (n *Net) Do(f func() error) error { return n.ns.do(f) }
+
 func (n *Net) link(index int) Link {
 	n.state.mu.RLock()
 	defer n.state.mu.RUnlock()
