@@ -106,7 +106,11 @@ func run(l *lab.Lab, ops []Op) error {
 			}
 		}
 	}
-	return nil
+	counted, err := l.Counted()
+	if err == nil && counted != "" {
+		err = fmt.Errorf("counted although nothing was dropped: %s", counted)
+	}
+	return err
 }
 
 func apply(l *lab.Lab, o Op, want Verdict) error {

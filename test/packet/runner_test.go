@@ -83,7 +83,11 @@ func (r *runner) run() (err error) {
 			return fmt.Errorf("line %d: %w", i+1, err)
 		}
 	}
-	return nil
+	counted, err := r.lab.Counted()
+	if counted != "" {
+		r.fail(len(r.s.lines)-1, "counted although nothing was dropped: %s", counted)
+	}
+	return err
 }
 
 // line runs what starts at line i and returns where the script goes on, or the line of the error.

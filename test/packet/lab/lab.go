@@ -129,15 +129,18 @@ func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
 	default:
 		return res, fmt.Errorf("the program returned %d", out.Verdict)
 	}
-	res.Reason, err = l.counted()
-	if err == nil && res.Verdict == "drop" && res.Reason == "" {
+	if res.Verdict != "drop" {
+		return res, nil // Counted shows at the next drop, or at the end, if a reason was counted all the same
+	}
+	res.Reason, err = l.Counted()
+	if err == nil && res.Reason == "" {
 		err = errors.New("dropped, but no reason was counted")
 	}
 	return res, err
 }
 
-// counted returns the reasons whose counters went up since the last call.
-func (l *Lab) counted() (string, error) {
+// Counted returns the reasons whose counters went up since the last call or drop, "" for none.
+func (l *Lab) Counted() (string, error) {
 	now, err := l.Datapath.Drops()
 	if err != nil {
 		return "", err
