@@ -43,7 +43,7 @@ type Options struct {
 	Token      string                        // asked of every request over TCP; empty: none
 	Version    v1.Version
 	Log        *slog.Logger
-	ApplyWait  time.Duration // how long a change waits for the data path; 0: 10 s
+	ApplyWait  time.Duration // how long a change waits for the data path; 0: 8 s
 }
 
 // API answers requests.
@@ -57,7 +57,7 @@ var _ v1.ServerInterface = (*API)(nil)
 // New makes an API; Handler and Serve let it answer.
 func New(o Options) *API {
 	if o.ApplyWait == 0 {
-		o.ApplyWait = 10 * time.Second
+		o.ApplyWait = 8 * time.Second // less than the 10 s that loxicmd waits, so that it learns why
 	}
 	if o.Observe == nil {
 		o.Observe = func(string, int) {}

@@ -1,18 +1,32 @@
 // Package metrics shows the counters of the load balancer to Prometheus. Nothing is collected between scrapes: each
 // reads the store and the data path as they are.
+//
+// The series of services and endpoints are written as text, without the client library: to make, check and sort each
+// takes it fifty times longer (BenchmarkScrape: 16 s against 0.3 s for 10,000 services of 10 endpoints on a busy
+// machine), and Prometheus gives a scrape up after 10 s.
 package metrics
 
 import (
+	"bufio"
+	"compress/gzip"
+	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/common/expfmt"
 
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
+)
+
+const (
+	scrapesAtOnce = 4
+	scrapeTime    = time.Minute // that a client is given to read an answer
 )
 
 // Source is what a scrape reads.
@@ -27,11 +41,14 @@ type Source interface {
 	Applied() (revision uint64, err error)
 }
 
-// Metrics is a registry and its handler.
+// Metrics answers scrapes.
 type Metrics struct {
+	store    *store.Store
+	src      Source
+	log      *slog.Logger
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
-	handler  http.Handler
+	scrapes  chan struct{} // holds one of each scrape at work
 }
 
 // Build describes the daemon in loxilb_build_info.
@@ -44,11 +61,13 @@ type Build struct {
 // New makes the metrics of a daemon.
 func New(st *store.Store, src Source, b Build, log *slog.Logger) (*Metrics, error) {
 	m := &Metrics{
+		store: st, src: src, log: log,
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "loxilb_api_requests_total",
 			Help: "Requests to the REST API.",
 		}, []string{"method", "code"}),
+		scrapes: make(chan struct{}, scrapesAtOnce),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "loxilb_build_info",
@@ -65,17 +84,52 @@ func New(st *store.Store, src Source, b Build, log *slog.Logger) (*Metrics, erro
 			return nil, err
 		}
 	}
-	m.handler = promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		// One wrong counter must not take the others away.
-		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: 4,
-	})
 	return m, nil
 }
 
 // ServeHTTP answers a scrape.
-func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }
+func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case m.scrapes <- struct{}{}:
+		defer func() { <-m.scrapes }()
+	default:
+		http.Error(w, "too many scrapes at once", http.StatusServiceUnavailable)
+		return
+	}
+	// Writers of tests have no deadline, and need none.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(scrapeTime))
+	format := expfmt.NewFormat(expfmt.TypeTextPlain)
+	w.Header().Set("Content-Type", string(format))
+	var out io.Writer = w
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		w.Header().Set("Content-Encoding", "gzip")
+		zip, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // fails for an unknown level only
+		defer func() { m.note(zip.Close()) }()
+		out = zip
+	}
+	buf := bufio.NewWriterSize(out, 64<<10)
+	m.note(m.write(buf, format))
+	m.note(buf.Flush())
+}
+
+func (m *Metrics) write(w *bufio.Writer, format expfmt.Format) error {
+	families, err := m.registry.Gather()
+	m.note(err) // one wrong counter must not take the others away
+	enc := expfmt.NewEncoder(w, format)
+	for _, f := range families {
+		if err := enc.Encode(f); err != nil {
+			return err
+		}
+	}
+	return writeServices(w, m.store.Snapshot(), m.src)
+}
+
+// note is for what goes wrong when the answer has begun.
+func (m *Metrics) note(err error) {
+	if err != nil {
+		m.log.Debug("a scrape failed", "error", err)
+	}
+}
 
 // Observe counts a request to the API. Methods that HTTP does not have are one: a label must not grow by what
 // clients invent.

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"compress/gzip"
 	"errors"
 	"flag"
 	"io"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
@@ -92,6 +95,10 @@ func TestScrape(t *testing.T) {
 	m.Observe("BREW", 418)
 	got := scrape(t, m)
 	golden(t, "testdata/scrape.txt", got)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 20 {
+		t.Errorf("%d families, %v", len(families), err)
+	}
 	problems, err := promlint.New(strings.NewReader(got)).Lint()
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v %v", problems, err)
@@ -103,6 +110,36 @@ func TestApplyFailed(t *testing.T) {
 	m := newMetrics(t, fake{errors.New("no memory")})
 	if got := scrape(t, m); !strings.Contains(got, "loxilb_config_last_apply_success 0\n") {
 		t.Error(got)
+	}
+}
+
+func TestCompressed(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{})
+	r := httptest.NewRequest("GET", "/metrics", nil)
+	r.Header.Set("Accept-Encoding", "gzip")
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, r)
+	zip, err := gzip.NewReader(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(zip)
+	if err != nil || !strings.Contains(string(text), "loxilb_lb_rules 3\n") {
+		t.Errorf("%v %s", err, text)
+	}
+}
+
+func TestTooManyScrapes(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{})
+	for range scrapesAtOnce {
+		m.scrapes <- struct{}{}
+	}
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 503 {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
@@ -128,7 +165,7 @@ func TestStrangeNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := scrape(t, m), `loxilb_service_connections_total{name="a\"} 1",service="20.20.20.1:80/tcp"} 7`; !strings.Contains(got, want) {
+	if got, want := scrape(t, m), `loxilb_service_connections_total{service="20.20.20.1:80/tcp",name="a\"} 1"} 7`; !strings.Contains(got, want) {
 		t.Errorf("%s\nhas not %s", got, want)
 	}
 }
