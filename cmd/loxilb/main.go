@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/announce"
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
 	"loxilb/internal/httpapi"
@@ -57,7 +57,7 @@ func run(ctx context.Context, c *config.Config) error {
 	if c.Detach {
 		return detach(ctx, network, pins)
 	}
-	if err := network.LoopbackUp(); err != nil {
+	if err := network.Prepare(); err != nil {
 		return err
 	}
 	desired, err := store.Open(c.StateDir, log)
@@ -87,7 +87,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		default: // one is waiting already
 		}
 	}
-	services := reconcile.New(desired, d, network.VIPs(), network.Warmer(), kick, log)
+	vips := announce.New(network, network.VIPs(), log)
+	services := reconcile.New(desired, d, vips, network.Warmer(), kick, log)
 	interfaces := reconcile.NewInterfaces(d, c.Whitelist, c.Blacklist, log)
 	source := view{d, services, log}
 	measured, err := metrics.New(desired, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
@@ -112,7 +113,17 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	interfaces.Sync(network.Links()) // after the services: the first packet finds them
 	running.Go(func() { d.SweepEvery(ctx, sweepEvery, sweep) })
 	running.Go(func() { d.LogDrops(ctx) })
-	running.Go(func() { stop(network.Run(ctx, func(e netdev.Event) { follow(e, network, interfaces, d, log) })) })
+	running.Go(func() {
+		if err := vips.Run(ctx); ctx.Err() == nil {
+			log.Error("neighbours are not told about VIPs that come to their link", "err", err)
+		}
+	})
+	running.Go(func() {
+		stop(network.Run(ctx, func(e netdev.Event) {
+			follow(e, network, interfaces, d, log)
+			vips.Moved()
+		}))
+	})
 	if api != nil {
 		running.Go(func() { stop(api.Serve(ctx)) })
 	}
@@ -154,10 +165,7 @@ func detach(ctx context.Context, network *netdev.Net, pins string) error {
 	if err := datapath.RemovePins(pins); err != nil {
 		return err
 	}
-	if err := network.VIPs().Set(ctx, nil); err != nil {
-		return fmt.Errorf("give up VIPs: %w", err)
-	}
-	return nil
+	return network.Remove(ctx)
 }
 
 // kernel is the running kernel's release.
