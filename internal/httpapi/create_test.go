@@ -172,14 +172,19 @@ func TestUpdateAndConflict(t *testing.T) {
 	}
 }
 
-func TestNamesAreUnique(t *testing.T) {
+// The ports of one application share a name, and go with it.
+func TestNamesAreShared(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	named := strings.Replace(demo, `"protocol"`, `"name":"web","protocol"`, 1)
 	b.mustPost(named)
-	w := b.post(strings.Replace(named, "2020", "2021", 1))
-	if e := problemOf(t, w); w.Code != 409 || e.Field != "serviceArguments.name" || !strings.Contains(e.Message, "is the name of another service") {
-		t.Errorf("%d %+v", w.Code, e)
+	b.mustPost(strings.Replace(named, "2020", "2021", 1))
+	b.mustPost(strings.Replace(demo, "2020", "2022", 1))
+	if w := b.call("DELETE", BaseURL+"/config/loadbalancer/name/web", ""); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if left := b.list(); len(left) != 1 || left[0].ServiceArguments.Port != 2022 {
+		t.Errorf("left: %+v", left)
 	}
 }
 
