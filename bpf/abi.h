@@ -27,7 +27,7 @@ enum drop_reason {
 	DROP_NO_CONNECTION, /* a TCP segment other than SYN for a service, of no connection in the table */
 	DROP_CONNTRACK_FULL, /* the connection table is full: new connections are refused, established ones go on */
 	DROP_TUPLE_IN_USE, /* every endpoint tried already has a connection with this client address and port */
-	DROP_CONNECTION_RACE, /* two packets opened the same connection at once; the sender repeats this one */
+	DROP_CONNECTION_RACE, /* a new connection met itself on another CPU, or its service being replaced; the sender repeats */
 	DROP_TTL_EXPIRED, /* TTL or hop limit would reach zero */
 	DROP_MARTIAN_SOURCE, /* the source is loopback, multicast, unspecified or the VIP itself */
 	DROP_MALFORMED, /* a TCP or UDP header that contradicts the packet's length */

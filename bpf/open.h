@@ -87,8 +87,10 @@ static __always_inline long open_forward(struct packet *p,
 	return err == -EEXIST ? -EALREADY : err;
 }
 
-/* Both entries towards one endpoint. */
-static __always_inline long open_towards(struct packet *p, __u32 id)
+/* Both entries towards one endpoint. -EAGAIN: the slot and the service are not
+ * of one generation, since the table was replaced while we looked. */
+static __always_inline long open_towards(struct packet *p, __u32 service,
+					 __u32 id)
 {
 	struct endpoint_state *state;
 	struct endpoint *ep;
@@ -96,8 +98,8 @@ static __always_inline long open_towards(struct packet *p, __u32 id)
 
 	ep = bpf_map_lookup_elem(&endpoints, &id);
 	state = bpf_map_lookup_elem(&endpoint_states, &id);
-	if (!ep || !state)
-		return -ENOENT;
+	if (!ep || !state || ep->service != service)
+		return -EAGAIN;
 	/* counted before it can be ended, lest the count pass below zero */
 	__sync_fetch_and_add(&state->active, 1);
 	err = open_reply(p, ep, id);
@@ -118,47 +120,58 @@ static __always_inline enum verdict open_failed(struct packet *p,
 		return VERDICT_CONTINUE;
 	if (err == -EEXIST)
 		return drop(p, DROP_TUPLE_IN_USE);
+	if (err == -EAGAIN)
+		return drop(p, DROP_CONNECTION_RACE);
 	__sync_fetch_and_add(&state->refused, 1);
 	return drop(p, DROP_CONNTRACK_FULL);
+}
+
+/* Towards the endpoint whose turn it is, or one of the next. */
+static __always_inline enum verdict open_at(struct packet *p,
+					    const struct service *svc,
+					    struct service_state *state)
+{
+	__u64 place = select_round_robin(state);
+	long err = -EAGAIN;
+
+	for (int i = 0; i < OPEN_ATTEMPTS; i++) {
+		__u32 *slot = select_slot(svc, place + i);
+
+		if (!slot)
+			break;
+		err = open_towards(p, svc->id, *slot);
+		if (err != -EEXIST)
+			break;
+	}
+	return err ? open_failed(p, state, err) : VERDICT_CONTINUE;
 }
 
 /* CONTINUE: p->tuple now has a connection. PASS: no service wants it. */
 static __noinline enum verdict connection_open(struct packet *p)
 {
-	struct service *svc = service_find(p);
+	struct service *found = service_find(p), svc;
 	struct service_state *state;
 	enum verdict v;
-	__u64 place;
-	long err = 0;
 	__u32 id;
 
-	if (!svc) {
+	if (!found) {
 		if (p->drop == DROP_FRAGMENT && is_vip(&p->tuple.daddr))
 			return VERDICT_DROP;
 		return VERDICT_PASS;
 	}
+	svc = *found; /* its memory may be another service's soon */
 	v = service_admit(p);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	id = svc->id;
+	id = svc.id;
 	state = bpf_map_lookup_elem(&service_states, &id);
 	if (!state)
-		return drop(p, DROP_NO_ENDPOINT);
-	if (!svc->slot_count) {
+		return drop(p, DROP_CONNECTION_RACE);
+	if (!svc.slot_count) {
 		__sync_fetch_and_add(&state->no_endpoint, 1);
 		return drop(p, DROP_NO_ENDPOINT);
 	}
-	place = select_round_robin(state);
-	for (int i = 0; i < OPEN_ATTEMPTS; i++) {
-		__u32 *slot = select_slot(svc, place + i);
-
-		if (!slot)
-			return drop(p, DROP_NO_ENDPOINT);
-		err = open_towards(p, *slot);
-		if (err != -EEXIST)
-			break;
-	}
-	return err ? open_failed(p, state, err) : VERDICT_CONTINUE;
+	return open_at(p, &svc, state);
 }
 
 #endif
