@@ -100,7 +100,7 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 		return nil, err
 	}
 	if len(f.endpoints) == 0 {
-		return nil, errors.New("--endpoints is missing: IP:WEIGHT,IP:WEIGHT,...")
+		return nil, errors.New("--endpoints is missing: IP:WEIGHT, several with commas")
 	}
 	endpoints := make([]lb.Endpoint, len(f.endpoints))
 	for i, e := range f.endpoints {

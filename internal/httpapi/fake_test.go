@@ -55,7 +55,7 @@ type bench struct {
 
 func newBench(t testing.TB, change func(*Options)) *bench {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	st, err := store.Open("", log)
 	if err != nil {
 		t.Fatal(err)

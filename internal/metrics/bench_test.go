@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +13,7 @@ import (
 
 // BenchmarkScrape is a scrape of 10,000 services with 10 endpoints, without the data path.
 func BenchmarkScrape(b *testing.B) {
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	st, err := store.Open("", log)
 	if err != nil {
 		b.Fatal(err)

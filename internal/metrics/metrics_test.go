@@ -36,7 +36,7 @@ func (f fake) Applied() (revision uint64, err error) { return 1, f.applyErr }
 
 func newMetrics(t *testing.T, src Source) *Metrics {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	st, err := store.Open("", log)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestTooManyScrapes(t *testing.T) {
 // Names are free text, and a label must stay one.
 func TestStrangeNames(t *testing.T) {
 	t.Parallel()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	st, err := store.Open("", log)
 	if err != nil {
 		t.Fatal(err)
