@@ -19,8 +19,12 @@ import (
 // keptName names what `make demo KEEP=1` leaves standing.
 const keptName = "loxilb-demo"
 
-// patience is how long the whole demo may take.
-const patience = 2 * time.Minute
+// How long the start of the balancer and the whole demo may take. They take a second or two; under software
+// emulation, the kernel's check of the programs alone takes half a minute.
+const (
+	startPatience = 2 * time.Minute
+	patience      = 5 * time.Minute
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)

@@ -83,7 +83,7 @@ func (d *demo) startBalancer(ctx context.Context) error {
 		return fmt.Errorf("open the balancer's log: %w", err)
 	}
 	fmt.Println("lb$ loxilb &")
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	d.daemon, err = d.LB.StartDaemon(ctx, netnstest.DaemonOptions{
 		Bin: d.bin, Dir: d.dir, Args: []string{"--attach", d.attach}, Detach: d.keep, Output: d.log,
