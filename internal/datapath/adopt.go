@@ -1,7 +1,10 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -9,92 +12,161 @@ import (
 )
 
 // adopt reads back what the maps hold: nothing when they are new, else the rows of an earlier process, whose
-// ids must go on meaning the same.
+// ids must go on meaning the same. That process may have been killed at any point.
 func (d *Datapath) adopt() error {
 	spec, err := bpf.LoadTc()
 	if err != nil {
 		return fmt.Errorf("read data path object: %w", err)
 	}
-	inner := spec.Maps["slots"].InnerMap
+	now := time.Now
 	d.tables = tables{
 		services:    map[bpf.TcServiceKey]*service{},
 		endpoints:   map[uint32]*endpoint{},
 		ending:      map[uint32]*endpoint{},
 		vips:        map[bpf.TcIpAddr]uint32{},
-		serviceIDs:  newIDs(maxServices),
-		endpointIDs: newIDs(maxEndpoints),
-		slots:       newSlotSpace(d.obj.Slots, inner),
+		serviceIDs:  newIDs(maxServices, now),
+		endpointIDs: newIDs(maxEndpoints, now),
+		slots:       newSlotSpace(d.obj.Slots, spec.Maps["slots"].InnerMap, now),
+		now:         now,
 	}
-	byID, used, err := d.adoptServices()
+	if d.cfg.PinDir == "" {
+		return nil // all maps are new
+	}
+	byID, err := d.adoptServices()
 	if err != nil {
 		return err
 	}
-	if err := d.tables.slots.adopt(used); err != nil {
+	if err := d.adoptVIPs(); err != nil {
 		return err
 	}
-	if len(byID) == 0 && d.cfg.PinDir == "" {
-		return nil
+	if err := d.adoptEndpoints(byID); err != nil {
+		return err
 	}
-	return d.adoptEndpoints(byID)
+	return d.adoptCounters(byID)
 }
 
-func (d *Datapath) adoptServices() (map[uint32]*service, []slotRange, error) {
+func (d *Datapath) adoptServices() (map[uint32]*service, error) {
 	byID := map[uint32]*service{}
 	var used []slotRange
-	var key bpf.TcServiceKey
-	var row bpf.TcService
-	rows := d.obj.Services.Iterate()
-	for rows.Next(&key, &row) {
-		s := &service{key: key, id: row.Id, slots: slotRange{uint32(row.SlotSegment), uint32(row.SlotOffset), row.SlotCount}}
-		d.tables.services[key] = s
-		d.tables.vips[key.Vip]++
-		d.tables.serviceIDs.take(row.Id)
-		byID[row.Id] = s
-		if s.slots.count > 0 {
-			used = append(used, s.slots)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return nil, nil, fmt.Errorf("read services: %w", err)
-	}
-	return byID, used, nil
-}
-
-// adoptEndpoints goes through the array in batches: it is nearly empty as a rule, and 262,144 rows long.
-func (d *Datapath) adoptEndpoints(byID map[uint32]*service) error {
-	const batch = 8192
-	keys, rows := make([]uint32, batch), make([]bpf.TcEndpoint, batch)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := d.obj.Endpoints.BatchLookup(&cursor, keys, rows, nil)
-		for i := range n {
-			if rows[i].Flags&endpointInUse != 0 {
-				d.adoptEndpoint(keys[i], rows[i], byID)
+	err := eachBatch(d.obj.Services, everything, func(keys []bpf.TcServiceKey, rows []bpf.TcService) {
+		for i, row := range rows {
+			if byID[row.Id] != nil {
+				continue // a hash may list a row twice
+			}
+			s := &service{key: keys[i], id: row.Id, slots: slotRange{uint32(row.SlotSegment), uint32(row.SlotOffset), row.SlotCount}}
+			d.tables.services[s.key] = s
+			d.tables.vips[s.key.Vip]++
+			d.tables.serviceIDs.take(row.Id)
+			byID[row.Id] = s
+			if s.slots.count > 0 {
+				used = append(used, s.slots)
 			}
 		}
-		if isLast(err) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read endpoints: %w", err)
-		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read services: %w", err)
 	}
+	return byID, d.tables.slots.adopt(used)
 }
 
-func (d *Datapath) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*service) {
+// adoptVIPs mends the counts that an earlier process did not get to.
+func (d *Datapath) adoptVIPs() error {
+	stale := map[bpf.TcIpAddr]bool{}
+	missing := make(map[bpf.TcIpAddr]bool, len(d.tables.vips))
+	for vip := range d.tables.vips {
+		missing[vip] = true
+	}
+	err := eachBatch(d.obj.Vips, everything, func(keys []bpf.TcIpAddr, counts []uint32) {
+		for i, vip := range keys {
+			if d.tables.vips[vip] == counts[i] {
+				delete(missing, vip)
+			} else if d.tables.vips[vip] == 0 {
+				stale[vip] = true
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read VIPs: %w", err)
+	}
+	for vip := range stale {
+		if err := d.obj.Vips.Delete(vip); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("delete VIP: %w", err)
+		}
+	}
+	for vip := range missing {
+		if err := d.obj.Vips.Put(vip, d.tables.vips[vip]); err != nil {
+			return fmt.Errorf("write VIP: %w", err)
+		}
+	}
+	return nil
+}
+
+// adoptEndpoints goes through the whole array: it is nearly empty as a rule, and 262,144 rows long.
+func (d *Datapath) adoptEndpoints(byID map[uint32]*service) error {
+	var errs []error
+	err := eachBatch(d.obj.Endpoints, maxEndpoints, func(ids []uint32, rows []bpf.TcEndpoint) {
+		for i, row := range rows {
+			if row.Flags&endpointInUse != 0 {
+				errs = append(errs, d.adoptEndpoint(ids[i], row, byID))
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read endpoints: %w", err)
+	}
+	return errors.Join(errs...)
+}
+
+// adoptEndpoint takes the row back as what it was. That of a service which is gone is ending, whether or not the
+// earlier process could still say so.
+func (d *Datapath) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*service) error {
 	s, ok := byID[row.Service]
-	if !ok { // its service is deleted; keep the id apart until its connections are gone
+	if !ok {
 		s = &service{id: row.Service, deleted: true}
 		byID[row.Service] = s
 		d.tables.serviceIDs.take(row.Service)
 	}
 	e := &endpoint{id: id, at: bpf.AddrPort(row.Addr, row.Port), service: s}
-	s.rows++
 	d.tables.endpoints[id] = e
 	d.tables.endpointIDs.take(id)
-	if s.deleted || row.Flags&(endpointEndTCP|endpointEndUDP) != 0 {
-		d.tables.ending[id] = e
-		return
+	const both = endpointEndTCP | endpointEndUDP
+	if !s.deleted && row.Flags&both == 0 {
+		s.order = append(s.order, e)
+		return nil
 	}
-	s.order = append(s.order, e)
+	if s.ending == nil {
+		s.ending = map[netip.AddrPort]*endpoint{}
+	}
+	s.ending[e.at] = e
+	d.tables.ending[id] = e
+	if s.deleted && row.Flags&both != both {
+		return d.writeEndpoint(e, both)
+	}
+	return nil
+}
+
+// adoptCounters finds rows whose owner is gone and whose counters are still there: they are cleared when they
+// are used again.
+func (d *Datapath) adoptCounters(byID map[uint32]*service) error {
+	err := eachBatch(d.obj.ServiceStates, maxServices, func(ids []uint32, rows []bpf.TcServiceState) {
+		for i, row := range rows {
+			if row != (bpf.TcServiceState{}) && byID[ids[i]] == nil {
+				d.tables.serviceIDs.takeFreed(ids[i])
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read service counters: %w", err)
+	}
+	err = eachBatch(d.obj.EndpointStates, maxEndpoints, func(ids []uint32, rows []bpf.TcEndpointState) {
+		for i, row := range rows {
+			if row != (bpf.TcEndpointState{}) && d.tables.endpoints[ids[i]] == nil {
+				d.tables.endpointIDs.takeFreed(ids[i])
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read endpoint counters: %w", err)
+	}
+	return nil
 }

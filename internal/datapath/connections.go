@@ -12,9 +12,6 @@ import (
 	"loxilb/internal/lb"
 )
 
-// isLast tells the end of a batch lookup from an error.
-func isLast(err error) bool { return errors.Is(err, ebpf.ErrKeyNotExist) }
-
 // Connections calls yield for each direction of each connection, in no order, until it returns false. The
 // table goes on changing meanwhile: a connection that lives throughout is listed, others may or may not be.
 func (d *Datapath) Connections(ctx context.Context, yield func(lb.Connection) bool) error {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/cilium/ebpf"
-
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/lb"
 )
@@ -66,11 +64,9 @@ func (d *Datapath) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 		stats.Endpoints = append(stats.Endpoints, c.stats())
 		sum.add(c)
 	}
-	for _, e := range d.tables.ending {
-		if e.service == s {
-			if c, err := d.readEndpoint(e.id); err == nil {
-				sum.add(c)
-			}
+	for _, e := range s.ending {
+		if c, err := d.readEndpoint(e.id); err == nil {
+			sum.add(c)
 		}
 	}
 	stats.EndpointStats = sum.stats()
@@ -111,19 +107,13 @@ func (d *Datapath) DropReasons() []string {
 
 // Occupancy is the number of connections in the table, dead ones not yet swept included, and how many fit.
 func (d *Datapath) Occupancy() (active, size uint64) {
-	const batch = 8192
-	keys, rows := make([]uint32, batch), make([]bpf.TcEndpointState, batch)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := d.obj.EndpointStates.BatchLookup(&cursor, keys, rows, nil)
-		for _, row := range rows[:n] {
-			active += row.Active
+	err := d.eachState(func(_ []uint32, rows []bpf.TcEndpointState) {
+		for i := range rows {
+			active += rows[i].Active
 		}
-		if err != nil { // the end, as a rule
-			if !isLast(err) {
-				d.log.Error("connections cannot be counted", "err", err)
-			}
-			return active, uint64(d.obj.Connections.MaxEntries()) / 2
-		}
+	})
+	if err != nil {
+		d.log.Error("connections cannot be counted", "err", err)
 	}
+	return active, uint64(d.obj.Connections.MaxEntries()) / 2
 }

@@ -13,13 +13,8 @@ const (
 	slotSegments    = 1024
 )
 
-// slotRange is a stretch of one segment of the slots map.
-type slotRange struct {
-	segment, offset, count uint32
-}
-
-// slotSpace gives out stretches of the slots map, first fit, and makes segments when they are needed. A freed
-// stretch rests like a freed id.
+// slotSpace gives out stretches of the slots map, and makes segments when they are needed. A freed stretch rests
+// like a freed id.
 //
 // Why not an inner map for each service: updating an array of maps waits for an RCU grace period, 10 ms and
 // more, for each service (docs/adr/0007-slot-ranges.md); a stretch costs one system call to fill.
@@ -27,8 +22,8 @@ type slotSpace struct {
 	outer   *ebpf.Map
 	inner   *ebpf.MapSpec
 	maps    []*ebpf.Map // by segment
-	free    []slotRange // by segment and offset
-	resting []restingRange
+	free    stretches
+	resting []restingRange // the longest at rest first
 	now     func() time.Time
 }
 
@@ -37,8 +32,8 @@ type restingRange struct {
 	at time.Time
 }
 
-func newSlotSpace(outer *ebpf.Map, inner *ebpf.MapSpec) slotSpace {
-	return slotSpace{outer: outer, inner: inner, now: time.Now}
+func newSlotSpace(outer *ebpf.Map, inner *ebpf.MapSpec, now func() time.Time) slotSpace {
+	return slotSpace{outer: outer, inner: inner, free: newStretches(), now: now}
 }
 
 // adopt opens the segments that an earlier process made and cuts out the stretches in use.
@@ -57,33 +52,9 @@ func (s *slotSpace) adopt(used []slotRange) error {
 			return fmt.Errorf("open slot segment %d: %w", segment, err)
 		}
 		s.maps = append(s.maps, m)
-		s.free = append(s.free, slotRange{segment, 0, slotsPerSegment})
 	}
-	for _, r := range used {
-		s.cut(r)
-	}
+	s.free.adopt(len(s.maps), used)
 	return nil
-}
-
-// cut removes a stretch from the free ones.
-func (s *slotSpace) cut(r slotRange) {
-	for i, f := range s.free {
-		if f.segment != r.segment || r.offset < f.offset || r.offset+r.count > f.offset+f.count {
-			continue
-		}
-		rest := []slotRange{
-			{f.segment, f.offset, r.offset - f.offset},
-			{f.segment, r.offset + r.count, f.offset + f.count - r.offset - r.count},
-		}
-		keep := rest[:0]
-		for _, x := range rest {
-			if x.count > 0 {
-				keep = append(keep, x)
-			}
-		}
-		s.free = append(s.free[:i], append(append([]slotRange{}, keep...), s.free[i+1:]...)...)
-		return
-	}
 }
 
 // write puts endpoint ids into a stretch that nobody reads yet.
@@ -108,28 +79,20 @@ func (s *slotSpace) write(endpoints []uint32) (slotRange, error) {
 
 func (s *slotSpace) get(count uint32) (slotRange, error) {
 	s.wake()
-	for i, f := range s.free {
-		if f.count < count {
-			continue
-		}
-		r := slotRange{f.segment, f.offset, count}
-		if f.count == count {
-			s.free = append(s.free[:i], s.free[i+1:]...)
-		} else {
-			s.free[i] = slotRange{f.segment, f.offset + count, f.count - count}
-		}
+	if r, ok := s.free.take(count); ok {
 		return r, nil
 	}
 	if err := s.grow(); err != nil {
 		return slotRange{}, err
 	}
-	return s.get(count)
+	r, _ := s.free.take(count) // a segment holds the longest table
+	return r, nil
 }
 
 func (s *slotSpace) grow() error {
 	segment := uint32(len(s.maps))
 	if segment == slotSegments {
-		return fmt.Errorf("slots: all %d segments are full", slotSegments)
+		return fmt.Errorf("slots: all %d segments are full; weights with a smaller sum need less of them", slotSegments)
 	}
 	m, err := ebpf.NewMap(s.inner)
 	if err != nil {
@@ -140,7 +103,7 @@ func (s *slotSpace) grow() error {
 		return fmt.Errorf("add slot segment %d: %w", segment, err)
 	}
 	s.maps = append(s.maps, m)
-	s.free = append(s.free, slotRange{segment, 0, slotsPerSegment})
+	s.free.give(slotRange{segment, 0, slotsPerSegment})
 	return nil
 }
 
@@ -150,35 +113,11 @@ func (s *slotSpace) put(r slotRange) {
 	}
 }
 
-// wake makes rested stretches free again, joined with their free neighbours.
+// wake makes rested stretches free again.
 func (s *slotSpace) wake() {
 	for len(s.resting) > 0 && s.now().Sub(s.resting[0].at) >= restTime {
-		s.release(s.resting[0].slotRange)
+		s.free.give(s.resting[0].slotRange)
 		s.resting = s.resting[1:]
-	}
-}
-
-func (s *slotSpace) release(r slotRange) {
-	i := 0
-	for i < len(s.free) && (s.free[i].segment < r.segment || (s.free[i].segment == r.segment && s.free[i].offset < r.offset)) {
-		i++
-	}
-	s.free = append(s.free[:i], append([]slotRange{r}, s.free[i:]...)...)
-	s.join(i)
-	if i > 0 {
-		s.join(i - 1)
-	}
-}
-
-// join merges the free stretch i with the next one if they touch.
-func (s *slotSpace) join(i int) {
-	if i+1 >= len(s.free) {
-		return
-	}
-	a, b := s.free[i], s.free[i+1]
-	if a.segment == b.segment && a.offset+a.count == b.offset {
-		s.free[i].count += b.count
-		s.free = append(s.free[:i+1], s.free[i+2:]...)
 	}
 }
 

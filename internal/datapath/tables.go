@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -32,6 +32,7 @@ type tables struct {
 	serviceIDs  ids
 	endpointIDs ids
 	slots       slotSpace
+	now         func() time.Time
 }
 
 func (t *tables) close() { t.slots.close() }
@@ -43,8 +44,8 @@ type service struct {
 	name    string
 	slots   slotRange
 	order   []*endpoint // as the user wrote them
-	rows    int         // endpoints that have this id, ending ones included
-	retired counters    // of endpoints that are gone
+	ending  map[netip.AddrPort]*endpoint
+	retired counters // of endpoints that are gone
 	deleted bool
 }
 
@@ -54,6 +55,7 @@ type endpoint struct {
 	at      netip.AddrPort
 	weight  uint16
 	service *service
+	ended   time.Time // when it was taken out of its service
 }
 
 // Change is a service as it shall be. Table nil: it shall not be.
@@ -62,25 +64,35 @@ type Change struct {
 	Table *bpf.ServiceTable
 }
 
-// Apply makes the tables what the changes say, each service atomically: a packet sees it as it was or as it
-// shall be. Connections of endpoints that stay are left alone. TCP connections of endpoints that are removed
-// from a service go on until they end by themselves, their UDP flows are ended, and so is all that belongs to a
-// deleted service. Applying the same again changes nothing. The first error stops it.
+// Apply makes the tables what the changes say, one after the other and each atomically: a packet sees a service
+// as it was or as it shall be. Connections of endpoints that stay are left alone. TCP connections of endpoints that
+// are removed from a service go on until they end by themselves, their UDP flows are ended, and so is all that
+// belongs to a deleted service. Applying the same again changes nothing. A service that fails is as it was, and does
+// not keep those behind it from being applied.
+//
+// Each change costs as much as its own service has endpoints, whatever else there is.
 func (d *Datapath) Apply(changes []Change) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	var failed []error
 	for _, c := range changes {
-		var err error
-		if c.Table == nil {
-			err = d.deleteService(c.Key)
-		} else {
-			err = d.putService(c.Table)
-		}
-		if err != nil {
-			return fmt.Errorf("service %s: %w", c.Key, err)
+		if err := d.applyOne(c); err != nil {
+			failed = append(failed, fmt.Errorf("service %s: %w", c.Key, err))
 		}
 	}
-	return nil
+	const told = 3
+	if n := len(failed); n > told {
+		failed = append(failed[:told], fmt.Errorf("and %d services more", n-told))
+	}
+	return errors.Join(failed...)
+}
+
+// applyOne holds the lock for one service only: readers of counters need not wait for thousands.
+func (d *Datapath) applyOne(c Change) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.Table == nil {
+		return d.deleteService(c.Key)
+	}
+	return d.putService(c.Table)
 }
 
 // Services lists the keys of the services in the data path.
@@ -95,40 +107,24 @@ func (d *Datapath) Services() []bpf.TcServiceKey {
 }
 
 func (d *Datapath) putService(t *bpf.ServiceTable) error {
-	s, ok := d.tables.services[t.Key]
-	if !ok {
-		id, used, err := d.tables.serviceIDs.get()
-		if err != nil {
+	s, there := d.tables.services[t.Key]
+	if !there {
+		var err error
+		if s, err = d.newService(t.Key); err != nil {
 			return err
 		}
-		if used {
-			if err := d.obj.ServiceStates.Put(id, bpf.TcServiceState{}); err != nil {
-				return fmt.Errorf("clear counters: %w", err)
-			}
-		}
-		s = &service{key: t.Key, id: id}
 	}
-	s.name = t.Name
-	if err := d.setIdle(s, t); err != nil {
-		return err
+	order, fresh, err := d.putEndpoints(s, t)
+	var slots slotRange
+	if err == nil {
+		slots, err = d.putRow(s, t, order)
 	}
-	order, err := d.putEndpoints(s, t)
 	if err != nil {
-		return err
-	}
-	slots, err := d.writeSlots(t, order)
-	if err != nil {
-		return err
-	}
-	row := bpf.TcService{
-		Id: s.id, SlotCount: slots.count, SlotSegment: uint16(slots.segment), SlotOffset: uint16(slots.offset),
-	}
-	if err := d.obj.Services.Put(t.Key, row); err != nil {
-		return fmt.Errorf("write service: %w", err)
+		return errors.Join(err, d.forsake(s, fresh, there))
 	}
 	d.tables.slots.put(s.slots)
-	s.slots = slots
-	if !ok {
+	s.slots, s.name = slots, t.Name
+	if !there {
 		d.tables.services[t.Key] = s
 		if err := d.countVIP(t.Key.Vip, 1); err != nil {
 			return err
@@ -137,55 +133,97 @@ func (d *Datapath) putService(t *bpf.ServiceTable) error {
 	return d.replaceOrder(s, order)
 }
 
-func (d *Datapath) setIdle(s *service, t *bpf.ServiceTable) error {
+func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {
+	id, used, err := d.tables.serviceIDs.get()
+	if err != nil {
+		return nil, err
+	}
+	if used {
+		if err := d.obj.ServiceStates.Put(id, bpf.TcServiceState{}); err != nil {
+			d.tables.serviceIDs.put(id)
+			return nil, fmt.Errorf("clear counters: %w", err)
+		}
+	}
+	return &service{key: key, id: id}, nil
+}
+
+// putRow replaces the row that packets look up, once all that it leads to is there.
+func (d *Datapath) putRow(s *service, t *bpf.ServiceTable, order []*endpoint) (slotRange, error) {
 	var idle uint32
 	if t.Idle > 0 {
 		idle = d.jiffies(t.Idle)
 	}
 	if err := d.obj.IdleTimeouts.Put(s.id, idle); err != nil {
-		return fmt.Errorf("write idle timeout: %w", err)
+		return slotRange{}, fmt.Errorf("write idle timeout: %w", err)
 	}
-	return nil
+	places := make([]uint32, len(t.Slots))
+	for i, slot := range t.Slots {
+		places[i] = order[slot].id
+	}
+	slots, err := d.tables.slots.write(places)
+	if err != nil {
+		return slotRange{}, err
+	}
+	row := bpf.TcService{
+		Id: s.id, SlotCount: slots.count, SlotSegment: uint16(slots.segment), SlotOffset: uint16(slots.offset),
+	}
+	if err := d.obj.Services.Put(t.Key, row); err != nil {
+		d.tables.slots.put(slots)
+		return slotRange{}, fmt.Errorf("write service: %w", err)
+	}
+	return slots, nil
 }
 
-// putEndpoints gives every endpoint of the table a row: the one it has, one that was ending, or a new one.
-func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) ([]*endpoint, error) {
+// putEndpoints gives every endpoint of the table a row: the one it has, one that was ending, or a new one. fresh
+// are those that were not in the service before.
+func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) (order, fresh []*endpoint, err error) {
 	have := make(map[netip.AddrPort]*endpoint, len(s.order))
 	for _, e := range s.order {
 		have[e.at] = e
 	}
-	for _, e := range d.tables.ending {
-		if e.service == s {
-			have[e.at] = e
-		}
-	}
-	order := make([]*endpoint, 0, len(t.Endpoints))
+	order = make([]*endpoint, 0, len(t.Endpoints))
 	for _, row := range t.Endpoints {
-		e, ok := have[bpf.AddrPort(row.Addr, row.Port)]
+		at := bpf.AddrPort(row.Addr, row.Port)
+		e, ok := have[at]
 		if !ok {
-			id, used, err := d.tables.endpointIDs.get()
-			if err != nil {
-				return nil, err
+			if e, err = d.putEndpoint(s, at); err != nil {
+				return nil, fresh, err
 			}
-			if used {
-				if err := d.clearEndpoint(id); err != nil {
-					return nil, err
-				}
-			}
-			e = &endpoint{id: id, at: bpf.AddrPort(row.Addr, row.Port), service: s}
-			s.rows++
-			d.tables.endpoints[id] = e
-		}
-		if _, ending := d.tables.ending[e.id]; ending || !ok {
-			if err := d.writeEndpoint(e, 0); err != nil {
-				return nil, err
-			}
-			delete(d.tables.ending, e.id)
+			fresh = append(fresh, e)
 		}
 		e.weight = row.Weight
 		order = append(order, e)
 	}
-	return order, nil
+	return order, fresh, nil
+}
+
+// putEndpoint takes an endpoint back that was ending, or makes one.
+func (d *Datapath) putEndpoint(s *service, at netip.AddrPort) (*endpoint, error) {
+	if e, ok := s.ending[at]; ok {
+		if err := d.writeEndpoint(e, 0); err != nil {
+			return nil, err
+		}
+		delete(s.ending, at)
+		delete(d.tables.ending, e.id)
+		return e, nil
+	}
+	id, used, err := d.tables.endpointIDs.get()
+	if err != nil {
+		return nil, err
+	}
+	e := &endpoint{id: id, at: at, service: s}
+	if used {
+		err = d.clearEndpoint(id)
+	}
+	if err == nil {
+		err = d.writeEndpoint(e, 0)
+	}
+	if err != nil {
+		d.tables.endpointIDs.put(id)
+		return nil, err
+	}
+	d.tables.endpoints[id] = e
+	return e, nil
 }
 
 func (d *Datapath) writeEndpoint(e *endpoint, flags uint16) error {
@@ -210,66 +248,24 @@ func (d *Datapath) clearEndpoint(id uint32) error {
 	return nil
 }
 
-func (d *Datapath) writeSlots(t *bpf.ServiceTable, order []*endpoint) (slotRange, error) {
-	places := make([]uint32, len(t.Slots))
-	for i, s := range t.Slots {
-		places[i] = order[s].id
-	}
-	return d.tables.slots.write(places)
-}
-
 // replaceOrder ends the endpoints that are no longer in the service.
 func (d *Datapath) replaceOrder(s *service, order []*endpoint) error {
-	for _, e := range s.order {
-		if !slices.Contains(order, e) {
-			if err := d.endEndpoint(e, endpointEndUDP); err != nil {
-				return err
-			}
-		}
-	}
+	gone := s.order
 	s.order = order
-	return nil
-}
-
-// endEndpoint lets an endpoint's row go once its connections have: those that flags name are ended by the
-// next sweep, the others end in their own time.
-func (d *Datapath) endEndpoint(e *endpoint, flags uint16) error {
-	d.tables.ending[e.id] = e
-	return d.writeEndpoint(e, flags)
-}
-
-func (d *Datapath) deleteService(key bpf.TcServiceKey) error {
-	s, ok := d.tables.services[key]
-	if !ok {
+	if len(gone) == 0 {
 		return nil
 	}
-	if err := d.obj.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("delete service: %w", err)
+	stay := make(map[*endpoint]bool, len(order))
+	for _, e := range order {
+		stay[e] = true
 	}
-	delete(d.tables.services, key)
-	s.deleted = true
-	if err := d.countVIP(key.Vip, -1); err != nil {
-		return err
-	}
-	for _, e := range d.tables.endpoints {
-		if e.service != s {
-			continue
-		}
-		if err := d.endEndpoint(e, endpointEndTCP|endpointEndUDP); err != nil {
-			return err
+	var errs []error
+	for _, e := range gone {
+		if !stay[e] {
+			errs = append(errs, d.endEndpoint(e, endpointEndUDP))
 		}
 	}
-	d.tables.slots.put(s.slots)
-	s.slots, s.order = slotRange{}, nil
-	d.releaseService(s)
-	return nil
-}
-
-// releaseService gives a deleted service's id back when none of its endpoints needs it any more.
-func (d *Datapath) releaseService(s *service) {
-	if s.deleted && s.rows == 0 {
-		d.tables.serviceIDs.put(s.id)
-	}
+	return errors.Join(errs...)
 }
 
 func (d *Datapath) countVIP(vip bpf.TcIpAddr, by int) error {
@@ -284,31 +280,6 @@ func (d *Datapath) countVIP(vip bpf.TcIpAddr, by int) error {
 	}
 	if err := d.obj.Vips.Put(vip, n); err != nil {
 		return fmt.Errorf("write VIP: %w", err)
-	}
-	return nil
-}
-
-// reap frees the rows of ending endpoints whose last connection is gone.
-func (d *Datapath) reap() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for id, e := range d.tables.ending {
-		c, err := d.readEndpoint(id)
-		if err != nil {
-			return err
-		}
-		if c.active != 0 {
-			continue
-		}
-		if err := d.obj.Endpoints.Put(id, bpf.TcEndpoint{}); err != nil {
-			return fmt.Errorf("free endpoint %s: %w", e.at, err)
-		}
-		delete(d.tables.ending, id)
-		delete(d.tables.endpoints, id)
-		d.tables.endpointIDs.put(id)
-		e.service.retired.add(c)
-		e.service.rows--
-		d.releaseService(e.service)
 	}
 	return nil
 }
