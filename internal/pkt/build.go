@@ -38,6 +38,15 @@ func (p *Packet) Build() []byte {
 	return p.truncate(b)
 }
 
+// Offset is where the transport header, or what takes its place, starts in what Build makes.
+func (p *Packet) Offset() int {
+	if p.Proto == Raw || p.Proto == Eth {
+		return 0
+	}
+	tags, _ := parseVLAN(p.Value(VLAN).Text) // without tags: an error, and none
+	return 14 + 4*len(tags) + len(p.ip()) - len(p.transport())
+}
+
 // BuildIP makes the bytes of the packet from the first of the IP header; nil for a packet that is not IP.
 func (p *Packet) BuildIP() []byte {
 	if p.Proto == Raw || p.Proto == Eth {

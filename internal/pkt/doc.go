@@ -15,6 +15,9 @@
 // Exceptions are the fields that follow from the rest of the packet (checksums, lengths, versions): those are stated
 // only to make or to expect a wrong one, so a pattern that does not state them demands the right ones.
 //
+// Two fields are of the packet's way into a kernel and not of its bytes: `gso 1448`, a packet that is many segments of
+// that size, and `head 14`, how many bytes of it lie together in memory.
+//
 // A port or an address may be `*` (anything). `10.1.0.1:* as P` gives the port a name when a pattern matches; later
 // lines write `10.1.0.1:P`.
 package pkt

@@ -65,6 +65,7 @@ const (
 	Pad
 	Trunc
 	GSO
+	Head
 	fields
 )
 
@@ -151,6 +152,7 @@ func (f Field) spec() spec {
 		Pad:        {name: "pad", kind: kindNum, bits: 12, on: onIP, derived: true},
 		Trunc:      {name: "trunc", kind: kindNum, bits: 16, on: onFrame, derived: true},
 		GSO:        {name: "gso", kind: kindNum, bits: 16, on: onPort},
+		Head:       {name: "head", kind: kindNum, bits: 16, on: onFrame},
 		fields:     {},
 	}[min(f, fields)]
 }

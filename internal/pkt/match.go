@@ -52,7 +52,7 @@ func sameField(f Field, pattern, packet *Packet, vars Vars) bool {
 	switch {
 	case !stated:
 		return !has || !f.spec().derived || f == EtherType && packet.Proto == Eth
-	case f == GSO || f == Trunc:
+	case f == GSO || f == Head || f == Trunc:
 		return true // not in the bytes
 	case f == Len || f == Data:
 		b := packet.payload()

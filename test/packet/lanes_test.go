@@ -12,7 +12,10 @@ import (
 
 // lanes run scripts side by side. A lane is a thread in a namespace of its own with a lab that serves one script
 // after the other; a script that changes the network or the program's configuration gets a new one.
-type lanes struct{ jobs chan job }
+type lanes struct {
+	cfg  lab.Config
+	jobs chan job
+}
 
 type job struct {
 	script script
@@ -24,9 +27,9 @@ type result struct {
 	err error
 }
 
-func newLanes(t *testing.T) *lanes {
+func newLanes(t *testing.T, cfg lab.Config) *lanes {
 	t.Helper()
-	l := &lanes{make(chan job)}
+	l := &lanes{cfg, make(chan job)}
 	for range min(4, runtime.NumCPU()) {
 		go l.serve()
 	}
@@ -57,7 +60,7 @@ func (l *lanes) serve() {
 		}
 		var err error
 		if shared == nil {
-			shared, err = lab.New(lab.Config{})
+			shared, err = lab.New(l.cfg)
 		} else {
 			err = shared.Reset()
 		}
@@ -74,7 +77,7 @@ func (l *lanes) alone(j job) {
 	runtime.LockOSThread()
 	r := &runner{rewriter: &rewriter{}, s: j.script, vars: pkt.Vars{}}
 	err := func() (err error) {
-		cfg, err := j.script.config()
+		cfg, err := j.script.config(l.cfg)
 		if err != nil {
 			return err
 		}
@@ -98,8 +101,8 @@ func (s script) needsOwnLab() bool {
 	return false
 }
 
-// config is what the first line of the script says about its lab.
-func (s script) config() (cfg lab.Config, err error) {
+// config adds to cfg what the first line of the script says about its lab.
+func (s script) config(cfg lab.Config) (lab.Config, error) {
 	if verb, rest := cutVerb(s.lines[0]); verb == "size" {
 		if _, err := fmt.Sscan(rest, &cfg.Connections); err != nil {
 			return cfg, fmt.Errorf("size %q: %w", rest, err)

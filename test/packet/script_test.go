@@ -20,6 +20,7 @@ import (
 //	ip ARGUMENTS           the ip command in the load balancer's namespace
 //	sysctl NAME VALUE      a kernel setting there
 //	size N                 connections that the table holds (first line only)
+//	live                   from here on, packets go through the attached program and the kernel (lab.SendLive)
 //	conntrack | stats      the table, or the counters of all services; what is expected follows a line of dashes
 //	                       and ends with an empty line
 //

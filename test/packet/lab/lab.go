@@ -16,7 +16,7 @@ import (
 // Config says what differs from a lab as scripts expect it.
 type Config struct {
 	Connections int  // size of the table; 0: 1024
-	NoKfuncs    bool // the program as kernels before 6.2 load it
+	OldKernel   bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
 }
 
 // Lab is the data path in its network. All of its methods belong to the thread that made it.
@@ -37,7 +37,11 @@ func New(cfg Config) (*Lab, error) {
 		cfg.Connections = 1024
 	}
 	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}}
-	l.Datapath, err = datapath.Load(datapath.Config{Connections: cfg.Connections, NoKfuncs: cfg.NoKfuncs})
+	dp := datapath.Config{Connections: cfg.Connections, Hook: datapath.HookAuto}
+	if cfg.OldKernel {
+		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
+	}
+	l.Datapath, err = datapath.Load(dp)
 	if err == nil {
 		l.drops, err = l.Datapath.Drops()
 	}

@@ -30,7 +30,7 @@ type Link struct {
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
-	file  *os.File
+	fd    int // of the tap
 }
 
 // Network is the load balancer's namespace.
@@ -132,7 +132,7 @@ func (n *Network) Close() error {
 	var errs []error
 	for _, l := range []*Link{n.Client, n.Server} {
 		if l != nil {
-			errs = append(errs, l.file.Close())
+			errs = append(errs, unix.Close(l.fd))
 		}
 	}
 	return errors.Join(errs...)
@@ -148,21 +148,21 @@ func Sysctl(name, value string) error {
 
 // newLink makes a tap interface: one that has a link while its file is open, and needs no second namespace.
 func newLink(name string, mac net.HardwareAddr, addresses ...string) (*Link, error) {
-	file, err := openTap(name)
+	fd, err := openTap(name)
 	if err != nil {
 		return nil, fmt.Errorf("make tap %s: %w", name, err)
 	}
-	l := &Link{Name: name, MAC: mac, file: file}
+	l := &Link{Name: name, MAC: mac, fd: fd}
 	if err := l.configure(addresses); err != nil {
-		return nil, errors.Join(fmt.Errorf("set up %s: %w", name, err), file.Close())
+		return nil, errors.Join(fmt.Errorf("set up %s: %w", name, err), unix.Close(fd))
 	}
 	return l, nil
 }
 
-func openTap(name string) (*os.File, error) {
+func openTap(name string) (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return -1, err
 	}
 	req, err := unix.NewIfreq(name)
 	if err == nil {
@@ -173,9 +173,9 @@ func openTap(name string) (*os.File, error) {
 		err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_TSO4|unix.TUN_F_TSO6|unix.TUN_F_TSO_ECN)
 	}
 	if err != nil {
-		return nil, errors.Join(err, unix.Close(fd))
+		return -1, errors.Join(err, unix.Close(fd))
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	return fd, nil
 }
 
 func (l *Link) configure(addresses []string) error {

@@ -25,7 +25,8 @@ func (n *Network) Arriving(l *Link, p *pkt.Packet) *pkt.Packet {
 
 // Leaving is the packet p after a translation as pattern says: what pattern does not state is as it came in, but that
 // TTL is one less and the MAC addresses are those of the next hop. got is what really left, from which the ports that
-// pattern names are taken into vars.
+// pattern names are taken into vars. A pattern of another protocol than p is the whole packet: something that the kernel
+// sent because of p.
 func (n *Network) Leaving(l *Link, p, pattern, got *pkt.Packet, vars pkt.Vars) (*pkt.Packet, error) {
 	for _, f := range []pkt.Field{pkt.SrcPort, pkt.DstPort} {
 		if v := pattern.Value(f); v.Bind == "" {
@@ -40,6 +41,9 @@ func (n *Network) Leaving(l *Link, p, pattern, got *pkt.Packet, vars pkt.Vars) (
 	pattern, err := pattern.Resolve(vars)
 	if err != nil {
 		return nil, err
+	}
+	if p.Proto != pattern.Proto {
+		return pattern, nil
 	}
 	return n.hop(l, p, p.Merge(pattern), pattern), nil
 }
@@ -60,6 +64,9 @@ func (n *Network) hop(l *Link, p, out, change *pkt.Packet) *pkt.Packet {
 
 // Changes is the pattern that Leaving makes got from: what really left, as short as a script states it.
 func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
+	if got.Proto != p.Proto {
+		return got
+	}
 	change := pkt.New(got.Proto)
 	for _, f := range []pkt.Field{pkt.Src, pkt.SrcPort, pkt.Dst, pkt.DstPort, pkt.Flags} {
 		if got.Has(f) && (f != pkt.Flags || p.Has(f)) {

@@ -1,0 +1,157 @@
+package lab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/datapath"
+	"loxilb/internal/pkt"
+)
+
+// Live sending: the program is attached, the packet is written into the tap as a device would deliver it, and what
+// leaves is read from the taps. It reaches what BPF_PROG_TEST_RUN does not: frames cut short, VLAN tags that the kernel
+// has taken off, open checksums, segments not yet cut apart, packets that do not lie together in memory, the kernel's
+// neighbour queue. In exchange a passed packet is out of sight: that it passed follows from nothing else.
+//
+// The kernel runs all of it within the write, so there is nothing to wait for.
+
+// Attach attaches the program to both interfaces.
+func (l *Lab) Attach() error {
+	for _, link := range []*Link{l.Client, l.Server} {
+		if err := l.Datapath.Attach(datapath.Interface{Index: link.Index, Name: link.Name}); err != nil {
+			return err
+		}
+		if _, err := link.read(); err != nil { // what the kernel had to say when the link came up
+			return err
+		}
+	}
+	return nil
+}
+
+// virtio is struct virtio_net_hdr, which precedes each frame.
+type virtio struct {
+	flags, gsoType                        uint8
+	headLen, gsoSize, sumStart, sumOffset uint16
+}
+
+const (
+	virtioSize     = 10
+	virtioNeedsSum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
+	virtioTCP4     = 1 // VIRTIO_NET_HDR_GSO_TCPV4
+	virtioTCP6     = 4 // VIRTIO_NET_HDR_GSO_TCPV6
+)
+
+func (v virtio) bytes() []byte {
+	b := []byte{v.flags, v.gsoType}
+	for _, n := range []uint16{v.headLen, v.gsoSize, v.sumStart, v.sumOffset} {
+		b = binary.NativeEndian.AppendUint16(b, n)
+	}
+	return b
+}
+
+// offload is the header for what p says of its way: open checksum, segments, bytes in the head.
+func offload(p *pkt.Packet) virtio {
+	var v virtio
+	if p.Value(pkt.Sum).Text == "partial" {
+		v.flags, v.sumStart, v.sumOffset = virtioNeedsSum, uint16(p.Offset()), 16
+		if p.Proto == pkt.UDP {
+			v.sumOffset = 6
+		}
+	}
+	if p.Has(pkt.GSO) {
+		v.gsoSize, v.gsoType = uint16(p.Num(pkt.GSO)), virtioTCP4
+		if p.Is6() {
+			v.gsoType = virtioTCP6
+		}
+		v.headLen = uint16(len(p.Build()) - int(p.Num(pkt.Len)))
+	}
+	if p.Has(pkt.Head) {
+		v.headLen = uint16(p.Num(pkt.Head))
+	}
+	return v
+}
+
+// SendLive lets a packet arrive at the link.
+func (l *Lab) SendLive(link *Link, p *pkt.Packet) (Result, error) {
+	frame := p.Build()
+	if err := link.write(offload(p), frame); err != nil {
+		return Result{}, err
+	}
+	var sent []sentFrame
+	for _, link := range []*Link{l.Client, l.Server} {
+		more, err := link.read()
+		if err != nil {
+			return Result{}, err
+		}
+		sent = append(sent, more...)
+	}
+	reason, err := l.Counted()
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{Verdict: "pass", Reason: reason, Frame: frame}
+	switch {
+	case len(sent) > 1:
+		return res, fmt.Errorf("%d packets left", len(sent))
+	case len(sent) == 1:
+		res.Verdict, res.Frame = "out", sent[0].frame
+		return res, sameOffload(offload(p), sent[0].virtio)
+	case reason != "":
+		res.Verdict = "drop"
+	}
+	return res, nil
+}
+
+// sameOffload checks that what was left to the sending device still is.
+func sameOffload(in, out virtio) error {
+	if in.flags&virtioNeedsSum != out.flags&virtioNeedsSum {
+		return fmt.Errorf("open checksum: %v when it came in, %v when it left", in.flags&virtioNeedsSum != 0, out.flags&virtioNeedsSum != 0)
+	}
+	if in.gsoType != out.gsoType || in.gsoSize != out.gsoSize {
+		return fmt.Errorf("segments: type %d, size %d when it came in, type %d, size %d when it left",
+			in.gsoType, in.gsoSize, out.gsoType, out.gsoSize)
+	}
+	return nil
+}
+
+type sentFrame struct {
+	virtio
+	frame []byte
+}
+
+func (l *Link) write(v virtio, frame []byte) error {
+	_, err := unix.Write(l.fd, append(v.bytes(), frame...))
+	if err != nil {
+		return fmt.Errorf("write to %s: %w", l.Name, err)
+	}
+	return nil
+}
+
+// read returns the frames that left through the link, but for what the kernel says on its own about multicast groups.
+func (l *Link) read() ([]sentFrame, error) {
+	var all []sentFrame
+	buf := make([]byte, virtioSize+1<<17)
+	for {
+		n, err := unix.Read(l.fd, buf)
+		if errors.Is(err, unix.EAGAIN) {
+			return all, nil
+		}
+		if err != nil {
+			return all, fmt.Errorf("read from %s: %w", l.Name, err)
+		}
+		if n < virtioSize {
+			continue
+		}
+		f := sentFrame{frame: append([]byte(nil), buf[virtioSize:n]...)}
+		f.flags, f.gsoType = buf[0], buf[1]
+		f.gsoSize = binary.NativeEndian.Uint16(buf[4:])
+		const mldReport = 143
+		if p := pkt.Decode(f.frame); p.Proto == pkt.ICMP6 && p.Num(pkt.Type) == mldReport {
+			continue
+		}
+		all = append(all, f)
+	}
+}
