@@ -24,9 +24,6 @@ const (
 	ntfExtManaged = 1  // NTF_EXT_MANAGED, 5.16
 
 	nlaTypeMask = 0x3fff // NLA_TYPE_MASK
-
-	netconfaIfindex    = 1
-	netconfaForwarding = 2
 )
 
 const (

@@ -269,11 +269,11 @@ func (s *state) holds(at step) bool {
 // onLink returns the links whose connected networks contain the address, without duplicates.
 func (s *state) onLink(addr netip.Addr) []Link {
 	var out []Link
-	seen := map[int]bool{}
 	for net := range s.networks {
-		l, ok := s.links[net.link]
-		if ok && !seen[net.link] && net.prefix.Contains(addr) {
-			seen[net.link] = true
+		if !net.prefix.Contains(addr) || slices.ContainsFunc(out, func(l Link) bool { return l.Index == net.link }) {
+			continue
+		}
+		if l, ok := s.links[net.link]; ok {
 			out = append(out, l)
 		}
 	}

@@ -1,7 +1,6 @@
 package netdev
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,13 +8,9 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// settle is the least time between two events: what changes meanwhile is one event.
-const settle = 5 * time.Millisecond
 
 // Event says what to look at again; several changes are one event.
 type Event struct {
@@ -154,86 +149,6 @@ func (n *Net) subscribe() error {
 	return nil
 }
 
-// Run follows the kernel until ctx ends: it calls on for what happens (never twice at a time, never within settle of
-// the call before), keeps VIPs where they belong, next hops resolved and sysctls set.
-func (n *Net) Run(ctx context.Context, on func(Event)) error {
-	inbox := newInbox()
-	inbox.put(change{sysctls: true})
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	keeping, cancel := context.WithCancel(ctx)
-	defer cancel()
-	wg.Go(func() { n.warmer.run(keeping) })
-	wg.Go(func() { n.keep(keeping, inbox, on) })
-	wg.Go(func() { n.diagnose(keeping) })
-
-	if err := n.watch.SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("watch rtnetlink: %w", err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = n.watch.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	buf := make([]byte, replyBytes)
-	for {
-		c, err := n.follow(buf)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			return err
-		}
-		inbox.put(c)
-	}
-}
-
-// follow takes what comes next from the watch.
-func (n *Net) follow(buf []byte) (change, error) {
-	got, err := n.watch.Read(buf)
-	if errors.Is(err, unix.ENOBUFS) {
-		n.log.Warn("rtnetlink overrun, reading everything again")
-		return n.resync()
-	}
-	if err != nil {
-		return change{}, fmt.Errorf("watch rtnetlink: %w", err)
-	}
-	var c change
-	err = splitReplies(buf[:got], func(r reply) error {
-		c.merge(n.state.apply(r))
-		return nil
-	})
-	return c, err
-}
-
-// keep acts on what the watch found, apart from it, so that slow work never overruns the watch.
-func (n *Net) keep(ctx context.Context, in *inbox, on func(Event)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-in.ready:
-		}
-		c := in.take()
-		if c.links || c.nextHops {
-			on(Event{Links: c.links, NextHops: c.nextHops})
-		}
-		if c.nextHops || c.links {
-			n.warmer.wake()
-		} else if c.warm {
-			n.warmer.signal()
-		}
-		if len(c.addresses) > 0 || c.places || c.loopback {
-			n.vips.moved(ctx, c)
-		}
-		if c.sysctls {
-			n.keepForwarding()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(settle):
-		}
-	}
-}
-
 // resync reads every table again and says what differs from what was known.
 func (n *Net) resync() (change, error) {
 	fresh := newState()
@@ -297,34 +212,4 @@ func routeHeader(family, proto byte) []byte {
 	h := familyHeader(family, unix.SizeofRtMsg)
 	h[5], h[7] = proto, unix.RTN_UNICAST
 	return h
-}
-
-// inbox merges changes until somebody takes them.
-type inbox struct {
-	mu      sync.Mutex
-	pending change
-	ready   chan struct{} // capacity 1: something is pending
-}
-
-func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
-
-func (b *inbox) put(c change) {
-	if c.empty() {
-		return
-	}
-	b.mu.Lock()
-	b.pending.merge(c)
-	b.mu.Unlock()
-	select {
-	case b.ready <- struct{}{}:
-	default:
-	}
-}
-
-func (b *inbox) take() change {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c := b.pending
-	b.pending = change{}
-	return c
 }
