@@ -103,6 +103,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		return err
 	}
 
+	asked := ctx // ends when the daemon is asked to; its cause names the signal, and is no failure
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var running sync.WaitGroup
@@ -132,7 +133,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	err = context.Cause(ctx)
 	running.Wait()
 	log.Info("stopping; the data path stays attached (loxilb --detach removes it)")
-	if err == context.Canceled { //nolint:errorlint // the cause itself: asked to stop
+	if asked.Err() != nil {
 		return nil
 	}
 	return err
