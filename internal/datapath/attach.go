@@ -57,14 +57,12 @@ func (d *Datapath) attach(i Interface) (attachment, error) {
 	if i.Layer3 {
 		prog = d.obj.LoxilbLayer3
 	}
-	if d.cfg.Hook != HookClsact {
+	if d.cfg.Hook == HookTCX {
 		a, err := d.attachTCX(i, prog)
-		if err == nil {
-			return a, detachClsact(i.Index)
-		}
-		if d.cfg.Hook == HookTCX || !errors.Is(err, ebpf.ErrNotSupported) {
+		if err != nil {
 			return nil, err
 		}
+		return a, detachClsact(i.Index)
 	}
 	a, err := attachClsact(i.Index, prog)
 	if err != nil {
@@ -220,15 +218,17 @@ func (d *Datapath) dropLinkPin(index int) error {
 	return tcx{l, true}.Detach()
 }
 
-// Hook is the kind of hook in use: that of the interfaces attached so far, or else what was asked for.
-func (d *Datapath) Hook() Hook {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	for _, a := range d.attached {
-		if _, ok := a.(tcx); ok {
-			return HookTCX
-		}
+// Hook is the kind of hook in use.
+func (d *Datapath) Hook() Hook { return d.cfg.Hook }
+
+// resolve chooses for HookAuto. Asking what is attached at lo is refused where the kernel has no tcx.
+func (h Hook) resolve() Hook {
+	const lo = 1
+	if h != HookAuto && h != "" {
+		return h
+	}
+	if _, err := link.QueryPrograms(link.QueryOptions{Target: lo, Attach: ebpf.AttachTCXIngress}); err != nil {
 		return HookClsact
 	}
-	return d.cfg.Hook
+	return HookTCX
 }

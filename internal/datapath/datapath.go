@@ -81,6 +81,7 @@ func Load(cfg Config) (*Datapath, error) {
 	if cfg.Timeouts == (Timeouts{}) {
 		cfg.Timeouts = DefaultTimeouts()
 	}
+	cfg.Hook = cfg.Hook.resolve()
 	hz, err := jiffiesPerSecond()
 	if err != nil {
 		return nil, err
