@@ -9,10 +9,11 @@
  *   CHECKSUM_PARTIAL            the field is the pseudo header's sum, not
  *                               complemented, and covers no ports: add addresses
  *   CHECKSUM_COMPLETE           as NONE, and skb->csum is the sum of the packet:
- *                               over IPv6 it comes out the same (addresses up,
- *                               checksum down); over IPv4 the header's own
- *                               checksum takes the addresses' place, so the
- *                               layer 4 field's change is left to add
+ *                               over IPv6 the layer 4 checksum balances the
+ *                               addresses, and the hop limit is left to add;
+ *                               over IPv4 the header's own checksum takes the
+ *                               addresses' place, so the layer 4 field's change
+ *                               is left to add
  *   unknown (before 6.2)        the helpers know; 30 ns each
  */
 #ifndef LOXILB_NAT_H
@@ -25,6 +26,10 @@
 #define TCP_SUM_OFFSET __builtin_offsetof(struct tcphdr, check)
 #define UDP_SUM_OFFSET __builtin_offsetof(struct udphdr, check)
 
+/* What the hop limit's decrement does to the sum of an IPv6 packet: unlike
+ * IPv4's, its header has no checksum that balances it. */
+#define NAT_HOP_LIMIT_DELTA ((__u16)~bpf_htons(0x0001))
+
 /* CHECKSUM_COMPLETE: makes skb->csum follow. A UDP packet without a checksum
  * (old is 0) has nothing that balances its ports and addresses. */
 static __noinline void nat_sum_complete(ctx_t *ctx, struct packet *p,
@@ -34,7 +39,8 @@ static __noinline void nat_sum_complete(ctx_t *ctx, struct packet *p,
 	__u16 ports = sum_fold(c->tuple_sum + (__u16)~c->address_sum);
 
 	if (p->ipv6)
-		bpf_csum_update(ctx, none ? c->tuple_sum : 0);
+		bpf_csum_update(ctx, (none ? c->tuple_sum : 0) +
+					     NAT_HOP_LIMIT_DELTA);
 	else
 		bpf_csum_update(ctx, none ? ports : (__u16)~c->address_sum);
 }
@@ -90,7 +96,7 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 	l4[1] = c->dport;
 	/* over IPv6 the helper wrongly takes the addresses out of skb->csum */
 	if (p->ipv6)
-		bpf_csum_update(ctx, c->address_sum);
+		bpf_csum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
 	return VERDICT_CONTINUE;
 }
 

@@ -31,6 +31,19 @@ func (l *Lab) Attach() error {
 	return nil
 }
 
+// Deliver lets a frame arrive at a link, as a device without offloads delivers it.
+func (l *Lab) Deliver(link *Link, frame []byte) error { return link.write(virtio{}, frame) }
+
+// Left returns the frames that have left through a link since the last call.
+func (l *Lab) Left(link *Link) ([][]byte, error) {
+	sent, err := link.read()
+	var frames [][]byte
+	for _, s := range sent {
+		frames = append(frames, s.frame)
+	}
+	return frames, err
+}
+
 // virtio is struct virtio_net_hdr, which precedes each frame.
 type virtio struct {
 	flags, gsoType                        uint8

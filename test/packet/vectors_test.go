@@ -1,0 +1,98 @@
+package packet
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// vectorsFile is made from the scripts, by `make update`.
+const vectorsFile = "../../docs/packet-vectors.md"
+
+// completeTest has the vector that no script can have.
+const completeTest = "../../internal/datapath/complete_test.go"
+
+const vectorsHead = `# Packet vectors
+
+What the packet scripts in ` + "`test/packet/testdata`" + ` check, by the numbers of a checklist of cases. A comment
+` + "`# V43 ...`" + ` above a step of a script makes the row; this file is written by ` + "`make update`" + `, and ` + "`make test`" + ` fails when it
+names a vector that no script has.
+
+| Vector | What | Scripts |
+|---|---|---|
+`
+
+// vector is a row: what a script says about it first, and all scripts that have it.
+type vector struct {
+	what    string
+	scripts []string
+}
+
+// TestVectors compares the list of vectors in the documentation with the scripts.
+func TestVectors(t *testing.T) {
+	t.Parallel()
+	vectors := map[int]vector{}
+	files := scriptFiles(t)
+	slices.SortFunc(files, func(a, b string) int { // a script comes before its IPv6 twin, and words the row
+		return strings.Compare(strings.TrimSuffix(a, ".txt"), strings.TrimSuffix(b, ".txt"))
+	})
+	for _, name := range append(files, completeTest) {
+		s := readScript(t, name)
+		for _, line := range s.lines {
+			collect(vectors, strings.TrimSuffix(filepath.Base(name), ".txt"), line)
+		}
+	}
+	want := vectorsHead
+	for _, n := range slices.Sorted(maps.Keys(vectors)) {
+		v := vectors[n]
+		slices.Sort(v.scripts)
+		want += fmt.Sprintf("| V%d | %s | %s |\n", n, v.what, strings.Join(v.scripts, ", "))
+	}
+	t.Logf("%d vectors", len(vectors))
+	if len(vectors) < 60 {
+		t.Errorf("%d vectors, want at least 60", len(vectors))
+	}
+	if updating() {
+		if err := os.WriteFile(vectorsFile, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(vectorsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(string(got), "\n")); diff != "" {
+		t.Errorf("%s is not what the scripts have (- scripts, + file); run make update\n%s", vectorsFile, diff)
+	}
+}
+
+// collect notes the vectors that a comment names: `# V4 V5 what it is`.
+func collect(vectors map[int]vector, script, line string) {
+	m := regexp.MustCompile(`^(?:#|//)((?: V\d+)+) (.*)$`).FindStringSubmatch(line)
+	if m == nil {
+		return
+	}
+	for _, word := range strings.Fields(m[1]) {
+		n, err := strconv.Atoi(word[1:])
+		if err != nil {
+			continue
+		}
+		v, ok := vectors[n]
+		if !ok {
+			v.what = m[2]
+		}
+		if !slices.Contains(v.scripts, script) {
+			v.scripts = append(v.scripts, script)
+		}
+		vectors[n] = v
+	}
+}
