@@ -77,47 +77,56 @@ func (d *Datapath) releaseService(s *service) {
 }
 
 // reapAtOnce is how many rows are freed before others get the lock.
-const reapAtOnce = 64
+const reapAtOnce = 256
 
-// reap frees the rows of endpoints that were taken out of their services and have no connection left. It reads the
-// counts of all endpoints in bulk, waits for packets that may have seen one of these in its service and be about to
-// open a connection, and then looks again.
+// reap frees the rows of endpoints that were taken out of their services and have no connection left. First it waits
+// for packets that may have seen one of them in its service and be about to open a connection; after that there are
+// no new ones.
 func (d *Datapath) reap() error {
 	before := d.tables.now()
-	free, err := d.idleEnding()
-	if err != nil || len(free) == 0 {
-		return err
+	if !d.anyEnding() {
+		return nil
 	}
 	if !d.quiesce() {
 		before = before.Add(-restTime)
 	}
+	free, err := d.idleEnding(before)
+	if err != nil {
+		return fmt.Errorf("free endpoints: %w", err)
+	}
 	for part := range slices.Chunk(free, reapAtOnce) {
 		if err := d.reapSome(part, before); err != nil {
-			return err
+			return fmt.Errorf("free endpoints: %w", err)
 		}
 	}
 	return nil
 }
 
-// idleEnding lists ending endpoints that have no connection.
-func (d *Datapath) idleEnding() ([]uint32, error) {
+func (d *Datapath) anyEnding() bool {
 	d.mu.RLock()
-	n := len(d.tables.ending)
-	d.mu.RUnlock()
-	if n == 0 {
-		return nil, nil
-	}
-	var idle []uint32
+	defer d.mu.RUnlock()
+	return len(d.tables.ending) > 0
+}
+
+// idleEnding lists endpoints that were taken out before a time and have no connection.
+func (d *Datapath) idleEnding(before time.Time) ([]freeable, error) {
+	var idle []freeable
 	err := d.eachState(func(ids []uint32, rows []bpf.TcEndpointState) {
 		d.mu.RLock()
 		defer d.mu.RUnlock()
 		for i, id := range ids {
-			if _, ok := d.tables.ending[id]; ok && rows[i].Active == 0 {
-				idle = append(idle, id)
+			if e := d.tables.ending[id]; e != nil && !e.ended.After(before) && rows[i].Active == 0 {
+				idle = append(idle, freeable{id, rows[i].Connections})
 			}
 		}
 	})
 	return idle, err
+}
+
+// freeable is an endpoint without connections, and how many it had.
+type freeable struct {
+	id          uint32
+	connections uint64
 }
 
 // quiesce returns true when all packets are through that were in the programs when it was called. A program runs
@@ -135,31 +144,33 @@ func (d *Datapath) quiesce() bool {
 	return errno == 0
 }
 
-// reapSome frees those that are still idle and were taken out before a time.
-func (d *Datapath) reapSome(list []uint32, before time.Time) error {
+// reapSome frees those that have not been taken back meanwhile.
+func (d *Datapath) reapSome(list []freeable, before time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, id := range list {
-		e, ok := d.tables.ending[id]
-		if !ok || e.ended.After(before) {
+	ids := make([]uint32, 0, len(list))
+	for _, f := range list {
+		e := d.tables.ending[f.id]
+		if e == nil || e.ended.After(before) {
 			continue
 		}
-		c, err := d.readEndpoint(id)
-		if err != nil {
-			return err
+		if f.connections > 0 && !e.service.deleted { // its counters have an heir, and are not all zero
+			c, err := d.readEndpoint(f.id)
+			if err != nil {
+				return err
+			}
+			e.service.retired.add(c)
 		}
-		if c.active != 0 {
-			continue
-		}
-		if err := d.obj.Endpoints.Put(id, bpf.TcEndpoint{}); err != nil {
-			return fmt.Errorf("free endpoint %s: %w", e.at, err)
-		}
-		delete(d.tables.ending, id)
-		delete(d.tables.endpoints, id)
+		ids = append(ids, f.id)
+		delete(d.tables.ending, f.id)
+		delete(d.tables.endpoints, f.id)
 		delete(e.service.ending, e.at)
-		d.tables.endpointIDs.put(id)
-		e.service.retired.add(c)
+		d.tables.endpointIDs.put(f.id)
 		d.releaseService(e.service)
 	}
-	return nil
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := d.obj.Endpoints.BatchUpdate(ids, make([]bpf.TcEndpoint, len(ids)), nil)
+	return err
 }

@@ -3,12 +3,11 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/datapath/bpf"
 )
@@ -100,20 +99,20 @@ func TestLimits(t *testing.T) {
 	if s, e := len(d.tables.services), len(d.tables.endpoints); s != maxServices || e != maxEndpoints {
 		t.Fatalf("%d services, %d endpoints", s, e)
 	}
-	before := dump(t, d)
+	before := readMaps(t, d)
 	for what, c := range map[string]Change{"a service": change(maxServices, 1), "endpoints": change(maxServices-1, 5)} {
 		if err := d.Apply([]Change{c}); !errors.Is(err, errIDs) {
 			t.Errorf("%s more: %v", what, err)
 		}
 	}
-	if diff := cmp.Diff(before, dump(t, d)); diff != "" {
-		t.Errorf("what was refused changed something: %s", diff)
+	after := readMaps(t, d)
+	if !maps.Equal(before.services, after.services) || !maps.Equal(before.endpoints, after.endpoints) || !maps.Equal(before.vips, after.vips) {
+		t.Error("what was refused changed something")
 	}
 	apply(t, d, Change{Key: serviceKey(7)})
 	sweep(t, d)
 	skip(d, 2*restTime)
 	apply(t, d, change(maxServices, 4))
-	t.Logf("applied again in %v", apply(t, d, all[10:]...))
 	for i := range all {
 		all[i].Table = nil
 	}
