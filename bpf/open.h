@@ -26,9 +26,12 @@ connection_sums(struct connection *c, const struct connection_key *key)
 }
 
 /* The entry of replies: as the endpoint sends them, to what the client expects.
- * -EEXIST when the endpoint has a live connection with that client already. */
-static __always_inline long open_reply(struct packet *p,
-				       const struct endpoint *ep, __u32 id)
+ * -EEXIST when the endpoint has a live connection with that client already.
+ * Errors are int, not long as the helpers' types say: before 6.4 a map's
+ * operations return int, and the upper half of what the verifier's inlined call
+ * leaves is zero, so that no negative number would compare equal. */
+static __always_inline int open_reply(struct packet *p,
+				      const struct endpoint *ep, __u32 id)
 {
 	struct connection c = {
 		.saddr = p->tuple.daddr,
@@ -47,7 +50,7 @@ static __always_inline long open_reply(struct packet *p,
 		.protocol = p->tuple.protocol,
 	};
 	struct connection *old;
-	long err;
+	int err;
 
 	connection_sums(&c, &key);
 	err = bpf_map_update_elem(&connections, &key, &c, BPF_NOEXIST);
@@ -63,8 +66,8 @@ static __always_inline long open_reply(struct packet *p,
 
 /* The entry of the client's packets. Takes the reply's entry away again if it
  * cannot be made. -EALREADY: the same packet came in on another CPU. */
-static __always_inline long open_forward(struct packet *p,
-					 const struct endpoint *ep, __u32 id)
+static __always_inline int open_forward(struct packet *p,
+					const struct endpoint *ep, __u32 id)
 {
 	struct connection c = {
 		.saddr = p->tuple.saddr,
@@ -76,7 +79,7 @@ static __always_inline long open_forward(struct packet *p,
 		.endpoint = id,
 	};
 	struct connection_key reply;
-	long err;
+	int err;
 
 	connection_sums(&c, &p->tuple);
 	err = bpf_map_update_elem(&connections, &p->tuple, &c, BPF_NOEXIST);
@@ -89,12 +92,12 @@ static __always_inline long open_forward(struct packet *p,
 
 /* Both entries towards one endpoint. -EAGAIN: the slot and the service are not
  * of one generation, since the table was replaced while we looked. */
-static __always_inline long open_towards(struct packet *p, __u32 service,
-					 __u32 id)
+static __always_inline int open_towards(struct packet *p, __u32 service,
+					__u32 id)
 {
 	struct endpoint_state *state;
 	struct endpoint *ep;
-	long err;
+	int err;
 
 	ep = bpf_map_lookup_elem(&endpoints, &id);
 	state = bpf_map_lookup_elem(&endpoint_states, &id);
@@ -114,7 +117,7 @@ static __always_inline long open_towards(struct packet *p, __u32 service,
 
 static __always_inline enum verdict open_failed(struct packet *p,
 						struct service_state *state,
-						long err)
+						int err)
 {
 	if (err == -EALREADY)
 		return VERDICT_CONTINUE;
@@ -132,7 +135,7 @@ static __always_inline enum verdict open_at(struct packet *p,
 					    struct service_state *state)
 {
 	__u64 place = select_round_robin(state);
-	long err = -EAGAIN;
+	int err = -EAGAIN;
 
 	for (int i = 0; i < OPEN_ATTEMPTS; i++) {
 		__u32 *slot = select_slot(svc, place + i);
