@@ -96,3 +96,30 @@ func collect(vectors map[int]vector, script, line string) {
 		vectors[n] = v
 	}
 }
+
+// TestDropReasons fails when a reason to drop is in no script.
+func TestDropReasons(t *testing.T) {
+	t.Parallel()
+	unreachable := map[string]string{
+		"connection-race": "takes two CPUs",
+		"not-linear":      "takes a kernel without memory",
+	}
+	scripts := ""
+	for _, name := range scriptFiles(t) {
+		scripts += strings.Join(readScript(t, name).lines, "\n")
+	}
+	reasons, err := os.ReadFile("../../docs/drop-reasons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropped, _, _ := strings.Cut(string(reasons), "# Why packets go to the kernel")
+	rows := regexp.MustCompile("(?m)^\\| `([a-z0-9-]+)`").FindAllStringSubmatch(dropped, -1)
+	if len(rows) == 0 {
+		t.Fatal("docs/drop-reasons.md names no reason")
+	}
+	for _, row := range rows {
+		if _, ok := unreachable[row[1]]; !ok && !strings.Contains(scripts, "reason="+row[1]+"\n") {
+			t.Errorf("no script drops a packet for %s", row[1])
+		}
+	}
+}
