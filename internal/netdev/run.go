@@ -15,6 +15,9 @@ const (
 	settle = 5 * time.Millisecond
 	// resyncPause is how long to wait when everything could not be read again.
 	resyncPause = time.Second
+	// afterGone is when next hops are told to have changed once more, as one may have been found by a route just before
+	// that was taken away.
+	afterGone = 30 * time.Millisecond
 )
 
 // Run follows the kernel until ctx ends: it calls on for what happens (never twice at a time, never within settle of
@@ -45,7 +48,7 @@ func (n *Net) Run(ctx context.Context, on func(Event)) error {
 		if err != nil {
 			return err
 		}
-		events.put(change{links: c.links, nextHops: c.nextHops, warm: c.warm})
+		events.put(change{links: c.links, nextHops: c.nextHops, gone: c.gone, warm: c.warm})
 		upkeep.put(change{addresses: c.addresses, places: c.places, loopback: c.loopback, sysctls: c.sysctls})
 	}
 }
@@ -90,6 +93,9 @@ func (n *Net) deliver(ctx context.Context, in *inbox, on func(Event)) {
 		} else if c.warm {
 			n.warmer.signal()
 		}
+		if c.gone {
+			time.AfterFunc(afterGone, func() { in.put(change{nextHops: true}) })
+		}
 	}
 }
 
@@ -104,9 +110,24 @@ func (n *Net) keep(ctx context.Context, in *inbox) {
 		}
 		if len(c.addresses) > 0 || c.places || c.loopback {
 			n.vips.moved(ctx, c)
+			n.lookAgain(ctx, in, c)
 		}
 		pause = max(settle, 4*time.Since(start))
 	}
+}
+
+// lookAgain has VIPs that came out as somebody else's looked at again, three times within a second: the kernel tells that
+// an address is gone a moment before it takes the local route away, and answers route requests meanwhile.
+func (n *Net) lookAgain(ctx context.Context, in *inbox, c change) {
+	others := n.vips.others(c.addresses)
+	if len(others) == 0 || c.looks == 3 {
+		return
+	}
+	time.AfterFunc(30*time.Millisecond<<(2*c.looks), func() {
+		if ctx.Err() == nil {
+			in.put(change{addresses: others, looks: c.looks + 1})
+		}
+	})
 }
 
 // inbox merges changes until somebody takes them.

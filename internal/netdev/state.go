@@ -46,7 +46,9 @@ type network struct {
 type change struct {
 	links     bool
 	nextHops  bool
+	gone      bool         // a route or an address went: the kernel may tell that a moment before it is so
 	addresses []netip.Addr // addresses of others that came or went, and ours that went
+	looks     int          // how often these addresses were looked at already
 	places    bool         // links or on-link networks changed: VIPs may belong elsewhere now
 	loopback  bool         // lo changed: what was on it may be gone
 	warm      bool         // a neighbour that we had managed is not any more
@@ -56,10 +58,18 @@ type change struct {
 func (c *change) merge(o change) {
 	c.links = c.links || o.links
 	c.nextHops = c.nextHops || o.nextHops
+	c.gone = c.gone || o.gone
 	c.places = c.places || o.places
 	c.loopback = c.loopback || o.loopback
 	c.warm = c.warm || o.warm
 	c.sysctls = c.sysctls || o.sysctls
+	switch {
+	case len(o.addresses) == 0:
+	case len(c.addresses) == 0:
+		c.looks = o.looks
+	default:
+		c.looks = min(c.looks, o.looks)
+	}
 	c.addresses = append(c.addresses, o.addresses...)
 }
 
@@ -161,7 +171,7 @@ func (s *state) applyAddress(r reply) change {
 	default:
 		s.addresses[ip] = append(list[:at:at], list[at+1:]...)
 	}
-	return change{addresses: []netip.Addr{ip}, nextHops: !a.ours}
+	return change{addresses: []netip.Addr{ip}, nextHops: !a.ours, gone: r.typ == unix.RTM_DELADDR && !a.ours}
 }
 
 func (s *state) applyNeighbour(r reply) change {
@@ -231,7 +241,7 @@ func (s *state) applyRoute(r reply) change {
 		}
 		return c
 	}
-	c := change{nextHops: true}
+	c := change{nextHops: true, gone: r.typ == unix.RTM_DELROUTE}
 	if net, ok := rt.network(); ok {
 		_, had := s.networks[net]
 		if r.typ == unix.RTM_DELROUTE {

@@ -132,6 +132,19 @@ func (v *VIPs) moved(ctx context.Context, c change) {
 	}
 }
 
+// others returns those of the addresses that are VIPs and not ours.
+func (v *VIPs) others(list []netip.Addr) []netip.Addr {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var out []netip.Addr
+	for _, a := range list {
+		if _, wanted := v.want[a]; wanted && v.have[a] == nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // settle puts each VIP where it belongs and takes it from where it does not belong any more.
 func (v *VIPs) settle(ctx context.Context, vips []netip.Addr) error {
 	if len(vips) == 0 {
