@@ -4,11 +4,12 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,10 +22,6 @@ import (
 
 // retryAfter is how long a failed pass waits before it is tried again, unless a change comes first.
 const retryAfter = time.Second
-
-// tellAfter collects changes of the set of endpoints before Endpoints is told, as telling costs as much as there
-// are endpoints.
-const tellAfter = 100 * time.Millisecond
 
 // Tables is the data path.
 type Tables interface {
@@ -39,25 +36,23 @@ type Addresses interface {
 	Remove(ctx context.Context, vips ...netip.Addr) error
 }
 
-// Endpoints is told which endpoints there are, to keep the way to them known.
-type Endpoints interface {
-	Set(addrs iter.Seq[netip.Addr]) // exactly these; good during the call only
-}
-
 // Reconciler brings revisions of the store into the data path, one after the other.
 type Reconciler struct {
 	store     *store.Store
 	tables    Tables
 	addresses Addresses
-	endpoints Endpoints
+	teller    *teller
 	log       *slog.Logger
 
 	// Only Run touches these.
-	started bool // a full pass was done
+	started bool     // a full pass was done
+	seen    uint64   // revision of the last pass
+	again   []lb.Key // what that pass failed with: to be tried again
+	told    string   // the failure that was logged last
 	current map[lb.Key]lb.Service
 	vips    map[netip.Addr]int // services that have the address
+	owned   map[netip.Addr]bool
 	hosts   map[netip.Addr]int // services that have such an endpoint
-	tell    <-chan time.Time   // fires when Endpoints is to be told; nil: it knows
 
 	mu      sync.Mutex
 	passes  uint64        // done, with or without success
@@ -68,62 +63,73 @@ type Reconciler struct {
 	ended   func()
 }
 
-// New makes a reconciler. onEnded is called after a pass that removed a service or an endpoint, whose
+// New makes a reconciler. onEnded is called after a pass that may have removed a service or an endpoint, whose
 // connections then wait for a sweep.
 func New(s *store.Store, t Tables, a Addresses, e Endpoints, onEnded func(), log *slog.Logger) *Reconciler {
 	return &Reconciler{
-		store: s, tables: t, addresses: a, endpoints: e, ended: onEnded, log: log,
-		current: map[lb.Key]lb.Service{}, vips: map[netip.Addr]int{}, hosts: map[netip.Addr]int{},
+		store: s, tables: t, addresses: a, teller: newTeller(e), ended: onEnded, log: log,
+		current: map[lb.Key]lb.Service{}, vips: map[netip.Addr]int{}, owned: map[netip.Addr]bool{}, hosts: map[netip.Addr]int{},
 		moved: make(chan struct{}),
 	}
 }
 
 // Run reconciles until ctx ends.
 func (r *Reconciler) Run(ctx context.Context) {
-	for ctx.Err() == nil {
+	var telling sync.WaitGroup
+	defer telling.Wait()
+	telling.Go(func() { r.teller.run(ctx) })
+	for {
 		changed := r.store.Changed()
 		revision, err := r.pass(ctx)
-		r.report(revision, err)
-		var retry <-chan time.Time
-		if err != nil {
-			r.log.Error("the desired state is not in the data path; trying again", "revision", revision, "err", err)
-			retry = time.After(retryAfter)
-			r.started = false // what was applied of it is not known: compare everything
+		if ctx.Err() != nil {
+			return // what failed may have failed for that
 		}
-		r.idle(ctx, changed, retry)
+		r.report(revision, err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-r.retry(revision, err):
+		}
 	}
 }
 
-// idle waits for the store to change or the time to try again.
-func (r *Reconciler) idle(ctx context.Context, changed <-chan struct{}, retry <-chan time.Time) {
-	for {
-		select {
-		case <-r.tell:
-			r.tell = nil
-			r.endpoints.Set(maps.Keys(r.hosts))
-			continue
-		case <-ctx.Done():
-		case <-changed:
-		case <-retry:
+// retry says when to try again what failed; nil: all is done. It logs a failure once, however often it repeats.
+func (r *Reconciler) retry(revision uint64, err error) <-chan time.Time {
+	if err == nil {
+		if r.told != "" {
+			r.log.Info("the desired state is in the data path again", "revision", revision)
 		}
-		return
+		r.told = ""
+		return nil
 	}
+	if text := err.Error(); text != r.told {
+		r.log.Error("the desired state is not in the data path; trying again", "revision", revision, "every", retryAfter, "err", err)
+		r.told = text
+	}
+	return time.After(retryAfter)
 }
 
 // pass brings the store's current revision into the data path.
 func (r *Reconciler) pass(ctx context.Context) (uint64, error) {
-	snapshot, keys, ok := r.store.Since(r.appliedRevision())
-	if !r.started || !ok {
-		return snapshot.Revision(), r.full(ctx, snapshot)
+	snapshot, keys, ok := r.store.Since(r.seen)
+	r.seen = snapshot.Revision()
+	if r.started && ok {
+		keys = append(keys, r.again...)
+		slices.SortFunc(keys, lb.Key.Compare)
+		return r.seen, r.step(ctx, snapshot, slices.Compact(keys))
 	}
-	return snapshot.Revision(), r.step(ctx, snapshot, keys)
+	err := r.full(ctx, snapshot)
+	r.started = err == nil
+	return r.seen, err
 }
 
 // full applies every service and removes those that the store does not have: at start, when the data path
-// holds what an earlier process left, and after an error.
+// holds what an earlier process left, when the store no longer knows what has changed, and after it failed.
 func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
-	changes := make([]datapath.Change, 0, snapshot.Len())
+	var gone, changes []datapath.Change
 	wanted := make(map[bpf.TcServiceKey]bool, snapshot.Len())
+	r.again = nil
 	clear(r.current)
 	clear(r.vips)
 	clear(r.hosts)
@@ -135,73 +141,88 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 	}
 	for _, key := range r.tables.Services() {
 		if !wanted[key] {
-			changes = append(changes, datapath.Change{Key: key})
+			gone = append(gone, datapath.Change{Key: key})
 		}
 	}
-	if err := r.tables.Apply(changes); err != nil {
-		return err
-	}
-	vips := make([]netip.Addr, 0, len(r.vips))
-	for vip := range r.vips {
-		vips = append(vips, vip)
-	}
-	if err := r.addresses.Set(ctx, vips); err != nil {
-		return fmt.Errorf("own VIPs: %w", err)
-	}
+	r.teller.reset(maps.Keys(r.hosts))
+	err := r.tables.Apply(append(gone, changes...))
 	r.ended()
-	r.started = true
-	return nil
+	clear(r.owned)
+	for vip := range r.vips {
+		r.owned[vip] = true
+	}
+	if vipErr := r.addresses.Set(ctx, slices.Collect(maps.Keys(r.vips))); vipErr != nil {
+		err = errors.Join(err, fmt.Errorf("own VIPs: %w", vipErr))
+	}
+	return err
 }
 
-// step applies what changed. A VIP is owned only once its service is there, and given up only after it is gone.
+// step applies what changed: first what goes, to make room. What fails is tried again with the next step; the rest
+// is not kept waiting by it.
 func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []lb.Key) error {
-	changes := make([]datapath.Change, 0, len(keys))
-	before := make(map[netip.Addr]bool, len(keys))
-	for _, key := range keys {
-		before[key.VIP] = r.vips[key.VIP] > 0
-	}
-	ended := false
+	var gone, changes []datapath.Change
+	ended := len(r.again) > 0
 	for _, key := range keys {
 		old, had := r.current[key]
+		now, has := snapshot.Get(key)
 		if had {
 			r.count(old, -1)
 			ended = true
 		}
-		now, has := snapshot.Get(key)
 		if !has {
-			changes = append(changes, datapath.Change{Key: compile.Key(key)})
+			gone = append(gone, datapath.Change{Key: compile.Key(key)})
 			continue
 		}
 		r.count(now, 1)
 		t := compile.Service(now, nil)
 		changes = append(changes, datapath.Change{Key: t.Key, Table: &t})
 	}
-	if err := r.tables.Apply(changes); err != nil {
-		return err
-	}
-	if err := r.moveVIPs(ctx, before); err != nil {
-		return fmt.Errorf("own VIPs: %w", err)
-	}
+	err := r.tables.Apply(append(gone, changes...))
 	if ended {
 		r.ended()
 	}
-	return nil
+	if vipErr := r.moveVIPs(ctx, keys); vipErr != nil {
+		err = errors.Join(err, fmt.Errorf("own VIPs: %w", vipErr))
+	}
+	r.again = nil
+	if err != nil {
+		r.again = keys
+	}
+	return err
 }
 
-func (r *Reconciler) moveVIPs(ctx context.Context, before map[netip.Addr]bool) error {
+// moveVIPs has the VIPs of these services owned or given up: owned only once the service is there, and given up only
+// after it is gone.
+func (r *Reconciler) moveVIPs(ctx context.Context, keys []lb.Key) error {
 	var add, remove []netip.Addr
-	for vip, had := range before {
-		switch has := r.vips[vip] > 0; {
+	for i, key := range keys {
+		if i > 0 && key.VIP == keys[i-1].VIP {
+			continue // seen: they are in order
+		}
+		switch has, had := r.vips[key.VIP] > 0, r.owned[key.VIP]; {
 		case has && !had:
-			add = append(add, vip)
+			add = append(add, key.VIP)
 		case had && !has:
-			remove = append(remove, vip)
+			remove = append(remove, key.VIP)
 		}
 	}
-	if err := r.addresses.Remove(ctx, remove...); err != nil {
-		return err
+	if len(remove) > 0 {
+		if err := r.addresses.Remove(ctx, remove...); err != nil {
+			return err
+		}
+		for _, vip := range remove {
+			delete(r.owned, vip)
+		}
 	}
-	return r.addresses.Add(ctx, add...)
+	if len(add) > 0 {
+		if err := r.addresses.Add(ctx, add...); err != nil {
+			return err
+		}
+		for _, vip := range add {
+			r.owned[vip] = true
+		}
+	}
+	return nil
 }
 
 // count keeps the books: by is 1 for a service that comes, -1 for one that goes.
@@ -213,8 +234,8 @@ func (r *Reconciler) count(s lb.Service, by int) {
 	}
 	tally(r.vips, s.VIP, by)
 	for _, e := range s.Endpoints {
-		if tally(r.hosts, e.Addr, by) && r.tell == nil {
-			r.tell = time.After(tellAfter)
+		if tally(r.hosts, e.Addr, by) && r.started {
+			r.teller.change(e.Addr, by > 0)
 		}
 	}
 }

@@ -12,11 +12,6 @@ func (r *Reconciler) Applied() (revision uint64, err error) {
 	return r.applied, r.err
 }
 
-func (r *Reconciler) appliedRevision() uint64 {
-	revision, _ := r.Applied()
-	return revision
-}
-
 // Wait blocks until the revision is in the data path, or was tried and failed (the error says why; it will be
 // tried again), or ctx ends.
 func (r *Reconciler) Wait(ctx context.Context, revision uint64) error {
