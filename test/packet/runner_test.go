@@ -52,7 +52,7 @@ func runScripts(t *testing.T, cfg lab.Config, update bool) {
 	}
 }
 
-func scriptFiles(t *testing.T) []string {
+func scriptFiles(t testing.TB) []string {
 	t.Helper()
 	names, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(names) == 0 {
@@ -61,7 +61,7 @@ func scriptFiles(t *testing.T) []string {
 	return names
 }
 
-func readScript(t *testing.T, name string) script {
+func readScript(t testing.TB, name string) script {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	if err != nil {

@@ -1,0 +1,114 @@
+package packet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+// FuzzProgram runs the program on frames of any bytes. It starts from the packets of all scripts.
+func FuzzProgram(f *testing.F) {
+	names := scriptFiles(f)
+	for _, name := range names {
+		for _, line := range readScript(f, name).lines {
+			if frame := seedFrame(line); frame != nil {
+				f.Add(frame, strings.Contains(line, " server "))
+			}
+		}
+	}
+	jobs := make(chan func(*lab.Lab) error)
+	results := make(chan error)
+	go fuzzLane(jobs, results)
+	f.Cleanup(func() { close(jobs) })
+	f.Fuzz(func(t *testing.T, frame []byte, server bool) {
+		jobs <- func(l *lab.Lab) error { return fuzzOne(l, frame, server) }
+		if err := <-results; err != nil {
+			t.Fatalf("%x\n%s\n%v", frame, pkt.Decode(frame), err)
+		}
+	})
+}
+
+// seedFrame is the packet of a script's line; nil if it has none that the program can be run on.
+func seedFrame(line string) []byte {
+	verb, _ := cutVerb(line)
+	if verb != "in" && verb != "pass" && verb != "drop" {
+		return nil
+	}
+	p, err := pkt.Parse(cutStep(script{lines: []string{line}}, 0).packet)
+	if err != nil {
+		return nil
+	}
+	if !p.Has(pkt.To) {
+		to := uint64(0x020000000101) // the client's interface
+		if strings.Contains(line, " server ") {
+			to = 0x020000000201
+		}
+		p.SetNum(pkt.To, to)
+	}
+	if frame := p.Build(); len(frame) < 3000 {
+		return frame
+	}
+	return nil
+}
+
+// fuzzLane runs jobs in a lab of its own.
+func fuzzLane(jobs <-chan func(*lab.Lab) error, results chan<- error) {
+	runtime.LockOSThread() // for good: the namespace ends with the thread
+	l, err := lab.New(lab.Config{})
+	if err == nil {
+		defer l.Close()
+		for _, text := range []string{
+			"10.0.0.1:80/tcp endpoints=192.168.1.10:8080", "10.0.0.1:53/udp endpoints=192.168.1.10:5353",
+			"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::10]:8080", "[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353",
+		} {
+			s, parseErr := lb.ParseService(text)
+			err = errors.Join(err, parseErr, l.Apply(s))
+		}
+	}
+	for job := range jobs {
+		if err != nil {
+			results <- err
+			continue
+		}
+		results <- job(l)
+	}
+}
+
+// fuzzOne runs one frame and checks what holds for all: a packet that passes is not changed; one that goes out is as
+// long as it was, and its checksums are as right or as wrong as they were.
+func fuzzOne(l *lab.Lab, frame []byte, server bool) error {
+	link := l.Client
+	if server {
+		link = l.Server
+	}
+	res, err := l.Send(link, frame)
+	if errors.Is(err, syscall.EINVAL) {
+		return nil // shorter or longer than BPF_PROG_TEST_RUN takes
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case res.Verdict == "pass" && !bytes.Equal(res.Frame, frame):
+		return errors.New("passed, but changed:\n" + pkt.Diff(pkt.Decode(frame), pkt.Decode(res.Frame), nil))
+	case res.Verdict == "out" && len(res.Frame) != len(frame):
+		return fmt.Errorf("%d bytes came in, %d left", len(frame), len(res.Frame))
+	case res.Verdict != "out":
+		return nil
+	}
+	in, out := pkt.Decode(frame), pkt.Decode(res.Frame)
+	for _, f := range []pkt.Field{pkt.Sum, pkt.IPSum} {
+		if !in.Has(f) && out.Has(f) {
+			return errors.New("a checksum was right and is wrong:\n" + pkt.Diff(in, out, nil))
+		}
+	}
+	return nil
+}
