@@ -89,15 +89,14 @@ func Generate(seed uint64, n int) []Op {
 }
 
 // do adds an op, and passes over moments at which a connection is about to end.
-func (g *generator) do(o Op) Verdict {
-	v := o.Do(g.m)
+func (g *generator) do(o Op) {
+	o.Do(g.m)
 	g.ops = append(g.ops, o)
 	for g.m.Close() {
 		o := Op{Advance: 7 * time.Second}
 		o.Do(g.m)
 		g.ops = append(g.ops, o)
 	}
-	return v
 }
 
 func (g *generator) addr(v4, v6 string, host int) netip.Addr {

@@ -187,10 +187,7 @@ func (r *runner) step(i int) (int, error) {
 	if err != nil {
 		return i, fmt.Errorf("send %s: %w", p, err)
 	}
-	got, err := r.happened(p, res)
-	if err != nil {
-		return i, err
-	}
+	got := r.happened(p, res)
 	if failure := r.compare(st, p, res, got); failure != "" {
 		r.fail(i, "%s\nhappened: %s\n%s", strings.Join(r.s.lines[st.first:st.next], "\n\t"),
 			strings.Join(st.format(got), "\n\t"), failure)
@@ -209,19 +206,19 @@ func (r *runner) send(link *lab.Link, p *pkt.Packet) (lab.Result, error) {
 }
 
 // happened puts the result into the words of a script.
-func (r *runner) happened(p *pkt.Packet, res lab.Result) (expectation, error) {
+func (r *runner) happened(p *pkt.Packet, res lab.Result) expectation {
 	got := expectation{verb: res.Verdict, reason: res.Reason}
 	if res.Verdict != "out" {
-		return got, nil
+		return got
 	}
 	link := r.lab.LinkOf(res.Frame)
 	if link == nil {
 		got.link, got.packet = "?", pkt.Decode(res.Frame).String()
-		return got, nil
+		return got
 	}
 	q := pkt.Decode(res.Frame)
 	got.link, got.packet = link.Name, r.lab.Changes(p, q, link).String()
-	return got, nil
+	return got
 }
 
 // compare returns what is wrong, "" when all is as expected.
