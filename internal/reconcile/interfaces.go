@@ -62,10 +62,11 @@ func (i *Interfaces) Sync(links []netdev.Link) {
 		}
 	}
 	if !i.cleaned {
-		i.cleaned = true
-		if err := i.hooks.DetachStrangers(func(index int) bool { return chosen[index] }); err != nil {
+		err := i.hooks.DetachStrangers(func(index int) bool { return chosen[index] })
+		if err != nil {
 			i.log.Error("interfaces that are no longer chosen are still attached", "err", err)
 		}
+		i.cleaned = err == nil
 	}
 }
 

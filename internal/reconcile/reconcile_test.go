@@ -1,0 +1,504 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+// world is the data path, the addresses and the endpoints in one, so that the order of what happens is seen.
+type world struct {
+	mu       sync.Mutex
+	events   []string
+	services map[bpf.TcServiceKey]bool
+	vips     map[netip.Addr]bool
+	hosts    []netip.Addr
+	tellings int
+	fail     func(event string) error // nil: nothing fails
+	hold     chan struct{}            // if not nil, Apply waits until it is closed
+}
+
+func newWorld() *world {
+	return &world{services: map[bpf.TcServiceKey]bool{}, vips: map[netip.Addr]bool{}}
+}
+
+func (w *world) note(format string, args ...any) error {
+	event := fmt.Sprintf(format, args...)
+	w.events = append(w.events, event)
+	if w.fail != nil {
+		return w.fail(event)
+	}
+	return nil
+}
+
+func (w *world) Apply(changes []datapath.Change) error {
+	w.mu.Lock()
+	hold := w.hold
+	w.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var errs []error
+	for _, c := range changes {
+		if c.Table == nil {
+			errs = append(errs, w.note("delete %s", c.Key))
+			delete(w.services, c.Key)
+		} else {
+			errs = append(errs, w.note("put %s", c.Key))
+			w.services[c.Key] = true
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) Services() []bpf.TcServiceKey {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var keys []bpf.TcServiceKey
+	for k := range w.services {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// addresses is the world as Addresses; Set would be two methods otherwise.
+type addresses struct{ *world }
+
+func (a addresses) Set(_ context.Context, vips []netip.Addr) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	slices.SortFunc(vips, netip.Addr.Compare)
+	clear(a.vips)
+	for _, vip := range vips {
+		a.vips[vip] = true
+	}
+	return a.note("own exactly %v", vips)
+}
+
+func (a addresses) Add(_ context.Context, vips ...netip.Addr) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	err := a.note("own %v", vips)
+	if err == nil {
+		for _, vip := range vips {
+			a.vips[vip] = true
+		}
+	}
+	return err
+}
+
+func (a addresses) Remove(_ context.Context, vips ...netip.Addr) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	err := a.note("give up %v", vips)
+	if err == nil {
+		for _, vip := range vips {
+			delete(a.vips, vip)
+		}
+	}
+	return err
+}
+
+// endpoints is the world as Endpoints.
+type endpoints struct{ *world }
+
+func (e endpoints) Set(all iter.Seq[netip.Addr]) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hosts = slices.SortedFunc(all, netip.Addr.Compare)
+	e.tellings++
+}
+
+// bench is a running reconciler over a store in memory.
+type bench struct {
+	*world
+	t     testing.TB
+	store *store.Store
+	rec   *Reconciler
+	swept chan struct{}
+}
+
+func newBench(t testing.TB, w *world, services ...string) *bench {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	st, err := store.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{world: w, t: t, store: st, swept: make(chan struct{}, 1000)}
+	b.rec = New(st, w, addresses{w}, endpoints{w}, func() { b.swept <- struct{}{} }, log)
+	rev := b.put(services...)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { b.rec.Run(ctx); close(done) }()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	b.wait(rev)
+	return b
+}
+
+func (b *bench) commit(edit func(*store.Tx) error) uint64 {
+	b.t.Helper()
+	rev, err := b.store.Commit("rest", edit)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return rev
+}
+
+// put stores services written as text.
+func (b *bench) put(services ...string) uint64 {
+	b.t.Helper()
+	return b.commit(func(tx *store.Tx) error {
+		for _, text := range services {
+			s, err := lb.ParseService(text)
+			if err == nil {
+				err = tx.Put(s)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (b *bench) delete(keys ...string) uint64 {
+	b.t.Helper()
+	return b.commit(func(tx *store.Tx) error {
+		for _, k := range keys {
+			if err := tx.Delete(key(b.t, k)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func key(t testing.TB, text string) lb.Key {
+	t.Helper()
+	k, err := lb.ParseKey(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// wait wants the revision to be applied.
+func (b *bench) wait(revision uint64) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	defer cancel()
+	if err := b.rec.Wait(ctx, revision); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eventually retries until the condition holds.
+func (b *bench) eventually(what string, holds func() bool) {
+	b.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		b.mu.Lock()
+		ok := holds()
+		b.mu.Unlock()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatal("not within 10 s: " + what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// took returns what happened since the last call.
+func (b *bench) took() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := strings.Join(b.events, "\n")
+	b.events = nil
+	return out
+}
+
+func (b *bench) wantEvents(want ...string) {
+	b.t.Helper()
+	if diff := cmp.Diff(strings.Join(want, "\n"), b.took()); diff != "" {
+		b.t.Errorf("what happened: -want +got\n%s", diff)
+	}
+}
+
+const (
+	web  = "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80"
+	web2 = "10.0.0.1:443/tcp endpoints=192.168.1.1:443"
+	dns  = "10.0.0.2:53/udp endpoints=192.168.1.3:53"
+)
+
+// TestOrder: a VIP is owned after its first service is there, and given up after its last one is gone; what goes makes
+// room for what comes.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, newWorld())
+	b.wantEvents("own exactly []")
+	b.wait(b.put(web))
+	b.wantEvents("put 10.0.0.1:80/tcp", "own [10.0.0.1]")
+	b.wait(b.put(web2))
+	b.wantEvents("put 10.0.0.1:443/tcp")
+	b.wait(b.put(strings.Replace(web, "192.168.1.2", "192.168.1.9", 1)))
+	b.wantEvents("put 10.0.0.1:80/tcp")
+	b.wait(b.delete("10.0.0.1:80/tcp"))
+	b.wantEvents("delete 10.0.0.1:80/tcp")
+	b.wait(b.commit(func(tx *store.Tx) error {
+		s, err := lb.ParseService(strings.Replace(dns, "10.0.0.2", "10.0.0.0", 1))
+		return errors.Join(err, tx.Put(s), tx.Delete(key(t, "10.0.0.1:443/tcp")))
+	}))
+	b.wantEvents("delete 10.0.0.1:443/tcp", "put 10.0.0.0:53/udp", "give up [10.0.0.1]", "own [10.0.0.0]")
+	if rev, err := b.rec.Applied(); err != nil || rev != b.store.Snapshot().Revision() {
+		t.Errorf("applied %d, %v", rev, err)
+	}
+}
+
+// TestStart: what is in the data path and not in the store is removed, and all that is stored is applied, before
+// anything else.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	for _, k := range []string{"10.0.0.1:80/tcp", "10.0.0.9:80/tcp"} {
+		w.services[compile.Key(key(t, k))] = true
+	}
+	b := newBench(t, w, web, dns)
+	b.wantEvents("delete 10.0.0.9:80/tcp", "put 10.0.0.1:80/tcp", "put 10.0.0.2:53/udp", "own exactly [10.0.0.1 10.0.0.2]")
+	select {
+	case <-b.swept:
+	default:
+		t.Error("nobody was told to sweep")
+	}
+}
+
+// TestRetry: what fails is tried again, and the rest is not kept waiting by it.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	broken := errors.New("no memory")
+	w.fail = func(event string) error {
+		if strings.HasSuffix(event, "10.0.0.1:80/tcp") {
+			return broken
+		}
+		return nil
+	}
+	b := newBench(t, w)
+	b.took()
+	rev := b.put(web, dns)
+	if err := b.rec.Wait(t.Context(), rev); !errors.Is(err, broken) {
+		t.Errorf("the error is %v", err)
+	}
+	b.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.2:53/udp", "own [10.0.0.1 10.0.0.2]")
+	if applied, err := b.rec.Applied(); applied >= rev || !errors.Is(err, broken) {
+		t.Errorf("applied %d of %d, %v", applied, rev, err)
+	}
+	// A change does not wait for the next try, and takes it along.
+	if err := b.rec.Wait(t.Context(), b.put(strings.Replace(dns, ":53/", ":54/", 1))); !errors.Is(err, broken) {
+		t.Errorf("the error is %v", err)
+	}
+	b.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.2:53/udp", "put 10.0.0.2:54/udp")
+	b.mu.Lock()
+	w.fail = nil
+	b.mu.Unlock()
+	last := b.store.Snapshot().Revision()
+	b.eventually("tried again", func() bool { return len(b.events) > 0 })
+	b.wait(last)
+	b.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.2:53/udp", "put 10.0.0.2:54/udp")
+}
+
+// TestRetryOfAddresses: a VIP that could not be owned, or given up, is tried again.
+func TestRetryOfAddresses(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	b := newBench(t, w)
+	for _, c := range []struct {
+		change func() uint64
+		owned  bool
+	}{
+		{func() uint64 { return b.put(web) }, true},
+		{func() uint64 { return b.delete("10.0.0.1:80/tcp") }, false},
+	} {
+		broken := errors.New("netlink is gone")
+		b.mu.Lock()
+		w.fail = func(event string) error {
+			if strings.Contains(event, "[10.0.0.1]") {
+				return broken
+			}
+			return nil
+		}
+		b.mu.Unlock()
+		rev := c.change()
+		if err := b.rec.Wait(t.Context(), rev); !errors.Is(err, broken) {
+			t.Errorf("the error is %v", err)
+		}
+		b.mu.Lock()
+		w.fail = nil
+		b.mu.Unlock()
+		b.eventually("tried again", func() bool { return w.vips[netip.MustParseAddr("10.0.0.1")] == c.owned })
+		b.eventually("applied", func() bool { applied, err := b.rec.Applied(); return applied == rev && err == nil })
+	}
+}
+
+// TestRetryOfStart: when the first pass fails, all of it is done again.
+func TestRetryOfStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	broken := errors.New("no memory")
+	failures := 2
+	w.fail = func(event string) error {
+		if strings.HasPrefix(event, "put 10.0.0.2") && failures > 0 {
+			failures--
+			return broken
+		}
+		return nil
+	}
+	log := slog.New(slog.DiscardHandler)
+	st, err := store.Open("", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{world: w, t: t, store: st, swept: make(chan struct{}, 1000)}
+	b.rec = New(st, w, addresses{w}, endpoints{w}, func() {}, log)
+	rev := b.put(web, dns)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { b.rec.Run(ctx); close(done) }()
+	defer func() { cancel(); <-done }()
+	if err := b.rec.Wait(t.Context(), rev); !errors.Is(err, broken) {
+		t.Errorf("the error is %v", err)
+	}
+	b.eventually("applied", func() bool { applied, err := b.rec.Applied(); return applied == rev && err == nil })
+	all := []string{"put 10.0.0.1:80/tcp", "put 10.0.0.2:53/udp", "own exactly [10.0.0.1 10.0.0.2]"}
+	b.wantEvents(slices.Concat(all, all, all)...)
+}
+
+// TestWait: it blocks until the revision is applied, ends with its context, and returns at once for what is there.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	b := newBench(t, w, web)
+	b.wait(0)
+	b.wait(1)
+	hold := make(chan struct{})
+	b.mu.Lock()
+	w.hold = hold
+	b.mu.Unlock()
+	rev := b.put(dns)
+	ctx, cancel := context.WithCancel(t.Context())
+	waited := make(chan error, 1)
+	go func() { waited <- b.rec.Wait(ctx, rev) }()
+	cancel()
+	if err := <-waited; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "revision 2 is stored, but not yet in the data path") {
+		t.Errorf("the error is %v", err)
+	}
+	go func() { waited <- b.rec.Wait(t.Context(), rev) }()
+	select {
+	case err := <-waited:
+		t.Errorf("it did not wait: %v", err)
+	default:
+	}
+	b.wait(rev - 1) // what came before does not
+	close(hold)
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEndpointsAreTold: after a while, once for many changes, and of an address only when no service has it any more.
+func TestEndpointsAreTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, newWorld(), web)
+	hosts := func(want ...string) func() bool {
+		return func() bool {
+			var got []string
+			for _, a := range b.hosts {
+				got = append(got, a.String())
+			}
+			return slices.Equal(got, want)
+		}
+	}
+	b.eventually("the first ones", hosts("192.168.1.1", "192.168.1.2"))
+	for i := range 50 {
+		b.wait(b.put(fmt.Sprintf("10.0.1.%d:80/tcp endpoints=192.168.1.1:80,192.168.2.%d:80", i, i+1)))
+	}
+	b.eventually("50 more", func() bool { return len(b.hosts) == 52 })
+	b.mu.Lock()
+	if b.tellings > 25 {
+		t.Errorf("told %d times of 50 changes", b.tellings)
+	}
+	b.mu.Unlock()
+	b.wait(b.commit(func(tx *store.Tx) error {
+		for s := range tx.All() {
+			if s.VIP != netip.MustParseAddr("10.0.1.7") {
+				if err := tx.Delete(s.Key); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}))
+	b.eventually("all but two gone", hosts("192.168.1.1", "192.168.2.8"))
+}
+
+// TestManyWriters: whatever the order of commits, the end is the store's.
+func TestManyWriters(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	b := newBench(t, w)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 40 {
+				text := fmt.Sprintf("10.0.%d.%d:80/tcp endpoints=192.168.1.1:80", i, n%5)
+				b.wait(b.put(text))
+				if n%3 == 0 {
+					k, _, _ := strings.Cut(text, " ")
+					b.wait(b.delete(k))
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	want := map[bpf.TcServiceKey]bool{}
+	vips := map[netip.Addr]bool{}
+	for s := range b.store.Snapshot().All() {
+		want[compile.Key(s.Key)] = true
+		vips[s.VIP] = true
+	}
+	if diff := cmp.Diff(want, w.services); diff != "" {
+		t.Errorf("services: %s", diff)
+	}
+	if diff := cmp.Diff(vips, w.vips, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("VIPs: %s", diff)
+	}
+}
