@@ -1,0 +1,172 @@
+package datapath
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// clock is a time that tests move.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+// TestIDs: random takes and gives against a plain set: no id is out twice, none comes back before it has rested, one
+// that had an owner is said to be used, and no id is lost.
+func TestIDs(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	for round := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, round))
+		c := &clock{time.Now()}
+		const limit = 40
+		i := newIDs(limit, c.now)
+		out, freed := map[uint32]bool{}, map[uint32]time.Time{} // freed: those that had an owner
+		for id := range uint32(limit) {
+			switch r.IntN(4) {
+			case 0:
+				i.take(id)
+				out[id] = true
+			case 1:
+				i.takeFreed(id)
+				freed[id] = time.Time{}
+			}
+		}
+		for range 500 {
+			c.at = c.at.Add(time.Duration(r.IntN(300)) * time.Millisecond)
+			if r.IntN(2) == 0 {
+				for id := range out {
+					i.put(id)
+					delete(out, id)
+					freed[id] = c.at
+					break
+				}
+				continue
+			}
+			rested := 0
+			for _, at := range freed {
+				if c.at.Sub(at) >= restTime {
+					rested++
+				}
+			}
+			id, used, err := i.get()
+			if err != nil {
+				if !errors.Is(err, errIDs) || rested > 0 || len(out)+len(freed) != limit {
+					t.Fatalf("seed %d round %d: %v, with %d out, %d freed, %d of them rested", seed, round, err, len(out), len(freed), rested)
+				}
+				continue
+			}
+			at, had := freed[id]
+			if out[id] || id >= limit || used != had || c.at.Sub(at) < restTime || id >= i.top {
+				t.Fatalf("seed %d round %d: id %d: out %v, used %v, had an owner %v until %v ago, top %d", seed, round, id, out[id], used, had, c.at.Sub(at), i.top)
+			}
+			out[id] = true
+			delete(freed, id)
+		}
+	}
+}
+
+// TestStretches: random takes and gives against a map of the places: nothing overlaps, nothing is lost, neighbours are
+// joined, and what fits is found.
+func TestStretches(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	for round := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, round))
+		const segments = 3
+		taken := [segments][]bool{}
+		for k := range taken {
+			taken[k] = make([]bool, slotsPerSegment)
+		}
+		mark := func(x slotRange, as bool) {
+			for p := x.offset; p < x.end(); p++ {
+				if taken[x.segment][p] == as {
+					t.Fatalf("seed %d round %d: %+v: place %d is %v already", seed, round, x, p, as)
+				}
+				taken[x.segment][p] = as
+			}
+		}
+		s := newStretches()
+		var out []slotRange
+		for k := range uint32(segments) { // as found at a start
+			for at := uint32(r.IntN(1000)); at < 60000; at += uint32(1 + r.IntN(9000)) {
+				x := slotRange{k, at, uint32(1 + r.IntN(5000))}
+				out = append(out, x)
+				mark(x, true)
+				at += x.count
+			}
+		}
+		adopted := append([]slotRange(nil), out...)
+		r.Shuffle(len(adopted), func(i, j int) { adopted[i], adopted[j] = adopted[j], adopted[i] })
+		s.adopt(segments, adopted)
+		for range 300 {
+			if r.IntN(2) == 0 && len(out) > 0 {
+				n := r.IntN(len(out))
+				mark(out[n], false)
+				s.give(out[n])
+				out[n] = out[len(out)-1]
+				out = out[:len(out)-1]
+			} else {
+				count := uint32(1 + r.IntN(1<<r.IntN(16)))
+				x, ok := s.take(count)
+				if ok != (longest(taken[:]) >= int(count)) {
+					t.Fatalf("seed %d round %d: %d places: found %v, the longest stretch is %d", seed, round, count, ok, longest(taken[:]))
+				}
+				if ok {
+					if x.count != count {
+						t.Fatalf("seed %d round %d: asked for %d, got %+v", seed, round, count, x)
+					}
+					mark(x, true)
+					out = append(out, x)
+				}
+			}
+		}
+		for _, x := range out {
+			s.give(x)
+		}
+		for k := range uint32(segments) {
+			if x, ok := s.take(slotsPerSegment); !ok || x.offset != 0 || x.count != slotsPerSegment {
+				t.Fatalf("seed %d round %d: segment %d is not whole again", seed, round, k)
+			}
+		}
+		if len(s.starting)+len(s.ending) > 0 {
+			t.Fatalf("seed %d round %d: something is left: %v", seed, round, s.starting)
+		}
+	}
+}
+
+// longest is the length of the longest stretch of places that are not taken.
+func longest(taken [][]bool) int {
+	best := 0
+	for _, segment := range taken {
+		n := 0
+		for _, used := range segment {
+			if n++; used {
+				n = 0
+			}
+			best = max(best, n)
+		}
+	}
+	return best
+}
+
+// TestSlotsRest: a stretch that was given back is not given out before it has rested.
+func TestSlotsRest(t *testing.T) {
+	t.Parallel()
+	c := &clock{time.Now()}
+	s := newSlotSpace(nil, nil, c.now)
+	s.free.give(slotRange{0, 0, slotsPerSegment})
+	a, err := s.get(40000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.put(a)
+	if b, _ := s.get(20000); b.offset < a.end() {
+		t.Errorf("%+v lies in what was just given back", b)
+	}
+	c.at = c.at.Add(restTime)
+	if b, _ := s.get(40000); b != a {
+		t.Errorf("got %+v, want %+v", b, a)
+	}
+}
