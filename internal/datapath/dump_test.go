@@ -73,7 +73,7 @@ func readMaps(t testing.TB, d *Datapath) rows {
 			r.services[k] = rows[i]
 		}
 	}))
-	check(eachBatch(d.obj.Endpoints, maxEndpoints, func(ids []uint32, rows []bpf.TcEndpoint) {
+	check(eachBatch(d.obj.Endpoints, int(d.tables.endpointIDs.top), func(ids []uint32, rows []bpf.TcEndpoint) {
 		for i, id := range ids {
 			if rows[i].Flags != 0 {
 				r.endpoints[id] = rows[i]
@@ -85,7 +85,7 @@ func readMaps(t testing.TB, d *Datapath) rows {
 			r.vips[k] = n[i]
 		}
 	}))
-	check(eachBatch(d.obj.IdleTimeouts, maxServices, func(_, idle []uint32) { r.idle = append(r.idle, idle...) }))
+	check(eachBatch(d.obj.IdleTimeouts, int(d.tables.serviceIDs.top), func(_, idle []uint32) { r.idle = append(r.idle, idle...) }))
 	for _, m := range d.tables.slots.maps {
 		var all []uint32
 		check(eachBatch(m, slotsPerSegment, func(_, ids []uint32) { all = append(all, ids...) }))

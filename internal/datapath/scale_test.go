@@ -140,11 +140,10 @@ func wantEmpty(t testing.TB, d *Datapath) {
 			t.Errorf("segment %d of the slots is not free: %+v", segment, f)
 		}
 	}
-	if in, out := d.tables.endpointIDs.next, len(d.tables.endpointIDs.freed); int(in) != out {
-		t.Errorf("of %d endpoint ids %d were given back", in, out)
-	}
-	if in, out := d.tables.serviceIDs.next, len(d.tables.serviceIDs.freed); int(in) != out {
-		t.Errorf("of %d service ids %d were given back", in, out)
+	for what, i := range map[string]*ids{"endpoint": &d.tables.endpointIDs, "service": &d.tables.serviceIDs} {
+		if n := int(i.next) + len(i.taken) - len(i.freed); n != 0 {
+			t.Errorf("%d %s ids were not given back", n, what)
+		}
 	}
 }
 

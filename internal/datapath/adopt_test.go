@@ -1,0 +1,227 @@
+package datapath
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/datapath/bpf"
+)
+
+// pinDir is a folder of the test's own in the BPF file system, mounted if need be.
+func pinDir(t testing.TB) string {
+	t.Helper()
+	root, err := bpffs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(root, "loxilb-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// reload closes a data path and loads it again from its pins.
+func reload(t testing.TB, d *Datapath) *Datapath {
+	t.Helper()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Load(d.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
+
+// rowsOf says which id each endpoint of each service has.
+func rowsOf(d *Datapath) map[string]uint32 {
+	out := map[string]uint32{}
+	for id, e := range d.tables.endpoints {
+		if !e.service.deleted {
+			out[e.service.key.String()+" "+e.at.String()] = id
+		}
+	}
+	return out
+}
+
+// TestAdopt: a restarted process finds services, endpoints and connections as they were, and knows what is free.
+func TestAdopt(t *testing.T) {
+	d, err := Load(Config{Connections: 2000, PinDir: pinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	apply(t, d, puts(0, 200, 7)...)
+	apply(t, d, named(1, 2, 3))
+	apply(t, d, named(2, 3))          // one is ending
+	apply(t, d, puts(150, 190, 3)...) // and more
+	for n := 100; n < 120; n++ {
+		apply(t, d, Change{Key: serviceKey(n)})
+	}
+	fill(t, d, 500, jiffiesNow(t, d))
+	maps, books := dump(t, d), rowsOf(d)
+	d = reload(t, d)
+	if diff := cmp.Diff(maps, dump(t, d)); diff != "" {
+		t.Errorf("the maps changed: %s", diff)
+	}
+	if diff := cmp.Diff(books, rowsOf(d)); diff != "" {
+		t.Errorf("the books changed: %s", diff)
+	}
+	wantBooks(t, d)
+	entries := 0
+	if err := eachBatch(d.obj.Connections, everything, func(k []bpf.TcConnectionKey, _ []bpf.TcConnection) { entries += len(k) }); err != nil {
+		t.Fatal(err)
+	}
+	if entries < 1000 {
+		t.Errorf("%d entries of 500 connections are left", entries)
+	}
+	apply(t, d, puts(200, 400, 5)...) // takes nothing that is in use
+	wantBooks(t, d)
+	apply(t, d, puts(0, 400, 4)...)
+	sweep(t, d)
+	wantBooks(t, d)
+	fresh := load(t, Config{})
+	apply(t, fresh, puts(0, 400, 4)...)
+	if diff := cmp.Diff(dump(t, fresh), dump(t, d)); diff != "" {
+		t.Errorf("-fresh +adopted: %s", diff)
+	}
+}
+
+// TestAdoptHalfDone: what a killed process had begun is finished or undone: the endpoints of a service that it deleted,
+// those of one that it had not made yet, and counts of VIPs.
+func TestAdoptHalfDone(t *testing.T) {
+	d, err := Load(Config{Connections: 1024, PinDir: pinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	apply(t, d, puts(0, 3, 2)...)
+	want := dump(t, d)
+	apply(t, d, puts(3, 6, 2)...)
+	for n := 3; n < 5; n++ {
+		if err := d.obj.Services.Delete(serviceKey(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.obj.Services.Delete(serviceKey(5)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.obj.Vips.Delete(serviceKey(1).Vip); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.obj.Vips.Put(serviceKey(2).Vip, uint32(7)); err != nil {
+		t.Fatal(err)
+	}
+	setActive(t, d, 7, 1) // a connection of service 3
+	d = reload(t, d)
+	wantBooks(t, d)
+	if got := dump(t, d); !strings.Contains(got, "of deleted flags=7") || strings.Contains(got, "of deleted flags=1") {
+		t.Errorf("connections of a deleted service would not be ended:\n%s", got)
+	}
+	setActive(t, d, 7, 0)
+	sweep(t, d)
+	if diff := cmp.Diff(want, dump(t, d)); diff != "" {
+		t.Error(diff)
+	}
+	wantBooks(t, d)
+}
+
+// TestAdoptCounters: a row that an earlier process used and gave up does not hand its counters to the next owner.
+func TestAdoptCounters(t *testing.T) {
+	d, err := Load(Config{Connections: 1024, PinDir: pinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	apply(t, d, puts(0, 10, 3)...)
+	traffic := make([]bpf.TcEndpointTraffic, ebpf.MustPossibleCPU())
+	traffic[0] = bpf.TcEndpointTraffic{PacketsIn: 1, BytesIn: 2, PacketsOut: 3, BytesOut: 4}
+	for id := range uint32(30) {
+		setActive(t, d, id, 0)
+		if err := d.obj.EndpointTraffics.Put(id, traffic); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.obj.ServiceStates.Put(id/3, bpf.TcServiceState{Next: 1, NoEndpoint: 2, Refused: 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := 1; n < 10; n++ {
+		apply(t, d, Change{Key: serviceKey(n)})
+	}
+	sweep(t, d)
+	d = reload(t, d)
+	apply(t, d, puts(20, 40, 3)...)
+	for n := 20; n < 40; n++ {
+		stats, ok := d.ServiceStats(serviceKey(n))
+		if !ok || stats.Connections+stats.In.Packets+stats.Out.Bytes+stats.NoEndpoint+stats.Refused != 0 {
+			t.Errorf("service %d: %+v", n, stats)
+		}
+	}
+	stats, ok := d.ServiceStats(serviceKey(0))
+	if !ok || stats.Connections != 15 || stats.In.Packets != 3 || stats.Out.Bytes != 12 || stats.NoEndpoint != 2 || stats.Refused != 3 {
+		t.Errorf("service 0 has lost counters: %+v", stats)
+	}
+}
+
+// TestAnotherLayout: maps of another version are refused with a sentence that says what mends it, and are left as they
+// are.
+func TestAnotherLayout(t *testing.T) {
+	dir := pinDir(t)
+	if err := os.MkdirAll(filepath.Join(dir, "maps"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "services", Type: ebpf.Hash, KeySize: 20, ValueSize: 16, MaxEntries: 65536, Flags: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	path := filepath.Join(dir, "maps", "services")
+	if err := m.Pin(path); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(Config{Connections: 1024, PinDir: dir})
+	if !errors.Is(err, ErrPinnedLayout) || !strings.Contains(err.Error(), "the pinned maps have another layout; run `loxilb --detach` to remove them (connections end), then start again") {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	if err := RemovePins(dir); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Load(Config{Connections: 1024, PinDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTableKeepsItsSize: another size asked for does not cost the connections that there are.
+func TestTableKeepsItsSize(t *testing.T) {
+	cfg := Config{Connections: 1024, PinDir: pinDir(t)}
+	d, err := Load(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, d, 100, 0)
+	d.cfg.Connections = 4096
+	d = reload(t, d)
+	defer d.Close()
+	if _, size := d.Occupancy(); size != 1024 {
+		t.Errorf("the table has room for %d", size)
+	}
+}
