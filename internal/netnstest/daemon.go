@@ -24,7 +24,7 @@ type Daemon struct {
 // DaemonOptions say how a daemon runs.
 type DaemonOptions struct {
 	Bin    string    // directory of loxilb and loxicmd
-	Dir    string    // for its state and its socket; made, and removed by Remove
+	Dir    string    // for its state and its socket, made if need be; "": one that goes with the lab
 	Args   []string  // more flags
 	Detach bool      // it outlives this process
 	Output io.Writer // what it logs goes there as well, if not nil; an *os.File when Detach
@@ -33,6 +33,9 @@ type DaemonOptions struct {
 // StartDaemon starts loxilb in a host and waits until it answers. When the lab is closed it is stopped, and its
 // files and pins are removed.
 func (h *Host) StartDaemon(ctx context.Context, o DaemonOptions) (*Daemon, error) {
+	if o.Dir == "" {
+		o.Dir = filepath.Join(daemonsDir, h.Namespace)
+	}
 	d := &Daemon{host: h, bin: o.Bin, dir: o.Dir, pins: PinPath(o.Dir), opts: o}
 	h.lab.Cleanup(d.Remove)
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
@@ -42,7 +45,7 @@ func (h *Host) StartDaemon(ctx context.Context, o DaemonOptions) (*Daemon, error
 }
 
 // PinPath is where a daemon with that directory pins its maps and links.
-func PinPath(dir string) string { return filepath.Join("/sys/fs/bpf", filepath.Base(dir)) }
+func PinPath(dir string) string { return filepath.Join(pinsDir, filepath.Base(dir)) }
 
 // Start starts the daemon again, after Stop or Kill, and waits until it answers.
 func (d *Daemon) Start(ctx context.Context) (err error) {

@@ -14,8 +14,10 @@ import (
 
 // Where things are kept.
 const (
-	netnsDir = "/run/netns"     // iproute2's named namespaces
-	claimDir = "/run/netnstest" // one empty file for each lab, so that no two of a process share a name
+	netnsDir   = "/run/netns"             // iproute2's named namespaces
+	daemonsDir = "/run/netnstest.daemons" // files of daemons
+	pinsDir    = "/sys/fs/bpf"            // one directory of pins for each daemon
+	claimDir   = "/run/netnstest"         // one empty file for each lab, so that no two of a process share a name
 )
 
 // labPrefix starts the names of namespaces that belong to the life of one process: lab<pid>-<n>-<name>.
@@ -65,13 +67,15 @@ func prepareDirs() error {
 // reaping the same names at this moment.
 func reap() {
 	_ = removeAll(ownerIsDead)
-	entries, err := os.ReadDir(claimDir)
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		if ownerIsDead(e.Name()) {
-			_ = unclaim(e.Name())
+	for _, dir := range []string{pinsDir, daemonsDir, claimDir} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if ownerIsDead(e.Name()) {
+				_ = os.RemoveAll(filepath.Join(dir, e.Name()))
+			}
 		}
 	}
 }

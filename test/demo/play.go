@@ -109,7 +109,7 @@ func (d *demo) ask(ctx context.Context) error {
 		want = append(want, strings.TrimSuffix(e, ":1"))
 	}
 	for i := range rounds * len(want) {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 		who, err := d.Client.Get(ctx, vip)
 		cancel()
 		if err != nil {

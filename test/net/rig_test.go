@@ -47,14 +47,10 @@ func newRig(t testing.TB, o options) *rig {
 		o.before(t, s)
 	}
 	r := &rig{Standard: s, t: t}
-	// The directory's name is also that of the pins, so it must be unique on the machine.
-	dir, err := os.MkdirTemp("", "loxilb-nettest-")
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	r.Daemon, err = s.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: os.Getenv(binDir), Dir: dir, Args: o.args})
+	var err error
+	r.Daemon, err = s.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: os.Getenv(binDir), Args: o.args})
 	if err != nil {
 		t.Fatal(err)
 	}
