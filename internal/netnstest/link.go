@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
+
+// upPatience is how long an interface may take from set up to sending.
+const upPatience = 10 * time.Second
 
 // End is one end of a link.
 type End struct {
@@ -41,7 +45,27 @@ func (l *Lab) Link(a, b End, mtu int) error {
 			}
 		}
 	}
-	return errors.Join(a.Host.Up(a.Interface), b.Host.Up(b.Interface))
+	if err := errors.Join(a.Host.Up(a.Interface), b.Host.Up(b.Interface)); err != nil {
+		return err
+	}
+	return errors.Join(a.Host.waitUp(a.Interface), b.Host.waitUp(b.Interface))
+}
+
+// waitUp waits until an interface that is set up really sends. The kernel acts upon a new carrier with a delay of up to
+// a second, and drops what is sent before that, such as the first ARP request.
+func (h *Host) waitUp(name string) error {
+	for deadline := time.Now().Add(upPatience); ; time.Sleep(time.Millisecond) {
+		link, err := h.nl.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("find %s in %s: %w", name, h.Name, err)
+		}
+		if link.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s in %s is not up but %v after %v", name, h.Name, link.Attrs().OperState, upPatience)
+		}
+	}
 }
 
 // Up sets an interface up.
