@@ -70,7 +70,7 @@ func TestAdopt(t *testing.T) {
 	for n := 100; n < 120; n++ {
 		apply(t, d, Change{Key: serviceKey(n)})
 	}
-	fill(t, d, 500, jiffiesNow(t, d))
+	fill(t, d, 500, jiffiesNow(t))
 	maps, books := dump(t, d), rowsOf(d)
 	d = reload(t, d)
 	if diff := cmp.Diff(maps, dump(t, d)); diff != "" {

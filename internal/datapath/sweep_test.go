@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"testing"
+	"time"
 
 	"loxilb/internal/datapath/bpf"
 )
@@ -48,7 +49,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	now := jiffiesNow(t, d)
+	now := jiffiesNow(t)
 	fill(t, d, 1000, now)
 	if err := d.obj.EndpointStates.Put(uint32(0), bpf.TcEndpointState{Connections: 1000, Active: 1000}); err != nil {
 		t.Fatal(err)
@@ -72,27 +73,27 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepCost shows what a sweep of a million living connections costs.
-func TestSweepCost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+// BenchmarkSweep is a sweep of a million living connections.
+func BenchmarkSweep(b *testing.B) {
 	const n = 1_000_000
 	d, err := Load(Config{Connections: n})
 	if err != nil {
-		t.Fatal(err)
+		b.Fatal(err)
 	}
 	defer d.Close()
-	fill(t, d, n, jiffiesNow(t, d))
-	for range 3 {
-		before := d.Swept().Visited
-		if err := d.Sweep(t.Context()); err != nil {
-			t.Fatal(err)
+	fill(b, d, n, jiffiesNow(b))
+	var total, longest time.Duration
+	before := d.Swept().Visited
+	for b.Loop() {
+		if err := d.Sweep(b.Context()); err != nil {
+			b.Fatal(err)
 		}
-		s := d.Swept()
-		if visited := s.Visited - before; visited < 2*n*999/1000 {
-			t.Errorf("visited %d of %d entries", visited, 2*n)
-		}
-		t.Logf("%d connections: %v in the kernel, longest slice %v", n, s.Last, s.Longest)
+		total += d.Swept().Last
+		longest = max(longest, d.Swept().Longest)
 	}
+	if visited := d.Swept().Visited - before; visited < uint64(b.N)*2*n*999/1000 {
+		b.Errorf("visited %d of %d entries", visited, b.N*2*n)
+	}
+	b.ReportMetric(float64(total.Milliseconds())/float64(b.N), "cpu-ms/sweep")
+	b.ReportMetric(float64(longest.Microseconds()), "longest-slice-us")
 }
