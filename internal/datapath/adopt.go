@@ -140,7 +140,7 @@ func (d *Datapath) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]
 	s.ending[e.at] = e
 	d.tables.ending[id] = e
 	if s.deleted && row.Flags&both != both {
-		return d.writeEndpoint(e, both)
+		return d.writeEndpoints([]*endpoint{e}, both)
 	}
 	return nil
 }

@@ -32,6 +32,9 @@ func (d *Datapath) readEndpoint(id uint32) (counters, error) {
 	if err := d.obj.EndpointStates.Lookup(id, &state); err != nil {
 		return counters{}, fmt.Errorf("read endpoint counters: %w", err)
 	}
+	if state.Connections == 0 {
+		return counters{}, nil // nor traffic; half the cost where most endpoints are idle
+	}
 	var perCPU []bpf.TcEndpointTraffic
 	if err := d.obj.EndpointTraffics.Lookup(id, &perCPU); err != nil {
 		return counters{}, fmt.Errorf("read endpoint traffic: %w", err)

@@ -17,17 +17,20 @@ import (
 // is gone; and a deleted service keeps its id as long as it has such endpoints. The sweep ends connections, and has
 // the rows freed.
 
-// endEndpoint lets an endpoint's row go once its connections have: those that flags name are ended by the
-// next sweep, the others end in their own time.
-func (d *Datapath) endEndpoint(e *endpoint, flags uint16) error {
-	s := e.service
-	if s.ending == nil {
-		s.ending = map[netip.AddrPort]*endpoint{}
+// endEndpoints lets rows go once their connections have: those that flags name are ended by the next sweep, the
+// others end in their own time.
+func (d *Datapath) endEndpoints(list []*endpoint, flags uint16) error {
+	now := d.tables.now()
+	for _, e := range list {
+		s := e.service
+		if s.ending == nil {
+			s.ending = map[netip.AddrPort]*endpoint{}
+		}
+		e.ended = now
+		s.ending[e.at] = e
+		d.tables.ending[e.id] = e
 	}
-	e.ended = d.tables.now()
-	s.ending[e.at] = e
-	d.tables.ending[e.id] = e
-	return d.writeEndpoint(e, flags)
+	return d.writeEndpoints(list, flags)
 }
 
 func (d *Datapath) deleteService(key bpf.TcServiceKey) error {
@@ -40,17 +43,15 @@ func (d *Datapath) deleteService(key bpf.TcServiceKey) error {
 	}
 	delete(d.tables.services, key)
 	s.deleted = true
-	errs := []error{d.countVIP(key.Vip, -1)}
+	vipErr := d.countVIP(key.Vip, -1)
 	for _, e := range s.ending {
 		s.order = append(s.order, e)
 	}
-	for _, e := range s.order {
-		errs = append(errs, d.endEndpoint(e, endpointEndTCP|endpointEndUDP))
-	}
+	err := d.endEndpoints(s.order, endpointEndTCP|endpointEndUDP)
 	d.tables.slots.put(s.slots)
 	s.slots, s.order = slotRange{}, nil
 	d.releaseService(s)
-	return errors.Join(errs...)
+	return errors.Join(vipErr, err)
 }
 
 // forsake takes back what a service that failed was given: the rows of fresh endpoints, and those of the service
@@ -61,12 +62,9 @@ func (d *Datapath) forsake(s *service, fresh []*endpoint, there bool) error {
 		s.deleted = true
 		flags |= endpointEndTCP
 	}
-	var errs []error
-	for _, e := range fresh {
-		errs = append(errs, d.endEndpoint(e, flags))
-	}
+	err := d.endEndpoints(fresh, flags)
 	d.releaseService(s)
-	return errors.Join(errs...)
+	return err
 }
 
 // releaseService gives a deleted service's id back when none of its endpoints needs it any more.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -194,15 +195,12 @@ func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) (order, fresh [
 		e.weight = row.Weight
 		order = append(order, e)
 	}
-	return order, fresh, nil
+	return order, fresh, d.writeEndpoints(fresh, 0)
 }
 
-// putEndpoint takes an endpoint back that was ending, or makes one.
+// putEndpoint takes an endpoint back that was ending, or makes one. Its row is not written yet.
 func (d *Datapath) putEndpoint(s *service, at netip.AddrPort) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
-		if err := d.writeEndpoint(e, 0); err != nil {
-			return nil, err
-		}
 		delete(s.ending, at)
 		delete(d.tables.ending, e.id)
 		return e, nil
@@ -211,27 +209,31 @@ func (d *Datapath) putEndpoint(s *service, at netip.AddrPort) (*endpoint, error)
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{id: id, at: at, service: s}
 	if used {
-		err = d.clearEndpoint(id)
+		if err := d.clearEndpoint(id); err != nil {
+			d.tables.endpointIDs.put(id)
+			return nil, err
+		}
 	}
-	if err == nil {
-		err = d.writeEndpoint(e, 0)
-	}
-	if err != nil {
-		d.tables.endpointIDs.put(id)
-		return nil, err
-	}
+	e := &endpoint{id: id, at: at, service: s}
 	d.tables.endpoints[id] = e
 	return e, nil
 }
 
-func (d *Datapath) writeEndpoint(e *endpoint, flags uint16) error {
-	row := bpf.TcEndpoint{
-		Addr: bpf.Addr(e.at.Addr()), Port: bpf.Port(e.at.Port()), Flags: endpointInUse | flags, Service: e.service.id,
+// writeEndpoints writes rows by one system call.
+func (d *Datapath) writeEndpoints(list []*endpoint, flags uint16) error {
+	if len(list) == 0 {
+		return nil
 	}
-	if err := d.obj.Endpoints.Put(e.id, row); err != nil {
-		return fmt.Errorf("write endpoint %s: %w", e.at, err)
+	ids, rows := make([]uint32, len(list)), make([]bpf.TcEndpoint, len(list))
+	for i, e := range list {
+		ids[i] = e.id
+		rows[i] = bpf.TcEndpoint{
+			Addr: bpf.Addr(e.at.Addr()), Port: bpf.Port(e.at.Port()), Flags: endpointInUse | flags, Service: e.service.id,
+		}
+	}
+	if _, err := d.obj.Endpoints.BatchUpdate(ids, rows, nil); err != nil {
+		return fmt.Errorf("write endpoints: %w", err)
 	}
 	return nil
 }
@@ -259,13 +261,8 @@ func (d *Datapath) replaceOrder(s *service, order []*endpoint) error {
 	for _, e := range order {
 		stay[e] = true
 	}
-	var errs []error
-	for _, e := range gone {
-		if !stay[e] {
-			errs = append(errs, d.endEndpoint(e, endpointEndUDP))
-		}
-	}
-	return errors.Join(errs...)
+	gone = slices.DeleteFunc(gone, func(e *endpoint) bool { return stay[e] })
+	return d.endEndpoints(gone, endpointEndUDP)
 }
 
 func (d *Datapath) countVIP(vip bpf.TcIpAddr, by int) error {
