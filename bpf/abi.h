@@ -70,7 +70,7 @@ _Static_assert(sizeof(struct connection_key) == 40, "ABI");
 /* What both directions of a connection have seen. Bits are only ever added, by
  * an atomic or on both entries, so that two CPUs never lose one another's. */
 enum connection_flag {
-	CONN_REPLY_DIRECTION = 0x01, /* this entry is of packets from the endpoint */
+	CONN_REPLY_DIRECTION = 0x01, /* of packets from the endpoint */
 	CONN_REPLIED = 0x02, /* the endpoint answered (TCP: SYN+ACK) */
 	CONN_ASSURED = 0x04, /* TCP: the handshake is complete */
 	CONN_FIN_CLIENT = 0x08,

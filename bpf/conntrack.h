@@ -53,9 +53,8 @@ static __always_inline void connection_note(struct connection *c, __u8 flags)
 	__sync_fetch_and_or((__u32 *)&c->flags, flags);
 }
 
-static __always_inline void connection_note_both(struct connection *c,
-						 struct connection *peer,
-						 __u8 flags)
+static __always_inline void
+connection_note_both(struct connection *c, struct connection *peer, __u8 flags)
 {
 	if ((c->flags & flags) != flags)
 		connection_note(c, flags);

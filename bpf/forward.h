@@ -142,7 +142,8 @@ static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 		mac = ctx_header(ctx, 0, 14);
 		if (!mac)
 			return drop(p, DROP_NOT_LINEAR);
-		__builtin_memcpy(mac, c->dmac, 12); /* and smac, its neighbour */
+		/* and smac, its neighbour */
+		__builtin_memcpy(mac, c->dmac, 12);
 	}
 	p->action = c->hop == HOP_PEER ? bpf_redirect_peer(ifindex, 0) :
 					 bpf_redirect(ifindex, 0);

@@ -17,12 +17,14 @@
  * it came through another VIP with the same endpoints. */
 #define OPEN_ATTEMPTS 4
 
-static __always_inline void
-connection_sums(struct connection *c, const struct connection_key *key)
+static __always_inline void connection_sums(struct connection *c,
+					    const struct connection_key *key)
 {
 	/* addresses and ports lie alike in both structs */
-	c->address_sum = sum_fold(bpf_csum_diff((void *)key, 32, (void *)c, 32, 0));
-	c->tuple_sum = sum_fold(bpf_csum_diff((void *)key, 36, (void *)c, 36, 0));
+	c->address_sum =
+		sum_fold(bpf_csum_diff((void *)key, 32, (void *)c, 32, 0));
+	c->tuple_sum =
+		sum_fold(bpf_csum_diff((void *)key, 36, (void *)c, 36, 0));
 }
 
 /* The entry of replies: as the endpoint sends them, to what the client expects.
@@ -115,9 +117,8 @@ static __always_inline int open_towards(struct packet *p, __u32 service,
 	return err;
 }
 
-static __always_inline enum verdict open_failed(struct packet *p,
-						struct service_state *state,
-						int err)
+static __always_inline enum verdict
+open_failed(struct packet *p, struct service_state *state, int err)
 {
 	if (err == -EALREADY)
 		return VERDICT_CONTINUE;

@@ -69,8 +69,8 @@ static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
 	}
 	p->seq_end = p->seq + l4_length - header;
 	if (p->tcp_flags & (TCP_SYN | TCP_FIN))
-		p->seq_end += !!(p->tcp_flags & TCP_SYN) +
-			      !!(p->tcp_flags & TCP_FIN);
+		p->seq_end +=
+			!!(p->tcp_flags & TCP_SYN) + !!(p->tcp_flags & TCP_FIN);
 	return VERDICT_CONTINUE;
 }
 
@@ -216,7 +216,8 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p)
 	__builtin_memcpy(&p->tuple.daddr, &ip->daddr, sizeof(struct ip_addr));
 	if (unlikely(is_mapped_ipv4(&p->tuple.daddr)))
 		return VERDICT_PASS;
-	if (unlikely(ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)) {
+	if (unlikely(ip->nexthdr != IPPROTO_TCP &&
+		     ip->nexthdr != IPPROTO_UDP)) {
 		v = parse_extensions(ctx, p);
 		if (v != VERDICT_CONTINUE)
 			return v;
