@@ -239,7 +239,7 @@ func (s *state) ofHop(h hop, a netip.Addr) (Problem, bool) {
 			What: fmt.Sprintf("interface %s, which leads to endpoint %s, has no carrier", l.Name, a),
 			Mend: "connect it, or set its other end up",
 		}, true
-	case n.state&unix.NUD_FAILED != 0:
+	case n.silent:
 		asked := "ARP"
 		if h.via.Is6() {
 			asked = "neighbour discovery"

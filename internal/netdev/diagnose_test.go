@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestDiagnose(t *testing.T) {
@@ -31,6 +32,11 @@ func TestDiagnose(t *testing.T) {
 	shows(true, "the route to endpoint 10.66.0.1 refuses packets")
 	shows(true, "endpoint 10.1.0.1 is an address of this machine")
 	shows(true, "10.1.0.77 on eth0, the next hop to endpoint 10.1.0.77, does not answer ARP")
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if !slices.ContainsFunc(n.Diagnose(), func(p Problem) bool { return strings.Contains(p.What, "to endpoint 10.1.0.77, does not answer") }) {
+			t.Fatal("the problem goes and comes while the kernel asks again")
+		}
+	}
 	shows(true, "2001:db8:1::77 on eth0, the next hop to endpoint 2001:db8:1::77, does not answer neighbour discovery")
 	shows(true, "VIP 2001:db8:20::1 cannot be added to lo: IPv6 is switched off there")
 

@@ -23,6 +23,7 @@ type neighbourKey struct {
 type neighbour struct {
 	mac     string // raw bytes; empty while never resolved
 	state   uint16 // NUD_*; 0: deleted
+	silent  bool   // it failed, and has not answered since: being asked again is no answer
 	managed bool   // the kernel keeps it resolved (NTF_EXT_MANAGED)
 	ours    bool   // made or taken by us (NDA_PROTOCOL is Owner)
 }
@@ -201,6 +202,7 @@ func (s *state) applyNeighbour(r reply) change {
 	if n.mac == "" || n.state&(unix.NUD_INCOMPLETE|unix.NUD_FAILED) != 0 {
 		n.mac = old.mac
 	}
+	n.silent = n.state&unix.NUD_FAILED != 0 || (old.silent && n.state&unix.NUD_INCOMPLETE != 0)
 	s.neighbours[key] = n
 	return change{nextHops: old.mac != "" && n.mac != old.mac, warm: old.managed && old.ours && !n.managed}
 }
