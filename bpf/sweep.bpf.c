@@ -3,10 +3,10 @@
  * sweep.bpf.c - give back the memory of connections that are over.
  *
  * An iterator over the connections: user space reads from it, and each read
- * runs the program on as many entries as it asked for bytes, times
- * SWEEP_ENTRIES_PER_BYTE, and stops there until the next read. So the table is
- * swept inside the kernel, in slices that user space chooses, without a system
- * call or a copy per entry (docs/adr/0005-sweep.md has the alternatives).
+ * runs the program until it has written as many marks, of one byte, as were
+ * asked for, and stops there until the next read. So the table is swept inside
+ * the kernel, in slices that user space chooses, without a system call or a
+ * copy per entry (docs/adr/0005-sweep.md has the alternatives).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -15,7 +15,14 @@
 #include "maps.h"
 #include "conntrack.h"
 
-#define SWEEP_ENTRIES_PER_BYTE 256
+/* A mark of either kind stands for much the same time. */
+#define SWEEP_VISITED_PER_MARK 256
+#define SWEEP_ENDED_PER_MARK 16
+
+enum sweep_mark {
+	SWEEP_MARK_VISITED, /* so many entries were looked at */
+	SWEEP_MARK_ENDED, /* so many connections were removed */
+};
 
 /* Past its time by this much, an entry is not being looked at by any CPU that
  * saw it alive. In seconds. */
@@ -45,8 +52,8 @@ static __always_inline bool endpoint_ended(const struct connection *c,
 
 	if (!ep)
 		return false;
-	return ep->flags & (protocol == IPPROTO_TCP ? ENDPOINT_END_TCP :
-						      ENDPOINT_END_UDP);
+	return ep->flags &
+	       (protocol == IPPROTO_TCP ? ENDPOINT_END_TCP : ENDPOINT_END_UDP);
 }
 
 static __always_inline bool sweep_one(const struct connection_key *key,
@@ -68,8 +75,10 @@ int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
 {
 	struct connection_key *found = ctx->key, key;
 	struct connection *c = ctx->value;
+	struct seq_file *seq = ctx->meta->seq;
 	struct sweep_report *report;
 	__u32 zero = 0;
+	__u8 mark;
 
 	if (!found || !c)
 		return 0;
@@ -77,13 +86,17 @@ int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
 	if (!report)
 		return 0;
 	report->visited++;
-	key = *found;
-	if (sweep_one(&key, c)) {
+	if (sweep_one(found, c)) {
+		key = *found;
 		connection_end(&key, c);
 		report->ended++;
+		mark = SWEEP_MARK_ENDED;
+		if (!(report->ended % SWEEP_ENDED_PER_MARK))
+			bpf_seq_write(seq, &mark, 1);
 	}
-	if (!(ctx->meta->seq_num % SWEEP_ENTRIES_PER_BYTE))
-		bpf_seq_write(ctx->meta->seq, &zero, 1);
+	mark = SWEEP_MARK_VISITED;
+	if (!(ctx->meta->seq_num % SWEEP_VISITED_PER_MARK))
+		bpf_seq_write(seq, &mark, 1);
 	return 0;
 }
 
