@@ -92,7 +92,7 @@ func TestAdopt(t *testing.T) {
 	apply(t, d, puts(0, 400, 4)...)
 	sweep(t, d)
 	wantBooks(t, d)
-	fresh := load(t, Config{})
+	fresh := load(t)
 	apply(t, fresh, puts(0, 400, 4)...)
 	if diff := cmp.Diff(dump(t, fresh), dump(t, d)); diff != "" {
 		t.Errorf("-fresh +adopted: %s", diff)

@@ -60,7 +60,7 @@ func (s state) changesTo(next state, everything bool) []Change {
 // again changes nothing that packets can see. Through restarts, too.
 func TestApplyOracle(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
-	fresh := load(t, Config{})
+	fresh := load(t)
 	for round := range uint64(3) {
 		r := rand.New(rand.NewPCG(seed, round))
 		dir := pinDir(t)
@@ -159,7 +159,7 @@ func ids4(d *Datapath) map[byte]uint32 {
 // TestUpdateKeepsIDs: an endpoint that stays keeps its row, whatever its place; one that is taken out keeps it until its
 // last connection is gone, and gets it back if it comes back before that.
 func TestUpdateKeepsIDs(t *testing.T) {
-	d := load(t, Config{})
+	d := load(t)
 	apply(t, d, named(1, 2, 3))
 	first := ids4(d)
 	apply(t, d, named(4, 3, 1))
@@ -208,7 +208,7 @@ func setActive(t testing.TB, d *Datapath, id uint32, n uint64) {
 // TestDeleteAndMakeAgain: a service that is deleted and made again is a new one, with counters of its own, while the
 // old one's endpoints still end.
 func TestDeleteAndMakeAgain(t *testing.T) {
-	d := load(t, Config{})
+	d := load(t)
 	apply(t, d, named(1, 2))
 	old := ids4(d)
 	setActive(t, d, old[1], 3)
@@ -243,7 +243,7 @@ func TestDeleteAndMakeAgain(t *testing.T) {
 // TestFailureChangesNothing: a service that cannot be applied stays as it is, those beside it are applied, and the rows
 // that it was given are freed.
 func TestFailureChangesNothing(t *testing.T) {
-	d := load(t, Config{})
+	d := load(t)
 	apply(t, d, named(1, 2))
 	d.tables.endpointIDs.limit = 4
 	err := d.Apply([]Change{named(2, 3, 4, 5), {Key: serviceKey(2), Table: table(2, 3)}, {Key: serviceKey(3), Table: table(3, 0)}})

@@ -43,12 +43,9 @@ func puts(from, to, endpoints int) []Change {
 	return changes
 }
 
-func load(t testing.TB, cfg Config) *Datapath {
+func load(t testing.TB) *Datapath {
 	t.Helper()
-	if cfg.Connections == 0 {
-		cfg.Connections = 1024
-	}
-	d, err := Load(cfg)
+	d, err := Load(Config{Connections: 1024})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +83,7 @@ func sweep(t testing.TB, d *Datapath) {
 // TestLimits: as many services and endpoints as the limits allow; one more of each is refused and changes
 // nothing; it fits once another is gone.
 func TestLimits(t *testing.T) {
-	d := load(t, Config{})
+	d := load(t)
 	const most = 4096
 	var (
 		all    = puts(0, 1, most)
@@ -150,7 +147,7 @@ func wantEmpty(t testing.TB, d *Datapath) {
 // TestChangeCostsTheSame: at 10,000 services of 10 endpoints to add, update and delete one takes as long as when there
 // are no others. The two are timed by turns, so that what else runs here slows both.
 func TestChangeCostsTheSame(t *testing.T) {
-	few, many := load(t, Config{}), load(t, Config{})
+	few, many := load(t), load(t)
 	const n = 10000
 	t.Logf("%d services of 10 endpoints: applied in %v", n, apply(t, many, puts(0, n, 10)...))
 	steps := []struct {
