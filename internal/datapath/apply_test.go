@@ -61,7 +61,7 @@ func (s state) changesTo(next state, everything bool) []Change {
 func TestApplyOracle(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	fresh := load(t)
-	for round := range uint64(3) {
+	for round := range uint64(2) {
 		r := rand.New(rand.NewPCG(seed, round))
 		dir := pinDir(t)
 		d, err := Load(Config{Connections: 1024, PinDir: dir})

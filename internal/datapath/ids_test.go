@@ -72,7 +72,7 @@ func TestIDs(t *testing.T) {
 func TestStretches(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
-	for round := range uint64(20) {
+	for round := range uint64(5) {
 		r := rand.New(rand.NewPCG(seed, round))
 		const segments = 3
 		taken := [segments][]bool{}
@@ -100,7 +100,7 @@ func TestStretches(t *testing.T) {
 		adopted := append([]slotRange(nil), out...)
 		r.Shuffle(len(adopted), func(i, j int) { adopted[i], adopted[j] = adopted[j], adopted[i] })
 		s.adopt(segments, adopted)
-		for range 300 {
+		for range 200 {
 			if r.IntN(2) == 0 && len(out) > 0 {
 				n := r.IntN(len(out))
 				mark(out[n], false)
