@@ -11,6 +11,7 @@
 #define LOXILB_FORWARD_H
 
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <bpf/bpf_helpers.h>
 #include "config.h"
 #include "ctx_skb.h"
@@ -112,6 +113,11 @@ static __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	    code != BPF_FIB_LKUP_RET_FRAG_NEEDED)
 		return fib_refused(p, code);
 	kind = hop_kind(p, fib.ifindex);
+	/* redirect_neigh takes an Ethernet header off, and silently drops what
+	 * came without one */
+	if (kind != HOP_LAYER3 && !p->l3 &&
+	    bpf_skb_change_head(ctx, ETH_HLEN, 0))
+		return drop(p, DROP_NOT_LINEAR);
 	if (kind != HOP_LAYER3 && (code == BPF_FIB_LKUP_RET_NO_NEIGH || !p->l3))
 		return redirect_neigh(p, &fib);
 	c->ifindex = fib.ifindex;
