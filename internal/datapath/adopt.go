@@ -32,6 +32,9 @@ func (d *Datapath) adopt() error {
 	if d.cfg.PinDir == "" {
 		return nil // all maps are new
 	}
+	if d.tables.retired, err = openRetired(d.mapPins()); err != nil {
+		return err
+	}
 	byID, err := d.adoptServices()
 	if err != nil {
 		return err
@@ -145,10 +148,18 @@ func (d *Datapath) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]
 	return nil
 }
 
-// adoptCounters finds rows whose owner is gone and whose counters are still there: they are cleared when they
-// are used again.
+// adoptCounters gives services what their removed endpoints have counted, and finds rows whose owner is gone and whose
+// counters are still there: they are cleared when they are used again.
 func (d *Datapath) adoptCounters(byID map[uint32]*service) error {
-	err := eachBatch(d.obj.ServiceStates, maxServices, func(ids []uint32, rows []bpf.TcServiceState) {
+	err := d.tables.retired.each(func(id uint32, c counters) {
+		if s := byID[id]; s != nil {
+			s.retired = c
+		}
+	})
+	if err != nil {
+		return err
+	}
+	err = eachBatch(d.obj.ServiceStates, maxServices, func(ids []uint32, rows []bpf.TcServiceState) {
 		for i, row := range rows {
 			if row != (bpf.TcServiceState{}) && byID[ids[i]] == nil {
 				d.tables.serviceIDs.takeFreed(ids[i])

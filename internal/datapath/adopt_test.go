@@ -175,6 +175,48 @@ func TestAdoptCounters(t *testing.T) {
 	}
 }
 
+// TestAdoptRetired: what endpoints that are gone have counted stays with their service over a restart, and is not
+// handed to the next service of the same row.
+func TestAdoptRetired(t *testing.T) {
+	d, err := Load(Config{Connections: 1024, PinDir: pinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	connections := func() uint64 {
+		t.Helper()
+		stats, ok := d.ServiceStats(serviceKey(1))
+		if !ok {
+			t.Fatal("the service is gone")
+		}
+		return stats.Connections
+	}
+	want := uint64(0)
+	for host := byte(1); host < 5; host++ {
+		apply(t, d, named(host))
+		setActive(t, d, ids4(d)[host], 0) // five connections, all of them over
+		want += 5
+		if host%2 == 0 {
+			d = reload(t, d)
+			apply(t, d, named(host))
+		}
+		sweep(t, d) // retires the one before
+		if n := connections(); n != want {
+			t.Errorf("%d connections are counted, want %d", n, want)
+		}
+	}
+	apply(t, d, Change{Key: serviceKey(1)})
+	if err := d.obj.ServiceStates.Put(uint32(0), bpf.TcServiceState{Next: want}); err != nil { // as packets do
+		t.Fatal(err)
+	}
+	sweep(t, d)
+	d = reload(t, d)
+	apply(t, d, named(1))
+	if n := connections(); n != 0 {
+		t.Errorf("a new service begins with %d connections", n)
+	}
+}
+
 // TestAnotherLayout: maps of another version are refused with a sentence that says what mends it, and are left as they
 // are.
 func TestAnotherLayout(t *testing.T) {

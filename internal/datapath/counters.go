@@ -33,7 +33,7 @@ func (d *Datapath) readEndpoint(id uint32) (counters, error) {
 		return counters{}, fmt.Errorf("read endpoint counters: %w", err)
 	}
 	if state.Connections == 0 {
-		return counters{}, nil // nor traffic; half the cost where most endpoints are idle
+		return counters{active: state.Active}, nil // and no traffic: half the cost where most endpoints are idle
 	}
 	var perCPU []bpf.TcEndpointTraffic
 	if err := d.obj.EndpointTraffics.Lookup(id, &perCPU); err != nil {

@@ -147,6 +147,7 @@ func (d *Datapath) reapSome(list []freeable, before time.Time) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ids := make([]uint32, 0, len(list))
+	heirs := map[*service]bool{}
 	for _, f := range list {
 		e := d.tables.ending[f.id]
 		if e == nil || e.ended.After(before) {
@@ -158,6 +159,7 @@ func (d *Datapath) reapSome(list []freeable, before time.Time) error {
 				return err
 			}
 			e.service.retired.add(c)
+			heirs[e.service] = true
 		}
 		ids = append(ids, f.id)
 		delete(d.tables.ending, f.id)
@@ -168,6 +170,11 @@ func (d *Datapath) reapSome(list []freeable, before time.Time) error {
 	}
 	if len(ids) == 0 {
 		return nil
+	}
+	for s := range heirs {
+		if err := d.tables.retired.put(s.id, s.retired); err != nil {
+			return err
+		}
 	}
 	_, err := d.obj.Endpoints.BatchUpdate(ids, make([]bpf.TcEndpoint, len(ids)), nil)
 	return err

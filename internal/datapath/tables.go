@@ -33,10 +33,14 @@ type tables struct {
 	serviceIDs  ids
 	endpointIDs ids
 	slots       slotSpace
+	retired     retired
 	now         func() time.Time
 }
 
-func (t *tables) close() { t.slots.close() }
+func (t *tables) close() {
+	t.slots.close()
+	t.retired.close()
+}
 
 // service is a row of the services map and what hangs on it.
 type service struct {
@@ -140,7 +144,8 @@ func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {
 		return nil, err
 	}
 	if used {
-		if err := d.obj.ServiceStates.Put(id, bpf.TcServiceState{}); err != nil {
+		err := errors.Join(d.obj.ServiceStates.Put(id, bpf.TcServiceState{}), d.tables.retired.put(id, counters{}))
+		if err != nil {
 			d.tables.serviceIDs.put(id)
 			return nil, fmt.Errorf("clear counters: %w", err)
 		}
