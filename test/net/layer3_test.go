@@ -1,0 +1,96 @@
+package net_test
+
+import (
+	"os"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netnstest"
+)
+
+// TestLayer3: clients behind an interface without link layer, as tun and WireGuard are, reach endpoints behind
+// Ethernet, known to the kernel or not, and hear from them.
+func TestLayer3(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{before: tunPair})
+	r.serveNames()
+	r.loxicmd("create lb %s --tcp=2020:5001 --endpoints=%s", vip4, endpoints4())
+	r.loxicmd("create lb %s --tcp=2020:5001 --endpoints=%s", vip6, endpoints6())
+	for vip, client := range map[string]string{vip4: "10.9.0.2", vip6: "2001:db8:9::2"} {
+		r.wantAnswers(join(vip, 2020), "ep1", "ep2", "ep3", "ep1")
+		if who, err := r.ask(join(vip, 2020)); err != nil || who != "ep2 sees "+client {
+			t.Errorf("answer %q, error %v; want %q", who, err, "ep2 sees "+client)
+		}
+	}
+}
+
+// tunPair connects the client with the balancer by a pair of tun devices, and leads the client's way to the VIPs there.
+func tunPair(t testing.TB, s *netnstest.Standard) {
+	t.Helper()
+	client, lb := openTun(t, s.Client), openTun(t, s.LB)
+	s.Cleanup(func() {
+		_ = client.Close()
+		_ = lb.Close()
+	})
+	go carry(client, lb)
+	go carry(lb, client)
+	for h, commands := range map[*netnstest.Host][]string{
+		s.Client: {"10.9.0.2/24", "2001:db8:9::2/64"},
+		s.LB:     {"10.9.0.1/24", "2001:db8:9::1/64"},
+	} {
+		for _, a := range commands {
+			run(t, h, "ip", "address", "add", a, "dev", "tun0", "nodad")
+		}
+		run(t, h, "ip", "link", "set", "tun0", "up")
+	}
+	run(t, s.Client, "ip", "route", "add", vip4+"/32", "dev", "tun0")
+	run(t, s.Client, "ip", "-6", "route", "add", vip6+"/128", "dev", "tun0")
+}
+
+func run(t testing.TB, h *netnstest.Host, args ...string) {
+	t.Helper()
+	if out, err := h.Run(args...); err != nil {
+		t.Fatalf("%v: %v: %s", args, err, out)
+	}
+}
+
+// openTun makes tun0, whose packets are read from and written to the file.
+func openTun(t testing.TB, h *netnstest.Host) (tun *os.File) {
+	t.Helper()
+	err := h.Do(func() error {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		request := struct {
+			name  [unix.IFNAMSIZ]byte
+			flags uint16
+			_     [22]byte
+		}{flags: unix.IFF_TUN | unix.IFF_NO_PI}
+		copy(request.name[:], "tun0")
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETIFF, uintptr(unsafe.Pointer(&request))); errno != 0 {
+			_ = unix.Close(fd)
+			return errno
+		}
+		tun = os.NewFile(uintptr(fd), "tun0")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tun
+}
+
+// carry brings packets from one device to the other until one of them is closed.
+func carry(from, to *os.File) {
+	packet := make([]byte, 65536)
+	for {
+		n, err := from.Read(packet)
+		if err != nil {
+			return
+		}
+		_, _ = to.Write(packet[:n]) // a device that is not up yet refuses, as a wire that is not plugged in
+	}
+}
