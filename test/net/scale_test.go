@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -121,6 +122,40 @@ func (r *rig) memory(field string) string {
 	return ""
 }
 
+// maps is the memory of the daemon's maps in the kernel, in KiB, as far as the kernel tells.
+func (r *rig) maps() int {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", r.Pid()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	bytesOf := map[string]int{}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		var id string
+		var size int
+		for line := range strings.Lines(string(b)) {
+			key, value, _ := strings.Cut(line, ":")
+			switch value = strings.TrimSpace(value); key {
+			case "map_id":
+				id = value
+			case "memlock":
+				size, _ = strconv.Atoi(value)
+			}
+		}
+		if id != "" {
+			bytesOf[id] = size
+		}
+	}
+	sum := 0
+	for _, size := range bytesOf {
+		sum += size
+	}
+	return sum >> 10
+}
+
 // TestScale: 10,000 services of 10 endpoints come in one request and are balanced when it is answered; a change
 // beside them takes as long as alone; a restart loses no request. Times are shown and not judged but by comparison,
 // as they depend on what else the machine does.
@@ -137,7 +172,7 @@ func TestScale(t *testing.T) {
 	for _, n := range []int{0, 1, big - 1} { // the first connection of each goes to its first endpoint
 		many.wantAnswers(join(bigVIP(n).String(), 80), "ep1")
 	}
-	t.Logf("memory then: %s, at most %s", many.memory("VmRSS"), many.memory("VmHWM"))
+	t.Logf("memory then: %s, at most %s; maps in the kernel %d kB", many.memory("VmRSS"), many.memory("VmHWM"), many.maps())
 
 	compareChanges(t, a, b)
 
