@@ -70,7 +70,7 @@ func (d *Datapath) forsake(s *service, fresh []*endpoint, there bool) error {
 // releaseService gives a deleted service's id back when none of its endpoints needs it any more.
 func (d *Datapath) releaseService(s *service) {
 	if s.deleted && len(s.ending) == 0 {
-		d.tables.serviceIDs.put(s.id)
+		d.tables.serviceIDs.put(s.id, true)
 	}
 }
 
@@ -165,7 +165,7 @@ func (d *Datapath) reapSome(list []freeable, before time.Time) error {
 		delete(d.tables.ending, f.id)
 		delete(d.tables.endpoints, f.id)
 		delete(e.service.ending, e.at)
-		d.tables.endpointIDs.put(f.id)
+		d.tables.endpointIDs.put(f.id, f.connections > 0)
 		d.releaseService(e.service)
 	}
 	if len(ids) == 0 {

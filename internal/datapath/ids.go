@@ -20,8 +20,9 @@ type ids struct {
 }
 
 type freedID struct {
-	id uint32
-	at time.Time
+	id   uint32
+	used bool // its rows hold counters
+	at   time.Time
 }
 
 // restTime is far longer than a packet spends in the program.
@@ -34,7 +35,9 @@ func newIDs(limit uint32, now func() time.Time) ids {
 // get returns an id; used tells whether its rows may hold an earlier owner's counters.
 func (i *ids) get() (id uint32, used bool, err error) {
 	if len(i.freed) > 0 && i.now().Sub(i.freed[0].at) >= restTime {
-		return i.oldest(), true, nil
+		f := i.freed[0]
+		i.freed = i.freed[1:]
+		return f.id, f.used, nil
 	}
 	for i.next < i.limit {
 		id = i.next
@@ -48,13 +51,8 @@ func (i *ids) get() (id uint32, used bool, err error) {
 	return 0, false, errIDs
 }
 
-func (i *ids) oldest() uint32 {
-	id := i.freed[0].id
-	i.freed = i.freed[1:]
-	return id
-}
-
-func (i *ids) put(id uint32) { i.freed = append(i.freed, freedID{id, i.now()}) }
+// put takes an id back; used tells whether its rows may hold counters.
+func (i *ids) put(id uint32, used bool) { i.freed = append(i.freed, freedID{id, used, i.now()}) }
 
 // take marks an id as used by somebody found in the maps. Only before the first get.
 func (i *ids) take(id uint32) {
@@ -65,5 +63,5 @@ func (i *ids) take(id uint32) {
 // takeFreed marks an id whose owner is gone and whose counters are still there. Only before the first get.
 func (i *ids) takeFreed(id uint32) {
 	i.take(id)
-	i.freed = append(i.freed, freedID{id: id})
+	i.freed = append(i.freed, freedID{id: id, used: true})
 }

@@ -22,7 +22,7 @@ func TestIDs(t *testing.T) {
 		c := &clock{time.Now()}
 		const limit = 40
 		i := newIDs(limit, c.now)
-		out, freed := map[uint32]bool{}, map[uint32]time.Time{} // freed: those that had an owner
+		out, freed, dirty := map[uint32]bool{}, map[uint32]time.Time{}, map[uint32]bool{}
 		for id := range uint32(limit) {
 			switch r.IntN(4) {
 			case 0:
@@ -30,14 +30,15 @@ func TestIDs(t *testing.T) {
 				out[id] = true
 			case 1:
 				i.takeFreed(id)
-				freed[id] = time.Time{}
+				freed[id], dirty[id] = time.Time{}, true
 			}
 		}
 		for range 500 {
 			c.at = c.at.Add(time.Duration(r.IntN(300)) * time.Millisecond)
 			if r.IntN(2) == 0 {
 				for id := range out {
-					i.put(id)
+					dirty[id] = r.IntN(2) == 0
+					i.put(id, dirty[id])
 					delete(out, id)
 					freed[id] = c.at
 					break
@@ -57,9 +58,9 @@ func TestIDs(t *testing.T) {
 				}
 				continue
 			}
-			at, had := freed[id]
-			if out[id] || id >= limit || used != had || c.at.Sub(at) < restTime || id >= i.top {
-				t.Fatalf("seed %d round %d: id %d: out %v, used %v, had an owner %v until %v ago, top %d", seed, round, id, out[id], used, had, c.at.Sub(at), i.top)
+			at := freed[id]
+			if out[id] || id >= limit || used != dirty[id] || c.at.Sub(at) < restTime || id >= i.top {
+				t.Fatalf("seed %d round %d: id %d: out %v, used %v, dirty %v, freed %v ago, top %d", seed, round, id, out[id], used, dirty[id], c.at.Sub(at), i.top)
 			}
 			out[id] = true
 			delete(freed, id)

@@ -146,7 +146,7 @@ func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {
 	if used {
 		err := errors.Join(d.obj.ServiceStates.Put(id, bpf.TcServiceState{}), d.tables.retired.put(id, counters{}))
 		if err != nil {
-			d.tables.serviceIDs.put(id)
+			d.tables.serviceIDs.put(id, true)
 			return nil, fmt.Errorf("clear counters: %w", err)
 		}
 	}
@@ -216,7 +216,7 @@ func (d *Datapath) putEndpoint(s *service, at netip.AddrPort) (*endpoint, error)
 	}
 	if used {
 		if err := d.clearEndpoint(id); err != nil {
-			d.tables.endpointIDs.put(id)
+			d.tables.endpointIDs.put(id, true)
 			return nil, err
 		}
 	}
