@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// errIDs says that a map has no row left.
-var errIDs = errors.New("no row is left in the data path: those of services and endpoints that were removed are free a moment after their last connection")
+// ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a moment after its last
+// connection.
+var ErrFull = errors.New("no row is left in the data path: those of services and endpoints that were removed are free a moment after their last connection")
 
 // ids gives out indices of an array map, the lowest that were never used first. A freed one rests before it is
 // used again, so that a packet in flight never finds another owner behind it.
@@ -48,7 +49,7 @@ func (i *ids) get() (id uint32, used bool, err error) {
 		}
 		delete(i.taken, id)
 	}
-	return 0, false, errIDs
+	return 0, false, ErrFull
 }
 
 // put takes an id back; used tells whether its rows may hold counters.

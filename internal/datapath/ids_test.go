@@ -53,7 +53,7 @@ func TestIDs(t *testing.T) {
 			}
 			id, used, err := i.get()
 			if err != nil {
-				if !errors.Is(err, errIDs) || rested > 0 || len(out)+len(freed) != limit {
+				if !errors.Is(err, ErrFull) || rested > 0 || len(out)+len(freed) != limit {
 					t.Fatalf("seed %d round %d: %v, with %d out, %d freed, %d of them rested", seed, round, err, len(out), len(freed), rested)
 				}
 				continue

@@ -98,7 +98,7 @@ func TestLimits(t *testing.T) {
 	}
 	before := readMaps(t, d)
 	for what, c := range map[string]Change{"a service": change(maxServices, 1), "endpoints": change(maxServices-1, 5)} {
-		if err := d.Apply([]Change{c}); !errors.Is(err, errIDs) {
+		if err := d.Apply([]Change{c}); !errors.Is(err, ErrFull) {
 			t.Errorf("%s more: %v", what, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/compile"
+	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
@@ -165,6 +166,26 @@ func TestRetryOfStart(t *testing.T) {
 	b.eventually("applied", func() bool { applied, err := b.rec.Applied(); return applied == rev && err == nil })
 	all := []string{"put 10.0.0.1:80/tcp", "put 10.0.0.2:53/udp", "own exactly [10.0.0.1 10.0.0.2]"}
 	b.wantEvents(slices.Concat(all, all, all)...)
+}
+
+// TestWaitForRoom: a change that finds no rows left waits until there are some.
+func TestWaitForRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	b := newBench(t, w)
+	failures := 1
+	b.mu.Lock()
+	w.fail = func(event string) error {
+		if strings.HasPrefix(event, "put") && failures > 0 {
+			failures--
+			return fmt.Errorf("service x: %w", datapath.ErrFull)
+		}
+		return nil
+	}
+	b.mu.Unlock()
+	b.took()
+	b.wait(b.put(web))
+	b.wantEvents("put 10.0.0.1:80/tcp", "own [10.0.0.1]", "put 10.0.0.1:80/tcp")
 }
 
 // TestWait: it blocks until the revision is applied, ends with its context, and returns at once for what is there.

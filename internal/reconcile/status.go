@@ -2,7 +2,10 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"loxilb/internal/datapath"
 )
 
 // Applied is the last revision that is in the data path whole, and why a later one is not.
@@ -13,7 +16,8 @@ func (r *Reconciler) Applied() (revision uint64, err error) {
 }
 
 // Wait blocks until the revision is in the data path, or was tried and failed (the error says why; it will be
-// tried again), or ctx ends.
+// tried again), or ctx ends. Want of rows is no failure yet: whoever replaces nearly all that fits has to wait until what
+// was removed has given its rows back.
 func (r *Reconciler) Wait(ctx context.Context, revision uint64) error {
 	for {
 		r.mu.Lock()
@@ -22,7 +26,7 @@ func (r *Reconciler) Wait(ctx context.Context, revision uint64) error {
 		if passes > 0 && applied >= revision {
 			return nil
 		}
-		if passes > 0 && tried >= revision && err != nil {
+		if passes > 0 && tried >= revision && err != nil && !errors.Is(err, datapath.ErrFull) {
 			return err
 		}
 		select {
