@@ -205,7 +205,7 @@ func TestVIPsAreNoNews(t *testing.T) {
 	}
 }
 
-// TestManyVIPs: 10,000 at once are quick, and one more is as quick as the first.
+// TestManyVIPs: beside 10,000, a change costs what it changes.
 func TestManyVIPs(t *testing.T) {
 	t.Parallel()
 	a, b := pair(t)
@@ -216,7 +216,7 @@ func TestManyVIPs(t *testing.T) {
 		vips = append(vips, netip.AddrFrom4([4]byte{20, byte(i >> 8), byte(i), 1}),
 			netip.MustParseAddr(fmt.Sprintf("2001:db8:20::%x", i+1)))
 	}
-	timed := func(what string, limit time.Duration, f func(context.Context) error) {
+	timed := func(what string, f func(context.Context) error) time.Duration {
 		t.Helper()
 		start := time.Now()
 		if err := f(t.Context()); err != nil {
@@ -224,13 +224,13 @@ func TestManyVIPs(t *testing.T) {
 		}
 		took := time.Since(start)
 		t.Logf("%s: %v", what, took)
-		if took > limit {
-			t.Errorf("%s took %v, more than %v", what, took, limit)
-		}
+		return took
 	}
-	timed("10,000", 20*time.Second, func(ctx context.Context) error { return n.VIPs().Set(ctx, vips) })
+	all := timed("10,000", func(ctx context.Context) error { return n.VIPs().Set(ctx, vips) })
 	one := ips("30.0.0.1", "2001:db8:30::1")
-	timed("two more", time.Second, func(ctx context.Context) error { return n.VIPs().Add(ctx, one...) })
+	if few := timed("two more", func(ctx context.Context) error { return n.VIPs().Add(ctx, one...) }); few > all/2 {
+		t.Errorf("two more took %v, and all %v", few, all)
+	}
 	if got := len(n.VIPs().Owned()); got != 10002 {
 		t.Errorf("%d owned", got)
 	}
@@ -246,8 +246,8 @@ func TestManyVIPs(t *testing.T) {
 	if got := len(again.VIPs().Owned()); got != 10002 {
 		t.Errorf("%d found again", got)
 	}
-	timed("one away", time.Second, func(ctx context.Context) error { return again.VIPs().Remove(ctx, one[0]) })
-	timed("all away", 20*time.Second, func(ctx context.Context) error { return again.VIPs().Set(ctx, nil) })
+	timed("one away", func(ctx context.Context) error { return again.VIPs().Remove(ctx, one[0]) })
+	timed("all away", func(ctx context.Context) error { return again.VIPs().Set(ctx, nil) })
 	if out := run(t, a, "ip", "route", "show", "table", "local", "proto", "108"); out != "" {
 		t.Errorf("left: %.200s", out)
 	}
