@@ -114,9 +114,9 @@ static __always_inline bool connection_dead(const struct connection *c,
 	return !peer || (__s32)(now - peer->seen) > limit;
 }
 
-/* Removes both entries. Whoever removes the client's entry gives the
- * endpoint's count back, so it is given back once. */
-static __always_inline void connection_end(const struct connection_key *key,
+/* Removes both entries; false if there was none. Whoever removes the client's
+ * entry gives the endpoint's count back, so it is given back once. */
+static __always_inline bool connection_end(const struct connection_key *key,
 					   const struct connection *c)
 {
 	bool reply = c->flags & CONN_REPLY_DIRECTION;
@@ -129,10 +129,11 @@ static __always_inline void connection_end(const struct connection_key *key,
 	own = bpf_map_delete_elem(&connections, key);
 	peer = bpf_map_delete_elem(&connections, &other);
 	if (reply ? peer : own)
-		return;
+		return !own || !peer;
 	s = bpf_map_lookup_elem(&endpoint_states, &id);
 	if (s)
 		__sync_fetch_and_add(&s->active, (__u64)-1);
+	return true;
 }
 
 #endif

@@ -86,9 +86,10 @@ int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
 	if (!report)
 		return 0;
 	report->visited++;
-	if (sweep_one(found, c)) {
-		key = *found;
-		connection_end(&key, c);
+	/* an entry of the bucket that was just removed as the other one of its
+	 * connection may still be shown, once */
+	key = *found;
+	if (sweep_one(&key, c) && connection_end(&key, c)) {
 		report->ended++;
 		mark = SWEEP_MARK_ENDED;
 		if (!(report->ended % SWEEP_ENDED_PER_MARK))
