@@ -35,8 +35,8 @@ lint: ## golangci-lint, clang-format, shellcheck
 	@tools/lint
 
 fmt: ## format Go and C
-	@tools/setup lint
-	gofmt -w $$(git ls-files '*.go')
+	@tools/setup build lint
+	$(GO) fmt ./...
 	clang-format-19 -i bpf/*.h bpf/*.c
 
 generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md
