@@ -17,6 +17,7 @@
 #define MAX_SERVICES 65536
 #define MAX_ENDPOINTS 262144
 #define MAX_LINKS 16384
+#define MAX_REASONS 64 /* more than there are, so that a new one fits pinned maps */
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
  * for '_', is the metric label, the text in logs and the row in
@@ -41,6 +42,7 @@ enum drop_reason {
 	DROP_NOT_LINEAR, /* headers could not be read or made writable: out of memory */
 	DROP_REASONS
 };
+_Static_assert(DROP_REASONS <= MAX_REASONS, "ABI");
 
 /* What can be said of a packet that was handed to the kernel although it
  * looked like ours. Counted beside the drops. */

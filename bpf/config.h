@@ -21,6 +21,10 @@ const volatile __u32 timeout_tcp_closed = 10 * 250;
 const volatile __u32 timeout_udp_unreplied = 30 * 250;
 const volatile __u32 timeout_udp_replied = 300 * 250;
 
+/* Look at ip_summed where the kernel has the kfunc for it; off in tests that
+ * stand for kernels before 6.2. */
+const volatile __u8 kfuncs = 1;
+
 /* Use bpf_redirect_peer where a link allows it. */
 const volatile __u8 redirect_peer = 1;
 

@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
+#include "config.h"
 #include "packet.h"
 
 #define CTX_PACKET_HOST 0 /* PACKET_HOST: addressed to this machine's MAC */
@@ -86,7 +87,7 @@ static __always_inline enum ctx_checksum ctx_checksum_state(ctx_t *ctx)
 {
 	struct sk_buff___loxilb *skb;
 
-	if (!bpf_cast_to_kern_ctx)
+	if (!kfuncs || !bpf_cast_to_kern_ctx)
 		return CTX_CHECKSUM_UNKNOWN;
 	skb = bpf_cast_to_kern_ctx(ctx);
 	return BPF_CORE_READ_BITFIELD(skb, ip_summed);

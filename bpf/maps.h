@@ -114,7 +114,7 @@ struct {
 /* enum drop_reason -> packets, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, DROP_REASONS);
+	__uint(max_entries, MAX_REASONS);
 	__type(key, __u32);
 	__type(value, __u64);
 } drops SEC(".maps");
@@ -122,7 +122,7 @@ struct {
 /* enum pass_reason -> packets, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PASS_REASONS);
+	__uint(max_entries, MAX_REASONS);
 	__type(key, __u32);
 	__type(value, __u64);
 } passes SEC(".maps");

@@ -89,14 +89,17 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 	    bpf_l4_csum_replace(ctx, field, 0, c->address_sum,
 				udp | BPF_F_PSEUDO_HDR))
 		return drop(p, DROP_NOT_LINEAR);
-	l4 = ctx_header(ctx, p->l4, 4);
+	l4 = ctx_header(ctx, p->l4, sizeof(struct udphdr));
 	if (!l4)
 		return drop(p, DROP_NOT_LINEAR);
 	l4[0] = c->sport;
 	l4[1] = c->dport;
-	/* over IPv6 the helper wrongly takes the addresses out of skb->csum */
+	/* over IPv6 the helper wrongly takes the addresses out of skb->csum;
+	 * over IPv4 nothing balances the ports of UDP without a checksum */
 	if (p->ipv6)
 		bpf_csum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
+	else if (is_udp && !((struct udphdr *)l4)->check)
+		bpf_csum_update(ctx, ports);
 	return VERDICT_CONTINUE;
 }
 

@@ -59,6 +59,9 @@ static __always_inline int open_reply(struct packet *p,
 	if (err != -EEXIST)
 		return err;
 	old = bpf_map_lookup_elem(&connections, &key);
+	if (old && old->sport == c.sport && same_addr(&old->saddr, &c.saddr) &&
+	    !connection_closed(old->flags))
+		return -EALREADY; /* of this very connection */
 	if (!old || !(connection_closed(old->flags) ||
 		      connection_dead(old, key.protocol, p->now, 0)))
 		return -EEXIST;

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -64,6 +65,9 @@ type Datapath struct {
 	tables   tables
 	attached map[int]attachment // by interface index
 
+	hopMu sync.Mutex
+	hops  uint32 // generation of next hops; 0: none was set yet
+
 	sweeping sync.Mutex
 	sweptMu  sync.Mutex
 	swept    SweepStats
@@ -93,7 +97,11 @@ func Load(cfg Config) (*Datapath, error) {
 	if err := d.load(); err != nil {
 		return nil, err
 	}
-	if err := d.adopt(); err != nil {
+	err = d.adopt()
+	if err == nil {
+		err = d.BumpNextHops()
+	}
+	if err != nil {
 		d.Close()
 		return nil, fmt.Errorf("adopt pinned maps: %w", err)
 	}
@@ -164,9 +172,14 @@ func (d *Datapath) configure(spec *ebpf.CollectionSpec) error {
 	if d.cfg.NoRedirectPeer {
 		peer = 0
 	}
+	kfuncs := uint8(1)
+	if d.cfg.NoKfuncs {
+		kfuncs = 0
+	}
 	t := d.cfg.Timeouts
 	for name, value := range map[string]any{
 		"hz":                      d.hz,
+		"kfuncs":                  kfuncs,
 		"redirect_peer":           peer,
 		"timeout_tcp_established": d.jiffies(t.TCPEstablished),
 		"timeout_tcp_syn":         d.jiffies(t.TCPSyn),
@@ -207,14 +220,16 @@ func (d *Datapath) Close() error {
 
 // BumpNextHops makes every connection resolve its next hop anew with its next packet: a neighbour, a route or
 // a link has changed.
+//
+// The first generation is a random one: connections may have next hops cached from the time of an earlier process.
 func (d *Datapath) BumpNextHops() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var generation uint32
-	if err := d.obj.HopGeneration.Get(&generation); err != nil {
-		return fmt.Errorf("read next hop generation: %w", err)
+	d.hopMu.Lock()
+	defer d.hopMu.Unlock()
+	if d.hops == 0 {
+		d.hops = rand.Uint32()
 	}
-	if err := d.obj.HopGeneration.Set(generation + 1); err != nil {
+	d.hops++
+	if err := d.obj.HopGeneration.Set(d.hops); err != nil {
 		return fmt.Errorf("bump next hop generation: %w", err)
 	}
 	return nil

@@ -121,6 +121,7 @@ const (
 	SweepMapVips                  = "vips"
 	SweepProgLoxilbSweep          = "loxilb_sweep"
 	SweepVarHz                    = "hz"
+	SweepVarKfuncs                = "kfuncs"
 	SweepVarRedirectPeer          = "redirect_peer"
 	SweepVarTimeoutTcpClosed      = "timeout_tcp_closed"
 	SweepVarTimeoutTcpClosing     = "timeout_tcp_closing"
@@ -199,6 +200,7 @@ type SweepMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepVariableSpecs struct {
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
+	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
@@ -266,6 +268,7 @@ func (m *SweepMaps) Close() error {
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepVariables struct {
 	Hz                    *ebpf.Variable `ebpf:"hz"`
+	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`

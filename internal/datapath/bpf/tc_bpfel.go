@@ -183,6 +183,7 @@ const (
 	TcVarAbiEnums              = "abi_enums"
 	TcVarHopGeneration         = "hop_generation"
 	TcVarHz                    = "hz"
+	TcVarKfuncs                = "kfuncs"
 	TcVarRedirectPeer          = "redirect_peer"
 	TcVarTimeoutTcpClosed      = "timeout_tcp_closed"
 	TcVarTimeoutTcpClosing     = "timeout_tcp_closing"
@@ -264,6 +265,7 @@ type TcVariableSpecs struct {
 	AbiEnums              *ebpf.VariableSpec `ebpf:"abi_enums"`
 	HopGeneration         *ebpf.VariableSpec `ebpf:"hop_generation"`
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
+	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
@@ -333,6 +335,7 @@ type TcVariables struct {
 	AbiEnums              *ebpf.Variable `ebpf:"abi_enums"`
 	HopGeneration         *ebpf.Variable `ebpf:"hop_generation"`
 	Hz                    *ebpf.Variable `ebpf:"hz"`
+	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`
