@@ -17,7 +17,7 @@
 #define MAX_SERVICES 65536
 #define MAX_ENDPOINTS 262144
 #define MAX_LINKS 16384
-#define MAX_REASONS 64 /* more than there are, so that a new one fits pinned maps */
+#define MAX_REASONS 64 /* room for new ones in maps that are pinned */
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
  * for '_', is the metric label, the text in logs and the row in
