@@ -163,7 +163,9 @@ type ServiceArguments struct {
 	// Name Services may share it.
 	Name string `json:"name"`
 
-	// Oper 0 replace; 1 attach and 2 detach are not available yet.
+	// Oper 0: the endpoints replace those of the service. 1 (attach): they are added, or take the weight given; a service
+	// that does not exist is created. 2 (detach): they are taken away, and the service with the last of them; 404 for
+	// a service or an endpoint that does not exist. With 1 and 2 nothing but the endpoints changes.
 	Oper int `json:"oper,omitempty"`
 
 	// Port 1 to 65535.

@@ -73,6 +73,8 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept); not available yet: onearm, fullnat, dsr, fullproxy, hostonearm")
 	fs.Uint32Var(&f.idle, "inatimeout", 0, "idle timeout in seconds; 0 is the protocol's default")
 	fs.StringVar(&f.name, "name", "", "name of the services; others may have it too")
+	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to those that the service has, and leave the rest as it is")
+	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
 	const later = "not available yet: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, later+"SCTP ports")
 	fs.BoolVar(&f.icmp, "icmp", false, later+"balance echo requests")
@@ -81,8 +83,6 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.Uint16Var(&f.mark, "mark", 0, later+"firewall mark to match")
 	fs.BoolVar(&f.bgp, "bgp", false, later+"advertise the VIP by BGP")
 	fs.BoolVar(&f.monitor, "monitor", false, later+"probe the endpoints")
-	fs.BoolVar(&f.attach, "attachEP", false, later+"add the endpoints to those that there are")
-	fs.BoolVar(&f.detach, "detachEP", false, later+"remove the endpoints from those that there are")
 	fs.StringVar(&f.security, "security", "", later+"https or tls, e2ehttps or e2etls")
 	fs.StringVar(&f.host, "host", "", later+"host to match")
 	fs.BoolVar(&f.ppv2, "ppv2en", false, later+"send a PROXY protocol header to the endpoint")

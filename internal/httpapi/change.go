@@ -25,11 +25,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 	}
 	a.commit(w, r, func(tx *store.Tx) error {
 		for i := range list {
-			s := list[i]
-			if old, ok := tx.Get(s.Key); ok {
-				s.Managed = old.Managed // the contract: an update does not change it
-			}
-			if err := tx.Put(s); err != nil {
+			if err := list[i].put(tx); err != nil {
 				return err
 			}
 		}
@@ -43,7 +39,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 }
 
 // decodeServices reads and checks a request without looking at the store.
-func decodeServices(data []byte) ([]lb.Service, bool, *problem) {
+func decodeServices(data []byte) ([]wish, bool, *problem) {
 	req, p := decodeRequest(data)
 	if p != nil {
 		return nil, false, p

@@ -112,7 +112,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"security":1`), "serviceArguments.security", `not available yet`},
 		{arg(`,"block":7`), "serviceArguments.block", `not available yet`},
 		{arg(`,"snat":true`), "serviceArguments.snat", `not available yet`},
-		{arg(`,"oper":1`), "serviceArguments.oper", `not available yet`},
+		{arg(`,"oper":3`), "serviceArguments.oper", `serviceArguments.oper "3" is not known (allowed: 0 (replace the endpoints), 1 (attach) or 2 (detach))`},
 		{arg(`,"host":"a.example"`), "serviceArguments.host", `not available yet`},
 		{arg(`,"proxyprotocolv2":true`), "serviceArguments.proxyprotocolv2", `not available yet`},
 		{arg(`,"egress":true`), "serviceArguments.egress", `not available yet`},

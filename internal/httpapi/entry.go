@@ -29,8 +29,8 @@ func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool,
 }
 
 // services turns all of a request into services. Two that share a key are refused: which of them was meant?
-func services(list []v1.LoadbalanceEntry, bulk bool) ([]lb.Service, *problem) {
-	out := make([]lb.Service, 0, len(list))
+func services(list []v1.LoadbalanceEntry, bulk bool) ([]wish, *problem) {
+	out := make([]wish, 0, len(list))
 	seen := make(map[lb.Key]int, len(list))
 	for i := range list {
 		at := ""
@@ -45,8 +45,12 @@ func services(list []v1.LoadbalanceEntry, bulk bool) ([]lb.Service, *problem) {
 			return nil, refuseField(http.StatusBadRequest, at+"serviceArguments", s.Key.String(),
 				fmt.Sprintf("is there twice, in lbAttr[%d] and lbAttr[%d]", first, i), "each service once")
 		}
+		o, p := operOf(at, &list[i].ServiceArguments)
+		if p != nil {
+			return nil, p
+		}
 		seen[s.Key] = i
-		out = append(out, s)
+		out = append(out, wish{s, o, at})
 	}
 	return out, nil
 }

@@ -32,7 +32,6 @@ func unavailable(at string, e *v1.LoadbalanceEntry) *problem {
 		{"security", a.Security != 0, strconv.Itoa(a.Security), "0"},
 		{"block", a.Block != 0, strconv.Itoa(a.Block), "0"},
 		{"snat", a.Snat, "true", "false"},
-		{"oper", a.Oper != 0, strconv.Itoa(a.Oper), "0 (the endpoints replace those that the service has)"},
 		{"host", a.Host != "", a.Host, "none"},
 		{"proxyprotocolv2", a.Proxyprotocolv2, "true", "false"},
 		{"egress", a.Egress, "true", "false"},
