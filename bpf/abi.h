@@ -17,6 +17,8 @@
 #define MAX_SERVICES 65536
 #define MAX_ENDPOINTS 262144
 #define MAX_LINKS 16384
+#define MAX_RANGE_PREFIXES 1048576
+#define MAX_SOURCES 1048576
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
  * for '_', is the metric label, the text in logs and the row in
@@ -39,6 +41,7 @@ enum drop_reason {
 	DROP_FORWARDING_OFF, /* net.ipv4.conf.lo.forwarding or its IPv6 twin is 0 */
 	DROP_ROUTE_ENCAP, /* the route has a lightweight tunnel, which the data path does not build */
 	DROP_NOT_LINEAR, /* headers could not be read or made writable: out of memory */
+	DROP_SOURCE_NOT_ALLOWED, /* a new connection from a source that the service's list does not have */
 	DROP_REASONS
 };
 
@@ -115,14 +118,48 @@ struct connection {
 _Static_assert(sizeof(struct connection) == 96, "ABI");
 _Static_assert(__builtin_offsetof(struct connection, flags) % 4 == 0, "ABI");
 
-/* What a packet must be addressed to. */
+enum service_kind {
+	SERVICE_ONE_PORT, /* or a protocol without ports */
+	SERVICE_RANGE, /* service_key.port is the first of the range */
+};
+
+/* What a packet must be addressed to. Hashing 24 bytes takes as long as 20. */
 struct service_key {
 	struct ip_addr vip;
 	__be16 port;
+	__u8 protocol; /* IANA; echo requests: ICMP or ICMPv6, port 0 */
+	__u8 kind; /* enum service_kind */
+	__u32 mark; /* of the packet, as the kernel has it; 0: any that no other service wants */
+};
+_Static_assert(sizeof(struct service_key) == 24, "ABI");
+
+/* A part of a range of ports that is one prefix: all ports that agree with
+ * port in the first prefix_length - RANGE_FIXED_BITS bits. */
+struct range_key {
+	__u32 prefix_length;
+	struct ip_addr vip;
+	__u32 mark;
 	__u8 protocol;
 	__u8 pad;
+	__be16 port;
 };
-_Static_assert(sizeof(struct service_key) == 20, "ABI");
+_Static_assert(sizeof(struct range_key) == 28, "ABI");
+#define RANGE_FIXED_BITS 176
+#define RANGE_BITS 192
+
+/* A prefix of addresses that may open connections of a service. */
+struct source_key {
+	__u32 prefix_length;
+	__u32 service; /* id */
+	struct ip_addr addr;
+};
+_Static_assert(sizeof(struct source_key) == 24, "ABI");
+#define SOURCE_FIXED_BITS 32
+#define SOURCE_BITS 160
+
+enum service_flag {
+	SERVICE_SOURCES = 1, /* only sources in the list open connections */
+};
 
 /* A service: replaced whole, so an update is atomic. Its slots are
  * slot_count endpoint indices from slot_offset on in segment slot_segment. */
@@ -131,8 +168,18 @@ struct service {
 	__u32 slot_count; /* 0: no endpoint takes new connections */
 	__u16 slot_segment;
 	__u16 slot_offset;
+	__u8 algorithm;
+	__u8 mode;
+	__u16 flags; /* enum service_flag */
+	__u32 port_max; /* last port of a range, machine's order; 0: one port */
 };
-_Static_assert(sizeof(struct service) == 12, "ABI");
+_Static_assert(sizeof(struct service) == 20, "ABI");
+
+/* What there is at an address. */
+struct vip {
+	__u32 services; /* all, those of ranges too */
+	__u32 ranges;
+};
 
 /* What the data path itself keeps of a service. */
 struct service_state {
@@ -145,6 +192,7 @@ enum endpoint_flag {
 	ENDPOINT_IN_USE = 1, /* the index is taken */
 	ENDPOINT_END_TCP = 2, /* the sweep ends its TCP connections */
 	ENDPOINT_END_UDP = 4, /* the sweep ends its UDP connections */
+	ENDPOINT_SHIFT = 8, /* port_shift is valid, and port is that of the range's first */
 };
 
 struct endpoint {
@@ -152,8 +200,10 @@ struct endpoint {
 	__be16 port;
 	__u16 flags; /* enum endpoint_flag */
 	__u32 service; /* index into service_states */
+	__u16 port_shift; /* from the service's port to the endpoint's, machine's order; valid iff ENDPOINT_SHIFT */
+	__u16 pad;
 };
-_Static_assert(sizeof(struct endpoint) == 24, "ABI");
+_Static_assert(sizeof(struct endpoint) == 28, "ABI");
 
 struct endpoint_state {
 	__u64 connections; /* opened, ever */

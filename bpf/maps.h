@@ -22,8 +22,8 @@ struct {
 	__type(value, struct connection);
 } connections SEC(".maps");
 
-/* VIP, port, protocol -> service. Written by user; read for new connections
- * and for packets of none. */
+/* VIP, port, protocol, kind, mark -> service. Written by user; read for new
+ * connections and for packets of none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -32,15 +32,37 @@ struct {
 	__type(value, struct service);
 } services SEC(".maps");
 
-/* VIP -> number of its services. Written by user; read for fragments, which
- * have no ports. */
+/* VIP -> how many services it has. Written by user; read for fragments, which
+ * have no ports, and, while any service has a range of ports, for packets
+ * without a service of their own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, MAX_SERVICES);
 	__type(key, struct ip_addr);
-	__type(value, __u32);
+	__type(value, struct vip);
 } vips SEC(".maps");
+
+/* VIP, mark, protocol, prefix of ports -> first port of the range, by which
+ * services has it: the service is in one place, and replaced whole. Written by
+ * user; read for new connections and packets of none, to VIPs with ranges. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_RANGE_PREFIXES);
+	__type(key, struct range_key);
+	__type(value, __u32); /* machine's order */
+} service_ranges SEC(".maps");
+
+/* service id, prefix of addresses -> 1. Written by user; read for new
+ * connections of services that have such a list. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_SOURCES);
+	__type(key, struct source_key);
+	__type(value, __u8);
+} allowed_sources SEC(".maps");
 
 /* service id -> counters. Written by the packet path; reset and read by user. */
 struct {

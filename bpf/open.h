@@ -25,6 +25,15 @@ connection_sums(struct connection *c, const struct connection_key *key)
 	c->tuple_sum = sum_fold(bpf_csum_diff((void *)key, 36, (void *)c, 36, 0));
 }
 
+/* Where the endpoint listens for what this packet is addressed to. */
+static __always_inline __be16 endpoint_port(const struct packet *p,
+					    const struct endpoint *ep)
+{
+	if (ep->flags & ENDPOINT_SHIFT)
+		return bpf_htons(bpf_ntohs(p->tuple.dport) + ep->port_shift);
+	return ep->port;
+}
+
 /* The entry of replies: as the endpoint sends them, to what the client expects.
  * -EEXIST when the endpoint has a live connection with that client already.
  * Errors are int, not long as the helpers' types say: before 6.4 a map's
@@ -45,7 +54,7 @@ static __always_inline int open_reply(struct packet *p,
 	struct connection_key key = {
 		.saddr = ep->addr,
 		.daddr = p->tuple.saddr,
-		.sport = ep->port,
+		.sport = endpoint_port(p, ep),
 		.dport = p->tuple.sport,
 		.protocol = p->tuple.protocol,
 	};
@@ -73,7 +82,7 @@ static __always_inline int open_forward(struct packet *p,
 		.saddr = p->tuple.saddr,
 		.daddr = ep->addr,
 		.sport = p->tuple.sport,
-		.dport = ep->port,
+		.dport = endpoint_port(p, ep),
 		.seen = p->now,
 		.seq_end = p->seq_end,
 		.endpoint = id,
@@ -150,9 +159,9 @@ static __always_inline enum verdict open_at(struct packet *p,
 }
 
 /* CONTINUE: p->tuple now has a connection. PASS: no service wants it. */
-static __noinline enum verdict connection_open(struct packet *p)
+static __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 {
-	struct service *found = service_find(p), svc;
+	struct service *found = service_find(p, ctx_mark(ctx)), svc;
 	struct service_state *state;
 	enum verdict v;
 	__u32 id;
@@ -167,6 +176,8 @@ static __noinline enum verdict connection_open(struct packet *p)
 	if (v != VERDICT_CONTINUE)
 		return v;
 	id = svc.id;
+	if (svc.flags & SERVICE_SOURCES && !source_allowed(p, id))
+		return drop(p, DROP_SOURCE_NOT_ALLOWED);
 	state = bpf_map_lookup_elem(&service_states, &id);
 	if (!state)
 		return drop(p, DROP_CONNECTION_RACE);

@@ -8,15 +8,83 @@
 #include "maps.h"
 #include "parse.h"
 
-static __always_inline struct service *service_find(const struct packet *p)
+/* How many services have a range of ports, or a mark. While there are none,
+ * packets pay nothing for them. Written by user. */
+volatile __u32 range_services SEC(".data.runtime") = 0;
+volatile __u32 marked_services SEC(".data.runtime") = 0;
+
+/* The service of a range: that with the longest prefix of ports that has the
+ * packet's, as ranges don't overlap, but for the one of all ports, which gives
+ * way to all. With a mark, first the service of just the packet's port. */
+static __noinline struct service *service_find_rare(const struct packet *p,
+						    __u32 mark)
+{
+	struct range_key range = {
+		.prefix_length = RANGE_BITS,
+		.vip = p->tuple.daddr,
+		.mark = mark,
+		.protocol = p->tuple.protocol,
+		.port = p->tuple.dport,
+	};
+	struct service_key key = {
+		.vip = p->tuple.daddr,
+		.port = p->tuple.dport,
+		.protocol = p->tuple.protocol,
+		.mark = mark,
+	};
+	struct service *svc;
+	struct vip *vip;
+	__u32 *first;
+
+	if (mark) {
+		svc = bpf_map_lookup_elem(&services, &key);
+		if (svc || !range_services)
+			return svc;
+	}
+	vip = bpf_map_lookup_elem(&vips, &key.vip);
+	if (!vip || !vip->ranges)
+		return NULL;
+	first = bpf_map_lookup_elem(&service_ranges, &range);
+	if (!first)
+		return NULL;
+	key.port = bpf_htons(*first);
+	key.kind = SERVICE_RANGE;
+	return bpf_map_lookup_elem(&services, &key);
+}
+
+/* A service of the packet's mark comes before those of any mark, and one of
+ * its port before those of ranges. */
+static __always_inline struct service *service_find(const struct packet *p,
+						    __u32 mark)
 {
 	struct service_key key = {
 		.vip = p->tuple.daddr,
 		.port = p->tuple.dport,
 		.protocol = p->tuple.protocol,
 	};
+	struct service *svc;
 
-	return bpf_map_lookup_elem(&services, &key);
+	if (unlikely(mark && marked_services)) {
+		svc = service_find_rare(p, mark);
+		if (svc)
+			return svc;
+	}
+	svc = bpf_map_lookup_elem(&services, &key);
+	if (likely(svc || !range_services))
+		return svc;
+	return service_find_rare(p, 0);
+}
+
+/* Is there a prefix of the service's list that has this source? */
+static __noinline bool source_allowed(const struct packet *p, __u32 service)
+{
+	struct source_key key = {
+		.prefix_length = SOURCE_BITS,
+		.service = service,
+		.addr = p->tuple.saddr,
+	};
+
+	return bpf_map_lookup_elem(&allowed_sources, &key);
 }
 
 static __always_inline bool is_vip(const struct ip_addr *addr)

@@ -60,7 +60,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p)
 	if (likely(c))
 		v = connection_update(p, c);
 	if (v == VERDICT_MISS) {
-		v = connection_open(p);
+		v = connection_open(ctx, p);
 		if (v != VERDICT_CONTINUE)
 			return v;
 		c = bpf_map_lookup_elem(&connections, &p->tuple);
@@ -124,6 +124,8 @@ const struct {
 	enum connection_flag connection;
 	enum endpoint_flag endpoint;
 	enum link_flag link;
+	enum service_kind kind;
+	enum service_flag service;
 	enum drop_reason drop;
 	enum pass_reason pass;
 } abi_enums = {};

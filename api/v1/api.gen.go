@@ -64,6 +64,10 @@ type Endpoint struct {
 	// TargetPort 1 to 65535.
 	TargetPort int `json:"targetPort"`
 
+	// TargetPortMax 0: all ports of the service go to targetPort. Otherwise the last of as many ports as the service has: its first
+	// goes to targetPort, the next to the next, and so on.
+	TargetPortMax int `json:"targetPortMax,omitempty"`
+
 	// Weight 0 to 65535; 0 takes no new connection.
 	Weight *int `json:"weight"`
 }
@@ -94,7 +98,8 @@ type Error struct {
 
 // LoadbalanceEntry defines model for LoadbalanceEntry.
 type LoadbalanceEntry struct {
-	// AllowedSources Not available yet.
+	// AllowedSources Prefixes or addresses that may open connections, at most 100,000, of the VIP's family; none: all may. A
+	// change of the list leaves connections alone.
 	AllowedSources []AllowedSource `json:"allowedSources,omitempty"`
 
 	// Endpoints In the order of round robin. At most 4096.
@@ -135,7 +140,7 @@ type ServiceArguments struct {
 	// Bgp true is not available yet.
 	Bgp bool `json:"bgp"`
 
-	// Block Firewall mark. Other than 0 is not available yet.
+	// Block The mark (skb->mark) of the service's packets; 0: those of any mark, or none, that no other service wants.
 	Block int `json:"block"`
 
 	// Egress true is not available yet.
@@ -171,7 +176,8 @@ type ServiceArguments struct {
 	// Port 1 to 65535.
 	Port int `json:"port"`
 
-	// PortMax Last port of a range. Other than 0 or port is not available yet.
+	// PortMax Last port of a range; 0 or port is one port. Ranges of one VIP, protocol and mark may not overlap, except
+	// that 1 to 65535 (all ports) gives way to every other, and a range to services of single ports.
 	PortMax int `json:"portMax,omitempty"`
 
 	// PrivateIP Not available yet.
@@ -268,7 +274,7 @@ type DeleteLoadbalancerRangeParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
-	// Block The firewall mark of the service. Other than 0 is not available yet.
+	// Block The mark of the service; 0, or nothing, is one without.
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
 }
 
@@ -277,7 +283,7 @@ type DeleteLoadbalancerParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
-	// Block The firewall mark of the service. Other than 0 is not available yet.
+	// Block The mark of the service; 0, or nothing, is one without.
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
 }
 
@@ -286,7 +292,7 @@ type DeleteLoadbalancerHostRangeParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
-	// Block The firewall mark of the service. Other than 0 is not available yet.
+	// Block The mark of the service; 0, or nothing, is one without.
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
 }
 
@@ -295,7 +301,7 @@ type DeleteLoadbalancerHostParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
-	// Block The firewall mark of the service. Other than 0 is not available yet.
+	// Block The mark of the service; 0, or nothing, is one without.
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
 }
 

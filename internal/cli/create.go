@@ -19,7 +19,7 @@ type createFlags struct {
 	mode, algorithm    string
 	endpoints          []string
 	secondary, sources []string
-	mark               uint16
+	mark               uint32
 	bgp, monitor       bool
 	idle               uint32
 	name               string
@@ -31,6 +31,7 @@ type createFlags struct {
 const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1
   loxicmd create lb 20.20.20.1 --tcp=80:8080,443:8443 --udp=53:5353 --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 20.20.20.1 --tcp=80:8080 --select=priority --endpoints=10.0.0.1:5,10.0.0.2:9090:3
+  loxicmd create lb 20.20.20.1 --tcp=8080-8090:80,9000-9010:9100-9110 --udp=any:any --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 2001:db8::1 --tcp=80:8080 --endpoints=[2001:db8:1::1]:1,[2001:db8:1::2]:1`
 
 func createLB(o *options) *cobra.Command {
@@ -66,8 +67,8 @@ func createLB(o *options) *cobra.Command {
 func (f *createFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, several with commas")
-	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports as PORT:ENDPOINTPORT, several with commas")
+	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, several with commas; FIRST-LAST is a range, any is 1-65535")
+	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
 	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets, in the order of round robin")
 	fs.StringVar(&f.algorithm, "select", "rr", "rr or priority (weighted round robin); not available yet: hash, persist, lc, n2, n3")
 	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept); not available yet: onearm, fullnat, dsr, fullproxy, hostonearm")
@@ -75,12 +76,12 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.name, "name", "", "name of the services; others may have it too")
 	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to those that the service has, and leave the rest as it is")
 	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
+	fs.StringSliceVar(&f.sources, "sources", nil, "prefixes that may connect, several with commas; none: all may")
+	fs.Uint32Var(&f.mark, "mark", 0, "mark (skb->mark) of the service's packets; 0: of any that no other service wants")
 	const later = "not available yet: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, later+"SCTP ports")
 	fs.BoolVar(&f.icmp, "icmp", false, later+"balance echo requests")
 	fs.StringSliceVar(&f.secondary, "secips", nil, later+"secondary VIPs (SCTP)")
-	fs.StringSliceVar(&f.sources, "sources", nil, later+"prefixes that may connect")
-	fs.Uint16Var(&f.mark, "mark", 0, later+"firewall mark to match")
 	fs.BoolVar(&f.bgp, "bgp", false, later+"advertise the VIP by BGP")
 	fs.BoolVar(&f.monitor, "monitor", false, later+"probe the endpoints")
 	fs.StringVar(&f.security, "security", "", later+"https or tls, e2ehttps or e2etls")
@@ -111,8 +112,8 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 	var list []v1.LoadbalanceEntry
 	add := func(protocol lb.Protocol, p lb.PortPair) {
 		a := args
-		a.Protocol, a.Port = protocol.String(), int(p.Service)
-		list = append(list, f.entry(a, endpoints, p.Endpoint))
+		a.Protocol, a.Port, a.PortMax = protocol.String(), int(p.Service.First), int(p.Service.Max())
+		list = append(list, f.entry(a, endpoints, p))
 	}
 	for _, ports := range [...]struct {
 		protocol lb.Protocol
@@ -171,15 +172,18 @@ func (f *createFlags) arguments(vip string) (a v1.ServiceArguments, err error) {
 	return a, nil
 }
 
-func (f *createFlags) entry(a v1.ServiceArguments, endpoints []lb.Endpoint, port uint16) v1.LoadbalanceEntry {
+func (f *createFlags) entry(a v1.ServiceArguments, endpoints []lb.Endpoint, p lb.PortPair) v1.LoadbalanceEntry {
 	e := v1.LoadbalanceEntry{ServiceArguments: a}
-	for _, ep := range endpoints {
-		if ep.Port == 0 {
-			ep.Port = port
+	for _, given := range endpoints {
+		list := []lb.Endpoint{given}
+		if given.Port == 0 {
+			list = p.Endpoints(given)
 		}
-		e.Endpoints = append(e.Endpoints, v1.Endpoint{
-			EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), Weight: new(int(ep.Weight)),
-		})
+		for _, ep := range list {
+			e.Endpoints = append(e.Endpoints, v1.Endpoint{
+				EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), TargetPortMax: int(ep.PortMax), Weight: new(int(ep.Weight)),
+			})
+		}
 	}
 	for _, ip := range f.secondary {
 		e.SecondaryIPs = append(e.SecondaryIPs, v1.SecondaryIP{SecondaryIP: ip})

@@ -7,9 +7,14 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Key is the map key of a service.
+// Key is the map key of a service. Ranges that begin at one port share it: they overlap, so there is but one of them
+// at a time.
 func Key(k lb.Key) bpf.TcServiceKey {
-	return bpf.TcServiceKey{Vip: bpf.Addr(k.VIP), Port: bpf.Port(k.Port), Protocol: uint8(k.Protocol)}
+	key := bpf.TcServiceKey{Vip: bpf.Addr(k.VIP), Port: bpf.Port(k.Port), Protocol: uint8(k.Protocol), Mark: k.Mark}
+	if k.PortMax != 0 {
+		key.Kind = uint8(bpf.TcServiceKindSERVICE_RANGE)
+	}
+	return key
 }
 
 // Service compiles one service. up tells whether an endpoint may take new connections; nil means all may.
@@ -17,13 +22,15 @@ func Key(k lb.Key) bpf.TcServiceKey {
 func Service(s lb.Service, up func(lb.Endpoint) bool) bpf.ServiceTable {
 	t := bpf.ServiceTable{
 		Key:       Key(s.Key),
+		PortMax:   s.PortMax,
+		Sources:   s.Sources,
 		Name:      s.Name,
 		Idle:      s.IdleTimeout,
 		Endpoints: make([]bpf.EndpointTable, len(s.Endpoints)),
 	}
 	weights := make([]uint32, len(s.Endpoints))
 	for i, e := range s.Endpoints {
-		t.Endpoints[i] = bpf.EndpointTable{Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Weight: e.Weight}
+		t.Endpoints[i] = bpf.EndpointTable{Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight}
 		switch {
 		case e.Weight == 0 || (up != nil && !up(e)):
 			// takes no new connection

@@ -23,7 +23,7 @@ func (d *Datapath) adopt() error {
 		services:    map[bpf.TcServiceKey]*service{},
 		endpoints:   map[uint32]*endpoint{},
 		ending:      map[uint32]*endpoint{},
-		vips:        map[bpf.TcIpAddr]uint32{},
+		vips:        map[bpf.TcIpAddr]bpf.TcVip{},
 		serviceIDs:  newIDs(maxServices, now),
 		endpointIDs: newIDs(maxEndpoints, now),
 		slots:       newSlotSpace(d.obj.Slots, spec.Maps["slots"].InnerMap, now),
@@ -37,6 +37,9 @@ func (d *Datapath) adopt() error {
 		return err
 	}
 	if err := d.adoptVIPs(); err != nil {
+		return err
+	}
+	if err := errors.Join(d.adoptRanges(), d.adoptSources(), d.tellCounts()); err != nil {
 		return err
 	}
 	if err := d.adoptEndpoints(byID); err != nil {
@@ -53,9 +56,9 @@ func (d *Datapath) adoptServices() (map[uint32]*service, error) {
 			if byID[row.Id] != nil {
 				continue // a hash may list a row twice
 			}
-			s := &service{key: keys[i], id: row.Id, slots: slotRange{uint32(row.SlotSegment), uint32(row.SlotOffset), row.SlotCount}}
+			s := &service{key: keys[i], id: row.Id, slots: slotRange{uint32(row.SlotSegment), uint32(row.SlotOffset), row.SlotCount}, portMax: uint16(row.PortMax)}
 			d.tables.services[s.key] = s
-			d.tables.vips[s.key.Vip]++
+			d.tables.count(s.key, 1)
 			d.tables.serviceIDs.take(row.Id)
 			byID[row.Id] = s
 			if s.slots.count > 0 {
@@ -76,11 +79,11 @@ func (d *Datapath) adoptVIPs() error {
 	for vip := range d.tables.vips {
 		missing[vip] = true
 	}
-	err := eachBatch(d.obj.Vips, everything, func(keys []bpf.TcIpAddr, counts []uint32) {
+	err := eachBatch(d.obj.Vips, everything, func(keys []bpf.TcIpAddr, counts []bpf.TcVip) {
 		for i, vip := range keys {
 			if d.tables.vips[vip] == counts[i] {
 				delete(missing, vip)
-			} else if d.tables.vips[vip] == 0 {
+			} else if d.tables.vips[vip].Services == 0 {
 				stale[vip] = true
 			}
 		}
@@ -126,7 +129,7 @@ func (d *Datapath) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]
 		byID[row.Service] = s
 		d.tables.serviceIDs.take(row.Service)
 	}
-	e := &endpoint{id: id, at: bpf.AddrPort(row.Addr, row.Port), service: s}
+	e := &endpoint{id: id, at: bpf.AddrPort(row.Addr, row.Port), shift: row.Flags&endpointShift != 0, service: s}
 	d.tables.endpoints[id] = e
 	d.tables.endpointIDs.take(id)
 	const both = endpointEndTCP | endpointEndUDP

@@ -40,7 +40,7 @@ func (d *Datapath) deleteService(key bpf.TcServiceKey) error {
 	}
 	delete(d.tables.services, key)
 	s.deleted = true
-	errs := []error{d.countVIP(key.Vip, -1)}
+	errs := []error{d.countService(key, -1), d.putRange(s, 0), d.keepSources(s, nil)}
 	for _, e := range s.ending {
 		s.order = append(s.order, e)
 	}

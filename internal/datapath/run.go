@@ -26,6 +26,7 @@ type RunInput struct {
 	Ifindex int    // of the interface that it arrives at, in the thread's namespace; its MAC decides whose it is
 	Layer3  bool   // run the program of interfaces without link-layer header
 	GSOSize uint32
+	Mark    uint32 // skb->mark
 	Repeat  uint32 // 0: once
 }
 
@@ -62,7 +63,7 @@ func (d *Datapath) Run(in RunInput) (RunOutput, error) {
 		Data:    in.Frame,
 		DataOut: make([]byte, len(in.Frame)+256),
 		Repeat:  in.Repeat,
-		Context: skb{Ifindex: uint32(in.Ifindex), GSOSize: in.GSOSize},
+		Context: skb{Ifindex: uint32(in.Ifindex), GSOSize: in.GSOSize, Mark: in.Mark},
 	}
 	start := time.Now()
 	ret, err := prog.Run(&opts)

@@ -17,7 +17,10 @@ const (
 
 	endpointInUse  = uint16(bpf.TcEndpointFlagENDPOINT_IN_USE)
 	endpointEndTCP = uint16(bpf.TcEndpointFlagENDPOINT_END_TCP)
+	endpointShift  = uint16(bpf.TcEndpointFlagENDPOINT_SHIFT)
 	endpointEndUDP = uint16(bpf.TcEndpointFlagENDPOINT_END_UDP)
+
+	serviceSources = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
 
 	linkPeer   = uint32(bpf.TcLinkFlagLINK_PEER)
 	linkLayer3 = uint32(bpf.TcLinkFlagLINK_LAYER3)
@@ -28,7 +31,9 @@ type tables struct {
 	services    map[bpf.TcServiceKey]*service
 	endpoints   map[uint32]*endpoint // also those that are ending
 	ending      map[uint32]*endpoint // removed, some connections left
-	vips        map[bpf.TcIpAddr]uint32
+	vips        map[bpf.TcIpAddr]bpf.TcVip
+	ranged      uint32 // services with a range of ports
+	marked      uint32 // services with a mark
 	serviceIDs  ids
 	endpointIDs ids
 	slots       slotSpace
@@ -43,7 +48,9 @@ type service struct {
 	id      uint32
 	name    string
 	slots   slotRange
-	order   []*endpoint // as the user wrote them
+	portMax uint16         // of its range, as the trie has it
+	sources []netip.Prefix // as the trie has them
+	order   []*endpoint    // as the user wrote them
 	ending  map[netip.AddrPort]*endpoint
 	retired counters // of endpoints that are gone
 	deleted bool
@@ -54,6 +61,7 @@ type endpoint struct {
 	id      uint32
 	at      netip.AddrPort
 	weight  uint16
+	shift   bool // at is for the service's first port
 	service *service
 	ended   time.Time // when it was taken out of its service
 }
@@ -116,21 +124,25 @@ func (d *Datapath) putService(t *bpf.ServiceTable) error {
 	}
 	order, fresh, err := d.putEndpoints(s, t)
 	var slots slotRange
+	sources := s.sources
+	if err == nil {
+		err = d.addSources(s, t.Sources)
+	}
 	if err == nil {
 		slots, err = d.putRow(s, t, order)
 	}
 	if err != nil {
-		return errors.Join(err, d.forsake(s, fresh, there))
+		return errors.Join(err, d.keepSources(s, sources), d.forsake(s, fresh, there))
 	}
 	d.tables.slots.put(s.slots)
 	s.slots, s.name = slots, t.Name
 	if !there {
 		d.tables.services[t.Key] = s
-		if err := d.countVIP(t.Key.Vip, 1); err != nil {
+		if err := d.countService(t.Key, 1); err != nil {
 			return err
 		}
 	}
-	return d.replaceOrder(s, order)
+	return errors.Join(d.putRange(s, t.PortMax), d.keepSources(s, t.Sources), d.replaceOrder(s, order))
 }
 
 func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {
@@ -166,6 +178,10 @@ func (d *Datapath) putRow(s *service, t *bpf.ServiceTable, order []*endpoint) (s
 	}
 	row := bpf.TcService{
 		Id: s.id, SlotCount: slots.count, SlotSegment: uint16(slots.segment), SlotOffset: uint16(slots.offset),
+		PortMax: uint32(t.PortMax),
+	}
+	if len(t.Sources) > 0 {
+		row.Flags |= serviceSources
 	}
 	if err := d.obj.Services.Put(t.Key, row); err != nil {
 		d.tables.slots.put(slots)
@@ -186,10 +202,12 @@ func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) (order, fresh [
 		at := bpf.AddrPort(row.Addr, row.Port)
 		e, ok := have[at]
 		if !ok {
-			if e, err = d.putEndpoint(s, at); err != nil {
+			if e, err = d.putEndpoint(s, at, row); err != nil {
 				return nil, fresh, err
 			}
 			fresh = append(fresh, e)
+		} else if err = d.shiftEndpoint(e, row.Shift); err != nil {
+			return nil, fresh, err
 		}
 		e.weight = row.Weight
 		order = append(order, e)
@@ -198,8 +216,9 @@ func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) (order, fresh [
 }
 
 // putEndpoint takes an endpoint back that was ending, or makes one.
-func (d *Datapath) putEndpoint(s *service, at netip.AddrPort) (*endpoint, error) {
+func (d *Datapath) putEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
+		e.shift = row.Shift
 		if err := d.writeEndpoint(e, 0); err != nil {
 			return nil, err
 		}
@@ -211,7 +230,7 @@ func (d *Datapath) putEndpoint(s *service, at netip.AddrPort) (*endpoint, error)
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{id: id, at: at, service: s}
+	e := &endpoint{id: id, at: at, shift: row.Shift, service: s}
 	if used {
 		err = d.clearEndpoint(id)
 	}
@@ -226,9 +245,22 @@ func (d *Datapath) putEndpoint(s *service, at netip.AddrPort) (*endpoint, error)
 	return e, nil
 }
 
+// shiftEndpoint has new connections go to a port for each of the service's ports, or all to one.
+func (d *Datapath) shiftEndpoint(e *endpoint, shift bool) error {
+	if e.shift == shift {
+		return nil
+	}
+	e.shift = shift
+	return d.writeEndpoint(e, 0)
+}
+
 func (d *Datapath) writeEndpoint(e *endpoint, flags uint16) error {
 	row := bpf.TcEndpoint{
 		Addr: bpf.Addr(e.at.Addr()), Port: bpf.Port(e.at.Port()), Flags: endpointInUse | flags, Service: e.service.id,
+	}
+	if e.shift {
+		row.Flags |= endpointShift
+		row.PortShift = e.at.Port() - bpf.Port(e.service.key.Port) // modulo 65,536, as the packet path adds it
 	}
 	if err := d.obj.Endpoints.Put(e.id, row); err != nil {
 		return fmt.Errorf("write endpoint %s: %w", e.at, err)
@@ -266,20 +298,4 @@ func (d *Datapath) replaceOrder(s *service, order []*endpoint) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (d *Datapath) countVIP(vip bpf.TcIpAddr, by int) error {
-	n := uint32(int(d.tables.vips[vip]) + by)
-	d.tables.vips[vip] = n
-	if n == 0 {
-		delete(d.tables.vips, vip)
-		if err := d.obj.Vips.Delete(vip); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("delete VIP: %w", err)
-		}
-		return nil
-	}
-	if err := d.obj.Vips.Put(vip, n); err != nil {
-		return fmt.Errorf("write VIP: %w", err)
-	}
-	return nil
 }

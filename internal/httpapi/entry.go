@@ -3,7 +3,9 @@ package httpapi
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -63,6 +65,9 @@ func serviceOf(at string, e *v1.LoadbalanceEntry) (lb.Service, *problem) {
 	}
 	s, err := arguments(a)
 	if err == nil {
+		s.Sources, err = sources(e.AllowedSources)
+	}
+	if err == nil {
 		s.Endpoints = make([]lb.Endpoint, len(e.Endpoints))
 		for i := range e.Endpoints {
 			ep, err := endpointOf(&e.Endpoints[i])
@@ -86,6 +91,16 @@ func arguments(a *v1.ServiceArguments) (s lb.Service, err error) {
 	if s.Port, err = number(lb.FieldPort, a.Port, "1 to 65535"); err != nil {
 		return s, err
 	}
+	if s.PortMax, err = number(lb.FieldPortMax, a.PortMax, "0 (one port), or up to 65535"); err != nil {
+		return s, err
+	}
+	if s.PortMax == s.Port {
+		s.PortMax = 0
+	}
+	if a.Block < 0 || a.Block > math.MaxUint32 {
+		return s, lb.NewFieldError(lb.FieldMark, strconv.Itoa(a.Block), "is out of range", "0 (any) to 4294967295")
+	}
+	s.Mark = uint32(a.Block)
 	if s.Protocol, err = lb.ParseProtocol(a.Protocol); err != nil {
 		return s, err
 	}
@@ -131,11 +146,25 @@ func endpointOf(e *v1.Endpoint) (ep lb.Endpoint, err error) {
 	if ep.Port, err = number(lb.FieldEndpointPort, e.TargetPort, "1 to 65535"); err != nil {
 		return ep, err
 	}
+	if ep.PortMax, err = number(lb.FieldEndpointPortMax, e.TargetPortMax, "0 (one port), or up to 65535"); err != nil {
+		return ep, err
+	}
 	if e.Weight == nil {
 		return ep, lb.NewFieldError(lb.FieldWeight, "", "is missing", "0 to 65535")
 	}
 	ep.Weight, err = number(lb.FieldWeight, *e.Weight, "0 to 65535")
 	return ep, err
+}
+
+func sources(list []v1.AllowedSource) ([]netip.Prefix, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	words := make([]string, len(list))
+	for i, s := range list {
+		words[i] = s.Prefix
+	}
+	return lb.ParseSources(words)
 }
 
 func number(field string, n int, allowed string) (uint16, error) {
@@ -169,6 +198,12 @@ func property(field string, endpoint int) string {
 		return args + "externalIP"
 	case lb.FieldPort:
 		return args + "port"
+	case lb.FieldPortMax, lb.FieldPorts:
+		return args + "portMax"
+	case lb.FieldMark:
+		return args + "block"
+	case lb.FieldSource, lb.FieldSources:
+		return "allowedSources"
 	case lb.FieldProtocol:
 		return args + "protocol"
 	case lb.FieldMode:
@@ -187,6 +222,8 @@ func property(field string, endpoint int) string {
 		return list + ".endpointIP"
 	case lb.FieldEndpointPort:
 		return list + ".targetPort"
+	case lb.FieldEndpointPortMax:
+		return list + ".targetPortMax"
 	case lb.FieldWeight:
 		return list + ".weight"
 	}
@@ -212,7 +249,11 @@ func faulty(s *lb.Service, err error) int {
 				return i
 			}
 		case lb.FieldEndpointPort:
-			if e.Port == 0 {
+			if fe.Value == strconv.Itoa(int(e.Port)) {
+				return i
+			}
+		case lb.FieldEndpointPortMax:
+			if fe.Value == strconv.Itoa(int(e.PortMax)) {
 				return i
 			}
 		}

@@ -32,6 +32,8 @@ func entryOf(s *lb.Service, stats *lb.ServiceStats) v1.LoadbalanceEntry {
 		ServiceArguments: v1.ServiceArguments{
 			ExternalIP:      s.VIP.String(),
 			Port:            int(s.Port),
+			PortMax:         int(s.PortMax),
+			Block:           int(s.Mark),
 			Protocol:        s.Protocol.String(),
 			Sel:             v1.Choice(strconv.Itoa(int(s.Algorithm))),
 			Mode:            v1.Choice(strconv.Itoa(int(s.Mode))),
@@ -48,9 +50,12 @@ func entryOf(s *lb.Service, stats *lb.ServiceStats) v1.LoadbalanceEntry {
 			t = stats.Endpoints[i]
 		}
 		e.Endpoints[i] = v1.Endpoint{
-			EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), Weight: new(int(ep.Weight)),
+			EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), TargetPortMax: int(ep.PortMax), Weight: new(int(ep.Weight)),
 			State: "active", Counter: counter(t),
 		}
+	}
+	for _, p := range s.Sources {
+		e.AllowedSources = append(e.AllowedSources, v1.AllowedSource{Prefix: p.String()})
 	}
 	return e
 }

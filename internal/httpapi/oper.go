@@ -74,6 +74,7 @@ func (w *wish) unlike(old *lb.Service) *problem {
 		{lb.FieldSelect, s.Algorithm.String(), old.Algorithm.String(), s.Algorithm != fresh.Algorithm && s.Algorithm != old.Algorithm},
 		{lb.FieldIdleTimeout, s.IdleTimeout.String(), old.IdleTimeout.String(), s.IdleTimeout != 0 && s.IdleTimeout != old.IdleTimeout},
 		{lb.FieldName, s.Name, old.Name, s.Name != "" && s.Name != old.Name},
+		{lb.FieldSources, strconv.Itoa(len(s.Sources)), strconv.Itoa(len(old.Sources)), len(s.Sources) > 0 && !slices.Equal(s.Sources, old.Sources)},
 	} {
 		if f.differs {
 			return refuseField(http.StatusBadRequest, w.at+property(f.field, -1), f.value,

@@ -7,6 +7,8 @@ const (
 	MaxServices            = 65536
 	MaxEndpointsPerService = 4096
 	MaxEndpoints           = 262144 // of all services together
+	MaxSourcesPerService   = 100000
+	MaxSources             = 1048576 // of all services together
 	MaxWeight              = 65535
 	MaxIdleTimeout         = 24 * time.Hour
 	MaxNameLength          = 128 // characters

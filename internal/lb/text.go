@@ -24,6 +24,13 @@ func (s Service) String() string {
 	if s.IdleTimeout != 0 {
 		b.WriteString(" idle=" + idleString(s.IdleTimeout))
 	}
+	for i, p := range s.Sources {
+		sep := ","
+		if i == 0 {
+			sep = " sources="
+		}
+		b.WriteString(sep + p.String())
+	}
 	if s.Managed {
 		b.WriteString(" managed=true")
 	}
@@ -111,6 +118,8 @@ func (p *serviceParser) field(f string) (err error) {
 		if err != nil {
 			err = NewFieldError(FieldIdleTimeout, value, "is not a duration", "0s to 86400s, as in 300s")
 		}
+	case "sources":
+		s.Sources, err = ParseSources(strings.Split(value, ","))
 	case "managed":
 		s.Managed = value == "true"
 		if value != "true" && value != "false" {
@@ -120,7 +129,7 @@ func (p *serviceParser) field(f string) (err error) {
 		s.Name = value
 	default:
 		err = NewFieldError(FieldService, f, "names no field of a service",
-			"mode, select, endpoints, weights, idle, managed or name")
+			"mode, select, endpoints, weights, idle, sources, managed or name")
 	}
 	return err
 }
@@ -201,11 +210,13 @@ func splitFields(line string) ([]string, error) {
 // Equal tells whether both are written the same: nil and empty endpoints are.
 func (s Service) Equal(o Service) bool {
 	return s.Key == o.Key && s.Name == o.Name && s.Mode == o.Mode && s.Algorithm == o.Algorithm &&
-		s.IdleTimeout == o.IdleTimeout && s.Managed == o.Managed && slices.Equal(s.Endpoints, o.Endpoints)
+		s.IdleTimeout == o.IdleTimeout && s.Managed == o.Managed && slices.Equal(s.Endpoints, o.Endpoints) &&
+		slices.Equal(s.Sources, o.Sources)
 }
 
 // Clone is a copy that shares nothing with s.
 func (s Service) Clone() Service {
 	s.Endpoints = slices.Clone(s.Endpoints)
+	s.Sources = slices.Clone(s.Sources)
 	return s
 }

@@ -177,6 +177,9 @@ func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []
 		t := compile.Service(now, nil)
 		changes = append(changes, datapath.Change{Key: t.Key, Table: &t})
 	}
+	gone = slices.DeleteFunc(gone, func(g datapath.Change) bool { // a range that ends elsewhere now
+		return g.Key.Ranged() && slices.ContainsFunc(changes, func(c datapath.Change) bool { return c.Key == g.Key })
+	})
 	err := r.tables.Apply(append(gone, changes...))
 	if ended {
 		r.ended()

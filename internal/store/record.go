@@ -12,8 +12,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// version of the files. A change that this code would not read, a new field included, takes the next number.
-const version = 1
+// version of the files. A change that this code would not read, a new field included, takes the next number. Version 2
+// has ranges of ports and marks in keys, and sources.
+const version = 2
 
 // The files hold one line for each thing: first a header, then services (snapshot) or commits (journal). Every
 // line is a JSON object that carries the CRC-32C of its body's bytes:
@@ -38,6 +39,7 @@ type serviceRecord struct {
 	Select    string   `json:"select"`
 	Endpoints []string `json:"endpoints"`
 	Idle      int64    `json:"idle,omitempty"` // seconds
+	Sources   []string `json:"sources,omitempty"`
 	Managed   bool     `json:"managed,omitempty"`
 }
 
@@ -124,6 +126,9 @@ func recordOfService(owner string, s lb.Service) serviceRecord {
 	for i, e := range s.Endpoints {
 		r.Endpoints[i] = e.String()
 	}
+	for _, p := range s.Sources {
+		r.Sources = append(r.Sources, p.String())
+	}
 	return r
 }
 
@@ -141,6 +146,11 @@ func (r *serviceRecord) service() (s lb.Service, err error) {
 	s.Endpoints = make([]lb.Endpoint, len(r.Endpoints))
 	for i, text := range r.Endpoints {
 		if s.Endpoints[i], err = lb.ParseEndpoint(text); err != nil {
+			return s, err
+		}
+	}
+	if r.Sources != nil {
+		if s.Sources, err = lb.ParseSources(r.Sources); err != nil {
 			return s, err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 //	drop LINK PACKET reason=NAME
 //	                       a packet arrives and is dropped, and the counter of that reason alone goes up by one
 //	advance 61s            all connections have been silent for that much longer
+//	mark N                 from here on, packets carry that mark
 //	sweep                  connections that are over are removed
 //	next-hops              what the connections know of routes and neighbours is out of date
 //	ip ARGUMENTS           the ip command in the load balancer's namespace

@@ -2,5 +2,5 @@
 // bpf2go, from the C sources in the top folder bpf/.
 package bpf
 
-//go:generate sh -c "GOPACKAGE=bpf go tool bpf2go -tags linux -go-package bpf -target bpfel -cc clang-19 -type connection_key -type connection -type connection_flag -type service_key -type service -type service_state -type endpoint -type endpoint_flag -type endpoint_state -type endpoint_traffic -type link_flag -type drop_reason -type pass_reason -type sweep_report Tc ../../../bpf/tc.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/$(uname -m)-linux-gnu"
+//go:generate sh -c "GOPACKAGE=bpf go tool bpf2go -tags linux -go-package bpf -target bpfel -cc clang-19 -type connection_key -type connection -type connection_flag -type service_key -type service -type service_state -type endpoint -type endpoint_flag -type endpoint_state -type endpoint_traffic -type link_flag -type service_kind -type service_flag -type range_key -type source_key -type vip -type drop_reason -type pass_reason -type sweep_report Tc ../../../bpf/tc.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/$(uname -m)-linux-gnu"
 //go:generate sh -c "go tool bpf2go -tags linux -go-package bpf -target bpfel -cc clang-19 Sweep ../../../bpf/sweep.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/$(uname -m)-linux-gnu"

@@ -47,11 +47,13 @@ type SweepConnectionKey struct {
 }
 
 type SweepEndpoint struct {
-	_       structs.HostLayout
-	Addr    SweepIpAddr
-	Port    uint16
-	Flags   uint16
-	Service uint32
+	_         structs.HostLayout
+	Addr      SweepIpAddr
+	Port      uint16
+	Flags     uint16
+	Service   uint32
+	PortShift uint16
+	Pad       uint16
 }
 
 type SweepEndpointState struct {
@@ -73,12 +75,26 @@ type SweepIpAddr struct {
 	Word [4]uint32
 }
 
+type SweepRangeKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Vip          SweepIpAddr
+	Mark         uint32
+	Protocol     uint8
+	Pad          uint8
+	Port         uint16
+}
+
 type SweepService struct {
 	_           structs.HostLayout
 	Id          uint32
 	SlotCount   uint32
 	SlotSegment uint16
 	SlotOffset  uint16
+	Algorithm   uint8
+	Mode        uint8
+	Flags       uint16
+	PortMax     uint32
 }
 
 type SweepServiceKey struct {
@@ -86,7 +102,8 @@ type SweepServiceKey struct {
 	Vip      SweepIpAddr
 	Port     uint16
 	Protocol uint8
-	Pad      uint8
+	Kind     uint8
+	Mark     uint32
 }
 
 type SweepServiceState struct {
@@ -96,16 +113,30 @@ type SweepServiceState struct {
 	Refused    uint64
 }
 
+type SweepSourceKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Service      uint32
+	Addr         SweepIpAddr
+}
+
 type SweepSweepReport struct {
 	_       structs.HostLayout
 	Visited uint64
 	Ended   uint64
 }
 
+type SweepVip struct {
+	_        structs.HostLayout
+	Services uint32
+	Ranges   uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	SweepMapAllowedSources        = "allowed_sources"
 	SweepMapConnections           = "connections"
 	SweepMapDrops                 = "drops"
 	SweepMapEndpointStates        = "endpoint_states"
@@ -114,6 +145,7 @@ const (
 	SweepMapIdleTimeouts          = "idle_timeouts"
 	SweepMapLinks                 = "links"
 	SweepMapPasses                = "passes"
+	SweepMapServiceRanges         = "service_ranges"
 	SweepMapServiceStates         = "service_states"
 	SweepMapServices              = "services"
 	SweepMapSlots                 = "slots"
@@ -179,6 +211,7 @@ type SweepProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepMapSpecs struct {
+	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
@@ -187,6 +220,7 @@ type SweepMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
+	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
@@ -228,6 +262,7 @@ func (o *SweepObjects) Close() error {
 //
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepMaps struct {
+	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
@@ -236,6 +271,7 @@ type SweepMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	Links            *ebpf.Map `ebpf:"links"`
 	Passes           *ebpf.Map `ebpf:"passes"`
+	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
 	Services         *ebpf.Map `ebpf:"services"`
 	Slots            *ebpf.Map `ebpf:"slots"`
@@ -245,6 +281,7 @@ type SweepMaps struct {
 
 func (m *SweepMaps) Close() error {
 	return _SweepClose(
+		m.AllowedSources,
 		m.Connections,
 		m.Drops,
 		m.EndpointStates,
@@ -253,6 +290,7 @@ func (m *SweepMaps) Close() error {
 		m.IdleTimeouts,
 		m.Links,
 		m.Passes,
+		m.ServiceRanges,
 		m.ServiceStates,
 		m.Services,
 		m.Slots,

@@ -12,9 +12,11 @@ import (
 // given out.
 type ServiceTable struct {
 	Key       TcServiceKey
+	PortMax   uint16          // last port of a range, host byte order; 0: one port
 	Name      string          // for listings; the maps do not hold it
 	Idle      time.Duration   // 0: the protocol's default
 	Endpoints []EndpointTable // in the user's order, without duplicates
+	Sources   []netip.Prefix  // that may connect, sorted, each once; none: all
 	Slots     []uint32        // places of the table that connections walk through: indices into Endpoints
 }
 
@@ -22,6 +24,7 @@ type ServiceTable struct {
 type EndpointTable struct {
 	Addr   TcIpAddr
 	Port   uint16 // network byte order, as in the map
+	Shift  bool   // Port is for the service's first port, the next for the next
 	Weight uint16 // for listings; the maps hold it as a share of the slots
 }
 
@@ -33,9 +36,20 @@ func (t ServiceTable) String() string {
 	if t.Idle > 0 {
 		idle = t.Idle.String()
 	}
-	fmt.Fprintf(&b, "service %s slots=%d idle=%s\n", t.Key, len(t.Slots), idle)
+	fmt.Fprintf(&b, "service %s slots=%d idle=%s", t.Key, len(t.Slots), idle)
+	if t.PortMax > 0 {
+		fmt.Fprintf(&b, " last-port=%d", t.PortMax)
+	}
+	b.WriteByte('\n')
 	for i, e := range t.Endpoints {
-		fmt.Fprintf(&b, "endpoint %d %s weight=%d\n", i, AddrPort(e.Addr, e.Port), e.Weight)
+		fmt.Fprintf(&b, "endpoint %d %s weight=%d", i, AddrPort(e.Addr, e.Port), e.Weight)
+		if e.Shift {
+			b.WriteString(" and on")
+		}
+		b.WriteByte('\n')
+	}
+	for _, p := range t.Sources {
+		fmt.Fprintf(&b, "source %s\n", p)
 	}
 	b.WriteString("slots")
 	for _, s := range t.Slots {
@@ -48,13 +62,26 @@ func (t ServiceTable) String() string {
 func (k TcServiceKey) String() string {
 	proto := fmt.Sprint(k.Protocol)
 	switch k.Protocol {
+	case 1, 58:
+		proto = "icmp"
 	case 6:
 		proto = "tcp"
 	case 17:
 		proto = "udp"
 	}
-	return AddrPort(k.Vip, k.Port).String() + "/" + proto
+	s := AddrPort(k.Vip, k.Port).String()
+	if k.Ranged() {
+		s += " and on"
+	}
+	s += "/" + proto
+	if k.Mark != 0 {
+		s += fmt.Sprintf("/mark=%d", k.Mark)
+	}
+	return s
 }
+
+// Ranged tells a service of a range of ports from one of its first port.
+func (k TcServiceKey) Ranged() bool { return k.Kind == uint8(TcServiceKindSERVICE_RANGE) }
 
 // Addr gives an address the form of the maps: 16 bytes, IPv4 mapped.
 func Addr(a netip.Addr) TcIpAddr {

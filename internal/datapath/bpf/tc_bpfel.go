@@ -62,32 +62,35 @@ type TcConnectionKey struct {
 type TcDropReason uint32
 
 const (
-	TcDropReasonDROP_NONE              TcDropReason = 0
-	TcDropReasonDROP_NO_ENDPOINT       TcDropReason = 1
-	TcDropReasonDROP_NO_CONNECTION     TcDropReason = 2
-	TcDropReasonDROP_CONNTRACK_FULL    TcDropReason = 3
-	TcDropReasonDROP_TUPLE_IN_USE      TcDropReason = 4
-	TcDropReasonDROP_CONNECTION_RACE   TcDropReason = 5
-	TcDropReasonDROP_TTL_EXPIRED       TcDropReason = 6
-	TcDropReasonDROP_MARTIAN_SOURCE    TcDropReason = 7
-	TcDropReasonDROP_MALFORMED         TcDropReason = 8
-	TcDropReasonDROP_FRAGMENT          TcDropReason = 9
-	TcDropReasonDROP_ROUTING_HEADER    TcDropReason = 10
-	TcDropReasonDROP_UDP_ZERO_CHECKSUM TcDropReason = 11
-	TcDropReasonDROP_NO_ROUTE          TcDropReason = 12
-	TcDropReasonDROP_ROUTE_UNREACHABLE TcDropReason = 13
-	TcDropReasonDROP_FORWARDING_OFF    TcDropReason = 14
-	TcDropReasonDROP_ROUTE_ENCAP       TcDropReason = 15
-	TcDropReasonDROP_NOT_LINEAR        TcDropReason = 16
-	TcDropReasonDROP_REASONS           TcDropReason = 17
+	TcDropReasonDROP_NONE               TcDropReason = 0
+	TcDropReasonDROP_NO_ENDPOINT        TcDropReason = 1
+	TcDropReasonDROP_NO_CONNECTION      TcDropReason = 2
+	TcDropReasonDROP_CONNTRACK_FULL     TcDropReason = 3
+	TcDropReasonDROP_TUPLE_IN_USE       TcDropReason = 4
+	TcDropReasonDROP_CONNECTION_RACE    TcDropReason = 5
+	TcDropReasonDROP_TTL_EXPIRED        TcDropReason = 6
+	TcDropReasonDROP_MARTIAN_SOURCE     TcDropReason = 7
+	TcDropReasonDROP_MALFORMED          TcDropReason = 8
+	TcDropReasonDROP_FRAGMENT           TcDropReason = 9
+	TcDropReasonDROP_ROUTING_HEADER     TcDropReason = 10
+	TcDropReasonDROP_UDP_ZERO_CHECKSUM  TcDropReason = 11
+	TcDropReasonDROP_NO_ROUTE           TcDropReason = 12
+	TcDropReasonDROP_ROUTE_UNREACHABLE  TcDropReason = 13
+	TcDropReasonDROP_FORWARDING_OFF     TcDropReason = 14
+	TcDropReasonDROP_ROUTE_ENCAP        TcDropReason = 15
+	TcDropReasonDROP_NOT_LINEAR         TcDropReason = 16
+	TcDropReasonDROP_SOURCE_NOT_ALLOWED TcDropReason = 17
+	TcDropReasonDROP_REASONS            TcDropReason = 18
 )
 
 type TcEndpoint struct {
-	_       structs.HostLayout
-	Addr    TcIpAddr
-	Port    uint16
-	Flags   uint16
-	Service uint32
+	_         structs.HostLayout
+	Addr      TcIpAddr
+	Port      uint16
+	Flags     uint16
+	Service   uint32
+	PortShift uint16
+	Pad       uint16
 }
 
 type TcEndpointFlag uint32
@@ -96,6 +99,7 @@ const (
 	TcEndpointFlagENDPOINT_IN_USE  TcEndpointFlag = 1
 	TcEndpointFlagENDPOINT_END_TCP TcEndpointFlag = 2
 	TcEndpointFlagENDPOINT_END_UDP TcEndpointFlag = 4
+	TcEndpointFlagENDPOINT_SHIFT   TcEndpointFlag = 8
 )
 
 type TcEndpointState struct {
@@ -132,21 +136,49 @@ const (
 	TcPassReasonPASS_REASONS         TcPassReason = 2
 )
 
+type TcRangeKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Vip          TcIpAddr
+	Mark         uint32
+	Protocol     uint8
+	Pad          uint8
+	Port         uint16
+}
+
 type TcService struct {
 	_           structs.HostLayout
 	Id          uint32
 	SlotCount   uint32
 	SlotSegment uint16
 	SlotOffset  uint16
+	Algorithm   uint8
+	Mode        uint8
+	Flags       uint16
+	PortMax     uint32
 }
+
+type TcServiceFlag uint32
+
+const (
+	TcServiceFlagSERVICE_SOURCES TcServiceFlag = 1
+)
 
 type TcServiceKey struct {
 	_        structs.HostLayout
 	Vip      TcIpAddr
 	Port     uint16
 	Protocol uint8
-	Pad      uint8
+	Kind     uint8
+	Mark     uint32
 }
+
+type TcServiceKind uint32
+
+const (
+	TcServiceKindSERVICE_ONE_PORT TcServiceKind = 0
+	TcServiceKindSERVICE_RANGE    TcServiceKind = 1
+)
 
 type TcServiceState struct {
 	_          structs.HostLayout
@@ -155,16 +187,30 @@ type TcServiceState struct {
 	Refused    uint64
 }
 
+type TcSourceKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Service      uint32
+	Addr         TcIpAddr
+}
+
 type TcSweepReport struct {
 	_       structs.HostLayout
 	Visited uint64
 	Ended   uint64
 }
 
+type TcVip struct {
+	_        structs.HostLayout
+	Services uint32
+	Ranges   uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	TcMapAllowedSources        = "allowed_sources"
 	TcMapConnections           = "connections"
 	TcMapDrops                 = "drops"
 	TcMapEndpointStates        = "endpoint_states"
@@ -173,6 +219,7 @@ const (
 	TcMapIdleTimeouts          = "idle_timeouts"
 	TcMapLinks                 = "links"
 	TcMapPasses                = "passes"
+	TcMapServiceRanges         = "service_ranges"
 	TcMapServiceStates         = "service_states"
 	TcMapServices              = "services"
 	TcMapSlots                 = "slots"
@@ -183,6 +230,8 @@ const (
 	TcVarAbiEnums              = "abi_enums"
 	TcVarHopGeneration         = "hop_generation"
 	TcVarHz                    = "hz"
+	TcVarMarkedServices        = "marked_services"
+	TcVarRangeServices         = "range_services"
 	TcVarRedirectPeer          = "redirect_peer"
 	TcVarTimeoutTcpClosed      = "timeout_tcp_closed"
 	TcVarTimeoutTcpClosing     = "timeout_tcp_closing"
@@ -242,6 +291,7 @@ type TcProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcMapSpecs struct {
+	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
@@ -250,6 +300,7 @@ type TcMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
+	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
@@ -264,6 +315,8 @@ type TcVariableSpecs struct {
 	AbiEnums              *ebpf.VariableSpec `ebpf:"abi_enums"`
 	HopGeneration         *ebpf.VariableSpec `ebpf:"hop_generation"`
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
+	MarkedServices        *ebpf.VariableSpec `ebpf:"marked_services"`
+	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
@@ -293,6 +346,7 @@ func (o *TcObjects) Close() error {
 //
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcMaps struct {
+	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
@@ -301,6 +355,7 @@ type TcMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	Links            *ebpf.Map `ebpf:"links"`
 	Passes           *ebpf.Map `ebpf:"passes"`
+	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
 	Services         *ebpf.Map `ebpf:"services"`
 	Slots            *ebpf.Map `ebpf:"slots"`
@@ -310,6 +365,7 @@ type TcMaps struct {
 
 func (m *TcMaps) Close() error {
 	return _TcClose(
+		m.AllowedSources,
 		m.Connections,
 		m.Drops,
 		m.EndpointStates,
@@ -318,6 +374,7 @@ func (m *TcMaps) Close() error {
 		m.IdleTimeouts,
 		m.Links,
 		m.Passes,
+		m.ServiceRanges,
 		m.ServiceStates,
 		m.Services,
 		m.Slots,
@@ -333,6 +390,8 @@ type TcVariables struct {
 	AbiEnums              *ebpf.Variable `ebpf:"abi_enums"`
 	HopGeneration         *ebpf.Variable `ebpf:"hop_generation"`
 	Hz                    *ebpf.Variable `ebpf:"hz"`
+	MarkedServices        *ebpf.Variable `ebpf:"marked_services"`
+	RangeServices         *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`

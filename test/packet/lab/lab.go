@@ -25,6 +25,7 @@ type Lab struct {
 	Datapath *datapath.Datapath
 	services map[lb.Key]lb.Service
 	drops    map[string]uint64
+	mark     uint32
 }
 
 // New makes the network and loads the data path in it. The calling goroutine has locked its thread for good.
@@ -82,6 +83,7 @@ func (l *Lab) Delete(key lb.Key) error {
 // Reset brings the lab back to how New made it, but for what scripts did to the network: a new lab takes half a
 // second, nearly all of it to make the endpoint map.
 func (l *Lab) Reset() error {
+	l.Mark(0)
 	for key := range l.services {
 		if err := l.Delete(key); err != nil {
 			return err
@@ -103,6 +105,9 @@ func (l *Lab) Reset() error {
 // Advance lets time pass for all connections.
 func (l *Lab) Advance(d time.Duration) error { return l.Datapath.Age(d) }
 
+// Mark has all packets carry a mark from here on (Send, not SendLive).
+func (l *Lab) Mark(mark uint32) { l.mark = mark }
+
 // Sweep removes connections that are over.
 func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
 
@@ -118,7 +123,7 @@ type Result struct {
 
 // Send runs the program on a frame that arrives at the link.
 func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
-	out, err := l.Datapath.Run(datapath.RunInput{Frame: frame, Ifindex: link.Index})
+	out, err := l.Datapath.Run(datapath.RunInput{Frame: frame, Ifindex: link.Index, Mark: l.mark})
 	if err != nil {
 		return Result{}, err
 	}
