@@ -93,7 +93,7 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 	}
 	if (protocol == IPPROTO_TCP)
 		return idle && *idle ? *idle : timeout_tcp_established;
-	if (c->flags & CONN_REPLIED)
+	if ((c->flags & CONN_REPLIED) && protocol == IPPROTO_UDP)
 		return idle && *idle ? *idle : timeout_udp_replied;
 	return idle && *idle && *idle < timeout_udp_unreplied ?
 		       *idle :

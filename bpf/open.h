@@ -166,6 +166,8 @@ static __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	enum verdict v;
 	__u32 id;
 
+	if (p->echo_reply)
+		return VERDICT_PASS;
 	if (!found) {
 		if (p->drop == DROP_FRAGMENT && is_vip(&p->tuple.daddr))
 			return VERDICT_DROP;

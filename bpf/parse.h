@@ -49,6 +49,41 @@ struct fragment_header {
 	__be32 id;
 };
 
+/* ICMP echo, of both families. */
+struct echo_header {
+	__u8 type;
+	__u8 code;
+	__u16 check;
+	__be16 id;
+	__be16 seq;
+};
+
+#define ECHO_REQUEST 8
+#define ECHO_REPLY 0
+#define ECHO6_REQUEST 128
+#define ECHO6_REPLY 129
+
+/* Echo is the ICMP that has connections: the identifier stands for the port of
+ * the side that asks, and the side that answers has none. Out of line, as it is
+ * not what packets mostly are. */
+static __noinline enum verdict parse_echo(ctx_t *ctx, struct packet *p)
+{
+	struct echo_header *echo = ctx_header(ctx, p->l4, sizeof(*echo));
+
+	if (!echo)
+		return VERDICT_PASS;
+	if (echo->type == (p->ipv6 ? ECHO6_REQUEST : ECHO_REQUEST)) {
+		p->tuple.sport = echo->id;
+		return VERDICT_CONTINUE;
+	}
+	if (echo->type == (p->ipv6 ? ECHO6_REPLY : ECHO_REPLY)) {
+		p->tuple.dport = echo->id;
+		p->echo_reply = 1;
+		return VERDICT_CONTINUE;
+	}
+	return VERDICT_PASS;
+}
+
 static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
 					      __u32 l4_length)
 {
@@ -107,6 +142,10 @@ static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 		return parse_tcp(ctx, p, l4_length);
 	case IPPROTO_UDP:
 		return parse_udp(ctx, p, l4_length);
+	case IPPROTO_ICMP:
+		return p->ipv6 ? VERDICT_PASS : parse_echo(ctx, p);
+	case IPPROTO_ICMPV6:
+		return p->ipv6 ? parse_echo(ctx, p) : VERDICT_PASS;
 	default:
 		return VERDICT_PASS;
 	}

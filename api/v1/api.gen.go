@@ -173,7 +173,7 @@ type ServiceArguments struct {
 	// a service or an endpoint that does not exist. With 1 and 2 nothing but the endpoints changes.
 	Oper int `json:"oper,omitempty"`
 
-	// Port 1 to 65535.
+	// Port 1 to 65535; icmp: 0.
 	Port int `json:"port"`
 
 	// PortMax Last port of a range; 0 or port is one port. Ranges of one VIP, protocol and mark may not overlap, except
@@ -201,7 +201,7 @@ type ServiceArguments struct {
 	// Probetype Not available yet.
 	Probetype string `json:"probetype,omitempty"`
 
-	// Protocol tcp or udp; sctp and icmp are not available yet.
+	// Protocol tcp, udp or icmp (echo requests; port, targetPort 0); sctp is not available yet.
 	Protocol string `json:"protocol"`
 
 	// Proxyprotocolv2 true is not available yet.

@@ -78,9 +78,9 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
 	fs.StringSliceVar(&f.sources, "sources", nil, "prefixes that may connect, several with commas; none: all may")
 	fs.Uint32Var(&f.mark, "mark", 0, "mark (skb->mark) of the service's packets; 0: of any that no other service wants")
+	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
 	const later = "not available yet: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, later+"SCTP ports")
-	fs.BoolVar(&f.icmp, "icmp", false, later+"balance echo requests")
 	fs.StringSliceVar(&f.secondary, "secips", nil, later+"secondary VIPs (SCTP)")
 	fs.BoolVar(&f.bgp, "bgp", false, later+"advertise the VIP by BGP")
 	fs.BoolVar(&f.monitor, "monitor", false, later+"probe the endpoints")
@@ -134,7 +134,7 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 		add(lb.ICMP, lb.PortPair{})
 	}
 	if len(list) == 0 {
-		return nil, errors.New("no port is given: --tcp=PORT:ENDPOINTPORT or --udp=PORT:ENDPOINTPORT")
+		return nil, errors.New("no port is given: --tcp=PORT:ENDPOINTPORT or --udp=PORT:ENDPOINTPORT, or --icmp")
 	}
 	return list, nil
 }

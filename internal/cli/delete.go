@@ -67,7 +67,7 @@ func (f *deleteFlags) check(args []string) error {
 	case len(args) == 0:
 		return errors.New("which service? The VIP and a port, as in: loxicmd delete lb 20.20.20.1 --tcp=2020, or --name, or --all")
 	case !ports:
-		return errors.New("which port? --tcp=PORT or --udp=PORT")
+		return errors.New("which port? --tcp=PORT or --udp=PORT, or --icmp")
 	}
 	_, err := lb.ParseAddr(lb.FieldVIP, args[0])
 	return err

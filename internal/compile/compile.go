@@ -11,6 +11,9 @@ import (
 // at a time.
 func Key(k lb.Key) bpf.TcServiceKey {
 	key := bpf.TcServiceKey{Vip: bpf.Addr(k.VIP), Port: bpf.Port(k.Port), Protocol: uint8(k.Protocol), Mark: k.Mark}
+	if k.Protocol == lb.ICMP && k.VIP.Is6() {
+		key.Protocol = uint8(lb.ICMPv6)
+	}
 	if k.PortMax != 0 {
 		key.Kind = uint8(bpf.TcServiceKindSERVICE_RANGE)
 	}

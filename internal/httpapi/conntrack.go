@@ -63,7 +63,7 @@ func newFilter(params v1.GetConntracksParams) (f filter, p *problem) {
 }
 
 func (f *filter) matches(c *lb.Connection) bool {
-	return (f.protocol == 0 || f.protocol == c.Protocol) &&
+	return (f.protocol == 0 || f.protocol == c.Protocol || f.protocol == lb.ICMP && c.Protocol == lb.ICMPv6) &&
 		(!f.vip.IsValid() || f.vip == vipOf(c).Addr()) &&
 		(f.service == "" || f.service == c.Service)
 }

@@ -86,3 +86,25 @@ func (r *rig) wantFrom(address, suffix string) {
 		r.t.Errorf("%s: %q, %v; want an answer of ...%s", address, who, err, suffix)
 	}
 }
+
+// TestEcho: a VIP with an ICMP service is answered by its endpoints, one without by the machine itself.
+func TestEcho(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.loxicmd("create lb %s --icmp --endpoints=%s", vip4, endpoints4())
+	r.loxicmd("create lb %s --icmp --endpoints=%s", vip6, endpoints6())
+	for _, vip := range []string{vip4, vip6} {
+		for range 3 {
+			if out, err := r.Client.Run("ping", "-c2", "-i0.2", "-W5", vip); err != nil {
+				t.Errorf("ping %s: %v\n%s", vip, err, out)
+			}
+		}
+	}
+	if out := r.loxicmd("get ct"); strings.Count(out, "bidir") != 12 {
+		t.Errorf("want both directions of six connections:\n%s", out)
+	}
+	r.loxicmd("delete lb %s --icmp", vip4)
+	if out := r.loxicmd("get lb"); strings.Contains(out, vip4) || !strings.Contains(out, vip6) {
+		t.Errorf("after the deletion of one:\n%s", out)
+	}
+}
