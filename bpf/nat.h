@@ -135,6 +135,17 @@ complete:
 	return VERDICT_CONTINUE;
 }
 
+/* A later fragment has no layer 4 header: nothing balances its addresses but
+ * IPv4's own checksum. */
+static __always_inline enum verdict translate_fragment(ctx_t *ctx, struct packet *p,
+						       struct connection *c)
+{
+	if (!p->ipv6)
+		return nat_ipv4(ctx, p, c);
+	bpf_csum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
+	return nat_ipv6(ctx, p, c);
+}
+
 /* ICMPv6 sums its addresses as UDP does, ICMP does not. The identifier is the
  * port of the side that asks. */
 static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,

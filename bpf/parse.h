@@ -29,6 +29,8 @@
 #define IP_OFFSET_MASK bpf_htons(0x1fff)
 #define IP_MORE_FRAGMENTS bpf_htons(0x2000)
 
+#define FRAGMENT_MORE 1 /* in packet.fragment */
+
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
@@ -48,6 +50,16 @@ struct fragment_header {
 	__be16 offset; /* 13 bits offset, 2 reserved, 1 more-fragments */
 	__be32 id;
 };
+
+/* A header that the packet is too short for. What a first fragment to a VIP
+ * hides so is not waited for (RFC 3128); of a whole packet the kernel judges. */
+static __always_inline enum verdict fragment_tiny(struct packet *p)
+{
+	if (p->drop != DROP_FRAGMENT)
+		return VERDICT_PASS;
+	p->drop = DROP_MALFORMED;
+	return VERDICT_CONTINUE;
+}
 
 /* ICMP echo, of both families. */
 struct echo_header {
@@ -81,7 +93,7 @@ static __noinline enum verdict parse_echo(ctx_t *ctx, struct packet *p)
 		p->echo_reply = 1;
 		return VERDICT_CONTINUE;
 	}
-	return VERDICT_PASS;
+	return VERDICT_UNCOMMON;
 }
 
 static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
@@ -91,7 +103,7 @@ static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
 	__u32 header;
 
 	if (!tcp)
-		return VERDICT_PASS;
+		return fragment_tiny(p);
 	p->tuple.sport = tcp->source;
 	p->tuple.dport = tcp->dest;
 	p->tcp_flags = ((__u8 *)tcp)[13];
@@ -116,12 +128,15 @@ static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
 	__u32 length;
 
 	if (!udp)
-		return VERDICT_PASS;
+		return fragment_tiny(p);
 	p->tuple.sport = udp->source;
 	p->tuple.dport = udp->dest;
 	length = bpf_ntohs(udp->len);
-	if (unlikely(p->drop)) /* a fragment holds less than the length says */
+	if (unlikely(p->drop)) { /* a fragment holds less than the length says */
+		if (l4_length < sizeof(*udp))
+			p->drop = DROP_MALFORMED;
 		return VERDICT_CONTINUE;
+	}
 	if (unlikely(length < sizeof(*udp) || length > l4_length))
 		p->drop = DROP_MALFORMED;
 	else if (unlikely(p->ipv6 && !udp->check))
@@ -136,7 +151,7 @@ static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 	if (unlikely(p->ttl <= 1 && !p->drop))
 		p->drop = DROP_TTL_EXPIRED;
 	if (p->later_fragment)
-		return VERDICT_CONTINUE;
+		return VERDICT_UNCOMMON;
 	switch (p->tuple.protocol) {
 	case IPPROTO_TCP:
 		return parse_tcp(ctx, p, l4_length);
@@ -176,6 +191,9 @@ static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p)
 	if (unlikely(ip->frag_off & (IP_OFFSET_MASK | IP_MORE_FRAGMENTS))) {
 		p->drop = DROP_FRAGMENT;
 		p->later_fragment = !!(ip->frag_off & IP_OFFSET_MASK);
+		p->fragment = (bpf_ntohs(ip->frag_off & IP_OFFSET_MASK) << 3) |
+			      !!(ip->frag_off & IP_MORE_FRAGMENTS);
+		p->fragment_id = ip->id;
 	}
 	p->l4 = p->l3 + header;
 	p->ttl = ip->ttl;
@@ -210,6 +228,8 @@ static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 			if (f->offset & bpf_htons(0xfff9))
 				p->drop = DROP_FRAGMENT;
 			p->later_fragment = !!(f->offset & bpf_htons(0xfff8));
+			p->fragment = bpf_ntohs(f->offset) & 0xfff9;
+			p->fragment_id = f->id;
 			next = f->next;
 			off += sizeof(*f);
 			if (!p->later_fragment)

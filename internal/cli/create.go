@@ -20,17 +20,23 @@ type createFlags struct {
 	endpoints          []string
 	secondary, sources []string
 	mark               uint32
+	refuse             string
+	mss                uint16
 	bgp, monitor       bool
 	idle               uint32
+	persistTimeout     uint32
+	persistPrefix      uint8
 	name               string
 	attach, detach     bool
 	security, host     string
 	ppv2, egress       bool
+	snat               []string
 }
 
 const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1
   loxicmd create lb 20.20.20.1 --tcp=80:8080,443:8443 --udp=53:5353 --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 20.20.20.1 --tcp=80:8080 --select=priority --endpoints=10.0.0.1:5,10.0.0.2:9090:3
+  loxicmd create lb 20.20.20.1 --tcp=443:8443 --select=persist --persist-timeout=3600 --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 20.20.20.1 --tcp=8080-8090:80,9000-9010:9100-9110 --udp=any:any --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 2001:db8::1 --tcp=80:8080 --endpoints=[2001:db8:1::1]:1,[2001:db8:1::2]:1`
 
@@ -70,9 +76,14 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, several with commas; FIRST-LAST is a range, any is 1-65535")
 	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
 	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets, in the order of round robin")
-	fs.StringVar(&f.algorithm, "select", "rr", "rr or priority (weighted round robin); not available yet: hash, persist, lc, n2, n3")
-	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept); not available yet: onearm, fullnat, dsr, fullproxy, hostonearm")
+	fs.StringVar(&f.algorithm, "select", "rr", "rr (round robin), priority (weighted round robin), hash (consistent, by addresses and ports), persist (where the client was last), lc (fewest connections) or random; not available yet: n2, n3")
+	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept), onearm (it becomes the load balancer's), fullnat (the VIP), hostonearm (VIP 0.0.0.0 or ::, every local address); not available yet: dsr, fullproxy")
+	fs.StringSliceVar(&f.snat, "snat", nil, "addresses that the client's becomes in modes onearm, fullnat and hostonearm; each has 64,000 connections with each endpoint")
 	fs.Uint32Var(&f.idle, "inatimeout", 0, "idle timeout in seconds; 0 is the protocol's default")
+	fs.StringVar(&f.refuse, "refuse", "", "new connections while no endpoint takes any, and TCP segments of none: reject (RST, ICMP port unreachable; the default), drop, or pass (to the kernel)")
+	fs.Uint16Var(&f.mss, "mss", 0, "largest TCP segment that client and endpoint may agree on; 0 leaves it to them")
+	fs.Uint32Var(&f.persistTimeout, "persist-timeout", 0, "with --select=persist: seconds without a new connection until a client is forgotten; 0 is 10800")
+	fs.Uint8Var(&f.persistPrefix, "persist-prefix", 0, "with --select=persist: leading bits of an address that make the client, as 64 for IPv6 networks; 0 is all")
 	fs.StringVar(&f.name, "name", "", "name of the services; others may have it too")
 	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to those that the service has, and leave the rest as it is")
 	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
@@ -150,8 +161,8 @@ func (f *createFlags) arguments(vip string) (a v1.ServiceArguments, err error) {
 		return a, err
 	}
 	a = v1.ServiceArguments{
-		ExternalIP: vip, Mode: v1.Choice(strconv.Itoa(int(mode))), Sel: v1.Choice(strconv.Itoa(int(algorithm))),
-		Bgp: f.bgp, Monitor: f.monitor, Block: int(f.mark), InactiveTimeOut: int(f.idle), Name: f.name,
+		Refuse: f.refuse, Mss: int(f.mss), ExternalIP: vip, Mode: v1.Choice(strconv.Itoa(int(mode))), SnatIPs: f.snat, Sel: v1.Choice(strconv.Itoa(int(algorithm))),
+		Bgp: f.bgp, Monitor: f.monitor, Block: int(f.mark), InactiveTimeOut: int(f.idle), PersistTimeout: int(f.persistTimeout), PersistPrefix: int(f.persistPrefix), Name: f.name,
 		Host: f.host, Proxyprotocolv2: f.ppv2, Egress: f.egress,
 	}
 	switch {

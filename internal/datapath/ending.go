@@ -25,6 +25,7 @@ func (d *Datapath) endEndpoint(e *endpoint, flags uint16) error {
 		s.ending = map[netip.AddrPort]*endpoint{}
 	}
 	e.ended = d.tables.now()
+	e.takes = 0
 	s.ending[e.at] = e
 	d.tables.ending[e.id] = e
 	return d.writeEndpoint(e, flags)
@@ -40,7 +41,7 @@ func (d *Datapath) deleteService(key bpf.TcServiceKey) error {
 	}
 	delete(d.tables.services, key)
 	s.deleted = true
-	errs := []error{d.countService(key, -1), d.putRange(s, 0), d.keepSources(s, nil)}
+	errs := []error{d.countService(key, -1), d.putRange(s, 0), d.keepSources(s, nil), d.countHost(key, -1), d.trimSNAT(s, 0)}
 	for _, e := range s.ending {
 		s.order = append(s.order, e)
 	}
@@ -49,6 +50,7 @@ func (d *Datapath) deleteService(key bpf.TcServiceKey) error {
 	}
 	d.tables.slots.put(s.slots)
 	s.slots, s.order = slotRange{}, nil
+	errs = append(errs, d.putPersist(s, 0), d.putMSS(s, 0))
 	d.releaseService(s)
 	return errors.Join(errs...)
 }
@@ -81,14 +83,15 @@ const reapAtOnce = 256
 
 // reap frees the rows of endpoints that were taken out of their services and have no connection left. First it waits
 // for packets that may have seen one of them in its service and be about to open a connection; after that there are
-// no new ones.
-func (d *Datapath) reap() error {
+// no new ones, and forget makes sure that no client is remembered to belong to one of them.
+func (d *Datapath) reap(forget func() error) error {
 	before := d.tables.now()
-	if !d.anyEnding() {
-		return nil
-	}
-	if !d.quiesce() {
+	ending := d.anyEnding()
+	if ending && !d.quiesce() {
 		before = before.Add(-restTime)
+	}
+	if err := forget(); err != nil || !ending {
+		return err
 	}
 	free, err := d.idleEnding(before)
 	if err != nil {

@@ -29,14 +29,18 @@ const (
 // tables is what the process knows of the rows it has written.
 type tables struct {
 	services    map[bpf.TcServiceKey]*service
-	endpoints   map[uint32]*endpoint // also those that are ending
-	ending      map[uint32]*endpoint // removed, some connections left
+	endpoints   map[uint32]*endpoint      // also those that are ending
+	ending      map[uint32]*endpoint      // removed, some connections left
+	hosts       uint32                    // services of every local address
+	local       map[bpf.TcIpAddr]struct{} // as in local_addresses
 	vips        map[bpf.TcIpAddr]bpf.TcVip
+	clamped     uint32 // services that limit segments
 	ranged      uint32 // services with a range of ports
 	marked      uint32 // services with a mark
 	serviceIDs  ids
 	endpointIDs ids
 	slots       slotSpace
+	persisting  bool // some service remembers clients, or did
 	now         func() time.Time
 }
 
@@ -48,10 +52,13 @@ type service struct {
 	id      uint32
 	name    string
 	slots   slotRange
+	mss     uint16         // as in mss_limits
 	portMax uint16         // of its range, as the trie has it
 	sources []netip.Prefix // as the trie has them
+	persist uint32         // jiffies, as in persist_timeouts
 	order   []*endpoint    // as the user wrote them
 	ending  map[netip.AddrPort]*endpoint
+	snat    int      // rows of snat_sources
 	retired counters // of endpoints that are gone
 	deleted bool
 }
@@ -61,7 +68,9 @@ type endpoint struct {
 	id      uint32
 	at      netip.AddrPort
 	weight  uint16
-	shift   bool // at is for the service's first port
+	shift   bool       // at is for the service's first port
+	takes   uint32     // weight for new connections, as in the row
+	source  netip.Addr // ours towards it, as in the row; zero: none
 	service *service
 	ended   time.Time // when it was taken out of its service
 }
@@ -136,8 +145,17 @@ func (d *Datapath) putService(t *bpf.ServiceTable) error {
 	}
 	d.tables.slots.put(s.slots)
 	s.slots, s.name = slots, t.Name
+	if err := d.trimSNAT(s, len(t.SNAT)); err != nil {
+		return err
+	}
+	if err := d.putWeights(order, t); err != nil {
+		return err
+	}
 	if !there {
 		d.tables.services[t.Key] = s
+		if err := d.countHost(t.Key, 1); err != nil {
+			return err
+		}
 		if err := d.countService(t.Key, 1); err != nil {
 			return err
 		}
@@ -156,7 +174,11 @@ func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {
 			return nil, fmt.Errorf("clear counters: %w", err)
 		}
 	}
-	return &service{key: key, id: id}, nil
+	s := &service{key: key, id: id}
+	if used {
+		s.persist = unknown
+	}
+	return s, nil
 }
 
 // putRow replaces the row that packets look up, once all that it leads to is there.
@@ -168,17 +190,27 @@ func (d *Datapath) putRow(s *service, t *bpf.ServiceTable, order []*endpoint) (s
 	if err := d.obj.IdleTimeouts.Put(s.id, idle); err != nil {
 		return slotRange{}, fmt.Errorf("write idle timeout: %w", err)
 	}
+	if err := d.putPersist(s, t.Persist); err != nil {
+		return slotRange{}, err
+	}
 	places := make([]uint32, len(t.Slots))
 	for i, slot := range t.Slots {
 		places[i] = order[slot].id
+	}
+	if err := d.putSNAT(s, t.SNAT); err != nil {
+		return slotRange{}, err
 	}
 	slots, err := d.tables.slots.write(places)
 	if err != nil {
 		return slotRange{}, err
 	}
+	if err := d.putMSS(s, t.MSS); err != nil {
+		return slotRange{}, err
+	}
 	row := bpf.TcService{
 		Id: s.id, SlotCount: slots.count, SlotSegment: uint16(slots.segment), SlotOffset: uint16(slots.offset),
-		PortMax: uint32(t.PortMax),
+		Algorithm: t.Algorithm, Mode: t.Mode, SourceCount: uint32(len(t.SNAT)), PersistPrefix: uint32(t.PersistPrefix),
+		PortMax: uint32(t.PortMax), Flags: t.Flags,
 	}
 	if len(t.Sources) > 0 {
 		row.Flags |= serviceSources
@@ -209,6 +241,9 @@ func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) (order, fresh [
 		} else if err = d.shiftEndpoint(e, row.Shift); err != nil {
 			return nil, fresh, err
 		}
+		if err := d.sourceEndpoint(e, row.Source); err != nil {
+			return nil, fresh, err
+		}
 		e.weight = row.Weight
 		order = append(order, e)
 	}
@@ -218,7 +253,7 @@ func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) (order, fresh [
 // putEndpoint takes an endpoint back that was ending, or makes one.
 func (d *Datapath) putEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
-		e.shift = row.Shift
+		e.takes, e.shift = row.Takes, row.Shift
 		if err := d.writeEndpoint(e, 0); err != nil {
 			return nil, err
 		}
@@ -230,7 +265,7 @@ func (d *Datapath) putEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTa
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{id: id, at: at, shift: row.Shift, service: s}
+	e := &endpoint{id: id, at: at, takes: row.Takes, shift: row.Shift, service: s}
 	if used {
 		err = d.clearEndpoint(id)
 	}
@@ -257,6 +292,7 @@ func (d *Datapath) shiftEndpoint(e *endpoint, shift bool) error {
 func (d *Datapath) writeEndpoint(e *endpoint, flags uint16) error {
 	row := bpf.TcEndpoint{
 		Addr: bpf.Addr(e.at.Addr()), Port: bpf.Port(e.at.Port()), Flags: endpointInUse | flags, Service: e.service.id,
+		Weight: e.takes, Source: sourceRow(e.source),
 	}
 	if e.shift {
 		row.Flags |= endpointShift

@@ -127,8 +127,41 @@ func arguments(a *v1.ServiceArguments) (s lb.Service, err error) {
 			"0 (the default of the protocol) to "+strconv.Itoa(limit)+" seconds")
 	}
 	s.IdleTimeout = time.Duration(a.InactiveTimeOut) * time.Second
+	if err := persistArguments(&s, a); err != nil {
+		return s, err
+	}
 	s.Name, s.Managed = a.Name, a.Managed
-	return s, nil
+	if s.Refuse, err = lb.ParseRefusal(a.Refuse); err != nil {
+		return s, err
+	}
+	if s.MSS, err = number(lb.FieldMSS, a.Mss, "0 (as the two sides have it), or 88 to 65495"); err != nil {
+		return s, err
+	}
+	s.SNAT, err = snatOf(a)
+	return s, err
+}
+
+// snatOf reads the addresses that sources become; privateIP is the contract's word for a single one.
+func snatOf(a *v1.ServiceArguments) ([]netip.Addr, error) {
+	list := a.SnatIPs
+	if a.PrivateIP != "" && a.PrivateIP != a.ExternalIP {
+		if len(list) > 0 && !(len(list) == 1 && list[0] == a.PrivateIP) {
+			return nil, lb.NewFieldError(lb.FieldSNAT, a.PrivateIP, "is privateIP, and not what snatIPs says", "privateIP or snatIPs")
+		}
+		list = []string{a.PrivateIP}
+	}
+	return lb.ParseSNAT(list)
+}
+
+func persistArguments(s *lb.Service, a *v1.ServiceArguments) error {
+	if limit := int(lb.MaxPersistTimeout / time.Second); a.PersistTimeout < 0 || a.PersistTimeout > limit {
+		return lb.NewFieldError(lb.FieldPersistTimeout, strconv.Itoa(a.PersistTimeout), "is out of range",
+			"0 (10800) to "+strconv.Itoa(limit)+" seconds")
+	}
+	s.PersistTimeout = time.Duration(a.PersistTimeout) * time.Second
+	prefix, err := lb.ParsePersistPrefix(strconv.Itoa(a.PersistPrefix))
+	s.PersistPrefix = prefix
+	return err
 }
 
 // choice is the default of the contract where nothing is written.
@@ -212,8 +245,18 @@ func property(field string, endpoint int) string {
 		return args + "sel"
 	case lb.FieldIdleTimeout:
 		return args + "inactiveTimeOut"
+	case lb.FieldPersistTimeout:
+		return args + "persistTimeout"
+	case lb.FieldPersistPrefix:
+		return args + "persistPrefix"
 	case lb.FieldName:
 		return args + "name"
+	case lb.FieldSNAT:
+		return args + "snatIPs"
+	case lb.FieldRefuse:
+		return args + "refuse"
+	case lb.FieldMSS:
+		return args + "mss"
 	case lb.FieldManaged:
 		return args + "managed"
 	case lb.FieldEndpoint, lb.FieldEndpoints:

@@ -34,14 +34,23 @@ func entryOf(s *lb.Service, stats *lb.ServiceStats) v1.LoadbalanceEntry {
 			Port:            int(s.Port),
 			PortMax:         int(s.PortMax),
 			Block:           int(s.Mark),
+			Mss:             int(s.MSS),
 			Protocol:        s.Protocol.String(),
 			Sel:             v1.Choice(strconv.Itoa(int(s.Algorithm))),
 			Mode:            v1.Choice(strconv.Itoa(int(s.Mode))),
 			InactiveTimeOut: int(s.IdleTimeout / time.Second),
+			PersistTimeout:  int(s.PersistTimeout / time.Second),
+			PersistPrefix:   int(s.PersistPrefix),
 			Name:            s.Name,
 			Managed:         s.Managed,
 		},
 		Endpoints: make([]v1.Endpoint, len(s.Endpoints)),
+	}
+	if s.Refuse != lb.RefuseReject {
+		e.ServiceArguments.Refuse = s.Refuse.String()
+	}
+	for _, a := range s.SNAT {
+		e.ServiceArguments.SnatIPs = append(e.ServiceArguments.SnatIPs, a.String())
 	}
 	for i := range s.Endpoints {
 		ep := &s.Endpoints[i]

@@ -19,7 +19,6 @@ func unavailable(at string, e *v1.LoadbalanceEntry) *problem {
 		value   string
 		allowed string
 	}{
-		{"privateIP", a.PrivateIP != "" && a.PrivateIP != a.ExternalIP, a.PrivateIP, "none"},
 		{"bgp", a.Bgp, "true", "false"},
 		{"monitor", a.Monitor, "true", "false"},
 		{"probetype", a.Probetype != "" && a.Probetype != a.Protocol && a.Probetype != "none", a.Probetype, "none"},

@@ -27,7 +27,12 @@ const (
 	FieldEndpointPortMax = "last endpoint port"
 	FieldWeight          = "weight"
 	FieldIdleTimeout     = "idle timeout"
+	FieldPersistTimeout  = "persist timeout"
+	FieldPersistPrefix   = "persist prefix"
 	FieldManaged         = "managed"
+	FieldRefuse          = "refuse"
+	FieldMSS             = "mss"
+	FieldSNAT            = "snat"
 	FieldName            = "name"
 )
 

@@ -41,11 +41,11 @@ func TestParseWords(t *testing.T) {
 		{in: "03", err: `mode "03" is not known ` + modes},
 		{in: "", err: `mode "" is not known ` + modes},
 	})
-	const algorithms = "(allowed: rr, hash, priority, persist, lc, n2 or n3)"
+	const algorithms = "(allowed: rr, hash, priority, persist, lc, n2, n3 or random)"
 	runParse(t, ParseAlgorithm, Algorithm.String, []parseCase{
 		{in: "rr", want: "rr"}, {in: "0", want: "rr"}, {in: "1", want: "hash"}, {in: "priority", want: "priority"},
 		{in: "2", want: "priority"}, {in: "3", want: "persist"}, {in: "lc", want: "lc"}, {in: "4", want: "lc"},
-		{in: "n2", want: "n2"}, {in: "5", want: "n2"}, {in: "n3", want: "n3"}, {in: "6", want: "n3"},
+		{in: "random", want: "random"}, {in: "7", want: "random"}, {in: "n2", want: "n2"}, {in: "5", want: "n2"}, {in: "n3", want: "n3"}, {in: "6", want: "n3"},
 		{in: "wrr", err: `select "wrr" is not known ` + algorithms},
 		{in: "-1", err: `select "-1" is not known ` + algorithms},
 	})
@@ -55,7 +55,7 @@ func TestParseWords(t *testing.T) {
 		{in: "quic\x1b[2J", err: `protocol "quic\x1b[2J" is not known (allowed: tcp, udp, sctp or icmp)`},
 	})
 	for got, want := range map[string]string{
-		Mode(9).String(): "mode(9)", Algorithm(7).String(): "algorithm(7)", Protocol(2).String(): "protocol(2)",
+		Mode(9).String(): "mode(9)", Algorithm(8).String(): "algorithm(8)", Protocol(2).String(): "protocol(2)",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -174,7 +174,7 @@ func TestParsePortPairs(t *testing.T) {
 
 func TestParseService(t *testing.T) {
 	t.Parallel()
-	const fields = "(allowed: mode, select, endpoints, weights, idle, sources, managed or name)"
+	const fields = "(allowed: mode, select, endpoints, weights, idle, sources, persist-timeout, persist-prefix, snat, managed or name)"
 	runParse(t, ParseService, Service.String, []parseCase{
 		{in: "10.0.0.1:80/tcp", want: "10.0.0.1:80/tcp mode=default select=rr"},
 		{
@@ -188,7 +188,7 @@ func TestParseService(t *testing.T) {
 		{in: `10.0.0.1:80/tcp name="a \"b\""`, want: `10.0.0.1:80/tcp mode=default select=rr name="a \"b\""`},
 		{in: `10.0.0.1:80/tcp name="plain"`, want: `10.0.0.1:80/tcp mode=default select=rr name=plain`},
 		{in: "", err: `service "" is empty (allowed: IP:PORT/PROTOCOL FIELD=VALUE ...)`},
-		{in: "10.0.0.1:80/tcp snat=10.1.0.1", err: `service "snat=10.1.0.1" names no field of a service ` + fields},
+		{in: "10.0.0.1:80/tcp snet=10.1.0.1", err: `service "snet=10.1.0.1" names no field of a service ` + fields},
 		{in: "10.0.0.1:80/tcp mode", err: `service "mode" is not FIELD=VALUE`},
 		{in: "10.0.0.1:80/tcp mode=dsr mode=dsr", err: `service "mode=dsr" repeats a field`},
 		{in: "10.0.0.1:80/tcp idle=3", err: `idle timeout "3" is not a duration (allowed: 0s to 86400s, as in 300s)`},

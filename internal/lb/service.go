@@ -38,5 +38,12 @@ type Service struct {
 	Endpoints   []Endpoint
 	IdleTimeout time.Duration  // 0: the protocol's default; whole seconds, at most 24 h
 	Sources     []netip.Prefix // that may open connections, of the VIP's family, as NormalSources leaves them; none: all
-	Managed     bool           // owned by a controller; left out of `loxicmd save`
+	// With Persist: how long a client that opens no connection is remembered, in whole seconds up to 24 h, 0 for
+	// DefaultPersistTimeout; and how many bits of its address make it the client that it is, 0 for all of them.
+	PersistTimeout time.Duration
+	PersistPrefix  uint8
+	SNAT           []netip.Addr // that the source becomes, instead of what the mode says; each has ports of its own
+	Refuse         Refusal      // of packets that it has no use for
+	MSS            uint16       // largest TCP segment that the two sides may agree on; 0: any
+	Managed        bool         // owned by a controller; left out of `loxicmd save`
 }

@@ -22,10 +22,19 @@ func (s Service) Validate() error {
 	if err := wordError(FieldSelect, s.Algorithm, algorithms(), availableAlgorithms()); err != nil {
 		return err
 	}
+	if err := s.validateMode(); err != nil {
+		return err
+	}
 	if err := ValidateName(s.Name); err != nil {
 		return err
 	}
 	if err := validateIdle(s.IdleTimeout); err != nil {
+		return err
+	}
+	if err := s.validatePersist(); err != nil {
+		return err
+	}
+	if err := s.validateRefusal(); err != nil {
 		return err
 	}
 	if err := s.validateSources(); err != nil {
@@ -39,8 +48,13 @@ func (k Key) Validate() error {
 	if err := wordError(FieldProtocol, k.Protocol, protocols(), availableProtocols()); err != nil {
 		return err
 	}
-	if err := addrUse(FieldVIP, k.VIP); err != nil {
+	if err := addrForm(FieldVIP, k.VIP); err != nil {
 		return err
+	}
+	if !k.VIP.IsUnspecified() { // what mode that needs, Service.Validate knows
+		if err := addrUse(FieldVIP, k.VIP); err != nil {
+			return err
+		}
 	}
 	return k.validatePorts()
 }
