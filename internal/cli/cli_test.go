@@ -274,7 +274,7 @@ func TestManual(t *testing.T) {
 	}
 	walk(Root(Env{}))
 	written := map[string]bool{}
-	for _, f := range regexp.MustCompile(`--[a-zA-Z0-9]+`).FindAllString(text, -1) {
+	for _, f := range regexp.MustCompile(`--[a-zA-Z0-9]+(?:-[a-z0-9]+)*`).FindAllString(text, -1) {
 		written[f] = true
 	}
 	if diff := cmp.Diff(known, written); diff != "" {

@@ -34,7 +34,10 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:7/icmp endpoints=1.1.1.1:0", `port "7" is given, and icmp has no ports (allowed: 0)`},
 		{"10.0.0.1:0/icmp endpoints=1.1.1.1:7", `endpoint port "7" is given, and icmp has no ports (allowed: 0)`},
 		{v4 + " mode=dsr", `mode "dsr" is not available yet (allowed: default, onearm, fullnat or hostonearm)`},
-		{v4 + " select=hash", `select "hash" is not available yet (allowed: rr or priority)`},
+		{v4 + " select=n2", `select "n2" is not available yet (allowed: rr, hash, priority, persist, lc or random)`},
+		{v4 + " persist-timeout=60s", `persist timeout "60s" is given, and select is rr (allowed: 0s, or select persist)`},
+		{v4 + " select=persist persist-timeout=90000s", `persist timeout "90000s" is out of range (allowed: 0s (the default, 10800s) to 86400s, whole seconds)`},
+		{v4 + " select=persist persist-prefix=64", `persist prefix "64" is longer than an address of the VIP's family (allowed: 0 (the whole address) to 32)`},
 
 		{"0.0.0.0:80/tcp endpoints=1.1.1.1:1", `VIP "0.0.0.0" is every local address, which only mode hostonearm has` + unicast},
 		{"[::]:80/tcp endpoints=[2001:db8::1]:1", `VIP "::" is every local address, which only mode hostonearm has` + unicast},
@@ -94,8 +97,8 @@ func TestValidateBuiltServices(t *testing.T) {
 		`endpoint address "2001:db8::1%eth0" has a zone (allowed: 2001:db8::1)`:                                        func(s *Service) { s.Endpoints[0].Addr = zoned },
 		`endpoint address "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`:                    func(s *Service) { s.Endpoints[0].Addr = mapped },
 		`mode "mode(77)" is not known (allowed: default, onearm, fullnat or hostonearm)`:                               func(s *Service) { s.Mode = 77 },
-		`select "algorithm(77)" is not known (allowed: rr or priority)`:                                                func(s *Service) { s.Algorithm = 77 },
-		`protocol "protocol(0)" is not known (allowed: tcp, udp or icmp)`:                                                    func(s *Service) { s.Protocol = 0 },
+		`select "algorithm(77)" is not known (allowed: rr, hash, priority, persist, lc or random)`:                     func(s *Service) { s.Algorithm = 77 },
+		`protocol "protocol(0)" is not known (allowed: tcp, udp or icmp)`:                                              func(s *Service) { s.Protocol = 0 },
 		`endpoints "4097" is too many (allowed: 1 to 4096)`:                                                            func(s *Service) { s.Endpoints = endpoints(4097) },
 		`idle timeout "1ns" is not whole seconds (allowed: 0s (the default of the protocol) to 86400s, whole seconds)`: func(s *Service) { s.IdleTimeout = time.Nanosecond },
 	} {
