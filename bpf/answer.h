@@ -61,6 +61,8 @@ static __noinline bool sum_is_open(ctx_t *ctx, struct packet *p)
 	__u32 at = p->l4 + (p->tuple.protocol == IPPROTO_UDP ? 6 : 16);
 	__u16 before, after;
 
+	if (p->tuple.protocol != IPPROTO_TCP && p->tuple.protocol != IPPROTO_UDP)
+		return false;
 	if (state != CTX_CHECKSUM_UNKNOWN)
 		return state == CTX_CHECKSUM_PARTIAL;
 	if (bpf_skb_load_bytes(ctx, at, &before, sizeof(before)) ||
@@ -192,6 +194,11 @@ static __always_inline void icmp_fill(const struct packet *p,
 		icmp->info = bpf_htonl(mtu);
 		break;
 	default:
+		if (p->tuple.protocol != IPPROTO_TCP && p->tuple.protocol != IPPROTO_UDP) {
+			icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH : ICMP_DEST_UNREACH;
+			icmp->code = p->ipv6 ? ICMPV6_ADDR_UNREACH : ICMP_HOST_UNREACH;
+			break;
+		}
 		icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH : ICMP_DEST_UNREACH;
 		icmp->code = p->ipv6 ? ICMPV6_PORT_UNREACH : ICMP_PORT_UNREACH;
 	}

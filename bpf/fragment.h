@@ -142,7 +142,7 @@ static __always_inline enum verdict fragment_follow(struct packet *p,
 
 	if (p->tuple.protocol != IPPROTO_TCP &&
 	    p->tuple.protocol != IPPROTO_UDP &&
-	    (!p->ipv6 || p->tuple.protocol == IPPROTO_ICMPV6))
+	    p->tuple.protocol != IPPROTO_ICMP && !p->ipv6)
 		return VERDICT_PASS;
 	fragment_identify(p, &key);
 	f = bpf_map_lookup_elem(&fragments, &key);

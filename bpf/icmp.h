@@ -23,11 +23,13 @@
 /* The types that count here. The kernel's header of them draws in the C
  * library's sockets. */
 #define ICMP_DEST_UNREACH 3
+#define ICMP_HOST_UNREACH 1
 #define ICMP_PORT_UNREACH 3
 #define ICMP_FRAG_NEEDED 4
 #define ICMP_TIME_EXCEEDED 11
 #define ICMP_PARAMETERPROB 12
 #define ICMPV6_DEST_UNREACH 1
+#define ICMPV6_ADDR_UNREACH 3
 #define ICMPV6_PORT_UNREACH 4
 #define ICMPV6_PKT_TOOBIG 2
 #define ICMPV6_TIME_EXCEED 3

@@ -118,7 +118,7 @@ func (g *generator) client() netip.AddrPort {
 // service makes a service or updates one; the sweep that follows is the daemon's.
 func (g *generator) service() {
 	vip := g.vip()
-	s := lb.Service{Key: lb.Key{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP}, Refuse: lb.RefuseDrop}
+	s := lb.Service{Key: lb.Key{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP}, Refuse: lb.Refusal(g.IntN(3))}
 	if g.IntN(3) == 0 {
 		s.Protocol = lb.UDP
 	}

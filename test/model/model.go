@@ -169,10 +169,37 @@ func (m *Model) Sweep() {
 type Verdict struct {
 	Name     string // out, pass or drop
 	Reason   string
+	Answer   pkt.Proto      // drop: what the sender is told with; Raw: nothing
 	Src, Dst netip.AddrPort // out: as it leaves
 }
 
 func drop(reason string) Verdict { return Verdict{Name: "drop", Reason: reason} }
+
+// refused is what the service wants of a packet that it has no use for.
+func refused(svc *service, p *pkt.Packet, reason string) Verdict {
+	switch svc.Refuse {
+	case lb.RefuseDrop:
+		return drop(reason)
+	case lb.RefusePass:
+		return Verdict{Name: "pass"}
+	}
+	return answered(p, reason)
+}
+
+// answered is a drop of which the sender is told: by ICMP when its time is up, else by a RST or an ICMP error.
+func answered(p *pkt.Packet, reason string) Verdict {
+	v := drop(reason)
+	switch {
+	case p.Proto == pkt.TCP && reason != "ttl-expired" && p.Num(pkt.Flags)&pkt.FlagRST != 0:
+	case p.Proto == pkt.TCP && reason != "ttl-expired":
+		v.Answer = pkt.TCP
+	case p.Is6():
+		v.Answer = pkt.ICMP6
+	default:
+		v.Answer = pkt.ICMP
+	}
+	return v
+}
 
 // Packet puts a TCP or UDP packet through the load balancer. length is that of the IP packet.
 func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
@@ -185,7 +212,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	e, ok := m.table[key]
 	switch {
 	case ok && expired:
-		return drop("ttl-expired")
+		return answered(p, "ttl-expired")
 	case ok && (m.dead(e.conn) || e.conn.closed() && e.dir == fromClient && isSYN(p)):
 		m.remove(e.conn)
 		ok = false
@@ -196,12 +223,15 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 			return Verdict{Name: "pass"}
 		}
 		if expired {
-			return drop("ttl-expired")
+			return answered(p, "ttl-expired")
 		}
 		if proto == lb.TCP && !isSYN(p) {
-			return drop("no-connection")
+			return refused(svc, p, "no-connection")
 		}
 		conn, reason := m.connect(svc, key)
+		if reason == "no-endpoint" {
+			return refused(svc, p, reason)
+		}
 		if reason != "" {
 			return drop(reason)
 		}
