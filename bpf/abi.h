@@ -80,7 +80,8 @@ _Static_assert(sizeof(struct connection_key) == 40, "ABI");
 /* What both directions of a connection have seen. Bits are only ever added, by
  * an atomic or on both entries, so that two CPUs never lose one another's. */
 enum connection_flag {
-	CONN_REPLY_DIRECTION = 0x01, /* this entry is of packets from the endpoint */
+	CONN_REPLY_DIRECTION =
+		0x01, /* this entry is of packets from the endpoint */
 	CONN_REPLIED = 0x02, /* the endpoint answered (TCP: SYN+ACK) */
 	CONN_ASSURED = 0x04, /* TCP: the handshake is complete */
 	CONN_FIN_CLIENT = 0x08,
@@ -189,7 +190,8 @@ enum service_mode {
 
 enum service_flag {
 	SERVICE_SOURCES = 1, /* only sources in the list open connections */
-	SERVICE_REFUSE_DROP = 0x10, /* what is refused is dropped without a word */
+	SERVICE_REFUSE_DROP =
+		0x10, /* what is refused is dropped without a word */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
 };
 
@@ -237,7 +239,8 @@ enum endpoint_flag {
 	ENDPOINT_IN_USE = 1, /* the index is taken */
 	ENDPOINT_END_TCP = 2, /* the sweep ends its TCP connections */
 	ENDPOINT_END_UDP = 4, /* the sweep ends its UDP connections */
-	ENDPOINT_SHIFT = 8, /* port_shift is valid, and port is that of the range's first */
+	ENDPOINT_SHIFT =
+		8, /* port_shift is valid, and port is that of the range's first */
 };
 
 struct endpoint {

@@ -26,8 +26,7 @@
 
 static __always_inline bool tcp_is_established(__u8 flags)
 {
-	return (flags & ~CONN_REPLY_DIRECTION) ==
-	       (CONN_REPLIED | CONN_ASSURED);
+	return (flags & ~CONN_REPLY_DIRECTION) == (CONN_REPLIED | CONN_ASSURED);
 }
 
 /* Remembers how far this direction has sent and acknowledged. */
@@ -85,7 +84,8 @@ static __always_inline __u8 tcp_events(const struct packet *p,
 	    tcp_fin_plausible(p, c, peer))
 		events |= reply ? CONN_FIN_ENDPOINT : CONN_FIN_CLIENT;
 	peer_fin = reply ? CONN_FIN_CLIENT : CONN_FIN_ENDPOINT;
-	peer_fin_acked = reply ? CONN_FIN_CLIENT_ACKED : CONN_FIN_ENDPOINT_ACKED;
+	peer_fin_acked =
+		reply ? CONN_FIN_CLIENT_ACKED : CONN_FIN_ENDPOINT_ACKED;
 	if ((c->flags & peer_fin) && (p->tcp_flags & TCP_ACK) &&
 	    p->ack == peer->seq_end)
 		events |= peer_fin_acked;
@@ -104,9 +104,9 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 
 	if (unlikely(c->traits & CONN_RESTING))
 		return VERDICT_MISS;
-	if (!peer || (connection_closed(c->flags) &&
-		      (p->tcp_flags & opens) == TCP_SYN &&
-		      !(c->flags & CONN_REPLY_DIRECTION))) {
+	if (!peer ||
+	    (connection_closed(c->flags) && (p->tcp_flags & opens) == TCP_SYN &&
+	     !(c->flags & CONN_REPLY_DIRECTION))) {
 		connection_leave(&p->tuple, c, p->now);
 		return VERDICT_MISS;
 	}

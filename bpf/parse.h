@@ -116,8 +116,8 @@ static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
 	}
 	p->seq_end = p->seq + l4_length - header;
 	if (p->tcp_flags & (TCP_SYN | TCP_FIN))
-		p->seq_end += !!(p->tcp_flags & TCP_SYN) +
-			      !!(p->tcp_flags & TCP_FIN);
+		p->seq_end +=
+			!!(p->tcp_flags & TCP_SYN) + !!(p->tcp_flags & TCP_FIN);
 	return VERDICT_CONTINUE;
 }
 
@@ -132,7 +132,8 @@ static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
 	p->tuple.sport = udp->source;
 	p->tuple.dport = udp->dest;
 	length = bpf_ntohs(udp->len);
-	if (unlikely(p->drop)) { /* a fragment holds less than the length says */
+	if (unlikely(
+		    p->drop)) { /* a fragment holds less than the length says */
 		if (l4_length < sizeof(*udp))
 			p->drop = DROP_MALFORMED;
 		return VERDICT_CONTINUE;
@@ -275,7 +276,8 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p)
 	__builtin_memcpy(&p->tuple.daddr, &ip->daddr, sizeof(struct ip_addr));
 	if (unlikely(is_mapped_ipv4(&p->tuple.daddr)))
 		return VERDICT_PASS;
-	if (unlikely(ip->nexthdr != IPPROTO_TCP && ip->nexthdr != IPPROTO_UDP)) {
+	if (unlikely(ip->nexthdr != IPPROTO_TCP &&
+		     ip->nexthdr != IPPROTO_UDP)) {
 		v = parse_extensions(ctx, p);
 		if (v != VERDICT_CONTINUE)
 			return v;

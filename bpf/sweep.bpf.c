@@ -46,8 +46,8 @@ static __always_inline bool endpoint_ended(const struct connection *c,
 
 	if (!ep)
 		return false;
-	return ep->flags & (protocol == IPPROTO_TCP ? ENDPOINT_END_TCP :
-						      ENDPOINT_END_UDP);
+	return ep->flags &
+	       (protocol == IPPROTO_TCP ? ENDPOINT_END_TCP : ENDPOINT_END_UDP);
 }
 
 static __always_inline bool sweep_one(const struct connection_key *key,
