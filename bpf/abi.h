@@ -191,7 +191,8 @@ enum service_mode {
 
 enum service_flag {
 	SERVICE_SOURCES = 1, /* only sources in the list open connections */
-	SERVICE_REFUSE_DROP = 0x10, /* what is refused is dropped without a word */
+	SERVICE_REFUSE_DROP =
+		0x10, /* what is refused is dropped without a word */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
 };
 
@@ -239,7 +240,8 @@ enum endpoint_flag {
 	ENDPOINT_IN_USE = 1, /* the index is taken */
 	ENDPOINT_END_TCP = 2, /* the sweep ends its TCP connections */
 	ENDPOINT_END_UDP = 4, /* the sweep ends its UDP connections */
-	ENDPOINT_SHIFT = 8, /* port_shift is valid, and port is that of the range's first */
+	ENDPOINT_SHIFT =
+		8, /* port_shift is valid, and port is that of the range's first */
 };
 
 struct endpoint {

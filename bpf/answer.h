@@ -61,7 +61,8 @@ static __noinline bool sum_is_open(ctx_t *ctx, struct packet *p)
 	__u32 at = p->l4 + (p->tuple.protocol == IPPROTO_UDP ? 6 : 16);
 	__u16 before, after;
 
-	if (p->tuple.protocol != IPPROTO_TCP && p->tuple.protocol != IPPROTO_UDP)
+	if (p->tuple.protocol != IPPROTO_TCP &&
+	    p->tuple.protocol != IPPROTO_UDP)
 		return false;
 	if (state != CTX_CHECKSUM_UNKNOWN)
 		return state == CTX_CHECKSUM_PARTIAL;
@@ -75,14 +76,15 @@ static __noinline bool sum_is_open(ctx_t *ctx, struct packet *p)
 
 /* Of an answer to p that comes from src. */
 static __always_inline __u32 pseudo_sum(const struct packet *p,
-					const struct ip_addr *src, __u8 protocol,
-					__u32 length)
+					const struct ip_addr *src,
+					__u8 protocol, __u32 length)
 {
 	__u32 sum = bpf_htons(protocol) + bpf_htons(length);
 
 	/* IPv4 addresses are mapped: 0xffff more is nothing to a sum */
 	sum = bpf_csum_diff(NULL, 0, (void *)src, sizeof(*src), sum);
-	return bpf_csum_diff(NULL, 0, (void *)&p->tuple.saddr, sizeof(p->tuple.saddr), sum);
+	return bpf_csum_diff(NULL, 0, (void *)&p->tuple.saddr,
+			     sizeof(p->tuple.saddr), sum);
 }
 
 /* The IP header of an answer. */
@@ -102,7 +104,8 @@ static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
 		ip6.hop_limit = ANSWER_TTL;
 		__builtin_memcpy(&ip6.saddr, src, sizeof(*src));
 		__builtin_memcpy(&ip6.daddr, &p->tuple.saddr, sizeof(*src));
-		return !bpf_skb_store_bytes(ctx, p->l3, &ip6, sizeof(ip6), BPF_F_RECOMPUTE_CSUM);
+		return !bpf_skb_store_bytes(ctx, p->l3, &ip6, sizeof(ip6),
+					    BPF_F_RECOMPUTE_CSUM);
 	}
 	ip.version = 4;
 	ip.ihl = 5;
@@ -112,14 +115,17 @@ static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
 	ip.protocol = protocol;
 	ip.saddr = src->word[3];
 	ip.daddr = p->tuple.saddr.word[3];
-	ip.check = ~sum_fold(bpf_csum_diff(NULL, 0, (void *)&ip, sizeof(ip), 0));
-	return !bpf_skb_store_bytes(ctx, p->l3, &ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
+	ip.check =
+		~sum_fold(bpf_csum_diff(NULL, 0, (void *)&ip, sizeof(ip), 0));
+	return !bpf_skb_store_bytes(ctx, p->l3, &ip, sizeof(ip),
+				    BPF_F_RECOMPUTE_CSUM);
 }
 
 /* Turns a segment into the RST that answers it, from where it was sent to. */
 static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 {
-	__u32 l4 = p->l3 + (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	__u32 l4 = p->l3 +
+		   (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	struct ip_addr src = p->tuple.daddr;
 	bool open = sum_is_open(ctx, p);
 	struct tcphdr tcp = {
@@ -145,8 +151,10 @@ static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 	if (open)
 		tcp.check = sum_fold(pseudo);
 	else
-		tcp.check = ~sum_fold(bpf_csum_diff(NULL, 0, (void *)&tcp, sizeof(tcp), pseudo));
-	return !bpf_skb_store_bytes(ctx, l4, &tcp, sizeof(tcp), BPF_F_RECOMPUTE_CSUM) &&
+		tcp.check = ~sum_fold(bpf_csum_diff(NULL, 0, (void *)&tcp,
+						    sizeof(tcp), pseudo));
+	return !bpf_skb_store_bytes(ctx, l4, &tcp, sizeof(tcp),
+				    BPF_F_RECOMPUTE_CSUM) &&
 	       answer_ip(ctx, p, &src, IPPROTO_TCP, sizeof(tcp));
 }
 
@@ -173,7 +181,8 @@ static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 			break;
 		if (part > SUM_CHUNK)
 			part = SUM_CHUNK;
-		sum = bpf_csum_diff(NULL, 0, (void *)(s->bytes + at), part, sum);
+		sum = bpf_csum_diff(NULL, 0, (void *)(s->bytes + at), part,
+				    sum);
 	}
 	return sum_fold(sum);
 }
@@ -194,9 +203,12 @@ static __always_inline void icmp_fill(const struct packet *p,
 		icmp->info = bpf_htonl(mtu);
 		break;
 	default:
-		if (p->tuple.protocol != IPPROTO_TCP && p->tuple.protocol != IPPROTO_UDP) {
-			icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH : ICMP_DEST_UNREACH;
-			icmp->code = p->ipv6 ? ICMPV6_ADDR_UNREACH : ICMP_HOST_UNREACH;
+		if (p->tuple.protocol != IPPROTO_TCP &&
+		    p->tuple.protocol != IPPROTO_UDP) {
+			icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH
+					     : ICMP_DEST_UNREACH;
+			icmp->code = p->ipv6 ? ICMPV6_ADDR_UNREACH
+					     : ICMP_HOST_UNREACH;
 			break;
 		}
 		icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH : ICMP_DEST_UNREACH;
@@ -210,7 +222,8 @@ static __always_inline void icmp_fill(const struct packet *p,
 static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 				   const struct ip_addr *src)
 {
-	__u32 head = sizeof(struct icmp_header) + (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	__u32 head = sizeof(struct icmp_header) +
+		     (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	__u32 limit = (p->ipv6 ? ICMP6_LARGEST : ICMP_LARGEST) - head;
 	__u32 quote = p->length < limit ? p->length : limit, sum;
 	__u8 protocol = p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
@@ -222,7 +235,10 @@ static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 		return false;
 	icmp_fill(p, &icmp);
 	if (sum_is_open(ctx, p)) {
-		if (bpf_skb_load_bytes(ctx, p->l4 + (p->tuple.protocol == IPPROTO_UDP ? 6 : 16), &open, sizeof(open)))
+		if (bpf_skb_load_bytes(
+			    ctx,
+			    p->l4 + (p->tuple.protocol == IPPROTO_UDP ? 6 : 16),
+			    &open, sizeof(open)))
 			return false;
 		sum = packet_sum(ctx, p->l3, p->l4 - p->l3) + (__u16)~open;
 	} else {
@@ -238,7 +254,8 @@ static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 		return false;
 	if (bpf_skb_adjust_room(ctx, head, BPF_ADJ_ROOM_MAC, 0))
 		return false;
-	return !bpf_skb_store_bytes(ctx, p->l3 + head - sizeof(icmp), &icmp, sizeof(icmp), BPF_F_RECOMPUTE_CSUM) &&
+	return !bpf_skb_store_bytes(ctx, p->l3 + head - sizeof(icmp), &icmp,
+				    sizeof(icmp), BPF_F_RECOMPUTE_CSUM) &&
 	       answer_ip(ctx, p, src, protocol, length);
 }
 
@@ -281,9 +298,8 @@ static __noinline int answer_route(ctx_t *ctx, struct packet *p,
 }
 
 /* On its way, as hop_resolve and forward do it with a packet of a connection. */
-static __always_inline enum verdict answer_send(ctx_t *ctx, struct packet *p,
-						struct bpf_fib_lookup *fib,
-						int code)
+static __always_inline enum verdict
+answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 {
 	__u8 kind = hop_kind(p, fib->ifindex);
 	__u8 *mac;
@@ -297,8 +313,8 @@ static __always_inline enum verdict answer_send(ctx_t *ctx, struct packet *p,
 		__builtin_memcpy(mac, fib->dmac, 6);
 		__builtin_memcpy(mac + 6, fib->smac, 6);
 	}
-	p->action = kind == HOP_PEER ? bpf_redirect_peer(fib->ifindex, 0) :
-				       bpf_redirect(fib->ifindex, 0);
+	p->action = kind == HOP_PEER ? bpf_redirect_peer(fib->ifindex, 0)
+				     : bpf_redirect(fib->ifindex, 0);
 	return VERDICT_REDIRECT;
 }
 

@@ -125,7 +125,8 @@ static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
  * connection or a service. CONTINUE: a first fragment, now recorded. */
 static __noinline enum verdict packet_faulty(struct packet *p)
 {
-	if (p->ttl <= 1 && (p->drop == DROP_FRAGMENT || p->drop == DROP_TTL_EXPIRED))
+	if (p->ttl <= 1 &&
+	    (p->drop == DROP_FRAGMENT || p->drop == DROP_TTL_EXPIRED))
 		return tell(p, DROP_TTL_EXPIRED, ANSWER_TIME_EXCEEDED);
 	if (p->drop != DROP_FRAGMENT || p->later_fragment)
 		return VERDICT_DROP;
@@ -147,9 +148,9 @@ static __always_inline enum verdict fragment_follow(struct packet *p,
 	fragment_identify(p, &key);
 	f = bpf_map_lookup_elem(&fragments, &key);
 	if (!f || fragment_old(f, p->now))
-		return bpf_map_lookup_elem(&vips, &p->tuple.daddr) ?
-			       VERDICT_DROP :
-			       VERDICT_PASS;
+		return bpf_map_lookup_elem(&vips, &p->tuple.daddr)
+			       ? VERDICT_DROP
+			       : VERDICT_PASS;
 	if (f->foreign)
 		return VERDICT_PASS;
 	p->tuple.protocol = f->protocol;

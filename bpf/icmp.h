@@ -101,8 +101,10 @@ static __always_inline bool quote_ip(ctx_t *ctx, struct quote *q)
 		return false;
 	q->p.l4 = q->p.l3 + sizeof(*ip6);
 	q->p.tuple.protocol = ip6->nexthdr;
-	__builtin_memcpy(&q->p.tuple.saddr, &ip6->daddr, sizeof(struct ip_addr));
-	__builtin_memcpy(&q->p.tuple.daddr, &ip6->saddr, sizeof(struct ip_addr));
+	__builtin_memcpy(&q->p.tuple.saddr, &ip6->daddr,
+			 sizeof(struct ip_addr));
+	__builtin_memcpy(&q->p.tuple.daddr, &ip6->saddr,
+			 sizeof(struct ip_addr));
 	return parse_extensions(ctx, &q->p) == VERDICT_CONTINUE &&
 	       !q->p.later_fragment;
 }
@@ -128,8 +130,8 @@ static __always_inline __u16 quote_sum(ctx_t *ctx, const struct quote *q,
 				       const struct connection *c)
 {
 	bool udp = q->p.tuple.protocol == IPPROTO_UDP;
-	__u32 at = q->p.l4 + (udp ? __builtin_offsetof(struct udphdr, check) :
-				    __builtin_offsetof(struct tcphdr, check));
+	__u32 at = q->p.l4 + (udp ? __builtin_offsetof(struct udphdr, check)
+				  : __builtin_offsetof(struct tcphdr, check));
 	__u16 old, new;
 
 	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) || (udp && !old))
@@ -154,19 +156,24 @@ static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 	q->ports[0] = c->dport;
 	q->ports[1] = c->sport;
 	if (q->p.ipv6) {
-		__builtin_memcpy(&q->header.ip6.saddr, &c->daddr, sizeof(struct ip_addr));
-		__builtin_memcpy(&q->header.ip6.daddr, &c->saddr, sizeof(struct ip_addr));
+		__builtin_memcpy(&q->header.ip6.saddr, &c->daddr,
+				 sizeof(struct ip_addr));
+		__builtin_memcpy(&q->header.ip6.daddr, &c->saddr,
+				 sizeof(struct ip_addr));
 		*delta = sum_fold(sum + c->tuple_sum);
 		length = sizeof(q->header.ip6);
 	} else {
 		q->header.ip.saddr = c->daddr.word[3];
 		q->header.ip.daddr = c->saddr.word[3];
 		/* the header's checksum balances its addresses */
-		q->header.ip.check = sum_replace(q->header.ip.check, c->address_sum);
-		*delta = sum_fold(sum + sum_fold(c->tuple_sum + (__u16)~c->address_sum));
+		q->header.ip.check =
+			sum_replace(q->header.ip.check, c->address_sum);
+		*delta = sum_fold(
+			sum + sum_fold(c->tuple_sum + (__u16)~c->address_sum));
 		length = sizeof(q->header.ip);
 	}
-	return !bpf_skb_store_bytes(ctx, q->p.l4, q->ports, sizeof(q->ports), 0) &&
+	return !bpf_skb_store_bytes(ctx, q->p.l4, q->ports, sizeof(q->ports),
+				    0) &&
 	       !bpf_skb_store_bytes(ctx, q->p.l3, &q->header, length, 0);
 }
 
@@ -176,15 +183,18 @@ static __always_inline bool icmp_readdress(ctx_t *ctx, struct packet *p,
 					   const struct connection *c,
 					   __u16 delta)
 {
-	const struct ip_addr *src = same_addr(&key->saddr, &c->saddr) ? &p->tuple.saddr : &c->saddr;
-	__u32 addresses = bpf_csum_diff((void *)&p->tuple.daddr, 16, (void *)&c->daddr, 16, 0);
+	const struct ip_addr *src =
+		same_addr(&key->saddr, &c->saddr) ? &p->tuple.saddr : &c->saddr;
+	__u32 addresses = bpf_csum_diff((void *)&p->tuple.daddr, 16,
+					(void *)&c->daddr, 16, 0);
 	__u32 at = p->l4 + __builtin_offsetof(struct icmp_header, checksum);
 	struct ipv6hdr *ip6;
 	struct iphdr *ip;
 	__u16 sum;
 
 	if (src != &p->tuple.saddr)
-		addresses = bpf_csum_diff((void *)&p->tuple.saddr, 16, (void *)&c->saddr, 16, addresses);
+		addresses = bpf_csum_diff((void *)&p->tuple.saddr, 16,
+					  (void *)&c->saddr, 16, addresses);
 	addresses = sum_fold(addresses);
 	if (bpf_skb_load_bytes(ctx, at, &sum, sizeof(sum)))
 		return false;
@@ -196,7 +206,8 @@ static __always_inline bool icmp_readdress(ctx_t *ctx, struct packet *p,
 		if (!ip6)
 			return false;
 		__builtin_memcpy(&ip6->saddr, src, sizeof(struct ip_addr));
-		__builtin_memcpy(&ip6->daddr, &c->daddr, sizeof(struct ip_addr));
+		__builtin_memcpy(&ip6->daddr, &c->daddr,
+				 sizeof(struct ip_addr));
 		ip6->hop_limit--;
 		/* all else is balanced by checksums; does nothing unless skb->csum is in use */
 		bpf_csum_update(ctx, (__u16)~bpf_htons(0x0001));
@@ -208,7 +219,8 @@ static __always_inline bool icmp_readdress(ctx_t *ctx, struct packet *p,
 	ip->saddr = src->word[3];
 	ip->daddr = c->daddr.word[3];
 	ip->ttl--;
-	ip->check = sum_replace(ip->check, sum_fold(addresses + (__u16)~bpf_htons(0x0100)));
+	ip->check = sum_replace(
+		ip->check, sum_fold(addresses + (__u16)~bpf_htons(0x0100)));
 	return true;
 }
 
@@ -217,7 +229,8 @@ static __always_inline bool icmp_readdress(ctx_t *ctx, struct packet *p,
 static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 					      struct connection **found)
 {
-	struct quote q = { .p = { .ipv6 = p->ipv6, .l3 = p->l4 + sizeof(struct icmp_header) } };
+	struct quote q = { .p = { .ipv6 = p->ipv6,
+				  .l3 = p->l4 + sizeof(struct icmp_header) } };
 	struct icmp_header icmp;
 	struct connection *c;
 	__u16 delta;
@@ -239,7 +252,8 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	if (!quote_restore(ctx, &q, c, &delta) ||
 	    !icmp_readdress(ctx, p, &q.p.tuple, c, delta))
 		return drop(p, DROP_NOT_LINEAR);
-	p->tuple.protocol = q.p.tuple.protocol; /* by which its route is chosen */
+	p->tuple.protocol =
+		q.p.tuple.protocol; /* by which its route is chosen */
 	*found = c;
 	return VERDICT_CONTINUE;
 }

@@ -16,7 +16,8 @@
 #define TCP_OPTION_NOP 1
 #define TCP_OPTION_MSS 2
 #define TCP_OPTIONS_LONGEST 40
-#define TCP_OPTIONS_LOOKED_AT 16 /* the one that is sought comes first nearly always */
+#define TCP_OPTIONS_LOOKED_AT \
+	16 /* the one that is sought comes first nearly always */
 
 /* How many services limit the size of segments. While none does, SYNs pay
  * nothing for it. Written by user. */
@@ -47,14 +48,15 @@ static __noinline __u32 mss_find(ctx_t *ctx, const struct packet *p)
 	if (end > TCP_OPTIONS_LONGEST)
 		return 0;
 	asm volatile("" : "+r"(end)); /* two bounds, each for the verifier */
-	if (end < 4 ||
-	    bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct tcphdr), options, end))
+	if (end < 4 || bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct tcphdr),
+					  options, end))
 		return 0;
 	for (int i = 0; i < TCP_OPTIONS_LOOKED_AT; i++) {
 		if (at >= TCP_OPTIONS_LONGEST || at + 4 > end)
 			return 0;
 		if (options[at] == TCP_OPTION_MSS)
-			return options[at + 1] == 4 ? sizeof(struct tcphdr) + at : 0;
+			return options[at + 1] == 4 ? sizeof(struct tcphdr) + at
+						    : 0;
 		if (options[at] == TCP_OPTION_END)
 			return 0;
 		at += options[at] == TCP_OPTION_NOP ? 1 : options[at + 1];
@@ -93,7 +95,9 @@ static __noinline enum verdict mss_clamp(ctx_t *ctx, struct packet *p,
 		old = __builtin_bswap16(old);
 		new = __builtin_bswap16(new);
 	}
-	if (bpf_l4_csum_replace(ctx, p->l4 + __builtin_offsetof(struct tcphdr, check), old, new, 2))
+	if (bpf_l4_csum_replace(
+		    ctx, p->l4 + __builtin_offsetof(struct tcphdr, check), old,
+		    new, 2))
 		return drop(p, DROP_NOT_LINEAR);
 	return VERDICT_CONTINUE;
 }

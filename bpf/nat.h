@@ -140,8 +140,8 @@ complete:
 
 /* A later fragment has no layer 4 header: nothing balances its addresses but
  * IPv4's own checksum. */
-static __always_inline enum verdict translate_fragment(ctx_t *ctx, struct packet *p,
-						       struct connection *c)
+static __always_inline enum verdict
+translate_fragment(ctx_t *ctx, struct packet *p, struct connection *c)
 {
 	if (!p->ipv6)
 		return nat_ipv4(ctx, p, c);
@@ -160,7 +160,8 @@ static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,
 	struct echo_header *echo;
 
 	if (p->ipv6 && state == CTX_CHECKSUM_UNKNOWN) {
-		__u32 field = p->l4 + __builtin_offsetof(struct echo_header, check);
+		__u32 field =
+			p->l4 + __builtin_offsetof(struct echo_header, check);
 
 		if (bpf_l4_csum_replace(ctx, field, 0, ports, 0) ||
 		    bpf_l4_csum_replace(ctx, field, 0, c->address_sum,

@@ -227,7 +227,8 @@ static __always_inline enum verdict open_at(ctx_t *ctx, struct packet *p,
 	if (svc->algorithm == ALGORITHM_PERSIST)
 		err = open_persist(ctx, p, svc);
 	else
-		err = open_from(ctx, p, svc, select_place(p, svc, state), &taken);
+		err = open_from(ctx, p, svc, select_place(p, svc, state),
+				&taken);
 	return err ? open_failed(p, state, err) : VERDICT_CONTINUE;
 }
 
@@ -246,9 +247,10 @@ static __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	if (!found) {
 		if (p->drop == DROP_FRAGMENT && is_vip(&p->tuple.daddr))
 			fragment_record(p, true);
-		return p->drop == DROP_MALFORMED && p->fragment && is_vip(&p->tuple.daddr) ?
-			       VERDICT_DROP :
-			       VERDICT_PASS;
+		return p->drop == DROP_MALFORMED && p->fragment &&
+				       is_vip(&p->tuple.daddr)
+			       ? VERDICT_DROP
+			       : VERDICT_PASS;
 	}
 	svc = *found; /* its memory may be another service's soon */
 	v = service_admit(p, &svc);

@@ -59,8 +59,8 @@ static __always_inline enum verdict drop(struct packet *p, enum drop_reason why)
 	return VERDICT_DROP;
 }
 
-static __always_inline enum verdict
-tell(struct packet *p, enum drop_reason why, enum answer how)
+static __always_inline enum verdict tell(struct packet *p, enum drop_reason why,
+					 enum answer how)
 {
 	p->drop = why;
 	p->action = how;

@@ -132,7 +132,8 @@ static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
 	p->tuple.sport = udp->source;
 	p->tuple.dport = udp->dest;
 	length = bpf_ntohs(udp->len);
-	if (unlikely(p->drop)) { /* a fragment holds less than the length says */
+	if (unlikely(
+		    p->drop)) { /* a fragment holds less than the length says */
 		if (l4_length < sizeof(*udp))
 			p->drop = DROP_MALFORMED;
 		return VERDICT_CONTINUE;

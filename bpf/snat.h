@@ -29,7 +29,8 @@
 
 /* A new connection in the making. */
 struct opening {
-	struct ip_addr source; /* of packets to the endpoint: the client's, or ours */
+	struct ip_addr
+		source; /* of packets to the endpoint: the client's, or ours */
 	__be16 source_port;
 	__u16 pad;
 	struct connection_key key; /* of the entry of replies */
@@ -50,18 +51,20 @@ struct {
 	__type(value, struct opening);
 } openings SEC(".maps");
 
-static __always_inline void
-connection_sums(struct connection *c, const struct connection_key *key)
+static __always_inline void connection_sums(struct connection *c,
+					    const struct connection_key *key)
 {
 	/* addresses and ports lie alike in both structs */
-	c->address_sum = sum_fold(bpf_csum_diff((void *)key, 32, (void *)c, 32, 0));
-	c->tuple_sum = sum_fold(bpf_csum_diff((void *)key, 36, (void *)c, 36, 0));
+	c->address_sum =
+		sum_fold(bpf_csum_diff((void *)key, 32, (void *)c, 32, 0));
+	c->tuple_sum =
+		sum_fold(bpf_csum_diff((void *)key, 36, (void *)c, 36, 0));
 }
 
 /* May a new connection have the key of this one? It is over, and its port is
  * rested, or was the same client's. */
 static __noinline bool connection_yields(const struct connection *old,
-					      const struct packet *p)
+					 const struct packet *p)
 {
 	if ((old->traits & CONN_SNAT) &&
 	    !(same_addr(&old->daddr, &p->tuple.saddr) &&
@@ -213,9 +216,9 @@ static __always_inline int snat_address(const struct packet *p,
 	if (svc->mode == MODE_ONEARM || svc->mode == MODE_HOSTONEARM) {
 		*addr = ep->source;
 		return addr->word[0] | addr->word[1] | addr->word[2] |
-				       addr->word[3] ?
-			       0 :
-			       -ENETUNREACH;
+				       addr->word[3]
+			       ? 0
+			       : -ENETUNREACH;
 	}
 	*addr = p->tuple.daddr;
 	return 0;
@@ -244,8 +247,9 @@ static long snat_try(__u32 i, struct snat_search *s)
  * notes in o. Clients are spread over the service's addresses, and one that is
  * exhausted is passed over. -ENOSPC: all are. */
 static __always_inline int snat_reply(ctx_t *ctx, struct packet *p,
-				 const struct service *svc,
-				 const struct endpoint *ep, struct opening *o)
+				      const struct service *svc,
+				      const struct endpoint *ep,
+				      struct opening *o)
 {
 	struct snat_search search = {
 		.ctx = ctx,
@@ -259,8 +263,8 @@ static __always_inline int snat_reply(ctx_t *ctx, struct packet *p,
 	o->pair.endpoint = o->key.saddr;
 	o->pair.port = o->key.sport;
 	o->pair.protocol = o->key.protocol;
-	bpf_loop(svc->source_count ? svc->source_count : 1, snat_try,
-		 &search, 0);
+	bpf_loop(svc->source_count ? svc->source_count : 1, snat_try, &search,
+		 0);
 	o->source = o->key.daddr;
 	o->source_port = o->key.dport;
 	return o->err;

@@ -41,8 +41,8 @@ static __noinline bool connection_expired(struct packet *p,
 }
 
 /* MISS: the connection was dead, or closed and this packet opens another. */
-static __always_inline enum verdict connection_update(ctx_t *ctx, struct packet *p,
-						      struct connection *c)
+static __always_inline enum verdict
+connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 {
 	if (unlikely(p->drop)) {
 		enum verdict v = packet_faulty(p);
@@ -58,8 +58,7 @@ static __always_inline enum verdict connection_update(ctx_t *ctx, struct packet 
 	return udp_update(p, c);
 }
 
-static __always_inline void count(const struct packet *p,
-				  struct connection *c)
+static __always_inline void count(const struct packet *p, struct connection *c)
 {
 	c->packets++;
 	c->bytes += p->length;
@@ -105,8 +104,8 @@ __noinline enum verdict follow(ctx_t *ctx, struct packet *p)
 
 	if (!p)
 		return VERDICT_DROP;
-	v = p->later_fragment ? fragment_follow(p, &c) :
-				icmp_translate(ctx, p, &c);
+	v = p->later_fragment ? fragment_follow(p, &c)
+			      : icmp_translate(ctx, p, &c);
 	if (v != VERDICT_CONTINUE || !c)
 		return v;
 	hop = hop_ready(ctx, p, c);

@@ -20,7 +20,7 @@ const vectorsFile = "../../docs/packet-vectors.md"
 // otherTests have the vectors that no script can have.
 func otherTests() []string {
 	return []string{
-		"../../internal/datapath/complete_test.go", "../../internal/datapath/select_test.go", "../../internal/maglev/maglev_test.go",
+		"../../internal/datapath/complete_test.go", "../../internal/datapath/fragment_test.go", "../../internal/datapath/select_test.go", "../../internal/maglev/maglev_test.go",
 	}
 }
 
@@ -105,8 +105,10 @@ func collect(vectors map[int]vector, script, line string) {
 func TestDropReasons(t *testing.T) {
 	t.Parallel()
 	unreachable := map[string]string{
-		"connection-race": "takes two CPUs",
-		"not-linear":      "takes a kernel without memory",
+		"connection-race":      "takes two CPUs",
+		"not-linear":           "takes a kernel without memory",
+		"fragments-full":       "takes 8,192 datagrams: TestFragmentsFull",
+		"snat-ports-exhausted": "takes 64,000 connections: TestSourcePorts",
 	}
 	scripts := ""
 	for _, name := range scriptFiles(t) {
