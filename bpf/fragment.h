@@ -135,8 +135,8 @@ static __noinline enum verdict packet_faulty(struct packet *p)
 }
 
 /* A later fragment: CONTINUE, and then *c is its connection. */
-static __always_inline enum verdict fragment_follow(struct packet *p,
-						    struct connection **c)
+static __noinline enum verdict fragment_follow(struct packet *p,
+					       struct connection **c)
 {
 	struct fragment_key key;
 	struct fragment *f;

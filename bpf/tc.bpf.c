@@ -95,19 +95,14 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p)
 	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
 }
 
-/* Later fragments and ICMP errors, of a connection that others have opened.
- * Global, as answer() is. */
-__noinline enum verdict follow(ctx_t *ctx, struct packet *p)
+/* Onwards, through the connection c. */
+static __noinline enum verdict follow_on(ctx_t *ctx, struct packet *p,
+					 struct connection *c)
 {
-	struct connection *c = NULL;
 	enum verdict v, hop;
 
-	if (!p)
+	if (!c)
 		return VERDICT_DROP;
-	v = p->later_fragment ? fragment_follow(p, &c)
-			      : icmp_translate(ctx, p, &c);
-	if (v != VERDICT_CONTINUE || !c)
-		return v;
 	hop = hop_ready(ctx, p, c);
 	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
 		return VERDICT_DROP; /* no answer: nobody is told of either (RFC 1122) */
@@ -119,6 +114,23 @@ __noinline enum verdict follow(ctx_t *ctx, struct packet *p)
 			return v;
 	}
 	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
+}
+
+/* Later fragments and ICMP errors, of a connection that others have opened.
+ * Global, as answer() is; its own frame is small, as 512 bytes are all that the
+ * deepest of its ways has. */
+__noinline enum verdict follow(ctx_t *ctx, struct packet *p)
+{
+	struct connection *c = NULL;
+	enum verdict v;
+
+	if (!p)
+		return VERDICT_DROP;
+	v = p->later_fragment ? fragment_follow(p, &c)
+			      : icmp_translate(ctx, p, &c);
+	if (v != VERDICT_CONTINUE || !c)
+		return v;
+	return follow_on(ctx, p, c);
 }
 
 static __always_inline int finish(struct packet *p, enum verdict v)
