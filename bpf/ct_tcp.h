@@ -18,7 +18,6 @@
 #define LOXILB_CT_TCP_H
 
 #include "conntrack.h"
-#include "mss.h"
 #include "parse.h"
 
 /* Segments from beyond this far ahead of what was seen are not believed. */
@@ -102,12 +101,10 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 	__u8 events;
 
-	if (unlikely(c->traits & CONN_RESTING))
-		return VERDICT_MISS;
 	if (!peer ||
 	    (connection_closed(c->flags) && (p->tcp_flags & opens) == TCP_SYN &&
 	     !(c->flags & CONN_REPLY_DIRECTION))) {
-		connection_leave(&p->tuple, c, p->now);
+		connection_end(&p->tuple, c);
 		return VERDICT_MISS;
 	}
 	if (p->tcp_flags & TCP_RST) {
@@ -132,17 +129,12 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
+static __always_inline enum verdict tcp_update(struct packet *p,
 					       struct connection *c)
 {
 	if (unlikely((p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) ||
-		     !tcp_is_established(c->flags))) {
-		enum verdict v = tcp_transition(p, c);
-
-		if (v == VERDICT_CONTINUE && mss_applies(p))
-			v = mss_clamp(ctx, p, c);
-		return v;
-	}
+		     !tcp_is_established(c->flags)))
+		return tcp_transition(p, c);
 	c->seen = p->now;
 	tcp_note_sequence(p, c);
 	return VERDICT_CONTINUE;

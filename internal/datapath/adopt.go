@@ -23,11 +23,10 @@ func (d *Datapath) adopt() error {
 		services:    map[bpf.TcServiceKey]*service{},
 		endpoints:   map[uint32]*endpoint{},
 		ending:      map[uint32]*endpoint{},
-		vips:        map[bpf.TcIpAddr]bpf.TcVip{},
+		vips:        map[bpf.TcIpAddr]uint32{},
 		serviceIDs:  newIDs(maxServices, now),
 		endpointIDs: newIDs(maxEndpoints, now),
 		slots:       newSlotSpace(d.obj.Slots, spec.Maps["slots"].InnerMap, now),
-		local:       map[bpf.TcIpAddr]struct{}{},
 		now:         now,
 	}
 	if d.cfg.PinDir == "" {
@@ -36,7 +35,6 @@ func (d *Datapath) adopt() error {
 	if d.tables.retired, err = openRetired(d.mapPins()); err != nil {
 		return err
 	}
-	d.tables.persisting = true // for all we know
 	byID, err := d.adoptServices()
 	if err != nil {
 		return err
@@ -44,23 +42,11 @@ func (d *Datapath) adopt() error {
 	if err := d.adoptVIPs(); err != nil {
 		return err
 	}
-	if err := errors.Join(d.adoptRanges(), d.adoptSources(), d.tellCounts()); err != nil {
-		return err
-	}
 	if err := d.adoptEndpoints(byID); err != nil {
-		return err
-	}
-	if err := d.adoptMSS(byID); err != nil {
-		return err
-	}
-	if err := d.adoptSNAT(); err != nil {
 		return err
 	}
 	return d.adoptCounters(byID)
 }
-
-// unknown is no number of jiffies that was ever written: it is written again.
-const unknown = ^uint32(0)
 
 func (d *Datapath) adoptServices() (map[uint32]*service, error) {
 	byID := map[uint32]*service{}
@@ -70,10 +56,9 @@ func (d *Datapath) adoptServices() (map[uint32]*service, error) {
 			if byID[row.Id] != nil {
 				continue // a hash may list a row twice
 			}
-			s := &service{key: keys[i], id: row.Id, persist: unknown, slots: slotRange{uint32(row.SlotSegment), uint32(row.SlotOffset), row.SlotCount}, portMax: uint16(row.PortMax)}
+			s := &service{key: keys[i], id: row.Id, slots: slotRange{uint32(row.SlotSegment), uint32(row.SlotOffset), row.SlotCount}}
 			d.tables.services[s.key] = s
-			d.tables.count(s.key, 1)
-			s.snat = int(row.SourceCount)
+			d.tables.vips[s.key.Vip]++
 			d.tables.serviceIDs.take(row.Id)
 			byID[row.Id] = s
 			if s.slots.count > 0 {
@@ -94,11 +79,11 @@ func (d *Datapath) adoptVIPs() error {
 	for vip := range d.tables.vips {
 		missing[vip] = true
 	}
-	err := eachBatch(d.obj.Vips, everything, func(keys []bpf.TcIpAddr, counts []bpf.TcVip) {
+	err := eachBatch(d.obj.Vips, everything, func(keys []bpf.TcIpAddr, counts []uint32) {
 		for i, vip := range keys {
 			if d.tables.vips[vip] == counts[i] {
 				delete(missing, vip)
-			} else if d.tables.vips[vip].Services == 0 {
+			} else if d.tables.vips[vip] == 0 {
 				stale[vip] = true
 			}
 		}
@@ -140,11 +125,11 @@ func (d *Datapath) adoptEndpoints(byID map[uint32]*service) error {
 func (d *Datapath) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*service) error {
 	s, ok := byID[row.Service]
 	if !ok {
-		s = &service{id: row.Service, persist: unknown, deleted: true}
+		s = &service{id: row.Service, deleted: true}
 		byID[row.Service] = s
 		d.tables.serviceIDs.take(row.Service)
 	}
-	e := &endpoint{id: id, at: bpf.AddrPort(row.Addr, row.Port), takes: row.Weight, shift: row.Flags&endpointShift != 0, source: row.Source.Netip(), service: s}
+	e := &endpoint{id: id, at: bpf.AddrPort(row.Addr, row.Port), service: s}
 	d.tables.endpoints[id] = e
 	d.tables.endpointIDs.take(id)
 	const both = endpointEndTCP | endpointEndUDP

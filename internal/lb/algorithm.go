@@ -8,21 +8,18 @@ type Algorithm uint8
 // The algorithms of the contract.
 const (
 	RoundRobin       Algorithm = 0 // strictly in the order written
-	Hash             Algorithm = 1 // consistent, by addresses, ports and protocol
+	Hash             Algorithm = 1
 	Priority         Algorithm = 2 // smooth weighted round robin
-	Persist          Algorithm = 3 // where the client's last connection went
+	Persist          Algorithm = 3
 	LeastConnections Algorithm = 4
 	N2               Algorithm = 5
 	N3               Algorithm = 6
-	Random           Algorithm = 7 // not in the contract
 )
 
 func algorithms() []Algorithm {
-	return []Algorithm{RoundRobin, Hash, Priority, Persist, LeastConnections, N2, N3, Random}
+	return []Algorithm{RoundRobin, Hash, Priority, Persist, LeastConnections, N2, N3}
 }
-func availableAlgorithms() []Algorithm {
-	return []Algorithm{RoundRobin, Hash, Priority, Persist, LeastConnections, Random}
-}
+func availableAlgorithms() []Algorithm { return []Algorithm{RoundRobin, Priority} }
 
 // String is the word of the contract.
 func (a Algorithm) String() string {
@@ -41,8 +38,6 @@ func (a Algorithm) String() string {
 		return "n2"
 	case N3:
 		return "n3"
-	case Random:
-		return "random"
 	}
 	return fmt.Sprintf("algorithm(%d)", uint8(a))
 }

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -72,10 +73,7 @@ func FuzzParseEndpointFlag(f *testing.F) {
 			return
 		}
 		roundTrip(t, in, ParseEndpointFlag, func(e Endpoint) string {
-			if e.Weight == 1 {
-				return e.String() + ":1"
-			}
-			return e.String()
+			return e.AddrPort().String() + ":" + strconv.Itoa(int(e.Weight))
 		}, equal)
 	})
 }

@@ -11,13 +11,10 @@ const (
 	TCP  Protocol = 6
 	UDP  Protocol = 17
 	SCTP Protocol = 132
-
-	// ICMPv6 is what packets of ICMP services are with IPv6; services themselves are of ICMP.
-	ICMPv6 Protocol = 58
 )
 
 func protocols() []Protocol          { return []Protocol{TCP, UDP, SCTP, ICMP} }
-func availableProtocols() []Protocol { return []Protocol{TCP, UDP, ICMP} }
+func availableProtocols() []Protocol { return []Protocol{TCP, UDP} }
 
 // String is the word of the contract: tcp, udp, sctp or icmp.
 func (p Protocol) String() string {
@@ -28,8 +25,6 @@ func (p Protocol) String() string {
 		return "tcp"
 	case UDP:
 		return "udp"
-	case ICMPv6:
-		return "icmp6"
 	case SCTP:
 		return "sctp"
 	}

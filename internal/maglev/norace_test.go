@@ -1,5 +1,0 @@
-//go:build !race
-
-package maglev
-
-const slowdown = 1
