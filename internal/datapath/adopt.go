@@ -14,10 +14,6 @@ import (
 // adopt reads back what the maps hold: nothing when they are new, else the rows of an earlier process, whose
 // ids must go on meaning the same. That process may have been killed at any point.
 func (d *Datapath) adopt() error {
-	spec, err := bpf.LoadTc()
-	if err != nil {
-		return fmt.Errorf("read data path object: %w", err)
-	}
 	now := time.Now
 	d.tables = tables{
 		services:    map[bpf.TcServiceKey]*service{},
@@ -26,12 +22,13 @@ func (d *Datapath) adopt() error {
 		vips:        map[bpf.TcIpAddr]uint32{},
 		serviceIDs:  newIDs(maxServices, now),
 		endpointIDs: newIDs(maxEndpoints, now),
-		slots:       newSlotSpace(d.obj.Slots, spec.Maps["slots"].InnerMap, now),
+		slots:       newSlotSpace(d.obj.Slots, d.segment, now),
 		now:         now,
 	}
 	if d.cfg.PinDir == "" {
 		return nil // all maps are new
 	}
+	var err error
 	if d.tables.retired, err = openRetired(d.mapPins()); err != nil {
 		return err
 	}

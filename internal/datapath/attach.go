@@ -109,17 +109,6 @@ func (d *Datapath) Detach(index int) error {
 	return nil
 }
 
-// Attached lists the interfaces that have the data path, by index.
-func (d *Datapath) Attached() []int {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	out := make([]int, 0, len(d.attached))
-	for index := range d.attached {
-		out = append(out, index)
-	}
-	return out
-}
-
 // DetachStrangers detaches interfaces for which keep is false, among them those that an earlier process
 // attached: called once the choice of interfaces is known.
 func (d *Datapath) DetachStrangers(keep func(index int) bool) error {

@@ -96,6 +96,3 @@ func stateName(protocol, flags uint8) string {
 		return "sync-sent"
 	}
 }
-
-// Table lists the connections as the table holds them, for tests that look at entries.
-func (d *Datapath) Table() *ebpf.Map { return d.obj.Connections }

@@ -2,7 +2,6 @@ package datapath
 
 import (
 	"fmt"
-	"maps"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/lb"
@@ -97,15 +96,6 @@ func (d *Datapath) Drops() (map[string]uint64, error) {
 		}
 	}
 	return out, nil
-}
-
-// DropReasons are the names that Drops uses.
-func (d *Datapath) DropReasons() []string {
-	out := make([]string, 0, len(d.reasons))
-	for name := range maps.Values(d.reasons) {
-		out = append(out, name)
-	}
-	return out
 }
 
 // Occupancy is the number of connections in the table, dead ones not yet swept included, and how many fit.

@@ -60,6 +60,7 @@ type Datapath struct {
 	obj     bpf.TcObjects
 	sweep   bpf.SweepPrograms
 	reasons map[uint32]string // of drops
+	segment *ebpf.MapSpec     // of slots
 
 	mu       sync.RWMutex
 	tables   tables
@@ -120,6 +121,7 @@ func (d *Datapath) load() error {
 	if err := d.configure(spec); err != nil {
 		return err
 	}
+	d.segment = spec.Maps["slots"].InnerMap
 	opts := &ebpf.CollectionOptions{}
 	if d.cfg.PinDir != "" {
 		if opts.Maps.PinPath, err = d.preparePins(spec); err != nil {

@@ -57,11 +57,7 @@ func (r *rig) metric(name string, labels ...string) float64 {
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{})
-	for _, h := range r.Endpoints {
-		if err := h.ServeUDPEcho(":5353"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.serveUDPEcho()
 	r.loxicmd("create lb %s --udp=53:5353 --endpoints=%s", vip4, endpoints4())
 	r.loxicmd("create lb %s --udp=53:5353 --endpoints=%s", vip6, endpoints6())
 	const flows, size = 5, 100

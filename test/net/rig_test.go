@@ -62,6 +62,16 @@ func newRig(t testing.TB, o options) *rig {
 	return r
 }
 
+// serveUDPEcho has every endpoint answer datagrams on port 5353.
+func (r *rig) serveUDPEcho() {
+	r.t.Helper()
+	for _, h := range r.Endpoints {
+		if err := h.ServeUDPEcho(":5353"); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
+
 // lab disambiguates between the two parts of a rig that can be closed.
 func (r *rig) lab() *netnstest.Lab { return r.Lab }
 

@@ -14,11 +14,7 @@ import (
 func TestUDP(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{})
-	for _, h := range r.Endpoints {
-		if err := h.ServeUDPEcho(":5353"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.serveUDPEcho()
 	r.loxicmd("create lb %s --udp=53:5353 --endpoints=%s", vip4, endpoints4())
 	r.loxicmd("create lb %s --udp=53:5353 --endpoints=%s", vip6, endpoints6())
 	for _, vip := range []string{vip4, vip6} {
@@ -42,11 +38,7 @@ func TestUDP(t *testing.T) {
 func TestUDPManyFlows(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{})
-	for _, h := range r.Endpoints {
-		if err := h.ServeUDPEcho(":5353"); err != nil {
-			t.Fatal(err)
-		}
-	}
+	r.serveUDPEcho()
 	r.loxicmd("create lb %s --udp=53:5353 --endpoints=%s", vip4, endpoints4())
 	counts := map[string]int{}
 	for i := range 300 {
