@@ -12,12 +12,16 @@
 
 #include <linux/types.h>
 
-#define SLOT_SEGMENTS 1024
+#define SLOT_SEGMENTS 4096
 #define SLOTS_PER_SEGMENT 65536
 #define MAX_SERVICES 65536
 #define MAX_ENDPOINTS 262144
 #define MAX_LINKS 16384
 #define MAX_REASONS 64 /* room for new ones in maps that are pinned */
+#define MAX_FRAGMENTED 8192
+#define MAX_LOCAL_ADDRESSES 65536
+#define MAX_RANGE_PREFIXES 1048576
+#define MAX_SOURCES 1048576
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
  * for '_', is the metric label, the text in logs and the row in
@@ -32,7 +36,7 @@ enum drop_reason {
 	DROP_TTL_EXPIRED, /* TTL or hop limit would reach zero */
 	DROP_MARTIAN_SOURCE, /* the source is loopback, multicast, unspecified or the VIP itself */
 	DROP_MALFORMED, /* a TCP or UDP header that contradicts the packet's length */
-	DROP_FRAGMENT, /* a fragment of a packet to a VIP */
+	DROP_FRAGMENT, /* a later fragment to a VIP whose first one has not come by within 30 s before it, or has no connection */
 	DROP_ROUTING_HEADER, /* an IPv6 routing header of type 0, or with segments left */
 	DROP_UDP_ZERO_CHECKSUM, /* IPv6 UDP without a checksum (RFC 8200 section 8.1) */
 	DROP_NO_ROUTE, /* no route to the endpoint or the client, or it is this machine itself */
@@ -40,6 +44,12 @@ enum drop_reason {
 	DROP_FORWARDING_OFF, /* net.ipv4.conf.lo.forwarding or its IPv6 twin is 0 */
 	DROP_ROUTE_ENCAP, /* the route has a lightweight tunnel, which the data path does not build */
 	DROP_NOT_LINEAR, /* headers could not be read or made writable: out of memory */
+	DROP_SOURCE_NOT_ALLOWED, /* a new connection from a source that the service's list does not have */
+	DROP_SNAT_PORTS_EXHAUSTED, /* every source address has its 64,000 connections with the endpoint */
+	DROP_FRAGMENTS_FULL, /* the first fragment of a datagram while 8,192 others are incomplete */
+	DROP_FRAGMENT_OVERLAP, /* a fragment that would replace ports or flags of the first one */
+	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is told */
+	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
 	DROP_REASONS
 };
 _Static_assert(DROP_REASONS <= MAX_REASONS, "ABI");
@@ -82,6 +92,14 @@ enum connection_flag {
 	CONN_RESET = 0x80,
 };
 
+/* What a connection is from its beginning to its end, on both entries. */
+enum connection_trait {
+	CONN_SNAT = 1, /* its source is an address and port of ours, counted in
+			* snat_usages */
+	CONN_RESTING = 2, /* reply entry of a connection that is gone: keeps its
+			   * port from others for a while */
+};
+
 enum hop_kind {
 	HOP_REDIRECT, /* to the interface, with the cached MAC addresses */
 	HOP_PEER, /* straight into the other end of a veth, in its namespace */
@@ -103,7 +121,8 @@ struct connection {
 	__u32 ifindex; /* next hop: valid iff hop_epoch is the current one */
 	__u8 dmac[6];
 	__u8 smac[6];
-	__u32 hop_epoch;
+	__u16 hop_epoch; /* 65,536 of them last 25 days; a connection is not silent for so long */
+	__u16 mtu; /* of the next hop, at most 65,535; valid with it */
 	__u32 seen; /* jiffies (low 32 bits) of the last packet */
 	__u64 packets;
 	__u64 bytes; /* of IP packets */
@@ -112,19 +131,81 @@ struct connection {
 	__u32 endpoint; /* index into endpoints */
 	__u8 flags; /* enum connection_flag; changed by atomics on this word */
 	__u8 hop; /* enum hop_kind */
-	__u16 pad;
+	__u8 traits; /* enum connection_trait */
+	__u8 pad;
 };
 _Static_assert(sizeof(struct connection) == 96, "ABI");
 _Static_assert(__builtin_offsetof(struct connection, flags) % 4 == 0, "ABI");
 
-/* What a packet must be addressed to. */
+/* Traits are added by atomics on the word of flags, which is little endian. */
+#define CONN_TRAITS_SHIFT 16
+_Static_assert(__builtin_offsetof(struct connection, traits) ==
+		       __builtin_offsetof(struct connection, flags) + 2,
+	       "ABI");
+
+enum service_kind {
+	SERVICE_ONE_PORT, /* or a protocol without ports */
+	SERVICE_RANGE, /* service_key.port is the first of the range */
+};
+
+/* What a packet must be addressed to. Hashing 24 bytes takes as long as 20. */
 struct service_key {
 	struct ip_addr vip;
 	__be16 port;
+	__u8 protocol; /* IANA; echo requests: ICMP or ICMPv6, port 0 */
+	__u8 kind; /* enum service_kind */
+	__u32 mark; /* of the packet, as the kernel has it; 0: any that no other service wants */
+};
+_Static_assert(sizeof(struct service_key) == 24, "ABI");
+
+/* A part of a range of ports that is one prefix: all ports that agree with
+ * port in the first prefix_length - RANGE_FIXED_BITS bits. */
+struct range_key {
+	__u32 prefix_length;
+	struct ip_addr vip;
+	__u32 mark;
 	__u8 protocol;
 	__u8 pad;
+	__be16 port;
 };
-_Static_assert(sizeof(struct service_key) == 20, "ABI");
+_Static_assert(sizeof(struct range_key) == 28, "ABI");
+#define RANGE_FIXED_BITS 176
+#define RANGE_BITS 192
+
+/* A prefix of addresses that may open connections of a service. */
+struct source_key {
+	__u32 prefix_length;
+	__u32 service; /* id */
+	struct ip_addr addr;
+};
+_Static_assert(sizeof(struct source_key) == 24, "ABI");
+#define SOURCE_FIXED_BITS 32
+#define SOURCE_BITS 160
+
+enum service_mode {
+	MODE_DEFAULT = 0, /* the client's address is kept */
+	MODE_ONEARM = 1, /* the source becomes this machine's address */
+	MODE_FULLNAT = 2, /* the source becomes the VIP */
+	MODE_HOSTONEARM = 5, /* as onearm; the VIP is every local address */
+};
+
+enum service_flag {
+	SERVICE_SOURCES = 1, /* only sources in the list open connections */
+	SERVICE_REFUSE_DROP =
+		0x10, /* what is refused is dropped without a word */
+	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
+};
+
+/* How the endpoint of a new connection is chosen: the numbers of the REST
+ * contract (select.h). */
+enum algorithm {
+	ALGORITHM_RR = 0,
+	ALGORITHM_HASH = 1,
+	ALGORITHM_PRIORITY = 2,
+	ALGORITHM_PERSIST = 3,
+	ALGORITHM_LC = 4,
+	ALGORITHM_RANDOM = 7,
+};
 
 /* A service: replaced whole, so an update is atomic. Its slots are
  * slot_count endpoint indices from slot_offset on in segment slot_segment. */
@@ -133,8 +214,20 @@ struct service {
 	__u32 slot_count; /* 0: no endpoint takes new connections */
 	__u16 slot_segment;
 	__u16 slot_offset;
+	__u8 algorithm; /* enum algorithm */
+	__u8 mode; /* enum service_mode */
+	__u16 flags; /* enum service_flag */
+	__u32 port_max; /* last port of a range, machine's order; 0: one port */
+	__u32 persist_prefix; /* bits of the 128 of a client's address that count; valid iff ALGORITHM_PERSIST */
+	__u32 source_count; /* of its own source addresses, in snat_sources; 0: the mode's */
 };
-_Static_assert(sizeof(struct service) == 12, "ABI");
+_Static_assert(sizeof(struct service) == 28, "ABI");
+
+/* What there is at an address. */
+struct vip {
+	__u32 services; /* all, those of ranges too */
+	__u32 ranges;
+};
 
 /* What the data path itself keeps of a service. */
 struct service_state {
@@ -147,6 +240,8 @@ enum endpoint_flag {
 	ENDPOINT_IN_USE = 1, /* the index is taken */
 	ENDPOINT_END_TCP = 2, /* the sweep ends its TCP connections */
 	ENDPOINT_END_UDP = 4, /* the sweep ends its UDP connections */
+	ENDPOINT_SHIFT =
+		8, /* port_shift is valid, and port is that of the range's first */
 };
 
 struct endpoint {
@@ -154,8 +249,37 @@ struct endpoint {
 	__be16 port;
 	__u16 flags; /* enum endpoint_flag */
 	__u32 service; /* index into service_states */
+	__u16 port_shift; /* from the service's port to the endpoint's, machine's order; valid iff ENDPOINT_SHIFT */
+	__u16 pad;
+	__u32 weight; /* for new connections; 0: it takes none */
+	struct ip_addr source; /* this machine's address towards it, or :: if
+				* there is none or no mode asks */
 };
-_Static_assert(sizeof(struct endpoint) == 24, "ABI");
+_Static_assert(sizeof(struct endpoint) == 48, "ABI");
+
+/* A source address of ours towards an endpoint: each pair has its own ports. */
+struct snat_pair {
+	struct ip_addr source;
+	struct ip_addr endpoint;
+	__be16 port; /* the endpoint's */
+	__u8 protocol;
+	__u8 pad;
+};
+_Static_assert(sizeof(struct snat_pair) == 36, "ABI");
+
+#define SNAT_RETIRED 0x80000000
+
+struct snat_usage {
+	__u32 count; /* ports in use or at rest; SNAT_RETIRED: being removed */
+};
+_Static_assert(sizeof(struct snat_usage) == 4, "ABI");
+
+/* A place in a service's own list of source addresses. */
+struct snat_source_key {
+	__u32 service; /* id */
+	__u32 place;
+};
+_Static_assert(sizeof(struct snat_source_key) == 8, "ABI");
 
 struct endpoint_state {
 	__u64 connections; /* opened, ever */
@@ -173,6 +297,52 @@ struct endpoint_traffic {
 enum link_flag {
 	LINK_PEER = 1, /* a veth whose other end is in another namespace */
 	LINK_LAYER3 = 2, /* no link-layer header: tun, wireguard */
+};
+
+/* A client of a service with ALGORITHM_PERSIST: its address, or the first bits
+ * of it that count. */
+struct persist_key {
+	struct ip_addr client;
+	__u32 service; /* id */
+};
+_Static_assert(sizeof(struct persist_key) == 20, "ABI");
+
+/* Where it was sent last, and shall be sent again. */
+struct persist_entry {
+	__u32 endpoint; /* index into endpoints */
+	__u32 seen; /* jiffies of its last new connection */
+};
+_Static_assert(sizeof(struct persist_entry) == 8, "ABI");
+
+/* A datagram whose fragments are on their way. */
+struct fragment_key {
+	struct ip_addr saddr;
+	struct ip_addr daddr;
+	__u32 id; /* as in the header */
+	__u8 protocol; /* IPv4; IPv6: 0 */
+	__u8 pad[3];
+};
+_Static_assert(sizeof(struct fragment_key) == 40, "ABI");
+
+struct fragment {
+	__be16 sport;
+	__be16 dport;
+	__u32 since; /* jiffies */
+	__u32 received; /* bytes, of all fragments together */
+	__u32 total; /* bytes; 0: the last fragment has not come yet */
+	__u8 protocol;
+	__u8 foreign; /* not of a service */
+	__u16 pad;
+};
+_Static_assert(sizeof(struct fragment) == 20, "ABI");
+
+struct icmp_bucket {
+	__u32 since; /* jiffies */
+	__u32 tokens;
+};
+
+struct icmp_scratch {
+	__u8 bytes[1536];
 };
 
 /* What a sweep is asked and what it answers. */

@@ -24,6 +24,13 @@
 #include "maps.h"
 #include "packet.h"
 
+static __always_inline bool same_addr(const struct ip_addr *a,
+				      const struct ip_addr *b)
+{
+	return a->word[3] == b->word[3] && a->word[2] == b->word[2] &&
+	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
+}
+
 /* The key of the other direction's entry. */
 static __always_inline void connection_reverse(struct connection_key *key,
 					       const struct connection *c,
@@ -92,48 +99,145 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 	}
 	if (protocol == IPPROTO_TCP)
 		return idle && *idle ? *idle : timeout_tcp_established;
-	if (c->flags & CONN_REPLIED)
+	if ((c->flags & CONN_REPLIED) && protocol == IPPROTO_UDP)
 		return idle && *idle ? *idle : timeout_udp_replied;
-	return idle && *idle && *idle < timeout_udp_unreplied ?
-		       *idle :
-		       timeout_udp_unreplied;
+	return idle && *idle && *idle < timeout_udp_unreplied
+		       ? *idle
+		       : timeout_udp_unreplied;
 }
 
-/* Neither direction has been heard of within the timeout plus slack. The other
- * entry is looked up only if this one is past its time. */
-static __always_inline bool connection_dead(const struct connection *c,
-					    __u8 protocol, __u32 now,
-					    __u32 slack)
+/* Neither direction has been heard of for longer than limit. The other entry is
+ * looked up only if this one is past its time. */
+static __always_inline bool connection_silent(const struct connection *c,
+					      __u8 protocol, __u32 now,
+					      __s32 limit)
 {
-	__s32 limit = connection_timeout(c, protocol) + slack;
 	const struct connection *peer;
 
 	if ((__s32)(now - c->seen) <= limit)
 		return false;
+	if (c->traits & CONN_RESTING) /* the other entry is not its own */
+		return true;
 	peer = connection_peer(c, protocol);
 	return !peer || (__s32)(now - peer->seen) > limit;
 }
 
+/* Past its time, by slack: no packet is of this connection any more. */
+static __always_inline bool connection_dead(const struct connection *c,
+					    __u8 protocol, __u32 now,
+					    __u32 slack)
+{
+	return connection_silent(c, protocol, now,
+				 connection_timeout(c, protocol) + slack);
+}
+
+/* Dead, and a source port of ours has rested: it may be removed. */
+static __always_inline bool connection_over(const struct connection *c,
+					    __u8 protocol, __u32 now,
+					    __u32 slack)
+{
+	__u32 limit = connection_timeout(c, protocol);
+
+	if ((c->traits & CONN_SNAT) && limit < timeout_snat_rest)
+		limit = timeout_snat_rest;
+	return connection_silent(c, protocol, now, limit + slack);
+}
+
+/* One connection less of a source address and an endpoint. */
+static __always_inline void snat_give_back(const struct snat_pair *pair)
+{
+	struct snat_usage *u = bpf_map_lookup_elem(&snat_usages, pair);
+
+	if (u)
+		__sync_fetch_and_add(&u->count, (__u32)-1);
+}
+
+/* The same, by the key of the entry of replies. */
+static __noinline void snat_release(const struct connection_key *reply)
+{
+	struct snat_pair pair = {
+		.source = reply->daddr,
+		.endpoint = reply->saddr,
+		.port = reply->sport,
+		.protocol = reply->protocol,
+	};
+
+	snat_give_back(&pair);
+}
+
+static __always_inline void connection_uncount(__u32 endpoint)
+{
+	struct endpoint_state *s =
+		bpf_map_lookup_elem(&endpoint_states, &endpoint);
+
+	if (s)
+		__sync_fetch_and_add(&s->active, (__u64)-1);
+}
+
 /* Removes both entries; false if there was none. Whoever removes the client's
- * entry gives the endpoint's count back, so it is given back once. */
+ * entry gives the endpoint's count back, and the port's, so they are given back
+ * once. */
 static __always_inline bool connection_end(const struct connection_key *key,
 					   const struct connection *c)
 {
 	bool reply = c->flags & CONN_REPLY_DIRECTION;
+	__u8 traits = c->traits;
 	__u32 id = c->endpoint;
 	struct connection_key other;
-	struct endpoint_state *s;
 	long own, peer;
 
 	connection_reverse(&other, c, key->protocol);
 	own = bpf_map_delete_elem(&connections, key);
+	if (unlikely(traits & CONN_RESTING)) {
+		if (!own)
+			snat_release(key);
+		return !own;
+	}
 	peer = bpf_map_delete_elem(&connections, &other);
 	if (reply ? peer : own)
 		return !own || !peer;
-	s = bpf_map_lookup_elem(&endpoint_states, &id);
-	if (s)
-		__sync_fetch_and_add(&s->active, (__u64)-1);
+	connection_uncount(id);
+	if (unlikely(traits & CONN_SNAT))
+		snat_release(reply ? key : &other);
 	return true;
+}
+
+/* Removes a connection before its source port has rested: the entry of replies
+ * stays behind to keep the port from others, and takes no packets. */
+static __noinline void connection_rest(const struct connection_key *key,
+				       struct connection *c, __u32 now)
+{
+	bool reply = c->flags & CONN_REPLY_DIRECTION;
+	struct connection *rests = c;
+	struct connection_key other;
+	__u32 id = c->endpoint;
+
+	if (c->traits & CONN_RESTING)
+		return;
+	connection_reverse(&other, c, key->protocol);
+	if (bpf_map_delete_elem(&connections, reply ? &other : key))
+		return;
+	connection_uncount(id);
+	if (!reply)
+		rests = bpf_map_lookup_elem(&connections, &other);
+	if (!rests) {
+		snat_release(&other);
+		return;
+	}
+	if (connection_closed(rests->flags))
+		rests->seen = now;
+	__sync_fetch_and_or((__u32 *)&rests->flags,
+			    CONN_RESET | CONN_RESTING << CONN_TRAITS_SHIFT);
+}
+
+/* A connection that no packet is of any more, found by a packet. */
+static __always_inline void connection_leave(const struct connection_key *key,
+					     struct connection *c, __u32 now)
+{
+	if (unlikely(c->traits & CONN_SNAT))
+		connection_rest(key, c, now);
+	else
+		connection_end(key, c);
 }
 
 #endif

@@ -18,6 +18,7 @@
 #define LOXILB_CT_TCP_H
 
 #include "conntrack.h"
+#include "mss.h"
 #include "parse.h"
 
 /* Segments from beyond this far ahead of what was seen are not believed. */
@@ -101,10 +102,12 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 	__u8 events;
 
+	if (unlikely(c->traits & CONN_RESTING))
+		return VERDICT_MISS;
 	if (!peer ||
 	    (connection_closed(c->flags) && (p->tcp_flags & opens) == TCP_SYN &&
 	     !(c->flags & CONN_REPLY_DIRECTION))) {
-		connection_end(&p->tuple, c);
+		connection_leave(&p->tuple, c, p->now);
 		return VERDICT_MISS;
 	}
 	if (p->tcp_flags & TCP_RST) {
@@ -129,12 +132,17 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-static __always_inline enum verdict tcp_update(struct packet *p,
+static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,
 					       struct connection *c)
 {
 	if (unlikely((p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST)) ||
-		     !tcp_is_established(c->flags)))
-		return tcp_transition(p, c);
+		     !tcp_is_established(c->flags))) {
+		enum verdict v = tcp_transition(p, c);
+
+		if (v == VERDICT_CONTINUE && mss_applies(p))
+			v = mss_clamp(ctx, p, c);
+		return v;
+	}
 	c->seen = p->now;
 	tcp_note_sequence(p, c);
 	return VERDICT_CONTINUE;

@@ -76,6 +76,12 @@ static __always_inline __be16 ctx_ethertype(ctx_t *ctx)
 	return ctx->protocol;
 }
 
+/* What nftables, tc or a socket has marked the packet with. */
+static __always_inline __u32 ctx_mark(ctx_t *ctx)
+{
+	return ctx->mark;
+}
+
 static __always_inline __u32 ctx_now(void)
 {
 	return (__u32)bpf_jiffies64();

@@ -17,6 +17,7 @@
 #include "ctx_skb.h"
 #include "maps.h"
 #include "packet.h"
+#include "parse.h"
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -28,7 +29,7 @@
  * of its own, because user space writes it at run time. */
 volatile __u32 hop_generation SEC(".data.runtime") = 0;
 
-static __always_inline __u32 hop_epoch(const struct packet *p)
+static __always_inline __u16 hop_epoch(const struct packet *p)
 {
 	return hop_generation + (p->now >> HOP_EPOCH_SHIFT);
 }
@@ -54,6 +55,18 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
 		fib->ipv4_dst = c->daddr.word[3];
 	}
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+}
+
+/* The MTU of the route, which may be smaller than that of the interface. */
+static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
+				       const struct connection *c,
+				       struct bpf_fib_lookup *fib)
+{
+	long code;
+
+	fib->tot_len = 0xffff;
+	code = fib_lookup(ctx, p, c, fib);
+	return code == BPF_FIB_LKUP_RET_FRAG_NEEDED ? fib->mtu_result : 0xffff;
 }
 
 static __always_inline enum verdict fib_refused(struct packet *p, long code)
@@ -98,14 +111,18 @@ static __always_inline __u8 hop_kind(const struct packet *p, __u32 ifindex)
 	return redirect_peer && (*flags & LINK_PEER) ? HOP_PEER : HOP_REDIRECT;
 }
 
-/* Finds the next hop and caches it (CONTINUE), or sends the packet on in
- * another way. Out of line: once per direction and epoch. */
+/* Finds the next hop and caches it (CONTINUE), or leaves that to the kernel
+ * (REDIRECT). Out of line: once per direction and epoch. */
 static __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 					   struct connection *c)
 {
 	struct bpf_fib_lookup fib = {};
-	long code = fib_lookup(ctx, p, c, &fib);
+	long code;
 	__u8 kind;
+
+	c->mtu = route_mtu(ctx, p, c, &fib);
+	__builtin_memset(&fib, 0, sizeof(fib));
+	code = fib_lookup(ctx, p, c, &fib);
 
 	/* FRAG_NEEDED speaks of this packet only; the next hop is there */
 	if (code != BPF_FIB_LKUP_RET_SUCCESS &&
@@ -130,6 +147,52 @@ static __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
+/* A packet that is longer than the MTU: CONTINUE if it is many segments that
+ * each fit. One that does not fit is never fragmented here, even where IPv4
+ * would allow it: senders heed the answer all the same, and send less. */
+static __noinline enum verdict hop_too_big(ctx_t *ctx, struct packet *p,
+					   struct connection *c)
+{
+	__u32 payload, segment = ctx->gso_size;
+
+	if (segment) {
+		payload = p->tuple.protocol == IPPROTO_TCP
+				  ? p->seq_end - p->seq -
+					    !!(p->tcp_flags & TCP_SYN) -
+					    !!(p->tcp_flags & TCP_FIN)
+				  : p->length - (p->l4 - p->l3) -
+					    sizeof(struct udphdr);
+		if (p->length - payload + segment <= c->mtu)
+			return VERDICT_CONTINUE;
+	}
+	if (p->later_fragment) /* nobody is told of one (RFC 1122) */
+		return drop(p, DROP_TOO_BIG);
+	return tell(p, DROP_TOO_BIG,
+		    ANSWER_TOO_BIG | c->mtu << ANSWER_MTU_SHIFT);
+}
+
+/* CONTINUE: the connection's next hop is known, and takes the packet. REDIRECT:
+ * the kernel will find it, once the packet is translated. Asked before that, so
+ * that an answer quotes what the sender sent. */
+static __always_inline enum verdict hop_ready(ctx_t *ctx, struct packet *p,
+					      struct connection *c)
+{
+	enum verdict v = VERDICT_CONTINUE;
+
+	if (unlikely(c->hop_epoch != hop_epoch(p) || !p->l3)) {
+		v = hop_resolve(ctx, p, c);
+		if (v == VERDICT_DROP)
+			return v;
+	}
+	if (unlikely(p->length > c->mtu)) {
+		enum verdict fits = hop_too_big(ctx, p, c);
+
+		if (fits != VERDICT_CONTINUE)
+			return fits;
+	}
+	return v;
+}
+
 /* The packet leaves here. */
 static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 					    struct connection *c)
@@ -137,12 +200,6 @@ static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 	__u32 ifindex;
 	__u8 *mac;
 
-	if (unlikely(c->hop_epoch != hop_epoch(p) || !p->l3)) {
-		enum verdict v = hop_resolve(ctx, p, c);
-
-		if (v != VERDICT_CONTINUE)
-			return v;
-	}
 	ifindex = c->ifindex;
 	if (likely(c->hop != HOP_LAYER3)) {
 		mac = ctx_header(ctx, 0, 14);
@@ -151,8 +208,8 @@ static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 		/* and smac, its neighbour */
 		__builtin_memcpy(mac, c->dmac, 12);
 	}
-	p->action = c->hop == HOP_PEER ? bpf_redirect_peer(ifindex, 0) :
-					 bpf_redirect(ifindex, 0);
+	p->action = c->hop == HOP_PEER ? bpf_redirect_peer(ifindex, 0)
+				       : bpf_redirect(ifindex, 0);
 	return VERDICT_REDIRECT;
 }
 

@@ -22,8 +22,8 @@ struct {
 	__type(value, struct connection);
 } connections SEC(".maps");
 
-/* VIP, port, protocol -> service. Written by user; read for new connections
- * and for packets of none. */
+/* VIP, port, protocol, kind, mark -> service. Written by user; read for new
+ * connections and for packets of none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -32,15 +32,37 @@ struct {
 	__type(value, struct service);
 } services SEC(".maps");
 
-/* VIP -> number of its services. Written by user; read for fragments, which
- * have no ports. */
+/* VIP -> how many services it has. Written by user; read for fragments, which
+ * have no ports, and, while any service has a range of ports, for packets
+ * without a service of their own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, MAX_SERVICES);
 	__type(key, struct ip_addr);
-	__type(value, __u32);
+	__type(value, struct vip);
 } vips SEC(".maps");
+
+/* VIP, mark, protocol, prefix of ports -> first port of the range, by which
+ * services has it: the service is in one place, and replaced whole. Written by
+ * user; read for new connections and packets of none, to VIPs with ranges. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_RANGE_PREFIXES);
+	__type(key, struct range_key);
+	__type(value, __u32); /* machine's order */
+} service_ranges SEC(".maps");
+
+/* service id, prefix of addresses -> 1. Written by user; read for new
+ * connections of services that have such a list. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_SOURCES);
+	__type(key, struct source_key);
+	__type(value, __u8);
+} allowed_sources SEC(".maps");
 
 /* service id -> counters. Written by the packet path; reset and read by user. */
 struct {
@@ -101,6 +123,38 @@ struct {
 	__type(value, struct endpoint_traffic);
 } endpoint_traffics SEC(".maps");
 
+/* source and endpoint -> how many connections have a port of that pair: one
+ * row for each pair in use. Written by the packet path, atomically, once when a
+ * connection opens and once when it is removed; those of none are removed by
+ * the sweep. The ports themselves are in connections. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_ENDPOINTS);
+	__type(key, struct snat_pair);
+	__type(value, struct snat_usage);
+} snat_usages SEC(".maps");
+
+/* service id, place -> source address, of services that name their own. Written
+ * by user before the service that says how many; read for new connections. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_SERVICES);
+	__type(key, struct snat_source_key);
+	__type(value, struct ip_addr);
+} snat_sources SEC(".maps");
+
+/* address of this machine -> 1. Written by user; read, while any service is of
+ * every local address, for packets without a service of their own. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_LOCAL_ADDRESSES);
+	__type(key, struct ip_addr);
+	__type(value, __u8);
+} local_addresses SEC(".maps");
+
 /* interface index -> enum link_flag. Written by user; read when a next hop is
  * resolved. */
 struct {
@@ -110,6 +164,60 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } links SEC(".maps");
+
+/* service id -> how long a client's endpoint is kept, in jiffies; 0: not at all.
+ * Written by user; read for new connections and by the sweep. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_SERVICES);
+	__type(key, __u32);
+	__type(value, __u32);
+} persist_timeouts SEC(".maps");
+
+/* service id, client -> its endpoint. Written by the packet path (create, touch)
+ * and the sweep (delete). When it is full, the table of slots alone decides for
+ * further clients. max_entries is set at load. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct persist_key);
+	__type(value, struct persist_entry);
+} persists SEC(".maps");
+
+/* service id -> largest TCP segment, 0 for any. Written by user; read for SYNs
+ * while any service has one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_SERVICES);
+	__type(key, __u32);
+	__type(value, __u32);
+} mss_limits SEC(".maps");
+
+/* addresses and identification of a fragmented datagram -> its ports. Written
+ * and read by the packet path. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_FRAGMENTED);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment);
+} fragments SEC(".maps");
+
+/* 0 -> how many ICMP errors may be sent, per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct icmp_bucket);
+} icmp_buckets SEC(".maps");
+
+/* 0 -> room for the packet that an ICMP error quotes, per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct icmp_scratch);
+} icmp_scratches SEC(".maps");
 
 /* enum drop_reason -> packets, per CPU. */
 struct {

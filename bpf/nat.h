@@ -138,6 +138,52 @@ complete:
 	return VERDICT_CONTINUE;
 }
 
+/* A later fragment has no layer 4 header: nothing balances its addresses but
+ * IPv4's own checksum. */
+static __always_inline enum verdict
+translate_fragment(ctx_t *ctx, struct packet *p, struct connection *c)
+{
+	if (!p->ipv6)
+		return nat_ipv4(ctx, p, c);
+	bpf_csum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
+	return nat_ipv6(ctx, p, c);
+}
+
+/* ICMPv6 sums its addresses as UDP does, ICMP does not. The identifier is the
+ * port of the side that asks. */
+static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,
+					struct connection *c)
+{
+	__u16 ports = sum_fold(c->tuple_sum + (__u16)~c->address_sum);
+	__be16 id = p->echo_reply ? c->dport : c->sport;
+	enum ctx_checksum state = ctx_checksum_state(ctx);
+	struct echo_header *echo;
+
+	if (p->ipv6 && state == CTX_CHECKSUM_UNKNOWN) {
+		__u32 field =
+			p->l4 + __builtin_offsetof(struct echo_header, check);
+
+		if (bpf_l4_csum_replace(ctx, field, 0, ports, 0) ||
+		    bpf_l4_csum_replace(ctx, field, 0, c->address_sum,
+					BPF_F_PSEUDO_HDR))
+			return drop(p, DROP_NOT_LINEAR);
+		bpf_csum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
+	}
+	echo = ctx_header(ctx, p->l4, sizeof(*echo));
+	if (!echo)
+		return drop(p, DROP_NOT_LINEAR);
+	if (!p->ipv6 && echo->id != id)
+		echo->check = sum_replace(echo->check, ports);
+	else if (p->ipv6 && state == CTX_CHECKSUM_PARTIAL)
+		echo->check = sum_fold(echo->check + c->address_sum);
+	else if (p->ipv6 && state != CTX_CHECKSUM_UNKNOWN)
+		echo->check = sum_replace(echo->check, c->tuple_sum);
+	echo->id = id;
+	if (p->ipv6 && state == CTX_CHECKSUM_COMPLETE)
+		bpf_csum_update(ctx, NAT_HOP_LIMIT_DELTA);
+	return VERDICT_CONTINUE;
+}
+
 static __always_inline enum verdict translate(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
@@ -148,7 +194,9 @@ static __always_inline enum verdict translate(ctx_t *ctx, struct packet *p,
 		return v;
 	if (p->tuple.protocol == IPPROTO_TCP)
 		return nat_l4(ctx, p, c, TCP_SUM_OFFSET);
-	return nat_l4(ctx, p, c, UDP_SUM_OFFSET);
+	if (likely(p->tuple.protocol == IPPROTO_UDP))
+		return nat_l4(ctx, p, c, UDP_SUM_OFFSET);
+	return nat_echo(ctx, p, c);
 }
 
 #endif

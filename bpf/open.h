@@ -10,21 +10,22 @@
 #include "checksum.h"
 #include "ct_tcp.h"
 #include "ct_udp.h"
+#include "persist.h"
 #include "select.h"
 #include "service.h"
+#include "snat.h"
 
 /* Endpoints tried when a client's address and port are taken at the first:
  * it came through another VIP with the same endpoints. */
 #define OPEN_ATTEMPTS 4
 
-static __always_inline void connection_sums(struct connection *c,
-					    const struct connection_key *key)
+/* Where the endpoint listens for what this packet is addressed to. */
+static __always_inline __be16 endpoint_port(const struct packet *p,
+					    const struct endpoint *ep)
 {
-	/* addresses and ports lie alike in both structs */
-	c->address_sum =
-		sum_fold(bpf_csum_diff((void *)key, 32, (void *)c, 32, 0));
-	c->tuple_sum =
-		sum_fold(bpf_csum_diff((void *)key, 36, (void *)c, 36, 0));
+	if (ep->flags & ENDPOINT_SHIFT)
+		return bpf_htons(bpf_ntohs(p->tuple.dport) + ep->port_shift);
+	return ep->port;
 }
 
 /* The entry of replies: as the endpoint sends them, to what the client expects.
@@ -32,87 +33,114 @@ static __always_inline void connection_sums(struct connection *c,
  * Errors are int, not long as the helpers' types say: before 6.4 a map's
  * operations return int, and the upper half of what the verifier's inlined call
  * leaves is zero, so that no negative number would compare equal. */
-static __always_inline int open_reply(struct packet *p,
-				      const struct endpoint *ep, __u32 id)
+static __always_inline int open_reply(struct packet *p, struct opening *o)
 {
-	struct connection c = {
-		.saddr = p->tuple.daddr,
-		.daddr = p->tuple.saddr,
-		.sport = p->tuple.dport,
-		.dport = p->tuple.sport,
-		.seen = p->now,
-		.endpoint = id,
-		.flags = CONN_REPLY_DIRECTION,
-	};
-	struct connection_key key = {
-		.saddr = ep->addr,
-		.daddr = p->tuple.saddr,
-		.sport = ep->port,
-		.dport = p->tuple.sport,
-		.protocol = p->tuple.protocol,
-	};
 	struct connection *old;
 	int err;
 
-	connection_sums(&c, &key);
-	err = bpf_map_update_elem(&connections, &key, &c, BPF_NOEXIST);
+	o->key.daddr = o->source;
+	o->key.dport = o->source_port;
+	connection_sums(&o->entry, &o->key);
+	err = bpf_map_update_elem(&connections, &o->key, &o->entry,
+				  BPF_NOEXIST);
 	if (err != -EEXIST)
 		return err;
-	old = bpf_map_lookup_elem(&connections, &key);
-	if (old && old->sport == c.sport && same_addr(&old->saddr, &c.saddr) &&
+	old = bpf_map_lookup_elem(&connections, &o->key);
+	if (old && old->sport == o->entry.sport &&
+	    same_addr(&old->saddr, &o->entry.saddr) &&
+	    old->dport == o->entry.dport &&
+	    same_addr(&old->daddr, &o->entry.daddr) &&
 	    !connection_closed(old->flags))
 		return -EALREADY; /* of this very connection */
-	if (!old || !(connection_closed(old->flags) ||
-		      connection_dead(old, key.protocol, p->now, 0)))
+	if (!old || !connection_yields(old, p))
 		return -EEXIST;
-	connection_end(&key, old);
-	return bpf_map_update_elem(&connections, &key, &c, BPF_NOEXIST);
+	connection_end(&o->key, old);
+	return bpf_map_update_elem(&connections, &o->key, &o->entry,
+				   BPF_NOEXIST);
 }
 
 /* The entry of the client's packets. Takes the reply's entry away again if it
  * cannot be made. -EALREADY: the same packet came in on another CPU. */
-static __always_inline int open_forward(struct packet *p,
-					const struct endpoint *ep, __u32 id)
+static __always_inline int open_forward(struct packet *p, struct opening *o)
 {
-	struct connection c = {
-		.saddr = p->tuple.saddr,
-		.daddr = ep->addr,
-		.sport = p->tuple.sport,
-		.dport = ep->port,
-		.seen = p->now,
-		.seq_end = p->seq_end,
-		.endpoint = id,
-	};
-	struct connection_key reply;
+	struct connection *c = &o->entry;
 	int err;
 
-	connection_sums(&c, &p->tuple);
-	err = bpf_map_update_elem(&connections, &p->tuple, &c, BPF_NOEXIST);
+	c->saddr = o->source;
+	c->daddr = o->key.saddr;
+	c->sport = o->source_port;
+	c->dport = o->key.sport;
+	c->seq_end = p->seq_end;
+	c->flags = 0;
+	connection_sums(c, &p->tuple);
+	err = bpf_map_update_elem(&connections, &p->tuple, c, BPF_NOEXIST);
 	if (!err)
 		return 0;
-	connection_reverse(&reply, &c, p->tuple.protocol);
-	bpf_map_delete_elem(&connections, &reply);
+	bpf_map_delete_elem(&connections, &o->key);
+	if (c->traits & CONN_SNAT)
+		snat_release(&o->key);
 	return err == -EEXIST ? -EALREADY : err;
 }
 
-/* Both entries towards one endpoint. -EAGAIN: the slot and the service are not
- * of one generation, since the table was replaced while we looked. */
-static __always_inline int open_towards(struct packet *p, __u32 service,
-					__u32 id)
+/* What both entries have, and the rest of the entry of replies. */
+static __always_inline void open_begin(const struct packet *p,
+				       const struct endpoint *ep, __u32 id,
+				       struct opening *o)
+{
+	__builtin_memset(o, 0, sizeof(*o));
+	o->source = p->tuple.saddr;
+	o->source_port = p->tuple.sport;
+	o->key.saddr = ep->addr;
+	o->key.sport = endpoint_port(p, ep);
+	o->key.protocol = p->tuple.protocol;
+	o->entry.saddr = p->tuple.daddr;
+	o->entry.daddr = p->tuple.saddr;
+	o->entry.sport = p->tuple.dport;
+	o->entry.dport = p->tuple.sport;
+	o->entry.seen = p->now;
+	o->entry.endpoint = id;
+	o->entry.flags = CONN_REPLY_DIRECTION;
+}
+
+/* Both entries. A client that is its own endpoint would be answered by itself:
+ * whatever the mode, it sees the VIP instead. */
+static __always_inline int open_both(ctx_t *ctx, struct packet *p,
+				     const struct service *svc,
+				     const struct endpoint *ep, __u32 id)
+{
+	__u32 zero = 0;
+	struct opening *o = bpf_map_lookup_elem(&openings, &zero);
+	int err;
+
+	if (!o)
+		return -EAGAIN;
+	open_begin(p, ep, id, o);
+	if (svc->mode != MODE_DEFAULT || same_addr(&ep->addr, &o->source))
+		err = snat_reply(ctx, p, svc, ep, o);
+	else
+		err = open_reply(p, o);
+	return err ? err : open_forward(p, o);
+}
+
+/* Towards one endpoint. -EAGAIN: the slot and the service are not of one
+ * generation, since the table was replaced while we looked. Not static, so that
+ * the verifier looks at it once, and not wherever it is called. */
+__noinline int open_towards(ctx_t *ctx, struct packet *p,
+			    const struct service *svc, __u32 id)
 {
 	struct endpoint_state *state;
 	struct endpoint *ep;
 	int err;
 
+	if (!p || !svc) /* for the verifier */
+		return -EAGAIN;
 	ep = bpf_map_lookup_elem(&endpoints, &id);
 	state = bpf_map_lookup_elem(&endpoint_states, &id);
-	if (!ep || !state || ep->service != service)
+	if (!ep || !state || ep->service != svc->id)
 		return -EAGAIN;
 	/* counted before it can be ended, lest the count pass below zero */
 	__sync_fetch_and_add(&state->active, 1);
-	err = open_reply(p, ep, id);
-	if (!err)
-		err = open_forward(p, ep, id);
+	err = open_both(ctx, p, svc, ep, id);
 	if (err)
 		__sync_fetch_and_add(&state->active, (__u64)-1);
 	else
@@ -129,16 +157,20 @@ open_failed(struct packet *p, struct service_state *state, int err)
 		return drop(p, DROP_TUPLE_IN_USE);
 	if (err == -EAGAIN)
 		return drop(p, DROP_CONNECTION_RACE);
+	if (err == -ENOSPC)
+		return drop(p, DROP_SNAT_PORTS_EXHAUSTED);
+	if (err == -ENETUNREACH)
+		return drop(p, DROP_NO_ROUTE);
 	__sync_fetch_and_add(&state->refused, 1);
 	return drop(p, DROP_CONNTRACK_FULL);
 }
 
-/* Towards the endpoint whose turn it is, or one of the next. */
-static __always_inline enum verdict open_at(struct packet *p,
-					    const struct service *svc,
-					    struct service_state *state)
+/* Towards the endpoint at a place of the service's table, or one of the next.
+ * *taken is its id; valid iff 0 is returned. */
+static __noinline int open_from(ctx_t *ctx, struct packet *p,
+				const struct service *svc, __u64 place,
+				__u32 *taken)
 {
-	__u64 place = select_round_robin(state);
 	int err = -EAGAIN;
 
 	for (int i = 0; i < OPEN_ATTEMPTS; i++) {
@@ -146,39 +178,95 @@ static __always_inline enum verdict open_at(struct packet *p,
 
 		if (!slot)
 			break;
-		err = open_towards(p, svc->id, *slot);
-		if (err != -EEXIST)
+		*taken = *slot;
+		err = open_towards(ctx, p, svc, *slot);
+		if (err != -EEXIST && err != -ENOSPC)
 			break;
 	}
+	return err;
+}
+
+/* Towards the endpoint that the client had before, or else as its hash says. An
+ * entry that holds stays when the client's port is taken there, and this one
+ * connection goes elsewhere. */
+static __noinline int open_persist(ctx_t *ctx, struct packet *p,
+				   const struct service *svc)
+{
+	struct persist_entry entry, *old;
+	struct persist_key key;
+	bool held;
+	int err;
+
+	persist_client(&key, p, svc);
+	old = bpf_map_lookup_elem(&persists, &key);
+	if (old)
+		entry = *old;
+	held = old && persist_holds(&entry, svc->id, p->now);
+	if (held) {
+		/* at worst the memory is another client's by now, and that
+		 * one is kept a little longer */
+		old->seen = p->now;
+		err = open_towards(ctx, p, svc, entry.endpoint);
+		if (err != -EEXIST && err != -EAGAIN && err != -ENOSPC)
+			return err;
+	}
+	entry.seen = p->now;
+	err = open_from(ctx, p, svc, persist_place(&key), &entry.endpoint);
+	if (!err && !held)
+		bpf_map_update_elem(&persists, &key, &entry, BPF_ANY);
+	return err;
+}
+
+static __always_inline enum verdict open_at(ctx_t *ctx, struct packet *p,
+					    const struct service *svc,
+					    struct service_state *state)
+{
+	__u32 taken;
+	int err;
+
+	if (svc->algorithm == ALGORITHM_PERSIST)
+		err = open_persist(ctx, p, svc);
+	else
+		err = open_from(ctx, p, svc, select_place(p, svc, state),
+				&taken);
 	return err ? open_failed(p, state, err) : VERDICT_CONTINUE;
 }
 
 /* CONTINUE: p->tuple now has a connection. PASS: no service wants it. */
-static __noinline enum verdict connection_open(struct packet *p)
+static __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 {
-	struct service *found = service_find(p), svc;
+	struct service *found = service_find(p, ctx_mark(ctx)), svc;
 	struct service_state *state;
 	enum verdict v;
 	__u32 id;
 
+	if (p->echo_reply)
+		return VERDICT_PASS;
+	if (!found && unlikely(host_services))
+		found = service_find_host(p, ctx_mark(ctx));
 	if (!found) {
 		if (p->drop == DROP_FRAGMENT && is_vip(&p->tuple.daddr))
-			return VERDICT_DROP;
-		return VERDICT_PASS;
+			fragment_record(p, true);
+		return p->drop == DROP_MALFORMED && p->fragment &&
+				       is_vip(&p->tuple.daddr)
+			       ? VERDICT_DROP
+			       : VERDICT_PASS;
 	}
 	svc = *found; /* its memory may be another service's soon */
-	v = service_admit(p);
+	v = service_admit(p, &svc);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	id = svc.id;
+	if (svc.flags & SERVICE_SOURCES && !source_allowed(p, id))
+		return drop(p, DROP_SOURCE_NOT_ALLOWED);
 	state = bpf_map_lookup_elem(&service_states, &id);
 	if (!state)
 		return drop(p, DROP_CONNECTION_RACE);
 	if (!svc.slot_count) {
 		__sync_fetch_and_add(&state->no_endpoint, 1);
-		return drop(p, DROP_NO_ENDPOINT);
+		return service_refuse(p, &svc, DROP_NO_ENDPOINT);
 	}
-	return open_at(p, &svc, state);
+	return open_at(ctx, p, &svc, state);
 }
 
 #endif

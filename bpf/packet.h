@@ -19,8 +19,18 @@ enum verdict {
 	VERDICT_PASS, /* hand it to the kernel, untouched */
 	VERDICT_DROP, /* valid iff packet.drop names the reason */
 	VERDICT_REDIRECT, /* valid iff packet.action holds what the redirect helper returned */
+	VERDICT_ANSWER, /* drop it, and tell its sender; valid iff packet.drop names the reason and packet.action holds the answer */
+	VERDICT_UNCOMMON, /* parse only: an ICMP error or a later fragment, which have a path of their own */
 	VERDICT_MISS, /* conntrack only: no live connection */
 };
+
+/* How a sender is told, in packet.action. */
+enum answer {
+	ANSWER_REFUSE, /* TCP: RST; UDP: port unreachable */
+	ANSWER_TIME_EXCEEDED,
+	ANSWER_TOO_BIG, /* the MTU is in the bits from ANSWER_MTU_SHIFT on */
+};
+#define ANSWER_MTU_SHIFT 8
 
 struct packet {
 	struct connection_key tuple; /* ports: valid iff !later_fragment */
@@ -32,18 +42,29 @@ struct packet {
 	__u8 ttl; /* or hop limit */
 	__u8 tcp_flags; /* as in the header's 14th byte; 0 iff not TCP */
 	__u8 later_fragment; /* a fragment that is not the first */
+	__u8 echo_reply; /* ICMP: an answer, which never opens a connection */
 	__u8 drop; /* enum drop_reason; before a verdict: drop with it if the packet is for us */
 	__u8 pass; /* enum pass_reason */
+	__u16 fragment; /* offset in bytes, a multiple of 8, plus 1 iff more follow; 0 iff not a fragment */
 	__u32 seq; /* host order; valid iff TCP */
 	__u32 ack; /* host order; valid iff TCP with ACK */
 	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
-	int action;
+	int action; /* see the verdicts */
+	__u32 fragment_id; /* as in the header; valid iff fragment */
 };
 
 static __always_inline enum verdict drop(struct packet *p, enum drop_reason why)
 {
 	p->drop = why;
 	return VERDICT_DROP;
+}
+
+static __always_inline enum verdict tell(struct packet *p, enum drop_reason why,
+					 enum answer how)
+{
+	p->drop = why;
+	p->action = how;
+	return VERDICT_ANSWER;
 }
 
 #endif

@@ -29,6 +29,8 @@
 #define IP_OFFSET_MASK bpf_htons(0x1fff)
 #define IP_MORE_FRAGMENTS bpf_htons(0x2000)
 
+#define FRAGMENT_MORE 1 /* in packet.fragment */
+
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
@@ -49,6 +51,51 @@ struct fragment_header {
 	__be32 id;
 };
 
+/* A header that the packet is too short for. What a first fragment to a VIP
+ * hides so is not waited for (RFC 3128); of a whole packet the kernel judges. */
+static __always_inline enum verdict fragment_tiny(struct packet *p)
+{
+	if (p->drop != DROP_FRAGMENT)
+		return VERDICT_PASS;
+	p->drop = DROP_MALFORMED;
+	return VERDICT_CONTINUE;
+}
+
+/* ICMP echo, of both families. */
+struct echo_header {
+	__u8 type;
+	__u8 code;
+	__u16 check;
+	__be16 id;
+	__be16 seq;
+};
+
+#define ECHO_REQUEST 8
+#define ECHO_REPLY 0
+#define ECHO6_REQUEST 128
+#define ECHO6_REPLY 129
+
+/* Echo is the ICMP that has connections: the identifier stands for the port of
+ * the side that asks, and the side that answers has none. Out of line, as it is
+ * not what packets mostly are. */
+static __noinline enum verdict parse_echo(ctx_t *ctx, struct packet *p)
+{
+	struct echo_header *echo = ctx_header(ctx, p->l4, sizeof(*echo));
+
+	if (!echo)
+		return VERDICT_PASS;
+	if (echo->type == (p->ipv6 ? ECHO6_REQUEST : ECHO_REQUEST)) {
+		p->tuple.sport = echo->id;
+		return VERDICT_CONTINUE;
+	}
+	if (echo->type == (p->ipv6 ? ECHO6_REPLY : ECHO_REPLY)) {
+		p->tuple.dport = echo->id;
+		p->echo_reply = 1;
+		return VERDICT_CONTINUE;
+	}
+	return VERDICT_UNCOMMON;
+}
+
 static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
 					      __u32 l4_length)
 {
@@ -56,7 +103,7 @@ static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
 	__u32 header;
 
 	if (!tcp)
-		return VERDICT_PASS;
+		return fragment_tiny(p);
 	p->tuple.sport = tcp->source;
 	p->tuple.dport = tcp->dest;
 	p->tcp_flags = ((__u8 *)tcp)[13];
@@ -81,12 +128,16 @@ static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
 	__u32 length;
 
 	if (!udp)
-		return VERDICT_PASS;
+		return fragment_tiny(p);
 	p->tuple.sport = udp->source;
 	p->tuple.dport = udp->dest;
 	length = bpf_ntohs(udp->len);
-	if (unlikely(p->drop)) /* a fragment holds less than the length says */
+	if (unlikely(
+		    p->drop)) { /* a fragment holds less than the length says */
+		if (l4_length < sizeof(*udp))
+			p->drop = DROP_MALFORMED;
 		return VERDICT_CONTINUE;
+	}
 	if (unlikely(length < sizeof(*udp) || length > l4_length))
 		p->drop = DROP_MALFORMED;
 	else if (unlikely(p->ipv6 && !udp->check))
@@ -101,12 +152,16 @@ static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 	if (unlikely(p->ttl <= 1 && !p->drop))
 		p->drop = DROP_TTL_EXPIRED;
 	if (p->later_fragment)
-		return VERDICT_CONTINUE;
+		return VERDICT_UNCOMMON;
 	switch (p->tuple.protocol) {
 	case IPPROTO_TCP:
 		return parse_tcp(ctx, p, l4_length);
 	case IPPROTO_UDP:
 		return parse_udp(ctx, p, l4_length);
+	case IPPROTO_ICMP:
+		return p->ipv6 ? VERDICT_PASS : parse_echo(ctx, p);
+	case IPPROTO_ICMPV6:
+		return p->ipv6 ? parse_echo(ctx, p) : VERDICT_PASS;
 	default:
 		return VERDICT_PASS;
 	}
@@ -137,6 +192,9 @@ static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p)
 	if (unlikely(ip->frag_off & (IP_OFFSET_MASK | IP_MORE_FRAGMENTS))) {
 		p->drop = DROP_FRAGMENT;
 		p->later_fragment = !!(ip->frag_off & IP_OFFSET_MASK);
+		p->fragment = (bpf_ntohs(ip->frag_off & IP_OFFSET_MASK) << 3) |
+			      !!(ip->frag_off & IP_MORE_FRAGMENTS);
+		p->fragment_id = ip->id;
 	}
 	p->l4 = p->l3 + header;
 	p->ttl = ip->ttl;
@@ -171,6 +229,8 @@ static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 			if (f->offset & bpf_htons(0xfff9))
 				p->drop = DROP_FRAGMENT;
 			p->later_fragment = !!(f->offset & bpf_htons(0xfff8));
+			p->fragment = bpf_ntohs(f->offset) & 0xfff9;
+			p->fragment_id = f->id;
 			next = f->next;
 			off += sizeof(*f);
 			if (!p->later_fragment)

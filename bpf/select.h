@@ -2,18 +2,123 @@
 /*
  * select.h - which endpoint takes a new connection.
  *
- * Every algorithm is a table of endpoint ids (made in user space) and an index
- * into it. Round robin, weighted or not, counts connections: one sequence over
- * all CPUs, one atomic step for each new connection.
+ * Every algorithm is a table of endpoint ids (made in user space, with what
+ * weights ask for) and a place in it. Places go round; the next ones are tried
+ * when the endpoint at the first has the client's address and port already.
+ *
+ *   algorithm      table                         place
+ *   rr, priority   one round, smooth             how many connections came before
+ *   hash           Maglev                        hash of addresses, ports, protocol
+ *   persist        Maglev                        hash of the client, for its first
+ *                                                connection (persist.h)
+ *   lc             up to 64: each once           fewest connections for its weight
+ *                  more: one round, smooth       the better of two drawn by lot
+ *   random         one round, smooth             drawn by lot
  */
 #ifndef LOXILB_SELECT_H
 #define LOXILB_SELECT_H
 
+#include "config.h"
 #include "maps.h"
+#include "packet.h"
 
+/* Up to that many endpoints, the least loaded is looked for among all. */
+#define SELECT_SCAN 64
+
+/* One sequence over all CPUs, one atomic step for each new connection. */
 static __always_inline __u64 select_round_robin(struct service_state *state)
 {
 	return __sync_fetch_and_add(&state->next, 1);
+}
+
+/* The hash: each word is multiplied in, and the upper half folded down, as the
+ * remainder by the table's size takes all bits. It is keyed, so that nobody
+ * outside can choose ports that all meet one endpoint. Words are of the packet's
+ * bytes as a little-endian machine reads them: data paths are built for those
+ * alone. */
+static __always_inline __u64 hash_word(__u64 hash, __u32 high, __u32 low)
+{
+	hash = (hash ^ ((__u64)high << 32 | low)) * 0x9e3779b97f4a7c15ULL;
+	return hash ^ hash >> 32;
+}
+
+static __always_inline __u64 hash_addr(__u64 hash, const struct ip_addr *a)
+{
+	hash = hash_word(hash, a->word[0], a->word[1]);
+	return hash_word(hash, a->word[2], a->word[3]);
+}
+
+/* Spreads the last word over all bits. */
+static __always_inline __u64 hash_end(__u64 hash)
+{
+	hash *= 0xbf58476d1ce4e5b9ULL;
+	return hash ^ hash >> 29;
+}
+
+static __always_inline __u64 select_hash(const struct packet *p)
+{
+	__u64 hash = hash_seed;
+
+	hash = hash_addr(hash, &p->tuple.saddr);
+	hash = hash_addr(hash, &p->tuple.daddr);
+	hash = hash_word(hash, (__u32)p->tuple.sport << 16 | p->tuple.dport,
+			 p->tuple.protocol);
+	return hash_end(hash);
+}
+
+/* How loaded an endpoint is: connections for its weight. */
+struct load {
+	__u64 active;
+	__u64 weight; /* 0: of no endpoint that takes connections */
+};
+
+static __always_inline struct load load_of(__u32 id)
+{
+	struct endpoint_state *state =
+		bpf_map_lookup_elem(&endpoint_states, &id);
+	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+	struct load load = {};
+
+	if (!state || !ep)
+		return load;
+	load.active = state->active;
+	load.weight = ep->weight;
+	return load;
+}
+
+/* a is the better choice; neither is when they are the same. */
+static __always_inline bool load_less(const struct load *a,
+				      const struct load *b)
+{
+	return a->active * b->weight < b->active * a->weight;
+}
+
+/* The first of those with the least load: an exact count, since each connection
+ * is counted when it opens and given back once when it ends. */
+static __noinline __u64 select_least(const struct service *svc)
+{
+	__u32 segment = svc->slot_segment, first = svc->slot_offset, best = 0;
+	__u32 count = svc->slot_count;
+	struct load least = {};
+	void *table;
+
+	table = bpf_map_lookup_elem(&slots, &segment);
+	if (!table)
+		return 0;
+	for (__u32 i = 0; i < SELECT_SCAN && i < count; i++) {
+		__u32 at = first + i, *slot = bpf_map_lookup_elem(table, &at);
+		struct load load;
+
+		if (!slot)
+			break;
+		load = load_of(*slot);
+		if (load.weight &&
+		    (!least.weight || load_less(&load, &least))) {
+			least = load;
+			best = i;
+		}
+	}
+	return best;
 }
 
 /* The id of the endpoint at a place of the service's table; places go round. */
@@ -28,6 +133,40 @@ static __always_inline __u32 *select_slot(const struct service *svc,
 		return NULL;
 	slot = svc->slot_offset + place % svc->slot_count;
 	return bpf_map_lookup_elem(table, &slot);
+}
+
+/* Two by lot, the better of the two: within a few of the least loaded, however
+ * many there are (Mitzenmacher, "The Power of Two Choices"). The lot gives
+ * weights their share, and the choice evens out what is left. */
+static __noinline __u64 select_two(const struct service *svc)
+{
+	__u32 a = bpf_get_prandom_u32(), b = bpf_get_prandom_u32();
+	__u32 *one = select_slot(svc, a), *other = select_slot(svc, b);
+	struct load x, y;
+
+	if (!one || !other)
+		return a;
+	x = load_of(*one);
+	y = load_of(*other);
+	return load_less(&y, &x) ? b : a;
+}
+
+/* Where in its table a service looks for the endpoint of a new connection. */
+static __always_inline __u64 select_place(const struct packet *p,
+					  const struct service *svc,
+					  struct service_state *state)
+{
+	switch (svc->algorithm) {
+	case ALGORITHM_HASH:
+		return select_hash(p);
+	case ALGORITHM_LC:
+		return svc->slot_count > SELECT_SCAN ? select_two(svc)
+						     : select_least(svc);
+	case ALGORITHM_RANDOM:
+		return bpf_get_prandom_u32();
+	default:
+		return select_round_robin(state);
+	}
 }
 
 #endif

@@ -5,30 +5,114 @@
 #ifndef LOXILB_SERVICE_H
 #define LOXILB_SERVICE_H
 
+#include "fragment.h"
 #include "maps.h"
+#include "conntrack.h"
 #include "parse.h"
 
-static __always_inline struct service *service_find(const struct packet *p)
+/* How many services have a range of ports, or a mark. While there are none,
+ * packets pay nothing for them. Written by user. */
+volatile __u32 range_services SEC(".data.runtime") = 0;
+volatile __u32 marked_services SEC(".data.runtime") = 0;
+
+/* The service of a range: that with the longest prefix of ports that has the
+ * packet's, as ranges don't overlap, but for the one of all ports, which gives
+ * way to all. With a mark, first the service of just the packet's port. */
+static __noinline struct service *service_find_rare(const struct packet *p,
+						    __u32 mark)
+{
+	struct range_key range = {
+		.prefix_length = RANGE_BITS,
+		.vip = p->tuple.daddr,
+		.mark = mark,
+		.protocol = p->tuple.protocol,
+		.port = p->tuple.dport,
+	};
+	struct service_key key = {
+		.vip = p->tuple.daddr,
+		.port = p->tuple.dport,
+		.protocol = p->tuple.protocol,
+		.mark = mark,
+	};
+	struct service *svc;
+	struct vip *vip;
+	__u32 *first;
+
+	if (mark) {
+		svc = bpf_map_lookup_elem(&services, &key);
+		if (svc || !range_services)
+			return svc;
+	}
+	vip = bpf_map_lookup_elem(&vips, &key.vip);
+	if (!vip || !vip->ranges)
+		return NULL;
+	first = bpf_map_lookup_elem(&service_ranges, &range);
+	if (!first)
+		return NULL;
+	key.port = bpf_htons(*first);
+	key.kind = SERVICE_RANGE;
+	return bpf_map_lookup_elem(&services, &key);
+}
+
+/* A service of the packet's mark comes before those of any mark, and one of
+ * its port before those of ranges. */
+static __always_inline struct service *service_find(const struct packet *p,
+						    __u32 mark)
 {
 	struct service_key key = {
 		.vip = p->tuple.daddr,
 		.port = p->tuple.dport,
 		.protocol = p->tuple.protocol,
 	};
+	struct service *svc;
 
-	return bpf_map_lookup_elem(&services, &key);
+	if (unlikely(mark && marked_services)) {
+		svc = service_find_rare(p, mark);
+		if (svc)
+			return svc;
+	}
+	svc = bpf_map_lookup_elem(&services, &key);
+	if (likely(svc || !range_services))
+		return svc;
+	return service_find_rare(p, 0);
+}
+
+/* Is there a prefix of the service's list that has this source? */
+static __noinline bool source_allowed(const struct packet *p, __u32 service)
+{
+	struct source_key key = {
+		.prefix_length = SOURCE_BITS,
+		.service = service,
+		.addr = p->tuple.saddr,
+	};
+
+	return bpf_map_lookup_elem(&allowed_sources, &key);
+}
+
+/* A service on every local address has :: or ::ffff:0.0.0.0 for its VIP. Asked
+ * last, and while there is none, nobody pays. Written by user. */
+volatile __u32 host_services SEC(".data.runtime") = 0;
+
+static __noinline struct service *service_find_host(struct packet *p,
+						    __u32 mark)
+{
+	struct ip_addr daddr = p->tuple.daddr;
+	struct service *svc;
+
+	if (!bpf_map_lookup_elem(&local_addresses, &daddr))
+		return NULL;
+	p->tuple.daddr.word[0] = 0;
+	p->tuple.daddr.word[1] = 0;
+	p->tuple.daddr.word[2] = p->ipv6 ? 0 : bpf_htonl(0xffff);
+	p->tuple.daddr.word[3] = 0;
+	svc = service_find(p, mark);
+	p->tuple.daddr = daddr;
+	return svc;
 }
 
 static __always_inline bool is_vip(const struct ip_addr *addr)
 {
 	return bpf_map_lookup_elem(&vips, addr);
-}
-
-static __always_inline bool same_addr(const struct ip_addr *a,
-				      const struct ip_addr *b)
-{
-	return a->word[3] == b->word[3] && a->word[2] == b->word[2] &&
-	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
 }
 
 /* A source that no reply can reach (RFC 6890, RFC 1122 section 3.2.1.3), or
@@ -50,18 +134,31 @@ static __always_inline bool martian_source(const struct packet *p)
 		(!a->word[2] && bpf_ntohl(a->word[3]) <= 1));
 }
 
+/* A packet that the service has no use for, as the service wants it. */
+static __always_inline enum verdict service_refuse(struct packet *p,
+						   const struct service *svc,
+						   enum drop_reason why)
+{
+	if (svc->flags & SERVICE_REFUSE_PASS)
+		return VERDICT_PASS;
+	if (svc->flags & SERVICE_REFUSE_DROP)
+		return drop(p, why);
+	return tell(p, why, ANSWER_REFUSE);
+}
+
 /* CONTINUE if the packet may open a connection of a service. */
-static __always_inline enum verdict service_admit(struct packet *p)
+static __always_inline enum verdict service_admit(struct packet *p,
+						  const struct service *svc)
 {
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 
-	if (p->drop) /* found while parsing */
-		return VERDICT_DROP;
-	if (p->tuple.protocol == IPPROTO_TCP &&
-	    (p->tcp_flags & opens) != TCP_SYN)
-		return drop(p, DROP_NO_CONNECTION);
 	if (martian_source(p))
 		return drop(p, DROP_MARTIAN_SOURCE);
+	if (p->drop) /* found while parsing */
+		return packet_faulty(p);
+	if (p->tuple.protocol == IPPROTO_TCP &&
+	    (p->tcp_flags & opens) != TCP_SYN)
+		return service_refuse(p, svc, DROP_NO_CONNECTION);
 	return VERDICT_CONTINUE;
 }
 

@@ -14,6 +14,7 @@
 #include "config.h"
 #include "maps.h"
 #include "conntrack.h"
+#include "persist.h"
 
 /* A mark of either kind stands for much the same time. */
 #define SWEEP_VISITED_PER_MARK 256
@@ -67,7 +68,7 @@ static __always_inline bool sweep_one(const struct connection_key *key,
 	 * timeout of all */
 	if ((__s32)(now - c->seen) <= (__s32)hz)
 		return false;
-	return connection_dead(c, key->protocol, now, SWEEP_SLACK * hz);
+	return connection_over(c, key->protocol, now, SWEEP_SLACK * hz);
 }
 
 SEC("iter/bpf_map_elem")
@@ -98,6 +99,56 @@ int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
 	mark = SWEEP_MARK_VISITED;
 	if (!(ctx->meta->seq_num % SWEEP_VISITED_PER_MARK))
 		bpf_seq_write(seq, &mark, 1);
+	return 0;
+}
+
+/* Clients that are forgotten: silent for longer than their service keeps them,
+ * or of an endpoint that is being taken away, whose row is another's soon. Those
+ * of an endpoint that just takes no new connections may find it back. */
+static __always_inline bool persist_ended(const struct persist_key *key,
+					  const struct persist_entry *e)
+{
+	const __u16 ended = ENDPOINT_END_TCP | ENDPOINT_END_UDP;
+	__u32 now = (__u32)bpf_jiffies64(), id = e->endpoint;
+	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+
+	if (!ep || ep->service != key->service || ep->flags & ended)
+		return true;
+	return persist_over(e, key->service, now, SWEEP_SLACK * hz);
+}
+
+SEC("iter/bpf_map_elem")
+int loxilb_sweep_persists(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct persist_key *found = ctx->key, key;
+	struct persist_entry *e = ctx->value;
+	__u8 zero = 0;
+
+	if (!found || !e)
+		return 0;
+	key = *found;
+	if (persist_ended(&key, e))
+		bpf_map_delete_elem(&persists, &key);
+	if (!(ctx->meta->seq_num % SWEEP_VISITED_PER_MARK))
+		bpf_seq_write(ctx->meta->seq, &zero, 1);
+	return 0;
+}
+
+/* Over snat_usages: removes those of no connection. One that opens meanwhile
+ * finds the row retired and has its client repeat itself. */
+SEC("iter/bpf_map_elem")
+int loxilb_sweep_snat(struct bpf_iter__bpf_map_elem *ctx)
+{
+	struct snat_pair *found = ctx->key, key;
+	struct snat_usage *u;
+
+	if (!found)
+		return 0;
+	key = *found;
+	u = bpf_map_lookup_elem(&snat_usages, &key);
+	if (u && !u->count &&
+	    !__sync_val_compare_and_swap(&u->count, 0, SNAT_RETIRED))
+		bpf_map_delete_elem(&snat_usages, &key);
 	return 0;
 }
 

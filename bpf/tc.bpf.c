@@ -19,6 +19,9 @@
 #include "open.h"
 #include "nat.h"
 #include "forward.h"
+#include "fragment.h"
+#include "icmp.h"
+#include "answer.h"
 #include "stats.h"
 
 /* Return codes. NEXT lets other programs at the hook, and then the kernel,
@@ -33,49 +36,101 @@ static __noinline bool connection_expired(struct packet *p,
 {
 	if (!connection_dead(c, p->tuple.protocol, p->now, 0))
 		return false;
-	connection_end(&p->tuple, c);
+	connection_leave(&p->tuple, c, p->now);
 	return true;
 }
 
 /* MISS: the connection was dead, or closed and this packet opens another. */
-static __always_inline enum verdict connection_update(struct packet *p,
-						      struct connection *c)
+static __always_inline enum verdict
+connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 {
-	if (unlikely(p->drop))
-		return VERDICT_DROP;
+	if (unlikely(p->drop)) {
+		enum verdict v = packet_faulty(p);
+
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
 	if (unlikely((__s32)(p->now - c->seen) > (__s32)hz) &&
 	    connection_expired(p, c))
 		return VERDICT_MISS;
 	if (p->tuple.protocol == IPPROTO_TCP)
-		return tcp_update(p, c);
+		return tcp_update(ctx, p, c);
 	return udp_update(p, c);
+}
+
+static __always_inline void count(const struct packet *p, struct connection *c)
+{
+	c->packets++;
+	c->bytes += p->length;
+	count_traffic(p, c);
 }
 
 static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p)
 {
-	enum verdict v = VERDICT_MISS;
+	enum verdict v = VERDICT_MISS, hop;
 	struct connection *c;
 
 	c = bpf_map_lookup_elem(&connections, &p->tuple);
 	if (likely(c))
-		v = connection_update(p, c);
+		v = connection_update(ctx, p, c);
 	if (v == VERDICT_MISS) {
-		v = connection_open(p);
+		v = connection_open(ctx, p);
 		if (v != VERDICT_CONTINUE)
 			return v;
 		c = bpf_map_lookup_elem(&connections, &p->tuple);
 		if (!c)
 			return drop(p, DROP_CONNECTION_RACE);
+		if (mss_applies(p))
+			v = mss_clamp(ctx, p, c);
 	}
 	if (v != VERDICT_CONTINUE)
 		return v;
-	c->packets++;
-	c->bytes += p->length;
-	count_traffic(p, c);
+	hop = hop_ready(ctx, p, c);
+	if (unlikely(hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT))
+		return hop;
+	count(p, c);
 	v = translate(ctx, p, c);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	return forward(ctx, p, c);
+	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
+}
+
+/* Onwards, through the connection c. */
+static __noinline enum verdict follow_on(ctx_t *ctx, struct packet *p,
+					 struct connection *c)
+{
+	enum verdict v, hop;
+
+	if (!c)
+		return VERDICT_DROP;
+	hop = hop_ready(ctx, p, c);
+	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
+		return VERDICT_DROP; /* no answer: nobody is told of either (RFC 1122) */
+	if (p->later_fragment) {
+		c->seen = p->now;
+		count(p, c);
+		v = translate_fragment(ctx, p, c);
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
+	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
+}
+
+/* Later fragments and ICMP errors, of a connection that others have opened.
+ * Global, as answer() is; its own frame is small, as 512 bytes are all that the
+ * deepest of its ways has. */
+__noinline enum verdict follow(ctx_t *ctx, struct packet *p)
+{
+	struct connection *c = NULL;
+	enum verdict v;
+
+	if (!p)
+		return VERDICT_DROP;
+	v = p->later_fragment ? fragment_follow(p, &c)
+			      : icmp_translate(ctx, p, &c);
+	if (v != VERDICT_CONTINUE || !c)
+		return v;
+	return follow_on(ctx, p, c);
 }
 
 static __always_inline int finish(struct packet *p, enum verdict v)
@@ -99,8 +154,15 @@ static __always_inline int handle(ctx_t *ctx, __u16 l3)
 	enum verdict v;
 
 	v = parse(ctx, &p, l3);
-	if (v == VERDICT_CONTINUE)
+	if (likely(v == VERDICT_CONTINUE))
 		v = balance(ctx, &p);
+	else if (v == VERDICT_UNCOMMON)
+		v = follow(ctx, &p);
+	if (unlikely(v == VERDICT_ANSWER)) {
+		v = answer(ctx, &p);
+		if (v == VERDICT_REDIRECT)
+			count_drop(p.drop);
+	}
 	return finish(&p, v);
 }
 
@@ -124,6 +186,11 @@ const struct {
 	enum connection_flag connection;
 	enum endpoint_flag endpoint;
 	enum link_flag link;
+	enum service_kind kind;
+	enum service_mode mode;
+	enum connection_trait trait;
+	enum service_flag service;
+	enum algorithm algorithm;
 	enum drop_reason drop;
 	enum pass_reason pass;
 } abi_enums = {};

@@ -64,6 +64,10 @@ type Endpoint struct {
 	// TargetPort 1 to 65535.
 	TargetPort int `json:"targetPort"`
 
+	// TargetPortMax 0: all ports of the service go to targetPort. Otherwise the last of as many ports as the service has: its first
+	// goes to targetPort, the next to the next, and so on.
+	TargetPortMax int `json:"targetPortMax,omitempty"`
+
 	// Weight 0 to 65535; 0 takes no new connection.
 	Weight *int `json:"weight"`
 }
@@ -94,7 +98,8 @@ type Error struct {
 
 // LoadbalanceEntry defines model for LoadbalanceEntry.
 type LoadbalanceEntry struct {
-	// AllowedSources Not available yet.
+	// AllowedSources Prefixes or addresses that may open connections, at most 100,000, of the VIP's family; none: all may. A
+	// change of the list leaves connections alone.
 	AllowedSources []AllowedSource `json:"allowedSources,omitempty"`
 
 	// Endpoints In the order of round robin. At most 4096.
@@ -135,13 +140,13 @@ type ServiceArguments struct {
 	// Bgp true is not available yet.
 	Bgp bool `json:"bgp"`
 
-	// Block Firewall mark. Other than 0 is not available yet.
+	// Block The mark (skb->mark) of the service's packets; 0: those of any mark, or none, that no other service wants.
 	Block int `json:"block"`
 
 	// Egress true is not available yet.
 	Egress bool `json:"egress"`
 
-	// ExternalIP VIP, IPv4 or IPv6.
+	// ExternalIP VIP, IPv4 or IPv6; 0.0.0.0 or :: with mode 5.
 	ExternalIP string `json:"externalIP"`
 
 	// Host Not available yet.
@@ -154,25 +159,39 @@ type ServiceArguments struct {
 	Managed bool `json:"managed"`
 
 	// Mode 0 default (destination NAT), 1 onearm, 2 fullnat, 3 dsr, 4 fullproxy, 5 hostonearm; the number or the word.
-	// 0 is available. Answers hold the number.
+	// 0, 1, 2 and 5 are available. Answers hold the number.
 	Mode Choice `json:"mode"`
 
 	// Monitor true is not available yet.
 	Monitor bool `json:"monitor"`
 
+	// Mss Largest TCP segment that client and endpoint may agree on, 88 to 65495; 0 leaves it to them.
+	Mss int `json:"mss,omitempty"`
+
 	// Name Services may share it.
 	Name string `json:"name"`
 
-	// Oper 0 replace; 1 attach and 2 detach are not available yet.
+	// Oper 0: the endpoints replace those of the service. 1 (attach): they are added, or take the weight given; a service
+	// that does not exist is created. 2 (detach): they are taken away, and the service with the last of them; 404 for
+	// a service or an endpoint that does not exist. With 1 and 2 nothing but the endpoints changes.
 	Oper int `json:"oper,omitempty"`
 
-	// Port 1 to 65535.
+	// PersistPrefix With sel persist: how many leading bits of an address make the client, such as 64 for the networks of IPv6
+	// clients; 0 is all of them.
+	PersistPrefix int `json:"persistPrefix,omitempty"`
+
+	// PersistTimeout With sel persist: seconds without a new connection after which a client is forgotten, at most 86400; 0 is
+	// 10800.
+	PersistTimeout int `json:"persistTimeout,omitempty"`
+
+	// Port 1 to 65535; icmp: 0.
 	Port int `json:"port"`
 
-	// PortMax Last port of a range. Other than 0 or port is not available yet.
+	// PortMax Last port of a range; 0 or port is one port. Ranges of one VIP, protocol and mark may not overlap, except
+	// that 1 to 65535 (all ports) gives way to every other, and a range to services of single ports.
 	PortMax int `json:"portMax,omitempty"`
 
-	// PrivateIP Not available yet.
+	// PrivateIP Another way to write one address of snatIPs, in requests.
 	PrivateIP string `json:"privateIP,omitempty"`
 
 	// ProbeRetries Not available yet.
@@ -193,17 +212,23 @@ type ServiceArguments struct {
 	// Probetype Not available yet.
 	Probetype string `json:"probetype,omitempty"`
 
-	// Protocol tcp or udp; sctp and icmp are not available yet.
+	// Protocol tcp, udp or icmp (echo requests; port, targetPort 0); sctp is not available yet.
 	Protocol string `json:"protocol"`
 
 	// Proxyprotocolv2 true is not available yet.
 	Proxyprotocolv2 bool `json:"proxyprotocolv2"`
 
+	// Refuse What becomes of a new connection while no endpoint takes any, and of a TCP segment of no connection: reject
+	// (RST, ICMP port unreachable; the default), drop (nobody is told) or pass (the kernel gets it).
+	Refuse string `json:"refuse,omitempty"`
+
 	// Security Other than 0 is not available yet.
 	Security int `json:"security"`
 
-	// Sel 0 rr, 1 hash, 2 priority (weighted round robin), 3 persist, 4 lc, 5 n2, 6 n3; the number or the word.
-	// 0 and 2 are available. Answers hold the number.
+	// Sel 0 rr (round robin), 1 hash (consistent, by addresses, ports and protocol), 2 priority (weighted round
+	// robin), 3 persist (where the client's last connection went), 4 lc (fewest connections for its weight),
+	// 5 n2, 6 n3, 7 random (by weight); the number or the word. 5 and 6 are not available yet. Answers hold
+	// the number.
 	Sel Choice `json:"sel"`
 
 	// Select Another name of sel, in requests.
@@ -211,6 +236,11 @@ type ServiceArguments struct {
 
 	// Snat true is not available yet.
 	Snat bool `json:"snat,omitempty"`
+
+	// SnatIPs With modes 1, 2 and 5: the addresses that endpoints see instead of the client's, up to 64, of the VIP's family.
+	// None: the load balancer's own towards the endpoint (1, 5), or the VIP (2). Each has 64,000 connections with each
+	// endpoint.
+	SnatIPs []string `json:"snatIPs,omitempty"`
 }
 
 // Version defines model for Version.
@@ -266,7 +296,7 @@ type DeleteLoadbalancerRangeParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
-	// Block The firewall mark of the service. Other than 0 is not available yet.
+	// Block The mark of the service; 0, or nothing, is one without.
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
 }
 
@@ -275,7 +305,7 @@ type DeleteLoadbalancerParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
-	// Block The firewall mark of the service. Other than 0 is not available yet.
+	// Block The mark of the service; 0, or nothing, is one without.
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
 }
 
@@ -284,7 +314,7 @@ type DeleteLoadbalancerHostRangeParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
-	// Block The firewall mark of the service. Other than 0 is not available yet.
+	// Block The mark of the service; 0, or nothing, is one without.
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
 }
 
@@ -293,7 +323,7 @@ type DeleteLoadbalancerHostParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
-	// Block The firewall mark of the service. Other than 0 is not available yet.
+	// Block The mark of the service; 0, or nothing, is one without.
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
 }
 

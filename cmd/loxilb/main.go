@@ -69,7 +69,7 @@ func run(ctx context.Context, c *config.Config) error {
 		log.Warn("pins of namespaces that are gone were not removed", "err", err)
 	}
 	d, err := datapath.Load(datapath.Config{
-		PinDir: pins, Connections: int(c.CTMax), NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach), Log: log,
+		PinDir: pins, Connections: int(c.CTMax), HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach), Log: log,
 	})
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		}
 	}
 	vips := announce.New(network, network.VIPs(), log)
-	services := reconcile.New(desired, d, vips, network.Warmer(), kick, log)
+	services := reconcile.New(desired, d, vips, network.Sources(), network.Warmer(), kick, c.HashSeed, log)
 	interfaces := reconcile.NewInterfaces(d, c.Whitelist, c.Blacklist, log)
 	source := view{d, services, log}
 	measured, err := metrics.New(desired, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
@@ -111,6 +111,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	if err := services.Wait(ctx, desired.Snapshot().Revision()); err != nil {
 		log.Error("starting with services that are not in the data path yet", "err", err)
 	}
+	if err := d.SetLocalAddresses(network.Addresses()); err != nil {
+		log.Error("services of every local address miss some", "err", err)
+	}
 	interfaces.Sync(network.Links()) // after the services: the first packet finds them
 	running.Go(func() { d.SweepEvery(ctx, sweepEvery, sweep) })
 	running.Go(func() { d.LogDrops(ctx) })
@@ -122,6 +125,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	running.Go(func() {
 		stop(network.Run(ctx, func(e netdev.Event) {
 			follow(e, network, interfaces, d, log)
+			services.Moved()
 			vips.Moved()
 		}))
 	})
@@ -157,6 +161,9 @@ func follow(e netdev.Event, network *netdev.Net, interfaces *reconcile.Interface
 	if e.NextHops || e.Links {
 		if err := d.BumpNextHops(); err != nil {
 			log.Error("next hops may be stale for half a minute", "err", err)
+		}
+		if err := d.SetLocalAddresses(network.Addresses()); err != nil {
+			log.Error("services of every local address miss some", "err", err)
 		}
 	}
 }

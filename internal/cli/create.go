@@ -19,18 +19,25 @@ type createFlags struct {
 	mode, algorithm    string
 	endpoints          []string
 	secondary, sources []string
-	mark               uint16
+	mark               uint32
+	refuse             string
+	mss                uint16
 	bgp, monitor       bool
 	idle               uint32
+	persistTimeout     uint32
+	persistPrefix      uint8
 	name               string
 	attach, detach     bool
 	security, host     string
 	ppv2, egress       bool
+	snat               []string
 }
 
 const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1
   loxicmd create lb 20.20.20.1 --tcp=80:8080,443:8443 --udp=53:5353 --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 20.20.20.1 --tcp=80:8080 --select=priority --endpoints=10.0.0.1:5,10.0.0.2:9090:3
+  loxicmd create lb 20.20.20.1 --tcp=443:8443 --select=persist --persist-timeout=3600 --endpoints=10.0.0.1:1,10.0.0.2:1
+  loxicmd create lb 20.20.20.1 --tcp=8080-8090:80,9000-9010:9100-9110 --udp=any:any --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 2001:db8::1 --tcp=80:8080 --endpoints=[2001:db8:1::1]:1,[2001:db8:1::2]:1`
 
 func createLB(o *options) *cobra.Command {
@@ -66,23 +73,28 @@ func createLB(o *options) *cobra.Command {
 func (f *createFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, several with commas")
-	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports as PORT:ENDPOINTPORT, several with commas")
+	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, several with commas; FIRST-LAST is a range, any is 1-65535")
+	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
 	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets, in the order of round robin")
-	fs.StringVar(&f.algorithm, "select", "rr", "rr or priority (weighted round robin); not available yet: hash, persist, lc, n2, n3")
-	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept); not available yet: onearm, fullnat, dsr, fullproxy, hostonearm")
+	fs.StringVar(&f.algorithm, "select", "rr", "rr (round robin), priority (weighted round robin), hash (consistent, by addresses and ports), persist (where the client was last), lc (fewest connections) or random; not available yet: n2, n3")
+	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept), onearm (it becomes the load balancer's), fullnat (the VIP), hostonearm (VIP 0.0.0.0 or ::, every local address); not available yet: dsr, fullproxy")
+	fs.StringSliceVar(&f.snat, "snat", nil, "addresses that the client's becomes in modes onearm, fullnat and hostonearm; each has 64,000 connections with each endpoint")
 	fs.Uint32Var(&f.idle, "inatimeout", 0, "idle timeout in seconds; 0 is the protocol's default")
+	fs.StringVar(&f.refuse, "refuse", "", "new connections while no endpoint takes any, and TCP segments of none: reject (RST, ICMP port unreachable; the default), drop, or pass (to the kernel)")
+	fs.Uint16Var(&f.mss, "mss", 0, "largest TCP segment that client and endpoint may agree on; 0 leaves it to them")
+	fs.Uint32Var(&f.persistTimeout, "persist-timeout", 0, "with --select=persist: seconds without a new connection until a client is forgotten; 0 is 10800")
+	fs.Uint8Var(&f.persistPrefix, "persist-prefix", 0, "with --select=persist: leading bits of an address that make the client, as 64 for IPv6 networks; 0 is all")
 	fs.StringVar(&f.name, "name", "", "name of the services; others may have it too")
+	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to those that the service has, and leave the rest as it is")
+	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
+	fs.StringSliceVar(&f.sources, "sources", nil, "prefixes that may connect, several with commas; none: all may")
+	fs.Uint32Var(&f.mark, "mark", 0, "mark (skb->mark) of the service's packets; 0: of any that no other service wants")
+	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
 	const later = "not available yet: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, later+"SCTP ports")
-	fs.BoolVar(&f.icmp, "icmp", false, later+"balance echo requests")
 	fs.StringSliceVar(&f.secondary, "secips", nil, later+"secondary VIPs (SCTP)")
-	fs.StringSliceVar(&f.sources, "sources", nil, later+"prefixes that may connect")
-	fs.Uint16Var(&f.mark, "mark", 0, later+"firewall mark to match")
 	fs.BoolVar(&f.bgp, "bgp", false, later+"advertise the VIP by BGP")
 	fs.BoolVar(&f.monitor, "monitor", false, later+"probe the endpoints")
-	fs.BoolVar(&f.attach, "attachEP", false, later+"add the endpoints to those that there are")
-	fs.BoolVar(&f.detach, "detachEP", false, later+"remove the endpoints from those that there are")
 	fs.StringVar(&f.security, "security", "", later+"https or tls, e2ehttps or e2etls")
 	fs.StringVar(&f.host, "host", "", later+"host to match")
 	fs.BoolVar(&f.ppv2, "ppv2en", false, later+"send a PROXY protocol header to the endpoint")
@@ -111,8 +123,8 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 	var list []v1.LoadbalanceEntry
 	add := func(protocol lb.Protocol, p lb.PortPair) {
 		a := args
-		a.Protocol, a.Port = protocol.String(), int(p.Service)
-		list = append(list, f.entry(a, endpoints, p.Endpoint))
+		a.Protocol, a.Port, a.PortMax = protocol.String(), int(p.Service.First), int(p.Service.Max())
+		list = append(list, f.entry(a, endpoints, p))
 	}
 	for _, ports := range [...]struct {
 		protocol lb.Protocol
@@ -133,7 +145,7 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 		add(lb.ICMP, lb.PortPair{})
 	}
 	if len(list) == 0 {
-		return nil, errors.New("no port is given: --tcp=PORT:ENDPOINTPORT or --udp=PORT:ENDPOINTPORT")
+		return nil, errors.New("no port is given: --tcp=PORT:ENDPOINTPORT or --udp=PORT:ENDPOINTPORT, or --icmp")
 	}
 	return list, nil
 }
@@ -149,8 +161,8 @@ func (f *createFlags) arguments(vip string) (a v1.ServiceArguments, err error) {
 		return a, err
 	}
 	a = v1.ServiceArguments{
-		ExternalIP: vip, Mode: v1.Choice(strconv.Itoa(int(mode))), Sel: v1.Choice(strconv.Itoa(int(algorithm))),
-		Bgp: f.bgp, Monitor: f.monitor, Block: int(f.mark), InactiveTimeOut: int(f.idle), Name: f.name,
+		Refuse: f.refuse, Mss: int(f.mss), ExternalIP: vip, Mode: v1.Choice(strconv.Itoa(int(mode))), SnatIPs: f.snat, Sel: v1.Choice(strconv.Itoa(int(algorithm))),
+		Bgp: f.bgp, Monitor: f.monitor, Block: int(f.mark), InactiveTimeOut: int(f.idle), PersistTimeout: int(f.persistTimeout), PersistPrefix: int(f.persistPrefix), Name: f.name,
 		Host: f.host, Proxyprotocolv2: f.ppv2, Egress: f.egress,
 	}
 	switch {
@@ -171,15 +183,18 @@ func (f *createFlags) arguments(vip string) (a v1.ServiceArguments, err error) {
 	return a, nil
 }
 
-func (f *createFlags) entry(a v1.ServiceArguments, endpoints []lb.Endpoint, port uint16) v1.LoadbalanceEntry {
+func (f *createFlags) entry(a v1.ServiceArguments, endpoints []lb.Endpoint, p lb.PortPair) v1.LoadbalanceEntry {
 	e := v1.LoadbalanceEntry{ServiceArguments: a}
-	for _, ep := range endpoints {
-		if ep.Port == 0 {
-			ep.Port = port
+	for _, given := range endpoints {
+		list := []lb.Endpoint{given}
+		if given.Port == 0 {
+			list = p.Endpoints(given)
 		}
-		e.Endpoints = append(e.Endpoints, v1.Endpoint{
-			EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), Weight: new(int(ep.Weight)),
-		})
+		for _, ep := range list {
+			e.Endpoints = append(e.Endpoints, v1.Endpoint{
+				EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), TargetPortMax: int(ep.PortMax), Weight: new(int(ep.Weight)),
+			})
+		}
 	}
 	for _, ip := range f.secondary {
 		e.SecondaryIPs = append(e.SecondaryIPs, v1.SecondaryIP{SecondaryIP: ip})

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +16,7 @@ import (
 type deleteFlags struct {
 	tcp, udp, sctp string
 	icmp, bgp, all bool
-	mark           uint16
+	mark           uint32
 	name, host     string
 }
 
@@ -42,14 +41,14 @@ func deleteLB(o *options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.tcp, "tcp", "", "TCP port")
-	fs.StringVar(&f.udp, "udp", "", "UDP port")
+	fs.StringVar(&f.tcp, "tcp", "", "TCP port, or FIRST-LAST of a range; any is 1-65535")
+	fs.StringVar(&f.udp, "udp", "", "UDP port, likewise")
 	fs.StringVar(&f.sctp, "sctp", "", "SCTP port (not available yet)")
 	fs.BoolVar(&f.icmp, "icmp", false, "the service of echo requests (not available yet)")
 	fs.StringVar(&f.name, "name", "", "name: all services that have it")
 	fs.BoolVar(&f.all, "all", false, "all services")
 	fs.StringVar(&f.host, "host", "any", "host of the service (not available yet)")
-	fs.Uint16Var(&f.mark, "mark", 0, "firewall mark of the service (not available yet)")
+	fs.Uint32Var(&f.mark, "mark", 0, "mark of the service")
 	fs.BoolVar(&f.bgp, "bgp", false, "withdraw the VIP from BGP (not available yet)")
 	return cmd
 }
@@ -68,7 +67,7 @@ func (f *deleteFlags) check(args []string) error {
 	case len(args) == 0:
 		return errors.New("which service? The VIP and a port, as in: loxicmd delete lb 20.20.20.1 --tcp=2020, or --name, or --all")
 	case !ports:
-		return errors.New("which port? --tcp=PORT or --udp=PORT")
+		return errors.New("which port? --tcp=PORT or --udp=PORT, or --icmp")
 	}
 	_, err := lb.ParseAddr(lb.FieldVIP, args[0])
 	return err
@@ -114,17 +113,11 @@ func (f *deleteFlags) ports() (list []portRange, err error) {
 		if p.text == "" {
 			continue
 		}
-		first, last, ranged := strings.Cut(p.text, "-")
-		r := portRange{protocol: p.protocol}
-		if r.first, err = lb.ParsePort("port", first); err != nil {
+		r, err := lb.ParsePortRange("port", p.text)
+		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", p.protocol, err)
 		}
-		if ranged {
-			if r.last, err = lb.ParsePort("port", last); err != nil {
-				return nil, fmt.Errorf("--%s: %w", p.protocol, err)
-			}
-		}
-		list = append(list, r)
+		list = append(list, portRange{protocol: p.protocol, first: r.First, last: r.Max()})
 	}
 	if f.icmp {
 		list = append(list, portRange{protocol: lb.ICMP})

@@ -109,7 +109,7 @@ func wideLB(list []v1.LoadbalanceEntry) *table {
 }
 
 func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
-	row[0], row[1], row[3], row[4] = e.EndpointIP, strconv.Itoa(e.TargetPort), "-", e.Counter
+	row[0], row[1], row[3], row[4] = e.EndpointIP, portCell(e.TargetPort, e.TargetPortMax), "-", e.Counter
 	if e.Weight != nil {
 		row[2] = strconv.Itoa(*e.Weight)
 	}
@@ -118,11 +118,14 @@ func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
 	}
 }
 
-func ports(a *v1.ServiceArguments) string {
-	if a.PortMax > a.Port {
-		return fmt.Sprintf("%d-%d", a.Port, a.PortMax)
+func ports(a *v1.ServiceArguments) string { return portCell(a.Port, a.PortMax) }
+
+// portCell is N or A-B.
+func portCell(first, last int) string {
+	if last > first {
+		return fmt.Sprintf("%d-%d", first, last)
 	}
-	return strconv.Itoa(a.Port)
+	return strconv.Itoa(first)
 }
 
 func protocol(a *v1.ServiceArguments) string {

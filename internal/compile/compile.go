@@ -3,36 +3,76 @@
 package compile
 
 import (
+	"net/netip"
+
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/lb"
 )
 
-// Key is the map key of a service.
+// Key is the map key of a service. Ranges that begin at one port share it: they overlap, so there is but one of them
+// at a time.
 func Key(k lb.Key) bpf.TcServiceKey {
-	return bpf.TcServiceKey{Vip: bpf.Addr(k.VIP), Port: bpf.Port(k.Port), Protocol: uint8(k.Protocol)}
+	key := bpf.TcServiceKey{Vip: bpf.Addr(k.VIP), Port: bpf.Port(k.Port), Protocol: uint8(k.Protocol), Mark: k.Mark}
+	if k.Protocol == lb.ICMP && k.VIP.Is6() {
+		key.Protocol = uint8(lb.ICMPv6)
+	}
+	if k.PortMax != 0 {
+		key.Kind = uint8(bpf.TcServiceKindSERVICE_RANGE)
+	}
+	return key
 }
 
-// Service compiles one service. up tells whether an endpoint may take new connections; nil means all may.
+// Service compiles one service. up tells whether an endpoint may take new connections; nil means all may. seed is the
+// key of the tables of hash and persist: machines that have it in common choose alike.
+// source is this machine's address towards an endpoint, invalid if there is none; nil is the same as none for all.
 // The service must have passed lb.Service.Validate.
-func Service(s lb.Service, up func(lb.Endpoint) bool) bpf.ServiceTable {
+func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(netip.Addr) netip.Addr) bpf.ServiceTable {
 	t := bpf.ServiceTable{
 		Key:       Key(s.Key),
+		PortMax:   s.PortMax,
+		Sources:   s.Sources,
 		Name:      s.Name,
 		Idle:      s.IdleTimeout,
+		Algorithm: uint8(s.Algorithm),
+		Mode:      uint8(s.Mode),
+		MSS:       s.MSS,
+		Flags:     refusal(s.Refuse),
 		Endpoints: make([]bpf.EndpointTable, len(s.Endpoints)),
+	}
+	if s.Algorithm == lb.Persist {
+		t.Persist, t.PersistPrefix = persist(s)
+	}
+	for _, a := range s.SNAT {
+		t.SNAT = append(t.SNAT, bpf.Addr(a))
 	}
 	weights := make([]uint32, len(s.Endpoints))
 	for i, e := range s.Endpoints {
-		t.Endpoints[i] = bpf.EndpointTable{Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Weight: e.Weight}
-		switch {
-		case e.Weight == 0 || (up != nil && !up(e)):
-			// takes no new connection
-		case s.Algorithm == lb.Priority:
+		t.Endpoints[i] = bpf.EndpointTable{Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight}
+		if up == nil || up(e) {
 			weights[i] = uint32(e.Weight)
-		default:
-			weights[i] = 1
+		}
+		t.Endpoints[i].Takes = weights[i]
+		if NeedsSource(s) && source != nil {
+			if a := source(e.Addr); a.IsValid() {
+				t.Endpoints[i].Source = bpf.Addr(a)
+			}
 		}
 	}
-	t.Slots = slots(weights)
+	t.Slots = places(s, weights, seed)
 	return t
+}
+
+// NeedsSource tells whether the service's endpoints see this machine's own address towards them.
+func NeedsSource(s lb.Service) bool {
+	return len(s.SNAT) == 0 && (s.Mode == lb.ModeOneArm || s.Mode == lb.ModeHostOneArm)
+}
+
+func refusal(r lb.Refusal) uint16 {
+	switch r {
+	case lb.RefuseDrop:
+		return uint16(bpf.TcServiceFlagSERVICE_REFUSE_DROP)
+	case lb.RefusePass:
+		return uint16(bpf.TcServiceFlagSERVICE_REFUSE_PASS)
+	}
+	return 0
 }

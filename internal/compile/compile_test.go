@@ -44,7 +44,7 @@ func golden(t *testing.T, file string) {
 			t.Fatalf("%s: %v", text, err)
 		}
 		got.WriteString(line)
-		got.WriteString(Service(s, nil).String())
+		got.WriteString(Service(s, nil, 1, nil).String())
 	}
 	if os.Getenv("UPDATE") != "" {
 		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
@@ -63,7 +63,7 @@ func TestUnhealthy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Service(s, func(e lb.Endpoint) bool { return e.Addr != s.Endpoints[1].Addr })
+	got := Service(s, func(e lb.Endpoint) bool { return e.Addr != s.Endpoints[1].Addr }, 1, nil)
 	if diff := cmp.Diff([]uint32{0, 2}, got.Slots); diff != "" {
 		t.Errorf("slots: -want +got:\n%s", diff)
 	}

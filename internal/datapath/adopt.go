@@ -19,10 +19,11 @@ func (d *Datapath) adopt() error {
 		services:    map[bpf.TcServiceKey]*service{},
 		endpoints:   map[uint32]*endpoint{},
 		ending:      map[uint32]*endpoint{},
-		vips:        map[bpf.TcIpAddr]uint32{},
+		vips:        map[bpf.TcIpAddr]bpf.TcVip{},
 		serviceIDs:  newIDs(maxServices, now),
 		endpointIDs: newIDs(maxEndpoints, now),
 		slots:       newSlotSpace(d.obj.Slots, d.segment, now),
+		local:       map[bpf.TcIpAddr]struct{}{},
 		now:         now,
 	}
 	if d.cfg.PinDir == "" {
@@ -32,6 +33,7 @@ func (d *Datapath) adopt() error {
 	if d.tables.retired, err = openRetired(d.mapPins()); err != nil {
 		return err
 	}
+	d.tables.persisting = true // for all we know
 	byID, err := d.adoptServices()
 	if err != nil {
 		return err
@@ -39,11 +41,23 @@ func (d *Datapath) adopt() error {
 	if err := d.adoptVIPs(); err != nil {
 		return err
 	}
+	if err := errors.Join(d.adoptRanges(), d.adoptSources(), d.tellCounts()); err != nil {
+		return err
+	}
 	if err := d.adoptEndpoints(byID); err != nil {
+		return err
+	}
+	if err := d.adoptMSS(byID); err != nil {
+		return err
+	}
+	if err := d.adoptSNAT(); err != nil {
 		return err
 	}
 	return d.adoptCounters(byID)
 }
+
+// unknown is no number of jiffies that was ever written: it is written again.
+const unknown = ^uint32(0)
 
 func (d *Datapath) adoptServices() (map[uint32]*service, error) {
 	byID := map[uint32]*service{}
@@ -53,9 +67,10 @@ func (d *Datapath) adoptServices() (map[uint32]*service, error) {
 			if byID[row.Id] != nil {
 				continue // a hash may list a row twice
 			}
-			s := &service{key: keys[i], id: row.Id, slots: slotRange{uint32(row.SlotSegment), uint32(row.SlotOffset), row.SlotCount}}
+			s := &service{key: keys[i], id: row.Id, persist: unknown, slots: slotRange{uint32(row.SlotSegment), uint32(row.SlotOffset), row.SlotCount}, portMax: uint16(row.PortMax)}
 			d.tables.services[s.key] = s
-			d.tables.vips[s.key.Vip]++
+			d.tables.count(s.key, 1)
+			s.snat = int(row.SourceCount)
 			d.tables.serviceIDs.take(row.Id)
 			byID[row.Id] = s
 			if s.slots.count > 0 {
@@ -76,11 +91,11 @@ func (d *Datapath) adoptVIPs() error {
 	for vip := range d.tables.vips {
 		missing[vip] = true
 	}
-	err := eachBatch(d.obj.Vips, everything, func(keys []bpf.TcIpAddr, counts []uint32) {
+	err := eachBatch(d.obj.Vips, everything, func(keys []bpf.TcIpAddr, counts []bpf.TcVip) {
 		for i, vip := range keys {
 			if d.tables.vips[vip] == counts[i] {
 				delete(missing, vip)
-			} else if d.tables.vips[vip] == 0 {
+			} else if d.tables.vips[vip].Services == 0 {
 				stale[vip] = true
 			}
 		}
@@ -122,11 +137,11 @@ func (d *Datapath) adoptEndpoints(byID map[uint32]*service) error {
 func (d *Datapath) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*service) error {
 	s, ok := byID[row.Service]
 	if !ok {
-		s = &service{id: row.Service, deleted: true}
+		s = &service{id: row.Service, persist: unknown, deleted: true}
 		byID[row.Service] = s
 		d.tables.serviceIDs.take(row.Service)
 	}
-	e := &endpoint{id: id, at: bpf.AddrPort(row.Addr, row.Port), service: s}
+	e := &endpoint{id: id, at: bpf.AddrPort(row.Addr, row.Port), takes: row.Weight, shift: row.Flags&endpointShift != 0, source: row.Source.Netip(), service: s}
 	d.tables.endpoints[id] = e
 	d.tables.endpointIDs.take(id)
 	const both = endpointEndTCP | endpointEndUDP

@@ -73,7 +73,13 @@ func (d *Datapath) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Con
 func stateName(protocol, flags uint8) string {
 	has := func(f bpf.TcConnectionFlag) bool { return flags&uint8(f) != 0 }
 	replied := has(bpf.TcConnectionFlagCONN_REPLIED)
-	if protocol != uint8(lb.TCP) {
+	switch {
+	case protocol == uint8(lb.ICMP) || protocol == uint8(lb.ICMPv6):
+		if replied {
+			return "bidir"
+		}
+		return "req-sent"
+	case protocol != uint8(lb.TCP):
 		if replied {
 			return "udp-est"
 		}

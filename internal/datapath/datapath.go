@@ -41,16 +41,23 @@ func DefaultTimeouts() Timeouts {
 	}
 }
 
+// snatRest is how long a source port rests after its connection.
+const snatRest = 30 * time.Second
+
 // Config says how to load the data path.
 type Config struct {
 	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
 	Connections    int      // size of the connection table; 0: by memory (DefaultConnections)
 	Timeouts       Timeouts // zero value: DefaultTimeouts
+	HashSeed       uint64   // key of the flow hash, as that of the tables
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	Hook           Hook     // where to attach
 	Log            *slog.Logger
 }
+
+// fragmentTimeout is how long the later fragments of a datagram are let through after the first.
+const fragmentTimeout = 30 * time.Second
 
 // Datapath is the loaded data path. Its methods are safe for concurrent use.
 type Datapath struct {
@@ -146,11 +153,14 @@ func (d *Datapath) loadSweep() error {
 		return err
 	}
 	shared := map[string]*ebpf.Map{
-		"connections":     d.obj.Connections,
-		"endpoints":       d.obj.Endpoints,
-		"endpoint_states": d.obj.EndpointStates,
-		"idle_timeouts":   d.obj.IdleTimeouts,
-		"sweep_reports":   d.obj.SweepReports,
+		"connections":      d.obj.Connections,
+		"endpoints":        d.obj.Endpoints,
+		"endpoint_states":  d.obj.EndpointStates,
+		"idle_timeouts":    d.obj.IdleTimeouts,
+		"persists":         d.obj.Persists,
+		"persist_timeouts": d.obj.PersistTimeouts,
+		"snat_usages":      d.obj.SnatUsages,
+		"sweep_reports":    d.obj.SweepReports,
 	}
 	for name, m := range spec.Maps {
 		if have, ok := shared[name]; ok {
@@ -183,10 +193,13 @@ func (d *Datapath) configure(spec *ebpf.CollectionSpec) error {
 		"hz":                      d.hz,
 		"kfuncs":                  kfuncs,
 		"redirect_peer":           peer,
+		"hash_seed":               d.cfg.HashSeed,
 		"timeout_tcp_established": d.jiffies(t.TCPEstablished),
 		"timeout_tcp_syn":         d.jiffies(t.TCPSyn),
 		"timeout_tcp_closing":     d.jiffies(t.TCPClosing),
 		"timeout_tcp_closed":      d.jiffies(t.TCPClosed),
+		"timeout_fragment":        d.jiffies(fragmentTimeout),
+		"timeout_snat_rest":       d.jiffies(snatRest),
 		"timeout_udp_unreplied":   d.jiffies(t.UDPUnreplied),
 		"timeout_udp_replied":     d.jiffies(t.UDPReplied),
 	} {
@@ -200,6 +213,9 @@ func (d *Datapath) configure(spec *ebpf.CollectionSpec) error {
 	}
 	if m, ok := spec.Maps["connections"]; ok {
 		m.MaxEntries = uint32(2 * d.cfg.Connections)
+	}
+	if m, ok := spec.Maps["persists"]; ok {
+		m.MaxEntries = uint32(d.cfg.Connections)
 	}
 	return nil
 }

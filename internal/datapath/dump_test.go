@@ -40,7 +40,7 @@ func dump(t testing.TB, d *Datapath) string {
 		lines = append(lines, fmt.Sprintf("endpoint %s of %s flags=%d", bpf.AddrPort(e.Addr, e.Port), of, e.Flags))
 	}
 	for vip, n := range r.vips {
-		lines = append(lines, fmt.Sprintf("vip %s services=%d", vip.Netip(), n))
+		lines = append(lines, fmt.Sprintf("vip %s services=%d ranges=%d", vip.Netip(), n.Services, n.Ranges))
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -50,7 +50,7 @@ func dump(t testing.TB, d *Datapath) string {
 type rows struct {
 	services  map[bpf.TcServiceKey]bpf.TcService
 	endpoints map[uint32]bpf.TcEndpoint // in use
-	vips      map[bpf.TcIpAddr]uint32
+	vips      map[bpf.TcIpAddr]bpf.TcVip
 	idle      []uint32
 	slots     [][]uint32
 }
@@ -60,7 +60,7 @@ func readMaps(t testing.TB, d *Datapath) rows {
 	r := rows{
 		services:  map[bpf.TcServiceKey]bpf.TcService{},
 		endpoints: map[uint32]bpf.TcEndpoint{},
-		vips:      map[bpf.TcIpAddr]uint32{},
+		vips:      map[bpf.TcIpAddr]bpf.TcVip{},
 	}
 	check := func(err error) {
 		t.Helper()
@@ -80,7 +80,7 @@ func readMaps(t testing.TB, d *Datapath) rows {
 			}
 		}
 	}))
-	check(eachBatch(d.obj.Vips, everything, func(keys []bpf.TcIpAddr, n []uint32) {
+	check(eachBatch(d.obj.Vips, everything, func(keys []bpf.TcIpAddr, n []bpf.TcVip) {
 		for i, k := range keys {
 			r.vips[k] = n[i]
 		}

@@ -27,6 +27,7 @@ func (d *Datapath) endEndpoints(list []*endpoint, flags uint16) error {
 			s.ending = map[netip.AddrPort]*endpoint{}
 		}
 		e.ended = now
+		e.takes = 0
 		s.ending[e.at] = e
 		d.tables.ending[e.id] = e
 	}
@@ -43,15 +44,16 @@ func (d *Datapath) deleteService(key bpf.TcServiceKey) error {
 	}
 	delete(d.tables.services, key)
 	s.deleted = true
-	vipErr := d.countVIP(key.Vip, -1)
+	errs := []error{d.countService(key, -1), d.putRange(s, 0), d.keepSources(s, nil), d.countHost(key, -1), d.trimSNAT(s, 0)}
 	for _, e := range s.ending {
 		s.order = append(s.order, e)
 	}
-	err := d.endEndpoints(s.order, endpointEndTCP|endpointEndUDP)
+	errs = append(errs, d.endEndpoints(s.order, endpointEndTCP|endpointEndUDP))
 	d.tables.slots.put(s.slots)
 	s.slots, s.order = slotRange{}, nil
+	errs = append(errs, d.putPersist(s, 0), d.putMSS(s, 0))
 	d.releaseService(s)
-	return errors.Join(vipErr, err)
+	return errors.Join(errs...)
 }
 
 // forsake takes back what a service that failed was given: the rows of fresh endpoints, and those of the service
@@ -79,14 +81,15 @@ const reapAtOnce = 256
 
 // reap frees the rows of endpoints that were taken out of their services and have no connection left. First it waits
 // for packets that may have seen one of them in its service and be about to open a connection; after that there are
-// no new ones.
-func (d *Datapath) reap() error {
+// no new ones, and forget makes sure that no client is remembered to belong to one of them.
+func (d *Datapath) reap(forget func() error) error {
 	before := d.tables.now()
-	if !d.anyEnding() {
-		return nil
-	}
-	if !d.quiesce() {
+	ending := d.anyEnding()
+	if ending && !d.quiesce() {
 		before = before.Add(-restTime)
+	}
+	if err := forget(); err != nil || !ending {
+		return err
 	}
 	free, err := d.idleEnding(before)
 	if err != nil {

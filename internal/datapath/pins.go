@@ -27,21 +27,30 @@ func (d *Datapath) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 			m.Pinning = ebpf.PinByName
 		}
 	}
-	const table = "connections"
-	pinned, err := ebpf.LoadPinnedMap(filepath.Join(d.mapPins(), table), nil)
-	if errors.Is(err, os.ErrNotExist) {
-		return d.mapPins(), nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("open pinned map %s: %w", table, err)
-	}
-	defer pinned.Close()
-	if want := spec.Maps[table].MaxEntries; pinned.MaxEntries() != want {
-		d.log.Warn("the connection table keeps its size, since it holds connections; `loxilb --detach` gives it up",
-			"size", pinned.MaxEntries()/2, "asked", want/2)
-		spec.Maps[table].MaxEntries = pinned.MaxEntries()
+	for _, table := range []string{"connections", "persists"} {
+		if err := d.keepSize(spec.Maps[table], table); err != nil {
+			return "", err
+		}
 	}
 	return d.mapPins(), nil
+}
+
+// keepSize gives a table the size that it has when it is pinned already.
+func (d *Datapath) keepSize(spec *ebpf.MapSpec, table string) error {
+	pinned, err := ebpf.LoadPinnedMap(filepath.Join(d.mapPins(), table), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned map %s: %w", table, err)
+	}
+	defer pinned.Close()
+	if pinned.MaxEntries() != spec.MaxEntries {
+		d.log.Warn("a table keeps its size, since it holds connections; `loxilb --detach` gives it up",
+			"table", table, "entries", pinned.MaxEntries(), "asked", spec.MaxEntries)
+		spec.MaxEntries = pinned.MaxEntries()
+	}
+	return nil
 }
 
 // RemovePins takes everything away that an earlier Load with this pin folder left attached or pinned: packets

@@ -26,6 +26,7 @@ type RunInput struct {
 	Ifindex int    // of the interface that it arrives at, in the thread's namespace; its MAC decides whose it is
 	Layer3  bool   // run the program of interfaces without link-layer header
 	GSOSize uint32
+	Mark    uint32 // skb->mark
 	Repeat  uint32 // 0: once
 }
 
@@ -62,7 +63,7 @@ func (d *Datapath) Run(in RunInput) (RunOutput, error) {
 		Data:    in.Frame,
 		DataOut: make([]byte, len(in.Frame)+256),
 		Repeat:  in.Repeat,
-		Context: skb{Ifindex: uint32(in.Ifindex), GSOSize: in.GSOSize},
+		Context: skb{Ifindex: uint32(in.Ifindex), GSOSize: in.GSOSize, Mark: in.Mark},
 	}
 	start := time.Now()
 	ret, err := prog.Run(&opts)
@@ -95,6 +96,51 @@ func (d *Datapath) Age(by time.Duration) error {
 		row.Seen -= ticks
 		if err := d.obj.Connections.Update(key, row, ebpf.UpdateExist); err != nil {
 			return fmt.Errorf("age connections: %w", err)
+		}
+	}
+	return d.ageFragments(ticks)
+}
+
+func (d *Datapath) ageFragments(ticks uint32) error {
+	var keys []bpf.TcFragmentKey
+	var key bpf.TcFragmentKey
+	var row bpf.TcFragment
+	rows := d.obj.Fragments.Iterate()
+	for rows.Next(&key, &row) {
+		keys = append(keys, key)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("age fragments: %w", err)
+	}
+	for _, key := range keys {
+		if err := d.obj.Fragments.Lookup(key, &row); err != nil {
+			return fmt.Errorf("age fragments: %w", err)
+		}
+		row.Since -= ticks
+		if err := d.obj.Fragments.Put(key, row); err != nil {
+			return fmt.Errorf("age fragments: %w", err)
+		}
+	}
+	return nil
+}
+
+// AgePersists does the same to what is remembered of clients.
+func (d *Datapath) AgePersists(by time.Duration) error {
+	ticks := d.jiffies(by)
+	all := map[bpf.TcPersistKey]bpf.TcPersistEntry{}
+	var key bpf.TcPersistKey
+	var row bpf.TcPersistEntry
+	rows := d.obj.Persists.Iterate()
+	for rows.Next(&key, &row) {
+		all[key] = row
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("age clients: %w", err)
+	}
+	for key, row := range all {
+		row.Seen -= ticks
+		if err := d.obj.Persists.Update(key, row, ebpf.UpdateExist); err != nil {
+			return fmt.Errorf("age clients: %w", err)
 		}
 	}
 	return nil

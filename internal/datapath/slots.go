@@ -10,7 +10,7 @@ import (
 
 const (
 	slotsPerSegment = 65536
-	slotSegments    = 1024
+	slotSegments    = 4096
 )
 
 // slotSpace gives out stretches of the slots map, and makes segments when they are needed. A freed stretch rests

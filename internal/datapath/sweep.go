@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -48,24 +49,38 @@ func (d *Datapath) Sweep(ctx context.Context) error {
 	if d.nearlyFull() {
 		each /= 4
 	}
-	it, err := link.AttachIter(link.IterOptions{Program: d.sweep.LoxilbSweep, Map: d.obj.Connections})
+	total, longest, err := sweepMap(ctx, d.sweep.LoxilbSweep, d.obj.Connections, each)
 	if err != nil {
-		return fmt.Errorf("start sweep: %w", err)
+		return fmt.Errorf("sweep connections: %w", err)
+	}
+	if _, _, err := sweepMap(ctx, d.sweep.LoxilbSweepSnat, d.obj.SnatUsages, 0); err != nil {
+		return fmt.Errorf("sweep source ports: %w", err)
+	}
+	return d.reap(func() error {
+		if !d.anyPersisting() {
+			return d.noteSweep(total, longest)
+		}
+		more, slice, err := sweepMap(ctx, d.sweep.LoxilbSweepPersists, d.obj.Persists, 0)
+		if err != nil {
+			return fmt.Errorf("sweep clients: %w", err)
+		}
+		return d.noteSweep(total+more, max(longest, slice))
+	})
+}
+
+// sweepMap runs the program on each entry; each is the pause for a connection that was ended.
+func sweepMap(ctx context.Context, p *ebpf.Program, m *ebpf.Map, each time.Duration) (total, longest time.Duration, err error) {
+	it, err := link.AttachIter(link.IterOptions{Program: p, Map: m})
+	if err != nil {
+		return 0, 0, err
 	}
 	defer it.Close()
 	r, err := it.Open()
 	if err != nil {
-		return fmt.Errorf("start sweep: %w", err)
+		return 0, 0, err
 	}
 	defer r.Close()
-	total, longest, err := readSlices(ctx, r, each)
-	if err != nil {
-		return fmt.Errorf("sweep: %w", err)
-	}
-	if err := d.noteSweep(total, longest); err != nil {
-		return err
-	}
-	return d.reap()
+	return readSlices(ctx, r, each)
 }
 
 // readSlices reads to the end; each read is a slice. each is the pause for a connection that was ended.

@@ -18,7 +18,10 @@ const (
 
 	endpointInUse  = uint16(bpf.TcEndpointFlagENDPOINT_IN_USE)
 	endpointEndTCP = uint16(bpf.TcEndpointFlagENDPOINT_END_TCP)
+	endpointShift  = uint16(bpf.TcEndpointFlagENDPOINT_SHIFT)
 	endpointEndUDP = uint16(bpf.TcEndpointFlagENDPOINT_END_UDP)
+
+	serviceSources = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
 
 	linkPeer   = uint32(bpf.TcLinkFlagLINK_PEER)
 	linkLayer3 = uint32(bpf.TcLinkFlagLINK_LAYER3)
@@ -27,13 +30,19 @@ const (
 // tables is what the process knows of the rows it has written.
 type tables struct {
 	services    map[bpf.TcServiceKey]*service
-	endpoints   map[uint32]*endpoint // also those that are ending
-	ending      map[uint32]*endpoint // removed, some connections left
-	vips        map[bpf.TcIpAddr]uint32
+	endpoints   map[uint32]*endpoint      // also those that are ending
+	ending      map[uint32]*endpoint      // removed, some connections left
+	hosts       uint32                    // services of every local address
+	local       map[bpf.TcIpAddr]struct{} // as in local_addresses
+	vips        map[bpf.TcIpAddr]bpf.TcVip
+	clamped     uint32 // services that limit segments
+	ranged      uint32 // services with a range of ports
+	marked      uint32 // services with a mark
 	serviceIDs  ids
 	endpointIDs ids
 	slots       slotSpace
 	retired     retired
+	persisting  bool // some service remembers clients, or did
 	now         func() time.Time
 }
 
@@ -48,8 +57,13 @@ type service struct {
 	id      uint32
 	name    string
 	slots   slotRange
-	order   []*endpoint // as the user wrote them
+	mss     uint16         // as in mss_limits
+	portMax uint16         // of its range, as the trie has it
+	sources []netip.Prefix // as the trie has them
+	persist uint32         // jiffies, as in persist_timeouts
+	order   []*endpoint    // as the user wrote them
 	ending  map[netip.AddrPort]*endpoint
+	snat    int      // rows of snat_sources
 	retired counters // of endpoints that are gone
 	deleted bool
 }
@@ -59,6 +73,9 @@ type endpoint struct {
 	id      uint32
 	at      netip.AddrPort
 	weight  uint16
+	shift   bool       // at is for the service's first port
+	takes   uint32     // weight for new connections, as in the row
+	source  netip.Addr // ours towards it, as in the row; zero: none
 	service *service
 	ended   time.Time // when it was taken out of its service
 }
@@ -121,21 +138,34 @@ func (d *Datapath) putService(t *bpf.ServiceTable) error {
 	}
 	order, fresh, err := d.putEndpoints(s, t)
 	var slots slotRange
+	sources := s.sources
+	if err == nil {
+		err = d.addSources(s, t.Sources)
+	}
 	if err == nil {
 		slots, err = d.putRow(s, t, order)
 	}
 	if err != nil {
-		return errors.Join(err, d.forsake(s, fresh, there))
+		return errors.Join(err, d.keepSources(s, sources), d.forsake(s, fresh, there))
 	}
 	d.tables.slots.put(s.slots)
 	s.slots, s.name = slots, t.Name
+	if err := d.trimSNAT(s, len(t.SNAT)); err != nil {
+		return err
+	}
+	if err := d.putWeights(order, t); err != nil {
+		return err
+	}
 	if !there {
 		d.tables.services[t.Key] = s
-		if err := d.countVIP(t.Key.Vip, 1); err != nil {
+		if err := d.countHost(t.Key, 1); err != nil {
+			return err
+		}
+		if err := d.countService(t.Key, 1); err != nil {
 			return err
 		}
 	}
-	return d.replaceOrder(s, order)
+	return errors.Join(d.putRange(s, t.PortMax), d.keepSources(s, t.Sources), d.replaceOrder(s, order))
 }
 
 func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {
@@ -150,7 +180,11 @@ func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {
 			return nil, fmt.Errorf("clear counters: %w", err)
 		}
 	}
-	return &service{key: key, id: id}, nil
+	s := &service{key: key, id: id}
+	if used {
+		s.persist = unknown
+	}
+	return s, nil
 }
 
 // putRow replaces the row that packets look up, once all that it leads to is there.
@@ -162,16 +196,30 @@ func (d *Datapath) putRow(s *service, t *bpf.ServiceTable, order []*endpoint) (s
 	if err := d.obj.IdleTimeouts.Put(s.id, idle); err != nil {
 		return slotRange{}, fmt.Errorf("write idle timeout: %w", err)
 	}
+	if err := d.putPersist(s, t.Persist); err != nil {
+		return slotRange{}, err
+	}
 	places := make([]uint32, len(t.Slots))
 	for i, slot := range t.Slots {
 		places[i] = order[slot].id
+	}
+	if err := d.putSNAT(s, t.SNAT); err != nil {
+		return slotRange{}, err
 	}
 	slots, err := d.tables.slots.write(places)
 	if err != nil {
 		return slotRange{}, err
 	}
+	if err := d.putMSS(s, t.MSS); err != nil {
+		return slotRange{}, err
+	}
 	row := bpf.TcService{
 		Id: s.id, SlotCount: slots.count, SlotSegment: uint16(slots.segment), SlotOffset: uint16(slots.offset),
+		Algorithm: t.Algorithm, Mode: t.Mode, SourceCount: uint32(len(t.SNAT)), PersistPrefix: uint32(t.PersistPrefix),
+		PortMax: uint32(t.PortMax), Flags: t.Flags,
+	}
+	if len(t.Sources) > 0 {
+		row.Flags |= serviceSources
 	}
 	if err := d.obj.Services.Put(t.Key, row); err != nil {
 		d.tables.slots.put(slots)
@@ -192,10 +240,15 @@ func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) (order, fresh [
 		at := bpf.AddrPort(row.Addr, row.Port)
 		e, ok := have[at]
 		if !ok {
-			if e, err = d.putEndpoint(s, at); err != nil {
+			if e, err = d.putEndpoint(s, at, row); err != nil {
 				return nil, fresh, err
 			}
 			fresh = append(fresh, e)
+		} else if err = d.shiftEndpoint(e, row.Shift); err != nil {
+			return nil, fresh, err
+		}
+		if err := d.sourceEndpoint(e, row.Source); err != nil {
+			return nil, fresh, err
 		}
 		e.weight = row.Weight
 		order = append(order, e)
@@ -204,8 +257,9 @@ func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) (order, fresh [
 }
 
 // putEndpoint takes an endpoint back that was ending, or makes one. Its row is not written yet.
-func (d *Datapath) putEndpoint(s *service, at netip.AddrPort) (*endpoint, error) {
+func (d *Datapath) putEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
+		e.takes, e.shift = row.Takes, row.Shift
 		delete(s.ending, at)
 		delete(d.tables.ending, e.id)
 		return e, nil
@@ -220,9 +274,35 @@ func (d *Datapath) putEndpoint(s *service, at netip.AddrPort) (*endpoint, error)
 			return nil, err
 		}
 	}
-	e := &endpoint{id: id, at: at, service: s}
+	e := &endpoint{id: id, at: at, takes: row.Takes, shift: row.Shift, service: s}
 	d.tables.endpoints[id] = e
 	return e, nil
+}
+
+// shiftEndpoint has new connections go to a port for each of the service's ports, or all to one.
+func (d *Datapath) shiftEndpoint(e *endpoint, shift bool) error {
+	if e.shift == shift {
+		return nil
+	}
+	e.shift = shift
+	return d.writeEndpoint(e, 0)
+}
+
+func (d *Datapath) writeEndpoint(e *endpoint, flags uint16) error {
+	return d.writeEndpoints([]*endpoint{e}, flags)
+}
+
+// endpointRow is the row of an endpoint as the packet path reads it.
+func endpointRow(e *endpoint, flags uint16) bpf.TcEndpoint {
+	row := bpf.TcEndpoint{
+		Addr: bpf.Addr(e.at.Addr()), Port: bpf.Port(e.at.Port()), Flags: endpointInUse | flags, Service: e.service.id,
+		Weight: e.takes, Source: sourceRow(e.source),
+	}
+	if e.shift {
+		row.Flags |= endpointShift
+		row.PortShift = e.at.Port() - bpf.Port(e.service.key.Port) // modulo 65,536, as the packet path adds it
+	}
+	return row
 }
 
 // writeEndpoints writes rows by one system call.
@@ -233,9 +313,7 @@ func (d *Datapath) writeEndpoints(list []*endpoint, flags uint16) error {
 	ids, rows := make([]uint32, len(list)), make([]bpf.TcEndpoint, len(list))
 	for i, e := range list {
 		ids[i] = e.id
-		rows[i] = bpf.TcEndpoint{
-			Addr: bpf.Addr(e.at.Addr()), Port: bpf.Port(e.at.Port()), Flags: endpointInUse | flags, Service: e.service.id,
-		}
+		rows[i] = endpointRow(e, flags)
 	}
 	if _, err := d.obj.Endpoints.BatchUpdate(ids, rows, nil); err != nil {
 		return fmt.Errorf("write endpoints: %w", err)
@@ -268,20 +346,4 @@ func (d *Datapath) replaceOrder(s *service, order []*endpoint) error {
 	}
 	gone = slices.DeleteFunc(gone, func(e *endpoint) bool { return stay[e] })
 	return d.endEndpoints(gone, endpointEndUDP)
-}
-
-func (d *Datapath) countVIP(vip bpf.TcIpAddr, by int) error {
-	n := uint32(int(d.tables.vips[vip]) + by)
-	d.tables.vips[vip] = n
-	if n == 0 {
-		delete(d.tables.vips, vip)
-		if err := d.obj.Vips.Delete(vip); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("delete VIP: %w", err)
-		}
-		return nil
-	}
-	if err := d.obj.Vips.Put(vip, n); err != nil {
-		return fmt.Errorf("write VIP: %w", err)
-	}
-	return nil
 }

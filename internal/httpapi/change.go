@@ -25,11 +25,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 	}
 	a.commit(w, r, func(tx *store.Tx) error {
 		for i := range list {
-			s := list[i]
-			if old, ok := tx.Get(s.Key); ok {
-				s.Managed = old.Managed // the contract: an update does not change it
-			}
-			if err := tx.Put(s); err != nil {
+			if err := list[i].put(tx); err != nil {
 				return err
 			}
 		}
@@ -43,7 +39,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 }
 
 // decodeServices reads and checks a request without looking at the store.
-func decodeServices(data []byte) ([]lb.Service, bool, *problem) {
+func decodeServices(data []byte) ([]wish, bool, *problem) {
 	req, p := decodeRequest(data)
 	if p != nil {
 		return nil, false, p
@@ -132,10 +128,12 @@ func (k keyPath) key() (key lb.Key, p *problem) {
 	if on, err := strconv.ParseBool(k.bgp); k.bgp != "" && (err != nil || on) {
 		return key, notAvailable("bgp", k.bgp, "false")
 	}
-	if k.block != "" && k.block != "0" {
-		return key, notAvailable("block", k.block, "0")
-	}
 	var err error
+	if k.block != "" {
+		if key.Mark, err = lb.ParseMark(k.block); err != nil {
+			return key, pathProblem(named("block", err))
+		}
+	}
 	if key.VIP, err = lb.ParseAddr("ip_address", k.ip); err != nil {
 		return key, pathProblem(err)
 	}
@@ -145,10 +143,26 @@ func (k keyPath) key() (key lb.Key, p *problem) {
 	if key.Protocol, err = lb.ParseProtocol(k.proto); err != nil {
 		return key, pathProblem(err)
 	}
-	if k.portMax != "" && k.portMax != "0" && k.portMax != k.port {
-		return key, notAvailable("portmax", k.portMax, "0 or the value of port")
+	if k.portMax != "" {
+		if key.PortMax, err = lb.ParsePort("portmax", k.portMax); err != nil {
+			return key, pathProblem(err)
+		}
+	}
+	if key.PortMax == key.Port {
+		key.PortMax = 0
 	}
 	return key, nil
+}
+
+// named is the error under another name of its field.
+func named(field string, err error) error {
+	var fe *lb.FieldError
+	if !errors.As(err, &fe) {
+		return err
+	}
+	c := *fe
+	c.Field = field
+	return &c
 }
 
 func pathProblem(err error) *problem {

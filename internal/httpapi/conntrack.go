@@ -63,7 +63,7 @@ func newFilter(params v1.GetConntracksParams) (f filter, p *problem) {
 }
 
 func (f *filter) matches(c *lb.Connection) bool {
-	return (f.protocol == 0 || f.protocol == c.Protocol) &&
+	return (f.protocol == 0 || f.protocol == c.Protocol || f.protocol == lb.ICMP && c.Protocol == lb.ICMPv6) &&
 		(!f.vip.IsValid() || f.vip == vipOf(c).Addr()) &&
 		(f.service == "" || f.service == c.Service)
 }
@@ -85,11 +85,16 @@ func conntrackOf(c *lb.Connection) v1.ConntrackEntry {
 	}
 }
 
-// action says what is done to the packets of this direction.
+// action says what is done to the packets of this direction: dnat and snat, or fdnat and fsnat where the endpoint sees
+// an address of the load balancer.
 func action(c *lb.Connection) string {
 	weight := ":w" + strconv.Itoa(int(c.Weight))
-	if c.Reply {
-		return "snat-" + c.NewSrc.String() + weight
+	full := "" // both addresses are translated
+	if c.Reply && c.Dst != c.NewDst || !c.Reply && c.Src != c.NewSrc {
+		full = "f"
 	}
-	return "dnat-" + c.Endpoint.String() + weight
+	if c.Reply {
+		return full + "snat-" + c.NewSrc.String() + weight
+	}
+	return full + "dnat-" + c.Endpoint.String() + weight
 }

@@ -21,6 +21,7 @@ func TestDelete(t *testing.T) {
 		{demo, at + "hosturl/any/externalipaddress/20.20.20.1/port/2020/portmax/2020/protocol/tcp"},
 		{v6, at + "externalipaddress/2001:db8::1/port/2020/protocol/tcp"},
 		{v6, at + "externalipaddress/2001:0db8:0::1/port/2020/protocol/tcp"},
+		{strings.Replace(demo, `"protocol"`, `"portMax":2030,"block":7,"protocol"`, 1), at + "externalipaddress/20.20.20.1/port/2020/portmax/2030/protocol/tcp?block=7"},
 		{demo, at + "all"},
 	} {
 		b := newBench(t, nil)
@@ -53,8 +54,10 @@ func TestDeleteRefused(t *testing.T) {
 		{at + "externalipaddress/20.20.20.1/port/2020/protocol/quic", 400, "protocol", "is not known"},
 		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=true", 400, "bgp", "not available yet"},
 		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=perhaps", 400, "bgp", "not available yet"},
-		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?block=7", 400, "block", "not available yet"},
-		{at + "externalipaddress/20.20.20.1/port/2020/portmax/2030/protocol/tcp", 400, "portmax", "not available yet"},
+		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?block=7", 404, "", "service 20.20.20.1:2020/tcp/mark=7 does not exist"},
+		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?block=x", 400, "block", `block "x" is not a mark`},
+		{at + "externalipaddress/20.20.20.1/port/2020/portmax/2030/protocol/tcp", 404, "", "service 20.20.20.1:2020-2030/tcp does not exist"},
+		{at + "externalipaddress/20.20.20.1/port/2020/portmax/x/protocol/tcp", 400, "portmax", `portmax "x" is not`},
 		{at + "hosturl/a.example/externalipaddress/20.20.20.1/port/2020/protocol/tcp", 400, "hosturl", "not available yet"},
 		{at + "hosturl/a.example/externalipaddress/20.20.20.1/port/2020/portmax/2030/protocol/tcp", 400, "hosturl", "not available yet"},
 		{at + "everything", 404, "", "there is no /netlox/v1/config/loadbalancer/everything"},

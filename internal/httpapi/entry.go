@@ -3,7 +3,9 @@ package httpapi
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -29,8 +31,8 @@ func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool,
 }
 
 // services turns all of a request into services. Two that share a key are refused: which of them was meant?
-func services(list []v1.LoadbalanceEntry, bulk bool) ([]lb.Service, *problem) {
-	out := make([]lb.Service, 0, len(list))
+func services(list []v1.LoadbalanceEntry, bulk bool) ([]wish, *problem) {
+	out := make([]wish, 0, len(list))
 	seen := make(map[lb.Key]int, len(list))
 	for i := range list {
 		at := ""
@@ -45,8 +47,12 @@ func services(list []v1.LoadbalanceEntry, bulk bool) ([]lb.Service, *problem) {
 			return nil, refuseField(http.StatusBadRequest, at+"serviceArguments", s.Key.String(),
 				fmt.Sprintf("is there twice, in lbAttr[%d] and lbAttr[%d]", first, i), "each service once")
 		}
+		o, p := operOf(at, &list[i].ServiceArguments)
+		if p != nil {
+			return nil, p
+		}
 		seen[s.Key] = i
-		out = append(out, s)
+		out = append(out, wish{s, o, at})
 	}
 	return out, nil
 }
@@ -58,6 +64,9 @@ func serviceOf(at string, e *v1.LoadbalanceEntry) (lb.Service, *problem) {
 		return lb.Service{}, p
 	}
 	s, err := arguments(a)
+	if err == nil {
+		s.Sources, err = sources(e.AllowedSources)
+	}
 	if err == nil {
 		s.Endpoints = make([]lb.Endpoint, len(e.Endpoints))
 		for i := range e.Endpoints {
@@ -82,6 +91,16 @@ func arguments(a *v1.ServiceArguments) (s lb.Service, err error) {
 	if s.Port, err = number(lb.FieldPort, a.Port, "1 to 65535"); err != nil {
 		return s, err
 	}
+	if s.PortMax, err = number(lb.FieldPortMax, a.PortMax, "0 (one port), or up to 65535"); err != nil {
+		return s, err
+	}
+	if s.PortMax == s.Port {
+		s.PortMax = 0
+	}
+	if a.Block < 0 || a.Block > math.MaxUint32 {
+		return s, lb.NewFieldError(lb.FieldMark, strconv.Itoa(a.Block), "is out of range", "0 (any) to 4294967295")
+	}
+	s.Mark = uint32(a.Block)
 	if s.Protocol, err = lb.ParseProtocol(a.Protocol); err != nil {
 		return s, err
 	}
@@ -108,8 +127,41 @@ func arguments(a *v1.ServiceArguments) (s lb.Service, err error) {
 			"0 (the default of the protocol) to "+strconv.Itoa(limit)+" seconds")
 	}
 	s.IdleTimeout = time.Duration(a.InactiveTimeOut) * time.Second
+	if err := persistArguments(&s, a); err != nil {
+		return s, err
+	}
 	s.Name, s.Managed = a.Name, a.Managed
-	return s, nil
+	if s.Refuse, err = lb.ParseRefusal(a.Refuse); err != nil {
+		return s, err
+	}
+	if s.MSS, err = number(lb.FieldMSS, a.Mss, "0 (as the two sides have it), or 88 to 65495"); err != nil {
+		return s, err
+	}
+	s.SNAT, err = snatOf(a)
+	return s, err
+}
+
+// snatOf reads the addresses that sources become; privateIP is the contract's word for a single one.
+func snatOf(a *v1.ServiceArguments) ([]netip.Addr, error) {
+	list := a.SnatIPs
+	if a.PrivateIP != "" && a.PrivateIP != a.ExternalIP {
+		if len(list) > 0 && !(len(list) == 1 && list[0] == a.PrivateIP) {
+			return nil, lb.NewFieldError(lb.FieldSNAT, a.PrivateIP, "is privateIP, and not what snatIPs says", "privateIP or snatIPs")
+		}
+		list = []string{a.PrivateIP}
+	}
+	return lb.ParseSNAT(list)
+}
+
+func persistArguments(s *lb.Service, a *v1.ServiceArguments) error {
+	if limit := int(lb.MaxPersistTimeout / time.Second); a.PersistTimeout < 0 || a.PersistTimeout > limit {
+		return lb.NewFieldError(lb.FieldPersistTimeout, strconv.Itoa(a.PersistTimeout), "is out of range",
+			"0 (10800) to "+strconv.Itoa(limit)+" seconds")
+	}
+	s.PersistTimeout = time.Duration(a.PersistTimeout) * time.Second
+	prefix, err := lb.ParsePersistPrefix(strconv.Itoa(a.PersistPrefix))
+	s.PersistPrefix = prefix
+	return err
 }
 
 // choice is the default of the contract where nothing is written.
@@ -127,11 +179,25 @@ func endpointOf(e *v1.Endpoint) (ep lb.Endpoint, err error) {
 	if ep.Port, err = number(lb.FieldEndpointPort, e.TargetPort, "1 to 65535"); err != nil {
 		return ep, err
 	}
+	if ep.PortMax, err = number(lb.FieldEndpointPortMax, e.TargetPortMax, "0 (one port), or up to 65535"); err != nil {
+		return ep, err
+	}
 	if e.Weight == nil {
 		return ep, lb.NewFieldError(lb.FieldWeight, "", "is missing", "0 to 65535")
 	}
 	ep.Weight, err = number(lb.FieldWeight, *e.Weight, "0 to 65535")
 	return ep, err
+}
+
+func sources(list []v1.AllowedSource) ([]netip.Prefix, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	words := make([]string, len(list))
+	for i, s := range list {
+		words[i] = s.Prefix
+	}
+	return lb.ParseSources(words)
 }
 
 func number(field string, n int, allowed string) (uint16, error) {
@@ -165,6 +231,12 @@ func property(field string, endpoint int) string {
 		return args + "externalIP"
 	case lb.FieldPort:
 		return args + "port"
+	case lb.FieldPortMax, lb.FieldPorts:
+		return args + "portMax"
+	case lb.FieldMark:
+		return args + "block"
+	case lb.FieldSource, lb.FieldSources:
+		return "allowedSources"
 	case lb.FieldProtocol:
 		return args + "protocol"
 	case lb.FieldMode:
@@ -173,8 +245,18 @@ func property(field string, endpoint int) string {
 		return args + "sel"
 	case lb.FieldIdleTimeout:
 		return args + "inactiveTimeOut"
+	case lb.FieldPersistTimeout:
+		return args + "persistTimeout"
+	case lb.FieldPersistPrefix:
+		return args + "persistPrefix"
 	case lb.FieldName:
 		return args + "name"
+	case lb.FieldSNAT:
+		return args + "snatIPs"
+	case lb.FieldRefuse:
+		return args + "refuse"
+	case lb.FieldMSS:
+		return args + "mss"
 	case lb.FieldManaged:
 		return args + "managed"
 	case lb.FieldEndpoint, lb.FieldEndpoints:
@@ -183,6 +265,8 @@ func property(field string, endpoint int) string {
 		return list + ".endpointIP"
 	case lb.FieldEndpointPort:
 		return list + ".targetPort"
+	case lb.FieldEndpointPortMax:
+		return list + ".targetPortMax"
 	case lb.FieldWeight:
 		return list + ".weight"
 	}
@@ -208,7 +292,11 @@ func faulty(s *lb.Service, err error) int {
 				return i
 			}
 		case lb.FieldEndpointPort:
-			if e.Port == 0 {
+			if fe.Value == strconv.Itoa(int(e.Port)) {
+				return i
+			}
+		case lb.FieldEndpointPortMax:
+			if fe.Value == strconv.Itoa(int(e.PortMax)) {
 				return i
 			}
 		}

@@ -32,14 +32,25 @@ func entryOf(s *lb.Service, stats *lb.ServiceStats) v1.LoadbalanceEntry {
 		ServiceArguments: v1.ServiceArguments{
 			ExternalIP:      s.VIP.String(),
 			Port:            int(s.Port),
+			PortMax:         int(s.PortMax),
+			Block:           int(s.Mark),
+			Mss:             int(s.MSS),
 			Protocol:        s.Protocol.String(),
 			Sel:             v1.Choice(strconv.Itoa(int(s.Algorithm))),
 			Mode:            v1.Choice(strconv.Itoa(int(s.Mode))),
 			InactiveTimeOut: int(s.IdleTimeout / time.Second),
+			PersistTimeout:  int(s.PersistTimeout / time.Second),
+			PersistPrefix:   int(s.PersistPrefix),
 			Name:            s.Name,
 			Managed:         s.Managed,
 		},
 		Endpoints: make([]v1.Endpoint, len(s.Endpoints)),
+	}
+	if s.Refuse != lb.RefuseReject {
+		e.ServiceArguments.Refuse = s.Refuse.String()
+	}
+	for _, a := range s.SNAT {
+		e.ServiceArguments.SnatIPs = append(e.ServiceArguments.SnatIPs, a.String())
 	}
 	for i := range s.Endpoints {
 		ep := &s.Endpoints[i]
@@ -48,9 +59,12 @@ func entryOf(s *lb.Service, stats *lb.ServiceStats) v1.LoadbalanceEntry {
 			t = stats.Endpoints[i]
 		}
 		e.Endpoints[i] = v1.Endpoint{
-			EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), Weight: new(int(ep.Weight)),
+			EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), TargetPortMax: int(ep.PortMax), Weight: new(int(ep.Weight)),
 			State: "active", Counter: counter(t),
 		}
+	}
+	for _, p := range s.Sources {
+		e.AllowedSources = append(e.AllowedSources, v1.AllowedSource{Prefix: p.String()})
 	}
 	return e
 }

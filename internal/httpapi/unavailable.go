@@ -19,8 +19,6 @@ func unavailable(at string, e *v1.LoadbalanceEntry) *problem {
 		value   string
 		allowed string
 	}{
-		{"privateIP", a.PrivateIP != "" && a.PrivateIP != a.ExternalIP, a.PrivateIP, "none"},
-		{"portMax", a.PortMax != 0 && a.PortMax != a.Port, strconv.Itoa(a.PortMax), "0 or the value of port"},
 		{"bgp", a.Bgp, "true", "false"},
 		{"monitor", a.Monitor, "true", "false"},
 		{"probetype", a.Probetype != "" && a.Probetype != a.Protocol && a.Probetype != "none", a.Probetype, "none"},
@@ -30,9 +28,7 @@ func unavailable(at string, e *v1.LoadbalanceEntry) *problem {
 		{"probeTimeout", a.ProbeTimeout != 0 && a.ProbeTimeout != 60, strconv.Itoa(a.ProbeTimeout), "0"},
 		{"probeRetries", a.ProbeRetries != 0 && a.ProbeRetries != 2, strconv.Itoa(a.ProbeRetries), "0"},
 		{"security", a.Security != 0, strconv.Itoa(a.Security), "0"},
-		{"block", a.Block != 0, strconv.Itoa(a.Block), "0"},
 		{"snat", a.Snat, "true", "false"},
-		{"oper", a.Oper != 0, strconv.Itoa(a.Oper), "0 (the endpoints replace those that the service has)"},
 		{"host", a.Host != "", a.Host, "none"},
 		{"proxyprotocolv2", a.Proxyprotocolv2, "true", "false"},
 		{"egress", a.Egress, "true", "false"},
@@ -43,9 +39,6 @@ func unavailable(at string, e *v1.LoadbalanceEntry) *problem {
 	}
 	if n := len(e.SecondaryIPs); n > 0 {
 		return notAvailable(at+"secondaryIPs", fmt.Sprintf("%d addresses", n), "none")
-	}
-	if n := len(e.AllowedSources); n > 0 {
-		return notAvailable(at+"allowedSources", fmt.Sprintf("%d prefixes", n), "none: every source is allowed")
 	}
 	return nil
 }

@@ -9,12 +9,16 @@ import (
 // AddrPort is where the endpoint listens.
 func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
 
-// String writes IP:PORT, or IP:PORT:WEIGHT when the weight is not 1; IPv6 in brackets.
+// String writes IP:PORT or IP:PORT-PORTMAX, and :WEIGHT behind it when the weight is not 1; IPv6 in brackets.
 func (e Endpoint) String() string {
-	if e.Weight == 1 {
-		return e.AddrPort().String()
+	s := e.AddrPort().String()
+	if e.PortMax != 0 {
+		s += "-" + strconv.Itoa(int(e.PortMax))
 	}
-	return e.AddrPort().String() + ":" + strconv.Itoa(int(e.Weight))
+	if e.Weight != 1 {
+		s += ":" + strconv.Itoa(int(e.Weight))
+	}
+	return s
 }
 
 // ParseEndpoint reads what Endpoint.String writes: IP:PORT or IP:PORT:WEIGHT, IPv6 in brackets, weight 1 when
@@ -73,8 +77,17 @@ func endpointOf(host, port, weight string) (e Endpoint, err error) {
 	if e.Addr, err = ParseAddr(FieldEndpointAddress, host); err != nil {
 		return Endpoint{}, err
 	}
+	port, last, ranged := cutRange(port)
 	if e.Port, err = ParsePort(FieldEndpointPort, port); err != nil {
 		return Endpoint{}, err
+	}
+	if ranged {
+		if e.Port == 0 {
+			return Endpoint{}, NewFieldError(FieldEndpointPort, port, "is zero", "1 to 65535")
+		}
+		if e.PortMax, err = parseRealPort(FieldEndpointPortMax, last); err != nil {
+			return Endpoint{}, err
+		}
 	}
 	if e.Weight, err = ParseWeight(weight); err != nil {
 		return Endpoint{}, err

@@ -2,7 +2,6 @@ package lb
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 	"testing"
 	"unicode"
@@ -73,7 +72,10 @@ func FuzzParseEndpointFlag(f *testing.F) {
 			return
 		}
 		roundTrip(t, in, ParseEndpointFlag, func(e Endpoint) string {
-			return e.AddrPort().String() + ":" + strconv.Itoa(int(e.Weight))
+			if e.Weight == 1 {
+				return e.String() + ":1"
+			}
+			return e.String()
 		}, equal)
 	})
 }

@@ -7,7 +7,12 @@ const (
 	MaxServices            = 65536
 	MaxEndpointsPerService = 4096
 	MaxEndpoints           = 262144 // of all services together
+	MaxSourcesPerService   = 100000
+	MaxSources             = 1048576 // of all services together
+	MaxSNAT                = 64      // addresses of a service's own choice
 	MaxWeight              = 65535
 	MaxIdleTimeout         = 24 * time.Hour
+	MaxPersistTimeout      = 24 * time.Hour
+	DefaultPersistTimeout  = 3 * time.Hour
 	MaxNameLength          = 128 // characters
 )

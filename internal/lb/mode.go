@@ -8,17 +8,22 @@ type Mode uint8
 // The modes of the contract.
 const (
 	ModeDefault    Mode = 0 // destination NAT; the client's address is kept
-	ModeOneArm     Mode = 1
-	ModeFullNAT    Mode = 2
+	ModeOneArm     Mode = 1 // the source becomes the load balancer's address towards the endpoint
+	ModeFullNAT    Mode = 2 // the source becomes the VIP
 	ModeDSR        Mode = 3
 	ModeFullProxy  Mode = 4
-	ModeHostOneArm Mode = 5
+	ModeHostOneArm Mode = 5 // as onearm; the VIP is 0.0.0.0 or ::, and stands for every local address
 )
 
 func modes() []Mode {
 	return []Mode{ModeDefault, ModeOneArm, ModeFullNAT, ModeDSR, ModeFullProxy, ModeHostOneArm}
 }
-func availableModes() []Mode { return []Mode{ModeDefault} }
+func availableModes() []Mode { return []Mode{ModeDefault, ModeOneArm, ModeFullNAT, ModeHostOneArm} }
+
+// TranslatesSource tells whether endpoints see an address of the load balancer instead of the client's.
+func (m Mode) TranslatesSource() bool {
+	return m == ModeOneArm || m == ModeFullNAT || m == ModeHostOneArm
+}
 
 // String is the word of the contract.
 func (m Mode) String() string {

@@ -41,11 +41,11 @@ func TestParseWords(t *testing.T) {
 		{in: "03", err: `mode "03" is not known ` + modes},
 		{in: "", err: `mode "" is not known ` + modes},
 	})
-	const algorithms = "(allowed: rr, hash, priority, persist, lc, n2 or n3)"
+	const algorithms = "(allowed: rr, hash, priority, persist, lc, n2, n3 or random)"
 	runParse(t, ParseAlgorithm, Algorithm.String, []parseCase{
 		{in: "rr", want: "rr"}, {in: "0", want: "rr"}, {in: "1", want: "hash"}, {in: "priority", want: "priority"},
 		{in: "2", want: "priority"}, {in: "3", want: "persist"}, {in: "lc", want: "lc"}, {in: "4", want: "lc"},
-		{in: "n2", want: "n2"}, {in: "5", want: "n2"}, {in: "n3", want: "n3"}, {in: "6", want: "n3"},
+		{in: "random", want: "random"}, {in: "7", want: "random"}, {in: "n2", want: "n2"}, {in: "5", want: "n2"}, {in: "n3", want: "n3"}, {in: "6", want: "n3"},
 		{in: "wrr", err: `select "wrr" is not known ` + algorithms},
 		{in: "-1", err: `select "-1" is not known ` + algorithms},
 	})
@@ -55,7 +55,7 @@ func TestParseWords(t *testing.T) {
 		{in: "quic\x1b[2J", err: `protocol "quic\x1b[2J" is not known (allowed: tcp, udp, sctp or icmp)`},
 	})
 	for got, want := range map[string]string{
-		Mode(9).String(): "mode(9)", Algorithm(7).String(): "algorithm(7)", Protocol(2).String(): "protocol(2)",
+		Mode(9).String(): "mode(9)", Algorithm(8).String(): "algorithm(8)", Protocol(2).String(): "protocol(2)",
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)
@@ -65,7 +65,7 @@ func TestParseWords(t *testing.T) {
 
 func TestParseKey(t *testing.T) {
 	t.Parallel()
-	const form = "(allowed: IP:PORT/PROTOCOL with IPv6 in brackets, as in 10.0.0.1:80/tcp)"
+	const form = "(allowed: IP:PORT/PROTOCOL or IP:FIRST-LAST/PROTOCOL with IPv6 in brackets, as in 10.0.0.1:80/tcp)"
 	runParse(t, ParseKey, Key.String, []parseCase{
 		{in: "10.0.0.1:80/tcp", want: "10.0.0.1:80/tcp"},
 		{in: "[2001:DB8:0::1]:80/17", want: "[2001:db8::1]:80/udp"},
@@ -151,7 +151,7 @@ func TestParsePortPairs(t *testing.T) {
 		}
 		return strings.Join(w, " ")
 	}
-	const form = "(allowed: PORT:ENDPOINTPORT, as in 80:8080)"
+	const form = "(allowed: PORT:ENDPOINTPORT, as in 80:8080, or FIRST-LAST for either)"
 	runParse(t, ParsePortPairs, write, []parseCase{
 		{in: "2020:5001", want: "2020:5001"},
 		{in: "80:8080,443:8443", want: "80:8080 443:8443"},
@@ -159,7 +159,12 @@ func TestParsePortPairs(t *testing.T) {
 		{in: "80", err: `ports "80" is not a pair of ports ` + form},
 		{in: "", err: `ports "" is not a pair of ports ` + form},
 		{in: "80:8080,", err: `ports "" is not a pair of ports ` + form},
-		{in: "80-90:8080", err: `ports "80-90:8080" is a range, which is not available yet ` + form},
+		{in: "80-90:8080,80:80,any:any", want: "80-90:8080 80:80 1-65535:1-65535"},
+		{in: "80-90:8080-8090,443:1-3", want: "80-90:8080-8090 443:1-3"},
+		{in: "80-90:8080-8091", err: `ports "80-90:8080-8091" has two ranges that are not of one length (allowed: as many endpoint ports as service ports, or one endpoint port for all)`},
+		{in: "90-80:80", err: `port "90-80" is a range that does not end above its beginning (allowed: FIRST-LAST, as in 8080-8090)`},
+		{in: "0-80:80", err: `port "0" is zero (allowed: 1 to 65535)`},
+		{in: "80-90-100:80", err: `port "90-100" is not a plain number (allowed: 1 to 65535)`},
 		{in: "0:8080", err: `port "0" is zero (allowed: 1 to 65535)`},
 		{in: "80:0", err: `endpoint port "0" is zero (allowed: 1 to 65535)`},
 		{in: "80:70000", err: `endpoint port "70000" is out of range (allowed: 1 to 65535)`},
@@ -169,7 +174,7 @@ func TestParsePortPairs(t *testing.T) {
 
 func TestParseService(t *testing.T) {
 	t.Parallel()
-	const fields = "(allowed: mode, select, endpoints, weights, idle, managed or name)"
+	const fields = "(allowed: mode, select, endpoints, weights, idle, sources, persist-timeout, persist-prefix, snat, refuse, mss, managed or name)"
 	runParse(t, ParseService, Service.String, []parseCase{
 		{in: "10.0.0.1:80/tcp", want: "10.0.0.1:80/tcp mode=default select=rr"},
 		{
@@ -183,7 +188,7 @@ func TestParseService(t *testing.T) {
 		{in: `10.0.0.1:80/tcp name="a \"b\""`, want: `10.0.0.1:80/tcp mode=default select=rr name="a \"b\""`},
 		{in: `10.0.0.1:80/tcp name="plain"`, want: `10.0.0.1:80/tcp mode=default select=rr name=plain`},
 		{in: "", err: `service "" is empty (allowed: IP:PORT/PROTOCOL FIELD=VALUE ...)`},
-		{in: "10.0.0.1:80/tcp snat=10.1.0.1", err: `service "snat=10.1.0.1" names no field of a service ` + fields},
+		{in: "10.0.0.1:80/tcp snet=10.1.0.1", err: `service "snet=10.1.0.1" names no field of a service ` + fields},
 		{in: "10.0.0.1:80/tcp mode", err: `service "mode" is not FIELD=VALUE`},
 		{in: "10.0.0.1:80/tcp mode=dsr mode=dsr", err: `service "mode=dsr" repeats a field`},
 		{in: "10.0.0.1:80/tcp idle=3", err: `idle timeout "3" is not a duration (allowed: 0s to 86400s, as in 300s)`},

@@ -11,10 +11,13 @@ const (
 	TCP  Protocol = 6
 	UDP  Protocol = 17
 	SCTP Protocol = 132
+
+	// ICMPv6 is what packets of ICMP services are with IPv6; services themselves are of ICMP.
+	ICMPv6 Protocol = 58
 )
 
 func protocols() []Protocol          { return []Protocol{TCP, UDP, SCTP, ICMP} }
-func availableProtocols() []Protocol { return []Protocol{TCP, UDP} }
+func availableProtocols() []Protocol { return []Protocol{TCP, UDP, ICMP} }
 
 // String is the word of the contract: tcp, udp, sctp or icmp.
 func (p Protocol) String() string {
@@ -25,6 +28,8 @@ func (p Protocol) String() string {
 		return "tcp"
 	case UDP:
 		return "udp"
+	case ICMPv6:
+		return "icmp6"
 	case SCTP:
 		return "sctp"
 	}

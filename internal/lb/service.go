@@ -7,18 +7,25 @@ import (
 	"time"
 )
 
-// Key names a service: what a packet must carry to belong to it. Two services never share a key.
+// Key names a service: what a packet must carry to belong to it. Two services never share a key, nor do the ranges
+// of two with one VIP, protocol and mark overlap; but there may be services of single ports within a range, and of
+// ranges beside one of AllPorts, which take what is theirs.
 type Key struct {
 	VIP      netip.Addr // IPv4 or IPv6, never v4-mapped, never with a zone
 	Port     uint16     // host byte order; 0 only for protocols without ports
+	PortMax  uint16     // last of a range of ports, above Port; 0: one port
 	Protocol Protocol
+	Mark     uint32 // the mark (skb->mark) of its packets; 0: those of any mark that no other service wants
 }
 
 // Endpoint is a server behind a service.
 type Endpoint struct {
-	Addr   netip.Addr // same family as the VIP in default mode
-	Port   uint16     // host byte order
-	Weight uint16     // 0 takes no new connection, and keeps those it has
+	Addr netip.Addr // same family as the VIP in default mode
+	Port uint16     // host byte order
+	// PortMax makes the endpoint listen on as many ports as the service has, Port to PortMax: the service's first
+	// goes to Port, and so on. 0: all ports of the service go to Port.
+	PortMax uint16
+	Weight  uint16 // 0 takes no new connection, and keeps those it has
 }
 
 // Service is the desired state of one service, as its owner wrote it. The order of Endpoints is the order of
@@ -29,6 +36,14 @@ type Service struct {
 	Mode        Mode
 	Algorithm   Algorithm
 	Endpoints   []Endpoint
-	IdleTimeout time.Duration // 0: the protocol's default; whole seconds, at most 24 h
-	Managed     bool          // owned by a controller; left out of `loxicmd save`
+	IdleTimeout time.Duration  // 0: the protocol's default; whole seconds, at most 24 h
+	Sources     []netip.Prefix // that may open connections, of the VIP's family, as NormalSources leaves them; none: all
+	// With Persist: how long a client that opens no connection is remembered, in whole seconds up to 24 h, 0 for
+	// DefaultPersistTimeout; and how many bits of its address make it the client that it is, 0 for all of them.
+	PersistTimeout time.Duration
+	PersistPrefix  uint8
+	SNAT           []netip.Addr // that the source becomes, instead of what the mode says; each has ports of its own
+	Refuse         Refusal      // of packets that it has no use for
+	MSS            uint16       // largest TCP segment that the two sides may agree on; 0: any
+	Managed        bool         // owned by a controller; left out of `loxicmd save`
 }

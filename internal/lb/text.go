@@ -24,6 +24,32 @@ func (s Service) String() string {
 	if s.IdleTimeout != 0 {
 		b.WriteString(" idle=" + idleString(s.IdleTimeout))
 	}
+	for i, p := range s.Sources {
+		sep := ","
+		if i == 0 {
+			sep = " sources="
+		}
+		b.WriteString(sep + p.String())
+	}
+	if s.PersistTimeout != 0 {
+		b.WriteString(" persist-timeout=" + idleString(s.PersistTimeout))
+	}
+	if s.PersistPrefix != 0 {
+		b.WriteString(" persist-prefix=" + strconv.Itoa(int(s.PersistPrefix)))
+	}
+	for i, a := range s.SNAT {
+		sep := ","
+		if i == 0 {
+			sep = " snat="
+		}
+		b.WriteString(sep + a.String())
+	}
+	if s.Refuse != RefuseReject {
+		b.WriteString(" refuse=" + s.Refuse.String())
+	}
+	if s.MSS != 0 {
+		b.WriteString(" mss=" + strconv.Itoa(int(s.MSS)))
+	}
 	if s.Managed {
 		b.WriteString(" managed=true")
 	}
@@ -111,6 +137,21 @@ func (p *serviceParser) field(f string) (err error) {
 		if err != nil {
 			err = NewFieldError(FieldIdleTimeout, value, "is not a duration", "0s to 86400s, as in 300s")
 		}
+	case "sources":
+		s.Sources, err = ParseSources(strings.Split(value, ","))
+	case "persist-timeout":
+		s.PersistTimeout, err = time.ParseDuration(value)
+		if err != nil {
+			err = NewFieldError(FieldPersistTimeout, value, "is not a duration", "0s to 86400s, as in 300s")
+		}
+	case "persist-prefix":
+		s.PersistPrefix, err = ParsePersistPrefix(value)
+	case "snat":
+		s.SNAT, err = ParseSNAT(strings.Split(value, ","))
+	case "refuse":
+		s.Refuse, err = ParseRefusal(value)
+	case "mss":
+		s.MSS, err = ParseMSS(value)
 	case "managed":
 		s.Managed = value == "true"
 		if value != "true" && value != "false" {
@@ -120,7 +161,7 @@ func (p *serviceParser) field(f string) (err error) {
 		s.Name = value
 	default:
 		err = NewFieldError(FieldService, f, "names no field of a service",
-			"mode, select, endpoints, weights, idle, managed or name")
+			"mode, select, endpoints, weights, idle, sources, persist-timeout, persist-prefix, snat, refuse, mss, managed or name")
 	}
 	return err
 }
@@ -201,11 +242,14 @@ func splitFields(line string) ([]string, error) {
 // Equal tells whether both are written the same: nil and empty endpoints are.
 func (s Service) Equal(o Service) bool {
 	return s.Key == o.Key && s.Name == o.Name && s.Mode == o.Mode && s.Algorithm == o.Algorithm &&
-		s.IdleTimeout == o.IdleTimeout && s.Managed == o.Managed && slices.Equal(s.Endpoints, o.Endpoints)
+		s.IdleTimeout == o.IdleTimeout && s.Refuse == o.Refuse && s.MSS == o.MSS && s.PersistTimeout == o.PersistTimeout && s.PersistPrefix == o.PersistPrefix && s.Managed == o.Managed && slices.Equal(s.Endpoints, o.Endpoints) && slices.Equal(s.SNAT, o.SNAT) &&
+		slices.Equal(s.Sources, o.Sources)
 }
 
 // Clone is a copy that shares nothing with s.
 func (s Service) Clone() Service {
 	s.Endpoints = slices.Clone(s.Endpoints)
+	s.SNAT = slices.Clone(s.SNAT)
+	s.Sources = slices.Clone(s.Sources)
 	return s
 }

@@ -22,10 +22,22 @@ func (s Service) Validate() error {
 	if err := wordError(FieldSelect, s.Algorithm, algorithms(), availableAlgorithms()); err != nil {
 		return err
 	}
+	if err := s.validateMode(); err != nil {
+		return err
+	}
 	if err := ValidateName(s.Name); err != nil {
 		return err
 	}
 	if err := validateIdle(s.IdleTimeout); err != nil {
+		return err
+	}
+	if err := s.validatePersist(); err != nil {
+		return err
+	}
+	if err := s.validateRefusal(); err != nil {
+		return err
+	}
+	if err := s.validateSources(); err != nil {
 		return err
 	}
 	return s.validateEndpoints()
@@ -36,11 +48,26 @@ func (k Key) Validate() error {
 	if err := wordError(FieldProtocol, k.Protocol, protocols(), availableProtocols()); err != nil {
 		return err
 	}
-	if err := addrUse(FieldVIP, k.VIP); err != nil {
+	if err := addrForm(FieldVIP, k.VIP); err != nil {
 		return err
 	}
-	if k.Port == 0 && k.Protocol.hasPorts() {
+	if !k.VIP.IsUnspecified() { // what mode that needs, Service.Validate knows
+		if err := addrUse(FieldVIP, k.VIP); err != nil {
+			return err
+		}
+	}
+	return k.validatePorts()
+}
+
+func (k Key) validatePorts() error {
+	switch {
+	case !k.Protocol.hasPorts() && (k.Port != 0 || k.PortMax != 0):
+		return NewFieldError(FieldPort, strconv.Itoa(int(max(k.Port, k.PortMax))), "is given, and "+k.Protocol.String()+" has no ports", "0")
+	case k.Port == 0 && k.Protocol.hasPorts():
 		return NewFieldError(FieldPort, "0", "is zero", "1 to 65535")
+	case k.PortMax != 0 && k.PortMax <= k.Port:
+		return NewFieldError(FieldPortMax, strconv.Itoa(int(k.PortMax)), "is not above the first, "+strconv.Itoa(int(k.Port)),
+			"0 (one port), or up to 65535")
 	}
 	return nil
 }
@@ -77,11 +104,32 @@ func (s Service) validateEndpoint(e Endpoint) error {
 			"is "+family(e.Addr)+", and the VIP is "+family(s.VIP),
 			family(s.VIP)+" addresses in mode "+s.Mode.String())
 	}
-	if e.Port == 0 && s.Protocol.hasPorts() {
-		return NewFieldError(FieldEndpointPort, "0", "is zero", "1 to 65535")
+	if err := s.validateEndpointPorts(e); err != nil {
+		return err
 	}
-	if e.Addr == s.VIP && e.Port == s.Port {
+	if e.Addr == s.VIP && e.Port >= s.Port && e.Port <= max(s.Port, s.PortMax) {
 		return NewFieldError(FieldEndpoint, e.AddrPort().String(), "is the service itself", "another address or port")
+	}
+	return nil
+}
+
+func (s Service) validateEndpointPorts(e Endpoint) error {
+	switch last := int(e.Port) + int(s.PortMax) - int(s.Port); {
+	case !s.Protocol.hasPorts() && (e.Port != 0 || e.PortMax != 0):
+		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(max(e.Port, e.PortMax))),
+			"is given, and "+s.Protocol.String()+" has no ports", "0")
+	case e.Port == 0 && s.Protocol.hasPorts():
+		return NewFieldError(FieldEndpointPort, "0", "is zero", "1 to 65535")
+	case e.PortMax == 0:
+		return nil
+	case s.PortMax == 0:
+		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "makes a range, and the service has one port", "0")
+	case last > 65535:
+		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(e.Port)), "leaves no room for all ports of the service",
+			"1 to "+strconv.Itoa(65535-int(s.PortMax)+int(s.Port)))
+	case int(e.PortMax) != last:
+		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "does not make as many ports as the service has",
+			strconv.Itoa(last)+", or 0 (all go to port "+strconv.Itoa(int(e.Port))+")")
 	}
 	return nil
 }

@@ -346,6 +346,7 @@ type route struct {
 	metric  uint32
 	oif     int
 	gateway netip.Addr
+	source  netip.Addr // that packets of this machine itself would have
 }
 
 func parseRoute(body []byte) (route, bool) {
@@ -374,6 +375,8 @@ func parseRoute(body []byte) (route, bool) {
 			if len(v) > 2 {
 				rt.gateway, _ = netip.AddrFromSlice(v[2:])
 			}
+		case unix.RTA_PREFSRC:
+			rt.source, _ = netip.AddrFromSlice(v)
 		case unix.RTA_TABLE:
 			rt.table = u32(v)
 		case unix.RTA_PRIORITY:

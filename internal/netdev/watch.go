@@ -32,9 +32,10 @@ type Net struct {
 	mu    sync.Mutex // requests are few: one socket, one at a time
 	route *conn
 
-	vips   *VIPs
-	warmer *Warmer
-	health *health
+	vips    *VIPs
+	warmer  *Warmer
+	sources *Sources
+	health  *health
 }
 
 // Open takes the network namespace of the calling thread: subscribes, then reads it once, so that Links answers and
@@ -48,7 +49,7 @@ func OpenAt(path string, log *slog.Logger) (*Net, error) {
 		return nil, err
 	}
 	n := &Net{log: log, ns: ns, state: newState()}
-	n.vips, n.warmer, n.health = newVIPs(n), newWarmer(n), newHealth()
+	n.vips, n.warmer, n.health, n.sources = newVIPs(n), newWarmer(n), newHealth(), &Sources{net: n}
 	if err := n.open(); err != nil {
 		_ = n.Close()
 		return nil, err
@@ -72,6 +73,9 @@ func (n *Net) open() (err error) {
 	if n.vips.route, err = n.ns.dial(); err != nil {
 		return err
 	}
+	if n.sources.route, err = n.ns.dial(); err != nil {
+		return err
+	}
 	return n.vips.adopt()
 }
 
@@ -81,7 +85,7 @@ func (n *Net) Close() error {
 	if n.watch != nil {
 		errs = append(errs, n.watch.Close())
 	}
-	for _, c := range []*conn{n.route, n.vips.route, n.warmer.route} {
+	for _, c := range []*conn{n.route, n.vips.route, n.warmer.route, n.sources.route} {
 		if c != nil {
 			errs = append(errs, c.close())
 		}
@@ -94,6 +98,9 @@ func (n *Net) VIPs() *VIPs { return n.vips }
 
 // Warmer keeps the next hops of endpoints resolved.
 func (n *Net) Warmer() *Warmer { return n.warmer }
+
+// Sources finds this machine's addresses towards others.
+func (n *Net) Sources() *Sources { return n.sources }
 
 // Links returns all links by index.
 func (n *Net) Links() []Link {

@@ -143,7 +143,7 @@ func newBench(t testing.TB, w *world, services ...string) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{world: w, t: t, store: st, swept: make(chan struct{}, 1000)}
-	b.rec = New(st, w, addresses{w}, endpoints{w}, func() { b.swept <- struct{}{} }, log)
+	b.rec = New(st, w, addresses{w}, noSources{}, endpoints{w}, func() { b.swept <- struct{}{} }, 0, log)
 	rev := b.put(services...)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -248,4 +248,11 @@ func (b *bench) wantEvents(want ...string) {
 	if diff := cmp.Diff(strings.Join(want, "\n"), b.took()); diff != "" {
 		b.t.Errorf("what happened: -want +got\n%s", diff)
 	}
+}
+
+// noSources knows no source addresses: no service here translates them.
+type noSources struct{}
+
+func (noSources) Towards(context.Context, []netip.Addr) (map[netip.Addr]netip.Addr, error) {
+	return nil, nil
 }

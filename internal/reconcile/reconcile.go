@@ -36,13 +36,21 @@ type Addresses interface {
 	Remove(ctx context.Context, vips ...netip.Addr) error
 }
 
+// Sources finds this machine's addresses towards endpoints; those without one are left out.
+type Sources interface {
+	Towards(ctx context.Context, hosts []netip.Addr) (map[netip.Addr]netip.Addr, error)
+}
+
 // Reconciler brings revisions of the store into the data path, one after the other.
 type Reconciler struct {
 	store     *store.Store
 	tables    Tables
 	addresses Addresses
+	sources   Sources
+	stale     chan struct{} // capacity 1: addresses or routes have changed
 	teller    *teller
 	log       *slog.Logger
+	seed      uint64
 
 	// Only Run touches these.
 	started bool     // a full pass was done
@@ -50,9 +58,11 @@ type Reconciler struct {
 	again   []lb.Key // what that pass failed with: to be tried again
 	told    string   // the failure that was logged last
 	current map[lb.Key]lb.Service
-	vips    map[netip.Addr]int // services that have the address
+	vips    map[netip.Addr]int // services that have the address, as VIP or as source
 	owned   map[netip.Addr]bool
-	hosts   map[netip.Addr]int // services that have such an endpoint
+	hosts   map[netip.Addr]int        // services that have such an endpoint
+	touched []netip.Addr              // VIPs that a failed pass did not get to
+	towards map[netip.Addr]netip.Addr // this machine's addresses towards endpoints
 
 	mu      sync.Mutex
 	passes  uint64        // done, with or without success
@@ -64,12 +74,12 @@ type Reconciler struct {
 }
 
 // New makes a reconciler. onEnded is called after a pass that may have removed a service or an endpoint, whose
-// connections then wait for a sweep.
-func New(s *store.Store, t Tables, a Addresses, e Endpoints, onEnded func(), log *slog.Logger) *Reconciler {
+// connections then wait for a sweep. seed is the key of tables of hashes.
+func New(s *store.Store, t Tables, a Addresses, sources Sources, e Endpoints, onEnded func(), seed uint64, log *slog.Logger) *Reconciler {
 	return &Reconciler{
-		store: s, tables: t, addresses: a, teller: newTeller(e), ended: onEnded, log: log,
+		store: s, tables: t, addresses: a, sources: sources, stale: make(chan struct{}, 1), teller: newTeller(e), ended: onEnded, seed: seed, log: log,
 		current: map[lb.Key]lb.Service{}, vips: map[netip.Addr]int{}, owned: map[netip.Addr]bool{}, hosts: map[netip.Addr]int{},
-		moved: make(chan struct{}),
+		moved: make(chan struct{}), towards: map[netip.Addr]netip.Addr{},
 	}
 }
 
@@ -89,6 +99,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		case <-r.stale:
+			r.restart(ctx)
 		case <-r.retry(revision, err):
 		}
 	}
@@ -129,12 +141,15 @@ func (r *Reconciler) pass(ctx context.Context) (uint64, error) {
 func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 	var gone, changes []datapath.Change
 	wanted := make(map[bpf.TcServiceKey]bool, snapshot.Len())
-	r.again = nil
+	r.again, r.touched = nil, nil
+	if err := r.findSources(ctx, snapshot.All(), true); err != nil {
+		return err
+	}
 	clear(r.current)
 	clear(r.vips)
 	clear(r.hosts)
 	for s := range snapshot.All() {
-		t := compile.Service(s, nil)
+		t := compile.Service(s, nil, r.seed, r.source)
 		changes = append(changes, datapath.Change{Key: t.Key, Table: &t})
 		wanted[t.Key] = true
 		r.count(s, 1)
@@ -161,10 +176,16 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 // is not kept waiting by it.
 func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []lb.Key) error {
 	var gone, changes []datapath.Change
+	if err := r.findSources(ctx, services(snapshot, keys), false); err != nil {
+		r.again = keys
+		return err
+	}
 	ended := len(r.again) > 0
+	touched := r.touched
 	for _, key := range keys {
 		old, had := r.current[key]
 		now, has := snapshot.Get(key)
+		touched = append(append(touched, ownable(old)...), ownable(now)...)
 		if had {
 			r.count(old, -1)
 			ended = true
@@ -174,36 +195,37 @@ func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []
 			continue
 		}
 		r.count(now, 1)
-		t := compile.Service(now, nil)
+		t := compile.Service(now, nil, r.seed, r.source)
 		changes = append(changes, datapath.Change{Key: t.Key, Table: &t})
 	}
+	gone = slices.DeleteFunc(gone, func(g datapath.Change) bool { // a range that ends elsewhere now
+		return g.Key.Ranged() && slices.ContainsFunc(changes, func(c datapath.Change) bool { return c.Key == g.Key })
+	})
 	err := r.tables.Apply(append(gone, changes...))
 	if ended {
 		r.ended()
 	}
-	if vipErr := r.moveVIPs(ctx, keys); vipErr != nil {
+	if vipErr := r.moveVIPs(ctx, touched); vipErr != nil {
 		err = errors.Join(err, fmt.Errorf("own VIPs: %w", vipErr))
 	}
-	r.again = nil
+	r.again, r.touched = nil, nil
 	if err != nil {
-		r.again = keys
+		r.again, r.touched = keys, touched
 	}
 	return err
 }
 
-// moveVIPs has the VIPs of these services owned or given up: owned only once the service is there, and given up only
-// after it is gone.
-func (r *Reconciler) moveVIPs(ctx context.Context, keys []lb.Key) error {
+// moveVIPs has these addresses owned or given up: owned only once their services are there, and given up only after
+// they are gone.
+func (r *Reconciler) moveVIPs(ctx context.Context, touched []netip.Addr) error {
 	var add, remove []netip.Addr
-	for i, key := range keys {
-		if i > 0 && key.VIP == keys[i-1].VIP {
-			continue // seen: they are in order
-		}
-		switch has, had := r.vips[key.VIP] > 0, r.owned[key.VIP]; {
+	slices.SortFunc(touched, netip.Addr.Compare)
+	for _, a := range slices.Compact(touched) {
+		switch has, had := r.vips[a] > 0, r.owned[a]; {
 		case has && !had:
-			add = append(add, key.VIP)
+			add = append(add, a)
 		case had && !has:
-			remove = append(remove, key.VIP)
+			remove = append(remove, a)
 		}
 	}
 	if len(remove) > 0 {
@@ -232,7 +254,9 @@ func (r *Reconciler) count(s lb.Service, by int) {
 	} else {
 		delete(r.current, s.Key)
 	}
-	tally(r.vips, s.VIP, by)
+	for _, a := range ownable(s) {
+		tally(r.vips, a, by)
+	}
 	for _, e := range s.Endpoints {
 		if tally(r.hosts, e.Addr, by) && r.started {
 			r.teller.change(e.Addr, by > 0)

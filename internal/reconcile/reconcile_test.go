@@ -154,7 +154,7 @@ func TestRetryOfStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &bench{world: w, t: t, store: st, swept: make(chan struct{}, 1000)}
-	b.rec = New(st, w, addresses{w}, endpoints{w}, func() {}, log)
+	b.rec = New(st, w, addresses{w}, noSources{}, endpoints{w}, func() {}, 0, log)
 	rev := b.put(web, dns)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

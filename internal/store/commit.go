@@ -106,6 +106,9 @@ func checkTotals(before, after *Snapshot) error {
 	if n := after.endpoints; n > lb.MaxEndpoints && n > before.endpoints {
 		return fmt.Errorf("a total of %d endpoints %w of %d", n, ErrLimit, lb.MaxEndpoints)
 	}
+	if n := after.sources; n > lb.MaxSources && n > before.sources {
+		return fmt.Errorf("a total of %d sources %w of %d", n, ErrLimit, lb.MaxSources)
+	}
 	return nil
 }
 

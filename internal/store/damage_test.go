@@ -218,7 +218,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 	for _, file := range []string{snapshotName, journalName(3)} {
 		dir, _ := threeServices(t, true)
 		kind, _, _ := strings.Cut(strings.TrimSuffix(file, fileSuffix), "-")
-		newer, err := encodeLine(map[string]any{"file": kind, "version": 2, "revision": 3, "novelty": true})
+		newer, err := encodeLine(map[string]any{"file": kind, "version": 3, "revision": 3, "novelty": true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +232,7 @@ func TestNewerVersionIsRefused(t *testing.T) {
 			before[name] = readFile(t, dir, name)
 		}
 		_, err = Open(dir, slog.New(slog.NewTextHandler(t.Output(), nil)))
-		want := "read the state: state file " + filepath.Join(dir, file) + " was written by a newer loxilb: it is of version 2, and this loxilb knows versions up to 1; it is left as it is"
+		want := "read the state: state file " + filepath.Join(dir, file) + " was written by a newer loxilb: it is of version 3, and this loxilb knows versions up to 2; it is left as it is"
 		if !errors.Is(err, ErrNewer) || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -74,7 +74,7 @@ func TestWrittenForm(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	mustCommit(t, s, "rest", put(service(t, web), service(t, dns)))
+	mustCommit(t, s, "rest", put(service(t, web), service(t, dns), service(t, ranged)))
 	mustCommit(t, s, "kube", put(numbered(1, 1)))
 	mustCommit(t, s, "kube", func(tx *Tx) error { return tx.Delete(numbered(1, 0).Key) })
 	wantFile(t, dir, journalName(0), "journal.jsonl")
@@ -83,6 +83,19 @@ func TestWrittenForm(t *testing.T) {
 	wantFile(t, dir, snapshotName, "snapshot.jsonl")
 	if diff := cmp.Diff([]string{journalName(3), snapshotName}, files(t, dir)); diff != "" {
 		t.Errorf("files: -want +got\n%s", diff)
+	}
+}
+
+// What version 1 wrote, before there were ranges, marks and sources, is read as it was meant.
+func TestVersion1(t *testing.T) {
+	t.Parallel()
+	for golden, name := range map[string]string{"journal-1.jsonl": journalName(0), "snapshot-1.jsonl": snapshotName} {
+		dir := t.TempDir()
+		writeFile(t, dir, name, readFile(t, "testdata", golden))
+		s := openStore(t, dir)
+		if got, ok := s.Snapshot().Get(service(t, web).Key); !ok || !got.Equal(service(t, web)) || s.Snapshot().Len() != 2 {
+			t.Errorf("%s: %d services, %v", golden, s.Snapshot().Len(), got)
+		}
 	}
 }
 

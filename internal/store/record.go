@@ -12,8 +12,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// version of the files. A change that this code would not read, a new field included, takes the next number.
-const version = 1
+// version of the files. A change that this code would not read, a new field included, takes the next number. Version 2
+// has ranges of ports and marks in keys, and sources.
+const version = 2
 
 // The files hold one line for each thing: first a header, then services (snapshot) or commits (journal). Every
 // line is a JSON object that carries the CRC-32C of its body's bytes:
@@ -31,14 +32,20 @@ type headerRecord struct {
 
 // serviceRecord is a service in words.
 type serviceRecord struct {
-	Service   string   `json:"service"`         // the key
-	Owner     string   `json:"owner,omitempty"` // in a snapshot; in a journal the commit has it
-	Name      string   `json:"name,omitempty"`
-	Mode      string   `json:"mode"`
-	Select    string   `json:"select"`
-	Endpoints []string `json:"endpoints"`
-	Idle      int64    `json:"idle,omitempty"` // seconds
-	Managed   bool     `json:"managed,omitempty"`
+	Service        string   `json:"service"`         // the key
+	Owner          string   `json:"owner,omitempty"` // in a snapshot; in a journal the commit has it
+	Name           string   `json:"name,omitempty"`
+	Mode           string   `json:"mode"`
+	Select         string   `json:"select"`
+	Endpoints      []string `json:"endpoints"`
+	Refuse         string   `json:"refuse,omitempty"`
+	MSS            uint16   `json:"mss,omitempty"`
+	Idle           int64    `json:"idle,omitempty"` // seconds
+	Sources        []string `json:"sources,omitempty"`
+	SNAT           []string `json:"snat,omitempty"`
+	PersistTimeout int64    `json:"persistTimeout,omitempty"` // seconds
+	PersistPrefix  uint8    `json:"persistPrefix,omitempty"`
+	Managed        bool     `json:"managed,omitempty"`
 }
 
 // commitRecord is one transaction: each service in whole, so that it needs nothing from before.
@@ -121,8 +128,19 @@ func recordOfService(owner string, s lb.Service) serviceRecord {
 		Service: s.Key.String(), Owner: owner, Name: s.Name, Mode: s.Mode.String(), Select: s.Algorithm.String(),
 		Endpoints: make([]string, len(s.Endpoints)), Idle: int64(s.IdleTimeout / time.Second), Managed: s.Managed,
 	}
+	r.PersistTimeout, r.PersistPrefix = int64(s.PersistTimeout/time.Second), s.PersistPrefix
 	for i, e := range s.Endpoints {
 		r.Endpoints[i] = e.String()
+	}
+	if s.Refuse != lb.RefuseReject {
+		r.Refuse = s.Refuse.String()
+	}
+	r.MSS = s.MSS
+	for _, a := range s.SNAT {
+		r.SNAT = append(r.SNAT, a.String())
+	}
+	for _, p := range s.Sources {
+		r.Sources = append(r.Sources, p.String())
 	}
 	return r
 }
@@ -138,12 +156,25 @@ func (r *serviceRecord) service() (s lb.Service, err error) {
 	if s.Algorithm, err = lb.ParseAlgorithm(r.Select); err != nil {
 		return s, err
 	}
+	if s.Refuse, err = lb.ParseRefusal(r.Refuse); err != nil {
+		return s, err
+	}
+	s.MSS = r.MSS
 	s.Endpoints = make([]lb.Endpoint, len(r.Endpoints))
 	for i, text := range r.Endpoints {
 		if s.Endpoints[i], err = lb.ParseEndpoint(text); err != nil {
 			return s, err
 		}
 	}
+	if r.Sources != nil {
+		if s.Sources, err = lb.ParseSources(r.Sources); err != nil {
+			return s, err
+		}
+	}
+	if s.SNAT, err = lb.ParseSNAT(r.SNAT); err != nil {
+		return s, err
+	}
+	s.PersistTimeout, s.PersistPrefix = time.Duration(r.PersistTimeout)*time.Second, r.PersistPrefix
 	s.Name, s.Managed, s.IdleTimeout = r.Name, r.Managed, time.Duration(r.Idle)*time.Second
 	return s, s.Validate()
 }

@@ -16,6 +16,7 @@ type Snapshot struct {
 	services  *iradix.Tree[*entry] // by keyBytes
 	names     *iradix.Tree[lb.Key] // by nameBytes, of the services that have a name
 	endpoints int                  // of all services together
+	sources   int                  // the same
 }
 
 // entry is one service in a snapshot. It is never changed, only replaced.
@@ -74,6 +75,9 @@ func walk(root *iradix.Node[*entry]) iter.Seq[*entry] {
 	}
 }
 
+// vipBytes begins the keyBytes of all services of a VIP.
+func vipBytes(k lb.Key) []byte { return keyBytes(k)[:1+16] }
+
 func serviceOf(e *entry, ok bool) (lb.Service, bool) {
 	if !ok {
 		return lb.Service{}, false
@@ -94,13 +98,16 @@ func nameBytes(s *lb.Service) []byte { return append(namePrefix(s.Name), keyByte
 // namePrefix ends with a byte that no name has.
 func namePrefix(name string) []byte { return append([]byte(name), 0) }
 
-// keyBytes is the key in the tree, ordered as lb.Key.Compare orders: family, 16 bytes of address, port, protocol.
+// keyBytes is the key in the tree, ordered as lb.Key.Compare orders: family, 16 bytes of address, port, protocol,
+// last port, mark.
 // All are of one length, so none is another's prefix.
 func keyBytes(k lb.Key) []byte {
 	vip := k.VIP.As16()
-	b := make([]byte, 0, len(vip)+4)
+	b := make([]byte, 0, len(vip)+10)
 	b = append(b, byte(k.VIP.BitLen()))
 	b = append(b, vip[:]...)
 	b = binary.BigEndian.AppendUint16(b, k.Port)
-	return append(b, byte(k.Protocol))
+	b = append(b, byte(k.Protocol))
+	b = binary.BigEndian.AppendUint16(b, k.PortMax)
+	return binary.BigEndian.AppendUint32(b, k.Mark)
 }

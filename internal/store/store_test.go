@@ -93,7 +93,9 @@ func wantDump(t *testing.T, s *Snapshot, want string) {
 const (
 	web  = "10.0.0.1:80/tcp mode=default select=rr endpoints=192.168.1.10:8080,192.168.1.11:8080:5 idle=300s managed=true name=web"
 	web2 = "10.0.0.1:80/tcp mode=default select=priority endpoints=192.168.1.10:8080 name=web"
-	dns  = `[2001:db8::1]:53/udp mode=default select=rr endpoints=[2001:db8::2]:53 name="d n s"`
+	// one whose range, mark and sources came with version 2
+	ranged = "10.0.0.1:8080-8090/tcp/mark=7 mode=default select=rr endpoints=192.168.1.10:9080-9090 sources=10.0.0.0/8,192.168.0.0/16"
+	dns    = `[2001:db8::1]:53/udp mode=default select=rr endpoints=[2001:db8::2]:53 name="d n s"`
 )
 
 func TestCommitAndReopen(t *testing.T) {

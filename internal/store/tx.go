@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 
@@ -77,7 +78,7 @@ func (tx *Tx) All() iter.Seq[lb.Service] {
 }
 
 // Put creates a service, or replaces the one with its key. It refuses a service that does not validate
-// (*lb.FieldError) and one that another owner wrote (ErrOwner). Totals are checked at the end. Services may share
+// or whose range of ports overlaps with another's (*lb.FieldError) and one that another owner wrote (ErrOwner). Totals are checked at the end. Services may share
 // a name.
 func (tx *Tx) Put(s lb.Service) error {
 	if err := s.Validate(); err != nil {
@@ -86,8 +87,27 @@ func (tx *Tx) Put(s lb.Service) error {
 	if err := tx.mayChange(s.Key); err != nil {
 		return err
 	}
+	if o, ok := tx.overlap(s.Key); ok {
+		return lb.NewFieldError(lb.FieldPorts, strconv.Itoa(int(s.Port))+"-"+strconv.Itoa(int(s.PortMax)),
+			"overlaps with service "+o.String(), "ports that no other range of the VIP, protocol and mark has")
+	}
 	tx.set(&entry{owner: tx.owner, service: s.Clone()})
 	return nil
+}
+
+// overlap finds another service whose range of ports has some of k's. It costs as much as the VIP has services, and
+// nothing for a service of one port.
+func (tx *Tx) overlap(k lb.Key) (found lb.Key, ok bool) {
+	if k.PortMax == 0 {
+		return found, false
+	}
+	tx.services.Root().WalkPrefix(vipBytes(k), func(_ []byte, e *entry) bool {
+		if o := e.service.Key; o != k && o.Overlaps(k) {
+			found, ok = o, true
+		}
+		return ok
+	})
+	return found, ok
 }
 
 // Delete removes a service: ErrNotFound when there is none, ErrOwner when another owner wrote it.
@@ -148,7 +168,7 @@ func sameEntry(a, b *entry) bool {
 func (tx *Tx) finish() (*Snapshot, *change) {
 	c := &change{revision: tx.base.revision + 1, owner: tx.owner}
 	names := tx.base.names.Txn()
-	endpoints := tx.base.endpoints
+	endpoints, sources := tx.base.endpoints, tx.base.sources
 	for k := range tx.touched {
 		before, after := tx.compare(k)
 		if sameEntry(before, after) {
@@ -156,6 +176,7 @@ func (tx *Tx) finish() (*Snapshot, *change) {
 		}
 		if before != nil {
 			endpoints -= len(before.service.Endpoints)
+			sources -= len(before.service.Sources)
 			names.Delete(nameBytes(&before.service))
 		}
 		if after == nil {
@@ -163,6 +184,7 @@ func (tx *Tx) finish() (*Snapshot, *change) {
 			continue
 		}
 		endpoints += len(after.service.Endpoints)
+		sources += len(after.service.Sources)
 		if after.service.Name != "" {
 			names.Insert(nameBytes(&after.service), k)
 		}
@@ -175,6 +197,7 @@ func (tx *Tx) finish() (*Snapshot, *change) {
 	slices.SortFunc(c.deleted, lb.Key.Compare)
 	next := &Snapshot{
 		revision: c.revision, services: tx.services.CommitOnly(), names: names.CommitOnly(), endpoints: endpoints,
+		sources: sources,
 	}
 	return next, c
 }

@@ -117,12 +117,17 @@ func (g *generator) client() netip.AddrPort {
 // service makes a service or updates one; the sweep that follows is the daemon's.
 func (g *generator) service() {
 	vip := g.vip()
-	s := lb.Service{Key: lb.Key{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP}}
+	s := lb.Service{Key: lb.Key{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP}, Refuse: lb.Refusal(g.IntN(3))}
 	if g.IntN(3) == 0 {
 		s.Protocol = lb.UDP
 	}
-	if g.IntN(2) == 0 {
-		s.Algorithm = lb.Priority
+	algorithms := []lb.Algorithm{lb.RoundRobin, lb.Priority, lb.Hash, lb.Persist, lb.LeastConnections, lb.Random}
+	s.Algorithm = algorithms[g.IntN(len(algorithms))]
+	if s.Algorithm == lb.Persist && g.IntN(2) == 0 {
+		s.PersistTimeout = time.Duration(20+g.IntN(600)) * time.Second
+	}
+	if s.Algorithm == lb.Persist && g.IntN(3) == 0 {
+		s.PersistPrefix = 24
 	}
 	if g.IntN(4) == 0 {
 		s.IdleTimeout = time.Duration(20+g.IntN(600)) * time.Second
@@ -132,6 +137,11 @@ func (g *generator) service() {
 		s.Endpoints = append(s.Endpoints, lb.Endpoint{
 			Addr: g.addr("192.168.1.", "2001:db8:2::", 10+host), Port: uint16(8080 + g.IntN(2)), Weight: uint16(g.IntN(5)),
 		})
+	}
+	if s.Algorithm == lb.Random { // what is drawn by lot, nobody can tell, but when there is nothing else
+		for i := range s.Endpoints[1:] {
+			s.Endpoints[i+1].Weight = 0
+		}
 	}
 	g.do(Op{Service: &s})
 	g.do(Op{Sweep: true})

@@ -23,7 +23,8 @@ type Model struct {
 
 type service struct {
 	lb.Service
-	turns      []*endpoint // one round of new connections
+	turns      []*endpoint // one round of new connections, or the table of a hash
+	clients    map[netip.Addr]*client
 	next       int
 	endpoints  []*endpoint // as written
 	ending     []*endpoint // removed, but with connections
@@ -98,7 +99,7 @@ func (m *Model) Apply(s lb.Service) {
 		before = slices.Delete(before, i, i+1)
 	}
 	svc.ending = before
-	svc.turns = turns(s, svc.endpoints)
+	svc.turns = places(s, svc.endpoints)
 }
 
 // turns lays out one round: place k of an endpoint of weight w is due at (2k+1)/2w of the round; where two are due at
@@ -107,7 +108,7 @@ func turns(s lb.Service, endpoints []*endpoint) []*endpoint {
 	type place struct{ at, weight, index int }
 	common := 1 // a multiple of all weights, so that no fraction is needed
 	weight := func(i int) int {
-		if w := int(s.Endpoints[i].Weight); w == 0 || s.Algorithm == lb.Priority {
+		if w := int(s.Endpoints[i].Weight); w == 0 || s.Algorithm == lb.Priority || s.Algorithm == lb.Random {
 			return w
 		}
 		return 1
@@ -154,6 +155,7 @@ func (m *Model) Sweep() {
 		}
 	}
 	for _, svc := range m.services {
+		svc.forget(m.now)
 		svc.ending = slices.DeleteFunc(svc.ending, func(e *endpoint) bool {
 			if e.stats.Active == 0 {
 				svc.retired = add(svc.retired, e.stats)
@@ -167,10 +169,37 @@ func (m *Model) Sweep() {
 type Verdict struct {
 	Name     string // out, pass or drop
 	Reason   string
+	Answer   pkt.Proto      // drop: what the sender is told with; Raw: nothing
 	Src, Dst netip.AddrPort // out: as it leaves
 }
 
 func drop(reason string) Verdict { return Verdict{Name: "drop", Reason: reason} }
+
+// refused is what the service wants of a packet that it has no use for.
+func refused(svc *service, p *pkt.Packet, reason string) Verdict {
+	switch svc.Refuse {
+	case lb.RefuseDrop:
+		return drop(reason)
+	case lb.RefusePass:
+		return Verdict{Name: "pass"}
+	}
+	return answered(p, reason)
+}
+
+// answered is a drop of which the sender is told: by ICMP when its time is up, else by a RST or an ICMP error.
+func answered(p *pkt.Packet, reason string) Verdict {
+	v := drop(reason)
+	switch {
+	case p.Proto == pkt.TCP && reason != "ttl-expired" && p.Num(pkt.Flags)&pkt.FlagRST != 0:
+	case p.Proto == pkt.TCP && reason != "ttl-expired":
+		v.Answer = pkt.TCP
+	case p.Is6():
+		v.Answer = pkt.ICMP6
+	default:
+		v.Answer = pkt.ICMP
+	}
+	return v
+}
 
 // Packet puts a TCP or UDP packet through the load balancer. length is that of the IP packet.
 func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
@@ -183,7 +212,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	e, ok := m.table[key]
 	switch {
 	case ok && expired:
-		return drop("ttl-expired")
+		return answered(p, "ttl-expired")
 	case ok && (m.dead(e.conn) || e.conn.closed() && e.dir == fromClient && isSYN(p)):
 		m.remove(e.conn)
 		ok = false
@@ -194,12 +223,15 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 			return Verdict{Name: "pass"}
 		}
 		if expired {
-			return drop("ttl-expired")
+			return answered(p, "ttl-expired")
 		}
 		if proto == lb.TCP && !isSYN(p) {
-			return drop("no-connection")
+			return refused(svc, p, "no-connection")
 		}
 		conn, reason := m.connect(svc, key)
+		if reason == "no-endpoint" {
+			return refused(svc, p, reason)
+		}
 		if reason != "" {
 			return drop(reason)
 		}
@@ -221,10 +253,16 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 		svc.noEndpoint++
 		return nil, "no-endpoint"
 	}
-	turn := svc.next
-	svc.next++
-	for i := range 4 {
-		ep := svc.turns[(turn+i)%len(svc.turns)]
+	held := m.remembered(svc, key)
+	tries := []*endpoint{}
+	if held != nil {
+		tries = append(tries, held)
+	}
+	turn := svc.place(key)
+	for i := range uint64(4) {
+		tries = append(tries, svc.turns[(turn+i)%uint64(len(svc.turns))])
+	}
+	for _, ep := range tries {
 		reply := tuple{key.proto, ep.addr, key.src}
 		if old, taken := m.table[reply]; taken {
 			if !m.dead(old.conn) && !old.conn.closed() {
@@ -235,6 +273,9 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, proto: key.proto}
 		conn.sides[0].heard, conn.sides[1].heard = m.now, m.now
 		m.table[key], m.table[reply] = entry{conn, fromClient}, entry{conn, fromEndpoint}
+		if svc.Algorithm == lb.Persist && held == nil {
+			svc.remember(key, ep, m.now)
+		}
 		ep.stats.Connections++
 		ep.stats.Active++
 		return conn, ""
@@ -293,6 +334,13 @@ func (m *Model) dead(c *connection) bool { return m.silent(c) > c.timeout() }
 // Close reports whether some connection is within a few seconds of its timeout: then the model, whose clock stands
 // still between calls of Advance, does not know whether it is alive.
 func (m *Model) Close() bool {
+	for _, svc := range m.services {
+		for _, c := range svc.clients {
+			if d := m.now - c.seen - svc.persistTimeout(); d > -3*time.Second && d < 6*time.Second {
+				return true
+			}
+		}
+	}
 	for _, e := range m.table {
 		if d := m.silent(e.conn) - e.conn.timeout(); d > -3*time.Second && d < 6*time.Second {
 			return true

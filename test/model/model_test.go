@@ -140,7 +140,10 @@ func send(l *lab.Lab, o Op, want Verdict) error {
 	if err != nil {
 		return err
 	}
-	if res.Verdict != want.Name || res.Reason != want.Reason {
+	if want.Answer != pkt.Raw && res.Verdict == "out" && res.Reason == want.Reason {
+		return compareAnswer(p, want, pkt.Decode(res.Frame))
+	}
+	if res.Verdict != want.Name || res.Reason != want.Reason || want.Answer != pkt.Raw {
 		return fmt.Errorf("the program says %s %s, the model %s %s", res.Verdict, res.Reason, want.Name, want.Reason)
 	}
 	frame := p.Build()
@@ -161,6 +164,40 @@ func send(l *lab.Lab, o Op, want Verdict) error {
 	}
 	if !bytes.Equal(frame, res.Frame) {
 		return fmt.Errorf("another packet:\n%s", pkt.Diff(pkt.Decode(frame), pkt.Decode(res.Frame), nil))
+	}
+	return nil
+}
+
+// compareAnswer checks what the sender of a dropped packet is told: that it is well formed, and about that packet.
+func compareAnswer(p *pkt.Packet, want Verdict, q *pkt.Packet) error {
+	bad := func(what string) error { return fmt.Errorf("the answer to %s has %s: %s", p, what, q) }
+	switch {
+	case q.Proto != want.Answer:
+		return bad("another protocol")
+	case q.Has(pkt.Sum) || q.Has(pkt.IPSum):
+		return bad("a wrong checksum")
+	case q.DstAddr().Addr() != p.SrcAddr().Addr():
+		return bad("another destination")
+	case q.Proto == pkt.TCP:
+		return compareReset(p, q, bad)
+	case q.Inner == nil || q.Inner.SrcAddr() != p.SrcAddr() || q.Inner.DstAddr() != p.DstAddr():
+		return bad("another quote")
+	}
+	return nil
+}
+
+func compareReset(p, q *pkt.Packet, bad func(string) error) error {
+	seq, ack, flags := uint32(0), seqEnd(p), uint64(pkt.FlagRST|pkt.FlagACK)
+	if p.Num(pkt.Flags)&pkt.FlagACK != 0 {
+		seq, ack, flags = uint32(p.Num(pkt.Ack)), 0, pkt.FlagRST
+	}
+	switch {
+	case q.Num(pkt.Flags) != flags:
+		return bad("other flags")
+	case uint32(q.Num(pkt.Seq)) != seq || uint32(q.Num(pkt.Ack)) != ack:
+		return bad("other numbers")
+	case q.SrcAddr() != p.DstAddr() || q.DstAddr() != p.SrcAddr():
+		return bad("other addresses")
 	}
 	return nil
 }

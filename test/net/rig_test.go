@@ -177,7 +177,7 @@ func exchange(c net.Conn, line string) error {
 
 // endpoints4 and endpoints6 are the --endpoints of all three endpoints, with these weights or each with 1.
 func endpoints4(weights ...int) string { return endpointList(weights, false) }
-func endpoints6() string               { return endpointList(nil, true) }
+func endpoints6(weights ...int) string { return endpointList(weights, true) }
 
 func endpointList(weights []int, six bool) string {
 	var out []string

@@ -150,6 +150,10 @@ func (r *runner) command(verb, rest string) error {
 			return err
 		}
 		return r.lab.Advance(d)
+	case "mark":
+		mark, err := lb.ParseMark(rest)
+		r.lab.Mark(mark)
+		return err
 	case "sweep":
 		return r.lab.Sweep()
 	case "next-hops":

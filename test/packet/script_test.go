@@ -10,11 +10,14 @@ import (
 //	service KEY FIELDS     make the service, or update it (lb.ParseService)
 //	delete KEY             delete it
 //	in LINK PACKET         a packet arrives ...
+//	in LINK PACKET reason=NAME
+//	                       ... is dropped for that reason, and what leaves is the answer to it
 //	out LINK PACKET        ... and leaves: what is not stated is as it came in, TTL one less, MAC addresses of the hop
 //	pass LINK PACKET       a packet arrives and the kernel gets it, not a byte changed
 //	drop LINK PACKET reason=NAME
 //	                       a packet arrives and is dropped, and the counter of that reason alone goes up by one
 //	advance 61s            all connections have been silent for that much longer
+//	mark N                 from here on, packets carry that mark
 //	sweep                  connections that are over are removed
 //	next-hops              what the connections know of routes and neighbours is out of date
 //	ip ARGUMENTS           the ip command in the load balancer's namespace
@@ -115,7 +118,11 @@ func cutStep(s script, i int) step {
 func (st step) format(got expectation) []string {
 	switch got.verb {
 	case "out":
-		return []string{"in " + st.link + " " + st.packet, "out " + got.link + " " + got.packet}
+		in := "in " + st.link + " " + st.packet
+		if got.reason != "" {
+			in += " reason=" + got.reason
+		}
+		return []string{in, "out " + got.link + " " + got.packet}
 	case "drop":
 		return []string{"drop " + st.link + " " + st.packet + " reason=" + got.reason}
 	}

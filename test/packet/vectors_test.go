@@ -17,8 +17,12 @@ import (
 // vectorsFile is made from the scripts, by `make update`.
 const vectorsFile = "../../docs/packet-vectors.md"
 
-// completeTest has the vector that no script can have.
-const completeTest = "../../internal/datapath/complete_test.go"
+// otherTests have the vectors that no script can have.
+func otherTests() []string {
+	return []string{
+		"../../internal/datapath/complete_test.go", "../../internal/datapath/fragment_test.go", "../../internal/datapath/select_test.go", "../../internal/maglev/maglev_test.go",
+	}
+}
 
 const vectorsHead = `# Packet vectors
 
@@ -44,7 +48,7 @@ func TestVectors(t *testing.T) {
 	slices.SortFunc(files, func(a, b string) int { // a script comes before its IPv6 twin, and words the row
 		return strings.Compare(strings.TrimSuffix(a, ".txt"), strings.TrimSuffix(b, ".txt"))
 	})
-	for _, name := range append(files, completeTest) {
+	for _, name := range append(files, otherTests()...) {
 		s := readScript(t, name)
 		for _, line := range s.lines {
 			collect(vectors, strings.TrimSuffix(filepath.Base(name), ".txt"), line)
@@ -101,8 +105,10 @@ func collect(vectors map[int]vector, script, line string) {
 func TestDropReasons(t *testing.T) {
 	t.Parallel()
 	unreachable := map[string]string{
-		"connection-race": "takes two CPUs",
-		"not-linear":      "takes a kernel without memory",
+		"connection-race":      "takes two CPUs",
+		"not-linear":           "takes a kernel without memory",
+		"fragments-full":       "takes 8,192 datagrams: TestFragmentsFull",
+		"snat-ports-exhausted": "takes 64,000 connections: TestSourcePorts",
 	}
 	scripts := ""
 	for _, name := range scriptFiles(t) {

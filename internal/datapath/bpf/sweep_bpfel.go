@@ -24,7 +24,8 @@ type SweepConnection struct {
 	Ifindex    uint32
 	Dmac       [6]uint8
 	Smac       [6]uint8
-	HopEpoch   uint32
+	HopEpoch   uint16
+	Mtu        uint16
 	Seen       uint32
 	Packets    uint64
 	Bytes      uint64
@@ -33,7 +34,8 @@ type SweepConnection struct {
 	Endpoint   uint32
 	Flags      uint8
 	Hop        uint8
-	Pad        uint16
+	Traits     uint8
+	Pad        uint8
 }
 
 type SweepConnectionKey struct {
@@ -47,11 +49,15 @@ type SweepConnectionKey struct {
 }
 
 type SweepEndpoint struct {
-	_       structs.HostLayout
-	Addr    SweepIpAddr
-	Port    uint16
-	Flags   uint16
-	Service uint32
+	_         structs.HostLayout
+	Addr      SweepIpAddr
+	Port      uint16
+	Flags     uint16
+	Service   uint32
+	PortShift uint16
+	Pad       uint16
+	Weight    uint32
+	Source    SweepIpAddr
 }
 
 type SweepEndpointState struct {
@@ -68,17 +74,77 @@ type SweepEndpointTraffic struct {
 	BytesOut   uint64
 }
 
+type SweepFragment struct {
+	_        structs.HostLayout
+	Sport    uint16
+	Dport    uint16
+	Since    uint32
+	Received uint32
+	Total    uint32
+	Protocol uint8
+	Foreign  uint8
+	Pad      uint16
+}
+
+type SweepFragmentKey struct {
+	_        structs.HostLayout
+	Saddr    SweepIpAddr
+	Daddr    SweepIpAddr
+	Id       uint32
+	Protocol uint8
+	Pad      [3]uint8
+}
+
+type SweepIcmpBucket struct {
+	_      structs.HostLayout
+	Since  uint32
+	Tokens uint32
+}
+
+type SweepIcmpScratch struct {
+	_     structs.HostLayout
+	Bytes [1536]uint8
+}
+
 type SweepIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
 }
 
+type SweepPersistEntry struct {
+	_        structs.HostLayout
+	Endpoint uint32
+	Seen     uint32
+}
+
+type SweepPersistKey struct {
+	_       structs.HostLayout
+	Client  SweepIpAddr
+	Service uint32
+}
+
+type SweepRangeKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Vip          SweepIpAddr
+	Mark         uint32
+	Protocol     uint8
+	Pad          uint8
+	Port         uint16
+}
+
 type SweepService struct {
-	_           structs.HostLayout
-	Id          uint32
-	SlotCount   uint32
-	SlotSegment uint16
-	SlotOffset  uint16
+	_             structs.HostLayout
+	Id            uint32
+	SlotCount     uint32
+	SlotSegment   uint16
+	SlotOffset    uint16
+	Algorithm     uint8
+	Mode          uint8
+	Flags         uint16
+	PortMax       uint32
+	PersistPrefix uint32
+	SourceCount   uint32
 }
 
 type SweepServiceKey struct {
@@ -86,7 +152,8 @@ type SweepServiceKey struct {
 	Vip      SweepIpAddr
 	Port     uint16
 	Protocol uint8
-	Pad      uint8
+	Kind     uint8
+	Mark     uint32
 }
 
 type SweepServiceState struct {
@@ -96,33 +163,83 @@ type SweepServiceState struct {
 	Refused    uint64
 }
 
+type SweepSnatPair struct {
+	_        structs.HostLayout
+	Source   SweepIpAddr
+	Endpoint SweepIpAddr
+	Port     uint16
+	Protocol uint8
+	Pad      uint8
+}
+
+type SweepSnatSourceKey struct {
+	_       structs.HostLayout
+	Service uint32
+	Place   uint32
+}
+
+type SweepSnatUsage struct {
+	_     structs.HostLayout
+	Count uint32
+}
+
+type SweepSourceKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Service      uint32
+	Addr         SweepIpAddr
+}
+
 type SweepSweepReport struct {
 	_       structs.HostLayout
 	Visited uint64
 	Ended   uint64
 }
 
+type SweepVip struct {
+	_        structs.HostLayout
+	Services uint32
+	Ranges   uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	SweepMapAllowedSources        = "allowed_sources"
 	SweepMapConnections           = "connections"
 	SweepMapDrops                 = "drops"
 	SweepMapEndpointStates        = "endpoint_states"
 	SweepMapEndpointTraffics      = "endpoint_traffics"
 	SweepMapEndpoints             = "endpoints"
+	SweepMapFragments             = "fragments"
+	SweepMapIcmpBuckets           = "icmp_buckets"
+	SweepMapIcmpScratches         = "icmp_scratches"
 	SweepMapIdleTimeouts          = "idle_timeouts"
 	SweepMapLinks                 = "links"
+	SweepMapLocalAddresses        = "local_addresses"
+	SweepMapMssLimits             = "mss_limits"
 	SweepMapPasses                = "passes"
+	SweepMapPersistTimeouts       = "persist_timeouts"
+	SweepMapPersists              = "persists"
+	SweepMapServiceRanges         = "service_ranges"
 	SweepMapServiceStates         = "service_states"
 	SweepMapServices              = "services"
 	SweepMapSlots                 = "slots"
+	SweepMapSnatSources           = "snat_sources"
+	SweepMapSnatUsages            = "snat_usages"
 	SweepMapSweepReports          = "sweep_reports"
 	SweepMapVips                  = "vips"
 	SweepProgLoxilbSweep          = "loxilb_sweep"
+	SweepProgLoxilbSweepPersists  = "loxilb_sweep_persists"
+	SweepProgLoxilbSweepSnat      = "loxilb_sweep_snat"
+	SweepVarHashSeed              = "hash_seed"
 	SweepVarHz                    = "hz"
+	SweepVarIcmpRate              = "icmp_rate"
 	SweepVarKfuncs                = "kfuncs"
 	SweepVarRedirectPeer          = "redirect_peer"
+	SweepVarTimeoutFragment       = "timeout_fragment"
+	SweepVarTimeoutSnatRest       = "timeout_snat_rest"
 	SweepVarTimeoutTcpClosed      = "timeout_tcp_closed"
 	SweepVarTimeoutTcpClosing     = "timeout_tcp_closing"
 	SweepVarTimeoutTcpEstablished = "timeout_tcp_established"
@@ -173,24 +290,37 @@ type SweepSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepProgramSpecs struct {
-	LoxilbSweep *ebpf.ProgramSpec `ebpf:"loxilb_sweep"`
+	LoxilbSweep         *ebpf.ProgramSpec `ebpf:"loxilb_sweep"`
+	LoxilbSweepPersists *ebpf.ProgramSpec `ebpf:"loxilb_sweep_persists"`
+	LoxilbSweepSnat     *ebpf.ProgramSpec `ebpf:"loxilb_sweep_snat"`
 }
 
 // SweepMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepMapSpecs struct {
+	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
+	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	IcmpBuckets      *ebpf.MapSpec `ebpf:"icmp_buckets"`
+	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
+	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
+	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
+	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
+	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SnatSources      *ebpf.MapSpec `ebpf:"snat_sources"`
+	SnatUsages       *ebpf.MapSpec `ebpf:"snat_usages"`
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 }
@@ -199,9 +329,13 @@ type SweepMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepVariableSpecs struct {
+	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
+	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
 	TimeoutTcpEstablished *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
@@ -230,34 +364,56 @@ func (o *SweepObjects) Close() error {
 //
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepMaps struct {
+	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
+	Fragments        *ebpf.Map `ebpf:"fragments"`
+	IcmpBuckets      *ebpf.Map `ebpf:"icmp_buckets"`
+	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	Links            *ebpf.Map `ebpf:"links"`
+	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
+	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	Passes           *ebpf.Map `ebpf:"passes"`
+	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
+	Persists         *ebpf.Map `ebpf:"persists"`
+	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
 	Services         *ebpf.Map `ebpf:"services"`
 	Slots            *ebpf.Map `ebpf:"slots"`
+	SnatSources      *ebpf.Map `ebpf:"snat_sources"`
+	SnatUsages       *ebpf.Map `ebpf:"snat_usages"`
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 }
 
 func (m *SweepMaps) Close() error {
 	return _SweepClose(
+		m.AllowedSources,
 		m.Connections,
 		m.Drops,
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,
+		m.Fragments,
+		m.IcmpBuckets,
+		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.Links,
+		m.LocalAddresses,
+		m.MssLimits,
 		m.Passes,
+		m.PersistTimeouts,
+		m.Persists,
+		m.ServiceRanges,
 		m.ServiceStates,
 		m.Services,
 		m.Slots,
+		m.SnatSources,
+		m.SnatUsages,
 		m.SweepReports,
 		m.Vips,
 	)
@@ -267,9 +423,13 @@ func (m *SweepMaps) Close() error {
 //
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepVariables struct {
+	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
 	Hz                    *ebpf.Variable `ebpf:"hz"`
+	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`
 	TimeoutTcpEstablished *ebpf.Variable `ebpf:"timeout_tcp_established"`
@@ -282,12 +442,16 @@ type SweepVariables struct {
 //
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepPrograms struct {
-	LoxilbSweep *ebpf.Program `ebpf:"loxilb_sweep"`
+	LoxilbSweep         *ebpf.Program `ebpf:"loxilb_sweep"`
+	LoxilbSweepPersists *ebpf.Program `ebpf:"loxilb_sweep_persists"`
+	LoxilbSweepSnat     *ebpf.Program `ebpf:"loxilb_sweep_snat"`
 }
 
 func (p *SweepPrograms) Close() error {
 	return _SweepClose(
 		p.LoxilbSweep,
+		p.LoxilbSweepPersists,
+		p.LoxilbSweepSnat,
 	)
 }
 

@@ -3,7 +3,10 @@ package bpf
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -12,49 +15,129 @@ import (
 // given out.
 type ServiceTable struct {
 	Key       TcServiceKey
-	Name      string          // for listings; the maps do not hold it
-	Idle      time.Duration   // 0: the protocol's default
-	Endpoints []EndpointTable // in the user's order, without duplicates
-	Slots     []uint32        // places of the table that connections walk through: indices into Endpoints
+	PortMax   uint16        // last port of a range, host byte order; 0: one port
+	Name      string        // for listings; the maps do not hold it
+	Idle      time.Duration // 0: the protocol's default
+	Algorithm uint8         // enum algorithm
+	Mode      uint8         // enum service_mode
+	Flags     uint16        // enum service_flag, but for those that datapath adds itself
+	MSS       uint16        // largest TCP segment; 0: any
+	SNAT      []TcIpAddr    // that sources become, instead of what the mode says
+	Persist   time.Duration // how long a client's endpoint is kept; 0: not ALGORITHM_PERSIST
+	// PersistPrefix is how many of the 128 bits of a client's address count.
+	PersistPrefix uint8
+	Endpoints     []EndpointTable // in the user's order, without duplicates
+	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
+	Slots         []uint32        // places of the table that connections walk through: indices into Endpoints
 }
 
 // EndpointTable is one endpoint of a ServiceTable.
 type EndpointTable struct {
 	Addr   TcIpAddr
-	Port   uint16 // network byte order, as in the map
-	Weight uint16 // for listings; the maps hold it as a share of the slots
+	Port   uint16   // network byte order, as in the map
+	Shift  bool     // Port is for the service's first port, the next for the next
+	Weight uint16   // for listings
+	Source TcIpAddr // ours towards it; zero: none is known, or the mode does not ask
+	Takes  uint32   // weight for new connections: 0 for none, whatever Weight says
 }
 
-// String prints the table as one line for the service, one for each endpoint and one for the slots, in which
-// runs are not shortened: goldens and debug logs show what the maps will hold.
+// String prints the table as one line for the service, one for each endpoint and one for the slots, goldens and debug logs show what the maps will hold.
 func (t ServiceTable) String() string {
 	var b strings.Builder
 	idle := "default"
 	if t.Idle > 0 {
 		idle = t.Idle.String()
 	}
-	fmt.Fprintf(&b, "service %s slots=%d idle=%s\n", t.Key, len(t.Slots), idle)
-	for i, e := range t.Endpoints {
-		fmt.Fprintf(&b, "endpoint %d %s weight=%d\n", i, AddrPort(e.Addr, e.Port), e.Weight)
+	fmt.Fprintf(&b, "service %s algorithm=%s slots=%d idle=%s", t.Key, algorithmName(t.Algorithm), len(t.Slots), idle)
+	if t.Persist > 0 {
+		fmt.Fprintf(&b, " persist=%s/%d", t.Persist, t.PersistPrefix)
 	}
-	b.WriteString("slots")
-	for _, s := range t.Slots {
-		fmt.Fprintf(&b, " %d", s)
+	if t.PortMax > 0 {
+		fmt.Fprintf(&b, " last-port=%d", t.PortMax)
 	}
 	b.WriteByte('\n')
+	for i, e := range t.Endpoints {
+		fmt.Fprintf(&b, "endpoint %d %s weight=%d", i, AddrPort(e.Addr, e.Port), e.Weight)
+		if e.Shift {
+			b.WriteString(" and on")
+		}
+		b.WriteByte('\n')
+	}
+	for _, p := range t.Sources {
+		fmt.Fprintf(&b, "source %s\n", p)
+	}
+	if t.Flags != 0 || t.MSS != 0 {
+		fmt.Fprintf(&b, "flags=%#x mss=%d\n", t.Flags, t.MSS)
+	}
+	writeSlots(&b, t.Slots)
 	return b.String()
+}
+
+// writeSlots writes tables that nobody would read as how many slots each endpoint has, and a sum that changes with
+// any slot.
+func writeSlots(b *strings.Builder, slots []uint32) {
+	const readable = 1024
+	b.WriteString("slots")
+	if len(slots) <= readable {
+		for _, s := range slots {
+			fmt.Fprintf(b, " %d", s)
+		}
+		b.WriteByte('\n')
+		return
+	}
+	have := map[uint32]int{}
+	sum := crc32.NewIEEE()
+	for _, s := range slots {
+		have[s]++
+		sum.Write(binary.BigEndian.AppendUint32(nil, s))
+	}
+	for _, s := range slices.Sorted(maps.Keys(have)) {
+		fmt.Fprintf(b, " %d:%d", s, have[s])
+	}
+	fmt.Fprintf(b, " crc=%08x\n", sum.Sum32())
+}
+
+func algorithmName(a uint8) string {
+	switch TcAlgorithm(a) {
+	case TcAlgorithmALGORITHM_RR:
+		return "rr"
+	case TcAlgorithmALGORITHM_HASH:
+		return "hash"
+	case TcAlgorithmALGORITHM_PRIORITY:
+		return "priority"
+	case TcAlgorithmALGORITHM_PERSIST:
+		return "persist"
+	case TcAlgorithmALGORITHM_LC:
+		return "lc"
+	case TcAlgorithmALGORITHM_RANDOM:
+		return "random"
+	}
+	return fmt.Sprint(a)
 }
 
 func (k TcServiceKey) String() string {
 	proto := fmt.Sprint(k.Protocol)
 	switch k.Protocol {
+	case 1, 58:
+		proto = "icmp"
 	case 6:
 		proto = "tcp"
 	case 17:
 		proto = "udp"
 	}
-	return AddrPort(k.Vip, k.Port).String() + "/" + proto
+	s := AddrPort(k.Vip, k.Port).String()
+	if k.Ranged() {
+		s += " and on"
+	}
+	s += "/" + proto
+	if k.Mark != 0 {
+		s += fmt.Sprintf("/mark=%d", k.Mark)
+	}
+	return s
 }
+
+// Ranged tells a service of a range of ports from one of its first port.
+func (k TcServiceKey) Ranged() bool { return k.Kind == uint8(TcServiceKindSERVICE_RANGE) }
 
 // Addr gives an address the form of the maps: 16 bytes, IPv4 mapped.
 func Addr(a netip.Addr) TcIpAddr {

@@ -13,6 +13,17 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type TcAlgorithm uint32
+
+const (
+	TcAlgorithmALGORITHM_RR       TcAlgorithm = 0
+	TcAlgorithmALGORITHM_HASH     TcAlgorithm = 1
+	TcAlgorithmALGORITHM_PRIORITY TcAlgorithm = 2
+	TcAlgorithmALGORITHM_PERSIST  TcAlgorithm = 3
+	TcAlgorithmALGORITHM_LC       TcAlgorithm = 4
+	TcAlgorithmALGORITHM_RANDOM   TcAlgorithm = 7
+)
+
 type TcConnection struct {
 	_          structs.HostLayout
 	Saddr      TcIpAddr
@@ -24,7 +35,8 @@ type TcConnection struct {
 	Ifindex    uint32
 	Dmac       [6]uint8
 	Smac       [6]uint8
-	HopEpoch   uint32
+	HopEpoch   uint16
+	Mtu        uint16
 	Seen       uint32
 	Packets    uint64
 	Bytes      uint64
@@ -33,7 +45,8 @@ type TcConnection struct {
 	Endpoint   uint32
 	Flags      uint8
 	Hop        uint8
-	Pad        uint16
+	Traits     uint8
+	Pad        uint8
 }
 
 type TcConnectionFlag uint32
@@ -59,35 +72,52 @@ type TcConnectionKey struct {
 	Pad      [3]uint8
 }
 
+type TcConnectionTrait uint32
+
+const (
+	TcConnectionTraitCONN_SNAT    TcConnectionTrait = 1
+	TcConnectionTraitCONN_RESTING TcConnectionTrait = 2
+)
+
 type TcDropReason uint32
 
 const (
-	TcDropReasonDROP_NONE              TcDropReason = 0
-	TcDropReasonDROP_NO_ENDPOINT       TcDropReason = 1
-	TcDropReasonDROP_NO_CONNECTION     TcDropReason = 2
-	TcDropReasonDROP_CONNTRACK_FULL    TcDropReason = 3
-	TcDropReasonDROP_TUPLE_IN_USE      TcDropReason = 4
-	TcDropReasonDROP_CONNECTION_RACE   TcDropReason = 5
-	TcDropReasonDROP_TTL_EXPIRED       TcDropReason = 6
-	TcDropReasonDROP_MARTIAN_SOURCE    TcDropReason = 7
-	TcDropReasonDROP_MALFORMED         TcDropReason = 8
-	TcDropReasonDROP_FRAGMENT          TcDropReason = 9
-	TcDropReasonDROP_ROUTING_HEADER    TcDropReason = 10
-	TcDropReasonDROP_UDP_ZERO_CHECKSUM TcDropReason = 11
-	TcDropReasonDROP_NO_ROUTE          TcDropReason = 12
-	TcDropReasonDROP_ROUTE_UNREACHABLE TcDropReason = 13
-	TcDropReasonDROP_FORWARDING_OFF    TcDropReason = 14
-	TcDropReasonDROP_ROUTE_ENCAP       TcDropReason = 15
-	TcDropReasonDROP_NOT_LINEAR        TcDropReason = 16
-	TcDropReasonDROP_REASONS           TcDropReason = 17
+	TcDropReasonDROP_NONE                 TcDropReason = 0
+	TcDropReasonDROP_NO_ENDPOINT          TcDropReason = 1
+	TcDropReasonDROP_NO_CONNECTION        TcDropReason = 2
+	TcDropReasonDROP_CONNTRACK_FULL       TcDropReason = 3
+	TcDropReasonDROP_TUPLE_IN_USE         TcDropReason = 4
+	TcDropReasonDROP_CONNECTION_RACE      TcDropReason = 5
+	TcDropReasonDROP_TTL_EXPIRED          TcDropReason = 6
+	TcDropReasonDROP_MARTIAN_SOURCE       TcDropReason = 7
+	TcDropReasonDROP_MALFORMED            TcDropReason = 8
+	TcDropReasonDROP_FRAGMENT             TcDropReason = 9
+	TcDropReasonDROP_ROUTING_HEADER       TcDropReason = 10
+	TcDropReasonDROP_UDP_ZERO_CHECKSUM    TcDropReason = 11
+	TcDropReasonDROP_NO_ROUTE             TcDropReason = 12
+	TcDropReasonDROP_ROUTE_UNREACHABLE    TcDropReason = 13
+	TcDropReasonDROP_FORWARDING_OFF       TcDropReason = 14
+	TcDropReasonDROP_ROUTE_ENCAP          TcDropReason = 15
+	TcDropReasonDROP_NOT_LINEAR           TcDropReason = 16
+	TcDropReasonDROP_SOURCE_NOT_ALLOWED   TcDropReason = 17
+	TcDropReasonDROP_SNAT_PORTS_EXHAUSTED TcDropReason = 18
+	TcDropReasonDROP_FRAGMENTS_FULL       TcDropReason = 19
+	TcDropReasonDROP_FRAGMENT_OVERLAP     TcDropReason = 20
+	TcDropReasonDROP_TOO_BIG              TcDropReason = 21
+	TcDropReasonDROP_ICMP_MTU             TcDropReason = 22
+	TcDropReasonDROP_REASONS              TcDropReason = 23
 )
 
 type TcEndpoint struct {
-	_       structs.HostLayout
-	Addr    TcIpAddr
-	Port    uint16
-	Flags   uint16
-	Service uint32
+	_         structs.HostLayout
+	Addr      TcIpAddr
+	Port      uint16
+	Flags     uint16
+	Service   uint32
+	PortShift uint16
+	Pad       uint16
+	Weight    uint32
+	Source    TcIpAddr
 }
 
 type TcEndpointFlag uint32
@@ -96,6 +126,7 @@ const (
 	TcEndpointFlagENDPOINT_IN_USE  TcEndpointFlag = 1
 	TcEndpointFlagENDPOINT_END_TCP TcEndpointFlag = 2
 	TcEndpointFlagENDPOINT_END_UDP TcEndpointFlag = 4
+	TcEndpointFlagENDPOINT_SHIFT   TcEndpointFlag = 8
 )
 
 type TcEndpointState struct {
@@ -112,6 +143,38 @@ type TcEndpointTraffic struct {
 	BytesOut   uint64
 }
 
+type TcFragment struct {
+	_        structs.HostLayout
+	Sport    uint16
+	Dport    uint16
+	Since    uint32
+	Received uint32
+	Total    uint32
+	Protocol uint8
+	Foreign  uint8
+	Pad      uint16
+}
+
+type TcFragmentKey struct {
+	_        structs.HostLayout
+	Saddr    TcIpAddr
+	Daddr    TcIpAddr
+	Id       uint32
+	Protocol uint8
+	Pad      [3]uint8
+}
+
+type TcIcmpBucket struct {
+	_      structs.HostLayout
+	Since  uint32
+	Tokens uint32
+}
+
+type TcIcmpScratch struct {
+	_     structs.HostLayout
+	Bytes [1536]uint8
+}
+
 type TcIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
@@ -124,6 +187,32 @@ const (
 	TcLinkFlagLINK_LAYER3 TcLinkFlag = 2
 )
 
+type TcOpening struct {
+	_          structs.HostLayout
+	Source     TcIpAddr
+	SourcePort uint16
+	Pad        uint16
+	Key        TcConnectionKey
+	_          [4]byte
+	Entry      TcConnection
+	Pair       TcSnatPair
+	Socket     struct {
+		_    structs.HostLayout
+		Ipv4 struct {
+			_     structs.HostLayout
+			Saddr uint32
+			Daddr uint32
+			Sport uint16
+			Dport uint16
+		}
+		_ [24]byte
+	}
+	Start  uint32
+	Stride uint32
+	Err    int32
+	_      [4]byte
+}
+
 type TcPassReason uint32
 
 const (
@@ -132,21 +221,74 @@ const (
 	TcPassReasonPASS_REASONS         TcPassReason = 2
 )
 
-type TcService struct {
-	_           structs.HostLayout
-	Id          uint32
-	SlotCount   uint32
-	SlotSegment uint16
-	SlotOffset  uint16
+type TcPersistEntry struct {
+	_        structs.HostLayout
+	Endpoint uint32
+	Seen     uint32
 }
+
+type TcPersistKey struct {
+	_       structs.HostLayout
+	Client  TcIpAddr
+	Service uint32
+}
+
+type TcRangeKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Vip          TcIpAddr
+	Mark         uint32
+	Protocol     uint8
+	Pad          uint8
+	Port         uint16
+}
+
+type TcService struct {
+	_             structs.HostLayout
+	Id            uint32
+	SlotCount     uint32
+	SlotSegment   uint16
+	SlotOffset    uint16
+	Algorithm     uint8
+	Mode          uint8
+	Flags         uint16
+	PortMax       uint32
+	PersistPrefix uint32
+	SourceCount   uint32
+}
+
+type TcServiceFlag uint32
+
+const (
+	TcServiceFlagSERVICE_SOURCES     TcServiceFlag = 1
+	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
+	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
+)
 
 type TcServiceKey struct {
 	_        structs.HostLayout
 	Vip      TcIpAddr
 	Port     uint16
 	Protocol uint8
-	Pad      uint8
+	Kind     uint8
+	Mark     uint32
 }
+
+type TcServiceKind uint32
+
+const (
+	TcServiceKindSERVICE_ONE_PORT TcServiceKind = 0
+	TcServiceKindSERVICE_RANGE    TcServiceKind = 1
+)
+
+type TcServiceMode uint32
+
+const (
+	TcServiceModeMODE_DEFAULT    TcServiceMode = 0
+	TcServiceModeMODE_ONEARM     TcServiceMode = 1
+	TcServiceModeMODE_FULLNAT    TcServiceMode = 2
+	TcServiceModeMODE_HOSTONEARM TcServiceMode = 5
+)
 
 type TcServiceState struct {
 	_          structs.HostLayout
@@ -155,36 +297,90 @@ type TcServiceState struct {
 	Refused    uint64
 }
 
+type TcSnatPair struct {
+	_        structs.HostLayout
+	Source   TcIpAddr
+	Endpoint TcIpAddr
+	Port     uint16
+	Protocol uint8
+	Pad      uint8
+}
+
+type TcSnatSourceKey struct {
+	_       structs.HostLayout
+	Service uint32
+	Place   uint32
+}
+
+type TcSnatUsage struct {
+	_     structs.HostLayout
+	Count uint32
+}
+
+type TcSourceKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Service      uint32
+	Addr         TcIpAddr
+}
+
 type TcSweepReport struct {
 	_       structs.HostLayout
 	Visited uint64
 	Ended   uint64
 }
 
+type TcVip struct {
+	_        structs.HostLayout
+	Services uint32
+	Ranges   uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	TcMapAllowedSources        = "allowed_sources"
 	TcMapConnections           = "connections"
 	TcMapDrops                 = "drops"
 	TcMapEndpointStates        = "endpoint_states"
 	TcMapEndpointTraffics      = "endpoint_traffics"
 	TcMapEndpoints             = "endpoints"
+	TcMapFragments             = "fragments"
+	TcMapIcmpBuckets           = "icmp_buckets"
+	TcMapIcmpScratches         = "icmp_scratches"
 	TcMapIdleTimeouts          = "idle_timeouts"
 	TcMapLinks                 = "links"
+	TcMapLocalAddresses        = "local_addresses"
+	TcMapMssLimits             = "mss_limits"
+	TcMapOpenings              = "openings"
 	TcMapPasses                = "passes"
+	TcMapPersistTimeouts       = "persist_timeouts"
+	TcMapPersists              = "persists"
+	TcMapServiceRanges         = "service_ranges"
 	TcMapServiceStates         = "service_states"
 	TcMapServices              = "services"
 	TcMapSlots                 = "slots"
+	TcMapSnatSources           = "snat_sources"
+	TcMapSnatUsages            = "snat_usages"
 	TcMapSweepReports          = "sweep_reports"
 	TcMapVips                  = "vips"
 	TcProgLoxilbEther          = "loxilb_ether"
 	TcProgLoxilbLayer3         = "loxilb_layer3"
 	TcVarAbiEnums              = "abi_enums"
+	TcVarFragmentsSwept        = "fragments_swept"
+	TcVarHashSeed              = "hash_seed"
 	TcVarHopGeneration         = "hop_generation"
+	TcVarHostServices          = "host_services"
 	TcVarHz                    = "hz"
+	TcVarIcmpRate              = "icmp_rate"
 	TcVarKfuncs                = "kfuncs"
+	TcVarMarkedServices        = "marked_services"
+	TcVarMssServices           = "mss_services"
+	TcVarRangeServices         = "range_services"
 	TcVarRedirectPeer          = "redirect_peer"
+	TcVarTimeoutFragment       = "timeout_fragment"
+	TcVarTimeoutSnatRest       = "timeout_snat_rest"
 	TcVarTimeoutTcpClosed      = "timeout_tcp_closed"
 	TcVarTimeoutTcpClosing     = "timeout_tcp_closing"
 	TcVarTimeoutTcpEstablished = "timeout_tcp_established"
@@ -243,17 +439,29 @@ type TcProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcMapSpecs struct {
+	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
+	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	IcmpBuckets      *ebpf.MapSpec `ebpf:"icmp_buckets"`
+	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
+	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
+	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
+	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
+	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
+	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
 	Slots            *ebpf.MapSpec `ebpf:"slots"`
+	SnatSources      *ebpf.MapSpec `ebpf:"snat_sources"`
+	SnatUsages       *ebpf.MapSpec `ebpf:"snat_usages"`
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 }
@@ -263,10 +471,19 @@ type TcMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcVariableSpecs struct {
 	AbiEnums              *ebpf.VariableSpec `ebpf:"abi_enums"`
+	FragmentsSwept        *ebpf.VariableSpec `ebpf:"fragments_swept"`
+	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration         *ebpf.VariableSpec `ebpf:"hop_generation"`
+	HostServices          *ebpf.VariableSpec `ebpf:"host_services"`
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
+	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
+	MarkedServices        *ebpf.VariableSpec `ebpf:"marked_services"`
+	MssServices           *ebpf.VariableSpec `ebpf:"mss_services"`
+	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
 	TimeoutTcpEstablished *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
@@ -295,34 +512,58 @@ func (o *TcObjects) Close() error {
 //
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcMaps struct {
+	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
+	Fragments        *ebpf.Map `ebpf:"fragments"`
+	IcmpBuckets      *ebpf.Map `ebpf:"icmp_buckets"`
+	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	Links            *ebpf.Map `ebpf:"links"`
+	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
+	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
+	Openings         *ebpf.Map `ebpf:"openings"`
 	Passes           *ebpf.Map `ebpf:"passes"`
+	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
+	Persists         *ebpf.Map `ebpf:"persists"`
+	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
 	Services         *ebpf.Map `ebpf:"services"`
 	Slots            *ebpf.Map `ebpf:"slots"`
+	SnatSources      *ebpf.Map `ebpf:"snat_sources"`
+	SnatUsages       *ebpf.Map `ebpf:"snat_usages"`
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 }
 
 func (m *TcMaps) Close() error {
 	return _TcClose(
+		m.AllowedSources,
 		m.Connections,
 		m.Drops,
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,
+		m.Fragments,
+		m.IcmpBuckets,
+		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.Links,
+		m.LocalAddresses,
+		m.MssLimits,
+		m.Openings,
 		m.Passes,
+		m.PersistTimeouts,
+		m.Persists,
+		m.ServiceRanges,
 		m.ServiceStates,
 		m.Services,
 		m.Slots,
+		m.SnatSources,
+		m.SnatUsages,
 		m.SweepReports,
 		m.Vips,
 	)
@@ -333,10 +574,19 @@ func (m *TcMaps) Close() error {
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcVariables struct {
 	AbiEnums              *ebpf.Variable `ebpf:"abi_enums"`
+	FragmentsSwept        *ebpf.Variable `ebpf:"fragments_swept"`
+	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration         *ebpf.Variable `ebpf:"hop_generation"`
+	HostServices          *ebpf.Variable `ebpf:"host_services"`
 	Hz                    *ebpf.Variable `ebpf:"hz"`
+	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
+	MarkedServices        *ebpf.Variable `ebpf:"marked_services"`
+	MssServices           *ebpf.Variable `ebpf:"mss_services"`
+	RangeServices         *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`
 	TimeoutTcpEstablished *ebpf.Variable `ebpf:"timeout_tcp_established"`

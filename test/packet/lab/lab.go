@@ -19,12 +19,16 @@ type Config struct {
 	OldKernel   bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
 }
 
+// HashSeed is the key of hashes in a lab.
+const HashSeed = 42
+
 // Lab is the data path in its network. All of its methods belong to the thread that made it.
 type Lab struct {
 	*Network
 	Datapath *datapath.Datapath
 	services map[lb.Key]lb.Service
 	drops    map[string]uint64
+	mark     uint32
 }
 
 // New makes the network and loads the data path in it. The calling goroutine has locked its thread for good.
@@ -37,13 +41,16 @@ func New(cfg Config) (*Lab, error) {
 		cfg.Connections = 1024
 	}
 	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}}
-	dp := datapath.Config{Connections: cfg.Connections, Hook: datapath.HookAuto}
+	dp := datapath.Config{Connections: cfg.Connections, HashSeed: HashSeed, Hook: datapath.HookAuto}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
 	}
 	l.Datapath, err = datapath.Load(dp)
 	if err == nil {
 		l.drops, err = l.Datapath.Drops()
+	}
+	if err == nil {
+		err = l.readLocalAddresses()
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -65,7 +72,7 @@ func (l *Lab) Apply(s lb.Service) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	table := compile.Service(s, nil)
+	table := compile.Service(s, nil, HashSeed, l.source)
 	l.services[s.Key] = s
 	return l.Datapath.Apply([]datapath.Change{{Key: table.Key, Table: &table}})
 }
@@ -82,6 +89,7 @@ func (l *Lab) Delete(key lb.Key) error {
 // Reset brings the lab back to how New made it, but for what scripts did to the network: a new lab takes half a
 // second, nearly all of it to make the endpoint map.
 func (l *Lab) Reset() error {
+	l.Mark(0)
 	for key := range l.services {
 		if err := l.Delete(key); err != nil {
 			return err
@@ -100,8 +108,13 @@ func (l *Lab) Reset() error {
 	return err
 }
 
-// Advance lets time pass for all connections.
-func (l *Lab) Advance(d time.Duration) error { return l.Datapath.Age(d) }
+// Advance lets time pass for all connections, and for what is remembered of clients.
+func (l *Lab) Advance(d time.Duration) error {
+	return errors.Join(l.Datapath.Age(d), l.Datapath.AgePersists(d))
+}
+
+// Mark has all packets carry a mark from here on (Send, not SendLive).
+func (l *Lab) Mark(mark uint32) { l.mark = mark }
 
 // Sweep removes connections that are over.
 func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
@@ -118,7 +131,7 @@ type Result struct {
 
 // Send runs the program on a frame that arrives at the link.
 func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
-	out, err := l.Datapath.Run(datapath.RunInput{Frame: frame, Ifindex: link.Index})
+	out, err := l.Datapath.Run(datapath.RunInput{Frame: frame, Ifindex: link.Index, Mark: l.mark})
 	if err != nil {
 		return Result{}, err
 	}
@@ -132,6 +145,10 @@ func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
 		res.Verdict = "drop"
 	default:
 		return res, fmt.Errorf("the program returned %d", out.Verdict)
+	}
+	if res.Verdict == "out" && l.LinkOf(res.Frame) == link { // an answer, or one that turned round
+		res.Reason, err = l.Counted()
+		return res, err
 	}
 	if res.Verdict != "drop" {
 		return res, nil // Counted shows at the next drop, or at the end, if a reason was counted all the same

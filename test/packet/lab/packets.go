@@ -73,11 +73,18 @@ func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
 			change.Set(f, got.Value(f))
 		}
 	}
-	want := pkt.Decode(n.hop(l, p, p.Merge(change), change).Build())
-	for f := pkt.Field(0); f.Known(); f++ {
-		if got.Has(f) && (!want.Has(f) || want.Value(f) != got.Value(f)) {
-			change.Set(f, got.Value(f))
+	if got.Inner != nil && p.Inner != nil && got.Inner.Proto == p.Inner.Proto {
+		change.Inner = pkt.New(got.Inner.Proto)
+		for _, f := range []pkt.Field{pkt.Src, pkt.SrcPort, pkt.Dst, pkt.DstPort} {
+			if got.Inner.Has(f) {
+				change.Inner.Set(f, got.Inner.Value(f))
+			}
 		}
+	}
+	want := pkt.Decode(n.hop(l, p, p.Merge(change), change).Build())
+	stateDifferent(change, want, got)
+	if change.Inner != nil && want.Inner != nil {
+		stateDifferent(change.Inner, want.Inner, got.Inner)
 	}
 	for _, f := range []pkt.Field{pkt.Sum, pkt.IPSum} {
 		if want.Has(f) && !got.Has(f) {
@@ -85,4 +92,13 @@ func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
 		}
 	}
 	return change
+}
+
+// stateDifferent states in change what got has and want has not.
+func stateDifferent(change, want, got *pkt.Packet) {
+	for f := pkt.Field(0); f.Known(); f++ {
+		if got.Has(f) && (!want.Has(f) || want.Value(f) != got.Value(f)) {
+			change.Set(f, got.Value(f))
+		}
+	}
 }

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * answer.h - packets of the load balancer's own: what it tells the sender of a
+ * packet that it drops.
+ *
+ * The packet itself is rewritten into the answer: a RST (RFC 9293 section
+ * 3.10.7.1), or an ICMP error that quotes it (RFC 1812, RFC 4443). The answer
+ * takes the route that any packet to the sender takes. An ICMP error costs its
+ * receiver more than the packet cost its sender, so their number is limited; a
+ * RST is never larger than the segment that it answers.
+ *
+ * All of this is slow work, out of line, each step with its own stack frame.
+ */
+#ifndef LOXILB_ANSWER_H
+#define LOXILB_ANSWER_H
+
+#include "checksum.h"
+#include "forward.h"
+#include "icmp.h"
+#include "parse.h"
+
+#define ANSWER_TTL 64
+#define ICMP_LARGEST 576 /* RFC 1812 section 4.3.2.3 */
+#define ICMP6_LARGEST 1280 /* RFC 4443 section 3.1 */
+#define SUM_CHUNK 512 /* what bpf_csum_diff takes at once before 6.14 */
+
+#ifndef BPF_FIB_LOOKUP_SRC
+#define BPF_FIB_LOOKUP_SRC (1U << 4) /* 6.7 */
+#endif
+
+/* May another ICMP error be sent? A token bucket for each CPU. */
+static __always_inline bool icmp_allowed(__u32 now)
+{
+	struct icmp_bucket *b;
+	__u32 zero = 0, elapsed, more;
+
+	b = bpf_map_lookup_elem(&icmp_buckets, &zero);
+	if (!b)
+		return false;
+	elapsed = now - b->since;
+	if (elapsed > hz)
+		elapsed = hz;
+	more = elapsed * icmp_rate / hz;
+	if (more) {
+		b->since = now;
+		b->tokens += more;
+		if (b->tokens > icmp_rate)
+			b->tokens = icmp_rate;
+	}
+	if (!b->tokens)
+		return false;
+	b->tokens--;
+	return true;
+}
+
+/* Is the checksum of this TCP or UDP packet left to the sending device? Where
+ * the kernel does not show it: the helper leaves the field alone iff so. */
+static __noinline bool sum_is_open(ctx_t *ctx, struct packet *p)
+{
+	enum ctx_checksum state = ctx_checksum_state(ctx);
+	__u32 at = p->l4 + (p->tuple.protocol == IPPROTO_UDP ? 6 : 16);
+	__u16 before, after;
+
+	if (p->tuple.protocol != IPPROTO_TCP &&
+	    p->tuple.protocol != IPPROTO_UDP)
+		return false;
+	if (state != CTX_CHECKSUM_UNKNOWN)
+		return state == CTX_CHECKSUM_PARTIAL;
+	if (bpf_skb_load_bytes(ctx, at, &before, sizeof(before)) ||
+	    bpf_l4_csum_replace(ctx, at, 0, 1, 2) ||
+	    bpf_skb_load_bytes(ctx, at, &after, sizeof(after)))
+		return false;
+	bpf_skb_store_bytes(ctx, at, &before, sizeof(before), 0);
+	return before == after;
+}
+
+/* Of an answer to p that comes from src. */
+static __always_inline __u32 pseudo_sum(const struct packet *p,
+					const struct ip_addr *src,
+					__u8 protocol, __u32 length)
+{
+	__u32 sum = bpf_htons(protocol) + bpf_htons(length);
+
+	/* IPv4 addresses are mapped: 0xffff more is nothing to a sum */
+	sum = bpf_csum_diff(NULL, 0, (void *)src, sizeof(*src), sum);
+	return bpf_csum_diff(NULL, 0, (void *)&p->tuple.saddr,
+			     sizeof(p->tuple.saddr), sum);
+}
+
+/* The IP header of an answer. */
+static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
+				 const struct ip_addr *src, __u32 protocol,
+				 __u32 length)
+{
+	struct ipv6hdr ip6 = {};
+	struct iphdr ip = {};
+
+	if (!src)
+		return false;
+	if (p->ipv6) {
+		ip6.version = 6;
+		ip6.payload_len = bpf_htons(length);
+		ip6.nexthdr = protocol;
+		ip6.hop_limit = ANSWER_TTL;
+		__builtin_memcpy(&ip6.saddr, src, sizeof(*src));
+		__builtin_memcpy(&ip6.daddr, &p->tuple.saddr, sizeof(*src));
+		return !bpf_skb_store_bytes(ctx, p->l3, &ip6, sizeof(ip6),
+					    BPF_F_RECOMPUTE_CSUM);
+	}
+	ip.version = 4;
+	ip.ihl = 5;
+	ip.tot_len = bpf_htons(sizeof(ip) + length);
+	ip.frag_off = bpf_htons(0x4000);
+	ip.ttl = ANSWER_TTL;
+	ip.protocol = protocol;
+	ip.saddr = src->word[3];
+	ip.daddr = p->tuple.saddr.word[3];
+	ip.check =
+		~sum_fold(bpf_csum_diff(NULL, 0, (void *)&ip, sizeof(ip), 0));
+	return !bpf_skb_store_bytes(ctx, p->l3, &ip, sizeof(ip),
+				    BPF_F_RECOMPUTE_CSUM);
+}
+
+/* Turns a segment into the RST that answers it, from where it was sent to. */
+static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
+{
+	__u32 l4 = p->l3 +
+		   (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	struct ip_addr src = p->tuple.daddr;
+	bool open = sum_is_open(ctx, p);
+	struct tcphdr tcp = {
+		.source = p->tuple.dport,
+		.dest = p->tuple.sport,
+		.doff = 5,
+		.rst = 1,
+	};
+	__u32 pseudo;
+
+	/* the device would complete a sum in another place */
+	if (open && l4 != p->l4)
+		return false;
+	if (p->tcp_flags & TCP_ACK) {
+		tcp.seq = bpf_htonl(p->ack);
+	} else {
+		tcp.ack = 1;
+		tcp.ack_seq = bpf_htonl(p->seq_end);
+	}
+	if (bpf_skb_change_tail(ctx, l4 + sizeof(tcp), 0))
+		return false;
+	pseudo = pseudo_sum(p, &src, IPPROTO_TCP, sizeof(tcp));
+	if (open)
+		tcp.check = sum_fold(pseudo);
+	else
+		tcp.check = ~sum_fold(bpf_csum_diff(NULL, 0, (void *)&tcp,
+						    sizeof(tcp), pseudo));
+	return !bpf_skb_store_bytes(ctx, l4, &tcp, sizeof(tcp),
+				    BPF_F_RECOMPUTE_CSUM) &&
+	       answer_ip(ctx, p, &src, IPPROTO_TCP, sizeof(tcp));
+}
+
+/* The sum of the first length bytes of the packet, at most ICMP6_LARGEST. */
+static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
+{
+	__u32 zero = 0, sum = 0, at = 0;
+	struct icmp_scratch *s;
+
+	s = bpf_map_lookup_elem(&icmp_scratches, &zero);
+	if (!s || length > ICMP6_LARGEST)
+		return 0;
+	asm volatile("" : "+r"(length)); /* two bounds, each for the verifier */
+	if (!length)
+		return 0;
+	if (bpf_skb_load_bytes(ctx, from, s->bytes, length))
+		return 0;
+	__builtin_memset(s->bytes + length, 0, 4);
+	length = (length + 3) & ~3U;
+	for (int i = 0; i < 3; i++, at += SUM_CHUNK) {
+		__u32 part = length > at ? length - at : 0;
+
+		if (!part)
+			break;
+		if (part > SUM_CHUNK)
+			part = SUM_CHUNK;
+		sum = bpf_csum_diff(NULL, 0, (void *)(s->bytes + at), part,
+				    sum);
+	}
+	return sum_fold(sum);
+}
+
+/* Type and code, and what else there is in the header. */
+static __always_inline void icmp_fill(const struct packet *p,
+				      struct icmp_header *icmp)
+{
+	__u32 mtu = (__u32)p->action >> ANSWER_MTU_SHIFT;
+
+	switch (p->action & ((1 << ANSWER_MTU_SHIFT) - 1)) {
+	case ANSWER_TIME_EXCEEDED:
+		icmp->type = p->ipv6 ? ICMPV6_TIME_EXCEED : ICMP_TIME_EXCEEDED;
+		break;
+	case ANSWER_TOO_BIG:
+		icmp->type = p->ipv6 ? ICMPV6_PKT_TOOBIG : ICMP_DEST_UNREACH;
+		icmp->code = p->ipv6 ? 0 : ICMP_FRAG_NEEDED;
+		icmp->info = bpf_htonl(mtu);
+		break;
+	default:
+		if (p->tuple.protocol != IPPROTO_TCP &&
+		    p->tuple.protocol != IPPROTO_UDP) {
+			icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH
+					     : ICMP_DEST_UNREACH;
+			icmp->code = p->ipv6 ? ICMPV6_ADDR_UNREACH
+					     : ICMP_HOST_UNREACH;
+			break;
+		}
+		icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH : ICMP_DEST_UNREACH;
+		icmp->code = p->ipv6 ? ICMPV6_PORT_UNREACH : ICMP_PORT_UNREACH;
+	}
+}
+
+/* Turns a packet into the ICMP error about it. Where a checksum is left open
+ * the device fills it in later, within the quote: then all from the layer 4
+ * header on will sum up to the complement of what the field holds now. */
+static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
+				   const struct ip_addr *src)
+{
+	__u32 head = sizeof(struct icmp_header) +
+		     (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+	__u32 limit = (p->ipv6 ? ICMP6_LARGEST : ICMP_LARGEST) - head;
+	__u32 quote = p->length < limit ? p->length : limit, sum;
+	__u8 protocol = p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP;
+	__u32 length = sizeof(struct icmp_header) + quote;
+	struct icmp_header icmp = {};
+	__u16 open;
+
+	if (!src)
+		return false;
+	icmp_fill(p, &icmp);
+	if (sum_is_open(ctx, p)) {
+		if (bpf_skb_load_bytes(
+			    ctx,
+			    p->l4 + (p->tuple.protocol == IPPROTO_UDP ? 6 : 16),
+			    &open, sizeof(open)))
+			return false;
+		sum = packet_sum(ctx, p->l3, p->l4 - p->l3) + (__u16)~open;
+	} else {
+		sum = packet_sum(ctx, p->l3, quote);
+	}
+	if (p->ipv6)
+		sum = pseudo_sum(p, src, protocol, length) + sum_fold(sum);
+	sum = sum_fold(sum);
+	sum = bpf_csum_diff(NULL, 0, (void *)&icmp, sizeof(icmp), sum);
+	icmp.checksum = ~sum_fold(sum);
+	if (ctx_length(ctx) > p->l3 + quote &&
+	    bpf_skb_change_tail(ctx, p->l3 + quote, 0))
+		return false;
+	if (bpf_skb_adjust_room(ctx, head, BPF_ADJ_ROOM_MAC, 0))
+		return false;
+	return !bpf_skb_store_bytes(ctx, p->l3 + head - sizeof(icmp), &icmp,
+				    sizeof(icmp), BPF_F_RECOMPUTE_CSUM) &&
+	       answer_ip(ctx, p, src, protocol, length);
+}
+
+/* The way to the sender. src: the address that the machine has towards it, if
+ * the kernel tells; else it stays as it is. */
+static __noinline int answer_route(ctx_t *ctx, struct packet *p,
+				   struct bpf_fib_lookup *fib,
+				   struct ip_addr *src)
+{
+	__u32 flags = BPF_FIB_LOOKUP_SRC;
+	int code;
+
+	if (!fib || !src)
+		return -EINVAL;
+	for (int i = 0; i < 2; i++, flags = 0) {
+		__builtin_memset(fib, 0, sizeof(*fib));
+		fib->l4_protocol = p->tuple.protocol;
+		fib->ifindex = LOOPBACK_IFINDEX;
+		fib->family = p->ipv6 ? AF_INET6 : AF_INET;
+		if (p->ipv6) {
+			__builtin_memcpy(fib->ipv6_src, &p->tuple.daddr, 16);
+			__builtin_memcpy(fib->ipv6_dst, &p->tuple.saddr, 16);
+		} else {
+			fib->ipv4_src = p->tuple.daddr.word[3];
+			fib->ipv4_dst = p->tuple.saddr.word[3];
+		}
+		code = bpf_fib_lookup(ctx, fib, sizeof(*fib), flags);
+		if (code >= 0)
+			break;
+	}
+	if (!flags || (code != BPF_FIB_LKUP_RET_SUCCESS &&
+		       code != BPF_FIB_LKUP_RET_NO_NEIGH &&
+		       code != BPF_FIB_LKUP_RET_FRAG_NEEDED))
+		return code;
+	if (p->ipv6)
+		__builtin_memcpy(src, fib->ipv6_src, 16);
+	else
+		src->word[3] = fib->ipv4_src;
+	return code;
+}
+
+/* On its way, as hop_resolve and forward do it with a packet of a connection. */
+static __always_inline enum verdict
+answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
+{
+	__u8 kind = hop_kind(p, fib->ifindex);
+	__u8 *mac;
+
+	if (kind != HOP_LAYER3 && (code == BPF_FIB_LKUP_RET_NO_NEIGH || !p->l3))
+		return redirect_neigh(p, fib);
+	if (kind != HOP_LAYER3) {
+		mac = ctx_header(ctx, 0, 14);
+		if (!mac)
+			return VERDICT_DROP;
+		__builtin_memcpy(mac, fib->dmac, 6);
+		__builtin_memcpy(mac + 6, fib->smac, 6);
+	}
+	p->action = kind == HOP_PEER ? bpf_redirect_peer(fib->ifindex, 0)
+				     : bpf_redirect(fib->ifindex, 0);
+	return VERDICT_REDIRECT;
+}
+
+/* REDIRECT: the answer is on its way. DROP: nothing can be told. A global
+ * function: the verifier looks at it once, not once for each way there. */
+__noinline enum verdict answer(ctx_t *ctx, struct packet *p)
+{
+	struct bpf_fib_lookup fib;
+	struct ip_addr src;
+	bool made, refuse;
+	int code;
+
+	if (!p)
+		return VERDICT_DROP;
+	refuse = p->action == ANSWER_REFUSE;
+	src = p->tuple.daddr;
+	if (refuse && p->tuple.protocol == IPPROTO_TCP &&
+	    (p->tcp_flags & TCP_RST))
+		return VERDICT_DROP;
+	code = answer_route(ctx, p, &fib, &src);
+	if (code != BPF_FIB_LKUP_RET_SUCCESS &&
+	    code != BPF_FIB_LKUP_RET_NO_NEIGH &&
+	    code != BPF_FIB_LKUP_RET_FRAG_NEEDED)
+		return VERDICT_DROP;
+	if (refuse && p->tuple.protocol == IPPROTO_TCP) {
+		made = answer_reset(ctx, p);
+	} else {
+		if (!icmp_allowed(p->now))
+			return VERDICT_DROP;
+		if (refuse)
+			src = p->tuple.daddr;
+		made = answer_icmp(ctx, p, &src);
+	}
+	if (!made)
+		return VERDICT_DROP;
+	return answer_send(ctx, p, &fib, code);
+}
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * fragment.h - fragments of IP packets (RFC 791, RFC 8200 section 4.5).
+ *
+ * Only the first fragment has ports. It is balanced like any packet, and
+ * leaves a record by which the later ones follow it through the same
+ * connection. Nothing is reassembled: what the receiver would refuse (gaps,
+ * overlaps) it still sees and refuses. A fragment that comes before the first
+ * one is refused, not held: holding takes memory that strangers would fill, and
+ * senders send the first one first.
+ *
+ * A record ends when all bytes have come by, or after 30 s.
+ */
+#ifndef LOXILB_FRAGMENT_H
+#define LOXILB_FRAGMENT_H
+
+#include <linux/errno.h>
+#include "conntrack.h"
+#include "parse.h"
+
+/* A TCP header without options: a later fragment must not reach into it
+ * (RFC 1858, RFC 3128). */
+#define FRAGMENT_TCP_HEADER 20
+
+/* When the records were last searched for old ones. */
+volatile __u32 fragments_swept SEC(".data.runtime") = 0;
+
+static __always_inline void fragment_identify(const struct packet *p,
+					      struct fragment_key *key)
+{
+	key->saddr = p->tuple.saddr;
+	key->daddr = p->tuple.daddr;
+	key->id = p->fragment_id;
+	/* IPv6: a later one's next header may be an extension's */
+	key->protocol = p->ipv6 ? 0 : p->tuple.protocol;
+	__builtin_memset(key->pad, 0, sizeof(key->pad));
+}
+
+static __always_inline bool fragment_old(const struct fragment *f, __u32 now)
+{
+	return (__s32)(now - f->since) > (__s32)timeout_fragment;
+}
+
+static long fragment_sweep_one(void *map, struct fragment_key *key,
+			       struct fragment *f, void *ctx)
+{
+	__u32 now = *(__u32 *)ctx;
+	struct fragment_key old;
+
+	if (!fragment_old(f, now))
+		return 0;
+	old = *key;
+	bpf_map_delete_elem(&fragments, &old);
+	return 0;
+}
+
+/* Once a second at most: a table full of young records stays full. */
+static __always_inline bool fragments_sweep(__u32 now)
+{
+	if (now - fragments_swept < hz)
+		return false;
+	fragments_swept = now;
+	bpf_for_each_map_elem(&fragments, fragment_sweep_one, &now, 0);
+	return true;
+}
+
+/* Notes the bytes of a fragment; the record ends with the last of them. */
+static __always_inline void fragment_note(const struct packet *p,
+					  struct fragment_key *key,
+					  struct fragment *f)
+{
+	__u32 offset = p->fragment & ~FRAGMENT_MORE;
+	__u32 bytes = p->length - (p->l4 - p->l3);
+	__u32 received;
+
+	if (!(p->fragment & FRAGMENT_MORE))
+		f->total = offset + bytes;
+	received = __sync_fetch_and_add(&f->received, bytes) + bytes;
+	if (f->total && received >= f->total)
+		bpf_map_delete_elem(&fragments, key);
+}
+
+static __always_inline int fragment_insert(struct fragment_key *key,
+					   struct fragment *f, __u32 now)
+{
+	int err = bpf_map_update_elem(&fragments, key, f, BPF_NOEXIST);
+
+	if (err != -E2BIG || !fragments_sweep(now))
+		return err;
+	return bpf_map_update_elem(&fragments, key, f, BPF_NOEXIST);
+}
+
+/* Records the first fragment of a datagram. foreign: it is for the kernel, and
+ * so are the later ones. */
+static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
+{
+	struct fragment_key key;
+	struct fragment f = {
+		.sport = p->tuple.sport,
+		.dport = p->tuple.dport,
+		.since = p->now,
+		.received = p->length - (p->l4 - p->l3),
+		.protocol = p->tuple.protocol,
+		.foreign = foreign,
+	}, *old;
+	int err;
+
+	fragment_identify(p, &key);
+	old = bpf_map_lookup_elem(&fragments, &key);
+	if (old && !fragment_old(old, p->now)) {
+		if (old->sport == f.sport && old->dport == f.dport &&
+		    old->protocol == f.protocol)
+			return VERDICT_CONTINUE;
+		return drop(p, DROP_FRAGMENT_OVERLAP);
+	}
+	if (old)
+		bpf_map_delete_elem(&fragments, &key);
+	err = fragment_insert(&key, &f, p->now);
+	if (err && err != -EEXIST)
+		return drop(p, DROP_FRAGMENTS_FULL);
+	return VERDICT_CONTINUE;
+}
+
+/* For a packet that parsing found fault with, once it is known to be for a
+ * connection or a service. CONTINUE: a first fragment, now recorded. */
+static __noinline enum verdict packet_faulty(struct packet *p)
+{
+	if (p->ttl <= 1 &&
+	    (p->drop == DROP_FRAGMENT || p->drop == DROP_TTL_EXPIRED))
+		return tell(p, DROP_TTL_EXPIRED, ANSWER_TIME_EXCEEDED);
+	if (p->drop != DROP_FRAGMENT || p->later_fragment)
+		return VERDICT_DROP;
+	p->drop = DROP_NONE;
+	return fragment_record(p, false);
+}
+
+/* A later fragment: CONTINUE, and then *c is its connection. */
+static __noinline enum verdict fragment_follow(struct packet *p,
+					       struct connection **c)
+{
+	struct fragment_key key;
+	struct fragment *f;
+
+	if (p->tuple.protocol != IPPROTO_TCP &&
+	    p->tuple.protocol != IPPROTO_UDP &&
+	    p->tuple.protocol != IPPROTO_ICMP && !p->ipv6)
+		return VERDICT_PASS;
+	fragment_identify(p, &key);
+	f = bpf_map_lookup_elem(&fragments, &key);
+	if (!f || fragment_old(f, p->now))
+		return bpf_map_lookup_elem(&vips, &p->tuple.daddr)
+			       ? VERDICT_DROP
+			       : VERDICT_PASS;
+	if (f->foreign)
+		return VERDICT_PASS;
+	p->tuple.protocol = f->protocol;
+	p->tuple.sport = f->sport;
+	p->tuple.dport = f->dport;
+	if (p->tuple.protocol == IPPROTO_TCP &&
+	    (p->fragment & ~FRAGMENT_MORE) < FRAGMENT_TCP_HEADER)
+		return drop(p, DROP_FRAGMENT_OVERLAP);
+	*c = bpf_map_lookup_elem(&connections, &p->tuple);
+	if (!*c || connection_dead(*c, p->tuple.protocol, p->now, 0))
+		return VERDICT_DROP;
+	if (p->ttl <= 1) /* nobody is told of a later fragment (RFC 1122) */
+		return drop(p, DROP_TTL_EXPIRED);
+	fragment_note(p, &key, f);
+	p->drop = DROP_NONE;
+	return VERDICT_CONTINUE;
+}
+
+#endif

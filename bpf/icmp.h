@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * icmp.h - ICMP errors about packets of a connection (RFC 792, RFC 4443,
+ * RFC 5508): they quote a packet as it was after translation, and go to who
+ * seems to have sent it. Both are translated back, and the error goes on to the
+ * one who did.
+ *
+ * What a quoted packet is known by is the tuple that it left with; reversed, it
+ * is the key of the other direction's entry, whose translation is just the one
+ * that the quote needs.
+ *
+ * Where the translation changes the source of that direction, the error's source
+ * becomes it too: it comes from within, and the receiver knows only the outside.
+ */
+#ifndef LOXILB_ICMP_H
+#define LOXILB_ICMP_H
+
+#include "checksum.h"
+#include "conntrack.h"
+#include "parse.h"
+#include "service.h"
+
+/* The types that count here. The kernel's header of them draws in the C
+ * library's sockets. */
+#define ICMP_DEST_UNREACH 3
+#define ICMP_HOST_UNREACH 1
+#define ICMP_PORT_UNREACH 3
+#define ICMP_FRAG_NEEDED 4
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETERPROB 12
+#define ICMPV6_DEST_UNREACH 1
+#define ICMPV6_ADDR_UNREACH 3
+#define ICMPV6_PORT_UNREACH 4
+#define ICMPV6_PKT_TOOBIG 2
+#define ICMPV6_TIME_EXCEED 3
+#define ICMPV6_PARAMPROB 4
+
+/* Of an error, in both families; the quote follows. */
+struct icmp_header {
+	__u8 type;
+	__u8 code;
+	__u16 checksum;
+	__be32 info; /* too big: the MTU (IPv4: in the lower half) */
+};
+
+#define ICMP_MIN_MTU 68 /* RFC 791 */
+#define ICMP6_MIN_MTU 1280 /* RFC 8200 section 5 */
+
+/* Redirects are left to the kernel: they speak of the way, not of the packet. */
+static __always_inline bool icmp_is_error(const struct packet *p, __u8 type)
+{
+	if (p->ipv6)
+		return type >= ICMPV6_DEST_UNREACH && type <= ICMPV6_PARAMPROB;
+	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED ||
+	       type == ICMP_PARAMETERPROB;
+}
+
+/* No path is narrower. A router that predates RFC 1191 reports 0. */
+static __always_inline bool icmp_mtu_absurd(const struct packet *p,
+					    const struct icmp_header *icmp)
+{
+	__u32 mtu = bpf_ntohl(icmp->info);
+
+	if (p->ipv6)
+		return icmp->type == ICMPV6_PKT_TOOBIG && mtu < ICMP6_MIN_MTU;
+	mtu &= 0xffff;
+	return icmp->type == ICMP_DEST_UNREACH &&
+	       icmp->code == ICMP_FRAG_NEEDED && mtu && mtu < ICMP_MIN_MTU;
+}
+
+/* The part of a packet that an error quotes. Copied rather than pointed to: a
+ * pointer into the packet costs the verifier two ways at each use. */
+struct quote {
+	struct packet p; /* the tuple is that of replies to it */
+	union {
+		struct iphdr ip;
+		struct ipv6hdr ip6;
+	} header;
+	__be16 ports[2];
+};
+
+/* The quoted packet's IP header. */
+static __always_inline bool quote_ip(ctx_t *ctx, struct quote *q)
+{
+	struct iphdr *ip = &q->header.ip;
+	struct ipv6hdr *ip6 = &q->header.ip6;
+
+	if (!q->p.ipv6) {
+		if (bpf_skb_load_bytes(ctx, q->p.l3, ip, sizeof(*ip)) ||
+		    ip->version != 4 || ip->ihl < 5 ||
+		    ip->frag_off & IP_OFFSET_MASK)
+			return false;
+		q->p.l4 = q->p.l3 + ip->ihl * 4;
+		q->p.tuple.protocol = ip->protocol;
+		map_ipv4(&q->p.tuple.saddr, ip->daddr);
+		map_ipv4(&q->p.tuple.daddr, ip->saddr);
+		return true;
+	}
+	if (bpf_skb_load_bytes(ctx, q->p.l3, ip6, sizeof(*ip6)) ||
+	    ip6->version != 6)
+		return false;
+	q->p.l4 = q->p.l3 + sizeof(*ip6);
+	q->p.tuple.protocol = ip6->nexthdr;
+	__builtin_memcpy(&q->p.tuple.saddr, &ip6->daddr,
+			 sizeof(struct ip_addr));
+	__builtin_memcpy(&q->p.tuple.daddr, &ip6->saddr,
+			 sizeof(struct ip_addr));
+	return parse_extensions(ctx, &q->p) == VERDICT_CONTINUE &&
+	       !q->p.later_fragment;
+}
+
+/* ... and its ports. An error that quotes another error has none. RFC 792
+ * promises 8 bytes behind the IP header. */
+static __always_inline bool quote_read(ctx_t *ctx, struct quote *q)
+{
+	if (!quote_ip(ctx, q) || (q->p.tuple.protocol != IPPROTO_TCP &&
+				  q->p.tuple.protocol != IPPROTO_UDP))
+		return false;
+	if (bpf_skb_load_bytes(ctx, q->p.l4, q->ports, sizeof(q->ports)) ||
+	    ctx_length(ctx) < q->p.l4 + 8U)
+		return false;
+	q->p.tuple.sport = q->ports[1];
+	q->p.tuple.dport = q->ports[0];
+	return true;
+}
+
+/* The checksum of a quoted TCP or UDP packet, where the quote reaches so far.
+ * Returns how it changed. */
+static __always_inline __u16 quote_sum(ctx_t *ctx, const struct quote *q,
+				       const struct connection *c)
+{
+	bool udp = q->p.tuple.protocol == IPPROTO_UDP;
+	__u32 at = q->p.l4 + (udp ? __builtin_offsetof(struct udphdr, check)
+				  : __builtin_offsetof(struct tcphdr, check));
+	__u16 old, new;
+
+	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) || (udp && !old))
+		return 0;
+	new = sum_replace(old, c->tuple_sum);
+	if (udp && !new)
+		new = 0xffff;
+	if (bpf_skb_store_bytes(ctx, at, &new, sizeof(new), 0))
+		return 0;
+	return sum_fold((__u16)~old + new);
+}
+
+/* Puts the quoted packet back to what its sender sent: c is the entry of the
+ * replies to it. */
+static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
+					  const struct connection *c,
+					  __u16 *delta)
+{
+	__u16 sum = quote_sum(ctx, q, c);
+	__u32 length;
+
+	q->ports[0] = c->dport;
+	q->ports[1] = c->sport;
+	if (q->p.ipv6) {
+		__builtin_memcpy(&q->header.ip6.saddr, &c->daddr,
+				 sizeof(struct ip_addr));
+		__builtin_memcpy(&q->header.ip6.daddr, &c->saddr,
+				 sizeof(struct ip_addr));
+		*delta = sum_fold(sum + c->tuple_sum);
+		length = sizeof(q->header.ip6);
+	} else {
+		q->header.ip.saddr = c->daddr.word[3];
+		q->header.ip.daddr = c->saddr.word[3];
+		/* the header's checksum balances its addresses */
+		q->header.ip.check =
+			sum_replace(q->header.ip.check, c->address_sum);
+		*delta = sum_fold(
+			sum + sum_fold(c->tuple_sum + (__u16)~c->address_sum));
+		length = sizeof(q->header.ip);
+	}
+	return !bpf_skb_store_bytes(ctx, q->p.l4, q->ports, sizeof(q->ports),
+				    0) &&
+	       !bpf_skb_store_bytes(ctx, q->p.l3, &q->header, length, 0);
+}
+
+/* The error's own header: from whom it seems to come, to whom it goes. */
+static __always_inline bool icmp_readdress(ctx_t *ctx, struct packet *p,
+					   const struct connection_key *key,
+					   const struct connection *c,
+					   __u16 delta)
+{
+	const struct ip_addr *src =
+		same_addr(&key->saddr, &c->saddr) ? &p->tuple.saddr : &c->saddr;
+	__u32 addresses = bpf_csum_diff((void *)&p->tuple.daddr, 16,
+					(void *)&c->daddr, 16, 0);
+	__u32 at = p->l4 + __builtin_offsetof(struct icmp_header, checksum);
+	struct ipv6hdr *ip6;
+	struct iphdr *ip;
+	__u16 sum;
+
+	if (src != &p->tuple.saddr)
+		addresses = bpf_csum_diff((void *)&p->tuple.saddr, 16,
+					  (void *)&c->saddr, 16, addresses);
+	addresses = sum_fold(addresses);
+	if (bpf_skb_load_bytes(ctx, at, &sum, sizeof(sum)))
+		return false;
+	sum = sum_replace(sum, p->ipv6 ? sum_fold(delta + addresses) : delta);
+	if (bpf_skb_store_bytes(ctx, at, &sum, sizeof(sum), 0))
+		return false;
+	if (p->ipv6) {
+		ip6 = ctx_header(ctx, p->l3, sizeof(*ip6));
+		if (!ip6)
+			return false;
+		__builtin_memcpy(&ip6->saddr, src, sizeof(struct ip_addr));
+		__builtin_memcpy(&ip6->daddr, &c->daddr,
+				 sizeof(struct ip_addr));
+		ip6->hop_limit--;
+		/* all else is balanced by checksums; does nothing unless skb->csum is in use */
+		bpf_csum_update(ctx, (__u16)~bpf_htons(0x0001));
+		return true;
+	}
+	ip = ctx_header(ctx, p->l3, sizeof(*ip));
+	if (!ip)
+		return false;
+	ip->saddr = src->word[3];
+	ip->daddr = c->daddr.word[3];
+	ip->ttl--;
+	ip->check = sum_replace(
+		ip->check, sum_fold(addresses + (__u16)~bpf_htons(0x0100)));
+	return true;
+}
+
+/* PASS: not an error, or not about a connection of ours. CONTINUE: translated,
+ * and *c has its next hop. Its packet counts nowhere. */
+static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
+					      struct connection **found)
+{
+	struct quote q = { .p = { .ipv6 = p->ipv6,
+				  .l3 = p->l4 + sizeof(struct icmp_header) } };
+	struct icmp_header icmp;
+	struct connection *c;
+	__u16 delta;
+
+	if (bpf_skb_load_bytes(ctx, p->l4, &icmp, sizeof(icmp)) ||
+	    p->drop == DROP_FRAGMENT || !icmp_is_error(p, icmp.type) ||
+	    !quote_read(ctx, &q) ||
+	    !same_addr(&q.p.tuple.daddr, &p->tuple.daddr))
+		return VERDICT_PASS;
+	c = bpf_map_lookup_elem(&connections, &q.p.tuple);
+	if (!c || connection_dead(c, q.p.tuple.protocol, p->now, 0))
+		return VERDICT_PASS;
+	if (p->drop)
+		return VERDICT_DROP;
+	if (martian_source(p))
+		return drop(p, DROP_MARTIAN_SOURCE);
+	if (icmp_mtu_absurd(p, &icmp))
+		return drop(p, DROP_ICMP_MTU);
+	if (!quote_restore(ctx, &q, c, &delta) ||
+	    !icmp_readdress(ctx, p, &q.p.tuple, c, delta))
+		return drop(p, DROP_NOT_LINEAR);
+	p->tuple.protocol =
+		q.p.tuple.protocol; /* by which its route is chosen */
+	*found = c;
+	return VERDICT_CONTINUE;
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * mss.h - the largest segment that both sides of a TCP connection agree on
+ * (RFC 9293 section 3.7.1), made smaller where the service says so.
+ *
+ * Only SYNs are looked at, in both directions, and only an option that is there
+ * is changed: one that is not means 536, which fits.
+ */
+#ifndef LOXILB_MSS_H
+#define LOXILB_MSS_H
+
+#include "conntrack.h"
+#include "parse.h"
+
+#define TCP_OPTION_END 0
+#define TCP_OPTION_NOP 1
+#define TCP_OPTION_MSS 2
+#define TCP_OPTIONS_LONGEST 40
+#define TCP_OPTIONS_LOOKED_AT \
+	16 /* the one that is sought comes first nearly always */
+
+/* How many services limit the size of segments. While none does, SYNs pay
+ * nothing for it. Written by user. */
+volatile __u32 mss_services SEC(".data.runtime") = 0;
+
+static __always_inline __u32 mss_limit(const struct connection *c)
+{
+	__u32 id = c->endpoint, service, *limit;
+	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+
+	if (!ep)
+		return 0;
+	service = ep->service;
+	limit = bpf_map_lookup_elem(&mss_limits, &service);
+	return limit ? *limit : 0;
+}
+
+/* The option's offset from the TCP header on; 0: there is none. */
+static __noinline __u32 mss_find(ctx_t *ctx, const struct packet *p)
+{
+	__u8 options[TCP_OPTIONS_LONGEST + 4] = {};
+	__u32 end, at = 0;
+	__u8 offset;
+
+	if (bpf_skb_load_bytes(ctx, p->l4 + 12, &offset, 1))
+		return 0;
+	end = (offset >> 4) * 4 - sizeof(struct tcphdr);
+	if (end > TCP_OPTIONS_LONGEST)
+		return 0;
+	asm volatile("" : "+r"(end)); /* two bounds, each for the verifier */
+	if (end < 4 || bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct tcphdr),
+					  options, end))
+		return 0;
+	for (int i = 0; i < TCP_OPTIONS_LOOKED_AT; i++) {
+		if (at >= TCP_OPTIONS_LONGEST || at + 4 > end)
+			return 0;
+		if (options[at] == TCP_OPTION_MSS)
+			return options[at + 1] == 4 ? sizeof(struct tcphdr) + at
+						    : 0;
+		if (options[at] == TCP_OPTION_END)
+			return 0;
+		at += options[at] == TCP_OPTION_NOP ? 1 : options[at + 1];
+	}
+	return 0;
+}
+
+static __always_inline bool mss_applies(const struct packet *p)
+{
+	return mss_services && (p->tcp_flags & TCP_SYN);
+}
+
+/* The helper knows what state the checksum is in, on every kernel. */
+static __noinline enum verdict mss_clamp(ctx_t *ctx, struct packet *p,
+					 const struct connection *c)
+{
+	__u32 limit, at;
+	__be16 old, new;
+	__u8 *option;
+
+	if (!c)
+		return VERDICT_CONTINUE;
+	limit = mss_limit(c);
+	at = limit ? mss_find(ctx, p) : 0;
+	if (!at)
+		return VERDICT_CONTINUE;
+	option = ctx_header(ctx, p->l4 + at + 2, 2);
+	if (!option)
+		return VERDICT_CONTINUE;
+	__builtin_memcpy(&old, option, 2);
+	if (bpf_ntohs(old) <= limit)
+		return VERDICT_CONTINUE;
+	new = bpf_htons(limit);
+	__builtin_memcpy(option, &new, 2);
+	if (at & 1) { /* its bytes lie across two words of the sum */
+		old = __builtin_bswap16(old);
+		new = __builtin_bswap16(new);
+	}
+	if (bpf_l4_csum_replace(
+		    ctx, p->l4 + __builtin_offsetof(struct tcphdr, check), old,
+		    new, 2))
+		return drop(p, DROP_NOT_LINEAR);
+	return VERDICT_CONTINUE;
+}
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * persist.h - a client's connections go where its last one went.
+ *
+ * A client is an address, or the first bits of one. Its first connection goes
+ * where its hash points in the service's Maglev table, so that two machines
+ * agree without asking each other, and so that a full map loses little. From
+ * then on the map decides: endpoints that are added take only clients that are
+ * new. A client is new again when it has opened no connection for the service's
+ * timeout, exactly, whether or not the sweep has come by; when its endpoint was
+ * removed or takes no new connections, it is given another at once.
+ */
+#ifndef LOXILB_PERSIST_H
+#define LOXILB_PERSIST_H
+
+#include <bpf/bpf_endian.h>
+#include "select.h"
+
+static __always_inline void persist_client(struct persist_key *key,
+					   const struct packet *p,
+					   const struct service *svc)
+{
+	__u32 bits = svc->persist_prefix;
+
+	key->service = svc->id;
+	for (int i = 0; i < 4; i++) {
+		__u32 mask = bits >= 32 ? ~0U : bits ? ~0U << (32 - bits) : 0;
+
+		key->client.word[i] = p->tuple.saddr.word[i] & bpf_htonl(mask);
+		bits -= bits >= 32 ? 32 : bits;
+	}
+}
+
+/* The first place of a client without an entry. The service's id is not in it:
+ * it differs between machines. */
+static __always_inline __u64 persist_place(const struct persist_key *key)
+{
+	return hash_end(hash_addr(hash_seed, &key->client));
+}
+
+/* Has the client opened no connection for the service's timeout plus slack? */
+static __always_inline bool persist_over(const struct persist_entry *e,
+					 __u32 service, __u32 now, __u32 slack)
+{
+	__u32 *timeout = bpf_map_lookup_elem(&persist_timeouts, &service);
+
+	return !timeout || !*timeout ||
+	       (__s32)(now - e->seen) > (__s32)(*timeout + slack);
+}
+
+/* Does the entry still say where the client goes? */
+static __always_inline bool persist_holds(const struct persist_entry *e,
+					  __u32 service, __u32 now)
+{
+	__u32 id = e->endpoint;
+	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+
+	return ep && ep->service == service && ep->weight &&
+	       !persist_over(e, service, now, 0);
+}
+
+#endif

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * snat.h - a source address and port of ours for a new connection.
+ *
+ * The table of connections is what gives ports out: a port is free iff the
+ * entry of the replies that it brings can be inserted. So two connections never
+ * share one, whatever else fails, and there is no second table to keep in step.
+ * snat_usages only counts, to refuse at once what would search in vain: below
+ * SNAT_LIMIT, at least 512 of 64,512 ports are free, and a walk with a random
+ * stride misses them all once in ten million times.
+ *
+ * A port rests after its connection: the entry of the replies stays for
+ * timeout_snat_rest (conntrack.h). docs/adr/0010-source-ports.md has the
+ * alternatives.
+ */
+#ifndef LOXILB_SNAT_H
+#define LOXILB_SNAT_H
+
+#include <linux/errno.h>
+#include "checksum.h"
+#include "conntrack.h"
+#include "ctx_skb.h"
+#include "packet.h"
+
+#define SNAT_FIRST_PORT 1024
+#define SNAT_PORTS (65536 - SNAT_FIRST_PORT) /* 2^10 * 3^2 * 7 */
+#define SNAT_LIMIT 64000 /* ports in use for each pair */
+#define SNAT_PROBES 2048
+
+/* A new connection in the making. */
+struct opening {
+	struct ip_addr
+		source; /* of packets to the endpoint: the client's, or ours */
+	__be16 source_port;
+	__u16 pad;
+	struct connection_key key; /* of the entry of replies */
+	struct connection entry; /* that, and then the one of the client's */
+	struct snat_pair pair; /* valid iff a source of ours is searched */
+	struct bpf_sock_tuple socket; /* the same */
+	__u32 start; /* its port: SNAT_FIRST_PORT + start + i * stride */
+	__u32 stride;
+	__s32 err;
+};
+
+/* 0 -> the new connection in the making on this CPU: it would not fit the
+ * stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct opening);
+} openings SEC(".maps");
+
+static __always_inline void connection_sums(struct connection *c,
+					    const struct connection_key *key)
+{
+	/* addresses and ports lie alike in both structs */
+	c->address_sum =
+		sum_fold(bpf_csum_diff((void *)key, 32, (void *)c, 32, 0));
+	c->tuple_sum =
+		sum_fold(bpf_csum_diff((void *)key, 36, (void *)c, 36, 0));
+}
+
+/* May a new connection have the key of this one? It is over, and its port is
+ * rested, or was the same client's. */
+static __noinline bool connection_yields(const struct connection *old,
+					 const struct packet *p)
+{
+	if ((old->traits & CONN_SNAT) &&
+	    !(same_addr(&old->daddr, &p->tuple.saddr) &&
+	      old->dport == p->tuple.sport))
+		return connection_over(old, p->tuple.protocol, p->now, 0);
+	return connection_closed(old->flags) ||
+	       connection_dead(old, p->tuple.protocol, p->now, 0);
+}
+
+/* One more connection of the pair, unless it has all that it may have. */
+static __always_inline int snat_count(const struct snat_pair *pair)
+{
+	const struct snat_usage none = {};
+	struct snat_usage *u = bpf_map_lookup_elem(&snat_usages, pair);
+	__u32 old;
+
+	if (!u) {
+		bpf_map_update_elem(&snat_usages, pair, &none, BPF_NOEXIST);
+		u = bpf_map_lookup_elem(&snat_usages, pair);
+		if (!u)
+			return -ENOMEM;
+	}
+	old = __sync_fetch_and_add(&u->count, 1);
+	if (old < SNAT_LIMIT)
+		return 0;
+	__sync_fetch_and_add(&u->count, (__u32)-1);
+	return old & SNAT_RETIRED ? -EAGAIN : -ENOSPC;
+}
+
+/* Has this machine itself a socket that expects packets of this kind? Its own
+ * connections towards the endpoint, probes say, must not be led away. */
+static __always_inline bool snat_socket(ctx_t *ctx, struct opening *o)
+{
+	const struct connection_key *key = &o->key;
+	struct bpf_sock_tuple *t = &o->socket;
+	struct bpf_sock *sk;
+	__u32 size;
+
+	if (key->saddr.word[2] == bpf_htonl(0xffff) && !key->saddr.word[0] &&
+	    !key->saddr.word[1]) {
+		t->ipv4.saddr = key->saddr.word[3];
+		t->ipv4.daddr = key->daddr.word[3];
+		t->ipv4.sport = key->sport;
+		t->ipv4.dport = key->dport;
+		size = sizeof(t->ipv4);
+	} else {
+		__builtin_memcpy(t->ipv6.saddr, &key->saddr, 16);
+		__builtin_memcpy(t->ipv6.daddr, &key->daddr, 16);
+		t->ipv6.sport = key->sport;
+		t->ipv6.dport = key->dport;
+		size = sizeof(t->ipv6);
+	}
+	if (key->protocol == IPPROTO_TCP)
+		sk = bpf_skc_lookup_tcp(ctx, t, size, BPF_F_CURRENT_NETNS, 0);
+	else
+		sk = bpf_sk_lookup_udp(ctx, t, size, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return false;
+	bpf_sk_release(sk);
+	return true;
+}
+
+/* Takes this port. -EEXIST: it is taken, or of a socket of this machine. */
+static __noinline int snat_take(ctx_t *ctx, struct opening *o, __be16 port)
+{
+	int err;
+
+	o->key.dport = port;
+	connection_sums(&o->entry, &o->key);
+	err = bpf_map_update_elem(&connections, &o->key, &o->entry,
+				  BPF_NOEXIST);
+	if (err || !snat_socket(ctx, o))
+		return err;
+	bpf_map_delete_elem(&connections, &o->key);
+	return -EEXIST;
+}
+
+/* A search through source addresses and ports. */
+struct snat_search {
+	ctx_t *ctx;
+	struct packet *p;
+	const struct service *svc;
+	const struct endpoint *ep;
+	struct opening *opening;
+};
+
+static long snat_probe(__u32 i, struct snat_search *s)
+{
+	struct opening *o = s->opening;
+	__u32 port = SNAT_FIRST_PORT +
+		     (o->start + (__u64)i * o->stride) % SNAT_PORTS;
+
+	o->err = snat_take(s->ctx, o, bpf_htons(port));
+	return o->err != -EEXIST;
+}
+
+/* Frees the port if what has it is over. */
+static __noinline bool snat_wrest(struct packet *p, struct opening *o)
+{
+	struct connection *old = bpf_map_lookup_elem(&connections, &o->key);
+
+	if (!old || !connection_yields(old, p))
+		return false;
+	connection_end(&o->key, old);
+	return true;
+}
+
+/* The client's own port if it is free, else any. A sequence instead of a random
+ * walk would stop for long at stretches that connections opened one after the
+ * other and kept. The stride is a unit of the ring, so no port comes twice. */
+static __always_inline int snat_port(struct snat_search *s)
+{
+	struct opening *o = s->opening;
+	__be16 own = s->p->tuple.sport;
+
+	o->err = -EEXIST;
+	if (bpf_ntohs(own) >= SNAT_FIRST_PORT) {
+		o->err = snat_take(s->ctx, o, own);
+		if (o->err == -EEXIST && snat_wrest(s->p, o))
+			o->err = snat_take(s->ctx, o, own);
+	}
+	if (o->err != -EEXIST)
+		return o->err;
+	o->start = bpf_get_prandom_u32() % SNAT_PORTS;
+	o->stride = 1 + 42 * (bpf_get_prandom_u32() % (SNAT_PORTS / 42));
+	bpf_loop(SNAT_PROBES, snat_probe, s, 0);
+	return o->err == -EEXIST ? -ENOSPC : o->err;
+}
+
+/* The source address at a place of those that the service has. Service's own
+ * choice; the VIP (full NAT, and an endpoint that is its own client); or the
+ * machine's towards the endpoint. */
+static __always_inline int snat_address(const struct packet *p,
+					const struct service *svc,
+					const struct endpoint *ep, __u32 place,
+					struct ip_addr *addr)
+{
+	if (svc->source_count) {
+		struct snat_source_key key = { .service = svc->id };
+		const struct ip_addr *own;
+
+		key.place = place % svc->source_count;
+		own = bpf_map_lookup_elem(&snat_sources, &key);
+		if (!own)
+			return -EAGAIN;
+		*addr = *own;
+		return 0;
+	}
+	if (svc->mode == MODE_ONEARM || svc->mode == MODE_HOSTONEARM) {
+		*addr = ep->source;
+		return addr->word[0] | addr->word[1] | addr->word[2] |
+				       addr->word[3]
+			       ? 0
+			       : -ENETUNREACH;
+	}
+	*addr = p->tuple.daddr;
+	return 0;
+}
+
+/* A port at one source address, and the entry of replies to it. */
+static long snat_try(__u32 i, struct snat_search *s)
+{
+	struct opening *o = s->opening;
+	__u32 place = bpf_ntohl(s->p->tuple.saddr.word[3]) +
+		      bpf_ntohs(s->p->tuple.sport) + i;
+
+	o->err = snat_address(s->p, s->svc, s->ep, place, &o->pair.source);
+	if (!o->err)
+		o->err = snat_count(&o->pair);
+	if (o->err)
+		return o->err != -ENOSPC;
+	o->key.daddr = o->pair.source;
+	o->err = snat_port(s);
+	if (o->err)
+		snat_give_back(&o->pair);
+	return o->err != -ENOSPC;
+}
+
+/* Makes the entry of replies with a source address and port of ours, which it
+ * notes in o. Clients are spread over the service's addresses, and one that is
+ * exhausted is passed over. -ENOSPC: all are. */
+static __always_inline int snat_reply(ctx_t *ctx, struct packet *p,
+				      const struct service *svc,
+				      const struct endpoint *ep,
+				      struct opening *o)
+{
+	struct snat_search search = {
+		.ctx = ctx,
+		.p = p,
+		.svc = svc,
+		.ep = ep,
+		.opening = o,
+	};
+
+	o->entry.traits = CONN_SNAT;
+	o->pair.endpoint = o->key.saddr;
+	o->pair.port = o->key.sport;
+	o->pair.protocol = o->key.protocol;
+	bpf_loop(svc->source_count ? svc->source_count : 1, snat_try, &search,
+		 0);
+	o->source = o->key.daddr;
+	o->source_port = o->key.dport;
+	return o->err;
+}
+
+#endif

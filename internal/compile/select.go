@@ -1,0 +1,69 @@
+package compile
+
+import (
+	"encoding/binary"
+	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/maglev"
+)
+
+// scan is how many endpoints the data path looks at to find the one with the fewest connections (SELECT_SCAN in
+// bpf/select.h); of more it draws two by lot.
+const scan = 64
+
+// places are the slots of the service's algorithm. An endpoint whose weight is 0 has none.
+func places(s lb.Service, weights []uint32, seed uint64) []uint32 {
+	switch s.Algorithm {
+	case lb.Hash, lb.Persist:
+		return hashed(s.Endpoints, weights, seed)
+	case lb.Priority, lb.Random:
+		return slots(weights)
+	case lb.LeastConnections:
+		if count(weights) > scan {
+			return slots(weights)
+		}
+	}
+	once := make([]uint32, len(weights))
+	for i, w := range weights {
+		once[i] = min(w, 1)
+	}
+	return slots(once)
+}
+
+// hashed is the Maglev table of the endpoints, by their addresses and ports.
+func hashed(endpoints []lb.Endpoint, weights []uint32, seed uint64) []uint32 {
+	nodes := make([]maglev.Node, len(endpoints))
+	for i, e := range endpoints {
+		addr := e.Addr.As16()
+		nodes[i] = maglev.Node{
+			Name:   string(binary.BigEndian.AppendUint16(addr[:], e.Port)),
+			Weight: weights[i],
+		}
+	}
+	return maglev.Table(seed, nodes)
+}
+
+func count(weights []uint32) (n int) {
+	for _, w := range weights {
+		if w > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// persist says how long a client's endpoint is kept, and how many bits of its address, as the maps have it, count.
+func persist(s lb.Service) (time.Duration, uint8) {
+	timeout, prefix := s.PersistTimeout, s.PersistPrefix
+	if timeout == 0 {
+		timeout = lb.DefaultPersistTimeout
+	}
+	switch {
+	case prefix == 0:
+		prefix = 128
+	case s.VIP.Is4():
+		prefix += 96
+	}
+	return timeout, prefix
+}

@@ -1,0 +1,61 @@
+package lb
+
+import (
+	"net/netip"
+	"strconv"
+)
+
+// ParseSNAT reads the addresses that sources become, as they are written one by one.
+func ParseSNAT(list []string) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, one := range list {
+		a, err := ParseAddr(FieldSNAT, one)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// validateMode checks what a mode asks of the rest of the service.
+func (s Service) validateMode() error {
+	host := s.Mode == ModeHostOneArm
+	switch {
+	case host && !s.VIP.IsUnspecified():
+		return NewFieldError(FieldVIP, s.VIP.String(), "is one address, and mode "+s.Mode.String()+" is of every local address", "0.0.0.0 or ::")
+	case !host && s.VIP.IsUnspecified():
+		return NewFieldError(FieldVIP, s.VIP.String(), "is every local address, which only mode "+ModeHostOneArm.String()+" has",
+			"a unicast address that can be routed")
+	case s.Mode.TranslatesSource() && !s.Protocol.hasPorts():
+		return NewFieldError(FieldMode, s.Mode.String(), "gives out source ports, and "+s.Protocol.String()+" has none", ModeDefault.String())
+	}
+	return s.validateSNAT()
+}
+
+func (s Service) validateSNAT() error {
+	if len(s.SNAT) == 0 {
+		return nil
+	}
+	first := s.SNAT[0].String()
+	if !s.Mode.TranslatesSource() {
+		return NewFieldError(FieldSNAT, first, "is given, and mode "+s.Mode.String()+" keeps the source", "none, or mode onearm, fullnat or hostonearm")
+	}
+	if n := len(s.SNAT); n > MaxSNAT {
+		return NewFieldError(FieldSNAT, strconv.Itoa(n), "is too many", "up to "+strconv.Itoa(MaxSNAT)+" addresses")
+	}
+	seen := make(map[netip.Addr]bool, len(s.SNAT))
+	for _, a := range s.SNAT {
+		if err := addrUse(FieldSNAT, a); err != nil {
+			return err
+		}
+		if a.Is4() != s.VIP.Is4() {
+			return NewFieldError(FieldSNAT, a.String(), "is "+family(a)+", and the VIP is "+family(s.VIP), family(s.VIP)+" addresses")
+		}
+		if seen[a] {
+			return NewFieldError(FieldSNAT, a.String(), "is there twice", "each address once")
+		}
+		seen[a] = true
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package lb
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+)
+
+// ParseSources reads prefixes, 10.0.0.0/8 or 2001:db8::/32, and addresses, which are prefixes of one, and brings
+// them into the form of NormalSources.
+func ParseSources(list []string) ([]netip.Prefix, error) {
+	out := make([]netip.Prefix, len(list))
+	for i, s := range list {
+		p, err := parseSource(s)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = p
+	}
+	return NormalSources(out), nil
+}
+
+func parseSource(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		a, addrErr := netip.ParseAddr(s)
+		if addrErr != nil {
+			return p, NewFieldError(FieldSource, s, "is not a prefix", "IP/LENGTH or IP")
+		}
+		p = netip.PrefixFrom(a.WithZone(""), a.BitLen())
+	}
+	return p, addrForm(FieldSource, p.Addr())
+}
+
+// NormalSources clears the bits behind each prefix, sorts and leaves out what is there twice. It changes the list.
+func NormalSources(list []netip.Prefix) []netip.Prefix {
+	for i, p := range list {
+		list[i] = p.Masked()
+	}
+	slices.SortFunc(list, ComparePrefix)
+	return slices.Compact(list)
+}
+
+// ComparePrefix orders by address, then by length.
+func ComparePrefix(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+func (s Service) validateSources() error {
+	if n := len(s.Sources); n > MaxSourcesPerService {
+		return NewFieldError(FieldSources, strconv.Itoa(n), "is too many", "0 to "+strconv.Itoa(MaxSourcesPerService))
+	}
+	for i, p := range s.Sources {
+		if !p.IsValid() {
+			return NewFieldError(FieldSource, p.String(), "is not a prefix", "IP/LENGTH or IP")
+		}
+		if err := addrForm(FieldSource, p.Addr()); err != nil {
+			return err
+		}
+		if p.Addr().Is4() != s.VIP.Is4() {
+			return NewFieldError(FieldSource, p.String(), "is "+family(p.Addr())+", and the VIP is "+family(s.VIP),
+				family(s.VIP)+" prefixes")
+		}
+		if p != p.Masked() || i > 0 && ComparePrefix(s.Sources[i-1], p) >= 0 {
+			return NewFieldError(FieldSource, p.String(), "is not in its place or has bits behind its length", "sorted prefixes, each once")
+		}
+	}
+	return nil
+}

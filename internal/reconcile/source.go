@@ -1,0 +1,104 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+// sourceShare bounds the part of the time that looking sources up again takes, however fast routes change.
+const sourceShare = 20
+
+// ownable lists the addresses of a service that this machine has to answer for: the VIP, and sources of its own choice.
+func ownable(s lb.Service) []netip.Addr {
+	var out []netip.Addr
+	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {
+		out = append(out, s.VIP)
+	}
+	return append(out, s.SNAT...)
+}
+
+// Moved says that routes or addresses have changed, and with them perhaps what endpoints see as source.
+func (r *Reconciler) Moved() {
+	select {
+	case r.stale <- struct{}{}:
+	default:
+	}
+}
+
+// restart marks the services whose sources have changed for the next pass. Connections that are there keep theirs.
+func (r *Reconciler) restart(ctx context.Context) {
+	start := time.Now()
+	before := maps.Clone(r.towards)
+	if err := r.findSources(ctx, maps.Values(r.current), true); err != nil {
+		r.log.Warn("source addresses could not be looked up again", "err", err)
+		r.Moved()
+	}
+	if maps.Equal(before, r.towards) {
+		r.rest(ctx, start)
+		return
+	}
+	for key, s := range r.current {
+		if compile.NeedsSource(s) && slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return before[e.Addr] != r.towards[e.Addr] }) {
+			r.again = append(r.again, key)
+		}
+	}
+}
+
+// rest keeps a storm of changes of routes from taking all of the time, unless a service changes.
+func (r *Reconciler) rest(ctx context.Context, start time.Time) {
+	select {
+	case <-ctx.Done():
+	case <-r.store.Changed():
+	case <-time.After(sourceShare * time.Since(start)):
+	}
+}
+
+// source is this machine's address towards an endpoint.
+func (r *Reconciler) source(endpoint netip.Addr) netip.Addr { return r.towards[endpoint] }
+
+// findSources looks up what the services need: all of it, or what is not known yet.
+func (r *Reconciler) findSources(ctx context.Context, list iter.Seq[lb.Service], all bool) error {
+	need := map[netip.Addr]bool{}
+	for s := range list {
+		if !compile.NeedsSource(s) {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			if all || !r.towards[e.Addr].IsValid() {
+				need[e.Addr] = true
+			}
+		}
+	}
+	if len(need) == 0 {
+		return nil
+	}
+	found, err := r.sources.Towards(ctx, slices.Collect(maps.Keys(need)))
+	if err != nil {
+		return fmt.Errorf("find source addresses: %w", err)
+	}
+	if all {
+		clear(r.towards)
+	}
+	maps.Copy(r.towards, found)
+	return nil
+}
+
+// services are those of the keys that exist.
+func services(snapshot *store.Snapshot, keys []lb.Key) iter.Seq[lb.Service] {
+	return func(yield func(lb.Service) bool) {
+		for _, key := range keys {
+			if s, ok := snapshot.Get(key); ok && !yield(s) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package model
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/maglev"
+	"loxilb/test/packet/lab"
+)
+
+// client is what a service remembers of one, to send it where it was.
+type client struct {
+	endpoint *endpoint
+	seen     time.Duration
+}
+
+// places are what new connections go through: one round, or the table of a hash.
+func places(s lb.Service, endpoints []*endpoint) []*endpoint {
+	if s.Algorithm != lb.Hash && s.Algorithm != lb.Persist {
+		return turns(s, endpoints)
+	}
+	var nodes []maglev.Node
+	for _, e := range s.Endpoints {
+		addr := e.Addr.As16()
+		nodes = append(nodes, maglev.Node{Name: string(addr[:]) + string([]byte{byte(e.Port >> 8), byte(e.Port)}), Weight: uint32(e.Weight)})
+	}
+	var table []*endpoint
+	for _, i := range maglev.Table(lab.HashSeed, nodes) {
+		table = append(table, endpoints[i])
+	}
+	return table
+}
+
+// place is where in svc.turns a new connection looks first.
+func (s *service) place(key tuple) uint64 {
+	switch s.Algorithm {
+	case lb.Hash:
+		h := hashAddr(hashAddr(lab.HashSeed, key.src.Addr()), key.dst.Addr())
+		h = hashWord(h, uint32(bits.ReverseBytes16(key.src.Port()))<<16|uint32(bits.ReverseBytes16(key.dst.Port())), uint32(key.proto))
+		return hashEnd(h)
+	case lb.Persist:
+		return hashEnd(hashAddr(lab.HashSeed, s.clientOf(key)))
+	case lb.LeastConnections:
+		return s.least()
+	case lb.Random:
+		return 0 // the generator makes such services with one endpoint alone
+	}
+	s.next++
+	return uint64(s.next - 1)
+}
+
+// least is the first of those with the fewest connections for their weight.
+func (s *service) least() (best uint64) {
+	weight := func(e *endpoint) uint64 { return uint64(s.Endpoints[slices.Index(s.endpoints, e)].Weight) }
+	for i, e := range s.turns {
+		if b := s.turns[best]; e.stats.Active*weight(b) < b.stats.Active*weight(e) {
+			best = uint64(i)
+		}
+	}
+	return best
+}
+
+func (s *service) clientOf(key tuple) netip.Addr {
+	if s.PersistPrefix == 0 {
+		return key.src.Addr()
+	}
+	return netip.PrefixFrom(key.src.Addr(), int(s.PersistPrefix)).Masked().Addr()
+}
+
+// remembered is where the client shall go, nil if that is open.
+func (m *Model) remembered(s *service, key tuple) *endpoint {
+	c, ok := s.clients[s.clientOf(key)]
+	if s.Algorithm != lb.Persist || !ok || m.now-c.seen > s.persistTimeout() {
+		return nil
+	}
+	i := slices.Index(s.endpoints, c.endpoint)
+	if i < 0 || s.Endpoints[i].Weight == 0 {
+		return nil
+	}
+	c.seen = m.now
+	return c.endpoint
+}
+
+func (s *service) remember(key tuple, e *endpoint, now time.Duration) {
+	if s.clients == nil {
+		s.clients = map[netip.Addr]*client{}
+	}
+	s.clients[s.clientOf(key)] = &client{e, now}
+}
+
+func (s *service) persistTimeout() time.Duration {
+	if s.PersistTimeout == 0 {
+		return 3 * time.Hour
+	}
+	return s.PersistTimeout
+}
+
+// forget is what the sweep does to clients.
+func (s *service) forget(now time.Duration) {
+	for a, c := range s.clients {
+		if s.Algorithm != lb.Persist || now-c.seen > s.persistTimeout() || !slices.Contains(s.endpoints, c.endpoint) {
+			delete(s.clients, a)
+		}
+	}
+}
+
+func hashWord(h uint64, high, low uint32) uint64 {
+	h = (h ^ (uint64(high)<<32 | uint64(low))) * 0x9e3779b97f4a7c15
+	return h ^ h>>32
+}
+
+func hashAddr(h uint64, a netip.Addr) uint64 {
+	b := a.As16()
+	word := func(i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
+	return hashWord(hashWord(h, word(0), word(1)), word(2), word(3))
+}
+
+func hashEnd(h uint64) uint64 {
+	h *= 0xbf58476d1ce4e5b9
+	return h ^ h>>29
+}

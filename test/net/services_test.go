@@ -1,0 +1,110 @@
+package net_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestPortRanges: what reaches the endpoints of services with ranges of ports, over a restart of the daemon too.
+func TestPortRanges(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	for _, h := range r.Endpoints {
+		for port := 5001; port <= 5003; port++ {
+			name := fmt.Sprintf("%s:%d", h.Name, port)
+			if err := h.ServeHTTPWith(fmt.Sprintf(":%d", port), nameHandler(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for vip, list := range map[string]string{vip4: endpoints4(), vip6: endpoints6()} {
+		r.loxicmd("create lb %s --tcp=8080-8089:5001,9001-9003:5001-5003 --endpoints=%s", vip, list)
+	}
+	check := func() {
+		t.Helper()
+		for _, vip := range []string{vip4, vip6} {
+			for _, port := range []int{8080, 8085, 8089} {
+				r.wantFrom(join(vip, port), ":5001")
+			}
+			for port := 9001; port <= 9003; port++ {
+				r.wantFrom(join(vip, port), fmt.Sprintf(":%d", port-4000))
+			}
+			if who, err := r.ask(join(vip, 8090)); err == nil {
+				t.Errorf("port 8090 of no service is answered by %s", who)
+			}
+		}
+	}
+	check()
+	if out := r.loxicmd("get lb"); !strings.Contains(out, "8080-8089") || !strings.Contains(out, "9001-9003") {
+		t.Errorf("get lb does not show the ranges:\n%s", out)
+	}
+	if out, err := r.Command("create", "lb", vip4, "--tcp=8089-8099:5001", "--endpoints="+endpoints4()); err == nil ||
+		!strings.Contains(err.Error()+out, "overlaps with service 20.20.20.1:8080-8089/tcp") {
+		t.Errorf("a range that overlaps: %s, %v", out, err)
+	}
+	r.Stop()
+	r.restart()
+	check()
+	r.loxicmd("delete lb %s --tcp=8080-8089", vip4)
+	if who, err := r.ask(join(vip4, 8085)); err == nil {
+		t.Errorf("a deleted range is answered by %s", who)
+	}
+	r.wantFrom(join(vip4, 9002), ":5002")
+}
+
+// TestSources: clients that a list does not have are refused, and lists change under way, without a restart changing
+// anything.
+func TestSources(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.serveNames()
+	for vip, with := range map[string][3]string{
+		vip4: {endpoints4(), "192.0.2.0/24", "0.0.0.0/1,128.0.0.0/1"},
+		vip6: {endpoints6(), "2001:db8:ffff::/48", "::/1,8000::/1"},
+	} {
+		r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --sources=%s", vip, with[0], with[1])
+		if who, err := r.ask(join(vip, 80)); err == nil {
+			t.Errorf("%s: answered by %s", vip, who)
+		}
+		r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --sources=%s,%s", vip, with[0], with[1], with[2])
+		r.wantFrom(join(vip, 80), "")
+		r.Stop()
+		r.restart()
+		r.wantFrom(join(vip, 80), "")
+		r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip, with[0])
+		r.wantFrom(join(vip, 80), "")
+	}
+}
+
+// wantFrom fails the test unless the next request is answered by a name that ends so.
+func (r *rig) wantFrom(address, suffix string) {
+	r.t.Helper()
+	who, err := r.ask(address)
+	name, _, _ := strings.Cut(who, " ")
+	if err != nil || !strings.HasSuffix(name, suffix) {
+		r.t.Errorf("%s: %q, %v; want an answer of ...%s", address, who, err, suffix)
+	}
+}
+
+// TestEcho: a VIP with an ICMP service is answered by its endpoints, one without by the machine itself.
+func TestEcho(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.loxicmd("create lb %s --icmp --endpoints=%s", vip4, endpoints4())
+	r.loxicmd("create lb %s --icmp --endpoints=%s", vip6, endpoints6())
+	for _, vip := range []string{vip4, vip6} {
+		for range 3 {
+			if out, err := r.Client.Run("ping", "-c2", "-i0.2", "-W5", vip); err != nil {
+				t.Errorf("ping %s: %v\n%s", vip, err, out)
+			}
+		}
+	}
+	if out := r.loxicmd("get ct"); strings.Count(out, "bidir") != 12 {
+		t.Errorf("want both directions of six connections:\n%s", out)
+	}
+	r.loxicmd("delete lb %s --icmp", vip4)
+	if out := r.loxicmd("get lb"); strings.Contains(out, vip4) || !strings.Contains(out, vip6) {
+		t.Errorf("after the deletion of one:\n%s", out)
+	}
+}
