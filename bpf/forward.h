@@ -112,14 +112,17 @@ static __always_inline __u8 hop_kind(const struct packet *p, __u32 ifindex)
 }
 
 /* Finds the next hop and caches it (CONTINUE), or leaves that to the kernel
- * (REDIRECT). Out of line: once per direction and epoch. */
-static __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
-					   struct connection *c)
+ * (REDIRECT). Once per direction and epoch, and global: the verifier looks at it
+ * by itself instead of in each of its callers' states. */
+__noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
+				    struct connection *c)
 {
 	struct bpf_fib_lookup fib = {};
 	long code;
 	__u8 kind;
 
+	if (!p || !c) /* for the verifier */
+		return VERDICT_DROP;
 	c->mtu = route_mtu(ctx, p, c, &fib);
 	__builtin_memset(&fib, 0, sizeof(fib));
 	code = fib_lookup(ctx, p, c, &fib);

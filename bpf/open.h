@@ -232,16 +232,20 @@ static __always_inline enum verdict open_at(ctx_t *ctx, struct packet *p,
 	return err ? open_failed(p, state, err) : VERDICT_CONTINUE;
 }
 
-/* CONTINUE: p->tuple now has a connection. PASS: no service wants it. */
-static __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
+/* CONTINUE: p->tuple now has a connection. PASS: no service wants it. Global, as
+ * open_towards() is. */
+__noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 {
-	struct service *found = service_find(p, ctx_mark(ctx)), svc;
+	struct service *found, svc;
 	struct service_state *state;
 	enum verdict v;
 	__u32 id;
 
+	if (!p)
+		return VERDICT_DROP;
 	if (p->echo_reply)
 		return VERDICT_PASS;
+	found = service_find(p, ctx_mark(ctx));
 	if (!found && unlikely(host_services))
 		found = service_find_host(p, ctx_mark(ctx));
 	if (!found) {
