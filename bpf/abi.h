@@ -342,7 +342,7 @@ struct icmp_bucket {
 };
 
 struct icmp_scratch {
-	__u8 bytes[1536];
+	__u64 words[160];
 };
 
 /* What a sweep is asked and what it answers. */

@@ -22,7 +22,6 @@
 #define ANSWER_TTL 64
 #define ICMP_LARGEST 576 /* RFC 1812 section 4.3.2.3 */
 #define ICMP6_LARGEST 1280 /* RFC 4443 section 3.1 */
-#define SUM_CHUNK 512 /* what bpf_csum_diff takes at once before 6.14 */
 
 #ifndef BPF_FIB_LOOKUP_SRC
 #define BPF_FIB_LOOKUP_SRC (1U << 4) /* 6.7 */
@@ -158,10 +157,13 @@ static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 	       answer_ip(ctx, p, &src, IPPROTO_TCP, sizeof(tcp));
 }
 
-/* The sum of the first length bytes of the packet, at most ICMP6_LARGEST. */
+/* The sum of the first length bytes of the packet, at most ICMP6_LARGEST. What
+ * lies beyond them is cleared and summed too: parts of fixed size are what every
+ * kernel's verifier follows, and bpf_csum_diff takes 512 bytes at once before
+ * 6.14. */
 static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 {
-	__u32 zero = 0, sum = 0, at = 0;
+	__u32 zero = 0, sum;
 	struct icmp_scratch *s;
 
 	s = bpf_map_lookup_elem(&icmp_scratches, &zero);
@@ -170,21 +172,16 @@ static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 	asm volatile("" : "+r"(length)); /* two bounds, each for the verifier */
 	if (!length)
 		return 0;
-	if (bpf_skb_load_bytes(ctx, from, s->bytes, length))
+	/* two, as the compiler writes out 128 stores at most, and would join them */
+	__builtin_memset(s->words, 0, 640);
+	asm volatile("" ::: "memory");
+	__builtin_memset(s->words + 80, 0, 640);
+	if (bpf_skb_load_bytes(ctx, from, s->words, length))
 		return 0;
-	__builtin_memset(s->bytes + length, 0, 4);
-	length = (length + 3) & ~3U;
-	for (int i = 0; i < 3; i++, at += SUM_CHUNK) {
-		__u32 part = length > at ? length - at : 0;
-
-		if (!part)
-			break;
-		if (part > SUM_CHUNK)
-			part = SUM_CHUNK;
-		sum = bpf_csum_diff(NULL, 0, (void *)(s->bytes + at), part,
-				    sum);
-	}
-	return sum_fold(sum);
+	sum = bpf_csum_diff(NULL, 0, (void *)s->words, 512, 0);
+	sum = bpf_csum_diff(NULL, 0, (void *)(s->words + 64), 512, sum);
+	return sum_fold(
+		bpf_csum_diff(NULL, 0, (void *)(s->words + 128), 256, sum));
 }
 
 /* Type and code, and what else there is in the header. */

@@ -103,7 +103,7 @@ type SweepIcmpBucket struct {
 
 type SweepIcmpScratch struct {
 	_     structs.HostLayout
-	Bytes [1536]uint8
+	Words [160]uint64
 }
 
 type SweepIpAddr struct {

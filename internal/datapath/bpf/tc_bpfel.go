@@ -172,7 +172,7 @@ type TcIcmpBucket struct {
 
 type TcIcmpScratch struct {
 	_     structs.HostLayout
-	Bytes [1536]uint8
+	Words [160]uint64
 }
 
 type TcIpAddr struct {
