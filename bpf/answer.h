@@ -163,20 +163,19 @@ static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
  * 6.14. */
 static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 {
-	__u32 zero = 0, sum;
+	__u32 zero = 0, sum, last = length - 1;
 	struct icmp_scratch *s;
 
 	s = bpf_map_lookup_elem(&icmp_scratches, &zero);
-	if (!s || length > ICMP6_LARGEST)
-		return 0;
-	asm volatile("" : "+r"(length)); /* two bounds, each for the verifier */
-	if (!length)
+	/* 1 to ICMP6_LARGEST, so that verifiers before 6.5 see both bounds */
+	asm volatile("" : "+r"(last));
+	if (!s || last >= ICMP6_LARGEST)
 		return 0;
 	/* two, as the compiler writes out 128 stores at most, and would join them */
 	__builtin_memset(s->words, 0, 640);
 	asm volatile("" ::: "memory");
 	__builtin_memset(s->words + 80, 0, 640);
-	if (bpf_skb_load_bytes(ctx, from, s->words, length))
+	if (bpf_skb_load_bytes(ctx, from, s->words, last + 1))
 		return 0;
 	sum = bpf_csum_diff(NULL, 0, (void *)s->words, 512, 0);
 	sum = bpf_csum_diff(NULL, 0, (void *)(s->words + 64), 512, sum);
@@ -202,10 +201,10 @@ static __always_inline void icmp_fill(const struct packet *p,
 	default:
 		if (p->tuple.protocol != IPPROTO_TCP &&
 		    p->tuple.protocol != IPPROTO_UDP) {
-			icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH
-					     : ICMP_DEST_UNREACH;
-			icmp->code = p->ipv6 ? ICMPV6_ADDR_UNREACH
-					     : ICMP_HOST_UNREACH;
+			icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH :
+					       ICMP_DEST_UNREACH;
+			icmp->code = p->ipv6 ? ICMPV6_ADDR_UNREACH :
+					       ICMP_HOST_UNREACH;
 			break;
 		}
 		icmp->type = p->ipv6 ? ICMPV6_DEST_UNREACH : ICMP_DEST_UNREACH;
@@ -310,8 +309,8 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 		__builtin_memcpy(mac, fib->dmac, 6);
 		__builtin_memcpy(mac + 6, fib->smac, 6);
 	}
-	p->action = kind == HOP_PEER ? bpf_redirect_peer(fib->ifindex, 0)
-				     : bpf_redirect(fib->ifindex, 0);
+	p->action = kind == HOP_PEER ? bpf_redirect_peer(fib->ifindex, 0) :
+				       bpf_redirect(fib->ifindex, 0);
 	return VERDICT_REDIRECT;
 }
 

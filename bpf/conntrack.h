@@ -101,9 +101,9 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 		return idle && *idle ? *idle : timeout_tcp_established;
 	if ((c->flags & CONN_REPLIED) && protocol == IPPROTO_UDP)
 		return idle && *idle ? *idle : timeout_udp_replied;
-	return idle && *idle && *idle < timeout_udp_unreplied
-		       ? *idle
-		       : timeout_udp_unreplied;
+	return idle && *idle && *idle < timeout_udp_unreplied ?
+		       *idle :
+		       timeout_udp_unreplied;
 }
 
 /* Neither direction has been heard of for longer than limit. The other entry is

@@ -159,12 +159,12 @@ static __noinline enum verdict hop_too_big(ctx_t *ctx, struct packet *p,
 	__u32 payload, segment = ctx->gso_size;
 
 	if (segment) {
-		payload = p->tuple.protocol == IPPROTO_TCP
-				  ? p->seq_end - p->seq -
-					    !!(p->tcp_flags & TCP_SYN) -
-					    !!(p->tcp_flags & TCP_FIN)
-				  : p->length - (p->l4 - p->l3) -
-					    sizeof(struct udphdr);
+		payload = p->tuple.protocol == IPPROTO_TCP ?
+				  p->seq_end - p->seq -
+					  !!(p->tcp_flags & TCP_SYN) -
+					  !!(p->tcp_flags & TCP_FIN) :
+				  p->length - (p->l4 - p->l3) -
+					  sizeof(struct udphdr);
 		if (p->length - payload + segment <= c->mtu)
 			return VERDICT_CONTINUE;
 	}
@@ -211,8 +211,8 @@ static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 		/* and smac, its neighbour */
 		__builtin_memcpy(mac, c->dmac, 12);
 	}
-	p->action = c->hop == HOP_PEER ? bpf_redirect_peer(ifindex, 0)
-				       : bpf_redirect(ifindex, 0);
+	p->action = c->hop == HOP_PEER ? bpf_redirect_peer(ifindex, 0) :
+					 bpf_redirect(ifindex, 0);
 	return VERDICT_REDIRECT;
 }
 

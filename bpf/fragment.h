@@ -134,6 +134,23 @@ static __noinline enum verdict packet_faulty(struct packet *p)
 	return fragment_record(p, false);
 }
 
+/* The connection of a packet. With a copy of its key, since before 6.2 no key may
+ * be in the argument of a global function. */
+static __noinline struct connection *connection_of(const struct packet *p)
+{
+	struct connection_key key = p->tuple;
+
+	return bpf_map_lookup_elem(&connections, &key);
+}
+
+/* Is the packet addressed to a VIP? */
+static __noinline bool to_vip(const struct packet *p)
+{
+	struct ip_addr daddr = p->tuple.daddr; /* see connection_of() */
+
+	return bpf_map_lookup_elem(&vips, &daddr);
+}
+
 /* A later fragment: CONTINUE, and then *c is its connection. */
 static __noinline enum verdict fragment_follow(struct packet *p,
 					       struct connection **c)
@@ -148,9 +165,7 @@ static __noinline enum verdict fragment_follow(struct packet *p,
 	fragment_identify(p, &key);
 	f = bpf_map_lookup_elem(&fragments, &key);
 	if (!f || fragment_old(f, p->now))
-		return bpf_map_lookup_elem(&vips, &p->tuple.daddr)
-			       ? VERDICT_DROP
-			       : VERDICT_PASS;
+		return to_vip(p) ? VERDICT_DROP : VERDICT_PASS;
 	if (f->foreign)
 		return VERDICT_PASS;
 	p->tuple.protocol = f->protocol;
@@ -159,7 +174,7 @@ static __noinline enum verdict fragment_follow(struct packet *p,
 	if (p->tuple.protocol == IPPROTO_TCP &&
 	    (p->fragment & ~FRAGMENT_MORE) < FRAGMENT_TCP_HEADER)
 		return drop(p, DROP_FRAGMENT_OVERLAP);
-	*c = bpf_map_lookup_elem(&connections, &p->tuple);
+	*c = connection_of(p);
 	if (!*c || connection_dead(*c, p->tuple.protocol, p->now, 0))
 		return VERDICT_DROP;
 	if (p->ttl <= 1) /* nobody is told of a later fragment (RFC 1122) */

@@ -130,8 +130,8 @@ static __always_inline __u16 quote_sum(ctx_t *ctx, const struct quote *q,
 				       const struct connection *c)
 {
 	bool udp = q->p.tuple.protocol == IPPROTO_UDP;
-	__u32 at = q->p.l4 + (udp ? __builtin_offsetof(struct udphdr, check)
-				  : __builtin_offsetof(struct tcphdr, check));
+	__u32 at = q->p.l4 + (udp ? __builtin_offsetof(struct udphdr, check) :
+				    __builtin_offsetof(struct tcphdr, check));
 	__u16 old, new;
 
 	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) || (udp && !old))

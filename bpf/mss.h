@@ -55,8 +55,9 @@ static __noinline __u32 mss_find(ctx_t *ctx, const struct packet *p)
 		if (at >= TCP_OPTIONS_LONGEST || at + 4 > end)
 			return 0;
 		if (options[at] == TCP_OPTION_MSS)
-			return options[at + 1] == 4 ? sizeof(struct tcphdr) + at
-						    : 0;
+			return options[at + 1] == 4 ?
+				       sizeof(struct tcphdr) + at :
+				       0;
 		if (options[at] == TCP_OPTION_END)
 			return 0;
 		at += options[at] == TCP_OPTION_NOP ? 1 : options[at + 1];

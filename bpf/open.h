@@ -72,8 +72,9 @@ static __always_inline int open_forward(struct packet *p, struct opening *o)
 	c->dport = o->key.sport;
 	c->seq_end = p->seq_end;
 	c->flags = 0;
-	connection_sums(c, &p->tuple);
-	err = bpf_map_update_elem(&connections, &p->tuple, c, BPF_NOEXIST);
+	o->own = p->tuple;
+	connection_sums(c, &o->own);
+	err = bpf_map_update_elem(&connections, &o->own, c, BPF_NOEXIST);
 	if (!err)
 		return 0;
 	bpf_map_delete_elem(&connections, &o->key);
@@ -249,12 +250,11 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	if (!found && unlikely(host_services))
 		found = service_find_host(p, ctx_mark(ctx));
 	if (!found) {
-		if (p->drop == DROP_FRAGMENT && is_vip(&p->tuple.daddr))
+		if (p->drop == DROP_FRAGMENT && to_vip(p))
 			fragment_record(p, true);
-		return p->drop == DROP_MALFORMED && p->fragment &&
-				       is_vip(&p->tuple.daddr)
-			       ? VERDICT_DROP
-			       : VERDICT_PASS;
+		return p->drop == DROP_MALFORMED && p->fragment && to_vip(p) ?
+			       VERDICT_DROP :
+			       VERDICT_PASS;
 	}
 	svc = *found; /* its memory may be another service's soon */
 	v = service_admit(p, &svc);

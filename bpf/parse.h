@@ -220,7 +220,8 @@ static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 			p->l4 = off;
 			return VERDICT_CONTINUE;
 		}
-		h = ctx_header(ctx, off, sizeof(*h));
+		h = off <= CTX_MAX_OFFSET ? ctx_header(ctx, off, sizeof(*h)) :
+					    NULL; /* of a quote in an error */
 		if (!h)
 			return VERDICT_PASS;
 		if (next == IPPROTO_FRAGMENT) {

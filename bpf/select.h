@@ -172,8 +172,8 @@ static __always_inline __u64 select_place(const struct packet *p,
 	case ALGORITHM_HASH:
 		return select_hash(p);
 	case ALGORITHM_LC:
-		return svc->slot_count > SELECT_SCAN ? select_two(svc)
-						     : select_least(svc);
+		return svc->slot_count > SELECT_SCAN ? select_two(svc) :
+						       select_least(svc);
 	case ALGORITHM_RANDOM:
 		return bpf_get_prandom_u32();
 	default:

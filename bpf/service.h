@@ -110,11 +110,6 @@ static __noinline struct service *service_find_host(struct packet *p,
 	return svc;
 }
 
-static __always_inline bool is_vip(const struct ip_addr *addr)
-{
-	return bpf_map_lookup_elem(&vips, addr);
-}
-
 /* A source that no reply can reach (RFC 6890, RFC 1122 section 3.2.1.3), or
  * the VIP itself, which would have the service talk to itself. */
 static __always_inline bool martian_source(const struct packet *p)

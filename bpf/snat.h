@@ -34,6 +34,7 @@ struct opening {
 	__be16 source_port;
 	__u16 pad;
 	struct connection_key key; /* of the entry of replies */
+	struct connection_key own; /* of the client's entry */
 	struct connection entry; /* that, and then the one of the client's */
 	struct snat_pair pair; /* valid iff a source of ours is searched */
 	struct bpf_sock_tuple socket; /* the same */
@@ -216,9 +217,9 @@ static __always_inline int snat_address(const struct packet *p,
 	if (svc->mode == MODE_ONEARM || svc->mode == MODE_HOSTONEARM) {
 		*addr = ep->source;
 		return addr->word[0] | addr->word[1] | addr->word[2] |
-				       addr->word[3]
-			       ? 0
-			       : -ENETUNREACH;
+				       addr->word[3] ?
+			       0 :
+			       -ENETUNREACH;
 	}
 	*addr = p->tuple.daddr;
 	return 0;

@@ -193,6 +193,7 @@ type TcOpening struct {
 	SourcePort uint16
 	Pad        uint16
 	Key        TcConnectionKey
+	Own        TcConnectionKey
 	_          [4]byte
 	Entry      TcConnection
 	Pair       TcSnatPair
