@@ -10,6 +10,7 @@
 #include "abi.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
+#define __maybe_unused __attribute__((unused)) /* in one of the objects */
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* A stage answers CONTINUE for the next stage to go on; every other verdict

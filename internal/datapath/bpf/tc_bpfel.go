@@ -189,12 +189,14 @@ const (
 
 type TcOpening struct {
 	_          structs.HostLayout
+	Service    TcService
+	Endpoint   uint32
+	Client     TcPersistKey
 	Source     TcIpAddr
 	SourcePort uint16
 	Pad        uint16
 	Key        TcConnectionKey
 	Own        TcConnectionKey
-	_          [4]byte
 	Entry      TcConnection
 	Pair       TcSnatPair
 	Socket     struct {
