@@ -215,7 +215,7 @@ static __always_inline enum verdict open_at(ctx_t *ctx, struct packet *p,
 	if (o->service.algorithm == ALGORITHM_PERSIST)
 		err = open_persist(ctx, p, o);
 	else
-		err = open_from(ctx, p, o, select_place(p, &o->service, state));
+		err = open_from(ctx, p, o, select_place(p, o, state));
 	return err ? open_failed(p, state, err) : VERDICT_CONTINUE;
 }
 
