@@ -100,10 +100,14 @@ enum connection_trait {
 			   * port from others for a while */
 };
 
+/* The next hop of a direction. What is above HOP_PEER leaves by
+ * forward_other(): one comparison keeps all of it off the common path. */
 enum hop_kind {
 	HOP_REDIRECT, /* to the interface, with the cached MAC addresses */
 	HOP_PEER, /* straight into the other end of a veth, in its namespace */
 	HOP_LAYER3, /* to an interface without link-layer header */
+	HOP_KINDS =
+		0x0f, /* the above; resolving a next hop replaces only these bits */
 };
 
 /* One direction of a connection. Its size is chosen so that an entry of the
@@ -130,7 +134,7 @@ struct connection {
 	__u32 ack; /* TCP: last acknowledgement sent */
 	__u32 endpoint; /* index into endpoints */
 	__u8 flags; /* enum connection_flag; changed by atomics on this word */
-	__u8 hop; /* enum hop_kind */
+	__u8 hop; /* enum hop_kind, and what the packets of this direction need besides */
 	__u8 traits; /* enum connection_trait */
 	__u8 pad;
 };

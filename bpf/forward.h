@@ -135,15 +135,19 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	kind = hop_kind(p, fib.ifindex);
 	/* redirect_neigh takes an Ethernet header off, and silently drops what
 	 * came without one */
-	if (kind != HOP_LAYER3 && !p->l3 &&
-	    bpf_skb_change_head(ctx, ETH_HLEN, 0))
-		return drop(p, DROP_NOT_LINEAR);
-	if (kind != HOP_LAYER3 && (code == BPF_FIB_LKUP_RET_NO_NEIGH || !p->l3))
+	if (kind != HOP_LAYER3 && !p->l3) {
+		if (bpf_skb_change_head(ctx, ETH_HLEN, 0))
+			return drop(p, DROP_NOT_LINEAR);
+		p->l3 += ETH_HLEN;
+		p->l4 += ETH_HLEN;
+		return redirect_neigh(p, &fib);
+	}
+	if (kind != HOP_LAYER3 && code == BPF_FIB_LKUP_RET_NO_NEIGH)
 		return redirect_neigh(p, &fib);
 	c->ifindex = fib.ifindex;
 	__builtin_memcpy(c->dmac, fib.dmac, 6);
 	__builtin_memcpy(c->smac, fib.smac, 6);
-	c->hop = kind;
+	c->hop = (c->hop & ~HOP_KINDS) | kind;
 	/* a packet without a link-layer header asks anew each time */
 	if (p->l3)
 		c->hop_epoch = hop_epoch(p);
@@ -196,21 +200,18 @@ static __always_inline enum verdict hop_ready(ctx_t *ctx, struct packet *p,
 	return v;
 }
 
-/* The packet leaves here. */
+/* The packet leaves here: as an Ethernet frame, its headers translated. */
 static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 					    struct connection *c)
 {
-	__u32 ifindex;
+	__u32 ifindex = c->ifindex;
 	__u8 *mac;
 
-	ifindex = c->ifindex;
-	if (likely(c->hop != HOP_LAYER3)) {
-		mac = ctx_header(ctx, 0, 14);
-		if (!mac)
-			return drop(p, DROP_NOT_LINEAR);
-		/* and smac, its neighbour */
-		__builtin_memcpy(mac, c->dmac, 12);
-	}
+	mac = ctx_header(ctx, 0, 14);
+	if (!mac)
+		return drop(p, DROP_NOT_LINEAR);
+	/* and smac, its neighbour */
+	__builtin_memcpy(mac, c->dmac, 12);
 	p->action = c->hop == HOP_PEER ? bpf_redirect_peer(ifindex, 0) :
 					 bpf_redirect(ifindex, 0);
 	return VERDICT_REDIRECT;

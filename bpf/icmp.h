@@ -254,6 +254,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_NOT_LINEAR);
 	p->tuple.protocol =
 		q.p.tuple.protocol; /* by which its route is chosen */
+	p->icmp_error = 1;
 	*found = c;
 	return VERDICT_CONTINUE;
 }

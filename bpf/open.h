@@ -10,6 +10,7 @@
 #include "checksum.h"
 #include "ct_tcp.h"
 #include "ct_udp.h"
+#include "opening.h"
 #include "persist.h"
 #include "select.h"
 #include "service.h"
@@ -33,7 +34,7 @@ static __always_inline __be16 endpoint_port(const struct packet *p,
  * Errors are int, not long as the helpers' types say: before 6.4 a map's
  * operations return int, and the upper half of what the verifier's inlined call
  * leaves is zero, so that no negative number would compare equal. */
-static __always_inline int open_reply(struct packet *p, struct opening *o)
+static __noinline int open_reply(struct packet *p, struct opening *o)
 {
 	struct connection *old;
 	int err;
@@ -61,7 +62,7 @@ static __always_inline int open_reply(struct packet *p, struct opening *o)
 
 /* The entry of the client's packets. Takes the reply's entry away again if it
  * cannot be made. -EALREADY: the same packet came in on another CPU. */
-static __always_inline int open_forward(struct packet *p, struct opening *o)
+static __noinline int open_forward(struct packet *p, struct opening *o)
 {
 	struct connection *c = &o->entry;
 	int err;
@@ -88,12 +89,14 @@ static __always_inline void open_begin(const struct packet *p,
 				       const struct endpoint *ep, __u32 id,
 				       struct opening *o)
 {
-	__builtin_memset(o, 0, sizeof(*o));
+	__builtin_memset(&o->entry, 0, sizeof(o->entry));
 	o->source = p->tuple.saddr;
 	o->source_port = p->tuple.sport;
-	o->key.saddr = ep->addr;
-	o->key.sport = endpoint_port(p, ep);
-	o->key.protocol = p->tuple.protocol;
+	o->key = (struct connection_key){
+		.saddr = ep->addr,
+		.sport = endpoint_port(p, ep),
+		.protocol = p->tuple.protocol,
+	};
 	o->entry.saddr = p->tuple.daddr;
 	o->entry.daddr = p->tuple.saddr;
 	o->entry.sport = p->tuple.dport;
@@ -106,42 +109,39 @@ static __always_inline void open_begin(const struct packet *p,
 /* Both entries. A client that is its own endpoint would be answered by itself:
  * whatever the mode, it sees the VIP instead. */
 static __always_inline int open_both(ctx_t *ctx, struct packet *p,
-				     const struct service *svc,
+				     struct opening *o,
 				     const struct endpoint *ep, __u32 id)
 {
-	__u32 zero = 0;
-	struct opening *o = bpf_map_lookup_elem(&openings, &zero);
 	int err;
 
-	if (!o)
-		return -EAGAIN;
 	open_begin(p, ep, id, o);
-	if (svc->mode != MODE_DEFAULT || same_addr(&ep->addr, &o->source))
-		err = snat_reply(ctx, p, svc, ep, o);
+	if (o->service.mode != MODE_DEFAULT || same_addr(&ep->addr, &o->source))
+		err = snat_reply(ctx, p, ep, o);
 	else
 		err = open_reply(p, o);
 	return err ? err : open_forward(p, o);
 }
 
-/* Towards one endpoint. -EAGAIN: the slot and the service are not of one
- * generation, since the table was replaced while we looked. Not static, so that
- * the verifier looks at it once, and not wherever it is called. */
-__noinline int open_towards(ctx_t *ctx, struct packet *p,
-			    const struct service *svc, __u32 id)
+/* Towards one endpoint, for the opening of this CPU. -EAGAIN: the slot and the
+ * service are not of one generation, since the table was replaced while we
+ * looked. Not static, so that the verifier looks at it once, and not wherever it
+ * is called. */
+__noinline int open_towards(ctx_t *ctx, struct packet *p, __u32 id)
 {
+	struct opening *o = opening_of_this_cpu();
 	struct endpoint_state *state;
 	struct endpoint *ep;
 	int err;
 
-	if (!p || !svc) /* for the verifier */
+	if (!p || !o) /* for the verifier */
 		return -EAGAIN;
 	ep = bpf_map_lookup_elem(&endpoints, &id);
 	state = bpf_map_lookup_elem(&endpoint_states, &id);
-	if (!ep || !state || ep->service != svc->id)
+	if (!ep || !state || ep->service != o->service.id)
 		return -EAGAIN;
 	/* counted before it can be ended, lest the count pass below zero */
 	__sync_fetch_and_add(&state->active, 1);
-	err = open_both(ctx, p, svc, ep, id);
+	err = open_both(ctx, p, o, ep, id);
 	if (err)
 		__sync_fetch_and_add(&state->active, (__u64)-1);
 	else
@@ -167,20 +167,19 @@ open_failed(struct packet *p, struct service_state *state, int err)
 }
 
 /* Towards the endpoint at a place of the service's table, or one of the next.
- * *taken is its id; valid iff 0 is returned. */
-static __noinline int open_from(ctx_t *ctx, struct packet *p,
-				const struct service *svc, __u64 place,
-				__u32 *taken)
+ * o->endpoint is its id; valid iff 0 is returned. */
+static __noinline int open_from(ctx_t *ctx, struct packet *p, struct opening *o,
+				__u64 place)
 {
 	int err = -EAGAIN;
 
 	for (int i = 0; i < OPEN_ATTEMPTS; i++) {
-		__u32 *slot = select_slot(svc, place + i);
+		__u32 *slot = select_slot(&o->service, place + i);
 
 		if (!slot)
 			break;
-		*taken = *slot;
-		err = open_towards(ctx, p, svc, *slot);
+		o->endpoint = *slot;
+		err = open_towards(ctx, p, *slot);
 		if (err != -EEXIST && err != -ENOSPC)
 			break;
 	}
@@ -190,87 +189,93 @@ static __noinline int open_from(ctx_t *ctx, struct packet *p,
 /* Towards the endpoint that the client had before, or else as its hash says. An
  * entry that holds stays when the client's port is taken there, and this one
  * connection goes elsewhere. */
-static __noinline int open_persist(ctx_t *ctx, struct packet *p,
-				   const struct service *svc)
+static __always_inline int open_persist(ctx_t *ctx, struct packet *p,
+					struct opening *o)
 {
-	struct persist_entry entry, *old;
-	struct persist_key key;
-	bool held;
+	bool held = persist_recall(o, p);
 	int err;
 
-	persist_client(&key, p, svc);
-	old = bpf_map_lookup_elem(&persists, &key);
-	if (old)
-		entry = *old;
-	held = old && persist_holds(&entry, svc->id, p->now);
 	if (held) {
-		/* at worst the memory is another client's by now, and that
-		 * one is kept a little longer */
-		old->seen = p->now;
-		err = open_towards(ctx, p, svc, entry.endpoint);
+		err = open_towards(ctx, p, o->endpoint);
 		if (err != -EEXIST && err != -EAGAIN && err != -ENOSPC)
 			return err;
 	}
-	entry.seen = p->now;
-	err = open_from(ctx, p, svc, persist_place(&key), &entry.endpoint);
+	err = open_from(ctx, p, o, persist_place(&o->client));
 	if (!err && !held)
-		bpf_map_update_elem(&persists, &key, &entry, BPF_ANY);
+		persist_remember(o, p->now);
 	return err;
 }
 
 static __always_inline enum verdict open_at(ctx_t *ctx, struct packet *p,
-					    const struct service *svc,
+					    struct opening *o,
 					    struct service_state *state)
 {
-	__u32 taken;
 	int err;
 
-	if (svc->algorithm == ALGORITHM_PERSIST)
-		err = open_persist(ctx, p, svc);
+	if (o->service.algorithm == ALGORITHM_PERSIST)
+		err = open_persist(ctx, p, o);
 	else
-		err = open_from(ctx, p, svc, select_place(p, svc, state),
-				&taken);
+		err = open_from(ctx, p, o, select_place(p, o, state));
 	return err ? open_failed(p, state, err) : VERDICT_CONTINUE;
+}
+
+/* The service that a packet is for, in o, as its memory in the map may be
+ * another's soon. */
+static __noinline bool open_find(struct packet *p, struct opening *o,
+				 __u32 mark)
+{
+	struct service *found = service_find(p, mark);
+
+	if (!found && unlikely(host_services))
+		found = service_find_host(p, mark);
+	if (!found)
+		return false;
+	o->service = *found;
+	return true;
+}
+
+/* For the kernel, unless it is a fragment to a VIP: then so are the later ones,
+ * which have no ports to tell. */
+static __always_inline enum verdict open_none(struct packet *p)
+{
+	if (likely(!p->drop))
+		return VERDICT_PASS;
+	if (p->drop == DROP_FRAGMENT && to_vip(p))
+		fragment_record(p, true);
+	return p->drop == DROP_MALFORMED && p->fragment && to_vip(p) ?
+		       VERDICT_DROP :
+		       VERDICT_PASS;
 }
 
 /* CONTINUE: p->tuple now has a connection. PASS: no service wants it. Global, as
  * open_towards() is. */
 __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 {
-	struct service *found, svc;
+	struct opening *o = opening_of_this_cpu();
 	struct service_state *state;
 	enum verdict v;
 	__u32 id;
 
-	if (!p)
+	if (!p || !o)
 		return VERDICT_DROP;
 	if (p->echo_reply)
 		return VERDICT_PASS;
-	found = service_find(p, ctx_mark(ctx));
-	if (!found && unlikely(host_services))
-		found = service_find_host(p, ctx_mark(ctx));
-	if (!found) {
-		if (p->drop == DROP_FRAGMENT && to_vip(p))
-			fragment_record(p, true);
-		return p->drop == DROP_MALFORMED && p->fragment && to_vip(p) ?
-			       VERDICT_DROP :
-			       VERDICT_PASS;
-	}
-	svc = *found; /* its memory may be another service's soon */
-	v = service_admit(p, &svc);
+	if (!open_find(p, o, ctx_mark(ctx)))
+		return open_none(p);
+	v = service_admit(p, &o->service);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	id = svc.id;
-	if (svc.flags & SERVICE_SOURCES && !source_allowed(p, id))
+	id = o->service.id;
+	if (o->service.flags & SERVICE_SOURCES && !source_allowed(p, id))
 		return drop(p, DROP_SOURCE_NOT_ALLOWED);
 	state = bpf_map_lookup_elem(&service_states, &id);
 	if (!state)
 		return drop(p, DROP_CONNECTION_RACE);
-	if (!svc.slot_count) {
+	if (!o->service.slot_count) {
 		__sync_fetch_and_add(&state->no_endpoint, 1);
-		return service_refuse(p, &svc, DROP_NO_ENDPOINT);
+		return service_refuse(p, &o->service, DROP_NO_ENDPOINT);
 	}
-	return open_at(ctx, p, &svc, state);
+	return open_at(ctx, p, o, state);
 }
 
 #endif

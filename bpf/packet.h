@@ -10,6 +10,7 @@
 #include "abi.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
+#define __maybe_unused __attribute__((unused)) /* in one of the objects */
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* A stage answers CONTINUE for the next stage to go on; every other verdict
@@ -43,6 +44,7 @@ struct packet {
 	__u8 tcp_flags; /* as in the header's 14th byte; 0 iff not TCP */
 	__u8 later_fragment; /* a fragment that is not the first */
 	__u8 echo_reply; /* ICMP: an answer, which never opens a connection */
+	__u8 icmp_error; /* about a connection, and translated already */
 	__u8 drop; /* enum drop_reason; before a verdict: drop with it if the packet is for us */
 	__u8 pass; /* enum pass_reason */
 	__u16 fragment; /* offset in bytes, a multiple of 8, plus 1 iff more follow; 0 iff not a fragment */

@@ -14,6 +14,7 @@
 #define LOXILB_PERSIST_H
 
 #include <bpf/bpf_endian.h>
+#include "opening.h"
 #include "select.h"
 
 static __always_inline void persist_client(struct persist_key *key,
@@ -57,6 +58,34 @@ static __always_inline bool persist_holds(const struct persist_entry *e,
 
 	return ep && ep->service == service && ep->weight &&
 	       !persist_over(e, service, now, 0);
+}
+
+/* Does the client have an endpoint? Then it is o->endpoint. Its entry lives on:
+ * at worst its memory is another client's by now, and that one is kept a little
+ * longer. */
+static __noinline __maybe_unused bool persist_recall(struct opening *o,
+						     const struct packet *p)
+{
+	struct persist_entry entry, *old;
+
+	persist_client(&o->client, p, &o->service);
+	old = bpf_map_lookup_elem(&persists, &o->client);
+	if (!old)
+		return false;
+	entry = *old;
+	if (!persist_holds(&entry, o->service.id, p->now))
+		return false;
+	old->seen = p->now;
+	o->endpoint = entry.endpoint;
+	return true;
+}
+
+static __noinline __maybe_unused void persist_remember(const struct opening *o,
+						       __u32 now)
+{
+	struct persist_entry entry = { .endpoint = o->endpoint, .seen = now };
+
+	bpf_map_update_elem(&persists, &o->client, &entry, BPF_ANY);
 }
 
 #endif

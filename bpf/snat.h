@@ -20,37 +20,13 @@
 #include "checksum.h"
 #include "conntrack.h"
 #include "ctx_skb.h"
+#include "opening.h"
 #include "packet.h"
 
 #define SNAT_FIRST_PORT 1024
 #define SNAT_PORTS (65536 - SNAT_FIRST_PORT) /* 2^10 * 3^2 * 7 */
 #define SNAT_LIMIT 64000 /* ports in use for each pair */
 #define SNAT_PROBES 2048
-
-/* A new connection in the making. */
-struct opening {
-	struct ip_addr
-		source; /* of packets to the endpoint: the client's, or ours */
-	__be16 source_port;
-	__u16 pad;
-	struct connection_key key; /* of the entry of replies */
-	struct connection_key own; /* of the client's entry */
-	struct connection entry; /* that, and then the one of the client's */
-	struct snat_pair pair; /* valid iff a source of ours is searched */
-	struct bpf_sock_tuple socket; /* the same */
-	__u32 start; /* its port: SNAT_FIRST_PORT + start + i * stride */
-	__u32 stride;
-	__s32 err;
-};
-
-/* 0 -> the new connection in the making on this CPU: it would not fit the
- * stack. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct opening);
-} openings SEC(".maps");
 
 static __always_inline void connection_sums(struct connection *c,
 					    const struct connection_key *key)
@@ -147,7 +123,6 @@ static __noinline int snat_take(ctx_t *ctx, struct opening *o, __be16 port)
 struct snat_search {
 	ctx_t *ctx;
 	struct packet *p;
-	const struct service *svc;
 	const struct endpoint *ep;
 	struct opening *opening;
 };
@@ -232,7 +207,7 @@ static long snat_try(__u32 i, struct snat_search *s)
 	__u32 place = bpf_ntohl(s->p->tuple.saddr.word[3]) +
 		      bpf_ntohs(s->p->tuple.sport) + i;
 
-	o->err = snat_address(s->p, s->svc, s->ep, place, &o->pair.source);
+	o->err = snat_address(s->p, &o->service, s->ep, place, &o->pair.source);
 	if (!o->err)
 		o->err = snat_count(&o->pair);
 	if (o->err)
@@ -248,14 +223,12 @@ static long snat_try(__u32 i, struct snat_search *s)
  * notes in o. Clients are spread over the service's addresses, and one that is
  * exhausted is passed over. -ENOSPC: all are. */
 static __always_inline int snat_reply(ctx_t *ctx, struct packet *p,
-				      const struct service *svc,
 				      const struct endpoint *ep,
 				      struct opening *o)
 {
 	struct snat_search search = {
 		.ctx = ctx,
 		.p = p,
-		.svc = svc,
 		.ep = ep,
 		.opening = o,
 	};
@@ -264,8 +237,8 @@ static __always_inline int snat_reply(ctx_t *ctx, struct packet *p,
 	o->pair.endpoint = o->key.saddr;
 	o->pair.port = o->key.sport;
 	o->pair.protocol = o->key.protocol;
-	bpf_loop(svc->source_count ? svc->source_count : 1, snat_try, &search,
-		 0);
+	bpf_loop(o->service.source_count ? o->service.source_count : 1,
+		 snat_try, &search, 0);
 	o->source = o->key.daddr;
 	o->source_port = o->key.dport;
 	return o->err;

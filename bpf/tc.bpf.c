@@ -19,6 +19,7 @@
 #include "open.h"
 #include "nat.h"
 #include "forward.h"
+#include "other.h"
 #include "fragment.h"
 #include "icmp.h"
 #include "answer.h"
@@ -89,6 +90,8 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p)
 	if (unlikely(hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT))
 		return hop;
 	count(p, c);
+	if (unlikely(c->hop > HOP_PEER))
+		return forward_other(ctx, p, c, hop);
 	v = translate(ctx, p, c);
 	if (v != VERDICT_CONTINUE)
 		return v;
@@ -109,6 +112,10 @@ static __noinline enum verdict follow_on(ctx_t *ctx, struct packet *p,
 	if (p->later_fragment) {
 		c->seen = p->now;
 		count(p, c);
+	}
+	if (c->hop > HOP_PEER)
+		return forward_other(ctx, p, c, hop);
+	if (p->later_fragment) {
 		v = translate_fragment(ctx, p, c);
 		if (v != VERDICT_CONTINUE)
 			return v;
@@ -126,8 +133,8 @@ __noinline enum verdict follow(ctx_t *ctx, struct packet *p)
 
 	if (!p)
 		return VERDICT_DROP;
-	v = p->later_fragment ? fragment_follow(p, &c)
-			      : icmp_translate(ctx, p, &c);
+	v = p->later_fragment ? fragment_follow(p, &c) :
+				icmp_translate(ctx, p, &c);
 	if (v != VERDICT_CONTINUE || !c)
 		return v;
 	return follow_on(ctx, p, c);

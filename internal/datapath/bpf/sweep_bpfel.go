@@ -111,6 +111,42 @@ type SweepIpAddr struct {
 	Word [4]uint32
 }
 
+type SweepOpening struct {
+	_        structs.HostLayout
+	Service  SweepService
+	Endpoint uint32
+	Client   SweepPersistKey
+	Place    uint32
+	Least    struct {
+		_      structs.HostLayout
+		Active uint64
+		Weight uint64
+	}
+	Source     SweepIpAddr
+	SourcePort uint16
+	Pad        uint16
+	Key        SweepConnectionKey
+	Own        SweepConnectionKey
+	_          [4]byte
+	Entry      SweepConnection
+	Pair       SweepSnatPair
+	Socket     struct {
+		_    structs.HostLayout
+		Ipv4 struct {
+			_     structs.HostLayout
+			Saddr uint32
+			Daddr uint32
+			Sport uint16
+			Dport uint16
+		}
+		_ [24]byte
+	}
+	Start  uint32
+	Stride uint32
+	Err    int32
+	_      [4]byte
+}
+
 type SweepPersistEntry struct {
 	_        structs.HostLayout
 	Endpoint uint32
@@ -219,6 +255,7 @@ const (
 	SweepMapLinks                 = "links"
 	SweepMapLocalAddresses        = "local_addresses"
 	SweepMapMssLimits             = "mss_limits"
+	SweepMapOpenings              = "openings"
 	SweepMapPasses                = "passes"
 	SweepMapPersistTimeouts       = "persist_timeouts"
 	SweepMapPersists              = "persists"
@@ -312,6 +349,7 @@ type SweepMapSpecs struct {
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
+	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
@@ -377,6 +415,7 @@ type SweepMaps struct {
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
+	Openings         *ebpf.Map `ebpf:"openings"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
@@ -405,6 +444,7 @@ func (m *SweepMaps) Close() error {
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,
+		m.Openings,
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,

@@ -188,7 +188,16 @@ const (
 )
 
 type TcOpening struct {
-	_          structs.HostLayout
+	_        structs.HostLayout
+	Service  TcService
+	Endpoint uint32
+	Client   TcPersistKey
+	Place    uint32
+	Least    struct {
+		_      structs.HostLayout
+		Active uint64
+		Weight uint64
+	}
 	Source     TcIpAddr
 	SourcePort uint16
 	Pad        uint16
