@@ -1,9 +1,6 @@
 package main
 
-import (
-	"math"
-	"slices"
-)
+import "slices"
 
 // spread is what the rounds gave: their median, the least and the most.
 type spread struct {
@@ -28,13 +25,4 @@ func spreadOf(values []float64) spread {
 // side. Asking that the whole spreads do not touch would let a few noisy rounds hide any loss.
 func (s spread) apart(o spread) bool {
 	return s.Median < o.Min && o.Median > s.Max || s.Median > o.Max && o.Median < s.Min
-}
-
-// percentile is the value that a share p (0 to 1) of the sorted values does not exceed.
-func percentile[T any](sorted []T, p float64) (zero T) {
-	if len(sorted) == 0 {
-		return zero
-	}
-	i := int(math.Ceil(p*float64(len(sorted)))) - 1
-	return sorted[min(max(i, 0), len(sorted)-1)]
 }
