@@ -21,7 +21,7 @@ func exchange(streams int, keep bool) run {
 		// The warm-up has so many streams that all endpoints are used even by one that chooses by lot.
 		warm, err := r.counted(ctx, false, func() (sample, error) {
 			return exchangeReport(r.load(filepath.Join(r.bin, "bench"), "crr", "-streams", strconv.Itoa(max(streams, 30)),
-				"-keep="+strconv.FormatBool(keep), "-seconds", "1", to.String()))
+				"-keep="+strconv.FormatBool(keep), "-seconds", fmt.Sprint(max(s.Warmup, 0.1)), to.String()))
 		})
 		if err != nil {
 			return nil, err
@@ -30,7 +30,7 @@ func exchange(streams int, keep bool) run {
 			return nil, fmt.Errorf("it does not balance: %s", warm.Invalid)
 		}
 		out, err := r.counted(ctx, !keep, func() (sample, error) {
-			return exchangeReport(r.load(append(args, "-seconds", strconv.Itoa(s.Seconds), to.String())...))
+			return exchangeReport(r.load(append(args, "-seconds", fmt.Sprint(s.Seconds), to.String())...))
 		})
 		if keep && streams == 1 && len(out.Endpoints) > 1 {
 			out.Invalid = "" // one connection has one endpoint
@@ -56,12 +56,14 @@ func exchangeReport(text string, err error) (sample, error) {
 	return s, nil
 }
 
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
 // crrMain is the program of the load: `bench crr [flags] ADDRESS:PORT` prints a report as JSON.
 func crrMain(args []string) error {
 	flags := flag.NewFlagSet("crr", flag.ContinueOnError)
 	streams := flags.Int("streams", 1, "exchanges at once")
 	keep := flags.Bool("keep", false, "keep the connection of each stream")
-	seconds := flags.Int("seconds", 5, "how long")
+	seconds := flags.Float64("seconds", 3, "how long")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -69,6 +71,6 @@ func crrMain(args []string) error {
 	if err != nil {
 		return fmt.Errorf("usage: bench crr [flags] ADDRESS:PORT: %w", err)
 	}
-	report := crr.Load{Address: to, Streams: *streams, Keep: *keep, Duration: time.Duration(*seconds) * time.Second}.Run()
+	report := crr.Load{Address: to, Streams: *streams, Keep: *keep, Duration: duration(*seconds)}.Run()
 	return json.NewEncoder(os.Stdout).Encode(report)
 }

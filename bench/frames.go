@@ -22,20 +22,19 @@ type flow struct {
 }
 
 // frame is a flow's packet: an acknowledgement of TCP without options, or 18 bytes of UDP, with right sums.
-func (f flow) frame(src, dst net.HardwareAddr) ([]byte, error) {
+func (f flow) frame(src, dst net.HardwareAddr) (out [frameSize]byte, err error) {
 	line := fmt.Sprintf("udp %v > %v len 18", f.from, f.to)
 	if f.tcp {
 		line = fmt.Sprintf("tcp %v > %v A seq %d ack %d win 1000 pad 6", f.from, f.to, f.seq, f.ack)
 	}
 	p, err := pkt.Parse(fmt.Sprintf("%s ipid %d from %v to %v", line, frameMark, src, dst))
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	b := p.Build()
-	if len(b) != frameSize {
-		return nil, fmt.Errorf("a frame has %d bytes, not %d", len(b), frameSize)
+	if n := copy(out[:], p.Build()); n != frameSize {
+		return out, fmt.Errorf("a frame has %d bytes, not %d", n, frameSize)
 	}
-	return b, nil
+	return out, nil
 }
 
 // manyFlows are n UDP flows from many ports of many addresses behind the client: 10.99.0.0/16.

@@ -27,16 +27,18 @@ type generator struct {
 }
 
 // newGenerator makes a generator of frames that it sends by turns.
-func newGenerator(h *netnstest.Host, device string, cpu int, frames [][]byte) (*generator, error) {
+func newGenerator(h *netnstest.Host, device string, cpu int, frames [][frameSize]byte) (*generator, error) {
 	g := &generator{host: h, cpu: cpu}
 	var err error
 	if g.frames, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: frameSize, MaxEntries: uint32(len(frames))}); err != nil {
 		return nil, fmt.Errorf("make the generator's frames: %w", err)
 	}
-	for i, f := range frames {
-		if err := g.frames.Put(uint32(i), f); err != nil {
-			return nil, errors.Join(fmt.Errorf("write a frame: %w", err), g.close())
-		}
+	keys := make([]uint32, len(frames))
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	if _, err := g.frames.BatchUpdate(keys, frames, nil); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the generator's frames: %w", err), g.close())
 	}
 	if err := g.load(device, len(frames)); err != nil {
 		return nil, errors.Join(err, g.close())

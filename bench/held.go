@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // heldConnections is how many connections are held at once.
@@ -42,7 +41,7 @@ func hold(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, er
 		return nil, err
 	}
 	defer sinks.close()
-	d := time.Duration(s.Seconds) * time.Second
+	d := duration(s.Seconds)
 	few, err := some.rate(sinks, d)
 	if err != nil {
 		return nil, err

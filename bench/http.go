@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"regexp"
 	"strconv"
@@ -26,11 +27,13 @@ func wrk(keep bool) run {
 		if err := r.balances(ctx, to); err != nil {
 			return nil, err
 		}
-		if _, err := r.load(append(args, "-d1s", url)...); err != nil { // warm-up
-			return nil, err
+		if s.Warmup > 0 {
+			if _, err := r.load(append(args, wrkDuration(s.Warmup), url)...); err != nil {
+				return nil, err
+			}
 		}
 		out, err := r.counted(ctx, !keep, func() (sample, error) {
-			text, err := r.load(append(args, fmt.Sprintf("-d%ds", s.Seconds), url)...)
+			text, err := r.load(append(args, wrkDuration(s.Seconds), url)...)
 			if err != nil {
 				return sample{}, err
 			}
@@ -39,6 +42,11 @@ func wrk(keep bool) run {
 		return []sample{out}, err
 	}
 }
+
+// wrkDuration is wrk's flag for a duration, which it knows in whole seconds.
+func wrkDuration(seconds float64) string { return "-d" + whole(seconds) + "s" }
+
+func whole(seconds float64) string { return strconv.Itoa(int(math.Ceil(seconds))) }
 
 // balances asks until every endpoint has answered, as many times as chance may take.
 func (r *rig) balances(ctx context.Context, to netip.AddrPort) error {

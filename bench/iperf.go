@@ -46,12 +46,14 @@ func listens(h *netnstest.Host, port int) bool {
 // iperfRun measures bulk transfer from the client by a number of streams.
 func iperfRun(streams int) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
-		args := func(seconds int) []string {
+		args := func(seconds float64) []string {
 			return []string{"iperf3", "-c", to.Addr().String(), "-p", strconv.Itoa(int(to.Port())), "-P", strconv.Itoa(streams),
-				"-t", strconv.Itoa(seconds), "-i", "0", "-J", "--connect-timeout", "3000"}
+				"-t", whole(seconds), "-i", "0", "-J", "--connect-timeout", "3000"}
 		}
-		if err := r.iperf(ctx, args(1), new(sample)); err != nil { // warm-up
-			return nil, err
+		if s.Warmup > 0 {
+			if err := r.iperf(ctx, args(s.Warmup), new(sample)); err != nil {
+				return nil, err
+			}
 		}
 		before, err := r.retransmissions()
 		if err != nil {

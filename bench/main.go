@@ -52,6 +52,8 @@ func dispatch(ctx context.Context, args []string) error {
 		return serve(ctx, args[1:])
 	case "crr":
 		return crrMain(args[1:])
+	case "packet":
+		return packetMain(args[1:])
 	case "render":
 		return render(args[1:])
 	case "check":
@@ -70,7 +72,8 @@ func parseOptions(args []string) (options, error) {
 	works := flags.String("works", "", "what to measure: names or groups such as \"rps cps crr\"; all by default")
 	contenders := flags.String("contenders", "", "by what: names such as \"routing loxilb nft\"; all that are here by default")
 	flags.IntVar(&o.Rounds, "rounds", 5, "how often")
-	flags.IntVar(&o.Seconds, "seconds", 5, "how long each time")
+	flags.Float64Var(&o.Seconds, "seconds", 3, "how long each time; wrk and iperf3 count whole seconds")
+	flags.Float64Var(&o.Warmup, "warmup", 1, "seconds of the same before, which do not count")
 	flags.IntVar(&o.MTU, "mtu", 1500, "MTU of every link")
 	flags.StringVar(&o.Layout, "layout", "one", "one: all share the CPUs; pinned: client, balancer and endpoints have their own")
 	flags.StringVar(&o.Wrk, "wrk", "-t2 -c100", "threads and connections of wrk")
@@ -78,7 +81,7 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&o.out, "out", "bench/results", "directory for NAME.txt, NAME.json and NAME.svg")
 	flags.StringVar(&o.check, "check", "", "fail if it is worse than this earlier result (a JSON file)")
 	flags.BoolVar(&o.json, "json", false, "print the result as JSON and write no files")
-	flags.StringVar(&o.commit, "commit", "", "commit to name in the result (default: that of the working directory)")
+	flags.StringVar(&o.commit, "commit", commitHere(), "commit to name in the result")
 	flags.StringVar(&o.clock, "clock", "", "what the clock counts, if not time")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -86,16 +89,12 @@ func parseOptions(args []string) (options, error) {
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
-	if o.Rounds < 1 || o.Seconds < 1 || o.MTU < 1280 {
-		return o, fmt.Errorf("rounds %d, seconds %d, mtu %d: at least 1, 1 and 1280 are needed", o.Rounds, o.Seconds, o.MTU)
+	if o.Rounds < 1 || o.Seconds < 0.1 || o.Warmup < 0 || o.MTU < 1280 {
+		return o, fmt.Errorf("rounds %d, seconds %v, warmup %v, mtu %d: at least 1, 0.1, 0 and 1280 are needed", o.Rounds, o.Seconds, o.Warmup, o.MTU)
 	}
 	o.Works, o.Contenders = strings.Fields(*works), strings.Fields(*contenders)
 	if o.name == "" {
 		o.name = fmt.Sprintf("net-%s-%d", o.Layout, o.MTU)
-	}
-	if o.commit == "" {
-		b, _ := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
-		o.commit = strings.TrimSpace(string(b))
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -104,6 +103,12 @@ func parseOptions(args []string) (options, error) {
 	o.bin = filepath.Dir(self)
 	o.cpus, err = layoutNamed(o.Layout, runtime.NumCPU())
 	return o, err
+}
+
+// commitHere is the commit of the working directory, if git knows it.
+func commitHere() string {
+	b, _ := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
+	return strings.TrimSpace(string(b))
 }
 
 func benchmark(ctx context.Context, o options) error {

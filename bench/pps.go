@@ -51,7 +51,7 @@ func (r *rig) packets(s setting, flows []flow) ([]sample, error) {
 		return nil, err
 	}
 	defer sinks.close()
-	out, err := g.rate(sinks, time.Duration(s.Seconds)*time.Second)
+	out, err := g.rate(sinks, duration(s.Seconds))
 	return []sample{out}, err
 }
 
@@ -98,7 +98,7 @@ func (r *rig) generate(flows []flow) (*generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	frames := make([][]byte, len(flows))
+	frames := make([][frameSize]byte, len(flows))
 	for i, f := range flows {
 		if frames[i], err = f.frame(src, dst); err != nil {
 			return nil, err
@@ -120,7 +120,7 @@ func (l layout) generator() int {
 
 // rate sends for a while, after a warm-up by which it learns how many frames that takes, and counts what comes through.
 func (g *generator) rate(sinks sinks, d time.Duration) (sample, error) {
-	const warm = 100_000
+	const warm = 30_000
 	took, err := g.send(warm)
 	if err != nil {
 		return sample{}, err

@@ -193,13 +193,12 @@ func TestFrames(t *testing.T) {
 		if sum := onesComplement(b[14:34]); sum != 0xffff {
 			t.Errorf("flow %d: the IP header's sum is %#x", i, sum)
 		}
-		if seen[string(b)] {
+		if seen[string(b[:])] {
 			t.Errorf("flow %d is another's", i)
 		}
-		seen[string(b)] = true
+		seen[string(b[:])] = true
 	}
 }
-
 
 func onesComplement(b []byte) (sum uint32) {
 	for i := 0; i < len(b); i += 2 {

@@ -23,7 +23,8 @@ type setting struct {
 	Layout     string   `json:"layout"`
 	MTU        int      `json:"mtu"`
 	Rounds     int      `json:"rounds"`
-	Seconds    int      `json:"seconds"`
+	Seconds    float64  `json:"seconds"` // of each measurement
+	Warmup     float64  `json:"warmup"`  // seconds before it
 	Wrk        string   `json:"wrk"`
 	Works      []string `json:"works"`
 	Contenders []string `json:"contenders"`

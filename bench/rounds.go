@@ -74,7 +74,7 @@ func turn(cs []contender, round int) []contender {
 // measure sets a contender up, checks that it balances, measures, and takes it down again. What goes wrong is a sample
 // that is not valid, so that the others are not lost.
 func measure(ctx context.Context, o options, c contender, w work, m *machine) []sample {
-	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(4*o.Seconds)*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, patience+4*duration(o.Seconds))
 	defer cancel()
 	failed := func(what string, err error) []sample {
 		return []sample{{Work: w.name, Invalid: fmt.Sprintf("%s: %v", what, err)}}

@@ -50,7 +50,7 @@ func header(b *strings.Builder, r *result) {
 	slices.Sort(versions)
 	line("commit", m.Commit+", "+m.Date)
 	line("versions", strings.Join(versions, ", "))
-	line("method", fmt.Sprintf("%d rounds of %d s, contenders by turns, each set up anew after a warm-up; median (least to most)", s.Rounds, s.Seconds))
+	line("method", fmt.Sprintf("%d rounds of %v s, contenders by turns, each set up anew after a warm-up; median (least to most)", s.Rounds, s.Seconds))
 	line("", "ratios are of one round each, and their median; \"routing\" is the client without a balancer")
 	w.Flush()
 }
