@@ -46,7 +46,15 @@ bench-check: build-bench ## the same, into bin/, compared with bench/results: fa
 
 bench-guest: build-bench ## with IPVS, in a virtual machine whose clock counts instructions; CHECK=1 compares with bench/results
 	@tools/setup kernels
-	@BENCH='$(BENCH)' CONTENDERS='$(CONTENDERS)' bench/guest/run $(if $(CHECK),-out bin/bench-check -check bench/results/guest.json)
+	@BENCH='$(BENCH)' CONTENDERS='$(CONTENDERS)' bench/guest/run net $(if $(CHECK),-out bin/bench-check -check bench/results/guest.json)
+
+bench-packet: build-bench ## what each path through the program costs: time, instructions (in the same virtual machine), look-ups
+	@tools/setup kernels
+	@bench/guest/run packet bin/instructions.json
+	@bin/bench packet -instructions bin/instructions.json
+
+bench-control: build-bench ## apply times, start-up, sweep, memory
+	@bin/bench control
 
 build-bench: build
 	@tools/setup bench

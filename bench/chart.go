@@ -10,7 +10,8 @@ import (
 
 // The chart's measures, in pixels.
 const (
-	chartWidth   = 1120
+	chartMargin  = 16
+	chartWidth   = 2*chartMargin + chartPanels*panelWidth + panelGap
 	panelWidth   = 540
 	panelGap     = 40
 	barHeight    = 16
@@ -19,7 +20,7 @@ const (
 	valueWidth   = 130
 	panelTitle   = 34
 	panelBottom  = 18
-	chartTop     = 82
+	chartTop     = 92
 	chartBottom  = 16
 	chartPanels  = 2 // beside each other
 	widestRatio  = 3.0
@@ -33,13 +34,13 @@ const (
 // a line from the least to the most of the rounds.
 func chart(out io.Writer, r *result) error {
 	var body strings.Builder
-	x, y, row := 0, chartTop, 0
+	x, y, row := chartMargin, chartTop, 0
 	for i, w := range drawn(r) {
 		h := panel(&body, r, w, x, y)
 		row = max(row, h)
 		x += panelWidth + panelGap
 		if (i+1)%chartPanels == 0 {
-			x, y, row = 0, y+row, 0
+			x, y, row = chartMargin, y+row, 0
 		}
 	}
 	height := y + row + chartBottom
@@ -62,9 +63,9 @@ func drawn(r *result) (out []work) {
 
 func chartHead(r *result) string {
 	m, s := r.Machine, r.Setting
-	return fmt.Sprintf(`<text x="0" y="22" font-size="18" font-weight="bold">Compared with plain routing, without a load balancer (%s)</text>
-<text x="0" y="42">%s</text>
-<text x="0" y="60" fill="#57606a">Bars are medians of %d rounds, lines the least and the most; longer is better. Beside them: the ratio, and the measured rate.</text>
+	return fmt.Sprintf(`<text x="16" y="28" font-size="18" font-weight="bold">Compared with plain routing, without a load balancer (%s)</text>
+<text x="16" y="48">%s</text>
+<text x="16" y="66" fill="#57606a">Bars: medians, lines: the least and the most (rounds: %d); longer is better. Beside them the ratio, and the measured rate.</text>
 `, html.EscapeString(r.Name), html.EscapeString(fmt.Sprintf("%d CPUs, %s; Linux %s; MTU %d, layout %s; commit %s", m.CPUs, m.CPU, m.Kernel, s.MTU, s.Layout, m.Commit)), s.Rounds)
 }
 
@@ -78,13 +79,13 @@ func panel(b *strings.Builder, r *result, w work, x, y int) int {
 		most = max(most, min(r.ratio(w.name, c, baseline).Max, widestRatio))
 	}
 	scale := float64(panelWidth-labelWidth-valueWidth) / (most * 1.02)
-	at := panelTitle
+	at, one := panelTitle, labelWidth+scale
+	end := at + len(names)*(barHeight+barGap)
+	fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#d1242f" stroke-dasharray="3 3"/>`+"\n", one, one, panelTitle-6, end)
 	for _, c := range names {
 		bar(b, r, w, c, at, scale)
 		at += barHeight + barGap
 	}
-	one := labelWidth + scale
-	fmt.Fprintf(b, `<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="#d1242f" stroke-dasharray="3 3"/>`+"\n", one, one, panelTitle-6, at)
 	b.WriteString("</g>\n")
 	return at + panelBottom
 }
@@ -114,7 +115,7 @@ func bar(b *strings.Builder, r *result, w work, contender string, y int, scale f
 	if ratio.Median > widestRatio {
 		label += ", off the scale"
 	}
-	fmt.Fprintf(b, `<text x="%.1f" y="%.0f"><tspan font-weight="bold">%s</tspan>  <tspan fill="#57606a">%s %s</tspan></text>`+"\n",
+	fmt.Fprintf(b, `<text x="%.1f" y="%.0f" stroke="white" stroke-width="3" paint-order="stroke"><tspan font-weight="bold">%s</tspan>  <tspan fill="#57606a">%s %s</tspan></text>`+"\n",
 		to(ratio.Max)+6, middle+4, label, human(value.Median), html.EscapeString(shortUnit(w.unit)))
 }
 

@@ -54,6 +54,8 @@ func dispatch(ctx context.Context, args []string) error {
 		return crrMain(args[1:])
 	case "packet":
 		return packetMain(args[1:])
+	case "control":
+		return controlMain(ctx, args[1:])
 	case "render":
 		return render(args[1:])
 	case "check":

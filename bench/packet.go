@@ -258,6 +258,10 @@ func addServices(l *lab.Lab, from, to int) error {
 // addConnections enters connections, two entries each, number from up to to. They are as alive as any: the time of the last
 // packet is now, and stays within their timeout for as long as this takes.
 func addConnections(m *ebpf.Map, from, to int) error {
+	now, err := jiffies()
+	if err != nil {
+		return err
+	}
 	const chunk = 10_000
 	endpoint := netip.MustParseAddr("192.168.1.10")
 	vip := netip.MustParseAddr("10.0.0.1")
@@ -270,9 +274,13 @@ func addConnections(m *ebpf.Map, from, to int) error {
 			in := bpf.TcConnectionKey{Saddr: bpf.Addr(client), Daddr: bpf.Addr(vip), Sport: port, Dport: bpf.Port(80), Protocol: 6}
 			back := bpf.TcConnectionKey{Saddr: bpf.Addr(endpoint), Daddr: bpf.Addr(client), Sport: bpf.Port(8080), Dport: port, Protocol: 6}
 			keys = append(keys, in, back)
+			alive := uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED)
 			rows = append(rows,
-				bpf.TcConnection{Saddr: back.Daddr, Daddr: back.Saddr, Sport: back.Dport, Dport: back.Sport},
-				bpf.TcConnection{Saddr: in.Daddr, Daddr: in.Saddr, Sport: in.Dport, Dport: in.Sport})
+				bpf.TcConnection{Saddr: back.Daddr, Daddr: back.Saddr, Sport: back.Dport, Dport: back.Sport, Seen: now, Flags: alive},
+				bpf.TcConnection{
+					Saddr: in.Daddr, Daddr: in.Saddr, Sport: in.Dport, Dport: in.Sport, Seen: now,
+					Flags: alive | uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION),
+				})
 		}
 		if _, err := m.BatchUpdate(keys, rows, nil); err != nil {
 			return fmt.Errorf("enter connections: %w", err)
