@@ -16,7 +16,7 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo test test-kernels bench bench-check bench-guest bench-packet bench-control lint fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo test test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -55,6 +55,9 @@ bench-packet: build-bench ## what each path through the program costs: time, ins
 
 bench-control: build-bench ## apply times, start-up, sweep, memory
 	@bin/bench control
+
+bench-docs: ## the numbers in docs/performance.md, from bench/results
+	@$(GO) run ./bench docs bench/results docs/performance.md
 
 build-bench: build
 	@tools/setup bench

@@ -1,5 +1,5 @@
 // Command bench measures loxilb beside its rivals, each set up for real in the standard topology of network namespaces.
-// `make bench` builds and runs it; bench/README.md says how to read what it prints.
+// `make bench` builds and runs it; docs/performance.md says how to read what it prints.
 package main
 
 import (
@@ -56,6 +56,8 @@ func dispatch(ctx context.Context, args []string) error {
 		return packetMain(args[1:])
 	case "control":
 		return controlMain(ctx, args[1:])
+	case "docs":
+		return docs(args[1:])
 	case "render":
 		return render(args[1:])
 	case "check":
