@@ -37,7 +37,15 @@ func docs(args []string) error {
 
 // fillBlocks fills the blocks of a text in a directory from a directory of results, to which it links.
 func fillBlocks(text, dir, results string) (string, error) {
-	link, err := filepath.Rel(dir, results)
+	from, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	to, err := filepath.Abs(results)
+	if err != nil {
+		return "", err
+	}
+	link, err := filepath.Rel(from, to)
 	if err != nil {
 		return "", err
 	}

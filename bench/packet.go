@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -113,40 +114,34 @@ func (res *packetResult) measure(small bool) (err error) {
 			return fmt.Errorf("service %s: %w", line, err)
 		}
 	}
-	if err := res.round(l, p, 1, 1, false); err != nil || small {
+	if err := res.round(l, p, 1, 1, 1); err != nil || small {
 		return err
 	}
 	services, connections := 0, 0
-	for _, step := range [][2]int{{1000, 200_000}, {65_000, most}} {
+	for i, step := range [][2]int{{1000, 200_000}, {65_000, most}} {
 		if err := addServices(l, services, step[0]); err != nil {
 			return err
 		}
-		before, err := freeMemory()
-		if err != nil {
-			return err
-		}
+		before := mapMemory(os.Getpid())
 		if err := addConnections(p.maps["connections"], connections, step[1]); err != nil {
 			return err
 		}
-		after, err := freeMemory()
-		if err != nil {
-			return err
-		}
-		res.ConnectionSize = (before - after) / float64(step[1]-connections)
+		res.ConnectionSize = float64(mapMemory(os.Getpid())-before) / float64(step[1]-connections)
 		services, connections = step[0], step[1]
-		if err := res.round(l, p, services, connections, true); err != nil {
+		if err := res.round(l, p, services, connections, i+2); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (res *packetResult) round(l *lab.Lab, p *programs, services, connections int, large bool) error {
+// round measures the paths, in the first round all of them.
+func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, round int) error {
 	for i, path := range paths() {
-		if large && !path.large {
+		if round > 1 && !path.large {
 			continue
 		}
-		c, err := path.measure(l, p, 2000+i*(pathRuns+1))
+		c, err := path.in(round).measure(l, p, 2000+i*(pathRuns+1))
 		if err != nil {
 			return fmt.Errorf("%s: %w", path.name, err)
 		}
@@ -154,6 +149,17 @@ func (res *packetResult) round(l *lab.Lab, p *programs, services, connections in
 		res.Costs = append(res.Costs, c)
 	}
 	return l.Sweep()
+}
+
+// in is the path by the clients of a round.
+func (path path) in(round int) path {
+	number := strings.NewReplacer("ROUND", strconv.Itoa(round))
+	path.before = slices.Clone(path.before)
+	for i := range path.before {
+		path.before[i] = number.Replace(path.before[i])
+	}
+	path.packet = number.Replace(path.packet)
+	return path
 }
 
 // measure runs a path with one port after the other.

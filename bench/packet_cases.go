@@ -2,8 +2,8 @@ package main
 
 import "strings"
 
-// path is a way through the program: a packet, and those before it that bring about the state it meets. In lines, PORT is a
-// client's port, another one in each run, and CLIENT what the endpoint saw as the client.
+// path is a way through the program: a packet, and those before it that bring about the state it meets. In lines, ROUND
+// and PORT make another client in each run, and CLIENT is what the endpoint saw as the client.
 type path struct {
 	name   string
 	before []string // link, packet
@@ -31,7 +31,7 @@ func pathServices() []string {
 	}
 }
 
-const client4, client6 = "1.1.1.1:PORT", "[2001:db8:100::1]:PORT"
+const client4, client6 = "1.1.ROUND.1:PORT", "[2001:db8:100::ROUND]:PORT"
 
 // handshake opens a connection to a VIP whose endpoint is always the same.
 func handshake(client, vip, endpoint string) []string {
@@ -84,7 +84,7 @@ func paths() []path {
 		path{"drop martian-source", nil, to("127.0.0.1:PORT", vip4, " S"), "drop martian-source", false},
 		path{"drop malformed", nil, to(client4, vip4, " S doff 4"), "drop malformed", false},
 		path{"answered: ttl-expired", nil, to(client4, vip4, " S ttl 1"), "out ttl-expired", false},
-		path{"drop fragment", nil, "client ip 1.1.1.1 > 10.0.0.1 proto 17 ipid PORT frag 2960 len 1040", "drop fragment", false},
+		path{"drop fragment", nil, "client ip 1.1.ROUND.1 > 10.0.0.1 proto 17 ipid PORT frag 2960 len 1040", "drop fragment", false},
 		path{"drop udp-zero-checksum", nil, "client udp " + client6 + " > [2001:db8::1]:53 len 4 csum zero", "drop udp-zero-checksum", false},
 		path{"drop routing-header", nil, to(client6, vip6, " S ext rt:0"), "drop routing-header", false},
 	)
