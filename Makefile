@@ -51,7 +51,8 @@ bench-guest: build-bench ## with IPVS, in a virtual machine whose clock counts i
 bench-packet: build-bench ## what each path through the program costs: time, instructions (in the same virtual machine), look-ups
 	@tools/setup kernels
 	@bench/guest/run packet bin/instructions.json
-	@bin/bench packet -instructions bin/instructions.json
+	@$(GO) test ./internal/datapath -run '^$$' -bench Established -benchtime 1000x >bin/established.txt
+	@bin/bench packet -instructions bin/instructions.json -established bin/established.txt
 
 bench-control: build-bench ## apply times, start-up, sweep, memory
 	@bin/bench control

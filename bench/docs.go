@@ -17,7 +17,7 @@ var block = regexp.MustCompile(`(?s)<!-- results ([\w-]+) -->\n.*?<!-- end -->`)
 // docs writes the blocks of documents anew: `bench docs RESULTS FILE...`.
 func docs(args []string) error {
 	if len(args) < 2 {
-		return errors.New("usage: bench docs RESULTS FILE...")
+		return errors.New("usage: bench docs RESULTS FILE [FILE]")
 	}
 	for _, path := range args[1:] {
 		b, err := os.ReadFile(path)

@@ -41,11 +41,12 @@ type pathCost struct {
 type packetResult struct {
 	Machine        machine    `json:"machine"`
 	Costs          []pathCost `json:"costs"`
-	Instructions   []pathCost `json:"instructions,omitempty"`     // of the guest whose clock counts instructions
+	Instructions   []pathCost `json:"instructions,omitempty"` // of the guest whose clock counts instructions
+	Rings          []ring     `json:"rings,omitempty"`
 	ConnectionSize float64    `json:"connection_bytes,omitempty"` // of kernel memory, for each of 1,000,000
 }
 
-// packetMain measures each path through the program: `bench packet [-small] [-json] [-instructions FILE]`.
+// packetMain measures each path through the program: `bench packet [-small] [-json] [-instructions FILE] [-established FILE]`.
 func packetMain(args []string) error {
 	flags := flag.NewFlagSet("packet", flag.ContinueOnError)
 	small := flags.Bool("small", false, "only with few services and connections")
@@ -54,20 +55,13 @@ func packetMain(args []string) error {
 	clock := flags.String("clock", "", "what the clock counts, if not time")
 	out := flags.String("out", "bench/results", "directory for packet.txt and packet.json")
 	instructions := flags.String("instructions", "", "a result whose clock counts instructions, to show beside")
+	established := flags.String("established", "", "what BenchmarkEstablished printed, to show beside")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	res := packetResult{Machine: describeMachine(*commit, *clock)}
-	if *instructions != "" {
-		var other packetResult
-		b, err := os.ReadFile(*instructions)
-		if err == nil {
-			err = json.Unmarshal(b, &other)
-		}
-		if err != nil {
-			return fmt.Errorf("read %s: %w", *instructions, err)
-		}
-		res.Instructions = other.Costs
+	if err := res.beside(*instructions, *established); err != nil {
+		return err
 	}
 	done := make(chan error)
 	go func() {
@@ -81,6 +75,31 @@ func packetMain(args []string) error {
 		return json.NewEncoder(os.Stdout).Encode(res)
 	}
 	return res.write(*out)
+}
+
+// beside reads results that are shown beside its own.
+func (res *packetResult) beside(instructions, established string) error {
+	if instructions != "" {
+		var other packetResult
+		b, err := os.ReadFile(instructions)
+		if err == nil {
+			err = json.Unmarshal(b, &other)
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", instructions, err)
+		}
+		res.Instructions = other.Costs
+	}
+	if established != "" {
+		b, err := os.ReadFile(established)
+		if err == nil {
+			res.Rings, err = parseRings(string(b))
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", established, err)
+		}
+	}
+	return nil
 }
 
 // measure measures all paths, and the large ones again as services and connections grow.

@@ -61,6 +61,15 @@ method   BPF_PROG_TEST_RUN, timed by the kernel (BPF_ENABLE_STATS); look-ups and
 	if len(res.Costs) > 0 {
 		fmt.Fprintf(&b, "\nempty program: %.0f ns\n", res.Costs[0].Empty)
 	}
+	if len(res.Rings) > 0 {
+		b.WriteString("\nEstablished packets one right after the other, each of another one of so many flows: ns beyond an empty program\n")
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for _, r := range res.Rings {
+			fmt.Fprintf(t, "%s\t%.0f\t(empty: %.0f)\n", r.Flows, r.Own, r.Empty)
+		}
+		t.Flush()
+		b.WriteString("\n")
+	}
 	if res.ConnectionSize > 0 {
 		fmt.Fprintf(&b, "kernel memory of a connection: %.0f bytes\n", res.ConnectionSize)
 	}

@@ -102,3 +102,17 @@ func TestLayout(t *testing.T) {
 		}
 	}
 }
+
+func TestParseRings(t *testing.T) {
+	got, err := parseRings(`goos: linux
+BenchmarkEstablished/v4/2-2         	     300	        31.00 empty-ns	        66.00 own-ns
+BenchmarkEstablished/v6/200k-2      	     300	        39.00 empty-ns	       561.0 own-ns
+PASS
+`)
+	if d := cmp.Diff([]ring{{"v4/2", 31, 66}, {"v6/200k", 39, 561}}, got); d != "" || err != nil {
+		t.Error(err, d)
+	}
+	if _, err := parseRings("FAIL\n"); err == nil {
+		t.Error("a failed benchmark passes for a result")
+	}
+}

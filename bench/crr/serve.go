@@ -3,6 +3,7 @@
 package crr
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
@@ -60,7 +61,7 @@ func (s *Server) work(listener int, keep bool) error {
 			fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
 			return fd, err
 		})
-		if err == unix.ECONNABORTED {
+		if errors.Is(err, unix.ECONNABORTED) {
 			continue
 		}
 		if err != nil {
