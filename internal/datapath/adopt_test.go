@@ -121,7 +121,7 @@ func TestAdoptHalfDone(t *testing.T) {
 	if err := d.obj.Vips.Delete(serviceKey(1).Vip); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.obj.Vips.Put(serviceKey(2).Vip, uint32(7)); err != nil {
+	if err := d.obj.Vips.Put(serviceKey(2).Vip, bpf.TcVip{Services: 7}); err != nil {
 		t.Fatal(err)
 	}
 	setActive(t, d, 7, 1) // a connection of service 3

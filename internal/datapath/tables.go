@@ -62,6 +62,7 @@ type service struct {
 	sources []netip.Prefix // as the trie has them
 	persist uint32         // jiffies, as in persist_timeouts
 	order   []*endpoint    // as the user wrote them
+	of      []uint32       // as in the table
 	ending  map[netip.AddrPort]*endpoint
 	snat    int      // rows of snat_sources
 	retired counters // of endpoints that are gone
@@ -165,7 +166,7 @@ func (d *Datapath) putService(t *bpf.ServiceTable) error {
 			return err
 		}
 	}
-	return errors.Join(d.putRange(s, t.PortMax), d.keepSources(s, t.Sources), d.replaceOrder(s, order))
+	return errors.Join(d.putRange(s, t.PortMax), d.keepSources(s, t.Sources), d.replaceOrder(s, order, t.Of))
 }
 
 func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {
@@ -334,9 +335,9 @@ func (d *Datapath) clearEndpoint(id uint32) error {
 }
 
 // replaceOrder ends the endpoints that are no longer in the service.
-func (d *Datapath) replaceOrder(s *service, order []*endpoint) error {
+func (d *Datapath) replaceOrder(s *service, order []*endpoint, of []uint32) error {
 	gone := s.order
-	s.order = order
+	s.order, s.of = order, of
 	if len(gone) == 0 {
 		return nil
 	}

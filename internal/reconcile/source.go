@@ -38,7 +38,7 @@ func (r *Reconciler) Moved() {
 func (r *Reconciler) restart(ctx context.Context) {
 	start := time.Now()
 	before := maps.Clone(r.towards)
-	if err := r.findSources(ctx, maps.Values(r.current), true); err != nil {
+	if err := r.findSources(ctx, r.effectives(), true); err != nil {
 		r.log.Warn("source addresses could not be looked up again", "err", err)
 		r.Moved()
 	}
@@ -46,11 +46,22 @@ func (r *Reconciler) restart(ctx context.Context) {
 		r.rest(ctx, start)
 		return
 	}
-	for key, s := range r.current {
+	for s := range r.effectives() {
 		if slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
 			return compile.NeedsSource(s, e) && before[e.Addr] != r.towards[e.Addr]
 		}) {
-			r.again = append(r.again, key)
+			r.again = append(r.again, s.Key)
+		}
+	}
+}
+
+// effectives are all services as the data path has them.
+func (r *Reconciler) effectives() iter.Seq[lb.Service] {
+	return func(yield func(lb.Service) bool) {
+		for _, s := range r.current {
+			if !yield(r.effective(s)) {
+				return
+			}
 		}
 	}
 }
