@@ -20,15 +20,6 @@
  * it came through another VIP with the same endpoints. */
 #define OPEN_ATTEMPTS 4
 
-/* Where the endpoint listens for what this packet is addressed to. */
-static __always_inline __be16 endpoint_port(const struct packet *p,
-					    const struct endpoint *ep)
-{
-	if (ep->flags & ENDPOINT_SHIFT)
-		return bpf_htons(bpf_ntohs(p->tuple.dport) + ep->port_shift);
-	return ep->port;
-}
-
 /* The entry of replies: as the endpoint sends them, to what the client expects.
  * -EEXIST when the endpoint has a live connection with that client already.
  * Errors are int, not long as the helpers' types say: before 6.4 a map's

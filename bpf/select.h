@@ -181,4 +181,13 @@ static __always_inline __u64 select_place(const struct packet *p,
 	}
 }
 
+/* Where the endpoint listens for what this packet is addressed to. */
+static __always_inline __be16 endpoint_port(const struct packet *p,
+					    const struct endpoint *ep)
+{
+	if (ep->flags & ENDPOINT_SHIFT)
+		return bpf_htons(bpf_ntohs(p->tuple.dport) + ep->port_shift);
+	return ep->port;
+}
+
 #endif
