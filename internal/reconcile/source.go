@@ -17,13 +17,13 @@ import (
 // sourceShare bounds the part of the time that looking sources up again takes, however fast routes change.
 const sourceShare = 20
 
-// ownable lists the addresses of a service that this machine has to answer for: the VIP, and sources of its own choice.
+// ownable lists the addresses of a service that this machine has to answer for: its VIPs, and sources of its own choice.
 func ownable(s lb.Service) []netip.Addr {
 	var out []netip.Addr
 	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {
 		out = append(out, s.VIP)
 	}
-	return append(out, s.SNAT...)
+	return append(append(out, s.Secondary...), s.SNAT...)
 }
 
 // Moved says that routes or addresses have changed, and with them perhaps what endpoints see as source.

@@ -274,6 +274,7 @@ const (
 	TcServiceFlagSERVICE_SOURCES     TcServiceFlag = 1
 	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
+	TcServiceFlagSERVICE_SECONDARY   TcServiceFlag = 32768
 )
 
 type TcServiceKey struct {
