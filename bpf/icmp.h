@@ -110,11 +110,12 @@ static __always_inline bool quote_ip(ctx_t *ctx, struct quote *q)
 }
 
 /* ... and its ports. An error that quotes another error has none. RFC 792
- * promises 8 bytes behind the IP header. */
-static __always_inline bool quote_read(ctx_t *ctx, struct quote *q)
+ * promises 8 bytes behind the IP header. Global: the verifier looks at it once. */
+__noinline bool quote_read(ctx_t *ctx, struct quote *q)
 {
-	if (!quote_ip(ctx, q) || (q->p.tuple.protocol != IPPROTO_TCP &&
-				  q->p.tuple.protocol != IPPROTO_UDP))
+	if (!q || !quote_ip(ctx, q) ||
+	    (q->p.tuple.protocol != IPPROTO_TCP &&
+	     q->p.tuple.protocol != IPPROTO_UDP))
 		return false;
 	if (bpf_skb_load_bytes(ctx, q->p.l4, q->ports, sizeof(q->ports)) ||
 	    ctx_length(ctx) < q->p.l4 + 8U)

@@ -7,6 +7,7 @@
 #define LOXILB_OTHER_H
 
 #include "family.h"
+#include "family_error.h"
 #include "forward.h"
 #include "nat.h"
 
@@ -25,7 +26,8 @@ leave(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
 		mac = ctx_header(ctx, 0, 14);
 		if (!mac)
 			return drop(p, DROP_NOT_LINEAR);
-		__builtin_memcpy(mac, c->dmac, 12); /* and smac, its neighbour */
+		__builtin_memcpy(mac, c->dmac,
+				 12); /* and smac, its neighbour */
 	}
 	p->action = kind == HOP_PEER ? bpf_redirect_peer(c->ifindex, 0) :
 				       bpf_redirect(c->ifindex, 0);
@@ -42,7 +44,7 @@ __noinline enum verdict forward_other(ctx_t *ctx, struct packet *p,
 	if (!p || !c)
 		return VERDICT_DROP;
 	if (c->hop & HOP_FAMILY)
-		v = p->icmp_error ? drop(p, DROP_NOT_TRANSLATABLE) :
+		v = p->icmp_error ? family_error(ctx, p, c) :
 				    family_translate(ctx, p, c);
 	else if (p->later_fragment)
 		v = translate_fragment(ctx, p, c);

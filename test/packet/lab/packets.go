@@ -43,17 +43,22 @@ func (n *Network) Leaving(l *Link, p, pattern, got *pkt.Packet, vars pkt.Vars) (
 		return nil, err
 	}
 	if p.Proto != pattern.Proto {
-		return pattern, nil
+		return renumbered(pattern, p, pattern, got), nil
 	}
 	return n.hop(l, p, renumbered(p.Merge(pattern), p, pattern, got), pattern), nil
 }
 
-// renumbered gives out, if it became IPv4 on its way, the identification of what really left: some number.
+// renumbered gives out the identification of what really left, if that is some number.
 func renumbered(out, p, change, got *pkt.Packet) *pkt.Packet {
-	if p.Is6() && !out.Is6() && !change.Has(pkt.IPID) && got.Has(pkt.IPID) {
-		out.Set(pkt.IPID, got.Value(pkt.IPID))
+	if numbered(p, got) && !change.Has(pkt.IPID) {
+		return out.Clone().Set(pkt.IPID, got.Value(pkt.IPID))
 	}
 	return out
+}
+
+// numbered tells whether got became IPv4 on its way, and so has got an identification that p cannot tell.
+func numbered(p, got *pkt.Packet) bool {
+	return p.Is6() && got.Has(pkt.IPID) && !got.Is6() && !got.Has(pkt.MF) && !got.Has(pkt.Frag)
 }
 
 // hop makes the change that every hop makes, where change does not say otherwise.
@@ -73,6 +78,9 @@ func (n *Network) hop(l *Link, p, out, change *pkt.Packet) *pkt.Packet {
 // Changes is the pattern that Leaving makes got from: what really left, as short as a script states it.
 func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
 	if got.Proto != p.Proto {
+		if numbered(p, got) {
+			got = got.Clone().Unset(pkt.IPID)
+		}
 		return got
 	}
 	change := pkt.New(got.Proto)
@@ -95,7 +103,7 @@ func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
 		stateDifferent(change.Inner, want.Inner, got.Inner)
 	}
 	for _, f := range []pkt.Field{pkt.Sum, pkt.IPSum} {
-		if want.Has(f) && !got.Has(f) {
+		if want.Proto == got.Proto && want.Has(f) && !got.Has(f) {
 			change.Set(f, pkt.Value{Text: "right"})
 		}
 	}
