@@ -77,6 +77,7 @@ type TcConnectionTrait uint32
 const (
 	TcConnectionTraitCONN_SNAT    TcConnectionTrait = 1
 	TcConnectionTraitCONN_RESTING TcConnectionTrait = 2
+	TcConnectionTraitCONN_ONE_WAY TcConnectionTrait = 4
 )
 
 type TcDropReason uint32
@@ -105,7 +106,8 @@ const (
 	TcDropReasonDROP_FRAGMENT_OVERLAP     TcDropReason = 20
 	TcDropReasonDROP_TOO_BIG              TcDropReason = 21
 	TcDropReasonDROP_ICMP_MTU             TcDropReason = 22
-	TcDropReasonDROP_REASONS              TcDropReason = 23
+	TcDropReasonDROP_DSR_ROUTED           TcDropReason = 23
+	TcDropReasonDROP_REASONS              TcDropReason = 24
 )
 
 type TcEndpoint struct {
@@ -290,6 +292,7 @@ const (
 	TcServiceModeMODE_DEFAULT    TcServiceMode = 0
 	TcServiceModeMODE_ONEARM     TcServiceMode = 1
 	TcServiceModeMODE_FULLNAT    TcServiceMode = 2
+	TcServiceModeMODE_DSR        TcServiceMode = 3
 	TcServiceModeMODE_HOSTONEARM TcServiceMode = 5
 )
 
