@@ -204,6 +204,8 @@ enum service_flag {
 	SERVICE_REFUSE_DROP =
 		0x10, /* what is refused is dropped without a word */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
+	SERVICE_SECONDARY =
+		0x8000, /* the row of a further VIP; for user space alone */
 };
 
 /* How the endpoint of a new connection is chosen: the numbers of the REST

@@ -219,11 +219,11 @@ static __noinline enum verdict hop_too_big(ctx_t *ctx, struct packet *p,
  * the kernel will find it, once the packet is translated. Asked before that, so
  * that an answer quotes what the sender sent. */
 static __always_inline enum verdict hop_ready(ctx_t *ctx, struct packet *p,
-					      struct connection *c)
+					      struct connection *c, __u16 l3)
 {
 	enum verdict v = VERDICT_CONTINUE;
 
-	if (unlikely(c->hop_epoch != hop_epoch(p) || !p->l3)) {
+	if (unlikely(c->hop_epoch != hop_epoch(p) || !l3)) {
 		v = hop_resolve(ctx, p, c);
 		if (v == VERDICT_DROP)
 			return v;

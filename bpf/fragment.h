@@ -152,8 +152,8 @@ static __noinline bool to_vip(const struct packet *p)
 }
 
 /* A later fragment: CONTINUE, and then *c is its connection. */
-static __noinline enum verdict fragment_follow(struct packet *p,
-					       struct connection **c)
+static __noinline __maybe_unused enum verdict
+fragment_follow(struct packet *p, struct connection **c)
 {
 	struct fragment_key key;
 	struct fragment *f;

@@ -21,15 +21,6 @@
  * it came through another VIP with the same endpoints. */
 #define OPEN_ATTEMPTS 4
 
-/* Where the endpoint listens for what this packet is addressed to. */
-static __always_inline __be16 endpoint_port(const struct packet *p,
-					    const struct endpoint *ep)
-{
-	if (ep->flags & ENDPOINT_SHIFT)
-		return bpf_htons(bpf_ntohs(p->tuple.dport) + ep->port_shift);
-	return ep->port;
-}
-
 /* The entry of replies: as the endpoint sends them, to what the client expects.
  * -EEXIST when the endpoint has a live connection with that client already.
  * Errors are int, not long as the helpers' types say: before 6.4 a map's
@@ -238,7 +229,7 @@ static __always_inline enum verdict open_at(ctx_t *ctx, struct packet *p,
 	if (o->service.algorithm == ALGORITHM_PERSIST)
 		err = open_persist(ctx, p, o);
 	else
-		err = open_from(ctx, p, o, select_place(p, &o->service, state));
+		err = open_from(ctx, p, o, select_place(p, o, state));
 	return err ? open_failed(p, state, err) : VERDICT_CONTINUE;
 }
 

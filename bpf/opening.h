@@ -11,10 +11,18 @@
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
 
+/* How loaded an endpoint is: connections for its weight. */
+struct load {
+	__u64 active;
+	__u64 weight; /* 0: of no endpoint that takes connections */
+};
+
 struct opening {
 	struct service service; /* a copy */
 	__u32 endpoint; /* the one chosen; valid iff the choice is made */
 	struct persist_key client; /* valid iff ALGORITHM_PERSIST */
+	__u32 place; /* of the least loaded slot so far; valid with it */
+	struct load least; /* its load; valid iff ALGORITHM_LC */
 	struct ip_addr
 		source; /* of packets to the endpoint: the client's, or ours */
 	__be16 source_port;

@@ -31,7 +31,7 @@ __noinline enum verdict forward_other(ctx_t *ctx, struct packet *p,
 	if (p->later_fragment)
 		v = translate_fragment(ctx, p, c);
 	else if (!p->icmp_error)
-		v = translate(ctx, p, c);
+		v = translate(ctx, p, c, p->l3);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	return leave(p, c, hop);

@@ -20,6 +20,7 @@
 
 #include "config.h"
 #include "maps.h"
+#include "opening.h"
 #include "packet.h"
 
 /* Up to that many endpoints, the least loaded is looked for among all. */
@@ -66,12 +67,6 @@ static __always_inline __u64 select_hash(const struct packet *p)
 	return hash_end(hash);
 }
 
-/* How loaded an endpoint is: connections for its weight. */
-struct load {
-	__u64 active;
-	__u64 weight; /* 0: of no endpoint that takes connections */
-};
-
 static __always_inline struct load load_of(__u32 id)
 {
 	struct endpoint_state *state =
@@ -93,44 +88,47 @@ static __always_inline bool load_less(const struct load *a,
 	return a->active * b->weight < b->active * a->weight;
 }
 
-/* A search for the least loaded among the slots of a service. */
+/* A search for the least loaded among the slots of a service. What it found is
+ * not on the stack: verifiers before 6.7 follow the body of bpf_loop once, and
+ * would take what the stack has then for what it has in all rounds. */
 struct least {
 	void *table;
-	__u32 first; /* slot of place 0 */
-	__u32 best; /* place */
-	struct load load; /* of the best */
+	struct opening *opening;
 };
 
 static long select_less(__u32 place, struct least *l)
 {
-	__u32 at = l->first + place, *slot;
+	struct opening *o = l->opening;
+	__u32 at = o->service.slot_offset + place, *slot;
 	struct load load;
 
 	slot = bpf_map_lookup_elem(l->table, &at);
 	if (!slot)
 		return 1;
 	load = load_of(*slot);
-	if (load.weight && (!l->load.weight || load_less(&load, &l->load))) {
-		l->load = load;
-		l->best = place;
+	if (load.weight && (!o->least.weight || load_less(&load, &o->least))) {
+		o->least = load;
+		o->place = place;
 	}
 	return 0;
 }
 
 /* The first of those with the least load: an exact count, since each connection
- * is counted when it opens and given back once when it ends. bpf_loop, as the
- * verifier follows its body once; unrolled in its eyes, these 64 rounds were two
- * thirds of the work of loading the program. */
-static __noinline __u64 select_least(const struct service *svc)
+ * is counted when it opens and given back once when it ends. By bpf_loop, as
+ * these 64 rounds, each followed by the verifier, were two thirds of the work of
+ * loading the program. */
+static __noinline __u64 select_least(struct opening *o)
 {
-	struct least l = { .first = svc->slot_offset };
-	__u32 segment = svc->slot_segment;
+	struct least l = { .opening = o };
+	__u32 segment = o->service.slot_segment;
 
+	o->place = 0;
+	o->least.weight = 0;
 	l.table = bpf_map_lookup_elem(&slots, &segment);
 	if (!l.table)
 		return 0;
-	bpf_loop(svc->slot_count, select_less, &l, 0);
-	return l.best;
+	bpf_loop(o->service.slot_count, select_less, &l, 0);
+	return o->place;
 }
 
 /* The id of the endpoint at a place of the service's table; places go round. */
@@ -165,20 +163,31 @@ static __noinline __u64 select_two(const struct service *svc)
 
 /* Where in its table a service looks for the endpoint of a new connection. */
 static __always_inline __u64 select_place(const struct packet *p,
-					  const struct service *svc,
+					  struct opening *o,
 					  struct service_state *state)
 {
+	const struct service *svc = &o->service;
+
 	switch (svc->algorithm) {
 	case ALGORITHM_HASH:
 		return select_hash(p);
 	case ALGORITHM_LC:
 		return svc->slot_count > SELECT_SCAN ? select_two(svc) :
-						       select_least(svc);
+						       select_least(o);
 	case ALGORITHM_RANDOM:
 		return bpf_get_prandom_u32();
 	default:
 		return select_round_robin(state);
 	}
+}
+
+/* Where the endpoint listens for what this packet is addressed to. */
+static __always_inline __be16 endpoint_port(const struct packet *p,
+					    const struct endpoint *ep)
+{
+	if (ep->flags & ENDPOINT_SHIFT)
+		return bpf_htons(bpf_ntohs(p->tuple.dport) + ep->port_shift);
+	return ep->port;
 }
 
 #endif

@@ -78,7 +78,8 @@ static __always_inline struct service *service_find(const struct packet *p,
 }
 
 /* Is there a prefix of the service's list that has this source? */
-static __noinline bool source_allowed(const struct packet *p, __u32 service)
+static __noinline __maybe_unused bool source_allowed(const struct packet *p,
+						     __u32 service)
 {
 	struct source_key key = {
 		.prefix_length = SOURCE_BITS,

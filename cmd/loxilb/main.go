@@ -115,6 +115,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		log.Error("services of every local address miss some", "err", err)
 	}
 	interfaces.Sync(network.Links()) // after the services: the first packet finds them
+	followSockets(c, d, log)
 	running.Go(func() { d.SweepEvery(ctx, sweepEvery, sweep) })
 	running.Go(func() { d.LogDrops(ctx) })
 	running.Go(func() {
@@ -165,6 +166,17 @@ func follow(e netdev.Event, network *netdev.Net, interfaces *reconcile.Interface
 		if err := d.SetLocalAddresses(network.Addresses()); err != nil {
 			log.Error("services of every local address miss some", "err", err)
 		}
+	}
+}
+
+// followSockets has this machine's own sockets reach VIPs, or not.
+func followSockets(c *config.Config, d *datapath.Datapath, log *slog.Logger) {
+	err := d.DetachSockets
+	if c.LocalSockets {
+		err = func() error { return d.AttachSockets(c.Cgroup) }
+	}
+	if err := err(); err != nil {
+		log.Error("this machine's own sockets are not led to endpoints", "err", err)
 	}
 }
 

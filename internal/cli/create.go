@@ -88,12 +88,12 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.name, "name", "", "name of the services; others may have it too")
 	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to those that the service has, and leave the rest as it is")
 	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
+	fs.StringSliceVar(&f.secondary, "secips", nil, "up to 3 further VIPs of the same service, several with commas")
 	fs.StringSliceVar(&f.sources, "sources", nil, "prefixes that may connect, several with commas; none: all may")
 	fs.Uint32Var(&f.mark, "mark", 0, "mark (skb->mark) of the service's packets; 0: of any that no other service wants")
 	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
 	const later = "not available yet: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, later+"SCTP ports")
-	fs.StringSliceVar(&f.secondary, "secips", nil, later+"secondary VIPs (SCTP)")
 	fs.BoolVar(&f.bgp, "bgp", false, later+"advertise the VIP by BGP")
 	fs.BoolVar(&f.monitor, "monitor", false, later+"probe the endpoints")
 	fs.StringVar(&f.security, "security", "", later+"https or tls, e2ehttps or e2etls")

@@ -42,6 +42,9 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(n
 	if s.Algorithm == lb.Persist {
 		t.Persist, t.PersistPrefix = persist(s)
 	}
+	for _, a := range s.Secondary {
+		t.Secondary = append(t.Secondary, bpf.Addr(a))
+	}
 	for _, a := range s.SNAT {
 		t.SNAT = append(t.SNAT, bpf.Addr(a))
 	}

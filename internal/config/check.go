@@ -21,7 +21,7 @@ const maxToken = 4096 // bytes of a token file that are read
 // check makes a Config of the flags. name says where a flag's value came from.
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
-		RedirectPeer: f.redirectPeer, CTMax: f.ctMax, HashSeed: f.hashSeed, PinPath: f.pinPath,
+		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HashSeed: f.hashSeed, PinPath: f.pinPath,
 		StateDir: f.stateDir, ConfigPath: f.configPath, Detach: f.detach, Attach: Attach(f.attach),
 	}
 	var err error

@@ -14,6 +14,8 @@ type Config struct {
 
 	Attach       Attach
 	RedirectPeer bool           // send straight into the peer namespace of a veth
+	LocalSockets bool           // this machine's own sockets reach VIPs
+	Cgroup       string         // of their processes; empty: all
 	Whitelist    *regexp.Regexp // nil: every interface
 	Blacklist    *regexp.Regexp // nil: none; Whitelist overrides it
 	CTMax        uint32         // connections; 0: by the memory of the machine

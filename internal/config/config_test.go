@@ -34,7 +34,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: "/run/loxilb/loxilb.sock"},
-		Attach: AttachAuto, RedirectPeer: true, StateDir: "/var/lib/loxilb", ConfigPath: "/etc/loxilb", LogLevel: slog.LevelInfo,
+		Attach: AttachAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ConfigPath: "/etc/loxilb", LogLevel: slog.LevelInfo,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 		t.Error(diff)

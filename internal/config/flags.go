@@ -18,6 +18,8 @@ type flags struct {
 	noAPI           bool
 	attach          string
 	redirectPeer    bool
+	localSockets    bool
+	cgroup          string
 	whitelist       string
 	blacklist       string
 	ctMax           uint32
@@ -45,6 +47,8 @@ func (f *flags) register(fs *pflag.FlagSet) {
 
 	fs.StringVar(&f.attach, "attach", string(AttachAuto), "how programs are attached: auto, tcx or clsact")
 	fs.BoolVar(&f.redirectPeer, "redirect-peer", true, "send straight into the namespace behind a veth")
+	fs.BoolVar(&f.localSockets, "localsockpolicy", true, "lead this machine's own sockets to endpoints when they connect or send to a VIP")
+	fs.StringVar(&f.cgroup, "cgroup", "", "folder of cgroup v2 with the processes whose sockets --localsockpolicy means (default all that the daemon can see)")
 	fs.StringVar(&f.whitelist, "whitelist", "none", "attach only to interfaces whose name matches this regular expression; overrides --blacklist")
 	fs.StringVar(&f.blacklist, "blacklist", "none", "don't attach to interfaces whose name matches this regular expression")
 	fs.Uint32Var(&f.ctMax, "ct-max", 0, "most connections tracked; 0 chooses by the memory of the machine")

@@ -103,7 +103,7 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 		delta = delta&0xffff + delta>>16
 		row := bpf.TcConnection{
 			Saddr: to.Saddr, Daddr: to.Daddr, Sport: to.Sport, Dport: to.Dport, AddressSum: 0xffff, TupleSum: uint16(delta),
-			Ifindex: 1, HopEpoch: uint16(d.hops + now>>13), Seen: now,
+			Ifindex: 1, HopEpoch: uint16(d.hops + now>>13), Mtu: 1500, Seen: now,
 			Flags: uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED),
 		}
 		if err := d.obj.Connections.Put(key(i), row); err != nil {

@@ -58,13 +58,23 @@ func (d *Datapath) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 	}
 	var stats lb.ServiceStats
 	sum := s.retired
-	for _, e := range s.order {
+	own := make([]counters, 0, len(s.order))
+	for i, e := range s.order {
 		c, err := d.readEndpoint(e.id)
 		if err != nil {
 			d.log.Error("counters cannot be read", "endpoint", e.at, "err", err)
 		}
-		stats.Endpoints = append(stats.Endpoints, c.stats())
 		sum.add(c)
+		if s.of != nil {
+			i = int(s.of[i])
+		}
+		for i >= len(own) {
+			own = append(own, counters{})
+		}
+		own[i].add(c)
+	}
+	for _, c := range own {
+		stats.Endpoints = append(stats.Endpoints, c.stats())
 	}
 	for _, e := range s.ending {
 		if c, err := d.readEndpoint(e.id); err == nil {

@@ -66,6 +66,7 @@ type Datapath struct {
 	hz      uint32
 	obj     bpf.TcObjects
 	sweep   bpf.SweepPrograms
+	sockets *sockets          // nil: not attached
 	reasons map[uint32]string // of drops
 	segment *ebpf.MapSpec     // of slots
 
@@ -232,7 +233,7 @@ func (d *Datapath) Close() error {
 		errs = append(errs, a.Close())
 	}
 	d.tables.close()
-	errs = append(errs, d.sweep.Close(), d.obj.Close())
+	errs = append(errs, d.sockets.close(), d.sweep.Close(), d.obj.Close())
 	return errors.Join(errs...)
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Below the pin folder: maps/NAME and links/INTERFACE-INDEX.
+// Below the pin folder: maps/NAME, links/INTERFACE-INDEX and sockets/PROGRAM.
 func (d *Datapath) mapPins() string  { return filepath.Join(d.cfg.PinDir, "maps") }
 func (d *Datapath) linkPins() string { return filepath.Join(d.cfg.PinDir, "links") }
 
@@ -59,12 +59,25 @@ func RemovePins(dir string) error {
 	if err := detachClsactAll(); err != nil {
 		return err
 	}
-	links, err := os.ReadDir(filepath.Join(dir, "links"))
+	for _, links := range []string{"links", socketPins} {
+		if err := removeLinks(filepath.Join(dir, links)); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove pins: %w", err)
+	}
+	return nil
+}
+
+// removeLinks detaches the links that are pinned in a folder, and removes it.
+func removeLinks(dir string) error {
+	links, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("list pinned links: %w", err)
 	}
 	for _, e := range links {
-		path := filepath.Join(dir, "links", e.Name())
+		path := filepath.Join(dir, e.Name())
 		if l, err := link.LoadPinnedLink(path, nil); err == nil {
 			err = errors.Join(l.Detach(), l.Close())
 			if err != nil {
@@ -73,7 +86,7 @@ func RemovePins(dir string) error {
 		}
 	}
 	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("remove pins: %w", err)
+		return fmt.Errorf("remove pinned links: %w", err)
 	}
 	return nil
 }

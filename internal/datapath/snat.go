@@ -58,7 +58,7 @@ func (d *Datapath) countHost(key bpf.TcServiceKey, by int) error {
 	if err := d.obj.HostServices.Set(d.tables.hosts); err != nil {
 		return fmt.Errorf("count services of every address: %w", err)
 	}
-	return nil
+	return d.sockets.tell(&d.tables)
 }
 
 // adoptSNAT reads what an earlier process left.

@@ -21,7 +21,8 @@ const (
 	endpointShift  = uint16(bpf.TcEndpointFlagENDPOINT_SHIFT)
 	endpointEndUDP = uint16(bpf.TcEndpointFlagENDPOINT_END_UDP)
 
-	serviceSources = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
+	serviceSources   = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
+	serviceSecondary = uint16(bpf.TcServiceFlagSERVICE_SECONDARY)
 
 	linkPeer   = uint32(bpf.TcLinkFlagLINK_PEER)
 	linkLayer3 = uint32(bpf.TcLinkFlagLINK_LAYER3)
@@ -30,10 +31,11 @@ const (
 // tables is what the process knows of the rows it has written.
 type tables struct {
 	services    map[bpf.TcServiceKey]*service
-	endpoints   map[uint32]*endpoint      // also those that are ending
-	ending      map[uint32]*endpoint      // removed, some connections left
-	hosts       uint32                    // services of every local address
-	local       map[bpf.TcIpAddr]struct{} // as in local_addresses
+	secondary   map[bpf.TcServiceKey]*service // by the keys that they have besides their own
+	endpoints   map[uint32]*endpoint          // also those that are ending
+	ending      map[uint32]*endpoint          // removed, some connections left
+	hosts       uint32                        // services of every local address
+	local       map[bpf.TcIpAddr]struct{}     // as in local_addresses
 	vips        map[bpf.TcIpAddr]bpf.TcVip
 	clamped     uint32 // services that limit segments
 	ranged      uint32 // services with a range of ports
@@ -62,9 +64,11 @@ type service struct {
 	sources []netip.Prefix // as the trie has them
 	persist uint32         // jiffies, as in persist_timeouts
 	order   []*endpoint    // as the user wrote them
+	of      []uint32       // as in the table
 	ending  map[netip.AddrPort]*endpoint
-	snat    int      // rows of snat_sources
-	retired counters // of endpoints that are gone
+	second  []*service // the same at further VIPs: of these, key and portMax alone count
+	snat    int        // rows of snat_sources
+	retired counters   // of endpoints that are gone
 	deleted bool
 }
 
@@ -131,6 +135,9 @@ func (d *Datapath) Services() []bpf.TcServiceKey {
 func (d *Datapath) putService(t *bpf.ServiceTable) error {
 	s, there := d.tables.services[t.Key]
 	if !there {
+		if err := d.dropSecondary(t.Key); err != nil {
+			return err
+		}
 		var err error
 		if s, err = d.newService(t.Key); err != nil {
 			return err
@@ -165,7 +172,7 @@ func (d *Datapath) putService(t *bpf.ServiceTable) error {
 			return err
 		}
 	}
-	return errors.Join(d.putRange(s, t.PortMax), d.keepSources(s, t.Sources), d.replaceOrder(s, order))
+	return errors.Join(d.putRange(s, t.PortMax), d.putSecondary(s, t.Secondary), d.keepSources(s, t.Sources), d.replaceOrder(s, order, t.Of))
 }
 
 func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {
@@ -334,9 +341,9 @@ func (d *Datapath) clearEndpoint(id uint32) error {
 }
 
 // replaceOrder ends the endpoints that are no longer in the service.
-func (d *Datapath) replaceOrder(s *service, order []*endpoint) error {
+func (d *Datapath) replaceOrder(s *service, order []*endpoint, of []uint32) error {
 	gone := s.order
-	s.order = order
+	s.order, s.of = order, of
 	if len(gone) == 0 {
 		return nil
 	}

@@ -56,5 +56,5 @@ func (d *Datapath) tellCounts() error {
 			return fmt.Errorf("count services: %w", err)
 		}
 	}
-	return nil
+	return d.sockets.tell(&d.tables)
 }

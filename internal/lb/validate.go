@@ -2,6 +2,7 @@ package lb
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ func (s Service) Validate() error {
 		return err
 	}
 	if err := s.validateMode(); err != nil {
+		return err
+	}
+	if err := s.validateSecondary(); err != nil {
 		return err
 	}
 	if err := ValidateName(s.Name); err != nil {
@@ -107,7 +111,7 @@ func (s Service) validateEndpoint(e Endpoint) error {
 	if err := s.validateEndpointPorts(e); err != nil {
 		return err
 	}
-	if e.Addr == s.VIP && e.Port >= s.Port && e.Port <= max(s.Port, s.PortMax) {
+	if (e.Addr == s.VIP || slices.Contains(s.Secondary, e.Addr)) && e.Port >= s.Port && e.Port <= max(s.Port, s.PortMax) {
 		return NewFieldError(FieldEndpoint, e.AddrPort().String(), "is the service itself", "another address or port")
 	}
 	return nil

@@ -61,6 +61,14 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:80/tcp endpoints=1.1.1.1:1,1.1.1.2:1,1.1.1.1:1:2", `endpoint "1.1.1.1:1" is there twice (allowed: each address and port once)`},
 		{"10.0.0.1:80/tcp endpoints=10.0.0.1:80", `endpoint "10.0.0.1:80" is the service itself (allowed: another address or port)`},
 
+		{line: v4 + " secips=10.0.0.2,10.0.0.3,10.0.0.4"},
+		{v4 + " secips=10.0.0.2,10.0.0.3,10.0.0.4,10.0.0.5", `secondary VIP "4" is too many (allowed: up to 3 addresses)`},
+		{v4 + " secips=10.0.0.1", `secondary VIP "10.0.0.1" is there twice (allowed: each address once, and not the VIP)`},
+		{v4 + " secips=2001:db8::1", `secondary VIP "2001:db8::1" is IPv6, and the VIP is IPv4 (allowed: IPv4 addresses)`},
+		{v4 + " secips=127.0.0.1", `secondary VIP "127.0.0.1" is a loopback address` + unicast},
+		{"0.0.0.0:80/tcp mode=hostonearm endpoints=1.1.1.1:1 secips=10.0.0.2", `secondary VIP "10.0.0.2" is given, and the service is of every local address (allowed: none)`},
+		{"10.0.0.1:80/tcp endpoints=10.0.0.2:80 secips=10.0.0.2", `endpoint "10.0.0.2:80" is the service itself (allowed: another address or port)`},
+
 		{v4 + " idle=-1s", `idle timeout "-1s" is out of range` + idle},
 		{v4 + " idle=86401s", `idle timeout "86401s" is out of range` + idle},
 		{v4 + " idle=1500ms", `idle timeout "1.5s" is not whole seconds` + idle},

@@ -58,9 +58,11 @@ type Reconciler struct {
 	again   []lb.Key // what that pass failed with: to be tried again
 	told    string   // the failure that was logged last
 	current map[lb.Key]lb.Service
-	vips    map[netip.Addr]int // services that have the address, as VIP or as source
+	folded  map[lb.Key]lb.Service // of current: those with services for endpoints, as the data path has them
+	named   map[netip.Addr]int    // services that name such an endpoint
+	vips    map[netip.Addr]int    // services that have the address, as VIP or as source
 	owned   map[netip.Addr]bool
-	hosts   map[netip.Addr]int        // services that have such an endpoint
+	hosts   map[netip.Addr]int        // services whose connections go to such an endpoint
 	touched []netip.Addr              // VIPs that a failed pass did not get to
 	towards map[netip.Addr]netip.Addr // this machine's addresses towards endpoints
 
@@ -79,6 +81,7 @@ func New(s *store.Store, t Tables, a Addresses, sources Sources, e Endpoints, on
 	return &Reconciler{
 		store: s, tables: t, addresses: a, sources: sources, stale: make(chan struct{}, 1), teller: newTeller(e), ended: onEnded, seed: seed, log: log,
 		current: map[lb.Key]lb.Service{}, vips: map[netip.Addr]int{}, owned: map[netip.Addr]bool{}, hosts: map[netip.Addr]int{},
+		folded: map[lb.Key]lb.Service{}, named: map[netip.Addr]int{},
 		moved: make(chan struct{}), towards: map[netip.Addr]netip.Addr{},
 	}
 }
@@ -142,17 +145,19 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 	var gone, changes []datapath.Change
 	wanted := make(map[bpf.TcServiceKey]bool, snapshot.Len())
 	r.again, r.touched = nil, nil
-	if err := r.findSources(ctx, snapshot.All(), true); err != nil {
+	f := newFolder(snapshot)
+	if err := r.findSources(ctx, f.each(snapshot.All()), true); err != nil {
 		return err
 	}
 	clear(r.current)
+	clear(r.folded)
+	clear(r.named)
 	clear(r.vips)
 	clear(r.hosts)
 	for s := range snapshot.All() {
-		t := compile.Service(s, nil, r.seed, r.source)
-		changes = append(changes, datapath.Change{Key: t.Key, Table: &t})
+		t := r.come(f, s)
+		changes = append(changes, datapath.Change{Key: t.Key, Table: t})
 		wanted[t.Key] = true
-		r.count(s, 1)
 	}
 	for _, key := range r.tables.Services() {
 		if !wanted[key] {
@@ -176,7 +181,9 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 // is not kept waiting by it.
 func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []lb.Key) error {
 	var gone, changes []datapath.Change
-	if err := r.findSources(ctx, services(snapshot, keys), false); err != nil {
+	f := newFolder(snapshot)
+	keys = r.dependents(snapshot, keys)
+	if err := r.findSources(ctx, f.each(services(snapshot, keys)), false); err != nil {
 		r.again = keys
 		return err
 	}
@@ -187,16 +194,15 @@ func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []
 		now, has := snapshot.Get(key)
 		touched = append(append(touched, ownable(old)...), ownable(now)...)
 		if had {
-			r.count(old, -1)
+			r.leave(old)
 			ended = true
 		}
 		if !has {
 			gone = append(gone, datapath.Change{Key: compile.Key(key)})
 			continue
 		}
-		r.count(now, 1)
-		t := compile.Service(now, nil, r.seed, r.source)
-		changes = append(changes, datapath.Change{Key: t.Key, Table: &t})
+		t := r.come(f, now)
+		changes = append(changes, datapath.Change{Key: t.Key, Table: t})
 	}
 	gone = slices.DeleteFunc(gone, func(g datapath.Change) bool { // a range that ends elsewhere now
 		return g.Key.Ranged() && slices.ContainsFunc(changes, func(c datapath.Change) bool { return c.Key == g.Key })
@@ -245,31 +251,4 @@ func (r *Reconciler) moveVIPs(ctx context.Context, touched []netip.Addr) error {
 		}
 	}
 	return nil
-}
-
-// count keeps the books: by is 1 for a service that comes, -1 for one that goes.
-func (r *Reconciler) count(s lb.Service, by int) {
-	if by > 0 {
-		r.current[s.Key] = s
-	} else {
-		delete(r.current, s.Key)
-	}
-	for _, a := range ownable(s) {
-		tally(r.vips, a, by)
-	}
-	for _, e := range s.Endpoints {
-		if tally(r.hosts, e.Addr, by) && r.started {
-			r.teller.change(e.Addr, by > 0)
-		}
-	}
-}
-
-// tally adds to a count and tells whether the address came or went by it.
-func tally(m map[netip.Addr]int, a netip.Addr, by int) bool {
-	old := m[a]
-	m[a] = old + by
-	if m[a] == 0 {
-		delete(m, a)
-	}
-	return old == 0 || old+by == 0
 }

@@ -17,13 +17,13 @@ import (
 // sourceShare bounds the part of the time that looking sources up again takes, however fast routes change.
 const sourceShare = 20
 
-// ownable lists the addresses of a service that this machine has to answer for: the VIP, and sources of its own choice.
+// ownable lists the addresses of a service that this machine has to answer for: its VIPs, and sources of its own choice.
 func ownable(s lb.Service) []netip.Addr {
 	var out []netip.Addr
 	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {
 		out = append(out, s.VIP)
 	}
-	return append(out, s.SNAT...)
+	return append(append(out, s.Secondary...), s.SNAT...)
 }
 
 // Moved says that routes or addresses have changed, and with them perhaps what endpoints see as source.
@@ -38,7 +38,7 @@ func (r *Reconciler) Moved() {
 func (r *Reconciler) restart(ctx context.Context) {
 	start := time.Now()
 	before := maps.Clone(r.towards)
-	if err := r.findSources(ctx, maps.Values(r.current), true); err != nil {
+	if err := r.findSources(ctx, r.effectives(), true); err != nil {
 		r.log.Warn("source addresses could not be looked up again", "err", err)
 		r.Moved()
 	}
@@ -46,9 +46,20 @@ func (r *Reconciler) restart(ctx context.Context) {
 		r.rest(ctx, start)
 		return
 	}
-	for key, s := range r.current {
+	for s := range r.effectives() {
 		if compile.NeedsSource(s) && slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return before[e.Addr] != r.towards[e.Addr] }) {
-			r.again = append(r.again, key)
+			r.again = append(r.again, s.Key)
+		}
+	}
+}
+
+// effectives are all services as the data path has them.
+func (r *Reconciler) effectives() iter.Seq[lb.Service] {
+	return func(yield func(lb.Service) bool) {
+		for _, s := range r.current {
+			if !yield(r.effective(s)) {
+				return
+			}
 		}
 	}
 }

@@ -94,6 +94,11 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 	if err := checkTotals(head, next); err != nil {
 		return nil, nil, err
 	}
+	if c != nil {
+		if err := whole(next, c); err != nil {
+			return nil, nil, err
+		}
+	}
 	return next, c, nil
 }
 

@@ -112,15 +112,22 @@ type SweepIpAddr struct {
 }
 
 type SweepOpening struct {
-	_          structs.HostLayout
-	Service    SweepService
-	Endpoint   uint32
-	Client     SweepPersistKey
+	_        structs.HostLayout
+	Service  SweepService
+	Endpoint uint32
+	Client   SweepPersistKey
+	Place    uint32
+	Least    struct {
+		_      structs.HostLayout
+		Active uint64
+		Weight uint64
+	}
 	Source     SweepIpAddr
 	SourcePort uint16
 	Pad        uint16
 	Key        SweepConnectionKey
 	Own        SweepConnectionKey
+	_          [4]byte
 	Entry      SweepConnection
 	Pair       SweepSnatPair
 	Socket     struct {

@@ -23,10 +23,12 @@ type ServiceTable struct {
 	Flags     uint16        // enum service_flag, but for those that datapath adds itself
 	MSS       uint16        // largest TCP segment; 0: any
 	SNAT      []TcIpAddr    // that sources become, instead of what the mode says
+	Secondary []TcIpAddr    // further VIPs, each with the same row
 	Persist   time.Duration // how long a client's endpoint is kept; 0: not ALGORITHM_PERSIST
 	// PersistPrefix is how many of the 128 bits of a client's address count.
 	PersistPrefix uint8
 	Endpoints     []EndpointTable // in the user's order, without duplicates
+	Of            []uint32        // for each of them, the one of the user's endpoints that it counts for; nil: its own
 	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
 	Slots         []uint32        // places of the table that connections walk through: indices into Endpoints
 }
@@ -68,6 +70,9 @@ func (t ServiceTable) String() string {
 	}
 	if t.Flags != 0 || t.MSS != 0 {
 		fmt.Fprintf(&b, "flags=%#x mss=%d\n", t.Flags, t.MSS)
+	}
+	for _, a := range t.Secondary {
+		fmt.Fprintf(&b, "also at %s\n", a.Netip())
 	}
 	writeSlots(&b, t.Slots)
 	return b.String()

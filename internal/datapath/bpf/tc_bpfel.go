@@ -190,15 +190,22 @@ const (
 )
 
 type TcOpening struct {
-	_          structs.HostLayout
-	Service    TcService
-	Endpoint   uint32
-	Client     TcPersistKey
+	_        structs.HostLayout
+	Service  TcService
+	Endpoint uint32
+	Client   TcPersistKey
+	Place    uint32
+	Least    struct {
+		_      structs.HostLayout
+		Active uint64
+		Weight uint64
+	}
 	Source     TcIpAddr
 	SourcePort uint16
 	Pad        uint16
 	Key        TcConnectionKey
 	Own        TcConnectionKey
+	_          [4]byte
 	Entry      TcConnection
 	Pair       TcSnatPair
 	Socket     struct {
@@ -268,6 +275,7 @@ const (
 	TcServiceFlagSERVICE_SOURCES     TcServiceFlag = 1
 	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
+	TcServiceFlagSERVICE_SECONDARY   TcServiceFlag = 32768
 )
 
 type TcServiceKey struct {

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * sock.bpf.c - sockets of this machine that speak to a VIP: cgroup hooks.
+ *
+ *	connect, sendmsg      the endpoint's address takes the VIP's place
+ *	recvmsg, getpeername  the VIP's takes the endpoint's place
+ *	sock_release          the socket is closed: one connection less
+ *
+ * The hooks see the sockets of every network namespace on the machine; only those
+ * of the load balancer's own are looked at. docs/adr/0013-own-host.md has the
+ * alternatives.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "config.h"
+#include "maps.h"
+#include "packet.h"
+#include "conntrack.h"
+#include "sock.h"
+
+/* Return codes. An error of ours is what the system call returns. */
+#define SOCK_REFUSE 0
+#define SOCK_ALLOW 1
+
+/* Cookie of the load balancer's network namespace. */
+const volatile __u64 own_namespace = 0;
+
+/* What is named, as a packet to it would have it. False: it is no business of
+ * ours. */
+static __always_inline bool sock_begin(struct bpf_sock_addr *ctx,
+				       struct packet *p)
+{
+	if (bpf_get_netns_cookie(ctx) != own_namespace)
+		return false;
+	if (ctx->protocol != IPPROTO_TCP && ctx->protocol != IPPROTO_UDP)
+		return false;
+	p->tuple.protocol = ctx->protocol;
+	p->tuple.dport = ctx->user_port;
+	p->now = (__u32)bpf_jiffies64();
+	return true;
+}
+
+static __always_inline bool sock_begin4(struct bpf_sock_addr *ctx,
+					struct packet *p)
+{
+	if (!sock_begin(ctx, p))
+		return false;
+	map_ipv4(&p->tuple.daddr, ctx->user_ip4);
+	return true;
+}
+
+/* An IPv6 socket may name an IPv4 address, which our maps have alike. */
+static __always_inline bool sock_begin6(struct bpf_sock_addr *ctx,
+					struct packet *p)
+{
+	if (!sock_begin(ctx, p))
+		return false;
+	p->tuple.daddr.word[0] = ctx->user_ip6[0];
+	p->tuple.daddr.word[1] = ctx->user_ip6[1];
+	p->tuple.daddr.word[2] = ctx->user_ip6[2];
+	p->tuple.daddr.word[3] = ctx->user_ip6[3];
+	p->ipv6 = !is_mapped_ipv4(&p->tuple.daddr);
+	return true;
+}
+
+static __always_inline void sock_finish4(struct bpf_sock_addr *ctx,
+					 const struct packet *p)
+{
+	ctx->user_ip4 = p->tuple.daddr.word[3];
+	ctx->user_port = p->tuple.dport;
+}
+
+static __always_inline void sock_finish6(struct bpf_sock_addr *ctx,
+					 const struct packet *p)
+{
+	ctx->user_ip6[0] = p->tuple.daddr.word[0];
+	ctx->user_ip6[1] = p->tuple.daddr.word[1];
+	ctx->user_ip6[2] = p->tuple.daddr.word[2];
+	ctx->user_ip6[3] = p->tuple.daddr.word[3];
+	ctx->user_port = p->tuple.dport;
+}
+
+static __always_inline int sock_fail(int err)
+{
+	bpf_set_retval(err);
+	return SOCK_REFUSE;
+}
+
+/* The socket's flow to what connect() names, or none, in place of the one that
+ * it had. */
+static __noinline int sock_connect(struct bpf_sock_addr *ctx, struct packet *p)
+{
+	struct sock_flow flow = {}, old;
+	struct bpf_sock *sk = ctx->sk;
+	struct sock_flows *s;
+	int err;
+
+	if (!sk)
+		return SOCK_ALLOW;
+	s = bpf_sk_storage_get(&sock_flows, sk, NULL, 0);
+	err = sock_choose(p, sk->mark, bpf_get_socket_cookie(ctx), &flow);
+	if (!err && !s)
+		s = bpf_sk_storage_get(&sock_flows, sk, NULL,
+				       BPF_SK_STORAGE_GET_F_CREATE);
+	if (!err && !s)
+		return sock_fail(-ENOMEM);
+	if (s) {
+		if (flow.used)
+			sock_count(flow.endpoint);
+		bpf_spin_lock(&s->lock);
+		old = s->connected;
+		s->connected = flow;
+		bpf_spin_unlock(&s->lock);
+		sock_forget(&old);
+	}
+	if (err)
+		return err == -ENOENT ? SOCK_ALLOW : sock_fail(err);
+	p->tuple.daddr = flow.addr;
+	p->tuple.dport = flow.port;
+	return SOCK_ALLOW;
+}
+
+/* The same for what a datagram names. */
+static __noinline int sock_send(struct bpf_sock_addr *ctx, struct packet *p)
+{
+	struct sock_flow flow = {}, old;
+	struct bpf_sock *sk = ctx->sk;
+	struct sock_flows *s;
+	int err;
+
+	if (!sk)
+		return SOCK_ALLOW;
+	s = bpf_sk_storage_get(&sock_flows, sk, NULL, 0);
+	if (!s || !sock_recall(s, p, &flow)) {
+		err = sock_choose(p, sk->mark, bpf_get_socket_cookie(ctx),
+				  &flow);
+		if (err)
+			return err == -ENOENT ? SOCK_ALLOW : sock_fail(err);
+		if (!s)
+			s = bpf_sk_storage_get(&sock_flows, sk, NULL,
+					       BPF_SK_STORAGE_GET_F_CREATE);
+		if (!s)
+			return sock_fail(-ENOMEM);
+		sock_count(flow.endpoint);
+		sock_keep(s, &flow, &old);
+		sock_forget(&old);
+	}
+	p->tuple.daddr = flow.addr;
+	p->tuple.dport = flow.port;
+	return SOCK_ALLOW;
+}
+
+static __noinline void sock_name(struct bpf_sock_addr *ctx, struct packet *p)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct sock_flows *s;
+
+	if (!sk)
+		return;
+	s = bpf_sk_storage_get(&sock_flows, sk, NULL, 0);
+	if (s)
+		sock_vip(s, p);
+}
+
+SEC("cgroup/connect4")
+int loxilb_connect4(struct bpf_sock_addr *ctx)
+{
+	struct packet p = {};
+	int allow;
+
+	if (!sock_begin4(ctx, &p))
+		return SOCK_ALLOW;
+	allow = sock_connect(ctx, &p);
+	sock_finish4(ctx, &p);
+	return allow;
+}
+
+SEC("cgroup/connect6")
+int loxilb_connect6(struct bpf_sock_addr *ctx)
+{
+	struct packet p = {};
+	int allow;
+
+	if (!sock_begin6(ctx, &p))
+		return SOCK_ALLOW;
+	allow = sock_connect(ctx, &p);
+	sock_finish6(ctx, &p);
+	return allow;
+}
+
+SEC("cgroup/sendmsg4")
+int loxilb_sendmsg4(struct bpf_sock_addr *ctx)
+{
+	struct packet p = {};
+	int allow;
+
+	if (!sock_begin4(ctx, &p))
+		return SOCK_ALLOW;
+	allow = sock_send(ctx, &p);
+	sock_finish4(ctx, &p);
+	return allow;
+}
+
+SEC("cgroup/sendmsg6")
+int loxilb_sendmsg6(struct bpf_sock_addr *ctx)
+{
+	struct packet p = {};
+	int allow;
+
+	if (!sock_begin6(ctx, &p))
+		return SOCK_ALLOW;
+	allow = sock_send(ctx, &p);
+	sock_finish6(ctx, &p);
+	return allow;
+}
+
+SEC("cgroup/recvmsg4")
+int loxilb_recvmsg4(struct bpf_sock_addr *ctx)
+{
+	struct packet p = {};
+
+	if (!sock_begin4(ctx, &p))
+		return SOCK_ALLOW;
+	sock_name(ctx, &p);
+	sock_finish4(ctx, &p);
+	return SOCK_ALLOW;
+}
+
+SEC("cgroup/recvmsg6")
+int loxilb_recvmsg6(struct bpf_sock_addr *ctx)
+{
+	struct packet p = {};
+
+	if (!sock_begin6(ctx, &p))
+		return SOCK_ALLOW;
+	sock_name(ctx, &p);
+	sock_finish6(ctx, &p);
+	return SOCK_ALLOW;
+}
+
+SEC("cgroup/getpeername4")
+int loxilb_getpeername4(struct bpf_sock_addr *ctx)
+{
+	struct packet p = {};
+
+	if (!sock_begin4(ctx, &p))
+		return SOCK_ALLOW;
+	sock_name(ctx, &p);
+	sock_finish4(ctx, &p);
+	return SOCK_ALLOW;
+}
+
+SEC("cgroup/getpeername6")
+int loxilb_getpeername6(struct bpf_sock_addr *ctx)
+{
+	struct packet p = {};
+
+	if (!sock_begin6(ctx, &p))
+		return SOCK_ALLOW;
+	sock_name(ctx, &p);
+	sock_finish6(ctx, &p);
+	return SOCK_ALLOW;
+}
+
+SEC("cgroup/sock_release")
+int loxilb_sock_release(struct bpf_sock *sk)
+{
+	struct sock_flows *s;
+
+	if (bpf_get_netns_cookie(sk) != own_namespace)
+		return SOCK_ALLOW;
+	s = bpf_sk_storage_get(&sock_flows, sk, NULL, 0);
+	if (!s)
+		return SOCK_ALLOW;
+	sock_forget(&s->connected);
+	for (int i = 0; i < SOCK_FLOWS; i++)
+		sock_forget(&s->flows[i]);
+	return SOCK_ALLOW;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * sock.h - where a socket of this machine goes when it speaks to a VIP.
+ *
+ * The socket is led to the endpoint itself, so none of its packets needs to be
+ * translated, and none is seen here. What was chosen is kept with the socket and
+ * goes with it: as long as it is open, it counts as a connection.
+ *
+ * A datagram socket that names its peer with each packet may have several at
+ * once. A ninth makes it forget the first, which is chosen anew when it is named
+ * again.
+ */
+#ifndef LOXILB_SOCK_H
+#define LOXILB_SOCK_H
+
+#include <linux/errno.h>
+#include "persist.h"
+#include "select.h"
+#include "service.h"
+
+#define SOCK_FLOWS 8
+
+/* A VIP that the socket speaks to, and the endpoint that hears it. */
+struct sock_flow {
+	struct ip_addr vip;
+	struct ip_addr addr; /* of the endpoint */
+	__be16 vip_port;
+	__be16 port;
+	__u32 endpoint; /* index into endpoints */
+	__u32 seen; /* jiffies */
+	__u32 used; /* all else is valid iff it is set */
+};
+
+struct sock_flows {
+	struct bpf_spin_lock lock; /* threads may share a socket */
+	__u32 next; /* of flows, to be forgotten */
+	struct sock_flow connected; /* to what connect() named */
+	struct sock_flow flows[SOCK_FLOWS]; /* to what datagrams named */
+};
+
+/* socket -> where it goes. Written and read by the hooks; the kernel frees it
+ * with the socket. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct sock_flows);
+} sock_flows SEC(".maps");
+
+static __always_inline void sock_count(__u32 endpoint)
+{
+	struct endpoint_state *s =
+		bpf_map_lookup_elem(&endpoint_states, &endpoint);
+
+	if (!s)
+		return;
+	__sync_fetch_and_add(&s->active, 1);
+	__sync_fetch_and_add(&s->connections, 1);
+}
+
+/* What a flow was replaced by is counted already. */
+static __always_inline void sock_forget(const struct sock_flow *f)
+{
+	if (f->used)
+		connection_uncount(f->endpoint);
+}
+
+/* What the program sees that the service refuses: what it would see of an
+ * endpoint that does, or of one that does not answer, but at once. */
+static __always_inline int sock_refused(const struct service *svc)
+{
+	if (svc->flags & SERVICE_REFUSE_PASS)
+		return -ENOENT;
+	return svc->flags & SERVICE_REFUSE_DROP ? -ETIMEDOUT : -ECONNREFUSED;
+}
+
+/* By the service's algorithm; what a packet's source is to others, the socket is
+ * here. System calls may be preempted, and then another one has the opening too:
+ * any place is one of the table, so at worst it is not that of the least load. */
+static __noinline __u32 *sock_select(struct packet *p,
+				     const struct service *svc,
+				     struct service_state *state, __u64 cookie)
+{
+	struct opening *o = opening_of_this_cpu();
+
+	if (!o)
+		return NULL;
+	o->service = *svc;
+	p->tuple.saddr.word[0] = cookie;
+	p->tuple.saddr.word[1] = cookie >> 32;
+	return select_slot(svc, select_place(p, o, state));
+}
+
+/* The machine is one client. */
+static __noinline __u32 *sock_persist(const struct packet *p,
+				      const struct service *svc)
+{
+	struct persist_key client = { .service = svc->id };
+	struct persist_entry entry = { .seen = p->now }, *old;
+	__u32 *slot;
+
+	old = bpf_map_lookup_elem(&persists, &client);
+	if (old && persist_holds(old, svc->id, p->now)) {
+		old->seen = p->now;
+		return &old->endpoint;
+	}
+	slot = select_slot(svc, persist_place(&client));
+	if (!slot)
+		return NULL;
+	entry.endpoint = *slot;
+	bpf_map_update_elem(&persists, &client, &entry, BPF_ANY);
+	return slot;
+}
+
+/* The flow towards one of the service's endpoints. -EAGAIN: the service is being
+ * replaced. */
+static __noinline int sock_towards(struct packet *p, const struct service *svc,
+				   struct service_state *state, __u64 cookie,
+				   struct sock_flow *f)
+{
+	struct endpoint *ep;
+	__u32 *slot, id;
+
+	slot = svc->algorithm == ALGORITHM_PERSIST ?
+		       sock_persist(p, svc) :
+		       sock_select(p, svc, state, cookie);
+	if (!slot)
+		return -EAGAIN;
+	id = *slot;
+	ep = bpf_map_lookup_elem(&endpoints, &id);
+	if (!ep || ep->service != svc->id)
+		return -EAGAIN;
+	if (is_mapped_ipv4(&ep->addr) == p->ipv6)
+		return -ENETUNREACH; /* a socket is of one family */
+	f->vip = p->tuple.daddr;
+	f->vip_port = p->tuple.dport;
+	f->addr = ep->addr;
+	f->port = endpoint_port(p, ep);
+	f->endpoint = id;
+	f->seen = p->now;
+	f->used = 1;
+	return 0;
+}
+
+/* -ENOENT: no service wants it, or wants to refuse it itself. Other errors are
+ * for the program that asked. */
+static __noinline int sock_choose(struct packet *p, __u32 mark, __u64 cookie,
+				  struct sock_flow *f)
+{
+	struct service_state *state;
+	struct service *found, svc;
+	int err = -EAGAIN;
+	__u32 id;
+
+	for (int i = 0; i < 3 && err == -EAGAIN; i++) {
+		found = service_find(p, mark);
+		if (!found && host_services)
+			found = service_find_host(p, mark);
+		if (!found)
+			return -ENOENT;
+		svc = *found; /* its memory may be another's soon */
+		id = svc.id;
+		state = bpf_map_lookup_elem(&service_states, &id);
+		if (!state)
+			return -ENOENT;
+		if (!svc.slot_count) {
+			__sync_fetch_and_add(&state->no_endpoint, 1);
+			return sock_refused(&svc);
+		}
+		err = sock_towards(p, &svc, state, cookie, f);
+	}
+	return err;
+}
+
+/* Is the endpoint still one, and the flow not over? */
+static __noinline bool sock_holds(const struct sock_flow *f, __u32 now)
+{
+	const __u16 ended = ENDPOINT_END_TCP | ENDPOINT_END_UDP;
+	__u32 id = f->endpoint, service, *idle, limit = timeout_udp_replied;
+	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+
+	if (!ep || !(ep->flags & ENDPOINT_IN_USE) || ep->flags & ended ||
+	    !same_addr(&ep->addr, &f->addr))
+		return false;
+	service = ep->service;
+	idle = bpf_map_lookup_elem(&idle_timeouts, &service);
+	if (idle && *idle)
+		limit = *idle;
+	return (__s32)(now - f->seen) <= (__s32)limit;
+}
+
+/* The flow to what a datagram names, if there is one that holds. */
+static __noinline bool sock_recall(struct sock_flows *s, const struct packet *p,
+				   struct sock_flow *out)
+{
+	bool found = false;
+
+	bpf_spin_lock(&s->lock);
+	for (int i = 0; i < SOCK_FLOWS; i++) {
+		struct sock_flow *f = &s->flows[i];
+
+		if (f->used && f->vip_port == p->tuple.dport &&
+		    same_addr(&f->vip, &p->tuple.daddr)) {
+			*out = *f;
+			f->seen = p->now;
+			found = true;
+			break;
+		}
+	}
+	bpf_spin_unlock(&s->lock);
+	return found && sock_holds(out, p->now);
+}
+
+/* Keeps a flow in the place of the one to the same VIP, of none, or of the
+ * oldest, which comes out. */
+static __noinline void sock_keep(struct sock_flows *s,
+				 const struct sock_flow *flow,
+				 struct sock_flow *old)
+{
+	__u32 place = SOCK_FLOWS;
+
+	bpf_spin_lock(&s->lock);
+	for (int i = 0; i < SOCK_FLOWS; i++) {
+		struct sock_flow *f = &s->flows[i];
+
+		if (f->used && f->vip_port == flow->vip_port &&
+		    same_addr(&f->vip, &flow->vip)) {
+			place = i;
+			break;
+		}
+		if (!f->used && place == SOCK_FLOWS)
+			place = i;
+	}
+	if (place >= SOCK_FLOWS)
+		place = s->next++;
+	place %= SOCK_FLOWS;
+	*old = s->flows[place];
+	s->flows[place] = *flow;
+	bpf_spin_unlock(&s->lock);
+}
+
+/* Who answers from an endpoint's address is, to the program, the VIP. */
+static __noinline bool sock_vip(struct sock_flows *s, struct packet *p)
+{
+	struct sock_flow *f = &s->connected;
+	bool found = false;
+
+	bpf_spin_lock(&s->lock);
+	for (int i = 0; i <= SOCK_FLOWS && !found; i++) {
+		if (i)
+			f = &s->flows[i - 1];
+		if (f->used && f->port == p->tuple.dport &&
+		    same_addr(&f->addr, &p->tuple.daddr)) {
+			p->tuple.daddr = f->vip;
+			p->tuple.dport = f->vip_port;
+			f->seen = p->now;
+			found = true;
+		}
+	}
+	bpf_spin_unlock(&s->lock);
+	return found;
+}
+
+#endif

@@ -1,0 +1,148 @@
+package reconcile
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+// folder folds services of one snapshot whose endpoints are services.
+type folder struct {
+	snapshot *store.Snapshot
+	vips     map[netip.Addr]bool // known so far: endpoints are of few addresses, and hardly any has services
+}
+
+func newFolder(s *store.Snapshot) *folder {
+	return &folder{snapshot: s, vips: map[netip.Addr]bool{}}
+}
+
+func (f *folder) reach(k lb.Key) (lb.Service, bool) {
+	has, known := f.vips[k.VIP]
+	if !known {
+		has = f.snapshot.HasVIP(k.VIP)
+		f.vips[k.VIP] = has
+	}
+	if !has {
+		return lb.Service{}, false
+	}
+	return f.snapshot.Reach(k)
+}
+
+// each are the services as the data path has them.
+func (f *folder) each(list iter.Seq[lb.Service]) iter.Seq[lb.Service] {
+	return func(yield func(lb.Service) bool) {
+		for s := range list {
+			folded, _ := compile.Fold(s, f.reach)
+			if !yield(folded) {
+				return
+			}
+		}
+	}
+}
+
+// come enters a service into the books, and compiles it.
+func (r *Reconciler) come(f *folder, s lb.Service) *bpf.ServiceTable {
+	folded, of := compile.Fold(s, f.reach)
+	r.current[s.Key] = s
+	if of != nil {
+		r.folded[s.Key] = folded
+	}
+	r.count(s, 1)
+	t := compile.Service(folded, nil, r.seed, r.source)
+	t.Of = of
+	return &t
+}
+
+// leave takes a service out of the books.
+func (r *Reconciler) leave(s lb.Service) {
+	r.count(s, -1)
+	delete(r.current, s.Key)
+	delete(r.folded, s.Key)
+}
+
+// count keeps the books of addresses: by is 1 for a service that comes, -1 for one that goes.
+func (r *Reconciler) count(s lb.Service, by int) {
+	for _, a := range ownable(s) {
+		tally(r.vips, a, by)
+	}
+	for _, e := range s.Endpoints {
+		tally(r.named, e.Addr, by)
+	}
+	for _, e := range r.effective(s).Endpoints {
+		if tally(r.hosts, e.Addr, by) && r.started {
+			r.teller.change(e.Addr, by > 0)
+		}
+	}
+}
+
+// effective is a service of the books as the data path has it.
+func (r *Reconciler) effective(s lb.Service) lb.Service {
+	if folded, ok := r.folded[s.Key]; ok {
+		return folded
+	}
+	return s
+}
+
+// reached are the VIPs that the services of these keys have or had.
+func (r *Reconciler) reached(snapshot *store.Snapshot, keys []lb.Key) map[netip.Addr]bool {
+	vips := map[netip.Addr]bool{}
+	add := func(a netip.Addr) {
+		if r.named[a] > 0 {
+			vips[a] = true
+		}
+	}
+	for _, k := range keys {
+		add(k.VIP)
+		for _, a := range r.current[k].Secondary {
+			add(a)
+		}
+		if s, ok := snapshot.Get(k); ok {
+			for _, a := range s.Secondary {
+				add(a)
+			}
+		}
+	}
+	return vips
+}
+
+// dependents adds the services that have one of these for an endpoint, directly or by way of others. It costs a walk
+// over all services, but only if some endpoint has the VIP of one of them.
+func (r *Reconciler) dependents(snapshot *store.Snapshot, keys []lb.Key) []lb.Key {
+	in := make(map[lb.Key]bool, len(keys))
+	for _, k := range keys {
+		in[k] = true
+	}
+	for fresh := keys; len(fresh) > 0; {
+		vips := r.reached(snapshot, fresh)
+		fresh = nil
+		if len(vips) == 0 {
+			break
+		}
+		for key, s := range r.current {
+			if !in[key] && slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return vips[e.Addr] }) {
+				in[key] = true
+				fresh = append(fresh, key)
+			}
+		}
+	}
+	if len(in) == len(keys) {
+		return keys
+	}
+	return slices.SortedFunc(maps.Keys(in), lb.Key.Compare)
+}
+
+// tally adds to a count and tells whether the address came or went by it.
+func tally(m map[netip.Addr]int, a netip.Addr, by int) bool {
+	old := m[a]
+	m[a] = old + by
+	if m[a] == 0 {
+		delete(m, a)
+	}
+	return old == 0 || old+by == 0
+}

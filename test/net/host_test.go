@@ -1,0 +1,233 @@
+package net_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest/labtest"
+)
+
+// ownHost is one family of the rig as a process on the load balancer's host sees it.
+type ownHost struct {
+	vip, any        string
+	endpoints, none string    // --endpoints that take connections, and that take none
+	towards         [3]string // the host's own addresses towards the endpoints
+}
+
+func ownHosts() []ownHost {
+	return []ownHost{
+		{vip4, "0.0.0.0:0", endpoints4(), endpoints4(0, 0, 0), [3]string{"31.31.31.254", "32.32.32.254", "17.17.17.254"}},
+		{vip6, "[::]:0", endpoints6(), endpoints6(0, 0, 0), [3]string{"2001:db8:31::fe", "2001:db8:32::fe", "2001:db8:17::fe"}},
+	}
+}
+
+// TestOwnHost: processes on the load balancer's own host reach VIPs, over TCP and UDP, and see the VIP as their peer;
+// endpoints see the host.
+func TestOwnHost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	serveSources(r)
+	for _, f := range ownHosts() {
+		for _, network := range []string{"tcp", "udp"} {
+			r.loxicmd("create lb %s --%s=80:7000 --endpoints=%s", f.vip, network, f.endpoints)
+			for i := range 6 {
+				c := r.sees(r.LB, network, join(f.vip, 80), f.towards[i%3])
+				if c == nil {
+					continue
+				}
+				if got := c.RemoteAddr().String(); got != join(f.vip, 80) {
+					t.Errorf("%s: the peer's name is %s, want the VIP", network, got)
+				}
+				if got := peerName(t, c); got != join(f.vip, 80) {
+					t.Errorf("%s: getpeername says %s, want the VIP", network, got)
+				}
+			}
+		}
+	}
+}
+
+// peerName is what the kernel says of the other end of a connection.
+func peerName(t *testing.T, c net.Conn) string {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var name syscall.Sockaddr
+	var named error
+	if err := raw.Control(func(fd uintptr) { name, named = syscall.Getpeername(int(fd)) }); err != nil || named != nil {
+		t.Fatal(err, named)
+	}
+	switch a := name.(type) {
+	case *syscall.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)).String()
+	case *syscall.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)).String()
+	}
+	return fmt.Sprint(name)
+}
+
+// TestOwnHostDatagrams: a socket that is not connected names the VIP with each datagram, stays with one endpoint, and
+// has its answers from the VIP. Sockets go round.
+func TestOwnHostDatagrams(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	serveSources(r)
+	for _, f := range ownHosts() {
+		r.loxicmd("create lb %s --udp=80:7000 --endpoints=%s", f.vip, f.endpoints)
+		for i := range 6 {
+			p, err := r.LB.ListenPacket("udp", f.any)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.lab().Cleanup(func() { _ = p.Close() })
+			for range 3 {
+				got, from := askDatagram(t, p, join(f.vip, 80))
+				if host, _, _ := net.SplitHostPort(got); host != f.towards[i%3] {
+					t.Errorf("%s: the endpoint sees %s, want %s", f.vip, got, f.towards[i%3])
+				}
+				if from != join(f.vip, 80) {
+					t.Errorf("the answer is from %s, want %s", from, join(f.vip, 80))
+				}
+			}
+		}
+	}
+}
+
+// askDatagram sends one datagram to an address and returns what is answered, and from where.
+func askDatagram(t *testing.T, p net.PacketConn, to string) (answer, from string) {
+	t.Helper()
+	for range 3 {
+		if _, err := p.WriteTo([]byte("who am I?"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 64)
+		n, a, err := p.ReadFrom(buf)
+		if err == nil {
+			at := a.(*net.UDPAddr).AddrPort()
+			return string(buf[:n]), netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
+		}
+	}
+	t.Fatalf("%s does not answer", to)
+	return "", ""
+}
+
+// TestOwnHostCounts: the host's connections count until their sockets are closed, and least connections and weights
+// see them.
+func TestOwnHostCounts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	serveEcho(r)
+	r.loxicmd("create lb %s --tcp=80:7 --select=lc --endpoints=%s", vip4, endpoints4())
+	service := join(vip4, 80) + "/tcp"
+	var conns []net.Conn
+	for range 6 {
+		c := r.ownDial(join(vip4, 80))
+		if err := exchange(c, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	r.wantActive(service, 2, 2, 2)
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	r.wantActive(service, 0, 0, 0)
+	r.loxicmd("create lb %s --tcp=81:7 --select=priority --endpoints=%s", vip4, endpoints4(3, 2, 1))
+	for range 12 {
+		r.ownDial(join(vip4, 81))
+	}
+	r.wantActive(join(vip4, 81)+"/tcp", 6, 4, 2)
+	r.loxicmd("create lb %s --tcp=82:7 --select=persist --endpoints=%s", vip4, endpoints4())
+	seen := map[string]bool{}
+	for range 6 {
+		seen[r.ownDial(join(vip4, 82)).LocalAddr().(*net.TCPAddr).IP.String()] = true
+	}
+	if len(seen) != 1 {
+		t.Errorf("persist leads the host to endpoints beyond %v, want one", seen)
+	}
+}
+
+// ownDial opens a TCP connection of the load balancer's host.
+func (r *rig) ownDial(address string) net.Conn {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	c, err := r.LB.DialContext(ctx, "tcp", address)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.lab().Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestOwnHostRefused: a service without an endpoint refuses the host at once, as it would have others refused.
+func TestOwnHostRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	for _, f := range ownHosts() {
+		for _, network := range []string{"tcp", "udp"} {
+			r.loxicmd("create lb %s --%s=80:7000 --endpoints=%s", f.vip, network, f.none)
+			begin := time.Now()
+			c, err := r.LB.DialContext(t.Context(), network, join(f.vip, 80))
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("%s to %s: %v, want connection refused", network, f.vip, err)
+			}
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("refused after %s", took)
+			}
+			if err == nil {
+				_ = c.Close()
+			}
+		}
+	}
+}
+
+// TestOwnHostAlone: other hosts of the machine, and what is no VIP, are left alone. What is attached outlives the daemon,
+// is taken over by the next one, and goes with --detach.
+func TestOwnHostAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	serveSources(r)
+	r.loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", vip4)
+	r.sees(r.LB, "tcp", "31.31.31.1:7000", "31.31.31.254")
+	if err := r.Client.AddAddress("lo", prefix(vip4+"/32")); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := r.Client.DialContext(t.Context(), "tcp", join(vip4, 80)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a VIP's address in another namespace: %v, %v; want it refused by nobody but that one", c, err)
+	}
+	r.Stop()
+	r.sees(r.LB, "tcp", join(vip4, 80), "31.31.31.254") // the data path stays
+	r.restart()
+	r.sees(r.LB, "tcp", join(vip4, 80), "31.31.31.254")
+	if err := r.DetachAll(); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := r.LB.DialContext(t.Context(), "tcp", join(vip4, 80)); err == nil {
+		t.Errorf("%s leads to %s after --detach", vip4, c.RemoteAddr())
+	}
+}
+
+// TestOwnHostSwitchedOff: a daemon with --localsockpolicy=false leaves the host's sockets to the kernel.
+func TestOwnHostSwitchedOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{args: []string{"--localsockpolicy=false"}})
+	serveSources(r)
+	r.loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", vip4)
+	labtest.Eventually(t, patience, func(ctx context.Context) error {
+		if _, err := r.LB.DialContext(ctx, "tcp", join(vip4, 80)); !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("%w, want connection refused by the host", err)
+		}
+		return nil
+	})
+}
