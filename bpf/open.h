@@ -97,6 +97,10 @@ static __always_inline void open_begin(const struct packet *p,
 	o->entry.hop_epoch = hop_epoch(p) - 1; /* none is known */
 	o->entry.endpoint = id;
 	o->entry.flags = CONN_REPLY_DIRECTION;
+	if (family_differs(p, ep)) {
+		o->key.protocol = family_protocol(p->tuple.protocol);
+		o->entry.hop = HOP_FAMILY;
+	}
 }
 
 /* The one entry of a connection whose endpoint answers the client directly:
@@ -113,13 +117,15 @@ static __noinline int open_one_way(struct packet *p, struct opening *o)
 	c->seq_end = p->seq_end;
 	c->flags = 0;
 	c->traits = CONN_ONE_WAY;
+	c->hop = 0;
 	o->own = p->tuple;
 	err = bpf_map_update_elem(&connections, &o->own, c, BPF_NOEXIST);
 	return err == -EEXIST ? -EALREADY : err;
 }
 
 /* Both entries. A client that is its own endpoint would be answered by itself:
- * whatever the mode, it sees the VIP instead. */
+ * whatever the mode, it sees the VIP instead. An endpoint of another IP version
+ * cannot see the client's address, whatever the mode. */
 static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 				     struct opening *o,
 				     const struct endpoint *ep, __u32 id)
@@ -129,7 +135,8 @@ static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 	open_begin(p, ep, id, o);
 	if (o->service.mode == MODE_DSR)
 		return open_one_way(p, o);
-	if (o->service.mode != MODE_DEFAULT || same_addr(&ep->addr, &o->source))
+	if (o->service.mode != MODE_DEFAULT || o->entry.hop & HOP_FAMILY ||
+	    same_addr(&ep->addr, &o->source))
 		err = snat_reply(ctx, p, ep, o);
 	else
 		err = open_reply(p, o);

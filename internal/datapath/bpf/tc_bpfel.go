@@ -106,8 +106,9 @@ const (
 	TcDropReasonDROP_FRAGMENT_OVERLAP     TcDropReason = 20
 	TcDropReasonDROP_TOO_BIG              TcDropReason = 21
 	TcDropReasonDROP_ICMP_MTU             TcDropReason = 22
-	TcDropReasonDROP_DSR_ROUTED           TcDropReason = 23
-	TcDropReasonDROP_REASONS              TcDropReason = 24
+	TcDropReasonDROP_NOT_TRANSLATABLE     TcDropReason = 23
+	TcDropReasonDROP_DSR_ROUTED           TcDropReason = 24
+	TcDropReasonDROP_REASONS              TcDropReason = 25
 )
 
 type TcEndpoint struct {
