@@ -95,10 +95,15 @@ static __always_inline void open_begin(const struct packet *p,
 	o->entry.seen = p->now;
 	o->entry.endpoint = id;
 	o->entry.flags = CONN_REPLY_DIRECTION;
+	if (family_differs(p, ep)) {
+		o->key.protocol = family_protocol(p->tuple.protocol);
+		o->entry.hop = HOP_FAMILY;
+	}
 }
 
 /* Both entries. A client that is its own endpoint would be answered by itself:
- * whatever the mode, it sees the VIP instead. */
+ * whatever the mode, it sees the VIP instead. An endpoint of another IP version
+ * cannot see the client's address, whatever the mode. */
 static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 				     struct opening *o,
 				     const struct endpoint *ep, __u32 id)
@@ -106,7 +111,8 @@ static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 	int err;
 
 	open_begin(p, ep, id, o);
-	if (o->service.mode != MODE_DEFAULT || same_addr(&ep->addr, &o->source))
+	if (o->service.mode != MODE_DEFAULT || o->entry.hop & HOP_FAMILY ||
+	    same_addr(&ep->addr, &o->source))
 		err = snat_reply(ctx, p, ep, o);
 	else
 		err = open_reply(p, o);

@@ -58,7 +58,7 @@ func TestFlags(t *testing.T) {
 			Plain: netip.MustParseAddrPort("127.0.0.2:2222"), TLS: netip.MustParseAddrPort("[::]:444"),
 			CertFile: pem, KeyFile: pem, Token: "s3cret",
 		},
-		Attach: AttachClsact, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, PinPath: "/sys/fs/bpf/x",
+		Attach: AttachClsact, LocalSockets: true, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, PinPath: "/sys/fs/bpf/x",
 		StateDir: "/s", ConfigPath: "/c", LogLevel: LevelTrace,
 		Notes: []string{
 			"--prometheus has no effect: metrics are always served",

@@ -89,7 +89,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"externalIP":"20.20.20"`), "serviceArguments.externalIP", `"20.20.20" is not an IP address`},
 		{arg(`,"externalIP":""`), "serviceArguments.externalIP", `is not an IP address`},
 		{arg(`,"externalIP":"0.0.0.0"`), "serviceArguments.externalIP", `is every local address, which only mode hostonearm has`},
-		{arg(`,"externalIP":"2001:db8::1"`), "endpoints[0].endpointIP", `is IPv4, and the VIP is IPv6`},
+		{arg(`,"externalIP":"2001:db8::1","mode":2`), "endpoints[0].endpointIP", `is IPv4, and mode fullnat shows it the VIP, which is IPv6`},
 		{arg(`,"protocol":"quic"`), "serviceArguments.protocol", `"quic" is not known`},
 		{arg(`,"protocol":"sctp"`), "serviceArguments.protocol", `"sctp" is not available yet (allowed: tcp, udp or icmp)`},
 		{arg(`,"protocol":"icmp"`), "serviceArguments.port", `"80" is given, and icmp has no ports`},

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 )
 
@@ -49,8 +50,8 @@ func (s Service) validateSNAT() error {
 		if err := addrUse(FieldSNAT, a); err != nil {
 			return err
 		}
-		if a.Is4() != s.VIP.Is4() {
-			return NewFieldError(FieldSNAT, a.String(), "is "+family(a)+", and the VIP is "+family(s.VIP), family(s.VIP)+" addresses")
+		if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Addr.Is4() == a.Is4() }) {
+			return NewFieldError(FieldSNAT, a.String(), "is "+family(a)+", and no endpoint is", "addresses of the endpoints' IP version")
 		}
 		if seen[a] {
 			return NewFieldError(FieldSNAT, a.String(), "is there twice", "each address once")

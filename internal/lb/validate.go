@@ -103,10 +103,8 @@ func (s Service) validateEndpoint(e Endpoint) error {
 	if err := addrUse(FieldEndpointAddress, e.Addr); err != nil {
 		return err
 	}
-	if e.Addr.Is4() != s.VIP.Is4() {
-		return NewFieldError(FieldEndpointAddress, e.Addr.String(),
-			"is "+family(e.Addr)+", and the VIP is "+family(s.VIP),
-			family(s.VIP)+" addresses in mode "+s.Mode.String())
+	if err := s.validateFamily(e); err != nil {
+		return err
 	}
 	if err := s.validateEndpointPorts(e); err != nil {
 		return err

@@ -49,8 +49,8 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:0/tcp endpoints=1.1.1.1:1", `port "0" is zero (allowed: 1 to 65535)`},
 
 		{"10.0.0.1:80/tcp", `endpoints "0" is too few (allowed: 1 to 4096)`},
-		{"10.0.0.1:80/tcp endpoints=[2001:db8::1]:1", `endpoint address "2001:db8::1" is IPv6, and the VIP is IPv4 (allowed: IPv4 addresses in mode default)`},
-		{"[2001:db8::1]:80/tcp endpoints=1.1.1.1:1", `endpoint address "1.1.1.1" is IPv4, and the VIP is IPv6 (allowed: IPv6 addresses in mode default)`},
+		{"10.0.0.1:80/tcp mode=fullnat endpoints=[2001:db8::1]:1", `endpoint address "2001:db8::1" is IPv6, and mode fullnat shows it the VIP, which is IPv4 (allowed: IPv4 addresses, --snat with an IPv6 address, or another mode)`},
+		{"[2001:db8::1]:80/tcp mode=onearm endpoints=[2001:db8::2]:1,1.1.1.1:1 snat=2001:db8::3", `endpoint address "1.1.1.1" is IPv4, and none of the source addresses is (allowed: endpoints of their IP version, or --snat with an IPv4 address)`},
 		{"10.0.0.1:80/tcp endpoints=0.0.0.0:1", `endpoint address "0.0.0.0" is the unspecified address` + unicast},
 		{"10.0.0.1:80/tcp endpoints=127.0.0.1:1", `endpoint address "127.0.0.1" is a loopback address` + unicast},
 		{"10.0.0.1:80/tcp endpoints=239.0.0.1:1", `endpoint address "239.0.0.1" is a multicast address` + unicast},

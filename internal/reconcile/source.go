@@ -47,7 +47,9 @@ func (r *Reconciler) restart(ctx context.Context) {
 		return
 	}
 	for s := range r.effectives() {
-		if compile.NeedsSource(s) && slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return before[e.Addr] != r.towards[e.Addr] }) {
+		if slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
+			return compile.NeedsSource(s, e) && before[e.Addr] != r.towards[e.Addr]
+		}) {
 			r.again = append(r.again, s.Key)
 		}
 	}
@@ -80,11 +82,8 @@ func (r *Reconciler) source(endpoint netip.Addr) netip.Addr { return r.towards[e
 func (r *Reconciler) findSources(ctx context.Context, list iter.Seq[lb.Service], all bool) error {
 	need := map[netip.Addr]bool{}
 	for s := range list {
-		if !compile.NeedsSource(s) {
-			continue
-		}
 		for _, e := range s.Endpoints {
-			if all || !r.towards[e.Addr].IsValid() {
+			if compile.NeedsSource(s, e) && (all || !r.towards[e.Addr].IsValid()) {
 				need[e.Addr] = true
 			}
 		}

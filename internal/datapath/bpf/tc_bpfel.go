@@ -105,7 +105,8 @@ const (
 	TcDropReasonDROP_FRAGMENT_OVERLAP     TcDropReason = 20
 	TcDropReasonDROP_TOO_BIG              TcDropReason = 21
 	TcDropReasonDROP_ICMP_MTU             TcDropReason = 22
-	TcDropReasonDROP_REASONS              TcDropReason = 23
+	TcDropReasonDROP_NOT_TRANSLATABLE     TcDropReason = 23
+	TcDropReasonDROP_REASONS              TcDropReason = 24
 )
 
 type TcEndpoint struct {
