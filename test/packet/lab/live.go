@@ -32,10 +32,10 @@ func (l *Lab) Attach() error {
 }
 
 // Deliver lets a frame arrive at a link, as a device without offloads delivers it.
-func (l *Lab) Deliver(link *Link, frame []byte) error { return link.write(virtio{}, frame) }
+func (n *Network) Deliver(link *Link, frame []byte) error { return link.write(virtio{}, frame) }
 
 // Left returns the frames that have left through a link since the last call.
-func (l *Lab) Left(link *Link) ([][]byte, error) {
+func (n *Network) Left(link *Link) ([][]byte, error) {
 	sent, err := link.read()
 	var frames [][]byte
 	for _, s := range sent {
@@ -155,7 +155,10 @@ func (l *Link) write(v virtio, frame []byte) error {
 // read returns the frames that left through the link, but for what the kernel says on its own about multicast groups.
 func (l *Link) read() ([]sentFrame, error) {
 	var all []sentFrame
-	buf := make([]byte, virtioSize+1<<17)
+	if l.buf == nil {
+		l.buf = make([]byte, virtioSize+1<<17)
+	}
+	buf := l.buf
 	for {
 		n, err := unix.Read(l.fd, buf)
 		if errors.Is(err, unix.EAGAIN) {
