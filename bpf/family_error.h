@@ -186,24 +186,68 @@ static __always_inline void *error_headers(void)
 	return bpf_map_lookup_elem(&icmp_scratches, &zero);
 }
 
-/* Ports and checksum of the quoted packet, as its sender had them, and the sums
- * of what was there. */
+/* A quoted echo as its sender had it. Returns how the sum of what it shows
+ * changes. */
+static __noinline __u16 error_echo(ctx_t *ctx, const struct quote *q,
+				   const struct connection *c)
+{
+	struct echo_header old, new;
+	__u32 length, sum;
+
+	if (bpf_skb_load_bytes(ctx, q->p.l4, &old, sizeof(old)))
+		return 0;
+	new = old;
+	new.id = q->p.echo_reply ? c->sport : c->dport;
+	if (q->p.ipv6) {
+		new.type = q->p.echo_reply ? ECHO_REPLY : ECHO_REQUEST;
+		length = bpf_ntohs(q->header.ip6.payload_len);
+		sum = (__u16)~family_pseudo(&q->p.tuple.saddr,
+					    &q->p.tuple.daddr, length);
+	} else {
+		new.type = q->p.echo_reply ? ECHO6_REPLY : ECHO6_REQUEST;
+		length = bpf_ntohs(q->header.ip.tot_len) - q->header.ip.ihl * 4;
+		sum = family_pseudo(&c->saddr, &c->daddr, length);
+	}
+	sum = bpf_csum_diff((void *)&old, sizeof(old), (void *)&new,
+			    sizeof(new), sum);
+	new.check = sum_replace(old.check, sum_fold(sum));
+	if (bpf_skb_store_bytes(ctx, q->p.l4, &new, sizeof(new),
+				BPF_F_RECOMPUTE_CSUM))
+		return 0;
+	return sum_fold(bpf_csum_diff((void *)&old, sizeof(old), (void *)&new,
+				      sizeof(new), 0));
+}
+
+/* ... a quoted TCP or UDP packet. */
+static __noinline __u16 error_ports(ctx_t *ctx, const struct quote *q,
+				    const struct connection *c)
+{
+	__be16 ports[2] = { c->dport, c->sport };
+	__u32 sum = quote_sum(ctx, q, c);
+
+	bpf_csum_update(ctx, sum); /* of a store that leaves skb->csum alone */
+	sum += c->tuple_sum + (__u16)~c->address_sum;
+	bpf_skb_store_bytes(ctx, q->p.l4, ports, sizeof(ports),
+			    BPF_F_RECOMPUTE_CSUM);
+	return sum_fold(sum);
+}
+
+/* The quoted packet as its sender had it, and the sums of what was there. */
 static __noinline bool error_restore(ctx_t *ctx, struct packet *p,
 				     struct connection *c, struct error *e)
 {
 	__u32 length = e->quote.p.l4 - p->l4;
-	__be16 ports[2] = { c->dport, c->sport };
 
 	if (length > ICMP6_LARGEST)
 		return false;
-	e->sum = packet_sum(ctx, p->l4, length) +
-		 (__u16)~quote_sum(ctx, &e->quote, c) + c->address_sum +
-		 (__u16)~c->tuple_sum;
+	e->sum = packet_sum(ctx, p->l4, length);
+	e->sum += (__u16) ~(quote_is_echo(&e->quote) ?
+				    error_echo(ctx, &e->quote, c) :
+				    error_ports(ctx, &e->quote, c));
 	if (p->ipv6)
 		e->sum += family_pseudo(&p->tuple.saddr, &p->tuple.daddr,
 					p->length - (p->l4 - p->l3));
-	return !bpf_skb_store_bytes(ctx, e->quote.p.l4, ports, sizeof(ports),
-				    BPF_F_RECOMPUTE_CSUM);
+	return true;
 }
 
 /* The checksum of what now begins with these headers, whose own sum is given. */

@@ -1,6 +1,7 @@
 package net_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -91,4 +92,84 @@ func TestFamiliesTransfer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFamiliesEcho: clients of either IP version ping a VIP whose endpoints have the other one.
+func TestFamiliesEcho(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	for _, f := range crossing() {
+		r.loxicmd("create lb %s --icmp --endpoints=%s:1", f.vip, f.endpoint)
+		for _, size := range []string{"56", "1400"} {
+			if out, err := r.Client.Run("ping", "-c2", "-i0.2", "-W5", "-s", size, f.vip); err != nil {
+				t.Errorf("ping %s: %v\n%s", f.vip, err, out)
+			}
+		}
+	}
+	if out := r.loxicmd("get ct"); strings.Count(out, "bidir") != 8 {
+		t.Errorf("want both directions of four connections:\n%s", out)
+	}
+}
+
+// TestFamiliesPathMTU: a way that is narrower behind the balancer is found: where the balancer sees it, and where a
+// router further on tells of it in its own IP version.
+func TestFamiliesPathMTU(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	far := r.farHost()
+	for _, h := range []*netnstest.Host{r.Endpoints[1], far} {
+		if err := h.ServeTCP(":5001", sumServer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := r.LB.Run("ip", "link", "set", "ep2", "mtu", "1400"); err != nil {
+		t.Fatal(out, err)
+	}
+	for vip, endpoints := range map[string][]string{
+		vip6: {"32.32.32.1", "40.40.40.1"},
+		vip4: {"[2001:db8:32::1]", "[2001:db8:40::1]"},
+	} {
+		for i, e := range endpoints {
+			r.loxicmd("create lb %s --tcp=%d:5001 --endpoints=%s:1", vip, 80+i, e)
+			if err := sendSummed(r.dial(join(vip, 80+i)), 16<<20); err != nil {
+				t.Errorf("%s to %s: %v", vip, e, err)
+			}
+		}
+	}
+}
+
+// farHost makes a host behind the first endpoint, which routes to it through a link that takes 1400 bytes; the host
+// does not know.
+func (r *rig) farHost() *netnstest.Host {
+	r.t.Helper()
+	ep := r.Endpoints[0]
+	far, err := r.lab().Host("far")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	near4, near6 := prefix("40.40.40.254/24"), prefix("2001:db8:40::fe/64")
+	if err := r.lab().Link(netnstest.End{Host: ep, Interface: "far", Addresses: []netip.Prefix{near4, near6}},
+		netnstest.End{Host: far, Interface: "eth0", Addresses: []netip.Prefix{prefix("40.40.40.1/24"), prefix("2001:db8:40::1/64")}}, 1500); err != nil {
+		r.t.Fatal(err)
+	}
+	for _, step := range []struct {
+		host *netnstest.Host
+		line string
+	}{
+		{ep, "link set far mtu 1400"},
+		{far, "route add default via 40.40.40.254"},
+		{far, "-6 route add default via 2001:db8:40::fe"},
+		{r.LB, "route add 40.40.40.0/24 via 31.31.31.1"},
+		{r.LB, "-6 route add 2001:db8:40::/64 via 2001:db8:31::1"},
+	} {
+		if out, err := step.host.Run(append([]string{"ip"}, strings.Fields(step.line)...)...); err != nil {
+			r.t.Fatal(step.line, out, err)
+		}
+	}
+	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+		if err := ep.Sysctl(name, "1"); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return far
 }
