@@ -55,7 +55,8 @@ type Endpoint struct {
 	// Counter packets:bytes, both directions. In requests it is ignored.
 	Counter string `json:"counter,omitempty"`
 
-	// EndpointIP Of the same family as the VIP.
+	// EndpointIP Of either family. One of another family than the VIP (NAT64, NAT46) sees the load balancer's own address
+	// towards it, or one of snatIPs, in every mode; mode 2 needs one there, mode 3 has none.
 	EndpointIP string `json:"endpointIP"`
 
 	// State active or inactive. In requests it is ignored.
@@ -237,7 +238,7 @@ type ServiceArguments struct {
 	// Snat true is not available yet.
 	Snat bool `json:"snat,omitempty"`
 
-	// SnatIPs With modes 1, 2 and 5: the addresses that endpoints see instead of the client's, up to 64, of the VIP's family.
+	// SnatIPs With modes 1, 2 and 5: the addresses that endpoints see instead of the client's, up to 64, of the endpoints' families.
 	// None: the load balancer's own towards the endpoint (1, 5), or the VIP (2). Each has 64,000 connections with each
 	// endpoint.
 	SnatIPs []string `json:"snatIPs,omitempty"`

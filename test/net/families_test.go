@@ -63,6 +63,7 @@ func TestFamiliesTransfer(t *testing.T) {
 	for name, o := range map[string]options{
 		"offloads":    {},
 		"no offloads": {before: offloadsOff},
+		"complete":    {before: func(t testing.TB, s *netnstest.Standard) { offloadsOff(t, s); tunnel(t, s) }},
 		"no peer":     {args: []string{"--redirect-peer=false"}},
 	} {
 		t.Run(name, func(t *testing.T) {
