@@ -17,6 +17,7 @@ import (
 // Model is the load balancer.
 type Model struct {
 	now      time.Duration
+	mark     uint32 // of packets
 	services map[lb.Key]*service
 	table    map[tuple]entry // two entries a connection, one for each direction
 }
@@ -60,6 +61,7 @@ type connection struct {
 	service              *service
 	endpoint             *endpoint
 	client, vip          netip.AddrPort
+	to                   netip.AddrPort // where the endpoint listens for it
 	proto                lb.Protocol
 	replied, open, reset bool // open: the handshake is complete
 	sides                [2]side
@@ -150,7 +152,7 @@ func (m *Model) Advance(d time.Duration) { m.now += d }
 func (m *Model) Sweep() {
 	for _, e := range m.table {
 		gone := slices.Contains(e.conn.service.ending, e.conn.endpoint)
-		if m.dead(e.conn) || gone && e.conn.proto == lb.UDP {
+		if m.dead(e.conn) || gone && e.conn.proto != lb.TCP {
 			m.remove(e.conn)
 		}
 	}
@@ -201,13 +203,9 @@ func answered(p *pkt.Packet, reason string) Verdict {
 	return v
 }
 
-// Packet puts a TCP or UDP packet through the load balancer. length is that of the IP packet.
+// Packet puts a TCP, UDP or echo packet through the load balancer. length is that of the IP packet.
 func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
-	proto := lb.UDP
-	if p.Proto == pkt.TCP {
-		proto = lb.TCP
-	}
-	key := tuple{proto, p.SrcAddr(), p.DstAddr()}
+	key := tupleOf(p)
 	expired := p.Num(pkt.TTL) <= 1
 	e, ok := m.table[key]
 	switch {
@@ -218,15 +216,18 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		ok = false
 	}
 	if !ok {
-		svc := m.services[lb.Key{VIP: key.dst.Addr(), Port: key.dst.Port(), Protocol: proto}]
-		if svc == nil {
+		svc := m.find(key)
+		if svc == nil || isEchoReply(p) {
 			return Verdict{Name: "pass"}
 		}
 		if expired {
 			return answered(p, "ttl-expired")
 		}
-		if proto == lb.TCP && !isSYN(p) {
+		if key.proto == lb.TCP && !isSYN(p) {
 			return refused(svc, p, "no-connection")
+		}
+		if !svc.allows(key.src.Addr()) {
+			return drop("source-not-allowed")
 		}
 		conn, reason := m.connect(svc, key)
 		if reason == "no-endpoint" {
@@ -237,7 +238,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		}
 		conn.sides[fromClient].end = seqEnd(p)
 		e = entry{conn, fromClient}
-	} else if proto == lb.TCP {
+	} else if key.proto == lb.TCP {
 		e.conn.segment(p, e.dir, m.now)
 	} else {
 		e.conn.sides[e.dir].heard = m.now
@@ -263,14 +264,15 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 		tries = append(tries, svc.turns[(turn+i)%uint64(len(svc.turns))])
 	}
 	for _, ep := range tries {
-		reply := tuple{key.proto, ep.addr, key.src}
+		to := svc.listens(ep, key.dst.Port())
+		reply := tuple{key.proto, to, key.src}
 		if old, taken := m.table[reply]; taken {
 			if !m.dead(old.conn) && !old.conn.closed() {
 				continue
 			}
 			m.remove(old.conn)
 		}
-		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, proto: key.proto}
+		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, to: to, proto: key.proto}
 		conn.sides[0].heard, conn.sides[1].heard = m.now, m.now
 		m.table[key], m.table[reply] = entry{conn, fromClient}, entry{conn, fromEndpoint}
 		if svc.Algorithm == lb.Persist && held == nil {
@@ -288,7 +290,7 @@ func (m *Model) remove(c *connection) {
 		return
 	}
 	delete(m.table, tuple{c.proto, c.client, c.vip})
-	delete(m.table, tuple{c.proto, c.endpoint.addr, c.client})
+	delete(m.table, tuple{c.proto, c.to, c.client})
 	c.endpoint.stats.Active--
 }
 
@@ -302,7 +304,7 @@ func (e entry) count(bytes uint64) Verdict {
 		return Verdict{Name: "out", Src: c.vip, Dst: c.client}
 	}
 	add(&s.In)
-	return Verdict{Name: "out", Src: c.client, Dst: c.endpoint.addr}
+	return Verdict{Name: "out", Src: c.client, Dst: c.to}
 }
 
 // timeout is how long the connection may be silent.
@@ -311,9 +313,9 @@ func (c *connection) timeout() time.Duration {
 	switch {
 	case c.proto == lb.UDP && c.replied:
 		return cmp.Or(idle, 300*time.Second)
-	case c.proto == lb.UDP && idle > 0:
+	case c.proto != lb.TCP && idle > 0:
 		return min(idle, 30*time.Second)
-	case c.proto == lb.UDP:
+	case c.proto != lb.TCP:
 		return 30 * time.Second
 	case c.closed():
 		return 10 * time.Second
@@ -356,7 +358,7 @@ func (m *Model) Connections() []lb.Connection {
 		c := e.conn
 		l := lb.Connection{
 			Protocol: key.proto, Src: key.src, Dst: key.dst, Reply: e.dir == fromEndpoint, State: c.state(),
-			Traffic: c.sides[e.dir].traffic, NewSrc: c.client, NewDst: c.endpoint.addr,
+			Traffic: c.sides[e.dir].traffic, NewSrc: c.client, NewDst: c.to,
 		}
 		if l.Reply {
 			l.NewSrc, l.NewDst = c.vip, c.client

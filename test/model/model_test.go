@@ -125,6 +125,9 @@ func apply(l *lab.Lab, o Op, want Verdict) error {
 		return l.Advance(o.Advance)
 	case o.Sweep:
 		return l.Sweep()
+	case o.Mark != nil:
+		l.Mark(*o.Mark)
+		return nil
 	}
 	return send(l, o, want)
 }
