@@ -20,6 +20,7 @@ type Op struct {
 	Mark    *uint32       // mark
 	Link    string        // in
 	Packet  *pkt.Packet
+	Of      *tuple // the packet is to where the endpoint sees this client's connection come from
 }
 
 // String writes the op as a line of a script.
@@ -56,6 +57,28 @@ func (o Op) Do(m *Model) Verdict {
 		return m.Packet(o.Packet, len(o.Packet.BuildIP()))
 	}
 	return Verdict{}
+}
+
+// Resolve is the op with the source port that the connection has in this model: which one is drawn by lot, nobody can
+// tell before.
+func (o Op) Resolve(m *Model) Op {
+	if o.Of == nil {
+		return o
+	}
+	if e, ok := m.table[*o.Of]; ok && e.dir == fromClient {
+		o.Packet = o.Packet.Clone()
+		setPort(o.Packet, e.conn.source.Port())
+	}
+	return o
+}
+
+// setPort states the destination port of a packet of an endpoint: of an echo, the identifier.
+func setPort(p *pkt.Packet, port uint16) {
+	if p.Has(pkt.Type) {
+		p.SetNum(pkt.EchoID, uint64(port))
+	} else {
+		p.SetNum(pkt.DstPort, uint64(port))
+	}
 }
 
 // generator makes up ops that suit the state of a model: random packets alone would hardly open a connection.
@@ -146,16 +169,26 @@ func (g *generator) target(k lb.Key) netip.AddrPort {
 	if k.PortMax != 0 {
 		port = uint16(80 + g.IntN(5))
 	}
+	if k.VIP.IsUnspecified() {
+		all := slices.DeleteFunc(own(), func(a netip.Addr) bool { return a.Is6() != g.v6 })
+		return netip.AddrPortFrom(all[g.IntN(len(all))], port)
+	}
 	return netip.AddrPortFrom(k.VIP, port)
 }
 
 func (g *generator) client() netip.AddrPort {
+	if g.IntN(8) == 0 { // an endpoint
+		return netip.AddrPortFrom(g.addr("192.168.1.", "2001:db8:2::", 10+g.IntN(2)), uint16(4000+g.IntN(3)))
+	}
 	return netip.AddrPortFrom(g.addr("1.1.1.", "2001:db8:100::", 1+g.IntN(2)), uint16(4000+g.IntN(3)))
 }
 
 // service makes a service or updates one; the sweep that follows is the daemon's.
 func (g *generator) service() {
 	s := lb.Service{Key: g.key(), Refuse: lb.Refusal(g.IntN(3))}
+	if s.Protocol != lb.ICMP {
+		g.mode(&s)
+	}
 	if g.IntN(5) == 0 {
 		a := g.client().Addr()
 		s.Sources = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
@@ -193,6 +226,17 @@ func (g *generator) service() {
 	}
 	g.do(Op{Service: &s})
 	g.do(Op{Sweep: true})
+}
+
+func (g *generator) mode(s *lb.Service) {
+	switch g.IntN(6) {
+	case 0:
+		s.Mode = lb.ModeOneArm
+	case 1:
+		s.Mode = lb.ModeFullNAT
+	case 2:
+		s.Mode, s.VIP = lb.ModeHostOneArm, anyAddr(s.VIP)
+	}
 }
 
 func (g *generator) delete() {
@@ -255,7 +299,7 @@ func (g *generator) fromClient() {
 	} else if p.Has(pkt.Type) {
 		p.SetNum(pkt.EchoID, uint64(src.Port()))
 	}
-	g.send("client", p)
+	g.send(p, nil)
 }
 
 // packet is one of the protocol; an echo of this type, the first for IPv4.
@@ -280,21 +324,17 @@ func (g *generator) fromEndpoint() {
 		return
 	}
 	c := conns[g.IntN(len(conns))]
-	p := g.packet(c.proto, c.to, c.client, 0, 129)
+	p := g.packet(c.proto, c.to, c.source, 0, 129)
 	if c.proto == lb.TCP {
 		g.segment(p, c, fromEndpoint)
 	}
-	id := uint64(c.client.Port())
 	if g.IntN(20) == 0 { // of no connection
-		id = 5000
+		setPort(p, 5000)
+		g.send(p, nil)
+		return
 	}
-	switch {
-	case p.Has(pkt.Type):
-		p.SetNum(pkt.EchoID, id)
-	default:
-		p.SetNum(pkt.DstPort, id)
-	}
-	g.send("server", p)
+	setPort(p, c.source.Port())
+	g.send(p, &tuple{c.proto, c.client, c.vip})
 }
 
 // segment makes up a segment that fits the connection, or nearly.
@@ -332,7 +372,8 @@ func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
 }
 
 // send adds the packet, now and then with something unusual about it.
-func (g *generator) send(link string, p *pkt.Packet) {
+func (g *generator) send(p *pkt.Packet, of *tuple) {
+	link := linkOf(p.SrcAddr().Addr())
 	if p.Proto != pkt.TCP {
 		p.SetNum(pkt.Len, uint64(g.IntN(60)))
 	}
@@ -352,5 +393,15 @@ func (g *generator) send(link string, p *pkt.Packet) {
 			p.Set(pkt.IPOptions, pkt.Value{Text: "\x94\x04\x00\x00"})
 		}
 	}
-	g.do(Op{Link: link, Packet: p})
+	g.do(Op{Link: link, Packet: p, Of: of})
+}
+
+// linkOf is the interface that an address is behind.
+func linkOf(a netip.Addr) string {
+	for _, net := range []string{"192.168.1.0/24", "2001:db8:2::/64"} {
+		if netip.MustParsePrefix(net).Contains(a) {
+			return "server"
+		}
+	}
+	return "client"
 }

@@ -18,6 +18,7 @@ import (
 type Model struct {
 	now      time.Duration
 	mark     uint32 // of packets
+	lot      uint16 // the source port that the program drew by lot; 0: the model draws itself
 	services map[lb.Key]*service
 	table    map[tuple]entry // two entries a connection, one for each direction
 }
@@ -62,6 +63,9 @@ type connection struct {
 	endpoint             *endpoint
 	client, vip          netip.AddrPort
 	to                   netip.AddrPort // where the endpoint listens for it
+	source               netip.AddrPort // that the endpoint sees: the client, or one of ours
+	snat                 bool           // ... of ours
+	resting              bool           // it is gone, and keeps its source port from others
 	proto                lb.Protocol
 	replied, open, reset bool // open: the handshake is complete
 	sides                [2]side
@@ -137,7 +141,8 @@ func turns(s lb.Service, endpoints []*endpoint) []*endpoint {
 // Delete deletes a service and what belongs to it.
 func (m *Model) Delete(key lb.Key) {
 	for _, e := range m.table {
-		if e.conn.service == m.services[key] {
+		svc := e.conn.service
+		if svc == m.services[key] && slices.Contains(append(svc.endpoints, svc.ending...), e.conn.endpoint) {
 			m.remove(e.conn)
 		}
 	}
@@ -152,7 +157,7 @@ func (m *Model) Advance(d time.Duration) { m.now += d }
 func (m *Model) Sweep() {
 	for _, e := range m.table {
 		gone := slices.Contains(e.conn.service.ending, e.conn.endpoint)
-		if m.dead(e.conn) || gone && e.conn.proto != lb.TCP {
+		if m.over(e.conn) || gone && e.conn.proto != lb.TCP {
 			m.remove(e.conn)
 		}
 	}
@@ -173,6 +178,17 @@ type Verdict struct {
 	Reason   string
 	Answer   pkt.Proto      // drop: what the sender is told with; Raw: nothing
 	Src, Dst netip.AddrPort // out: as it leaves
+}
+
+// change is what a packet that goes out is changed to.
+func (v Verdict) change(p *pkt.Packet) *pkt.Packet {
+	change := pkt.New(p.Proto).SetSrc(v.Src).SetDst(v.Dst)
+	if isEchoReply(p) {
+		change.SetNum(pkt.EchoID, uint64(v.Dst.Port()))
+	} else if p.Has(pkt.Type) {
+		change.SetNum(pkt.EchoID, uint64(v.Src.Port()))
+	}
+	return change
 }
 
 func drop(reason string) Verdict { return Verdict{Name: "drop", Reason: reason} }
@@ -211,8 +227,8 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	switch {
 	case ok && expired:
 		return answered(p, "ttl-expired")
-	case ok && (m.dead(e.conn) || e.conn.closed() && e.dir == fromClient && isSYN(p)):
-		m.remove(e.conn)
+	case ok && (m.dead(e.conn) || e.conn.resting || e.conn.closed() && e.dir == fromClient && isSYN(p)):
+		m.leave(e.conn)
 		ok = false
 	}
 	if !ok {
@@ -264,17 +280,20 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 		tries = append(tries, svc.turns[(turn+i)%uint64(len(svc.turns))])
 	}
 	for _, ep := range tries {
-		to := svc.listens(ep, key.dst.Port())
-		reply := tuple{key.proto, to, key.src}
-		if old, taken := m.table[reply]; taken {
-			if !m.dead(old.conn) && !old.conn.closed() {
-				continue
+		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, source: key.src, proto: key.proto}
+		conn.to = svc.listens(ep, key.dst.Port())
+		if svc.Mode != lb.ModeDefault || ep.addr.Addr() == key.src.Addr() {
+			if reason := m.choosePort(conn); reason != "" {
+				return nil, reason
 			}
-			m.remove(old.conn)
+		} else if !m.vacate(tuple{key.proto, conn.to, key.src}, key.src) {
+			continue
 		}
-		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, to: to, proto: key.proto}
+		if _, taken := m.table[key]; taken { // by replies to a source port at rest
+			continue
+		}
 		conn.sides[0].heard, conn.sides[1].heard = m.now, m.now
-		m.table[key], m.table[reply] = entry{conn, fromClient}, entry{conn, fromEndpoint}
+		m.table[key], m.table[conn.reply()] = entry{conn, fromClient}, entry{conn, fromEndpoint}
 		if svc.Algorithm == lb.Persist && held == nil {
 			svc.remember(key, ep, m.now)
 		}
@@ -285,12 +304,18 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 	return nil, "tuple-in-use"
 }
 
+// reply is what the endpoint's packets are known by.
+func (c *connection) reply() tuple { return tuple{c.proto, c.to, c.source} }
+
 func (m *Model) remove(c *connection) {
-	if _, there := m.table[tuple{c.proto, c.client, c.vip}]; !there {
+	if m.table[c.reply()].conn != c {
+		return
+	}
+	delete(m.table, c.reply())
+	if c.resting {
 		return
 	}
 	delete(m.table, tuple{c.proto, c.client, c.vip})
-	delete(m.table, tuple{c.proto, c.to, c.client})
 	c.endpoint.stats.Active--
 }
 
@@ -304,7 +329,7 @@ func (e entry) count(bytes uint64) Verdict {
 		return Verdict{Name: "out", Src: c.vip, Dst: c.client}
 	}
 	add(&s.In)
-	return Verdict{Name: "out", Src: c.client, Dst: c.to}
+	return Verdict{Name: "out", Src: c.source, Dst: c.to}
 }
 
 // timeout is how long the connection may be silent.
@@ -328,6 +353,9 @@ func (c *connection) timeout() time.Duration {
 }
 
 func (m *Model) silent(c *connection) time.Duration {
+	if c.resting {
+		return m.now - c.sides[fromEndpoint].heard
+	}
 	return m.now - max(c.sides[0].heard, c.sides[1].heard)
 }
 
@@ -344,8 +372,10 @@ func (m *Model) Close() bool {
 		}
 	}
 	for _, e := range m.table {
-		if d := m.silent(e.conn) - e.conn.timeout(); d > -3*time.Second && d < 6*time.Second {
-			return true
+		for _, limit := range []time.Duration{e.conn.timeout(), e.conn.rested()} {
+			if d := m.silent(e.conn) - limit; d > -3*time.Second && d < 6*time.Second {
+				return true
+			}
 		}
 	}
 	return false
@@ -358,7 +388,7 @@ func (m *Model) Connections() []lb.Connection {
 		c := e.conn
 		l := lb.Connection{
 			Protocol: key.proto, Src: key.src, Dst: key.dst, Reply: e.dir == fromEndpoint, State: c.state(),
-			Traffic: c.sides[e.dir].traffic, NewSrc: c.client, NewDst: c.to,
+			Traffic: c.sides[e.dir].traffic, NewSrc: c.source, NewDst: c.to,
 		}
 		if l.Reply {
 			l.NewSrc, l.NewDst = c.vip, c.client
