@@ -282,15 +282,17 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 	for _, ep := range tries {
 		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, source: key.src, proto: key.proto}
 		conn.to = svc.listens(ep, key.dst.Port())
+		reason := ""
 		if svc.Mode != lb.ModeDefault || ep.addr.Addr() == key.src.Addr() {
-			if reason := m.choosePort(conn); reason != "" {
-				return nil, reason
-			}
-		} else if !m.vacate(tuple{key.proto, conn.to, key.src}, key.src) {
+			reason = m.choosePort(conn)
+		} else if !m.vacate(conn.reply(), key.src) {
 			continue
 		}
 		if _, taken := m.table[key]; taken { // by replies to a source port at rest
 			continue
+		}
+		if reason != "" {
+			return nil, reason
 		}
 		conn.sides[0].heard, conn.sides[1].heard = m.now, m.now
 		m.table[key], m.table[conn.reply()] = entry{conn, fromClient}, entry{conn, fromEndpoint}
