@@ -10,6 +10,7 @@
 #include "checksum.h"
 #include "ct_tcp.h"
 #include "ct_udp.h"
+#include "forward.h"
 #include "opening.h"
 #include "persist.h"
 #include "select.h"
@@ -99,12 +100,33 @@ static __always_inline void open_begin(const struct packet *p,
 	o->entry.sport = p->tuple.dport;
 	o->entry.dport = p->tuple.sport;
 	o->entry.seen = p->now;
+	o->entry.hop_epoch = hop_epoch(p) - 1; /* none is known */
 	o->entry.endpoint = id;
 	o->entry.flags = CONN_REPLY_DIRECTION;
 	if (family_differs(p, ep)) {
 		o->key.protocol = family_protocol(p->tuple.protocol);
 		o->entry.hop = HOP_FAMILY;
 	}
+}
+
+/* The one entry of a connection whose endpoint answers the client directly:
+ * packets leave with the tuple that they came with. */
+static __noinline int open_one_way(struct packet *p, struct opening *o)
+{
+	struct connection *c = &o->entry;
+	int err;
+
+	c->saddr = p->tuple.saddr;
+	c->daddr = p->tuple.daddr;
+	c->sport = p->tuple.sport;
+	c->dport = p->tuple.dport;
+	c->seq_end = p->seq_end;
+	c->flags = 0;
+	c->traits = CONN_ONE_WAY;
+	c->hop = 0;
+	o->own = p->tuple;
+	err = bpf_map_update_elem(&connections, &o->own, c, BPF_NOEXIST);
+	return err == -EEXIST ? -EALREADY : err;
 }
 
 /* Both entries. A client that is its own endpoint would be answered by itself:
@@ -117,6 +139,8 @@ static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 	int err;
 
 	open_begin(p, ep, id, o);
+	if (o->service.mode == MODE_DSR)
+		return open_one_way(p, o);
 	if (o->service.mode != MODE_DEFAULT || o->entry.hop & HOP_FAMILY ||
 	    same_addr(&ep->addr, &o->source))
 		err = snat_reply(ctx, p, ep, o);
@@ -152,8 +176,10 @@ __noinline int open_towards(ctx_t *ctx, struct packet *p, __u32 id)
 	return err;
 }
 
-static __always_inline enum verdict
-open_failed(struct packet *p, struct service_state *state, int err)
+static __always_inline enum verdict open_failed(struct packet *p,
+						const struct service *svc,
+						struct service_state *state,
+						int err)
 {
 	if (err == -EALREADY)
 		return VERDICT_CONTINUE;
@@ -162,7 +188,7 @@ open_failed(struct packet *p, struct service_state *state, int err)
 	if (err == -EAGAIN)
 		return drop(p, DROP_CONNECTION_RACE);
 	if (err == -ENOSPC)
-		return drop(p, DROP_SNAT_PORTS_EXHAUSTED);
+		return service_refuse(p, svc, DROP_SNAT_PORTS_EXHAUSTED);
 	if (err == -ENETUNREACH)
 		return drop(p, DROP_NO_ROUTE);
 	__sync_fetch_and_add(&state->refused, 1);
@@ -219,7 +245,7 @@ static __always_inline enum verdict open_at(ctx_t *ctx, struct packet *p,
 		err = open_persist(ctx, p, o);
 	else
 		err = open_from(ctx, p, o, select_place(p, o, state));
-	return err ? open_failed(p, state, err) : VERDICT_CONTINUE;
+	return err ? open_failed(p, &o->service, state, err) : VERDICT_CONTINUE;
 }
 
 /* The service that a packet is for, in o, as its memory in the map may be
