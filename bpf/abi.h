@@ -39,7 +39,7 @@ enum drop_reason {
 	DROP_FRAGMENT, /* a later fragment to a VIP whose first one has not come by within 30 s before it, or has no connection */
 	DROP_ROUTING_HEADER, /* an IPv6 routing header of type 0, or with segments left */
 	DROP_UDP_ZERO_CHECKSUM, /* IPv6 UDP without a checksum (RFC 8200 section 8.1) */
-	DROP_NO_ROUTE, /* no route to the endpoint or the client, or it is this machine itself */
+	DROP_NO_ROUTE, /* no route to the endpoint or the client, or the endpoint is a VIP without a service */
 	DROP_ROUTE_UNREACHABLE, /* the route is of type unreachable, prohibit or blackhole */
 	DROP_FORWARDING_OFF, /* net.ipv4.conf.lo.forwarding or its IPv6 twin is 0 */
 	DROP_ROUTE_ENCAP, /* the route has a lightweight tunnel, which the data path does not build */
@@ -106,6 +106,7 @@ enum hop_kind {
 	HOP_REDIRECT, /* to the interface, with the cached MAC addresses */
 	HOP_PEER, /* straight into the other end of a veth, in its namespace */
 	HOP_LAYER3, /* to an interface without link-layer header */
+	HOP_LOCAL, /* up, to a socket of this machine */
 	HOP_KINDS =
 		0x0f, /* the above; resolving a next hop replaces only these bits */
 };

@@ -111,6 +111,15 @@ static __always_inline __u8 hop_kind(const struct packet *p, __u32 ifindex)
 	return redirect_peer && (*flags & LINK_PEER) ? HOP_PEER : HOP_REDIRECT;
 }
 
+/* Is it an address of this machine? Not if it is a VIP that only the load
+ * balancer has put there. */
+static __noinline bool hop_local(const struct connection *c)
+{
+	struct ip_addr daddr = c->daddr;
+
+	return bpf_map_lookup_elem(&local_addresses, &daddr);
+}
+
 /* Finds the next hop and caches it (CONTINUE), or leaves that to the kernel
  * (REDIRECT). Once per direction and epoch, and global: the verifier looks at it
  * by itself instead of in each of its callers' states. */
@@ -127,6 +136,11 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	__builtin_memset(&fib, 0, sizeof(fib));
 	code = fib_lookup(ctx, p, c, &fib);
 
+	if (code == BPF_FIB_LKUP_RET_NOT_FWDED && hop_local(c)) {
+		c->hop = (c->hop & ~HOP_KINDS) | HOP_LOCAL;
+		c->hop_epoch = hop_epoch(p);
+		return VERDICT_CONTINUE;
+	}
 	/* FRAG_NEEDED speaks of this packet only; the next hop is there */
 	if (code != BPF_FIB_LKUP_RET_SUCCESS &&
 	    code != BPF_FIB_LKUP_RET_NO_NEIGH &&

@@ -97,6 +97,26 @@ static __always_inline void open_begin(const struct packet *p,
 	o->entry.flags = CONN_REPLY_DIRECTION;
 }
 
+/* How many endpoints are on this machine. While there is none, nobody pays.
+ * Written by user. */
+volatile __u32 local_endpoints SEC(".data.runtime") = 0;
+
+/* Does the endpoint see an address of ours? Not one on this machine: the kernel
+ * takes no packet from outside that has an address of its own for a source. */
+static __noinline bool open_translates_source(const struct opening *o,
+					      const struct endpoint *ep)
+{
+	struct ip_addr addr;
+
+	if (o->service.mode == MODE_DEFAULT &&
+	    !same_addr(&ep->addr, &o->source))
+		return false;
+	if (!local_endpoints)
+		return true;
+	addr = ep->addr;
+	return !bpf_map_lookup_elem(&local_addresses, &addr);
+}
+
 /* Both entries. A client that is its own endpoint would be answered by itself:
  * whatever the mode, it sees the VIP instead. */
 static __always_inline int open_both(ctx_t *ctx, struct packet *p,
@@ -106,7 +126,7 @@ static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 	int err;
 
 	open_begin(p, ep, id, o);
-	if (o->service.mode != MODE_DEFAULT || same_addr(&ep->addr, &o->source))
+	if (open_translates_source(o, ep))
 		err = snat_reply(ctx, p, ep, o);
 	else
 		err = open_reply(p, o);

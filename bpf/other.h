@@ -10,10 +10,12 @@
 #include "nat.h"
 
 /* Out of an interface without a link-layer header, which the kernel takes off;
- * or by the way that hop_ready() has asked the kernel for. */
+ * by the way that hop_ready() has asked the kernel for; or up. */
 static __always_inline enum verdict
 leave(struct packet *p, const struct connection *c, enum verdict hop)
 {
+	if ((c->hop & HOP_KINDS) == HOP_LOCAL)
+		return VERDICT_PASS;
 	if (hop != VERDICT_REDIRECT)
 		p->action = bpf_redirect(c->ifindex, 0);
 	return VERDICT_REDIRECT;

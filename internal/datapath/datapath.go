@@ -72,7 +72,7 @@ type Datapath struct {
 
 	mu       sync.RWMutex
 	tables   tables
-	attached map[int]attachment // by interface index
+	attached map[int]*attached // by interface index
 
 	hopMu sync.Mutex
 	hops  uint32 // generation of next hops; 0: none was set yet
@@ -102,7 +102,7 @@ func Load(cfg Config) (*Datapath, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		cfg.Log.Debug("memlock limit not raised", "err", err)
 	}
-	d := &Datapath{cfg: cfg, log: cfg.Log, hz: hz, attached: map[int]attachment{}}
+	d := &Datapath{cfg: cfg, log: cfg.Log, hz: hz, attached: map[int]*attached{}}
 	if err := d.load(); err != nil {
 		return nil, err
 	}
@@ -227,10 +227,12 @@ func (d *Datapath) Close() error {
 	defer d.mu.Unlock()
 	var errs []error
 	for _, a := range d.attached {
-		if d.cfg.PinDir == "" {
-			errs = append(errs, a.Detach())
-		}
-		errs = append(errs, a.Close())
+		errs = append(errs, a.each(func(a attachment) error {
+			if d.cfg.PinDir != "" {
+				return a.Close()
+			}
+			return errors.Join(a.Detach(), a.Close())
+		}))
 	}
 	d.tables.close()
 	errs = append(errs, d.sockets.close(), d.sweep.Close(), d.obj.Close())

@@ -167,6 +167,7 @@ func (d *Datapath) reapSome(list []freeable, before time.Time) error {
 		ids = append(ids, f.id)
 		delete(d.tables.ending, f.id)
 		delete(d.tables.endpoints, f.id)
+		d.countLocal(e, -1)
 		delete(e.service.ending, e.at)
 		d.tables.endpointIDs.put(f.id, f.connections > 0)
 		d.releaseService(e.service)
@@ -180,5 +181,5 @@ func (d *Datapath) reapSome(list []freeable, before time.Time) error {
 		}
 	}
 	_, err := d.obj.Endpoints.BatchUpdate(ids, make([]bpf.TcEndpoint, len(ids)), nil)
-	return err
+	return errors.Join(err, d.followLocal())
 }

@@ -29,21 +29,23 @@ const (
 
 // tables is what the process knows of the rows it has written.
 type tables struct {
-	services    map[bpf.TcServiceKey]*service
-	endpoints   map[uint32]*endpoint      // also those that are ending
-	ending      map[uint32]*endpoint      // removed, some connections left
-	hosts       uint32                    // services of every local address
-	local       map[bpf.TcIpAddr]struct{} // as in local_addresses
-	vips        map[bpf.TcIpAddr]bpf.TcVip
-	clamped     uint32 // services that limit segments
-	ranged      uint32 // services with a range of ports
-	marked      uint32 // services with a mark
-	serviceIDs  ids
-	endpointIDs ids
-	slots       slotSpace
-	retired     retired
-	persisting  bool // some service remembers clients, or did
-	now         func() time.Time
+	services  map[bpf.TcServiceKey]*service
+	endpoints map[uint32]*endpoint      // also those that are ending
+	ending    map[uint32]*endpoint      // removed, some connections left
+	hosts     uint32                    // services of every local address
+	local     map[bpf.TcIpAddr]struct{} // as in local_addresses
+	// localEndpoints is how many have one of these addresses, localTold what the packet path knows of it.
+	localEndpoints, localTold uint32
+	vips                      map[bpf.TcIpAddr]bpf.TcVip
+	clamped                   uint32 // services that limit segments
+	ranged                    uint32 // services with a range of ports
+	marked                    uint32 // services with a mark
+	serviceIDs                ids
+	endpointIDs               ids
+	slots                     slotSpace
+	retired                   retired
+	persisting                bool // some service remembers clients, or did
+	now                       func() time.Time
 }
 
 func (t *tables) close() {
@@ -254,7 +256,7 @@ func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) (order, fresh [
 		e.weight = row.Weight
 		order = append(order, e)
 	}
-	return order, fresh, d.writeEndpoints(fresh, 0)
+	return order, fresh, errors.Join(d.followLocal(), d.writeEndpoints(fresh, 0))
 }
 
 // putEndpoint takes an endpoint back that was ending, or makes one. Its row is not written yet.
@@ -277,6 +279,7 @@ func (d *Datapath) putEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTa
 	}
 	e := &endpoint{id: id, at: at, takes: row.Takes, shift: row.Shift, service: s}
 	d.tables.endpoints[id] = e
+	d.countLocal(e, 1)
 	return e, nil
 }
 

@@ -376,7 +376,9 @@ const (
 	TcMapSweepReports          = "sweep_reports"
 	TcMapVips                  = "vips"
 	TcProgLoxilbEther          = "loxilb_ether"
+	TcProgLoxilbEtherOut       = "loxilb_ether_out"
 	TcProgLoxilbLayer3         = "loxilb_layer3"
+	TcProgLoxilbLayer3Out      = "loxilb_layer3_out"
 	TcVarAbiEnums              = "abi_enums"
 	TcVarFragmentsSwept        = "fragments_swept"
 	TcVarHashSeed              = "hash_seed"
@@ -385,6 +387,7 @@ const (
 	TcVarHz                    = "hz"
 	TcVarIcmpRate              = "icmp_rate"
 	TcVarKfuncs                = "kfuncs"
+	TcVarLocalEndpoints        = "local_endpoints"
 	TcVarMarkedServices        = "marked_services"
 	TcVarMssServices           = "mss_services"
 	TcVarRangeServices         = "range_services"
@@ -441,8 +444,10 @@ type TcSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcProgramSpecs struct {
-	LoxilbEther  *ebpf.ProgramSpec `ebpf:"loxilb_ether"`
-	LoxilbLayer3 *ebpf.ProgramSpec `ebpf:"loxilb_layer3"`
+	LoxilbEther     *ebpf.ProgramSpec `ebpf:"loxilb_ether"`
+	LoxilbEtherOut  *ebpf.ProgramSpec `ebpf:"loxilb_ether_out"`
+	LoxilbLayer3    *ebpf.ProgramSpec `ebpf:"loxilb_layer3"`
+	LoxilbLayer3Out *ebpf.ProgramSpec `ebpf:"loxilb_layer3_out"`
 }
 
 // TcMapSpecs contains maps before they are loaded into the kernel.
@@ -488,6 +493,7 @@ type TcVariableSpecs struct {
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
+	LocalEndpoints        *ebpf.VariableSpec `ebpf:"local_endpoints"`
 	MarkedServices        *ebpf.VariableSpec `ebpf:"marked_services"`
 	MssServices           *ebpf.VariableSpec `ebpf:"mss_services"`
 	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
@@ -591,6 +597,7 @@ type TcVariables struct {
 	Hz                    *ebpf.Variable `ebpf:"hz"`
 	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
+	LocalEndpoints        *ebpf.Variable `ebpf:"local_endpoints"`
 	MarkedServices        *ebpf.Variable `ebpf:"marked_services"`
 	MssServices           *ebpf.Variable `ebpf:"mss_services"`
 	RangeServices         *ebpf.Variable `ebpf:"range_services"`
@@ -609,14 +616,18 @@ type TcVariables struct {
 //
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcPrograms struct {
-	LoxilbEther  *ebpf.Program `ebpf:"loxilb_ether"`
-	LoxilbLayer3 *ebpf.Program `ebpf:"loxilb_layer3"`
+	LoxilbEther     *ebpf.Program `ebpf:"loxilb_ether"`
+	LoxilbEtherOut  *ebpf.Program `ebpf:"loxilb_ether_out"`
+	LoxilbLayer3    *ebpf.Program `ebpf:"loxilb_layer3"`
+	LoxilbLayer3Out *ebpf.Program `ebpf:"loxilb_layer3_out"`
 }
 
 func (p *TcPrograms) Close() error {
 	return _TcClose(
 		p.LoxilbEther,
+		p.LoxilbEtherOut,
 		p.LoxilbLayer3,
+		p.LoxilbLayer3Out,
 	)
 }
 
