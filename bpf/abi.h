@@ -22,6 +22,7 @@
 #define MAX_LOCAL_ADDRESSES 65536
 #define MAX_RANGE_PREFIXES 1048576
 #define MAX_SOURCES 1048576
+#define MAX_DEFAULT_ROUTES 256
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
  * for '_', is the metric label, the text in logs and the row in
@@ -196,6 +197,7 @@ enum service_mode {
 
 enum service_flag {
 	SERVICE_SOURCES = 1, /* only sources in the list open connections */
+	SERVICE_EGRESS = 2, /* its endpoints are in egress_endpoints */
 	SERVICE_REFUSE_DROP =
 		0x10, /* what is refused is dropped without a word */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
@@ -285,6 +287,30 @@ struct snat_source_key {
 	__u32 place;
 };
 _Static_assert(sizeof(struct snat_source_key) == 8, "ABI");
+
+/* An address from which connections may be opened outwards. */
+struct egress_key {
+	struct ip_addr addr;
+	__u8 protocol;
+	__u8 pad[3];
+};
+_Static_assert(sizeof(struct egress_key) == 20, "ABI");
+
+/* What they get for a source. */
+struct egress_endpoint {
+	__u32 endpoint; /* index into endpoints, where they are counted */
+	__u32 service; /* id */
+	__u32 source_count; /* of its addresses in snat_sources; 0: source is the one */
+	struct ip_addr source;
+};
+_Static_assert(sizeof(struct egress_endpoint) == 28, "ABI");
+
+/* A next hop of a default route. */
+struct default_route {
+	struct ip_addr gateway; /* ::: none, the interface is the way */
+	__u32 ifindex;
+};
+_Static_assert(sizeof(struct default_route) == 20, "ABI");
 
 struct endpoint_state {
 	__u64 connections; /* opened, ever */

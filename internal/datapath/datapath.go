@@ -46,13 +46,14 @@ const snatRest = 30 * time.Second
 
 // Config says how to load the data path.
 type Config struct {
-	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
-	Connections    int      // size of the connection table; 0: by memory (DefaultConnections)
-	Timeouts       Timeouts // zero value: DefaultTimeouts
-	HashSeed       uint64   // key of the flow hash, as that of the tables
-	NoRedirectPeer bool     // never bpf_redirect_peer
-	NoKfuncs       bool     // as on kernels before 6.2, for tests
-	Hook           Hook     // where to attach
+	PinDir         string                         // in a BPF file system; empty: nothing is pinned, all ends with the process
+	Connections    int                            // size of the connection table; 0: by memory (DefaultConnections)
+	Timeouts       Timeouts                       // zero value: DefaultTimeouts
+	HashSeed       uint64                         // key of the flow hash, as that of the tables
+	NoRedirectPeer bool                           // never bpf_redirect_peer
+	NoKfuncs       bool                           // as on kernels before 6.2, for tests
+	Hook           Hook                           // where to attach
+	DefaultRoutes  func() ([]DefaultRoute, error) // asked when a service first needs them; nil: there are none
 	Log            *slog.Logger
 }
 

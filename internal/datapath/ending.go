@@ -44,7 +44,7 @@ func (d *Datapath) deleteService(key bpf.TcServiceKey) error {
 	}
 	delete(d.tables.services, key)
 	s.deleted = true
-	errs := []error{d.countService(key, -1), d.putRange(s, 0), d.keepSources(s, nil), d.countHost(key, -1), d.trimSNAT(s, 0)}
+	errs := []error{d.countService(key, -1), d.putRange(s, 0), d.keepSources(s, nil), d.countHost(key, -1), d.putEgress(s, nil, nil), d.trimSNAT(s, 0)}
 	for _, e := range s.ending {
 		s.order = append(s.order, e)
 	}

@@ -37,9 +37,11 @@ type tables struct {
 	// localEndpoints is how many have one of these addresses, localTold what the packet path knows of it.
 	localEndpoints, localTold uint32
 	vips                      map[bpf.TcIpAddr]bpf.TcVip
-	clamped                   uint32 // services that limit segments
-	ranged                    uint32 // services with a range of ports
-	marked                    uint32 // services with a mark
+	egress                    map[bpf.TcEgressKey][]egress // who claims an address; the first has it
+	egressTold                uint32                       // how many the packet path knows of
+	clamped                   uint32                       // services that limit segments
+	ranged                    uint32                       // services with a range of ports
+	marked                    uint32                       // services with a mark
 	serviceIDs                ids
 	endpointIDs               ids
 	slots                     slotSpace
@@ -66,9 +68,12 @@ type service struct {
 	order   []*endpoint    // as the user wrote them
 	of      []uint32       // as in the table
 	ending  map[netip.AddrPort]*endpoint
-	snat    int      // rows of snat_sources
-	retired counters // of endpoints that are gone
-	deleted bool
+	snat    int  // rows of snat_sources
+	egress  bool // its endpoints open connections outwards
+	// egressKeys are the addresses that it claims.
+	egressKeys map[bpf.TcEgressKey]bool
+	retired    counters // of endpoints that are gone
+	deleted    bool
 }
 
 // endpoint is a row of the endpoints map.
@@ -168,7 +173,7 @@ func (d *Datapath) putService(t *bpf.ServiceTable) error {
 			return err
 		}
 	}
-	return errors.Join(d.putRange(s, t.PortMax), d.keepSources(s, t.Sources), d.replaceOrder(s, order, t.Of))
+	return errors.Join(d.putRange(s, t.PortMax), d.keepSources(s, t.Sources), d.putEgress(s, t, order), d.replaceOrder(s, order, t.Of))
 }
 
 func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {

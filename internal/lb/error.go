@@ -33,6 +33,7 @@ const (
 	FieldRefuse          = "refuse"
 	FieldMSS             = "mss"
 	FieldSNAT            = "snat"
+	FieldEgress          = "egress"
 	FieldName            = "name"
 )
 

@@ -5,18 +5,23 @@ import "testing"
 func TestValidateModes(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
-		"10.0.0.1:80/tcp mode=onearm endpoints=192.168.1.10:8080":                         "",
-		"10.0.0.1:80/udp mode=fullnat endpoints=192.168.1.10:8080 snat=10.1.0.1,10.1.0.2": "",
-		"[2001:db8::1]:80/tcp mode=2 endpoints=[2001:db8::2]:8080 snat=2001:db8::3":       "",
-		"0.0.0.0:80/tcp mode=hostonearm endpoints=192.168.1.10:8080":                      "",
-		"[::]:80/udp mode=5 endpoints=[2001:db8::2]:8080":                                 "",
-		"0.0.0.0:80/tcp mode=onearm endpoints=192.168.1.10:8080":                          `VIP "0.0.0.0" is every local address, which only mode hostonearm has (allowed: a unicast address that can be routed)`,
-		"10.0.0.1:80/tcp mode=hostonearm endpoints=192.168.1.10:8080":                     `VIP "10.0.0.1" is one address, and mode hostonearm is of every local address (allowed: 0.0.0.0 or ::)`,
-		"[::]:80/tcp mode=hostonearm endpoints=192.168.1.10:8080":                         `endpoint address "192.168.1.10" is IPv4, and the VIP is IPv6 (allowed: IPv6 addresses in mode hostonearm)`,
-		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080 snat=10.1.0.1":                       `snat "10.1.0.1" is given, and mode default keeps the source (allowed: none, or mode onearm, fullnat or hostonearm)`,
-		"10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.10:8080 snat=2001:db8::1":       `snat "2001:db8::1" is IPv6, and the VIP is IPv4 (allowed: IPv4 addresses)`,
-		"10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.10:8080 snat=10.1.0.1,10.1.0.1": `snat "10.1.0.1" is there twice (allowed: each address once)`,
-		"10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.10:8080 snat=127.0.0.1":         `snat "127.0.0.1" is a loopback address (allowed: a unicast address that can be routed)`,
+		"10.0.0.1:80/tcp mode=onearm endpoints=192.168.1.10:8080":                              "",
+		"10.0.0.1:80/udp mode=fullnat endpoints=192.168.1.10:8080 snat=10.1.0.1,10.1.0.2":      "",
+		"[2001:db8::1]:80/tcp mode=2 endpoints=[2001:db8::2]:8080 snat=2001:db8::3":            "",
+		"0.0.0.0:80/tcp mode=hostonearm endpoints=192.168.1.10:8080":                           "",
+		"[::]:80/udp mode=5 endpoints=[2001:db8::2]:8080":                                      "",
+		"0.0.0.0:80/tcp mode=onearm endpoints=192.168.1.10:8080":                               `VIP "0.0.0.0" is every local address, which only mode hostonearm has (allowed: a unicast address that can be routed)`,
+		"10.0.0.1:80/tcp mode=hostonearm endpoints=192.168.1.10:8080":                          `VIP "10.0.0.1" is one address, and mode hostonearm is of every local address (allowed: 0.0.0.0 or ::)`,
+		"[::]:80/tcp mode=hostonearm endpoints=192.168.1.10:8080":                              `endpoint address "192.168.1.10" is IPv4, and the VIP is IPv6 (allowed: IPv6 addresses in mode hostonearm)`,
+		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080 snat=10.1.0.1":                            `snat "10.1.0.1" is given, and mode default keeps the source (allowed: none, or mode onearm, fullnat or hostonearm, or egress)`,
+		"10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.10:8080 snat=2001:db8::1":            `snat "2001:db8::1" is IPv6, and the VIP is IPv4 (allowed: IPv4 addresses)`,
+		"10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.10:8080 snat=10.1.0.1,10.1.0.1":      `snat "10.1.0.1" is there twice (allowed: each address once)`,
+		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080 snat=10.1.0.1,10.1.0.2 egress=true":       "",
+		"10.0.0.1:80/udp mode=onearm endpoints=192.168.1.10:8080 egress=true":                  "",
+		"0.0.0.0:80/tcp mode=hostonearm endpoints=192.168.1.10:8080 snat=10.1.0.1 egress=true": "",
+		"0.0.0.0:80/tcp mode=hostonearm endpoints=192.168.1.10:8080 egress=true":               `egress "true" is given without an address to leave with, as the VIP is every local one (allowed: false, or addresses in snat)`,
+		"10.0.0.1:0/icmp endpoints=192.168.1.10:0 egress=true":                                 `egress "true" gives out source ports, and icmp has none (allowed: false)`,
+		"10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.10:8080 snat=127.0.0.1":              `snat "127.0.0.1" is a loopback address (allowed: a unicast address that can be routed)`,
 	} {
 		s, err := ParseService(line)
 		if err != nil {

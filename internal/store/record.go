@@ -43,6 +43,7 @@ type serviceRecord struct {
 	Idle           int64    `json:"idle,omitempty"` // seconds
 	Sources        []string `json:"sources,omitempty"`
 	SNAT           []string `json:"snat,omitempty"`
+	Egress         bool     `json:"egress,omitempty"`
 	PersistTimeout int64    `json:"persistTimeout,omitempty"` // seconds
 	PersistPrefix  uint8    `json:"persistPrefix,omitempty"`
 	Managed        bool     `json:"managed,omitempty"`
@@ -135,7 +136,7 @@ func recordOfService(owner string, s lb.Service) serviceRecord {
 	if s.Refuse != lb.RefuseReject {
 		r.Refuse = s.Refuse.String()
 	}
-	r.MSS = s.MSS
+	r.MSS, r.Egress = s.MSS, s.Egress
 	for _, a := range s.SNAT {
 		r.SNAT = append(r.SNAT, a.String())
 	}
@@ -159,7 +160,7 @@ func (r *serviceRecord) service() (s lb.Service, err error) {
 	if s.Refuse, err = lb.ParseRefusal(r.Refuse); err != nil {
 		return s, err
 	}
-	s.MSS = r.MSS
+	s.MSS, s.Egress = r.MSS, r.Egress
 	s.Endpoints = make([]lb.Endpoint, len(r.Endpoints))
 	for i, text := range r.Endpoints {
 		if s.Endpoints[i], err = lb.ParseEndpoint(text); err != nil {

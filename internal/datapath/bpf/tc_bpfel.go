@@ -79,6 +79,12 @@ const (
 	TcConnectionTraitCONN_RESTING TcConnectionTrait = 2
 )
 
+type TcDefaultRoute struct {
+	_       structs.HostLayout
+	Gateway TcIpAddr
+	Ifindex uint32
+}
+
 type TcDropReason uint32
 
 const (
@@ -107,6 +113,21 @@ const (
 	TcDropReasonDROP_ICMP_MTU             TcDropReason = 22
 	TcDropReasonDROP_REASONS              TcDropReason = 23
 )
+
+type TcEgressEndpoint struct {
+	_           structs.HostLayout
+	Endpoint    uint32
+	Service     uint32
+	SourceCount uint32
+	Source      TcIpAddr
+}
+
+type TcEgressKey struct {
+	_        structs.HostLayout
+	Addr     TcIpAddr
+	Protocol uint8
+	Pad      [3]uint8
+}
 
 type TcEndpoint struct {
 	_         structs.HostLayout
@@ -191,8 +212,12 @@ type TcOpening struct {
 	_        structs.HostLayout
 	Service  TcService
 	Endpoint uint32
+	Outwards bool
+	_        [3]byte
+	Remote   TcEndpoint
 	Client   TcPersistKey
 	Place    uint32
+	_        [4]byte
 	Least    struct {
 		_      structs.HostLayout
 		Active uint64
@@ -271,6 +296,7 @@ type TcServiceFlag uint32
 
 const (
 	TcServiceFlagSERVICE_SOURCES     TcServiceFlag = 1
+	TcServiceFlagSERVICE_EGRESS      TcServiceFlag = 2
 	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
 )
@@ -352,7 +378,9 @@ type TcVip struct {
 const (
 	TcMapAllowedSources        = "allowed_sources"
 	TcMapConnections           = "connections"
+	TcMapDefaultRoutes         = "default_routes"
 	TcMapDrops                 = "drops"
+	TcMapEgressEndpoints       = "egress_endpoints"
 	TcMapEndpointStates        = "endpoint_states"
 	TcMapEndpointTraffics      = "endpoint_traffics"
 	TcMapEndpoints             = "endpoints"
@@ -380,6 +408,7 @@ const (
 	TcProgLoxilbLayer3         = "loxilb_layer3"
 	TcProgLoxilbLayer3Out      = "loxilb_layer3_out"
 	TcVarAbiEnums              = "abi_enums"
+	TcVarEgressCount           = "egress_count"
 	TcVarFragmentsSwept        = "fragments_swept"
 	TcVarHashSeed              = "hash_seed"
 	TcVarHopGeneration         = "hop_generation"
@@ -456,7 +485,9 @@ type TcProgramSpecs struct {
 type TcMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
+	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
+	EgressEndpoints  *ebpf.MapSpec `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
@@ -486,6 +517,7 @@ type TcMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcVariableSpecs struct {
 	AbiEnums              *ebpf.VariableSpec `ebpf:"abi_enums"`
+	EgressCount           *ebpf.VariableSpec `ebpf:"egress_count"`
 	FragmentsSwept        *ebpf.VariableSpec `ebpf:"fragments_swept"`
 	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration         *ebpf.VariableSpec `ebpf:"hop_generation"`
@@ -530,7 +562,9 @@ func (o *TcObjects) Close() error {
 type TcMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	Connections      *ebpf.Map `ebpf:"connections"`
+	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
+	EgressEndpoints  *ebpf.Map `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
@@ -559,7 +593,9 @@ func (m *TcMaps) Close() error {
 	return _TcClose(
 		m.AllowedSources,
 		m.Connections,
+		m.DefaultRoutes,
 		m.Drops,
+		m.EgressEndpoints,
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,
@@ -590,6 +626,7 @@ func (m *TcMaps) Close() error {
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcVariables struct {
 	AbiEnums              *ebpf.Variable `ebpf:"abi_enums"`
+	EgressCount           *ebpf.Variable `ebpf:"egress_count"`
 	FragmentsSwept        *ebpf.Variable `ebpf:"fragments_swept"`
 	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration         *ebpf.Variable `ebpf:"hop_generation"`
