@@ -6,9 +6,17 @@ PREFIX  ?= /usr/local
 MTU     ?= 1500
 KEEP    ?=
 KERNELS ?= 6.1 6.12 7
+# of the benchmarks: what, by whom, how often, how long; empty: all of it
+BENCH      ?=
+CONTENDERS ?=
+ROUNDS     ?= 5
+SECONDS    ?= 3
+LAYOUT     ?= one
+WRK        ?= -t2 -c100
+NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build demo test test-kernels lint fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo test test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -30,6 +38,35 @@ test-kernels: build ## the data path on other kernels in a virtual machine; KERN
 	@tools/setup kernels
 	@test/kernels/run $(KERNELS)
 
+bench: build-bench ## rates beside plain routing and rivals; BENCH="rps cps" CONTENDERS="routing loxilb nft" ROUNDS=5 SECONDS=3 MTU=1500 LAYOUT=one|pinned WRK="-t2 -c100"
+	@$(RUN_BENCH)
+
+bench-check: build-bench ## the same, into bin/, compared with bench/results: fails when ratios to plain routing are worse
+	@$(RUN_BENCH) -out bin/bench-check -check bench/results/$(or $(NAME),net-$(LAYOUT)-$(MTU)).json
+
+bench-guest: build-bench ## with IPVS, in a virtual machine whose clock counts instructions; CHECK=1 compares with bench/results
+	@tools/setup kernels
+	@BENCH='$(BENCH)' CONTENDERS='$(CONTENDERS)' bench/guest/run net $(if $(CHECK),-out bin/bench-check -check bench/results/guest.json)
+
+bench-packet: build-bench ## what each path through the program costs: time, instructions (in the same virtual machine), look-ups
+	@tools/setup kernels
+	@bench/guest/run packet bin/instructions.json
+	@$(GO) test ./internal/datapath -run '^$$' -bench Established -benchtime 1000x >bin/established.txt
+	@bin/bench packet -instructions bin/instructions.json -established bin/established.txt
+
+bench-control: build-bench ## apply times, start-up, sweep, memory
+	@bin/bench control
+
+bench-docs: ## the numbers in docs/performance.md, from bench/results
+	@$(GO) run ./bench docs bench/results docs/performance.md
+
+build-bench: build
+	@tools/setup bench
+	@$(GO) build -trimpath -o bin/ ./bench
+
+RUN_BENCH = bin/bench -works '$(BENCH)' -contenders '$(CONTENDERS)' -rounds $(ROUNDS) -seconds $(SECONDS) \
+	-mtu $(MTU) -layout $(LAYOUT) -wrk '$(WRK)' -name '$(NAME)'
+
 lint: ## golangci-lint, clang-format, shellcheck
 	@tools/setup build lint
 	@tools/lint
@@ -49,6 +86,8 @@ check-generated: generate ## fail if the committed generated files are not what 
 update: build ## write the expected values of tests anew; review the diff
 	UPDATE=1 $(GO) test -count=1 ./internal/...
 	$(GO) test -count=1 ./test/packet -update
+	$(GO) test -count=1 ./test/differential -run Documentation -update
+	$(GO) test -count=1 ./internal/datapath -run TestVerifierBudget -update-budget
 
 fuzz: ## every fuzz target for FUZZTIME=30s each
 	@tools/setup build

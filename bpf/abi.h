@@ -39,7 +39,7 @@ enum drop_reason {
 	DROP_MALFORMED, /* a TCP or UDP header that contradicts the packet's length */
 	DROP_FRAGMENT, /* a later fragment to a VIP whose first one has not come by within 30 s before it, or has no connection */
 	DROP_ROUTING_HEADER, /* an IPv6 routing header of type 0, or with segments left */
-	DROP_UDP_ZERO_CHECKSUM, /* IPv6 UDP without a checksum (RFC 8200 section 8.1) */
+	DROP_UDP_ZERO_CHECKSUM, /* IPv6 UDP without a checksum (RFC 8200 section 8.1), or a fragment of IPv4 UDP without one to an IPv6 endpoint */
 	DROP_NO_ROUTE, /* no route to the endpoint or the client, or the endpoint is a VIP without a service */
 	DROP_ROUTE_UNREACHABLE, /* the route is of type unreachable, prohibit or blackhole */
 	DROP_FORWARDING_OFF, /* net.ipv4.conf.lo.forwarding or its IPv6 twin is 0 */
@@ -51,6 +51,7 @@ enum drop_reason {
 	DROP_FRAGMENT_OVERLAP, /* a fragment that would replace ports or flags of the first one */
 	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is told */
 	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
+	DROP_NOT_TRANSLATABLE, /* client and endpoint are of two IP versions, and the other one has nothing like this packet: a fragment of ICMP or with further extension headers, an ICMP error of another kind */
 	DROP_REASONS
 };
 _Static_assert(DROP_REASONS <= MAX_REASONS, "ABI");
@@ -110,6 +111,7 @@ enum hop_kind {
 	HOP_LOCAL, /* up, to a socket of this machine */
 	HOP_KINDS =
 		0x0f, /* the above; resolving a next hop replaces only these bits */
+	HOP_FAMILY = 0x20, /* packets leave as of the other IP version */
 };
 
 /* One direction of a connection. Its size is chosen so that an entry of the
@@ -201,6 +203,8 @@ enum service_flag {
 	SERVICE_REFUSE_DROP =
 		0x10, /* what is refused is dropped without a word */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
+	SERVICE_SECONDARY =
+		0x8000, /* the row of a further VIP; for user space alone */
 };
 
 /* How the endpoint of a new connection is chosen: the numbers of the REST

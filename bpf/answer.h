@@ -20,6 +20,8 @@
 #include "parse.h"
 
 #define ANSWER_TTL 64
+#define ANSWER_ICMP_TOS \
+	0xc0 /* internetwork control (RFC 1812 section 4.3.2.5) */
 #define ICMP_LARGEST 576 /* RFC 1812 section 4.3.2.3 */
 #define ICMP6_LARGEST 1280 /* RFC 4443 section 3.1 */
 
@@ -109,6 +111,7 @@ static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
 	ip.version = 4;
 	ip.ihl = 5;
 	ip.tot_len = bpf_htons(sizeof(ip) + length);
+	ip.tos = protocol == IPPROTO_ICMP ? ANSWER_ICMP_TOS : 0;
 	ip.frag_off = bpf_htons(0x4000);
 	ip.ttl = ANSWER_TTL;
 	ip.protocol = protocol;

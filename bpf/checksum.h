@@ -15,10 +15,18 @@ static __always_inline __u16 sum_fold(__u32 sum)
 	return sum;
 }
 
+/* Two sums of 16 bits: folding their sum of 17 once is enough. */
+static __always_inline __u16 sum_add(__u16 a, __u16 b)
+{
+	__u32 sum = (__u32)a + b;
+
+	return (sum & 0xffff) + (sum >> 16);
+}
+
 /* A checksum field after the data it covers changed by delta. */
 static __always_inline __u16 sum_replace(__u16 field, __u16 delta)
 {
-	return ~sum_fold((__u16)~field + delta);
+	return ~sum_add(~field, delta);
 }
 
 #endif

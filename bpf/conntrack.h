@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <linux/bpf.h>
 #include <linux/in.h>
+#include <linux/in6.h>
 #include <bpf/bpf_helpers.h>
 #include "config.h"
 #include "maps.h"
@@ -31,6 +32,14 @@ static __always_inline bool same_addr(const struct ip_addr *a,
 	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
 }
 
+/* As the other IP version has it: echo is of a protocol of its own in each. */
+static __always_inline __u8 family_protocol(__u8 protocol)
+{
+	if (protocol == IPPROTO_ICMP)
+		return IPPROTO_ICMPV6;
+	return protocol == IPPROTO_ICMPV6 ? IPPROTO_ICMP : protocol;
+}
+
 /* The key of the other direction's entry. */
 static __always_inline void connection_reverse(struct connection_key *key,
 					       const struct connection *c,
@@ -40,7 +49,9 @@ static __always_inline void connection_reverse(struct connection_key *key,
 	key->daddr = c->saddr;
 	key->sport = c->dport;
 	key->dport = c->sport;
-	key->protocol = protocol;
+	key->protocol = unlikely(c->hop & HOP_FAMILY) ?
+				family_protocol(protocol) :
+				protocol;
 	__builtin_memset(key->pad, 0, sizeof(key->pad));
 }
 

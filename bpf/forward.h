@@ -24,6 +24,9 @@
 #define LOOPBACK_IFINDEX 1
 #define HOP_EPOCH_SHIFT 13
 
+/* The header of IPv6 is longer than that of IPv4 by so much. */
+#define FAMILY_GROWTH 20
+
 /* Bumped by user space when a neighbour, route or link changes; every cached
  * next hop is then resolved again by the next packet that wants it. A section
  * of its own, because user space writes it at run time. */
@@ -32,6 +35,12 @@ volatile __u32 hop_generation SEC(".data.runtime") = 0;
 static __always_inline __u16 hop_epoch(const struct packet *p)
 {
 	return hop_generation + (p->now >> HOP_EPOCH_SHIFT);
+}
+
+/* Does this direction of a connection leave as IPv6? */
+static __always_inline bool hop_ipv6(const struct connection *c)
+{
+	return !is_mapped_ipv4(&c->daddr);
 }
 
 /* Asks the kernel's routing table as if the packet came from loopback: then
@@ -45,7 +54,7 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
 	fib->sport = c->sport;
 	fib->dport = c->dport;
 	fib->ifindex = LOOPBACK_IFINDEX;
-	if (p->ipv6) {
+	if (hop_ipv6(c)) {
 		fib->family = AF_INET6;
 		__builtin_memcpy(fib->ipv6_src, &c->saddr, 16);
 		__builtin_memcpy(fib->ipv6_dst, &c->daddr, 16);
@@ -67,6 +76,15 @@ static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
 	fib->tot_len = 0xffff;
 	code = fib_lookup(ctx, p, c, fib);
 	return code == BPF_FIB_LKUP_RET_FRAG_NEEDED ? fib->mtu_result : 0xffff;
+}
+
+/* The largest packet that arrives and still fits an MTU when it leaves as of the
+ * other IP version. */
+static __always_inline __u16 family_mtu(const struct connection *c, __u16 mtu)
+{
+	if (hop_ipv6(c))
+		return mtu - FAMILY_GROWTH;
+	return mtu < 0xffff - FAMILY_GROWTH ? mtu + FAMILY_GROWTH : 0xffff;
 }
 
 static __always_inline enum verdict fib_refused(struct packet *p, long code)
@@ -133,10 +151,13 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	if (!p || !c) /* for the verifier */
 		return VERDICT_DROP;
 	c->mtu = route_mtu(ctx, p, c, &fib);
+	if (c->hop & HOP_FAMILY)
+		c->mtu = family_mtu(c, c->mtu);
 	__builtin_memset(&fib, 0, sizeof(fib));
 	code = fib_lookup(ctx, p, c, &fib);
 
-	if (code == BPF_FIB_LKUP_RET_NOT_FWDED && hop_local(c)) {
+	if (code == BPF_FIB_LKUP_RET_NOT_FWDED && !(c->hop & HOP_FAMILY) &&
+	    hop_local(c)) {
 		c->hop = (c->hop & ~HOP_KINDS) | HOP_LOCAL;
 		c->hop_epoch = hop_epoch(p);
 		return VERDICT_CONTINUE;
@@ -168,24 +189,29 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
+/* The length of the packet, or of each of the packets that it will be cut into,
+ * the last one perhaps excepted. */
+static __noinline __u32 segment_length(ctx_t *ctx, const struct packet *p)
+{
+	__u32 payload, segment = ctx->gso_size;
+
+	if (!segment)
+		return p->length;
+	payload = p->tuple.protocol == IPPROTO_TCP ?
+			  p->seq_end - p->seq - !!(p->tcp_flags & TCP_SYN) -
+				  !!(p->tcp_flags & TCP_FIN) :
+			  p->length - (p->l4 - p->l3) - sizeof(struct udphdr);
+	return p->length - payload + segment;
+}
+
 /* A packet that is longer than the MTU: CONTINUE if it is many segments that
  * each fit. One that does not fit is never fragmented here, even where IPv4
  * would allow it: senders heed the answer all the same, and send less. */
 static __noinline enum verdict hop_too_big(ctx_t *ctx, struct packet *p,
 					   struct connection *c)
 {
-	__u32 payload, segment = ctx->gso_size;
-
-	if (segment) {
-		payload = p->tuple.protocol == IPPROTO_TCP ?
-				  p->seq_end - p->seq -
-					  !!(p->tcp_flags & TCP_SYN) -
-					  !!(p->tcp_flags & TCP_FIN) :
-				  p->length - (p->l4 - p->l3) -
-					  sizeof(struct udphdr);
-		if (p->length - payload + segment <= c->mtu)
-			return VERDICT_CONTINUE;
-	}
+	if (segment_length(ctx, p) <= c->mtu)
+		return VERDICT_CONTINUE;
 	if (p->later_fragment) /* nobody is told of one (RFC 1122) */
 		return drop(p, DROP_TOO_BIG);
 	return tell(p, DROP_TOO_BIG,
@@ -196,11 +222,11 @@ static __noinline enum verdict hop_too_big(ctx_t *ctx, struct packet *p,
  * the kernel will find it, once the packet is translated. Asked before that, so
  * that an answer quotes what the sender sent. */
 static __always_inline enum verdict hop_ready(ctx_t *ctx, struct packet *p,
-					      struct connection *c)
+					      struct connection *c, __u16 l3)
 {
 	enum verdict v = VERDICT_CONTINUE;
 
-	if (unlikely(c->hop_epoch != hop_epoch(p) || !p->l3)) {
+	if (unlikely(c->hop_epoch != hop_epoch(p) || !l3)) {
 		v = hop_resolve(ctx, p, c);
 		if (v == VERDICT_DROP)
 			return v;

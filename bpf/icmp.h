@@ -249,8 +249,9 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_MARTIAN_SOURCE);
 	if (icmp_mtu_absurd(p, &icmp))
 		return drop(p, DROP_ICMP_MTU);
-	if (!quote_restore(ctx, &q, c, &delta) ||
-	    !icmp_readdress(ctx, p, &q.p.tuple, c, delta))
+	if (!(c->hop & HOP_FAMILY) && /* those forward_other() translates */
+	    (!quote_restore(ctx, &q, c, &delta) ||
+	     !icmp_readdress(ctx, p, &q.p.tuple, c, delta)))
 		return drop(p, DROP_NOT_LINEAR);
 	p->tuple.protocol =
 		q.p.tuple.protocol; /* by which its route is chosen */

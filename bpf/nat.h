@@ -45,10 +45,11 @@ static __noinline void nat_sum_complete(ctx_t *ctx, struct packet *p,
 		bpf_csum_update(ctx, none ? ports : (__u16)~c->address_sum);
 }
 
-static __always_inline enum verdict nat_ipv4(ctx_t *ctx, struct packet *p,
-					     const struct connection *c)
+/* l3: the offset of the IP header, as a constant where there is one. */
+static __always_inline enum verdict
+nat_ipv4(ctx_t *ctx, struct packet *p, const struct connection *c, __u16 l3)
 {
-	struct iphdr *ip = ctx_header(ctx, p->l3, sizeof(*ip));
+	struct iphdr *ip = ctx_header(ctx, l3, sizeof(*ip));
 
 	if (!ip)
 		return drop(p, DROP_NOT_LINEAR);
@@ -61,10 +62,10 @@ static __always_inline enum verdict nat_ipv4(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-static __always_inline enum verdict nat_ipv6(ctx_t *ctx, struct packet *p,
-					     const struct connection *c)
+static __always_inline enum verdict
+nat_ipv6(ctx_t *ctx, struct packet *p, const struct connection *c, __u16 l3)
 {
-	struct ipv6hdr *ip = ctx_header(ctx, p->l3, sizeof(*ip));
+	struct ipv6hdr *ip = ctx_header(ctx, l3, sizeof(*ip));
 
 	if (!ip)
 		return drop(p, DROP_NOT_LINEAR);
@@ -123,7 +124,7 @@ static __always_inline enum verdict nat_l4(ctx_t *ctx, struct packet *p,
 	l4[1] = c->dport;
 	old = *check;
 	if (state == CTX_CHECKSUM_PARTIAL) {
-		*check = sum_fold(old + c->address_sum);
+		*check = sum_add(old, c->address_sum);
 		return VERDICT_CONTINUE;
 	}
 	if (udp && !old) /* none was made */
@@ -144,9 +145,9 @@ static __always_inline enum verdict
 translate_fragment(ctx_t *ctx, struct packet *p, struct connection *c)
 {
 	if (!p->ipv6)
-		return nat_ipv4(ctx, p, c);
+		return nat_ipv4(ctx, p, c, p->l3);
 	bpf_csum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
-	return nat_ipv6(ctx, p, c);
+	return nat_ipv6(ctx, p, c, p->l3);
 }
 
 /* ICMPv6 sums its addresses as UDP does, ICMP does not. The identifier is the
@@ -185,11 +186,11 @@ static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,
 }
 
 static __always_inline enum verdict translate(ctx_t *ctx, struct packet *p,
-					      struct connection *c)
+					      struct connection *c, __u16 l3)
 {
 	enum verdict v;
 
-	v = p->ipv6 ? nat_ipv6(ctx, p, c) : nat_ipv4(ctx, p, c);
+	v = p->ipv6 ? nat_ipv6(ctx, p, c, l3) : nat_ipv4(ctx, p, c, l3);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	if (p->tuple.protocol == IPPROTO_TCP)

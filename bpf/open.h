@@ -96,6 +96,10 @@ static __always_inline void open_begin(const struct packet *p,
 	o->entry.seen = p->now;
 	o->entry.endpoint = id;
 	o->entry.flags = CONN_REPLY_DIRECTION;
+	if (family_differs(p, ep)) {
+		o->key.protocol = family_protocol(p->tuple.protocol);
+		o->entry.hop = HOP_FAMILY;
+	}
 }
 
 /* How many endpoints are on this machine. While there is none, nobody pays.
@@ -109,6 +113,8 @@ static __noinline bool open_translates_source(const struct opening *o,
 {
 	struct ip_addr addr;
 
+	if (o->entry.hop & HOP_FAMILY)
+		return true;
 	if (o->service.mode == MODE_DEFAULT &&
 	    !same_addr(&ep->addr, &o->source))
 		return false;
@@ -119,7 +125,8 @@ static __noinline bool open_translates_source(const struct opening *o,
 }
 
 /* Both entries. A client that is its own endpoint would be answered by itself:
- * whatever the mode, it sees the VIP instead. */
+ * whatever the mode, it sees the VIP instead. An endpoint of another IP version
+ * cannot see the client's address, whatever the mode. */
 static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 				     struct opening *o,
 				     const struct endpoint *ep, __u32 id)

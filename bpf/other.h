@@ -6,18 +6,32 @@
 #ifndef LOXILB_OTHER_H
 #define LOXILB_OTHER_H
 
+#include "family.h"
 #include "forward.h"
 #include "nat.h"
 
-/* Out of an interface without a link-layer header, which the kernel takes off;
- * by the way that hop_ready() has asked the kernel for; or up. */
+/* As forward() does it, by the kind of the next hop; an interface without a
+ * link-layer header has the kernel take it off. By the way that hop_ready() has
+ * asked the kernel for, if that is how the packet leaves. */
 static __always_inline enum verdict
-leave(struct packet *p, const struct connection *c, enum verdict hop)
+leave(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
 {
-	if ((c->hop & HOP_KINDS) == HOP_LOCAL)
+	__u8 kind = c->hop & HOP_KINDS;
+	__u8 *mac;
+
+	if (kind == HOP_LOCAL)
 		return VERDICT_PASS;
-	if (hop != VERDICT_REDIRECT)
-		p->action = bpf_redirect(c->ifindex, 0);
+	if (hop == VERDICT_REDIRECT)
+		return hop;
+	if (kind != HOP_LAYER3) {
+		mac = ctx_header(ctx, 0, 14);
+		if (!mac)
+			return drop(p, DROP_NOT_LINEAR);
+		__builtin_memcpy(mac, c->dmac,
+				 12); /* and smac, its neighbour */
+	}
+	p->action = kind == HOP_PEER ? bpf_redirect_peer(c->ifindex, 0) :
+				       bpf_redirect(c->ifindex, 0);
 	return VERDICT_REDIRECT;
 }
 
@@ -30,13 +44,16 @@ __noinline enum verdict forward_other(ctx_t *ctx, struct packet *p,
 
 	if (!p || !c)
 		return VERDICT_DROP;
-	if (p->later_fragment)
+	if (c->hop & HOP_FAMILY)
+		v = p->icmp_error ? drop(p, DROP_NOT_TRANSLATABLE) :
+				    family_translate(ctx, p, c);
+	else if (p->later_fragment)
 		v = translate_fragment(ctx, p, c);
 	else if (!p->icmp_error)
-		v = translate(ctx, p, c);
+		v = translate(ctx, p, c, p->l3);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	return leave(p, c, hop);
+	return leave(ctx, p, c, hop);
 }
 
 #endif

@@ -55,6 +55,8 @@ struct fragment_header {
  * hides so is not waited for (RFC 3128); of a whole packet the kernel judges. */
 static __always_inline enum verdict fragment_tiny(struct packet *p)
 {
+	p->tuple.sport = 0;
+	p->tuple.dport = 0;
 	if (p->drop != DROP_FRAGMENT)
 		return VERDICT_PASS;
 	p->drop = DROP_MALFORMED;
@@ -86,13 +88,17 @@ static __noinline enum verdict parse_echo(ctx_t *ctx, struct packet *p)
 		return VERDICT_PASS;
 	if (echo->type == (p->ipv6 ? ECHO6_REQUEST : ECHO_REQUEST)) {
 		p->tuple.sport = echo->id;
+		p->tuple.dport = 0;
 		return VERDICT_CONTINUE;
 	}
 	if (echo->type == (p->ipv6 ? ECHO6_REPLY : ECHO_REPLY)) {
+		p->tuple.sport = 0;
 		p->tuple.dport = echo->id;
 		p->echo_reply = 1;
 		return VERDICT_CONTINUE;
 	}
+	p->tuple.sport = 0;
+	p->tuple.dport = 0;
 	return VERDICT_UNCOMMON;
 }
 
@@ -102,8 +108,10 @@ static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
 	struct tcphdr *tcp = ctx_header(ctx, p->l4, sizeof(*tcp));
 	__u32 header;
 
-	if (!tcp)
+	if (!tcp) {
+		packet_no_sequence(p);
 		return fragment_tiny(p);
+	}
 	p->tuple.sport = tcp->source;
 	p->tuple.dport = tcp->dest;
 	p->tcp_flags = ((__u8 *)tcp)[13];
@@ -111,6 +119,7 @@ static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
 	p->ack = bpf_ntohl(tcp->ack_seq);
 	header = tcp->doff * 4;
 	if (unlikely(header < sizeof(*tcp) || header > l4_length)) {
+		p->seq_end = 0;
 		p->drop = DROP_MALFORMED;
 		return VERDICT_CONTINUE;
 	}
@@ -151,11 +160,16 @@ static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 {
 	if (unlikely(p->ttl <= 1 && !p->drop))
 		p->drop = DROP_TTL_EXPIRED;
-	if (p->later_fragment)
+	if (unlikely(p->later_fragment)) {
+		p->tuple.sport = 0;
+		p->tuple.dport = 0;
+		packet_no_sequence(p);
 		return VERDICT_UNCOMMON;
-	switch (p->tuple.protocol) {
-	case IPPROTO_TCP:
+	}
+	if (likely(p->tuple.protocol == IPPROTO_TCP))
 		return parse_tcp(ctx, p, l4_length);
+	packet_no_sequence(p);
+	switch (p->tuple.protocol) {
 	case IPPROTO_UDP:
 		return parse_udp(ctx, p, l4_length);
 	case IPPROTO_ICMP:
@@ -175,10 +189,11 @@ static __always_inline void map_ipv4(struct ip_addr *to, __be32 from)
 	to->word[3] = from;
 }
 
-static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p)
+static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p,
+					       const __u16 l3)
 {
-	struct iphdr *ip = ctx_header(ctx, p->l3, sizeof(*ip));
-	__u32 have = ctx_length(ctx) - p->l3;
+	struct iphdr *ip = ctx_header(ctx, l3, sizeof(*ip));
+	__u32 have = ctx_length(ctx) - l3;
 	__u32 header;
 
 	if (!ip || ip->version != 4 || ip->ihl < 5)
@@ -196,9 +211,9 @@ static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p)
 			      !!(ip->frag_off & IP_MORE_FRAGMENTS);
 		p->fragment_id = ip->id;
 	}
-	p->l4 = p->l3 + header;
+	p->l4 = l3 + header;
 	p->ttl = ip->ttl;
-	p->tuple.protocol = ip->protocol;
+	packet_protocol(p, ip->protocol);
 	map_ipv4(&p->tuple.saddr, ip->saddr);
 	map_ipv4(&p->tuple.daddr, ip->daddr);
 	return parse_l4(ctx, p, p->length - header);
@@ -256,10 +271,11 @@ static __always_inline bool is_mapped_ipv4(const struct ip_addr *a)
 	return !a->word[0] && !a->word[1] && a->word[2] == bpf_htonl(0xffff);
 }
 
-static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p)
+static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,
+					       const __u16 l3)
 {
-	struct ipv6hdr *ip = ctx_header(ctx, p->l3, sizeof(*ip));
-	__u32 have = ctx_length(ctx) - p->l3;
+	struct ipv6hdr *ip = ctx_header(ctx, l3, sizeof(*ip));
+	__u32 have = ctx_length(ctx) - l3;
 	enum verdict v;
 
 	if (!ip || ip->version != 6)
@@ -270,9 +286,9 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p)
 	if (unlikely(p->length > have))
 		return VERDICT_PASS;
 	p->ipv6 = 1;
-	p->l4 = p->l3 + sizeof(*ip);
+	p->l4 = l3 + sizeof(*ip);
 	p->ttl = ip->hop_limit;
-	p->tuple.protocol = ip->nexthdr;
+	packet_protocol(p, ip->nexthdr);
 	__builtin_memcpy(&p->tuple.saddr, &ip->saddr, sizeof(struct ip_addr));
 	__builtin_memcpy(&p->tuple.daddr, &ip->daddr, sizeof(struct ip_addr));
 	if (unlikely(is_mapped_ipv4(&p->tuple.daddr)))
@@ -282,24 +298,24 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p)
 		v = parse_extensions(ctx, p);
 		if (v != VERDICT_CONTINUE)
 			return v;
-		if (p->l4 - p->l3 > p->length)
+		if (p->l4 - l3 > p->length)
 			return VERDICT_PASS;
 	}
-	return parse_l4(ctx, p, p->length - (p->l4 - p->l3));
+	return parse_l4(ctx, p, p->length - (p->l4 - l3));
 }
 
-/* Reads a packet whose IP header is at offset l3. */
+/* Reads a packet whose IP header is at offset l3, which is p->l3 too: a constant
+ * here, where the stack's copy would cost loads. */
 static __always_inline enum verdict parse(ctx_t *ctx, struct packet *p,
 					  __u16 l3)
 {
 	if (!ctx_is_for_us(ctx))
 		return VERDICT_PASS;
-	p->l3 = l3;
 	switch (ctx_ethertype(ctx)) {
 	case bpf_htons(ETH_P_IP):
-		return parse_ipv4(ctx, p);
+		return parse_ipv4(ctx, p, l3);
 	case bpf_htons(ETH_P_IPV6):
-		return parse_ipv6(ctx, p);
+		return parse_ipv6(ctx, p, l3);
 	default:
 		return VERDICT_PASS;
 	}

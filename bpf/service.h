@@ -147,11 +147,15 @@ static __always_inline enum verdict service_admit(struct packet *p,
 						  const struct service *svc)
 {
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
+	enum verdict v;
 
 	if (martian_source(p))
 		return drop(p, DROP_MARTIAN_SOURCE);
-	if (p->drop) /* found while parsing */
-		return packet_faulty(p);
+	if (p->drop) { /* found while parsing */
+		v = packet_faulty(p);
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
 	if (p->tuple.protocol == IPPROTO_TCP &&
 	    (p->tcp_flags & opens) != TCP_SYN)
 		return service_refuse(p, svc, DROP_NO_CONNECTION);

@@ -22,6 +22,7 @@
 #include "ctx_skb.h"
 #include "opening.h"
 #include "packet.h"
+#include "parse.h"
 
 #define SNAT_FIRST_PORT 1024
 #define SNAT_PORTS (65536 - SNAT_FIRST_PORT) /* 2^10 * 3^2 * 7 */
@@ -80,8 +81,9 @@ static __always_inline bool snat_socket(ctx_t *ctx, struct opening *o)
 	struct bpf_sock *sk;
 	__u32 size;
 
-	if (key->saddr.word[2] == bpf_htonl(0xffff) && !key->saddr.word[0] &&
-	    !key->saddr.word[1]) {
+	if (key->protocol != IPPROTO_TCP && key->protocol != IPPROTO_UDP)
+		return false;
+	if (is_mapped_ipv4(&key->saddr)) {
 		t->ipv4.saddr = key->saddr.word[3];
 		t->ipv4.daddr = key->daddr.word[3];
 		t->ipv4.sport = key->sport;
@@ -170,9 +172,17 @@ static __always_inline int snat_port(struct snat_search *s)
 	return o->err == -EEXIST ? -ENOSPC : o->err;
 }
 
+/* Is the endpoint of another IP version than the client? */
+static __always_inline bool family_differs(const struct packet *p,
+					   const struct endpoint *ep)
+{
+	return is_mapped_ipv4(&ep->addr) == !!p->ipv6;
+}
+
 /* The source address at a place of those that the service has. Service's own
  * choice; the VIP (full NAT, and an endpoint that is its own client); or the
- * machine's towards the endpoint. */
+ * machine's towards the endpoint, the only one that an endpoint of another IP
+ * version could answer. */
 static __always_inline int snat_address(const struct packet *p,
 					const struct service *svc,
 					const struct endpoint *ep, __u32 place,
@@ -186,10 +196,13 @@ static __always_inline int snat_address(const struct packet *p,
 		own = bpf_map_lookup_elem(&snat_sources, &key);
 		if (!own)
 			return -EAGAIN;
+		if (is_mapped_ipv4(own) != is_mapped_ipv4(&ep->addr))
+			return -ENOSPC; /* for endpoints of the other IP version */
 		*addr = *own;
 		return 0;
 	}
-	if (svc->mode == MODE_ONEARM || svc->mode == MODE_HOSTONEARM) {
+	if (svc->mode == MODE_ONEARM || svc->mode == MODE_HOSTONEARM ||
+	    family_differs(p, ep)) {
 		*addr = ep->source;
 		return addr->word[0] | addr->word[1] | addr->word[2] |
 				       addr->word[3] ?

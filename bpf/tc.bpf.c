@@ -30,8 +30,12 @@
 #define TC_NEXT (-1)
 #define TC_SHOT 2
 
+/* An entry that was silent for longer than this, in jiffies, may be dead: 0.26 to
+ * 2.6 s, by CONFIG_HZ. A constant, as reading hz would cost two instructions. */
+#define SILENCE 256
+
 /* For an entry that was silent for a while: is its connection dead? Ends it if
- * so. Out of line: asked once a second of a connection at most. */
+ * so. */
 static __noinline bool connection_expired(struct packet *p,
 					  struct connection *c)
 {
@@ -51,7 +55,7 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}
-	if (unlikely((__s32)(p->now - c->seen) > (__s32)hz) &&
+	if (unlikely((__s32)(p->now - c->seen) > SILENCE) &&
 	    connection_expired(p, c))
 		return VERDICT_MISS;
 	if (p->tuple.protocol == IPPROTO_TCP)
@@ -66,7 +70,9 @@ static __always_inline void count(const struct packet *p, struct connection *c)
 	count_traffic(p, c);
 }
 
-static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p)
+/* l3: where the IP header was when the packet came. */
+static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
+					    const __u16 l3)
 {
 	enum verdict v = VERDICT_MISS, hop;
 	struct connection *c;
@@ -86,13 +92,13 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p)
 	}
 	if (v != VERDICT_CONTINUE)
 		return v;
-	hop = hop_ready(ctx, p, c);
+	hop = hop_ready(ctx, p, c, l3);
 	if (unlikely(hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT))
 		return hop;
 	count(p, c);
 	if (unlikely(c->hop > HOP_PEER))
 		return forward_other(ctx, p, c, hop);
-	v = translate(ctx, p, c);
+	v = translate(ctx, p, c, l3 ? l3 : p->l3);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
@@ -106,7 +112,7 @@ static __noinline enum verdict follow_on(ctx_t *ctx, struct packet *p,
 
 	if (!c)
 		return VERDICT_DROP;
-	hop = hop_ready(ctx, p, c);
+	hop = hop_ready(ctx, p, c, p->l3);
 	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
 		return VERDICT_DROP; /* no answer: nobody is told of either (RFC 1122) */
 	if (p->later_fragment) {
@@ -157,12 +163,13 @@ static __always_inline int finish(struct packet *p, enum verdict v)
 
 static __always_inline int handle(ctx_t *ctx, __u16 l3)
 {
-	struct packet p = { .now = ctx_now() };
+	struct packet p;
 	enum verdict v;
 
+	packet_begin(&p, ctx_now(), l3);
 	v = parse(ctx, &p, l3);
 	if (likely(v == VERDICT_CONTINUE))
-		v = balance(ctx, &p);
+		v = balance(ctx, &p, l3);
 	else if (v == VERDICT_UNCOMMON)
 		v = follow(ctx, &p);
 	if (unlikely(v == VERDICT_ANSWER)) {
@@ -175,7 +182,8 @@ static __always_inline int handle(ctx_t *ctx, __u16 l3)
 
 /* What this machine itself sends: answers of endpoints that are on it. They have
  * their way already, and only get the VIP for their source. */
-static __always_inline enum verdict answered(ctx_t *ctx, struct packet *p)
+static __always_inline enum verdict answered(ctx_t *ctx, struct packet *p,
+					     const __u16 l3)
 {
 	struct connection *c;
 	enum verdict v;
@@ -189,7 +197,7 @@ static __always_inline enum verdict answered(ctx_t *ctx, struct packet *p)
 	if (v != VERDICT_CONTINUE)
 		return v;
 	count(p, c);
-	v = translate(ctx, p, c);
+	v = translate(ctx, p, c, l3);
 	return v == VERDICT_CONTINUE ? VERDICT_PASS : v;
 }
 
@@ -222,7 +230,7 @@ static __always_inline int handle_out(ctx_t *ctx, __u16 l3)
 		return TC_NEXT;
 	v = parse(ctx, &p, l3);
 	if (v == VERDICT_CONTINUE)
-		v = answered(ctx, &p);
+		v = answered(ctx, &p, l3);
 	else if (v == VERDICT_UNCOMMON)
 		v = answered_on(ctx, &p);
 	if (v == VERDICT_ANSWER) /* to ourselves: nobody is told */

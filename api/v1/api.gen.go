@@ -105,7 +105,7 @@ type LoadbalanceEntry struct {
 	// Endpoints In the order of round robin. At most 4096.
 	Endpoints []Endpoint `json:"endpoints"`
 
-	// SecondaryIPs Not available yet.
+	// SecondaryIPs Up to 3 further VIPs, of the VIP's family: the service answers there too, with the same endpoints and counters.
 	SecondaryIPs     []SecondaryIP    `json:"secondaryIPs,omitempty"`
 	ServiceArguments ServiceArguments `json:"serviceArguments"`
 }

@@ -45,6 +45,9 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(n
 	if s.Algorithm == lb.Persist {
 		t.Persist, t.PersistPrefix = persist(s)
 	}
+	for _, a := range s.Secondary {
+		t.Secondary = append(t.Secondary, bpf.Addr(a))
+	}
 	for _, a := range s.SNAT {
 		t.SNAT = append(t.SNAT, bpf.Addr(a))
 	}
@@ -55,7 +58,7 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(n
 			weights[i] = uint32(e.Weight)
 		}
 		t.Endpoints[i].Takes = weights[i]
-		if NeedsSource(s) && source != nil {
+		if NeedsSource(s, e) && source != nil {
 			if a := source(e.Addr); a.IsValid() {
 				t.Endpoints[i].Source = bpf.Addr(a)
 			}
@@ -65,9 +68,9 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(n
 	return t
 }
 
-// NeedsSource tells whether the service's endpoints see this machine's own address towards them.
-func NeedsSource(s lb.Service) bool {
-	return len(s.SNAT) == 0 && (s.Mode == lb.ModeOneArm || s.Mode == lb.ModeHostOneArm)
+// NeedsSource tells whether an endpoint of the service sees this machine's own address towards it.
+func NeedsSource(s lb.Service, e lb.Endpoint) bool {
+	return len(s.SNAT) == 0 && (s.Mode == lb.ModeOneArm || s.Mode == lb.ModeHostOneArm || s.Translates(e))
 }
 
 func refusal(r lb.Refusal) uint16 {

@@ -17,6 +17,7 @@ func (d *Datapath) adopt() error {
 	now := time.Now
 	d.tables = tables{
 		services:    map[bpf.TcServiceKey]*service{},
+		secondary:   map[bpf.TcServiceKey]*service{},
 		endpoints:   map[uint32]*endpoint{},
 		ending:      map[uint32]*endpoint{},
 		vips:        map[bpf.TcIpAddr]bpf.TcVip{},
@@ -63,8 +64,13 @@ const unknown = ^uint32(0)
 func (d *Datapath) adoptServices() (map[uint32]*service, error) {
 	byID := map[uint32]*service{}
 	var used []slotRange
+	secondary := map[bpf.TcServiceKey]bpf.TcService{}
 	err := eachBatch(d.obj.Services, everything, func(keys []bpf.TcServiceKey, rows []bpf.TcService) {
 		for i, row := range rows {
+			if row.Flags&serviceSecondary != 0 {
+				secondary[keys[i]] = row
+				continue
+			}
 			if byID[row.Id] != nil {
 				continue // a hash may list a row twice
 			}
@@ -83,7 +89,7 @@ func (d *Datapath) adoptServices() (map[uint32]*service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read services: %w", err)
 	}
-	return byID, d.tables.slots.adopt(used)
+	return byID, errors.Join(d.adoptSecondary(secondary, byID), d.tables.slots.adopt(used))
 }
 
 // adoptVIPs mends the counts that an earlier process did not get to.

@@ -2,6 +2,7 @@ package datapath
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,6 +137,43 @@ func TestAdoptHalfDone(t *testing.T) {
 		t.Error(diff)
 	}
 	wantBooks(t, d)
+}
+
+// TestAdoptSecondary: further VIPs outlive a restart, and those that a killed process left behind go.
+func TestAdoptSecondary(t *testing.T) {
+	d, err := Load(Config{Connections: 1024, PinDir: pinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	one, other := table(0, 2), table(1, 2)
+	vip := func(n byte) bpf.TcIpAddr { return bpf.Addr(netip.AddrFrom4([4]byte{30, 0, 0, n})) }
+	one.Secondary = []bpf.TcIpAddr{vip(1), vip(2)}
+	other.Secondary = []bpf.TcIpAddr{vip(3)}
+	apply(t, d, Change{Key: one.Key, Table: one}, Change{Key: other.Key, Table: other})
+	if err := d.obj.Services.Delete(other.Key); err != nil {
+		t.Fatal(err)
+	}
+	d = reload(t, d)
+	rows := readMaps(t, d)
+	for n, want := range map[byte]bool{1: true, 2: true, 3: false} {
+		key := one.Key
+		key.Vip = vip(n)
+		if row, ok := rows.services[key]; ok != want || want && row.Id != rows.services[one.Key].Id {
+			t.Errorf("%s: %+v, %v", key, row, ok)
+		}
+		if _, ok := rows.vips[vip(n)]; ok != want {
+			t.Errorf("%s counts as VIP: %v", key, ok)
+		}
+	}
+	one.Secondary = nil
+	apply(t, d, Change{Key: one.Key, Table: one})
+	if rows = readMaps(t, d); len(rows.services) != 1 || len(rows.vips) != 1 {
+		t.Errorf("further VIPs are left: %v", rows.services)
+	}
+	apply(t, d, Change{Key: one.Key})
+	sweep(t, d)
+	wantEmpty(t, d)
 }
 
 // TestAdoptCounters: a row that an earlier process used and gave up does not hand its counters to the next owner.

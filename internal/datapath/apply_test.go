@@ -169,7 +169,7 @@ func TestUpdateKeepsIDs(t *testing.T) {
 	}
 	want := "endpoint 10.0.0.1:80 of 20.0.0.1:80/tcp flags=1\nendpoint 10.0.0.2:80 of 20.0.0.1:80/tcp flags=5\n" +
 		"endpoint 10.0.0.3:80 of 20.0.0.1:80/tcp flags=1\nendpoint 10.0.0.4:80 of 20.0.0.1:80/tcp flags=1\n" +
-		"service 20.0.0.1:80/tcp idle=0 slots 10.0.0.4:80 10.0.0.3:80 10.0.0.1:80\nvip 20.0.0.1 services=1"
+		"service 20.0.0.1:80/tcp idle=0 slots 10.0.0.4:80 10.0.0.3:80 10.0.0.1:80\nvip 20.0.0.1 services=1 ranges=0"
 	if diff := cmp.Diff(want, dump(t, d)); diff != "" {
 		t.Error(diff)
 	}
@@ -253,7 +253,7 @@ func TestFailureChangesNothing(t *testing.T) {
 	sweep(t, d)
 	want := "endpoint 10.0.0.1:80 of 20.0.0.1:80/tcp flags=1\nendpoint 10.0.0.2:80 of 20.0.0.1:80/tcp flags=1\n" +
 		"service 20.0.0.1:80/tcp idle=0 slots 10.0.0.1:80 10.0.0.2:80\nservice 20.0.0.3:80/tcp idle=0 slots\n" +
-		"vip 20.0.0.1 services=1\nvip 20.0.0.3 services=1"
+		"vip 20.0.0.1 services=1 ranges=0\nvip 20.0.0.3 services=1 ranges=0"
 	if diff := cmp.Diff(want, dump(t, d)); diff != "" {
 		t.Error(diff)
 	}

@@ -41,8 +41,7 @@ func (d *Datapath) putEgress(s *service, t *bpf.ServiceTable, order []*endpoint)
 	for _, e := range order {
 		key := egressKey(s, e)
 		if !stay[key] {
-			row := bpf.TcEgressEndpoint{Endpoint: e.id, Service: s.id, SourceCount: uint32(len(t.SNAT)), Source: s.key.Vip}
-			errs = append(errs, d.claimEgress(key, egress{s, e, row}))
+			errs = append(errs, d.claimEgress(key, egress{s, e, egressRow(s, e, t.SNAT)}))
 		}
 		stay[key] = true
 	}
@@ -57,6 +56,15 @@ func (d *Datapath) putEgress(s *service, t *bpf.ServiceTable, order []*endpoint)
 
 func egressKey(s *service, e *endpoint) bpf.TcEgressKey {
 	return bpf.TcEgressKey{Addr: bpf.Addr(e.at.Addr()), Protocol: s.key.Protocol}
+}
+
+// egressRow has the pool's addresses, or the VIP if none of them is of the endpoint's IP version.
+func egressRow(s *service, e *endpoint, pool []bpf.TcIpAddr) bpf.TcEgressEndpoint {
+	row := bpf.TcEgressEndpoint{Endpoint: e.id, Service: s.id, Source: s.key.Vip}
+	if slices.ContainsFunc(pool, func(a bpf.TcIpAddr) bool { return a.Netip().Is4() == e.at.Addr().Is4() }) {
+		row.SourceCount = uint32(len(pool))
+	}
+	return row
 }
 
 func (d *Datapath) claimEgress(key bpf.TcEgressKey, claim egress) error {
@@ -173,10 +181,11 @@ func (d *Datapath) adoptEgress() error {
 		for _, e := range s.order {
 			key := egressKey(s, e)
 			s.egressKeys[key] = true
-			claim := egress{s, e, bpf.TcEgressEndpoint{Endpoint: e.id, Service: s.id, SourceCount: uint32(s.snat), Source: s.key.Vip}}
-			list := append(d.tables.egress[key], claim)
-			if have[key].Service == s.id {
-				list[0], list[len(list)-1] = claim, list[0] // it has had it
+			list := append(d.tables.egress[key], egress{s, e, egressRow(s, e, nil)}) // the pool comes with the service
+			claim := &list[len(list)-1]
+			if row, ok := have[key]; ok && row.Service == s.id {
+				claim.row = row
+				list[0], *claim = *claim, list[0] // it has had it
 			}
 			d.tables.egress[key] = list
 		}

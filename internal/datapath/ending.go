@@ -39,6 +39,9 @@ func (d *Datapath) deleteService(key bpf.TcServiceKey) error {
 	if !ok {
 		return nil
 	}
+	if err := d.putSecondary(s, nil); err != nil {
+		return err
+	}
 	if err := d.obj.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete service: %w", err)
 	}

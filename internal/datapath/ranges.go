@@ -76,6 +76,11 @@ func (d *Datapath) adoptRanges() error {
 		for _, k := range rangeKeys(s.key, s.portMax) {
 			want[k] = uint32(bpf.Port(s.key.Port))
 		}
+		for _, o := range s.second {
+			for _, k := range rangeKeys(o.key, o.portMax) {
+				want[k] = uint32(bpf.Port(o.key.Port))
+			}
+		}
 	}
 	var stale []bpf.TcRangeKey
 	err := eachRow(d.obj.ServiceRanges, func(k bpf.TcRangeKey, first uint32) {

@@ -21,7 +21,8 @@ const (
 	endpointShift  = uint16(bpf.TcEndpointFlagENDPOINT_SHIFT)
 	endpointEndUDP = uint16(bpf.TcEndpointFlagENDPOINT_END_UDP)
 
-	serviceSources = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
+	serviceSources   = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
+	serviceSecondary = uint16(bpf.TcServiceFlagSERVICE_SECONDARY)
 
 	linkPeer   = uint32(bpf.TcLinkFlagLINK_PEER)
 	linkLayer3 = uint32(bpf.TcLinkFlagLINK_LAYER3)
@@ -30,18 +31,19 @@ const (
 // tables is what the process knows of the rows it has written.
 type tables struct {
 	services  map[bpf.TcServiceKey]*service
-	endpoints map[uint32]*endpoint      // also those that are ending
-	ending    map[uint32]*endpoint      // removed, some connections left
-	hosts     uint32                    // services of every local address
-	local     map[bpf.TcIpAddr]struct{} // as in local_addresses
+	secondary map[bpf.TcServiceKey]*service // by the keys that they have besides their own
+	endpoints map[uint32]*endpoint          // also those that are ending
+	ending    map[uint32]*endpoint          // removed, some connections left
+	hosts     uint32                        // services of every local address
+	local     map[bpf.TcIpAddr]struct{}     // as in local_addresses
 	// localEndpoints is how many have one of these addresses, localTold what the packet path knows of it.
 	localEndpoints, localTold uint32
-	vips                      map[bpf.TcIpAddr]bpf.TcVip
 	egress                    map[bpf.TcEgressKey][]egress // who claims an address; the first has it
 	egressTold                uint32                       // how many the packet path knows of
-	clamped                   uint32                       // services that limit segments
-	ranged                    uint32                       // services with a range of ports
-	marked                    uint32                       // services with a mark
+	vips                      map[bpf.TcIpAddr]bpf.TcVip
+	clamped                   uint32 // services that limit segments
+	ranged                    uint32 // services with a range of ports
+	marked                    uint32 // services with a mark
 	serviceIDs                ids
 	endpointIDs               ids
 	slots                     slotSpace
@@ -68,8 +70,9 @@ type service struct {
 	order   []*endpoint    // as the user wrote them
 	of      []uint32       // as in the table
 	ending  map[netip.AddrPort]*endpoint
-	snat    int  // rows of snat_sources
-	egress  bool // its endpoints open connections outwards
+	second  []*service // the same at further VIPs: of these, key and portMax alone count
+	snat    int        // rows of snat_sources
+	egress  bool       // its endpoints open connections outwards
 	// egressKeys are the addresses that it claims.
 	egressKeys map[bpf.TcEgressKey]bool
 	retired    counters // of endpoints that are gone
@@ -139,6 +142,9 @@ func (d *Datapath) Services() []bpf.TcServiceKey {
 func (d *Datapath) putService(t *bpf.ServiceTable) error {
 	s, there := d.tables.services[t.Key]
 	if !there {
+		if err := d.dropSecondary(t.Key); err != nil {
+			return err
+		}
 		var err error
 		if s, err = d.newService(t.Key); err != nil {
 			return err
@@ -173,7 +179,7 @@ func (d *Datapath) putService(t *bpf.ServiceTable) error {
 			return err
 		}
 	}
-	return errors.Join(d.putRange(s, t.PortMax), d.keepSources(s, t.Sources), d.putEgress(s, t, order), d.replaceOrder(s, order, t.Of))
+	return errors.Join(d.putRange(s, t.PortMax), d.putSecondary(s, t.Secondary), d.keepSources(s, t.Sources), d.putEgress(s, t, order), d.replaceOrder(s, order, t.Of))
 }
 
 func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {

@@ -68,6 +68,9 @@ func serviceOf(at string, e *v1.LoadbalanceEntry) (lb.Service, *problem) {
 		s.Sources, err = sources(e.AllowedSources)
 	}
 	if err == nil {
+		s.Secondary, err = secondary(e.SecondaryIPs)
+	}
+	if err == nil {
 		s.Endpoints = make([]lb.Endpoint, len(e.Endpoints))
 		for i := range e.Endpoints {
 			ep, err := endpointOf(&e.Endpoints[i])
@@ -139,6 +142,14 @@ func arguments(a *v1.ServiceArguments) (s lb.Service, err error) {
 	}
 	s.SNAT, err = snatOf(a)
 	return s, err
+}
+
+func secondary(list []v1.SecondaryIP) ([]netip.Addr, error) {
+	var text []string
+	for _, one := range list {
+		text = append(text, one.SecondaryIP)
+	}
+	return lb.ParseSecondary(text)
 }
 
 // snatOf reads the addresses that sources become; privateIP is the contract's word for a single one.
@@ -251,6 +262,8 @@ func property(field string, endpoint int) string {
 		return args + "persistPrefix"
 	case lb.FieldName:
 		return args + "name"
+	case lb.FieldSecondary:
+		return "secondaryIPs"
 	case lb.FieldSNAT:
 		return args + "snatIPs"
 	case lb.FieldEgress:

@@ -64,6 +64,9 @@ func entryOf(s *lb.Service, stats *lb.ServiceStats) v1.LoadbalanceEntry {
 			State: "active", Counter: counter(t),
 		}
 	}
+	for _, a := range s.Secondary {
+		e.SecondaryIPs = append(e.SecondaryIPs, v1.SecondaryIP{SecondaryIP: a.String()})
+	}
 	for _, p := range s.Sources {
 		e.AllowedSources = append(e.AllowedSources, v1.AllowedSource{Prefix: p.String()})
 	}

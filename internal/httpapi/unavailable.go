@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"fmt"
 	"strconv"
 
 	v1 "loxilb/api/v1"
@@ -35,9 +34,6 @@ func unavailable(at string, e *v1.LoadbalanceEntry) *problem {
 		if f.given {
 			return notAvailable(args+f.name, f.value, f.allowed)
 		}
-	}
-	if n := len(e.SecondaryIPs); n > 0 {
-		return notAvailable(at+"secondaryIPs", fmt.Sprintf("%d addresses", n), "none")
 	}
 	return nil
 }

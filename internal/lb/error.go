@@ -33,6 +33,7 @@ const (
 	FieldRefuse          = "refuse"
 	FieldMSS             = "mss"
 	FieldSNAT            = "snat"
+	FieldSecondary       = "secondary VIP"
 	FieldEgress          = "egress"
 	FieldName            = "name"
 )

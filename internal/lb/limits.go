@@ -10,6 +10,7 @@ const (
 	MaxSourcesPerService   = 100000
 	MaxSources             = 1048576 // of all services together
 	MaxSNAT                = 64      // addresses of a service's own choice
+	MaxSecondary           = 3       // further VIPs of a service, as many as an SCTP association of the contract has
 	MaxWeight              = 65535
 	MaxIdleTimeout         = 24 * time.Hour
 	MaxPersistTimeout      = 24 * time.Hour

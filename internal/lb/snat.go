@@ -2,6 +2,7 @@ package lb
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 )
 
@@ -42,8 +43,13 @@ func (s Service) validateEgress() error {
 		return nil
 	case !s.Protocol.hasPorts():
 		return NewFieldError(FieldEgress, "true", "gives out source ports, and "+s.Protocol.String()+" has none", "false")
-	case s.VIP.IsUnspecified() && len(s.SNAT) == 0:
-		return NewFieldError(FieldEgress, "true", "is given without an address to leave with, as the VIP is every local one", "false, or addresses in "+FieldSNAT)
+	}
+	for _, e := range s.Endpoints {
+		same := func(a netip.Addr) bool { return a.Is4() == e.Addr.Is4() }
+		if !slices.ContainsFunc(s.SNAT, same) && (s.VIP.IsUnspecified() || !same(s.VIP)) {
+			return NewFieldError(FieldEgress, "true", "has no address for endpoint "+e.Addr.String()+", which is "+family(e.Addr),
+				"false, or an address of that IP version in "+FieldSNAT)
+		}
 	}
 	return nil
 }
@@ -64,8 +70,8 @@ func (s Service) validateSNAT() error {
 		if err := addrUse(FieldSNAT, a); err != nil {
 			return err
 		}
-		if a.Is4() != s.VIP.Is4() {
-			return NewFieldError(FieldSNAT, a.String(), "is "+family(a)+", and the VIP is "+family(s.VIP), family(s.VIP)+" addresses")
+		if !slices.ContainsFunc(s.Endpoints, func(e Endpoint) bool { return e.Addr.Is4() == a.Is4() }) {
+			return NewFieldError(FieldSNAT, a.String(), "is "+family(a)+", and no endpoint is", "addresses of the endpoints' IP version")
 		}
 		if seen[a] {
 			return NewFieldError(FieldSNAT, a.String(), "is there twice", "each address once")

@@ -21,6 +21,13 @@ func (s Service) String() string {
 		}
 		b.WriteString(sep + e.String())
 	}
+	for i, a := range s.Secondary {
+		sep := ","
+		if i == 0 {
+			sep = " secips="
+		}
+		b.WriteString(sep + a.String())
+	}
 	if s.IdleTimeout != 0 {
 		b.WriteString(" idle=" + idleString(s.IdleTimeout))
 	}
@@ -149,6 +156,8 @@ func (p *serviceParser) field(f string) (err error) {
 		}
 	case "persist-prefix":
 		s.PersistPrefix, err = ParsePersistPrefix(value)
+	case "secips":
+		s.Secondary, err = ParseSecondary(strings.Split(value, ","))
 	case "snat":
 		s.SNAT, err = ParseSNAT(strings.Split(value, ","))
 	case "refuse":
@@ -163,7 +172,7 @@ func (p *serviceParser) field(f string) (err error) {
 		s.Name = value
 	default:
 		err = NewFieldError(FieldService, f, "names no field of a service",
-			"mode, select, endpoints, weights, idle, sources, persist-timeout, persist-prefix, snat, refuse, mss, egress, managed or name")
+			"mode, select, endpoints, weights, secips, idle, sources, persist-timeout, persist-prefix, snat, refuse, mss, egress, managed or name")
 	}
 	return err
 }
@@ -251,7 +260,7 @@ func splitFields(line string) ([]string, error) {
 // Equal tells whether both are written the same: nil and empty endpoints are.
 func (s Service) Equal(o Service) bool {
 	return s.Key == o.Key && s.Name == o.Name && s.Mode == o.Mode && s.Algorithm == o.Algorithm &&
-		s.IdleTimeout == o.IdleTimeout && s.Refuse == o.Refuse && s.MSS == o.MSS && s.PersistTimeout == o.PersistTimeout && s.PersistPrefix == o.PersistPrefix && s.Managed == o.Managed && s.Egress == o.Egress && slices.Equal(s.Endpoints, o.Endpoints) && slices.Equal(s.SNAT, o.SNAT) &&
+		s.IdleTimeout == o.IdleTimeout && s.Refuse == o.Refuse && s.MSS == o.MSS && s.PersistTimeout == o.PersistTimeout && s.PersistPrefix == o.PersistPrefix && s.Managed == o.Managed && s.Egress == o.Egress && slices.Equal(s.Endpoints, o.Endpoints) && slices.Equal(s.SNAT, o.SNAT) && slices.Equal(s.Secondary, o.Secondary) &&
 		slices.Equal(s.Sources, o.Sources)
 }
 
@@ -259,6 +268,7 @@ func (s Service) Equal(o Service) bool {
 func (s Service) Clone() Service {
 	s.Endpoints = slices.Clone(s.Endpoints)
 	s.SNAT = slices.Clone(s.SNAT)
+	s.Secondary = slices.Clone(s.Secondary)
 	s.Sources = slices.Clone(s.Sources)
 	return s
 }

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ func (s Service) Validate() error {
 		return err
 	}
 	if err := s.validateMode(); err != nil {
+		return err
+	}
+	if err := s.validateSecondary(); err != nil {
 		return err
 	}
 	if err := ValidateName(s.Name); err != nil {
@@ -99,15 +103,13 @@ func (s Service) validateEndpoint(e Endpoint) error {
 	if err := addrUse(FieldEndpointAddress, e.Addr); err != nil {
 		return err
 	}
-	if e.Addr.Is4() != s.VIP.Is4() {
-		return NewFieldError(FieldEndpointAddress, e.Addr.String(),
-			"is "+family(e.Addr)+", and the VIP is "+family(s.VIP),
-			family(s.VIP)+" addresses in mode "+s.Mode.String())
+	if err := s.validateFamily(e); err != nil {
+		return err
 	}
 	if err := s.validateEndpointPorts(e); err != nil {
 		return err
 	}
-	if e.Addr == s.VIP && e.Port >= s.Port && e.Port <= max(s.Port, s.PortMax) {
+	if (e.Addr == s.VIP || slices.Contains(s.Secondary, e.Addr)) && e.Port >= s.Port && e.Port <= max(s.Port, s.PortMax) {
 		return NewFieldError(FieldEndpoint, e.AddrPort().String(), "is the service itself", "another address or port")
 	}
 	return nil

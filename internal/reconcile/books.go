@@ -89,20 +89,37 @@ func (r *Reconciler) effective(s lb.Service) lb.Service {
 	return s
 }
 
+// reached are the VIPs that the services of these keys have or had.
+func (r *Reconciler) reached(snapshot *store.Snapshot, keys []lb.Key) map[netip.Addr]bool {
+	vips := map[netip.Addr]bool{}
+	add := func(a netip.Addr) {
+		if r.named[a] > 0 {
+			vips[a] = true
+		}
+	}
+	for _, k := range keys {
+		add(k.VIP)
+		for _, a := range r.current[k].Secondary {
+			add(a)
+		}
+		if s, ok := snapshot.Get(k); ok {
+			for _, a := range s.Secondary {
+				add(a)
+			}
+		}
+	}
+	return vips
+}
+
 // dependents adds the services that have one of these for an endpoint, directly or by way of others. It costs a walk
 // over all services, but only if some endpoint has the VIP of one of them.
-func (r *Reconciler) dependents(keys []lb.Key) []lb.Key {
+func (r *Reconciler) dependents(snapshot *store.Snapshot, keys []lb.Key) []lb.Key {
 	in := make(map[lb.Key]bool, len(keys))
 	for _, k := range keys {
 		in[k] = true
 	}
 	for fresh := keys; len(fresh) > 0; {
-		vips := map[netip.Addr]bool{}
-		for _, k := range fresh {
-			if r.named[k.VIP] > 0 {
-				vips[k.VIP] = true
-			}
-		}
+		vips := r.reached(snapshot, fresh)
 		fresh = nil
 		if len(vips) == 0 {
 			break

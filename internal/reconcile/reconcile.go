@@ -182,7 +182,7 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []lb.Key) error {
 	var gone, changes []datapath.Change
 	f := newFolder(snapshot)
-	keys = r.dependents(keys)
+	keys = r.dependents(snapshot, keys)
 	if err := r.findSources(ctx, f.each(services(snapshot, keys)), false); err != nil {
 		r.again = keys
 		return err

@@ -17,13 +17,13 @@ import (
 // sourceShare bounds the part of the time that looking sources up again takes, however fast routes change.
 const sourceShare = 20
 
-// ownable lists the addresses of a service that this machine has to answer for: the VIP, and sources of its own choice.
+// ownable lists the addresses of a service that this machine has to answer for: its VIPs, and sources of its own choice.
 func ownable(s lb.Service) []netip.Addr {
 	var out []netip.Addr
 	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {
 		out = append(out, s.VIP)
 	}
-	return append(out, s.SNAT...)
+	return append(append(out, s.Secondary...), s.SNAT...)
 }
 
 // Moved says that routes or addresses have changed, and with them perhaps what endpoints see as source.
@@ -47,7 +47,9 @@ func (r *Reconciler) restart(ctx context.Context) {
 		return
 	}
 	for s := range r.effectives() {
-		if compile.NeedsSource(s) && slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return before[e.Addr] != r.towards[e.Addr] }) {
+		if slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
+			return compile.NeedsSource(s, e) && before[e.Addr] != r.towards[e.Addr]
+		}) {
 			r.again = append(r.again, s.Key)
 		}
 	}
@@ -80,11 +82,8 @@ func (r *Reconciler) source(endpoint netip.Addr) netip.Addr { return r.towards[e
 func (r *Reconciler) findSources(ctx context.Context, list iter.Seq[lb.Service], all bool) error {
 	need := map[netip.Addr]bool{}
 	for s := range list {
-		if !compile.NeedsSource(s) {
-			continue
-		}
 		for _, e := range s.Endpoints {
-			if all || !r.towards[e.Addr].IsValid() {
+			if compile.NeedsSource(s, e) && (all || !r.towards[e.Addr].IsValid()) {
 				need[e.Addr] = true
 			}
 		}

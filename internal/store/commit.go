@@ -95,7 +95,7 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 		return nil, nil, err
 	}
 	if c != nil {
-		if err := checkLoops(next, c.put); err != nil {
+		if err := whole(next, c); err != nil {
 			return nil, nil, err
 		}
 	}

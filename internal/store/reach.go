@@ -17,6 +17,15 @@ func (s *Snapshot) Reach(k lb.Key) (found lb.Service, ok bool) {
 		}
 		return false
 	})
+	s.seconds.Root().WalkPrefix(vipBytes(k), func(_ []byte, owner lb.Key) bool {
+		at := owner
+		at.VIP = k.VIP
+		if n := reaches(at, k); n > rank {
+			found, ok = s.Get(owner)
+			rank = n
+		}
+		return false
+	})
 	return found, ok
 }
 
@@ -42,6 +51,10 @@ func reaches(s, k lb.Key) int {
 // HasVIP tells whether there is a service of this address.
 func (s *Snapshot) HasVIP(a netip.Addr) (has bool) {
 	s.services.Root().WalkPrefix(vipBytes(lb.Key{VIP: a}), func([]byte, *entry) bool {
+		has = true
+		return true
+	})
+	s.seconds.Root().WalkPrefix(vipBytes(lb.Key{VIP: a}), func([]byte, lb.Key) bool {
 		has = true
 		return true
 	})

@@ -62,3 +62,46 @@ func TestLoops(t *testing.T) {
 	// one address, another port or protocol, is no loop
 	mustCommit(t, s, "rest", put(service(t, "10.0.0.4:80/tcp endpoints=10.0.0.4:81"), service(t, "10.0.0.4:81/udp endpoints=10.0.0.4:80")))
 }
+
+// TestSecondary: an address, port, protocol and mark are of one service, as its VIP or as a further one.
+func TestSecondary(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, t.TempDir())
+	a := service(t, "10.0.0.1:80/tcp secips=10.0.0.2,10.0.0.3 endpoints=1.1.1.1:1")
+	mustCommit(t, s, "rest", put(a, service(t, "10.0.0.9:80-89/tcp secips=10.0.0.8 endpoints=1.1.1.1:1")))
+	before := dump(s.Snapshot())
+	const other = " (allowed: an address on which no other service has these ports, protocol and mark)"
+	for line, want := range map[string]string{
+		"10.0.0.2:80/tcp endpoints=1.1.1.1:1":                    `VIP "10.0.0.2" is a secondary VIP of service 10.0.0.1:80/tcp, with the same ports (allowed: another VIP, or other ports)`,
+		"10.0.0.4:80/tcp secips=10.0.0.1 endpoints=1.1.1.1:1":    `secondary VIP "10.0.0.1" has the ports of service 10.0.0.1:80/tcp already` + other,
+		"10.0.0.4:80/tcp secips=10.0.0.3 endpoints=1.1.1.1:1":    `secondary VIP "10.0.0.3" has the ports of service 10.0.0.1:80/tcp already` + other,
+		"10.0.0.8:85-95/tcp endpoints=1.1.1.1:1":                 `VIP "10.0.0.8" is a secondary VIP of service 10.0.0.9:80-89/tcp, with the same ports (allowed: another VIP, or other ports)`,
+		"10.0.0.4:85-95/tcp secips=10.0.0.8 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.8" has the ports of service 10.0.0.9:80-89/tcp already` + other,
+		"10.0.0.4:85-95/tcp secips=10.0.0.9 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.9" has the ports of service 10.0.0.9:80-89/tcp already` + other,
+	} {
+		if _, err := s.Commit("rest", put(service(t, line))); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want\n%s", line, err, want)
+		}
+		wantDump(t, s.Snapshot(), before)
+	}
+	mustCommit(t, s, "rest", put(service(t, "10.0.0.2:81/tcp secips=10.0.0.1 endpoints=1.1.1.1:1"), service(t, "10.0.0.2:80/udp endpoints=1.1.1.1:1")))
+	k := a.Key
+	k.VIP = a.Secondary[1]
+	if got, ok := s.Snapshot().Reach(k); !ok || got.Key != a.Key {
+		t.Errorf("%s is reached at %s: %v, %v", a.Key, k, got.Key, ok)
+	}
+	// in one commit, an address may change hands; and what is deleted has none
+	b := service(t, "10.0.0.4:80/tcp secips=10.0.0.3 endpoints=1.1.1.1:1")
+	a.Secondary = a.Secondary[:1]
+	mustCommit(t, s, "rest", put(b, a))
+	mustCommit(t, s, "rest", func(tx *Tx) error { return tx.Delete(a.Key) })
+	mustCommit(t, s, "rest", put(service(t, "10.0.0.2:80/tcp endpoints=1.1.1.1:1")))
+	before = dump(s.Snapshot())
+	dir := s.disk.path
+	closeStore(t, s)
+	s = openStore(t, dir)
+	wantDump(t, s.Snapshot(), before)
+	if _, err := s.Commit("rest", put(service(t, "10.0.0.3:80/tcp endpoints=1.1.1.1:1"))); err == nil {
+		t.Error("a further VIP is forgotten by a restart")
+	}
+}

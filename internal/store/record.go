@@ -43,6 +43,7 @@ type serviceRecord struct {
 	Idle           int64    `json:"idle,omitempty"` // seconds
 	Sources        []string `json:"sources,omitempty"`
 	SNAT           []string `json:"snat,omitempty"`
+	Secondary      []string `json:"secondary,omitempty"`
 	Egress         bool     `json:"egress,omitempty"`
 	PersistTimeout int64    `json:"persistTimeout,omitempty"` // seconds
 	PersistPrefix  uint8    `json:"persistPrefix,omitempty"`
@@ -140,6 +141,9 @@ func recordOfService(owner string, s lb.Service) serviceRecord {
 	for _, a := range s.SNAT {
 		r.SNAT = append(r.SNAT, a.String())
 	}
+	for _, a := range s.Secondary {
+		r.Secondary = append(r.Secondary, a.String())
+	}
 	for _, p := range s.Sources {
 		r.Sources = append(r.Sources, p.String())
 	}
@@ -173,6 +177,9 @@ func (r *serviceRecord) service() (s lb.Service, err error) {
 		}
 	}
 	if s.SNAT, err = lb.ParseSNAT(r.SNAT); err != nil {
+		return s, err
+	}
+	if s.Secondary, err = lb.ParseSecondary(r.Secondary); err != nil {
 		return s, err
 	}
 	s.PersistTimeout, s.PersistPrefix = time.Duration(r.PersistTimeout)*time.Second, r.PersistPrefix

@@ -15,6 +15,7 @@ type Snapshot struct {
 	revision  uint64
 	services  *iradix.Tree[*entry] // by keyBytes
 	names     *iradix.Tree[lb.Key] // by nameBytes, of the services that have a name
+	seconds   *iradix.Tree[lb.Key] // by keyBytes of the keys that services have besides their own
 	endpoints int                  // of all services together
 	sources   int                  // the same
 }
@@ -26,7 +27,7 @@ type entry struct {
 }
 
 func emptySnapshot() *Snapshot {
-	return &Snapshot{services: iradix.New[*entry](), names: iradix.New[lb.Key]()}
+	return &Snapshot{services: iradix.New[*entry](), names: iradix.New[lb.Key](), seconds: iradix.New[lb.Key]()}
 }
 
 // Revision counts the commits that changed something, over restarts too.

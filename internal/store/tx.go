@@ -26,6 +26,20 @@ type change struct {
 	owner    string
 	put      []*entry
 	deleted  []lb.Key
+	twice    []error // of further VIPs that two services have
+}
+
+// whole tells whether the services of a snapshot can be together; c is what is new in it.
+func whole(s *Snapshot, c *change) error {
+	if len(c.twice) > 0 {
+		return c.twice[0]
+	}
+	for _, e := range c.put {
+		if err := checkSecondary(s, &e.service); err != nil {
+			return err
+		}
+	}
+	return checkLoops(s, c.put)
 }
 
 func (c *change) keys() []lb.Key {
@@ -167,7 +181,7 @@ func sameEntry(a, b *entry) bool {
 // finish makes the next snapshot. The change is nil, and the snapshot the old one, when all is as it was.
 func (tx *Tx) finish() (*Snapshot, *change) {
 	c := &change{revision: tx.base.revision + 1, owner: tx.owner}
-	names := tx.base.names.Txn()
+	names, seconds := tx.base.names.Txn(), tx.base.seconds.Txn()
 	endpoints, sources := tx.base.endpoints, tx.base.sources
 	for k := range tx.touched {
 		before, after := tx.compare(k)
@@ -178,6 +192,9 @@ func (tx *Tx) finish() (*Snapshot, *change) {
 			endpoints -= len(before.service.Endpoints)
 			sources -= len(before.service.Sources)
 			names.Delete(nameBytes(&before.service))
+			for _, k := range before.service.SecondaryKeys() {
+				seconds.Delete(keyBytes(k))
+			}
 		}
 		if after == nil {
 			c.deleted = append(c.deleted, k)
@@ -195,8 +212,15 @@ func (tx *Tx) finish() (*Snapshot, *change) {
 	}
 	slices.SortFunc(c.put, func(a, b *entry) int { return a.service.Key.Compare(b.service.Key) })
 	slices.SortFunc(c.deleted, lb.Key.Compare)
+	for _, e := range c.put {
+		for _, k := range e.service.SecondaryKeys() {
+			if other, taken := seconds.Insert(keyBytes(k), e.service.Key); taken {
+				c.twice = append(c.twice, secondaryTaken(k, other))
+			}
+		}
+	}
 	next := &Snapshot{
-		revision: c.revision, services: tx.services.CommitOnly(), names: names.CommitOnly(), endpoints: endpoints,
+		revision: c.revision, services: tx.services.CommitOnly(), names: names.CommitOnly(), seconds: seconds.CommitOnly(), endpoints: endpoints,
 		sources: sources,
 	}
 	return next, c

@@ -108,3 +108,48 @@ func TestEcho(t *testing.T) {
 		t.Errorf("after the deletion of one:\n%s", out)
 	}
 }
+
+// TestSecondary: a service answers at its further VIPs, over TCP and UDP, owns them, counts them as its own, and keeps
+// them over a restart.
+func TestSecondary(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.serveNames()
+	r.serveUDPEcho()
+	for _, f := range []struct{ vips, ports, list string }{
+		{vip4 + " 20.20.20.2 20.20.20.3", "--tcp=80:5001 --udp=53:5353", endpoints4()},
+		{vip6 + " 2001:db8:20::2 2001:db8:20::3", "--tcp=80:5001 --udp=53:5353", endpoints6()},
+	} {
+		vips := strings.Fields(f.vips)
+		r.loxicmd("create lb %s %s --secips=%s --endpoints=%s", vips[0], f.ports, strings.Join(vips[1:], ","), f.list)
+		check := func() {
+			t.Helper()
+			for _, vip := range vips {
+				if _, err := r.ask(join(vip, 80)); err != nil {
+					t.Error(err)
+				}
+				if _, err := datagram(dialUDP(t, r, join(vip, 53)), "hello"); err != nil {
+					t.Errorf("%s: %v", vip, err)
+				}
+			}
+		}
+		check()
+		r.Stop()
+		check()
+		r.restart()
+		check()
+		if got := r.metric("service_connections_total", "service="+join(vips[0], 80)+"/tcp"); got != 9 {
+			t.Errorf("%v connections are counted, want 9", got)
+		}
+		if out := r.loxicmd("get lb -o wide"); !strings.Contains(out, vips[2]) {
+			t.Errorf("get lb -o wide does not show %s:\n%s", vips[2], out)
+		}
+		r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vips[0], f.list)
+		r.wantNoAnswer(join(vips[1], 80))
+		r.loxicmd("delete lb %s --tcp=80", vips[0])
+		r.loxicmd("delete lb %s --udp=53", vips[0])
+		if out, err := r.LB.Run("ip", "-o", "address", "show"); err != nil || strings.Contains(out, vips[1]+"/") {
+			t.Errorf("addresses are left: %s, %v", out, err)
+		}
+	}
+}

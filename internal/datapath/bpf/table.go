@@ -23,6 +23,7 @@ type ServiceTable struct {
 	Flags     uint16        // enum service_flag, but for those that datapath adds itself
 	MSS       uint16        // largest TCP segment; 0: any
 	SNAT      []TcIpAddr    // that sources become, instead of what the mode says
+	Secondary []TcIpAddr    // further VIPs, each with the same row
 	Persist   time.Duration // how long a client's endpoint is kept; 0: not ALGORITHM_PERSIST
 	// PersistPrefix is how many of the 128 bits of a client's address count.
 	PersistPrefix uint8
@@ -69,6 +70,9 @@ func (t ServiceTable) String() string {
 	}
 	if t.Flags != 0 || t.MSS != 0 {
 		fmt.Fprintf(&b, "flags=%#x mss=%d\n", t.Flags, t.MSS)
+	}
+	for _, a := range t.Secondary {
+		fmt.Fprintf(&b, "also at %s\n", a.Netip())
 	}
 	writeSlots(&b, t.Slots)
 	return b.String()

@@ -111,7 +111,8 @@ const (
 	TcDropReasonDROP_FRAGMENT_OVERLAP     TcDropReason = 20
 	TcDropReasonDROP_TOO_BIG              TcDropReason = 21
 	TcDropReasonDROP_ICMP_MTU             TcDropReason = 22
-	TcDropReasonDROP_REASONS              TcDropReason = 23
+	TcDropReasonDROP_NOT_TRANSLATABLE     TcDropReason = 23
+	TcDropReasonDROP_REASONS              TcDropReason = 24
 )
 
 type TcEgressEndpoint struct {
@@ -299,6 +300,7 @@ const (
 	TcServiceFlagSERVICE_EGRESS      TcServiceFlag = 2
 	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
+	TcServiceFlagSERVICE_SECONDARY   TcServiceFlag = 32768
 )
 
 type TcServiceKey struct {

@@ -32,10 +32,10 @@ func (l *Lab) Attach() error {
 }
 
 // Deliver lets a frame arrive at a link, as a device without offloads delivers it.
-func (l *Lab) Deliver(link *Link, frame []byte) error { return link.write(virtio{}, frame) }
+func (n *Network) Deliver(link *Link, frame []byte) error { return link.write(virtio{}, frame) }
 
 // Left returns the frames that have left through a link since the last call.
-func (l *Lab) Left(link *Link) ([][]byte, error) {
+func (n *Network) Left(link *Link) ([][]byte, error) {
 	sent, err := link.read()
 	var frames [][]byte
 	for _, s := range sent {
@@ -111,15 +111,24 @@ func (l *Lab) SendLive(link *Link, p *pkt.Packet) (Result, error) {
 		return res, fmt.Errorf("%d packets left", len(sent))
 	case len(sent) == 1:
 		res.Verdict, res.Frame = "out", sent[0].frame
-		return res, sameOffload(offload(p), sent[0].virtio)
+		return res, sameOffload(offload(p), sent[0].virtio, pkt.Decode(res.Frame))
 	case reason != "":
 		res.Verdict = "drop"
 	}
 	return res, nil
 }
 
-// sameOffload checks that what was left to the sending device still is.
-func sameOffload(in, out virtio) error {
+// sameOffload checks that what was left to the sending device still is, in the IP version that the packet has now.
+func sameOffload(in, out virtio, left *pkt.Packet) error {
+	if in.gsoType == virtioTCP4 || in.gsoType == virtioTCP6 {
+		in.gsoType = virtioTCP4
+		if left.Is6() {
+			in.gsoType = virtioTCP6
+		}
+	}
+	if out.flags&virtioNeedsSum != 0 && int(out.sumStart) != left.Offset() {
+		return fmt.Errorf("open checksum: from byte %d on when it left, want %d", out.sumStart, left.Offset())
+	}
 	if in.flags&virtioNeedsSum != out.flags&virtioNeedsSum {
 		return fmt.Errorf("open checksum: %v when it came in, %v when it left", in.flags&virtioNeedsSum != 0, out.flags&virtioNeedsSum != 0)
 	}
@@ -146,7 +155,10 @@ func (l *Link) write(v virtio, frame []byte) error {
 // read returns the frames that left through the link, but for what the kernel says on its own about multicast groups.
 func (l *Link) read() ([]sentFrame, error) {
 	var all []sentFrame
-	buf := make([]byte, virtioSize+1<<17)
+	if l.buf == nil {
+		l.buf = make([]byte, virtioSize+1<<17)
+	}
+	buf := l.buf
 	for {
 		n, err := unix.Read(l.fd, buf)
 		if errors.Is(err, unix.EAGAIN) {
@@ -160,7 +172,7 @@ func (l *Link) read() ([]sentFrame, error) {
 		}
 		f := sentFrame{frame: append([]byte(nil), buf[virtioSize:n]...)}
 		f.flags, f.gsoType = buf[0], buf[1]
-		f.gsoSize = binary.NativeEndian.Uint16(buf[4:])
+		f.gsoSize, f.sumStart = binary.NativeEndian.Uint16(buf[4:]), binary.NativeEndian.Uint16(buf[6:])
 		const mldReport = 143
 		if p := pkt.Decode(f.frame); p.Proto == pkt.ICMP6 && p.Num(pkt.Type) == mldReport {
 			continue

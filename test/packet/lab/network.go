@@ -30,7 +30,8 @@ type Link struct {
 	Name  string
 	Index int
 	MAC   net.HardwareAddr
-	fd    int // of the tap
+	fd    int    // of the tap
+	buf   []byte // for one frame
 }
 
 // Network is the load balancer's namespace.

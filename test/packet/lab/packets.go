@@ -45,7 +45,15 @@ func (n *Network) Leaving(l *Link, p, pattern, got *pkt.Packet, vars pkt.Vars) (
 	if p.Proto != pattern.Proto {
 		return pattern, nil
 	}
-	return n.hop(l, p, p.Merge(pattern), pattern), nil
+	return n.hop(l, p, renumbered(p.Merge(pattern), p, pattern, got), pattern), nil
+}
+
+// renumbered gives out, if it became IPv4 on its way, the identification of what really left: some number.
+func renumbered(out, p, change, got *pkt.Packet) *pkt.Packet {
+	if p.Is6() && !out.Is6() && !change.Has(pkt.IPID) && got.Has(pkt.IPID) {
+		out.Set(pkt.IPID, got.Value(pkt.IPID))
+	}
+	return out
 }
 
 // hop makes the change that every hop makes, where change does not say otherwise.
@@ -81,7 +89,7 @@ func (n *Network) Changes(p, got *pkt.Packet, l *Link) *pkt.Packet {
 			}
 		}
 	}
-	want := pkt.Decode(n.hop(l, p, p.Merge(change), change).Build())
+	want := pkt.Decode(n.hop(l, p, renumbered(p.Merge(change), p, change, got), change).Build())
 	stateDifferent(change, want, got)
 	if change.Inner != nil && want.Inner != nil {
 		stateDifferent(change.Inner, want.Inner, got.Inner)

@@ -1,0 +1,182 @@
+package crr
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Load says what a client does.
+type Load struct {
+	Address  netip.AddrPort
+	Streams  int // exchanges at once
+	Duration time.Duration
+	Keep     bool // one connection for each stream instead of one for each exchange
+}
+
+// Report is what the client saw. Times are in microseconds.
+type Report struct {
+	Rate      float64 `json:"rate"` // exchanges a second
+	Exchanges int     `json:"exchanges"`
+	Errors    int     `json:"errors"`
+	FirstErr  string  `json:"first_error,omitempty"`
+	Min       float64 `json:"min_us"`
+	Mean      float64 `json:"mean_us"`
+	P50       float64 `json:"p50_us"`
+	P99       float64 `json:"p99_us"`
+}
+
+// answerTimeout is how long an answer may take; one that takes longer is an error.
+const answerTimeout = 3 * time.Second
+
+// stream is one client at work.
+type stream struct {
+	load Load
+	to   unix.Sockaddr
+	fd   int // -1: not connected
+	took []time.Duration
+	errs []error
+}
+
+// Run makes exchanges until the time is over: in each stream, the next one starts when the one before is answered.
+func (l Load) Run() Report {
+	// A stream blocks in system calls, as netperf does: the runtime's poller would add a thread switch to each. With
+	// idle Ps, the runtime leaves a blocked thread its own, so that coming back costs nothing.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(l.Streams + 4))
+	streams := make([]stream, l.Streams)
+	var wg sync.WaitGroup
+	start := time.Now()
+	for i := range streams {
+		streams[i] = stream{load: l, to: sockaddr(l.Address), fd: -1, took: make([]time.Duration, 0, 1<<16)}
+		wg.Go(func() {
+			runtime.LockOSThread()
+			streams[i].run(start.Add(l.Duration))
+		})
+	}
+	wg.Wait()
+	return report(streams, time.Since(start))
+}
+
+func (s *stream) run(end time.Time) {
+	defer s.close()
+	for t := time.Now(); t.Before(end); {
+		err := s.exchange()
+		now := time.Now()
+		if err != nil {
+			s.errs = append(s.errs, err)
+			s.close()
+			if len(s.errs) > 100 {
+				return
+			}
+		} else {
+			s.took = append(s.took, now.Sub(t))
+		}
+		t = now
+	}
+}
+
+// exchange sends a byte and waits for one. Without Keep the connection is made before and the server ends it after,
+// which is waited for: whoever closes first keeps the port for a minute, and the client has only 64,000.
+func (s *stream) exchange() error {
+	if s.fd < 0 {
+		if err := s.connect(); err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+	}
+	var b [1]byte
+	if _, err := retry(func() (int, error) { return unix.Write(s.fd, b[:]) }); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	n, err := retry(func() (int, error) { return unix.Read(s.fd, b[:]) })
+	if err == nil && n == 0 {
+		err = errors.New("closed without an answer")
+	}
+	if err != nil || s.load.Keep {
+		return err
+	}
+	n, err = retry(func() (int, error) { return unix.Read(s.fd, b[:]) })
+	if err != nil || n != 0 {
+		return fmt.Errorf("%d bytes more than the answer: %w", n, err)
+	}
+	s.close()
+	return nil
+}
+
+func (s *stream) connect() error {
+	family := unix.AF_INET
+	if s.load.Address.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	s.fd = fd
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		return err
+	}
+	limit := unix.NsecToTimeval(answerTimeout.Nanoseconds())
+	for _, o := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, o, &limit); err != nil {
+			return err
+		}
+	}
+	// Interrupted, a blocking connect goes on when it is called again.
+	_, err = retry(func() (int, error) { return 0, unix.Connect(fd, s.to) })
+	return err
+}
+
+func (s *stream) close() {
+	if s.fd >= 0 {
+		_ = unix.Close(s.fd)
+		s.fd = -1
+	}
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is6() {
+		return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	}
+	return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+}
+
+// retry repeats a system call that a signal interrupted.
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+func report(streams []stream, took time.Duration) Report {
+	var r Report
+	var all []time.Duration
+	for _, s := range streams {
+		all = append(all, s.took...)
+		r.Errors += len(s.errs)
+		if r.FirstErr == "" && len(s.errs) > 0 {
+			r.FirstErr = s.errs[0].Error()
+		}
+	}
+	r.Exchanges, r.Rate = len(all), float64(len(all))/took.Seconds()
+	if len(all) == 0 {
+		return r
+	}
+	slices.Sort(all)
+	var sum time.Duration
+	for _, d := range all {
+		sum += d
+	}
+	us := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+	r.Min, r.Mean = us(all[0]), us(sum)/float64(len(all))
+	r.P50, r.P99 = us(all[len(all)/2]), us(all[len(all)*99/100])
+	return r
+}

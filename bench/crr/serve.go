@@ -1,0 +1,94 @@
+// Package crr is the exchange of netperf's TCP_CRR and TCP_RR: a byte there, a byte back, over a connection of its own
+// or a kept one; in each stream the next exchange starts when the one before is answered.
+package crr
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// workers is how many connections a server serves at once; those beyond wait to be accepted.
+const workers = 128
+
+// Server answers exchanges.
+type Server struct {
+	exchanges, connections atomic.Uint64
+}
+
+// Counts are the exchanges answered, and the connections taken.
+func (s *Server) Counts() (exchanges, connections uint64) {
+	return s.exchanges.Load(), s.connections.Load()
+}
+
+// Serve answers on an address until it fails. Unless keep, it closes a connection after one exchange.
+func (s *Server) Serve(address netip.AddrPort, keep bool) error {
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), 2*workers+8)) // see Load.Run
+	family := unix.AF_INET
+	if address.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if err == nil {
+		err = unix.Bind(fd, sockaddr(address))
+	}
+	if err == nil {
+		err = unix.Listen(fd, 4096)
+	}
+	if err != nil {
+		return fmt.Errorf("listen on %v: %w", address, err)
+	}
+	failed := make(chan error, workers)
+	for range workers {
+		go func() {
+			runtime.LockOSThread()
+			failed <- s.work(fd, keep)
+		}()
+	}
+	return <-failed
+}
+
+func (s *Server) work(listener int, keep bool) error {
+	for {
+		fd, err := retry(func() (int, error) {
+			fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC)
+			return fd, err
+		})
+		if errors.Is(err, unix.ECONNABORTED) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		s.connections.Add(1)
+		s.answer(fd, keep)
+		_ = unix.Close(fd)
+	}
+}
+
+func (s *Server) answer(fd int, keep bool) {
+	if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1) != nil {
+		return
+	}
+	var b [1]byte
+	for {
+		n, err := retry(func() (int, error) { return unix.Read(fd, b[:]) })
+		if n <= 0 || err != nil {
+			return
+		}
+		if _, err := retry(func() (int, error) { return unix.Write(fd, b[:]) }); err != nil {
+			return
+		}
+		s.exchanges.Add(1)
+		if !keep {
+			return
+		}
+	}
+}

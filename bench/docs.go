@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// A document's block between <!-- results NAME --> and <!-- end --> is made from the results of that name, so that no number
+// in it is typed.
+var block = regexp.MustCompile(`(?s)<!-- results ([\w-]+) -->\n.*?<!-- end -->`)
+
+// docs writes the blocks of documents anew: `bench docs RESULTS FILE...`.
+func docs(args []string) error {
+	if len(args) < 2 {
+		return errors.New("usage: bench docs RESULTS FILE [FILE]")
+	}
+	for _, path := range args[1:] {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		text, err := fillBlocks(string(b), filepath.Dir(path), args[0])
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillBlocks fills the blocks of a text in a directory from a directory of results, to which it links.
+func fillBlocks(text, dir, results string) (string, error) {
+	from, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	to, err := filepath.Abs(results)
+	if err != nil {
+		return "", err
+	}
+	link, err := filepath.Rel(from, to)
+	if err != nil {
+		return "", err
+	}
+	var failed error
+	out := block.ReplaceAllStringFunc(text, func(old string) string {
+		name := block.FindStringSubmatch(old)[1]
+		content, err := blockOf(filepath.Join(results, name), link+"/"+name)
+		if errors.Is(err, fs.ErrNotExist) {
+			content, err = "Not measured yet.\n", nil
+		}
+		failed = errors.Join(failed, err)
+		return "<!-- results " + name + " -->\n" + content + "<!-- end -->"
+	})
+	return out, failed
+}
+
+// blockOf is the chart and a table of rates, or the text of other results. Link is how the document calls the path.
+func blockOf(path, link string) (string, error) {
+	b, err := os.ReadFile(path + ".json")
+	if err != nil {
+		return "", err
+	}
+	r, err := parseResult(path, b)
+	if err != nil {
+		return "", err
+	}
+	if len(r.Samples) > 0 {
+		return "![ratios to plain routing](" + link + ".svg)\n\n" + markdown(r), nil
+	}
+	text, err := os.ReadFile(path + ".txt")
+	return "```text\n" + string(text) + "```\n", err
+}
+
+// markdown is a table: of each work plain routing's rate, and how many times that of each rival loxilb does.
+func markdown(r *result) string {
+	var b strings.Builder
+	m := r.Machine
+	fmt.Fprintf(&b, "%d CPUs, %s; Linux %s; commit %s, %s; medians of %d rounds (least to most).\n\n", m.CPUs, m.CPU, m.Kernel, m.Commit, m.Date, r.Setting.Rounds)
+	rivals := []string{"nft", "ipvs", "haproxy", "nginx"}
+	b.WriteString("| measure | plain routing | loxilb to it, same endpoint |")
+	line := "\n|---|---|---|"
+	var shown []string
+	for _, c := range rivals {
+		for _, w := range r.works() {
+			if r.ratio(w.name, "loxilb", c).Rounds > 0 {
+				shown = append(shown, c)
+				b.WriteString(" to " + c + " |")
+				line += "---|"
+				break
+			}
+		}
+	}
+	b.WriteString(line + "\n")
+	for _, w := range r.works() {
+		if w.less {
+			continue
+		}
+		same := r.ratio(w.name, "loxilb-one", baseline)
+		if same.Rounds == 0 {
+			same = r.ratio(w.name, "loxilb", baseline)
+		}
+		cells := []string{w.title, human(r.of(w.name, baseline).Median) + " " + w.unit, times(same, false)}
+		for _, c := range shown {
+			cells = append(cells, times(r.ratio(w.name, "loxilb", c), false))
+		}
+		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestDocumentsShowResults: the numbers in documents are those of the committed results (make bench-docs).
+func TestDocumentsShowResults(t *testing.T) {
+	for _, path := range []string{"../docs/performance.md"} {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(b), "<!-- results "); n == 0 || n != len(block.FindAllString(string(b), -1)) {
+			t.Errorf("%s has %d blocks of results, of which not all end", path, n)
+		}
+		want, err := fillBlocks(string(b), filepath.Dir(path), "results")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, string(b)); d != "" {
+			t.Errorf("%s is not up to date: make bench-docs\n%s", path, d)
+		}
+	}
+}
+
+func TestFillBlocks(t *testing.T) {
+	dir := t.TempDir()
+	if err := example(1.2).write(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"other.json", "other.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, f), []byte("{}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const before = "a\n<!-- results example -->\nold\n<!-- end -->\nb\n<!-- results other -->\n<!-- end -->\n<!-- results none -->\n<!-- end -->\nc\n"
+	got, err := fillBlocks(before, dir, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "blocks.md", got)
+	if again, err := fillBlocks(got, dir, dir); err != nil || again != got {
+		t.Errorf("filling twice: %v\n%s", err, cmp.Diff(got, again))
+	}
+}

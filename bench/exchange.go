@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"loxilb/bench/crr"
+)
+
+// exchange measures a byte there and a byte back, over a connection each or kept ones.
+func exchange(streams int, keep bool) run {
+	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
+		args := []string{filepath.Join(r.bin, "bench"), "crr", "-streams", strconv.Itoa(streams), "-keep=" + strconv.FormatBool(keep)}
+		// The warm-up has so many streams that all endpoints are used even by one that chooses by lot.
+		warm, err := r.counted(ctx, false, func() (sample, error) {
+			return exchangeReport(r.load(filepath.Join(r.bin, "bench"), "crr", "-streams", strconv.Itoa(max(streams, 30)),
+				"-keep="+strconv.FormatBool(keep), "-seconds", fmt.Sprint(max(s.Warmup, 0.1)), to.String()))
+		})
+		if err != nil {
+			return nil, err
+		}
+		if warm.Invalid != "" {
+			return nil, fmt.Errorf("it does not balance: %s", warm.Invalid)
+		}
+		out, err := r.counted(ctx, !keep, func() (sample, error) {
+			return exchangeReport(r.load(append(args, "-seconds", fmt.Sprint(s.Seconds), to.String())...))
+		})
+		if keep && streams == 1 && len(out.Endpoints) > 1 {
+			out.Invalid = "" // one connection has one endpoint
+		}
+		return []sample{out}, err
+	}
+}
+
+func exchangeReport(text string, err error) (sample, error) {
+	if err != nil {
+		return sample{}, err
+	}
+	var r crr.Report
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return sample{}, fmt.Errorf("crr printed %q: %w", text, err)
+	}
+	s := sample{Value: r.Rate, Answers: float64(r.Exchanges), Details: map[string]float64{
+		"min_us": r.Min, "mean_us": r.Mean, "p50_us": r.P50, "p99_us": r.P99,
+	}}
+	if r.Errors > 0 {
+		s.Invalid = fmt.Sprintf("%d of %d exchanges failed: %s", r.Errors, r.Errors+r.Exchanges, r.FirstErr)
+	}
+	return s, nil
+}
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+// crrMain is the program of the load: `bench crr [flags] ADDRESS:PORT` prints a report as JSON.
+func crrMain(args []string) error {
+	flags := flag.NewFlagSet("crr", flag.ContinueOnError)
+	streams := flags.Int("streams", 1, "exchanges at once")
+	keep := flags.Bool("keep", false, "keep the connection of each stream")
+	seconds := flags.Float64("seconds", 3, "how long")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	to, err := netip.ParseAddrPort(flags.Arg(0))
+	if err != nil {
+		return fmt.Errorf("usage: bench crr [flags] ADDRESS:PORT: %w", err)
+	}
+	report := crr.Load{Address: to, Streams: *streams, Keep: *keep, Duration: duration(*seconds)}.Run()
+	return json.NewEncoder(os.Stdout).Encode(report)
+}

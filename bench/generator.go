@@ -1,0 +1,178 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netnstest"
+)
+
+// generator sends frames out of a host's interface, as fast as the other side takes them: an XDP program that is run on
+// frames that are really sent (BPF_F_TEST_XDP_LIVE_FRAMES). The kernel recycles a frame's memory, and whoever had it may
+// have changed it, so the program writes each frame anew.
+//
+// The other end must be in NAPI mode, which GRO puts a veth into; the receiver's work is then done on the generator's CPU,
+// between its batches of 64 frames.
+type generator struct {
+	host    *netnstest.Host
+	cpu     int
+	frames  *ebpf.Map // all frames
+	next    *ebpf.Map // index of the next one
+	program *ebpf.Program
+}
+
+// newGenerator makes a generator of frames that it sends by turns.
+func newGenerator(h *netnstest.Host, device string, cpu int, frames [][frameSize]byte) (*generator, error) {
+	g := &generator{host: h, cpu: cpu}
+	var err error
+	if g.frames, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: frameSize, MaxEntries: uint32(len(frames))}); err != nil {
+		return nil, fmt.Errorf("make the generator's frames: %w", err)
+	}
+	keys := make([]uint32, len(frames))
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	if _, err := g.frames.BatchUpdate(keys, frames, nil); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the generator's frames: %w", err), g.close())
+	}
+	if err := g.load(device, len(frames)); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
+}
+
+// first is a generator of the first n frames of another; it must not outlive that one.
+func (g *generator) first(device string, n int) (*generator, error) {
+	f := &generator{host: g.host, cpu: g.cpu}
+	var err error
+	if f.frames, err = g.frames.Clone(); err != nil {
+		return nil, err
+	}
+	if err := f.load(device, n); err != nil {
+		return nil, errors.Join(err, f.close())
+	}
+	return f, nil
+}
+
+func (g *generator) load(device string, n int) (err error) {
+	link, err := g.host.Netlink().LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", device, err)
+	}
+	if g.next, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}); err != nil {
+		return fmt.Errorf("make the generator's place: %w", err)
+	}
+	g.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, License: "GPL", Instructions: generatorProgram(g.frames, g.next, n, link.Attrs().Index),
+	})
+	if err != nil {
+		return fmt.Errorf("load the generator: %w", err)
+	}
+	return nil
+}
+
+// generatorProgram writes the next of n frames and redirects it to an interface.
+func generatorProgram(frames, next *ebpf.Map, n, ifindex int) asm.Instructions {
+	const drop = "drop"
+	lookup := func(m *ebpf.Map) asm.Instructions { // of the key at r10-4
+		return asm.Instructions{
+			asm.LoadMapPtr(asm.R1, m.FD()),
+			asm.Mov.Reg(asm.R2, asm.R10),
+			asm.Add.Imm(asm.R2, -4),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, drop),
+		}
+	}
+	p := asm.Instructions{
+		asm.LoadMem(asm.R7, asm.R1, 0, asm.Word), // data
+		asm.LoadMem(asm.R3, asm.R1, 4, asm.Word), // data_end
+		asm.Mov.Reg(asm.R2, asm.R7),
+		asm.Add.Imm(asm.R2, frameSize),
+		asm.JGT.Reg(asm.R2, asm.R3, drop),
+		asm.StoreImm(asm.R10, -4, 0, asm.Word),
+	}
+	p = append(p, lookup(next)...)
+	p = append(p,
+		asm.LoadMem(asm.R8, asm.R0, 0, asm.Word),
+		asm.Mov.Reg(asm.R9, asm.R8),
+		asm.Add.Imm(asm.R9, 1),
+		asm.JLT.Imm(asm.R9, int32(n), "kept"),
+		asm.Mov.Imm(asm.R9, 0),
+		asm.StoreMem(asm.R0, 0, asm.R9, asm.Word).WithSymbol("kept"),
+		asm.StoreMem(asm.R10, -4, asm.R8, asm.Word),
+	)
+	p = append(p, lookup(frames)...)
+	for at := int16(0); at < frameSize; at += 4 {
+		p = append(p, asm.LoadMem(asm.R1, asm.R0, at, asm.Word), asm.StoreMem(asm.R7, at, asm.R1, asm.Word))
+	}
+	return append(p,
+		asm.Mov.Imm(asm.R1, int32(ifindex)),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.FnRedirect.Call(),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, 1).WithSymbol(drop), // XDP_DROP
+		asm.Return(),
+	)
+}
+
+// send sends that many frames in one run and returns how long that took.
+func (g *generator) send(frames int) (took time.Duration, err error) {
+	err = g.host.Do(func() error {
+		restore, err := onlyHere(g.cpu)
+		if err != nil {
+			return err
+		}
+		defer restore()
+		start := time.Now()
+		_, err = g.program.Run(&ebpf.RunOptions{
+			Data: make([]byte, frameSize), Repeat: uint32(frames), Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES,
+		})
+		took = time.Since(start)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("send %d frames: %w", frames, err)
+	}
+	return took, nil
+}
+
+// onlyHere keeps this thread on a CPU and signals away from it, as a signal would end the run.
+func onlyHere(cpu int) (restore func(), err error) {
+	var before, here unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return nil, fmt.Errorf("read the thread's CPUs: %w", err)
+	}
+	here.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &here); err != nil {
+		return nil, fmt.Errorf("keep to CPU %d: %w", cpu, err)
+	}
+	var all, had unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^uint64(0)
+	}
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &had); err != nil {
+		return nil, fmt.Errorf("block signals: %w", err)
+	}
+	return func() {
+		_ = unix.PthreadSigmask(unix.SIG_SETMASK, &had, nil)
+		_ = unix.SchedSetaffinity(0, &before)
+	}, nil
+}
+
+func (g *generator) close() error {
+	var errs []error
+	for _, m := range []*ebpf.Map{g.frames, g.next} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	if g.program != nil {
+		errs = append(errs, g.program.Close())
+	}
+	return errors.Join(errs...)
+}

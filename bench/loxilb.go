@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"loxilb/internal/netnstest"
+)
+
+// loxilb runs the daemon with more flags and one service in a mode.
+func loxilb(mode string, args ...string) setup {
+	return func(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
+		flags := slices.Clone(args)
+		if s.held > 0 {
+			flags = append(flags, "--ct-max", fmt.Sprint(s.held+s.held/8))
+		}
+		d, err := r.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: r.bin, Args: flags})
+		if err != nil {
+			return netip.AddrPort{}, err
+		}
+		if cpus := r.cpus.lb; len(cpus) > 0 {
+			if _, err := r.LB.Run("taskset", "-a", "-cp", cpuList(cpus), fmt.Sprint(d.Pid())); err != nil {
+				return netip.AddrPort{}, err
+			}
+		}
+		var endpoints []string
+		for _, h := range r.serving {
+			endpoints = append(endpoints, endpointAddr(h).String()+":1")
+		}
+		_, err = d.Command("create", "lb", vip.String(), fmt.Sprintf("--%s=%d:%d", s.protocol, s.port, s.target),
+			"--endpoints="+strings.Join(endpoints, ","), "--mode="+mode)
+		return s.at(vip), err
+	}
+}

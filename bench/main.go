@@ -1,0 +1,180 @@
+// Command bench measures loxilb beside its rivals, each set up for real in the standard topology of network namespaces.
+// `make bench` builds and runs it; docs/performance.md says how to read what it prints.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// options say what to measure and where to put it.
+type options struct {
+	setting
+	name   string // of the result's files
+	out    string // directory for them
+	check  string // file of an earlier result to compare with; "": none
+	json   bool   // the result goes to standard output, as JSON, and nowhere else
+	commit string
+	clock  string // what the machine's clock counts, if not time
+
+	bin   string // directory of this program, loxilb and loxicmd
+	cpus  layout
+	netns [][2]string // settings of every namespace
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := dispatch(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// dispatch tells the programs that this one is: the benchmark, its load, its servers, and what works on results.
+func dispatch(ctx context.Context, args []string) error {
+	what := ""
+	if len(args) > 0 {
+		what = args[0]
+	}
+	switch what {
+	case "serve":
+		return serve(ctx, args[1:])
+	case "crr":
+		return crrMain(args[1:])
+	case "packet":
+		return packetMain(args[1:])
+	case "control":
+		return controlMain(ctx, args[1:])
+	case "docs":
+		return docs(args[1:])
+	case "render":
+		return render(args[1:])
+	case "check":
+		return checkMain(args[1:])
+	}
+	o, err := parseOptions(args)
+	if err != nil {
+		return err
+	}
+	return benchmark(ctx, o)
+}
+
+func parseOptions(args []string) (options, error) {
+	o := options{netns: hostSettings()}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	works := flags.String("works", "", "what to measure: names or groups such as \"rps cps crr\"; all by default")
+	contenders := flags.String("contenders", "", "by what: names such as \"routing loxilb nft\"; all that are here by default")
+	flags.IntVar(&o.Rounds, "rounds", 5, "how often")
+	flags.Float64Var(&o.Seconds, "seconds", 3, "how long each time; wrk and iperf3 count whole seconds")
+	flags.Float64Var(&o.Warmup, "warmup", 1, "seconds of the same before, which do not count")
+	flags.IntVar(&o.MTU, "mtu", 1500, "MTU of every link")
+	flags.StringVar(&o.Layout, "layout", "one", "one: all share the CPUs; pinned: client, balancer and endpoints have their own")
+	flags.StringVar(&o.Wrk, "wrk", "-t2 -c100", "threads and connections of wrk")
+	flags.StringVar(&o.name, "name", "", "name of the result's files (default net-LAYOUT-MTU)")
+	flags.StringVar(&o.out, "out", "bench/results", "directory for NAME.txt, NAME.json and NAME.svg")
+	flags.StringVar(&o.check, "check", "", "fail if it is worse than this earlier result (a JSON file)")
+	flags.BoolVar(&o.json, "json", false, "print the result as JSON and write no files")
+	flags.StringVar(&o.commit, "commit", commitHere(), "commit to name in the result")
+	flags.StringVar(&o.clock, "clock", "", "what the clock counts, if not time")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("unknown argument %q", flags.Arg(0))
+	}
+	if o.Rounds < 1 || o.Seconds < 0.1 || o.Warmup < 0 || o.MTU < 1280 {
+		return o, fmt.Errorf("rounds %d, seconds %v, warmup %v, mtu %d: at least 1, 0.1, 0 and 1280 are needed", o.Rounds, o.Seconds, o.Warmup, o.MTU)
+	}
+	o.Works, o.Contenders = strings.Fields(*works), strings.Fields(*contenders)
+	if o.name == "" {
+		o.name = fmt.Sprintf("net-%s-%d", o.Layout, o.MTU)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return o, err
+	}
+	o.bin = filepath.Dir(self)
+	o.cpus, err = layoutNamed(o.Layout, runtime.NumCPU())
+	return o, err
+}
+
+// commitHere is the commit of the working directory, if git knows it.
+func commitHere() string {
+	b, _ := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output()
+	return strings.TrimSpace(string(b))
+}
+
+func benchmark(ctx context.Context, o options) error {
+	if os.Geteuid() != 0 {
+		return errors.New("network namespaces and BPF need root")
+	}
+	var earlier *result
+	if o.check != "" {
+		var err error
+		if earlier, err = readResult(o.check); err != nil {
+			return err
+		}
+	}
+	res, err := measureAll(ctx, o, os.Stderr)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return json.NewEncoder(os.Stdout).Encode(res)
+	}
+	if err := res.write(o.out); err != nil {
+		return err
+	}
+	if err := text(os.Stdout, res); err != nil {
+		return err
+	}
+	if earlier != nil {
+		return reportCheck(os.Stdout, earlier, res)
+	}
+	return nil
+}
+
+// write writes a result's three files.
+func (r *result) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	path := func(suffix string) string { return filepath.Join(dir, r.Name+suffix) }
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err == nil {
+		err = os.WriteFile(path(".json"), append(b, '\n'), 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	var t, c strings.Builder
+	if err := errors.Join(text(&t, r), chart(&c, r)); err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(path(".txt"), []byte(t.String()), 0o644), os.WriteFile(path(".svg"), []byte(c.String()), 0o644))
+}
+
+// render writes the files of results anew: `bench render FILE.json...`.
+func render(files []string) error {
+	for _, f := range files {
+		r, err := readResult(f)
+		if err != nil {
+			return err
+		}
+		if err := r.write(filepath.Dir(f)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

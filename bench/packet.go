@@ -1,0 +1,315 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+// pathRuns is how often a path is run, each time by a connection of its own.
+const pathRuns = 300
+
+// pathCost is what a packet costs. Own is beyond an empty program's.
+type pathCost struct {
+	Path        string  `json:"path"`
+	Services    int     `json:"services"`
+	Connections int     `json:"connections"`
+	Empty       float64 `json:"empty"` // median, ns, or instructions where the clock counts those
+	Own         spread  `json:"own"`   // least and most are the 10th and 90th percentile: one in some is interrupted
+	Lookups     int     `json:"lookups"`
+	Helpers     int     `json:"helpers"`
+}
+
+// packetResult is what `bench packet` found.
+type packetResult struct {
+	Machine        machine    `json:"machine"`
+	Costs          []pathCost `json:"costs"`
+	Instructions   []pathCost `json:"instructions,omitempty"` // of the guest whose clock counts instructions
+	Rings          []ring     `json:"rings,omitempty"`
+	ConnectionSize float64    `json:"connection_bytes,omitempty"` // of kernel memory, for each of 1,000,000
+}
+
+// packetMain measures each path through the program: `bench packet [-small] [-json] [-instructions FILE] [-established FILE]`.
+func packetMain(args []string) error {
+	flags := flag.NewFlagSet("packet", flag.ContinueOnError)
+	small := flags.Bool("small", false, "only with few services and connections")
+	asJSON := flags.Bool("json", false, "print JSON and write no files")
+	commit := flags.String("commit", commitHere(), "commit to name")
+	clock := flags.String("clock", "", "what the clock counts, if not time")
+	out := flags.String("out", "bench/results", "directory for packet.txt and packet.json")
+	instructions := flags.String("instructions", "", "a result whose clock counts instructions, to show beside")
+	established := flags.String("established", "", "what BenchmarkEstablished printed, to show beside")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	res := packetResult{Machine: describeMachine(*commit, *clock)}
+	if err := res.beside(*instructions, *established); err != nil {
+		return err
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the namespace ends with the thread
+		done <- res.measure(*small)
+	}()
+	if err := <-done; err != nil {
+		return err
+	}
+	if *asJSON {
+		return json.NewEncoder(os.Stdout).Encode(res)
+	}
+	return res.write(*out)
+}
+
+// beside reads results that are shown beside its own.
+func (res *packetResult) beside(instructions, established string) error {
+	if instructions != "" {
+		var other packetResult
+		b, err := os.ReadFile(instructions)
+		if err == nil {
+			err = json.Unmarshal(b, &other)
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", instructions, err)
+		}
+		res.Instructions = other.Costs
+	}
+	if established != "" {
+		b, err := os.ReadFile(established)
+		if err == nil {
+			res.Rings, err = parseRings(string(b))
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", established, err)
+		}
+	}
+	return nil
+}
+
+// measure measures all paths, and the large ones again as services and connections grow.
+func (res *packetResult) measure(small bool) (err error) {
+	const most = 1_000_000
+	size := most + most/8
+	if small {
+		size = 1 << 16
+	}
+	l, err := lab.New(lab.Config{Connections: size})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	stats, err := ebpf.EnableStats(unix.BPF_STATS_RUN_TIME)
+	if err != nil {
+		return fmt.Errorf("have the kernel time programs: %w", err)
+	}
+	defer stats.Close()
+	p, err := findPrograms()
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	for _, line := range pathServices() {
+		s, err := lb.ParseService(line)
+		if err == nil {
+			err = l.Apply(s)
+		}
+		if err != nil {
+			return fmt.Errorf("service %s: %w", line, err)
+		}
+	}
+	if err := res.round(l, p, 1, 1, 1); err != nil || small {
+		return err
+	}
+	services, connections := 0, 0
+	for i, step := range [][2]int{{1000, 200_000}, {65_000, most}} {
+		if err := addServices(l, services, step[0]); err != nil {
+			return err
+		}
+		before := mapMemory(os.Getpid())
+		if err := addConnections(p.maps["connections"], connections, step[1]); err != nil {
+			return err
+		}
+		res.ConnectionSize = float64(mapMemory(os.Getpid())-before) / float64(step[1]-connections)
+		services, connections = step[0], step[1]
+		if err := res.round(l, p, services, connections, i+2); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round measures the paths, in the first round all of them.
+func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, round int) error {
+	for i, path := range paths() {
+		if round > 1 && !path.large {
+			continue
+		}
+		c, err := path.in(round).measure(l, p, 2000+i*(pathRuns+1))
+		if err != nil {
+			return fmt.Errorf("%s: %w", path.name, err)
+		}
+		c.Services, c.Connections = services, connections
+		res.Costs = append(res.Costs, c)
+	}
+	return l.Sweep()
+}
+
+// in is the path by the clients of a round.
+func (path path) in(round int) path {
+	number := strings.NewReplacer("ROUND", strconv.Itoa(round))
+	path.before = slices.Clone(path.before)
+	for i := range path.before {
+		path.before[i] = number.Replace(path.before[i])
+	}
+	path.packet = number.Replace(path.packet)
+	return path
+}
+
+// measure runs a path with one port after the other.
+func (path path) measure(l *lab.Lab, p *programs, port int) (c pathCost, err error) {
+	c.Path = path.name
+	var own, empty []float64
+	for n := range pathRuns + 1 {
+		link, frame, err := path.prepare(l, port+n)
+		if err != nil {
+			return c, err
+		}
+		if n == 0 { // the first shows that the path is what it should be, and is counted
+			if _, err := l.Counted(); err != nil { // what came before is none of it
+				return c, err
+			}
+			res, err := l.Send(link, frame)
+			if err != nil {
+				return c, err
+			}
+			if got := strings.TrimSpace(res.Verdict + " " + res.Reason); got != path.want {
+				return c, fmt.Errorf("the packet's verdict is %q, not %q", got, path.want)
+			}
+			// A new connection is open now: one that is to be counted needs another port.
+			if link, frame, err = path.prepare(l, port+20_000); err != nil {
+				return c, err
+			}
+			if c.Lookups, c.Helpers, err = p.calls(frame, link.Index); err != nil {
+				return c, err
+			}
+			continue
+		}
+		e, err := took(p.empty, frame, link.Index)
+		if err != nil {
+			return c, err
+		}
+		t, err := took(p.live, frame, link.Index)
+		if err != nil {
+			return c, err
+		}
+		empty, own = append(empty, e), append(own, t)
+	}
+	c.Empty = spreadOf(empty).Median
+	for i := range own {
+		own[i] -= c.Empty
+	}
+	c.Own = innerSpread(own)
+	return c, nil
+}
+
+// prepare sends what comes before and returns the packet.
+func (path path) prepare(l *lab.Lab, port int) (*lab.Link, []byte, error) {
+	client := ""
+	for _, line := range path.before {
+		link, frame, err := build(l, line, port, client)
+		if err != nil {
+			return nil, nil, err
+		}
+		res, err := l.Send(link, frame)
+		if err != nil {
+			return nil, nil, err
+		}
+		if res.Verdict != "out" {
+			return nil, nil, fmt.Errorf("before, %q: %s %s", line, res.Verdict, res.Reason)
+		}
+		if link == l.Client {
+			seen := pkt.Decode(res.Frame)
+			from := netip.AddrPortFrom(seen.Value(pkt.Src).Addr, uint16(seen.Num(pkt.SrcPort)))
+			client = from.String()
+		}
+	}
+	return build(l, path.packet, port, client)
+}
+
+func build(l *lab.Lab, line string, port int, client string) (*lab.Link, []byte, error) {
+	side, text, _ := strings.Cut(line, " ")
+	link := l.Client
+	if side == "server" {
+		link = l.Server
+	}
+	text = strings.NewReplacer("PORT", strconv.Itoa(port), "CLIENT", client).Replace(text)
+	p, err := pkt.Parse(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	return link, l.Arriving(link, p).Build(), nil
+}
+
+// addServices adds services of an endpoint each at VIPs of their own, number from up to to.
+func addServices(l *lab.Lab, from, to int) error {
+	changes := make([]datapath.Change, 0, to-from)
+	for n := from; n < to; n++ {
+		s, err := lb.ParseService(fmt.Sprintf("20.%d.%d.%d:80/tcp endpoints=192.168.1.10:8080", n>>16, n>>8&255, n&255))
+		if err != nil {
+			return err
+		}
+		table := compile.Service(s, nil, lab.HashSeed, nil)
+		changes = append(changes, datapath.Change{Key: table.Key, Table: &table})
+	}
+	return l.Datapath.Apply(changes)
+}
+
+// addConnections enters connections, two entries each, number from up to to. They are as alive as any: the time of the last
+// packet is now, and stays within their timeout for as long as this takes.
+func addConnections(m *ebpf.Map, from, to int) error {
+	now, err := jiffies()
+	if err != nil {
+		return err
+	}
+	const chunk = 10_000
+	endpoint := netip.MustParseAddr("192.168.1.10")
+	vip := netip.MustParseAddr("10.0.0.1")
+	for ; from < to; from += chunk {
+		var keys []bpf.TcConnectionKey
+		var rows []bpf.TcConnection
+		for i := from; i < min(from+chunk, to); i++ {
+			client := netip.AddrFrom4([4]byte{11, byte(i >> 20), byte(i >> 12), byte(i >> 4)})
+			port := bpf.Port(uint16(10_000 + i&15))
+			in := bpf.TcConnectionKey{Saddr: bpf.Addr(client), Daddr: bpf.Addr(vip), Sport: port, Dport: bpf.Port(80), Protocol: 6}
+			back := bpf.TcConnectionKey{Saddr: bpf.Addr(endpoint), Daddr: bpf.Addr(client), Sport: bpf.Port(8080), Dport: port, Protocol: 6}
+			keys = append(keys, in, back)
+			alive := uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED)
+			rows = append(rows,
+				bpf.TcConnection{Saddr: back.Daddr, Daddr: back.Saddr, Sport: back.Dport, Dport: back.Sport, Seen: now, Flags: alive},
+				bpf.TcConnection{
+					Saddr: in.Daddr, Daddr: in.Saddr, Sport: in.Dport, Dport: in.Sport, Seen: now,
+					Flags: alive | uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION),
+				})
+		}
+		if _, err := m.BatchUpdate(keys, rows, nil); err != nil {
+			return fmt.Errorf("enter connections: %w", err)
+		}
+	}
+	return nil
+}

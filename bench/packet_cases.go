@@ -1,0 +1,91 @@
+package main
+
+import "strings"
+
+// path is a way through the program: a packet, and those before it that bring about the state it meets. In lines, ROUND
+// and PORT make another client in each run, and CLIENT is what the endpoint saw as the client.
+type path struct {
+	name   string
+	before []string // link, packet
+	packet string   // link, packet
+	want   string   // out, pass or drop REASON
+	large  bool     // also among many services and connections
+}
+
+// pathServices are those that all paths are measured with, one of each kind.
+func pathServices() []string {
+	return []string{
+		"10.0.0.1:80/tcp endpoints=192.168.1.10:8080",
+		"10.0.0.1:53/udp endpoints=192.168.1.10:5353",
+		"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::10]:8080",
+		"[2001:db8::1]:53/udp endpoints=[2001:db8:2::10]:5353",
+		"10.0.0.2:80/tcp mode=onearm endpoints=192.168.1.10:8080",
+		"10.0.0.3:80/tcp mode=fullnat endpoints=192.168.1.10:8080",
+		"10.0.0.4:80/tcp endpoints=192.168.1.10:8080:0",
+		"10.0.0.5:80/tcp endpoints=192.168.1.10:8080 sources=9.0.0.0/8",
+		"10.0.0.6:8000-8999/tcp endpoints=192.168.1.10:8080",
+		"10.0.0.7:80/tcp select=hash endpoints=192.168.1.10:8080,192.168.1.11:8080,192.168.1.12:8080",
+		"10.0.0.8:80/tcp select=persist endpoints=192.168.1.10:8080,192.168.1.11:8080,192.168.1.12:8080",
+		"10.0.0.9:80/tcp select=lc endpoints=192.168.1.10:8080,192.168.1.11:8080,192.168.1.12:8080",
+		"10.0.0.10:80/tcp select=random endpoints=192.168.1.10:8080,192.168.1.11:8080,192.168.1.12:8080",
+	}
+}
+
+const client4, client6 = "1.1.ROUND.1:PORT", "[2001:db8:100::ROUND]:PORT"
+
+// handshake opens a connection to a VIP whose endpoint is always the same.
+func handshake(client, vip, endpoint string) []string {
+	return []string{
+		"client tcp " + client + " > " + vip + " S seq 1000",
+		"server tcp " + endpoint + " > CLIENT SA seq 5000 ack 1001",
+		"client tcp " + client + " > " + vip + " A seq 1001 ack 5001",
+	}
+}
+
+func paths() []path {
+	const (
+		vip4, ep4 = "10.0.0.1:80", "192.168.1.10:8080"
+		vip6, ep6 = "[2001:db8::1]:80", "[2001:db8:2::10]:8080"
+		data      = " A seq 1001 ack 5001 len 100"
+		reply     = " > CLIENT A seq 5001 ack 1001 len 100"
+	)
+	to := func(client, vip, rest string) string { return "client tcp " + client + " > " + vip + rest }
+	open4, open6 := handshake(client4, vip4, ep4), handshake(client6, vip6, ep6)
+	out := []path{
+		{"established, IPv4", open4, to(client4, vip4, data), "out", true},
+		{"established, IPv6", open6, to(client6, vip6, data), "out", true},
+		{"reply, IPv4", open4, "server tcp " + ep4 + reply, "out", true},
+		{"reply, IPv6", open6, "server tcp " + ep6 + reply, "out", false},
+		{"FIN", open4, to(client4, vip4, " FA seq 1001 ack 5001"), "out", false},
+		{"UDP, established", []string{"client udp " + client4 + " > 10.0.0.1:53 len 20", "server udp 192.168.1.10:5353 > CLIENT len 20"},
+			"client udp " + client4 + " > 10.0.0.1:53 len 20", "out", false},
+		{"new connection (SYN), IPv4", nil, to(client4, vip4, " S seq 1000"), "out", true},
+		{"new connection (SYN), IPv6", nil, to(client6, vip6, " S seq 1000"), "out", false},
+		{"SYN+ACK", open4[:1], strings.TrimSpace(open4[1]), "out", false},
+		{"new connection, UDP", nil, "client udp " + client4 + " > 10.0.0.1:53 len 20", "out", false},
+		{"new connection, range of ports", nil, to(client4, "10.0.0.6:8080", " S seq 1000"), "out", false},
+	}
+	for _, a := range [][2]string{{"hash", "10.0.0.7"}, {"persist", "10.0.0.8"}, {"lc", "10.0.0.9"}, {"random", "10.0.0.10"}} {
+		out = append(out, path{"new connection, " + a[0], nil, to(client4, a[1]+":80", " S seq 1000"), "out", false})
+	}
+	for _, m := range [][2]string{{"onearm", "10.0.0.2:80"}, {"fullnat", "10.0.0.3:80"}} {
+		out = append(out,
+			path{m[0] + ": established", handshake(client4, m[1], ep4), to(client4, m[1], data), "out", false},
+			path{m[0] + ": reply", handshake(client4, m[1], ep4), "server tcp " + ep4 + reply, "out", false},
+			path{m[0] + ": new connection", nil, to(client4, m[1], " S seq 1000"), "out", false},
+		)
+	}
+	return append(out,
+		path{"passed on: of no service", nil, to(client4, "9.9.9.9:80", data), "pass", true},
+		path{"passed on: another port of a VIP", nil, to(client4, "10.0.0.1:81", data), "pass", false},
+		path{"refused: no-endpoint", nil, to(client4, "10.0.0.4:80", " S"), "out no-endpoint", false},
+		path{"refused: no-connection", nil, to(client4, vip4, data), "out no-connection", false},
+		path{"drop source-not-allowed", nil, to(client4, "10.0.0.5:80", " S"), "drop source-not-allowed", false},
+		path{"drop martian-source", nil, to("127.0.0.1:PORT", vip4, " S"), "drop martian-source", false},
+		path{"drop malformed", nil, to(client4, vip4, " S doff 4"), "drop malformed", false},
+		path{"answered: ttl-expired", nil, to(client4, vip4, " S ttl 1"), "out ttl-expired", false},
+		path{"drop fragment", nil, "client ip 1.1.ROUND.1 > 10.0.0.1 proto 17 ipid PORT frag 2960 len 1040", "drop fragment", false},
+		path{"drop udp-zero-checksum", nil, "client udp " + client6 + " > [2001:db8::1]:53 len 4 csum zero", "drop udp-zero-checksum", false},
+		path{"drop routing-header", nil, to(client6, vip6, " S ext rt:0"), "drop routing-header", false},
+	)
+}

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"loxilb/internal/datapath/bpf"
+)
+
+// programName is the program that packets of Ethernet interfaces run through.
+const programName = "loxilb_ether"
+
+// programs are the loaded data path's program, a copy that counts the helpers it calls, and an empty one. All but the empty
+// one share the same maps.
+type programs struct {
+	live, counting, empty *ebpf.Program
+	maps                  map[string]*ebpf.Map // by the kernel's names, which have 15 letters
+	counts                *ebpf.Map            // helper -> calls
+}
+
+// findPrograms finds the data path that this process has loaded: it shows nobody its program, and needs not.
+func findPrograms() (p *programs, err error) {
+	p = &programs{maps: map[string]*ebpf.Map{}}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if p.live, err = ownProgram(); err != nil {
+		return nil, err
+	}
+	info, err := p.live.Info()
+	if err != nil {
+		return nil, err
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return nil, err
+		}
+		info, err := m.Info()
+		if err != nil {
+			return nil, err
+		}
+		p.maps[info.Name] = m
+	}
+	p.empty, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, p.loadCounting()
+}
+
+// ownProgram is the one of that name among this process's open files.
+func ownProgram() (*ebpf.Program, error) {
+	files, err := filepath.Glob("/proc/self/fdinfo/*")
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		id, err := strconv.ParseUint(field(string(b), "prog_id"), 10, 32)
+		if err != nil {
+			continue
+		}
+		p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+		if err != nil {
+			return nil, err
+		}
+		if info, err := p.Info(); err == nil && info.Name == programName {
+			return p, nil
+		}
+		p.Close()
+	}
+	return nil, fmt.Errorf("no program %s is loaded", programName)
+}
+
+// loadCounting loads the program once more, with the maps of the first, and code after each call of a helper that counts it.
+func (p *programs) loadCounting() error {
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return err
+	}
+	for name := range spec.Programs {
+		if name != programName {
+			delete(spec.Programs, name)
+		}
+	}
+	for name, m := range spec.Maps {
+		live := p.maps[name[:min(len(name), 15)]]
+		if live == nil {
+			delete(spec.Maps, name) // declared, not used by this program
+			continue
+		}
+		m.MaxEntries = live.MaxEntries()
+	}
+	calls := calledHelpers(spec.Programs[programName].Instructions)
+	p.counts, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(8 * len(calls)), MaxEntries: 1})
+	if err != nil {
+		return err
+	}
+	spec.Programs[programName].Instructions = countCalls(spec.Programs[programName].Instructions, p.counts, calls)
+	replaced := map[string]*ebpf.Map{}
+	for name := range spec.Maps {
+		replaced[name] = p.maps[name[:min(len(name), 15)]]
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replaced})
+	if err != nil {
+		return fmt.Errorf("load the counting copy: %w", err)
+	}
+	defer c.Close()
+	p.counting = c.DetachProgram(programName)
+	return nil
+}
+
+// calledHelpers numbers the helpers that a program calls.
+func calledHelpers(program asm.Instructions) map[asm.BuiltinFunc]int {
+	seen := map[asm.BuiltinFunc]bool{}
+	for _, i := range program {
+		if i.IsBuiltinCall() {
+			seen[asm.BuiltinFunc(i.Constant)] = true
+		}
+	}
+	out := map[asm.BuiltinFunc]int{}
+	for n, f := range slices.Sorted(maps.Keys(seen)) {
+		out[f] = n
+	}
+	return out
+}
+
+// countCalls adds a counter behind each call: there, registers 1 to 5 hold nothing.
+func countCalls(program asm.Instructions, counts *ebpf.Map, numbers map[asm.BuiltinFunc]int) (out asm.Instructions) {
+	for _, i := range nameTargets(program) {
+		out = append(out, i)
+		if i.IsBuiltinCall() {
+			out = append(out,
+				asm.LoadMapValue(asm.R1, counts.FD(), uint32(8*numbers[asm.BuiltinFunc(i.Constant)])),
+				asm.Mov.Imm(asm.R2, 1),
+				asm.StoreXAdd(asm.R1, asm.R2, asm.DWord),
+			)
+		}
+	}
+	return out
+}
+
+// nameTargets has jumps name where they go instead of saying how far, so that code can be put between.
+func nameTargets(program asm.Instructions) asm.Instructions {
+	program = slices.Clone(program)
+	at := map[asm.RawInstructionOffset]int{}
+	for i := program.Iterate(); i.Next(); {
+		at[i.Offset] = i.Index
+	}
+	for i := program.Iterate(); i.Next(); {
+		op := i.Ins.OpCode
+		if !op.Class().IsJump() || op.JumpOp() == asm.Call || op.JumpOp() == asm.Exit || i.Ins.Reference() != "" {
+			continue
+		}
+		distance := int64(i.Ins.Offset)
+		if op.Class() == asm.Jump32Class && op.JumpOp() == asm.Ja {
+			distance = i.Ins.Constant // gotol
+		}
+		target := &program[at[asm.RawInstructionOffset(int64(i.Offset)+1+distance)]]
+		if target.Symbol() == "" {
+			*target = target.WithSymbol(fmt.Sprintf("at%d", int64(i.Offset)+1+distance))
+		}
+		program[i.Index] = i.Ins.WithReference(target.Symbol())
+		program[i.Index].Offset = -1
+	}
+	return program
+}
+
+// calls runs the counting copy on a packet: look-ups in maps, and calls of other helpers. Those that the kernel replaces by
+// a few instructions (the number of the CPU, the clock) are none.
+func (p *programs) calls(frame []byte, ifindex int) (lookups, helpers int, err error) {
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return 0, 0, err
+	}
+	numbers := calledHelpers(spec.Programs[programName].Instructions)
+	before, err := p.read(len(numbers))
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := runOnce(p.counting, frame, ifindex); err != nil {
+		return 0, 0, err
+	}
+	after, err := p.read(len(numbers))
+	for f, n := range numbers {
+		c := int(after[n] - before[n])
+		switch f {
+		case asm.FnMapLookupElem:
+			lookups += c
+		case asm.FnJiffies64, asm.FnGetSmpProcessorId:
+		default:
+			helpers += c
+		}
+	}
+	return lookups, helpers, err
+}
+
+func (p *programs) read(n int) ([]uint64, error) {
+	var b []byte
+	if err := p.counts.Lookup(uint32(0), &b); err != nil {
+		return nil, err
+	}
+	out := make([]uint64, n)
+	for i := range out {
+		out[i] = binary.NativeEndian.Uint64(b[8*i:])
+	}
+	return out, nil
+}
+
+// runOnce runs a program once on a packet that arrives at an interface.
+func runOnce(p *ebpf.Program, frame []byte, ifindex int) error {
+	context := make([]byte, 192) // struct __sk_buff
+	binary.NativeEndian.PutUint32(context[40:], uint32(ifindex))
+	_, err := p.Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: context})
+	return err
+}
+
+// took runs a program once and returns what the kernel says that it took, in nanoseconds. Statistics are on.
+func took(p *ebpf.Program, frame []byte, ifindex int) (float64, error) {
+	before, err := p.Stats()
+	if err != nil {
+		return 0, err
+	}
+	if err := runOnce(p, frame, ifindex); err != nil {
+		return 0, err
+	}
+	after, err := p.Stats()
+	return float64((after.Runtime - before.Runtime).Nanoseconds()), err
+}
+
+// jiffies is the clock of the packet path.
+func jiffies() (uint32, error) {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.FnJiffies64.Call(), asm.Return()},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("load a program that reads the clock: %w", err)
+	}
+	defer p.Close()
+	return p.Run(&ebpf.RunOptions{Data: make([]byte, 64)})
+}
+
+func (p *programs) close() error {
+	var errs []error
+	for _, prog := range []*ebpf.Program{p.live, p.counting, p.empty} {
+		if prog != nil {
+			errs = append(errs, prog.Close())
+		}
+	}
+	for _, m := range p.maps {
+		errs = append(errs, m.Close())
+	}
+	if p.counts != nil {
+		errs = append(errs, p.counts.Close())
+	}
+	return errors.Join(errs...)
+}

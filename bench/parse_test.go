@@ -1,0 +1,118 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const wrkText = `Running 5s test @ http://20.20.20.1:80/
+  2 threads and 100 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency     4.94ms    6.38ms  71.62ms   88.02%
+    Req/Sec    15.31k     3.67k   23.46k    66.00%
+  Latency Distribution
+     50%  950.00us
+     75%    7.03ms
+     90%   12.80ms
+     99%   29.87ms
+  152343 requests in 5.02s, 11.33MB read
+Requests/sec:  30369.13
+Transfer/sec:      2.26MB
+`
+
+func TestParseWrk(t *testing.T) {
+	got, err := parseWrk(wrkText)
+	want := sample{Value: 30369.13, Answers: 152343, Details: map[string]float64{"p50_us": 950, "p99_us": 29870}}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Error(err, d)
+	}
+	for _, bad := range []string{
+		"  Socket errors: connect 0, read 3, write 0, timeout 1",
+		"  Non-2xx or 3xx responses: 7",
+	} {
+		got, err := parseWrk(strings.Replace(wrkText, "Requests/sec", bad+"\nRequests/sec", 1))
+		if err != nil || got.Invalid != strings.TrimSpace(bad) {
+			t.Errorf("%q makes %q, %v", bad, got.Invalid, err)
+		}
+	}
+	if _, err := parseWrk("unable to connect to 20.20.20.1:80 Connection refused\n"); err == nil {
+		t.Error("what wrk says when it measured nothing passes for a result")
+	}
+}
+
+func TestParseIperf(t *testing.T) {
+	got, err := parseIperf(`{"start":{},"end":{"sum_sent":{"bytes":14480100,"bits_per_second":9},"sum_received":{"bytes":14480000,"bits_per_second":11.5e9}}}`)
+	if d := cmp.Diff(sample{Value: 11.5, Answers: 10000}, got); d != "" || err != nil {
+		t.Error(err, d)
+	}
+	if _, err := parseIperf(`{"error":"unable to connect to server: Connection refused"}`); err == nil {
+		t.Error("an error of iperf3 is none of ours")
+	}
+	if got, _ := parseIperf(`{"end":{}}`); got.Invalid == "" {
+		t.Error("a test that moved nothing is valid")
+	}
+}
+
+func TestSNMP(t *testing.T) {
+	const text = "Ip: Forwarding DefaultTTL\nIp: 2 64\nTcp: ActiveOpens RetransSegs InErrs\nTcp: 12 345 0\n"
+	if n, err := snmp(text, "Tcp", "RetransSegs"); n != 345 || err != nil {
+		t.Error(n, err)
+	}
+	for _, missing := range [][2]string{{"Tcp", "OutRsts"}, {"Udp", "RetransSegs"}} {
+		if _, err := snmp(text, missing[0], missing[1]); err == nil {
+			t.Errorf("%v is found", missing)
+		}
+	}
+}
+
+func TestListening(t *testing.T) {
+	const table = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid
+   0: 00000000000000000000000000000000:1451 00000000000000000000000000000000:0000 0A 00000000:00000000
+   1: 0100007F:1452 00000000:0000 01 00000000:00000000
+`
+	if !listening(table, 5201) || listening(table, 5202) || listening(table, 81) {
+		t.Error("only the socket in state 0A listens")
+	}
+}
+
+func TestLayout(t *testing.T) {
+	for n, want := range map[int]layout{
+		2: {client: []int{0}, lb: []int{1}, endpoints: []int{0}},
+		3: {client: []int{0}, lb: []int{1}, endpoints: []int{2}},
+		8: {client: []int{0, 1}, lb: []int{2, 3}, endpoints: []int{4, 5, 6, 7}},
+	} {
+		got, err := layoutNamed("pinned", n)
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(layout{})); d != "" || err != nil {
+			t.Errorf("%d CPUs: %v %s", n, err, d)
+		}
+	}
+	for _, bad := range []struct {
+		name string
+		n    int
+	}{{"pinned", 1}, {"two", 4}} {
+		if _, err := layoutNamed(bad.name, bad.n); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+	}
+	for want, cpus := range map[string][]int{"1": {0}, "6": {1, 2}, "1,00000001": {0, 32}} {
+		if got := cpuMask(cpus); got != want {
+			t.Errorf("%v: %s, want %s", cpus, got, want)
+		}
+	}
+}
+
+func TestParseRings(t *testing.T) {
+	got, err := parseRings(`goos: linux
+BenchmarkEstablished/v4/2-2         	     300	        31.00 empty-ns	        66.00 own-ns
+BenchmarkEstablished/v6/200k-2      	     300	        39.00 empty-ns	       561.0 own-ns
+PASS
+`)
+	if d := cmp.Diff([]ring{{"v4/2", 31, 66}, {"v6/200k", 39, 561}}, got); d != "" || err != nil {
+		t.Error(err, d)
+	}
+	if _, err := parseRings("FAIL\n"); err == nil {
+		t.Error("a failed benchmark passes for a result")
+	}
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ppsFlows is how many flows the packet rates are measured with.
+const ppsFlows = 256
+
+// packetsTCP measures the smallest packets of established connections: real ones, whose place in the sequence is asked of
+// the kernel so that those who check that take the packets for good.
+func packetsTCP(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
+	flows := make([]flow, ppsFlows)
+	for i := range flows {
+		c, err := r.source.DialContext(ctx, "tcp", to.String())
+		if err != nil {
+			return nil, fmt.Errorf("connection %d: %w", i+1, err)
+		}
+		defer c.Close()
+		if flows[i], err = established(c.(*net.TCPConn)); err != nil {
+			return nil, err
+		}
+	}
+	return r.packets(s, flows)
+}
+
+// packetsUDP measures those of UDP.
+func packetsUDP(_ context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
+	flows := make([]flow, ppsFlows)
+	for i := range flows {
+		flows[i] = flow{from: netip.AddrPortFrom(endpointAddr(r.source), uint16(20000+i)), to: to}
+	}
+	return r.packets(s, flows)
+}
+
+func (r *rig) packets(s setting, flows []flow) ([]sample, error) {
+	g, err := r.generate(flows)
+	if err != nil {
+		return nil, err
+	}
+	defer g.close()
+	sinks, err := newSinks(r.serving, false)
+	if err != nil {
+		return nil, err
+	}
+	defer sinks.close()
+	out, err := g.rate(sinks, duration(s.Seconds))
+	return []sample{out}, err
+}
+
+// established asks the kernel for a connection's place in the sequences.
+func established(c *net.TCPConn) (flow, error) {
+	f := flow{
+		tcp:  true,
+		from: c.LocalAddr().(*net.TCPAddr).AddrPort(),
+		to:   c.RemoteAddr().(*net.TCPAddr).AddrPort(),
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return f, err
+	}
+	const sendQueue, receiveQueue, offNoProbe = 2, 1, -1
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		set := func(name, value int) {
+			failed = errors.Join(failed, unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, name, value))
+		}
+		place := func(queue int) uint32 {
+			set(unix.TCP_REPAIR_QUEUE, queue)
+			n, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUEUE_SEQ)
+			failed = errors.Join(failed, err)
+			return uint32(n)
+		}
+		set(unix.TCP_REPAIR, 1)
+		f.seq, f.ack = place(sendQueue), place(receiveQueue)
+		set(unix.TCP_REPAIR, offNoProbe)
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return f, fmt.Errorf("read a connection's place: %w", err)
+	}
+	return f, nil
+}
+
+// generate makes the generator of a packet for each flow, from the client through the balancer.
+func (r *rig) generate(flows []flow) (*generator, error) {
+	src, err := r.Client.MAC("eth0")
+	if err != nil {
+		return nil, err
+	}
+	dst, err := r.LB.MAC("client")
+	if err != nil {
+		return nil, err
+	}
+	frames := make([][frameSize]byte, len(flows))
+	for i, f := range flows {
+		if frames[i], err = f.frame(src, dst); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := r.LB.Run("ethtool", "-K", "client", "gro", "on"); err != nil {
+		return nil, err
+	}
+	return newGenerator(r.Client, "eth0", r.cpus.generator(), frames)
+}
+
+// generator is the CPU whose work is measured: one of the balancer's.
+func (l layout) generator() int {
+	if len(l.lb) > 0 {
+		return l.lb[0]
+	}
+	return 0
+}
+
+// rate sends for a while, after a warm-up by which it learns how many frames that takes, and counts what comes through.
+func (g *generator) rate(sinks sinks, d time.Duration) (sample, error) {
+	const warm = 30_000
+	took, err := g.send(warm)
+	if err != nil {
+		return sample{}, err
+	}
+	n := max(warm, int(warm*d.Seconds()/took.Seconds()))
+	return g.through(sinks, n)
+}
+
+// through sends that many frames and counts what comes through.
+func (g *generator) through(sinks sinks, frames int) (s sample, err error) {
+	before, err := sinks.counted()
+	if err != nil {
+		return s, err
+	}
+	took, err := g.send(frames)
+	if err != nil {
+		return s, err
+	}
+	after, err := sinks.counted()
+	if err != nil {
+		return s, err
+	}
+	sum := uint64(0)
+	for i := range after {
+		s.Endpoints = append(s.Endpoints, after[i]-before[i])
+		sum += after[i] - before[i]
+	}
+	s.Value = float64(sum) / took.Seconds()
+	s.Details = map[string]float64{"lost_percent": 100 * (1 - float64(sum)/float64(frames))}
+	s.Invalid = usedAll(s.Endpoints, true)
+	return s, nil
+}

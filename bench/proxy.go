@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// haproxy runs HAProxy in mode tcp without logs.
+func haproxy(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, `global
+	nbthread %d
+	maxconn 9000
+defaults
+	mode tcp
+	timeout connect 5s
+	timeout client 1m
+	timeout server 1m
+listen service
+	bind %v
+	balance roundrobin
+`, r.cpus.forBalancer(), s.at(vip))
+	for i, a := range r.addresses() {
+		fmt.Fprintf(&b, "\tserver ep%d %v:%d\n", i+1, a, s.target)
+	}
+	path, err := r.file("haproxy.cfg", b.String())
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return r.proxy(ctx, s, "haproxy", "-db", "-f", path)
+}
+
+// nginx runs nginx's stream module without logs.
+func nginx(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
+	var b strings.Builder
+	if module := streamModule(); module != "" {
+		fmt.Fprintf(&b, "load_module %s;\n", module)
+	}
+	fmt.Fprintf(&b, `user root;
+worker_processes %d;
+worker_rlimit_nofile 19000;
+pid %s/nginx.pid;
+error_log stderr error;
+daemon off;
+events { worker_connections 9000; }
+stream {
+	upstream endpoints {
+`, r.cpus.forBalancer(), r.dir)
+	for _, a := range r.addresses() {
+		fmt.Fprintf(&b, "\t\tserver %v:%d;\n", a, s.target)
+	}
+	fmt.Fprintf(&b, "\t}\n\tserver { listen %v reuseport backlog=4096; proxy_pass endpoints; }\n}\n", s.at(vip))
+	path, err := r.file("nginx.conf", b.String())
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return r.proxy(ctx, s, "nginx", "-e", "stderr", "-p", r.dir, "-c", path)
+}
+
+// streamModule is the file of nginx's stream module where it is one; none where it is built in.
+func streamModule() string {
+	for _, pattern := range []string{"/usr/lib/nginx/modules/ngx_stream_module.so", "/usr/lib*/nginx/modules/ngx_stream_module.so"} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[0]
+		}
+	}
+	return ""
+}
+
+// forBalancer is how many CPUs the balancer may use.
+func (l layout) forBalancer() int {
+	if len(l.lb) > 0 {
+		return len(l.lb)
+	}
+	return runtime.NumCPU()
+}
+
+// proxy runs a proxy in the balancer's namespace and waits until it takes connections.
+func (r *rig) proxy(ctx context.Context, s service, args ...string) (netip.AddrPort, error) {
+	if err := r.ownVIP(); err != nil {
+		return netip.AddrPort{}, err
+	}
+	p, err := r.start(r.LB, args...)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	err = until(ctx, func() error {
+		select {
+		case <-p.Done():
+			return fmt.Errorf("%s ended: %w\n%s", args[0], os.ErrProcessDone, p.Output())
+		default:
+		}
+		dial, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		c, err := r.LB.DialContext(dial, "tcp", s.at(vip).String())
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	})
+	return s.at(vip), err
+}

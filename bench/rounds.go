@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// patience is how long one measurement may take beyond what is timed.
+const patience = 2 * time.Minute
+
+// measureAll measures every work by every contender in every round. Contenders take turns within a work, A B C A B C, and
+// every other round goes C B A, so that a machine that slows down slows all of them alike.
+func measureAll(ctx context.Context, o options, progress io.Writer) (*result, error) {
+	cs, err := contendersNamed(o.Contenders)
+	if err != nil {
+		return nil, err
+	}
+	ws, err := worksNamed(o.setting)
+	if err != nil {
+		return nil, err
+	}
+	res := &result{Name: o.name, Setting: o.setting, Machine: describeMachine(o.commit, o.clock)}
+	res.Setting.Works, res.Setting.Contenders = names(ws, cs)
+	for round := 1; round <= o.Rounds; round++ {
+		for _, w := range ws {
+			for _, c := range turn(cs, round) {
+				if !w.fits(c) {
+					continue
+				}
+				samples := measure(ctx, o, c, w, &res.Machine)
+				if err := ctx.Err(); err != nil {
+					return nil, err
+				}
+				for _, s := range samples {
+					if s.Work == "held-bytes" && c.name == baseline {
+						continue // it holds none
+					}
+					s.Round, s.Contender = round, c.name
+					if s.Work == "" {
+						s.Work = w.name
+					}
+					res.Samples = append(res.Samples, s)
+					tell(progress, o.Rounds, s)
+				}
+			}
+		}
+	}
+	res.judgeRetransmissions()
+	return res, nil
+}
+
+func names(ws []work, cs []contender) (works, contenders []string) {
+	for _, w := range ws {
+		works = append(works, w.name)
+	}
+	for _, c := range cs {
+		contenders = append(contenders, c.name)
+	}
+	return works, contenders
+}
+
+// turn is the order of contenders in a round.
+func turn(cs []contender, round int) []contender {
+	cs = slices.Clone(cs)
+	if round%2 == 0 {
+		slices.Reverse(cs)
+	}
+	return cs
+}
+
+// measure sets a contender up, checks that it balances, measures, and takes it down again. What goes wrong is a sample
+// that is not valid, so that the others are not lost.
+func measure(ctx context.Context, o options, c contender, w work, m *machine) []sample {
+	ctx, cancel := context.WithTimeout(ctx, patience+4*duration(o.Seconds))
+	defer cancel()
+	failed := func(what string, err error) []sample {
+		return []sample{{Work: w.name, Invalid: fmt.Sprintf("%s: %v", what, err)}}
+	}
+	s := w.service
+	if s.endpoints == 0 {
+		s.endpoints = c.endpoints
+	}
+	r, err := newRig(ctx, o, c, s)
+	if err != nil {
+		return failed("topology", err)
+	}
+	defer r.Close()
+	if m.Offloads == "" {
+		m.Offloads = offloads(r.Client, "eth0")
+	}
+	to, err := c.setup(ctx, r, s)
+	if err != nil {
+		return failed("set up", err)
+	}
+	samples, err := w.run(ctx, r, o.setting, to)
+	if err != nil {
+		return failed("measure", err)
+	}
+	return samples
+}
+
+func tell(w io.Writer, rounds int, s sample) {
+	if s.Invalid != "" {
+		fmt.Fprintf(w, "round %d/%d  %-12s %-16s not valid: %.300s\n", s.Round, rounds, s.Work, s.Contender, s.Invalid)
+		return
+	}
+	fmt.Fprintf(w, "round %d/%d  %-12s %-16s %s\n", s.Round, rounds, s.Work, s.Contender, human(s.Value))
+}

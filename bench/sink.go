@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"loxilb/internal/netnstest"
+)
+
+// sink is a tc program at a host's interface that counts the generator's packets. It drops them, or sends them back to
+// where they came from; the host's own stack sees none of them.
+type sink struct {
+	count   *ebpf.Map
+	program *ebpf.Program
+	link    link.Link
+}
+
+// newSink attaches a sink to a host's eth0.
+func newSink(h *netnstest.Host, echo bool) (*sink, error) {
+	s := new(sink)
+	err := h.Do(func() (err error) {
+		dev, err := h.Netlink().LinkByName("eth0")
+		if err != nil {
+			return fmt.Errorf("find eth0: %w", err)
+		}
+		index := dev.Attrs().Index
+		if s.count, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
+			return fmt.Errorf("make a sink's counter: %w", err)
+		}
+		s.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+			Type: ebpf.SchedCLS, License: "GPL", Instructions: sinkProgram(s.count, echo, index),
+		})
+		if err != nil {
+			return fmt.Errorf("load a sink: %w", err)
+		}
+		s.link, err = link.AttachTCX(link.TCXOptions{Interface: index, Program: s.program, Attach: ebpf.AttachTCXIngress})
+		if err != nil {
+			return fmt.Errorf("attach a sink: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// sinkProgram counts packets whose IP identification is frameMark. All others go on.
+func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
+	const next = "next"
+	p := asm.Instructions{
+		asm.LoadMem(asm.R7, asm.R1, 76, asm.Word), // data
+		asm.LoadMem(asm.R3, asm.R1, 80, asm.Word), // data_end
+		asm.Mov.Reg(asm.R2, asm.R7),
+		asm.Add.Imm(asm.R2, 42),
+		asm.JGT.Reg(asm.R2, asm.R3, next),
+		asm.LoadMem(asm.R1, asm.R7, 18, asm.Half),
+		asm.HostTo(asm.BE, asm.R1, asm.Half),
+		asm.JNE.Imm(asm.R1, frameMark, next),
+		asm.StoreImm(asm.R10, -4, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, count.FD()),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, next),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+	}
+	if echo {
+		p = append(p, swap(0, 6, asm.Word)...) // MAC addresses
+		p = append(p, swap(4, 10, asm.Half)...)
+		p = append(p, swap(26, 30, asm.Word)...) // IP addresses: the sums stay right
+		p = append(p, swap(34, 36, asm.Half)...) // ports
+		p = append(p, asm.Mov.Imm(asm.R1, int32(ifindex)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return())
+	} else {
+		p = append(p, asm.Mov.Imm(asm.R0, 2), asm.Return()) // TC_ACT_SHOT
+	}
+	return append(p, asm.Mov.Imm(asm.R0, -1).WithSymbol(next), asm.Return()) // TCX_NEXT
+}
+
+// swap exchanges two places of the packet.
+func swap(a, b int16, size asm.Size) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R7, a, size), asm.LoadMem(asm.R2, asm.R7, b, size),
+		asm.StoreMem(asm.R7, a, asm.R2, size), asm.StoreMem(asm.R7, b, asm.R1, size),
+	}
+}
+
+// counted is how many packets came.
+func (s *sink) counted() (n uint64, err error) {
+	return n, s.count.Lookup(uint32(0), &n)
+}
+
+func (s *sink) close() error {
+	var errs []error
+	if s.link != nil {
+		errs = append(errs, s.link.Close())
+	}
+	if s.program != nil {
+		errs = append(errs, s.program.Close())
+	}
+	if s.count != nil {
+		errs = append(errs, s.count.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// sinks are those of several hosts.
+type sinks []*sink
+
+func newSinks(hosts []*netnstest.Host, echo bool) (out sinks, err error) {
+	for _, h := range hosts {
+		s, err := newSink(h, echo)
+		if err != nil {
+			return nil, errors.Join(err, out.close())
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func (s sinks) counted() ([]uint64, error) {
+	out := make([]uint64, len(s))
+	for i := range s {
+		n, err := s[i].counted()
+		if err != nil {
+			return nil, fmt.Errorf("read a sink: %w", err)
+		}
+		out[i] = n
+	}
+	return out, nil
+}
+
+func (s sinks) close() error {
+	var errs []error
+	for _, one := range s {
+		errs = append(errs, one.close())
+	}
+	return errors.Join(errs...)
+}

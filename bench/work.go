@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"loxilb/internal/netnstest"
+)
+
+// work is something to measure. Its unit is a rate, or says that less is better.
+type work struct {
+	name    string
+	group   string // also selects it: crr for crr-1 and crr-50
+	title   string
+	unit    string
+	less    bool    // less is better
+	extra   bool    // measured along with another work of its group, which has the run
+	packets bool    // made of single packets: nothing for proxies and lo
+	again   float64 // retransmissions per answer that it may have beyond plain routing's
+	service service
+	run     run
+}
+
+// run measures, through an address that leads to a rig's endpoints. It may return more samples than the work's own.
+type run func(context.Context, *rig, setting, netip.AddrPort) ([]sample, error)
+
+// service is what a contender is to balance for a work.
+type service struct {
+	name         string
+	protocol     string // tcp or udp
+	port, target int    // of the VIP, of the endpoints
+	endpoints    int    // 0: as many as the contender balances over
+	held         int    // connections that it must hold at once, if they are many
+	serve        func(context.Context, *rig, *netnstest.Host) error
+}
+
+// One retransmission in 10,000 answers is far below what a loss that shows in a rate would make. Bulk transfer loses
+// segments by design, when TCP looks for the rate that the way takes; half a percent of them does not slow it.
+const (
+	againAnswers  = 1e-4
+	againSegments = 5e-3
+)
+
+// works is the catalogue, in the order of reports.
+func works(s setting) []work {
+	http := service{name: "http", protocol: "tcp", port: 80, target: 5001, serve: serves("http", 5001)}
+	crr := service{name: "crr", protocol: "tcp", port: 81, target: 5003, serve: serves("crr", 5003)}
+	rr := service{name: "rr", protocol: "tcp", port: 82, target: 5004, serve: serves("rr", 5004)}
+	iperf := service{name: "iperf", protocol: "tcp", port: 5201, target: 5201, endpoints: 1, serve: serveIperf}
+	tcp := service{name: "echo", protocol: "tcp", port: 83, target: 5005, serve: serves("rr", 5005)}
+	udp := service{name: "udp", protocol: "udp", port: 84, target: 5006, serve: noServer}
+	held := udp
+	held.held = heldConnections
+	all := []work{
+		{name: "rps", title: "HTTP requests, kept connections (" + wrkName(s.Wrk) + ")", unit: "requests/s", service: http, run: wrk(true)},
+		{name: "cps", title: "HTTP requests, a new connection each (" + wrkName(s.Wrk) + ")", unit: "requests/s", service: http, run: wrk(false)},
+		{name: "crr-1", title: "connect, request, response, close: 1 stream", unit: "exchanges/s", service: crr, run: exchange(1, false)},
+		{name: "crr-50", title: "connect, request, response, close: 50 streams", unit: "exchanges/s", service: crr, run: exchange(50, false)},
+		{name: "rr-1", title: "request, response over a kept connection: 1 stream", unit: "exchanges/s", service: rr, run: exchange(1, true)},
+		{name: "rr-50", title: "request, response over kept connections: 50 streams", unit: "exchanges/s", service: rr, run: exchange(50, true)},
+		{name: "iperf-1", title: "iperf3, 1 stream, one endpoint", unit: "Gbit/s", service: iperf, run: iperfRun(1)},
+		{name: "iperf-100", title: "iperf3, 100 streams, one endpoint", unit: "Gbit/s", service: iperf, run: iperfRun(100)},
+		{name: "pps-tcp", title: "smallest packets of 256 established TCP connections through one CPU", unit: "packets/s", packets: true, service: tcp, run: packetsTCP},
+		{name: "pps-udp", title: "smallest packets of 256 UDP flows through one CPU", unit: "packets/s", packets: true, service: udp, run: packetsUDP},
+		{name: "held-new", title: "new UDP connections through one CPU, until 1,000,000 are held", unit: "connections/s", packets: true, service: held, run: hold},
+		{name: "held-bytes", title: "kernel memory of each of 1,000,000 connections", unit: "bytes", packets: true, less: true, extra: true},
+		{name: "held-pps", title: "packets of 256 connections, while 1,000,000 are held", unit: "packets/s", packets: true, extra: true},
+		{name: "held-pps-all", title: "packets of all 1,000,000 by turns", unit: "packets/s", packets: true, extra: true},
+	}
+	for i := range all {
+		all[i].group, _, _ = strings.Cut(all[i].name, "-")
+		all[i].again = againAnswers
+		if all[i].group == "iperf" {
+			all[i].again = againSegments
+		}
+	}
+	return all
+}
+
+// worksNamed are those that are named, alone or by their group; all when none is. Extras come with their group.
+func worksNamed(s setting) ([]work, error) {
+	all := works(s)
+	for _, n := range s.Works {
+		if !slices.ContainsFunc(all, func(w work) bool { return !w.extra && (w.name == n || w.group == n) }) {
+			return nil, fmt.Errorf("work %q is none; there are %s", n, list(all, func(w work) string { return w.name }))
+		}
+	}
+	return slices.DeleteFunc(all, func(w work) bool {
+		return w.extra || len(s.Works) > 0 && !slices.Contains(s.Works, w.name) && !slices.Contains(s.Works, w.group)
+	}), nil
+}
+
+// fits tells whether a contender can do a work.
+func (w work) fits(c contender) bool {
+	if w.service.held > 0 && !slices.Contains([]string{baseline, "loxilb", "nft"}, c.name) {
+		return false // one of a kind: it takes a minute, and onearm has no ports for so many
+	}
+	return !w.packets || !c.proxy && !c.local
+}
+
+func serves(kind string, port int) func(context.Context, *rig, *netnstest.Host) error {
+	return func(ctx context.Context, r *rig, h *netnstest.Host) error { return r.serve(ctx, h, kind, port) }
+}
+
+func noServer(context.Context, *rig, *netnstest.Host) error { return nil }
+
+func list[T any](all []T, name func(T) string) string {
+	var out []string
+	for _, v := range all {
+		out = append(out, name(v))
+	}
+	return strings.Join(out, ", ")
+}
+
+// counted runs f and adds to its sample what the endpoints answered and TCP sent again meanwhile.
+func (r *rig) counted(ctx context.Context, evenly bool, f func() (sample, error)) (sample, error) {
+	before, err := r.counts(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	again, err := r.retransmissions()
+	if err != nil {
+		return sample{}, err
+	}
+	s, err := f()
+	if err != nil {
+		return s, err
+	}
+	after, err := r.counts(ctx)
+	if err != nil {
+		return s, err
+	}
+	now, err := r.retransmissions()
+	s.Retransmissions = now - again
+	for i := range after {
+		s.Endpoints = append(s.Endpoints, after[i]-before[i])
+	}
+	if s.Invalid == "" {
+		s.Invalid = usedAll(s.Endpoints, evenly)
+	}
+	return s, err
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * family.h - packets between a client and an endpoint of two IP versions
+ * (NAT64, NAT46; RFC 7915).
+ *
+ * The kernel makes room and tells all its layers that this is a packet of the
+ * other version (bpf_skb_change_proto): segments that travel together stay
+ * together, and a checksum that is left to the device stays left to it. The
+ * header is written anew. Sums are changed by what changed, as in nat.h; an IPv4
+ * address is mapped in our maps, and 0xffff more is nothing to a sum.
+ *
+ * Every write goes by the helper that makes skb->csum follow: this path is not
+ * the one that counts nanoseconds.
+ */
+#ifndef LOXILB_FAMILY_H
+#define LOXILB_FAMILY_H
+
+#include "answer.h"
+#include "checksum.h"
+#include "forward.h"
+#include "nat.h"
+
+/* Packets that may be smaller on their way than IPv6 ever has to be: a router
+ * may fragment them (RFC 7915 section 5.1). */
+#define FAMILY_FRAGMENTABLE 1260
+#define IP_DONT_FRAGMENT bpf_htons(0x4000)
+#define FAMILY_SUMS 52 /* of ICMP6_LARGEST bytes: more than a packet has */
+
+static __always_inline __u8 ipv6_traffic_class(const struct ipv6hdr *ip6)
+{
+	return ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
+}
+
+/* All but the addresses, which the connection knows. length: of what follows. */
+static __always_inline void family_ipv6(struct ipv6hdr *ip6,
+					const struct iphdr *ip, __u32 length)
+{
+	__builtin_memset(ip6, 0, sizeof(*ip6));
+	ip6->version = 6;
+	ip6->priority = ip->tos >> 4;
+	ip6->flow_lbl[0] = ip->tos << 4;
+	ip6->payload_len = bpf_htons(length);
+	ip6->nexthdr = family_protocol(ip->protocol);
+	ip6->hop_limit = ip->ttl;
+}
+
+/* All but the addresses and the checksum. length: of the whole packet; 0 if that
+ * is too much for the field, as the kernel has it of segments not yet cut. */
+static __always_inline void family_ipv4(struct iphdr *ip,
+					const struct ipv6hdr *ip6,
+					__u8 protocol, __u32 length)
+{
+	__builtin_memset(ip, 0, sizeof(*ip));
+	ip->version = 4;
+	ip->ihl = 5;
+	ip->tos = ipv6_traffic_class(ip6);
+	ip->tot_len = length > 0xffff ? 0 : bpf_htons(length);
+	ip->ttl = ip6->hop_limit;
+	ip->protocol = family_protocol(protocol);
+}
+
+static __always_inline void family_ipv4_sum(struct iphdr *ip)
+{
+	ip->check =
+		~sum_fold(bpf_csum_diff(NULL, 0, (void *)ip, sizeof(*ip), 0));
+}
+
+/* What a fragment's header says, moved: offset in bytes plus 1 iff more follow. */
+static __always_inline __be16 family_ipv4_offset(__u16 fragment)
+{
+	return bpf_htons(fragment >> 3) |
+	       (fragment & FRAGMENT_MORE ? IP_MORE_FRAGMENTS : 0);
+}
+
+static __always_inline void family_fragment(struct fragment_header *f,
+					    __u8 next, __u16 fragment, __u32 id)
+{
+	f->next = next;
+	f->reserved = 0;
+	f->offset = bpf_htons(fragment);
+	f->id = id;
+}
+
+/* What ICMPv6 sums beside its own bytes, and ICMP does not. */
+static __noinline __u16 family_pseudo(const struct ip_addr *src,
+				      const struct ip_addr *dst, __u32 length)
+{
+	__u32 sum = bpf_htons(IPPROTO_ICMPV6) + bpf_htons(length);
+
+	sum = bpf_csum_diff(NULL, 0, (void *)src, sizeof(*src), sum);
+	return sum_fold(bpf_csum_diff(NULL, 0, (void *)dst, sizeof(*dst), sum));
+}
+
+/* The packet becomes one of the other version, with to bytes instead of from
+ * between the link layer and what stays as it is. */
+static __noinline bool family_resize(ctx_t *ctx, struct packet *p, __u32 from,
+				     __u32 to)
+{
+	__be16 protocol = p->ipv6 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
+	__s32 more = to - from;
+
+	if (bpf_skb_change_proto(ctx, protocol, 0))
+		return false;
+	more += p->ipv6 ? FAMILY_GROWTH : -FAMILY_GROWTH;
+	if (more && bpf_skb_adjust_room(ctx, more, BPF_ADJ_ROOM_MAC,
+					BPF_F_ADJ_ROOM_FIXED_GSO))
+		return false;
+	return !p->l3 || !bpf_skb_store_bytes(ctx, p->l3 - sizeof(protocol),
+					      &protocol, sizeof(protocol), 0);
+}
+
+struct family_walk {
+	ctx_t *ctx;
+	__u32 at;
+	__u32 left;
+	__u32 sum;
+};
+
+static long family_sum_part(__u32 i, struct family_walk *w)
+{
+	__u32 length = w->left < ICMP6_LARGEST ? w->left : ICMP6_LARGEST;
+
+	if (!length)
+		return 1;
+	w->sum += packet_sum(w->ctx, w->at, length);
+	w->at += length;
+	w->left -= length;
+	return 0;
+}
+
+/* The checksum of a datagram that has none, which IPv6 does not allow. */
+static __always_inline __u16 family_udp_sum(ctx_t *ctx, struct packet *p,
+					    struct connection *c)
+{
+	struct family_walk w = { .ctx = ctx, .at = p->l4 };
+	__be16 length = 0;
+
+	if (bpf_skb_load_bytes(ctx,
+			       p->l4 + __builtin_offsetof(struct udphdr, len),
+			       &length, sizeof(length)))
+		return 0;
+	w.left = bpf_ntohs(length);
+	bpf_loop(FAMILY_SUMS, family_sum_part, &w, 0);
+	w.sum += length + bpf_htons(IPPROTO_UDP);
+	w.sum = sum_fold(w.sum) +
+		sum_fold(bpf_csum_diff(NULL, 0, (void *)&c->saddr, 32, 0));
+	return ~sum_fold(w.sum);
+}
+
+/* TCP and UDP: the pseudo header is the same in both versions, but for the
+ * addresses. */
+static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
+					      struct connection *c)
+{
+	bool udp = p->tuple.protocol == IPPROTO_UDP;
+	__u32 at = p->l4 + (udp ? UDP_SUM_OFFSET : TCP_SUM_OFFSET);
+	__be16 ports[2] = { c->sport, c->dport };
+	bool open = sum_is_open(ctx, p);
+	__u16 old, sum;
+
+	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) ||
+	    bpf_skb_store_bytes(ctx, p->l4, ports, sizeof(ports),
+				BPF_F_RECOMPUTE_CSUM))
+		return drop(p, DROP_NOT_LINEAR);
+	if (udp && !old) {
+		if (p->fragment || ctx->gso_size)
+			return drop(p, DROP_UDP_ZERO_CHECKSUM);
+		sum = family_udp_sum(ctx, p, c);
+	} else {
+		sum = open ? sum_fold(old + c->address_sum) :
+			     sum_replace(old, c->tuple_sum);
+	}
+	if (udp && !sum)
+		sum = 0xffff;
+	return bpf_skb_store_bytes(ctx, at, &sum, sizeof(sum),
+				   BPF_F_RECOMPUTE_CSUM) ?
+		       drop(p, DROP_NOT_LINEAR) :
+		       VERDICT_CONTINUE;
+}
+
+/* Echo: another type, and a pseudo header on one side only. */
+static __noinline enum verdict family_echo(ctx_t *ctx, struct packet *p,
+					   struct connection *c)
+{
+	__u32 length = p->length - (p->l4 - p->l3);
+	struct echo_header old, new;
+	__u32 sum;
+
+	if (bpf_skb_load_bytes(ctx, p->l4, &old, sizeof(old)))
+		return drop(p, DROP_NOT_LINEAR);
+	new = old;
+	if (p->ipv6) {
+		new.type = p->echo_reply ? ECHO_REPLY : ECHO_REQUEST;
+		sum = (__u16)~family_pseudo(&p->tuple.saddr, &p->tuple.daddr,
+					    length);
+	} else {
+		new.type = p->echo_reply ? ECHO6_REPLY : ECHO6_REQUEST;
+		sum = family_pseudo(&c->saddr, &c->daddr, length);
+	}
+	new.id = p->echo_reply ? c->dport : c->sport;
+	sum = bpf_csum_diff((void *)&old, sizeof(old), (void *)&new,
+			    sizeof(new), sum);
+	new.check = sum_replace(old.check, sum_fold(sum));
+	return bpf_skb_store_bytes(ctx, p->l4, &new, sizeof(new),
+				   BPF_F_RECOMPUTE_CSUM) ?
+		       drop(p, DROP_NOT_LINEAR) :
+		       VERDICT_CONTINUE;
+}
+
+/* IPv4 options stay behind (RFC 7915 section 4.1), and so does the flow label. */
+static __noinline enum verdict family_to_ipv6(ctx_t *ctx, struct packet *p,
+					      struct connection *c)
+{
+	struct {
+		struct ipv6hdr ip;
+		struct fragment_header fragment;
+	} h;
+	__u32 more = p->fragment ? sizeof(h.fragment) : 0;
+	__u32 from = p->l4 - p->l3, to = sizeof(h.ip) + more;
+	struct iphdr ip;
+
+	if (p->length - from + more > 0xffff)
+		return drop(p,
+			    DROP_NOT_TRANSLATABLE); /* would be a jumbogram */
+	if (p->length + more > c->mtu && more)
+		return p->later_fragment ?
+			       drop(p, DROP_TOO_BIG) :
+			       tell(p, DROP_TOO_BIG,
+				    ANSWER_TOO_BIG |
+					    (c->mtu - more)
+						    << ANSWER_MTU_SHIFT);
+	if (bpf_skb_load_bytes(ctx, p->l3, &ip, sizeof(ip)) ||
+	    !family_resize(ctx, p, from, to))
+		return drop(p, DROP_NOT_LINEAR);
+	family_ipv6(&h.ip, &ip, p->length - from + more);
+	h.ip.hop_limit--;
+	__builtin_memcpy(&h.ip.saddr, &c->saddr, 32);
+	if (more) {
+		family_fragment(&h.fragment, h.ip.nexthdr, p->fragment,
+				bpf_htonl(bpf_ntohs(p->fragment_id)));
+		h.ip.nexthdr = IPPROTO_FRAGMENT;
+		if (bpf_skb_store_bytes(ctx, p->l3 + sizeof(h.ip), &h.fragment,
+					sizeof(h.fragment),
+					BPF_F_RECOMPUTE_CSUM))
+			return drop(p, DROP_NOT_LINEAR);
+	}
+	return bpf_skb_store_bytes(ctx, p->l3, &h.ip, sizeof(h.ip),
+				   BPF_F_RECOMPUTE_CSUM) ?
+		       drop(p, DROP_NOT_LINEAR) :
+		       VERDICT_CONTINUE;
+}
+
+/* IPv6 extension headers stay behind (section 5.1); those that must not, parsing
+ * has found. Behind the fragment header one would leave a gap in the datagram. */
+static __noinline enum verdict family_to_ipv4(ctx_t *ctx, struct packet *p,
+					      struct connection *c)
+{
+	__u32 from = p->l4 - p->l3;
+	struct ipv6hdr ip6;
+	struct iphdr ip;
+
+	if (p->fragment && from != sizeof(ip6) + sizeof(struct fragment_header))
+		return drop(p, DROP_NOT_TRANSLATABLE);
+	if (bpf_skb_load_bytes(ctx, p->l3, &ip6, sizeof(ip6)))
+		return drop(p, DROP_NOT_LINEAR);
+	family_ipv4(&ip, &ip6, p->tuple.protocol,
+		    p->length - from + sizeof(ip));
+	if (p->fragment) {
+		ip.id = bpf_htons(bpf_ntohl(p->fragment_id));
+		ip.frag_off = family_ipv4_offset(p->fragment);
+	} else if (segment_length(ctx, p) - from + sizeof(ip) <=
+		   FAMILY_FRAGMENTABLE) {
+		ip.id = bpf_get_prandom_u32();
+	} else {
+		ip.frag_off = IP_DONT_FRAGMENT;
+	}
+	ip.ttl--;
+	ip.saddr = c->saddr.word[3];
+	ip.daddr = c->daddr.word[3];
+	family_ipv4_sum(&ip);
+	if (!family_resize(ctx, p, from, sizeof(ip)) ||
+	    bpf_skb_store_bytes(ctx, p->l3, &ip, sizeof(ip),
+				BPF_F_RECOMPUTE_CSUM))
+		return drop(p, DROP_NOT_LINEAR);
+	return VERDICT_CONTINUE;
+}
+
+/* Translates a packet of a connection. Global: the verifier looks at it once. */
+__noinline enum verdict family_translate(ctx_t *ctx, struct packet *p,
+					 struct connection *c)
+{
+	enum verdict v = VERDICT_CONTINUE;
+
+	if (!p || !c)
+		return VERDICT_DROP;
+	if (p->tuple.protocol == IPPROTO_TCP ||
+	    p->tuple.protocol == IPPROTO_UDP) {
+		if (!p->later_fragment)
+			v = family_l4(ctx, p, c);
+	} else {
+		/* ICMPv6 sums the length of the whole, which no fragment tells */
+		v = p->fragment ? drop(p, DROP_NOT_TRANSLATABLE) :
+				  family_echo(ctx, p, c);
+	}
+	if (v != VERDICT_CONTINUE)
+		return v;
+	return p->ipv6 ? family_to_ipv4(ctx, p, c) : family_to_ipv6(ctx, p, c);
+}
+
+#endif

@@ -1,0 +1,162 @@
+package differential
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+// balancer is one of the two. Its methods belong to the thread that made it.
+type balancer interface {
+	network() *lab.Network
+	// begin brings it to where it has the services and nothing else: no connection, no fragment.
+	begin(q *sequence) error
+	// note adds to the outcome what the balancer itself says of the packet that came last.
+	note(o *outcome) error
+	close() error
+}
+
+// lane runs sequences through a balancer, in a thread of its own whose namespace ends with it.
+type lane struct {
+	jobs    chan *sequence
+	results chan laneResult
+	network *lab.Network // valid after the first result
+}
+
+type laneResult struct {
+	outcomes []outcome
+	err      error
+}
+
+func newLane(start func() (balancer, error)) *lane {
+	l := &lane{jobs: make(chan *sequence), results: make(chan laneResult)}
+	go l.serve(start)
+	return l
+}
+
+func (l *lane) serve(start func() (balancer, error)) {
+	runtime.LockOSThread()
+	b, err := start()
+	if err == nil {
+		l.network = b.network()
+	}
+	var datagrams uint64
+	for q := range l.jobs {
+		var r laneResult
+		if r.err = err; err == nil {
+			r.outcomes, r.err = run(b, q, &datagrams)
+		}
+		l.results <- r
+	}
+	if err == nil {
+		err = b.close()
+	}
+	l.results <- laneResult{err: err}
+}
+
+// stop ends the lane.
+func (l *lane) stop() error {
+	close(l.jobs)
+	return (<-l.results).err
+}
+
+// pair is both balancers.
+type pair struct{ ours, kernel *lane }
+
+func newPair() *pair { return &pair{newLane(newOurs), newLane(newKernel)} }
+
+func (p *pair) stop() error { return errors.Join(p.ours.stop(), p.kernel.stop()) }
+
+// run puts both through the sequence, side by side.
+func (p *pair) run(q *sequence) (ours, kernel []outcome, err error) { return p.runTwo(q, q) }
+
+func (p *pair) runTwo(q, r *sequence) (ours, kernel []outcome, err error) {
+	p.ours.jobs <- q
+	p.kernel.jobs <- r
+	o, k := <-p.ours.results, <-p.kernel.results
+	return o.outcomes, k.outcomes, errors.Join(o.err, k.err)
+}
+
+// run puts a balancer through a sequence. datagrams counts those that came in fragments: each has a number of its own,
+// as fragments that wait for others outlive a sequence.
+func run(b balancer, q *sequence, datagrams *uint64) ([]outcome, error) {
+	if err := b.begin(q); err != nil {
+		return nil, err
+	}
+	view := make([]ends, len(q.flows))
+	for i, f := range q.flows {
+		view[i] = q.first(f)
+	}
+	var all []outcome
+	for i, s := range q.steps {
+		p := s.resolve(q.flows[s.flow], view[s.flow])
+		if len(s.cuts) > 0 {
+			*datagrams++
+		}
+		o := outcome{came: s.arriving(b.network(), p, 1+*datagrams%65535)}
+		err := deliver(b, s, &o)
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", i+1, err)
+		}
+		for _, out := range o.left {
+			if p := out.packet; !s.server && !s.router.IsValid() && out.link == "server" && (p.Proto == pkt.TCP || p.Proto == pkt.UDP) {
+				view[s.flow] = ends{source: p.SrcAddr(), endpoint: p.DstAddr()}
+			}
+		}
+		o.ends = view[s.flow]
+		all = append(all, o)
+	}
+	return all, nil
+}
+
+// deliver lets what arrives arrive, and collects what leaves. The kernel does all its work within the write, so there
+// is nothing to wait for.
+func deliver(b balancer, s step, o *outcome) error {
+	n := b.network()
+	for i, p := range o.came {
+		if err := n.Deliver(s.link(n), p.Build()); err != nil {
+			return err
+		}
+		for _, link := range []*lab.Link{n.Client, n.Server} {
+			frames, err := n.Left(link)
+			if err != nil {
+				return err
+			}
+			for _, frame := range frames {
+				if p := pkt.Decode(frame); !waitedInVain(p) {
+					o.left = append(o.left, sent{link.Name, p, i})
+				}
+			}
+		}
+		if err := b.note(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitedInVain reports whether the kernel gives up a datagram of an earlier sequence: time exceeded, code 1.
+func waitedInVain(p *pkt.Packet) bool {
+	kind := map[pkt.Proto]uint64{pkt.ICMP: 11, pkt.ICMP6: 3}[p.Proto]
+	return kind != 0 && p.Num(pkt.Type) == kind && p.Num(pkt.Code) == 1
+}
+
+// router makes the namespace forward what no balancer wants, and answer for the VIPs as the machine that has them.
+func router(more ...setting) error {
+	all := append(more,
+		setting{name: "net/ipv4/ip_forward", value: "1"}, setting{name: "net/ipv6/conf/all/forwarding", value: "1"},
+		setting{name: "net/ipv4/conf/all/rp_filter", value: "0"}, setting{name: "net/ipv4/conf/default/rp_filter", value: "0"},
+		// every packet gets its answer
+		setting{name: "net/ipv4/icmp_ratelimit", value: "0"}, setting{name: "net/ipv6/icmp/ratelimit", value: "0"},
+		setting{name: "net/ipv4/icmp_msgs_per_sec", value: "1000000"}, setting{name: "net/ipv4/icmp_msgs_burst", value: "1000000"},
+		setting{name: "net/ipv6/auto_flowlabels", value: "0"})
+	for _, s := range all {
+		if err := lab.Sysctl(s.name, s.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package differential
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"loxilb/internal/pkt"
+)
+
+// happening is a step and what came of it in both load balancers.
+type happening struct {
+	*sequence
+	step
+	flow         flow
+	ours, kernel outcome
+	past         []*happening // the steps before it
+}
+
+// verdict is what the comparison of a sequence found.
+type verdict struct {
+	seen     map[string]int // differences, by name: how often
+	compared int            // steps
+	bad      *happening     // the first that is none of them
+}
+
+// compare compares what left, step by step.
+func compare(q *sequence, ours, kernel []outcome) verdict {
+	v := verdict{seen: map[string]int{}}
+	var past []*happening
+	for i, s := range q.steps {
+		h := &happening{sequence: q, step: s, flow: q.flows[s.flow], ours: ours[i], kernel: kernel[i], past: past}
+		h.flow = h.owner()
+		past = append(past, h)
+		v.compared++
+		if h.same() {
+			continue
+		}
+		d := h.difference()
+		if d == nil {
+			v.bad = h
+			return v
+		}
+		v.seen[d.name]++
+		if d.ends {
+			return v
+		}
+	}
+	return v
+}
+
+// owner is the flow that the step is really of: an endpoint answers the client, and if nothing of the step's own flow
+// has reached it, what it says is of another flow of the same client address and port.
+func (h *happening) owner() flow {
+	own := h.flow
+	owner := own
+	for _, g := range h.past {
+		if !h.server || g.server || !g.translated() || g.flow.client != own.client || g.flow.proto != own.proto {
+			continue
+		}
+		if owner = g.flow; owner == own {
+			break
+		}
+	}
+	return owner
+}
+
+// difference finds the row of the table that h is of; nil for none.
+func (h *happening) difference() *difference {
+	for _, d := range differences() {
+		if d.is(h) {
+			return &d
+		}
+	}
+	return nil
+}
+
+// same reports whether what left is the same, but for what each makes up for itself.
+func (h *happening) same() bool {
+	equal := func(a, b sent) bool { return a.link == b.link && a.packet.Equal(b.packet) }
+	if slices.EqualFunc(h.ours.left, h.kernel.left, equal) { // most are, and the rest costs more
+		return true
+	}
+	return slices.Equal(h.lines(h.ours), h.lines(h.kernel))
+}
+
+// lines are the packets that left, as text, normalised.
+func (h *happening) lines(o outcome) []string {
+	var all []string
+	for _, s := range o.left {
+		all = append(all, "out "+s.link+" "+h.normal(s.packet, o).String())
+	}
+	return all
+}
+
+// String shows what came of the step in both, and the fields that differ.
+func (h *happening) String() string {
+	var b strings.Builder
+	for _, p := range h.ours.came {
+		fmt.Fprintf(&b, "in %s %s\n", h.linkName(), p.Brief())
+	}
+	fmt.Fprintf(&b, "ours:   %s\nkernel: %s\n", h.ours, h.kernel)
+	if len(h.ours.left) != 1 || len(h.kernel.left) != 1 {
+		return b.String()
+	}
+	kernel, ours := h.normal(h.kernel.left[0].packet, h.kernel), h.normal(h.ours.left[0].packet, h.ours)
+	for line := range strings.Lines(pkt.Diff(kernel, ours, nil)) {
+		if strings.HasPrefix(line, "!") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,201 @@
+package differential
+
+import (
+	"slices"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+)
+
+func (h *happening) tcp() bool { return h.packet.Proto == pkt.TCP }
+
+func (h *happening) v6() bool { return h.flow.vip.Addr().Is6() }
+
+// leftOnly reports whether all that left went out on one side.
+func (o outcome) leftOnly(server bool) bool {
+	for _, s := range o.left {
+		if (s.link == "server") != server {
+			return false
+		}
+	}
+	return len(o.left) > 0
+}
+
+// expired reports whether the packet's time was up.
+func (h *happening) expired() bool { return h.packet.Has(pkt.TTL) && h.packet.Num(pkt.TTL) <= 1 }
+
+// bothAnswer reports whether both told the sender something.
+func (h *happening) bothAnswer() bool {
+	return len(h.ours.left) == 1 && len(h.kernel.left) == 1 && h.ours.leftOnly(h.server) && h.kernel.leftOnly(h.server)
+}
+
+// quotedBytes is how much an ICMP error quotes behind the IP header; -1 for another packet.
+func (h *happening) quotedBytes() int {
+	if h.packet.Inner == nil {
+		return -1
+	}
+	p := h.ours.came[0].Inner
+	return len(p.BuildIP()) - p.Offset() + 14
+}
+
+// translated reports whether ours sent what came on to the other side, translated.
+func (h *happening) translated() bool {
+	return len(h.ours.left) == len(h.ours.came) && h.translatedBy(h.ours)
+}
+
+func (h *happening) kernelTranslated() bool { return h.translatedBy(h.kernel) }
+
+func (h *happening) translatedBy(o outcome) bool {
+	for _, s := range o.left {
+		if h.server && !isError(h.packet) && s.packet.SrcAddr().Addr() != h.flow.vip.Addr() || s.packet.DstAddr().Addr() == h.flow.vip.Addr() {
+			return false
+		}
+		if q := s.packet.Inner; q != nil && h.server && q.DstAddr().Addr() != h.flow.vip.Addr() {
+			return false
+		}
+	}
+	return o.leftOnly(!h.server)
+}
+
+// invalidSegment is one of a connection of ours that conntrack would not have: it goes on untranslated, or the kernel
+// answers it.
+func (h *happening) invalidSegment() bool {
+	return h.tcp() && h.kernel.invalid && h.translated()
+}
+
+// opens reports whether the packet is a client's SYN.
+func (h *happening) opens() bool {
+	return !h.server && h.tcp() && kind(h.packet) == pkt.FlagSYN
+}
+
+// kind is the flags that state machines go by.
+func kind(p *pkt.Packet) uint64 {
+	return p.Num(pkt.Flags) & (pkt.FlagSYN | pkt.FlagACK | pkt.FlagFIN | pkt.FlagRST)
+}
+
+// validFlags are those that conntrack lets through.
+func validFlags(p *pkt.Packet) bool {
+	urgent := p.Num(pkt.Flags)&pkt.FlagURG != 0
+	switch kind(p) {
+	case pkt.FlagSYN, pkt.FlagACK, pkt.FlagFIN | pkt.FlagACK:
+		return true
+	case pkt.FlagSYN | pkt.FlagACK, pkt.FlagRST, pkt.FlagRST | pkt.FlagACK:
+		return !urgent
+	}
+	return false
+}
+
+// outOfState reports whether conntrack's table of states has no place for the segment.
+func (h *happening) outOfState() bool {
+	switch kind(h.packet) {
+	case pkt.FlagSYN:
+		return h.server
+	case pkt.FlagSYN | pkt.FlagACK:
+		return !h.server
+	case pkt.FlagFIN | pkt.FlagACK, pkt.FlagACK:
+		return !h.replied()
+	}
+	return false
+}
+
+// talk are the steps of the flow since its client's last SYN, that one first.
+func (h *happening) talk() []*happening {
+	var all []*happening
+	for i := len(h.past) - 1; i >= 0; i-- {
+		if g := h.past[i]; g.flow == h.flow {
+			all = append(all, g)
+			if g.opens() && g.tracked() {
+				break
+			}
+		}
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// tracked reports whether conntrack took the segment into account.
+func (h *happening) tracked() bool {
+	return h.tcp() && !h.kernel.invalid && !h.expired() && len(h.kernel.left) > 0
+}
+
+// replied reports whether the endpoint has answered the client's SYN.
+func (h *happening) replied() bool {
+	return slices.ContainsFunc(h.talk(), func(g *happening) bool {
+		return g.server && g.tracked() && kind(g.packet) == pkt.FlagSYN|pkt.FlagACK
+	})
+}
+
+// forgotten reports whether conntrack has forgotten the connection: a RST came before anything else of the endpoint, or a
+// SYN that would have opened it anew died on its way.
+func (h *happening) forgotten() bool {
+	forgotten, replied := false, false
+	for _, g := range h.talk() {
+		switch {
+		case g.opens() && (g.expired() || g.ours.reason() == "martian-source"):
+			forgotten = true
+		case !g.tcp() || g.kernel.invalid || len(g.kernel.left) == 0:
+		case kind(g.packet)&pkt.FlagRST != 0 && !replied:
+			forgotten = true
+		case g.server:
+			replied = true
+		}
+	}
+	return forgotten
+}
+
+// side picks one of the two outcomes of a step.
+type side func(*happening) outcome
+
+func ourSide(h *happening) outcome    { return h.ours }
+func kernelSide(h *happening) outcome { return h.kernel }
+
+// anew reports whether a client's SYN opened another connection on this side, and went on in the old one on the other.
+func (h *happening) anew(where side) bool {
+	talk := h.talk()
+	if !h.opens() || !h.otherEndpoint() || len(talk) == 0 {
+		return false
+	}
+	last := talk[len(talk)-1]
+	return where(h).ends != where(last).ends
+}
+
+// otherEndpoint reports whether a client's packet left towards different endpoints.
+func (h *happening) otherEndpoint() bool {
+	return !h.server && h.translated() && h.kernelTranslated() && h.ours.ends.endpoint != h.kernel.ends.endpoint
+}
+
+// had reports whether a segment of the flow had the flag.
+func (h *happening) had(flag uint64) bool {
+	return slices.ContainsFunc(h.past, func(g *happening) bool {
+		return g.flow == h.flow && g.tcp() && g.packet.Num(pkt.Flags)&flag != 0
+	})
+}
+
+// clientHad is the same of another flow of the client's address and port: they share what the endpoint sees.
+func (h *happening) clientHad(flag uint64) bool {
+	return slices.ContainsFunc(h.past, func(g *happening) bool {
+		return g.flow.client == h.flow.client && g.flow != h.flow && g.tcp() && g.packet.Num(pkt.Flags)&flag != 0
+	})
+}
+
+// reopened reports whether a client of the same VIP sent a SYN in a connection that may have been over.
+func (h *happening) reopened() bool {
+	return slices.ContainsFunc(h.past, func(g *happening) bool {
+		return g.opens() && g.flow.vip == h.flow.vip && (g.had(pkt.FlagRST) || g.had(pkt.FlagFIN))
+	})
+}
+
+// replaced reports whether the client has opened a connection through another VIP after this one.
+func (h *happening) replaced() bool {
+	return slices.ContainsFunc(h.past, func(g *happening) bool {
+		return g.opens() && g.flow.client == h.flow.client && g.flow != h.flow && (h.had(pkt.FlagRST) || h.had(pkt.FlagFIN))
+	})
+}
+
+// refused reports whether ours had no connection for the segment.
+func (h *happening) refused() bool { return h.ours.reason() == "no-connection" }
+
+// otherPort reports whether the kernel chose another source port than the client's, in default mode.
+func (h *happening) otherPort() bool {
+	return !h.server && h.services[0].Mode == lb.ModeDefault && len(h.kernel.left) == 1 && h.kernel.left[0].packet.SrcAddr() != h.flow.client
+}

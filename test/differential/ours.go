@@ -1,0 +1,71 @@
+package differential
+
+import (
+	"errors"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"loxilb/test/packet/lab"
+)
+
+// ours is our data path, attached.
+type ours struct{ *lab.Lab }
+
+func newOurs() (balancer, error) {
+	l, err := lab.New(lab.Config{})
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(router(), addVIPs(), l.Attach()); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return ours{l}, nil
+}
+
+func (o ours) network() *lab.Network { return o.Network }
+
+func (o ours) begin(q *sequence) error {
+	if err := o.Reset(); err != nil {
+		return err
+	}
+	for _, s := range q.services {
+		if err := o.Apply(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o ours) note(out *outcome) error {
+	reason, err := o.Counted()
+	out.reasons = append(out.reasons, reason)
+	return err
+}
+
+func (o ours) close() error { return o.Lab.Close() }
+
+// vips are the addresses of services: the daemon puts them on lo, as here.
+func vips(v6 bool) []netip.Addr {
+	if v6 {
+		return []netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")}
+	}
+	return []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
+}
+
+func addVIPs() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	for _, a := range append(vips(false), vips(true)...) {
+		addr, err := netlink.ParseAddr(netip.PrefixFrom(a, a.BitLen()).String())
+		if err != nil {
+			return err
+		}
+		if err := netlink.AddrAdd(lo, addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}

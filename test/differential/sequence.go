@@ -1,0 +1,158 @@
+// Package differential sends the same random packets through two load balancers and compares what leaves: the kernel's
+// own (nftables dnat and nf_conntrack, forwarding switched on), and ours. Each is in a network of its own
+// (test/packet/lab), with raw frames on both sides and no host that would answer by itself.
+//
+// Where the two differ, either one of them is wrong or the difference is intended: those are the table of
+// differences.go, which docs/differential.md is made from.
+package differential
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+// sequence is what both load balancers are put through.
+type sequence struct {
+	seed     uint64
+	services []lb.Service
+	flows    []flow
+	steps    []step
+}
+
+// flow is who talks to whom, as the client sees it.
+type flow struct {
+	proto       pkt.Proto
+	client, vip netip.AddrPort
+}
+
+// ends are a flow as its endpoint sees it: known from the last packet that left towards one.
+type ends struct{ source, endpoint netip.AddrPort }
+
+// step is a packet that arrives, whole or in fragments.
+type step struct {
+	flow   int
+	server bool        // it comes from the endpoint
+	packet *pkt.Packet // without addresses and ports: those are the flow's at that time
+	router netip.Addr  // it comes from here instead of from the flow's own end
+	cuts   []int       // fragments: where each ends, in bytes behind the IP header
+	order  []int       // ... and those that arrive, in this order
+}
+
+// linkName is the interface that it arrives at.
+func (s step) linkName() string {
+	if s.server {
+		return "server"
+	}
+	return "client"
+}
+
+func (s step) link(n *lab.Network) *lab.Link {
+	if s.server {
+		return n.Server
+	}
+	return n.Client
+}
+
+// resolve gives the step's packet its addresses.
+func (s step) resolve(f flow, e ends) *pkt.Packet {
+	from, to := f.client, f.vip
+	if s.server {
+		from, to = e.endpoint, e.source
+	}
+	p := s.packet.Clone().SetSrc(from).SetDst(to)
+	if p.Inner != nil { // a packet that the sender of the error had got
+		p.Inner.SetSrc(to).SetDst(from)
+	}
+	if s.router.IsValid() {
+		p.Set(pkt.Src, pkt.Addr(s.router))
+	}
+	return p
+}
+
+// arriving are the packets that arrive: p, or its fragments, as the datagram of that number.
+func (s step) arriving(n *lab.Network, p *pkt.Packet, id uint64) []*pkt.Packet {
+	p = n.Arriving(s.link(n), p)
+	if len(s.cuts) == 0 {
+		return []*pkt.Packet{p}
+	}
+	var all []*pkt.Packet
+	body := p.Build()[p.Offset():]
+	for _, i := range s.order {
+		begin := 0
+		if i > 0 {
+			begin = s.cuts[i-1]
+		}
+		q := pkt.New(pkt.IP).Set(pkt.Data, pkt.Value{Text: string(body[begin:s.cuts[i]])})
+		for _, f := range []pkt.Field{pkt.Src, pkt.Dst, pkt.TTL, pkt.TOS, pkt.From, pkt.To} {
+			q.Set(f, p.Value(f))
+		}
+		q.SetNum(pkt.Protocol, protocolNumber(p.Proto))
+		more := i < len(s.cuts)-1
+		if p.Is6() {
+			q.Set(pkt.Ext, pkt.Value{Text: fmt.Sprintf("frag:%d%s:%d", begin, map[bool]string{true: "+"}[more], id)})
+		} else {
+			q.SetNum(pkt.Frag, uint64(begin)).SetNum(pkt.IPID, id)
+			if more {
+				q.Set(pkt.MF, pkt.Value{})
+			}
+		}
+		all = append(all, pkt.Decode(q.Build()))
+	}
+	return all
+}
+
+func protocolNumber(p pkt.Proto) uint64 {
+	return map[pkt.Proto]uint64{pkt.TCP: 6, pkt.UDP: 17, pkt.ICMP: 1, pkt.ICMP6: 58}[p]
+}
+
+// first is where a flow goes as long as nobody has seen it leave: a packet from an endpoint that was sent nothing.
+func (q *sequence) first(f flow) ends {
+	for _, s := range q.services {
+		if s.VIP == f.vip.Addr() && s.Port == f.vip.Port() && (s.Protocol == lb.TCP) == (f.proto == pkt.TCP) {
+			return ends{source: f.client, endpoint: s.Endpoints[0].AddrPort()}
+		}
+	}
+	return ends{source: f.client, endpoint: q.services[0].Endpoints[0].AddrPort()}
+}
+
+// sent is a packet that left.
+type sent struct {
+	link   string
+	packet *pkt.Packet
+	cause  int // which of those that came it left upon
+}
+
+// outcome is what a step brought about in one of the load balancers.
+type outcome struct {
+	came    []*pkt.Packet // what arrived: endpoints and source ports are its own
+	ends    ends          // of the step's flow, after it
+	left    []sent
+	reasons []string // ours: which drop was counted, for each of those that came
+	invalid bool     // the kernel's: conntrack would not have it
+}
+
+// reason is the first drop that was counted.
+func (o outcome) reason() string { return cmp.Or(o.reasons...) }
+
+func (o outcome) String() string {
+	var words []string
+	for _, s := range o.left {
+		words = append(words, "out "+s.link+" "+s.packet.Brief().String())
+	}
+	if len(o.left) == 0 {
+		words = append(words, "nothing leaves")
+	}
+	if o.reason() != "" {
+		words = append(words, "reason="+o.reason())
+	}
+	if o.invalid {
+		words = append(words, "invalid")
+	}
+	return strings.Join(words, "; ")
+}
