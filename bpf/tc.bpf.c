@@ -223,11 +223,12 @@ __noinline enum verdict answered_on(ctx_t *ctx, struct packet *p)
 
 static __always_inline int handle_out(ctx_t *ctx, __u16 l3)
 {
-	struct packet p = { .now = ctx_now() };
+	struct packet p;
 	enum verdict v;
 
 	if (ctx_has_arrived(ctx))
 		return TC_NEXT;
+	packet_begin(&p, ctx_now(), l3);
 	v = parse(ctx, &p, l3);
 	if (v == VERDICT_CONTINUE)
 		v = answered(ctx, &p, l3);
