@@ -84,7 +84,7 @@ check-generated: generate ## fail if the committed generated files are not what 
 	@git diff --exit-code --stat -- internal/datapath/bpf api/v1 docs/drop-reasons.md
 
 update: build ## write the expected values of tests anew; review the diff
-	UPDATE=1 $(GO) test -count=1 ./internal/...
+	UPDATE=1 $(GO) test -count=1 ./internal/... ./bench
 	$(GO) test -count=1 ./test/packet -update
 	$(GO) test -count=1 ./test/differential -run Documentation -update
 	$(GO) test -count=1 ./internal/datapath -run TestVerifierBudget -update-budget

@@ -52,6 +52,7 @@ enum drop_reason {
 	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is told */
 	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
 	DROP_NOT_TRANSLATABLE, /* client and endpoint are of two IP versions, and the other one has nothing like this packet: a fragment of ICMP or with further extension headers, an ICMP error of another kind */
+	DROP_DSR_ROUTED, /* direct return by MAC address, and the endpoint is behind a router, which would not know whom it is for: --tunnel reaches it */
 	DROP_REASONS
 };
 _Static_assert(DROP_REASONS <= MAX_REASONS, "ABI");
@@ -100,6 +101,9 @@ enum connection_trait {
 			* snat_usages */
 	CONN_RESTING = 2, /* reply entry of a connection that is gone: keeps its
 			   * port from others for a while */
+	CONN_ONE_WAY = 4, /* the endpoint answers the client directly: there is
+			   * no entry of replies, and packets keep their
+			   * addresses and ports */
 };
 
 /* The next hop of a direction. What is above HOP_PEER leaves by
@@ -194,6 +198,8 @@ enum service_mode {
 	MODE_DEFAULT = 0, /* the client's address is kept */
 	MODE_ONEARM = 1, /* the source becomes this machine's address */
 	MODE_FULLNAT = 2, /* the source becomes the VIP */
+	MODE_DSR =
+		3, /* nothing changes but the MAC address; the endpoint has the VIP too, and answers directly */
 	MODE_HOSTONEARM = 5, /* as onearm; the VIP is every local address */
 };
 

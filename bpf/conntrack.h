@@ -5,7 +5,8 @@
  * A connection is two entries of one map, one for each direction, which live
  * and die together: each packet needs one lookup and finds there all that it
  * needs. Rare events (SYN, FIN, RST, the end of the handshake) look up the
- * other entry too and note the event in both.
+ * other entry too and note the event in both. Where the endpoint answers the
+ * client directly (CONN_ONE_WAY), the client's entry is all there is.
  *
  * Time: an entry whose direction has been silent for longer than the timeout
  * of its state is past its time, a connection both of whose entries are is
@@ -24,6 +25,9 @@
 #include "config.h"
 #include "maps.h"
 #include "packet.h"
+
+/* An entry whose reversed key is of no entry, or of another connection's. */
+#define CONN_ALONE (CONN_RESTING | CONN_ONE_WAY)
 
 static __always_inline bool same_addr(const struct ip_addr *a,
 				      const struct ip_addr *b)
@@ -87,6 +91,15 @@ static __always_inline bool connection_closed(__u8 flags)
 	return (flags & CONN_RESET) || (flags & acked) == acked;
 }
 
+/* Has a UDP client got an answer? Where answers are not seen: does it go on
+ * sending? */
+static __always_inline bool connection_talks(const struct connection *c)
+{
+	if (c->traits & CONN_ONE_WAY)
+		return c->packets > 1;
+	return c->flags & CONN_REPLIED;
+}
+
 /* How long a connection in this state may be silent, in jiffies. */
 static __always_inline __u32 connection_timeout(const struct connection *c,
 						__u8 protocol)
@@ -110,7 +123,7 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 	}
 	if (protocol == IPPROTO_TCP)
 		return idle && *idle ? *idle : timeout_tcp_established;
-	if ((c->flags & CONN_REPLIED) && protocol == IPPROTO_UDP)
+	if (protocol == IPPROTO_UDP && connection_talks(c))
 		return idle && *idle ? *idle : timeout_udp_replied;
 	return idle && *idle && *idle < timeout_udp_unreplied ?
 		       *idle :
@@ -127,7 +140,7 @@ static __always_inline bool connection_silent(const struct connection *c,
 
 	if ((__s32)(now - c->seen) <= limit)
 		return false;
-	if (c->traits & CONN_RESTING) /* the other entry is not its own */
+	if (c->traits & CONN_ALONE)
 		return true;
 	peer = connection_peer(c, protocol);
 	return !peer || (__s32)(now - peer->seen) > limit;
@@ -199,10 +212,14 @@ static __always_inline bool connection_end(const struct connection_key *key,
 
 	connection_reverse(&other, c, key->protocol);
 	own = bpf_map_delete_elem(&connections, key);
-	if (unlikely(traits & CONN_RESTING)) {
-		if (!own)
+	if (unlikely(traits & CONN_ALONE)) {
+		if (own)
+			return false;
+		if (traits & CONN_RESTING)
 			snat_release(key);
-		return !own;
+		else
+			connection_uncount(id);
+		return true;
 	}
 	peer = bpf_map_delete_elem(&connections, &other);
 	if (reply ? peer : own)

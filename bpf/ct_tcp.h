@@ -13,6 +13,10 @@
  * Events rather than a state variable: they are only ever added, so that the
  * two directions may note theirs on two CPUs at once without a lock, and
  * half-close and simultaneous close need no states of their own.
+ *
+ * Of a connection whose endpoint answers directly, only the client is heard: it
+ * acknowledges what it has seen, so its first ACK stands for the endpoint's SYN
+ * too, and its FIN ends the connection as far as anybody here will know.
  */
 #ifndef LOXILB_CT_TCP_H
 #define LOXILB_CT_TCP_H
@@ -92,18 +96,62 @@ static __always_inline __u8 tcp_events(const struct packet *p,
 	return events;
 }
 
+/* As tcp_transition(), by the client's segments alone. Global: the verifier looks
+ * at it once. */
+__noinline enum verdict tcp_one_way(struct packet *p, struct connection *c)
+{
+	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
+	struct connection_key key;
+	__u8 events = 0;
+	__u32 ahead;
+
+	if (!p || !c)
+		return VERDICT_DROP;
+	ahead = p->seq - c->seq_end;
+	if ((p->tcp_flags & opens) == TCP_SYN) {
+		/* after its FIN, a client that dials again does so with a
+		 * higher number (RFC 9293 section 3.6.1) */
+		if ((c->flags & CONN_RESET) ||
+		    ((c->flags & CONN_FIN_CLIENT) && (__s32)ahead >= 0)) {
+			key = p->tuple; /* see connection_of() */
+			connection_end(&key, c);
+			return VERDICT_MISS;
+		}
+		if (c->flags & CONN_REPLIED)
+			return VERDICT_CONTINUE; /* the endpoint will challenge it */
+		c->seq_end = p->seq_end;
+	} else if (p->tcp_flags & TCP_RST) {
+		/* which byte the endpoint waits for is not known, but which
+		 * one the client would send next; its FIN may count or not */
+		if (ahead && ahead != (__u32)-1)
+			return VERDICT_CONTINUE;
+		events = CONN_RESET;
+	} else if (ahead + TCP_MAX_WINDOW < 2 * TCP_MAX_WINDOW) {
+		if (p->tcp_flags & TCP_ACK)
+			events = CONN_REPLIED | CONN_ASSURED;
+		if (p->tcp_flags & TCP_FIN)
+			events |= CONN_FIN_CLIENT;
+	}
+	c->seen = p->now;
+	tcp_note_sequence(p, c);
+	connection_note_both(c, NULL, events);
+	return VERDICT_CONTINUE;
+}
+
 /* A segment that may change the state: SYN, FIN or RST, or any while the
  * connection is being opened or closed. MISS: it opens a new connection in
  * place of this one, which is ended. */
 static __noinline enum verdict tcp_transition(struct packet *p,
 					      struct connection *c)
 {
-	struct connection *peer = connection_peer(c, IPPROTO_TCP);
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
+	struct connection *peer;
 	__u8 events;
 
-	if (unlikely(c->traits & CONN_RESTING))
-		return VERDICT_MISS;
+	if (unlikely(c->traits & CONN_ALONE))
+		return c->traits & CONN_RESTING ? VERDICT_MISS :
+						  tcp_one_way(p, c);
+	peer = connection_peer(c, IPPROTO_TCP);
 	if (!peer ||
 	    (connection_closed(c->flags) && (p->tcp_flags & opens) == TCP_SYN &&
 	     !(c->flags & CONN_REPLY_DIRECTION))) {

@@ -43,25 +43,44 @@ static __always_inline bool hop_ipv6(const struct connection *c)
 	return !is_mapped_ipv4(&c->daddr);
 }
 
+/* To whom the packets of an entry are sent, whatever they say. NULL: no more. */
+static __always_inline const struct ip_addr *
+hop_target(const struct connection *c)
+{
+	__u32 id = c->endpoint;
+	struct endpoint *ep;
+
+	if (!(c->traits & CONN_ONE_WAY))
+		return &c->daddr;
+	ep = bpf_map_lookup_elem(&endpoints, &id);
+	return ep ? &ep->addr : NULL;
+}
+
 /* Asks the kernel's routing table as if the packet came from loopback: then
  * only that interface's forwarding sysctl matters, and a machine need not
  * become a router for all its interfaces to be a load balancer. */
 static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
 				       const struct connection *c,
+				       const struct ip_addr *target,
 				       struct bpf_fib_lookup *fib)
 {
+	bool known =
+		!(c->traits & CONN_ONE_WAY); /* is the source of its family? */
+
 	fib->l4_protocol = p->tuple.protocol;
 	fib->sport = c->sport;
 	fib->dport = c->dport;
 	fib->ifindex = LOOPBACK_IFINDEX;
-	if (hop_ipv6(c)) {
+	if (!is_mapped_ipv4(target)) {
 		fib->family = AF_INET6;
-		__builtin_memcpy(fib->ipv6_src, &c->saddr, 16);
-		__builtin_memcpy(fib->ipv6_dst, &c->daddr, 16);
+		if (known)
+			__builtin_memcpy(fib->ipv6_src, &c->saddr, 16);
+		__builtin_memcpy(fib->ipv6_dst, target, 16);
 	} else {
 		fib->family = AF_INET;
-		fib->ipv4_src = c->saddr.word[3];
-		fib->ipv4_dst = c->daddr.word[3];
+		if (known)
+			fib->ipv4_src = c->saddr.word[3];
+		fib->ipv4_dst = target->word[3];
 	}
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
@@ -69,12 +88,13 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
 /* The MTU of the route, which may be smaller than that of the interface. */
 static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
 				       const struct connection *c,
+				       const struct ip_addr *target,
 				       struct bpf_fib_lookup *fib)
 {
 	long code;
 
 	fib->tot_len = 0xffff;
-	code = fib_lookup(ctx, p, c, fib);
+	code = fib_lookup(ctx, p, c, target, fib);
 	return code == BPF_FIB_LKUP_RET_FRAG_NEEDED ? fib->mtu_result : 0xffff;
 }
 
@@ -118,6 +138,16 @@ redirect_neigh(struct packet *p, const struct bpf_fib_lookup *fib)
 	return VERDICT_REDIRECT;
 }
 
+/* Is the next hop the target itself, and no router? */
+static __always_inline bool on_link(const struct bpf_fib_lookup *fib,
+				    const struct ip_addr *target)
+{
+	if (is_mapped_ipv4(target))
+		return fib->family == AF_INET &&
+		       fib->ipv4_dst == target->word[3];
+	return !__builtin_memcmp(fib->ipv6_dst, target, sizeof(*target));
+}
+
 static __always_inline __u8 hop_kind(const struct packet *p, __u32 ifindex)
 {
 	__u32 *flags = bpf_map_lookup_elem(&links, &ifindex);
@@ -131,11 +161,11 @@ static __always_inline __u8 hop_kind(const struct packet *p, __u32 ifindex)
 
 /* Is it an address of this machine? Not if it is a VIP that only the load
  * balancer has put there. */
-static __noinline bool hop_local(const struct connection *c)
+static __noinline bool hop_local(const struct ip_addr *target)
 {
-	struct ip_addr daddr = c->daddr;
+	struct ip_addr addr = *target;
 
-	return bpf_map_lookup_elem(&local_addresses, &daddr);
+	return bpf_map_lookup_elem(&local_addresses, &addr);
 }
 
 /* Finds the next hop and caches it (CONTINUE), or leaves that to the kernel
@@ -145,19 +175,23 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 				    struct connection *c)
 {
 	struct bpf_fib_lookup fib = {};
+	const struct ip_addr *target;
 	long code;
 	__u8 kind;
 
 	if (!p || !c) /* for the verifier */
 		return VERDICT_DROP;
-	c->mtu = route_mtu(ctx, p, c, &fib);
+	target = hop_target(c);
+	if (!target)
+		return drop(p, DROP_NO_ROUTE);
+	c->mtu = route_mtu(ctx, p, c, target, &fib);
 	if (c->hop & HOP_FAMILY)
 		c->mtu = family_mtu(c, c->mtu);
 	__builtin_memset(&fib, 0, sizeof(fib));
-	code = fib_lookup(ctx, p, c, &fib);
+	code = fib_lookup(ctx, p, c, target, &fib);
 
 	if (code == BPF_FIB_LKUP_RET_NOT_FWDED && !(c->hop & HOP_FAMILY) &&
-	    hop_local(c)) {
+	    hop_local(target)) {
 		c->hop = (c->hop & ~HOP_KINDS) | HOP_LOCAL;
 		c->hop_epoch = hop_epoch(p);
 		return VERDICT_CONTINUE;
@@ -168,6 +202,9 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	    code != BPF_FIB_LKUP_RET_FRAG_NEEDED)
 		return fib_refused(p, code);
 	kind = hop_kind(p, fib.ifindex);
+	if ((c->traits & CONN_ONE_WAY) && kind != HOP_LAYER3 &&
+	    !on_link(&fib, target))
+		return drop(p, DROP_DSR_ROUTED);
 	/* redirect_neigh takes an Ethernet header off, and silently drops what
 	 * came without one */
 	if (kind != HOP_LAYER3 && !p->l3) {

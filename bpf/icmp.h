@@ -109,12 +109,38 @@ static __always_inline bool quote_ip(ctx_t *ctx, struct quote *q)
 	       !q->p.later_fragment;
 }
 
-/* ... and its ports. An error that quotes another error has none. RFC 792
- * promises 8 bytes behind the IP header. */
+/* The identifier of a quoted echo, which stands for the port of the side that
+ * asks. An error that quotes another error has none. */
+static __always_inline bool quote_echo(ctx_t *ctx, struct quote *q)
+{
+	struct echo_header echo;
+
+	if (bpf_skb_load_bytes(ctx, q->p.l4, &echo, sizeof(echo)))
+		return false;
+	if (echo.type == (q->p.ipv6 ? ECHO6_REQUEST : ECHO_REQUEST)) {
+		q->p.tuple.dport = echo.id;
+		return true;
+	}
+	q->p.tuple.sport = echo.id;
+	q->p.echo_reply = 1;
+	return echo.type == (q->p.ipv6 ? ECHO6_REPLY : ECHO_REPLY);
+}
+
+static __always_inline bool quote_is_echo(const struct quote *q)
+{
+	return q->p.tuple.protocol ==
+	       (q->p.ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP);
+}
+
+/* ... and its ports. RFC 792 promises 8 bytes behind the IP header. */
 static __always_inline bool quote_read(ctx_t *ctx, struct quote *q)
 {
-	if (!quote_ip(ctx, q) || (q->p.tuple.protocol != IPPROTO_TCP &&
-				  q->p.tuple.protocol != IPPROTO_UDP))
+	if (!quote_ip(ctx, q))
+		return false;
+	if (quote_is_echo(q))
+		return quote_echo(ctx, q);
+	if (q->p.tuple.protocol != IPPROTO_TCP &&
+	    q->p.tuple.protocol != IPPROTO_UDP)
 		return false;
 	if (bpf_skb_load_bytes(ctx, q->p.l4, q->ports, sizeof(q->ports)) ||
 	    ctx_length(ctx) < q->p.l4 + 8U)
@@ -124,19 +150,33 @@ static __always_inline bool quote_read(ctx_t *ctx, struct quote *q)
 	return true;
 }
 
-/* The checksum of a quoted TCP or UDP packet, where the quote reaches so far.
- * Returns how it changed. */
+/* Where the quoted packet has its checksum. */
+static __always_inline __u32 quote_sum_at(const struct quote *q)
+{
+	switch (q->p.tuple.protocol) {
+	case IPPROTO_TCP:
+		return q->p.l4 + __builtin_offsetof(struct tcphdr, check);
+	case IPPROTO_UDP:
+		return q->p.l4 + __builtin_offsetof(struct udphdr, check);
+	default:
+		return q->p.l4 + __builtin_offsetof(struct echo_header, check);
+	}
+}
+
+/* The checksum of a quoted packet, where the quote reaches so far. Returns how
+ * it changed. ICMP's has no addresses in it, ICMPv6's has. */
 static __always_inline __u16 quote_sum(ctx_t *ctx, const struct quote *q,
 				       const struct connection *c)
 {
 	bool udp = q->p.tuple.protocol == IPPROTO_UDP;
-	__u32 at = q->p.l4 + (udp ? __builtin_offsetof(struct udphdr, check) :
-				    __builtin_offsetof(struct tcphdr, check));
-	__u16 old, new;
+	__u32 at = quote_sum_at(q);
+	__u16 old, new, by = c->tuple_sum;
 
 	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) || (udp && !old))
 		return 0;
-	new = sum_replace(old, c->tuple_sum);
+	if (q->p.tuple.protocol == IPPROTO_ICMP)
+		by = sum_fold(by + (__u16)~c->address_sum);
+	new = sum_replace(old, by);
 	if (udp && !new)
 		new = 0xffff;
 	if (bpf_skb_store_bytes(ctx, at, &new, sizeof(new), 0))
@@ -151,10 +191,16 @@ static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 					  __u16 *delta)
 {
 	__u16 sum = quote_sum(ctx, q, c);
-	__u32 length;
+	__u32 length, at = q->p.l4, ports = sizeof(q->ports);
 
 	q->ports[0] = c->dport;
 	q->ports[1] = c->sport;
+	if (quote_is_echo(q)) {
+		at += __builtin_offsetof(struct echo_header, id);
+		ports = sizeof(__be16);
+		if (q->p.echo_reply)
+			q->ports[0] = c->sport;
+	}
 	if (q->p.ipv6) {
 		__builtin_memcpy(&q->header.ip6.saddr, &c->daddr,
 				 sizeof(struct ip_addr));
@@ -172,8 +218,7 @@ static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 			sum + sum_fold(c->tuple_sum + (__u16)~c->address_sum));
 		length = sizeof(q->header.ip);
 	}
-	return !bpf_skb_store_bytes(ctx, q->p.l4, q->ports, sizeof(q->ports),
-				    0) &&
+	return !bpf_skb_store_bytes(ctx, at, q->ports, ports, 0) &&
 	       !bpf_skb_store_bytes(ctx, q->p.l3, &q->header, length, 0);
 }
 

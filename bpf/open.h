@@ -11,6 +11,7 @@
 #include "ct_tcp.h"
 #include "ct_udp.h"
 #include "egress.h"
+#include "forward.h"
 #include "opening.h"
 #include "persist.h"
 #include "select.h"
@@ -94,6 +95,7 @@ static __always_inline void open_begin(const struct packet *p,
 	o->entry.sport = p->tuple.dport;
 	o->entry.dport = p->tuple.sport;
 	o->entry.seen = p->now;
+	o->entry.hop_epoch = hop_epoch(p) - 1; /* none is known */
 	o->entry.endpoint = id;
 	o->entry.flags = CONN_REPLY_DIRECTION;
 	if (family_differs(p, ep)) {
@@ -124,6 +126,26 @@ static __noinline bool open_translates_source(const struct opening *o,
 	return !bpf_map_lookup_elem(&local_addresses, &addr);
 }
 
+/* The one entry of a connection whose endpoint answers the client directly:
+ * packets leave with the tuple that they came with. */
+static __noinline int open_one_way(struct packet *p, struct opening *o)
+{
+	struct connection *c = &o->entry;
+	int err;
+
+	c->saddr = p->tuple.saddr;
+	c->daddr = p->tuple.daddr;
+	c->sport = p->tuple.sport;
+	c->dport = p->tuple.dport;
+	c->seq_end = p->seq_end;
+	c->flags = 0;
+	c->traits = CONN_ONE_WAY;
+	c->hop = 0;
+	o->own = p->tuple;
+	err = bpf_map_update_elem(&connections, &o->own, c, BPF_NOEXIST);
+	return err == -EEXIST ? -EALREADY : err;
+}
+
 /* Both entries. A client that is its own endpoint would be answered by itself:
  * whatever the mode, it sees the VIP instead. An endpoint of another IP version
  * cannot see the client's address, whatever the mode. */
@@ -134,6 +156,8 @@ static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 	int err;
 
 	open_begin(p, ep, id, o);
+	if (o->service.mode == MODE_DSR)
+		return open_one_way(p, o);
 	if (open_translates_source(o, ep))
 		err = snat_reply(ctx, p, ep, o);
 	else

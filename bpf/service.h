@@ -142,6 +142,17 @@ static __always_inline enum verdict service_refuse(struct packet *p,
 	return tell(p, why, ANSWER_REFUSE);
 }
 
+/* May a segment from the middle of a connection have it made anew? Where packets
+ * go unchanged to the endpoint that their own hash chooses, the connection is
+ * where it was, though this table was lost, or was another machine's; and if it
+ * is not, the endpoint itself answers with the RST. */
+static __always_inline bool service_resumes(const struct packet *p,
+					    const struct service *svc)
+{
+	return svc->mode == MODE_DSR && svc->algorithm == ALGORITHM_HASH &&
+	       (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK;
+}
+
 /* CONTINUE if the packet may open a connection of a service. */
 static __always_inline enum verdict service_admit(struct packet *p,
 						  const struct service *svc)
@@ -157,7 +168,7 @@ static __always_inline enum verdict service_admit(struct packet *p,
 			return v;
 	}
 	if (p->tuple.protocol == IPPROTO_TCP &&
-	    (p->tcp_flags & opens) != TCP_SYN)
+	    (p->tcp_flags & opens) != TCP_SYN && !service_resumes(p, svc))
 		return service_refuse(p, svc, DROP_NO_CONNECTION);
 	return VERDICT_CONTINUE;
 }

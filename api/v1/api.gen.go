@@ -28,7 +28,7 @@ type AllowedSource struct {
 type ConntrackEntry struct {
 	Bytes uint64 `json:"bytes"`
 
-	// ConntrackAct dnat-IP:port:wN or snat-IP:port:wN.
+	// ConntrackAct dnat-IP:port:wN or snat-IP:port:wN; fdnat and fsnat where the source is translated too; ddsr where the endpoint answers the client directly.
 	ConntrackAct string `json:"conntrackAct"`
 
 	// ConntrackState closed, sync-sent, sync-ack, est, h/e, closed-wait, fini; udp-uni, udp-est.
@@ -160,7 +160,7 @@ type ServiceArguments struct {
 	Managed bool `json:"managed"`
 
 	// Mode 0 default (destination NAT), 1 onearm, 2 fullnat, 3 dsr, 4 fullproxy, 5 hostonearm; the number or the word.
-	// 0, 1, 2 and 5 are available. Answers hold the number.
+	// All but 4 are available. With 3, targetPort is port. Answers hold the number.
 	Mode Choice `json:"mode"`
 
 	// Monitor true is not available yet.

@@ -12,8 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workers is how many connections a server serves at once; those beyond wait to be accepted.
-const workers = 128
+// workersKept is how many kept connections a server serves at once; those beyond wait to be accepted. Short ones are done
+// with at once, and take turns among few threads: of many, the next is always the one that has slept longest.
+const workersKept = 128
+
+func workersFor(keep bool) int {
+	if keep {
+		return workersKept
+	}
+	return 4 * runtime.NumCPU()
+}
 
 // Server answers exchanges.
 type Server struct {
@@ -27,7 +35,8 @@ func (s *Server) Counts() (exchanges, connections uint64) {
 
 // Serve answers on an address until it fails. Unless keep, it closes a connection after one exchange.
 func (s *Server) Serve(address netip.AddrPort, keep bool) error {
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), 2*workers+8)) // see Load.Run
+	workers := workersFor(keep)
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), workers+8)) // see Load.Run
 	family := unix.AF_INET
 	if address.Addr().Is6() {
 		family = unix.AF_INET6

@@ -38,6 +38,7 @@ const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoint
   loxicmd create lb 20.20.20.1 --tcp=80:8080 --select=priority --endpoints=10.0.0.1:5,10.0.0.2:9090:3
   loxicmd create lb 20.20.20.1 --tcp=443:8443 --select=persist --persist-timeout=3600 --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 20.20.20.1 --tcp=8080-8090:80,9000-9010:9100-9110 --udp=any:any --endpoints=10.0.0.1:1,10.0.0.2:1
+  loxicmd create lb 20.20.20.1 --tcp=80:80 --mode=dsr --select=hash --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 2001:db8::1 --tcp=80:8080 --endpoints=[2001:db8:1::1]:1,[2001:db8:1::2]:1`
 
 func createLB(o *options) *cobra.Command {
@@ -77,7 +78,7 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
 	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets, in the order of round robin")
 	fs.StringVar(&f.algorithm, "select", "rr", "rr (round robin), priority (weighted round robin), hash (consistent, by addresses and ports), persist (where the client was last), lc (fewest connections) or random; not available yet: n2, n3")
-	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept), onearm (it becomes the load balancer's), fullnat (the VIP), hostonearm (VIP 0.0.0.0 or ::, every local address); not available yet: dsr, fullproxy")
+	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept), onearm (it becomes the load balancer's), fullnat (the VIP), dsr (endpoints have the VIP too, and answer clients directly), hostonearm (VIP 0.0.0.0 or ::, every local address); not available yet: fullproxy")
 	fs.StringSliceVar(&f.snat, "snat", nil, "addresses that the client's becomes in modes onearm, fullnat and hostonearm, and the endpoints' with --egress; each has 64,000 connections with each endpoint")
 	fs.Uint32Var(&f.idle, "inatimeout", 0, "idle timeout in seconds; 0 is the protocol's default")
 	fs.StringVar(&f.refuse, "refuse", "", "new connections while no endpoint takes any, and TCP segments of none: reject (RST, ICMP port unreachable; the default), drop, or pass (to the kernel)")

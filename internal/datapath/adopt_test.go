@@ -58,6 +58,8 @@ func rowsOf(d *Datapath) map[string]uint32 {
 }
 
 // TestAdopt: a restarted process finds services, endpoints and connections as they were, and knows what is free.
+//
+// V191 a restart with pinned maps changes nothing that packets see
 func TestAdopt(t *testing.T) {
 	d, err := Load(Config{Connections: 2000, PinDir: pinDir(t)})
 	if err != nil {
@@ -257,6 +259,8 @@ func TestAdoptRetired(t *testing.T) {
 
 // TestAnotherLayout: maps of another version are refused with a sentence that says what mends it, and are left as they
 // are.
+//
+// V192 maps of another layout are refused, and said to be
 func TestAnotherLayout(t *testing.T) {
 	dir := pinDir(t)
 	if err := os.MkdirAll(filepath.Join(dir, "maps"), 0o700); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -51,6 +52,7 @@ func (d *Datapath) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Con
 		Reply:    r.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0,
 		NewSrc:   bpf.AddrPort(r.Saddr, r.Sport),
 		NewDst:   bpf.AddrPort(r.Daddr, r.Dport),
+		Direct:   r.Traits&uint8(bpf.TcConnectionTraitCONN_ONE_WAY) != 0,
 		State:    stateName(k.Protocol, r.Flags),
 		Traffic:  lb.Traffic{Packets: r.Packets, Bytes: r.Bytes},
 	}
@@ -58,9 +60,15 @@ func (d *Datapath) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Con
 	if c.Reply {
 		c.Endpoint = c.Src
 	}
+	if c.Direct && c.Protocol == lb.UDP && r.Packets > 1 { // as the packet path takes it
+		c.State = stateName(k.Protocol, r.Flags|uint8(bpf.TcConnectionFlagCONN_REPLIED))
+	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if e, ok := d.tables.endpoints[r.Endpoint]; ok {
+		if c.Direct {
+			c.Endpoint = netip.AddrPortFrom(e.at.Addr(), c.Dst.Port())
+		}
 		c.Weight, c.Service = e.weight, e.service.name
 		if c.Service == "" {
 			c.Service = e.service.key.String()

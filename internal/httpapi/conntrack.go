@@ -86,12 +86,15 @@ func conntrackOf(c *lb.Connection) v1.ConntrackEntry {
 }
 
 // action says what is done to the packets of this direction: dnat and snat, or fdnat and fsnat where the endpoint sees
-// an address of the load balancer.
+// an address of the load balancer; ddsr where it answers the client directly.
 func action(c *lb.Connection) string {
 	weight := ":w" + strconv.Itoa(int(c.Weight))
 	full := "" // both addresses are translated
 	if c.Reply && c.Dst != c.NewDst || !c.Reply && c.Src != c.NewSrc {
 		full = "f"
+	}
+	if c.Direct {
+		return "ddsr-" + c.Endpoint.String() + weight
 	}
 	if c.Reply {
 		return full + "snat-" + c.NewSrc.String() + weight

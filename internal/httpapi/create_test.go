@@ -101,8 +101,10 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"sel":3,"persistPrefix":64`), "serviceArguments.persistPrefix", `"64" is longer than an address of the VIP's family`},
 		{arg(`,"sel":true`), "serviceArguments.sel", `"true" is not known`},
 		{arg(`,"sel":"rr","select":"priority"`), "serviceArguments.sel", `is not what sel says`},
-		{arg(`,"mode":"dsr"`), "serviceArguments.mode", `"dsr" is not available yet (allowed: default, onearm, fullnat or hostonearm)`},
-		{arg(`,"mode":3`), "serviceArguments.mode", `"dsr" is not available yet`},
+		{arg(`,"mode":"fullproxy"`), "serviceArguments.mode", `"fullproxy" is not available yet (allowed: default, onearm, fullnat, dsr or hostonearm)`},
+		{arg(`,"mode":4`), "serviceArguments.mode", `"fullproxy" is not available yet`},
+		// V146 DSR with another port at the endpoint
+		{arg(`,"mode":3`), "endpoints[0].targetPort", `"8080" is not the service's, and mode dsr keeps ports (allowed: 80)`},
 		{arg(`,"inactiveTimeOut":86401`), "serviceArguments.inactiveTimeOut", `"86401" is out of range`},
 		{arg(`,"inactiveTimeOut":-1`), "serviceArguments.inactiveTimeOut", `"-1" is out of range`},
 		{arg(`,"inactiveTimeOut":9223372036854775807`), "serviceArguments.inactiveTimeOut", `is out of range`},

@@ -10,7 +10,7 @@ const (
 	ModeDefault    Mode = 0 // destination NAT; the client's address is kept
 	ModeOneArm     Mode = 1 // the source becomes the load balancer's address towards the endpoint
 	ModeFullNAT    Mode = 2 // the source becomes the VIP
-	ModeDSR        Mode = 3
+	ModeDSR        Mode = 3 // nothing changes but the MAC address; endpoints have the VIP, and answer clients directly
 	ModeFullProxy  Mode = 4
 	ModeHostOneArm Mode = 5 // as onearm; the VIP is 0.0.0.0 or ::, and stands for every local address
 )
@@ -18,7 +18,9 @@ const (
 func modes() []Mode {
 	return []Mode{ModeDefault, ModeOneArm, ModeFullNAT, ModeDSR, ModeFullProxy, ModeHostOneArm}
 }
-func availableModes() []Mode { return []Mode{ModeDefault, ModeOneArm, ModeFullNAT, ModeHostOneArm} }
+func availableModes() []Mode {
+	return []Mode{ModeDefault, ModeOneArm, ModeFullNAT, ModeDSR, ModeHostOneArm}
+}
 
 // TranslatesSource tells whether endpoints see an address of the load balancer instead of the client's.
 func (m Mode) TranslatesSource() bool {

@@ -27,6 +27,7 @@ type Connection struct {
 	Protocol Protocol
 	Src, Dst netip.AddrPort // of the packets as they arrive
 	Reply    bool           // endpoint to client
+	Direct   bool           // the endpoint answers the client directly: there is no other direction
 	NewSrc   netip.AddrPort // of the packets as they leave
 	NewDst   netip.AddrPort
 	Endpoint netip.AddrPort

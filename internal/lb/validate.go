@@ -122,6 +122,12 @@ func (s Service) validateEndpointPorts(e Endpoint) error {
 			"is given, and "+s.Protocol.String()+" has no ports", "0")
 	case e.Port == 0 && s.Protocol.hasPorts():
 		return NewFieldError(FieldEndpointPort, "0", "is zero", "1 to 65535")
+	case s.Mode == ModeDSR && e.Port != s.Port:
+		return NewFieldError(FieldEndpointPort, strconv.Itoa(int(e.Port)), "is not the service's, and mode dsr keeps ports",
+			strconv.Itoa(int(s.Port)))
+	case s.Mode == ModeDSR && e.PortMax != s.PortMax:
+		return NewFieldError(FieldEndpointPortMax, strconv.Itoa(int(e.PortMax)), "is not the service's, and mode dsr keeps ports",
+			strconv.Itoa(int(s.PortMax)))
 	case e.PortMax == 0:
 		return nil
 	case s.PortMax == 0:

@@ -30,6 +30,8 @@ func flagValue[T any](name string) T { return flag.Lookup(name).Value.(flag.Gett
 
 // TestModel runs random sequences of packets, time and changes of services through the program and through the model,
 // and compares every packet that comes out, the table of connections and the counters.
+//
+// V199 random packets, compared with a model in Go
 func TestModel(t *testing.T) {
 	t.Parallel()
 	seeds := make(chan uint64)

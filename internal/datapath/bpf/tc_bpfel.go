@@ -77,6 +77,7 @@ type TcConnectionTrait uint32
 const (
 	TcConnectionTraitCONN_SNAT    TcConnectionTrait = 1
 	TcConnectionTraitCONN_RESTING TcConnectionTrait = 2
+	TcConnectionTraitCONN_ONE_WAY TcConnectionTrait = 4
 )
 
 type TcDefaultRoute struct {
@@ -112,7 +113,8 @@ const (
 	TcDropReasonDROP_TOO_BIG              TcDropReason = 21
 	TcDropReasonDROP_ICMP_MTU             TcDropReason = 22
 	TcDropReasonDROP_NOT_TRANSLATABLE     TcDropReason = 23
-	TcDropReasonDROP_REASONS              TcDropReason = 24
+	TcDropReasonDROP_DSR_ROUTED           TcDropReason = 24
+	TcDropReasonDROP_REASONS              TcDropReason = 25
 )
 
 type TcEgressEndpoint struct {
@@ -325,6 +327,7 @@ const (
 	TcServiceModeMODE_DEFAULT    TcServiceMode = 0
 	TcServiceModeMODE_ONEARM     TcServiceMode = 1
 	TcServiceModeMODE_FULLNAT    TcServiceMode = 2
+	TcServiceModeMODE_DSR        TcServiceMode = 3
 	TcServiceModeMODE_HOSTONEARM TcServiceMode = 5
 )
 

@@ -1,0 +1,233 @@
+package net_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/internal/pkt"
+)
+
+// directReturn gives every endpoint the VIPs, on lo, and a link of its own to the client, by which its answers go.
+func directReturn(t testing.TB, s *netnstest.Standard) {
+	t.Helper()
+	for i, h := range s.Endpoints {
+		here, there := prefix(fmt.Sprintf("10.77.%d.1/30", i)), prefix(fmt.Sprintf("10.77.%d.2/30", i))
+		here6, there6 := prefix(fmt.Sprintf("2001:db8:77:%d::1/64", i)), prefix(fmt.Sprintf("2001:db8:77:%d::2/64", i))
+		err := s.Link(netnstest.End{Host: h, Interface: "direct", Addresses: []netip.Prefix{here, here6}},
+			netnstest.End{Host: s.Client, Interface: h.Name, Addresses: []netip.Prefix{there, there6}}, 0)
+		for _, r := range []struct {
+			to  string
+			via netip.Prefix
+		}{{"100.100.100.1/32", there}, {"2001:db8:100::1/128", there6}} {
+			if err == nil {
+				err = h.AddRoute(prefix(r.to), r.via.Addr())
+			}
+		}
+		for _, vip := range []string{vip4 + "/32", vip6 + "/128"} {
+			if err == nil {
+				err = h.AddAddress("lo", prefix(vip))
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// serveAt has every endpoint tell, on port 7000 of a VIP, the address that it sees its peer at.
+func serveAt(r *rig, vips ...string) {
+	r.t.Helper()
+	for _, h := range r.Endpoints {
+		for _, vip := range vips {
+			err := h.ServeTCP(join(vip, 7000), func(c *net.TCPConn) {
+				buf := make([]byte, 64)
+				for {
+					if _, err := c.Read(buf); err != nil {
+						return
+					}
+					if _, err := fmt.Fprintf(c, "%s", c.RemoteAddr()); err != nil {
+						return
+					}
+				}
+			})
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			u, err := h.ListenPacket("udp", join(vip, 7000))
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			r.lab().Cleanup(func() { _ = u.Close() })
+			go func() {
+				buf := make([]byte, 64)
+				for {
+					_, from, err := u.ReadFrom(buf)
+					if err != nil {
+						return
+					}
+					_, _ = u.WriteTo([]byte(from.String()), from)
+				}
+			}()
+		}
+	}
+}
+
+// capture opens a socket that sees the frames of an interface as they arrive.
+func capture(t testing.TB, h *netnstest.Host, name string) int {
+	t.Helper()
+	fd := -1
+	err := h.Do(func() (err error) {
+		const all = 0x0300 // ETH_P_ALL in network byte order
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+			return err
+		}
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index})
+	})
+	if err == nil {
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(patience / time.Second)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+// captured reads frames until one satisfies want.
+func captured(t testing.TB, fd int, what string, want func(frame []byte, p *pkt.Packet) bool) {
+	t.Helper()
+	buf := make([]byte, 1<<16)
+	var seen []string
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err != nil {
+			break
+		}
+		p := pkt.Decode(buf[:n])
+		if want(buf[:n], p) {
+			return
+		}
+		seen = append(seen, p.String())
+	}
+	t.Errorf("no %s; seen:\n%s", what, strings.Join(seen, "\n"))
+}
+
+// TestDSR: the endpoint sees the client's address and the VIP, and answers by a way that the load balancer is not on,
+// to a client whose socket takes answers from nobody but the VIP.
+func TestDSR(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{before: directReturn})
+	serveAt(r, vip4, vip6)
+	mac, err := r.Endpoints[0].MAC("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []struct{ vip, endpoint, client string }{
+		{vip4, "31.31.31.1", "100.100.100.1"},
+		{vip6, "[2001:db8:31::1]", "2001:db8:100::1"},
+	} {
+		for _, network := range []string{"tcp", "udp"} {
+			wire := capture(t, r.Endpoints[0], "eth0")
+			r.loxicmd("create lb %s --%s=7000:7000 --endpoints=%s:1 --mode=dsr", f.vip, network, f.endpoint)
+			c := r.sees(r.Client, network, join(f.vip, 7000), f.client)
+			if c == nil {
+				continue
+			}
+			captured(t, wire, "packet that the client sent", func(frame []byte, p *pkt.Packet) bool {
+				return string(frame[:6]) == string(mac) && p.SrcAddr().String() == c.LocalAddr().String() &&
+					p.DstAddr().String() == c.RemoteAddr().String()
+			})
+			if _, err := whoami(c); err != nil { // a datagram more, and the flow is established
+				t.Error(err)
+			}
+			ct := r.loxicmd("get ct --proto=%s --vip=%s", network, f.vip)
+			if strings.Count(ct, "dsr-") != 1 || !strings.Contains(ct, "ddsr-"+f.endpoint+":7000:w1") || !strings.Contains(ct, "est") {
+				t.Errorf("get ct:\n%s", ct)
+			}
+		}
+	}
+}
+
+// TestDSRAlgorithms: every algorithm spreads direct connections as it does others, and fewest connections counts them
+// back when they end.
+func TestDSRAlgorithms(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{before: directReturn})
+	r.serveNames()
+	at := join(vip4, 5001)
+	create := "create lb " + vip4 + " --tcp=5001:5001 --mode=dsr --endpoints=%s --select=%s"
+	r.loxicmd(create, endpoints4(), "rr")
+	r.wantAnswers(at, "ep1", "ep2", "ep3", "ep1", "ep2", "ep3")
+	for _, algorithm := range []string{"priority", "hash", "persist", "random", "lc"} {
+		r.loxicmd(create, endpoints4(), algorithm)
+		seen := map[string]int{}
+		for range 40 {
+			who, err := r.ask(at)
+			if err != nil {
+				t.Fatalf("%s: %v", algorithm, err)
+			}
+			name, _, _ := strings.Cut(who, " ")
+			seen[name]++
+		}
+		if (len(seen) == 1) != (algorithm == "persist") {
+			t.Errorf("%s: answered by %v", algorithm, seen)
+		}
+	}
+}
+
+// TestDSRTransfer: 64 MiB each way, upwards through the load balancer, in packets as large as the machine makes them.
+func TestDSRTransfer(t *testing.T) {
+	t.Parallel()
+	const bytes = 64 << 20
+	r := newRig(t, options{before: directReturn})
+	for _, h := range r.Endpoints {
+		if err := h.ServeTCP(":7000", serveTransfer(bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []struct{ vip, endpoint string }{{vip4, "31.31.31.1"}, {vip6, "[2001:db8:31::1]"}} {
+		r.loxicmd("create lb %s --tcp=7000:7000 --endpoints=%s:1 --mode=dsr", f.vip, f.endpoint)
+		if err := transfer(r.dial(join(f.vip, 7000)), bytes); err != nil {
+			t.Errorf("%s: %v", f.vip, err)
+		}
+	}
+}
+
+// TestDSRSurvivesRestart: connections go on while the daemon is away, and after it is back.
+func TestDSRSurvivesRestart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{before: directReturn})
+	serveAt(r, vip4)
+	r.loxicmd("create lb %s --tcp=7000:7000 --endpoints=%s --mode=dsr", vip4, endpoints4())
+	c := r.sees(r.Client, "tcp", join(vip4, 7000), "100.100.100.1")
+	if c == nil {
+		return
+	}
+	r.Stop()
+	if _, err := whoami(c); err != nil {
+		t.Errorf("without the daemon: %v", err)
+	}
+	r.restart()
+	if _, err := whoami(c); err != nil {
+		t.Errorf("with the next daemon: %v", err)
+	}
+	labtest.Eventually(t, patience, func(context.Context) error {
+		if ct := r.loxicmd("get ct"); !strings.Contains(ct, "ddsr-31.31.31.1:7000") {
+			return fmt.Errorf("get ct:\n%s", ct)
+		}
+		return nil
+	})
+}
