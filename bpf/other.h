@@ -19,13 +19,16 @@ leave(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
 	__u8 kind = c->hop & HOP_KINDS;
 	__u8 *mac;
 
+	if (kind == HOP_LOCAL)
+		return VERDICT_PASS;
 	if (hop == VERDICT_REDIRECT)
 		return hop;
 	if (kind != HOP_LAYER3) {
 		mac = ctx_header(ctx, 0, 14);
 		if (!mac)
 			return drop(p, DROP_NOT_LINEAR);
-		__builtin_memcpy(mac, c->dmac, 12); /* and smac, its neighbour */
+		__builtin_memcpy(mac, c->dmac,
+				 12); /* and smac, its neighbour */
 	}
 	p->action = kind == HOP_PEER ? bpf_redirect_peer(c->ifindex, 0) :
 				       bpf_redirect(c->ifindex, 0);

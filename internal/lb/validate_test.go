@@ -108,7 +108,7 @@ func TestValidateBuiltServices(t *testing.T) {
 		`VIP "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`:                                 func(s *Service) { s.VIP = mapped },
 		`endpoint address "2001:db8::1%eth0" has a zone (allowed: 2001:db8::1)`:                                        func(s *Service) { s.Endpoints[0].Addr = zoned },
 		`endpoint address "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`:                    func(s *Service) { s.Endpoints[0].Addr = mapped },
-		`mode "mode(77)" is not known (allowed: default, onearm, fullnat, dsr or hostonearm)`:                               func(s *Service) { s.Mode = 77 },
+		`mode "mode(77)" is not known (allowed: default, onearm, fullnat, dsr or hostonearm)`:                          func(s *Service) { s.Mode = 77 },
 		`select "algorithm(77)" is not known (allowed: rr, hash, priority, persist, lc or random)`:                     func(s *Service) { s.Algorithm = 77 },
 		`protocol "protocol(0)" is not known (allowed: tcp, udp or icmp)`:                                              func(s *Service) { s.Protocol = 0 },
 		`endpoints "4097" is too many (allowed: 1 to 4096)`:                                                            func(s *Service) { s.Endpoints = endpoints(4097) },
