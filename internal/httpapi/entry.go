@@ -133,7 +133,7 @@ func arguments(a *v1.ServiceArguments) (s lb.Service, err error) {
 	if err := persistArguments(&s, a); err != nil {
 		return s, err
 	}
-	s.Name, s.Managed = a.Name, a.Managed
+	s.Name, s.Managed, s.Egress = a.Name, a.Managed, a.Egress
 	if s.Refuse, err = lb.ParseRefusal(a.Refuse); err != nil {
 		return s, err
 	}
@@ -266,6 +266,8 @@ func property(field string, endpoint int) string {
 		return "secondaryIPs"
 	case lb.FieldSNAT:
 		return args + "snatIPs"
+	case lb.FieldEgress:
+		return args + "egress"
 	case lb.FieldRefuse:
 		return args + "refuse"
 	case lb.FieldMSS:

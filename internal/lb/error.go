@@ -34,6 +34,7 @@ const (
 	FieldMSS             = "mss"
 	FieldSNAT            = "snat"
 	FieldSecondary       = "secondary VIP"
+	FieldEgress          = "egress"
 	FieldName            = "name"
 )
 

@@ -44,6 +44,7 @@ type serviceRecord struct {
 	Sources        []string `json:"sources,omitempty"`
 	SNAT           []string `json:"snat,omitempty"`
 	Secondary      []string `json:"secondary,omitempty"`
+	Egress         bool     `json:"egress,omitempty"`
 	PersistTimeout int64    `json:"persistTimeout,omitempty"` // seconds
 	PersistPrefix  uint8    `json:"persistPrefix,omitempty"`
 	Managed        bool     `json:"managed,omitempty"`
@@ -136,7 +137,7 @@ func recordOfService(owner string, s lb.Service) serviceRecord {
 	if s.Refuse != lb.RefuseReject {
 		r.Refuse = s.Refuse.String()
 	}
-	r.MSS = s.MSS
+	r.MSS, r.Egress = s.MSS, s.Egress
 	for _, a := range s.SNAT {
 		r.SNAT = append(r.SNAT, a.String())
 	}
@@ -163,7 +164,7 @@ func (r *serviceRecord) service() (s lb.Service, err error) {
 	if s.Refuse, err = lb.ParseRefusal(r.Refuse); err != nil {
 		return s, err
 	}
-	s.MSS = r.MSS
+	s.MSS, s.Egress = r.MSS, r.Egress
 	s.Endpoints = make([]lb.Endpoint, len(r.Endpoints))
 	for i, text := range r.Endpoints {
 		if s.Endpoints[i], err = lb.ParseEndpoint(text); err != nil {
