@@ -6,6 +6,7 @@
 #ifndef LOXILB_OTHER_H
 #define LOXILB_OTHER_H
 
+#include "encap.h"
 #include "family.h"
 #include "forward.h"
 #include "nat.h"
@@ -25,7 +26,8 @@ leave(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
 		mac = ctx_header(ctx, 0, 14);
 		if (!mac)
 			return drop(p, DROP_NOT_LINEAR);
-		__builtin_memcpy(mac, c->dmac, 12); /* and smac, its neighbour */
+		__builtin_memcpy(mac, c->dmac,
+				 12); /* and smac, its neighbour */
 	}
 	p->action = kind == HOP_PEER ? bpf_redirect_peer(c->ifindex, 0) :
 				       bpf_redirect(c->ifindex, 0);
@@ -48,6 +50,8 @@ __noinline enum verdict forward_other(ctx_t *ctx, struct packet *p,
 		v = translate_fragment(ctx, p, c);
 	else if (!p->icmp_error)
 		v = translate(ctx, p, c, p->l3);
+	if (v == VERDICT_CONTINUE && c->hop & HOP_TUNNELS)
+		v = encap(ctx, p, c);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	return leave(ctx, p, c, hop);

@@ -18,6 +18,7 @@ func mustParse(t testing.TB, line string) Service {
 	return s
 }
 
+// V146 in mode dsr, the endpoint's port is the service's
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	const unicast = " (allowed: a unicast address that can be routed)"
@@ -35,7 +36,8 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:0/icmp endpoints=1.1.1.1:7", `endpoint port "7" is given, and icmp has no ports (allowed: 0)`},
 		{v4 + " mode=fullproxy", `mode "fullproxy" is not available yet (allowed: default, onearm, fullnat, dsr or hostonearm)`},
 		{v4 + " mode=dsr", `endpoint port "8080" is not the service's, and mode dsr keeps ports (allowed: 80)`},
-		{"10.0.0.1:80/tcp mode=dsr endpoints=[2001:db8::1]:80", `endpoint address "2001:db8::1" is IPv6, and the VIP, which it answers as in mode dsr, is IPv4 (allowed: IPv4 addresses, or another mode)`},
+		{"10.0.0.1:80/tcp mode=dsr endpoints=[2001:db8::1]:80", `endpoint address "2001:db8::1" is IPv6, and the VIP, which it answers as in mode dsr, is IPv4 (allowed: IPv4 addresses, a tunnel, or another mode)`},
+		{"10.0.0.1:80/tcp tunnel=ipip endpoints=10.1.0.1:80", `tunnel "ipip" is given, and mode is default (allowed: none, or mode dsr)`},
 		{"10.0.0.1:80-90/tcp mode=dsr endpoints=10.1.0.1:80", `last endpoint port "0" is not the service's, and mode dsr keeps ports (allowed: 90)`},
 		{"10.0.0.1:80/tcp mode=dsr endpoints=10.1.0.1:80 snat=10.1.0.2", `snat "10.1.0.2" is given, and mode dsr keeps the source (allowed: none, or mode onearm, fullnat or hostonearm)`},
 		{v4 + " select=n2", `select "n2" is not available yet (allowed: rr, hash, priority, persist, lc or random)`},
@@ -108,7 +110,7 @@ func TestValidateBuiltServices(t *testing.T) {
 		`VIP "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`:                                 func(s *Service) { s.VIP = mapped },
 		`endpoint address "2001:db8::1%eth0" has a zone (allowed: 2001:db8::1)`:                                        func(s *Service) { s.Endpoints[0].Addr = zoned },
 		`endpoint address "::ffff:10.0.0.1" is an IPv4 address written as IPv6 (allowed: 10.0.0.1)`:                    func(s *Service) { s.Endpoints[0].Addr = mapped },
-		`mode "mode(77)" is not known (allowed: default, onearm, fullnat, dsr or hostonearm)`:                               func(s *Service) { s.Mode = 77 },
+		`mode "mode(77)" is not known (allowed: default, onearm, fullnat, dsr or hostonearm)`:                          func(s *Service) { s.Mode = 77 },
 		`select "algorithm(77)" is not known (allowed: rr, hash, priority, persist, lc or random)`:                     func(s *Service) { s.Algorithm = 77 },
 		`protocol "protocol(0)" is not known (allowed: tcp, udp or icmp)`:                                              func(s *Service) { s.Protocol = 0 },
 		`endpoints "4097" is too many (allowed: 1 to 4096)`:                                                            func(s *Service) { s.Endpoints = endpoints(4097) },
