@@ -16,7 +16,7 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo test test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo test test-long test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -33,6 +33,10 @@ demo: build ## a balancer, a client and three servers in namespaces; KEEP=1 leav
 test: build ## all tests, under the race detector, as root; RUN=pattern for some
 	@tools/setup test
 	CGO_ENABLED=1 $(GO) tool gotestsum --format pkgname-and-test-fails -- -race -count=1 -timeout 15m $(if $(RUN),-run '$(RUN)') ./...
+
+test-long: build ## tests that take a minute and a gigabyte each
+	@tools/setup test
+	$(GO) test -count=1 -timeout 10m -v ./test/net -run '$(or $(RUN),TestHeldPorts)' -long
 
 test-kernels: build ## the data path on other kernels in a virtual machine; KERNELS="6.1 6.12 7"
 	@tools/setup kernels

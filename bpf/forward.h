@@ -85,7 +85,8 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
-/* The MTU of the route, which may be smaller than that of the interface. */
+/* The MTU of the route, which may be smaller than that of the interface, when
+ * the look-up of the next hop has not told it. */
 static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
 				       const struct connection *c,
 				       const struct ip_addr *target,
@@ -93,9 +94,30 @@ static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
 {
 	long code;
 
+	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->tot_len = 0xffff;
 	code = fib_lookup(ctx, p, c, target, fib);
 	return code == BPF_FIB_LKUP_RET_FRAG_NEEDED ? fib->mtu_result : 0xffff;
+}
+
+/* The next hop, in fib, and the MTU on the way to it, in c. A packet of one byte
+ * is what asks for both at once; who has no neighbour yet must ask again. An MTU
+ * of 65,536, of loopback alone, reads 0. */
+static __always_inline long hop_lookup(ctx_t *ctx, const struct packet *p,
+				       struct connection *c,
+				       const struct ip_addr *target,
+				       struct bpf_fib_lookup *fib)
+{
+	long code;
+
+	fib->tot_len = 1;
+	code = fib_lookup(ctx, p, c, target, fib);
+	c->mtu = fib->mtu_result ? fib->mtu_result : 0xffff;
+	if (code == BPF_FIB_LKUP_RET_SUCCESS)
+		return code;
+	c->mtu = route_mtu(ctx, p, c, target, fib);
+	__builtin_memset(fib, 0, sizeof(*fib));
+	return fib_lookup(ctx, p, c, target, fib);
 }
 
 /* The largest packet that arrives and still fits an MTU when it leaves as of the
@@ -184,13 +206,11 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	target = hop_target(c);
 	if (!target)
 		return drop(p, DROP_NO_ROUTE);
-	c->mtu = route_mtu(ctx, p, c, target, &fib);
+	code = hop_lookup(ctx, p, c, target, &fib);
 	if (c->hop & HOP_FAMILY)
 		c->mtu = family_mtu(c, c->mtu);
 	if (c->hop & HOP_TUNNELS)
 		c->mtu -= tunnel_overhead(c, target);
-	__builtin_memset(&fib, 0, sizeof(fib));
-	code = fib_lookup(ctx, p, c, target, &fib);
 
 	/* FRAG_NEEDED speaks of this packet only; the next hop is there */
 	if (code != BPF_FIB_LKUP_RET_SUCCESS &&

@@ -172,8 +172,10 @@ __noinline int open_towards(ctx_t *ctx, struct packet *p, __u32 id)
 	return err;
 }
 
-static __always_inline enum verdict
-open_failed(struct packet *p, struct service_state *state, int err)
+static __always_inline enum verdict open_failed(struct packet *p,
+						const struct service *svc,
+						struct service_state *state,
+						int err)
 {
 	if (err == -EALREADY)
 		return VERDICT_CONTINUE;
@@ -182,7 +184,7 @@ open_failed(struct packet *p, struct service_state *state, int err)
 	if (err == -EAGAIN)
 		return drop(p, DROP_CONNECTION_RACE);
 	if (err == -ENOSPC)
-		return drop(p, DROP_SNAT_PORTS_EXHAUSTED);
+		return service_refuse(p, svc, DROP_SNAT_PORTS_EXHAUSTED);
 	if (err == -ENETUNREACH)
 		return drop(p, DROP_NO_ROUTE);
 	__sync_fetch_and_add(&state->refused, 1);
@@ -239,7 +241,7 @@ static __always_inline enum verdict open_at(ctx_t *ctx, struct packet *p,
 		err = open_persist(ctx, p, o);
 	else
 		err = open_from(ctx, p, o, select_place(p, o, state));
-	return err ? open_failed(p, state, err) : VERDICT_CONTINUE;
+	return err ? open_failed(p, &o->service, state, err) : VERDICT_CONTINUE;
 }
 
 /* The service that a packet is for, in o, as its memory in the map may be

@@ -101,7 +101,8 @@ func portsComeBack(l *lab.Lab, seen map[netip.AddrPort]bool) error {
 			}
 			break
 		}
-		if err := errors.Join(l.Advance(100*time.Second), l.Sweep()); err != nil {
+		// a walk over a table that changes under it may miss a row, which the next one finds
+		if err := errors.Join(l.Advance(100*time.Second), l.Sweep(), l.Sweep()); err != nil {
 			return err
 		}
 	}
@@ -123,7 +124,7 @@ func opener(l *lab.Lab) (func(i int) (netip.AddrPort, bool, error), error) {
 		return nil, err
 	}
 	frame := l.Arriving(l.Client, p).Build()
-	const source, port = 14 + 12, 14 + 20
+	const source, port, synFlag = 14 + 12, 14 + 20, 2 // a RST says that it is refused
 	return func(i int) (netip.AddrPort, bool, error) {
 		frame[source+2] = byte(i / 20000)
 		binary.BigEndian.PutUint16(frame[port:], uint16(2000+i%20000))
@@ -132,6 +133,6 @@ func opener(l *lab.Lab) (func(i int) (netip.AddrPort, bool, error), error) {
 			return netip.AddrPort{}, false, err
 		}
 		from, _ := netip.AddrFromSlice(out.Frame[source : source+4])
-		return netip.AddrPortFrom(from, binary.BigEndian.Uint16(out.Frame[port:])), out.Verdict == datapath.Redirect, nil
+		return netip.AddrPortFrom(from, binary.BigEndian.Uint16(out.Frame[port:])), out.Verdict == datapath.Redirect && out.Frame[port+13] == synFlag, nil
 	}, nil
 }

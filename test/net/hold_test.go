@@ -3,6 +3,7 @@ package net_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,8 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/netnstest"
 	"loxilb/internal/netnstest/labtest"
@@ -97,6 +101,11 @@ func holdMain(args []string) int {
 	switch {
 	case len(args) == 2 && args[0] == "serve":
 		err = holdServe(args[1])
+	case len(args) == 3 && args[0] == "try":
+		var n int
+		if n, err = strconv.Atoi(args[2]); err == nil {
+			err = holdTry(args[1], n)
+		}
 	case len(args) == 4 && args[0] == "dial":
 		var n int
 		if n, err = strconv.Atoi(args[2]); err == nil {
@@ -113,7 +122,13 @@ func holdMain(args []string) int {
 }
 
 func holdServe(address string) error {
-	l, err := net.Listen("tcp", address)
+	// several processes may listen: none has files enough for all connections
+	reuse := func(_, _ string, raw syscall.RawConn) (err error) {
+		return errors.Join(raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		}), err)
+	}
+	l, err := (&net.ListenConfig{Control: reuse}).Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return err
 	}
@@ -152,6 +167,47 @@ func holdDial(address string, n int, goFile string) error {
 	fmt.Println("alive", alive, err)
 	_, err = io.Copy(io.Discard, os.Stdin) // hold on until the end
 	return err
+}
+
+// holdTry opens n connections and tells how many came about, how many were refused and how long the slowest refusal
+// took; then has a byte echoed over each, and holds them until it is stopped.
+func holdTry(address string, n int) error {
+	const workers = 32
+	var mu sync.Mutex
+	var held []net.Conn
+	refused, slowest := 0, time.Duration(0)
+	var other error
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				start := time.Now()
+				c, err := net.DialTimeout("tcp", address, 10*time.Second)
+				mu.Lock()
+				switch {
+				case err == nil:
+					held = append(held, c)
+				case errors.Is(err, unix.ECONNREFUSED):
+					refused++
+					slowest = max(slowest, time.Since(start))
+				default:
+					other = err
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Println("tried", len(held), refused, slowest.Milliseconds(), other)
+	alive := 0
+	for _, c := range held {
+		if err := exchange(c, "x"); err == nil {
+			alive++
+		}
+	}
+	fmt.Println("alive", alive)
+	time.Sleep(time.Hour) // until it is stopped
+	return nil
 }
 
 func dialMany(address string, n int) ([]net.Conn, error) {

@@ -2,6 +2,7 @@
 package net_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,7 +18,19 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == holdArg {
 		os.Exit(holdMain(os.Args[2:]))
 	}
+	flag.Bool(longFlag, false, "run the tests too that take a minute and a gigabyte")
 	os.Exit(buildAndRun(m))
+}
+
+// longFlag is set by make test-long.
+const longFlag = "long"
+
+// long leaves the test out of make test.
+func long(t *testing.T) {
+	t.Helper()
+	if flag.Lookup(longFlag).Value.String() != "true" {
+		t.Skip("make test-long runs it")
+	}
 }
 
 func buildAndRun(m *testing.M) int {

@@ -2,16 +2,17 @@ package net_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
+	"hash/crc32"
 	"io"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netnstest"
 )
 
 // wantRefused fails the test unless sending to the address is refused at once.
@@ -113,34 +114,81 @@ func TestFragments(t *testing.T) {
 	}
 }
 
-// TestPathMTU: a way that is narrower behind the balancer is found, and takes large transfers; so is one where the
-// segments are limited beforehand.
+// TestPathMTU: a gibibyte from a network of jumbo frames into ordinary ones, and one each way where the way behind the
+// balancer is narrower than both ends think: they find out by ICMP, or have smaller segments from the beginning.
 func TestPathMTU(t *testing.T) {
-	t.Parallel()
 	r := newRig(t, options{})
-	for i, h := range r.Endpoints {
-		if err := h.ServeTCP(":5001", sumServer); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.LB.Run("ip", "link", "set", []string{"ep1", "ep2", "ep3"}[i], "mtu", "1400"); err != nil {
+	set := func(h *netnstest.Host, link, mtu string) {
+		if _, err := h.Run("ip", "link", "set", link, "mtu", mtu); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip4, endpoints4())
-	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip6, endpoints6())
-	r.loxicmd("create lb %s --tcp=81:5001 --mss=1340 --endpoints=%s", vip4, endpoints4())
-	for _, address := range []string{join(vip4, 80), join(vip6, 80), join(vip4, 81)} {
-		if err := sendSummed(r.dial(address), 64<<20); err != nil {
-			t.Errorf("%s: %v", address, err)
+	set(r.Client, "eth0", "9000")
+	set(r.LB, "client", "9000")
+	set(r.LB, "ep2", "1400") // the endpoint's own end stays at 1500
+	for _, h := range r.Endpoints {
+		if err := h.ServeTCP(":5001", sumServer); err != nil {
+			t.Fatal(err)
 		}
+	}
+	for _, f := range [][]string{{vip4, "31.31.31.1", "32.32.32.1"}, {vip6, "[2001:db8:31::1]", "[2001:db8:32::1]"}} {
+		r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s:1", f[0], f[1])
+		r.loxicmd("create lb %s --tcp=81:5001 --endpoints=%s:1", f[0], f[2])
+		r.loxicmd("create lb %s --tcp=82:5001 --endpoints=%s:1 --mss=1340", f[0], f[2])
+		for _, c := range []struct {
+			port  int
+			bytes int64
+			told  bool // the client learns of the bottleneck
+		}{{80, 1 << 30, false}, {82, 64 << 20, false}, {81, 1 << 30, true}} {
+			start, before := time.Now(), r.metric("drops_total", "reason=too-big")
+			if err := sendSummed(r.dial(join(f[0], c.port)), c.bytes); err != nil {
+				t.Errorf("%s port %d: %v", f[0], c.port, err)
+			}
+			t.Logf("%s port %d: %d MiB in %v", f[0], c.port, c.bytes>>20, time.Since(start).Round(time.Millisecond))
+			if told := r.metric("drops_total", "reason=too-big") > before; told != c.told {
+				t.Errorf("%s port %d: packets too large: %v, want %v", f[0], c.port, told, c.told)
+			}
+		}
+	}
+}
+
+// TestPathMTUWithoutDF: a sender that does not set DF is told of a narrower way all the same, and heeds it.
+func TestPathMTUWithoutDF(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.serveUDPEcho()
+	r.loxicmd("create lb %s --udp=53:5353 --endpoints=31.31.31.1:1", vip4)
+	for link, h := range map[string]*netnstest.Host{"ep1": r.LB, "eth0": r.Endpoints[0]} {
+		if _, err := h.Run("ip", "link", "set", link, "mtu", "1400"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := dialUDP(t, r, join(vip4, 53))
+	raw, err := c.(*net.UDPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var setErr error
+	err = raw.Control(func(fd uintptr) {
+		setErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+	})
+	if err = errors.Join(err, setErr); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("x", 1472)
+	if got, err := datagram(c, text); err != nil || !strings.HasSuffix(got, text) { // repeats itself
+		t.Errorf("the sender has not learned: %d bytes, %v", len(got), err)
+	}
+	if r.metric("drops_total", "reason=too-big") == 0 {
+		t.Error("the way is not narrow")
 	}
 }
 
 // sumServer reads to the end and answers with the sum of what it read.
 func sumServer(c *net.TCPConn) {
 	defer c.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, c); err == nil {
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	if _, err := io.CopyBuffer(sum, reader{c}, make([]byte, 1<<20)); err == nil {
 		_, _ = c.Write(sum.Sum(nil))
 	}
 }
@@ -150,9 +198,8 @@ func sendSummed(c *net.TCPConn, bytes int64) error {
 	if err := c.SetDeadline(time.Now().Add(60 * time.Second)); err != nil {
 		return err
 	}
-	sum := sha256.New()
-	random := rand.NewChaCha8([32]byte{1})
-	if _, err := io.Copy(io.MultiWriter(c, sum), io.LimitReader(random, bytes)); err != nil {
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	if _, err := io.CopyBuffer(io.MultiWriter(c, sum), reader{newStream(bytes, 1)}, make([]byte, 1<<20)); err != nil {
 		return err
 	}
 	if err := c.CloseWrite(); err != nil {
