@@ -54,10 +54,11 @@ static __noinline int open_reply(struct packet *p, struct opening *o)
 }
 
 /* The entry of the client's packets. Takes the reply's entry away again if it
- * cannot be made. -EALREADY: the same packet came in on another CPU. */
+ * cannot be made. -EALREADY: the same packet came in on another CPU. -EEXIST: the
+ * client is an endpoint, and the tuple is of replies to a source port at rest. */
 static __noinline int open_forward(struct packet *p, struct opening *o)
 {
-	struct connection *c = &o->entry;
+	struct connection *c = &o->entry, *old;
 	int err;
 
 	c->saddr = o->source;
@@ -71,10 +72,15 @@ static __noinline int open_forward(struct packet *p, struct opening *o)
 	err = bpf_map_update_elem(&connections, &o->own, c, BPF_NOEXIST);
 	if (!err)
 		return 0;
+	if (err == -EEXIST) {
+		old = bpf_map_lookup_elem(&connections, &o->own);
+		if (!old || !(old->flags & CONN_REPLY_DIRECTION))
+			err = -EALREADY;
+	}
 	bpf_map_delete_elem(&connections, &o->key);
 	if (c->traits & CONN_SNAT)
 		snat_release(&o->key);
-	return err == -EEXIST ? -EALREADY : err;
+	return err;
 }
 
 /* What both entries have, and the rest of the entry of replies. */
