@@ -22,6 +22,7 @@
 #define MAX_LOCAL_ADDRESSES 65536
 #define MAX_RANGE_PREFIXES 1048576
 #define MAX_SOURCES 1048576
+#define MAX_DEFAULT_ROUTES 256
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
  * for '_', is the metric label, the text in logs and the row in
@@ -39,7 +40,7 @@ enum drop_reason {
 	DROP_FRAGMENT, /* a later fragment to a VIP whose first one has not come by within 30 s before it, or has no connection */
 	DROP_ROUTING_HEADER, /* an IPv6 routing header of type 0, or with segments left */
 	DROP_UDP_ZERO_CHECKSUM, /* IPv6 UDP without a checksum (RFC 8200 section 8.1), or a fragment of IPv4 UDP without one to an IPv6 endpoint */
-	DROP_NO_ROUTE, /* no route to the endpoint or the client, or it is this machine itself */
+	DROP_NO_ROUTE, /* no route to the endpoint or the client, or the endpoint is a VIP without a service */
 	DROP_ROUTE_UNREACHABLE, /* the route is of type unreachable, prohibit or blackhole */
 	DROP_FORWARDING_OFF, /* net.ipv4.conf.lo.forwarding or its IPv6 twin is 0 */
 	DROP_ROUTE_ENCAP, /* the route has a lightweight tunnel, which the data path does not build */
@@ -111,6 +112,7 @@ enum hop_kind {
 	HOP_REDIRECT, /* to the interface, with the cached MAC addresses */
 	HOP_PEER, /* straight into the other end of a veth, in its namespace */
 	HOP_LAYER3, /* to an interface without link-layer header */
+	HOP_LOCAL, /* up, to a socket of this machine */
 	HOP_KINDS =
 		0x0f, /* the above; resolving a next hop replaces only these bits */
 	HOP_FAMILY = 0x20, /* packets leave as of the other IP version */
@@ -206,6 +208,7 @@ enum service_mode {
 
 enum service_flag {
 	SERVICE_SOURCES = 1, /* only sources in the list open connections */
+	SERVICE_EGRESS = 2, /* its endpoints are in egress_endpoints */
 	SERVICE_REFUSE_DROP =
 		0x10, /* what is refused is dropped without a word */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
@@ -300,6 +303,30 @@ struct snat_source_key {
 	__u32 place;
 };
 _Static_assert(sizeof(struct snat_source_key) == 8, "ABI");
+
+/* An address from which connections may be opened outwards. */
+struct egress_key {
+	struct ip_addr addr;
+	__u8 protocol;
+	__u8 pad[3];
+};
+_Static_assert(sizeof(struct egress_key) == 20, "ABI");
+
+/* What they get for a source. */
+struct egress_endpoint {
+	__u32 endpoint; /* index into endpoints, where they are counted */
+	__u32 service; /* id */
+	__u32 source_count; /* of its addresses in snat_sources; 0: source is the one */
+	struct ip_addr source;
+};
+_Static_assert(sizeof(struct egress_endpoint) == 28, "ABI");
+
+/* A next hop of a default route. */
+struct default_route {
+	struct ip_addr gateway; /* ::: none, the interface is the way */
+	__u32 ifindex;
+};
+_Static_assert(sizeof(struct default_route) == 20, "ABI");
 
 struct endpoint_state {
 	__u64 connections; /* opened, ever */

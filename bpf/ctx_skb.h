@@ -70,6 +70,12 @@ static __always_inline bool ctx_is_for_us(ctx_t *ctx)
 	return ctx->pkt_type == CTX_PACKET_HOST && !ctx->vlan_present;
 }
 
+/* By an interface, rather than being made on this machine. */
+static __always_inline bool ctx_has_arrived(ctx_t *ctx)
+{
+	return ctx->ingress_ifindex;
+}
+
 /* Ethertype in network byte order: known without looking into the frame. */
 static __always_inline __be16 ctx_ethertype(ctx_t *ctx)
 {

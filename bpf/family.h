@@ -61,8 +61,8 @@ static __always_inline void family_ipv4(struct iphdr *ip,
 
 static __always_inline void family_ipv4_sum(struct iphdr *ip)
 {
-	ip->check = ~sum_fold(
-		bpf_csum_diff(NULL, 0, (void *)ip, sizeof(*ip), 0));
+	ip->check =
+		~sum_fold(bpf_csum_diff(NULL, 0, (void *)ip, sizeof(*ip), 0));
 }
 
 /* What a fragment's header says, moved: offset in bytes plus 1 iff more follow. */
@@ -88,8 +88,7 @@ static __noinline __u16 family_pseudo(const struct ip_addr *src,
 	__u32 sum = bpf_htons(IPPROTO_ICMPV6) + bpf_htons(length);
 
 	sum = bpf_csum_diff(NULL, 0, (void *)src, sizeof(*src), sum);
-	return sum_fold(
-		bpf_csum_diff(NULL, 0, (void *)dst, sizeof(*dst), sum));
+	return sum_fold(bpf_csum_diff(NULL, 0, (void *)dst, sizeof(*dst), sum));
 }
 
 /* The packet becomes one of the other version, with to bytes instead of from
@@ -97,8 +96,7 @@ static __noinline __u16 family_pseudo(const struct ip_addr *src,
 static __noinline bool family_resize(ctx_t *ctx, struct packet *p, __u32 from,
 				     __u32 to)
 {
-	__be16 protocol = p->ipv6 ? bpf_htons(ETH_P_IP) :
-				    bpf_htons(ETH_P_IPV6);
+	__be16 protocol = p->ipv6 ? bpf_htons(ETH_P_IP) : bpf_htons(ETH_P_IPV6);
 	__s32 more = to - from;
 
 	if (bpf_skb_change_proto(ctx, protocol, 0))
@@ -132,14 +130,14 @@ static long family_sum_part(__u32 i, struct family_walk *w)
 
 /* The checksum of a datagram that has none, which IPv6 does not allow. */
 static __always_inline __u16 family_udp_sum(ctx_t *ctx, struct packet *p,
-				       struct connection *c)
+					    struct connection *c)
 {
 	struct family_walk w = { .ctx = ctx, .at = p->l4 };
 	__be16 length = 0;
 
-	if (bpf_skb_load_bytes(
-		    ctx, p->l4 + __builtin_offsetof(struct udphdr, len),
-		    &length, sizeof(length)))
+	if (bpf_skb_load_bytes(ctx,
+			       p->l4 + __builtin_offsetof(struct udphdr, len),
+			       &length, sizeof(length)))
 		return 0;
 	w.left = bpf_ntohs(length);
 	bpf_loop(FAMILY_SUMS, family_sum_part, &w, 0);
@@ -152,7 +150,7 @@ static __always_inline __u16 family_udp_sum(ctx_t *ctx, struct packet *p,
 /* TCP and UDP: the pseudo header is the same in both versions, but for the
  * addresses. */
 static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
-					 struct connection *c)
+					      struct connection *c)
 {
 	bool udp = p->tuple.protocol == IPPROTO_UDP;
 	__u32 at = p->l4 + (udp ? UDP_SUM_OFFSET : TCP_SUM_OFFSET);
@@ -222,7 +220,8 @@ static __noinline enum verdict family_to_ipv6(ctx_t *ctx, struct packet *p,
 	struct iphdr ip;
 
 	if (p->length - from + more > 0xffff)
-		return drop(p, DROP_NOT_TRANSLATABLE); /* would be a jumbogram */
+		return drop(p,
+			    DROP_NOT_TRANSLATABLE); /* would be a jumbogram */
 	if (p->length + more > c->mtu && more)
 		return p->later_fragment ?
 			       drop(p, DROP_TOO_BIG) :
@@ -260,8 +259,7 @@ static __noinline enum verdict family_to_ipv4(ctx_t *ctx, struct packet *p,
 	struct ipv6hdr ip6;
 	struct iphdr ip;
 
-	if (p->fragment &&
-	    from != sizeof(ip6) + sizeof(struct fragment_header))
+	if (p->fragment && from != sizeof(ip6) + sizeof(struct fragment_header))
 		return drop(p, DROP_NOT_TRANSLATABLE);
 	if (bpf_skb_load_bytes(ctx, p->l3, &ip6, sizeof(ip6)))
 		return drop(p, DROP_NOT_LINEAR);

@@ -190,6 +190,15 @@ static __always_inline __u16 tunnel_overhead(const struct connection *c,
 	       (c->hop & HOP_TUNNEL_GUE ? sizeof(struct udphdr) : 0);
 }
 
+/* Is it an address of this machine? Not if it is a VIP that only the load
+ * balancer has put there. */
+static __noinline bool hop_local(const struct ip_addr *target)
+{
+	struct ip_addr addr = *target;
+
+	return bpf_map_lookup_elem(&local_addresses, &addr);
+}
+
 /* Finds the next hop and caches it (CONTINUE), or leaves that to the kernel
  * (REDIRECT). Once per direction and epoch, and global: the verifier looks at it
  * by itself instead of in each of its callers' states. */
@@ -212,6 +221,13 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	if (c->hop & HOP_TUNNELS)
 		c->mtu -= tunnel_overhead(c, target);
 
+	if (code == BPF_FIB_LKUP_RET_NOT_FWDED &&
+	    !(c->hop & (HOP_FAMILY | HOP_TUNNELS)) && hop_local(target)) {
+		c->hop = (c->hop & ~HOP_KINDS) | HOP_LOCAL;
+		c->mtu = 0xffff;
+		c->hop_epoch = hop_epoch(p);
+		return VERDICT_CONTINUE;
+	}
 	/* FRAG_NEEDED speaks of this packet only; the next hop is there */
 	if (code != BPF_FIB_LKUP_RET_SUCCESS &&
 	    code != BPF_FIB_LKUP_RET_NO_NEIGH &&

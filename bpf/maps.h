@@ -155,6 +155,27 @@ struct {
 	__type(value, __u8);
 } local_addresses SEC(".maps");
 
+/* address, protocol -> the service by whose address its connections leave. Written
+ * by user; read, while there is any, for packets of no connection and no
+ * service. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_ENDPOINTS);
+	__type(key, struct egress_key);
+	__type(value, struct egress_endpoint);
+} egress_endpoints SEC(".maps");
+
+/* next hop of a default route -> 1. Written by user; read for new connections of
+ * such endpoints. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_DEFAULT_ROUTES);
+	__type(key, struct default_route);
+	__type(value, __u8);
+} default_routes SEC(".maps");
+
 /* interface index -> enum link_flag. Written by user; read when a next hop is
  * resolved. */
 struct {

@@ -10,6 +10,7 @@
 #include "checksum.h"
 #include "ct_tcp.h"
 #include "ct_udp.h"
+#include "egress.h"
 #include "forward.h"
 #include "opening.h"
 #include "persist.h"
@@ -53,10 +54,11 @@ static __noinline int open_reply(struct packet *p, struct opening *o)
 }
 
 /* The entry of the client's packets. Takes the reply's entry away again if it
- * cannot be made. -EALREADY: the same packet came in on another CPU. */
+ * cannot be made. -EALREADY: the same packet came in on another CPU. -EEXIST: the
+ * client is an endpoint, and the tuple is of replies to a source port at rest. */
 static __noinline int open_forward(struct packet *p, struct opening *o)
 {
-	struct connection *c = &o->entry;
+	struct connection *c = &o->entry, *old;
 	int err;
 
 	c->saddr = o->source;
@@ -70,10 +72,15 @@ static __noinline int open_forward(struct packet *p, struct opening *o)
 	err = bpf_map_update_elem(&connections, &o->own, c, BPF_NOEXIST);
 	if (!err)
 		return 0;
+	if (err == -EEXIST) {
+		old = bpf_map_lookup_elem(&connections, &o->own);
+		if (!old || !(old->flags & CONN_REPLY_DIRECTION))
+			err = -EALREADY;
+	}
 	bpf_map_delete_elem(&connections, &o->key);
 	if (c->traits & CONN_SNAT)
 		snat_release(&o->key);
-	return err == -EEXIST ? -EALREADY : err;
+	return err;
 }
 
 /* What both entries have, and the rest of the entry of replies. */
@@ -101,6 +108,28 @@ static __always_inline void open_begin(const struct packet *p,
 		o->key.protocol = family_protocol(p->tuple.protocol);
 		o->entry.hop = HOP_FAMILY;
 	}
+}
+
+/* How many endpoints are on this machine. While there is none, nobody pays.
+ * Written by user. */
+volatile __u32 local_endpoints SEC(".data.runtime") = 0;
+
+/* Does the endpoint see an address of ours? Not one on this machine: the kernel
+ * takes no packet from outside that has an address of its own for a source. */
+static __noinline bool open_translates_source(const struct opening *o,
+					      const struct endpoint *ep)
+{
+	struct ip_addr addr;
+
+	if (o->entry.hop & HOP_FAMILY)
+		return true;
+	if (o->service.mode == MODE_DEFAULT &&
+	    !same_addr(&ep->addr, &o->source))
+		return false;
+	if (!local_endpoints)
+		return true;
+	addr = ep->addr;
+	return !bpf_map_lookup_elem(&local_addresses, &addr);
 }
 
 /* The one entry of a connection whose endpoint answers the client directly:
@@ -137,8 +166,7 @@ static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 	open_begin(p, ep, id, o);
 	if (o->service.mode == MODE_DSR)
 		return open_one_way(p, o);
-	if (o->service.mode != MODE_DEFAULT || o->entry.hop & HOP_FAMILY ||
-	    same_addr(&ep->addr, &o->source))
+	if (open_translates_source(o, ep))
 		err = snat_reply(ctx, p, ep, o);
 	else
 		err = open_reply(p, o);
@@ -158,7 +186,7 @@ __noinline int open_towards(ctx_t *ctx, struct packet *p, __u32 id)
 
 	if (!p || !o) /* for the verifier */
 		return -EAGAIN;
-	ep = bpf_map_lookup_elem(&endpoints, &id);
+	ep = o->outwards ? &o->remote : bpf_map_lookup_elem(&endpoints, &id);
 	state = bpf_map_lookup_elem(&endpoint_states, &id);
 	if (!ep || !state || ep->service != o->service.id)
 		return -EAGAIN;
@@ -272,6 +300,35 @@ static __always_inline enum verdict open_none(struct packet *p)
 		       VERDICT_PASS;
 }
 
+/* A packet of no service: an endpoint may be opening a connection outwards. */
+static __noinline enum verdict open_outwards(ctx_t *ctx, struct packet *p,
+					     struct opening *o)
+{
+	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
+	struct service_state *state;
+	enum verdict v;
+	__u32 id;
+	int err;
+
+	if (p->tuple.protocol == IPPROTO_TCP &&
+	    (p->tcp_flags & opens) != TCP_SYN)
+		return open_none(p);
+	if (!egress_find(p, o) || martian_source(p) || !egress_leaves(ctx, p))
+		return open_none(p);
+	if (p->drop) { /* found while parsing */
+		v = packet_faulty(p);
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
+	id = o->service.id;
+	state = bpf_map_lookup_elem(&service_states, &id);
+	if (!state)
+		return drop(p, DROP_CONNECTION_RACE);
+	o->outwards = true;
+	err = open_towards(ctx, p, o->endpoint);
+	return err ? open_failed(p, &o->service, state, err) : VERDICT_CONTINUE;
+}
+
 /* CONTINUE: p->tuple now has a connection. PASS: no service wants it. Global, as
  * open_towards() is. */
 __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
@@ -285,8 +342,10 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 		return VERDICT_DROP;
 	if (p->echo_reply)
 		return VERDICT_PASS;
+	o->outwards = false;
 	if (!open_find(p, o, ctx_mark(ctx)))
-		return open_none(p);
+		return unlikely(egress_count) ? open_outwards(ctx, p, o) :
+						open_none(p);
 	v = service_admit(p, &o->service);
 	if (v != VERDICT_CONTINUE)
 		return v;

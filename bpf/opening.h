@@ -20,6 +20,8 @@ struct load {
 struct opening {
 	struct service service; /* a copy */
 	__u32 endpoint; /* the one chosen; valid iff the choice is made */
+	bool outwards; /* from an endpoint; then remote is valid, and endpoint the one that opens */
+	struct endpoint remote; /* what it opens towards */
 	struct persist_key client; /* valid iff ALGORITHM_PERSIST */
 	__u32 place; /* of the least loaded slot so far; valid with it */
 	struct load least; /* its load; valid iff ALGORITHM_LC */

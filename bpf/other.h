@@ -20,6 +20,8 @@ leave(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
 	__u8 kind = c->hop & HOP_KINDS;
 	__u8 *mac;
 
+	if (kind == HOP_LOCAL)
+		return VERDICT_PASS;
 	if (hop == VERDICT_REDIRECT)
 		return hop;
 	if (kind != HOP_LAYER3) {

@@ -150,6 +150,18 @@ static __noinline bool snat_wrest(struct packet *p, struct opening *o)
 	return true;
 }
 
+/* Would the client's own port make the replies' tuple the client's? It is the
+ * endpoint, and speaks to the port that it listens at from that very port. */
+static __always_inline bool snat_reflects(const struct packet *p,
+					  const struct opening *o)
+{
+	const struct connection_key *own = &p->tuple;
+
+	return own->sport == own->dport && own->sport == o->key.sport &&
+	       same_addr(&own->saddr, &o->key.saddr) &&
+	       same_addr(&own->daddr, &o->key.daddr);
+}
+
 /* The client's own port if it is free, else any. A sequence instead of a random
  * walk would stop for long at stretches that connections opened one after the
  * other and kept. The stride is a unit of the ring, so no port comes twice. */
@@ -159,7 +171,7 @@ static __always_inline int snat_port(struct snat_search *s)
 	__be16 own = s->p->tuple.sport;
 
 	o->err = -EEXIST;
-	if (bpf_ntohs(own) >= SNAT_FIRST_PORT) {
+	if (bpf_ntohs(own) >= SNAT_FIRST_PORT && !snat_reflects(s->p, o)) {
 		o->err = snat_take(s->ctx, o, own);
 		if (o->err == -EEXIST && snat_wrest(s->p, o))
 			o->err = snat_take(s->ctx, o, own);

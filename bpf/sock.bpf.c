@@ -23,6 +23,8 @@
 #define SOCK_REFUSE 0
 #define SOCK_ALLOW 1
 
+#define AF_INET6 10
+
 /* Cookie of the load balancer's network namespace. */
 const volatile __u64 own_namespace = 0;
 
@@ -93,13 +95,18 @@ static __noinline int sock_connect(struct bpf_sock_addr *ctx, struct packet *p)
 {
 	struct sock_flow flow = {}, old;
 	struct bpf_sock *sk = ctx->sk;
+	struct sock_asker asker = {
+		.cookie = bpf_get_socket_cookie(ctx),
+		.both = ctx->user_family == AF_INET6,
+	};
 	struct sock_flows *s;
 	int err;
 
 	if (!sk)
 		return SOCK_ALLOW;
+	asker.mark = sk->mark;
 	s = bpf_sk_storage_get(&sock_flows, sk, NULL, 0);
-	err = sock_choose(p, sk->mark, bpf_get_socket_cookie(ctx), &flow);
+	err = sock_choose(p, &asker, &flow);
 	if (!err && !s)
 		s = bpf_sk_storage_get(&sock_flows, sk, NULL,
 				       BPF_SK_STORAGE_GET_F_CREATE);
@@ -126,15 +133,16 @@ static __noinline int sock_send(struct bpf_sock_addr *ctx, struct packet *p)
 {
 	struct sock_flow flow = {}, old;
 	struct bpf_sock *sk = ctx->sk;
+	struct sock_asker asker = { .cookie = bpf_get_socket_cookie(ctx) };
 	struct sock_flows *s;
 	int err;
 
 	if (!sk)
 		return SOCK_ALLOW;
+	asker.mark = sk->mark;
 	s = bpf_sk_storage_get(&sock_flows, sk, NULL, 0);
 	if (!s || !sock_recall(s, p, &flow)) {
-		err = sock_choose(p, sk->mark, bpf_get_socket_cookie(ctx),
-				  &flow);
+		err = sock_choose(p, &asker, &flow);
 		if (err)
 			return err == -ENOENT ? SOCK_ALLOW : sock_fail(err);
 		if (!s)

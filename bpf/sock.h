@@ -31,6 +31,13 @@ struct sock_flow {
 	__u32 used; /* all else is valid iff it is set */
 };
 
+/* What of a socket matters for the choice. */
+struct sock_asker {
+	__u64 cookie;
+	__u32 mark;
+	__u32 both; /* it may speak either IP version */
+};
+
 struct sock_flows {
 	struct bpf_spin_lock lock; /* threads may share a socket */
 	__u32 next; /* of flows, to be forgotten */
@@ -115,7 +122,8 @@ static __noinline __u32 *sock_persist(const struct packet *p,
 /* The flow towards one of the service's endpoints. -EAGAIN: the service is being
  * replaced. */
 static __noinline int sock_towards(struct packet *p, const struct service *svc,
-				   struct service_state *state, __u64 cookie,
+				   struct service_state *state,
+				   const struct sock_asker *asker,
 				   struct sock_flow *f)
 {
 	struct endpoint *ep;
@@ -123,15 +131,15 @@ static __noinline int sock_towards(struct packet *p, const struct service *svc,
 
 	slot = svc->algorithm == ALGORITHM_PERSIST ?
 		       sock_persist(p, svc) :
-		       sock_select(p, svc, state, cookie);
+		       sock_select(p, svc, state, asker->cookie);
 	if (!slot)
 		return -EAGAIN;
 	id = *slot;
 	ep = bpf_map_lookup_elem(&endpoints, &id);
 	if (!ep || ep->service != svc->id)
 		return -EAGAIN;
-	if (is_mapped_ipv4(&ep->addr) == p->ipv6)
-		return -ENETUNREACH; /* a socket is of one family */
+	if (is_mapped_ipv4(&ep->addr) == p->ipv6 && !asker->both)
+		return -ENETUNREACH;
 	f->vip = p->tuple.daddr;
 	f->vip_port = p->tuple.dport;
 	f->addr = ep->addr;
@@ -144,7 +152,8 @@ static __noinline int sock_towards(struct packet *p, const struct service *svc,
 
 /* -ENOENT: no service wants it, or wants to refuse it itself. Other errors are
  * for the program that asked. */
-static __noinline int sock_choose(struct packet *p, __u32 mark, __u64 cookie,
+static __noinline int sock_choose(struct packet *p,
+				  const struct sock_asker *asker,
 				  struct sock_flow *f)
 {
 	struct service_state *state;
@@ -153,9 +162,9 @@ static __noinline int sock_choose(struct packet *p, __u32 mark, __u64 cookie,
 	__u32 id;
 
 	for (int i = 0; i < 3 && err == -EAGAIN; i++) {
-		found = service_find(p, mark);
+		found = service_find(p, asker->mark);
 		if (!found && host_services)
-			found = service_find_host(p, mark);
+			found = service_find_host(p, asker->mark);
 		if (!found)
 			return -ENOENT;
 		svc = *found; /* its memory may be another's soon */
@@ -167,7 +176,7 @@ static __noinline int sock_choose(struct packet *p, __u32 mark, __u64 cookie,
 			__sync_fetch_and_add(&state->no_endpoint, 1);
 			return sock_refused(&svc);
 		}
-		err = sock_towards(p, &svc, state, cookie, f);
+		err = sock_towards(p, &svc, state, asker, f);
 	}
 	return err;
 }

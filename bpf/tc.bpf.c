@@ -180,6 +180,79 @@ static __always_inline int handle(ctx_t *ctx, __u16 l3)
 	return finish(&p, v);
 }
 
+/* What this machine itself sends: answers of endpoints that are on it. They have
+ * their way already, and only get the VIP for their source. */
+static __always_inline enum verdict answered(ctx_t *ctx, struct packet *p,
+					     const __u16 l3)
+{
+	struct connection *c;
+	enum verdict v;
+
+	c = bpf_map_lookup_elem(&connections, &p->tuple);
+	if (!c || !(c->flags & CONN_REPLY_DIRECTION))
+		return VERDICT_PASS;
+	v = connection_update(ctx, p, c);
+	if (v == VERDICT_MISS)
+		return VERDICT_PASS;
+	if (v != VERDICT_CONTINUE)
+		return v;
+	count(p, c);
+	v = translate(ctx, p, c, l3);
+	return v == VERDICT_CONTINUE ? VERDICT_PASS : v;
+}
+
+/* The same for later fragments and ICMP errors. */
+__noinline enum verdict answered_on(ctx_t *ctx, struct packet *p)
+{
+	struct connection *c = NULL;
+	enum verdict v;
+
+	if (!p)
+		return VERDICT_DROP;
+	v = p->later_fragment ? fragment_follow(p, &c) :
+				icmp_translate(ctx, p, &c);
+	if (v != VERDICT_CONTINUE || !c)
+		return v;
+	if (!p->later_fragment)
+		return VERDICT_PASS;
+	c->seen = p->now;
+	count(p, c);
+	v = translate_fragment(ctx, p, c);
+	return v == VERDICT_CONTINUE ? VERDICT_PASS : v;
+}
+
+static __always_inline int handle_out(ctx_t *ctx, __u16 l3)
+{
+	struct packet p;
+	enum verdict v;
+
+	if (ctx_has_arrived(ctx))
+		return TC_NEXT;
+	packet_begin(&p, ctx_now(), l3);
+	v = parse(ctx, &p, l3);
+	if (v == VERDICT_CONTINUE)
+		v = answered(ctx, &p, l3);
+	else if (v == VERDICT_UNCOMMON)
+		v = answered_on(ctx, &p);
+	if (v == VERDICT_ANSWER) /* to ourselves: nobody is told */
+		v = VERDICT_DROP;
+	return finish(&p, v);
+}
+
+/* The same two kinds of interfaces, where packets leave; attached while there
+ * is an endpoint on this machine. */
+SEC("tc")
+int loxilb_ether_out(struct __sk_buff *ctx)
+{
+	return handle_out(ctx, ETH_HLEN);
+}
+
+SEC("tc")
+int loxilb_layer3_out(struct __sk_buff *ctx)
+{
+	return handle_out(ctx, 0);
+}
+
 /* Interfaces with Ethernet headers. */
 SEC("tc")
 int loxilb_ether(struct __sk_buff *ctx)

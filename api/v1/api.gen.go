@@ -143,7 +143,8 @@ type ServiceArguments struct {
 	// Block The mark (skb->mark) of the service's packets; 0: those of any mark, or none, that no other service wants.
 	Block int `json:"block"`
 
-	// Egress true is not available yet.
+	// Egress Connections of the service's protocol that its endpoints open by a default route leave with the VIP for a source,
+	// or with one of snatIPs, which need no mode that translates then.
 	Egress bool `json:"egress"`
 
 	// ExternalIP VIP, IPv4 or IPv6; 0.0.0.0 or :: with mode 5.

@@ -70,6 +70,7 @@ func run(ctx context.Context, c *config.Config) error {
 	}
 	d, err := datapath.Load(datapath.Config{
 		PinDir: pins, Connections: int(c.CTMax), HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach), Log: log,
+		DefaultRoutes: func() ([]datapath.DefaultRoute, error) { return defaultRoutes(network) },
 	})
 	if err != nil {
 		return err
@@ -166,7 +167,19 @@ func follow(e netdev.Event, network *netdev.Net, interfaces *reconcile.Interface
 		if err := d.SetLocalAddresses(network.Addresses()); err != nil {
 			log.Error("services of every local address miss some", "err", err)
 		}
+		if err := d.RoutesMoved(); err != nil {
+			log.Error("connections of endpoints may leave with their own address", "err", err)
+		}
 	}
+}
+
+func defaultRoutes(network *netdev.Net) ([]datapath.DefaultRoute, error) {
+	list, err := network.DefaultRoutes()
+	out := make([]datapath.DefaultRoute, len(list))
+	for i, r := range list {
+		out[i] = datapath.DefaultRoute{Gateway: r.Gateway, Interface: r.Link}
+	}
+	return out, err
 }
 
 // followSockets has this machine's own sockets reach VIPs, or not.

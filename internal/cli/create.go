@@ -79,7 +79,7 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets, in the order of round robin")
 	fs.StringVar(&f.algorithm, "select", "rr", "rr (round robin), priority (weighted round robin), hash (consistent, by addresses and ports), persist (where the client was last), lc (fewest connections) or random; not available yet: n2, n3")
 	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept), onearm (it becomes the load balancer's), fullnat (the VIP), dsr (endpoints have the VIP too, and answer clients directly), hostonearm (VIP 0.0.0.0 or ::, every local address); not available yet: fullproxy")
-	fs.StringSliceVar(&f.snat, "snat", nil, "addresses that the client's becomes in modes onearm, fullnat and hostonearm; each has 64,000 connections with each endpoint")
+	fs.StringSliceVar(&f.snat, "snat", nil, "addresses that the client's becomes in modes onearm, fullnat and hostonearm, and the endpoints' with --egress; each has 64,000 connections with each endpoint")
 	fs.Uint32Var(&f.idle, "inatimeout", 0, "idle timeout in seconds; 0 is the protocol's default")
 	fs.StringVar(&f.refuse, "refuse", "", "new connections while no endpoint takes any, and TCP segments of none: reject (RST, ICMP port unreachable; the default), drop, or pass (to the kernel)")
 	fs.StringVar(&f.tunnel, "tunnel", "", "with --mode=dsr, how endpoints are reached: none (by MAC address; the default), ipip (an outer IP header), or gue (that and UDP to port 6080)")
@@ -93,6 +93,7 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.sources, "sources", nil, "prefixes that may connect, several with commas; none: all may")
 	fs.Uint32Var(&f.mark, "mark", 0, "mark (skb->mark) of the service's packets; 0: of any that no other service wants")
 	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
+	fs.BoolVar(&f.egress, "egress", false, "connections that the endpoints open by the default route leave with the VIP for a source, or with one of --snat")
 	const later = "not available yet: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, later+"SCTP ports")
 	fs.BoolVar(&f.bgp, "bgp", false, later+"advertise the VIP by BGP")
@@ -100,7 +101,6 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.security, "security", "", later+"https or tls, e2ehttps or e2etls")
 	fs.StringVar(&f.host, "host", "", later+"host to match")
 	fs.BoolVar(&f.ppv2, "ppv2en", false, later+"send a PROXY protocol header to the endpoint")
-	fs.BoolVar(&f.egress, "egress", false, later+"egress service")
 	cmd.MarkFlagsMutuallyExclusive("attachEP", "detachEP")
 }
 

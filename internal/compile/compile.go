@@ -39,6 +39,9 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(n
 		Flags:     refusal(s.Refuse) | tunnel(s.Tunnel),
 		Endpoints: make([]bpf.EndpointTable, len(s.Endpoints)),
 	}
+	if s.Egress {
+		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_EGRESS)
+	}
 	if s.Algorithm == lb.Persist {
 		t.Persist, t.PersistPrefix = persist(s)
 	}

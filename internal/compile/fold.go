@@ -15,8 +15,8 @@ const maxShare = 1 << 20
 // but endpoints and weights is the outer service's own: mode, algorithm, sources, timeouts, counters.
 //
 // of says which of the service's own endpoints each of the new ones belongs to; nil: no endpoint is a service, and s
-// is returned as it is. An endpoint that leads back to its own service is left out, as is what comes after
-// lb.MaxEndpointsPerService.
+// is returned as it is. An endpoint that leads back to its own service is left out, as are those that s could not have
+// itself (another port in mode dsr, say) and what comes after lb.MaxEndpointsPerService.
 func Fold(s lb.Service, at func(lb.Key) (lb.Service, bool)) (folded lb.Service, of []uint32) {
 	if !slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
 		_, ok := at(behind(&s, e))
@@ -24,7 +24,7 @@ func Fold(s lb.Service, at func(lb.Key) (lb.Service, bool)) (folded lb.Service, 
 	}) {
 		return s, nil
 	}
-	leaves := merge(fold(&s, at, nil))
+	leaves := merge(fold(&s, &s, at, nil))
 	s.Endpoints = make([]lb.Endpoint, len(leaves))
 	of = make([]uint32, len(leaves))
 	for i, l := range leaves {
@@ -48,8 +48,8 @@ func behind(s *lb.Service, e lb.Endpoint) lb.Key {
 	return lb.Key{VIP: e.Addr, Port: e.Port, PortMax: e.PortMax, Protocol: s.Protocol, Mark: s.Mark}
 }
 
-// fold lists the leaves of a service. path are the services that led to it.
-func fold(s *lb.Service, at func(lb.Key) (lb.Service, bool), path []lb.Key) []leaf {
+// fold lists the leaves of a service, as far as root takes them. path are the services that led to it.
+func fold(root, s *lb.Service, at func(lb.Key) (lb.Service, bool), path []lb.Key) []leaf {
 	path = append(path, s.Key)
 	groups := make([][]leaf, len(s.Endpoints))
 	common := uint64(1)
@@ -59,7 +59,9 @@ func fold(s *lb.Service, at func(lb.Key) (lb.Service, bool), path []lb.Key) []le
 		case !ok:
 			groups[i] = []leaf{{Endpoint: e, share: 1}}
 		case !slices.Contains(path, inner.Key):
-			groups[i] = move(fold(&inner, at, path), &inner, e)
+			groups[i] = slices.DeleteFunc(move(fold(root, &inner, at, path), &inner, e), func(l leaf) bool {
+				return s == root && root.ValidateEndpoint(l.Endpoint) != nil
+			})
 		}
 		if sum := total(groups[i]); sum > 0 {
 			common = min(maxShare, common/divisor(common, sum)*sum)

@@ -67,6 +67,12 @@ func TestFold(t *testing.T) {
 			 10.0.0.2:8080-8090/tcp endpoints=192.168.2.1:9080-9090`,
 			"priority 192.168.2.1:9085-9086=0",
 		},
+		"what the outer service could not have itself": {
+			`10.0.0.1:80/tcp mode=dsr endpoints=10.0.0.2:80
+			 10.0.0.2:80/tcp mode=dsr endpoints=10.0.0.3:80,192.168.2.3:80
+			 10.0.0.3:80/tcp endpoints=192.168.2.1:90,192.168.2.2:80`,
+			"priority 192.168.2.2:80=0 192.168.2.3:80:2=0",
+		},
 		"pings": {
 			`10.0.0.1:0/icmp endpoints=10.0.0.2:0
 			 10.0.0.2:0/icmp endpoints=192.168.2.1:0`,

@@ -48,7 +48,7 @@ func TestFlags(t *testing.T) {
 	got, code, msg := run(
 		map[string]string{"HOST": "127.0.0.2", "PORT": "1", "TLS": "true", "TLS_HOST": "::", "TLS_PORT": "444", "TLS_CERTIFICATE": pem, "TLS_PRIVATE_KEY": pem},
 		"--port=2222", "--manualtoken", "--manualtokenvalue", token, "--whitelist", "^eth", "--blacklist", "none",
-		"--ct-max", "1000", "--attach=clsact", "--redirect-peer=false", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
+		"--ct-max", "1000", "--attach=clsact", "--redirect-peer=false", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
 		"--socket=", "--state-dir=/s", "--config-path=/c", "-p", "--fallback", "--cluster=none", "--bgp=false")
 	if code != ExitOK {
 		t.Fatal(msg)
@@ -58,9 +58,10 @@ func TestFlags(t *testing.T) {
 			Plain: netip.MustParseAddrPort("127.0.0.2:2222"), TLS: netip.MustParseAddrPort("[::]:444"),
 			CertFile: pem, KeyFile: pem, Token: "s3cret",
 		},
-		Attach: AttachClsact, LocalSockets: true, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, PinPath: "/sys/fs/bpf/x",
-		StateDir: "/s", ConfigPath: "/c", LogLevel: LevelTrace,
+		Attach: AttachClsact, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, PinPath: "/sys/fs/bpf/x",
+		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", ConfigPath: "/c", LogLevel: LevelTrace,
 		Notes: []string{
+			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",
 			"--prometheus has no effect: metrics are always served",
 			"--fallback has no effect: packets of no service always go to the kernel",
 		},

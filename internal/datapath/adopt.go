@@ -25,6 +25,7 @@ func (d *Datapath) adopt() error {
 		endpointIDs: newIDs(maxEndpoints, now),
 		slots:       newSlotSpace(d.obj.Slots, d.segment, now),
 		local:       map[bpf.TcIpAddr]struct{}{},
+		egress:      map[bpf.TcEgressKey][]egress{},
 		now:         now,
 	}
 	if d.cfg.PinDir == "" {
@@ -51,7 +52,7 @@ func (d *Datapath) adopt() error {
 	if err := d.adoptMSS(byID); err != nil {
 		return err
 	}
-	if err := d.adoptSNAT(); err != nil {
+	if err := errors.Join(d.adoptSNAT(), d.adoptEgress()); err != nil {
 		return err
 	}
 	return d.adoptCounters(byID)
@@ -77,6 +78,7 @@ func (d *Datapath) adoptServices() (map[uint32]*service, error) {
 			d.tables.services[s.key] = s
 			d.tables.count(s.key, 1)
 			s.snat = int(row.SourceCount)
+			s.egress = row.Flags&serviceEgress != 0
 			d.tables.serviceIDs.take(row.Id)
 			byID[row.Id] = s
 			if s.slots.count > 0 {

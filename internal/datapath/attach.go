@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 )
 
 // Hook is the kind of tc ingress hook.
@@ -36,6 +37,50 @@ type attachment interface {
 	Close() error
 }
 
+// side is one of the two hooks of an interface.
+type side int
+
+const (
+	arriving side = iota // every packet that comes in
+	leaving              // only while endpoints are on this machine
+)
+
+func (s side) tcx() ebpf.AttachType {
+	if s == leaving {
+		return ebpf.AttachTCXEgress
+	}
+	return ebpf.AttachTCXIngress
+}
+
+func (s side) clsact() uint32 {
+	if s == leaving {
+		return netlink.HANDLE_MIN_EGRESS
+	}
+	return netlink.HANDLE_MIN_INGRESS
+}
+
+// pins is the folder of the pinned links, below the data path's.
+func (s side) pins() string {
+	if s == leaving {
+		return "leaving"
+	}
+	return "links"
+}
+
+// attached is what is at an interface.
+type attached struct {
+	Interface
+	in, out attachment // out: nil unless endpoints are on this machine
+}
+
+func (a *attached) each(f func(attachment) error) error {
+	err := f(a.in)
+	if a.out != nil {
+		err = errors.Join(err, f(a.out))
+	}
+	return err
+}
+
 // Attach puts the data path at the interface's ingress, or replaces the program that an earlier process left
 // there, without losing a packet. Attaching twice is harmless.
 func (d *Datapath) Attach(i Interface) error {
@@ -44,31 +89,40 @@ func (d *Datapath) Attach(i Interface) error {
 	if _, ok := d.attached[i.Index]; ok {
 		return nil
 	}
-	a, err := d.attach(i)
+	in, err := d.attach(i, arriving)
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", i.Name, err)
 	}
-	d.attached[i.Index] = a
-	return nil
+	d.attached[i.Index] = &attached{Interface: i, in: in}
+	return d.followLocal()
 }
 
-func (d *Datapath) attach(i Interface) (attachment, error) {
-	prog := d.obj.LoxilbEther
-	if i.Layer3 {
-		prog = d.obj.LoxilbLayer3
+func (d *Datapath) program(i Interface, at side) *ebpf.Program {
+	switch {
+	case at == leaving && i.Layer3:
+		return d.obj.LoxilbLayer3Out
+	case at == leaving:
+		return d.obj.LoxilbEtherOut
+	case i.Layer3:
+		return d.obj.LoxilbLayer3
 	}
+	return d.obj.LoxilbEther
+}
+
+func (d *Datapath) attach(i Interface, at side) (attachment, error) {
+	prog := d.program(i, at)
 	if d.cfg.Hook == HookTCX {
-		a, err := d.attachTCX(i, prog)
+		a, err := d.attachTCX(i, at, prog)
 		if err != nil {
 			return nil, err
 		}
-		return a, detachClsact(i.Index)
+		return a, detachClsact(i.Index, at)
 	}
-	a, err := attachClsact(i.Index, prog)
+	a, err := attachClsact(i.Index, at, prog)
 	if err != nil {
 		return nil, err
 	}
-	return a, d.dropLinkPin(i.Index)
+	return a, d.dropLinkPin(i.Index, at)
 }
 
 // SetLink tells the packet path what kind of next hop an interface makes, attached or not.
@@ -103,7 +157,8 @@ func (d *Datapath) Detach(index int) error {
 		return nil
 	}
 	delete(d.attached, index)
-	if err := errors.Join(a.Detach(), a.Close()); err != nil {
+	err := a.each(func(a attachment) error { return errors.Join(a.Detach(), a.Close()) })
+	if err != nil {
 		return fmt.Errorf("detach interface %d: %w", index, err)
 	}
 	return nil
@@ -115,14 +170,22 @@ func (d *Datapath) DetachStrangers(keep func(index int) bool) error {
 	if d.cfg.PinDir == "" {
 		return nil
 	}
-	pins, err := os.ReadDir(d.linkPins())
-	if err != nil {
-		return fmt.Errorf("list pinned links: %w", err)
-	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
 	var errs []error
-	for _, e := range pins {
-		if index, err := strconv.Atoi(e.Name()); err == nil && !keep(index) {
-			errs = append(errs, d.dropLinkPin(index))
+	for _, at := range []side{arriving, leaving} {
+		pins, err := os.ReadDir(d.linkPins(at))
+		if err != nil {
+			return fmt.Errorf("list pinned links: %w", err)
+		}
+		for _, e := range pins {
+			index, err := strconv.Atoi(e.Name())
+			if err != nil {
+				continue
+			}
+			if a := d.attached[index]; !keep(index) || at == leaving && (a == nil || a.out == nil) {
+				errs = append(errs, d.dropLinkPin(index, at))
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -144,45 +207,45 @@ func (t tcx) Detach() error {
 	return t.Link.Detach()
 }
 
-func (d *Datapath) attachTCX(i Interface, prog *ebpf.Program) (attachment, error) {
+func (d *Datapath) attachTCX(i Interface, at side, prog *ebpf.Program) (attachment, error) {
 	if d.cfg.PinDir == "" {
-		l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress})
+		l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: at.tcx()})
 		return tcx{Link: l}, err
 	}
-	l, err := d.adoptLink(i.Index, prog)
+	l, err := d.adoptLink(i.Index, at, prog)
 	if err != nil {
 		return nil, err
 	}
 	if l != nil {
 		return tcx{l, true}, nil
 	}
-	l, err = link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress})
+	l, err = link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: at.tcx()})
 	if err != nil {
 		return nil, err
 	}
-	if err := l.Pin(d.linkPin(i.Index)); err != nil {
+	if err := l.Pin(d.linkPin(i.Index, at)); err != nil {
 		l.Close()
 		return nil, err
 	}
 	return tcx{l, true}, nil
 }
 
-func (d *Datapath) linkPin(index int) string {
-	return filepath.Join(d.linkPins(), strconv.Itoa(index))
+func (d *Datapath) linkPin(index int, at side) string {
+	return filepath.Join(d.linkPins(at), strconv.Itoa(index))
 }
 
 // adoptLink replaces the program of a pinned link. Nil: there is none of this interface (an index may have
 // been used before, by an interface that is gone).
-func (d *Datapath) adoptLink(index int, prog *ebpf.Program) (link.Link, error) {
-	l, err := link.LoadPinnedLink(d.linkPin(index), nil)
+func (d *Datapath) adoptLink(index int, at side, prog *ebpf.Program) (link.Link, error) {
+	l, err := link.LoadPinnedLink(d.linkPin(index, at), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open pinned link: %w", err)
 	}
-	at, err := linkInterface(l)
-	if err == nil && at == uint32(index) {
+	where, err := linkInterface(l)
+	if err == nil && where == uint32(index) {
 		if err = l.Update(prog); err == nil {
 			return l, nil
 		}
@@ -192,11 +255,11 @@ func (d *Datapath) adoptLink(index int, prog *ebpf.Program) (link.Link, error) {
 }
 
 // dropLinkPin detaches the interface's pinned link, if there is one.
-func (d *Datapath) dropLinkPin(index int) error {
+func (d *Datapath) dropLinkPin(index int, at side) error {
 	if d.cfg.PinDir == "" {
 		return nil
 	}
-	l, err := link.LoadPinnedLink(d.linkPin(index), nil)
+	l, err := link.LoadPinnedLink(d.linkPin(index, at), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

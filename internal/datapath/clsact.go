@@ -17,22 +17,25 @@ const (
 )
 
 // clsact is a filter at an interface's clsact qdisc. It stays when the process ends.
-type clsact struct{ index int }
+type clsact struct {
+	index int
+	at    side
+}
 
 func (c clsact) Close() error  { return nil }
-func (c clsact) Detach() error { return detachClsact(c.index) }
+func (c clsact) Detach() error { return detachClsact(c.index, c.at) }
 
-func attachClsact(index int, prog *ebpf.Program) (attachment, error) {
+func attachClsact(index int, at side, prog *ebpf.Program) (attachment, error) {
 	qdisc := clsactQdisc(index)
 	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("add clsact: %w", err)
 	}
-	filter := clsactFilter(index)
+	filter := clsactFilter(index, at)
 	filter.Fd = prog.FD()
 	if err := netlink.FilterReplace(filter); err != nil {
 		return nil, fmt.Errorf("add clsact filter: %w", err)
 	}
-	return clsact{index}, nil
+	return clsact{index, at}, nil
 }
 
 func clsactQdisc(index int) *netlink.Clsact {
@@ -41,10 +44,10 @@ func clsactQdisc(index int) *netlink.Clsact {
 	}}
 }
 
-func clsactFilter(index int) *netlink.BpfFilter {
+func clsactFilter(index int, at side) *netlink.BpfFilter {
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: clsactHandle,
+			LinkIndex: index, Parent: at.clsact(), Handle: clsactHandle,
 			Protocol: unix.ETH_P_ALL, Priority: clsactPriority,
 		},
 		Name: clsactName, DirectAction: true,
@@ -53,16 +56,16 @@ func clsactFilter(index int) *netlink.BpfFilter {
 
 // detachClsact removes our filter from an interface, and the qdisc if nobody else has a filter there. No
 // filter, or no interface, is no error.
-func detachClsact(index int) error {
+func detachClsact(index int, at side) error {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {
 		return nil //nolint:nilerr // the interface is gone, and the filter with it
 	}
-	ours, err := clsactFilters(l, netlink.HANDLE_MIN_INGRESS)
+	ours, err := clsactFilters(l, at.clsact())
 	if err != nil || ours == 0 {
 		return err
 	}
-	if err := netlink.FilterDel(clsactFilter(index)); err != nil {
+	if err := netlink.FilterDel(clsactFilter(index, at)); err != nil {
 		return fmt.Errorf("remove clsact filter: %w", err)
 	}
 	in, err1 := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
@@ -101,7 +104,7 @@ func detachClsactAll() error {
 	}
 	var errs []error
 	for _, l := range links {
-		errs = append(errs, detachClsact(l.Attrs().Index))
+		errs = append(errs, detachClsact(l.Attrs().Index, arriving), detachClsact(l.Attrs().Index, leaving))
 	}
 	return errors.Join(errs...)
 }

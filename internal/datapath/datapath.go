@@ -46,13 +46,14 @@ const snatRest = 30 * time.Second
 
 // Config says how to load the data path.
 type Config struct {
-	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
-	Connections    int      // size of the connection table; 0: by memory (DefaultConnections)
-	Timeouts       Timeouts // zero value: DefaultTimeouts
-	HashSeed       uint64   // key of the flow hash, as that of the tables
-	NoRedirectPeer bool     // never bpf_redirect_peer
-	NoKfuncs       bool     // as on kernels before 6.2, for tests
-	Hook           Hook     // where to attach
+	PinDir         string                         // in a BPF file system; empty: nothing is pinned, all ends with the process
+	Connections    int                            // size of the connection table; 0: by memory (DefaultConnections)
+	Timeouts       Timeouts                       // zero value: DefaultTimeouts
+	HashSeed       uint64                         // key of the flow hash, as that of the tables
+	NoRedirectPeer bool                           // never bpf_redirect_peer
+	NoKfuncs       bool                           // as on kernels before 6.2, for tests
+	Hook           Hook                           // where to attach
+	DefaultRoutes  func() ([]DefaultRoute, error) // asked when a service first needs them; nil: there are none
 	Log            *slog.Logger
 }
 
@@ -72,7 +73,7 @@ type Datapath struct {
 
 	mu       sync.RWMutex
 	tables   tables
-	attached map[int]attachment // by interface index
+	attached map[int]*attached // by interface index
 
 	hopMu sync.Mutex
 	hops  uint32 // generation of next hops; 0: none was set yet
@@ -102,7 +103,7 @@ func Load(cfg Config) (*Datapath, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		cfg.Log.Debug("memlock limit not raised", "err", err)
 	}
-	d := &Datapath{cfg: cfg, log: cfg.Log, hz: hz, attached: map[int]attachment{}}
+	d := &Datapath{cfg: cfg, log: cfg.Log, hz: hz, attached: map[int]*attached{}}
 	if err := d.load(); err != nil {
 		return nil, err
 	}
@@ -227,10 +228,12 @@ func (d *Datapath) Close() error {
 	defer d.mu.Unlock()
 	var errs []error
 	for _, a := range d.attached {
-		if d.cfg.PinDir == "" {
-			errs = append(errs, a.Detach())
-		}
-		errs = append(errs, a.Close())
+		errs = append(errs, a.each(func(a attachment) error {
+			if d.cfg.PinDir != "" {
+				return a.Close()
+			}
+			return errors.Join(a.Detach(), a.Close())
+		}))
 	}
 	d.tables.close()
 	errs = append(errs, d.sockets.close(), d.sweep.Close(), d.obj.Close())

@@ -69,7 +69,7 @@ func (d *Decap) Attach(i Interface, hook Hook) error {
 		l, err = link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 		a = tcx{Link: l}
 	} else {
-		a, err = attachClsact(i.Index, prog)
+		a, err = attachClsact(i.Index, arriving, prog)
 	}
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", i.Name, err)

@@ -47,7 +47,7 @@ func (d *Datapath) deleteService(key bpf.TcServiceKey) error {
 	}
 	delete(d.tables.services, key)
 	s.deleted = true
-	errs := []error{d.countService(key, -1), d.putRange(s, 0), d.keepSources(s, nil), d.countHost(key, -1), d.trimSNAT(s, 0)}
+	errs := []error{d.countService(key, -1), d.putRange(s, 0), d.keepSources(s, nil), d.countHost(key, -1), d.putEgress(s, nil, nil), d.trimSNAT(s, 0)}
 	for _, e := range s.ending {
 		s.order = append(s.order, e)
 	}
@@ -170,6 +170,7 @@ func (d *Datapath) reapSome(list []freeable, before time.Time) error {
 		ids = append(ids, f.id)
 		delete(d.tables.ending, f.id)
 		delete(d.tables.endpoints, f.id)
+		d.countLocal(e, -1)
 		delete(e.service.ending, e.at)
 		d.tables.endpointIDs.put(f.id, f.connections > 0)
 		d.releaseService(e.service)
@@ -183,5 +184,5 @@ func (d *Datapath) reapSome(list []freeable, before time.Time) error {
 		}
 	}
 	_, err := d.obj.Endpoints.BatchUpdate(ids, make([]bpf.TcEndpoint, len(ids)), nil)
-	return err
+	return errors.Join(err, d.followLocal())
 }

@@ -67,7 +67,7 @@ func TestFragmentsFull(t *testing.T) {
 			}
 		}
 		if err := first(most); err == nil || err.Error() != "datagram 8192: drop fragments-full" {
-			return fmt.Errorf("one too many: %v", err)
+			return fmt.Errorf("one too many: %s", fmt.Sprint(err))
 		}
 		if err := l.Advance(31 * time.Second); err != nil {
 			return err

@@ -10,14 +10,14 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Below the pin folder: maps/NAME, links/INTERFACE-INDEX and sockets/PROGRAM.
-func (d *Datapath) mapPins() string  { return filepath.Join(d.cfg.PinDir, "maps") }
-func (d *Datapath) linkPins() string { return filepath.Join(d.cfg.PinDir, "links") }
+// Below the pin folder: maps/NAME, links/INTERFACE-INDEX (and leaving/), sockets/PROGRAM.
+func (d *Datapath) mapPins() string         { return filepath.Join(d.cfg.PinDir, "maps") }
+func (d *Datapath) linkPins(at side) string { return filepath.Join(d.cfg.PinDir, at.pins()) }
 
 // preparePins makes the folders and marks the maps to be pinned by name, which also adopts those that are
 // there. A table that exists keeps its size: resizing would mean to lose its connections.
 func (d *Datapath) preparePins(spec *ebpf.CollectionSpec) (string, error) {
-	for _, dir := range []string{d.mapPins(), d.linkPins()} {
+	for _, dir := range []string{d.mapPins(), d.linkPins(arriving), d.linkPins(leaving)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return "", fmt.Errorf("make pin folder: %w", err)
 		}
@@ -59,7 +59,7 @@ func RemovePins(dir string) error {
 	if err := detachClsactAll(); err != nil {
 		return err
 	}
-	for _, links := range []string{"links", socketPins} {
+	for _, links := range []string{arriving.pins(), leaving.pins(), socketPins} {
 		if err := removeLinks(filepath.Join(dir, links)); err != nil {
 			return err
 		}

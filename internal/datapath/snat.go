@@ -77,7 +77,8 @@ func (d *Datapath) adoptSNAT() error {
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("read local addresses: %w", err)
 	}
-	return nil
+	d.recountLocal()
+	return d.followLocal()
 }
 
 // SetLocalAddresses makes these the addresses that services of every local address have.
@@ -108,7 +109,8 @@ func (d *Datapath) SetLocalAddresses(list []netip.Addr) error {
 		}
 		delete(d.tables.local, key)
 	}
-	return errors.Join(errs...)
+	d.recountLocal()
+	return errors.Join(append(errs, d.followLocal())...)
 }
 
 // SourcePorts is how many source ports connections have, or had a moment ago, of one of our addresses towards an

@@ -81,11 +81,11 @@ func sourcePorts(t *testing.T, service string, sources int) (err error) {
 	t.Logf("%d connections in %v, the slowest in %v", total, time.Since(start), slowest)
 	before := time.Now()
 	if _, ok, err := open(total); err != nil || ok {
-		return fmt.Errorf("one too many was let in: %v", err)
+		return fmt.Errorf("one too many was let in: %s", fmt.Sprint(err))
 	}
 	t.Logf("refused in %v", time.Since(before))
 	if reason, err := l.Counted(); err != nil || reason != "snat-ports-exhausted" {
-		return fmt.Errorf("the one too many was counted as %q, %v", reason, err)
+		return fmt.Errorf("the one too many was counted as %q, %s", reason, fmt.Sprint(err))
 	}
 	return portsComeBack(l, seen)
 }

@@ -30,22 +30,26 @@ const (
 
 // tables is what the process knows of the rows it has written.
 type tables struct {
-	services    map[bpf.TcServiceKey]*service
-	secondary   map[bpf.TcServiceKey]*service // by the keys that they have besides their own
-	endpoints   map[uint32]*endpoint          // also those that are ending
-	ending      map[uint32]*endpoint          // removed, some connections left
-	hosts       uint32                        // services of every local address
-	local       map[bpf.TcIpAddr]struct{}     // as in local_addresses
-	vips        map[bpf.TcIpAddr]bpf.TcVip
-	clamped     uint32 // services that limit segments
-	ranged      uint32 // services with a range of ports
-	marked      uint32 // services with a mark
-	serviceIDs  ids
-	endpointIDs ids
-	slots       slotSpace
-	retired     retired
-	persisting  bool // some service remembers clients, or did
-	now         func() time.Time
+	services  map[bpf.TcServiceKey]*service
+	secondary map[bpf.TcServiceKey]*service // by the keys that they have besides their own
+	endpoints map[uint32]*endpoint          // also those that are ending
+	ending    map[uint32]*endpoint          // removed, some connections left
+	hosts     uint32                        // services of every local address
+	local     map[bpf.TcIpAddr]struct{}     // as in local_addresses
+	// localEndpoints is how many have one of these addresses, localTold what the packet path knows of it.
+	localEndpoints, localTold uint32
+	egress                    map[bpf.TcEgressKey][]egress // who claims an address; the first has it
+	egressTold                uint32                       // how many the packet path knows of
+	vips                      map[bpf.TcIpAddr]bpf.TcVip
+	clamped                   uint32 // services that limit segments
+	ranged                    uint32 // services with a range of ports
+	marked                    uint32 // services with a mark
+	serviceIDs                ids
+	endpointIDs               ids
+	slots                     slotSpace
+	retired                   retired
+	persisting                bool // some service remembers clients, or did
+	now                       func() time.Time
 }
 
 func (t *tables) close() {
@@ -68,8 +72,11 @@ type service struct {
 	ending  map[netip.AddrPort]*endpoint
 	second  []*service // the same at further VIPs: of these, key and portMax alone count
 	snat    int        // rows of snat_sources
-	retired counters   // of endpoints that are gone
-	deleted bool
+	egress  bool       // its endpoints open connections outwards
+	// egressKeys are the addresses that it claims.
+	egressKeys map[bpf.TcEgressKey]bool
+	retired    counters // of endpoints that are gone
+	deleted    bool
 }
 
 // endpoint is a row of the endpoints map.
@@ -172,7 +179,7 @@ func (d *Datapath) putService(t *bpf.ServiceTable) error {
 			return err
 		}
 	}
-	return errors.Join(d.putRange(s, t.PortMax), d.putSecondary(s, t.Secondary), d.keepSources(s, t.Sources), d.replaceOrder(s, order, t.Of))
+	return errors.Join(d.putRange(s, t.PortMax), d.putSecondary(s, t.Secondary), d.keepSources(s, t.Sources), d.putEgress(s, t, order), d.replaceOrder(s, order, t.Of))
 }
 
 func (d *Datapath) newService(key bpf.TcServiceKey) (*service, error) {
@@ -260,7 +267,7 @@ func (d *Datapath) putEndpoints(s *service, t *bpf.ServiceTable) (order, fresh [
 		e.weight = row.Weight
 		order = append(order, e)
 	}
-	return order, fresh, d.writeEndpoints(fresh, 0)
+	return order, fresh, errors.Join(d.followLocal(), d.writeEndpoints(fresh, 0))
 }
 
 // putEndpoint takes an endpoint back that was ending, or makes one. Its row is not written yet.
@@ -283,6 +290,7 @@ func (d *Datapath) putEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTa
 	}
 	e := &endpoint{id: id, at: at, takes: row.Takes, shift: row.Shift, service: s}
 	d.tables.endpoints[id] = e
+	d.countLocal(e, 1)
 	return e, nil
 }
 

@@ -127,7 +127,6 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"oper":3`), "serviceArguments.oper", `serviceArguments.oper "3" is not known (allowed: 0 (replace the endpoints), 1 (attach) or 2 (detach))`},
 		{arg(`,"host":"a.example"`), "serviceArguments.host", `not available yet`},
 		{arg(`,"proxyprotocolv2":true`), "serviceArguments.proxyprotocolv2", `not available yet`},
-		{arg(`,"egress":true`), "serviceArguments.egress", `not available yet`},
 		{strings.TrimSuffix(arg(""), "}") + `,"secondaryIPs":[{"secondaryIP":"fe80::1"}]}`, "secondaryIPs", `link-local`},
 		{strings.TrimSuffix(arg(""), "}") + `,"allowedSources":[{"prefix":"1.1.1.0/33"}]}`, "allowedSources", `"1.1.1.0/33" is not a prefix (allowed: IP/LENGTH or IP)`},
 		{strings.TrimSuffix(arg(""), "}") + `,"allowedSources":[{"prefix":"2001:db8::/32"}]}`, "allowedSources", `"2001:db8::/32" is IPv6, and the VIP is IPv4`},

@@ -133,7 +133,7 @@ func arguments(a *v1.ServiceArguments) (s lb.Service, err error) {
 	if err := persistArguments(&s, a); err != nil {
 		return s, err
 	}
-	s.Name, s.Managed = a.Name, a.Managed
+	s.Name, s.Managed, s.Egress = a.Name, a.Managed, a.Egress
 	if s.Tunnel, err = lb.ParseTunnel(a.Tunnel); err != nil {
 		return s, err
 	}
@@ -271,6 +271,8 @@ func property(field string, endpoint int) string {
 		return args + "snatIPs"
 	case lb.FieldTunnel:
 		return args + "tunnel"
+	case lb.FieldEgress:
+		return args + "egress"
 	case lb.FieldRefuse:
 		return args + "refuse"
 	case lb.FieldMSS:

@@ -43,6 +43,7 @@ func entryOf(s *lb.Service, stats *lb.ServiceStats) v1.LoadbalanceEntry {
 			PersistPrefix:   int(s.PersistPrefix),
 			Name:            s.Name,
 			Managed:         s.Managed,
+			Egress:          s.Egress,
 		},
 		Endpoints: make([]v1.Endpoint, len(s.Endpoints)),
 	}

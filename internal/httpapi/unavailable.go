@@ -30,7 +30,6 @@ func unavailable(at string, e *v1.LoadbalanceEntry) *problem {
 		{"snat", a.Snat, "true", "false"},
 		{"host", a.Host != "", a.Host, "none"},
 		{"proxyprotocolv2", a.Proxyprotocolv2, "true", "false"},
-		{"egress", a.Egress, "true", "false"},
 	} {
 		if f.given {
 			return notAvailable(args+f.name, f.value, f.allowed)

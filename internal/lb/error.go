@@ -35,6 +35,7 @@ const (
 	FieldMSS             = "mss"
 	FieldSNAT            = "snat"
 	FieldSecondary       = "secondary VIP"
+	FieldEgress          = "egress"
 	FieldName            = "name"
 )
 

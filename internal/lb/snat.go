@@ -31,7 +31,27 @@ func (s Service) validateMode() error {
 	case s.Mode.TranslatesSource() && !s.Protocol.hasPorts():
 		return NewFieldError(FieldMode, s.Mode.String(), "gives out source ports, and "+s.Protocol.String()+" has none", ModeDefault.String())
 	}
+	if err := s.validateEgress(); err != nil {
+		return err
+	}
 	return s.validateSNAT()
+}
+
+func (s Service) validateEgress() error {
+	switch {
+	case !s.Egress:
+		return nil
+	case !s.Protocol.hasPorts():
+		return NewFieldError(FieldEgress, "true", "gives out source ports, and "+s.Protocol.String()+" has none", "false")
+	}
+	for _, e := range s.Endpoints {
+		same := func(a netip.Addr) bool { return a.Is4() == e.Addr.Is4() }
+		if !slices.ContainsFunc(s.SNAT, same) && (s.VIP.IsUnspecified() || !same(s.VIP)) {
+			return NewFieldError(FieldEgress, "true", "has no address for endpoint "+e.Addr.String()+", which is "+family(e.Addr),
+				"false, or an address of that IP version in "+FieldSNAT)
+		}
+	}
+	return nil
 }
 
 func (s Service) validateSNAT() error {
@@ -39,8 +59,8 @@ func (s Service) validateSNAT() error {
 		return nil
 	}
 	first := s.SNAT[0].String()
-	if !s.Mode.TranslatesSource() {
-		return NewFieldError(FieldSNAT, first, "is given, and mode "+s.Mode.String()+" keeps the source", "none, or mode onearm, fullnat or hostonearm")
+	if !s.Mode.TranslatesSource() && !s.Egress {
+		return NewFieldError(FieldSNAT, first, "is given, and mode "+s.Mode.String()+" keeps the source", "none, or mode onearm, fullnat or hostonearm, or egress")
 	}
 	if n := len(s.SNAT); n > MaxSNAT {
 		return NewFieldError(FieldSNAT, strconv.Itoa(n), "is too many", "up to "+strconv.Itoa(MaxSNAT)+" addresses")

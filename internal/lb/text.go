@@ -60,6 +60,9 @@ func (s Service) String() string {
 	if s.MSS != 0 {
 		b.WriteString(" mss=" + strconv.Itoa(int(s.MSS)))
 	}
+	if s.Egress {
+		b.WriteString(" egress=true")
+	}
 	if s.Managed {
 		b.WriteString(" managed=true")
 	}
@@ -166,18 +169,24 @@ func (p *serviceParser) field(f string) (err error) {
 		s.Tunnel, err = ParseTunnel(value)
 	case "mss":
 		s.MSS, err = ParseMSS(value)
+	case "egress":
+		s.Egress, err = parseBool(FieldEgress, value)
 	case "managed":
-		s.Managed = value == "true"
-		if value != "true" && value != "false" {
-			err = NewFieldError(FieldManaged, value, "is not known", "true or false")
-		}
+		s.Managed, err = parseBool(FieldManaged, value)
 	case "name":
 		s.Name = value
 	default:
 		err = NewFieldError(FieldService, f, "names no field of a service",
-			"mode, select, endpoints, weights, secips, idle, sources, persist-timeout, persist-prefix, snat, refuse, tunnel, mss, managed or name")
+			"mode, select, endpoints, weights, secips, idle, sources, persist-timeout, persist-prefix, snat, refuse, tunnel, mss, egress, managed or name")
 	}
 	return err
+}
+
+func parseBool(field, value string) (bool, error) {
+	if value != "true" && value != "false" {
+		return false, NewFieldError(field, value, "is not known", "true or false")
+	}
+	return value == "true", nil
 }
 
 func (p *serviceParser) endpoints(value string) error {
@@ -256,7 +265,7 @@ func splitFields(line string) ([]string, error) {
 // Equal tells whether both are written the same: nil and empty endpoints are.
 func (s Service) Equal(o Service) bool {
 	return s.Key == o.Key && s.Name == o.Name && s.Mode == o.Mode && s.Algorithm == o.Algorithm &&
-		s.IdleTimeout == o.IdleTimeout && s.Refuse == o.Refuse && s.Tunnel == o.Tunnel && s.MSS == o.MSS && s.PersistTimeout == o.PersistTimeout && s.PersistPrefix == o.PersistPrefix && s.Managed == o.Managed && slices.Equal(s.Endpoints, o.Endpoints) && slices.Equal(s.SNAT, o.SNAT) && slices.Equal(s.Secondary, o.Secondary) &&
+		s.IdleTimeout == o.IdleTimeout && s.Refuse == o.Refuse && s.Tunnel == o.Tunnel && s.MSS == o.MSS && s.PersistTimeout == o.PersistTimeout && s.PersistPrefix == o.PersistPrefix && s.Managed == o.Managed && s.Egress == o.Egress && slices.Equal(s.Endpoints, o.Endpoints) && slices.Equal(s.SNAT, o.SNAT) && slices.Equal(s.Secondary, o.Secondary) &&
 		slices.Equal(s.Sources, o.Sources)
 }
 

@@ -90,7 +90,7 @@ func (s Service) validateEndpoints() error {
 	}
 	seen := make(map[netip.AddrPort]struct{}, n)
 	for _, e := range s.Endpoints {
-		if err := s.validateEndpoint(e); err != nil {
+		if err := s.ValidateEndpoint(e); err != nil {
 			return err
 		}
 		at := e.AddrPort()
@@ -102,7 +102,8 @@ func (s Service) validateEndpoints() error {
 	return nil
 }
 
-func (s Service) validateEndpoint(e Endpoint) error {
+// ValidateEndpoint tells whether the service could have this endpoint.
+func (s Service) ValidateEndpoint(e Endpoint) error {
 	if err := addrUse(FieldEndpointAddress, e.Addr); err != nil {
 		return err
 	}

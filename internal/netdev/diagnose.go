@@ -184,11 +184,12 @@ func (w *Warmer) diagnose() []Problem {
 		case !p.known:
 		case p.err != nil:
 			noWay = append(noWay, noRoute(a, p.err))
-		case p.local:
+		case p.local && w.net.onlyVIP(a):
 			noWay = append(noWay, Problem{
-				What: fmt.Sprintf("endpoint %s is an address of this machine, whose answers do not come back through the load balancer", a),
-				Mend: "use an endpoint that is on another machine or in another network namespace",
+				What: fmt.Sprintf("endpoint %s is a VIP of this load balancer, and no service is there", a),
+				Mend: "create that service, or use an endpoint that is not a VIP",
 			})
+		case p.local:
 		default:
 			if low, ok := first[p.hop]; !ok || a.Less(low) {
 				first[p.hop] = a

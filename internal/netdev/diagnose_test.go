@@ -27,10 +27,11 @@ func TestDiagnose(t *testing.T) {
 		})
 	}
 	set(t, n, "10.1.0.50", "2001:db8:20::1")
-	n.Warmer().Set(slices.Values(ips("10.250.0.1", "10.66.0.1", "10.1.0.1", "10.1.0.77", "2001:db8:1::77")))
+	n.Warmer().Set(slices.Values(ips("10.250.0.1", "10.66.0.1", "10.1.0.1", "10.1.0.50", "10.1.0.77", "2001:db8:1::77")))
 	shows(true, "there is no route to endpoint 10.250.0.1")
 	shows(true, "the route to endpoint 10.66.0.1 refuses packets")
-	shows(true, "endpoint 10.1.0.1 is an address of this machine")
+	shows(true, "endpoint 10.1.0.50 is a VIP of this load balancer, and no service is there")
+	shows(false, "endpoint 10.1.0.1 ")
 	shows(true, "10.1.0.77 on eth0, the next hop to endpoint 10.1.0.77, does not answer ARP")
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if !slices.ContainsFunc(n.Diagnose(), func(p Problem) bool { return strings.Contains(p.What, "to endpoint 10.1.0.77, does not answer") }) {

@@ -57,3 +57,12 @@ func (n *Net) Addresses() []netip.Addr {
 	}
 	return out
 }
+
+// onlyVIP tells whether an address is here for nothing but a service.
+func (n *Net) onlyVIP(a netip.Addr) bool {
+	s := n.state
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	places := s.addresses[a]
+	return len(places) > 0 && !slices.ContainsFunc(places, func(p address) bool { return !p.ours })
+}

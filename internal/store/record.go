@@ -45,6 +45,7 @@ type serviceRecord struct {
 	Sources        []string `json:"sources,omitempty"`
 	SNAT           []string `json:"snat,omitempty"`
 	Secondary      []string `json:"secondary,omitempty"`
+	Egress         bool     `json:"egress,omitempty"`
 	PersistTimeout int64    `json:"persistTimeout,omitempty"` // seconds
 	PersistPrefix  uint8    `json:"persistPrefix,omitempty"`
 	Managed        bool     `json:"managed,omitempty"`
@@ -140,7 +141,7 @@ func recordOfService(owner string, s lb.Service) serviceRecord {
 	if s.Tunnel != lb.TunnelNone {
 		r.Tunnel = s.Tunnel.String()
 	}
-	r.MSS = s.MSS
+	r.MSS, r.Egress = s.MSS, s.Egress
 	for _, a := range s.SNAT {
 		r.SNAT = append(r.SNAT, a.String())
 	}
@@ -170,7 +171,7 @@ func (r *serviceRecord) service() (s lb.Service, err error) {
 	if s.Refuse, err = lb.ParseRefusal(r.Refuse); err != nil {
 		return s, err
 	}
-	s.MSS = r.MSS
+	s.MSS, s.Egress = r.MSS, r.Egress
 	s.Endpoints = make([]lb.Endpoint, len(r.Endpoints))
 	for i, text := range r.Endpoints {
 		if s.Endpoints[i], err = lb.ParseEndpoint(text); err != nil {

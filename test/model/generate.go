@@ -17,8 +17,10 @@ type Op struct {
 	Delete  *lb.Key       // delete
 	Advance time.Duration // advance
 	Sweep   bool          // sweep
+	Mark    *uint32       // mark
 	Link    string        // in
 	Packet  *pkt.Packet
+	Of      *tuple // the packet is to where the endpoint sees this client's connection come from
 }
 
 // String writes the op as a line of a script.
@@ -32,6 +34,8 @@ func (o Op) String() string {
 		return "advance " + o.Advance.String()
 	case o.Sweep:
 		return "sweep"
+	case o.Mark != nil:
+		return fmt.Sprintf("mark %d", *o.Mark)
 	}
 	return "in " + o.Link + " " + o.Packet.String()
 }
@@ -47,10 +51,34 @@ func (o Op) Do(m *Model) Verdict {
 		m.Advance(o.Advance)
 	case o.Sweep:
 		m.Sweep()
+	case o.Mark != nil:
+		m.mark = *o.Mark
 	default:
 		return m.Packet(o.Packet, len(o.Packet.BuildIP()))
 	}
 	return Verdict{}
+}
+
+// Resolve is the op with the source port that the connection has in this model: which one is drawn by lot, nobody can
+// tell before.
+func (o Op) Resolve(m *Model) Op {
+	if o.Of == nil {
+		return o
+	}
+	if e, ok := m.table[*o.Of]; ok && e.dir == fromClient {
+		o.Packet = o.Packet.Clone()
+		setPort(o.Packet, e.conn.source.Port())
+	}
+	return o
+}
+
+// setPort states the destination port of a packet of an endpoint: of an echo, the identifier.
+func setPort(p *pkt.Packet, port uint16) {
+	if p.Has(pkt.Type) {
+		p.SetNum(pkt.EchoID, uint64(port))
+	} else {
+		p.SetNum(pkt.DstPort, uint64(port))
+	}
 }
 
 // generator makes up ops that suit the state of a model: random packets alone would hardly open a connection.
@@ -76,6 +104,9 @@ func Generate(seed uint64, n int) []Op {
 			g.delete()
 		case r < 7:
 			g.do(Op{Sweep: true})
+		case r < 9:
+			mark := uint32(7 * g.IntN(2))
+			g.do(Op{Mark: &mark})
 		case r < 15:
 			times := []time.Duration{1, 8, 20, 28, 40, 55, 70, 110, 130, 290, 320, 1000, 7400, 7500}
 			g.do(Op{Advance: times[g.IntN(len(times))] * time.Second})
@@ -110,16 +141,57 @@ func (g *generator) vip() netip.AddrPort {
 	return netip.AddrPortFrom(g.addr("10.0.0.", "2001:db8::", 1+g.IntN(2)), uint16(80+g.IntN(2)))
 }
 
+// key makes up what a service is of. Ranges of ports are always the same two, as they may not overlap.
+func (g *generator) key() lb.Key {
+	vip := g.vip()
+	k := lb.Key{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP}
+	switch g.IntN(8) {
+	case 0, 1:
+		k.Protocol = lb.UDP
+	case 2:
+		k.Protocol, k.Port = lb.ICMP, 0
+	}
+	if k.Protocol != lb.ICMP && g.IntN(4) == 0 {
+		k.Port, k.PortMax = 80, 83
+		if g.IntN(3) == 0 {
+			k.Port, k.PortMax = 1, 65535
+		}
+	}
+	if g.IntN(4) == 0 {
+		k.Mark = 7
+	}
+	return k
+}
+
+// target is where a packet for a service of that key goes.
+func (g *generator) target(k lb.Key) netip.AddrPort {
+	port := k.Port
+	if k.PortMax != 0 {
+		port = uint16(80 + g.IntN(5))
+	}
+	if k.VIP.IsUnspecified() {
+		all := slices.DeleteFunc(own(), func(a netip.Addr) bool { return a.Is6() != g.v6 })
+		return netip.AddrPortFrom(all[g.IntN(len(all))], port)
+	}
+	return netip.AddrPortFrom(k.VIP, port)
+}
+
 func (g *generator) client() netip.AddrPort {
+	if g.IntN(8) == 0 { // an endpoint
+		return netip.AddrPortFrom(g.addr("192.168.1.", "2001:db8:2::", 10+g.IntN(2)), uint16(4000+g.IntN(3)))
+	}
 	return netip.AddrPortFrom(g.addr("1.1.1.", "2001:db8:100::", 1+g.IntN(2)), uint16(4000+g.IntN(3)))
 }
 
 // service makes a service or updates one; the sweep that follows is the daemon's.
 func (g *generator) service() {
-	vip := g.vip()
-	s := lb.Service{Key: lb.Key{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP}, Refuse: lb.Refusal(g.IntN(3))}
-	if g.IntN(3) == 0 {
-		s.Protocol = lb.UDP
+	s := lb.Service{Key: g.key(), Refuse: lb.Refusal(g.IntN(3))}
+	if s.Protocol != lb.ICMP {
+		g.mode(&s)
+	}
+	if g.IntN(5) == 0 {
+		a := g.client().Addr()
+		s.Sources = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
 	}
 	algorithms := []lb.Algorithm{lb.RoundRobin, lb.Priority, lb.Hash, lb.Persist, lb.LeastConnections, lb.Random}
 	s.Algorithm = algorithms[g.IntN(len(algorithms))]
@@ -134,9 +206,18 @@ func (g *generator) service() {
 	}
 	hosts := g.Perm(5)
 	for _, host := range hosts[:1+g.IntN(4)] {
-		s.Endpoints = append(s.Endpoints, lb.Endpoint{
+		e := lb.Endpoint{
 			Addr: g.addr("192.168.1.", "2001:db8:2::", 10+host), Port: uint16(8080 + g.IntN(2)), Weight: uint16(g.IntN(5)),
-		})
+		}
+		switch {
+		case s.Protocol == lb.ICMP:
+			e.Port = 0
+		case s.AllPorts() && g.IntN(2) == 0:
+			e.Port, e.PortMax = 1, 65535
+		case s.PortMax != 0 && !s.AllPorts() && g.IntN(2) == 0:
+			e.PortMax = e.Port + s.PortMax - s.Port
+		}
+		s.Endpoints = append(s.Endpoints, e)
 	}
 	if s.Algorithm == lb.Random { // what is drawn by lot, nobody can tell, but when there is nothing else
 		for i := range s.Endpoints[1:] {
@@ -145,6 +226,17 @@ func (g *generator) service() {
 	}
 	g.do(Op{Service: &s})
 	g.do(Op{Sweep: true})
+}
+
+func (g *generator) mode(s *lb.Service) {
+	switch g.IntN(6) {
+	case 0:
+		s.Mode = lb.ModeOneArm
+	case 1:
+		s.Mode = lb.ModeFullNAT
+	case 2:
+		s.Mode, s.VIP = lb.ModeHostOneArm, anyAddr(s.VIP)
+	}
 }
 
 func (g *generator) delete() {
@@ -187,31 +279,43 @@ func (m *Model) conns() []*connection {
 }
 
 func (g *generator) fromClient() {
-	proto, src, dst := pkt.TCP, g.client(), g.vip()
+	proto, src, dst := lb.TCP, g.client(), g.vip()
 	if keys := g.m.keys(); len(keys) > 0 && g.IntN(10) > 0 {
 		key := keys[g.IntN(len(keys))]
-		dst = netip.AddrPortFrom(key.VIP, key.Port)
-		if key.Protocol == lb.UDP {
-			proto = pkt.UDP
-		}
+		dst, proto = g.target(key), key.Protocol
 	}
 	if conns := g.m.conns(); len(conns) > 0 && g.IntN(3) > 0 {
 		c := conns[g.IntN(len(conns))]
-		src, dst, proto = c.client, c.vip, pkt.TCP
-		if c.proto == lb.UDP {
-			proto = pkt.UDP
-		}
+		src, dst, proto = c.client, c.vip, c.proto
 	}
-	p := pkt.New(proto).SetSrc(src).SetDst(dst)
-	if e, ok := g.m.table[tuple{lb.TCP, src, dst}]; ok && proto == pkt.TCP {
+	p := g.packet(proto, src, dst, 8, 128)
+	if e, ok := g.m.table[tuple{lb.TCP, src, dst}]; ok && proto == lb.TCP {
 		g.segment(p, e.conn, fromClient)
-	} else if proto == pkt.TCP {
+	} else if proto == lb.TCP {
 		p.SetNum(pkt.Flags, pkt.FlagSYN).SetNum(pkt.Seq, uint64(g.Uint32()))
 		if g.IntN(6) == 0 {
 			p.SetNum(pkt.Flags, uint64(g.IntN(64)))
 		}
+	} else if p.Has(pkt.Type) {
+		p.SetNum(pkt.EchoID, uint64(src.Port()))
 	}
-	g.send("client", p)
+	g.send(p, nil)
+}
+
+// packet is one of the protocol; an echo of this type, the first for IPv4.
+func (g *generator) packet(proto lb.Protocol, src, dst netip.AddrPort, echo4, echo6 uint64) *pkt.Packet {
+	var p *pkt.Packet
+	switch {
+	case proto == lb.TCP:
+		p = pkt.New(pkt.TCP)
+	case proto == lb.UDP:
+		p = pkt.New(pkt.UDP)
+	case g.v6:
+		p = pkt.New(pkt.ICMP6).SetNum(pkt.Type, echo6)
+	default:
+		p = pkt.New(pkt.ICMP).SetNum(pkt.Type, echo4)
+	}
+	return p.SetSrc(src).SetDst(dst)
 }
 
 func (g *generator) fromEndpoint() {
@@ -220,16 +324,17 @@ func (g *generator) fromEndpoint() {
 		return
 	}
 	c := conns[g.IntN(len(conns))]
-	p := pkt.New(pkt.UDP)
+	p := g.packet(c.proto, c.to, c.source, 0, 129)
 	if c.proto == lb.TCP {
-		p = pkt.New(pkt.TCP)
 		g.segment(p, c, fromEndpoint)
 	}
-	p.SetSrc(c.endpoint.addr).SetDst(c.client)
 	if g.IntN(20) == 0 { // of no connection
-		p.SetNum(pkt.DstPort, 5000)
+		setPort(p, 5000)
+		g.send(p, nil)
+		return
 	}
-	g.send("server", p)
+	setPort(p, c.source.Port())
+	g.send(p, &tuple{c.proto, c.client, c.vip})
 }
 
 // segment makes up a segment that fits the connection, or nearly.
@@ -267,8 +372,9 @@ func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
 }
 
 // send adds the packet, now and then with something unusual about it.
-func (g *generator) send(link string, p *pkt.Packet) {
-	if p.Proto == pkt.UDP {
+func (g *generator) send(p *pkt.Packet, of *tuple) {
+	link := linkOf(p.SrcAddr().Addr())
+	if p.Proto != pkt.TCP {
 		p.SetNum(pkt.Len, uint64(g.IntN(60)))
 	}
 	switch g.IntN(30) {
@@ -287,5 +393,15 @@ func (g *generator) send(link string, p *pkt.Packet) {
 			p.Set(pkt.IPOptions, pkt.Value{Text: "\x94\x04\x00\x00"})
 		}
 	}
-	g.do(Op{Link: link, Packet: p})
+	g.do(Op{Link: link, Packet: p, Of: of})
+}
+
+// linkOf is the interface that an address is behind.
+func linkOf(a netip.Addr) string {
+	for _, net := range []string{"192.168.1.0/24", "2001:db8:2::/64"} {
+		if netip.MustParsePrefix(net).Contains(a) {
+			return "server"
+		}
+	}
+	return "client"
 }

@@ -17,6 +17,8 @@ import (
 // Model is the load balancer.
 type Model struct {
 	now      time.Duration
+	mark     uint32 // of packets
+	lot      uint16 // the source port that the program drew by lot; 0: the model draws itself
 	services map[lb.Key]*service
 	table    map[tuple]entry // two entries a connection, one for each direction
 }
@@ -60,6 +62,10 @@ type connection struct {
 	service              *service
 	endpoint             *endpoint
 	client, vip          netip.AddrPort
+	to                   netip.AddrPort // where the endpoint listens for it
+	source               netip.AddrPort // that the endpoint sees: the client, or one of ours
+	snat                 bool           // ... of ours
+	resting              bool           // it is gone, and keeps its source port from others
 	proto                lb.Protocol
 	replied, open, reset bool // open: the handshake is complete
 	sides                [2]side
@@ -135,7 +141,8 @@ func turns(s lb.Service, endpoints []*endpoint) []*endpoint {
 // Delete deletes a service and what belongs to it.
 func (m *Model) Delete(key lb.Key) {
 	for _, e := range m.table {
-		if e.conn.service == m.services[key] {
+		svc := e.conn.service
+		if svc == m.services[key] && slices.Contains(append(svc.endpoints, svc.ending...), e.conn.endpoint) {
 			m.remove(e.conn)
 		}
 	}
@@ -150,7 +157,7 @@ func (m *Model) Advance(d time.Duration) { m.now += d }
 func (m *Model) Sweep() {
 	for _, e := range m.table {
 		gone := slices.Contains(e.conn.service.ending, e.conn.endpoint)
-		if m.dead(e.conn) || gone && e.conn.proto == lb.UDP {
+		if m.over(e.conn) || gone && e.conn.proto != lb.TCP {
 			m.remove(e.conn)
 		}
 	}
@@ -171,6 +178,17 @@ type Verdict struct {
 	Reason   string
 	Answer   pkt.Proto      // drop: what the sender is told with; Raw: nothing
 	Src, Dst netip.AddrPort // out: as it leaves
+}
+
+// change is what a packet that goes out is changed to.
+func (v Verdict) change(p *pkt.Packet) *pkt.Packet {
+	change := pkt.New(p.Proto).SetSrc(v.Src).SetDst(v.Dst)
+	if isEchoReply(p) {
+		change.SetNum(pkt.EchoID, uint64(v.Dst.Port()))
+	} else if p.Has(pkt.Type) {
+		change.SetNum(pkt.EchoID, uint64(v.Src.Port()))
+	}
+	return change
 }
 
 func drop(reason string) Verdict { return Verdict{Name: "drop", Reason: reason} }
@@ -201,32 +219,31 @@ func answered(p *pkt.Packet, reason string) Verdict {
 	return v
 }
 
-// Packet puts a TCP or UDP packet through the load balancer. length is that of the IP packet.
+// Packet puts a TCP, UDP or echo packet through the load balancer. length is that of the IP packet.
 func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
-	proto := lb.UDP
-	if p.Proto == pkt.TCP {
-		proto = lb.TCP
-	}
-	key := tuple{proto, p.SrcAddr(), p.DstAddr()}
+	key := tupleOf(p)
 	expired := p.Num(pkt.TTL) <= 1
 	e, ok := m.table[key]
 	switch {
 	case ok && expired:
 		return answered(p, "ttl-expired")
-	case ok && (m.dead(e.conn) || e.conn.closed() && e.dir == fromClient && isSYN(p)):
-		m.remove(e.conn)
+	case ok && (m.dead(e.conn) || e.conn.resting || e.conn.closed() && e.dir == fromClient && isSYN(p)):
+		m.leave(e.conn)
 		ok = false
 	}
 	if !ok {
-		svc := m.services[lb.Key{VIP: key.dst.Addr(), Port: key.dst.Port(), Protocol: proto}]
-		if svc == nil {
+		svc := m.find(key)
+		if svc == nil || isEchoReply(p) {
 			return Verdict{Name: "pass"}
 		}
 		if expired {
 			return answered(p, "ttl-expired")
 		}
-		if proto == lb.TCP && !isSYN(p) {
+		if key.proto == lb.TCP && !isSYN(p) {
 			return refused(svc, p, "no-connection")
+		}
+		if !svc.allows(key.src.Addr()) {
+			return drop("source-not-allowed")
 		}
 		conn, reason := m.connect(svc, key)
 		if reason == "no-endpoint" {
@@ -237,7 +254,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		}
 		conn.sides[fromClient].end = seqEnd(p)
 		e = entry{conn, fromClient}
-	} else if proto == lb.TCP {
+	} else if key.proto == lb.TCP {
 		e.conn.segment(p, e.dir, m.now)
 	} else {
 		e.conn.sides[e.dir].heard = m.now
@@ -263,16 +280,22 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 		tries = append(tries, svc.turns[(turn+i)%uint64(len(svc.turns))])
 	}
 	for _, ep := range tries {
-		reply := tuple{key.proto, ep.addr, key.src}
-		if old, taken := m.table[reply]; taken {
-			if !m.dead(old.conn) && !old.conn.closed() {
-				continue
-			}
-			m.remove(old.conn)
+		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, source: key.src, proto: key.proto}
+		conn.to = svc.listens(ep, key.dst.Port())
+		reason := ""
+		if svc.Mode != lb.ModeDefault || ep.addr.Addr() == key.src.Addr() {
+			reason = m.choosePort(conn)
+		} else if !m.vacate(conn.reply(), key.src) {
+			continue
 		}
-		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, proto: key.proto}
+		if _, taken := m.table[key]; taken { // by replies to a source port at rest
+			continue
+		}
+		if reason != "" {
+			return nil, reason
+		}
 		conn.sides[0].heard, conn.sides[1].heard = m.now, m.now
-		m.table[key], m.table[reply] = entry{conn, fromClient}, entry{conn, fromEndpoint}
+		m.table[key], m.table[conn.reply()] = entry{conn, fromClient}, entry{conn, fromEndpoint}
 		if svc.Algorithm == lb.Persist && held == nil {
 			svc.remember(key, ep, m.now)
 		}
@@ -283,12 +306,18 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 	return nil, "tuple-in-use"
 }
 
+// reply is what the endpoint's packets are known by.
+func (c *connection) reply() tuple { return tuple{c.proto, c.to, c.source} }
+
 func (m *Model) remove(c *connection) {
-	if _, there := m.table[tuple{c.proto, c.client, c.vip}]; !there {
+	if m.table[c.reply()].conn != c {
+		return
+	}
+	delete(m.table, c.reply())
+	if c.resting {
 		return
 	}
 	delete(m.table, tuple{c.proto, c.client, c.vip})
-	delete(m.table, tuple{c.proto, c.endpoint.addr, c.client})
 	c.endpoint.stats.Active--
 }
 
@@ -302,7 +331,7 @@ func (e entry) count(bytes uint64) Verdict {
 		return Verdict{Name: "out", Src: c.vip, Dst: c.client}
 	}
 	add(&s.In)
-	return Verdict{Name: "out", Src: c.client, Dst: c.endpoint.addr}
+	return Verdict{Name: "out", Src: c.source, Dst: c.to}
 }
 
 // timeout is how long the connection may be silent.
@@ -311,9 +340,9 @@ func (c *connection) timeout() time.Duration {
 	switch {
 	case c.proto == lb.UDP && c.replied:
 		return cmp.Or(idle, 300*time.Second)
-	case c.proto == lb.UDP && idle > 0:
+	case c.proto != lb.TCP && idle > 0:
 		return min(idle, 30*time.Second)
-	case c.proto == lb.UDP:
+	case c.proto != lb.TCP:
 		return 30 * time.Second
 	case c.closed():
 		return 10 * time.Second
@@ -326,6 +355,9 @@ func (c *connection) timeout() time.Duration {
 }
 
 func (m *Model) silent(c *connection) time.Duration {
+	if c.resting {
+		return m.now - c.sides[fromEndpoint].heard
+	}
 	return m.now - max(c.sides[0].heard, c.sides[1].heard)
 }
 
@@ -342,8 +374,10 @@ func (m *Model) Close() bool {
 		}
 	}
 	for _, e := range m.table {
-		if d := m.silent(e.conn) - e.conn.timeout(); d > -3*time.Second && d < 6*time.Second {
-			return true
+		for _, limit := range []time.Duration{e.conn.timeout(), e.conn.rested()} {
+			if d := m.silent(e.conn) - limit; d > -3*time.Second && d < 6*time.Second {
+				return true
+			}
 		}
 	}
 	return false
@@ -356,7 +390,7 @@ func (m *Model) Connections() []lb.Connection {
 		c := e.conn
 		l := lb.Connection{
 			Protocol: key.proto, Src: key.src, Dst: key.dst, Reply: e.dir == fromEndpoint, State: c.state(),
-			Traffic: c.sides[e.dir].traffic, NewSrc: c.client, NewDst: c.endpoint.addr,
+			Traffic: c.sides[e.dir].traffic, NewSrc: c.source, NewDst: c.to,
 		}
 		if l.Reply {
 			l.NewSrc, l.NewDst = c.vip, c.client

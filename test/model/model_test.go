@@ -94,8 +94,7 @@ func run(l *lab.Lab, ops []Op) error {
 	}
 	m := New()
 	for i, o := range ops {
-		want := o.Do(m)
-		if err := apply(l, o, want); err != nil {
+		if err := step(l, m, o.Resolve(m)); err != nil {
 			return fmt.Errorf("after line %d: %w", i+1, err)
 		}
 		if m.Close() {
@@ -114,7 +113,31 @@ func run(l *lab.Lab, ops []Op) error {
 	return err
 }
 
-func apply(l *lab.Lab, o Op, want Verdict) error {
+// step does an op to both. The program goes first: where it draws by lot, the model takes over what it drew.
+func step(l *lab.Lab, m *Model, o Op) error {
+	if o.Packet == nil {
+		o.Do(m)
+		return apply(l, o)
+	}
+	link, err := l.Link(o.Link)
+	if err != nil {
+		return err
+	}
+	p := l.Arriving(link, o.Packet)
+	res, err := l.Send(link, p.Build())
+	if err != nil {
+		return err
+	}
+	m.lot = 1 // not free
+	if res.Verdict == "out" {
+		if m.lot = uint16(pkt.Decode(res.Frame).Num(pkt.SrcPort)); p.Has(pkt.Type) {
+			m.lot = uint16(pkt.Decode(res.Frame).Num(pkt.EchoID))
+		}
+	}
+	return compare(l, p, o.Do(m), res)
+}
+
+func apply(l *lab.Lab, o Op) error {
 	switch {
 	case o.Service != nil:
 		return l.Apply(*o.Service)
@@ -127,21 +150,14 @@ func apply(l *lab.Lab, o Op, want Verdict) error {
 		return l.Advance(o.Advance)
 	case o.Sweep:
 		return l.Sweep()
+	case o.Mark != nil:
+		l.Mark(*o.Mark)
 	}
-	return send(l, o, want)
+	return nil
 }
 
-// send sends a packet through the program and compares.
-func send(l *lab.Lab, o Op, want Verdict) error {
-	link, err := l.Link(o.Link)
-	if err != nil {
-		return err
-	}
-	p := l.Arriving(link, o.Packet)
-	res, err := l.Send(link, p.Build())
-	if err != nil {
-		return err
-	}
+// compare compares what became of a packet.
+func compare(l *lab.Lab, p *pkt.Packet, want Verdict, res lab.Result) error {
 	if want.Answer != pkt.Raw && res.Verdict == "out" && res.Reason == want.Reason {
 		return compareAnswer(p, want, pkt.Decode(res.Frame))
 	}
@@ -153,12 +169,11 @@ func send(l *lab.Lab, o Op, want Verdict) error {
 	case "drop":
 		return nil
 	case "out":
-		change := pkt.New(p.Proto).SetSrc(want.Src).SetDst(want.Dst)
-		out := l.Server
-		if o.Link == "server" {
-			out = l.Client
+		out, err := l.Link(linkOf(want.Dst.Addr()))
+		if err != nil {
+			return err
 		}
-		q, err := l.Leaving(out, p, change, nil, nil)
+		q, err := l.Leaving(out, p, want.change(p), nil, nil)
 		if err != nil {
 			return err
 		}
@@ -253,6 +268,7 @@ func report(seed uint64, ops []Op, err error) string {
 	fmt.Fprintf(&b, "seed %d: %v\nas a script, with what the model says:\n\n", seed, err)
 	m := New()
 	for _, o := range ops {
+		o = o.Resolve(m)
 		v := o.Do(m)
 		line := o.String()
 		switch v.Name {
@@ -261,11 +277,7 @@ func report(seed uint64, ops []Op, err error) string {
 		case "pass":
 			line = strings.Replace(line, "in ", "pass ", 1)
 		case "out":
-			link := "server"
-			if o.Link == "server" {
-				link = "client"
-			}
-			line += "\nout " + link + " " + pkt.New(o.Packet.Proto).SetSrc(v.Src).SetDst(v.Dst).String()
+			line += "\nout " + linkOf(v.Dst.Addr()) + " " + v.change(o.Packet).String()
 		}
 		fmt.Fprintln(&b, line)
 	}

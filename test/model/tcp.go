@@ -42,6 +42,10 @@ func (c *connection) state() string {
 		return "udp-est"
 	case c.proto == lb.UDP:
 		return "udp-uni"
+	case c.proto != lb.TCP && c.replied:
+		return "bidir"
+	case c.proto != lb.TCP:
+		return "req-sent"
 	case c.closed():
 		return "closed"
 	case fins == 2:

@@ -104,7 +104,7 @@ func holdMain(args []string) int {
 	case len(args) == 3 && args[0] == "try":
 		var n int
 		if n, err = strconv.Atoi(args[2]); err == nil {
-			err = holdTry(args[1], n)
+			holdTry(args[1], n)
 		}
 	case len(args) == 4 && args[0] == "dial":
 		var n int
@@ -171,7 +171,7 @@ func holdDial(address string, n int, goFile string) error {
 
 // holdTry opens n connections and tells how many came about, how many were refused and how long the slowest refusal
 // took; then has a byte echoed over each, and holds them until it is stopped.
-func holdTry(address string, n int) error {
+func holdTry(address string, n int) {
 	const workers = 32
 	var mu sync.Mutex
 	var held []net.Conn
@@ -207,7 +207,6 @@ func holdTry(address string, n int) error {
 	}
 	fmt.Println("alive", alive)
 	time.Sleep(time.Hour) // until it is stopped
-	return nil
 }
 
 func dialMany(address string, n int) ([]net.Conn, error) {

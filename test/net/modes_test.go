@@ -17,21 +17,29 @@ import (
 func serveSources(r *rig) {
 	r.t.Helper()
 	for _, h := range r.Endpoints {
-		err := h.ServeTCP(":7000", func(c *net.TCPConn) {
-			buf := make([]byte, 64)
-			for {
-				if _, err := c.Read(buf); err != nil {
-					return
-				}
-				if _, err := fmt.Fprintf(c, "%s", c.RemoteAddr()); err != nil {
-					return
-				}
+		r.serveSource(h, ":7000", ":7000")
+	}
+}
+
+// serveSource has one host do so, at an address for TCP and some for UDP.
+func (r *rig) serveSource(h *netnstest.Host, tcp string, udp ...string) {
+	r.t.Helper()
+	err := h.ServeTCP(tcp, func(c *net.TCPConn) {
+		buf := make([]byte, 64)
+		for {
+			if _, err := c.Read(buf); err != nil {
+				return
 			}
-		})
-		if err != nil {
-			r.t.Fatal(err)
+			if _, err := fmt.Fprintf(c, "%s", c.RemoteAddr()); err != nil {
+				return
+			}
 		}
-		u, err := h.ListenPacket("udp", ":7000")
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, address := range udp {
+		u, err := h.ListenPacket("udp", address)
 		if err != nil {
 			r.t.Fatal(err)
 		}

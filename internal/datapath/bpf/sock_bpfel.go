@@ -48,6 +48,27 @@ type SockConnectionKey struct {
 	Pad      [3]uint8
 }
 
+type SockDefaultRoute struct {
+	_       structs.HostLayout
+	Gateway SockIpAddr
+	Ifindex uint32
+}
+
+type SockEgressEndpoint struct {
+	_           structs.HostLayout
+	Endpoint    uint32
+	Service     uint32
+	SourceCount uint32
+	Source      SockIpAddr
+}
+
+type SockEgressKey struct {
+	_        structs.HostLayout
+	Addr     SockIpAddr
+	Protocol uint8
+	Pad      [3]uint8
+}
+
 type SockEndpoint struct {
 	_         structs.HostLayout
 	Addr      SockIpAddr
@@ -115,8 +136,12 @@ type SockOpening struct {
 	_        structs.HostLayout
 	Service  SockService
 	Endpoint uint32
+	Outwards bool
+	_        [3]byte
+	Remote   SockEndpoint
 	Client   SockPersistKey
 	Place    uint32
+	_        [4]byte
 	Least    struct {
 		_      structs.HostLayout
 		Active uint64
@@ -273,7 +298,9 @@ type SockVip struct {
 const (
 	SockMapAllowedSources        = "allowed_sources"
 	SockMapConnections           = "connections"
+	SockMapDefaultRoutes         = "default_routes"
 	SockMapDrops                 = "drops"
+	SockMapEgressEndpoints       = "egress_endpoints"
 	SockMapEndpointStates        = "endpoint_states"
 	SockMapEndpointTraffics      = "endpoint_traffics"
 	SockMapEndpoints             = "endpoints"
@@ -385,7 +412,9 @@ type SockProgramSpecs struct {
 type SockMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
+	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
+	EgressEndpoints  *ebpf.MapSpec `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
@@ -457,7 +486,9 @@ func (o *SockObjects) Close() error {
 type SockMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	Connections      *ebpf.Map `ebpf:"connections"`
+	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
+	EgressEndpoints  *ebpf.Map `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
@@ -487,7 +518,9 @@ func (m *SockMaps) Close() error {
 	return _SockClose(
 		m.AllowedSources,
 		m.Connections,
+		m.DefaultRoutes,
 		m.Drops,
+		m.EgressEndpoints,
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,

@@ -48,6 +48,27 @@ type SweepConnectionKey struct {
 	Pad      [3]uint8
 }
 
+type SweepDefaultRoute struct {
+	_       structs.HostLayout
+	Gateway SweepIpAddr
+	Ifindex uint32
+}
+
+type SweepEgressEndpoint struct {
+	_           structs.HostLayout
+	Endpoint    uint32
+	Service     uint32
+	SourceCount uint32
+	Source      SweepIpAddr
+}
+
+type SweepEgressKey struct {
+	_        structs.HostLayout
+	Addr     SweepIpAddr
+	Protocol uint8
+	Pad      [3]uint8
+}
+
 type SweepEndpoint struct {
 	_         structs.HostLayout
 	Addr      SweepIpAddr
@@ -115,8 +136,12 @@ type SweepOpening struct {
 	_        structs.HostLayout
 	Service  SweepService
 	Endpoint uint32
+	Outwards bool
+	_        [3]byte
+	Remote   SweepEndpoint
 	Client   SweepPersistKey
 	Place    uint32
+	_        [4]byte
 	Least    struct {
 		_      structs.HostLayout
 		Active uint64
@@ -244,7 +269,9 @@ type SweepVip struct {
 const (
 	SweepMapAllowedSources        = "allowed_sources"
 	SweepMapConnections           = "connections"
+	SweepMapDefaultRoutes         = "default_routes"
 	SweepMapDrops                 = "drops"
+	SweepMapEgressEndpoints       = "egress_endpoints"
 	SweepMapEndpointStates        = "endpoint_states"
 	SweepMapEndpointTraffics      = "endpoint_traffics"
 	SweepMapEndpoints             = "endpoints"
@@ -338,7 +365,9 @@ type SweepProgramSpecs struct {
 type SweepMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
+	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
+	EgressEndpoints  *ebpf.MapSpec `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
@@ -404,7 +433,9 @@ func (o *SweepObjects) Close() error {
 type SweepMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	Connections      *ebpf.Map `ebpf:"connections"`
+	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
+	EgressEndpoints  *ebpf.Map `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
@@ -433,7 +464,9 @@ func (m *SweepMaps) Close() error {
 	return _SweepClose(
 		m.AllowedSources,
 		m.Connections,
+		m.DefaultRoutes,
 		m.Drops,
+		m.EgressEndpoints,
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,

@@ -80,6 +80,12 @@ const (
 	TcConnectionTraitCONN_ONE_WAY TcConnectionTrait = 4
 )
 
+type TcDefaultRoute struct {
+	_       structs.HostLayout
+	Gateway TcIpAddr
+	Ifindex uint32
+}
+
 type TcDropReason uint32
 
 const (
@@ -110,6 +116,21 @@ const (
 	TcDropReasonDROP_DSR_ROUTED           TcDropReason = 24
 	TcDropReasonDROP_REASONS              TcDropReason = 25
 )
+
+type TcEgressEndpoint struct {
+	_           structs.HostLayout
+	Endpoint    uint32
+	Service     uint32
+	SourceCount uint32
+	Source      TcIpAddr
+}
+
+type TcEgressKey struct {
+	_        structs.HostLayout
+	Addr     TcIpAddr
+	Protocol uint8
+	Pad      [3]uint8
+}
 
 type TcEndpoint struct {
 	_         structs.HostLayout
@@ -194,8 +215,12 @@ type TcOpening struct {
 	_        structs.HostLayout
 	Service  TcService
 	Endpoint uint32
+	Outwards bool
+	_        [3]byte
+	Remote   TcEndpoint
 	Client   TcPersistKey
 	Place    uint32
+	_        [4]byte
 	Least    struct {
 		_      structs.HostLayout
 		Active uint64
@@ -274,6 +299,7 @@ type TcServiceFlag uint32
 
 const (
 	TcServiceFlagSERVICE_SOURCES     TcServiceFlag = 1
+	TcServiceFlagSERVICE_EGRESS      TcServiceFlag = 2
 	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
 	TcServiceFlagSERVICE_TUNNEL_IPIP TcServiceFlag = 1024
@@ -359,7 +385,9 @@ type TcVip struct {
 const (
 	TcMapAllowedSources        = "allowed_sources"
 	TcMapConnections           = "connections"
+	TcMapDefaultRoutes         = "default_routes"
 	TcMapDrops                 = "drops"
+	TcMapEgressEndpoints       = "egress_endpoints"
 	TcMapEndpointStates        = "endpoint_states"
 	TcMapEndpointTraffics      = "endpoint_traffics"
 	TcMapEndpoints             = "endpoints"
@@ -383,8 +411,11 @@ const (
 	TcMapSweepReports          = "sweep_reports"
 	TcMapVips                  = "vips"
 	TcProgLoxilbEther          = "loxilb_ether"
+	TcProgLoxilbEtherOut       = "loxilb_ether_out"
 	TcProgLoxilbLayer3         = "loxilb_layer3"
+	TcProgLoxilbLayer3Out      = "loxilb_layer3_out"
 	TcVarAbiEnums              = "abi_enums"
+	TcVarEgressCount           = "egress_count"
 	TcVarFragmentsSwept        = "fragments_swept"
 	TcVarHashSeed              = "hash_seed"
 	TcVarHopGeneration         = "hop_generation"
@@ -392,6 +423,7 @@ const (
 	TcVarHz                    = "hz"
 	TcVarIcmpRate              = "icmp_rate"
 	TcVarKfuncs                = "kfuncs"
+	TcVarLocalEndpoints        = "local_endpoints"
 	TcVarMarkedServices        = "marked_services"
 	TcVarMssServices           = "mss_services"
 	TcVarRangeServices         = "range_services"
@@ -448,8 +480,10 @@ type TcSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcProgramSpecs struct {
-	LoxilbEther  *ebpf.ProgramSpec `ebpf:"loxilb_ether"`
-	LoxilbLayer3 *ebpf.ProgramSpec `ebpf:"loxilb_layer3"`
+	LoxilbEther     *ebpf.ProgramSpec `ebpf:"loxilb_ether"`
+	LoxilbEtherOut  *ebpf.ProgramSpec `ebpf:"loxilb_ether_out"`
+	LoxilbLayer3    *ebpf.ProgramSpec `ebpf:"loxilb_layer3"`
+	LoxilbLayer3Out *ebpf.ProgramSpec `ebpf:"loxilb_layer3_out"`
 }
 
 // TcMapSpecs contains maps before they are loaded into the kernel.
@@ -458,7 +492,9 @@ type TcProgramSpecs struct {
 type TcMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
+	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
+	EgressEndpoints  *ebpf.MapSpec `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
@@ -488,6 +524,7 @@ type TcMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcVariableSpecs struct {
 	AbiEnums              *ebpf.VariableSpec `ebpf:"abi_enums"`
+	EgressCount           *ebpf.VariableSpec `ebpf:"egress_count"`
 	FragmentsSwept        *ebpf.VariableSpec `ebpf:"fragments_swept"`
 	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration         *ebpf.VariableSpec `ebpf:"hop_generation"`
@@ -495,6 +532,7 @@ type TcVariableSpecs struct {
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
+	LocalEndpoints        *ebpf.VariableSpec `ebpf:"local_endpoints"`
 	MarkedServices        *ebpf.VariableSpec `ebpf:"marked_services"`
 	MssServices           *ebpf.VariableSpec `ebpf:"mss_services"`
 	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
@@ -531,7 +569,9 @@ func (o *TcObjects) Close() error {
 type TcMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	Connections      *ebpf.Map `ebpf:"connections"`
+	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
+	EgressEndpoints  *ebpf.Map `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
@@ -560,7 +600,9 @@ func (m *TcMaps) Close() error {
 	return _TcClose(
 		m.AllowedSources,
 		m.Connections,
+		m.DefaultRoutes,
 		m.Drops,
+		m.EgressEndpoints,
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,
@@ -591,6 +633,7 @@ func (m *TcMaps) Close() error {
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcVariables struct {
 	AbiEnums              *ebpf.Variable `ebpf:"abi_enums"`
+	EgressCount           *ebpf.Variable `ebpf:"egress_count"`
 	FragmentsSwept        *ebpf.Variable `ebpf:"fragments_swept"`
 	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration         *ebpf.Variable `ebpf:"hop_generation"`
@@ -598,6 +641,7 @@ type TcVariables struct {
 	Hz                    *ebpf.Variable `ebpf:"hz"`
 	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
+	LocalEndpoints        *ebpf.Variable `ebpf:"local_endpoints"`
 	MarkedServices        *ebpf.Variable `ebpf:"marked_services"`
 	MssServices           *ebpf.Variable `ebpf:"mss_services"`
 	RangeServices         *ebpf.Variable `ebpf:"range_services"`
@@ -616,14 +660,18 @@ type TcVariables struct {
 //
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcPrograms struct {
-	LoxilbEther  *ebpf.Program `ebpf:"loxilb_ether"`
-	LoxilbLayer3 *ebpf.Program `ebpf:"loxilb_layer3"`
+	LoxilbEther     *ebpf.Program `ebpf:"loxilb_ether"`
+	LoxilbEtherOut  *ebpf.Program `ebpf:"loxilb_ether_out"`
+	LoxilbLayer3    *ebpf.Program `ebpf:"loxilb_layer3"`
+	LoxilbLayer3Out *ebpf.Program `ebpf:"loxilb_layer3_out"`
 }
 
 func (p *TcPrograms) Close() error {
 	return _TcClose(
 		p.LoxilbEther,
+		p.LoxilbEtherOut,
 		p.LoxilbLayer3,
+		p.LoxilbLayer3Out,
 	)
 }
 

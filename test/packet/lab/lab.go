@@ -41,7 +41,7 @@ func New(cfg Config) (*Lab, error) {
 		cfg.Connections = 1024
 	}
 	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}}
-	dp := datapath.Config{Connections: cfg.Connections, HashSeed: HashSeed, Hook: datapath.HookAuto}
+	dp := datapath.Config{Connections: cfg.Connections, HashSeed: HashSeed, Hook: datapath.HookAuto, DefaultRoutes: network.defaultRoutes}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
 	}
@@ -95,7 +95,8 @@ func (l *Lab) Reset() error {
 			return err
 		}
 	}
-	if err := l.Sweep(); err != nil {
+	// a source port at rest outlives an endpoint that was removed before its service
+	if err := errors.Join(l.Advance(time.Minute), l.Sweep()); err != nil {
 		return err
 	}
 	left, err := l.Connections()

@@ -43,6 +43,11 @@ type Network struct {
 // gateway is the MAC address of the router before the clients.
 func gateway() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 1, 2} }
 
+// routers are the router's addresses.
+func routers() []netip.Addr {
+	return []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:1::1")}
+}
+
 // NewNetwork moves the calling thread into a new network namespace and makes the network in it. The caller has
 // called runtime.LockOSThread and never unlocks.
 func NewNetwork() (*Network, error) {
@@ -79,11 +84,11 @@ func (n *Network) build() (err error) {
 	if err != nil {
 		return err
 	}
-	for _, addr := range []string{"198.51.100.1", "2001:db8:1::1"} {
-		if err := n.Client.neighbour(netip.MustParseAddr(addr), gateway()); err != nil {
+	for _, addr := range routers() {
+		if err := n.Client.neighbour(addr, gateway()); err != nil {
 			return err
 		}
-		if err := n.Client.defaultRoute(netip.MustParseAddr(addr)); err != nil {
+		if err := n.Client.defaultRoute(addr); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+
+	"loxilb/internal/datapath"
 )
 
 // source is the load balancer's address towards an endpoint, as the kernel would choose it.
@@ -30,4 +32,12 @@ func (l *Lab) readLocalAddresses() error {
 		}
 	}
 	return l.Datapath.SetLocalAddresses(out)
+}
+
+// defaultRoutes lead by the router before the clients.
+func (n *Network) defaultRoutes() (out []datapath.DefaultRoute, err error) {
+	for _, a := range routers() {
+		out = append(out, datapath.DefaultRoute{Gateway: a, Interface: n.Client.Index})
+	}
+	return out, nil
 }

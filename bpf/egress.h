@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * egress.h - connections that endpoints open outwards: they leave with an
+ * address of their service for a source.
+ *
+ * A packet of no connection and for no service, from an endpoint of a service
+ * with SERVICE_EGRESS, that goes where the default route leads: then it opens a
+ * connection whose "endpoint" is what it is addressed to, with a source address
+ * and port given out as in mode onearm. Its answers come back by the entry that
+ * this makes.
+ */
+#ifndef LOXILB_EGRESS_H
+#define LOXILB_EGRESS_H
+
+#include "conntrack.h"
+#include "forward.h"
+#include "opening.h"
+#include "parse.h"
+
+/* How many endpoints may open connections outwards. While there is none, packets
+ * pay nothing for it. Written by user. */
+volatile __u32 egress_count SEC(".data.runtime") = 0;
+
+/* Does the packet leave by a default route? Next hops are compared: another
+ * route to the same router is taken for the same way out. */
+static __noinline bool egress_leaves(ctx_t *ctx, const struct packet *p)
+{
+	struct default_route way = {};
+	struct bpf_fib_lookup fib = {
+		.l4_protocol = p->tuple.protocol,
+		.sport = p->tuple.sport,
+		.dport = p->tuple.dport,
+		.ifindex = LOOPBACK_IFINDEX,
+		.family = p->ipv6 ? AF_INET6 : AF_INET,
+	};
+	long code;
+
+	if (p->ipv6) {
+		__builtin_memcpy(fib.ipv6_src, &p->tuple.saddr, 16);
+		__builtin_memcpy(fib.ipv6_dst, &p->tuple.daddr, 16);
+	} else {
+		fib.ipv4_src = p->tuple.saddr.word[3];
+		fib.ipv4_dst = p->tuple.daddr.word[3];
+	}
+	code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	if (code != BPF_FIB_LKUP_RET_SUCCESS &&
+	    code != BPF_FIB_LKUP_RET_NO_NEIGH &&
+	    code != BPF_FIB_LKUP_RET_FRAG_NEEDED)
+		return false;
+	way.ifindex = fib.ifindex;
+	if (p->ipv6)
+		__builtin_memcpy(&way.gateway, fib.ipv6_dst, 16);
+	else
+		map_ipv4(&way.gateway, fib.ipv4_dst);
+	if (!same_addr(&way.gateway, &p->tuple.daddr) &&
+	    bpf_map_lookup_elem(&default_routes, &way))
+		return true;
+	/* an interface that is itself the way out has no router */
+	__builtin_memset(&way.gateway, 0, sizeof(way.gateway));
+	return bpf_map_lookup_elem(&default_routes, &way);
+}
+
+/* Whose endpoint has sent the packet. o is then ready to open towards what it is
+ * addressed to. */
+static __noinline bool egress_find(const struct packet *p, struct opening *o)
+{
+	struct egress_key key = {
+		.addr = p->tuple.saddr,
+		.protocol = p->tuple.protocol,
+	};
+	struct egress_endpoint *row;
+
+	row = bpf_map_lookup_elem(&egress_endpoints, &key);
+	if (!row)
+		return false;
+	__builtin_memset(&o->service, 0, sizeof(o->service));
+	o->service.id = row->service;
+	o->service.mode = MODE_ONEARM;
+	o->service.source_count = row->source_count;
+	o->endpoint = row->endpoint;
+	__builtin_memset(&o->remote, 0, sizeof(o->remote));
+	o->remote.addr = p->tuple.daddr;
+	o->remote.port = p->tuple.dport;
+	o->remote.service = row->service;
+	o->remote.source = row->source;
+	return true;
+}
+
+#endif

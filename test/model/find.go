@@ -1,0 +1,102 @@
+package model
+
+import (
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+)
+
+// tupleOf is what the packet is known by. An echo has its identifier for the port of the side that asks; the side that
+// answers has none.
+func tupleOf(p *pkt.Packet) tuple {
+	src, dst, id := p.SrcAddr(), p.DstAddr(), uint16(p.Num(pkt.EchoID))
+	switch p.Proto {
+	case pkt.TCP:
+		return tuple{lb.TCP, src, dst}
+	case pkt.UDP:
+		return tuple{lb.UDP, src, dst}
+	}
+	proto := lb.ICMP
+	if p.Is6() {
+		proto = lb.ICMPv6
+	}
+	if isEchoReply(p) {
+		return tuple{proto, netip.AddrPortFrom(src.Addr(), 0), netip.AddrPortFrom(dst.Addr(), id)}
+	}
+	return tuple{proto, netip.AddrPortFrom(src.Addr(), id), netip.AddrPortFrom(dst.Addr(), 0)}
+}
+
+func isEchoReply(p *pkt.Packet) bool {
+	return p.Proto == pkt.ICMP && p.Num(pkt.Type) == 0 || p.Proto == pkt.ICMP6 && p.Num(pkt.Type) == 129
+}
+
+// find finds the service of a packet: of its mark before any mark, of its port before ranges of ports, of its address
+// before any address that the load balancer has.
+func (m *Model) find(key tuple) *service {
+	if key.proto == lb.ICMPv6 {
+		key.proto = lb.ICMP
+	}
+	vips := []netip.Addr{key.dst.Addr()}
+	if slices.Contains(own(), key.dst.Addr()) {
+		vips = append(vips, anyAddr(key.dst.Addr()))
+	}
+	for _, vip := range vips {
+		for _, mark := range slices.Compact([]uint32{m.mark, 0}) {
+			if svc := m.findPort(lb.Key{VIP: vip, Port: key.dst.Port(), Protocol: key.proto, Mark: mark}); svc != nil {
+				return svc
+			}
+		}
+	}
+	return nil
+}
+
+// findPort finds the service of just that port, else the one of the narrowest range: ranges do not overlap, but for that of
+// all ports.
+func (m *Model) findPort(key lb.Key) *service {
+	if svc := m.services[key]; svc != nil {
+		return svc
+	}
+	var best *service
+	for k, svc := range m.services {
+		ports := k.PortMax - k.Port
+		if k.VIP != key.VIP || k.Protocol != key.Protocol || k.Mark != key.Mark || k.PortMax == 0 || key.Port < k.Port || key.Port > k.PortMax {
+			continue
+		}
+		if best == nil || ports < best.PortMax-best.Port {
+			best = svc
+		}
+	}
+	return best
+}
+
+// own are the load balancer's addresses.
+func own() []netip.Addr {
+	var all []netip.Addr
+	for _, a := range []string{"198.51.100.254", "192.168.1.254", "2001:db8:1::fe", "2001:db8:2::fe"} {
+		all = append(all, netip.MustParseAddr(a))
+	}
+	return all
+}
+
+func anyAddr(a netip.Addr) netip.Addr {
+	if a.Is6() {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// allows reports whether a source may open connections.
+func (s *service) allows(a netip.Addr) bool {
+	return len(s.Sources) == 0 || slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// listens is where the endpoint listens for connections to a port of the service: all at one port, or port by port.
+func (s *service) listens(e *endpoint, port uint16) netip.AddrPort {
+	i := slices.Index(s.endpoints, e)
+	if s.Endpoints[i].PortMax == 0 {
+		return e.addr
+	}
+	return netip.AddrPortFrom(e.addr.Addr(), e.addr.Port()+port-s.Port)
+}

@@ -1,0 +1,86 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// A source port rests after its connection.
+const rest = 30 * time.Second
+
+// choosePort gives the connection a source of ours: the VIP, or the address that the load balancer has towards the
+// endpoint. The client's port if that is free, else any.
+func (m *Model) choosePort(c *connection) (reason string) {
+	addr := c.vip.Addr()
+	switch c.service.Mode {
+	case lb.ModeOneArm, lb.ModeHostOneArm:
+		addr = netip.MustParseAddr("192.168.1.254")
+		if addr.Is4() != c.to.Addr().Is4() {
+			addr = netip.MustParseAddr("2001:db8:2::fe")
+		}
+	}
+	c.snat = true
+	c.source = netip.AddrPortFrom(addr, c.client.Port())
+	itself := c.reply() == tuple{c.proto, c.client, c.vip}
+	if c.client.Port() >= 1024 && !itself && m.vacate(c.reply(), c.client) {
+		return ""
+	}
+	c.source = netip.AddrPortFrom(addr, m.lot)
+	for port := uint16(50000); m.lot == 0; port++ {
+		c.source = netip.AddrPortFrom(addr, port)
+		if _, taken := m.table[c.reply()]; !taken {
+			return ""
+		}
+	}
+	if _, taken := m.table[c.reply()]; taken || m.lot < 1024 {
+		return "a source port that is not free"
+	}
+	return ""
+}
+
+// vacate reports whether a client may have the tuple of replies: it is free, or of a connection that is over and whose port
+// has rested, or was the same client's.
+func (m *Model) vacate(reply tuple, client netip.AddrPort) bool {
+	old, taken := m.table[reply]
+	if !taken {
+		return true
+	}
+	if old.conn.snat && old.conn.client != client {
+		if !m.over(old.conn) {
+			return false
+		}
+	} else if !m.dead(old.conn) && !old.conn.closed() {
+		return false
+	}
+	m.remove(old.conn)
+	return true
+}
+
+// leave ends a connection that a packet finds over. Its source port rests.
+func (m *Model) leave(c *connection) {
+	if !c.snat {
+		m.remove(c)
+	}
+	if !c.snat || c.resting {
+		return
+	}
+	delete(m.table, tuple{c.proto, c.client, c.vip})
+	c.endpoint.stats.Active--
+	if c.closed() {
+		c.sides[fromEndpoint].heard = m.now
+	}
+	c.reset, c.resting = true, true
+}
+
+// rested is how long the connection may be silent before its port is another's.
+func (c *connection) rested() time.Duration {
+	if c.snat {
+		return max(c.timeout(), rest)
+	}
+	return c.timeout()
+}
+
+// over reports whether nothing is left to keep of the connection.
+func (m *Model) over(c *connection) bool { return m.silent(c) > c.rested() }
