@@ -73,13 +73,13 @@ func TestDecap(t *testing.T) {
 
 		{"a fragment", from4 + " ipid 7 mf / " + inner4, "", ""},
 		// congestion on the way (RFC 6040)
-		{"CE, ECT(0)", from4 + " tos 0x3 / " + inner4 + " tos 0xba", inner4 + " tos 0xbb", "taken"},
-		{"CE, ECT(1)", from4 + " tos 0x3 / " + inner4 + " tos 0x1", inner4 + " tos 0x3", "taken"},
-		{"ECT(1), ECT(0)", from4 + " tos 0x1 / " + inner4 + " tos 0x2", inner4 + " tos 0x1", "taken"},
-		{"no mark, CE", from4 + " / " + inner4 + " tos 0x3", inner4 + " tos 0x3", "taken"},
-		{"CE over 6", "ip 100::1 > ::1 proto 41 tos 0x3 / " + inner6 + " tos 0x2", inner6 + " tos 0x3", "taken"},
+		{"met, capable 0", from4 + " tos 0x3 / " + inner4 + " tos 0xba", inner4 + " tos 0xbb", "taken"},
+		{"met, capable 1", from4 + " tos 0x3 / " + inner4 + " tos 0x1", inner4 + " tos 0x3", "taken"},
+		{"capable 1, capable 0", from4 + " tos 0x1 / " + inner4 + " tos 0x2", inner4 + " tos 0x1", "taken"},
+		{"no mark, met before", from4 + " / " + inner4 + " tos 0x3", inner4 + " tos 0x3", "taken"},
+		{"met over 6", "ip 100::1 > ::1 proto 41 tos 0x3 / " + inner6 + " tos 0x2", inner6 + " tos 0x3", "taken"},
 		{"another DSCP", from4 + " tos 0xb8 / " + inner4 + " tos 0x1c", inner4 + " tos 0x1c", "taken"},
-		{"CE, no ECN", from4 + " tos 0x3 / " + inner4, "drop", "congestion"},
+		{"met, not capable", from4 + " tos 0x3 / " + inner4, "drop", "congestion"},
 	} {
 		before, err := d.Counts()
 		if err != nil {
