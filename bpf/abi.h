@@ -116,6 +116,9 @@ enum hop_kind {
 	HOP_KINDS =
 		0x0f, /* the above; resolving a next hop replaces only these bits */
 	HOP_FAMILY = 0x20, /* packets leave as of the other IP version */
+	HOP_TUNNEL_IPIP = 0x40, /* packets leave with an outer IP header */
+	HOP_TUNNEL_GUE = 0x80, /* ... and UDP */
+	HOP_TUNNELS = 0xc0,
 };
 
 /* One direction of a connection. Its size is chosen so that an entry of the
@@ -209,6 +212,9 @@ enum service_flag {
 	SERVICE_REFUSE_DROP =
 		0x10, /* what is refused is dropped without a word */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
+	SERVICE_TUNNEL_IPIP =
+		0x400, /* MODE_DSR: packets get an outer IP header */
+	SERVICE_TUNNEL_GUE = 0x800, /* ... and UDP */
 	SERVICE_SECONDARY =
 		0x8000, /* the row of a further VIP; for user space alone */
 };

@@ -181,6 +181,15 @@ static __always_inline __u8 hop_kind(const struct packet *p, __u32 ifindex)
 	return redirect_peer && (*flags & LINK_PEER) ? HOP_PEER : HOP_REDIRECT;
 }
 
+/* How much the outer header of a tunnel makes a packet longer. */
+static __always_inline __u16 tunnel_overhead(const struct connection *c,
+					     const struct ip_addr *target)
+{
+	return (is_mapped_ipv4(target) ? sizeof(struct iphdr) :
+					 sizeof(struct ipv6hdr)) +
+	       (c->hop & HOP_TUNNEL_GUE ? sizeof(struct udphdr) : 0);
+}
+
 /* Is it an address of this machine? Not if it is a VIP that only the load
  * balancer has put there. */
 static __noinline bool hop_local(const struct ip_addr *target)
@@ -209,9 +218,11 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	code = hop_lookup(ctx, p, c, target, &fib);
 	if (c->hop & HOP_FAMILY)
 		c->mtu = family_mtu(c, c->mtu);
+	if (c->hop & HOP_TUNNELS)
+		c->mtu -= tunnel_overhead(c, target);
 
-	if (code == BPF_FIB_LKUP_RET_NOT_FWDED && !(c->hop & HOP_FAMILY) &&
-	    hop_local(target)) {
+	if (code == BPF_FIB_LKUP_RET_NOT_FWDED &&
+	    !(c->hop & (HOP_FAMILY | HOP_TUNNELS)) && hop_local(target)) {
 		c->hop = (c->hop & ~HOP_KINDS) | HOP_LOCAL;
 		c->mtu = 0xffff;
 		c->hop_epoch = hop_epoch(p);
@@ -223,8 +234,8 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	    code != BPF_FIB_LKUP_RET_FRAG_NEEDED)
 		return fib_refused(p, code);
 	kind = hop_kind(p, fib.ifindex);
-	if ((c->traits & CONN_ONE_WAY) && kind != HOP_LAYER3 &&
-	    !on_link(&fib, target))
+	if ((c->traits & CONN_ONE_WAY) && !(c->hop & HOP_TUNNELS) &&
+	    kind != HOP_LAYER3 && !on_link(&fib, target))
 		return drop(p, DROP_DSR_ROUTED);
 	/* redirect_neigh takes an Ethernet header off, and silently drops what
 	 * came without one */

@@ -146,7 +146,9 @@ static __noinline int open_one_way(struct packet *p, struct opening *o)
 	c->seq_end = p->seq_end;
 	c->flags = 0;
 	c->traits = CONN_ONE_WAY;
-	c->hop = 0;
+	c->hop = o->service.flags & SERVICE_TUNNEL_GUE	? HOP_TUNNEL_GUE :
+		 o->service.flags & SERVICE_TUNNEL_IPIP ? HOP_TUNNEL_IPIP :
+							  0;
 	o->own = p->tuple;
 	err = bpf_map_update_elem(&connections, &o->own, c, BPF_NOEXIST);
 	return err == -EEXIST ? -EALREADY : err;

@@ -6,6 +6,7 @@
 #ifndef LOXILB_OTHER_H
 #define LOXILB_OTHER_H
 
+#include "encap.h"
 #include "family.h"
 #include "family_error.h"
 #include "forward.h"
@@ -52,6 +53,8 @@ __noinline enum verdict forward_other(ctx_t *ctx, struct packet *p,
 		v = translate_fragment(ctx, p, c);
 	else if (!p->icmp_error)
 		v = translate(ctx, p, c, p->l3);
+	if (v == VERDICT_CONTINUE && c->hop & HOP_TUNNELS)
+		v = encap(ctx, p, c);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	return leave(ctx, p, c, hop);

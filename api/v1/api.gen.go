@@ -243,6 +243,10 @@ type ServiceArguments struct {
 	// None: the load balancer's own towards the endpoint (1, 5), or the VIP (2). Each has 64,000 connections with each
 	// endpoint.
 	SnatIPs []string `json:"snatIPs,omitempty"`
+
+	// Tunnel With mode 3, how endpoints are reached: none (by their MAC addresses; the default), ipip (an outer IPv4 or IPv6 header)
+	// or gue (that, and UDP to port 6080). Endpoints may be behind routers then, and of the other IP version.
+	Tunnel string `json:"tunnel,omitempty"`
 }
 
 // Version defines model for Version.

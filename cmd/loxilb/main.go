@@ -37,7 +37,7 @@ func main() {
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	os.Exit(config.Main(ctx, version, os.Args[1:], os.Stdout, os.Stderr, run))
+	os.Exit(config.Main(ctx, version, os.Args[1:], os.Stdout, os.Stderr, run, config.AgentCommand(agent)))
 }
 
 func run(ctx context.Context, c *config.Config) error {

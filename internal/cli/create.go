@@ -20,7 +20,7 @@ type createFlags struct {
 	endpoints          []string
 	secondary, sources []string
 	mark               uint32
-	refuse             string
+	refuse, tunnel     string
 	mss                uint16
 	bgp, monitor       bool
 	idle               uint32
@@ -82,6 +82,7 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.snat, "snat", nil, "addresses that the client's becomes in modes onearm, fullnat and hostonearm, and the endpoints' with --egress; each has 64,000 connections with each endpoint")
 	fs.Uint32Var(&f.idle, "inatimeout", 0, "idle timeout in seconds; 0 is the protocol's default")
 	fs.StringVar(&f.refuse, "refuse", "", "new connections while no endpoint takes any, and TCP segments of none: reject (RST, ICMP port unreachable; the default), drop, or pass (to the kernel)")
+	fs.StringVar(&f.tunnel, "tunnel", "", "with --mode=dsr, how endpoints are reached: none (by MAC address; the default), ipip (an outer IP header), or gue (that and UDP to port 6080)")
 	fs.Uint16Var(&f.mss, "mss", 0, "largest TCP segment that client and endpoint may agree on; 0 leaves it to them")
 	fs.Uint32Var(&f.persistTimeout, "persist-timeout", 0, "with --select=persist: seconds without a new connection until a client is forgotten; 0 is 10800")
 	fs.Uint8Var(&f.persistPrefix, "persist-prefix", 0, "with --select=persist: leading bits of an address that make the client, as 64 for IPv6 networks; 0 is all")
@@ -162,7 +163,7 @@ func (f *createFlags) arguments(vip string) (a v1.ServiceArguments, err error) {
 		return a, err
 	}
 	a = v1.ServiceArguments{
-		Refuse: f.refuse, Mss: int(f.mss), ExternalIP: vip, Mode: v1.Choice(strconv.Itoa(int(mode))), SnatIPs: f.snat, Sel: v1.Choice(strconv.Itoa(int(algorithm))),
+		Refuse: f.refuse, Tunnel: f.tunnel, Mss: int(f.mss), ExternalIP: vip, Mode: v1.Choice(strconv.Itoa(int(mode))), SnatIPs: f.snat, Sel: v1.Choice(strconv.Itoa(int(algorithm))),
 		Bgp: f.bgp, Monitor: f.monitor, Block: int(f.mark), InactiveTimeOut: int(f.idle), PersistTimeout: int(f.persistTimeout), PersistPrefix: int(f.persistPrefix), Name: f.name,
 		Host: f.host, Proxyprotocolv2: f.ppv2, Egress: f.egress,
 	}

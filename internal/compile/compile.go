@@ -36,7 +36,7 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(n
 		Algorithm: uint8(s.Algorithm),
 		Mode:      uint8(s.Mode),
 		MSS:       s.MSS,
-		Flags:     refusal(s.Refuse),
+		Flags:     refusal(s.Refuse) | tunnel(s.Tunnel),
 		Endpoints: make([]bpf.EndpointTable, len(s.Endpoints)),
 	}
 	if s.Egress {
@@ -70,7 +70,17 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(n
 
 // NeedsSource tells whether an endpoint of the service sees this machine's own address towards it.
 func NeedsSource(s lb.Service, e lb.Endpoint) bool {
-	return len(s.SNAT) == 0 && (s.Mode == lb.ModeOneArm || s.Mode == lb.ModeHostOneArm || s.Translates(e))
+	return len(s.SNAT) == 0 && (s.Mode == lb.ModeOneArm || s.Mode == lb.ModeHostOneArm || s.Tunnel == lb.TunnelGUE || s.Translates(e))
+}
+
+func tunnel(t lb.Tunnel) uint16 {
+	switch t {
+	case lb.TunnelIPIP:
+		return uint16(bpf.TcServiceFlagSERVICE_TUNNEL_IPIP)
+	case lb.TunnelGUE:
+		return uint16(bpf.TcServiceFlagSERVICE_TUNNEL_GUE)
+	}
+	return 0
 }
 
 func refusal(r lb.Refusal) uint16 {

@@ -80,9 +80,11 @@ func parse(cmd *cobra.Command, f *flags, lookup func(string) (string, bool)) (*C
 	return c, nil
 }
 
-// Main runs the daemon's command line and returns its exit code. Errors go to stderr, one sentence each.
-func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer, run func(context.Context, *Config) error) int {
-	return execute(ctx, Command(version, os.LookupEnv, run), args, stdout, stderr)
+// Main runs the daemon's command line, or that of a subcommand, and returns its exit code. Errors go to stderr, one sentence each.
+func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer, run func(context.Context, *Config) error, sub ...*cobra.Command) int {
+	cmd := Command(version, os.LookupEnv, run)
+	cmd.AddCommand(sub...)
+	return execute(ctx, cmd, args, stdout, stderr)
 }
 
 func execute(ctx context.Context, cmd *cobra.Command, args []string, stdout, stderr io.Writer) int {

@@ -24,6 +24,8 @@ const budgetFile = "../../test/verifier/budget.txt"
 
 // TestVerifierBudget fails when a program costs over 5 % more than the file says. Kernels differ in how many of a
 // program's ways they find to be alike, so on others only a multiple of it fails.
+//
+// V198 loading the programs costs the verifier no more than the file of budgets says
 func TestVerifierBudget(t *testing.T) {
 	t.Parallel()
 	kernel, work := kernelSeries(t), verifierWork(t)

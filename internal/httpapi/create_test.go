@@ -103,7 +103,6 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"sel":"rr","select":"priority"`), "serviceArguments.sel", `is not what sel says`},
 		{arg(`,"mode":"fullproxy"`), "serviceArguments.mode", `"fullproxy" is not available yet (allowed: default, onearm, fullnat, dsr or hostonearm)`},
 		{arg(`,"mode":4`), "serviceArguments.mode", `"fullproxy" is not available yet`},
-		// V146 DSR with another port at the endpoint
 		{arg(`,"mode":3`), "endpoints[0].targetPort", `"8080" is not the service's, and mode dsr keeps ports (allowed: 80)`},
 		{arg(`,"inactiveTimeOut":86401`), "serviceArguments.inactiveTimeOut", `"86401" is out of range`},
 		{arg(`,"inactiveTimeOut":-1`), "serviceArguments.inactiveTimeOut", `"-1" is out of range`},

@@ -134,6 +134,9 @@ func arguments(a *v1.ServiceArguments) (s lb.Service, err error) {
 		return s, err
 	}
 	s.Name, s.Managed, s.Egress = a.Name, a.Managed, a.Egress
+	if s.Tunnel, err = lb.ParseTunnel(a.Tunnel); err != nil {
+		return s, err
+	}
 	if s.Refuse, err = lb.ParseRefusal(a.Refuse); err != nil {
 		return s, err
 	}
@@ -266,6 +269,8 @@ func property(field string, endpoint int) string {
 		return "secondaryIPs"
 	case lb.FieldSNAT:
 		return args + "snatIPs"
+	case lb.FieldTunnel:
+		return args + "tunnel"
 	case lb.FieldEgress:
 		return args + "egress"
 	case lb.FieldRefuse:

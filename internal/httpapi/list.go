@@ -47,6 +47,9 @@ func entryOf(s *lb.Service, stats *lb.ServiceStats) v1.LoadbalanceEntry {
 		},
 		Endpoints: make([]v1.Endpoint, len(s.Endpoints)),
 	}
+	if s.Tunnel != lb.TunnelNone {
+		e.ServiceArguments.Tunnel = s.Tunnel.String()
+	}
 	if s.Refuse != lb.RefuseReject {
 		e.ServiceArguments.Refuse = s.Refuse.String()
 	}

@@ -31,6 +31,7 @@ const (
 	FieldPersistPrefix   = "persist prefix"
 	FieldManaged         = "managed"
 	FieldRefuse          = "refuse"
+	FieldTunnel          = "tunnel"
 	FieldMSS             = "mss"
 	FieldSNAT            = "snat"
 	FieldSecondary       = "secondary VIP"

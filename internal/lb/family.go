@@ -7,7 +7,9 @@ import (
 
 // Translates tells whether packets between the VIP's clients and an endpoint change the IP version on their way (NAT64,
 // NAT46). Such an endpoint sees an address of the load balancer, whatever the mode.
-func (s Service) Translates(e Endpoint) bool { return e.Addr.Is4() != s.VIP.Is4() }
+func (s Service) Translates(e Endpoint) bool {
+	return e.Addr.Is4() != s.VIP.Is4() && s.Tunnel == TunnelNone
+}
 
 // validateFamily checks that there is an address of the endpoint's IP version that it can see its clients at.
 func (s Service) validateFamily(e Endpoint) error {
@@ -25,7 +27,7 @@ func (s Service) validateFamily(e Endpoint) error {
 	case s.Mode == ModeDSR:
 		return NewFieldError(FieldEndpointAddress, e.Addr.String(),
 			"is "+family(e.Addr)+", and the VIP, which it answers as in mode "+s.Mode.String()+", is "+family(s.VIP),
-			family(s.VIP)+" addresses, or another mode")
+			family(s.VIP)+" addresses, a tunnel, or another mode")
 	}
 	return nil
 }

@@ -54,6 +54,9 @@ func (s Service) String() string {
 	if s.Refuse != RefuseReject {
 		b.WriteString(" refuse=" + s.Refuse.String())
 	}
+	if s.Tunnel != TunnelNone {
+		b.WriteString(" tunnel=" + s.Tunnel.String())
+	}
 	if s.MSS != 0 {
 		b.WriteString(" mss=" + strconv.Itoa(int(s.MSS)))
 	}
@@ -162,6 +165,8 @@ func (p *serviceParser) field(f string) (err error) {
 		s.SNAT, err = ParseSNAT(strings.Split(value, ","))
 	case "refuse":
 		s.Refuse, err = ParseRefusal(value)
+	case "tunnel":
+		s.Tunnel, err = ParseTunnel(value)
 	case "mss":
 		s.MSS, err = ParseMSS(value)
 	case "egress":
@@ -172,7 +177,7 @@ func (p *serviceParser) field(f string) (err error) {
 		s.Name = value
 	default:
 		err = NewFieldError(FieldService, f, "names no field of a service",
-			"mode, select, endpoints, weights, secips, idle, sources, persist-timeout, persist-prefix, snat, refuse, mss, egress, managed or name")
+			"mode, select, endpoints, weights, secips, idle, sources, persist-timeout, persist-prefix, snat, refuse, tunnel, mss, egress, managed or name")
 	}
 	return err
 }
@@ -260,7 +265,7 @@ func splitFields(line string) ([]string, error) {
 // Equal tells whether both are written the same: nil and empty endpoints are.
 func (s Service) Equal(o Service) bool {
 	return s.Key == o.Key && s.Name == o.Name && s.Mode == o.Mode && s.Algorithm == o.Algorithm &&
-		s.IdleTimeout == o.IdleTimeout && s.Refuse == o.Refuse && s.MSS == o.MSS && s.PersistTimeout == o.PersistTimeout && s.PersistPrefix == o.PersistPrefix && s.Managed == o.Managed && s.Egress == o.Egress && slices.Equal(s.Endpoints, o.Endpoints) && slices.Equal(s.SNAT, o.SNAT) && slices.Equal(s.Secondary, o.Secondary) &&
+		s.IdleTimeout == o.IdleTimeout && s.Refuse == o.Refuse && s.Tunnel == o.Tunnel && s.MSS == o.MSS && s.PersistTimeout == o.PersistTimeout && s.PersistPrefix == o.PersistPrefix && s.Managed == o.Managed && s.Egress == o.Egress && slices.Equal(s.Endpoints, o.Endpoints) && slices.Equal(s.SNAT, o.SNAT) && slices.Equal(s.Secondary, o.Secondary) &&
 		slices.Equal(s.Sources, o.Sources)
 }
 

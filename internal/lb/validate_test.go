@@ -18,6 +18,7 @@ func mustParse(t testing.TB, line string) Service {
 	return s
 }
 
+// V146 in mode dsr, the endpoint's port is the service's
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	const unicast = " (allowed: a unicast address that can be routed)"
@@ -35,9 +36,10 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:0/icmp endpoints=1.1.1.1:7", `endpoint port "7" is given, and icmp has no ports (allowed: 0)`},
 		{v4 + " mode=fullproxy", `mode "fullproxy" is not available yet (allowed: default, onearm, fullnat, dsr or hostonearm)`},
 		{v4 + " mode=dsr", `endpoint port "8080" is not the service's, and mode dsr keeps ports (allowed: 80)`},
-		{"10.0.0.1:80/tcp mode=dsr endpoints=[2001:db8::1]:80", `endpoint address "2001:db8::1" is IPv6, and the VIP, which it answers as in mode dsr, is IPv4 (allowed: IPv4 addresses, or another mode)`},
+		{"10.0.0.1:80/tcp mode=dsr endpoints=[2001:db8::1]:80", `endpoint address "2001:db8::1" is IPv6, and the VIP, which it answers as in mode dsr, is IPv4 (allowed: IPv4 addresses, a tunnel, or another mode)`},
+		{"10.0.0.1:80/tcp tunnel=ipip endpoints=10.1.0.1:80", `tunnel "ipip" is given, and mode is default (allowed: none, or mode dsr)`},
 		{"10.0.0.1:80-90/tcp mode=dsr endpoints=10.1.0.1:80", `last endpoint port "0" is not the service's, and mode dsr keeps ports (allowed: 90)`},
-		{"10.0.0.1:80/tcp mode=dsr endpoints=10.1.0.1:80 snat=10.1.0.2", `snat "10.1.0.2" is given, and mode dsr keeps the source (allowed: none, or mode onearm, fullnat or hostonearm)`},
+		{"10.0.0.1:80/tcp mode=dsr endpoints=10.1.0.1:80 snat=10.1.0.2", `snat "10.1.0.2" is given, and mode dsr keeps the source (allowed: none, or mode onearm, fullnat or hostonearm, or egress)`},
 		{v4 + " select=n2", `select "n2" is not available yet (allowed: rr, hash, priority, persist, lc or random)`},
 		{v4 + " persist-timeout=60s", `persist timeout "60s" is given, and select is rr (allowed: 0s, or select persist)`},
 		{v4 + " select=persist persist-timeout=90000s", `persist timeout "90000s" is out of range (allowed: 0s (the default, 10800s) to 86400s, whole seconds)`},

@@ -39,6 +39,7 @@ type serviceRecord struct {
 	Select         string   `json:"select"`
 	Endpoints      []string `json:"endpoints"`
 	Refuse         string   `json:"refuse,omitempty"`
+	Tunnel         string   `json:"tunnel,omitempty"`
 	MSS            uint16   `json:"mss,omitempty"`
 	Idle           int64    `json:"idle,omitempty"` // seconds
 	Sources        []string `json:"sources,omitempty"`
@@ -137,6 +138,9 @@ func recordOfService(owner string, s lb.Service) serviceRecord {
 	if s.Refuse != lb.RefuseReject {
 		r.Refuse = s.Refuse.String()
 	}
+	if s.Tunnel != lb.TunnelNone {
+		r.Tunnel = s.Tunnel.String()
+	}
 	r.MSS, r.Egress = s.MSS, s.Egress
 	for _, a := range s.SNAT {
 		r.SNAT = append(r.SNAT, a.String())
@@ -159,6 +163,9 @@ func (r *serviceRecord) service() (s lb.Service, err error) {
 		return s, err
 	}
 	if s.Algorithm, err = lb.ParseAlgorithm(r.Select); err != nil {
+		return s, err
+	}
+	if s.Tunnel, err = lb.ParseTunnel(r.Tunnel); err != nil {
 		return s, err
 	}
 	if s.Refuse, err = lb.ParseRefusal(r.Refuse); err != nil {

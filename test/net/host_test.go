@@ -52,6 +52,25 @@ func TestOwnHost(t *testing.T) {
 	}
 }
 
+// TestOwnHostOtherFamily: an IPv6 socket of the host that connects reaches IPv4 endpoints behind an IPv6 VIP. An IPv4 socket
+// cannot speak to an IPv6 endpoint, and is told so.
+func TestOwnHostOtherFamily(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	serveSources(r)
+	for _, network := range []string{"tcp", "udp"} {
+		r.loxicmd("create lb %s --%s=80:7000 --endpoints=31.31.31.1:1", vip6, network)
+		c := r.sees(r.LB, network, join(vip6, 80), "31.31.31.254")
+		if got := peerName(t, c); got != join(vip6, 80) {
+			t.Errorf("%s: getpeername says %s, want the VIP", network, got)
+		}
+		r.loxicmd("create lb %s --%s=80:7000 --endpoints=[2001:db8:31::1]:1", vip4, network)
+		if _, err := r.LB.DialContext(t.Context(), network, join(vip4, 80)); !errors.Is(err, syscall.ENETUNREACH) {
+			t.Errorf("%s: %v, want network unreachable", network, err)
+		}
+	}
+}
+
 // peerName is what the kernel says of the other end of a connection.
 func peerName(t *testing.T, c net.Conn) string {
 	t.Helper()

@@ -302,6 +302,8 @@ const (
 	TcServiceFlagSERVICE_EGRESS      TcServiceFlag = 2
 	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
+	TcServiceFlagSERVICE_TUNNEL_IPIP TcServiceFlag = 1024
+	TcServiceFlagSERVICE_TUNNEL_GUE  TcServiceFlag = 2048
 	TcServiceFlagSERVICE_SECONDARY   TcServiceFlag = 32768
 )
 

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * decap.bpf.c - at an endpoint: takes off the outer header that encap.h puts on,
+ * before the kernel sees the packet. For kernels without tunnel devices, and for
+ * endpoints that should not need one.
+ *
+ * A packet is taken iff its outer source is one that load balancers have, its
+ * outer destination this machine, and its inner destination a VIP: anybody may
+ * send packets with outer headers, and so past filters. All others are the
+ * kernel's, as they came.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "config.h"
+#include "packet.h"
+#include "ctx_skb.h"
+#include "parse.h"
+#include "checksum.h"
+
+#define TC_NEXT (-1)
+#define TC_SHOT 2
+#define AF_INET 2
+#define AF_INET6 10
+#ifndef IPPROTO_IPIP
+#define IPPROTO_IPIP 4
+#endif
+
+#define ECN_MASK 3
+#define ECN_ECT1 1
+#define ECN_CE 3
+
+/* In network byte order; user space sets it. */
+const volatile __be16 decap_port = 0xc017; /* 6080 */
+
+/* VIP -> 1. Written by user before the program is attached. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct ip_addr);
+	__type(value, __u8);
+} decap_vips SEC(".maps");
+
+struct decap_source {
+	__u32 prefix_length;
+	struct ip_addr addr;
+};
+
+/* prefix of outer sources -> 1. Written likewise. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct decap_source);
+	__type(value, __u8);
+} decap_sources SEC(".maps");
+
+enum decap_count {
+	DECAP_TAKEN, /* the outer header was taken off */
+	DECAP_SOURCE, /* left to the kernel: the outer source is no load balancer's */
+	DECAP_VIP, /* left to the kernel: the inner destination is no VIP */
+	DECAP_CONGESTION, /* dropped: congestion was met by a sender that does not understand the mark (RFC 6040) */
+	DECAP_FAILED, /* dropped: out of memory */
+	DECAP_COUNTS
+};
+
+/* enum decap_count -> packets, per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, DECAP_COUNTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} decap_counts SEC(".maps");
+
+/* The outer header. */
+struct outer {
+	struct ip_addr saddr;
+	struct ip_addr daddr;
+	__u32 l3; /* its offset */
+	__u32 size; /* UDP included */
+	__u8 ipv6;
+	__u8 tos;
+	__u8 protocol;
+	__u8 inner_ipv6;
+};
+
+static __always_inline int decap_count(__u32 what, int verdict)
+{
+	__u64 *n = bpf_map_lookup_elem(&decap_counts, &what);
+
+	if (n)
+		(*n)++;
+	return verdict;
+}
+
+static __always_inline bool outer_ip(ctx_t *ctx, struct outer *o)
+{
+	struct ipv6hdr *ip6;
+	struct iphdr *ip;
+
+	if (ctx_ethertype(ctx) == bpf_htons(ETH_P_IPV6)) {
+		ip6 = ctx_header(ctx, o->l3, sizeof(*ip6));
+		if (!ip6 || ip6->version != 6)
+			return false;
+		o->ipv6 = 1;
+		o->protocol = ip6->nexthdr;
+		o->tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
+		o->size = sizeof(*ip6);
+		__builtin_memcpy(&o->saddr, &ip6->saddr, 16);
+		__builtin_memcpy(&o->daddr, &ip6->daddr, 16);
+		return true;
+	}
+	if (ctx_ethertype(ctx) != bpf_htons(ETH_P_IP))
+		return false;
+	ip = ctx_header(ctx, o->l3, sizeof(*ip));
+	if (!ip || ip->version != 4 || ip->ihl != 5 ||
+	    ip->frag_off & (IP_OFFSET_MASK | IP_MORE_FRAGMENTS))
+		return false;
+	o->protocol = ip->protocol;
+	o->tos = ip->tos;
+	o->size = sizeof(*ip);
+	map_ipv4(&o->saddr, ip->saddr);
+	map_ipv4(&o->daddr, ip->daddr);
+	return true;
+}
+
+/* Is there an IP packet within, and of which version? */
+static __always_inline bool outer_holds(ctx_t *ctx, struct outer *o)
+{
+	struct udphdr *udp;
+	__u8 *version;
+
+	if (o->protocol == IPPROTO_UDP) {
+		udp = ctx_header(ctx, o->l3 + o->size, sizeof(*udp));
+		if (!udp || udp->dest != decap_port)
+			return false;
+		o->size += sizeof(*udp);
+	} else if (o->protocol != IPPROTO_IPIP && o->protocol != IPPROTO_IPV6) {
+		return false;
+	}
+	version = ctx_header(ctx, o->l3 + o->size, 1);
+	if (!version)
+		return false;
+	o->inner_ipv6 = *version >> 4 == 6;
+	if (o->protocol != IPPROTO_UDP)
+		return o->inner_ipv6 == (o->protocol == IPPROTO_IPV6);
+	return o->inner_ipv6 || *version >> 4 == 4;
+}
+
+/* Asks for the way to the outer destination, as if it were to be forwarded: to
+ * this machine itself there is none, nor on one that does not forward. */
+static __noinline bool outer_is_local(ctx_t *ctx, const struct outer *o)
+{
+	struct bpf_fib_lookup fib = { .ifindex = ctx->ifindex };
+	long code;
+
+	fib.family = o->ipv6 ? AF_INET6 : AF_INET;
+	if (o->ipv6)
+		__builtin_memcpy(fib.ipv6_dst, &o->daddr, 16);
+	else
+		fib.ipv4_dst = o->daddr.word[3];
+	code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	return code == BPF_FIB_LKUP_RET_NOT_FWDED ||
+	       code == BPF_FIB_LKUP_RET_FWD_DISABLED;
+}
+
+/* RFC 6040 section 4.2. False: the packet must be dropped. */
+static __always_inline bool ecn_combine(__u8 outer, __u8 *inner)
+{
+	if ((outer & ECN_MASK) == ECN_CE) {
+		if (!(*inner & ECN_MASK))
+			return false;
+		*inner |= ECN_CE;
+	} else if ((outer & ECN_MASK) == ECN_ECT1 && (*inner & ECN_MASK) == 2) {
+		*inner ^= ECN_MASK;
+	}
+	return true;
+}
+
+/* The inner header: its destination, and its ECN made what both say. -1: it is
+ * to be dropped; 0: not a VIP's. */
+static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
+{
+	struct ip_addr daddr;
+	struct ipv6hdr *ip6;
+	struct iphdr *ip;
+	__be16 old, new;
+	__u8 tos;
+
+	if (o->inner_ipv6) {
+		ip6 = ctx_header(ctx, o->l3 + o->size, sizeof(*ip6));
+		if (!ip6)
+			return 0;
+		__builtin_memcpy(&daddr, &ip6->daddr, 16);
+		if (is_mapped_ipv4(&daddr) ||
+		    !bpf_map_lookup_elem(&decap_vips, &daddr))
+			return 0;
+		tos = ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
+		if (!ecn_combine(o->tos, &tos))
+			return -1;
+		old = *(__be16 *)ip6;
+		new = bpf_htons((bpf_ntohs(old) & 0xf00f) | tos << 4);
+		if (old != new) {
+			*(__be16 *)ip6 = new;
+			bpf_csum_update(ctx, sum_fold((__u16)~old + new));
+		}
+		return 1;
+	}
+	ip = ctx_header(ctx, o->l3 + o->size, sizeof(*ip));
+	if (!ip)
+		return 0;
+	map_ipv4(&daddr, ip->daddr);
+	if (!bpf_map_lookup_elem(&decap_vips, &daddr))
+		return 0;
+	tos = ip->tos;
+	if (!ecn_combine(o->tos, &tos))
+		return -1;
+	old = *(__be16 *)ip;
+	ip->tos = tos;
+	new = *(__be16 *)ip;
+	ip->check = sum_replace(ip->check, sum_fold((__u16)~old + new));
+	return 1;
+}
+
+/* Where the two are of different versions, the outer header is first made one of
+ * the other version: so the kernel learns what the packet is. */
+static __noinline bool outer_remove(ctx_t *ctx, const struct outer *o)
+{
+	__be16 protocol =
+		o->inner_ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	__s32 size = o->size;
+
+	if (o->ipv6 != o->inner_ipv6) {
+		if (bpf_skb_change_proto(ctx, protocol, 0))
+			return false;
+		size += o->inner_ipv6 ? 20 : -20;
+	}
+	if (bpf_skb_adjust_room(ctx, -size, BPF_ADJ_ROOM_MAC,
+				BPF_F_ADJ_ROOM_FIXED_GSO))
+		return false;
+	return !o->l3 || !bpf_skb_store_bytes(ctx, o->l3 - 2, &protocol,
+					      sizeof(protocol), 0);
+}
+
+static __always_inline int decap(ctx_t *ctx, __u32 l3)
+{
+	struct decap_source source = { .prefix_length = 128 };
+	struct outer o = { .l3 = l3 };
+	int admitted;
+
+	if (!ctx_is_for_us(ctx) || !outer_ip(ctx, &o) || !outer_holds(ctx, &o))
+		return TC_NEXT;
+	source.addr = o.saddr;
+	if (!bpf_map_lookup_elem(&decap_sources, &source))
+		return decap_count(DECAP_SOURCE, TC_NEXT);
+	if (!outer_is_local(ctx, &o))
+		return TC_NEXT;
+	admitted = inner_admit(ctx, &o);
+	if (!admitted)
+		return decap_count(DECAP_VIP, TC_NEXT);
+	if (admitted < 0)
+		return decap_count(DECAP_CONGESTION, TC_SHOT);
+	if (!outer_remove(ctx, &o))
+		return decap_count(DECAP_FAILED, TC_SHOT);
+	return decap_count(DECAP_TAKEN, TC_NEXT);
+}
+
+SEC("tc")
+int loxilb_decap_ether(struct __sk_buff *ctx)
+{
+	return decap(ctx, ETH_HLEN);
+}
+
+SEC("tc")
+int loxilb_decap_layer3(struct __sk_buff *ctx)
+{
+	return decap(ctx, 0);
+}
+
+/* Keeps in the object's BTF the enum that only its values name. */
+const struct {
+	enum decap_count count;
+} decap_enums = {};
+
+char _license[] SEC("license") = "Dual BSD/GPL";

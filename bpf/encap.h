@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * encap.h - the outer header of a packet to an endpoint that answers directly
+ * from behind routers: IPv4 or IPv6 as the endpoint's address is, around either,
+ * by itself (RFC 2003, RFC 2473, RFC 4213) or with UDP between them (GUE, variant
+ * 1: no header of its own).
+ *
+ * Receivers and routers spread packets by what the outer headers say, so that
+ * differs between connections: in the source port of UDP, in the flow label, and
+ * without UDP in the source address, of a prefix that no network has.
+ */
+#ifndef LOXILB_ENCAP_H
+#define LOXILB_ENCAP_H
+
+#include "checksum.h"
+#include "forward.h"
+#include "select.h"
+
+#define TUNNEL_TTL 64
+#define GUE_PORT 6080
+#define GUE_FIRST_SOURCE 0xc000 /* and 16,383 more */
+#define TUNNEL_PREFIX4 0xc6120000 /* 198.18.0.0/15 (RFC 2544) */
+#define TUNNEL_PREFIX6 0x01000000 /* 100::/64 (RFC 6666) */
+
+#ifndef IPPROTO_IPIP
+#define IPPROTO_IPIP 4
+#endif
+
+/* What the outer header takes over. */
+struct inner {
+	__u64 hash; /* of the connection */
+	__u32 length;
+	__u8 protocol; /* of what is in the outer IP header */
+	__u8 tos; /* DSCP and ECN (RFC 6040, normal mode) */
+	__u8 dont_fragment;
+	__u8 gue;
+};
+
+struct outer_ipv4 {
+	struct iphdr ip;
+	struct udphdr udp;
+};
+
+struct outer_ipv6 {
+	struct ipv6hdr ip;
+	struct udphdr udp;
+};
+
+static __always_inline void encap_udp(const struct inner *in,
+				      struct udphdr *udp)
+{
+	udp->source = bpf_htons(GUE_FIRST_SOURCE | (in->hash & 0x3fff));
+	udp->dest = bpf_htons(GUE_PORT);
+	/* no checksum (RFC 6935): what is inside has its own */
+	udp->len = bpf_htons(in->length + sizeof(*udp));
+}
+
+static __always_inline bool encap_write(ctx_t *ctx, struct packet *p,
+					const void *outer, __u32 size,
+					__be16 ethertype, __u64 flags)
+{
+	flags |= BPF_F_ADJ_ROOM_FIXED_GSO;
+	if (bpf_skb_adjust_room(ctx, size, BPF_ADJ_ROOM_MAC, flags) ||
+	    bpf_skb_store_bytes(ctx, p->l3, outer, size, BPF_F_RECOMPUTE_CSUM))
+		return false;
+	return !p->l3 || !bpf_skb_store_bytes(ctx, p->l3 - 2, &ethertype,
+					      sizeof(ethertype), 0);
+}
+
+static __noinline bool encap_ipv4(ctx_t *ctx, struct packet *p,
+				  const struct endpoint *ep,
+				  const struct inner *in)
+{
+	struct outer_ipv4 o = {};
+	__u32 length = in->length + sizeof(o.ip) + (in->gue ? 8 : 0);
+
+	o.ip.version = 4;
+	o.ip.ihl = 5;
+	o.ip.tos = in->tos;
+	o.ip.tot_len =
+		bpf_htons(length <= 0xffff ? length : 0); /* many segments */
+	o.ip.ttl = TUNNEL_TTL;
+	o.ip.protocol = in->protocol;
+	o.ip.daddr = ep->addr.word[3];
+	if (in->dont_fragment)
+		o.ip.frag_off = bpf_htons(0x4000);
+	else
+		o.ip.id = bpf_get_prandom_u32();
+	if (in->gue) {
+		o.ip.saddr = ep->source.word[3];
+		encap_udp(in, &o.udp);
+	} else {
+		o.ip.saddr = bpf_htonl(TUNNEL_PREFIX4 | (in->hash & 0x1ffff));
+	}
+	o.ip.check = ~sum_fold(
+		bpf_csum_diff(NULL, 0, (void *)&o.ip, sizeof(o.ip), 0));
+	if (in->gue)
+		return encap_write(ctx, p, &o, sizeof(o), bpf_htons(ETH_P_IP),
+				   BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 |
+					   BPF_F_ADJ_ROOM_ENCAP_L4_UDP);
+	return encap_write(ctx, p, &o, sizeof(o.ip), bpf_htons(ETH_P_IP),
+			   BPF_F_ADJ_ROOM_ENCAP_L3_IPV4);
+}
+
+static __noinline bool encap_ipv6(ctx_t *ctx, struct packet *p,
+				  const struct endpoint *ep,
+				  const struct inner *in)
+{
+	struct outer_ipv6 o = {};
+	__u32 length = in->length + (in->gue ? 8 : 0);
+
+	*(__be32 *)&o.ip = bpf_htonl(6U << 28 | (__u32)in->tos << 20 |
+				     (in->hash >> 32 & 0xfffff));
+	o.ip.payload_len = bpf_htons(length <= 0xffff ? length : 0);
+	o.ip.nexthdr = in->protocol;
+	o.ip.hop_limit = TUNNEL_TTL;
+	__builtin_memcpy(&o.ip.daddr, &ep->addr, sizeof(ep->addr));
+	if (in->gue) {
+		__builtin_memcpy(&o.ip.saddr, &ep->source, sizeof(ep->source));
+		encap_udp(in, &o.udp);
+		return encap_write(ctx, p, &o, sizeof(o), bpf_htons(ETH_P_IPV6),
+				   BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 |
+					   BPF_F_ADJ_ROOM_ENCAP_L4_UDP);
+	}
+	o.ip.saddr.s6_addr32[0] = bpf_htonl(TUNNEL_PREFIX6);
+	o.ip.saddr.s6_addr32[2] = in->hash >> 32;
+	o.ip.saddr.s6_addr32[3] = in->hash;
+	return encap_write(ctx, p, &o, sizeof(o.ip), bpf_htons(ETH_P_IPV6),
+			   BPF_F_ADJ_ROOM_ENCAP_L3_IPV6);
+}
+
+/* Puts the outer header in front of the packet's own. */
+static __noinline enum verdict encap(ctx_t *ctx, struct packet *p,
+				     const struct connection *c)
+{
+	struct inner in = { .hash = select_hash(p),
+			    .length = p->length,
+			    .gue = !!(c->hop & HOP_TUNNEL_GUE) };
+	__u32 id = c->endpoint;
+	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+	__u8 *ip = ctx_header(ctx, p->l3, sizeof(struct iphdr));
+	bool made;
+
+	if (!ep || !ip)
+		return drop(p, DROP_NOT_LINEAR);
+	if (p->ipv6) {
+		in.tos = ip[0] << 4 | ip[1] >> 4;
+		in.dont_fragment = 1;
+	} else {
+		in.tos = ip[1];
+		in.dont_fragment = ip[6] & 0x40;
+	}
+	if (in.gue) {
+		if (!(ep->source.word[0] | ep->source.word[1] |
+		      ep->source.word[2] | ep->source.word[3]))
+			return drop(p, DROP_NO_ROUTE);
+		in.protocol = IPPROTO_UDP;
+	} else {
+		in.protocol = p->ipv6 ? IPPROTO_IPV6 : IPPROTO_IPIP;
+	}
+	made = is_mapped_ipv4(&ep->addr) ? encap_ipv4(ctx, p, ep, &in) :
+					   encap_ipv6(ctx, p, ep, &in);
+	return made ? VERDICT_CONTINUE : drop(p, DROP_NOT_LINEAR);
+}
+
+#endif

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+)
+
+// Agent is what `loxilb agent` is asked to do.
+type Agent struct {
+	Interfaces []string
+	VIPs       []netip.Addr
+	From       []netip.Prefix // outer sources that are taken
+	Port       uint16         // of GUE
+}
+
+const agentLong = `loxilb agent runs on endpoints of services in mode dsr that have a tunnel: it takes the outer header off
+packets to the VIPs, before the kernel sees them, which needs no tunnel device. It works until it is
+stopped, and leaves nothing behind.
+
+Taken are IPv4 or IPv6 in IPv4 or IPv6 (--tunnel=ipip), and in UDP (--tunnel=gue), that come from
+--from, to an address of this machine, for a VIP; what else comes is the kernel's as before.`
+
+const agentExample = `  loxilb agent --decap --interface=eth0 --vip=20.20.20.1
+  loxilb agent --decap --interface=eth0 --vip=20.20.20.1,2001:db8:20::1 --from=31.31.31.254,2001:db8:31::/64`
+
+// TunnelSources are where load balancers say that packets of --tunnel=ipip are from.
+func TunnelSources() []string { return []string{"198.18.0.0/15", "100::/64"} }
+
+// AgentCommand is the subcommand for endpoints; run works until its context ends.
+func AgentCommand(run func(context.Context, *Agent) error) *cobra.Command {
+	var decap bool
+	var vips, from []string
+	a := &Agent{}
+	cmd := &cobra.Command{
+		Use:     "agent --decap --interface=NAME,... --vip=IP,...",
+		Short:   "take outer headers off, on an endpoint",
+		Long:    agentLong,
+		Example: agentExample,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !decap {
+				return errors.New("agent: what shall it do? --decap is all that it can")
+			}
+			if err := a.parse(vips, from); err != nil {
+				return err
+			}
+			if err := run(cmd.Context(), a); err != nil {
+				return failedError{err}
+			}
+			return nil
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&decap, "decap", false, "take outer headers off packets to the VIPs")
+	fs.StringSliceVar(&a.Interfaces, "interface", nil, "interfaces that they arrive at, several with commas")
+	fs.StringSliceVar(&vips, "vip", nil, "the VIPs, which this machine has too, on lo")
+	fs.StringSliceVar(&from, "from", TunnelSources(), "outer sources: addresses or prefixes of load balancers for --tunnel=gue; the default is that of --tunnel=ipip")
+	fs.Uint16Var(&a.Port, "gue-port", 6080, "UDP port of --tunnel=gue")
+	return cmd
+}
+
+func (a *Agent) parse(vips, from []string) error {
+	if len(a.Interfaces) == 0 {
+		return errors.New("--interface is missing: the name of an interface, several with commas")
+	}
+	if len(vips) == 0 {
+		return errors.New("--vip is missing: an IP address, several with commas")
+	}
+	if a.Port == 0 {
+		return errors.New("--gue-port 0 is out of range (allowed: 1 to 65535)")
+	}
+	for _, s := range vips {
+		ip, err := netip.ParseAddr(s)
+		if err != nil || ip.Zone() != "" || ip.Is4In6() {
+			return fmt.Errorf("--vip %q is not an IP address (allowed: IPv4 or IPv6, without a zone)", s)
+		}
+		a.VIPs = append(a.VIPs, ip)
+	}
+	for _, s := range from {
+		p, err := netip.ParsePrefix(s)
+		if ip, aerr := netip.ParseAddr(s); aerr == nil {
+			p, err = ip.Prefix(ip.BitLen())
+		}
+		if err != nil || p.Addr().Is4In6() || p.Addr().Zone() != "" {
+			return fmt.Errorf("--from %q is not an address or a prefix (allowed: IP or IP/LENGTH)", s)
+		}
+		a.From = append(a.From, p.Masked())
+	}
+	return nil
+}
