@@ -97,7 +97,7 @@ func portsComeBack(l *lab.Lab, seen map[netip.AddrPort]bool) error {
 		for from := range seen {
 			n, err := l.Datapath.SourcePorts(from.Addr(), endpoint, uint8(lb.TCP))
 			if err != nil || n != want {
-				return fmt.Errorf("%s has %d ports in use, want %d: %v", from.Addr(), n, want, err)
+				return fmt.Errorf("%s has %d ports in use, want %d: %w", from.Addr(), n, want, err)
 			}
 			break
 		}
@@ -111,7 +111,7 @@ func portsComeBack(l *lab.Lab, seen map[netip.AddrPort]bool) error {
 		return err
 	}
 	if _, ok, err := open(0); err != nil || !ok {
-		return fmt.Errorf("nothing is free after all have ended: %v", err)
+		return fmt.Errorf("nothing is free after all have ended: %w", err)
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func TestSourceFollows(t *testing.T) {
 			}
 			defer c.Close()
 			if got, err := whoami(c); err != nil || got != "31.31.31.200" {
-				return fmt.Errorf("%s: the endpoint sees %q: %v", address, got, err)
+				return fmt.Errorf("%s: the endpoint sees %q: %w", address, got, err)
 			}
 			return nil
 		})
