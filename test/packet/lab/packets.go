@@ -58,7 +58,7 @@ func renumbered(out, p, change, got *pkt.Packet) *pkt.Packet {
 
 // numbered tells whether got became IPv4 on its way, and so has got an identification that p cannot tell.
 func numbered(p, got *pkt.Packet) bool {
-	return p.Is6() && got.Has(pkt.IPID) && !got.Is6() && !got.Has(pkt.MF) && !got.Has(pkt.Frag)
+	return got != nil && p.Is6() && got.Has(pkt.IPID) && !got.Is6() && !got.Has(pkt.MF) && !got.Has(pkt.Frag)
 }
 
 // hop makes the change that every hop makes, where change does not say otherwise.
