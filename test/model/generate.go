@@ -100,7 +100,7 @@ func Generate(seed uint64, n int) []Op {
 		switch r := g.IntN(100); {
 		case r < 3:
 			g.service()
-		case r < 4:
+		case r < 3:
 			g.delete()
 		case r < 7:
 			g.do(Op{Sweep: true})
@@ -242,18 +242,18 @@ func (g *generator) endpoints(s *lb.Service) {
 }
 
 func (g *generator) mode(s *lb.Service) {
-	r := g.IntN(12)
+	r := g.IntN(10)
 	switch {
 	case s.VIP.IsUnspecified():
 		s.Mode = lb.ModeHostOneArm
-	case r < 2:
+	case r < 1:
 		s.Mode = lb.ModeDSR
 	case s.Protocol == lb.ICMP:
-	case r < 4:
+	case r < 3:
 		s.Mode = lb.ModeOneArm
-	case r < 6:
+	case r < 5:
 		s.Mode = lb.ModeFullNAT
-	case r < 8:
+	case r < 7:
 		s.Mode, s.VIP = lb.ModeHostOneArm, anyAddr(s.VIP)
 	}
 	if s.Mode.TranslatesSource() && g.IntN(4) == 0 {
