@@ -53,12 +53,27 @@ static __noinline int open_reply(struct packet *p, struct opening *o)
 				   BPF_NOEXIST);
 }
 
+/* Puts the entry of the client's packets into the table. -EALREADY: the same
+ * packet came in on another CPU. -EEXIST: the client is an endpoint, and the tuple
+ * is of replies to a source port at rest. */
+static __always_inline int open_own(struct opening *o)
+{
+	struct connection *old;
+	int err;
+
+	err = bpf_map_update_elem(&connections, &o->own, &o->entry,
+				  BPF_NOEXIST);
+	if (err != -EEXIST)
+		return err;
+	old = bpf_map_lookup_elem(&connections, &o->own);
+	return old && (old->flags & CONN_REPLY_DIRECTION) ? -EEXIST : -EALREADY;
+}
+
 /* The entry of the client's packets. Takes the reply's entry away again if it
- * cannot be made. -EALREADY: the same packet came in on another CPU. -EEXIST: the
- * client is an endpoint, and the tuple is of replies to a source port at rest. */
+ * cannot be made. */
 static __noinline int open_forward(struct packet *p, struct opening *o)
 {
-	struct connection *c = &o->entry, *old;
+	struct connection *c = &o->entry;
 	int err;
 
 	c->saddr = o->source;
@@ -69,14 +84,9 @@ static __noinline int open_forward(struct packet *p, struct opening *o)
 	c->flags = 0;
 	o->own = p->tuple;
 	connection_sums(c, &o->own);
-	err = bpf_map_update_elem(&connections, &o->own, c, BPF_NOEXIST);
+	err = open_own(o);
 	if (!err)
 		return 0;
-	if (err == -EEXIST) {
-		old = bpf_map_lookup_elem(&connections, &o->own);
-		if (!old || !(old->flags & CONN_REPLY_DIRECTION))
-			err = -EALREADY;
-	}
 	bpf_map_delete_elem(&connections, &o->key);
 	if (c->traits & CONN_SNAT)
 		snat_release(&o->key);
@@ -137,7 +147,6 @@ static __noinline bool open_translates_source(const struct opening *o,
 static __noinline int open_one_way(struct packet *p, struct opening *o)
 {
 	struct connection *c = &o->entry;
-	int err;
 
 	c->saddr = p->tuple.saddr;
 	c->daddr = p->tuple.daddr;
@@ -150,8 +159,7 @@ static __noinline int open_one_way(struct packet *p, struct opening *o)
 		 o->service.flags & SERVICE_TUNNEL_IPIP ? HOP_TUNNEL_IPIP :
 							  0;
 	o->own = p->tuple;
-	err = bpf_map_update_elem(&connections, &o->own, c, BPF_NOEXIST);
-	return err == -EEXIST ? -EALREADY : err;
+	return open_own(o);
 }
 
 /* Both entries. A client that is its own endpoint would be answered by itself:

@@ -100,7 +100,7 @@ func Generate(seed uint64, n int) []Op {
 		switch r := g.IntN(100); {
 		case r < 3:
 			g.service()
-		case r < 4:
+		case r < 3:
 			g.delete()
 		case r < 7:
 			g.do(Op{Sweep: true})
@@ -163,6 +163,14 @@ func (g *generator) key() lb.Key {
 	return k
 }
 
+// anyKey is that of a service that there is, now and then, so that its mode changes under its connections; else a new one.
+func (g *generator) anyKey() lb.Key {
+	if keys := g.m.keys(); len(keys) > 0 && g.IntN(3) == 0 {
+		return keys[g.IntN(len(keys))]
+	}
+	return g.key()
+}
+
 // target is where a packet for a service of that key goes.
 func (g *generator) target(k lb.Key) netip.AddrPort {
 	port := k.Port
@@ -185,16 +193,17 @@ func (g *generator) client() netip.AddrPort {
 
 // service makes a service or updates one; the sweep that follows is the daemon's.
 func (g *generator) service() {
-	s := lb.Service{Key: g.key(), Refuse: lb.Refusal(g.IntN(3))}
-	if s.Protocol != lb.ICMP {
-		g.mode(&s)
-	}
+	s := lb.Service{Key: g.anyKey(), Refuse: lb.Refusal(g.IntN(3))}
+	g.mode(&s)
 	if g.IntN(5) == 0 {
 		a := g.client().Addr()
 		s.Sources = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
 	}
 	algorithms := []lb.Algorithm{lb.RoundRobin, lb.Priority, lb.Hash, lb.Persist, lb.LeastConnections, lb.Random}
 	s.Algorithm = algorithms[g.IntN(len(algorithms))]
+	if s.Mode == lb.ModeDSR && g.IntN(3) == 0 {
+		s.Algorithm = lb.Hash
+	}
 	if s.Algorithm == lb.Persist && g.IntN(2) == 0 {
 		s.PersistTimeout = time.Duration(20+g.IntN(600)) * time.Second
 	}
@@ -204,14 +213,20 @@ func (g *generator) service() {
 	if g.IntN(4) == 0 {
 		s.IdleTimeout = time.Duration(20+g.IntN(600)) * time.Second
 	}
+	g.endpoints(&s)
+	g.do(Op{Service: &s})
+	g.do(Op{Sweep: true})
+}
+
+func (g *generator) endpoints(s *lb.Service) {
 	hosts := g.Perm(5)
 	for _, host := range hosts[:1+g.IntN(4)] {
 		e := lb.Endpoint{
 			Addr: g.addr("192.168.1.", "2001:db8:2::", 10+host), Port: uint16(8080 + g.IntN(2)), Weight: uint16(g.IntN(5)),
 		}
 		switch {
-		case s.Protocol == lb.ICMP:
-			e.Port = 0
+		case s.Mode == lb.ModeDSR || s.Protocol == lb.ICMP || g.IntN(4) == 0: // so that one stays when the mode becomes dsr
+			e.Port, e.PortMax = s.Port, s.PortMax
 		case s.AllPorts() && g.IntN(2) == 0:
 			e.Port, e.PortMax = 1, 65535
 		case s.PortMax != 0 && !s.AllPorts() && g.IntN(2) == 0:
@@ -224,18 +239,25 @@ func (g *generator) service() {
 			s.Endpoints[i+1].Weight = 0
 		}
 	}
-	g.do(Op{Service: &s})
-	g.do(Op{Sweep: true})
 }
 
 func (g *generator) mode(s *lb.Service) {
-	switch g.IntN(6) {
-	case 0:
+	r := g.IntN(10)
+	switch {
+	case s.VIP.IsUnspecified():
+		s.Mode = lb.ModeHostOneArm
+	case r < 1:
+		s.Mode = lb.ModeDSR
+	case s.Protocol == lb.ICMP:
+	case r < 3:
 		s.Mode = lb.ModeOneArm
-	case 1:
+	case r < 5:
 		s.Mode = lb.ModeFullNAT
-	case 2:
+	case r < 7:
 		s.Mode, s.VIP = lb.ModeHostOneArm, anyAddr(s.VIP)
+	}
+	if s.Mode.TranslatesSource() && g.IntN(4) == 0 {
+		s.SNAT = []netip.Addr{g.addr("203.0.113.", "2001:db8:3::", 1), g.addr("203.0.113.", "2001:db8:3::", 2), g.vip().Addr()}
 	}
 }
 
@@ -294,7 +316,7 @@ func (g *generator) fromClient() {
 	} else if proto == lb.TCP {
 		p.SetNum(pkt.Flags, pkt.FlagSYN).SetNum(pkt.Seq, uint64(g.Uint32()))
 		if g.IntN(6) == 0 {
-			p.SetNum(pkt.Flags, uint64(g.IntN(64)))
+			p.SetNum(pkt.Flags, []uint64{uint64(g.IntN(64)), pkt.FlagACK}[g.IntN(2)])
 		}
 	} else if p.Has(pkt.Type) {
 		p.SetNum(pkt.EchoID, uint64(src.Port()))
@@ -324,6 +346,10 @@ func (g *generator) fromEndpoint() {
 		return
 	}
 	c := conns[g.IntN(len(conns))]
+	if c.oneWay && g.IntN(4) > 0 { // its answers are nobody's here
+		g.fromClient()
+		return
+	}
 	p := g.packet(c.proto, c.to, c.source, 0, 129)
 	if c.proto == lb.TCP {
 		g.segment(p, c, fromEndpoint)
@@ -367,6 +393,10 @@ func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
 		ack += uint32(g.IntN(20)) - 10
 	case 3:
 		ack = own.acked
+	case 4, 5:
+		if c.oneWay { // the borders of what a RST or a SYN is believed at
+			seq = own.end + uint32(g.IntN(4)) - 2
+		}
 	}
 	p.SetNum(pkt.Flags, flags).SetNum(pkt.Seq, uint64(seq)).SetNum(pkt.Ack, uint64(ack))
 }

@@ -6,6 +6,7 @@ package model
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -20,7 +21,7 @@ type Model struct {
 	mark     uint32 // of packets
 	lot      uint16 // the source port that the program drew by lot; 0: the model draws itself
 	services map[lb.Key]*service
-	table    map[tuple]entry // two entries a connection, one for each direction
+	table    map[tuple]entry // two entries a connection, one for each direction; but one if answers go another way
 }
 
 type service struct {
@@ -65,6 +66,7 @@ type connection struct {
 	to                   netip.AddrPort // where the endpoint listens for it
 	source               netip.AddrPort // that the endpoint sees: the client, or one of ours
 	snat                 bool           // ... of ours
+	oneWay               bool           // the endpoint answers the client directly
 	resting              bool           // it is gone, and keeps its source port from others
 	proto                lb.Protocol
 	replied, open, reset bool // open: the handshake is complete
@@ -178,11 +180,15 @@ type Verdict struct {
 	Reason   string
 	Answer   pkt.Proto      // drop: what the sender is told with; Raw: nothing
 	Src, Dst netip.AddrPort // out: as it leaves
+	Hop      netip.Addr     // out: to whom
 }
 
-// change is what a packet that goes out is changed to.
-func (v Verdict) change(p *pkt.Packet) *pkt.Packet {
+// change is what a packet that goes out is changed to. mac is that of the hop.
+func (v Verdict) change(p *pkt.Packet, mac net.HardwareAddr) *pkt.Packet {
 	change := pkt.New(p.Proto).SetSrc(v.Src).SetDst(v.Dst)
+	if v.Hop != v.Dst.Addr() {
+		change.Set(pkt.To, pkt.MAC(mac))
+	}
 	if isEchoReply(p) {
 		change.SetNum(pkt.EchoID, uint64(v.Dst.Port()))
 	} else if p.Has(pkt.Type) {
@@ -227,7 +233,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	switch {
 	case ok && expired:
 		return answered(p, "ttl-expired")
-	case ok && (m.dead(e.conn) || e.conn.resting || e.conn.closed() && e.dir == fromClient && isSYN(p)):
+	case ok && (m.dead(e.conn) || e.conn.resting || e.dir == fromClient && isSYN(p) && e.conn.redialled(p)):
 		m.leave(e.conn)
 		ok = false
 	}
@@ -239,7 +245,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		if expired {
 			return answered(p, "ttl-expired")
 		}
-		if key.proto == lb.TCP && !isSYN(p) {
+		if key.proto == lb.TCP && !isSYN(p) && !svc.resumes(p) {
 			return refused(svc, p, "no-connection")
 		}
 		if !svc.allows(key.src.Addr()) {
@@ -258,7 +264,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		e.conn.segment(p, e.dir, m.now)
 	} else {
 		e.conn.sides[e.dir].heard = m.now
-		e.conn.replied = e.conn.replied || e.dir == fromEndpoint
+		e.conn.replied = e.conn.replied || e.dir == fromEndpoint || e.conn.oneWay && key.proto == lb.UDP
 	}
 	return e.count(uint64(length))
 }
@@ -283,7 +289,9 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, source: key.src, proto: key.proto}
 		conn.to = svc.listens(ep, key.dst.Port())
 		reason := ""
-		if svc.Mode != lb.ModeDefault || ep.addr.Addr() == key.src.Addr() {
+		if svc.Mode == lb.ModeDSR {
+			conn.oneWay, conn.to = true, conn.vip
+		} else if svc.Mode != lb.ModeDefault || ep.addr.Addr() == key.src.Addr() {
 			reason = m.choosePort(conn)
 		} else if !m.vacate(conn.reply(), key.src) {
 			continue
@@ -295,7 +303,10 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 			return nil, reason
 		}
 		conn.sides[0].heard, conn.sides[1].heard = m.now, m.now
-		m.table[key], m.table[conn.reply()] = entry{conn, fromClient}, entry{conn, fromEndpoint}
+		m.table[key] = entry{conn, fromClient}
+		if !conn.oneWay {
+			m.table[conn.reply()] = entry{conn, fromEndpoint}
+		}
 		if svc.Algorithm == lb.Persist && held == nil {
 			svc.remember(key, ep, m.now)
 		}
@@ -310,14 +321,14 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 func (c *connection) reply() tuple { return tuple{c.proto, c.to, c.source} }
 
 func (m *Model) remove(c *connection) {
-	if m.table[c.reply()].conn != c {
+	own := tuple{c.proto, c.client, c.vip}
+	if m.table[c.reply()].conn == c {
+		delete(m.table, c.reply())
+	}
+	if m.table[own].conn != c {
 		return
 	}
-	delete(m.table, c.reply())
-	if c.resting {
-		return
-	}
-	delete(m.table, tuple{c.proto, c.client, c.vip})
+	delete(m.table, own)
 	c.endpoint.stats.Active--
 }
 
@@ -328,10 +339,10 @@ func (e entry) count(bytes uint64) Verdict {
 	add(&c.sides[e.dir].traffic)
 	if e.dir == fromEndpoint {
 		add(&s.Out)
-		return Verdict{Name: "out", Src: c.vip, Dst: c.client}
+		return Verdict{Name: "out", Src: c.vip, Dst: c.client, Hop: c.client.Addr()}
 	}
 	add(&s.In)
-	return Verdict{Name: "out", Src: c.source, Dst: c.to}
+	return Verdict{Name: "out", Src: c.source, Dst: c.to, Hop: c.endpoint.addr.Addr()}
 }
 
 // timeout is how long the connection may be silent.

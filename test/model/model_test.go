@@ -80,7 +80,7 @@ func lane(seeds <-chan uint64, failures chan<- string) {
 		ops := Generate(seed, 60)
 		if err := run(l, ops); err != nil {
 			ops = shrink(l, ops)
-			failures <- report(seed, ops, run(l, ops))
+			failures <- report(l, seed, ops, run(l, ops))
 			failed = true
 		}
 	}
@@ -169,11 +169,11 @@ func compare(l *lab.Lab, p *pkt.Packet, want Verdict, res lab.Result) error {
 	case "drop":
 		return nil
 	case "out":
-		out, err := l.Link(linkOf(want.Dst.Addr()))
+		out, err := l.Link(linkOf(want.Hop))
 		if err != nil {
 			return err
 		}
-		q, err := l.Leaving(out, p, want.change(p), nil, nil)
+		q, err := l.Leaving(out, p, want.change(p, l.NextHop(out, want.Hop)), pkt.Decode(res.Frame), nil)
 		if err != nil {
 			return err
 		}
@@ -263,7 +263,7 @@ func shrink(l *lab.Lab, ops []Op) []Op {
 }
 
 // report is a failure as a packet script.
-func report(seed uint64, ops []Op, err error) string {
+func report(l *lab.Lab, seed uint64, ops []Op, err error) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %v\nas a script, with what the model says:\n\n", seed, err)
 	m := New()
@@ -277,7 +277,8 @@ func report(seed uint64, ops []Op, err error) string {
 		case "pass":
 			line = strings.Replace(line, "in ", "pass ", 1)
 		case "out":
-			line += "\nout " + linkOf(v.Dst.Addr()) + " " + v.change(o.Packet).String()
+			mac := l.NextHop(l.Server, v.Hop) // stated for endpoints alone
+			line += "\nout " + linkOf(v.Hop) + " " + v.change(o.Packet, mac).String()
 		}
 		fmt.Fprintln(&b, line)
 	}
@@ -363,7 +364,7 @@ func mirror(l *lab.Lab, r *rand.Rand) error {
 	if there.Verdict != "out" || back.Verdict != "out" {
 		return fmt.Errorf("%s: %s %s there, %s %s back", line, there.Verdict, there.Reason, back.Verdict, back.Reason)
 	}
-	want, err := l.Leaving(l.Client, reverse(p), pkt.New(p.Proto).SetNum(pkt.TTL, 62), nil, nil)
+	want, err := l.Leaving(l.Client, reverse(p), pkt.New(p.Proto).SetNum(pkt.TTL, 62), pkt.Decode(back.Frame), nil)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"time"
 
@@ -10,8 +11,8 @@ import (
 // A source port rests after its connection.
 const rest = 30 * time.Second
 
-// choosePort gives the connection a source of ours: the VIP, or the address that the load balancer has towards the
-// endpoint. The client's port if that is free, else any.
+// choosePort gives the connection a source of ours: the VIP, the address that the load balancer has towards the
+// endpoint, or one that the service says. The client's port if that is free, else any.
 func (m *Model) choosePort(c *connection) (reason string) {
 	addr := c.vip.Addr()
 	switch c.service.Mode {
@@ -20,6 +21,10 @@ func (m *Model) choosePort(c *connection) (reason string) {
 		if addr.Is4() != c.to.Addr().Is4() {
 			addr = netip.MustParseAddr("2001:db8:2::fe")
 		}
+	}
+	if n := uint32(len(c.service.SNAT)); n > 0 {
+		client := c.client.Addr().As16()
+		addr = c.service.SNAT[(binary.BigEndian.Uint32(client[12:])+uint32(c.client.Port()))%n]
 	}
 	c.snat = true
 	c.source = netip.AddrPortFrom(addr, c.client.Port())

@@ -63,6 +63,12 @@ func (c *connection) state() string {
 // segment is a TCP segment of the connection.
 func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
 	own, other := &c.sides[dir], &c.sides[1-dir]
+	if c.oneWay {
+		if c.segmentOneWay(p) {
+			own.heard = now
+		}
+		return
+	}
 	flags, ack, end := p.Num(pkt.Flags), uint32(p.Num(pkt.Ack)), seqEnd(p)
 	if flags&pkt.FlagRST != 0 {
 		if c.believesReset(p, dir) {

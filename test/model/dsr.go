@@ -1,0 +1,52 @@
+package model
+
+import (
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+)
+
+// The rules of mode dsr: packets leave as they came, the endpoint answers past the load balancer, and so all that is known
+// of a connection is what its client sends.
+
+// resumes reports whether a packet from the middle of a connection that nobody knows has it made anew.
+func (s *service) resumes(p *pkt.Packet) bool {
+	flags := p.Num(pkt.Flags) & (pkt.FlagSYN | pkt.FlagACK | pkt.FlagRST)
+	return s.Mode == lb.ModeDSR && s.Algorithm == lb.Hash && flags == pkt.FlagACK
+}
+
+// behind reports whether a number lies before another one, on the circle that they are on.
+func behind(a, b uint32) bool { return a-b >= 1<<31 }
+
+// redialled reports whether a SYN of the client ends the connection and opens another.
+func (c *connection) redialled(p *pkt.Packet) bool {
+	if c.oneWay {
+		return c.reset || c.sides[fromClient].fin && !behind(uint32(p.Num(pkt.Seq)), c.sides[fromClient].end)
+	}
+	return c.closed()
+}
+
+// segmentOneWay does to a connection what a TCP segment of its client does, and reports whether it counts as a sign
+// of life.
+func (c *connection) segmentOneWay(p *pkt.Packet) bool {
+	own, flags, seq := &c.sides[fromClient], p.Num(pkt.Flags), uint32(p.Num(pkt.Seq))
+	switch {
+	case isSYN(p) && c.replied:
+		return false // the endpoint answers it with a challenge
+	case isSYN(p):
+		own.end = seqEnd(p)
+	case flags&pkt.FlagRST != 0:
+		if seq != own.end && seq+1 != own.end {
+			return false
+		}
+		c.reset = true
+	case seq-own.end+window < 2*window:
+		own.fin = own.fin || flags&pkt.FlagFIN != 0
+		if flags&pkt.FlagACK != 0 {
+			c.replied, c.open = true, true
+		}
+	}
+	if end := seqEnd(p); end-own.end < window {
+		own.end = end
+	}
+	return true
+}
