@@ -59,7 +59,7 @@ static __always_inline bool icmp_allowed(__u32 now)
 static __noinline bool sum_is_open(ctx_t *ctx, struct packet *p)
 {
 	enum ctx_checksum state = ctx_checksum_state(ctx);
-	__u32 at = p->l4 + (p->tuple.protocol == IPPROTO_UDP ? 6 : 16);
+	__u32 at = p->l4 + sum_offset(p->tuple.protocol);
 	__u16 before, after;
 
 	if (p->tuple.protocol != IPPROTO_TCP &&
@@ -73,19 +73,6 @@ static __noinline bool sum_is_open(ctx_t *ctx, struct packet *p)
 		return false;
 	bpf_skb_store_bytes(ctx, at, &before, sizeof(before), 0);
 	return before == after;
-}
-
-/* Of an answer to p that comes from src. */
-static __always_inline __u32 pseudo_sum(const struct packet *p,
-					const struct ip_addr *src,
-					__u8 protocol, __u32 length)
-{
-	__u32 sum = bpf_htons(protocol) + bpf_htons(length);
-
-	/* IPv4 addresses are mapped: 0xffff more is nothing to a sum */
-	sum = bpf_csum_diff(NULL, 0, (void *)src, sizeof(*src), sum);
-	return bpf_csum_diff(NULL, 0, (void *)&p->tuple.saddr,
-			     sizeof(p->tuple.saddr), sum);
 }
 
 /* The IP header of an answer. */
@@ -117,8 +104,7 @@ static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
 	ip.protocol = protocol;
 	ip.saddr = src->word[3];
 	ip.daddr = p->tuple.saddr.word[3];
-	ip.check =
-		~sum_fold(bpf_csum_diff(NULL, 0, (void *)&ip, sizeof(ip), 0));
+	ip.check = ipv4_sum(&ip);
 	return !bpf_skb_store_bytes(ctx, p->l3, &ip, sizeof(ip),
 				    BPF_F_RECOMPUTE_CSUM);
 }
@@ -149,7 +135,7 @@ static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 	}
 	if (bpf_skb_change_tail(ctx, l4 + sizeof(tcp), 0))
 		return false;
-	pseudo = pseudo_sum(p, &src, IPPROTO_TCP, sizeof(tcp));
+	pseudo = pseudo_sum(&src, &p->tuple.saddr, IPPROTO_TCP, sizeof(tcp));
 	if (open)
 		tcp.check = sum_fold(pseudo);
 	else
@@ -234,17 +220,17 @@ static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 		return false;
 	icmp_fill(p, &icmp);
 	if (sum_is_open(ctx, p)) {
-		if (bpf_skb_load_bytes(
-			    ctx,
-			    p->l4 + (p->tuple.protocol == IPPROTO_UDP ? 6 : 16),
-			    &open, sizeof(open)))
+		if (bpf_skb_load_bytes(ctx,
+				       p->l4 + sum_offset(p->tuple.protocol),
+				       &open, sizeof(open)))
 			return false;
 		sum = packet_sum(ctx, p->l3, p->l4 - p->l3) + (__u16)~open;
 	} else {
 		sum = packet_sum(ctx, p->l3, quote);
 	}
 	if (p->ipv6)
-		sum = pseudo_sum(p, src, protocol, length) + sum_fold(sum);
+		sum = pseudo_sum(src, &p->tuple.saddr, protocol, length) +
+		      sum_fold(sum);
 	sum = sum_fold(sum);
 	sum = bpf_csum_diff(NULL, 0, (void *)&icmp, sizeof(icmp), sum);
 	icmp.checksum = ~sum_fold(sum);
@@ -272,22 +258,12 @@ static __noinline int answer_route(ctx_t *ctx, struct packet *p,
 	for (int i = 0; i < 2; i++, flags = 0) {
 		__builtin_memset(fib, 0, sizeof(*fib));
 		fib->l4_protocol = p->tuple.protocol;
-		fib->ifindex = LOOPBACK_IFINDEX;
-		fib->family = p->ipv6 ? AF_INET6 : AF_INET;
-		if (p->ipv6) {
-			__builtin_memcpy(fib->ipv6_src, &p->tuple.daddr, 16);
-			__builtin_memcpy(fib->ipv6_dst, &p->tuple.saddr, 16);
-		} else {
-			fib->ipv4_src = p->tuple.daddr.word[3];
-			fib->ipv4_dst = p->tuple.saddr.word[3];
-		}
+		fib_addresses(fib, p->ipv6, &p->tuple.daddr, &p->tuple.saddr);
 		code = bpf_fib_lookup(ctx, fib, sizeof(*fib), flags);
 		if (code >= 0)
 			break;
 	}
-	if (!flags || (code != BPF_FIB_LKUP_RET_SUCCESS &&
-		       code != BPF_FIB_LKUP_RET_NO_NEIGH &&
-		       code != BPF_FIB_LKUP_RET_FRAG_NEEDED))
+	if (!flags || !fib_found(code))
 		return code;
 	if (p->ipv6)
 		__builtin_memcpy(src, fib->ipv6_src, 16);
@@ -312,8 +288,7 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 		__builtin_memcpy(mac, fib->dmac, 6);
 		__builtin_memcpy(mac + 6, fib->smac, 6);
 	}
-	p->action = kind == HOP_PEER ? bpf_redirect_peer(fib->ifindex, 0) :
-				       bpf_redirect(fib->ifindex, 0);
+	p->action = hop_redirect(kind, fib->ifindex);
 	return VERDICT_REDIRECT;
 }
 
@@ -334,9 +309,7 @@ __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 	    (p->tcp_flags & TCP_RST))
 		return VERDICT_DROP;
 	code = answer_route(ctx, p, &fib, &src);
-	if (code != BPF_FIB_LKUP_RET_SUCCESS &&
-	    code != BPF_FIB_LKUP_RET_NO_NEIGH &&
-	    code != BPF_FIB_LKUP_RET_FRAG_NEEDED)
+	if (!fib_found(code))
 		return VERDICT_DROP;
 	if (refuse && p->tuple.protocol == IPPROTO_TCP) {
 		made = answer_reset(ctx, p);

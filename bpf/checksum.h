@@ -6,7 +6,11 @@
 #ifndef LOXILB_CHECKSUM_H
 #define LOXILB_CHECKSUM_H
 
+#include <linux/ip.h>
 #include <linux/types.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
 
 static __always_inline __u16 sum_fold(__u32 sum)
 {
@@ -21,6 +25,24 @@ static __always_inline __u16 sum_add(__u16 a, __u16 b)
 	__u32 sum = (__u32)a + b;
 
 	return (sum & 0xffff) + (sum >> 16);
+}
+
+/* Of an IPv4 header without options whose own checksum is 0. */
+static __always_inline __u16 ipv4_sum(const struct iphdr *ip)
+{
+	return ~sum_fold(bpf_csum_diff(NULL, 0, (void *)ip, sizeof(*ip), 0));
+}
+
+/* What TCP, UDP and ICMPv6 sum besides their own bytes. Not folded. IPv4
+ * addresses are mapped: 0xffff more is nothing to a sum. */
+static __always_inline __u32 pseudo_sum(const struct ip_addr *src,
+					const struct ip_addr *dst,
+					__u8 protocol, __u32 length)
+{
+	__u32 sum = bpf_htons(protocol) + bpf_htons(length);
+
+	sum = bpf_csum_diff(NULL, 0, (void *)src, sizeof(*src), sum);
+	return bpf_csum_diff(NULL, 0, (void *)dst, sizeof(*dst), sum);
 }
 
 /* A checksum field after the data it covers changed by delta. */

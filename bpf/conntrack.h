@@ -36,6 +36,12 @@ static __always_inline bool same_addr(const struct ip_addr *a,
 	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
 }
 
+/* ::, which stands for no address in our maps. */
+static __always_inline bool unspecified(const struct ip_addr *a)
+{
+	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+}
+
 /* As the other IP version has it: echo is of a protocol of its own in each. */
 static __always_inline __u8 family_protocol(__u8 protocol)
 {

@@ -30,22 +30,12 @@ static __noinline bool egress_leaves(ctx_t *ctx, const struct packet *p)
 		.l4_protocol = p->tuple.protocol,
 		.sport = p->tuple.sport,
 		.dport = p->tuple.dport,
-		.ifindex = LOOPBACK_IFINDEX,
-		.family = p->ipv6 ? AF_INET6 : AF_INET,
 	};
 	long code;
 
-	if (p->ipv6) {
-		__builtin_memcpy(fib.ipv6_src, &p->tuple.saddr, 16);
-		__builtin_memcpy(fib.ipv6_dst, &p->tuple.daddr, 16);
-	} else {
-		fib.ipv4_src = p->tuple.saddr.word[3];
-		fib.ipv4_dst = p->tuple.daddr.word[3];
-	}
+	fib_addresses(&fib, p->ipv6, &p->tuple.saddr, &p->tuple.daddr);
 	code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
-	if (code != BPF_FIB_LKUP_RET_SUCCESS &&
-	    code != BPF_FIB_LKUP_RET_NO_NEIGH &&
-	    code != BPF_FIB_LKUP_RET_FRAG_NEEDED)
+	if (!fib_found(code))
 		return false;
 	way.ifindex = fib.ifindex;
 	if (p->ipv6)

@@ -92,8 +92,7 @@ static __noinline bool encap_ipv4(ctx_t *ctx, struct packet *p,
 	} else {
 		o.ip.saddr = bpf_htonl(TUNNEL_PREFIX4 | (in->hash & 0x1ffff));
 	}
-	o.ip.check = ~sum_fold(
-		bpf_csum_diff(NULL, 0, (void *)&o.ip, sizeof(o.ip), 0));
+	o.ip.check = ipv4_sum(&o.ip);
 	if (in->gue)
 		return encap_write(ctx, p, &o, sizeof(o), bpf_htons(ETH_P_IP),
 				   BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 |
@@ -151,8 +150,7 @@ static __noinline enum verdict encap(ctx_t *ctx, struct packet *p,
 		in.dont_fragment = ip[6] & 0x40;
 	}
 	if (in.gue) {
-		if (!(ep->source.word[0] | ep->source.word[1] |
-		      ep->source.word[2] | ep->source.word[3]))
+		if (unspecified(&ep->source))
 			return drop(p, DROP_NO_ROUTE);
 		in.protocol = IPPROTO_UDP;
 	} else {

@@ -59,12 +59,6 @@ static __always_inline void family_ipv4(struct iphdr *ip,
 	ip->protocol = family_protocol(protocol);
 }
 
-static __always_inline void family_ipv4_sum(struct iphdr *ip)
-{
-	ip->check =
-		~sum_fold(bpf_csum_diff(NULL, 0, (void *)ip, sizeof(*ip), 0));
-}
-
 /* What a fragment's header says, moved: offset in bytes plus 1 iff more follow. */
 static __always_inline __be16 family_ipv4_offset(__u16 fragment)
 {
@@ -85,10 +79,7 @@ static __always_inline void family_fragment(struct fragment_header *f,
 static __noinline __u16 family_pseudo(const struct ip_addr *src,
 				      const struct ip_addr *dst, __u32 length)
 {
-	__u32 sum = bpf_htons(IPPROTO_ICMPV6) + bpf_htons(length);
-
-	sum = bpf_csum_diff(NULL, 0, (void *)src, sizeof(*src), sum);
-	return sum_fold(bpf_csum_diff(NULL, 0, (void *)dst, sizeof(*dst), sum));
+	return sum_fold(pseudo_sum(src, dst, IPPROTO_ICMPV6, length));
 }
 
 /* The packet becomes one of the other version, with to bytes instead of from
@@ -153,7 +144,7 @@ static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
 	bool udp = p->tuple.protocol == IPPROTO_UDP;
-	__u32 at = p->l4 + (udp ? UDP_SUM_OFFSET : TCP_SUM_OFFSET);
+	__u32 at = p->l4 + sum_offset(p->tuple.protocol);
 	__be16 ports[2] = { c->sport, c->dport };
 	bool open = sum_is_open(ctx, p);
 	__u16 old, sum;
@@ -270,7 +261,7 @@ static __noinline enum verdict family_to_ipv4(ctx_t *ctx, struct packet *p,
 	ip.ttl--;
 	ip.saddr = c->saddr.word[3];
 	ip.daddr = c->daddr.word[3];
-	family_ipv4_sum(&ip);
+	ip.check = ipv4_sum(&ip);
 	if (!family_resize(ctx, p, from, sizeof(ip)) ||
 	    bpf_skb_store_bytes(ctx, p->l3, &ip, sizeof(ip),
 				BPF_F_RECOMPUTE_CSUM))

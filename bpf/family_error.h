@@ -312,7 +312,7 @@ static __noinline bool error_write_ipv4(ctx_t *ctx, struct packet *p,
 	h->ip.id = bpf_get_prandom_u32();
 	h->ip.saddr = c->saddr.word[3];
 	h->ip.daddr = c->daddr.word[3];
-	family_ipv4_sum(&h->ip);
+	h->ip.check = ipv4_sum(&h->ip);
 	h->icmp = e->icmp;
 	length = bpf_ntohs(quoted->payload_len) + sizeof(*quoted) -
 		 (e->quote.p.l4 - e->quote.p.l3) + sizeof(h->quoted);
@@ -325,7 +325,7 @@ static __noinline bool error_write_ipv4(ctx_t *ctx, struct packet *p,
 	}
 	h->quoted.saddr = c->daddr.word[3];
 	h->quoted.daddr = c->saddr.word[3];
-	family_ipv4_sum(&h->quoted);
+	h->quoted.check = ipv4_sum(&h->quoted);
 	error_sum(&h->icmp, e,
 		  bpf_csum_diff(NULL, 0, (void *)&h->icmp,
 				sizeof(h->icmp) + sizeof(h->quoted), 0));

@@ -56,32 +56,45 @@ hop_target(const struct connection *c)
 	return ep ? &ep->addr : NULL;
 }
 
-/* Asks the kernel's routing table as if the packet came from loopback: then
- * only that interface's forwarding sysctl matters, and a machine need not
- * become a router for all its interfaces to be a load balancer. */
+/* From whom to whom, asked as if the packet came from loopback: then only that
+ * interface's forwarding sysctl matters, and a machine need not become a router
+ * for all its interfaces to be a load balancer. */
+static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, bool ipv6,
+					  const struct ip_addr *src,
+					  const struct ip_addr *dst)
+{
+	fib->ifindex = LOOPBACK_IFINDEX;
+	fib->family = ipv6 ? AF_INET6 : AF_INET;
+	if (ipv6) {
+		__builtin_memcpy(fib->ipv6_src, src, 16);
+		__builtin_memcpy(fib->ipv6_dst, dst, 16);
+	} else {
+		fib->ipv4_src = src->word[3];
+		fib->ipv4_dst = dst->word[3];
+	}
+}
+
+/* Did a look-up find a next hop? FRAG_NEEDED speaks of that packet only, and a
+ * neighbour that is missing will be found. */
+static __always_inline bool fib_found(long code)
+{
+	return code == BPF_FIB_LKUP_RET_SUCCESS ||
+	       code == BPF_FIB_LKUP_RET_NO_NEIGH ||
+	       code == BPF_FIB_LKUP_RET_FRAG_NEEDED;
+}
+
+/* Asks the kernel's routing table for the way of a direction of a connection. */
 static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
 				       const struct connection *c,
 				       const struct ip_addr *target,
 				       struct bpf_fib_lookup *fib)
 {
-	bool known =
-		!(c->traits & CONN_ONE_WAY); /* is the source of its family? */
-
 	fib->l4_protocol = p->tuple.protocol;
 	fib->sport = c->sport;
 	fib->dport = c->dport;
-	fib->ifindex = LOOPBACK_IFINDEX;
-	if (!is_mapped_ipv4(target)) {
-		fib->family = AF_INET6;
-		if (known)
-			__builtin_memcpy(fib->ipv6_src, &c->saddr, 16);
-		__builtin_memcpy(fib->ipv6_dst, target, 16);
-	} else {
-		fib->family = AF_INET;
-		if (known)
-			fib->ipv4_src = c->saddr.word[3];
-		fib->ipv4_dst = target->word[3];
-	}
+	fib_addresses(fib, !is_mapped_ipv4(target), &c->saddr, target);
+	if (c->traits & CONN_ONE_WAY) /* its source: of either family */
+		__builtin_memset(fib->ipv6_src, 0, sizeof(fib->ipv6_src));
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
@@ -228,10 +241,7 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 		c->hop_epoch = hop_epoch(p);
 		return VERDICT_CONTINUE;
 	}
-	/* FRAG_NEEDED speaks of this packet only; the next hop is there */
-	if (code != BPF_FIB_LKUP_RET_SUCCESS &&
-	    code != BPF_FIB_LKUP_RET_NO_NEIGH &&
-	    code != BPF_FIB_LKUP_RET_FRAG_NEEDED)
+	if (!fib_found(code))
 		return fib_refused(p, code);
 	kind = hop_kind(p, fib.ifindex);
 	if ((c->traits & CONN_ONE_WAY) && !(c->hop & HOP_TUNNELS) &&
@@ -309,6 +319,13 @@ static __always_inline enum verdict hop_ready(ctx_t *ctx, struct packet *p,
 	return v;
 }
 
+/* What the program answers for a packet that leaves by an interface. */
+static __always_inline int hop_redirect(__u8 kind, __u32 ifindex)
+{
+	return kind == HOP_PEER ? bpf_redirect_peer(ifindex, 0) :
+				  bpf_redirect(ifindex, 0);
+}
+
 /* The packet leaves here: as an Ethernet frame, its headers translated. */
 static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 					    struct connection *c)
@@ -321,8 +338,7 @@ static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_NOT_LINEAR);
 	/* and smac, its neighbour */
 	__builtin_memcpy(mac, c->dmac, 12);
-	p->action = c->hop == HOP_PEER ? bpf_redirect_peer(ifindex, 0) :
-					 bpf_redirect(ifindex, 0);
+	p->action = hop_redirect(c->hop, ifindex);
 	return VERDICT_REDIRECT;
 }
 

@@ -156,9 +156,9 @@ static __always_inline __u32 quote_sum_at(const struct quote *q)
 {
 	switch (q->p.tuple.protocol) {
 	case IPPROTO_TCP:
-		return q->p.l4 + __builtin_offsetof(struct tcphdr, check);
+		return q->p.l4 + TCP_SUM_OFFSET;
 	case IPPROTO_UDP:
-		return q->p.l4 + __builtin_offsetof(struct udphdr, check);
+		return q->p.l4 + UDP_SUM_OFFSET;
 	default:
 		return q->p.l4 + __builtin_offsetof(struct echo_header, check);
 	}

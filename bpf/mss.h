@@ -96,9 +96,7 @@ static __noinline enum verdict mss_clamp(ctx_t *ctx, struct packet *p,
 		old = __builtin_bswap16(old);
 		new = __builtin_bswap16(new);
 	}
-	if (bpf_l4_csum_replace(
-		    ctx, p->l4 + __builtin_offsetof(struct tcphdr, check), old,
-		    new, 2))
+	if (bpf_l4_csum_replace(ctx, p->l4 + TCP_SUM_OFFSET, old, new, 2))
 		return drop(p, DROP_NOT_LINEAR);
 	return VERDICT_CONTINUE;
 }

@@ -22,10 +22,6 @@
 #include "checksum.h"
 #include "parse.h"
 
-/* Offset of the checksum within the header. */
-#define TCP_SUM_OFFSET __builtin_offsetof(struct tcphdr, check)
-#define UDP_SUM_OFFSET __builtin_offsetof(struct udphdr, check)
-
 /* What the hop limit's decrement does to the sum of an IPv6 packet: unlike
  * IPv4's, its header has no checksum that balances it. */
 #define NAT_HOP_LIMIT_DELTA ((__u16)~bpf_htons(0x0001))
@@ -81,7 +77,7 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
 	bool is_udp = p->tuple.protocol == IPPROTO_UDP;
-	__u32 field = p->l4 + (is_udp ? UDP_SUM_OFFSET : TCP_SUM_OFFSET);
+	__u32 field = p->l4 + sum_offset(p->tuple.protocol);
 	__u64 udp = is_udp ? BPF_F_MARK_MANGLED_0 : 0;
 	__u16 ports = sum_fold(c->tuple_sum + (__u16)~c->address_sum);
 	__be16 *l4;

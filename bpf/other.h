@@ -32,8 +32,7 @@ leave(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
 		__builtin_memcpy(mac, c->dmac,
 				 12); /* and smac, its neighbour */
 	}
-	p->action = kind == HOP_PEER ? bpf_redirect_peer(c->ifindex, 0) :
-				       bpf_redirect(c->ifindex, 0);
+	p->action = hop_redirect(kind, c->ifindex);
 	return VERDICT_REDIRECT;
 }
 

@@ -31,6 +31,10 @@
 
 #define FRAGMENT_MORE 1 /* in packet.fragment */
 
+/* Offset of the checksum within the header. */
+#define TCP_SUM_OFFSET __builtin_offsetof(struct tcphdr, check)
+#define UDP_SUM_OFFSET __builtin_offsetof(struct udphdr, check)
+
 #define TCP_FIN 0x01
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
@@ -50,6 +54,12 @@ struct fragment_header {
 	__be16 offset; /* 13 bits offset, 2 reserved, 1 more-fragments */
 	__be32 id;
 };
+
+/* Of TCP or UDP. */
+static __always_inline __u32 sum_offset(__u8 protocol)
+{
+	return protocol == IPPROTO_UDP ? UDP_SUM_OFFSET : TCP_SUM_OFFSET;
+}
 
 /* A header that the packet is too short for. What a first fragment to a VIP
  * hides so is not waited for (RFC 3128); of a whole packet the kernel judges. */

@@ -216,10 +216,7 @@ static __always_inline int snat_address(const struct packet *p,
 	if (svc->mode == MODE_ONEARM || svc->mode == MODE_HOSTONEARM ||
 	    family_differs(p, ep)) {
 		*addr = ep->source;
-		return addr->word[0] | addr->word[1] | addr->word[2] |
-				       addr->word[3] ?
-			       0 :
-			       -ENETUNREACH;
+		return unspecified(addr) ? -ENETUNREACH : 0;
 	}
 	*addr = p->tuple.daddr;
 	return 0;

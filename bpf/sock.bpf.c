@@ -171,6 +171,29 @@ static __noinline void sock_name(struct bpf_sock_addr *ctx, struct packet *p)
 		sock_vip(s, p);
 }
 
+/* For system calls that tell a program who its peer is. */
+static __always_inline int sock_named4(struct bpf_sock_addr *ctx)
+{
+	struct packet p = {};
+
+	if (!sock_begin4(ctx, &p))
+		return SOCK_ALLOW;
+	sock_name(ctx, &p);
+	sock_finish4(ctx, &p);
+	return SOCK_ALLOW;
+}
+
+static __always_inline int sock_named6(struct bpf_sock_addr *ctx)
+{
+	struct packet p = {};
+
+	if (!sock_begin6(ctx, &p))
+		return SOCK_ALLOW;
+	sock_name(ctx, &p);
+	sock_finish6(ctx, &p);
+	return SOCK_ALLOW;
+}
+
 SEC("cgroup/connect4")
 int loxilb_connect4(struct bpf_sock_addr *ctx)
 {
@@ -226,49 +249,25 @@ int loxilb_sendmsg6(struct bpf_sock_addr *ctx)
 SEC("cgroup/recvmsg4")
 int loxilb_recvmsg4(struct bpf_sock_addr *ctx)
 {
-	struct packet p = {};
-
-	if (!sock_begin4(ctx, &p))
-		return SOCK_ALLOW;
-	sock_name(ctx, &p);
-	sock_finish4(ctx, &p);
-	return SOCK_ALLOW;
+	return sock_named4(ctx);
 }
 
 SEC("cgroup/recvmsg6")
 int loxilb_recvmsg6(struct bpf_sock_addr *ctx)
 {
-	struct packet p = {};
-
-	if (!sock_begin6(ctx, &p))
-		return SOCK_ALLOW;
-	sock_name(ctx, &p);
-	sock_finish6(ctx, &p);
-	return SOCK_ALLOW;
+	return sock_named6(ctx);
 }
 
 SEC("cgroup/getpeername4")
 int loxilb_getpeername4(struct bpf_sock_addr *ctx)
 {
-	struct packet p = {};
-
-	if (!sock_begin4(ctx, &p))
-		return SOCK_ALLOW;
-	sock_name(ctx, &p);
-	sock_finish4(ctx, &p);
-	return SOCK_ALLOW;
+	return sock_named4(ctx);
 }
 
 SEC("cgroup/getpeername6")
 int loxilb_getpeername6(struct bpf_sock_addr *ctx)
 {
-	struct packet p = {};
-
-	if (!sock_begin6(ctx, &p))
-		return SOCK_ALLOW;
-	sock_name(ctx, &p);
-	sock_finish6(ctx, &p);
-	return SOCK_ALLOW;
+	return sock_named6(ctx);
 }
 
 SEC("cgroup/sock_release")

@@ -104,6 +104,14 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
 }
 
+/* CONTINUE: *c is the connection of a later fragment or an ICMP error. */
+static __always_inline enum verdict follow_find(ctx_t *ctx, struct packet *p,
+						struct connection **c)
+{
+	return p->later_fragment ? fragment_follow(p, c) :
+				   icmp_translate(ctx, p, c);
+}
+
 /* Onwards, through the connection c. */
 static __noinline enum verdict follow_on(ctx_t *ctx, struct packet *p,
 					 struct connection *c)
@@ -139,8 +147,7 @@ __noinline enum verdict follow(ctx_t *ctx, struct packet *p)
 
 	if (!p)
 		return VERDICT_DROP;
-	v = p->later_fragment ? fragment_follow(p, &c) :
-				icmp_translate(ctx, p, &c);
+	v = follow_find(ctx, p, &c);
 	if (v != VERDICT_CONTINUE || !c)
 		return v;
 	return follow_on(ctx, p, c);
@@ -209,8 +216,7 @@ __noinline enum verdict answered_on(ctx_t *ctx, struct packet *p)
 
 	if (!p)
 		return VERDICT_DROP;
-	v = p->later_fragment ? fragment_follow(p, &c) :
-				icmp_translate(ctx, p, &c);
+	v = follow_find(ctx, p, &c);
 	if (v != VERDICT_CONTINUE || !c)
 		return v;
 	if (!p->later_fragment)
