@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,15 +33,32 @@ func TestScriptsOnOldKernels(t *testing.T) {
 	runScripts(t, lab.Config{OldKernel: true}, false)
 }
 
-func runScripts(t *testing.T, cfg lab.Config, update bool) {
+// TestScriptsWithXDP runs them once more, and each packet first through the XDP program: what it forwards must be what the
+// one at the tc hook makes of it, and what it passes as it was.
+func TestScriptsWithXDP(t *testing.T) {
+	t.Parallel()
+	forwarded := runScripts(t, lab.Config{XDP: true}, false)
+	t.Cleanup(func() { // when all scripts have run
+		n := forwarded.Load()
+		t.Logf("XDP forwarded %d packets", n)
+		if n < 50 {
+			t.Errorf("XDP forwarded %d packets of all scripts: most are not looked at", n)
+		}
+	})
+}
+
+// runScripts returns how many packets XDP would have forwarded, once all subtests are over.
+func runScripts(t *testing.T, cfg lab.Config, update bool) *atomic.Int64 {
 	lanes := newLanes(t, cfg)
+	forwarded := &atomic.Int64{}
 	for _, name := range scriptFiles(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
 			t.Parallel()
-			r, err := lanes.run(readScript(t, name))
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
+			r := lanes.run(readScript(t, name))
+			if r.err != nil {
+				t.Fatalf("%s: %v", name, r.err)
 			}
+			forwarded.Add(int64(r.forwarded))
 			if !update {
 				for _, f := range r.failures {
 					t.Errorf("%s %s", filepath.Base(name), f)
@@ -52,6 +70,7 @@ func runScripts(t *testing.T, cfg lab.Config, update bool) {
 			}
 		})
 	}
+	return forwarded
 }
 
 func scriptFiles(t testing.TB) []string {
