@@ -23,9 +23,9 @@ func TestDocs(t *testing.T) {
 	lanes := newLanes(t, lab.Config{})
 	for _, b := range blocks {
 		b, _, _ = strings.Cut(b, "```")
-		r := lanes.run(script{page, strings.Split(strings.TrimRight(b, "\n"), "\n")})
-		if r.err != nil {
-			t.Fatalf("%s: %v", page, r.err)
+		r, err := lanes.run(script{page, strings.Split(strings.TrimRight(b, "\n"), "\n")})
+		if err != nil {
+			t.Fatalf("%s: %v", page, err)
 		}
 		for _, f := range r.failures {
 			t.Errorf("%s: %s of the example", page, f)

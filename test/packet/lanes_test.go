@@ -24,8 +24,7 @@ type job struct {
 
 type result struct {
 	*rewriter
-	forwarded int // packets that XDP would have forwarded
-	err       error
+	err error
 }
 
 func newLanes(t *testing.T, cfg lab.Config) *lanes {
@@ -38,10 +37,11 @@ func newLanes(t *testing.T, cfg lab.Config) *lanes {
 	return l
 }
 
-func (l *lanes) run(s script) result {
+func (l *lanes) run(s script) (*rewriter, error) {
 	done := make(chan result)
 	l.jobs <- job{s, done}
-	return <-done
+	r := <-done
+	return r.rewriter, r.err
 }
 
 // serve is a lane. Its thread is not given back, so that the namespace ends with it.
@@ -68,7 +68,7 @@ func (l *lanes) serve() {
 		if err == nil {
 			err = r.run()
 		}
-		j.done <- r.result(err)
+		j.done <- result{r.rewriter, err}
 	}
 }
 
@@ -87,14 +87,7 @@ func (l *lanes) alone(j job) {
 		defer func() { err = errors.Join(err, r.lab.Close()) }()
 		return r.run()
 	}()
-	j.done <- r.result(err)
-}
-
-func (r *runner) result(err error) result {
-	if r.lab == nil {
-		return result{r.rewriter, 0, err}
-	}
-	return result{r.rewriter, r.lab.Forwarded(), err}
+	j.done <- result{r.rewriter, err}
 }
 
 // needsOwnLab reports whether the script leaves traces that Reset does not remove.

@@ -31,8 +31,8 @@ type Lab struct {
 	drops    map[string]uint64
 	mark     uint32
 
-	xdp       bool
-	forwarded int // packets that the XDP program would have forwarded
+	xdp      bool
+	forwards bool // the XDP program would have forwarded the last packet
 }
 
 // New makes the network and loads the data path in it. The calling goroutine has locked its thread for good.
@@ -97,7 +97,6 @@ func (l *Lab) Delete(key lb.Key) error {
 // second, nearly all of it to make the endpoint map.
 func (l *Lab) Reset() error {
 	l.Mark(0)
-	l.forwarded = 0
 	for key := range l.services {
 		if err := l.Delete(key); err != nil {
 			return err
@@ -173,15 +172,13 @@ func (l *Lab) run(link *Link, in datapath.RunInput) (datapath.RunOutput, error) 
 	if !l.xdp {
 		return l.Datapath.Run(in)
 	}
-	out, forwarded, err := l.Datapath.RunWithXDP(in, [6]byte(link.MAC))
-	if forwarded {
-		l.forwarded++
-	}
+	out, forwards, err := l.Datapath.RunWithXDP(in, [6]byte(link.MAC))
+	l.forwards = forwards
 	return out, err
 }
 
-// Forwarded is how many of the packets sent since New or Reset the XDP program would have forwarded.
-func (l *Lab) Forwarded() int { return l.forwarded }
+// XDPForwards is whether the XDP program would have forwarded the last packet; ok is false in a lab without it.
+func (l *Lab) XDPForwards() (forwards, ok bool) { return l.forwards, l.xdp }
 
 // setXDP has both links take what the XDP program redirects to them. It is attached to none: Send runs it.
 func (l *Lab) setXDP() error {
