@@ -18,7 +18,11 @@ typedef struct xdp_md ctx_t;
 struct link_address {
 	__u8 mac[ETH_ALEN];
 	__u8 pad[2];
-};
+} __attribute__((aligned(2)));
+
+/* A frame's header in pieces of its alignment: the compiler takes struct ethhdr
+ * for one of bytes, four times the instructions. */
+#define CTX_ETHERTYPE 6
 
 /* interface index -> its MAC address. Written by user; read for every frame, as
  * XDP is not told whom a frame is for. An array, since looking into one is five
@@ -54,20 +58,20 @@ static __always_inline __u32 ctx_length(ctx_t *ctx)
 
 static __always_inline bool ctx_is_for_us(ctx_t *ctx)
 {
-	struct ethhdr *eth = ctx_header(ctx, 0, sizeof(*eth));
+	const __u16 *to = ctx_header(ctx, 0, ETH_HLEN), *own;
 	__u32 index = ctx->ingress_ifindex;
-	struct link_address *own;
 
 	own = bpf_map_lookup_elem(&xdp_addresses, &index);
-	return eth && own && !__builtin_memcmp(eth->h_dest, own->mac, ETH_ALEN);
+	return to && own && to[0] == own[0] && to[1] == own[1] &&
+	       to[2] == own[2];
 }
 
 /* Of a frame with a VLAN tag, that of the tag. */
 static __always_inline __be16 ctx_ethertype(ctx_t *ctx)
 {
-	struct ethhdr *eth = ctx_header(ctx, 0, sizeof(*eth));
+	const __be16 *eth = ctx_header(ctx, 0, ETH_HLEN);
 
-	return eth ? eth->h_proto : 0;
+	return eth ? eth[CTX_ETHERTYPE] : 0;
 }
 
 static __always_inline __u32 ctx_now(void)

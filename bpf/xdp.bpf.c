@@ -113,7 +113,7 @@ int loxilb_xdp(struct xdp_md *ctx)
 {
 	struct connection *c;
 	struct packet p;
-	__u8 *mac;
+	__u16 *mac;
 
 	packet_begin(&p, ctx_now(), ETH_HLEN);
 	if (parse(ctx, &p, ETH_HLEN) != VERDICT_CONTINUE || p.drop)
@@ -131,7 +131,8 @@ int loxilb_xdp(struct xdp_md *ctx)
 	mac = ctx_header(ctx, 0, ETH_HLEN);
 	if (!mac || translate(ctx, &p, c, ETH_HLEN) != VERDICT_CONTINUE)
 		return XDP_ABORTED; /* never: all headers were seen */
-	__builtin_memcpy(mac, c->dmac, 12); /* and smac, its neighbour */
+	for (int i = 0; i < 6; i++) /* and smac, its neighbour */
+		mac[i] = ((const __u16 *)c->dmac)[i];
 	return XDP_REDIRECT;
 }
 
