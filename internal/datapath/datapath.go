@@ -63,15 +63,16 @@ const fragmentTimeout = 30 * time.Second
 
 // Datapath is the loaded data path. Its methods are safe for concurrent use.
 type Datapath struct {
-	cfg     Config
-	log     *slog.Logger
-	hz      uint32
-	obj     bpf.TcObjects
-	sweep   bpf.SweepPrograms
-	sockets *sockets          // nil: not attached
-	xdp     *xdp              // nil: not in use
-	reasons map[uint32]string // of drops
-	segment *ebpf.MapSpec     // of slots
+	cfg        Config
+	log        *slog.Logger
+	hz         uint32
+	obj        bpf.TcObjects
+	sweep      bpf.SweepPrograms
+	sockets    *sockets          // nil: not attached
+	xdp        *xdp              // nil: not in use; written under both locks
+	xdpRefused error             // why it could not be loaded
+	reasons    map[uint32]string // of drops
+	segment    *ebpf.MapSpec     // of slots
 
 	mu       sync.RWMutex
 	tables   tables

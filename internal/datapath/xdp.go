@@ -152,17 +152,25 @@ func (d *Datapath) XDPForwarded() (sum uint64, err error) {
 
 func (d *Datapath) xdpPins(m XDPMode) string { return filepath.Join(d.cfg.PinDir, m.pins()) }
 
-// loadXDP loads the program when it is first wanted; it shares the maps of the one at the tc hook.
+// loadXDP loads the program when it is first wanted, or says again why the kernel refused it.
 func (d *Datapath) loadXDP() error {
-	if d.xdp != nil {
-		return nil
+	if d.xdp != nil || d.xdpRefused != nil {
+		return d.xdpRefused
 	}
+	d.hopMu.Lock() // who bumps next hops reads d.xdp
+	defer d.hopMu.Unlock()
+	d.xdp, d.xdpRefused = d.newXDP()
+	return d.xdpRefused
+}
+
+// newXDP shares the maps of the program at the tc hook.
+func (d *Datapath) newXDP() (*xdp, error) {
 	spec, err := bpf.LoadXdp()
 	if err != nil {
-		return fmt.Errorf("read XDP object: %w", err)
+		return nil, fmt.Errorf("read XDP object: %w", err)
 	}
 	if err := d.configure(spec); err != nil {
-		return err
+		return nil, err
 	}
 	shared := map[string]*ebpf.Map{"connections": d.obj.Connections, "endpoint_traffics": d.obj.EndpointTraffics}
 	own := map[string]bool{"xdp_addresses": true, "xdp_targets": true, "xdp_forwarded": true}
@@ -178,22 +186,19 @@ func (d *Datapath) loadXDP() error {
 	}
 	if d.cfg.PinDir != "" {
 		if err := os.MkdirAll(d.xdpPins(d.cfg.XDP), 0o700); err != nil {
-			return fmt.Errorf("make pin folder: %w", err)
+			return nil, fmt.Errorf("make pin folder: %w", err)
 		}
 	}
 	programs, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	if err != nil {
-		return fmt.Errorf("load XDP: %w", err)
+		return nil, fmt.Errorf("load XDP: %w", err)
 	}
 	x := &xdp{programs: programs, attached: map[int]xdpAttached{}}
-	d.hopMu.Lock()
-	defer d.hopMu.Unlock()
 	if err := x.bump(d.hops); err != nil {
 		programs.Close()
-		return err
+		return nil, err
 	}
-	d.xdp = x
-	return nil
+	return x, nil
 }
 
 func (x *xdp) bump(generation uint32) error {

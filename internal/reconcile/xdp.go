@@ -64,7 +64,8 @@ func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
 func (x *XDP) Sync(links []netdev.Link) {
 	features, err := x.Features()
 	if err != nil {
-		x.log.Error("XDP is not attached where the kernel does not say what drivers can do", "err", err)
+		x.log.Error("XDP stays as it is, as the kernel does not say what drivers can do", "err", err)
+		return
 	}
 	plan := x.plan(links, features)
 	for _, i := range plan {

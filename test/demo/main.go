@@ -48,6 +48,7 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	mtu := flags.Int("mtu", 1500, "MTU of every link")
 	attach := flags.String("attach", "auto", "how the balancer attaches its programs: auto, tcx or clsact")
+	xdp := flags.String("xdp", "auto", "where it attaches its XDP program: auto, native, generic or off")
 	keep := flags.Bool("keep", false, "leave it standing")
 	remove := flags.Bool("remove", false, "remove what -keep left, and nothing else")
 	if err := flags.Parse(args); err != nil {
@@ -64,7 +65,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	d, err := newDemo(*mtu, *keep, *attach)
+	d, err := newDemo(*mtu, *keep, "--attach", *attach, "--xdp", *xdp)
 	if err != nil {
 		return err
 	}
@@ -86,17 +87,17 @@ type demo struct {
 	bin    string // directory of this program, loxilb and loxicmd
 	dir    string // the daemon's files
 	keep   bool
-	attach string // the daemon's --attach
+	args   []string // of the daemon
 	log    *os.File
 	daemon *netnstest.Daemon
 }
 
-func newDemo(mtu int, keep bool, attach string) (*demo, error) {
+func newDemo(mtu int, keep bool, args ...string) (*demo, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	d := &demo{bin: filepath.Dir(self), keep: keep, attach: attach}
+	d := &demo{bin: filepath.Dir(self), keep: keep, args: args}
 	var lab *netnstest.Lab
 	if keep {
 		d.dir = filepath.Join("/run", keptName)

@@ -86,7 +86,7 @@ func (d *demo) startBalancer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
 	d.daemon, err = d.LB.StartDaemon(ctx, netnstest.DaemonOptions{
-		Bin: d.bin, Dir: d.dir, Args: []string{"--attach", d.attach}, Detach: d.keep, Output: d.log,
+		Bin: d.bin, Dir: d.dir, Args: d.args, Detach: d.keep, Output: d.log,
 	})
 	return err
 }
