@@ -28,6 +28,13 @@ static __always_inline void count_traffic(const struct packet *p,
 	}
 }
 
+static __always_inline void count(const struct packet *p, struct connection *c)
+{
+	c->packets++;
+	c->bytes += p->length;
+	count_traffic(p, c);
+}
+
 static __noinline void count_drop(__u32 reason)
 {
 	__u64 *n = bpf_map_lookup_elem(&drops, &reason);

@@ -63,13 +63,6 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 	return udp_update(p, c);
 }
 
-static __always_inline void count(const struct packet *p, struct connection *c)
-{
-	c->packets++;
-	c->bytes += p->length;
-	count_traffic(p, c);
-}
-
 /* l3: where the IP header was when the packet came. */
 static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 					    const __u16 l3)
@@ -80,16 +73,8 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	c = bpf_map_lookup_elem(&connections, &p->tuple);
 	if (likely(c))
 		v = connection_update(ctx, p, c);
-	if (v == VERDICT_MISS) {
-		v = connection_open(ctx, p);
-		if (v != VERDICT_CONTINUE)
-			return v;
-		c = bpf_map_lookup_elem(&connections, &p->tuple);
-		if (!c)
-			return drop(p, DROP_CONNECTION_RACE);
-		if (mss_applies(p))
-			v = mss_clamp(ctx, p, c);
-	}
+	if (v == VERDICT_MISS)
+		return connection_open(ctx, p);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	hop = hop_ready(ctx, p, c, l3);

@@ -154,6 +154,7 @@ type SockOpening struct {
 	Own        SockConnectionKey
 	_          [4]byte
 	Entry      SockConnection
+	Hop        uint32
 	Pair       SockSnatPair
 	Socket     struct {
 		_    structs.HostLayout
@@ -169,7 +170,6 @@ type SockOpening struct {
 	Start  uint32
 	Stride uint32
 	Err    int32
-	_      [4]byte
 }
 
 type SockPersistEntry struct {

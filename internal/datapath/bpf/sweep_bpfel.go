@@ -154,6 +154,7 @@ type SweepOpening struct {
 	Own        SweepConnectionKey
 	_          [4]byte
 	Entry      SweepConnection
+	Hop        uint32
 	Pair       SweepSnatPair
 	Socket     struct {
 		_    structs.HostLayout
@@ -169,7 +170,6 @@ type SweepOpening struct {
 	Start  uint32
 	Stride uint32
 	Err    int32
-	_      [4]byte
 }
 
 type SweepPersistEntry struct {

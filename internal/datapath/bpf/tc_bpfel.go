@@ -233,6 +233,7 @@ type TcOpening struct {
 	Own        TcConnectionKey
 	_          [4]byte
 	Entry      TcConnection
+	Hop        uint32
 	Pair       TcSnatPair
 	Socket     struct {
 		_    structs.HostLayout
@@ -248,7 +249,6 @@ type TcOpening struct {
 	Start  uint32
 	Stride uint32
 	Err    int32
-	_      [4]byte
 }
 
 type TcPassReason uint32
