@@ -45,6 +45,7 @@ func contenders() []contender {
 		{name: "loxilb-onearm", about: "loxilb, mode onearm", endpoints: 3, setup: loxilb("onearm")},
 		{name: "loxilb-fullnat", about: "loxilb, mode fullnat", endpoints: 3, setup: loxilb("fullnat")},
 		{name: "loxilb-clsact", about: "loxilb --attach clsact", endpoints: 3, setup: loxilb("default", "--attach", "clsact")},
+		{name: "loxilb-xdp", about: "loxilb-one with --xdp native, and GRO at the other ends, so that they take frames from XDP", endpoints: 1, setup: loxilbXDP},
 		{name: "loxilb-redirect", about: "loxilb --redirect-peer=false", endpoints: 3, setup: loxilb("default", "--redirect-peer=false")},
 	}
 	for i := range all {

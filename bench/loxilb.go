@@ -11,6 +11,16 @@ import (
 	"loxilb/internal/netnstest"
 )
 
+// loxilbXDP has the other ends of the balancer's veths take frames from XDP first.
+func loxilbXDP(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
+	for _, h := range append([]*netnstest.Host{r.Client}, r.serving...) {
+		if _, err := h.Run("ethtool", "-K", "eth0", "gro", "on"); err != nil {
+			return netip.AddrPort{}, err
+		}
+	}
+	return loxilb("default", "--xdp", "native")(ctx, r, s)
+}
+
 // loxilb runs the daemon with more flags and one service in a mode.
 func loxilb(mode string, args ...string) setup {
 	return loxilbOf("", mode, args...)

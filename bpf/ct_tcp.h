@@ -22,28 +22,9 @@
 #define LOXILB_CT_TCP_H
 
 #include "conntrack.h"
+#include "established.h"
 #include "mss.h"
 #include "parse.h"
-
-/* Segments from beyond this far ahead of what was seen are not believed. */
-#define TCP_MAX_WINDOW (1U << 24)
-
-static __always_inline bool tcp_is_established(__u8 flags)
-{
-	return (flags & ~CONN_REPLY_DIRECTION) == (CONN_REPLIED | CONN_ASSURED);
-}
-
-/* Remembers how far this direction has sent and acknowledged. */
-static __always_inline void tcp_note_sequence(const struct packet *p,
-					      struct connection *c)
-{
-	__u32 ahead = p->seq_end - c->seq_end;
-
-	if (ahead - 1 < TCP_MAX_WINDOW)
-		c->seq_end = p->seq_end;
-	if (p->tcp_flags & TCP_ACK)
-		c->ack = p->ack;
-}
 
 /* A RST is believed only where the receiver would believe it (RFC 5961
  * section 3.2): at the next byte that it waits for. That is between what it

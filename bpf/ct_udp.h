@@ -6,6 +6,7 @@
 #define LOXILB_CT_UDP_H
 
 #include "conntrack.h"
+#include "established.h"
 
 /* The endpoint's first answer. */
 static __noinline void udp_replied(struct packet *p, struct connection *c)
@@ -17,9 +18,7 @@ static __noinline void udp_replied(struct packet *p, struct connection *c)
 static __always_inline enum verdict udp_update(struct packet *p,
 					       struct connection *c)
 {
-	const __u8 both = CONN_REPLY_DIRECTION | CONN_REPLIED;
-
-	if (unlikely((c->flags & both) == CONN_REPLY_DIRECTION))
+	if (unlikely(udp_answers(c)))
 		udp_replied(p, c);
 	c->seen = p->now;
 	return VERDICT_CONTINUE;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ctx_skb.h - the packet as tc sees it, an sk_buff, under names that another
- * context can offer too.
+ * ctx_skb.h - the packet as tc sees it, an sk_buff. Included by ctx.h.
  */
 #ifndef LOXILB_CTX_SKB_H
 #define LOXILB_CTX_SKB_H
@@ -13,18 +12,6 @@
 #include "packet.h"
 
 #define CTX_PACKET_HOST 0 /* PACKET_HOST: addressed to this machine's MAC */
-
-/* Further into a packet no header is looked for: six extension headers of 2,048
- * bytes each, and what is before them, are not as long. */
-#define CTX_MAX_OFFSET 0x3fff
-
-enum ctx_checksum {
-	CTX_CHECKSUM_NONE, /* also UNNECESSARY: the field in the packet is whole */
-	CTX_CHECKSUM_UNNECESSARY,
-	CTX_CHECKSUM_COMPLETE, /* skb->csum sums the whole packet */
-	CTX_CHECKSUM_PARTIAL, /* the field holds the pseudo header's sum only */
-	CTX_CHECKSUM_UNKNOWN, /* kernel before 6.2: only the helpers can tell */
-};
 
 struct sk_buff___loxilb {
 	__u8 ip_summed : 2;
@@ -103,6 +90,19 @@ static __always_inline enum ctx_checksum ctx_checksum_state(ctx_t *ctx)
 		return CTX_CHECKSUM_UNKNOWN;
 	skb = bpf_cast_to_kern_ctx(ctx);
 	return BPF_CORE_READ_BITFIELD(skb, ip_summed);
+}
+
+/* CHECKSUM_COMPLETE: what changed in the packet, and no sum in it balances. */
+static __always_inline void ctx_sum_update(ctx_t *ctx, __u32 delta)
+{
+	bpf_csum_update(ctx, delta);
+}
+
+/* Changes the checksum at an offset, whatever state it is in. */
+static __always_inline long ctx_sum_replace(ctx_t *ctx, __u32 off, __u64 from,
+					    __u64 to, __u64 flags)
+{
+	return bpf_l4_csum_replace(ctx, off, from, to, flags);
 }
 
 #endif

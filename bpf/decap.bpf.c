@@ -14,7 +14,7 @@
 #include "abi.h"
 #include "config.h"
 #include "packet.h"
-#include "ctx_skb.h"
+#include "ctx.h"
 #include "parse.h"
 #include "checksum.h"
 

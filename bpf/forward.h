@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * forward.h - next hop and redirect.
- *
- * Each direction of a connection caches its next hop, valid for one epoch: the
- * generation that user space bumps when a neighbour, a route or a link changes,
- * plus the clock in units of 8,192 jiffies (33 s at 250 Hz), so that a machine
- * whose daemon is gone still follows such changes.
  */
 #ifndef LOXILB_FORWARD_H
 #define LOXILB_FORWARD_H
@@ -14,7 +9,8 @@
 #include <linux/if_ether.h>
 #include <bpf/bpf_helpers.h>
 #include "config.h"
-#include "ctx_skb.h"
+#include "ctx.h"
+#include "hop.h"
 #include "maps.h"
 #include "nexthop.h"
 #include "packet.h"
@@ -23,21 +19,9 @@
 #define AF_INET 2
 #define AF_INET6 10
 #define LOOPBACK_IFINDEX 1
-#define HOP_EPOCH_SHIFT 13
 
 /* The header of IPv6 is longer than that of IPv4 by so much. */
 #define FAMILY_GROWTH 20
-
-/* Bumped by user space when a neighbour, route or link changes; every cached
- * next hop is then resolved again by the next packet that wants it. A section
- * of its own, because user space writes it at run time. */
-volatile __u32 hop_generation SEC(".data.runtime") = 0;
-
-/* What is kept for long keeps all of it, a connection 16 bits. */
-static __always_inline __u32 hop_epoch(const struct packet *p)
-{
-	return hop_generation + (p->now >> HOP_EPOCH_SHIFT);
-}
 
 /* Does this direction of a connection leave as IPv6? */
 static __always_inline bool hop_ipv6(const struct connection *c)
@@ -315,7 +299,7 @@ static __always_inline enum verdict hop_ready(ctx_t *ctx, struct packet *p,
 {
 	enum verdict v = VERDICT_CONTINUE;
 
-	if (unlikely(c->hop_epoch != (__u16)hop_epoch(p) || !l3)) {
+	if (unlikely(!hop_current(p, c) || !l3)) {
 		v = hop_resolve(ctx, p, c);
 		if (v == VERDICT_DROP)
 			return v;

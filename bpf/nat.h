@@ -35,10 +35,10 @@ static __noinline void nat_sum_complete(ctx_t *ctx, struct packet *p,
 	__u16 ports = sum_fold(c->tuple_sum + (__u16)~c->address_sum);
 
 	if (p->ipv6)
-		bpf_csum_update(ctx, (none ? c->tuple_sum : 0) +
-					     NAT_HOP_LIMIT_DELTA);
+		ctx_sum_update(ctx,
+			       (none ? c->tuple_sum : 0) + NAT_HOP_LIMIT_DELTA);
 	else
-		bpf_csum_update(ctx, none ? ports : (__u16)~c->address_sum);
+		ctx_sum_update(ctx, none ? ports : (__u16)~c->address_sum);
 }
 
 /* l3: the offset of the IP header, as a constant where there is one. */
@@ -82,9 +82,9 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 	__u16 ports = sum_fold(c->tuple_sum + (__u16)~c->address_sum);
 	__be16 *l4;
 
-	if (bpf_l4_csum_replace(ctx, field, 0, ports, udp) ||
-	    bpf_l4_csum_replace(ctx, field, 0, c->address_sum,
-				udp | BPF_F_PSEUDO_HDR))
+	if (ctx_sum_replace(ctx, field, 0, ports, udp) ||
+	    ctx_sum_replace(ctx, field, 0, c->address_sum,
+			    udp | BPF_F_PSEUDO_HDR))
 		return drop(p, DROP_NOT_LINEAR);
 	l4 = ctx_header(ctx, p->l4, sizeof(struct udphdr));
 	if (!l4)
@@ -94,9 +94,9 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 	/* over IPv6 the helper wrongly takes the addresses out of skb->csum;
 	 * over IPv4 nothing balances the ports of UDP without a checksum */
 	if (p->ipv6)
-		bpf_csum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
+		ctx_sum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
 	else if (is_udp && !((struct udphdr *)l4)->check)
-		bpf_csum_update(ctx, ports);
+		ctx_sum_update(ctx, ports);
 	return VERDICT_CONTINUE;
 }
 
@@ -142,7 +142,7 @@ translate_fragment(ctx_t *ctx, struct packet *p, struct connection *c)
 {
 	if (!p->ipv6)
 		return nat_ipv4(ctx, p, c, p->l3);
-	bpf_csum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
+	ctx_sum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
 	return nat_ipv6(ctx, p, c, p->l3);
 }
 
@@ -160,11 +160,11 @@ static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,
 		__u32 field =
 			p->l4 + __builtin_offsetof(struct echo_header, check);
 
-		if (bpf_l4_csum_replace(ctx, field, 0, ports, 0) ||
-		    bpf_l4_csum_replace(ctx, field, 0, c->address_sum,
-					BPF_F_PSEUDO_HDR))
+		if (ctx_sum_replace(ctx, field, 0, ports, 0) ||
+		    ctx_sum_replace(ctx, field, 0, c->address_sum,
+				    BPF_F_PSEUDO_HDR))
 			return drop(p, DROP_NOT_LINEAR);
-		bpf_csum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
+		ctx_sum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
 	}
 	echo = ctx_header(ctx, p->l4, sizeof(*echo));
 	if (!echo)
@@ -177,7 +177,7 @@ static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,
 		echo->check = sum_replace(echo->check, c->tuple_sum);
 	echo->id = id;
 	if (p->ipv6 && state == CTX_CHECKSUM_COMPLETE)
-		bpf_csum_update(ctx, NAT_HOP_LIMIT_DELTA);
+		ctx_sum_update(ctx, NAT_HOP_LIMIT_DELTA);
 	return VERDICT_CONTINUE;
 }
 

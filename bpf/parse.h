@@ -19,7 +19,7 @@
 #include <linux/tcp.h>
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
-#include "ctx_skb.h"
+#include "ctx.h"
 #include "packet.h"
 
 /* The longest chain followed: hop-by-hop, destination options, routing,

@@ -28,6 +28,7 @@ static __always_inline void count_traffic(const struct packet *p,
 	}
 }
 
+/* A packet that goes on its way. */
 static __always_inline void count(const struct packet *p, struct connection *c)
 {
 	c->packets++;
@@ -35,7 +36,7 @@ static __always_inline void count(const struct packet *p, struct connection *c)
 	count_traffic(p, c);
 }
 
-static __noinline void count_drop(__u32 reason)
+static __noinline __maybe_unused void count_drop(__u32 reason)
 {
 	__u64 *n = bpf_map_lookup_elem(&drops, &reason);
 
@@ -43,7 +44,7 @@ static __noinline void count_drop(__u32 reason)
 		(*n)++;
 }
 
-static __noinline void count_pass(__u32 reason)
+static __noinline __maybe_unused void count_pass(__u32 reason)
 {
 	__u64 *n = bpf_map_lookup_elem(&passes, &reason);
 

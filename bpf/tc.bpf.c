@@ -13,7 +13,7 @@
 #include "config.h"
 #include "maps.h"
 #include "packet.h"
-#include "ctx_skb.h"
+#include "ctx.h"
 #include "parse.h"
 #include "conntrack.h"
 #include "open.h"
@@ -29,10 +29,6 @@
  * have the packet; the numbers are the same for tcx and clsact. */
 #define TC_NEXT (-1)
 #define TC_SHOT 2
-
-/* An entry that was silent for longer than this, in jiffies, may be dead: 0.26 to
- * 2.6 s, by CONFIG_HZ. A constant, as reading hz would cost two instructions. */
-#define SILENCE 256
 
 /* For an entry that was silent for a while: is its connection dead? Ends it if
  * so. */
@@ -55,8 +51,7 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}
-	if (unlikely((__s32)(p->now - c->seen) > SILENCE) &&
-	    connection_expired(p, c))
+	if (unlikely(connection_silent_while(p, c)) && connection_expired(p, c))
 		return VERDICT_MISS;
 	if (p->tuple.protocol == IPPROTO_TCP)
 		return tcp_update(ctx, p, c);

@@ -70,7 +70,8 @@ func run(ctx context.Context, c *config.Config) error {
 		log.Warn("pins of namespaces that are gone were not removed", "err", err)
 	}
 	d, err := datapath.Load(datapath.Config{
-		PinDir: pins, Connections: int(c.CTMax), HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach), Log: log,
+		PinDir: pins, Connections: int(c.CTMax), HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
+		XDP: reconcile.XDPChoice(c.XDP).Mode(), Log: log,
 		DefaultRoutes: func() ([]datapath.DefaultRoute, error) { return defaultRoutes(network) },
 	})
 	if err != nil {
@@ -92,6 +93,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	vips := announce.New(network, network.VIPs(), log)
 	services := reconcile.New(desired, d, vips, network.Sources(), network.Warmer(), kick, c.HashSeed, log)
 	interfaces := reconcile.NewInterfaces(d, c.Whitelist, c.Blacklist, log)
+	xdp := reconcile.NewXDP(d, reconcile.XDPConfig{
+		Choice: reconcile.XDPChoice(c.XDP), Whitelist: c.Whitelist, Blacklist: c.Blacklist, Features: network.XDPFeatures,
+	}, log)
 	source := view{d, services, log}
 	measured, err := metrics.New(desired, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
 	if err != nil {
@@ -117,6 +121,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		log.Error("services of every local address miss some", "err", err)
 	}
 	interfaces.Sync(network.Links()) // after the services: the first packet finds them
+	xdp.Sync(network.Links())
 	followSockets(c, d, log)
 	running.Go(func() { d.SweepEvery(ctx, sweepEvery, sweep) })
 	running.Go(func() { d.LogDrops(ctx) })
@@ -127,7 +132,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	})
 	running.Go(func() {
 		stop(network.Run(ctx, func(e netdev.Event) {
-			follow(e, network, interfaces, d, log)
+			follow(e, network, interfaces, xdp, d, log)
 			services.Moved()
 			vips.Moved()
 		}))
@@ -157,9 +162,10 @@ func listen(ctx context.Context, c *config.Config, api *httpapi.API) (*httpapi.S
 }
 
 // follow brings a change of the network into the data path.
-func follow(e netdev.Event, network *netdev.Net, interfaces *reconcile.Interfaces, d *datapath.Datapath, log *slog.Logger) {
+func follow(e netdev.Event, network *netdev.Net, interfaces *reconcile.Interfaces, xdp *reconcile.XDP, d *datapath.Datapath, log *slog.Logger) {
 	if e.Links {
 		interfaces.Sync(network.Links())
+		xdp.Sync(network.Links())
 	}
 	if e.NextHops || e.Links {
 		if err := errors.Join(d.ShareNextHops(network.WaysByDestination()), d.BumpNextHops()); err != nil {

@@ -21,6 +21,16 @@ func (v view) ServiceStats(key lb.Key) (lb.ServiceStats, bool) {
 	return v.Datapath.ServiceStats(compile.Key(key))
 }
 
+// XDP is without a count that cannot be read.
+func (v view) XDP() (interfaces []string, mode string, forwarded uint64) {
+	interfaces, how := v.XDPInterfaces()
+	forwarded, err := v.XDPForwarded()
+	if err != nil {
+		v.log.Error("what XDP has forwarded cannot be read", "err", err)
+	}
+	return interfaces, string(how), forwarded
+}
+
 // Drops are without those that cannot be read.
 func (v view) Drops() map[string]uint64 {
 	drops, err := v.Datapath.Drops()

@@ -22,7 +22,7 @@ const maxToken = 4096 // bytes of a token file that are read
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HashSeed: f.hashSeed, PinPath: f.pinPath,
-		StateDir: f.stateDir, ConfigPath: f.configPath, Detach: f.detach, Attach: Attach(f.attach),
+		StateDir: f.stateDir, ConfigPath: f.configPath, Detach: f.detach, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
 	var err error
 	if c.LogLevel, err = level(f.logLevel); err != nil {
@@ -32,6 +32,11 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	case AttachAuto, AttachTCX, AttachClsact:
 	default:
 		return nil, &Error{"--attach", f.attach, "is none of auto, tcx and clsact"}
+	}
+	switch c.XDP {
+	case XDPAuto, XDPNative, XDPGeneric, XDPOff:
+	default:
+		return nil, &Error{"--xdp", f.xdp, "is none of auto, native, generic and off"}
 	}
 	if c.Whitelist, err = expression("--whitelist", f.whitelist); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ type Config struct {
 	API API
 
 	Attach       Attach
+	XDP          XDP
 	RedirectPeer bool           // send straight into the peer namespace of a veth
 	LocalSockets bool           // this machine's own sockets reach VIPs
 	Cgroup       string         // of their processes; empty: all
@@ -48,6 +49,17 @@ const (
 	AttachAuto   Attach = "auto" // tcx where the kernel has it
 	AttachTCX    Attach = "tcx"
 	AttachClsact Attach = "clsact"
+)
+
+// XDP says where the XDP program is attached, in front of the ones at the tc hook.
+type XDP string
+
+// The choices.
+const (
+	XDPAuto    XDP = "auto"    // by the drivers of network cards where it pays
+	XDPNative  XDP = "native"  // by the driver of every interface
+	XDPGeneric XDP = "generic" // by the kernel, at every interface
+	XDPOff     XDP = "off"
 )
 
 // Error is a flag that was refused: one sentence.

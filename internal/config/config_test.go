@@ -34,7 +34,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: "/run/loxilb/loxilb.sock"},
-		Attach: AttachAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ConfigPath: "/etc/loxilb", LogLevel: slog.LevelInfo,
+		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ConfigPath: "/etc/loxilb", LogLevel: slog.LevelInfo,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
 		t.Error(diff)
@@ -48,7 +48,7 @@ func TestFlags(t *testing.T) {
 	got, code, msg := run(
 		map[string]string{"HOST": "127.0.0.2", "PORT": "1", "TLS": "true", "TLS_HOST": "::", "TLS_PORT": "444", "TLS_CERTIFICATE": pem, "TLS_PRIVATE_KEY": pem},
 		"--port=2222", "--manualtoken", "--manualtokenvalue", token, "--whitelist", "^eth", "--blacklist", "none",
-		"--ct-max", "1000", "--attach=clsact", "--redirect-peer=false", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
+		"--ct-max", "1000", "--attach=clsact", "--xdp=native", "--redirect-peer=false", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
 		"--socket=", "--state-dir=/s", "--config-path=/c", "-p", "--fallback", "--cluster=none", "--bgp=false")
 	if code != ExitOK {
 		t.Fatal(msg)
@@ -58,7 +58,7 @@ func TestFlags(t *testing.T) {
 			Plain: netip.MustParseAddrPort("127.0.0.2:2222"), TLS: netip.MustParseAddrPort("[::]:444"),
 			CertFile: pem, KeyFile: pem, Token: "s3cret",
 		},
-		Attach: AttachClsact, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, PinPath: "/sys/fs/bpf/x",
+		Attach: AttachClsact, XDP: XDPNative, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, PinPath: "/sys/fs/bpf/x",
 		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", ConfigPath: "/c", LogLevel: LevelTrace,
 		Notes: []string{
 			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",
@@ -107,6 +107,7 @@ func TestRefused(t *testing.T) {
 		{"", "--socket=run.sock", "--socket=run.sock: is not an absolute path"},
 		{"", "--socket=/" + strings.Repeat("x", 107), "is longer than the 107 bytes"},
 		{"", "--attach=xdp", "--attach=xdp: is none of auto, tcx and clsact"},
+		{"", "--xdp=on", "--xdp=on: is none of auto, native, generic and off"},
 		{"", "--whitelist=eth(", "--whitelist=eth(: is not a regular expression: missing closing ): `eth(`"},
 		{"", "--blacklist=*", "--blacklist=*: is not a regular expression"},
 		{"", "--loglevel=loud", "--loglevel=loud: is none of trace"},

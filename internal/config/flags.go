@@ -17,6 +17,7 @@ type flags struct {
 	manualTokenFile string
 	noAPI           bool
 	attach          string
+	xdp             string
 	redirectPeer    bool
 	localSockets    bool
 	cgroup          string
@@ -46,6 +47,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.BoolVarP(&f.noAPI, "api", "a", false, "serve no API at all (the contract's name; it switches off)")
 
 	fs.StringVar(&f.attach, "attach", string(AttachAuto), "how programs are attached: auto, tcx or clsact")
+	fs.StringVar(&f.xdp, "xdp", string(XDPAuto), "where established connections are forwarded by XDP: auto (network cards where it pays), native, generic or off")
 	fs.BoolVar(&f.redirectPeer, "redirect-peer", true, "send straight into the namespace behind a veth")
 	fs.BoolVar(&f.localSockets, "localsockpolicy", true, "lead this machine's own sockets to endpoints when they connect or send to a VIP")
 	fs.StringVar(&f.cgroup, "cgroup", "", "folder of cgroup v2 with the processes whose sockets --localsockpolicy means (default all that the daemon can see)")

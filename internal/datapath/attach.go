@@ -112,7 +112,9 @@ func (d *Datapath) program(i Interface, at side) *ebpf.Program {
 func (d *Datapath) attach(i Interface, at side) (attachment, error) {
 	prog := d.program(i, at)
 	if d.cfg.Hook == HookTCX {
-		a, err := d.attachTCX(i, at, prog)
+		a, err := d.attachLink(d.linkPins(at), i.Index, prog, func() (link.Link, error) {
+			return link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: at.tcx()})
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +124,7 @@ func (d *Datapath) attach(i Interface, at side) (attachment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a, d.dropLinkPin(i.Index, at)
+	return a, d.dropLinkPin(d.linkPins(at), i.Index)
 }
 
 // SetLink tells the packet path what kind of next hop an interface makes, attached or not.
@@ -172,72 +174,76 @@ func (d *Datapath) DetachStrangers(keep func(index int) bool) error {
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
+	return errors.Join(
+		d.dropLinkPins(d.linkPins(arriving), keep),
+		d.dropLinkPins(d.linkPins(leaving), func(index int) bool {
+			a := d.attached[index]
+			return keep(index) && a != nil && a.out != nil
+		}),
+	)
+}
+
+// dropLinkPins detaches the links in a folder of pins, but those of interfaces to keep.
+func (d *Datapath) dropLinkPins(pins string, keep func(index int) bool) error {
+	list, err := os.ReadDir(pins)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("list pinned links: %w", err)
+	}
 	var errs []error
-	for _, at := range []side{arriving, leaving} {
-		pins, err := os.ReadDir(d.linkPins(at))
-		if err != nil {
-			return fmt.Errorf("list pinned links: %w", err)
-		}
-		for _, e := range pins {
-			index, err := strconv.Atoi(e.Name())
-			if err != nil {
-				continue
-			}
-			if a := d.attached[index]; !keep(index) || at == leaving && (a == nil || a.out == nil) {
-				errs = append(errs, d.dropLinkPin(index, at))
-			}
+	for _, e := range list {
+		if index, err := strconv.Atoi(e.Name()); err == nil && !keep(index) {
+			errs = append(errs, d.dropLinkPin(pins, index))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// tcx is an attachment by a link, pinned if the data path is.
-type tcx struct {
+// linked is an attachment by a link, pinned if the data path is.
+type linked struct {
 	link.Link
 	pinned bool
 }
 
 // Detach takes the program off at once; unpinning alone would wait for the last file descriptor.
-func (t tcx) Detach() error {
-	if t.pinned {
-		if err := t.Unpin(); err != nil {
+func (a linked) Detach() error {
+	if a.pinned {
+		if err := a.Unpin(); err != nil {
 			return err
 		}
 	}
-	return t.Link.Detach()
+	return a.Link.Detach()
 }
 
-func (d *Datapath) attachTCX(i Interface, at side, prog *ebpf.Program) (attachment, error) {
+// attachLink gives the program to the interface's link in a folder of pins, or has attach make one.
+func (d *Datapath) attachLink(pins string, index int, prog *ebpf.Program, attach func() (link.Link, error)) (attachment, error) {
 	if d.cfg.PinDir == "" {
-		l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: at.tcx()})
-		return tcx{Link: l}, err
+		l, err := attach()
+		return linked{Link: l}, err
 	}
-	l, err := d.adoptLink(i.Index, at, prog)
+	l, err := d.adoptLink(pins, index, prog)
 	if err != nil {
 		return nil, err
 	}
 	if l != nil {
-		return tcx{l, true}, nil
+		return linked{l, true}, nil
 	}
-	l, err = link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: at.tcx()})
+	l, err = attach()
 	if err != nil {
 		return nil, err
 	}
-	if err := l.Pin(d.linkPin(i.Index, at)); err != nil {
+	if err := l.Pin(linkPin(pins, index)); err != nil {
 		l.Close()
 		return nil, err
 	}
-	return tcx{l, true}, nil
+	return linked{l, true}, nil
 }
 
-func (d *Datapath) linkPin(index int, at side) string {
-	return filepath.Join(d.linkPins(at), strconv.Itoa(index))
-}
+func linkPin(pins string, index int) string { return filepath.Join(pins, strconv.Itoa(index)) }
 
 // adoptLink replaces the program of a pinned link. Nil: there is none of this interface (an index may have
 // been used before, by an interface that is gone).
-func (d *Datapath) adoptLink(index int, at side, prog *ebpf.Program) (link.Link, error) {
-	l, err := link.LoadPinnedLink(d.linkPin(index, at), nil)
+func (d *Datapath) adoptLink(pins string, index int, prog *ebpf.Program) (link.Link, error) {
+	l, err := link.LoadPinnedLink(linkPin(pins, index), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -255,11 +261,11 @@ func (d *Datapath) adoptLink(index int, at side, prog *ebpf.Program) (link.Link,
 }
 
 // dropLinkPin detaches the interface's pinned link, if there is one.
-func (d *Datapath) dropLinkPin(index int, at side) error {
+func (d *Datapath) dropLinkPin(pins string, index int) error {
 	if d.cfg.PinDir == "" {
 		return nil
 	}
-	l, err := link.LoadPinnedLink(d.linkPin(index, at), nil)
+	l, err := link.LoadPinnedLink(linkPin(pins, index), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -267,7 +273,7 @@ func (d *Datapath) dropLinkPin(index int, at side) error {
 		return fmt.Errorf("open pinned link: %w", err)
 	}
 	defer l.Close()
-	return tcx{l, true}.Detach()
+	return linked{l, true}.Detach()
 }
 
 // Hook is the kind of hook in use.

@@ -53,6 +53,7 @@ type Config struct {
 	NoRedirectPeer bool                           // never bpf_redirect_peer
 	NoKfuncs       bool                           // as on kernels before 6.2, for tests
 	Hook           Hook                           // where to attach
+	XDP            XDPMode                        // zero value: XDPNative
 	DefaultRoutes  func() ([]DefaultRoute, error) // asked when a service first needs them; nil: there are none
 	Log            *slog.Logger
 }
@@ -68,6 +69,7 @@ type Datapath struct {
 	obj     bpf.TcObjects
 	sweep   bpf.SweepPrograms
 	sockets *sockets          // nil: not attached
+	xdp     *xdp              // nil: not in use
 	reasons map[uint32]string // of drops
 	segment *ebpf.MapSpec     // of slots
 
@@ -96,6 +98,9 @@ func Load(cfg Config) (*Datapath, error) {
 		cfg.Timeouts = DefaultTimeouts()
 	}
 	cfg.Hook = cfg.Hook.resolve()
+	if cfg.XDP == "" {
+		cfg.XDP = XDPNative
+	}
 	hz, err := jiffiesPerSecond()
 	if err != nil {
 		return nil, err
@@ -236,7 +241,7 @@ func (d *Datapath) Close() error {
 		}))
 	}
 	d.tables.close()
-	errs = append(errs, d.sockets.close(), d.sweep.Close(), d.obj.Close())
+	errs = append(errs, d.xdp.close(d.cfg.PinDir != ""), d.sockets.close(), d.sweep.Close(), d.obj.Close())
 	return errors.Join(errs...)
 }
 
@@ -254,7 +259,7 @@ func (d *Datapath) BumpNextHops() error {
 	if err := d.obj.HopGeneration.Set(d.hops); err != nil {
 		return fmt.Errorf("bump next hop generation: %w", err)
 	}
-	return nil
+	return d.xdp.bump(d.hops)
 }
 
 // ShareNextHops says whether all packets to an address take the same way: then a new connection need not ask for what

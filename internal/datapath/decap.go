@@ -67,7 +67,7 @@ func (d *Decap) Attach(i Interface, hook Hook) error {
 	if hook.resolve() == HookTCX {
 		var l link.Link
 		l, err = link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
-		a = tcx{Link: l}
+		a = linked{Link: l}
 	} else {
 		a, err = attachClsact(i.Index, arriving, prog)
 	}

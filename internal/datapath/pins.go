@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Below the pin folder: maps/NAME, links/INTERFACE-INDEX (and leaving/), sockets/PROGRAM.
+// Below the pin folder: maps/NAME, links/INTERFACE-INDEX (and leaving/, xdp-native/, xdp-generic/), sockets/PROGRAM.
 func (d *Datapath) mapPins() string         { return filepath.Join(d.cfg.PinDir, "maps") }
 func (d *Datapath) linkPins(at side) string { return filepath.Join(d.cfg.PinDir, at.pins()) }
 
@@ -59,7 +59,7 @@ func RemovePins(dir string) error {
 	if err := detachClsactAll(); err != nil {
 		return err
 	}
-	for _, links := range []string{arriving.pins(), leaving.pins(), socketPins} {
+	for _, links := range []string{arriving.pins(), leaving.pins(), XDPNative.pins(), XDPGeneric.pins(), socketPins} {
 		if err := removeLinks(filepath.Join(dir, links)); err != nil {
 			return err
 		}
@@ -131,15 +131,17 @@ func abandoned(dir string) bool {
 	return true
 }
 
-// linkInterface is the index of the interface that a tcx link is attached to, 0 once that is gone.
+// linkInterface is the index of the interface that a tcx or XDP link is attached to, 0 once that is gone.
 func linkInterface(l link.Link) (uint32, error) {
 	info, err := l.Info()
 	if err != nil {
 		return 0, fmt.Errorf("read link: %w", err)
 	}
-	tcx := info.TCX()
-	if tcx == nil {
-		return 0, fmt.Errorf("read link: not tcx but %v", info.Type)
+	if tcx := info.TCX(); tcx != nil {
+		return tcx.Ifindex, nil
 	}
-	return tcx.Ifindex, nil
+	if xdp := info.XDP(); xdp != nil {
+		return xdp.Ifindex, nil
+	}
+	return 0, fmt.Errorf("read link: neither tcx nor XDP but %v", info.Type)
 }

@@ -14,6 +14,7 @@ type collector struct {
 	services, endpoints                     *prometheus.Desc
 	revision, appliedRevision, applySuccess *prometheus.Desc
 	connections, connectionsMax, drops      *prometheus.Desc
+	xdp, xdpForwarded                       *prometheus.Desc
 }
 
 func newCollector(st *store.Store, src Source) *collector {
@@ -30,6 +31,8 @@ func newCollector(st *store.Store, src Source) *collector {
 		connections:     desc("active_conntrack_entries", "Connections that are tracked now."),
 		connectionsMax:  desc("conntrack_max_entries", "Connections that can be tracked."),
 		drops:           desc("drops_total", "Packets dropped, by reason.", "reason"),
+		xdp:             desc("interface_xdp", "1 for an interface that the XDP program is attached to, by how: native or generic.", "interface", "mode"),
+		xdpForwarded:    desc("xdp_forwarded_packets_total", "Packets of established connections that the XDP program has forwarded by itself."),
 	}
 }
 
@@ -37,7 +40,7 @@ func newCollector(st *store.Store, src Source) *collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.services, c.endpoints, c.revision, c.appliedRevision, c.applySuccess,
-		c.connections, c.connectionsMax, c.drops,
+		c.connections, c.connectionsMax, c.drops, c.xdp, c.xdpForwarded,
 	} {
 		ch <- d
 	}
@@ -61,6 +64,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for reason, n := range c.src.Drops() {
 		ch <- prometheus.MustNewConstMetric(c.drops, prometheus.CounterValue, float64(n), reason)
 	}
+	interfaces, mode, forwarded := c.src.XDP()
+	for _, name := range interfaces {
+		ch <- prometheus.MustNewConstMetric(c.xdp, prometheus.GaugeValue, 1, name, mode)
+	}
+	ch <- prometheus.MustNewConstMetric(c.xdpForwarded, prometheus.CounterValue, float64(forwarded))
 }
 
 func truth(b bool) float64 {

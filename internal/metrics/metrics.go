@@ -37,6 +37,8 @@ type Source interface {
 	Drops() map[string]uint64
 	// Occupancy is how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
+	// XDP is where the XDP program is attached, how, and how many packets it has forwarded.
+	XDP() (interfaces []string, mode string, forwarded uint64)
 	// Applied is the last revision that is in the data path whole, and why a later one is not.
 	Applied() (revision uint64, err error)
 }

@@ -18,6 +18,7 @@ type Link struct {
 	Up     bool             // administratively up
 	Type   uint16           // ARPHRD_*: 1 is Ethernet, 0xfffe none
 	Kind   string           // "veth", "bridge", ...; empty for hardware
+	Bus    string           // of the device that the link is: "pci", "virtio", ...; empty for links of software alone
 	Master int              // index of the bridge, bond or VRF it belongs to; 0: none
 
 	// PeerIndex is the index of the other end of a veth, or of what a stacked link is on, in the namespace of that
@@ -61,7 +62,7 @@ func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 
 func (l Link) same(o Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && bytes.Equal(l.MAC, o.MAC) && l.MTU == o.MTU && l.Up == o.Up &&
-		l.Type == o.Type && l.Kind == o.Kind && l.Master == o.Master && l.PeerIndex == o.PeerIndex &&
+		l.Type == o.Type && l.Kind == o.Kind && l.Bus == o.Bus && l.Master == o.Master && l.PeerIndex == o.PeerIndex &&
 		l.PeerElsewhere == o.PeerElsewhere && (l.flags^o.flags)&(unix.IFF_NOARP|unix.IFF_RUNNING) == 0
 }
 
@@ -86,6 +87,8 @@ func parseLink(body []byte) (Link, bool) {
 			}
 		case unix.IFLA_MTU:
 			l.MTU = int(u32(v))
+		case unix.IFLA_PARENT_DEV_BUS_NAME:
+			l.Bus = string(bytes.TrimRight(v, "\x00"))
 		case unix.IFLA_MASTER:
 			l.Master = int(u32(v))
 		case unix.IFLA_LINK:

@@ -83,11 +83,13 @@ type conn struct {
 	buf []byte
 }
 
-// dial opens a request socket in the namespace.
-func (n *namespace) dial() (*conn, error) {
+// dial opens a request socket of rtnetlink in the namespace.
+func (n *namespace) dial() (*conn, error) { return n.dialFamily(unix.NETLINK_ROUTE) }
+
+func (n *namespace) dialFamily(family int) (*conn, error) {
 	c := &conn{fd: -1, buf: make([]byte, replyBytes)}
 	err := n.do(func() (err error) {
-		c.fd, err = routeSocket(0)
+		c.fd, err = netlinkSocket(family, 0)
 		return err
 	})
 	if err != nil {
@@ -102,14 +104,14 @@ func (n *namespace) dial() (*conn, error) {
 	return c, nil
 }
 
-func routeSocket(flags int) (int, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|flags, unix.NETLINK_ROUTE)
+func netlinkSocket(family, flags int) (int, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|flags, family)
 	if err != nil {
-		return -1, fmt.Errorf("open rtnetlink socket: %w", err)
+		return -1, fmt.Errorf("open netlink socket: %w", err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		_ = unix.Close(fd)
-		return -1, fmt.Errorf("bind rtnetlink socket: %w", err)
+		return -1, fmt.Errorf("bind netlink socket: %w", err)
 	}
 	return fd, nil
 }

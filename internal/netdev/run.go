@@ -32,6 +32,7 @@ func (n *Net) Run(ctx context.Context, on func(Event)) error {
 	defer cancel()
 	wg.Go(func() { n.warmer.run(keeping) })
 	wg.Go(func() { n.deliver(keeping, events, on) })
+	wg.Go(func() { n.followXDP(keeping, events) })
 	wg.Go(func() { n.keep(keeping, upkeep) })
 	wg.Go(func() { n.survey(keeping, surveys, events) })
 	wg.Go(func() { n.diagnose(keeping) })

@@ -31,6 +31,8 @@ type Net struct {
 
 	mu    sync.Mutex // requests are few: one socket, one at a time
 	route *conn
+	// nil: the kernel does not tell what interfaces can do for XDP
+	generic *generic
 
 	vips    *VIPs
 	warmer  *Warmer
@@ -59,6 +61,9 @@ func OpenAt(path string, log *slog.Logger) (*Net, error) {
 
 func (n *Net) open() (err error) {
 	if n.route, err = n.ns.dial(); err != nil {
+		return err
+	}
+	if n.generic, err = n.ns.openGeneric(); err != nil {
 		return err
 	}
 	if err := n.ns.do(n.subscribe); err != nil {
@@ -90,7 +95,7 @@ func (n *Net) Close() error {
 			errs = append(errs, c.close())
 		}
 	}
-	return errors.Join(append(errs, n.ns.close())...)
+	return errors.Join(append(errs, n.generic.close(), n.ns.close())...)
 }
 
 // VIPs owns the VIPs that nobody else owns.
@@ -134,7 +139,7 @@ func (n *Net) link(index int) Link {
 func (n *Net) linkName(index int) string { return n.link(index).Name }
 
 func (n *Net) subscribe() error {
-	fd, err := routeSocket(unix.SOCK_NONBLOCK)
+	fd, err := netlinkSocket(unix.NETLINK_ROUTE, unix.SOCK_NONBLOCK)
 	if err != nil {
 		return err
 	}

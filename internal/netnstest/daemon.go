@@ -127,5 +127,8 @@ func RemoveDaemonFiles(dir string) error {
 	return errors.Join(os.RemoveAll(PinPath(dir)), os.RemoveAll(dir))
 }
 
+// SetArgs replaces the further flags, from the next Start on.
+func (d *Daemon) SetArgs(args ...string) { d.opts.Args = args }
+
 // Dir is the daemon's directory.
 func (d *Daemon) Dir() string { return d.dir }

@@ -33,8 +33,9 @@ func (r *rig) metric(name string, labels ...string) float64 {
 		r.t.Fatal(err)
 	}
 	for line := range strings.Lines(page) {
-		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
-		if !strings.HasPrefix(series, "loxilb_"+name+"{") {
+		at := strings.LastIndexByte(line, ' ')
+		series, value := line[:max(at, 0)], strings.TrimSpace(line[at+1:])
+		if series != "loxilb_"+name && !strings.HasPrefix(series, "loxilb_"+name+"{") {
 			continue
 		}
 		missing := slices.ContainsFunc(labels, func(l string) bool {

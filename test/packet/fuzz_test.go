@@ -62,7 +62,7 @@ func seedFrame(line string) []byte {
 // fuzzLane runs jobs in a lab of its own.
 func fuzzLane(jobs <-chan func(*lab.Lab) error, results chan<- error) {
 	runtime.LockOSThread() // for good: the namespace ends with the thread
-	l, err := lab.New(lab.Config{})
+	l, err := lab.New(lab.Config{XDP: true})
 	if err == nil {
 		defer l.Close()
 		for _, text := range []string{

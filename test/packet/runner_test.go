@@ -33,6 +33,13 @@ func TestScriptsOnOldKernels(t *testing.T) {
 	runScripts(t, lab.Config{OldKernel: true}, false)
 }
 
+// TestScriptsWithXDP runs them once more, and each packet first through the XDP program: what it forwards must be what the
+// one at the tc hook makes of it, and what it passes as it was.
+func TestScriptsWithXDP(t *testing.T) {
+	t.Parallel()
+	runScripts(t, lab.Config{XDP: true}, false)
+}
+
 func runScripts(t *testing.T, cfg lab.Config, update bool) {
 	lanes := newLanes(t, cfg)
 	for _, name := range scriptFiles(t) {
@@ -129,6 +136,11 @@ func (r *runner) line(i int) (next int, err error) {
 func (r *runner) command(verb, rest string) error {
 	switch verb {
 	case "", "size":
+		return nil
+	case "xdp":
+		if forwards, ok := r.lab.XDPForwards(); ok && forwards != (rest == "forwards") {
+			return fmt.Errorf("XDP does not do that: forwards=%v", forwards)
+		}
 		return nil
 	case "live":
 		r.live = true

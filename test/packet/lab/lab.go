@@ -17,6 +17,7 @@ import (
 type Config struct {
 	Connections int  // size of the table; 0: 1024
 	OldKernel   bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
+	XDP         bool // Send also runs the XDP program, and fails if that does anything else than the one at the tc hook
 }
 
 // HashSeed is the key of hashes in a lab.
@@ -29,6 +30,9 @@ type Lab struct {
 	services map[lb.Key]lb.Service
 	drops    map[string]uint64
 	mark     uint32
+
+	xdp      bool
+	forwards bool // the XDP program would have forwarded the last packet
 }
 
 // New makes the network and loads the data path in it. The calling goroutine has locked its thread for good.
@@ -40,7 +44,7 @@ func New(cfg Config) (*Lab, error) {
 	if cfg.Connections == 0 {
 		cfg.Connections = 1024
 	}
-	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}}
+	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, xdp: cfg.XDP}
 	dp := datapath.Config{Connections: cfg.Connections, HashSeed: HashSeed, Hook: datapath.HookAuto, DefaultRoutes: network.defaultRoutes}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
@@ -54,6 +58,9 @@ func New(cfg Config) (*Lab, error) {
 	}
 	if err == nil {
 		err = l.ShareNextHops(true)
+	}
+	if err == nil && cfg.XDP {
+		err = l.setXDP()
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -139,7 +146,7 @@ type Result struct {
 
 // Send runs the program on a frame that arrives at the link.
 func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
-	out, err := l.Datapath.Run(datapath.RunInput{Frame: frame, Ifindex: link.Index, Mark: l.mark})
+	out, err := l.run(link, datapath.RunInput{Frame: frame, Ifindex: link.Index, Mark: l.mark})
 	if err != nil {
 		return Result{}, err
 	}
@@ -166,6 +173,29 @@ func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
 		err = errors.New("dropped, but no reason was counted")
 	}
 	return res, err
+}
+
+func (l *Lab) run(link *Link, in datapath.RunInput) (datapath.RunOutput, error) {
+	if !l.xdp {
+		return l.Datapath.Run(in)
+	}
+	out, forwards, err := l.Datapath.RunWithXDP(in, [6]byte(link.MAC))
+	l.forwards = forwards
+	return out, err
+}
+
+// XDPForwards is whether the XDP program would have forwarded the last packet; ok is false in a lab without it.
+func (l *Lab) XDPForwards() (forwards, ok bool) { return l.forwards, l.xdp }
+
+// setXDP has both links take what the XDP program redirects to them. It is attached to none: Send runs it.
+func (l *Lab) setXDP() error {
+	for _, link := range []*Link{l.Client, l.Server} {
+		x := datapath.XDPInterface{Index: link.Index, Name: link.Name, MAC: [6]byte(link.MAC), Target: true}
+		if err := l.Datapath.SetXDP(x); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Counted returns the reasons whose counters went up since the last call or drop, "" for none.

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * ctx_xdp.h - the packet as XDP sees it: a frame in the driver's memory, before
+ * there is an sk_buff. Included by ctx.h.
+ */
+#ifndef LOXILB_CTX_XDP_H
+#define LOXILB_CTX_XDP_H
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_helpers.h>
+#include "abi.h"
+#include "packet.h"
+
+typedef struct xdp_md ctx_t;
+
+struct link_address {
+	__u8 mac[ETH_ALEN];
+	__u8 pad[2];
+} __attribute__((aligned(2)));
+
+/* A frame's header in pieces of its alignment: the compiler takes struct ethhdr
+ * for one of bytes, four times the instructions. */
+#define CTX_ETHERTYPE 6
+
+/* interface index -> its MAC address. Written by user; read for every frame, as
+ * XDP is not told whom a frame is for. An array, since looking into one is five
+ * instructions: interfaces of higher numbers do without XDP. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_LINKS);
+	__type(key, __u32);
+	__type(value, struct link_address);
+} xdp_addresses SEC(".maps");
+
+/* A pointer to len bytes at offset off that may be read and written, or NULL if
+ * they are not in the frame's first buffer. */
+static __always_inline void *ctx_header(ctx_t *ctx, __u32 off, __u32 len)
+{
+	void *header;
+
+	off &= CTX_MAX_OFFSET; /* a bound that every verifier keeps in sight */
+	header = (void *)(long)ctx->data + off;
+	/* see ctx_skb.h */
+	asm volatile("" : "+r"(header));
+	if (header + len > (void *)(long)ctx->data_end)
+		return NULL;
+	return header;
+}
+
+/* Of the first buffer: a packet that takes several is too long for its own frame
+ * then, and passes. */
+static __always_inline __u32 ctx_length(ctx_t *ctx)
+{
+	return ctx->data_end - ctx->data;
+}
+
+static __always_inline bool ctx_is_for_us(ctx_t *ctx)
+{
+	const __u16 *to = ctx_header(ctx, 0, ETH_HLEN), *own;
+	__u32 index = ctx->ingress_ifindex;
+
+	own = bpf_map_lookup_elem(&xdp_addresses, &index);
+	return to && own && to[0] == own[0] && to[1] == own[1] &&
+	       to[2] == own[2];
+}
+
+/* Of a frame with a VLAN tag, that of the tag. */
+static __always_inline __be16 ctx_ethertype(ctx_t *ctx)
+{
+	const __be16 *eth = ctx_header(ctx, 0, ETH_HLEN);
+
+	return eth ? eth[CTX_ETHERTYPE] : 0;
+}
+
+static __always_inline __u32 ctx_now(void)
+{
+	return (__u32)bpf_jiffies64();
+}
+
+/* Frames whose checksum somebody still owes are not touched (xdp.bpf.c), and
+ * there is no sk_buff that would have to know of the rest. */
+static __always_inline enum ctx_checksum ctx_checksum_state(ctx_t *ctx)
+{
+	return CTX_CHECKSUM_NONE;
+}
+
+static __always_inline void ctx_sum_update(ctx_t *ctx, __u32 delta)
+{
+}
+
+static __always_inline long ctx_sum_replace(ctx_t *ctx, __u32 off, __u64 from,
+					    __u64 to, __u64 flags)
+{
+	return -1;
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * established.h - what packets of established connections ask and change: all
+ * that the XDP program knows of states.
+ */
+#ifndef LOXILB_ESTABLISHED_H
+#define LOXILB_ESTABLISHED_H
+
+#include <stdbool.h>
+#include "abi.h"
+#include "packet.h"
+#include "parse.h"
+
+/* An entry that was silent for longer than this, in jiffies, may be dead: 0.26 to
+ * 2.6 s, by CONFIG_HZ. A constant, as reading hz would cost two instructions. */
+#define SILENCE 256
+
+static __always_inline bool connection_silent_while(const struct packet *p,
+						    const struct connection *c)
+{
+	return (__s32)(p->now - c->seen) > SILENCE;
+}
+
+/* Segments from beyond this far ahead of what was seen are not believed. */
+#define TCP_MAX_WINDOW (1U << 24)
+
+static __always_inline bool tcp_is_established(__u8 flags)
+{
+	return (flags & ~CONN_REPLY_DIRECTION) == (CONN_REPLIED | CONN_ASSURED);
+}
+
+/* Remembers how far this direction has sent and acknowledged. */
+static __always_inline void tcp_note_sequence(const struct packet *p,
+					      struct connection *c)
+{
+	__u32 ahead = p->seq_end - c->seq_end;
+
+	if (ahead - 1 < TCP_MAX_WINDOW)
+		c->seq_end = p->seq_end;
+	if (p->tcp_flags & TCP_ACK)
+		c->ack = p->ack;
+}
+
+/* The endpoint's first answer is on its way. */
+static __always_inline bool udp_answers(const struct connection *c)
+{
+	const __u8 both = CONN_REPLY_DIRECTION | CONN_REPLIED;
+
+	return (c->flags & both) == CONN_REPLY_DIRECTION;
+}
+
+#endif

@@ -1,0 +1,136 @@
+package datapath
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+)
+
+// XDP's verdicts.
+const (
+	xdpPass     = 2
+	xdpRedirect = 4
+)
+
+// RunWithXDP runs the XDP program on a packet to an interface with that MAC address, takes back what it did to its connection,
+// and then runs the program at the tc hook as Run does. It is an error if XDP forwards a packet in another way than that, or
+// changes what it passes.
+func (d *Datapath) RunWithXDP(in RunInput, mac [6]byte) (out RunOutput, forwarded bool, err error) {
+	before, err := d.connectionRows()
+	if err != nil {
+		return RunOutput{}, false, err
+	}
+	frame, forwarded, err := d.runXDP(in, mac)
+	if err != nil {
+		return RunOutput{}, false, err
+	}
+	changed, err := d.takeBack(before)
+	if err != nil {
+		return RunOutput{}, false, err
+	}
+	if !forwarded && (len(changed) > 0 || !bytes.Equal(frame, in.Frame)) {
+		return RunOutput{}, false, fmt.Errorf("XDP passed a packet and had changed it, or %d entries", len(changed))
+	}
+	if out, err = d.Run(in); err != nil || !forwarded {
+		return out, forwarded, err
+	}
+	after, err := d.connectionRows()
+	if err != nil {
+		return out, true, err
+	}
+	return out, true, sameWay(in, frame, changed, out, after)
+}
+
+// sameWay compares what XDP did with what the program at the tc hook did from the same state.
+func sameWay(in RunInput, frame []byte, changed map[bpf.TcConnectionKey]bpf.TcConnection, out RunOutput, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
+	if out.Verdict != Redirect || !bytes.Equal(frame, out.Frame) {
+		return fmt.Errorf("XDP makes another packet\nof  %x\nxdp %x\ntc  %x, verdict %d", in.Frame, frame, out.Frame, out.Verdict)
+	}
+	for key, row := range changed {
+		tc := after[key]
+		if tc.Seen-row.Seen < 1000 { // the clock went on meanwhile
+			row.Seen = tc.Seen
+		}
+		if row != tc {
+			return fmt.Errorf("XDP notes something else\nof  %x\nxdp %+v\ntc  %+v", in.Frame, row, tc)
+		}
+	}
+	return nil
+}
+
+// runXDP stands in for the interface with lo, whose frames the kernel has the program see.
+func (d *Datapath) runXDP(in RunInput, mac [6]byte) (frame []byte, forwarded bool, err error) {
+	const lo = 1
+	if err := d.SetXDP(XDPInterface{Index: lo, Name: "lo", MAC: mac}); err != nil {
+		return nil, false, err
+	}
+	opts := ebpf.RunOptions{Data: in.Frame, DataOut: make([]byte, len(in.Frame)+256)}
+	ret, err := d.xdp.programs.Programs[xdpProgram].Run(&opts)
+	if err != nil {
+		return nil, false, fmt.Errorf("run XDP: %w", err)
+	}
+	if ret != xdpPass && ret != xdpRedirect {
+		return nil, false, fmt.Errorf("XDP returned %d", ret)
+	}
+	return opts.DataOut, ret == xdpRedirect, nil
+}
+
+func (d *Datapath) connectionRows() (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
+	out := map[bpf.TcConnectionKey]bpf.TcConnection{}
+	var key bpf.TcConnectionKey
+	var row bpf.TcConnection
+	rows := d.obj.Connections.Iterate()
+	for rows.Next(&key, &row) {
+		out[key] = row
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list connections: %w", err)
+	}
+	return out, nil
+}
+
+// takeBack makes the entries, and the traffic of their endpoints, what they were, and returns those that it found changed.
+func (d *Datapath) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
+	changed, err := d.connectionRows()
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(changed, func(key bpf.TcConnectionKey, row bpf.TcConnection) bool { return before[key] == row })
+	var errs []error
+	for key, now := range changed {
+		was, ok := before[key]
+		if !ok {
+			return nil, errors.New("XDP made a connection")
+		}
+		errs = append(errs, d.obj.Connections.Update(key, was, ebpf.UpdateExist), d.takeTrafficBack(was, now))
+	}
+	return changed, errors.Join(errs...)
+}
+
+func (d *Datapath) takeTrafficBack(was, now bpf.TcConnection) error {
+	var each []bpf.TcEndpointTraffic
+	if err := d.obj.EndpointTraffics.Lookup(was.Endpoint, &each); err != nil {
+		return fmt.Errorf("read traffic: %w", err)
+	}
+	packets, size := now.Packets-was.Packets, now.Bytes-was.Bytes
+	for i := range each { // the CPU that ran the program
+		t := &each[i]
+		if was.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) == 0 && t.PacketsIn >= packets && t.BytesIn >= size {
+			t.PacketsIn, t.BytesIn = t.PacketsIn-packets, t.BytesIn-size
+			break
+		}
+		if was.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0 && t.PacketsOut >= packets && t.BytesOut >= size {
+			t.PacketsOut, t.BytesOut = t.PacketsOut-packets, t.BytesOut-size
+			break
+		}
+	}
+	if err := d.obj.EndpointTraffics.Put(was.Endpoint, each); err != nil {
+		return fmt.Errorf("write traffic: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package reconcile
+
+import (
+	"errors"
+	"log/slog"
+	"regexp"
+
+	"loxilb/internal/datapath"
+	"loxilb/internal/netdev"
+)
+
+// XDPHooks is what XDP needs of the data path.
+type XDPHooks interface {
+	SetXDP(datapath.XDPInterface) error
+	ForgetXDP(index int) error
+	DetachXDPStrangers() error
+}
+
+// XDPChoice is where the XDP program is wanted.
+type XDPChoice string
+
+// The choices. Auto never costs throughput: it is native, and only at network cards whose driver forwards frames by XDP
+// from the start. A veth or virtio_net would no longer take large segments from its other end, and generic XDP comes after
+// the work that it is to save.
+const (
+	XDPAuto    XDPChoice = "auto"
+	XDPNative  XDPChoice = "native"
+	XDPGeneric XDPChoice = "generic"
+	XDPOff     XDPChoice = "off"
+)
+
+// Mode is how the program is attached where it is.
+func (c XDPChoice) Mode() datapath.XDPMode {
+	if c == XDPGeneric {
+		return datapath.XDPGeneric
+	}
+	return datapath.XDPNative
+}
+
+// XDPConfig says where the XDP program is wanted.
+type XDPConfig struct {
+	Choice               XDPChoice
+	Whitelist, Blacklist *regexp.Regexp                             // as those of Interfaces
+	Features             func() (map[int]netdev.XDPFeatures, error) // of all interfaces; nil: the kernel does not tell
+}
+
+// XDP keeps the XDP program attached where it is wanted. Its methods are called by one goroutine.
+type XDP struct {
+	XDPConfig
+	hooks   XDPHooks
+	log     *slog.Logger
+	known   map[int]datapath.XDPInterface // as they are in the data path
+	refused map[int]string                // why the program could not be attached, as it was logged
+	cleaned bool
+}
+
+// NewXDP makes one that has attached nothing yet.
+func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
+	return &XDP{XDPConfig: c, hooks: h, log: log, known: map[int]datapath.XDPInterface{}, refused: map[int]string{}}
+}
+
+// Sync has the data path's XDP follow the interfaces. One that the program can't be attached to is logged and tried again
+// with the next Sync; its packets go the way through tc.
+func (x *XDP) Sync(links []netdev.Link) {
+	features, err := x.Features()
+	if err != nil {
+		x.log.Error("XDP is not attached where the kernel does not say what drivers can do", "err", err)
+	}
+	plan := x.plan(links, features)
+	for _, i := range plan {
+		x.set(i, features != nil)
+	}
+	for index := range x.known {
+		if _, ok := plan[index]; !ok {
+			x.forget(index)
+		}
+	}
+	if !x.cleaned {
+		if err := x.hooks.DetachXDPStrangers(); err != nil {
+			x.log.Error("XDP is still attached where it is not wanted", "err", err)
+			return
+		}
+		x.cleaned = true
+	}
+}
+
+// plan says what is wanted of each interface; nothing at all if XDP is wanted nowhere.
+func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map[int]datapath.XDPInterface {
+	plan := map[int]datapath.XDPInterface{}
+	wanted := false
+	chosen := map[int]bool{}
+	for _, l := range netdev.Select(links, x.Whitelist, x.Blacklist) {
+		chosen[l.Index] = true
+	}
+	tagged := tagged(links)
+	for _, l := range links {
+		if !l.Ethernet() || len(l.MAC) != 6 || l.Loopback() {
+			continue
+		}
+		i := datapath.XDPInterface{Index: l.Index, Name: l.Name, MAC: [6]byte(l.MAC)}
+		i.Attach = chosen[l.Index] && x.attach(l, features[l.Index])
+		if i.Attach && x.Choice == XDPGeneric && tagged[l.Index] {
+			x.refuse(i, errTagged)
+			i.Attach = false
+		}
+		i.Target = x.target(l, i.Attach, features)
+		wanted = wanted || i.Attach
+		plan[l.Index] = i
+	}
+	if !wanted {
+		return nil
+	}
+	return plan
+}
+
+// errTagged: the kernel takes a VLAN's tag out of the frame, and what generic XDP, which cannot see that, sends on has it again.
+var errTagged = errors.New("it has VLAN interfaces, whose frames generic XDP would send on with their tag")
+
+// tagged are the interfaces that have VLANs.
+func tagged(links []netdev.Link) map[int]bool {
+	out := map[int]bool{}
+	for _, l := range links {
+		if l.Kind == "vlan" {
+			out[l.PeerIndex] = true
+		}
+	}
+	return out
+}
+
+// attach says whether the program is wanted at a chosen interface.
+func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
+	const all = netdev.XDPBasic | netdev.XDPRedirect | netdev.XDPTransmit
+	switch x.Choice {
+	case XDPNative, XDPGeneric:
+		return true
+	case XDPAuto:
+		return (l.Bus == "pci" || l.Bus == "platform") && can&all == all
+	}
+	return false
+}
+
+// target says whether an interface sends frames that are redirected to it. Where the kernel does not tell, a driver that runs
+// programs is taken to do so, but for that of veth, which drops them in silence unless its other end is prepared.
+func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFeatures) bool {
+	switch {
+	case x.Choice == XDPGeneric:
+		return true
+	case features == nil:
+		return attached && l.Kind != "veth"
+	}
+	return features[l.Index]&netdev.XDPTransmit != 0
+}
+
+// set brings an interface into the data path; without the program if that can't be attached.
+func (x *XDP) set(i datapath.XDPInterface, told bool) {
+	old := x.known[i.Index]
+	if old == i {
+		return
+	}
+	err := x.hooks.SetXDP(i)
+	if err != nil {
+		x.refuse(i, err)
+		i.Attach, i.Target = false, i.Target && told
+		if old == i || x.hooks.SetXDP(i) != nil {
+			return
+		}
+	} else if i.Attach {
+		delete(x.refused, i.Index)
+	}
+	x.known[i.Index] = i
+	switch {
+	case i.Attach && !old.Attach:
+		x.log.Info("XDP attached", "interface", i.Name, "mode", x.Choice.Mode())
+	case !i.Attach && old.Attach:
+		x.log.Info("XDP detached", "interface", i.Name)
+	}
+}
+
+// refuse logs why once. What auto tries is no promise.
+func (x *XDP) refuse(i datapath.XDPInterface, err error) {
+	if x.refused[i.Index] == err.Error() {
+		return
+	}
+	x.refused[i.Index] = err.Error()
+	tell := x.log.Warn
+	if x.Choice == XDPAuto {
+		tell = x.log.Info
+	}
+	tell("XDP not attached: packets that arrive there take the way through tc alone", "interface", i.Name, "err", err)
+}
+
+func (x *XDP) forget(index int) {
+	if err := x.hooks.ForgetXDP(index); err != nil {
+		x.log.Error("XDP not detached", "ifindex", index, "err", err)
+		return
+	}
+	delete(x.known, index)
+	delete(x.refused, index)
+}

@@ -1,0 +1,154 @@
+package reconcile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/datapath"
+	"loxilb/internal/netdev"
+)
+
+func (h *hooks) SetXDP(i datapath.XDPInterface) error {
+	return h.note("set %s attach=%v target=%v", i.Name, i.Attach, i.Target)
+}
+func (h *hooks) ForgetXDP(index int) error { return h.note("forget %d", index) }
+func (h *hooks) DetachXDPStrangers() error { return h.note("clean") }
+
+const (
+	runs     = netdev.XDPBasic | netdev.XDPRedirect
+	forwards = runs | netdev.XDPTransmit
+)
+
+func card(index int, name, bus string) netdev.Link {
+	l := link(index, name)
+	l.Bus = bus
+	return l
+}
+
+// TestXDPChoice: where the program is attached, and where frames may be redirected to.
+func TestXDPChoice(t *testing.T) {
+	t.Parallel()
+	links := []netdev.Link{
+		card(2, "eth0", "pci"), card(3, "eth1", "pci"), card(4, "eth2", "virtio"), link(5, "veth0"), link(6, "veth1"),
+		link(7, "tun0"), card(8, "mgmt0", "pci"),
+	}
+	known := map[int]netdev.XDPFeatures{2: forwards, 3: runs, 4: forwards, 5: forwards, 6: runs, 8: forwards}
+	for name, c := range map[string]struct {
+		choice   XDPChoice
+		features map[int]netdev.XDPFeatures
+		attached string
+		targets  string
+	}{
+		"auto":                {XDPAuto, known, "eth0", "eth0 eth2 mgmt0 veth0"},
+		"auto, untold":        {XDPAuto, nil, "", ""},
+		"auto, no card of it": {XDPAuto, map[int]netdev.XDPFeatures{3: runs, 4: forwards, 5: forwards}, "", ""},
+		"native":              {XDPNative, known, "eth0 eth1 eth2 veth0 veth1", "eth0 eth2 mgmt0 veth0"},
+		"native, untold":      {XDPNative, nil, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2"},
+		"generic":             {XDPGeneric, known, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2 mgmt0 veth0 veth1"},
+		"generic, untold":     {XDPGeneric, nil, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2 mgmt0 veth0 veth1"},
+		"off":                 {XDPOff, known, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &hooks{}
+			x := NewXDP(h, XDPConfig{
+				Choice: c.choice, Blacklist: regexp.MustCompile("^mgmt"),
+				Features: func() (map[int]netdev.XDPFeatures, error) { return c.features, nil },
+			}, slog.New(slog.DiscardHandler))
+			x.Sync(links)
+			var attached, targets []string
+			for _, e := range h.events {
+				var what string
+				var attach, target bool
+				if n, _ := fmt.Sscanf(e, "set %s attach=%t target=%t", &what, &attach, &target); n != 3 {
+					continue
+				}
+				if attach {
+					attached = append(attached, what)
+				}
+				if target {
+					targets = append(targets, what)
+				}
+			}
+			slices.Sort(attached)
+			slices.Sort(targets)
+			got := []string{strings.Join(attached, " "), strings.Join(targets, " ")}
+			if diff := cmp.Diff([]string{c.attached, c.targets}, got); diff != "" {
+				t.Errorf("attached, targets: -want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestXDPFollows: the program follows the interfaces and what their drivers say; one that refuses it does without and is tried
+// again, and the log names it once.
+func TestXDPFollows(t *testing.T) {
+	t.Parallel()
+	h := &hooks{broken: map[string]bool{}}
+	var log bytes.Buffer
+	features := map[int]netdev.XDPFeatures{2: forwards, 3: runs}
+	x := NewXDP(h, XDPConfig{
+		Choice: XDPNative, Features: func() (map[int]netdev.XDPFeatures, error) { return features, nil },
+	}, slog.New(slog.NewTextHandler(&log, nil)))
+	eth, veth := link(2, "eth0"), link(3, "veth1")
+	const refuses = "set veth1 attach=true target=false"
+	for _, step := range []struct {
+		what   string
+		before func()
+		links  []netdev.Link
+		want   []string // in any order
+	}{
+		{"one refuses", func() { h.broken[refuses] = true }, []netdev.Link{eth, veth}, []string{
+			"set eth0 attach=true target=true", refuses + " fails", "set veth1 attach=false target=false", "clean",
+		}},
+		{"it is tried again", func() {}, []netdev.Link{eth, veth}, []string{refuses + " fails"}},
+		{"and takes it", func() { clear(h.broken) }, []netdev.Link{eth, veth}, []string{refuses}},
+		{"nothing new", func() {}, []netdev.Link{eth, veth}, nil},
+		{"its other end takes frames", func() { features[3] = forwards }, []netdev.Link{eth, veth}, []string{"set veth1 attach=true target=true"}},
+		{"and no longer", func() { features[3] = runs }, []netdev.Link{eth, veth}, []string{refuses}},
+		{"it goes", func() {}, []netdev.Link{eth}, []string{"forget 3"}},
+	} {
+		h.events = nil
+		step.before()
+		x.Sync(step.links)
+		slices.Sort(h.events)
+		slices.Sort(step.want)
+		if diff := cmp.Diff(step.want, h.events); diff != "" {
+			t.Errorf("%s: -want +got\n%s", step.what, diff)
+		}
+	}
+	if n := strings.Count(log.String(), "XDP not attached"); n != 1 {
+		t.Errorf("the refusal is logged %d times:\n%s", n, log.String())
+	}
+}
+
+// TestXDPTagged: generic XDP stays away from interfaces with VLANs, and says so once.
+func TestXDPTagged(t *testing.T) {
+	t.Parallel()
+	h := &hooks{}
+	var log bytes.Buffer
+	x := NewXDP(h, XDPConfig{
+		Choice: XDPGeneric, Features: func() (map[int]netdev.XDPFeatures, error) { return nil, errors.New("broken") },
+	}, slog.New(slog.NewTextHandler(&log, nil)))
+	vlan := link(4, "eth1.7")
+	vlan.Kind, vlan.PeerIndex = "vlan", 3
+	for range 3 {
+		x.Sync([]netdev.Link{link(2, "eth0"), link(3, "eth1"), vlan})
+	}
+	slices.Sort(h.events)
+	want := []string{"clean", "set eth0 attach=true target=true", "set eth1 attach=false target=true", "set eth1.7 attach=true target=true"}
+	if diff := cmp.Diff(want, h.events); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	if n := strings.Count(log.String(), errTagged.Error()); n != 1 {
+		t.Errorf("that is logged %d times:\n%s", n, log.String())
+	}
+}
