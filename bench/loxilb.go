@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 
@@ -22,12 +23,34 @@ func loxilbXDP(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
 
 // loxilb runs the daemon with more flags and one service in a mode.
 func loxilb(mode string, args ...string) setup {
+	return loxilbOf("", mode, args...)
+}
+
+// loxilbOther is how a change is compared with what was before it: by turns, in one run.
+func loxilbOther(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
+	return loxilbOf(os.Getenv("LOXILB_OTHER"), "default")(ctx, r, s)
+}
+
+func noOther() error {
+	dir := os.Getenv("LOXILB_OTHER")
+	if dir == "" {
+		return fmt.Errorf("%w: LOXILB_OTHER is not set to a directory with loxilb and loxicmd", errMissing)
+	}
+	_, err := os.Stat(dir + "/loxilb")
+	return err
+}
+
+// loxilbOf is of the build in a directory; "": this one's.
+func loxilbOf(bin, mode string, args ...string) setup {
 	return func(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
+		if bin == "" {
+			bin = r.bin
+		}
 		flags := slices.Clone(args)
 		if s.held > 0 {
 			flags = append(flags, "--ct-max", fmt.Sprint(s.held+s.held/8))
 		}
-		d, err := r.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: r.bin, Args: flags})
+		d, err := r.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: bin, Args: flags})
 		if err != nil {
 			return netip.AddrPort{}, err
 		}

@@ -158,6 +158,21 @@ _Static_assert(__builtin_offsetof(struct connection, traits) ==
 		       __builtin_offsetof(struct connection, flags) + 2,
 	       "ABI");
 
+/* The way to an address. */
+struct next_hop {
+	struct ip_addr target;
+	__u32 epoch; /* as in connection, but all of it */
+	__u32 ifindex;
+	__u8 dmac[6];
+	__u8 smac[6];
+	__u16 mtu;
+	__u8 kind; /* enum hop_kind, of HOP_KINDS alone */
+	__u8 pad;
+};
+_Static_assert(sizeof(struct next_hop) == 40, "ABI");
+#define NEXT_HOPS_SHIFT 10
+#define NEXT_HOPS (1 << NEXT_HOPS_SHIFT)
+
 enum service_kind {
 	SERVICE_ONE_PORT, /* or a protocol without ports */
 	SERVICE_RANGE, /* service_key.port is the first of the range */

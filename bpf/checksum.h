@@ -27,6 +27,25 @@ static __always_inline __u16 sum_add(__u16 a, __u16 b)
 	return (sum & 0xffff) + (sum >> 16);
 }
 
+static __always_inline __u16 sum_fold64(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum_fold(sum);
+}
+
+/* Of an address, and of what takes it away from a sum. Not folded. */
+static __always_inline __u64 address_sum(const struct ip_addr *a)
+{
+	return (__u64)a->word[0] + a->word[1] + a->word[2] + a->word[3];
+}
+
+static __always_inline __u64 address_sum_not(const struct ip_addr *a)
+{
+	return 4 * 0xffffffffULL - address_sum(a);
+}
+
 /* Of an IPv4 header without options whose own checksum is 0. */
 static __always_inline __u16 ipv4_sum(const struct iphdr *ip)
 {

@@ -12,6 +12,7 @@
 #include "ctx.h"
 #include "hop.h"
 #include "maps.h"
+#include "nexthop.h"
 #include "packet.h"
 #include "parse.h"
 
@@ -205,6 +206,7 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 {
 	struct bpf_fib_lookup fib = {};
 	const struct ip_addr *target;
+	bool plain; /* does the way depend on the target alone? */
 	long code;
 	__u8 kind;
 
@@ -213,6 +215,11 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	target = hop_target(c);
 	if (!target)
 		return drop(p, DROP_NO_ROUTE);
+	plain = p->l3 && !(c->traits & CONN_ONE_WAY) && !(c->hop & ~HOP_KINDS);
+	if (plain && next_hop_recall(target, hop_epoch(p), c)) {
+		c->hop_epoch = hop_epoch(p);
+		return VERDICT_CONTINUE;
+	}
 	code = hop_lookup(ctx, p, c, target, &fib);
 	if (c->hop & HOP_FAMILY)
 		c->mtu = family_mtu(c, c->mtu);
@@ -250,6 +257,8 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	/* a packet without a link-layer header asks anew each time */
 	if (p->l3)
 		c->hop_epoch = hop_epoch(p);
+	if (plain)
+		next_hop_remember(target, hop_epoch(p), c);
 	return VERDICT_CONTINUE;
 }
 
@@ -290,7 +299,7 @@ static __always_inline enum verdict hop_ready(ctx_t *ctx, struct packet *p,
 {
 	enum verdict v = VERDICT_CONTINUE;
 
-	if (unlikely(c->hop_epoch != hop_epoch(p) || !l3)) {
+	if (unlikely(!hop_current(p, c) || !l3)) {
 		v = hop_resolve(ctx, p, c);
 		if (v == VERDICT_DROP)
 			return v;

@@ -21,9 +21,17 @@
  * of its own, because user space writes it at run time. */
 volatile __u32 hop_generation SEC(".data.runtime") = 0;
 
-static __always_inline __u16 hop_epoch(const struct packet *p)
+/* What is kept for long keeps all of it, a connection 16 bits. */
+static __always_inline __u32 hop_epoch(const struct packet *p)
 {
 	return hop_generation + (p->now >> HOP_EPOCH_SHIFT);
+}
+
+/* Is the next hop of a connection of this epoch? */
+static __always_inline bool hop_current(const struct packet *p,
+					const struct connection *c)
+{
+	return c->hop_epoch == (__u16)hop_epoch(p);
 }
 
 #endif

@@ -186,6 +186,15 @@ struct {
 	__type(value, __u32);
 } links SEC(".maps");
 
+/* hash of an address -> the way there, per CPU. Written and read by the packet
+ * path. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, NEXT_HOPS);
+	__type(key, __u32);
+	__type(value, struct next_hop);
+} next_hops SEC(".maps");
+
 /* service id -> how long a client's endpoint is kept, in jiffies; 0: not at all.
  * Written by user; read for new connections and by the sweep. */
 struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * open.h - a packet of no connection: find its service, choose an endpoint,
- * make the two entries.
+ * make the two entries, and send it on.
  */
 #ifndef LOXILB_OPEN_H
 #define LOXILB_OPEN_H
@@ -12,11 +12,14 @@
 #include "ct_udp.h"
 #include "egress.h"
 #include "forward.h"
+#include "mss.h"
 #include "opening.h"
+#include "other.h"
 #include "persist.h"
 #include "select.h"
 #include "service.h"
 #include "snat.h"
+#include "stats.h"
 
 /* Endpoints tried when a client's address and port are taken at the first:
  * it came through another VIP with the same endpoints. */
@@ -53,14 +56,21 @@ static __noinline int open_reply(struct packet *p, struct opening *o)
 				   BPF_NOEXIST);
 }
 
-/* Puts the entry of the client's packets into the table. -EALREADY: the same
+/* Puts the entry of the client's packets into the table, with its way and this
+ * packet in it already: it need not be found there again. -EALREADY: the same
  * packet came in on another CPU. -EEXIST: the client is an endpoint, and the tuple
  * is of replies to a source port at rest. */
-static __always_inline int open_own(struct opening *o)
+static __always_inline int open_own(ctx_t *ctx, struct packet *p,
+				    struct opening *o)
 {
 	struct connection *old;
 	int err;
 
+	o->hop = hop_ready(ctx, p, &o->entry, p->l3);
+	if (o->hop == VERDICT_CONTINUE || o->hop == VERDICT_REDIRECT) {
+		o->entry.packets = 1;
+		o->entry.bytes = p->length;
+	}
 	err = bpf_map_update_elem(&connections, &o->own, &o->entry,
 				  BPF_NOEXIST);
 	if (err != -EEXIST)
@@ -71,7 +81,8 @@ static __always_inline int open_own(struct opening *o)
 
 /* The entry of the client's packets. Takes the reply's entry away again if it
  * cannot be made. */
-static __noinline int open_forward(struct packet *p, struct opening *o)
+static __noinline int open_forward(ctx_t *ctx, struct packet *p,
+				   struct opening *o)
 {
 	struct connection *c = &o->entry;
 	int err;
@@ -82,9 +93,8 @@ static __noinline int open_forward(struct packet *p, struct opening *o)
 	c->dport = o->key.sport;
 	c->seq_end = p->seq_end;
 	c->flags = 0;
-	o->own = p->tuple;
-	connection_sums(c, &o->own);
-	err = open_own(o);
+	connection_sums_turn(c);
+	err = open_own(ctx, p, o);
 	if (!err)
 		return 0;
 	bpf_map_delete_elem(&connections, &o->key);
@@ -99,6 +109,7 @@ static __always_inline void open_begin(const struct packet *p,
 				       struct opening *o)
 {
 	__builtin_memset(&o->entry, 0, sizeof(o->entry));
+	o->own = p->tuple;
 	o->source = p->tuple.saddr;
 	o->source_port = p->tuple.sport;
 	o->key = (struct connection_key){
@@ -144,7 +155,8 @@ static __noinline bool open_translates_source(const struct opening *o,
 
 /* The one entry of a connection whose endpoint answers the client directly:
  * packets leave with the tuple that they came with. */
-static __noinline int open_one_way(struct packet *p, struct opening *o)
+static __noinline int open_one_way(ctx_t *ctx, struct packet *p,
+				   struct opening *o)
 {
 	struct connection *c = &o->entry;
 
@@ -158,8 +170,7 @@ static __noinline int open_one_way(struct packet *p, struct opening *o)
 	c->hop = o->service.flags & SERVICE_TUNNEL_GUE	? HOP_TUNNEL_GUE :
 		 o->service.flags & SERVICE_TUNNEL_IPIP ? HOP_TUNNEL_IPIP :
 							  0;
-	o->own = p->tuple;
-	return open_own(o);
+	return open_own(ctx, p, o);
 }
 
 /* Both entries. A client that is its own endpoint would be answered by itself:
@@ -173,12 +184,12 @@ static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 
 	open_begin(p, ep, id, o);
 	if (o->service.mode == MODE_DSR)
-		return open_one_way(p, o);
+		return open_one_way(ctx, p, o);
 	if (open_translates_source(o, ep))
 		err = snat_reply(ctx, p, ep, o);
 	else
 		err = open_reply(p, o);
-	return err ? err : open_forward(p, o);
+	return err ? err : open_forward(ctx, p, o);
 }
 
 /* Towards one endpoint, for the opening of this CPU. -EAGAIN: the slot and the
@@ -213,8 +224,6 @@ static __always_inline enum verdict open_failed(struct packet *p,
 						struct service_state *state,
 						int err)
 {
-	if (err == -EALREADY)
-		return VERDICT_CONTINUE;
 	if (err == -EEXIST)
 		return drop(p, DROP_TUPLE_IN_USE);
 	if (err == -EAGAIN)
@@ -225,6 +234,36 @@ static __always_inline enum verdict open_failed(struct packet *p,
 		return drop(p, DROP_NO_ROUTE);
 	__sync_fetch_and_add(&state->refused, 1);
 	return drop(p, DROP_CONNTRACK_FULL);
+}
+
+/* The packet leaves through the connection that it has opened, or that the same
+ * packet on another CPU has. */
+static __always_inline enum verdict open_onwards(ctx_t *ctx, struct packet *p,
+						 struct opening *o,
+						 struct service_state *state,
+						 int err)
+{
+	struct connection *c = &o->entry;
+	enum verdict hop = o->hop;
+
+	if (unlikely(err == -EALREADY)) {
+		c = bpf_map_lookup_elem(&connections, &o->own);
+		if (!c)
+			return drop(p, DROP_CONNECTION_RACE);
+		hop = hop_ready(ctx, p, c, p->l3);
+		if (hop == VERDICT_CONTINUE || hop == VERDICT_REDIRECT) {
+			c->packets++;
+			c->bytes += p->length;
+		}
+	} else if (err) {
+		return open_failed(p, &o->service, state, err);
+	}
+	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
+		return hop;
+	count_traffic(p, c);
+	if (mss_applies(p) && mss_clamp(ctx, p, c) != VERDICT_CONTINUE)
+		return VERDICT_DROP;
+	return forward_other(ctx, p, c, hop);
 }
 
 /* Towards the endpoint at a place of the service's table, or one of the next.
@@ -277,7 +316,7 @@ static __always_inline enum verdict open_at(ctx_t *ctx, struct packet *p,
 		err = open_persist(ctx, p, o);
 	else
 		err = open_from(ctx, p, o, select_place(p, o, state));
-	return err ? open_failed(p, &o->service, state, err) : VERDICT_CONTINUE;
+	return open_onwards(ctx, p, o, state, err);
 }
 
 /* The service that a packet is for, in o, as its memory in the map may be
@@ -334,11 +373,10 @@ static __noinline enum verdict open_outwards(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_CONNECTION_RACE);
 	o->outwards = true;
 	err = open_towards(ctx, p, o->endpoint);
-	return err ? open_failed(p, &o->service, state, err) : VERDICT_CONTINUE;
+	return open_onwards(ctx, p, o, state, err);
 }
 
-/* CONTINUE: p->tuple now has a connection. PASS: no service wants it. Global, as
- * open_towards() is. */
+/* PASS: no service wants the packet. Global, as open_towards() is. */
 __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 {
 	struct opening *o = opening_of_this_cpu();

@@ -32,6 +32,7 @@ struct opening {
 	struct connection_key key; /* of the entry of replies */
 	struct connection_key own; /* of the client's entry */
 	struct connection entry; /* that, and then the one of the client's */
+	__u32 hop; /* enum verdict: of the way of the client's packets; valid iff its entry is made */
 	struct snat_pair pair; /* valid iff a source of ours is searched */
 	struct bpf_sock_tuple socket; /* the same */
 	__u32 start; /* its port: SNAT_FIRST_PORT + start + i * stride */

@@ -29,14 +29,25 @@
 #define SNAT_LIMIT 64000 /* ports in use for each pair */
 #define SNAT_PROBES 2048
 
+/* How c changes what has this key. Summed here: two calls of bpf_csum_diff took
+ * four times as long. */
 static __always_inline void connection_sums(struct connection *c,
 					    const struct connection_key *key)
 {
-	/* addresses and ports lie alike in both structs */
-	c->address_sum =
-		sum_fold(bpf_csum_diff((void *)key, 32, (void *)c, 32, 0));
-	c->tuple_sum =
-		sum_fold(bpf_csum_diff((void *)key, 36, (void *)c, 36, 0));
+	__u64 sum = address_sum(&c->saddr) + address_sum(&c->daddr) +
+		    address_sum_not(&key->saddr) + address_sum_not(&key->daddr);
+
+	c->address_sum = sum_fold64(sum);
+	sum += (__u32)c->sport + c->dport + (__u16)~key->sport +
+	       (__u16)~key->dport;
+	c->tuple_sum = sum_fold64(sum);
+}
+
+/* The other direction takes away what this one adds. */
+static __always_inline void connection_sums_turn(struct connection *c)
+{
+	c->address_sum = ~c->address_sum;
+	c->tuple_sum = ~c->tuple_sum;
 }
 
 /* May a new connection have the key of this one? It is over, and its port is

@@ -68,16 +68,8 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	c = bpf_map_lookup_elem(&connections, &p->tuple);
 	if (likely(c))
 		v = connection_update(ctx, p, c);
-	if (v == VERDICT_MISS) {
-		v = connection_open(ctx, p);
-		if (v != VERDICT_CONTINUE)
-			return v;
-		c = bpf_map_lookup_elem(&connections, &p->tuple);
-		if (!c)
-			return drop(p, DROP_CONNECTION_RACE);
-		if (mss_applies(p))
-			v = mss_clamp(ctx, p, c);
-	}
+	if (v == VERDICT_MISS)
+		return connection_open(ctx, p);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	hop = hop_ready(ctx, p, c, l3);

@@ -61,8 +61,7 @@ static __always_inline bool is_established(const struct packet *p,
 static __always_inline bool has_way(const struct packet *p,
 				    const struct connection *c)
 {
-	return c->hop <= HOP_PEER && c->hop_epoch == hop_epoch(p) &&
-	       p->length <= c->mtu &&
+	return c->hop <= HOP_PEER && hop_current(p, c) && p->length <= c->mtu &&
 	       bpf_redirect_map(&xdp_targets, c->ifindex, XDP_PASS) ==
 		       XDP_REDIRECT;
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -167,7 +168,7 @@ func follow(e netdev.Event, network *netdev.Net, interfaces *reconcile.Interface
 		xdp.Sync(network.Links())
 	}
 	if e.NextHops || e.Links {
-		if err := d.BumpNextHops(); err != nil {
+		if err := errors.Join(d.ShareNextHops(network.WaysByDestination()), d.BumpNextHops()); err != nil {
 			log.Error("next hops may be stale for half a minute", "err", err)
 		}
 		if err := d.SetLocalAddresses(network.Addresses()); err != nil {

@@ -263,6 +263,19 @@ func (d *Datapath) BumpNextHops() error {
 	return d.xdp.bump(d.hops)
 }
 
+// ShareNextHops says whether all packets to an address take the same way: then a new connection need not ask for what
+// another one was told. To be called before BumpNextHops when that changes.
+func (d *Datapath) ShareNextHops(shared bool) error {
+	var value uint32
+	if shared {
+		value = 1
+	}
+	if err := d.obj.NextHopsShared.Set(value); err != nil {
+		return fmt.Errorf("share next hops: %w", err)
+	}
+	return nil
+}
+
 // jiffies converts a duration to the kernel's ticks, at least one.
 func (d *Datapath) jiffies(t time.Duration) uint32 {
 	return uint32(max(1, t*time.Duration(d.hz)/time.Second))

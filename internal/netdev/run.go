@@ -23,7 +23,8 @@ const (
 // Run follows the kernel until ctx ends: it calls on for what happens (never twice at a time, never within settle of
 // the call before), keeps VIPs where they belong, next hops resolved and sysctls set.
 func (n *Net) Run(ctx context.Context, on func(Event)) error {
-	events, upkeep := newInbox(), newInbox()
+	events, upkeep, surveys := newInbox(), newInbox(), newInbox()
+	surveys.put(change{survey: true})
 	upkeep.put(change{sysctls: true})
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -33,6 +34,7 @@ func (n *Net) Run(ctx context.Context, on func(Event)) error {
 	wg.Go(func() { n.deliver(keeping, events, on) })
 	wg.Go(func() { n.followXDP(keeping, events) })
 	wg.Go(func() { n.keep(keeping, upkeep) })
+	wg.Go(func() { n.survey(keeping, surveys, events) })
 	wg.Go(func() { n.diagnose(keeping) })
 
 	if err := n.watch.SetReadDeadline(time.Time{}); err != nil {
@@ -50,6 +52,7 @@ func (n *Net) Run(ctx context.Context, on func(Event)) error {
 			return err
 		}
 		events.put(change{links: c.links, nextHops: c.nextHops, gone: c.gone, warm: c.warm})
+		surveys.put(change{survey: c.survey})
 		upkeep.put(change{addresses: c.addresses, places: c.places, loopback: c.loopback, sysctls: c.sysctls})
 	}
 }

@@ -54,6 +54,7 @@ type change struct {
 	loopback  bool         // lo changed: what was on it may be gone
 	warm      bool         // a neighbour that we had managed is not any more
 	sysctls   bool
+	survey    bool // what is known of rules and routes is not all
 }
 
 func (c *change) merge(o change) {
@@ -64,6 +65,7 @@ func (c *change) merge(o change) {
 	c.loopback = c.loopback || o.loopback
 	c.warm = c.warm || o.warm
 	c.sysctls = c.sysctls || o.sysctls
+	c.survey = c.survey || o.survey
 	switch {
 	case len(o.addresses) == 0:
 	case len(c.addresses) == 0:
@@ -75,7 +77,7 @@ func (c *change) merge(o change) {
 }
 
 func (c *change) empty() bool {
-	return !c.links && !c.nextHops && !c.places && !c.loopback && !c.warm && !c.sysctls && len(c.addresses) == 0
+	return !c.links && !c.nextHops && !c.places && !c.loopback && !c.warm && !c.sysctls && !c.survey && len(c.addresses) == 0
 }
 
 // state mirrors the kernel's tables. The watch writes it, everybody reads it.
@@ -85,7 +87,8 @@ type state struct {
 	addresses  map[netip.Addr][]address
 	networks   map[network]struct{}
 	neighbours map[neighbourKey]neighbour
-	gone       int                     // neighbours with state 0
+	gone       int // neighbours with state 0
+	ways       ways
 	mine       map[netip.Addr]struct{} // VIPs that VIPs owns: local routes to them are no news
 }
 
@@ -113,6 +116,7 @@ func (s *state) apply(r reply) change {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return s.applyRoute(r)
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP, unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		s.ways.apply(r)
 		return change{nextHops: true}
 	case unix.RTM_NEWNETCONF:
 		return change{sysctls: true}
@@ -234,6 +238,7 @@ func (s *state) applyRoute(r reply) change {
 	if !ok || u32(r.body[8:])&unix.RTM_F_CLONED != 0 {
 		return change{}
 	}
+	s.ways.apply(r)
 	if rt.kind == unix.RTN_LOCAL {
 		c := change{}
 		_, mine := s.mine[rt.dst.Addr()]

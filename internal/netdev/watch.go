@@ -170,7 +170,7 @@ func (n *Net) resync() (change, error) {
 	s := n.state
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := change{nextHops: true, places: true, loopback: true, sysctls: true}
+	c := change{nextHops: true, places: true, loopback: true, sysctls: true, survey: true}
 	c.links = len(s.links) != len(fresh.links)
 	for i, l := range fresh.links {
 		c.links = c.links || !s.links[i].same(l)
@@ -182,6 +182,7 @@ func (n *Net) resync() (change, error) {
 	}
 	s.links, s.addresses, s.networks = fresh.links, fresh.addresses, fresh.networks
 	s.neighbours, s.gone = fresh.neighbours, 0
+	s.ways.lose()
 	return c, nil
 }
 

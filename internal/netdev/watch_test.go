@@ -44,7 +44,13 @@ func TestWatchLinks(t *testing.T) {
 func TestNextHops(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
-	_, r := runHost(t, a)
+	n, r := runHost(t, a)
+	eventually(t, func() error {
+		if n.surveyDue() { // its end is news
+			return errors.New("not surveyed")
+		}
+		return nil
+	})
 
 	// seen runs the command, then something that is always news for links, so that "no event" needs no waiting.
 	marker := 0

@@ -5,6 +5,7 @@ package packet
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -169,7 +170,13 @@ func (r *runner) command(verb, rest string) error {
 	case "sweep":
 		return r.lab.Sweep()
 	case "next-hops":
-		return r.lab.BumpNextHops()
+		switch rest {
+		case "":
+			return r.lab.BumpNextHops()
+		case "shared", "each":
+			return errors.Join(r.lab.ShareNextHops(rest == "shared"), r.lab.BumpNextHops())
+		}
+		return fmt.Errorf("next-hops %q is not empty, shared or each", rest)
 	case "ip":
 		out, err := exec.Command("ip", strings.Fields(rest)...).CombinedOutput()
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 //	mark N                 from here on, packets carry that mark
 //	sweep                  connections that are over are removed
 //	next-hops              what the connections know of routes and neighbours is out of date
+//	next-hops each         no connection uses what another found of the way to an address; "shared" is how scripts begin
 //	ip ARGUMENTS           the ip command in the load balancer's namespace
 //	sysctl NAME VALUE      a kernel setting there
 //	size N                 connections that the table holds (first line only)

@@ -132,6 +132,18 @@ type SockIpAddr struct {
 	Word [4]uint32
 }
 
+type SockNextHop struct {
+	_       structs.HostLayout
+	Target  SockIpAddr
+	Epoch   uint32
+	Ifindex uint32
+	Dmac    [6]uint8
+	Smac    [6]uint8
+	Mtu     uint16
+	Kind    uint8
+	Pad     uint8
+}
+
 type SockOpening struct {
 	_        structs.HostLayout
 	Service  SockService
@@ -154,6 +166,7 @@ type SockOpening struct {
 	Own        SockConnectionKey
 	_          [4]byte
 	Entry      SockConnection
+	Hop        uint32
 	Pair       SockSnatPair
 	Socket     struct {
 		_    structs.HostLayout
@@ -169,7 +182,6 @@ type SockOpening struct {
 	Start  uint32
 	Stride uint32
 	Err    int32
-	_      [4]byte
 }
 
 type SockPersistEntry struct {
@@ -311,6 +323,7 @@ const (
 	SockMapLinks                 = "links"
 	SockMapLocalAddresses        = "local_addresses"
 	SockMapMssLimits             = "mss_limits"
+	SockMapNextHops              = "next_hops"
 	SockMapOpenings              = "openings"
 	SockMapPasses                = "passes"
 	SockMapPersistTimeouts       = "persist_timeouts"
@@ -425,6 +438,7 @@ type SockMapSpecs struct {
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
+	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
@@ -499,6 +513,7 @@ type SockMaps struct {
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
+	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Openings         *ebpf.Map `ebpf:"openings"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
@@ -531,6 +546,7 @@ func (m *SockMaps) Close() error {
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,
+		m.NextHops,
 		m.Openings,
 		m.Passes,
 		m.PersistTimeouts,

@@ -132,6 +132,18 @@ type SweepIpAddr struct {
 	Word [4]uint32
 }
 
+type SweepNextHop struct {
+	_       structs.HostLayout
+	Target  SweepIpAddr
+	Epoch   uint32
+	Ifindex uint32
+	Dmac    [6]uint8
+	Smac    [6]uint8
+	Mtu     uint16
+	Kind    uint8
+	Pad     uint8
+}
+
 type SweepOpening struct {
 	_        structs.HostLayout
 	Service  SweepService
@@ -154,6 +166,7 @@ type SweepOpening struct {
 	Own        SweepConnectionKey
 	_          [4]byte
 	Entry      SweepConnection
+	Hop        uint32
 	Pair       SweepSnatPair
 	Socket     struct {
 		_    structs.HostLayout
@@ -169,7 +182,6 @@ type SweepOpening struct {
 	Start  uint32
 	Stride uint32
 	Err    int32
-	_      [4]byte
 }
 
 type SweepPersistEntry struct {
@@ -282,6 +294,7 @@ const (
 	SweepMapLinks                 = "links"
 	SweepMapLocalAddresses        = "local_addresses"
 	SweepMapMssLimits             = "mss_limits"
+	SweepMapNextHops              = "next_hops"
 	SweepMapOpenings              = "openings"
 	SweepMapPasses                = "passes"
 	SweepMapPersistTimeouts       = "persist_timeouts"
@@ -378,6 +391,7 @@ type SweepMapSpecs struct {
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
+	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
@@ -446,6 +460,7 @@ type SweepMaps struct {
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
+	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Openings         *ebpf.Map `ebpf:"openings"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
@@ -477,6 +492,7 @@ func (m *SweepMaps) Close() error {
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,
+		m.NextHops,
 		m.Openings,
 		m.Passes,
 		m.PersistTimeouts,

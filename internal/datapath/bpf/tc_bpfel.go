@@ -211,6 +211,18 @@ const (
 	TcLinkFlagLINK_LAYER3 TcLinkFlag = 2
 )
 
+type TcNextHop struct {
+	_       structs.HostLayout
+	Target  TcIpAddr
+	Epoch   uint32
+	Ifindex uint32
+	Dmac    [6]uint8
+	Smac    [6]uint8
+	Mtu     uint16
+	Kind    uint8
+	Pad     uint8
+}
+
 type TcOpening struct {
 	_        structs.HostLayout
 	Service  TcService
@@ -233,6 +245,7 @@ type TcOpening struct {
 	Own        TcConnectionKey
 	_          [4]byte
 	Entry      TcConnection
+	Hop        uint32
 	Pair       TcSnatPair
 	Socket     struct {
 		_    structs.HostLayout
@@ -248,7 +261,6 @@ type TcOpening struct {
 	Start  uint32
 	Stride uint32
 	Err    int32
-	_      [4]byte
 }
 
 type TcPassReason uint32
@@ -398,6 +410,7 @@ const (
 	TcMapLinks                 = "links"
 	TcMapLocalAddresses        = "local_addresses"
 	TcMapMssLimits             = "mss_limits"
+	TcMapNextHops              = "next_hops"
 	TcMapOpenings              = "openings"
 	TcMapPasses                = "passes"
 	TcMapPersistTimeouts       = "persist_timeouts"
@@ -426,6 +439,7 @@ const (
 	TcVarLocalEndpoints        = "local_endpoints"
 	TcVarMarkedServices        = "marked_services"
 	TcVarMssServices           = "mss_services"
+	TcVarNextHopsShared        = "next_hops_shared"
 	TcVarRangeServices         = "range_services"
 	TcVarRedirectPeer          = "redirect_peer"
 	TcVarTimeoutFragment       = "timeout_fragment"
@@ -505,6 +519,7 @@ type TcMapSpecs struct {
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
+	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
@@ -535,6 +550,7 @@ type TcVariableSpecs struct {
 	LocalEndpoints        *ebpf.VariableSpec `ebpf:"local_endpoints"`
 	MarkedServices        *ebpf.VariableSpec `ebpf:"marked_services"`
 	MssServices           *ebpf.VariableSpec `ebpf:"mss_services"`
+	NextHopsShared        *ebpf.VariableSpec `ebpf:"next_hops_shared"`
 	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -582,6 +598,7 @@ type TcMaps struct {
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
+	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Openings         *ebpf.Map `ebpf:"openings"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
@@ -613,6 +630,7 @@ func (m *TcMaps) Close() error {
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,
+		m.NextHops,
 		m.Openings,
 		m.Passes,
 		m.PersistTimeouts,
@@ -644,6 +662,7 @@ type TcVariables struct {
 	LocalEndpoints        *ebpf.Variable `ebpf:"local_endpoints"`
 	MarkedServices        *ebpf.Variable `ebpf:"marked_services"`
 	MssServices           *ebpf.Variable `ebpf:"mss_services"`
+	NextHopsShared        *ebpf.Variable `ebpf:"next_hops_shared"`
 	RangeServices         *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`

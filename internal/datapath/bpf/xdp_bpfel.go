@@ -138,6 +138,18 @@ type XdpLinkAddress struct {
 	Pad [2]uint8
 }
 
+type XdpNextHop struct {
+	_       structs.HostLayout
+	Target  XdpIpAddr
+	Epoch   uint32
+	Ifindex uint32
+	Dmac    [6]uint8
+	Smac    [6]uint8
+	Mtu     uint16
+	Kind    uint8
+	Pad     uint8
+}
+
 type XdpPersistEntry struct {
 	_        structs.HostLayout
 	Endpoint uint32
@@ -248,6 +260,7 @@ const (
 	XdpMapLinks                 = "links"
 	XdpMapLocalAddresses        = "local_addresses"
 	XdpMapMssLimits             = "mss_limits"
+	XdpMapNextHops              = "next_hops"
 	XdpMapPasses                = "passes"
 	XdpMapPersistTimeouts       = "persist_timeouts"
 	XdpMapPersists              = "persists"
@@ -343,6 +356,7 @@ type XdpMapSpecs struct {
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
+	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
@@ -414,6 +428,7 @@ type XdpMaps struct {
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
+	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
@@ -447,6 +462,7 @@ func (m *XdpMaps) Close() error {
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,
+		m.NextHops,
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,

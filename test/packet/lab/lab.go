@@ -56,6 +56,9 @@ func New(cfg Config) (*Lab, error) {
 	if err == nil {
 		err = l.readLocalAddresses()
 	}
+	if err == nil {
+		err = l.ShareNextHops(true)
+	}
 	if err == nil && cfg.XDP {
 		err = l.setXDP()
 	}
@@ -129,6 +132,10 @@ func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
 
 // BumpNextHops has every connection ask for its next hop again.
 func (l *Lab) BumpNextHops() error { return l.Datapath.BumpNextHops() }
+
+// ShareNextHops has connections use what others found of the way to an address, as in any network without source routing
+// and several ways: the lab begins so.
+func (l *Lab) ShareNextHops(shared bool) error { return l.Datapath.ShareNextHops(shared) }
 
 // Result is what became of a packet.
 type Result struct {
