@@ -10,7 +10,7 @@
 #include <bpf/bpf_helpers.h>
 #include "config.h"
 #include "ctx.h"
-#include "hop.h"
+#include "epoch.h"
 #include "maps.h"
 #include "nexthop.h"
 #include "packet.h"

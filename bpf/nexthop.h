@@ -10,7 +10,7 @@
  *
  * Rows are per CPU and are never searched for: the one place that an address may
  * have is a hash of it, and who comes later has it. They are valid for an epoch
- * as those in connections are (forward.h).
+ * as those in connections are (epoch.h).
  */
 #ifndef LOXILB_NEXTHOP_H
 #define LOXILB_NEXTHOP_H

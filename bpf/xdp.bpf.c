@@ -21,7 +21,7 @@
 #include "ctx.h"
 #include "parse.h"
 #include "established.h"
-#include "hop.h"
+#include "epoch.h"
 #include "nat.h"
 #include "stats.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * hop.h - how long a next hop is good.
+ * epoch.h - how long a next hop is good.
  *
  * Each direction of a connection caches its next hop, valid for one epoch: the
  * generation that user space bumps when a neighbour, a route or a link changes,
  * plus the clock in units of 8,192 jiffies (33 s at 250 Hz), so that a machine
  * whose daemon is gone still follows such changes.
  */
-#ifndef LOXILB_HOP_H
-#define LOXILB_HOP_H
+#ifndef LOXILB_EPOCH_H
+#define LOXILB_EPOCH_H
 
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
