@@ -17,41 +17,60 @@ const (
 	xdpRedirect = 4
 )
 
+// xdpRun is what the XDP program did to a packet and to the table.
+type xdpRun struct {
+	frame    []byte
+	forwards bool
+	changed  map[bpf.TcConnectionKey]bpf.TcConnection
+}
+
 // RunWithXDP runs the XDP program on a packet to an interface with that MAC address, takes back what it did to its connection,
 // and then runs the program at the tc hook as Run does. It is an error if XDP forwards a packet in another way than that, or
 // changes what it passes.
-func (d *Datapath) RunWithXDP(in RunInput, mac [6]byte) (out RunOutput, forwarded bool, err error) {
-	before, err := d.connectionRows()
+func (d *Datapath) RunWithXDP(in RunInput, mac [6]byte) (out RunOutput, forwards bool, err error) {
+	x, err := d.tryXDP(in, mac)
 	if err != nil {
 		return RunOutput{}, false, err
 	}
-	frame, forwarded, err := d.runXDP(in, mac)
-	if err != nil {
-		return RunOutput{}, false, err
-	}
-	changed, err := d.takeBack(before)
-	if err != nil {
-		return RunOutput{}, false, err
-	}
-	if !forwarded && (len(changed) > 0 || !bytes.Equal(frame, in.Frame)) {
-		return RunOutput{}, false, fmt.Errorf("XDP passed a packet and had changed it, or %d entries", len(changed))
-	}
-	if out, err = d.Run(in); err != nil || !forwarded {
-		return out, forwarded, err
+	if out, err = d.Run(in); err != nil || !x.forwards {
+		return out, x.forwards, err
 	}
 	after, err := d.connectionRows()
 	if err != nil {
 		return out, true, err
 	}
-	return out, true, sameWay(in, frame, changed, out, after)
+	return out, true, x.sameWay(in, out, after)
+}
+
+// XDPForwards runs the XDP program alone, and takes back what it did.
+func (d *Datapath) XDPForwards(in RunInput, mac [6]byte) (bool, error) {
+	x, err := d.tryXDP(in, mac)
+	return x.forwards, err
+}
+
+func (d *Datapath) tryXDP(in RunInput, mac [6]byte) (x xdpRun, err error) {
+	before, err := d.connectionRows()
+	if err != nil {
+		return x, err
+	}
+	if x.frame, x.forwards, err = d.runXDP(in, mac); err != nil {
+		return x, err
+	}
+	if x.changed, err = d.takeBack(before); err != nil {
+		return x, err
+	}
+	if !x.forwards && (len(x.changed) > 0 || !bytes.Equal(x.frame, in.Frame)) {
+		return x, fmt.Errorf("XDP passed a packet and had changed it, or %d entries", len(x.changed))
+	}
+	return x, nil
 }
 
 // sameWay compares what XDP did with what the program at the tc hook did from the same state.
-func sameWay(in RunInput, frame []byte, changed map[bpf.TcConnectionKey]bpf.TcConnection, out RunOutput, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
-	if out.Verdict != Redirect || !bytes.Equal(frame, out.Frame) {
-		return fmt.Errorf("XDP makes another packet\nof  %x\nxdp %x\ntc  %x, verdict %d", in.Frame, frame, out.Frame, out.Verdict)
+func (x xdpRun) sameWay(in RunInput, out RunOutput, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
+	if out.Verdict != Redirect || !bytes.Equal(x.frame, out.Frame) {
+		return fmt.Errorf("XDP makes another packet\nof  %x\nxdp %x\ntc  %x, verdict %d", in.Frame, x.frame, out.Frame, out.Verdict)
 	}
-	for key, row := range changed {
+	for key, row := range x.changed {
 		tc := after[key]
 		if tc.Seen-row.Seen < 1000 { // the clock went on meanwhile
 			row.Seen = tc.Seen

@@ -138,10 +138,7 @@ func (r *runner) command(verb, rest string) error {
 	case "", "size":
 		return nil
 	case "xdp":
-		if forwards, ok := r.lab.XDPForwards(); ok && forwards != (rest == "forwards") {
-			return fmt.Errorf("XDP does not do that: forwards=%v", forwards)
-		}
-		return nil
+		return r.lab.CheckXDP(rest)
 	case "live":
 		r.live = true
 		return r.lab.Attach()

@@ -32,7 +32,8 @@ type Lab struct {
 	mark     uint32
 
 	xdp      bool
-	forwards bool // the XDP program would have forwarded the last packet
+	forwards bool                 // the XDP program would have forwarded the last packet
+	again    func() (bool, error) // ... and would now
 }
 
 // New makes the network and loads the data path in it. The calling goroutine has locked its thread for good.
@@ -179,13 +180,27 @@ func (l *Lab) run(link *Link, in datapath.RunInput) (datapath.RunOutput, error) 
 	if !l.xdp {
 		return l.Datapath.Run(in)
 	}
-	out, forwards, err := l.Datapath.RunWithXDP(in, [6]byte(link.MAC))
-	l.forwards = forwards
+	mac := [6]byte(link.MAC)
+	out, forwards, err := l.Datapath.RunWithXDP(in, mac)
+	l.forwards, l.again = forwards, func() (bool, error) { return l.Datapath.XDPForwards(in, mac) }
 	return out, err
 }
 
-// XDPForwards is whether the XDP program would have forwarded the last packet; ok is false in a lab without it.
-func (l *Lab) XDPForwards() (forwards, ok bool) { return l.forwards, l.xdp }
+// CheckXDP fails unless the XDP program does that with the last packet: it "forwards" it, at least when it comes again, as it
+// passes packets after a second of silence and when a new epoch begins; or "passes" it. A lab without XDP has nothing to check.
+func (l *Lab) CheckXDP(want string) error {
+	if !l.xdp {
+		return nil
+	}
+	forwards, err := l.forwards, error(nil)
+	if want == "forwards" && !forwards {
+		forwards, err = l.again()
+	}
+	if err == nil && forwards != (want == "forwards") {
+		err = fmt.Errorf("XDP does not do that, but forwards=%v", forwards)
+	}
+	return err
+}
 
 // setXDP has both links take what the XDP program redirects to them. It is attached to none: Send runs it.
 func (l *Lab) setXDP() error {
