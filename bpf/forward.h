@@ -262,11 +262,16 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
+/* A packet of more than 64 KiB has this before its TCP header while it is on its
+ * way between devices of one machine: a hop-by-hop header with the jumbo payload
+ * option (RFC 2675). */
+#define JUMBO_HEADER 8
+
 /* The length of the packet, or of each of the packets that it will be cut into,
  * the last one perhaps excepted. */
 static __noinline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 {
-	__u32 payload, segment = ctx->gso_size;
+	__u32 payload, headers, segment = ctx->gso_size;
 
 	if (!segment)
 		return p->length;
@@ -274,7 +279,10 @@ static __noinline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 			  p->seq_end - p->seq - !!(p->tcp_flags & TCP_SYN) -
 				  !!(p->tcp_flags & TCP_FIN) :
 			  p->length - (p->l4 - p->l3) - sizeof(struct udphdr);
-	return p->length - payload + segment;
+	headers = p->length - payload;
+	if (p->ipv6 && p->length > 0xffff + sizeof(struct ipv6hdr))
+		headers -= JUMBO_HEADER; /* goes when it is cut */
+	return headers + segment;
 }
 
 /* A packet that is longer than the MTU: CONTINUE if it is many segments that
