@@ -293,7 +293,7 @@ func jiffiesPerSecond() (uint32, error) {
 	return uint32((time.Second.Nanoseconds() + res.Nano()/2) / res.Nano()), nil
 }
 
-// DefaultConnections sizes the connection table: as many connections as fit into 2 % of memory, at least
+// DefaultConnections sizes the connection table: as many connections as fit into 0.5 % of memory, at least
 // 262,144.
 func DefaultConnections() int {
 	const smallest, bytesEach = 262144, 416 // two entries of 192 bytes and their buckets
@@ -302,5 +302,5 @@ func DefaultConnections() int {
 		return smallest
 	}
 	total := uint64(info.Totalram) * uint64(info.Unit)
-	return int(min(max(total/50/bytesEach, smallest), 1<<30))
+	return int(min(max(total/200/bytesEach, smallest), 1<<30))
 }
