@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"loxilb/internal/netnstest"
 )
@@ -41,6 +42,10 @@ func contenders() []contender {
 		{name: "ipvs", about: "IPVS, masquerading, round robin", endpoints: 3, routes: true, missing: noIPVS, setup: ipvs},
 		{name: "haproxy", about: "HAProxy, mode tcp, a thread for each CPU", endpoints: 3, proxy: true, missing: needs("haproxy"), setup: haproxy},
 		{name: "nginx", about: "nginx stream, a worker for each CPU", endpoints: 3, proxy: true, missing: needs("nginx"), setup: nginx},
+		{name: "nft-one", about: "nftables DNAT with that endpoint alone", endpoints: 1, routes: true, missing: needs("nft"), setup: nft},
+		{name: "ipvs-one", about: "IPVS with that endpoint alone", endpoints: 1, routes: true, missing: noIPVS, setup: ipvs},
+		{name: "haproxy-one", about: "HAProxy with that endpoint alone", endpoints: 1, proxy: true, missing: needs("haproxy"), setup: haproxy},
+		{name: "nginx-one", about: "nginx with that endpoint alone", endpoints: 1, proxy: true, missing: needs("nginx"), setup: nginx},
 		{name: "loopback", about: "client and endpoint in one namespace, over lo", endpoints: 1, local: true, setup: loopback},
 		{name: "loxilb-onearm", about: "loxilb, mode onearm", endpoints: 3, setup: loxilb("onearm")},
 		{name: "loxilb-fullnat", about: "loxilb, mode fullnat", endpoints: 3, setup: loxilb("fullnat")},
@@ -54,6 +59,15 @@ func contenders() []contender {
 		}
 	}
 	return all
+}
+
+// fairPair is the contender of ours that balances over as many endpoints as another. Three servers on the CPUs of one cost
+// more than any balancer does.
+func fairPair(c string) string {
+	if c == baseline || strings.HasSuffix(c, "-one") {
+		return "loxilb-one"
+	}
+	return "loxilb"
 }
 
 // contendersNamed are those of the catalogue that are named, in its order; all that can run here when none is.

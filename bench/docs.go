@@ -84,13 +84,13 @@ func markdown(r *result) string {
 	var b strings.Builder
 	m := r.Machine
 	fmt.Fprintf(&b, "%d CPUs, %s; Linux %s; commit %s, %s; medians of %d rounds (least to most).\n\n", m.CPUs, m.CPU, m.Kernel, m.Commit, m.Date, r.Setting.Rounds)
-	rivals := []string{"nft", "ipvs", "haproxy", "nginx"}
+	rivals := []string{"nft-one", "nft", "ipvs-one", "ipvs", "haproxy-one", "haproxy", "nginx-one", "nginx"}
 	b.WriteString("| measure | plain routing | loxilb to it, same endpoint |")
 	line := "\n|---|---|---|"
 	var shown []string
 	for _, c := range rivals {
 		for _, w := range r.works() {
-			if r.ratio(w.name, "loxilb", c).Rounds > 0 {
+			if r.ratio(w.name, fairPair(c), c).Rounds > 0 {
 				shown = append(shown, c)
 				b.WriteString(" to " + c + " |")
 				line += "---|"
@@ -103,13 +103,13 @@ func markdown(r *result) string {
 		if w.less {
 			continue
 		}
-		same := r.ratio(w.name, "loxilb-one", baseline)
+		same := r.ratio(w.name, fairPair(baseline), baseline)
 		if same.Rounds == 0 {
 			same = r.ratio(w.name, "loxilb", baseline)
 		}
 		cells := []string{w.title, human(r.of(w.name, baseline).Median) + " " + w.unit, times(same, false)}
 		for _, c := range shown {
-			cells = append(cells, times(r.ratio(w.name, "loxilb", c), false))
+			cells = append(cells, times(r.ratio(w.name, fairPair(c), c), false))
 		}
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}

@@ -13,7 +13,11 @@ import (
 // has its own, which is as near to separate machines as one machine comes.
 type layout struct {
 	client, lb, endpoints []int // empty: all
+	steered               bool  // packets are moved to the CPUs of who is to handle them
 }
+
+// together has all on one CPU.
+func together() layout { return layout{client: []int{0}, lb: []int{0}, endpoints: []int{0}} }
 
 // layoutNamed divides n CPUs. With two, the client and the endpoints share one: it is the balancer that is measured.
 func layoutNamed(name string, n int) (layout, error) {
@@ -25,10 +29,10 @@ func layoutNamed(name string, n int) (layout, error) {
 	case n < 2:
 		return layout{}, fmt.Errorf("layout pinned needs 2 CPUs, and here is %d", n)
 	case n == 2:
-		return layout{client: []int{0}, endpoints: []int{0}, lb: []int{1}}, nil
+		return layout{client: []int{0}, endpoints: []int{0}, lb: []int{1}, steered: true}, nil
 	}
 	third := max(n/3, 1)
-	var l layout
+	l := layout{steered: true}
 	for cpu := range n {
 		switch {
 		case cpu < third:
@@ -56,13 +60,12 @@ func (l layout) of(r *rig, h *netnstest.Host) []int {
 // steer has each host's packets handled on its CPUs. A veth hands a packet over on the CPU that sent it; receive packet
 // steering moves it to one of the receiver's, as the interrupt of its own network card would.
 func (l layout) steer(r *rig) error {
+	if !l.steered {
+		return nil
+	}
 	steer := func(h *netnstest.Host, name string) error {
-		cpus := l.of(r, h)
-		if len(cpus) == 0 {
-			return nil
-		}
 		file := "/sys/class/net/" + name + "/queues/rx-0/rps_cpus"
-		return sysfs(h, file, cpuMask(cpus))
+		return sysfs(h, file, cpuMask(l.of(r, h)))
 	}
 	for _, h := range append(r.Endpoints[:], r.Client) {
 		if err := steer(h, "eth0"); err != nil {

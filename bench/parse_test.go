@@ -79,9 +79,9 @@ func TestListening(t *testing.T) {
 
 func TestLayout(t *testing.T) {
 	for n, want := range map[int]layout{
-		2: {client: []int{0}, lb: []int{1}, endpoints: []int{0}},
-		3: {client: []int{0}, lb: []int{1}, endpoints: []int{2}},
-		8: {client: []int{0, 1}, lb: []int{2, 3}, endpoints: []int{4, 5, 6, 7}},
+		2: {client: []int{0}, lb: []int{1}, endpoints: []int{0}, steered: true},
+		3: {client: []int{0}, lb: []int{1}, endpoints: []int{2}, steered: true},
+		8: {client: []int{0, 1}, lb: []int{2, 3}, endpoints: []int{4, 5, 6, 7}, steered: true},
 	} {
 		got, err := layoutNamed("pinned", n)
 		if d := cmp.Diff(want, got, cmp.AllowUnexported(layout{})); d != "" || err != nil {

@@ -79,6 +79,9 @@ func measure(ctx context.Context, o options, c contender, w work, m *machine) []
 	failed := func(what string, err error) []sample {
 		return []sample{{Work: w.name, Invalid: fmt.Sprintf("%s: %v", what, err)}}
 	}
+	if w.single && !o.cpus.steered {
+		o.cpus = together()
+	}
 	s := w.service
 	if s.endpoints == 0 {
 		s.endpoints = c.endpoints

@@ -75,7 +75,7 @@ func table(b *strings.Builder, r *result, w work) {
 			continue
 		}
 		fmt.Fprintf(t, "  %s\t%s (%s to %s)\t%s\t%s\t%s\n", c, human(v.Median), human(v.Min), human(v.Max),
-			times(r.ratio(w.name, c, baseline), c == baseline), times(r.ratio(w.name, "loxilb", c), c == "loxilb"), latency(r, w.name, c))
+			times(r.ratio(w.name, c, baseline), c == baseline), times(r.ratio(w.name, fairPair(c), c), c == fairPair(c)), latency(r, w.name, c))
 	}
 	t.Flush()
 	for _, n := range notes {

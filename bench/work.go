@@ -18,6 +18,7 @@ type work struct {
 	unit    string
 	less    bool    // less is better
 	extra   bool    // measured along with another work of its group, which has the run
+	single  bool    // one thing at a time: CPUs would spend it waking each other up
 	packets bool    // made of single packets: nothing for proxies and lo
 	again   float64 // retransmissions per answer that it may have beyond plain routing's
 	service service
@@ -57,9 +58,9 @@ func works(s setting) []work {
 	all := []work{
 		{name: "rps", title: "HTTP requests, kept connections (" + wrkName(s.Wrk) + ")", unit: "requests/s", service: http, run: wrk(true)},
 		{name: "cps", title: "HTTP requests, a new connection each (" + wrkName(s.Wrk) + ")", unit: "requests/s", service: http, run: wrk(false)},
-		{name: "crr-1", title: "connect, request, response, close: 1 stream", unit: "exchanges/s", service: crr, run: exchange(1, false)},
+		{name: "crr-1", title: "connect, request, response, close: 1 stream" + alone(s), unit: "exchanges/s", single: true, service: crr, run: exchange(1, false)},
 		{name: "crr-50", title: "connect, request, response, close: 50 streams", unit: "exchanges/s", service: crr, run: exchange(50, false)},
-		{name: "rr-1", title: "request, response over a kept connection: 1 stream", unit: "exchanges/s", service: rr, run: exchange(1, true)},
+		{name: "rr-1", title: "request, response over a kept connection: 1 stream" + alone(s), unit: "exchanges/s", single: true, service: rr, run: exchange(1, true)},
 		{name: "rr-50", title: "request, response over kept connections: 50 streams", unit: "exchanges/s", service: rr, run: exchange(50, true)},
 		{name: "iperf-1", title: "iperf3, 1 stream, one endpoint", unit: "Gbit/s", service: iperf, run: iperfRun(1)},
 		{name: "iperf-100", title: "iperf3, 100 streams, one endpoint", unit: "Gbit/s", service: iperf, run: iperfRun(100)},
@@ -78,6 +79,14 @@ func works(s setting) []work {
 		}
 	}
 	return all
+}
+
+// alone says where a single stream is measured.
+func alone(s setting) string {
+	if s.Layout == "one" {
+		return ", all on one CPU"
+	}
+	return ""
 }
 
 // worksNamed are those that are named, alone or by their group; all when none is. Extras come with their group.

@@ -11,6 +11,7 @@
 #include "config.h"
 #include "ctx.h"
 #include "epoch.h"
+#include "ethernet.h"
 #include "maps.h"
 #include "nexthop.h"
 #include "packet.h"
@@ -338,8 +339,7 @@ static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 	mac = ctx_header(ctx, 0, 14);
 	if (!mac)
 		return drop(p, DROP_NOT_LINEAR);
-	/* and smac, its neighbour */
-	__builtin_memcpy(mac, c->dmac, 12);
+	macs_copy(mac, c->dmac);
 	p->action = hop_redirect(c->hop, ifindex);
 	return VERDICT_REDIRECT;
 }

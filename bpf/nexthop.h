@@ -17,6 +17,7 @@
 
 #include <bpf/bpf_helpers.h>
 #include "conntrack.h"
+#include "ethernet.h"
 #include "maps.h"
 
 /* Do all packets to an address take the same way? Written by user. */
@@ -45,8 +46,7 @@ static __always_inline bool next_hop_recall(const struct ip_addr *target,
 	if (!row || row->epoch != epoch || !same_addr(&row->target, target))
 		return false;
 	c->ifindex = row->ifindex;
-	__builtin_memcpy(c->dmac, row->dmac, 6);
-	__builtin_memcpy(c->smac, row->smac, 6);
+	macs_copy(c->dmac, row->dmac);
 	c->mtu = row->mtu;
 	c->hop = (c->hop & ~HOP_KINDS) | row->kind;
 	return true;
@@ -65,8 +65,7 @@ static __always_inline void next_hop_remember(const struct ip_addr *target,
 		return;
 	row->target = *target;
 	row->ifindex = c->ifindex;
-	__builtin_memcpy(row->dmac, c->dmac, 6);
-	__builtin_memcpy(row->smac, c->smac, 6);
+	macs_copy(row->dmac, c->dmac);
 	row->mtu = c->mtu;
 	row->kind = c->hop & HOP_KINDS;
 	row->epoch = epoch;

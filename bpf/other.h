@@ -29,8 +29,7 @@ leave(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
 		mac = ctx_header(ctx, 0, 14);
 		if (!mac)
 			return drop(p, DROP_NOT_LINEAR);
-		__builtin_memcpy(mac, c->dmac,
-				 12); /* and smac, its neighbour */
+		macs_copy(mac, c->dmac);
 	}
 	p->action = hop_redirect(kind, c->ifindex);
 	return VERDICT_REDIRECT;

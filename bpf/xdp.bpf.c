@@ -22,6 +22,7 @@
 #include "parse.h"
 #include "established.h"
 #include "epoch.h"
+#include "ethernet.h"
 #include "nat.h"
 #include "stats.h"
 
@@ -112,7 +113,7 @@ int loxilb_xdp(struct xdp_md *ctx)
 {
 	struct connection *c;
 	struct packet p;
-	__u16 *mac;
+	void *mac;
 
 	packet_begin(&p, ctx_now(), ETH_HLEN);
 	if (parse(ctx, &p, ETH_HLEN) != VERDICT_CONTINUE || p.drop)
@@ -130,8 +131,7 @@ int loxilb_xdp(struct xdp_md *ctx)
 	mac = ctx_header(ctx, 0, ETH_HLEN);
 	if (!mac || translate(ctx, &p, c, ETH_HLEN) != VERDICT_CONTINUE)
 		return XDP_ABORTED; /* never: all headers were seen */
-	for (int i = 0; i < 6; i++) /* and smac, its neighbour */
-		mac[i] = ((const __u16 *)c->dmac)[i];
+	macs_copy(mac, c->dmac);
 	return XDP_REDIRECT;
 }
 
