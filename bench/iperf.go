@@ -43,12 +43,13 @@ func listens(h *netnstest.Host, port int) bool {
 	return found
 }
 
-// iperfRun measures bulk transfer from the client by a number of streams.
+// iperfRun measures bulk transfer from the client by a number of streams. The congestion control is the one that Linux comes
+// with, whatever this machine prefers: one that paces its segments measures timers.
 func iperfRun(streams int) run {
 	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 		args := func(seconds float64) []string {
 			return []string{"iperf3", "-c", to.Addr().String(), "-p", strconv.Itoa(int(to.Port())), "-P", strconv.Itoa(streams),
-				"-t", whole(seconds), "-i", "0", "-J", "--connect-timeout", "3000"}
+				"-C", "cubic", "-t", whole(seconds), "-i", "0", "-J", "--connect-timeout", "3000"}
 		}
 		if s.Warmup > 0 {
 			if err := r.iperf(ctx, args(s.Warmup), new(sample)); err != nil {
