@@ -82,8 +82,7 @@ static __always_inline __u16 pseudo_header_sum(const struct packet *p)
 	}
 	sum += p->tuple.saddr.word[3];
 	sum += p->tuple.daddr.word[3];
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	return sum_fold((sum & 0xffff) + (sum >> 16));
+	return sum_fold64(sum);
 }
 
 /* Of a packet that this machine or a guest has made, and that no wire has seen,

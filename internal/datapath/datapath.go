@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -170,17 +171,23 @@ func (d *Datapath) loadSweep() error {
 		"snat_usages":      d.obj.SnatUsages,
 		"sweep_reports":    d.obj.SweepReports,
 	}
-	for name, m := range spec.Maps {
-		if have, ok := shared[name]; ok {
-			m.MaxEntries = have.MaxEntries()
-		} else if !internalMap(name) {
-			delete(spec.Maps, name) // declared in maps.h, not used by this object
-		}
-	}
+	shareMaps(spec, shared)
 	if err := spec.LoadAndAssign(&d.sweep, &ebpf.CollectionOptions{MapReplacements: shared}); err != nil {
 		return fmt.Errorf("load sweep: %w", err)
 	}
 	return nil
+}
+
+// shareMaps leaves an object the maps that it shares with others, in the size that they have, and its own. The rest is
+// declared in maps.h, and not used by it.
+func shareMaps(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map, own ...string) {
+	for name, m := range spec.Maps {
+		if have, ok := shared[name]; ok {
+			m.MaxEntries = have.MaxEntries()
+		} else if !slices.Contains(own, name) && !internalMap(name) {
+			delete(spec.Maps, name)
+		}
+	}
 }
 
 // internalMap tells a section of variables (.rodata, .data.x) from a declared map.

@@ -106,7 +106,7 @@ func (d *Datapath) adoptRanges() error {
 	return nil
 }
 
-// eachRow reads a trie row by row.
+// eachRow reads a map row by row.
 func eachRow[K, V any](m *ebpf.Map, f func(K, V)) error {
 	var k K
 	var v V

@@ -101,13 +101,8 @@ func (d *Datapath) runXDP(in RunInput, mac [6]byte) (frame []byte, forwarded boo
 
 func (d *Datapath) connectionRows() (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
 	out := map[bpf.TcConnectionKey]bpf.TcConnection{}
-	var key bpf.TcConnectionKey
-	var row bpf.TcConnection
-	rows := d.obj.Connections.Iterate()
-	for rows.Next(&key, &row) {
-		out[key] = row
-	}
-	if err := rows.Err(); err != nil {
+	err := eachRow(d.obj.Connections, func(key bpf.TcConnectionKey, row bpf.TcConnection) { out[key] = row })
+	if err != nil {
 		return nil, fmt.Errorf("list connections: %w", err)
 	}
 	return out, nil

@@ -113,13 +113,7 @@ func (d *Datapath) loadSockets() (*ebpf.Collection, error) {
 		return nil, fmt.Errorf("set the network namespace: %w", err)
 	}
 	opts := ebpf.CollectionOptions{MapReplacements: d.socketMaps()}
-	for name := range spec.Maps {
-		if have, ok := opts.MapReplacements[name]; ok {
-			spec.Maps[name].MaxEntries = have.MaxEntries()
-		} else if name != "openings" && name != "sock_flows" && !internalMap(name) {
-			delete(spec.Maps, name) // declared in maps.h, not used by this object
-		}
-	}
+	shareMaps(spec, opts.MapReplacements, "openings", "sock_flows")
 	if d.cfg.PinDir != "" {
 		spec.Maps["sock_flows"].Pinning = ebpf.PinByName
 		opts.Maps.PinPath = d.mapPins()

@@ -173,14 +173,7 @@ func (d *Datapath) newXDP() (*xdp, error) {
 		return nil, err
 	}
 	shared := map[string]*ebpf.Map{"connections": d.obj.Connections, "endpoint_traffics": d.obj.EndpointTraffics}
-	own := map[string]bool{"xdp_addresses": true, "xdp_targets": true, "xdp_forwarded": true}
-	for name, m := range spec.Maps {
-		if have, ok := shared[name]; ok {
-			m.MaxEntries = have.MaxEntries()
-		} else if !own[name] && !internalMap(name) {
-			delete(spec.Maps, name) // declared in maps.h, not used by this object
-		}
-	}
+	shareMaps(spec, shared, "xdp_addresses", "xdp_targets", "xdp_forwarded")
 	if d.cfg.XDP.multiBuffer() {
 		spec.Programs[xdpProgram].Flags |= unix.BPF_F_XDP_HAS_FRAGS
 	}
