@@ -172,8 +172,10 @@ func (r *runner) command(verb, rest string) error {
 			return r.lab.BumpNextHops()
 		case "shared", "each":
 			return errors.Join(r.lab.ShareNextHops(rest == "shared"), r.lab.BumpNextHops())
+		case "stay":
+			return r.lab.KeepNextHops()
 		}
-		return fmt.Errorf("next-hops %q is not empty, shared or each", rest)
+		return fmt.Errorf("next-hops %q is not empty, shared, each or stay", rest)
 	case "ip":
 		out, err := exec.Command("ip", strings.Fields(rest)...).CombinedOutput()
 		if err != nil {

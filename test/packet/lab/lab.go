@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"loxilb/internal/compile"
 	"loxilb/internal/datapath"
 	"loxilb/internal/lb"
@@ -30,6 +32,7 @@ type Lab struct {
 	services map[lb.Key]lb.Service
 	drops    map[string]uint64
 	mark     uint32
+	cpus     unix.CPUSet // where the thread ran before KeepNextHops; empty: it runs there
 
 	xdp      bool
 	forwards bool                 // the XDP program would have forwarded the last packet
@@ -101,6 +104,9 @@ func (l *Lab) Delete(key lb.Key) error {
 // second, nearly all of it to make the endpoint map.
 func (l *Lab) Reset() error {
 	l.Mark(0)
+	if err := l.release(); err != nil {
+		return err
+	}
 	for key := range l.services {
 		if err := l.Delete(key); err != nil {
 			return err

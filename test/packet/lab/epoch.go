@@ -1,0 +1,64 @@
+package lab
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+)
+
+// epochTicks is how long a next hop is good, in ticks of the kernel's clock: 1 << HOP_EPOCH_SHIFT of bpf/epoch.h.
+const epochTicks = 1 << 13
+
+// KeepNextHops has the next hops that connections find from here on be there for others: they are kept for each CPU, so
+// the lab's thread stays on one until Reset, and for an epoch, of which at least two thirds lie ahead on return (22 s at
+// 250 Hz).
+func (l *Lab) KeepNextHops() error {
+	if err := unix.SchedGetaffinity(0, &l.cpus); err != nil {
+		return fmt.Errorf("read the CPUs of the lab: %w", err)
+	}
+	cpu := 0
+	for !l.cpus.IsSet(cpu) {
+		cpu++
+	}
+	var one unix.CPUSet
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return fmt.Errorf("keep the lab on CPU %d: %w", cpu, err)
+	}
+	return awaitEpoch()
+}
+
+// release lets the lab's thread run on all of its CPUs again.
+func (l *Lab) release() error {
+	if l.cpus.Count() == 0 {
+		return nil
+	}
+	defer l.cpus.Zero()
+	if err := unix.SchedSetaffinity(0, &l.cpus); err != nil {
+		return fmt.Errorf("let the lab go from its CPU: %w", err)
+	}
+	return nil
+}
+
+func awaitEpoch() error {
+	clock, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.FnJiffies64.Call(), asm.Return()},
+	})
+	if err != nil {
+		return fmt.Errorf("load a program that reads the clock: %w", err)
+	}
+	defer clock.Close()
+	for {
+		now, err := clock.Run(&ebpf.RunOptions{Data: make([]byte, 64)})
+		if err != nil {
+			return fmt.Errorf("read the clock: %w", err)
+		}
+		if now%epochTicks < epochTicks/3 {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond) // the clock is what is waited for
+	}
+}
