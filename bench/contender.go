@@ -46,6 +46,7 @@ func contenders() []contender {
 		{name: "ipvs-one", about: "IPVS with that endpoint alone", endpoints: 1, routes: true, missing: noIPVS, setup: ipvs},
 		{name: "haproxy-one", about: "HAProxy with that endpoint alone", endpoints: 1, proxy: true, missing: needs("haproxy"), setup: haproxy},
 		{name: "nginx-one", about: "nginx with that endpoint alone", endpoints: 1, proxy: true, missing: needs("nginx"), setup: nginx},
+		{name: "bare", about: "no load balancer: a tc program with fixed MAC addresses and redirect_peer, the least that one there can do", endpoints: 1, setup: bare},
 		{name: "loopback", about: "client and endpoint in one namespace, over lo", endpoints: 1, local: true, setup: loopback},
 		{name: "loxilb-onearm", about: "loxilb, mode onearm", endpoints: 3, setup: loxilb("onearm")},
 		{name: "loxilb-fullnat", about: "loxilb, mode fullnat", endpoints: 3, setup: loxilb("fullnat")},
@@ -64,7 +65,7 @@ func contenders() []contender {
 // fairPair is the contender of ours that balances over as many endpoints as another. Three servers on the CPUs of one cost
 // more than any balancer does.
 func fairPair(c string) string {
-	if c == baseline || strings.HasSuffix(c, "-one") {
+	if c == baseline || c == "bare" || strings.HasSuffix(c, "-one") {
 		return "loxilb-one"
 	}
 	return "loxilb"

@@ -61,6 +61,8 @@ func paths() []path {
 			"client udp " + client4 + " > 10.0.0.1:53 len 20", "out", false},
 		{"new connection (SYN), IPv4", nil, to(client4, vip4, " S seq 1000"), "out", true},
 		{"new connection (SYN), IPv6", nil, to(client6, vip6, " S seq 1000"), "out", false},
+		{"new connection (SYN) from the port of a closed one, IPv4", append(open4[:1:1], "server tcp "+ep4+" > CLIENT RA seq 0 ack 1001"),
+			to(client4, vip4, " S seq 9000"), "out", false},
 		{"SYN+ACK", open4[:1], strings.TrimSpace(open4[1]), "out", false},
 		{"new connection, UDP", nil, "client udp " + client4 + " > 10.0.0.1:53 len 20", "out", false},
 		{"new connection, range of ports", nil, to(client4, "10.0.0.6:8080", " S seq 1000"), "out", false},

@@ -121,7 +121,7 @@ __noinline enum verdict tcp_one_way(struct packet *p, struct connection *c)
 
 /* A segment that may change the state: SYN, FIN or RST, or any while the
  * connection is being opened or closed. MISS: it opens a new connection in
- * place of this one, which is ended. */
+ * place of this one, which is ended, or may serve again (reopen.h). */
 static __noinline enum verdict tcp_transition(struct packet *p,
 					      struct connection *c)
 {
@@ -132,10 +132,13 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	if (unlikely(c->traits & CONN_ALONE))
 		return c->traits & CONN_RESTING ? VERDICT_MISS :
 						  tcp_one_way(p, c);
+	if (connection_closed(c->flags) && (p->tcp_flags & opens) == TCP_SYN &&
+	    !(c->flags & CONN_REPLY_DIRECTION)) {
+		p->reopens = true;
+		return VERDICT_MISS;
+	}
 	peer = connection_peer(c, IPPROTO_TCP);
-	if (!peer ||
-	    (connection_closed(c->flags) && (p->tcp_flags & opens) == TCP_SYN &&
-	     !(c->flags & CONN_REPLY_DIRECTION))) {
+	if (!peer) {
 		connection_leave(&p->tuple, c, p->now);
 		return VERDICT_MISS;
 	}

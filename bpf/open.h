@@ -16,6 +16,7 @@
 #include "opening.h"
 #include "other.h"
 #include "persist.h"
+#include "reopen.h"
 #include "select.h"
 #include "service.h"
 #include "snat.h"
@@ -66,11 +67,7 @@ static __always_inline int open_own(ctx_t *ctx, struct packet *p,
 	struct connection *old;
 	int err;
 
-	o->hop = hop_ready(ctx, p, &o->entry, p->l3);
-	if (o->hop == VERDICT_CONTINUE || o->hop == VERDICT_REDIRECT) {
-		o->entry.packets = 1;
-		o->entry.bytes = p->length;
-	}
+	open_leaves(ctx, p, o, &o->entry);
 	err = bpf_map_update_elem(&connections, &o->own, &o->entry,
 				  BPF_NOEXIST);
 	if (err != -EEXIST)
@@ -109,6 +106,7 @@ static __always_inline void open_begin(const struct packet *p,
 				       struct opening *o)
 {
 	__builtin_memset(&o->entry, 0, sizeof(o->entry));
+	o->reopened = false;
 	o->own = p->tuple;
 	o->source = p->tuple.saddr;
 	o->source_port = p->tuple.sport;
@@ -180,12 +178,20 @@ static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 				     struct opening *o,
 				     const struct endpoint *ep, __u32 id)
 {
+	bool direct, ours; /* endpoint's answers go past us; its packets have a source of ours */
 	int err;
 
 	open_begin(p, ep, id, o);
-	if (o->service.mode == MODE_DSR)
+	direct = o->service.mode == MODE_DSR;
+	ours = !direct && open_translates_source(o, ep);
+	if (unlikely(p->reopens)) {
+		err = reopen(ctx, p, o, !direct && !ours);
+		if (err != -ENOENT)
+			return err;
+	}
+	if (direct)
 		return open_one_way(ctx, p, o);
-	if (open_translates_source(o, ep))
+	if (ours)
 		err = snat_reply(ctx, p, ep, o);
 	else
 		err = open_reply(p, o);
@@ -209,12 +215,13 @@ __noinline int open_towards(ctx_t *ctx, struct packet *p, __u32 id)
 	state = bpf_map_lookup_elem(&endpoint_states, &id);
 	if (!ep || !state || ep->service != o->service.id)
 		return -EAGAIN;
-	/* counted before it can be ended, lest the count pass below zero */
+	/* counted before it can be ended, lest the count pass below zero; one
+	 * that is reopened was counted, as it had not been removed */
 	__sync_fetch_and_add(&state->active, 1);
 	err = open_both(ctx, p, o, ep, id);
-	if (err)
+	if (err || o->reopened)
 		__sync_fetch_and_add(&state->active, (__u64)-1);
-	else
+	if (!err)
 		__sync_fetch_and_add(&state->connections, 1);
 	return err;
 }

@@ -20,6 +20,7 @@ struct load {
 struct opening {
 	struct service service; /* a copy */
 	__u32 endpoint; /* the one chosen; valid iff the choice is made */
+	bool reopened; /* its entries were there; valid iff one was opened */
 	bool outwards; /* from an endpoint; then remote is valid, and endpoint the one that opens */
 	struct endpoint remote; /* what it opens towards */
 	struct persist_key client; /* valid iff ALGORITHM_PERSIST */

@@ -50,7 +50,8 @@ struct packet {
 	__u8 icmp_error; /* about a connection, and translated already */
 	__u8 drop; /* enum drop_reason; before a verdict: drop with it if the packet is for us */
 	__u8 pass; /* enum pass_reason */
-	__u8 pad[2];
+	__u8 reopens; /* a SYN of the tuple of a closed connection, which is still there */
+	__u8 pad;
 	__u32 seq; /* host order; valid iff TCP */
 	__u32 ack; /* host order; valid iff TCP with ACK */
 	int action; /* see the verdicts */

@@ -63,16 +63,18 @@ func (s sums) value(v Value, stated bool) uint16 {
 	return uint16(v.Num)
 }
 
-// explain is the reverse of value: what a packet with this sum states; ok is false for the right one.
+// explain is the reverse of value: what a packet with this sum states; ok is false for the right one. 0 and 0xffff are one
+// number in ones' complement, and a sum that is adjusted may come out as either.
 func (s sums) explain(got uint16) (v Value, ok bool) {
-	switch got {
-	case s.right:
+	bad := fold(uint64(s.right) + 1)
+	switch {
+	case got == s.right:
 		return Value{}, false
-	case fold(uint64(s.right) + 1):
+	case got == bad, got == 0 && bad == 0xffff && !s.udp:
 		return Value{Text: "bad"}, true
-	case 0:
+	case got == 0:
 		return Value{Text: "zero"}, true
-	case s.partial:
+	case got == s.partial:
 		return Value{Text: "partial"}, true
 	}
 	return Value{Num: uint64(got)}, true

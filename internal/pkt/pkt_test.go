@@ -279,3 +279,17 @@ func TestDiffIsReadable(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestBadSumIsOneOfTwoZeros: 0 and 0xffff are one number to a sum, and a translation may write either for a sum that is bad.
+func TestBadSumIsOneOfTwoZeros(t *testing.T) {
+	s := sums{right: 0xfffe, partial: 0x1234}
+	for _, got := range []uint16{0, 0xffff} {
+		if v, wrong := s.explain(got); !wrong || v.Text != "bad" {
+			t.Errorf("%#x beside the right sum 0xfffe is %+v, want bad", got, v)
+		}
+	}
+	s.udp = true
+	if v, wrong := s.explain(0); !wrong || v.Text != "zero" {
+		t.Errorf("no checksum of UDP is %+v, want zero", v)
+	}
+}

@@ -230,12 +230,16 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	key := tupleOf(p)
 	expired := p.Num(pkt.TTL) <= 1
 	e, ok := m.table[key]
+	redials := ok && e.dir == fromClient && isSYN(p) && e.conn.redialled(p)
+	var closed *connection // stays until another takes its place
 	switch {
 	case ok && expired:
 		return answered(p, "ttl-expired")
-	case ok && (m.dead(e.conn) || e.conn.resting || e.dir == fromClient && isSYN(p) && e.conn.redialled(p)):
+	case ok && (m.dead(e.conn) || e.conn.resting || redials && e.conn.oneWay):
 		m.leave(e.conn)
 		ok = false
+	case redials:
+		closed, ok = e.conn, false
 	}
 	if !ok {
 		svc := m.find(key)
@@ -251,7 +255,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		if !svc.allows(key.src.Addr()) {
 			return drop("source-not-allowed")
 		}
-		conn, reason := m.connect(svc, key)
+		conn, reason := m.connect(svc, key, closed)
 		if reason == "no-endpoint" {
 			return refused(svc, p, reason)
 		}
@@ -270,8 +274,8 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 }
 
 // connect makes a connection to the endpoint whose turn it is, or to one of the next three when the client has a live
-// connection to that one already.
-func (m *Model) connect(svc *service, key tuple) (*connection, string) {
+// connection to that one already. It takes the place of one that is closed, if there is one.
+func (m *Model) connect(svc *service, key tuple, closed *connection) (*connection, string) {
 	if len(svc.turns) == 0 {
 		svc.noEndpoint++
 		return nil, "no-endpoint"
@@ -286,6 +290,10 @@ func (m *Model) connect(svc *service, key tuple) (*connection, string) {
 		tries = append(tries, svc.turns[(turn+i)%uint64(len(svc.turns))])
 	}
 	for _, ep := range tries {
+		if closed != nil {
+			m.leave(closed)
+			closed = nil
+		}
 		conn := &connection{service: svc, endpoint: ep, client: key.src, vip: key.dst, source: key.src, proto: key.proto}
 		conn.to = svc.listens(ep, key.dst.Port())
 		reason := ""

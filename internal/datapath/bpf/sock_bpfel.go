@@ -148,8 +148,9 @@ type SockOpening struct {
 	_        structs.HostLayout
 	Service  SockService
 	Endpoint uint32
+	Reopened bool
 	Outwards bool
-	_        [3]byte
+	_        [2]byte
 	Remote   SockEndpoint
 	Client   SockPersistKey
 	Place    uint32

@@ -148,8 +148,9 @@ type SweepOpening struct {
 	_        structs.HostLayout
 	Service  SweepService
 	Endpoint uint32
+	Reopened bool
 	Outwards bool
-	_        [3]byte
+	_        [2]byte
 	Remote   SweepEndpoint
 	Client   SweepPersistKey
 	Place    uint32

@@ -227,8 +227,9 @@ type TcOpening struct {
 	_        structs.HostLayout
 	Service  TcService
 	Endpoint uint32
+	Reopened bool
 	Outwards bool
-	_        [3]byte
+	_        [2]byte
 	Remote   TcEndpoint
 	Client   TcPersistKey
 	Place    uint32
