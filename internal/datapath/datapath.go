@@ -74,6 +74,7 @@ type Datapath struct {
 	sockets    *sockets          // nil: not attached
 	xdp        *xdp              // nil: not in use; written under both locks
 	xdpRefused error             // why it could not be loaded
+	fresh      bool              // no map was pinned: all are new and empty
 	reasons    map[uint32]string // of drops
 	segment    *ebpf.MapSpec     // of slots
 
