@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -141,6 +142,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		running.Go(func() { stop(api.Serve(ctx)) })
 	}
 	log.Info("ready", "version", version, "services", desired.Snapshot().Len(), "hook", d.Hook())
+	debug.FreeOSMemory() // what loading programs took is not needed again, most of all the types of the kernel
 	<-ctx.Done()
 	err = context.Cause(ctx)
 	running.Wait()

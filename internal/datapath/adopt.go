@@ -29,10 +29,10 @@ func (d *Datapath) adopt() error {
 		now:         now,
 	}
 	if d.cfg.PinDir == "" {
-		return nil // all maps are new
+		return nil // there is no earlier process
 	}
 	var err error
-	if d.tables.retired, err = openRetired(d.mapPins()); err != nil {
+	if d.tables.retired, err = openRetired(d.mapPins()); err != nil || d.fresh {
 		return err
 	}
 	d.tables.persisting = true // for all we know

@@ -97,20 +97,11 @@ func (d *Datapath) Attach(i Interface) error {
 	return d.followLocal()
 }
 
-func (d *Datapath) program(i Interface, at side) *ebpf.Program {
-	switch {
-	case at == leaving && i.Layer3:
-		return d.obj.LoxilbLayer3Out
-	case at == leaving:
-		return d.obj.LoxilbEtherOut
-	case i.Layer3:
-		return d.obj.LoxilbLayer3
-	}
-	return d.obj.LoxilbEther
-}
-
 func (d *Datapath) attach(i Interface, at side) (attachment, error) {
-	prog := d.program(i, at)
+	prog, err := d.program(i, at)
+	if err != nil {
+		return nil, err
+	}
 	if d.cfg.Hook == HookTCX {
 		a, err := d.attachLink(d.linkPins(at), i.Index, prog, func() (link.Link, error) {
 			return link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: at.tcx()})

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
@@ -67,11 +68,13 @@ type Datapath struct {
 	cfg        Config
 	log        *slog.Logger
 	hz         uint32
-	obj        bpf.TcObjects
+	obj        bpf.TcObjects        // programs: nil until they are asked for
+	maps       map[string]*ebpf.Map // those of obj by name, with its sections of variables
 	sweep      bpf.SweepPrograms
 	sockets    *sockets          // nil: not attached
 	xdp        *xdp              // nil: not in use; written under both locks
 	xdpRefused error             // why it could not be loaded
+	fresh      bool              // no map was pinned: all are new and empty
 	reasons    map[uint32]string // of drops
 	segment    *ebpf.MapSpec     // of slots
 
@@ -112,20 +115,12 @@ func Load(cfg Config) (*Datapath, error) {
 	}
 	d := &Datapath{cfg: cfg, log: cfg.Log, hz: hz, attached: map[int]*attached{}}
 	if err := d.load(); err != nil {
-		return nil, err
-	}
-	err = d.adopt()
-	if err == nil {
-		err = d.BumpNextHops()
-	}
-	if err != nil {
-		d.Close()
-		return nil, fmt.Errorf("adopt pinned maps: %w", err)
+		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-// load loads both objects; the second shares the maps of the first.
+// load makes the maps; then it loads the programs that every machine needs, and reads the maps meanwhile.
 func (d *Datapath) load() error {
 	spec, err := bpf.LoadTc()
 	if err != nil {
@@ -138,22 +133,30 @@ func (d *Datapath) load() error {
 		return err
 	}
 	d.segment = spec.Maps["slots"].InnerMap
-	opts := &ebpf.CollectionOptions{}
+	opts := ebpf.CollectionOptions{}
 	if d.cfg.PinDir != "" {
 		if opts.Maps.PinPath, err = d.preparePins(spec); err != nil {
 			return err
 		}
 	}
-	if err := spec.LoadAndAssign(&d.obj, opts); err != nil {
+	if err := d.makeMaps(spec, opts); err != nil {
 		if errors.Is(err, ebpf.ErrMapIncompatible) {
 			err = fmt.Errorf("%w; run `loxilb --detach` to remove them (connections end), then start again: %w", ErrPinnedLayout, err)
 		}
 		return fmt.Errorf("load data path: %w", err)
 	}
-	return d.loadSweep()
+	types := btf.NewCache() // the kernel's, read once
+	return sideBySide(d.adoptPinned, func() error { return d.loadSweep(types) }, func() error { return d.loadEther(spec, types) })
 }
 
-func (d *Datapath) loadSweep() error {
+func (d *Datapath) adoptPinned() error {
+	if err := errors.Join(d.adopt(), d.BumpNextHops()); err != nil {
+		return fmt.Errorf("adopt pinned maps: %w", err)
+	}
+	return nil
+}
+
+func (d *Datapath) loadSweep(types *btf.Cache) error {
 	spec, err := bpf.LoadSweep()
 	if err != nil {
 		return fmt.Errorf("read sweep object: %w", err)
@@ -172,7 +175,7 @@ func (d *Datapath) loadSweep() error {
 		"sweep_reports":    d.obj.SweepReports,
 	}
 	shareMaps(spec, shared)
-	if err := spec.LoadAndAssign(&d.sweep, &ebpf.CollectionOptions{MapReplacements: shared}); err != nil {
+	if err := spec.LoadAndAssign(&d.sweep, &ebpf.CollectionOptions{MapReplacements: shared, Cache: types}); err != nil {
 		return fmt.Errorf("load sweep: %w", err)
 	}
 	return nil
@@ -249,7 +252,7 @@ func (d *Datapath) Close() error {
 		}))
 	}
 	d.tables.close()
-	errs = append(errs, d.xdp.close(d.cfg.PinDir != ""), d.sockets.close(), d.sweep.Close(), d.obj.Close())
+	errs = append(errs, d.xdp.close(d.cfg.PinDir != ""), d.sockets.close(), d.sweep.Close(), d.obj.Close(), d.closeSections())
 	return errors.Join(errs...)
 }
 

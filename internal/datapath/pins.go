@@ -22,6 +22,11 @@ func (d *Datapath) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 			return "", fmt.Errorf("make pin folder: %w", err)
 		}
 	}
+	pinned, err := os.ReadDir(d.mapPins())
+	if err != nil {
+		return "", fmt.Errorf("list pinned maps: %w", err)
+	}
+	d.fresh = len(pinned) == 0
 	for name, m := range spec.Maps {
 		if !internalMap(name) {
 			m.Pinning = ebpf.PinByName

@@ -55,9 +55,11 @@ type skb struct {
 // Run runs the loaded program on a packet without a network (BPF_PROG_TEST_RUN): connections are made and
 // counters count, only the packet goes nowhere.
 func (d *Datapath) Run(in RunInput) (RunOutput, error) {
-	prog := d.obj.LoxilbEther
-	if in.Layer3 {
-		prog = d.obj.LoxilbLayer3
+	d.mu.Lock()
+	prog, err := d.program(Interface{Layer3: in.Layer3}, arriving)
+	d.mu.Unlock()
+	if err != nil {
+		return RunOutput{}, err
 	}
 	opts := ebpf.RunOptions{
 		Data:    in.Frame,

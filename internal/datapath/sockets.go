@@ -118,16 +118,20 @@ func (d *Datapath) loadSockets() (*ebpf.Collection, error) {
 		spec.Maps["sock_flows"].Pinning = ebpf.PinByName
 		opts.Maps.PinPath = d.mapPins()
 	}
-	programs, err := ebpf.NewCollectionWithOptions(spec, opts)
+	made, err := makeMaps(spec, opts)
 	if errors.Is(err, ebpf.ErrMapIncompatible) { // of another version: its sockets are forgotten
 		if err = os.Remove(filepath.Join(d.mapPins(), "sock_flows")); err == nil {
-			programs, err = ebpf.NewCollectionWithOptions(spec, opts)
+			made, err = makeMaps(spec, opts)
 		}
 	}
 	if err != nil {
+		return nil, fmt.Errorf("make maps of socket programs: %w", err)
+	}
+	if made.Programs, err = loadPrograms(spec, made.Maps); err != nil {
+		made.Close()
 		return nil, fmt.Errorf("load socket programs: %w", err)
 	}
-	return programs, nil
+	return made, nil
 }
 
 func (d *Datapath) socketMaps() map[string]*ebpf.Map {
