@@ -188,6 +188,7 @@ static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 		err = reopen(ctx, p, o, !direct && !ours);
 		if (err != -ENOENT)
 			return err;
+		reopen_not(p, o);
 	}
 	if (direct)
 		return open_one_way(ctx, p, o);

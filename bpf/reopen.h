@@ -78,8 +78,18 @@ static __always_inline void reopen_state(struct connection *c, __u32 now,
 	c->bytes = 0;
 }
 
-/* -ENOENT: the closed connection is gone, and another is to be made. plain: it
- * is to have two entries, and the client's own address and port. */
+/* The closed connection gives way to another one. Not of reopen(): the frames of
+ * both would be too much for one chain of calls. */
+static __noinline void reopen_not(struct packet *p, struct opening *o)
+{
+	struct connection *c = bpf_map_lookup_elem(&connections, &o->own);
+
+	if (c && connection_closed(c->flags))
+		connection_leave(&o->own, c, p->now);
+}
+
+/* -ENOENT: it is not to be. plain: the new connection is to have two entries,
+ * and the client's own address and port. */
 static __noinline int reopen(ctx_t *ctx, struct packet *p, struct opening *o,
 			     bool plain)
 {
@@ -94,10 +104,8 @@ static __noinline int reopen(ctx_t *ctx, struct packet *p, struct opening *o,
 	o->key.daddr = o->source;
 	o->key.dport = o->source_port;
 	peer = bpf_map_lookup_elem(&connections, &o->key);
-	if (!plain || !peer || !reopen_same(c, peer, o)) {
-		connection_leave(&o->own, c, p->now);
+	if (!plain || !peer || !reopen_same(c, peer, o))
 		return -ENOENT;
-	}
 	err = reopen_claim(c);
 	if (err)
 		return err;

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"loxilb/internal/pkt"
@@ -13,8 +14,9 @@ import (
 // lanes run scripts side by side. A lane is a thread in a namespace of its own with a lab that serves one script
 // after the other; a script that changes the network or the program's configuration gets a new one.
 type lanes struct {
-	cfg  lab.Config
-	jobs chan job
+	cfg    lab.Config
+	jobs   chan job
+	broken atomic.Pointer[error] // why a lab could not be made: none can
 }
 
 type job struct {
@@ -29,7 +31,7 @@ type result struct {
 
 func newLanes(t *testing.T, cfg lab.Config) *lanes {
 	t.Helper()
-	l := &lanes{cfg, make(chan job)}
+	l := &lanes{cfg: cfg, jobs: make(chan job)}
 	for range min(4, runtime.NumCPU()) {
 		go l.serve()
 	}
@@ -60,7 +62,7 @@ func (l *lanes) serve() {
 		}
 		var err error
 		if shared == nil {
-			shared, err = lab.New(l.cfg)
+			shared, err = l.newLab(l.cfg)
 		} else {
 			err = shared.Reset()
 		}
@@ -72,6 +74,18 @@ func (l *lanes) serve() {
 	}
 }
 
+// newLab fails at once when it has failed before: a program that the verifier refuses takes seconds each time.
+func (l *lanes) newLab(cfg lab.Config) (*lab.Lab, error) {
+	if err := l.broken.Load(); err != nil {
+		return nil, *err
+	}
+	made, err := lab.New(cfg)
+	if err != nil {
+		l.broken.Store(&err)
+	}
+	return made, err
+}
+
 // alone runs a script in a lab that is made for it.
 func (l *lanes) alone(j job) {
 	runtime.LockOSThread()
@@ -81,7 +95,7 @@ func (l *lanes) alone(j job) {
 		if err != nil {
 			return err
 		}
-		if r.lab, err = lab.New(cfg); err != nil {
+		if r.lab, err = l.newLab(cfg); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, r.lab.Close()) }()
