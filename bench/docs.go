@@ -84,7 +84,7 @@ func markdown(r *result) string {
 	var b strings.Builder
 	m := r.Machine
 	fmt.Fprintf(&b, "%d CPUs, %s; Linux %s; commit %s, %s; medians of %d rounds (least to most).\n\n", m.CPUs, m.CPU, m.Kernel, m.Commit, m.Date, r.Setting.Rounds)
-	rivals := []string{"nft-one", "nft", "ipvs-one", "ipvs", "haproxy-one", "haproxy", "nginx-one", "nginx"}
+	rivals := []string{"bare", "nft-one", "nft", "ipvs-one", "ipvs", "haproxy-one", "haproxy", "nginx-one", "nginx"}
 	b.WriteString("| measure | plain routing | loxilb to it, same endpoint |")
 	line := "\n|---|---|---|"
 	var shown []string
