@@ -178,7 +178,8 @@ static __always_inline int open_both(ctx_t *ctx, struct packet *p,
 				     struct opening *o,
 				     const struct endpoint *ep, __u32 id)
 {
-	bool direct, ours; /* endpoint's answers go past us; its packets have a source of ours */
+	bool direct; /* the endpoint's answers go past us */
+	bool ours; /* its packets have a source of ours */
 	int err;
 
 	open_begin(p, ep, id, o);

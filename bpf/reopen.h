@@ -27,8 +27,7 @@
 
 /* The way of the first packet of a connection, and that packet. */
 static __always_inline void open_leaves(ctx_t *ctx, struct packet *p,
-					struct opening *o,
-					struct connection *c)
+					struct opening *o, struct connection *c)
 {
 	o->hop = hop_ready(ctx, p, c, p->l3);
 	if (o->hop == VERDICT_CONTINUE || o->hop == VERDICT_REDIRECT) {
@@ -44,8 +43,7 @@ static __always_inline bool reopen_same(const struct connection *c,
 					const struct opening *o)
 {
 	return !(c->traits | peer->traits) &&
-	       c->endpoint == o->entry.endpoint &&
-	       c->dport == o->key.sport &&
+	       c->endpoint == o->entry.endpoint && c->dport == o->key.sport &&
 	       same_addr(&c->daddr, &o->key.saddr) &&
 	       peer->flags & CONN_REPLY_DIRECTION &&
 	       peer->sport == o->entry.sport &&
