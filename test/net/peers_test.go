@@ -33,8 +33,8 @@ http {
 }
 `
 
-// servePeers starts nginx (8080), dnsmasq (5053, UDP and TCP) and iperf3 (5201) in a host.
-func servePeers(t *testing.T, h *netnstest.Host, dir string) {
+// servePeers starts nginx (8080), dnsmasq (5053, UDP and TCP) and iperf3 (5201) in a host, and returns the last.
+func servePeers(t *testing.T, h *netnstest.Host, dir string) (iperf *netnstest.Process) {
 	t.Helper()
 	conf := filepath.Join(dir, "nginx.conf")
 	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir), 0o600); err != nil {
@@ -49,11 +49,13 @@ func servePeers(t *testing.T, h *netnstest.Host, dir string) {
 			"dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--user=root", "--group=root", "--pid-file=", "--no-resolv", "--no-hosts",
 			"--port=5053", "--address=/www.example/192.0.2.7",
 		},
-		{"iperf3", "--server"},
+		{"iperf3", "--server", "--forceflush"},
 	} {
-		if _, err := h.Start(netnstest.Command{Args: args, Dir: dir}); err != nil {
+		p, err := h.Start(netnstest.Command{Args: args, Dir: dir})
+		if err != nil {
 			t.Fatal(err)
 		}
+		iperf = p
 	}
 	for _, port := range []string{"8080", "5053", "5201"} {
 		labtest.Eventually(t, patience, func(ctx context.Context) error {
@@ -64,13 +66,26 @@ func servePeers(t *testing.T, h *netnstest.Host, dir string) {
 			return err
 		})
 	}
+	return iperf
+}
+
+// awaitIperf waits until an iperf3 server has done with the client before: until then it refuses the next one.
+func awaitIperf(t *testing.T, server *netnstest.Process) {
+	t.Helper()
+	labtest.Eventually(t, patience, func(context.Context) error {
+		out := server.Output()
+		if strings.LastIndex(out, "Server listening") < strings.LastIndex(out, "Accepted connection") {
+			return fmt.Errorf("iperf3 has not done: %s", out)
+		}
+		return nil
+	})
 }
 
 // TestPeers: curl and nginx, dig and dnsmasq, iperf3 with itself, in each mode, over IPv4 and IPv6: programs that were
 // not written for this test.
 func TestPeers(t *testing.T) {
 	r := newRig(t, options{})
-	servePeers(t, r.Endpoints[0], t.TempDir())
+	iperf := servePeers(t, r.Endpoints[0], t.TempDir())
 	run := func(what string, args ...string) string {
 		t.Helper()
 		out, err := r.Client.Run(args...)
@@ -104,6 +119,7 @@ func TestPeers(t *testing.T) {
 				}
 			}
 			for _, args := range [][]string{{"-n", "64M"}, {"-n", "64M", "-R"}, {"-u", "-n", "4M", "-b", "200M", "-l", "1200"}} {
+				awaitIperf(t, iperf)
 				run(what, append([]string{"iperf3", "-c", m.at, "--connect-timeout", "5000"}, args...)...)
 			}
 			r.loxicmd("delete lb --all")
