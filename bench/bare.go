@@ -62,15 +62,10 @@ func (r *rig) bareWay(from, to *netnstest.Host) error {
 // All others go on.
 func bareProgram(macs net.HardwareAddr, ifindex int) asm.Instructions {
 	const next = "next"
-	p := asm.Instructions{
-		asm.LoadMem(asm.R7, asm.R1, 76, asm.Word), // data
-		asm.LoadMem(asm.R3, asm.R1, 80, asm.Word), // data_end
-		asm.Mov.Reg(asm.R2, asm.R7),
-		asm.Add.Imm(asm.R2, 34),
-		asm.JGT.Reg(asm.R2, asm.R3, next),
+	p := append(packetOf(34, next),
 		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),
 		asm.JNE.Imm(asm.R1, 0x0008, next), // 0x0800 as a little-endian machine reads it
-	}
+	)
 	for i, b := range macs {
 		p = append(p, asm.StoreImm(asm.R7, int16(i), int64(b), asm.Byte))
 	}

@@ -52,12 +52,7 @@ func newSink(h *netnstest.Host, echo bool) (*sink, error) {
 // sinkProgram counts packets whose IP identification is frameMark. All others go on.
 func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
 	const next = "next"
-	p := asm.Instructions{
-		asm.LoadMem(asm.R7, asm.R1, 76, asm.Word), // data
-		asm.LoadMem(asm.R3, asm.R1, 80, asm.Word), // data_end
-		asm.Mov.Reg(asm.R2, asm.R7),
-		asm.Add.Imm(asm.R2, 42),
-		asm.JGT.Reg(asm.R2, asm.R3, next),
+	p := append(packetOf(42, next),
 		asm.LoadMem(asm.R1, asm.R7, 18, asm.Half),
 		asm.HostTo(asm.BE, asm.R1, asm.Half),
 		asm.JNE.Imm(asm.R1, frameMark, next),
@@ -69,7 +64,7 @@ func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
 		asm.JEq.Imm(asm.R0, 0, next),
 		asm.Mov.Imm(asm.R1, 1),
 		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
-	}
+	)
 	if echo {
 		p = append(p, swap(0, 6, asm.Word)...) // MAC addresses
 		p = append(p, swap(4, 10, asm.Half)...)
@@ -80,6 +75,17 @@ func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
 		p = append(p, asm.Mov.Imm(asm.R0, 2), asm.Return()) // TC_ACT_SHOT
 	}
 	return append(p, asm.Mov.Imm(asm.R0, -1).WithSymbol(next), asm.Return()) // TCX_NEXT
+}
+
+// packetOf puts where the packet begins into R7, from the context in R1, and goes on at next when it has fewer bytes.
+func packetOf(bytes int32, next string) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R7, asm.R1, 76, asm.Word), // data
+		asm.LoadMem(asm.R3, asm.R1, 80, asm.Word), // data_end
+		asm.Mov.Reg(asm.R2, asm.R7),
+		asm.Add.Imm(asm.R2, bytes),
+		asm.JGT.Reg(asm.R2, asm.R3, next),
+	}
 }
 
 // swap exchanges two places of the packet.
