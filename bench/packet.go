@@ -283,7 +283,7 @@ func addServices(l *lab.Lab, from, to int) error {
 // addConnections enters connections, two entries each, number from up to to. They are as alive as any: the time of the last
 // packet is now, and stays within their timeout for as long as this takes.
 func addConnections(m *ebpf.Map, from, to int) error {
-	now, err := jiffies()
+	now, err := lab.Jiffies()
 	if err != nil {
 		return err
 	}

@@ -246,18 +246,6 @@ func took(p *ebpf.Program, frame []byte, ifindex int) (float64, error) {
 	return float64((after.Runtime - before.Runtime).Nanoseconds()), err
 }
 
-// jiffies is the clock of the packet path.
-func jiffies() (uint32, error) {
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.FnJiffies64.Call(), asm.Return()},
-	})
-	if err != nil {
-		return 0, fmt.Errorf("load a program that reads the clock: %w", err)
-	}
-	defer p.Close()
-	return p.Run(&ebpf.RunOptions{Data: make([]byte, 64)})
-}
-
 func (p *programs) close() error {
 	var errs []error
 	for _, prog := range []*ebpf.Program{p.live, p.counting, p.empty} {

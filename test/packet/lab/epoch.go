@@ -44,21 +44,30 @@ func (l *Lab) release() error {
 }
 
 func awaitEpoch() error {
-	clock, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.FnJiffies64.Call(), asm.Return()},
-	})
-	if err != nil {
-		return fmt.Errorf("load a program that reads the clock: %w", err)
-	}
-	defer clock.Close()
 	for {
-		now, err := clock.Run(&ebpf.RunOptions{Data: make([]byte, 64)})
+		now, err := Jiffies()
 		if err != nil {
-			return fmt.Errorf("read the clock: %w", err)
+			return err
 		}
 		if now%epochTicks < epochTicks/3 {
 			return nil
 		}
 		time.Sleep(50 * time.Millisecond) // the clock is what is waited for
 	}
+}
+
+// Jiffies is the clock of the packet path: the kernel's ticks, the lower 32 bits.
+func Jiffies() (uint32, error) {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.FnJiffies64.Call(), asm.Return()},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("load a program that reads the clock: %w", err)
+	}
+	defer p.Close()
+	now, err := p.Run(&ebpf.RunOptions{Data: make([]byte, 64)})
+	if err != nil {
+		return 0, fmt.Errorf("read the clock: %w", err)
+	}
+	return now, nil
 }
