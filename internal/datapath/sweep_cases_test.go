@@ -133,17 +133,11 @@ func TestSweepUnderTraffic(t *testing.T) {
 // entries reads the connection table.
 func entries(t testing.TB, d *Datapath) map[bpf.TcConnectionKey]bpf.TcConnection {
 	t.Helper()
-	out := map[bpf.TcConnectionKey]bpf.TcConnection{}
-	var key bpf.TcConnectionKey
-	var row bpf.TcConnection
-	rows := d.obj.Connections.Iterate()
-	for rows.Next(&key, &row) {
-		out[key] = row
-	}
-	if err := rows.Err(); err != nil {
+	rows, err := d.connectionRows()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	return rows
 }
 
 // udpFrame is a datagram of 112 bytes without checksum, to the MAC of lo.
