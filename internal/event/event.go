@@ -1,0 +1,193 @@
+// Package event carries what happens from the parts of the daemon that see it to those that want to know: the
+// reconciler, the announcer, the REST stream, the log.
+package event
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Kind is what an event is about, as users write it.
+type Kind string
+
+// The kinds.
+const (
+	KindLink      Kind = "link"
+	KindAddress   Kind = "address"
+	KindRoute     Kind = "route"
+	KindNeighbour Kind = "neighbour"
+	KindHealth    Kind = "health"
+	KindObject    Kind = "object"
+	KindPeer      Kind = "peer"
+)
+
+// Kinds lists all of them, for messages and completion.
+func Kinds() []Kind {
+	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPeer}
+}
+
+// Action is what happened.
+type Action string
+
+// The actions.
+const (
+	Added   Action = "added"
+	Changed Action = "changed"
+	Removed Action = "removed"
+	Applied Action = "applied" // the data path has the object as users want it
+	Failed  Action = "failed"  // the data path could not take it; it is tried again
+)
+
+// Body is what an event says: one of the types below.
+type Body interface {
+	Kind() Kind
+	Object() string // what it is about, in words of the user
+	Act() Action
+	String() string // one sentence
+}
+
+// Event is one thing that happened.
+type Event struct {
+	Seq  uint64 // counts from 1 since the daemon started, without gaps
+	Time time.Time
+	Body
+}
+
+// Link is an interface that came, went, was renamed, or changed a member that matters.
+type Link struct {
+	Index  int
+	Name   string
+	Action Action
+}
+
+// Kind is KindLink.
+func (Link) Kind() Kind { return KindLink }
+
+// Object is the interface's name.
+func (l Link) Object() string { return l.Name }
+
+// Act is Added, Changed or Removed.
+func (l Link) Act() Action { return l.Action }
+
+func (l Link) String() string { return fmt.Sprintf("interface %s (%d) %s", l.Name, l.Index, l.Action) }
+
+// Address is an address of this machine that came or went.
+type Address struct {
+	Addr   netip.Addr
+	Action Action
+}
+
+// Kind is KindAddress.
+func (Address) Kind() Kind { return KindAddress }
+
+// Object is the address.
+func (a Address) Object() string { return a.Addr.String() }
+
+// Act is Added or Removed.
+func (a Address) Act() Action { return a.Action }
+
+func (a Address) String() string { return fmt.Sprintf("address %s %s", a.Addr, a.Action) }
+
+// Routes says that routes, rules or next hops changed. Storms of them come as a few events.
+type Routes struct {
+	Count int // messages of the kernel that this event stands for; 0: unknown, everything was read again
+}
+
+// Kind is KindRoute.
+func (Routes) Kind() Kind { return KindRoute }
+
+// Object is the same for all: who wants to know which, asks the kernel.
+func (Routes) Object() string { return "routes" }
+
+// Act is Changed.
+func (Routes) Act() Action { return Changed }
+
+func (r Routes) String() string {
+	if r.Count == 0 {
+		return "routes were read again"
+	}
+	return fmt.Sprintf("routes changed (%d)", r.Count)
+}
+
+// Neighbour is a neighbour that answers with another MAC address than before, or does not answer any more.
+type Neighbour struct {
+	Addr   netip.Addr
+	Link   string
+	Action Action
+}
+
+// Kind is KindNeighbour.
+func (Neighbour) Kind() Kind { return KindNeighbour }
+
+// Object is the neighbour's address.
+func (n Neighbour) Object() string { return n.Addr.String() }
+
+// Act is Added, Changed or Removed.
+func (n Neighbour) Act() Action { return n.Action }
+
+func (n Neighbour) String() string {
+	return fmt.Sprintf("neighbour %s at %s %s", n.Addr, n.Link, n.Action)
+}
+
+// Health is an endpoint whose state changed.
+type Health struct {
+	Endpoint netip.AddrPort
+	State    string
+	Evidence string // what was seen: "tcp 31.31.31.1:5001: connection refused, 3 of 3"
+}
+
+// Kind is KindHealth.
+func (Health) Kind() Kind { return KindHealth }
+
+// Object is the endpoint.
+func (h Health) Object() string { return h.Endpoint.String() }
+
+// Act is Changed.
+func (Health) Act() Action { return Changed }
+
+func (h Health) String() string {
+	return fmt.Sprintf("endpoint %s is %s: %s", h.Endpoint, h.State, h.Evidence)
+}
+
+// Object is an object that the data path now has as users want it, or could not take.
+type Object struct {
+	Of      string // its kind: "service"
+	Key     string
+	Version uint64 // that users want
+	Action  Action // Applied, Failed, or Removed
+	Error   string // of Failed
+}
+
+// Kind is KindObject.
+func (Object) Kind() Kind { return KindObject }
+
+// Object is the object's kind and key.
+func (o Object) Object() string { return o.Of + " " + o.Key }
+
+// Act is Applied, Failed or Removed.
+func (o Object) Act() Action { return o.Action }
+
+func (o Object) String() string {
+	if o.Action == Failed {
+		return fmt.Sprintf("%s %s failed: %s", o.Of, o.Key, o.Error)
+	}
+	return fmt.Sprintf("%s %s %s", o.Of, o.Key, o.Action)
+}
+
+// Peer is another load balancer that came or went.
+type Peer struct {
+	Name   string
+	Action Action
+}
+
+// Kind is KindPeer.
+func (Peer) Kind() Kind { return KindPeer }
+
+// Object is the peer's name.
+func (p Peer) Object() string { return p.Name }
+
+// Act is Added, Changed or Removed.
+func (p Peer) Act() Action { return p.Action }
+
+func (p Peer) String() string { return fmt.Sprintf("peer %s %s", p.Name, p.Action) }

@@ -1,0 +1,123 @@
+package event
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Kept is how many events the hub remembers, for all subscribers together.
+const Kept = 4096
+
+// Hub hands events to subscribers. It keeps the last Kept of them in one ring that all subscribers read: publishing never
+// waits, and costs the same however many listen. A subscriber that falls behind loses the oldest, and is told how many.
+//
+// The road not taken is a queue for each subscriber: memory for each that stops reading, and a publisher that must
+// choose whom to drop. The zero value is no hub; NewHub makes one.
+type Hub struct {
+	mu   sync.Mutex
+	ring []Event       // by Seq modulo Kept
+	last uint64        // Seq of the last event; 0: none yet
+	more chan struct{} // closed when an event comes; nil: nobody waits
+	now  func() time.Time
+}
+
+// NewHub makes an empty hub.
+func NewHub() *Hub { return &Hub{ring: make([]Event, 0, 64), now: time.Now} }
+
+// Publish adds an event. A nil hub takes it and forgets it, so that parts can be used without one.
+func (h *Hub) Publish(b Body) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last++
+	e := Event{Seq: h.last, Time: h.now(), Body: b}
+	if len(h.ring) < Kept {
+		h.ring = append(h.ring, e)
+	} else {
+		h.ring[(h.last-1)%Kept] = e
+	}
+	if h.more != nil {
+		close(h.more)
+		h.more = nil
+	}
+}
+
+// Last is the number of the newest event, 0 before the first.
+func (h *Hub) Last() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last
+}
+
+// Subscribe returns a reader of the events of some kinds (none given: all) that come from now on.
+func (h *Hub) Subscribe(kinds ...Kind) *Subscription {
+	return h.SubscribeAfter(h.Last(), kinds...)
+}
+
+// SubscribeAfter is Subscribe for the events after the one of number seq, as far as they are kept; 0 gives all that are.
+func (h *Hub) SubscribeAfter(seq uint64, kinds ...Kind) *Subscription {
+	return &Subscription{hub: h, seen: seq, kinds: kinds}
+}
+
+// Subscription reads events in order. It belongs to one goroutine, and needs no closing.
+type Subscription struct {
+	hub   *Hub
+	seen  uint64
+	kinds []Kind
+	lost  uint64
+}
+
+// Next waits for the next event. lost counts events, of any kind, that were overwritten before this subscriber came to
+// them; it is told once. The error is that of ctx.
+func (s *Subscription) Next(ctx context.Context) (e Event, lost uint64, err error) {
+	for {
+		e, ok, more := s.poll()
+		if ok {
+			lost, s.lost = s.lost, 0
+			return e, lost, nil
+		}
+		select {
+		case <-ctx.Done():
+			return Event{}, 0, ctx.Err()
+		case <-more:
+		}
+	}
+}
+
+// Poll is Next that does not wait: ok is false when there is no event now.
+func (s *Subscription) Poll() (e Event, lost uint64, ok bool) {
+	e, ok, _ = s.poll()
+	if ok {
+		lost, s.lost = s.lost, 0
+	}
+	return e, lost, ok
+}
+
+// poll finds the next event that is wanted, or the channel that tells of more.
+func (s *Subscription) poll() (e Event, ok bool, more <-chan struct{}) {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.seen > h.last {
+		s.seen = h.last // a number of another daemon's life
+	}
+	if oldest := h.last - uint64(len(h.ring)); s.seen < oldest {
+		s.lost += oldest - s.seen
+		s.seen = oldest
+	}
+	for s.seen < h.last {
+		e = h.ring[s.seen%Kept]
+		s.seen++
+		if len(s.kinds) == 0 || slices.Contains(s.kinds, e.Kind()) {
+			return e, true, nil
+		}
+	}
+	if h.more == nil {
+		h.more = make(chan struct{})
+	}
+	return Event{}, false, h.more
+}

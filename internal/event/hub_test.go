@@ -1,0 +1,104 @@
+package event
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+func object(key string) Object { return Object{Of: "service", Key: key, Action: Applied} }
+
+func TestOrderAndFilter(t *testing.T) {
+	t.Parallel()
+	h := NewHub()
+	h.Publish(object("before"))
+	all, links := h.Subscribe(), h.Subscribe(KindLink)
+	h.Publish(object("a"))
+	h.Publish(Link{Index: 2, Name: "eth0", Action: Added})
+	for i, want := range []string{"service a", "eth0"} {
+		e, lost, err := all.Next(t.Context())
+		if err != nil || lost != 0 || e.Object() != want || e.Seq != uint64(i+2) {
+			t.Errorf("%+v, %d lost, %v; want %s", e, lost, err, want)
+		}
+	}
+	if e, _, ok := links.Poll(); !ok || e.Object() != "eth0" {
+		t.Errorf("%+v", e)
+	}
+	if e, _, ok := links.Poll(); ok {
+		t.Errorf("more than there is: %+v", e)
+	}
+	if e, _, ok := h.SubscribeAfter(0).Poll(); !ok || e.Object() != "service before" {
+		t.Errorf("the first event kept is %+v", e)
+	}
+	if e, _, ok := h.SubscribeAfter(77).Poll(); ok {
+		t.Errorf("a number that never was gives %+v", e)
+	}
+}
+
+// A subscriber that does not read loses the oldest, is told how many, and holds nobody up.
+func TestSlowSubscriber(t *testing.T) {
+	t.Parallel()
+	h := NewHub()
+	s := h.Subscribe()
+	const published = Kept + 100
+	for range published {
+		h.Publish(object("x"))
+	}
+	e, lost, ok := s.Poll()
+	if !ok || lost != 100 || e.Seq != 101 {
+		t.Errorf("event %d, %d lost", e.Seq, lost)
+	}
+	if e, lost, ok := s.Poll(); !ok || lost != 0 || e.Seq != 102 {
+		t.Errorf("event %d, %d lost", e.Seq, lost)
+	}
+}
+
+func TestNextWaits(t *testing.T) {
+	t.Parallel()
+	h := NewHub()
+	var readers sync.WaitGroup
+	for range 4 {
+		s := h.Subscribe()
+		readers.Go(func() {
+			for want := uint64(1); want <= 500; want++ {
+				if e, lost, err := s.Next(t.Context()); err != nil || lost != 0 || e.Seq != want {
+					t.Errorf("event %d, %d lost, %v; want %d", e.Seq, lost, err, want)
+					return
+				}
+			}
+		})
+	}
+	for range 500 {
+		h.Publish(object("x"))
+	}
+	readers.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, _, err := h.Subscribe().Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+func TestNilHub(*testing.T) {
+	var h *Hub
+	h.Publish(object("x"))
+}
+
+// Every kind has a body that says so.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	bodies := map[Kind]Body{}
+	for _, b := range []Body{Link{}, Address{}, Routes{}, Neighbour{}, Health{}, Object{}, Peer{}} {
+		bodies[b.Kind()] = b
+	}
+	for _, k := range Kinds() {
+		if bodies[k] == nil {
+			t.Errorf("no event of kind %s", k)
+		}
+	}
+	if len(bodies) != len(Kinds()) {
+		t.Errorf("%d kinds, %d types", len(Kinds()), len(bodies))
+	}
+}

@@ -1,0 +1,314 @@
+// Package status keeps what is observed of each object: which version of it the data path has, and why not the one that
+// users want. It lives in memory and is made anew at each start. Those who apply objects write it; REST, loxicmd and
+// metrics read it.
+package status
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// ID names an object: "service", "10.0.0.1:80/tcp". Desired objects have the ID of the store; others (an interface, the
+// next hops) have one of their own kind.
+type ID struct{ Kind, Key string }
+
+func (id ID) String() string { return id.Kind + " " + id.Key }
+
+// compare orders by kind, then by key.
+func (id ID) compare(o ID) int { return cmp.Or(cmp.Compare(id.Kind, o.Kind), cmp.Compare(id.Key, o.Key)) }
+
+// State is a status in one word.
+type State string
+
+// The states.
+const (
+	Pending State = "pending" // it was not tried yet in the version that is wanted
+	Applied State = "applied" // the data path has the version that is wanted
+	Failed  State = "failed"  // it was tried and failed; it is tried again
+)
+
+// Status is what is known of one object.
+type Status struct {
+	ID
+	Desired  uint64    // version that users want
+	Applied  uint64    // version that the data path has; 0: none
+	Removed  bool      // users want it gone, and it is not gone yet
+	Since    time.Time // when State became what it is
+	Err      error     // of the last try; nil unless Failed
+	Attempts int       // that failed in a row
+	Next     time.Time // when the next try is due; zero unless Failed
+}
+
+// State is the status in one word.
+func (s *Status) State() State {
+	switch {
+	case s.Err != nil:
+		return Failed
+	case s.Applied == s.Desired && !s.Removed:
+		return Applied
+	}
+	return Pending
+}
+
+// entry is a Status without what most objects do not have: there may be 65,536 of them, nearly all applied.
+type entry struct {
+	desired, applied uint64
+	since            int64 // Unix nanoseconds
+	failure          *failure
+	removed          bool
+}
+
+type failure struct {
+	err      error
+	version  uint64 // that was tried
+	attempts int
+	next     time.Time
+}
+
+// Table holds the statuses. All methods may be called from many goroutines.
+type Table struct {
+	mu      sync.Mutex
+	entries map[ID]*entry
+	failed  map[ID]struct{}
+	seen    map[string]uint64 // by kind: all changes up to this version are in entries
+	changed chan struct{}     // closed when something changes; nil: nobody waits
+	now     func() time.Time
+}
+
+// NewTable makes an empty one.
+func NewTable() *Table {
+	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, seen: map[string]uint64{}, now: time.Now}
+}
+
+// Want notes that an object is wanted in a version, or gone (version 0: what is gone has none).
+func (t *Table) Want(id ID, version uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[id]
+	switch {
+	case e == nil && version == 0:
+		return
+	case e == nil:
+		e = &entry{since: t.now().UnixNano()}
+		t.entries[id] = e
+	case e.desired == version && !e.removed:
+		return
+	}
+	if e.failure == nil && e.applied == e.desired {
+		e.since = t.now().UnixNano()
+	}
+	e.removed = version == 0
+	if version != 0 {
+		e.desired = version
+	}
+	t.signal()
+}
+
+// Seen notes that Want was called for all changes of a kind up to a version.
+func (t *Table) Seen(kind string, version uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seen[kind] = version
+	t.signal()
+}
+
+// Succeeded notes that the data path has the object in a version; or, if it is not wanted any more, that it is gone: then
+// its status is, too. It returns whether that changed the status.
+func (t *Table) Succeeded(id ID, version uint64) (changed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[id]
+	if e == nil {
+		return false
+	}
+	changed = e.failure != nil || e.applied != version || e.removed
+	e.failure, e.applied = nil, version
+	delete(t.failed, id)
+	if e.removed {
+		delete(t.entries, id)
+	}
+	if changed {
+		e.since = t.now().UnixNano()
+		t.signal()
+	}
+	return changed
+}
+
+// Failed notes that a try to apply the object in a version failed, and when the next one is due. It returns whether
+// that is news: the object had not failed before, or for another reason.
+func (t *Table) Failed(id ID, version uint64, err error, next time.Time) (news bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[id]
+	if e == nil {
+		e = &entry{desired: version}
+		t.entries[id] = e
+	}
+	f := &failure{err: err, version: version, attempts: 1, next: next}
+	if old := e.failure; old != nil {
+		f.attempts += old.attempts
+		news = old.err.Error() != err.Error()
+	} else {
+		e.since = t.now().UnixNano()
+		news = true
+	}
+	e.failure = f
+	t.failed[id] = struct{}{}
+	t.signal()
+	return news
+}
+
+// Forget drops the status of an object that is no more.
+func (t *Table) Forget(id ID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.entries, id)
+	delete(t.failed, id)
+	t.signal()
+}
+
+// Get is the status of one object.
+func (t *Table) Get(id ID) (Status, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.entries[id]
+	if !ok {
+		return Status{}, false
+	}
+	return e.status(id), true
+}
+
+func (e *entry) status(id ID) Status {
+	s := Status{ID: id, Desired: e.desired, Applied: e.applied, Removed: e.removed, Since: time.Unix(0, e.since)}
+	if f := e.failure; f != nil {
+		s.Err, s.Attempts, s.Next = f.err, f.attempts, f.next
+	}
+	return s
+}
+
+// List returns the statuses of a kind ("": all), or only those that failed, ordered by kind and key.
+func (t *Table) List(kind string, failedOnly bool) []Status {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []Status
+	add := func(id ID) {
+		if e, ok := t.entries[id]; ok && (kind == "" || kind == id.Kind) {
+			out = append(out, e.status(id))
+		}
+	}
+	if failedOnly {
+		for id := range t.failed {
+			add(id)
+		}
+	} else {
+		for id := range t.entries {
+			add(id)
+		}
+	}
+	slices.SortFunc(out, func(a, b Status) int { return a.ID.compare(b.ID) })
+	return out
+}
+
+// Counts are the objects by kind and state, for the metrics.
+func (t *Table) Counts() map[string]map[State]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := map[string]map[State]int{}
+	for id, e := range t.entries {
+		s := e.status(id)
+		if out[id.Kind] == nil {
+			out[id.Kind] = map[State]int{}
+		}
+		out[id.Kind][s.State()]++
+	}
+	return out
+}
+
+func (t *Table) signal() {
+	if t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// Error says which objects of a request failed, in whole sentences.
+type Error struct{ Failures []Status }
+
+func (e *Error) Error() string {
+	const told = 3
+	var text string
+	for i, s := range e.Failures {
+		if i == told {
+			return fmt.Sprintf("%s; and %d more", text, len(e.Failures)-told)
+		}
+		if i > 0 {
+			text += "; "
+		}
+		text += fmt.Sprintf("%s: %v", s.ID, s.Err)
+	}
+	return text
+}
+
+// temporary is an error that is expected to pass by itself within moments.
+type temporary interface{ Temporary() bool }
+
+func isTemporary(err error) bool {
+	var t temporary
+	return errors.As(err, &t) && t.Temporary()
+}
+
+// ErrWaiting says that a wait ended before the objects were tried.
+var ErrWaiting = errors.New("it is still at work on it")
+
+// Wait blocks until each of the objects was applied in this version or a later one, or is gone as it should be; *Error says
+// which of them failed. An error that is expected to pass (Temporary) is no failure until ctx ends. When ctx ends first, it
+// returns those failures, or ErrWaiting.
+func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
+	for {
+		pending, failed, changed := t.look(version, ids)
+		switch {
+		case pending == 0 && len(failed) == 0:
+			return nil
+		case pending == 0:
+			return &Error{failed}
+		}
+		select {
+		case <-ctx.Done():
+			if len(failed) > 0 {
+				return &Error{failed}
+			}
+			return fmt.Errorf("%w (%w)", ErrWaiting, ctx.Err())
+		case <-changed:
+		}
+	}
+}
+
+// look counts what is not decided yet, and lists what failed.
+func (t *Table) look(version uint64, ids []ID) (pending int, failed []Status, changed <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range ids {
+		e := t.entries[id]
+		switch {
+		case e == nil && t.seen[id.Kind] >= version: // gone, by this request or another
+		case e == nil:
+			pending++
+		case e.failure != nil && (e.failure.version >= version || e.removed && t.seen[id.Kind] >= version):
+			failed = append(failed, e.status(id))
+			if isTemporary(e.failure.err) {
+				pending++
+			}
+		case e.applied < version || e.removed:
+			pending++
+		}
+	}
+	if t.changed == nil {
+		t.changed = make(chan struct{})
+	}
+	return pending, failed, t.changed
+}

@@ -1,0 +1,176 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func service(key string) ID { return ID{"service", key} }
+
+var errBroken = errors.New("it is broken")
+
+type passing struct{}
+
+func (passing) Error() string   { return "no row is left" }
+func (passing) Temporary() bool { return true }
+
+func TestStates(t *testing.T) {
+	t.Parallel()
+	table := NewTable()
+	clock := time.Unix(100, 0)
+	table.now = func() time.Time { return clock }
+	a := service("a")
+	want := func(state State, since int64) {
+		t.Helper()
+		s, ok := table.Get(a)
+		if !ok || s.State() != state || s.Since.Unix() != since {
+			t.Errorf("%+v is %s since %d, want %s since %d", s, s.State(), s.Since.Unix(), state, since)
+		}
+	}
+	table.Want(a, 5)
+	want(Pending, 100)
+	clock = clock.Add(time.Second)
+	if !table.Failed(a, 5, errBroken, clock.Add(time.Second)) || table.Failed(a, 5, errBroken, clock) {
+		t.Error("a failure is news once")
+	}
+	want(Failed, 101)
+	if s, _ := table.Get(a); s.Attempts != 2 || s.Applied != 0 || s.Desired != 5 {
+		t.Errorf("%+v", s)
+	}
+	clock = clock.Add(time.Second)
+	if !table.Succeeded(a, 5) || table.Succeeded(a, 5) {
+		t.Error("a success is news once")
+	}
+	want(Applied, 102)
+	clock = clock.Add(time.Second)
+	table.Want(a, 6)
+	want(Pending, 103)
+	table.Want(a, 0)
+	want(Pending, 103)
+	table.Succeeded(a, 0)
+	if s, ok := table.Get(a); ok {
+		t.Errorf("%+v is left of what is gone", s)
+	}
+}
+
+func TestListAndCounts(t *testing.T) {
+	t.Parallel()
+	table := NewTable()
+	table.Want(service("b"), 1)
+	table.Want(service("a"), 1)
+	table.Failed(ID{"interface", "eth0"}, 1, errBroken, time.Time{})
+	table.Succeeded(service("a"), 1)
+	var all []string
+	for _, s := range table.List("", false) {
+		all = append(all, s.String()+" "+string(s.State()))
+	}
+	if got := strings.Join(all, ", "); got != "interface eth0 failed, service a applied, service b pending" {
+		t.Error(got)
+	}
+	if list := table.List("", true); len(list) != 1 || list[0].Key != "eth0" {
+		t.Errorf("%+v", list)
+	}
+	if list := table.List("service", true); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+	if c := table.Counts(); c["service"][Applied] != 1 || c["service"][Pending] != 1 || c["interface"][Failed] != 1 {
+		t.Errorf("%v", c)
+	}
+}
+
+// A request waits for its own objects, in its own version.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := NewTable()
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		done := make(chan error, 1)
+		wait := func(version uint64, keys ...string) {
+			var ids []ID
+			for _, k := range keys {
+				ids = append(ids, service(k))
+			}
+			go func() { done <- table.Wait(ctx, version, ids) }()
+			synctest.Wait()
+		}
+		waiting := func(step string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case err := <-done:
+				t.Fatalf("%s: the wait ended: %v", step, err)
+			default:
+			}
+		}
+		ended := func(step, want string) {
+			t.Helper()
+			synctest.Wait()
+			select {
+			case err := <-done:
+				if got := ""; err != nil && err.Error() != want || err == nil && got != want {
+					t.Errorf("%s: %v, want %s", step, err, want)
+				}
+			default:
+				t.Fatalf("%s: still waiting", step)
+			}
+		}
+		wait(2, "a")
+		waiting("before anything")
+		table.Want(service("bad"), 1)
+		table.Failed(service("bad"), 1, errBroken, time.Time{})
+		waiting("another object failed")
+		table.Want(service("a"), 2)
+		table.Succeeded(service("a"), 1)
+		waiting("an older version")
+		table.Succeeded(service("a"), 2)
+		ended("applied", "")
+
+		wait(3, "a")
+		table.Want(service("a"), 4)
+		table.Seen("service", 4)
+		table.Succeeded(service("a"), 4)
+		ended("a later version", "")
+
+		wait(5, "a", "bad")
+		table.Want(service("bad"), 5)
+		waiting("an older failure")
+		table.Succeeded(service("a"), 5)
+		table.Failed(service("bad"), 5, errBroken, time.Time{})
+		ended("one failed", "service bad: it is broken")
+
+		wait(6, "a") // deleted
+		waiting("not seen")
+		table.Want(service("a"), 0)
+		table.Seen("service", 6)
+		waiting("seen")
+		table.Failed(service("a"), 0, passing{}, time.Time{})
+		waiting("it will pass")
+		table.Succeeded(service("a"), 0)
+		ended("gone", "")
+
+		wait(7, "c")
+		table.Want(service("c"), 7)
+		table.Failed(service("c"), 7, passing{}, time.Time{})
+		time.Sleep(9 * time.Second)
+		ended("it did not pass", "service c: no row is left")
+		wait(8, "d")
+		ended("too late", "it is still at work on it (context deadline exceeded)")
+	})
+}
+
+func TestErrorIsShort(t *testing.T) {
+	t.Parallel()
+	table := NewTable()
+	for _, key := range []string{"a", "b", "c", "d", "e"} {
+		table.Failed(service(key), 1, errBroken, time.Time{})
+	}
+	err := &Error{table.List("service", true)}
+	const want = "service a: it is broken; service b: it is broken; service c: it is broken; and 2 more"
+	if err.Error() != want {
+		t.Error(err)
+	}
+}
