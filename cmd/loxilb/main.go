@@ -20,6 +20,7 @@ import (
 	"loxilb/internal/announce"
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/pins"
 	"loxilb/internal/httpapi"
 	"loxilb/internal/metrics"
 	"loxilb/internal/netdev"
@@ -47,7 +48,7 @@ func run(ctx context.Context, c *config.Config) error {
 	for _, note := range c.Notes {
 		log.Warn("flag without effect", "note", note)
 	}
-	pins, err := datapath.PinDir(c.PinPath)
+	dir, err := pins.Dir(c.PinPath)
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func run(ctx context.Context, c *config.Config) error {
 	}
 	defer network.Close()
 	if c.Detach {
-		return detach(ctx, network, pins)
+		return detach(ctx, network, dir)
 	}
 	if err := network.Prepare(); err != nil {
 		return err
@@ -67,11 +68,11 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	defer desired.Close()
-	if err := datapath.CollectPins(pins); err != nil {
+	if err := pins.Collect(dir); err != nil {
 		log.Warn("pins of namespaces that are gone were not removed", "err", err)
 	}
 	d, err := datapath.Load(datapath.Config{
-		PinDir: pins, Connections: int(c.CTMax), HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
+		PinDir: dir, Connections: int(c.CTMax), HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
 		XDP: reconcile.XDPChoice(c.XDP).Mode(), Log: log,
 		DefaultRoutes: func() ([]datapath.DefaultRoute, error) { return defaultRoutes(network) },
 	})
@@ -203,8 +204,8 @@ func followSockets(c *config.Config, d *datapath.Datapath, log *slog.Logger) {
 }
 
 // detach removes all that loxilb left in this network namespace.
-func detach(ctx context.Context, network *netdev.Net, pins string) error {
-	if err := datapath.RemovePins(pins); err != nil {
+func detach(ctx context.Context, network *netdev.Net, dir string) error {
+	if err := datapath.RemovePins(dir); err != nil {
 		return err
 	}
 	return network.Remove(ctx)

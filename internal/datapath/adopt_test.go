@@ -12,12 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/pins"
 )
 
 // pinDir is a folder of the test's own in the BPF file system, mounted if need be.
 func pinDir(t testing.TB) string {
 	t.Helper()
-	root, err := bpffs()
+	root, err := pins.Root()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+
+	"loxilb/internal/datapath/pins"
 )
 
 // Hook is the kind of tc ingress hook.
@@ -62,9 +64,9 @@ func (s side) clsact() uint32 {
 // pins is the folder of the pinned links, below the data path's.
 func (s side) pins() string {
 	if s == leaving {
-		return "leaving"
+		return pins.Egress
 	}
-	return "links"
+	return pins.Ingress
 }
 
 // attached is what is at an interface.
@@ -175,15 +177,15 @@ func (d *Datapath) DetachStrangers(keep func(index int) bool) error {
 }
 
 // dropLinkPins detaches the links in a folder of pins, but those of interfaces to keep.
-func (d *Datapath) dropLinkPins(pins string, keep func(index int) bool) error {
-	list, err := os.ReadDir(pins)
+func (d *Datapath) dropLinkPins(folder string, keep func(index int) bool) error {
+	list, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("list pinned links: %w", err)
 	}
 	var errs []error
 	for _, e := range list {
 		if index, err := strconv.Atoi(e.Name()); err == nil && !keep(index) {
-			errs = append(errs, d.dropLinkPin(pins, index))
+			errs = append(errs, d.dropLinkPin(folder, index))
 		}
 	}
 	return errors.Join(errs...)
@@ -206,12 +208,12 @@ func (a linked) Detach() error {
 }
 
 // attachLink gives the program to the interface's link in a folder of pins, or has attach make one.
-func (d *Datapath) attachLink(pins string, index int, prog *ebpf.Program, attach func() (link.Link, error)) (attachment, error) {
+func (d *Datapath) attachLink(folder string, index int, prog *ebpf.Program, attach func() (link.Link, error)) (attachment, error) {
 	if d.cfg.PinDir == "" {
 		l, err := attach()
 		return linked{Link: l}, err
 	}
-	l, err := d.adoptLink(pins, index, prog)
+	l, err := d.adoptLink(folder, index, prog)
 	if err != nil {
 		return nil, err
 	}
@@ -222,26 +224,26 @@ func (d *Datapath) attachLink(pins string, index int, prog *ebpf.Program, attach
 	if err != nil {
 		return nil, err
 	}
-	if err := l.Pin(linkPin(pins, index)); err != nil {
+	if err := l.Pin(linkPin(folder, index)); err != nil {
 		l.Close()
 		return nil, err
 	}
 	return linked{l, true}, nil
 }
 
-func linkPin(pins string, index int) string { return filepath.Join(pins, strconv.Itoa(index)) }
+func linkPin(folder string, index int) string { return filepath.Join(folder, strconv.Itoa(index)) }
 
 // adoptLink replaces the program of a pinned link. Nil: there is none of this interface (an index may have
 // been used before, by an interface that is gone).
-func (d *Datapath) adoptLink(pins string, index int, prog *ebpf.Program) (link.Link, error) {
-	l, err := link.LoadPinnedLink(linkPin(pins, index), nil)
+func (d *Datapath) adoptLink(folder string, index int, prog *ebpf.Program) (link.Link, error) {
+	l, err := link.LoadPinnedLink(linkPin(folder, index), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open pinned link: %w", err)
 	}
-	where, err := linkInterface(l)
+	where, err := pins.Interface(l)
 	if err == nil && where == uint32(index) {
 		if err = l.Update(prog); err == nil {
 			return l, nil
@@ -252,11 +254,11 @@ func (d *Datapath) adoptLink(pins string, index int, prog *ebpf.Program) (link.L
 }
 
 // dropLinkPin detaches the interface's pinned link, if there is one.
-func (d *Datapath) dropLinkPin(pins string, index int) error {
+func (d *Datapath) dropLinkPin(folder string, index int) error {
 	if d.cfg.PinDir == "" {
 		return nil
 	}
-	l, err := link.LoadPinnedLink(linkPin(pins, index), nil)
+	l, err := link.LoadPinnedLink(linkPin(folder, index), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

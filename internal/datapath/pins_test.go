@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/datapath/pins"
 )
 
 // inNamespace runs f on a thread of its own in a new network namespace, which ends with it.
@@ -87,7 +89,7 @@ func TestCollectPins(t *testing.T) {
 				}
 			}
 		}
-		if err := CollectPins(at("own")); err != nil {
+		if err := pins.Collect(at("own")); err != nil {
 			t.Error(err)
 		}
 		wantFolders(t, parent, "attached", "foreign", "idle", "own")

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/pins"
 )
 
 // socketHooks are the hooks of the programs of sock.bpf.c, by program. The last is the one that begins to lead
@@ -94,7 +95,7 @@ func (d *Datapath) DetachSockets() error {
 	if d.cfg.PinDir == "" {
 		return nil
 	}
-	return removeLinks(d.socketPins())
+	return pins.RemoveLinks(d.socketPins())
 }
 
 func (d *Datapath) loadSockets() (*ebpf.Collection, error) {
@@ -105,7 +106,7 @@ func (d *Datapath) loadSockets() (*ebpf.Collection, error) {
 	if err := d.configure(spec); err != nil {
 		return nil, err
 	}
-	cookie, err := netnsCookie()
+	cookie, err := pins.Cookie()
 	if err != nil {
 		return nil, fmt.Errorf("identify the network namespace: %w", err)
 	}
@@ -151,18 +152,16 @@ func (d *Datapath) socketMaps() map[string]*ebpf.Map {
 }
 
 // socketPins has the pinned links of the socket hooks, by program.
-func (d *Datapath) socketPins() string { return filepath.Join(d.cfg.PinDir, socketPins) }
+func (d *Datapath) socketPins() string { return filepath.Join(d.cfg.PinDir, pins.Sockets) }
 
-const socketPins = "sockets"
-
-func (s *sockets) attach(root *os.File, pins string) error {
+func (s *sockets) attach(root *os.File, folder string) error {
 	if s.pinned {
-		if err := os.MkdirAll(pins, 0o700); err != nil {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return fmt.Errorf("make pin folder: %w", err)
 		}
 	}
 	for _, h := range socketHooks() {
-		l, err := s.attachOne(root, h.attach, s.programs.Programs[h.program], filepath.Join(pins, h.program))
+		l, err := s.attachOne(root, h.attach, s.programs.Programs[h.program], filepath.Join(folder, h.program))
 		if err != nil {
 			return fmt.Errorf("attach %s to the cgroup: %w", h.program, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/pins"
 )
 
 // The XDP program stands in front of the one at the tc hook and forwards packets of established connections by itself.
@@ -33,7 +34,12 @@ func (m XDPMode) other() XDPMode {
 }
 
 // pins is the folder of the pinned links, below the data path's. A link does not tell its mode.
-func (m XDPMode) pins() string { return "xdp-" + string(m) }
+func (m XDPMode) pins() string {
+	if m == XDPGeneric {
+		return pins.XDPGeneric
+	}
+	return pins.XDPNative
+}
 
 // multiBuffer: drivers refuse a large MTU to a program that does not take frames of several buffers. For one that does,
 // generic mode has Linux copy an sk_buff without the length of its MAC header, and tc, to which it is passed, looks for the IP

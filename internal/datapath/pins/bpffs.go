@@ -1,4 +1,4 @@
-package datapath
+package pins
 
 import (
 	"fmt"
@@ -14,31 +14,10 @@ import (
 
 const usualBPFFS = "/sys/fs/bpf"
 
-// PinDir is where the data path of the current network namespace is pinned, as seen from this process. By
-// default (path empty) it is one folder for each namespace, named by the cookie that no other namespace gets
-// until the next boot. The BPF file system is mounted if nobody has done so.
-func PinDir(path string) (string, error) {
-	root, err := bpffs()
-	if err != nil {
-		return "", err
-	}
-	if below, ok := strings.CutPrefix(path, usualBPFFS+"/"); ok {
-		return filepath.Join(root, below), nil
-	}
-	if path != "" {
-		return path, nil
-	}
-	cookie, err := netnsCookie()
-	if err != nil {
-		return "", fmt.Errorf("identify the network namespace: %w", err)
-	}
-	return filepath.Join(root, "loxilb", fmt.Sprintf("netns-%d", cookie)), nil
-}
-
-// bpffs finds the BPF file system. `ip netns exec` gives a process a mount namespace of its own, with a fresh
+// Root finds the BPF file system. `ip netns exec` gives a process a mount namespace of its own, with a fresh
 // /sys: what is mounted or pinned there is gone with the process. So the machine's own is used, through the
 // root of a process that has it.
-func bpffs() (string, error) {
+func Root() (string, error) {
 	pid := outerProcess()
 	path := filepath.Join("/proc", pid, "root", usualBPFFS)
 	if pid == "self" {
@@ -105,14 +84,4 @@ func pids() []string {
 func isBPFFS(path string) bool {
 	var st unix.Statfs_t
 	return unix.Statfs(path, &st) == nil && uint32(st.Type) == unix.BPF_FS_MAGIC
-}
-
-// netnsCookie identifies the thread's network namespace; unlike its inode it is never used again (5.14).
-func netnsCookie() (uint64, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(fd)
-	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 }

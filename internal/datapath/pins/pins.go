@@ -1,0 +1,147 @@
+// Package pins owns the pin directory: the folder in a BPF file system where maps and links of one network namespace
+// outlive the daemon.
+package pins
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// The folders of links below a pin directory. A link is called by the index of its interface, those of Sockets by their program.
+const (
+	Ingress    = "links"
+	Egress     = "leaving"
+	XDPNative  = "xdp-native"
+	XDPGeneric = "xdp-generic"
+	Sockets    = "sockets"
+)
+
+const mapsFolder = "maps"
+
+func linkFolders() []string { return []string{Ingress, Egress, XDPNative, XDPGeneric, Sockets} }
+
+// Dir is the pin directory of the current network namespace, as seen from this process. By default (path empty) it
+// is named by the cookie of the namespace. The BPF file system is mounted if nobody has done so.
+func Dir(path string) (string, error) {
+	if path != "" && !below(path, usualBPFFS) {
+		return path, nil
+	}
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	if path != "" {
+		return filepath.Join(root, path[len(usualBPFFS):]), nil
+	}
+	cookie, err := Cookie()
+	if err != nil {
+		return "", fmt.Errorf("identify the network namespace: %w", err)
+	}
+	return filepath.Join(root, "loxilb", fmt.Sprintf("netns-%d", cookie)), nil
+}
+
+func below(path, dir string) bool {
+	return len(path) > len(dir) && path[:len(dir)] == dir && path[len(dir)] == '/'
+}
+
+// Cookie identifies the thread's network namespace. No other namespace gets it until the next boot, unlike the
+// inode (Linux 5.14).
+func Cookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	return unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+}
+
+// Maps is the folder of the maps, by name.
+func Maps(dir string) string { return filepath.Join(dir, mapsFolder) }
+
+// Prepare makes the folders of maps and of links at the tc hooks, and tells whether no map was pinned yet.
+func Prepare(dir string) (fresh bool, err error) {
+	for _, folder := range []string{mapsFolder, Ingress, Egress} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
+			return false, fmt.Errorf("make pin folder: %w", err)
+		}
+	}
+	pinned, err := os.ReadDir(Maps(dir))
+	if err != nil {
+		return false, fmt.Errorf("list pinned maps: %w", err)
+	}
+	return len(pinned) == 0, nil
+}
+
+// KeepSize gives a table the size that it has when it is pinned already: resizing would mean to lose its connections.
+func KeepSize(dir, table string, spec *ebpf.MapSpec, log *slog.Logger) error {
+	pinned, err := ebpf.LoadPinnedMap(filepath.Join(Maps(dir), table), nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned map %s: %w", table, err)
+	}
+	defer pinned.Close()
+	if pinned.MaxEntries() != spec.MaxEntries {
+		log.Warn("a table keeps its size, since it holds connections; `loxilb --detach` gives it up",
+			"table", table, "entries", pinned.MaxEntries(), "asked", spec.MaxEntries)
+		spec.MaxEntries = pinned.MaxEntries()
+	}
+	return nil
+}
+
+// Remove detaches all links that are pinned in a pin directory, and removes it with its maps.
+func Remove(dir string) error {
+	for _, folder := range linkFolders() {
+		if err := RemoveLinks(filepath.Join(dir, folder)); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove pins: %w", err)
+	}
+	return nil
+}
+
+// RemoveLinks detaches the links that are pinned in a folder, and removes it.
+func RemoveLinks(folder string) error {
+	links, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("list pinned links: %w", err)
+	}
+	for _, e := range links {
+		path := filepath.Join(folder, e.Name())
+		if l, err := link.LoadPinnedLink(path, nil); err == nil {
+			err = errors.Join(l.Detach(), l.Close())
+			if err != nil {
+				return fmt.Errorf("detach %s: %w", path, err)
+			}
+		}
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return fmt.Errorf("remove pinned links: %w", err)
+	}
+	return nil
+}
+
+// Interface is the index of the interface that a tcx or XDP link is attached to, 0 once that is gone.
+func Interface(l link.Link) (uint32, error) {
+	info, err := l.Info()
+	if err != nil {
+		return 0, fmt.Errorf("read link: %w", err)
+	}
+	if tcx := info.TCX(); tcx != nil {
+		return tcx.Ifindex, nil
+	}
+	if xdp := info.XDP(); xdp != nil {
+		return xdp.Ifindex, nil
+	}
+	return 0, fmt.Errorf("read link: neither tcx nor XDP but %v", info.Type)
+}
