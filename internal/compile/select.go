@@ -16,7 +16,7 @@ const scan = 64
 func places(s lb.Service, weights []uint32, seed uint64) []uint32 {
 	switch s.Algorithm {
 	case lb.Hash, lb.Persist:
-		return hashed(s.Endpoints, weights, seed)
+		return maglev.Table(seed, nodes(s.Endpoints, weights))
 	case lb.Priority, lb.Random:
 		return slots(weights)
 	case lb.LeastConnections:
@@ -31,17 +31,19 @@ func places(s lb.Service, weights []uint32, seed uint64) []uint32 {
 	return slots(once)
 }
 
-// hashed is the Maglev table of the endpoints, by their addresses and ports.
-func hashed(endpoints []lb.Endpoint, weights []uint32, seed uint64) []uint32 {
+// nodes are the endpoints by their addresses and ports. weights are those for new connections: an endpoint that takes
+// none for now is down, and its own weight goes on counting for the size of the table.
+func nodes(endpoints []lb.Endpoint, weights []uint32) []maglev.Node {
 	nodes := make([]maglev.Node, len(endpoints))
 	for i, e := range endpoints {
 		addr := e.Addr.As16()
 		nodes[i] = maglev.Node{
 			Name:   string(binary.BigEndian.AppendUint16(addr[:], e.Port)),
-			Weight: weights[i],
+			Weight: uint32(e.Weight),
+			Down:   weights[i] == 0,
 		}
 	}
-	return maglev.Table(seed, nodes)
+	return nodes
 }
 
 func count(weights []uint32) (n int) {

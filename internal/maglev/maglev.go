@@ -8,24 +8,60 @@ import (
 	"slices"
 )
 
-// Size is that of the tables: the largest prime that fits into a segment of the slots map. Prime, so that every step
-// is a walk over all places. There is one size for all: a table that grew with its nodes would have to be laid out
-// anew, and nearly every flow move, at each border; and with fewer places more of them change hands (4,093 places, 40
-// nodes: 2.2 % besides those of the node that goes; 65,521: 0.4 %).
-const Size = 65521
-
 // Node is what flows are given to.
 type Node struct {
 	Name   string // what it is known by on every machine; no two nodes share one
 	Weight uint32 // its share of the table; 0: none
+	Down   bool   // it has no places now, and the table keeps the size that it has with it
 }
 
-// Table gives each of Size places to a node: the index into nodes. It depends on the names, the weights and the seed
-// alone, not on the order of the nodes. Every node of a weight has a place, as long as there are places; the shares
-// are those of the weights, to within one place of each. Without any weight the table is empty.
+const (
+	// placesPerNode is how many places a node has at least, on average: with fewer, more places change hands besides
+	// those of the node that comes or goes (docs/adr/0020-maglev-table-sizes.md).
+	placesPerNode = 160
+	// placesOfLightest is how many the lightest node has at least: its share is right to within one of them.
+	placesOfLightest = 16
+)
+
+// Size is how many places the table of these nodes has. Sizes are primes, so that every step is a walk over all places,
+// and each is about twice the one before: only a change that asks for the next one lays the table out anew, and
+// moves nearly every flow. The largest is the largest prime that fits into a segment of the slots map.
+//
+// A single node has one place. Nodes without weight count as nodes, so that a node that is emptied moves no others.
+// What weights ask for goes by the ratio of their sum to the smallest, not by their common divisor: with that, a
+// change from 500:500 to 501:500 would be one from 2 units to 1,001.
+func Size(nodes []Node) int {
+	if len(nodes) <= 1 {
+		return len(nodes)
+	}
+	var sum, lightest uint64
+	for _, n := range nodes {
+		if w := uint64(n.Weight); w > 0 {
+			sum += w
+			if lightest == 0 || w < lightest {
+				lightest = w
+			}
+		}
+	}
+	need := uint64(len(nodes)) * placesPerNode
+	if lightest > 0 {
+		need = max(need, (sum*placesOfLightest+lightest-1)/lightest)
+	}
+	sizes := [...]int{509, 1021, 2039, 4093, 8191, 16381, 32749, 65521}
+	for _, size := range sizes {
+		if need <= uint64(size) {
+			return size
+		}
+	}
+	return sizes[len(sizes)-1]
+}
+
+// Table gives each of Size(nodes) places to a node: the index into nodes. It depends on the names, the weights and the
+// seed alone, not on the order of the nodes. Every node of a weight has a place, as long as there are places; the
+// shares are those of the weights, to within one place of each. Without any weight the table is empty.
 func Table(seed uint64, nodes []Node) []uint32 {
-	const size = Size
-	walks := walksOf(seed, nodes)
+	size := Size(nodes)
+	walks := walksOf(seed, nodes, uint32(size))
 	if len(walks) == 0 {
 		return nil
 	}
@@ -38,7 +74,7 @@ func Table(seed uint64, nodes []Node) []uint32 {
 	for range size {
 		w := &walks[turns.next()]
 		for table[w.place] != free {
-			w.step()
+			w.step(uint32(size))
 		}
 		table[w.place] = w.node
 	}
@@ -52,23 +88,23 @@ type walk struct {
 	weight      uint32
 }
 
-func (w *walk) step() {
+func (w *walk) step(size uint32) {
 	w.place += w.skip
-	if w.place >= Size {
-		w.place -= Size
+	if w.place >= size {
+		w.place -= size
 	}
 }
 
-// walksOf are those of the nodes with a weight, in the order of their names.
-func walksOf(seed uint64, nodes []Node) []walk {
+// walksOf are those of the nodes that have places, in the order of their names.
+func walksOf(seed uint64, nodes []Node, size uint32) []walk {
 	walks := make([]walk, 0, len(nodes))
 	for i, n := range nodes {
-		if n.Weight == 0 {
+		if n.Weight == 0 || n.Down {
 			continue
 		}
 		h := hash(seed, n.Name)
 		walks = append(walks, walk{
-			place: uint32(h % Size), skip: uint32(mix(h)%(Size-1)) + 1,
+			place: uint32(h % uint64(size)), skip: uint32(mix(h)%uint64(max(size, 2)-1)) + 1,
 			node: uint32(i), weight: n.Weight,
 		})
 	}

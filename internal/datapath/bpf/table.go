@@ -81,7 +81,7 @@ func (t ServiceTable) String() string {
 // writeSlots writes tables that nobody would read as how many slots each endpoint has, and a sum that changes with
 // any slot.
 func writeSlots(b *strings.Builder, slots []uint32) {
-	const readable = 1024
+	const readable = 256
 	b.WriteString("slots")
 	if len(slots) <= readable {
 		for _, s := range slots {
