@@ -1,25 +1,27 @@
 package lb
 
-import "fmt"
-
 // Mode is how packets are translated on their way to an endpoint. The numbers are those of the REST contract.
 type Mode uint8
 
 // The modes of the contract.
 const (
-	ModeDefault    Mode = 0 // destination NAT; the client's address is kept
-	ModeOneArm     Mode = 1 // the source becomes the load balancer's address towards the endpoint
-	ModeFullNAT    Mode = 2 // the source becomes the VIP
-	ModeDSR        Mode = 3 // nothing changes but the MAC address; endpoints have the VIP, and answer clients directly
+	ModeDefault    Mode = 0
+	ModeOneArm     Mode = 1
+	ModeFullNAT    Mode = 2
+	ModeDSR        Mode = 3
 	ModeFullProxy  Mode = 4
-	ModeHostOneArm Mode = 5 // as onearm; the VIP is 0.0.0.0 or ::, and stands for every local address
+	ModeHostOneArm Mode = 5
 )
 
-func modes() []Mode {
-	return []Mode{ModeDefault, ModeOneArm, ModeFullNAT, ModeDSR, ModeFullProxy, ModeHostOneArm}
-}
-func availableModes() []Mode {
-	return []Mode{ModeDefault, ModeOneArm, ModeFullNAT, ModeDSR, ModeHostOneArm}
+func modes() []choice[Mode] {
+	return []choice[Mode]{
+		{value: ModeDefault, word: "default", help: "destination NAT: the client's address is kept"},
+		{value: ModeOneArm, word: "onearm", help: "the client's address becomes the load balancer's towards the endpoint"},
+		{value: ModeFullNAT, word: "fullnat", help: "the client's address becomes the VIP"},
+		{value: ModeDSR, word: "dsr", help: "nothing changes but the MAC address: endpoints have the VIP too, and answer clients directly"},
+		{value: ModeFullProxy, word: "fullproxy", help: "connections end here, and others go to the endpoints", later: true},
+		{value: ModeHostOneArm, word: "hostonearm", help: "as onearm, with VIP 0.0.0.0 or ::, which stands for every local address"},
+	}
 }
 
 // TranslatesSource tells whether endpoints see an address of the load balancer instead of the client's.
@@ -28,23 +30,7 @@ func (m Mode) TranslatesSource() bool {
 }
 
 // String is the word of the contract.
-func (m Mode) String() string {
-	switch m {
-	case ModeDefault:
-		return "default"
-	case ModeOneArm:
-		return "onearm"
-	case ModeFullNAT:
-		return "fullnat"
-	case ModeDSR:
-		return "dsr"
-	case ModeFullProxy:
-		return "fullproxy"
-	case ModeHostOneArm:
-		return "hostonearm"
-	}
-	return fmt.Sprintf("mode(%d)", uint8(m))
-}
+func (m Mode) String() string { return wordOf("mode", m, modes()) }
 
 // ParseMode takes the word or the number of the contract.
-func ParseMode(s string) (Mode, error) { return parseWord(FieldMode, s, modes()) }
+func ParseMode(s string) (Mode, error) { return parseWordOrNumber(FieldMode, s, modes()) }

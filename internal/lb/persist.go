@@ -23,13 +23,13 @@ func (s Service) validatePersist() error {
 	bits := s.VIP.BitLen()
 	switch {
 	case s.Algorithm != Persist && s.PersistTimeout != 0:
-		return NewFieldError(FieldPersistTimeout, idleString(s.PersistTimeout), "is given, and select is "+s.Algorithm.String(), "0s, or select persist")
+		return NewFieldError(FieldPersistTimeout, durationText(s.PersistTimeout), "is given, and select is "+s.Algorithm.String(), "0s, or select persist")
 	case s.Algorithm != Persist && s.PersistPrefix != 0:
 		return NewFieldError(FieldPersistPrefix, strconv.Itoa(int(s.PersistPrefix)), "is given, and select is "+s.Algorithm.String(), "0, or select persist")
 	case s.PersistTimeout < 0 || s.PersistTimeout > MaxPersistTimeout:
-		return NewFieldError(FieldPersistTimeout, idleString(s.PersistTimeout), "is out of range", allowed)
+		return NewFieldError(FieldPersistTimeout, durationText(s.PersistTimeout), "is out of range", allowed)
 	case s.PersistTimeout%time.Second != 0:
-		return NewFieldError(FieldPersistTimeout, idleString(s.PersistTimeout), "is not whole seconds", allowed)
+		return NewFieldError(FieldPersistTimeout, durationText(s.PersistTimeout), "is not whole seconds", allowed)
 	case int(s.PersistPrefix) > bits:
 		return NewFieldError(FieldPersistPrefix, strconv.Itoa(int(s.PersistPrefix)), "is longer than an address of the VIP's family",
 			"0 (the whole address) to "+strconv.Itoa(bits))

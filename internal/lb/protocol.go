@@ -1,7 +1,5 @@
 package lb
 
-import "fmt"
-
 // Protocol is an IP protocol number (IANA).
 type Protocol uint8
 
@@ -16,28 +14,27 @@ const (
 	ICMPv6 Protocol = 58
 )
 
-func protocols() []Protocol          { return []Protocol{TCP, UDP, SCTP, ICMP} }
-func availableProtocols() []Protocol { return []Protocol{TCP, UDP, ICMP} }
+func protocols() []choice[Protocol] {
+	return []choice[Protocol]{
+		{value: TCP, word: "tcp"},
+		{value: UDP, word: "udp"},
+		{value: SCTP, word: "sctp", later: true},
+		{value: ICMP, word: "icmp", help: "echo requests; there are no ports"},
+	}
+}
 
 // String is the word of the contract: tcp, udp, sctp or icmp.
 func (p Protocol) String() string {
-	switch p {
-	case ICMP:
-		return "icmp"
-	case TCP:
-		return "tcp"
-	case UDP:
-		return "udp"
-	case ICMPv6:
+	if p == ICMPv6 {
 		return "icmp6"
-	case SCTP:
-		return "sctp"
 	}
-	return fmt.Sprintf("protocol(%d)", uint8(p))
+	return wordOf("protocol", p, protocols())
 }
 
 // ParseProtocol takes the word or the IANA number.
-func ParseProtocol(s string) (Protocol, error) { return parseWord(FieldProtocol, s, protocols()) }
+func ParseProtocol(s string) (Protocol, error) {
+	return parseWordOrNumber(FieldProtocol, s, protocols())
+}
 
 // hasPorts tells whether services of this protocol have a port.
 func (p Protocol) hasPorts() bool { return p != ICMP }

@@ -1,11 +1,8 @@
 package lb
 
 import (
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // String writes the service on one line, as ParseService reads it:
@@ -13,78 +10,21 @@ import (
 //	10.0.0.1:80/tcp mode=default select=rr endpoints=192.168.1.10:8080,192.168.1.11:8080:5 idle=300s name=web
 func (s Service) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s mode=%s select=%s", s.Key, s.Mode, s.Algorithm)
-	for i, e := range s.Endpoints {
-		sep := ","
-		if i == 0 {
-			sep = " endpoints="
+	b.WriteString(s.Key.String())
+	for _, f := range Fields() {
+		if f.IsDefault(&s) && (!f.Always || f.IsList()) {
+			continue
 		}
-		b.WriteString(sep + e.String())
-	}
-	for i, a := range s.Secondary {
-		sep := ","
-		if i == 0 {
-			sep = " secips="
-		}
-		b.WriteString(sep + a.String())
-	}
-	if s.IdleTimeout != 0 {
-		b.WriteString(" idle=" + idleString(s.IdleTimeout))
-	}
-	for i, p := range s.Sources {
-		sep := ","
-		if i == 0 {
-			sep = " sources="
-		}
-		b.WriteString(sep + p.String())
-	}
-	if s.PersistTimeout != 0 {
-		b.WriteString(" persist-timeout=" + idleString(s.PersistTimeout))
-	}
-	if s.PersistPrefix != 0 {
-		b.WriteString(" persist-prefix=" + strconv.Itoa(int(s.PersistPrefix)))
-	}
-	for i, a := range s.SNAT {
-		sep := ","
-		if i == 0 {
-			sep = " snat="
-		}
-		b.WriteString(sep + a.String())
-	}
-	if s.Refuse != RefuseReject {
-		b.WriteString(" refuse=" + s.Refuse.String())
-	}
-	if s.Tunnel != TunnelNone {
-		b.WriteString(" tunnel=" + s.Tunnel.String())
-	}
-	if s.MSS != 0 {
-		b.WriteString(" mss=" + strconv.Itoa(int(s.MSS)))
-	}
-	if s.Egress {
-		b.WriteString(" egress=true")
-	}
-	if s.Managed {
-		b.WriteString(" managed=true")
-	}
-	if s.Name != "" {
-		b.WriteString(" name=" + quoteName(s.Name))
+		b.WriteString(" " + f.Text + "=" + quote(f.form.text(&s)))
 	}
 	return b.String()
 }
 
-// idleString writes whole seconds as 300s; what Validate refuses, as Go does.
-func idleString(d time.Duration) string {
-	if d%time.Second == 0 {
-		return strconv.FormatInt(int64(d/time.Second), 10) + "s"
-	}
-	return d.String()
-}
-
-// quoteName quotes a name that would not come back as one word.
-func quoteName(name string) string {
-	q := strconv.Quote(name)
-	if len(q) == len(name)+2 && !strings.ContainsAny(name, " ") {
-		return name
+// quote quotes what would not come back as one word.
+func quote(s string) string {
+	q := strconv.Quote(s)
+	if len(q) == len(s)+2 && !strings.ContainsAny(s, " ") {
+		return s
 	}
 	return q
 }
@@ -126,7 +66,7 @@ type serviceParser struct {
 	list     string   // weights= as written
 }
 
-func (p *serviceParser) field(f string) (err error) {
+func (p *serviceParser) field(f string) error {
 	name, value, ok := strings.Cut(f, "=")
 	if !ok {
 		return NewFieldError(FieldService, f, "is not FIELD=VALUE", "")
@@ -135,58 +75,30 @@ func (p *serviceParser) field(f string) (err error) {
 		return NewFieldError(FieldService, f, "repeats a field", "")
 	}
 	p.seen[name] = true
-	s := p.service
 	switch name {
-	case "mode":
-		s.Mode, err = ParseMode(value)
-	case "select":
-		s.Algorithm, err = ParseAlgorithm(value)
 	case "endpoints":
-		err = p.endpoints(value)
+		return p.endpoints(value)
 	case "weights":
-		err = p.parseWeights(value)
-	case "idle":
-		s.IdleTimeout, err = time.ParseDuration(value)
-		if err != nil {
-			err = NewFieldError(FieldIdleTimeout, value, "is not a duration", "0s to 86400s, as in 300s")
-		}
-	case "sources":
-		s.Sources, err = ParseSources(strings.Split(value, ","))
-	case "persist-timeout":
-		s.PersistTimeout, err = time.ParseDuration(value)
-		if err != nil {
-			err = NewFieldError(FieldPersistTimeout, value, "is not a duration", "0s to 86400s, as in 300s")
-		}
-	case "persist-prefix":
-		s.PersistPrefix, err = ParsePersistPrefix(value)
-	case "secips":
-		s.Secondary, err = ParseSecondary(strings.Split(value, ","))
-	case "snat":
-		s.SNAT, err = ParseSNAT(strings.Split(value, ","))
-	case "refuse":
-		s.Refuse, err = ParseRefusal(value)
-	case "tunnel":
-		s.Tunnel, err = ParseTunnel(value)
-	case "mss":
-		s.MSS, err = ParseMSS(value)
-	case "egress":
-		s.Egress, err = parseBool(FieldEgress, value)
-	case "managed":
-		s.Managed, err = parseBool(FieldManaged, value)
-	case "name":
-		s.Name = value
-	default:
-		err = NewFieldError(FieldService, f, "names no field of a service",
-			"mode, select, endpoints, weights, secips, idle, sources, persist-timeout, persist-prefix, snat, refuse, tunnel, mss, egress, managed or name")
+		return p.parseWeights(value)
 	}
-	return err
+	for _, known := range Fields() {
+		if known.Text == name {
+			return known.form.parse(p.service, &known, value)
+		}
+	}
+	return NewFieldError(FieldService, f, "names no field of a service", list(textNames()))
 }
 
-func parseBool(field, value string) (bool, error) {
-	if value != "true" && value != "false" {
-		return false, NewFieldError(field, value, "is not known", "true or false")
+// textNames are the names that may stand before a =.
+func textNames() []string {
+	var names []string
+	for _, f := range Fields() {
+		names = append(names, f.Text)
+		if f.Text == "endpoints" {
+			names = append(names, "weights")
+		}
 	}
-	return value == "true", nil
+	return names
 }
 
 func (p *serviceParser) endpoints(value string) error {
@@ -260,20 +172,4 @@ func splitFields(line string) ([]string, error) {
 		}
 		fields, line = append(fields, line[:end]+value), rest
 	}
-}
-
-// Equal tells whether both are written the same: nil and empty endpoints are.
-func (s Service) Equal(o Service) bool {
-	return s.Key == o.Key && s.Name == o.Name && s.Mode == o.Mode && s.Algorithm == o.Algorithm &&
-		s.IdleTimeout == o.IdleTimeout && s.Refuse == o.Refuse && s.Tunnel == o.Tunnel && s.MSS == o.MSS && s.PersistTimeout == o.PersistTimeout && s.PersistPrefix == o.PersistPrefix && s.Managed == o.Managed && s.Egress == o.Egress && slices.Equal(s.Endpoints, o.Endpoints) && slices.Equal(s.SNAT, o.SNAT) && slices.Equal(s.Secondary, o.Secondary) &&
-		slices.Equal(s.Sources, o.Sources)
-}
-
-// Clone is a copy that shares nothing with s.
-func (s Service) Clone() Service {
-	s.Endpoints = slices.Clone(s.Endpoints)
-	s.SNAT = slices.Clone(s.SNAT)
-	s.Secondary = slices.Clone(s.Secondary)
-	s.Sources = slices.Clone(s.Sources)
-	return s
 }

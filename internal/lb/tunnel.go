@@ -1,48 +1,37 @@
 package lb
 
-import "fmt"
-
 // Tunnel is the outer header that packets of a service in mode dsr get, so that they reach endpoints behind routers and
 // of the other IP version.
 type Tunnel uint8
 
 // The tunnels.
 const (
-	TunnelNone Tunnel = iota // the endpoint is reached by its MAC address
-	TunnelIPIP               // an IPv4 or IPv6 header, as the endpoint's address is
-	TunnelGUE                // ... and UDP to port 6080 behind it
+	TunnelNone Tunnel = iota
+	TunnelIPIP
+	TunnelGUE
 )
 
-func tunnels() []Tunnel { return []Tunnel{TunnelNone, TunnelIPIP, TunnelGUE} }
+func tunnels() []choice[Tunnel] {
+	return []choice[Tunnel]{
+		{value: TunnelNone, word: "none", help: "the endpoint is reached by its MAC address; the default"},
+		{value: TunnelIPIP, word: "ipip", help: "an outer IPv4 or IPv6 header, as the endpoint's address is"},
+		{value: TunnelGUE, word: "gue", help: "an outer IP header, and UDP to port 6080 behind it"},
+	}
+}
 
 // String is the word of flags, JSON and text.
-func (t Tunnel) String() string {
-	switch t {
-	case TunnelNone:
-		return "none"
-	case TunnelIPIP:
-		return "ipip"
-	case TunnelGUE:
-		return "gue"
-	}
-	return fmt.Sprintf("tunnel(%d)", uint8(t))
-}
+func (t Tunnel) String() string { return wordOf("tunnel", t, tunnels()) }
 
 // ParseTunnel takes the word; "" is none.
 func ParseTunnel(s string) (Tunnel, error) {
 	if s == "" {
 		return TunnelNone, nil
 	}
-	for _, t := range tunnels() {
-		if s == t.String() {
-			return t, nil
-		}
-	}
-	return 0, NewFieldError(FieldTunnel, s, "is not known", list(words(tunnels())))
+	return parseWord(FieldTunnel, s, tunnels())
 }
 
 func (s Service) validateTunnel() error {
-	if err := wordError(FieldTunnel, s.Tunnel, tunnels(), tunnels()); err != nil {
+	if err := wordError(FieldTunnel, s.Tunnel, tunnels()); err != nil {
 		return err
 	}
 	if s.Tunnel != TunnelNone && s.Mode != ModeDSR {

@@ -17,10 +17,10 @@ func (s Service) Validate() error {
 	if err := s.Key.Validate(); err != nil {
 		return err
 	}
-	if err := wordError(FieldMode, s.Mode, modes(), availableModes()); err != nil {
+	if err := wordError(FieldMode, s.Mode, modes()); err != nil {
 		return err
 	}
-	if err := wordError(FieldSelect, s.Algorithm, algorithms(), availableAlgorithms()); err != nil {
+	if err := wordError(FieldSelect, s.Algorithm, algorithms()); err != nil {
 		return err
 	}
 	if err := s.validateMode(); err != nil {
@@ -52,7 +52,7 @@ func (s Service) Validate() error {
 
 // Validate checks a key by itself.
 func (k Key) Validate() error {
-	if err := wordError(FieldProtocol, k.Protocol, protocols(), availableProtocols()); err != nil {
+	if err := wordError(FieldProtocol, k.Protocol, protocols()); err != nil {
 		return err
 	}
 	if err := addrForm(FieldVIP, k.VIP); err != nil {
@@ -172,9 +172,9 @@ func validateIdle(d time.Duration) error {
 	const allowed = "0s (the default of the protocol) to 86400s, whole seconds"
 	switch {
 	case d < 0 || d > MaxIdleTimeout:
-		return NewFieldError(FieldIdleTimeout, idleString(d), "is out of range", allowed)
+		return NewFieldError(FieldIdleTimeout, durationText(d), "is out of range", allowed)
 	case d%time.Second != 0:
-		return NewFieldError(FieldIdleTimeout, idleString(d), "is not whole seconds", allowed)
+		return NewFieldError(FieldIdleTimeout, durationText(d), "is not whole seconds", allowed)
 	}
 	return nil
 }

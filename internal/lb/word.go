@@ -2,46 +2,79 @@ package lb
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
-// word is an enumeration of the contract: written as a word, accepted as its number too.
-type word interface {
+// enum is an enumeration: people write its words. Its numbers are those of the contract, where that has it.
+type enum interface {
 	~uint8
 	fmt.Stringer
 }
 
-// parseWord finds the value whose word or number is s. Numbers are taken in their shortest form only, so that
-// "01" and "+1" stay the typing errors they are.
-func parseWord[T word](field, s string, all []T) (T, error) {
-	for _, v := range all {
-		if s == v.String() || s == strconv.Itoa(int(v)) {
-			return v, nil
+// choice is one value of an enumeration.
+type choice[T enum] struct {
+	value T
+	word  string
+	help  string // what it does, for people who choose
+	later bool   // the contract has it, and this version does not do it
+}
+
+// Choice is one value of a field of words, as help and manual show it.
+type Choice struct {
+	Word      string
+	Number    int
+	Help      string
+	Available bool // false: the contract has it, and this version refuses it
+}
+
+// wordOf is the word of v, or kind(N) of a number that is none.
+func wordOf[T enum](kind string, v T, all []choice[T]) string {
+	for _, c := range all {
+		if c.value == v {
+			return c.word
+		}
+	}
+	return fmt.Sprintf("%s(%d)", kind, uint8(v))
+}
+
+// parseWord finds the value whose word is s.
+func parseWord[T enum](field, s string, all []choice[T]) (T, error) {
+	for _, c := range all {
+		if s == c.word {
+			return c.value, nil
 		}
 	}
 	return 0, NewFieldError(field, s, "is not known", list(words(all)))
 }
 
-// wordError says why v is not taken: unknown, or not available yet. It returns nil for one of available.
-func wordError[T word](field string, v T, all, available []T) error {
-	for _, a := range available {
-		if v == a {
-			return nil
+// parseWordOrNumber takes the number too, in its shortest form only: "01" and "+1" stay the typing errors they are.
+func parseWordOrNumber[T enum](field, s string, all []choice[T]) (T, error) {
+	for _, c := range all {
+		if s == strconv.Itoa(int(c.value)) {
+			return c.value, nil
 		}
 	}
-	allowed := list(words(available))
-	for _, a := range all {
-		if v == a {
-			return NotAvailable(field, v.String(), allowed)
-		}
+	return parseWord(field, s, all)
+}
+
+// wordError says why v is not taken: unknown, or not available yet. It returns nil for one that is available.
+func wordError[T enum](field string, v T, all []choice[T]) error {
+	i := slices.IndexFunc(all, func(c choice[T]) bool { return c.value == v })
+	if i >= 0 && !all[i].later {
+		return nil
+	}
+	allowed := list(words(slices.DeleteFunc(slices.Clone(all), func(c choice[T]) bool { return c.later })))
+	if i >= 0 {
+		return NotAvailable(field, all[i].word, allowed)
 	}
 	return NewFieldError(field, v.String(), "is not known", allowed)
 }
 
-func words[T word](all []T) []string {
+func words[T enum](all []choice[T]) []string {
 	w := make([]string, len(all))
-	for i, v := range all {
-		w[i] = v.String()
+	for i, c := range all {
+		w[i] = c.word
 	}
 	return w
 }

@@ -1,0 +1,124 @@
+package lb
+
+import "strings"
+
+// Field is one field of T (a Service or an Endpoint). What it is called, how it is read, written and compared stands
+// here and nowhere else: text, journal, REST, loxicmd, equality and copies go through the lists of KeyFields, Fields and
+// EndpointFields.
+type Field[T any] struct {
+	Name     string // in errors
+	Also     string // another name in errors: that of one value of a list
+	Text     string // before the = of Service.String; "" for what stands in the key, or in an endpoint's text
+	Record   string // its member in a record of the journal; "" as above
+	Place    int    // of the member among those of a record, which keep their order
+	Since    int    // the format of records that has it first
+	Property string // where REST has it, from the entry or the endpoint on: serviceArguments.mode
+	Flag     string // of loxicmd create lb; "" for none
+	Help     string // of the flag: one sentence
+	Allowed  string // what an error says would have been taken
+	Always   bool   // written where it is the default, too
+	Required bool   // REST does not take an entry without it
+	Numbered bool   // REST writes the number of the word
+	Fixed    bool   // an update leaves it as it was when the service was made
+
+	form form[T]
+}
+
+// form is how the value of a field is read, written and compared.
+type form[T any] interface {
+	get(*T) any // as JSON has it: bool, int, string or []string
+	set(t *T, f *Field[T], v any) error
+	text(*T) string
+	parse(t *T, f *Field[T], s string) error
+	zero(*T) bool
+	same(a, b *T) bool
+	copy(to, from *T)
+}
+
+// IsDefault tells whether t has the field's default, which nobody needs to write.
+func (f *Field[T]) IsDefault(t *T) bool { return f.form.zero(t) }
+
+// Same tells whether both have the same value.
+func (f *Field[T]) Same(a, b *T) bool { return f.form.same(a, b) }
+
+// Copy gives to the value of from. They share nothing.
+func (f *Field[T]) Copy(to, from *T) { f.form.copy(to, from) }
+
+// Show is the value for people: as text writes it, and "none" for nothing.
+func (f *Field[T]) Show(t *T) string {
+	if s := f.form.text(t); s != "" {
+		return s
+	}
+	return "none"
+}
+
+// Value is what REST has in the property: a bool, int, string or []string.
+func (f *Field[T]) Value(t *T) any {
+	if n, ok := f.form.(interface{ number(*T) int }); ok && f.Numbered {
+		return n.number(t)
+	}
+	return f.form.get(t)
+}
+
+// SetValue is the inverse of Value, and takes what users write.
+func (f *Field[T]) SetValue(t *T, v any) error { return f.form.set(t, f, v) }
+
+// SetFlag takes what a command line has behind the flag; of a list, values with commas between them.
+func (f *Field[T]) SetFlag(t *T, s string) error {
+	switch f.form.get(t).(type) {
+	case int:
+		n, err := parseInt(f.Name, s, f.Allowed)
+		if err != nil {
+			return err
+		}
+		return f.form.set(t, f, n)
+	case []string:
+		if s == "" {
+			return f.form.set(t, f, []string(nil))
+		}
+	}
+	return f.form.parse(t, f, s)
+}
+
+// IsList tells whether the field holds any number of values.
+func (f *Field[T]) IsList() bool {
+	var t T
+	_, ok := f.form.get(&t).([]string)
+	return ok
+}
+
+// IsBool tells whether the field is true or false.
+func (f *Field[T]) IsBool() bool {
+	var t T
+	_, ok := f.form.get(&t).(bool)
+	return ok
+}
+
+// Choices are the words of the field; none where it is no word.
+func (f *Field[T]) Choices() []Choice {
+	if c, ok := f.form.(interface{ choices() []Choice }); ok {
+		return c.choices()
+	}
+	return nil
+}
+
+// Usage is Help, and what each word does.
+func (f *Field[T]) Usage() string {
+	var now, later []string
+	for _, c := range f.Choices() {
+		switch {
+		case !c.Available:
+			later = append(later, c.Word)
+		default:
+			now = append(now, c.Word+" ("+c.Help+")")
+		}
+	}
+	s := f.Help
+	if len(now) > 0 {
+		s += ": " + list(now)
+	}
+	if len(later) > 0 {
+		s += "; not available yet: " + strings.Join(later, ", ")
+	}
+	return s
+}

@@ -1,0 +1,162 @@
+package lb
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Fields are those of a service beside its key, in the order of its text. A new field is a member of Service, a line
+// here, its property in api/openapi.yaml, and what compile makes of it.
+func Fields() []Field[Service] {
+	return []Field[Service]{
+		{
+			Name: FieldMode, Text: "mode", Record: "mode", Place: 2, Property: "serviceArguments.mode", Flag: "mode",
+			Help: "how packets are translated", Always: true, Numbered: true,
+			form: wordOfField(func(s *Service) *Mode { return &s.Mode }, ParseMode, modes),
+		},
+		{
+			Name: FieldSelect, Text: "select", Record: "select", Place: 3, Property: "serviceArguments.sel", Flag: "select",
+			Help: "how the endpoint of a new connection is chosen", Always: true, Numbered: true,
+			form: wordOfField(func(s *Service) *Algorithm { return &s.Algorithm }, ParseAlgorithm, algorithms),
+		},
+		{
+			Name: FieldEndpoints, Also: FieldEndpoint, Text: "endpoints", Record: "endpoints", Place: 4, Property: "endpoints",
+			Always: true, Required: true,
+			form: listOf(func(s *Service) *[]Endpoint { return &s.Endpoints }, parseEndpoints),
+		},
+		{
+			Name: FieldSecondary, Text: "secips", Record: "secondary", Place: 11, Property: "secondaryIPs", Flag: "secips",
+			Help: "up to 3 further VIPs of the same service",
+			form: listOf(func(s *Service) *[]netip.Addr { return &s.Secondary }, parseAddrs),
+		},
+		{
+			Name: FieldIdleTimeout, Text: "idle", Record: "idle", Place: 8, Property: "serviceArguments.inactiveTimeOut", Flag: "inatimeout",
+			Help:    "seconds without a packet until a connection is forgotten; 0 is the protocol's default",
+			Allowed: "0 (the default of the protocol) to 86400 seconds",
+			form:    seconds(func(s *Service) *time.Duration { return &s.IdleTimeout }, MaxIdleTimeout),
+		},
+		{
+			Name: FieldSources, Also: FieldSource, Text: "sources", Record: "sources", Place: 9, Property: "allowedSources", Flag: "sources",
+			Help: "prefixes that may connect; none: all may",
+			form: listOf(func(s *Service) *[]netip.Prefix { return &s.Sources }, func(_ string, text []string) ([]netip.Prefix, error) { return ParseSources(text) }),
+		},
+		{
+			Name: FieldPersistTimeout, Text: "persist-timeout", Record: "persistTimeout", Place: 13, Property: "serviceArguments.persistTimeout", Flag: "persist-timeout",
+			Help:    "with --select=persist: seconds without a new connection until a client is forgotten; 0 is 10800",
+			Allowed: "0 (10800) to 86400 seconds",
+			form:    seconds(func(s *Service) *time.Duration { return &s.PersistTimeout }, MaxPersistTimeout),
+		},
+		{
+			Name: FieldPersistPrefix, Text: "persist-prefix", Record: "persistPrefix", Place: 14, Property: "serviceArguments.persistPrefix", Flag: "persist-prefix",
+			Help:    "with --select=persist: leading bits of an address that make the client, as 64 for IPv6 networks; 0 is all",
+			Allowed: "0 (the whole address) to 32 for IPv4, 128 for IPv6",
+			form:    number(func(s *Service) *uint8 { return &s.PersistPrefix }, 128),
+		},
+		{
+			Name: FieldSNAT, Text: "snat", Record: "snat", Place: 10, Property: "serviceArguments.snatIPs", Flag: "snat",
+			Help: "addresses that the client's becomes in modes onearm, fullnat and hostonearm, and the endpoints' with --egress; each has 64,000 connections with each endpoint",
+			form: listOf(func(s *Service) *[]netip.Addr { return &s.SNAT }, parseAddrs),
+		},
+		{
+			Name: FieldRefuse, Text: "refuse", Record: "refuse", Place: 5, Property: "serviceArguments.refuse", Flag: "refuse",
+			Help: "what becomes of new connections while no endpoint takes any, and of TCP segments of none",
+			form: wordOfField(func(s *Service) *Refusal { return &s.Refuse }, ParseRefusal, refusals),
+		},
+		{
+			Name: FieldTunnel, Text: "tunnel", Record: "tunnel", Place: 6, Property: "serviceArguments.tunnel", Flag: "tunnel",
+			Help: "with --mode=dsr, how endpoints are reached",
+			form: wordOfField(func(s *Service) *Tunnel { return &s.Tunnel }, ParseTunnel, tunnels),
+		},
+		{
+			Name: FieldMSS, Text: "mss", Record: "mss", Place: 7, Property: "serviceArguments.mss", Flag: "mss",
+			Help:    "largest TCP segment that client and endpoint may agree on; 0 leaves it to them",
+			Allowed: mssAllowed,
+			form:    number(func(s *Service) *uint16 { return &s.MSS }, 65535),
+		},
+		{
+			Name: FieldEgress, Text: "egress", Record: "egress", Place: 12, Property: "serviceArguments.egress", Flag: "egress",
+			Help: "connections that the endpoints open by the default route leave with the VIP for a source, or with one of --snat",
+			form: boolean(func(s *Service) *bool { return &s.Egress }),
+		},
+		{
+			Name: FieldManaged, Text: "managed", Record: "managed", Place: 15, Property: "serviceArguments.managed", Fixed: true,
+			form: boolean(func(s *Service) *bool { return &s.Managed }),
+		},
+		{
+			Name: FieldName, Text: "name", Record: "name", Place: 1, Property: "serviceArguments.name", Flag: "name",
+			Help: "name of the services; others may have it too",
+			form: line(func(s *Service) *string { return &s.Name }),
+		},
+	}
+}
+
+// KeyFields are those of a service's key. Text and records have them together, as Key.String writes them.
+func KeyFields() []Field[Service] {
+	return []Field[Service]{
+		{
+			Name: FieldVIP, Property: "serviceArguments.externalIP", Required: true,
+			form: address(func(s *Service) *netip.Addr { return &s.VIP }),
+		},
+		{
+			Name: FieldPort, Property: "serviceArguments.port", Required: true, Allowed: "1 to 65535",
+			form: number(func(s *Service) *uint16 { return &s.Port }, 65535),
+		},
+		{
+			Name: FieldPortMax, Also: FieldPorts, Property: "serviceArguments.portMax", Allowed: "0 (one port), or up to 65535",
+			form: number(func(s *Service) *uint16 { return &s.PortMax }, 65535),
+		},
+		{
+			Name: FieldMark, Property: "serviceArguments.block", Flag: "mark", Allowed: "0 (any) to 4294967295",
+			Help: "mark (skb->mark) of the service's packets; 0: of any that no other service wants",
+			form: number(func(s *Service) *uint32 { return &s.Mark }, 1<<32-1),
+		},
+		{
+			Name: FieldProtocol, Property: "serviceArguments.protocol", Required: true,
+			form: wordOfField(func(s *Service) *Protocol { return &s.Protocol }, ParseProtocol, protocols),
+		},
+	}
+}
+
+// EndpointFields are those of an endpoint. Text and records have them together, as Endpoint.String writes them.
+func EndpointFields() []Field[Endpoint] {
+	return []Field[Endpoint]{
+		{
+			Name: FieldEndpointAddress, Property: "endpointIP", Required: true,
+			form: address(func(e *Endpoint) *netip.Addr { return &e.Addr }),
+		},
+		{
+			Name: FieldEndpointPort, Property: "targetPort", Required: true, Allowed: "1 to 65535",
+			form: number(func(e *Endpoint) *uint16 { return &e.Port }, 65535),
+		},
+		{
+			Name: FieldEndpointPortMax, Property: "targetPortMax", Allowed: "0 (one port), or up to 65535",
+			form: number(func(e *Endpoint) *uint16 { return &e.PortMax }, 65535),
+		},
+		{
+			Name: FieldWeight, Property: "weight", Required: true, Allowed: "0 to 65535",
+			form: number(func(e *Endpoint) *uint16 { return &e.Weight }, MaxWeight),
+		},
+	}
+}
+
+// Equal tells whether both are written the same: nil and empty lists are.
+func (s Service) Equal(o Service) bool {
+	if s.Key != o.Key {
+		return false
+	}
+	for _, f := range Fields() {
+		if !f.Same(&s, &o) {
+			return false
+		}
+	}
+	return true
+}
+
+// Clone is a copy that shares nothing with s.
+func (s Service) Clone() Service {
+	c := Service{Key: s.Key}
+	for _, f := range Fields() {
+		f.Copy(&c, &s)
+	}
+	return c
+}

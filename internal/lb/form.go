@@ -1,0 +1,234 @@
+package lb
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// scalar is what all values have in common that are no list.
+type scalar[T any, V comparable] struct{ at func(*T) *V }
+
+func (s scalar[T, V]) zero(t *T) bool    { return *s.at(t) == *new(V) }
+func (s scalar[T, V]) same(a, b *T) bool { return *s.at(a) == *s.at(b) }
+func (s scalar[T, V]) copy(to, from *T)  { *s.at(to) = *s.at(from) }
+
+// word is a value of an enumeration.
+type word[T any, V enum] struct {
+	scalar[T, V]
+	read func(string) (V, error)
+	all  func() []choice[V]
+}
+
+func wordOfField[T any, V enum](at func(*T) *V, read func(string) (V, error), all func() []choice[V]) form[T] {
+	return word[T, V]{scalar[T, V]{at}, read, all}
+}
+
+func (w word[T, V]) get(t *T) any                       { return (*w.at(t)).String() }
+func (w word[T, V]) number(t *T) int                    { return int(*w.at(t)) }
+func (w word[T, V]) set(t *T, f *Field[T], v any) error { return w.parse(t, f, v.(string)) }
+func (w word[T, V]) text(t *T) string                   { return (*w.at(t)).String() }
+func (w word[T, V]) parse(t *T, _ *Field[T], s string) (err error) {
+	*w.at(t), err = w.read(s)
+	return err
+}
+
+func (w word[T, V]) choices() []Choice {
+	var list []Choice
+	for _, c := range w.all() {
+		list = append(list, Choice{Word: c.word, Number: int(c.value), Help: c.help, Available: !c.later})
+	}
+	return list
+}
+
+// integer is a whole number from 0 to max.
+type integer[T any, V ~uint8 | ~uint16 | ~uint32] struct {
+	scalar[T, V]
+	max int
+}
+
+func number[T any, V ~uint8 | ~uint16 | ~uint32](at func(*T) *V, max int) form[T] {
+	return integer[T, V]{scalar[T, V]{at}, max}
+}
+
+func (i integer[T, V]) get(t *T) any     { return int(*i.at(t)) }
+func (i integer[T, V]) text(t *T) string { return strconv.Itoa(int(*i.at(t))) }
+func (i integer[T, V]) set(t *T, f *Field[T], v any) error {
+	n := v.(int)
+	if n < 0 || n > i.max {
+		return NewFieldError(f.Name, strconv.Itoa(n), "is out of range", f.Allowed)
+	}
+	*i.at(t) = V(n)
+	return nil
+}
+
+func (i integer[T, V]) parse(t *T, f *Field[T], s string) error {
+	n, err := parseInt(f.Name, s, f.Allowed)
+	if err != nil {
+		return err
+	}
+	return i.set(t, f, n)
+}
+
+// duration is 0 to max; JSON has it in seconds, text as Go has it.
+type duration[T any] struct {
+	scalar[T, time.Duration]
+	max time.Duration
+}
+
+func seconds[T any](at func(*T) *time.Duration, max time.Duration) form[T] {
+	return duration[T]{scalar[T, time.Duration]{at}, max}
+}
+
+func (d duration[T]) get(t *T) any     { return int(*d.at(t) / time.Second) }
+func (d duration[T]) text(t *T) string { return durationText(*d.at(t)) }
+func (d duration[T]) set(t *T, f *Field[T], v any) error {
+	n := v.(int)
+	if n < 0 || n > int(d.max/time.Second) { // compared before it is multiplied: a Duration holds 292 years
+		return NewFieldError(f.Name, strconv.Itoa(n), "is out of range", f.Allowed)
+	}
+	*d.at(t) = time.Duration(n) * time.Second
+	return nil
+}
+
+func (d duration[T]) parse(t *T, f *Field[T], s string) (err error) {
+	if *d.at(t), err = time.ParseDuration(s); err != nil {
+		return NewFieldError(f.Name, s, "is not a duration", "0s to 86400s, as in 300s")
+	}
+	return nil
+}
+
+// durationText writes whole seconds as 300s; what Validate refuses, as Go does.
+func durationText(d time.Duration) string {
+	if d%time.Second == 0 {
+		return strconv.FormatInt(int64(d/time.Second), 10) + "s"
+	}
+	return d.String()
+}
+
+// truth is true or false.
+type truth[T any] struct{ scalar[T, bool] }
+
+func boolean[T any](at func(*T) *bool) form[T] { return truth[T]{scalar[T, bool]{at}} }
+
+func (b truth[T]) get(t *T) any     { return *b.at(t) }
+func (b truth[T]) text(t *T) string { return strconv.FormatBool(*b.at(t)) }
+func (b truth[T]) set(t *T, _ *Field[T], v any) error {
+	*b.at(t) = v.(bool)
+	return nil
+}
+
+func (b truth[T]) parse(t *T, f *Field[T], s string) error {
+	if s != "true" && s != "false" {
+		return NewFieldError(f.Name, s, "is not known", "true or false")
+	}
+	*b.at(t) = s == "true"
+	return nil
+}
+
+// free is text without a form.
+type free[T any] struct{ scalar[T, string] }
+
+func line[T any](at func(*T) *string) form[T] { return free[T]{scalar[T, string]{at}} }
+
+func (s free[T]) get(t *T) any                       { return *s.at(t) }
+func (s free[T]) text(t *T) string                   { return *s.at(t) }
+func (s free[T]) set(t *T, f *Field[T], v any) error { return s.parse(t, f, v.(string)) }
+func (s free[T]) parse(t *T, _ *Field[T], v string) error {
+	*s.at(t) = v
+	return nil
+}
+
+// ip is one address.
+type ip[T any] struct{ scalar[T, netip.Addr] }
+
+func address[T any](at func(*T) *netip.Addr) form[T] { return ip[T]{scalar[T, netip.Addr]{at}} }
+
+func (a ip[T]) get(t *T) any                       { return (*a.at(t)).String() }
+func (a ip[T]) text(t *T) string                   { return (*a.at(t)).String() }
+func (a ip[T]) set(t *T, f *Field[T], v any) error { return a.parse(t, f, v.(string)) }
+func (a ip[T]) parse(t *T, f *Field[T], s string) (err error) {
+	*a.at(t), err = ParseAddr(f.Name, s)
+	return err
+}
+
+// many is a list. Nil and empty are the same to it.
+type many[T any, V listed] struct {
+	at   func(*T) *[]V
+	read func(field string, text []string) ([]V, error)
+}
+
+// listed is what a list can have.
+type listed interface {
+	comparable
+	fmt.Stringer
+}
+
+func listOf[T any, V listed](at func(*T) *[]V, read func(field string, text []string) ([]V, error)) form[T] {
+	return many[T, V]{at, read}
+}
+
+func (m many[T, V]) zero(t *T) bool    { return len(*m.at(t)) == 0 }
+func (m many[T, V]) same(a, b *T) bool { return slices.Equal(*m.at(a), *m.at(b)) }
+func (m many[T, V]) copy(to, from *T)  { *m.at(to) = slices.Clone(*m.at(from)) }
+func (m many[T, V]) text(t *T) string  { return strings.Join(m.words(t), ",") }
+func (m many[T, V]) get(t *T) any      { return m.words(t) }
+
+func (m many[T, V]) words(t *T) []string {
+	list := *m.at(t)
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = v.String()
+	}
+	return out
+}
+
+func (m many[T, V]) set(t *T, f *Field[T], v any) (err error) {
+	text := v.([]string)
+	if len(text) == 0 {
+		*m.at(t) = nil
+		return nil
+	}
+	*m.at(t), err = m.read(f.Name, text)
+	return err
+}
+
+func (m many[T, V]) parse(t *T, f *Field[T], s string) error {
+	return m.set(t, f, strings.Split(s, ","))
+}
+
+func parseAddrs(field string, text []string) (list []netip.Addr, err error) {
+	list = make([]netip.Addr, len(text))
+	for i, s := range text {
+		if list[i], err = ParseAddr(field, s); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func parseEndpoints(_ string, text []string) (list []Endpoint, err error) {
+	list = make([]Endpoint, len(text))
+	for i, s := range text {
+		if list[i], err = ParseEndpoint(s); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// parseInt takes plain decimal digits without a leading zero.
+func parseInt(field, s, allowed string) (int, error) {
+	n, err := strconv.Atoi(s)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		return 0, NewFieldError(field, s, "is out of range", allowed)
+	case err != nil || s != strconv.Itoa(n):
+		return 0, NewFieldError(field, s, "is not a plain number", allowed)
+	}
+	return n, nil
+}

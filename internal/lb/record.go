@@ -1,0 +1,148 @@
+package lb
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// A record is a service as the journal keeps it: a JSON object of words, numbers and lists.
+//
+//	{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"]}
+//
+// Members that hold the default are left out, so that older builds read what they could say too.
+
+// RecordFormat is the newest format of records that this build reads. A member that comes later takes the next number
+// as its Since.
+const RecordFormat = 1
+
+// ErrNotUnderstood is why a record is not taken that is JSON: it has a format, a member or a value that this build does
+// not know. Another build wrote it, and may read it again.
+var ErrNotUnderstood = errors.New("is not understood by this build")
+
+// MarshalRecord writes a service, and tells the lowest format that can say it. The owner is left out when it is "".
+func MarshalRecord(owner string, s *Service) (data []byte, format int, err error) {
+	members := []member{{"service", s.Key.String(), -1}}
+	if owner != "" {
+		members = append(members, member{"owner", owner, 0})
+	}
+	format = 1
+	for _, f := range Fields() {
+		if f.Always || !f.IsDefault(s) {
+			members = append(members, member{f.Record, f.form.get(s), f.Place})
+			format = max(format, f.Since)
+		}
+	}
+	slices.SortStableFunc(members, func(a, b member) int { return a.place - b.place })
+	for i, m := range members {
+		value, err := json.Marshal(m.value)
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", m.name, err)
+		}
+		start := byte(',')
+		if i == 0 {
+			start = '{'
+		}
+		data = append(append(append(append(data, start, '"'), m.name...), `":`...), value...)
+	}
+	return append(data, '}'), format, nil
+}
+
+type member struct {
+	name  string
+	value any
+	place int
+}
+
+// UnmarshalRecord reads what MarshalRecord wrote, and validates it.
+func UnmarshalRecord(format int, data []byte) (owner string, s Service, err error) {
+	if format > RecordFormat {
+		return "", s, fmt.Errorf("format %d of a service %w", format, ErrNotUnderstood)
+	}
+	var members map[string]any
+	if err := json.Unmarshal(data, &members); err != nil {
+		return "", s, fmt.Errorf("read the record of a service: %w", err)
+	}
+	if owner, s, err = serviceOf(members); err == nil {
+		err = s.Validate()
+	}
+	if err != nil {
+		return "", Service{}, fmt.Errorf("the record of service %v %w: %w", members["service"], ErrNotUnderstood, err)
+	}
+	return owner, s, nil
+}
+
+// serviceOf reads the members, and refuses those that it does not know.
+func serviceOf(members map[string]any) (owner string, s Service, err error) {
+	left := len(members)
+	if v, ok := members["owner"]; ok {
+		left--
+		if owner, ok = v.(string); !ok {
+			return "", s, errors.New("owner is not a string")
+		}
+	}
+	key, ok := members["service"].(string)
+	if !ok {
+		return "", s, errors.New("service is not a string")
+	}
+	left--
+	if s.Key, err = ParseKey(key); err != nil {
+		return "", s, err
+	}
+	fields := Fields()
+	for _, f := range fields {
+		v, ok := members[f.Record]
+		if !ok {
+			continue
+		}
+		left--
+		value, ok := like(f.form.get(&s), v)
+		if !ok {
+			return "", s, fmt.Errorf("%s is of the wrong type", f.Record)
+		}
+		if err := f.SetValue(&s, value); err != nil {
+			return "", s, err
+		}
+	}
+	if left > 0 {
+		return "", s, fmt.Errorf("there is no member %s", list(unknownMembers(members, fields)))
+	}
+	return owner, s, nil
+}
+
+func unknownMembers(members map[string]any, fields []Field[Service]) []string {
+	var names []string
+	for name := range members {
+		known := func(f Field[Service]) bool { return f.Record == name }
+		if name != "service" && name != "owner" && !slices.ContainsFunc(fields, known) {
+			names = append(names, fmt.Sprintf("%q", name))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// like makes of a decoded JSON value one of the type that sample has.
+func like(sample, v any) (any, bool) {
+	switch sample.(type) {
+	case int:
+		n, ok := v.(float64)
+		return int(n), ok && n == math.Trunc(n) && math.Abs(n) < 1<<53
+	case []string:
+		list, ok := v.([]any)
+		out := make([]string, len(list))
+		for i := range list {
+			if out[i], ok = list[i].(string); !ok {
+				return nil, false
+			}
+		}
+		return out, ok
+	case bool:
+		_, ok := v.(bool)
+		return v, ok
+	}
+	_, ok := v.(string)
+	return v, ok
+}
