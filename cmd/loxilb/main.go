@@ -58,8 +58,13 @@ func run(ctx context.Context, c *config.Config) error {
 	}
 	defer network.Close()
 	if c.Detach {
-		return detach(ctx, network, dir)
+		return detach(ctx, network, dir, c.Force)
 	}
+	lock, err := takePins(dir, log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Release() }()
 	if err := network.Prepare(); err != nil {
 		return err
 	}
@@ -68,9 +73,6 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	defer desired.Close()
-	if err := pins.Collect(dir); err != nil {
-		log.Warn("pins of namespaces that are gone were not removed", "err", err)
-	}
 	d, err := datapath.Load(datapath.Config{
 		PinDir: dir, Connections: int(c.CTMax), HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
 		XDP: reconcile.XDPChoice(c.XDP).Mode(), Log: log,
@@ -201,14 +203,6 @@ func followSockets(c *config.Config, d *datapath.Datapath, log *slog.Logger) {
 	if err := err(); err != nil {
 		log.Error("this machine's own sockets are not led to endpoints", "err", err)
 	}
-}
-
-// detach removes all that loxilb left in this network namespace.
-func detach(ctx context.Context, network *netdev.Net, dir string) error {
-	if err := datapath.RemovePins(dir); err != nil {
-		return err
-	}
-	return network.Remove(ctx)
 }
 
 // kernel is the running kernel's release.

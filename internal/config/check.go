@@ -22,7 +22,10 @@ const maxToken = 4096 // bytes of a token file that are read
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HashSeed: f.hashSeed, PinPath: f.pinPath,
-		StateDir: f.stateDir, ConfigPath: f.configPath, Detach: f.detach, Attach: Attach(f.attach), XDP: XDP(f.xdp),
+		StateDir: f.stateDir, ConfigPath: f.configPath, Detach: f.detach, Force: f.force, Attach: Attach(f.attach), XDP: XDP(f.xdp),
+	}
+	if f.force && !f.detach {
+		return nil, &Error{"--force", "true", "is for --detach only"}
 	}
 	var err error
 	if c.LogLevel, err = level(f.logLevel); err != nil {

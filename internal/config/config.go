@@ -25,6 +25,7 @@ type Config struct {
 	StateDir     string         // desired state
 	ConfigPath   string         // boot configuration
 	Detach       bool           // remove everything and exit
+	Force        bool           // Detach while a daemon runs, too
 	LogLevel     slog.Level
 
 	Notes []string // flags that were given and have no effect, one sentence each: log them at start

@@ -92,6 +92,7 @@ func TestRefused(t *testing.T) {
 	}{
 		{"", "--host=0.0.0.0", "--host=0.0.0.0: is reached from other machines without encryption: use --tls with --manualtoken"},
 		{"", "--host=::", "or add --insecure"},
+		{"", "--force", "--force=true: is for --detach only"},
 		{"HOST=myname", "", "environment variable HOST=myname: is not an IP address"},
 		{"HOST=10.0.0.1", "", "environment variable HOST=10.0.0.1: is reached from other machines"},
 		{"TLS=perhaps", "", "environment variable TLS=perhaps: is not a value of --tls"},

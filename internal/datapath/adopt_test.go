@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/datapath/bpf"
@@ -277,7 +278,7 @@ func TestAnotherLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Load(Config{Connections: 1024, PinDir: dir})
-	if !errors.Is(err, ErrPinnedLayout) || !strings.Contains(err.Error(), "the pinned maps have another layout; run `loxilb --detach` to remove them (connections end), then start again") {
+	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), "the pinned maps have another layout; run `loxilb --detach` to remove them (connections end), then start again") {
 		t.Errorf("the error is %v", err)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -292,6 +293,47 @@ func TestAnotherLayout(t *testing.T) {
 	}
 	if err := d.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestChangedLayout: a map of the same size whose fields have changed places is refused by its name, and left as it is. A
+// build that keeps no layouts leaves pins that are adopted.
+func TestChangedLayout(t *testing.T) {
+	cfg := Config{Connections: 1024, PinDir: pinDir(t)}
+	d, err := Load(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, d, 10, 0)
+	d = reload(t, d) // the layouts are the same again
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := spec.Maps["endpoints"]
+	fields := changed.Value.(*btf.Struct).Members
+	fields[0].Name, fields[1].Name = fields[1].Name, fields[0].Name
+	if err := pins.RecordLayouts(cfg.PinDir, map[string]*ebpf.MapSpec{"endpoints": changed}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(cfg)
+	const want = "the pinned maps have another layout; run `loxilb --detach` to remove them (connections end), then start again: keys or values of endpoints were"
+	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v", err)
+	}
+
+	if err := os.Remove(filepath.Join(cfg.PinDir, "layouts")); err != nil {
+		t.Fatal(err)
+	}
+	if d, err = Load(cfg); err != nil {
+		t.Fatalf("pins of a build that keeps no layouts: %v", err)
+	}
+	defer d.Close()
+	if err := d.obj.Connections.NextKey(nil, make([]byte, d.obj.Connections.KeySize())); err != nil {
+		t.Errorf("the connections are gone: %v", err)
 	}
 }
 

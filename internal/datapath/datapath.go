@@ -20,10 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/pins"
 )
-
-// ErrPinnedLayout says that maps pinned by another version cannot be adopted.
-var ErrPinnedLayout = errors.New("the pinned maps have another layout")
 
 // Timeouts are how long a connection may be silent before it is over, by state.
 type Timeouts struct {
@@ -141,8 +139,11 @@ func (d *Datapath) load() error {
 	}
 	if err := d.makeMaps(spec, opts); err != nil {
 		if errors.Is(err, ebpf.ErrMapIncompatible) {
-			err = fmt.Errorf("%w; run `loxilb --detach` to remove them (connections end), then start again: %w", ErrPinnedLayout, err)
+			err = pins.Refuse(err)
 		}
+		return fmt.Errorf("load data path: %w", err)
+	}
+	if err := d.keepPins(spec); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
 	types := btf.NewCache() // the kernel's, read once

@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"errors"
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
@@ -28,7 +29,25 @@ func (d *Datapath) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 			return "", err
 		}
 	}
-	return d.mapPins(), nil
+	return d.mapPins(), pins.CheckLayouts(d.cfg.PinDir, pinnedByName(spec.Maps))
+}
+
+// keepPins has the pin directory know the layouts of its maps, and whether the thread's network namespace lives.
+func (d *Datapath) keepPins(spec *ebpf.CollectionSpec) error {
+	if d.cfg.PinDir == "" {
+		return nil
+	}
+	return errors.Join(pins.RecordLayouts(d.cfg.PinDir, pinnedByName(spec.Maps)), pins.Witness(d.cfg.PinDir))
+}
+
+func pinnedByName(all map[string]*ebpf.MapSpec) map[string]*ebpf.MapSpec {
+	pinned := make(map[string]*ebpf.MapSpec, len(all))
+	for name, m := range all {
+		if m.Pinning == ebpf.PinByName {
+			pinned[name] = m
+		}
+	}
+	return pinned
 }
 
 // RemovePins takes everything away that an earlier Load with this pin folder left attached or pinned: packets

@@ -118,6 +118,9 @@ func (d *Datapath) loadSockets() (*ebpf.Collection, error) {
 	if d.cfg.PinDir != "" {
 		spec.Maps["sock_flows"].Pinning = ebpf.PinByName
 		opts.Maps.PinPath = d.mapPins()
+		if err := pins.DropOtherLayout(d.cfg.PinDir, "sock_flows", spec.Maps["sock_flows"]); err != nil {
+			return nil, err
+		}
 	}
 	made, err := makeMaps(spec, opts)
 	if errors.Is(err, ebpf.ErrMapIncompatible) { // of another version: its sockets are forgotten
@@ -127,6 +130,12 @@ func (d *Datapath) loadSockets() (*ebpf.Collection, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make maps of socket programs: %w", err)
+	}
+	if d.cfg.PinDir != "" {
+		if err := pins.RecordLayouts(d.cfg.PinDir, pinnedByName(spec.Maps)); err != nil {
+			made.Close()
+			return nil, err
+		}
 	}
 	if made.Programs, err = loadPrograms(spec, made.Maps); err != nil {
 		made.Close()

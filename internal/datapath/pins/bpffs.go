@@ -3,35 +3,38 @@ package pins
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 const usualBPFFS = "/sys/fs/bpf"
 
-// Root finds the BPF file system. `ip netns exec` gives a process a mount namespace of its own, with a fresh
-// /sys: what is mounted or pinned there is gone with the process. So the machine's own is used, through the
-// root of a process that has it.
+// Root is where this process finds the BPF file system in which pins survive it. It is mounted if nobody has done so.
+//
+// The own mount is taken first. The exception is a mount namespace that is a mere view of the machine's, as
+// `ip netns exec` makes one: what is mounted there alone is gone with the last process in it. Then the machine's mount
+// is taken, through the root directory of a process that has it.
 func Root() (string, error) {
-	pid := outerProcess()
-	path := filepath.Join("/proc", pid, "root", usualBPFFS)
-	if pid == "self" {
-		path = usualBPFFS
+	outer := outerProcess()
+	if isBPFFS(usualBPFFS) && (outer == "" || !isView(outer) || sameDevice(usualBPFFS, outerPath(outer))) {
+		return usualBPFFS, nil
 	}
+	if outer == "" {
+		if err := mountBPFFS(); err != nil {
+			return "", fmt.Errorf("mount the BPF file system at %s: %w", usualBPFFS, err)
+		}
+		return usualBPFFS, nil
+	}
+	path := outerPath(outer)
 	if isBPFFS(path) {
 		return path, nil
 	}
-	args := []string{"mount", "-t", "bpf", "bpf", usualBPFFS}
-	if pid != "self" {
-		args = append([]string{"nsenter", "--target", pid, "--mount", "--"}, args...)
-	}
-	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("mount the BPF file system at %s: %w: %s", usualBPFFS, err, strings.TrimSpace(string(out)))
+	if err := mountOutside(outer); err != nil {
+		return "", fmt.Errorf("mount the BPF file system at %s of process %s: %w", usualBPFFS, outer, err)
 	}
 	if !isBPFFS(path) {
 		return "", fmt.Errorf("mount the BPF file system at %s: it is mounted, but %s does not show it", usualBPFFS, path)
@@ -39,30 +42,69 @@ func Root() (string, error) {
 	return path, nil
 }
 
+func outerPath(pid string) string { return filepath.Join("/proc", pid, "root", usualBPFFS) }
+
+// isView: our root directory is that of the process, so we are not in a container of our own.
+func isView(pid string) bool {
+	var ours, theirs unix.Stat_t
+	return unix.Stat("/", &ours) == nil && unix.Stat(filepath.Join("/proc", pid, "root"), &theirs) == nil &&
+		ours.Dev == theirs.Dev && ours.Ino == theirs.Ino
+}
+
+// sameDevice: two paths lead into one file system, however often it is mounted.
+func sameDevice(a, b string) bool {
+	var sa, sb unix.Stat_t
+	return unix.Stat(a, &sa) == nil && unix.Stat(b, &sb) == nil && sa.Dev == sb.Dev
+}
+
+func mountBPFFS() error { return unix.Mount("bpf", usualBPFFS, "bpf", 0, "mode=0700") }
+
+// mountOutside mounts in the mount namespace of a process.
+func mountOutside(pid string) error {
+	ns, err := os.Open(filepath.Join("/proc", pid, "ns/mnt"))
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS)
+		}
+		if err == nil {
+			err = mountBPFFS()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
 // outerProcess is the pid of the oldest process whose mount namespace we may look into, which is the machine's
-// (in a container, the container's): the first process, unless it is out of reach. "self" if that is ours too.
+// (in a container, the container's): the first process, unless it is out of reach. Empty if that is ours too.
 func outerProcess() string {
 	own, err := os.Readlink("/proc/thread-self/ns/mnt")
 	if err != nil {
-		return "self"
+		return ""
 	}
-	for _, pid := range pids() {
+	for _, pid := range processes() {
 		mnt, err := os.Readlink(filepath.Join("/proc", pid, "ns/mnt"))
 		if err != nil {
 			continue
 		}
 		if mnt == own {
-			return "self"
+			return ""
 		}
-		if _, err := os.Stat(filepath.Join("/proc", pid, "root", usualBPFFS)); err == nil {
+		if _, err := os.Stat(outerPath(pid)); err == nil {
 			return pid
 		}
 	}
-	return "self"
+	return ""
 }
 
-// pids are the processes, oldest first.
-func pids() []string {
+// processes are the pids, oldest first.
+func processes() []string {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil

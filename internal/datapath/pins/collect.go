@@ -3,48 +3,165 @@ package pins
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
 
-// Collect removes what daemons in network namespaces that no longer exist have left beside dir: folders
-// all of whose links have lost their interface.
-func Collect(dir string) error {
+// Collected is what Collect removed.
+type Collected struct {
+	Directories, Maps, Links int
+	Bytes                    uint64 // of the maps, without what is in maps of maps
+}
+
+// Collect removes what is left beside dir of network namespaces that are gone: maps, links and programs at cgroups.
+// A namespace that lives keeps its pins, whether or not a daemon, or anybody, is in it; when it is not sure, it lives.
+func Collect(dir string) (Collected, error) {
+	c := collector{live: liveCookies}
+	return c.collect(dir)
+}
+
+func (c *collector) collect(dir string) (Collected, error) {
+	var done Collected
 	siblings, err := os.ReadDir(filepath.Dir(dir))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return done, nil
 	}
 	if err != nil {
-		return fmt.Errorf("list pin folders: %w", err)
+		return done, fmt.Errorf("list pin directories: %w", err)
 	}
 	var errs []error
 	for _, e := range siblings {
 		path := filepath.Join(filepath.Dir(dir), e.Name())
-		if path != dir && abandoned(path) {
-			errs = append(errs, os.RemoveAll(path))
+		if !e.IsDir() || path == dir {
+			continue
+		}
+		gone, err := c.gone(path)
+		if err == nil && gone {
+			err = c.remove(path, &done)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 		}
 	}
-	return errors.Join(errs...)
+	return done, errors.Join(errs...)
 }
 
-// abandoned: it has links, and none is attached to an interface any more.
-func abandoned(dir string) bool {
-	links, err := os.ReadDir(filepath.Join(dir, Ingress))
-	if err != nil || len(links) == 0 {
-		return false
+// collector asks for the namespaces that live when it first has to.
+type collector struct {
+	live    func() (map[uint64]bool, error)
+	asked   bool
+	cookies map[uint64]bool
+	err     error
+}
+
+// gone: it is a pin directory whose namespace is no more.
+func (c *collector) gone(dir string) (bool, error) {
+	attached, err := hasInterface(dir)
+	if err != nil || attached {
+		return false, err
 	}
-	for _, e := range links {
-		l, err := link.LoadPinnedLink(filepath.Join(dir, Ingress, e.Name()), nil)
+	lives, err := askWitness(dir)
+	if !errors.Is(err, os.ErrNotExist) {
+		return err == nil && !lives, err
+	}
+	// A build that made no witness. Its default directories are named by the namespace.
+	number, ok := strings.CutPrefix(filepath.Base(dir), cookiePrefix)
+	if !ok {
+		return false, nil
+	}
+	cookie, err := strconv.ParseUint(number, 10, 64)
+	if err != nil {
+		return false, nil //nolint:nilerr // not ours
+	}
+	if !c.asked {
+		c.asked = true
+		c.cookies, c.err = c.live()
+	}
+	if errors.Is(c.err, errPartialView) {
+		return false, nil
+	}
+	return c.err == nil && !c.cookies[cookie], c.err
+}
+
+// remove leaves alone what a daemon has locked since.
+func (c *collector) remove(dir string, done *Collected) error {
+	lock, err := AcquireExisting(dir)
+	if inUse := (*InUseError)(nil); errors.As(err, &inUse) || errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Release() }()
+	if gone, err := c.gone(dir); err != nil || !gone {
+		return err
+	}
+	had := count(dir)
+	if err := Remove(dir); err != nil {
+		return err
+	}
+	done.Directories++
+	done.Maps += had.Maps
+	done.Links += had.Links
+	done.Bytes += had.Bytes
+	return nil
+}
+
+// hasInterface: a link of the directory is attached to an interface.
+func hasInterface(dir string) (bool, error) {
+	for _, folder := range linkFolders() {
+		if folder == Sockets {
+			continue // at a cgroup, which knows no network namespace
+		}
+		links, err := os.ReadDir(filepath.Join(dir, folder))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
 		if err != nil {
-			return false
+			return false, fmt.Errorf("list pinned links: %w", err)
 		}
-		index, err := Interface(l)
-		l.Close()
-		if err != nil || index != 0 {
-			return false
+		for _, e := range links {
+			l, err := link.LoadPinnedLink(filepath.Join(dir, folder, e.Name()), nil)
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return false, fmt.Errorf("open pinned link: %w", err)
+			}
+			index, err := Interface(l)
+			_ = l.Close()
+			if err != nil || index != 0 {
+				return true, err
+			}
 		}
 	}
-	return true
+	return false, nil
+}
+
+// count is what a directory has. It is for the log: what cannot be read does not count.
+func count(dir string) (c Collected) {
+	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return nil //nolint:nilerr // the rest is counted
+		}
+		m, err := ebpf.LoadPinnedMap(path, nil)
+		if err != nil {
+			c.Links++
+			return nil //nolint:nilerr // it is no map
+		}
+		defer m.Close()
+		c.Maps++
+		if info, err := m.Info(); err == nil {
+			bytes, _ := info.Memlock()
+			c.Bytes += bytes
+		}
+		return nil
+	})
+	return c
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -24,6 +25,9 @@ const (
 )
 
 const mapsFolder = "maps"
+
+// cookiePrefix begins the names of default directories.
+const cookiePrefix = "netns-"
 
 func linkFolders() []string { return []string{Ingress, Egress, XDPNative, XDPGeneric, Sockets} }
 
@@ -44,7 +48,7 @@ func Dir(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("identify the network namespace: %w", err)
 	}
-	return filepath.Join(root, "loxilb", fmt.Sprintf("netns-%d", cookie)), nil
+	return filepath.Join(root, "loxilb", cookiePrefix+strconv.FormatUint(cookie, 10)), nil
 }
 
 func below(path, dir string) bool {

@@ -1,0 +1,207 @@
+package pins
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// left is what a daemon leaves in a pin directory whose interfaces went before it did: no link at an interface.
+type left struct {
+	dir  string
+	maps []ebpf.MapID
+	link link.ID
+}
+
+func leave(t testing.TB, dir string, ns *os.File, witness bool) left {
+	t.Helper()
+	if _, err := Prepare(dir); err != nil {
+		t.Fatal(err)
+	}
+	l := left{dir: dir, maps: []ebpf.MapID{smallMap(t, dir, "one"), smallMap(t, dir, "two")}, link: socketLink(t, dir)}
+	if witness {
+		inside(t, ns, func() error { return Witness(dir) })
+	}
+	return l
+}
+
+// stays: all is there.
+func (l left) stays(t testing.TB, why string) {
+	t.Helper()
+	if _, err := os.Stat(l.dir); err != nil {
+		t.Errorf("%s: %v", why, err)
+	}
+	if !mapExists(l.maps[0]) || !mapExists(l.maps[1]) || !linkExists(l.link) {
+		t.Errorf("%s: maps or the link are gone", why)
+	}
+}
+
+func (l left) gone() bool {
+	return !mapExists(l.maps[0]) && !mapExists(l.maps[1]) && !linkExists(l.link)
+}
+
+func collect(t testing.TB, own string) Collected {
+	t.Helper()
+	c, err := Collect(own)
+	if err != nil {
+		t.Error(err)
+	}
+	return c
+}
+
+// TestCollect: what eight namespaces have left whose interfaces went first is removed: maps, links, and programs at the
+// cgroup. What belongs to a namespace that lives stays, whatever keeps it alive.
+func TestCollect(t *testing.T) {
+	t.Parallel()
+	parent := scratch(t)
+	at := func(format string, args ...any) string { return filepath.Join(parent, fmt.Sprintf(format, args...)) }
+	if err := os.Mkdir(at("foreign"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var dead []left
+	for i := range 8 {
+		ns := namespace(t)
+		dead = append(dead, leave(t, at("dead-%d", i), ns, true))
+		_ = ns.Close()
+	}
+	alive := map[string]left{}
+
+	open := namespace(t)
+	alive["an open file"] = leave(t, at("open"), open, true)
+
+	ns := namespace(t)
+	alive["a bind mount"] = leave(t, at("mounted"), ns, true)
+	mounted := filepath.Join(t.TempDir(), "ns")
+	if err := os.WriteFile(mounted, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", ns.Fd()), mounted, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	unmount := func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) }
+	t.Cleanup(unmount)
+	_ = ns.Close()
+
+	ns = namespace(t)
+	alive["a socket"] = leave(t, at("socket"), ns, true)
+	var socket net.PacketConn
+	inside(t, ns, func() (err error) {
+		socket, err = net.ListenPacket("udp", ":0") //nolint:noctx // it opens at once
+		return err
+	})
+	defer socket.Close()
+	_ = ns.Close()
+
+	own := leave(t, at("own"), namespace(t), true)
+	locked := leave(t, at("locked"), namespace(t), false)
+	ns = namespace(t)
+	inside(t, ns, func() error { return Witness(locked.dir) })
+	lock, err := Acquire(locked.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ns.Close()
+	alive["a lock"] = locked
+
+	var sum Collected
+	eventually(t, "what namespaces that are gone have left is removed", func() bool {
+		c := collect(t, own.dir)
+		sum.Directories, sum.Maps, sum.Links, sum.Bytes = sum.Directories+c.Directories, sum.Maps+c.Maps, sum.Links+c.Links, sum.Bytes+c.Bytes
+		for _, d := range dead {
+			if !d.gone() {
+				return false
+			}
+		}
+		return true
+	})
+	if sum.Directories != 8 || sum.Maps != 3*8 || sum.Links != 8 || sum.Bytes < 8*2*16*4096 {
+		t.Errorf("removed, as it is said: %+v", sum)
+	}
+	own.stays(t, "its own")
+	for why, l := range alive {
+		l.stays(t, "kept alive by "+why)
+	}
+	if _, err := os.Stat(at("foreign")); err != nil {
+		t.Error(err)
+	}
+
+	// And when nothing keeps them any more, they go too.
+	unmount()
+	_, _, _ = open.Close(), socket.Close(), lock.Release()
+	eventually(t, "the rest is removed", func() bool {
+		collect(t, own.dir)
+		for _, l := range alive {
+			if !l.gone() {
+				return false
+			}
+		}
+		return true
+	})
+	own.stays(t, "its own")
+}
+
+// TestCollectWithoutWitness: directories of builds that made no witness are told by the cookie in their name, if all
+// namespaces that live can be found.
+func TestCollectWithoutWitness(t *testing.T) {
+	t.Parallel()
+	parent := scratch(t)
+	at := func(name string) left { return leave(t, filepath.Join(parent, name), nil, false) }
+	unnamed, odd, dead, alive := at("by-another-name"), at("netns-x"), at("netns-1000001"), at("netns-1000002")
+	unsure := collector{live: func() (map[uint64]bool, error) { return nil, errPartialView }}
+	sure := collector{live: func() (map[uint64]bool, error) { return map[uint64]bool{1000002: true}, nil }}
+	if c, err := unsure.collect(filepath.Join(parent, "own")); err != nil || c.Directories != 0 {
+		t.Errorf("where not all can be found: %+v, %v", c, err)
+	}
+	dead.stays(t, "where not all can be found")
+	if c, err := sure.collect(filepath.Join(parent, "own")); err != nil || c.Directories != 1 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	eventually(t, "what the namespace that is gone has left is removed", dead.gone)
+	unnamed.stays(t, "of an unknown namespace")
+	odd.stays(t, "of an odd name")
+	alive.stays(t, "of one that lives")
+}
+
+// TestCollectAttached: a link at an interface outweighs a witness that is gone: an older build serves the
+// directory in another namespace now, and makes no witness.
+func TestCollectAttached(t *testing.T) {
+	t.Parallel()
+	parent := scratch(t)
+	first, second := namespace(t), namespace(t)
+	l := leave(t, filepath.Join(parent, "moved"), first, true)
+	_ = first.Close()
+	eventually(t, "the witness goes with its namespace", func() bool {
+		lives, err := askWitness(l.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !lives
+	})
+	inside(t, second, func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		index := lo.Attrs().Index
+		at, err := link.AttachTCX(link.TCXOptions{Interface: index, Attach: ebpf.AttachTCXIngress, Program: program(t, ebpf.SchedCLS, ebpf.AttachNone)})
+		if err != nil {
+			return err
+		}
+		defer at.Close()
+		return at.Pin(filepath.Join(l.dir, Ingress, fmt.Sprint(index)))
+	})
+	collect(t, filepath.Join(parent, "own"))
+	l.stays(t, "attached")
+	_ = second.Close()
+	eventually(t, "it is removed when its interface is gone", func() bool {
+		collect(t, filepath.Join(parent, "own"))
+		return l.gone()
+	})
+}

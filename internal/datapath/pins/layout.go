@@ -1,0 +1,180 @@
+package pins
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+)
+
+// ErrLayout says that maps pinned by another build cannot be adopted.
+var ErrLayout = errors.New("the pinned maps have another layout")
+
+// Refuse makes the sentence for the user out of the reason why pinned maps cannot be adopted.
+func Refuse(reason error) error {
+	return fmt.Errorf("%w; run `loxilb --detach` to remove them (connections end), then start again: %w", ErrLayout, reason)
+}
+
+// The layout of each pinned map is kept as a hash, in a map that is pinned beside them: the kernel compares sizes only, and
+// two fields that changed places have the same size. It is kept by map, so that one that comes or goes disturbs no other.
+const (
+	layoutsPin = "layouts"
+	layoutsMax = 1024
+)
+
+type layoutName [64]byte
+
+type layoutHash [sha256.Size]byte
+
+// CheckLayouts returns the sentence with ErrLayout if a pinned map has another layout than its spec, and names the maps.
+// A pinned map of which no layout is known is from a build that kept none: its sizes must do.
+func CheckLayouts(dir string, specs map[string]*ebpf.MapSpec) error {
+	known, err := openLayouts(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer known.Close()
+	var other []string
+	for name, spec := range specs {
+		if _, err := os.Stat(filepath.Join(Maps(dir), name)); err != nil {
+			continue
+		}
+		var was layoutHash
+		err := known.Lookup(keyOf(name), &was)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("read layout of pinned map %s: %w", name, err)
+		}
+		if err == nil && was != hashOf(spec) {
+			other = append(other, name)
+		}
+	}
+	if len(other) == 0 {
+		return nil
+	}
+	slices.Sort(other)
+	return Refuse(fmt.Errorf("keys or values of %s were laid out differently by the build that made them", strings.Join(other, ", ")))
+}
+
+// RecordLayouts keeps the layouts of maps that are pinned now.
+func RecordLayouts(dir string, specs map[string]*ebpf.MapSpec) error {
+	known, err := openLayouts(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		known, err = makeLayouts(dir)
+	}
+	if err != nil {
+		return err
+	}
+	defer known.Close()
+	for name, spec := range specs {
+		if err := known.Put(keyOf(name), hashOf(spec)); err != nil {
+			return fmt.Errorf("keep layout of map %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// DropOtherLayout unpins a map that can be spared if its layout is another one.
+func DropOtherLayout(dir, name string, spec *ebpf.MapSpec) error {
+	err := CheckLayouts(dir, map[string]*ebpf.MapSpec{name: spec})
+	if errors.Is(err, ErrLayout) {
+		return os.Remove(filepath.Join(Maps(dir), name))
+	}
+	return err
+}
+
+func openLayouts(dir string) (*ebpf.Map, error) {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, layoutsPin), nil)
+	if err != nil {
+		return nil, fmt.Errorf("open layouts of pinned maps: %w", err)
+	}
+	if m.KeySize() != uint32(len(layoutName{})) || m.ValueSize() != uint32(len(layoutHash{})) {
+		_ = m.Close()
+		return nil, Refuse(errors.New("their layouts are written in a form that this build does not read"))
+	}
+	return m, nil
+}
+
+func makeLayouts(dir string) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "loxilb_layouts", Type: ebpf.Hash, Flags: unix.BPF_F_NO_PREALLOC,
+		KeySize: uint32(len(layoutName{})), ValueSize: uint32(len(layoutHash{})), MaxEntries: layoutsMax,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make layouts of pinned maps: %w", err)
+	}
+	if err := m.Pin(filepath.Join(dir, layoutsPin)); err != nil {
+		return nil, errors.Join(fmt.Errorf("pin layouts of pinned maps: %w", err), m.Close())
+	}
+	return m, nil
+}
+
+func keyOf(name string) (key layoutName) {
+	copy(key[:], name)
+	return key
+}
+
+// hashOf is the same for equal layouts, in whatever order and with whatever compiler the object was made.
+func hashOf(spec *ebpf.MapSpec) (sum layoutHash) {
+	h := sha256.New()
+	describeMap(h, spec)
+	h.Sum(sum[:0])
+	return sum
+}
+
+// describeMap leaves out what the kernel tells of a map, and what may change: flags and how many entries there are.
+func describeMap(w io.Writer, spec *ebpf.MapSpec) {
+	fmt.Fprintf(w, "map %d key %d ", spec.Type, spec.KeySize)
+	describeType(w, spec.Key)
+	fmt.Fprintf(w, " value %d ", spec.ValueSize)
+	describeType(w, spec.Value)
+	if spec.InnerMap != nil {
+		fmt.Fprint(w, " of ")
+		describeMap(w, spec.InnerMap)
+	}
+}
+
+// describeType writes names, sizes and offsets of all that is in a type. Names of types are left out: they change nothing.
+func describeType(w io.Writer, t btf.Type) {
+	switch t := btf.UnderlyingType(t).(type) {
+	case nil:
+		fmt.Fprint(w, "unknown")
+	case *btf.Int:
+		fmt.Fprintf(w, "int%d.%d", t.Size, t.Encoding)
+	case *btf.Enum:
+		fmt.Fprintf(w, "enum%d", t.Size)
+	case *btf.Float:
+		fmt.Fprintf(w, "float%d", t.Size)
+	case *btf.Array:
+		fmt.Fprintf(w, "[%d]", t.Nelems)
+		describeType(w, t.Type)
+	case *btf.Struct:
+		fmt.Fprintf(w, "struct%d", t.Size)
+		describeMembers(w, t.Members)
+	case *btf.Union:
+		fmt.Fprintf(w, "union%d", t.Size)
+		describeMembers(w, t.Members)
+	default: // a pointer: what it points to is the kernel's
+		fmt.Fprintf(w, "%T", t)
+	}
+}
+
+func describeMembers(w io.Writer, members []btf.Member) {
+	fmt.Fprint(w, "{")
+	for _, m := range members {
+		fmt.Fprintf(w, "%s@%d:%d ", m.Name, m.Offset, m.BitfieldSize)
+		describeType(w, m.Type)
+		fmt.Fprint(w, ";")
+	}
+	fmt.Fprint(w, "}")
+}

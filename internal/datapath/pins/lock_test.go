@@ -1,0 +1,84 @@
+package pins
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// holdLock locks a directory until it is killed.
+func holdLock() {
+	if _, err := Acquire(os.Getenv("LOXILB_TEST_LOCK")); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("locked")
+	_, _ = os.Stdin.Read(make([]byte, 1))
+}
+
+// TestLock: one process has a pin directory; another one is told which. Killed, it leaves no lock.
+func TestLock(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(scratch(t), "a", "b")
+	if _, err := AcquireExisting(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the lock of no directory: %v", err)
+	}
+	first := exec.Command(os.Args[0])
+	first.Env = append(os.Environ(), "LOXILB_TEST_PROCESS=lock", "LOXILB_TEST_LOCK="+dir)
+	if _, err := first.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := first.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	end := func() {
+		if !ended {
+			ended = true
+			_ = first.Process.Kill()
+			_ = first.Wait()
+		}
+	}
+	t.Cleanup(end)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
+		t.Fatalf("the first process says %q, %v", line, err)
+	}
+
+	_, err = Acquire(dir)
+	inUse := (*InUseError)(nil)
+	if !errors.As(err, &inUse) || inUse.PID != first.Process.Pid {
+		t.Errorf("the second is told %v, the first is %d", err, first.Process.Pid)
+	}
+	if want := fmt.Sprintf("in use by process %d", first.Process.Pid); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v does not say %q", err, want)
+	}
+
+	// One that took the directory away serves it from then on, beside whoever has locked what was there.
+	if err := Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Acquire(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Release(); err != nil {
+		t.Error(err)
+	}
+	end()
+	last, err := Acquire(dir)
+	if err != nil {
+		t.Fatalf("after the first was killed: %v", err)
+	}
+	if err := last.Release(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,184 @@
+package pins
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// The main thread never ends: were a test to move it into a namespace, that would live as long.
+func init() { runtime.LockOSThread() }
+
+// TestMain lets the test binary be the process that a test needs another one for.
+func TestMain(m *testing.M) {
+	switch os.Getenv("LOXILB_TEST_PROCESS") {
+	case "lock":
+		holdLock()
+	case "root":
+		printRoot()
+	case "namespaces":
+		checkNamespaces()
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// scratch is a directory of the test's own in the BPF file system.
+func scratch(t testing.TB) string {
+	t.Helper()
+	root, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp(root, "loxilb-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// namespace is a new network namespace, which lives until the file is closed.
+func namespace(t testing.TB) *os.File {
+	t.Helper()
+	var ns *os.File
+	err := onThread(func() (err error) {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		ns, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ns.Close() })
+	return ns
+}
+
+// inside runs f in a namespace.
+func inside(t testing.TB, ns *os.File, f func() error) {
+	t.Helper()
+	err := onThread(func() error {
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		return f()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// onThread runs f on a thread of its own, which ends with it.
+func onThread(f func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		done <- f()
+	}()
+	return <-done
+}
+
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// smallMap is pinned in a directory by that name.
+func smallMap(t testing.TB, dir, name string) ebpf.MapID {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: 4096, MaxEntries: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Pin(filepath.Join(Maps(dir), name)); err != nil {
+		t.Fatal(err)
+	}
+	info, err := m.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, _ := info.ID()
+	return id
+}
+
+func program(t testing.TB, kind ebpf.ProgramType, at ebpf.AttachType) *ebpf.Program {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "loxilb_test", Type: kind, AttachType: at, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// socketLink attaches a program that does nothing to the cgroup that all sockets are in, and pins it.
+func socketLink(t testing.TB, dir string) link.ID {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, Sockets), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err == nil {
+		defer unix.Close(fs)
+		err = unix.FsconfigCreate(fs)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cgroup, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(cgroup)
+	const at = ebpf.AttachCgroupInetSockRelease
+	l, err := link.AttachRawLink(link.RawLinkOptions{Target: cgroup, Program: program(t, ebpf.CGroupSock, at), Attach: at})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Pin(filepath.Join(dir, Sockets, "release")); err != nil {
+		t.Fatal(err)
+	}
+	info, err := l.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.ID
+}
+
+func mapExists(id ebpf.MapID) bool {
+	m, err := ebpf.NewMapFromID(id)
+	if err == nil {
+		_ = m.Close()
+	}
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+func linkExists(id link.ID) bool {
+	l, err := link.NewFromID(id)
+	if err == nil {
+		_ = l.Close()
+	}
+	return !errors.Is(err, os.ErrNotExist)
+}

@@ -1,0 +1,68 @@
+package pins
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+)
+
+// The witness says whether the network namespace of a pin directory lives: a map of devices that has the namespace's
+// lo. The kernel takes a device out of such maps when it goes, and lo goes with its namespace, never before it.
+//
+// The map costs no packet anything and does not keep the namespace alive. Links tell less: tcx and XDP ones may go with their
+// interfaces before the namespace does, and one of lo would see its packets.
+const (
+	witnessPin = "witness"
+	loopback   = uint32(1) // the index of lo in every namespace
+)
+
+// Witness has the pin directory tell for how long the thread's network namespace lives.
+func Witness(dir string) error {
+	path := filepath.Join(dir, witnessPin)
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		if m, err = makeWitness(path); err != nil {
+			return fmt.Errorf("make witness of the network namespace: %w", err)
+		}
+	}
+	defer m.Close()
+	if err := m.Put(uint32(0), loopback); err != nil {
+		return fmt.Errorf("have lo as witness of the network namespace: %w", err)
+	}
+	return nil
+}
+
+func makeWitness(path string) (*ebpf.Map, error) {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "loxilb_witness", Type: ebpf.DevMap, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Pin(path); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// askWitness tells whether the namespace of a pin directory lives. os.ErrNotExist: it has no witness.
+func askWitness(dir string) (lives bool, err error) {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, witnessPin), nil)
+	if err != nil {
+		return false, fmt.Errorf("open witness: %w", err)
+	}
+	defer m.Close()
+	var lo uint32
+	err = m.Lookup(uint32(0), &lo)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask witness: %w", err)
+	}
+	return true, nil
+}
