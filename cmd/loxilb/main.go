@@ -95,7 +95,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		}
 	}
 	vips := announce.New(network, network.VIPs(), log)
-	services := reconcile.New(desired, d, vips, network.Sources(), network.Warmer(), kick, c.HashSeed, log)
+	services := reconcile.New(desired, d, owner{vips}, sources{network.Sources()}, network.Neighbours(), kick, c.HashSeed, log)
 	interfaces := reconcile.NewInterfaces(d, c.Whitelist, c.Blacklist, log)
 	xdp := reconcile.NewXDP(d, reconcile.XDPConfig{
 		Choice: reconcile.XDPChoice(c.XDP), Whitelist: c.Whitelist, Blacklist: c.Blacklist, Features: network.XDPFeatures,
@@ -138,7 +138,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		stop(network.Run(ctx, func(e netdev.Event) {
 			follow(e, network, interfaces, xdp, d, log)
 			services.Moved()
-			vips.Moved()
+			vips.Invalidate()
 		}))
 	})
 	if api != nil {
@@ -173,7 +173,7 @@ func follow(e netdev.Event, network *netdev.Net, interfaces *reconcile.Interface
 		xdp.Sync(network.Links())
 	}
 	if e.NextHops || e.Links {
-		if err := errors.Join(d.ShareNextHops(network.WaysByDestination()), d.BumpNextHops()); err != nil {
+		if err := errors.Join(d.ShareNextHops(network.RoutesByDestination()), d.BumpNextHops()); err != nil {
 			log.Error("next hops may be stale for half a minute", "err", err)
 		}
 		if err := d.SetLocalAddresses(network.Addresses()); err != nil {

@@ -32,38 +32,38 @@ type Network interface {
 	Do(func() error) error
 }
 
-// Owner is who puts VIPs into the kernel: a *netdev.VIPs. All methods are idempotent.
+// Owner is who puts VIPs into the kernel: a *vip.Owner. All methods are idempotent, and return the VIPs that failed.
 type Owner interface {
-	Set(ctx context.Context, vips []netip.Addr) error
-	Add(ctx context.Context, vips ...netip.Addr) error
-	Remove(ctx context.Context, vips ...netip.Addr) error
+	Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error
+	Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error
+	Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error
 }
 
-// Announcer is an Owner that announces what it hands on. A VIP is told on every link whose connected network contains
+// Announcer is an Owner that announces what it hands on. A VIP is announced on every link whose connected network contains
 // it, never on lo, three times each: a frame may get lost, and a switch that just brought its port up drops the first.
 type Announcer struct {
 	owner   Owner
 	network Network
 	log     *slog.Logger
-	delays  []time.Duration // from the start of telling; ascending
+	delays  []time.Duration // from the first announcement; ascending
 	notify  chan struct{}   // capacity 1
 
-	mu    sync.Mutex
-	vips  map[netip.Addr]struct{}
-	fresh map[netip.Addr]struct{} // not looked at yet
-	moved bool                    // look at all
-	told  map[spot]string         // MAC under which a VIP is told, or was
+	mu        sync.Mutex
+	vips      map[netip.Addr]struct{}
+	fresh     map[netip.Addr]struct{} // not looked at yet
+	dirty     bool                    // look at all
+	announced map[vipLink]string      // MAC under which a VIP was announced, or is about to be
 }
 
-// spot is a VIP on a link.
-type spot struct {
+// vipLink is a VIP on a link.
+type vipLink struct {
 	vip  netip.Addr
 	link int
 }
 
-// telling is a frame to be sent.
-type telling struct {
-	spot
+// pendingAnnouncement is a frame to be sent.
+type pendingAnnouncement struct {
+	vipLink
 	mac string
 	due time.Time
 }
@@ -72,62 +72,59 @@ type telling struct {
 func New(n Network, o Owner, log *slog.Logger) *Announcer {
 	return &Announcer{
 		owner: o, network: n, log: log,
-		delays: []time.Duration{0, time.Second, 3 * time.Second},
-		notify: make(chan struct{}, 1),
-		vips:   map[netip.Addr]struct{}{},
-		fresh:  map[netip.Addr]struct{}{},
-		told:   map[spot]string{},
+		delays:    []time.Duration{0, time.Second, 3 * time.Second},
+		notify:    make(chan struct{}, 1),
+		vips:      map[netip.Addr]struct{}{},
+		fresh:     map[netip.Addr]struct{}{},
+		announced: map[vipLink]string{},
 	}
 }
 
-// Set hands the VIPs to their owner and announces those that are new.
-func (a *Announcer) Set(ctx context.Context, vips []netip.Addr) error {
-	if err := a.owner.Set(ctx, vips); err != nil {
-		return err
-	}
+// Set hands the VIPs to their owner and announces those that are new. One that its owner could not place is announced
+// too: the data path answers for it all the same.
+func (a *Announcer) Set(ctx context.Context, vips []netip.Addr) map[netip.Addr]error {
+	failed := a.owner.Set(ctx, vips)
 	a.mu.Lock()
 	next := make(map[netip.Addr]struct{}, len(vips))
 	for _, vip := range vips {
 		next[vip] = struct{}{}
 		a.note(vip)
 	}
-	a.vips, a.moved = next, true // a look at all forgets those that are gone
+	a.vips, a.dirty = next, true // a look at all forgets those that are gone
 	a.mu.Unlock()
 	a.signal()
-	return nil
+	return failed
 }
 
 // Add hands the VIPs to their owner and announces those that are new.
-func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) error {
-	if err := a.owner.Add(ctx, vips...); err != nil {
-		return err
-	}
+func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
+	failed := a.owner.Add(ctx, vips...)
 	a.mu.Lock()
 	for _, vip := range vips {
 		a.note(vip)
 	}
 	a.mu.Unlock()
 	a.signal()
-	return nil
+	return failed
 }
 
 // Remove has the owner give the VIPs up; announcements that are still to come are dropped.
-func (a *Announcer) Remove(ctx context.Context, vips ...netip.Addr) error {
+func (a *Announcer) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
 	a.mu.Lock()
 	for _, vip := range vips {
 		delete(a.vips, vip)
 		delete(a.fresh, vip)
 	}
-	a.moved = a.moved || len(vips) > 0
+	a.dirty = a.dirty || len(vips) > 0
 	a.mu.Unlock()
 	a.signal()
 	return a.owner.Remove(ctx, vips...)
 }
 
-// Moved says that links or networks may have changed.
-func (a *Announcer) Moved() {
+// Invalidate says that links or networks may have changed.
+func (a *Announcer) Invalidate() {
 	a.mu.Lock()
-	a.moved = true
+	a.dirty = true
 	a.mu.Unlock()
 	a.signal()
 }
@@ -153,8 +150,8 @@ func (a *Announcer) Run(ctx context.Context) error {
 		return err
 	}
 	defer unix.Close(fd)
-	// The delays are constant, so the tellings of each round are in order of their time.
-	rounds := make([][]telling, len(a.delays))
+	// The delays are constant, so the announcements of each round are in order of their time.
+	rounds := make([][]pendingAnnouncement, len(a.delays))
 	var lastLook time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -171,7 +168,7 @@ func (a *Announcer) Run(ctx context.Context) error {
 			lastLook = now
 		}
 		rounds[0] = append(rounds[0], a.look(now, all)...)
-		next := a.tell(ctx, fd, rounds)
+		next := a.sendDue(ctx, fd, rounds)
 		if a.waits() {
 			next = min(next, lookEvery)
 		}
@@ -182,45 +179,45 @@ func (a *Announcer) Run(ctx context.Context) error {
 func (a *Announcer) waits() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.moved
+	return a.dirty
 }
 
-// look finds what is to be told: fresh VIPs and, if all, every VIP that came to a link, or whose link has another MAC.
-func (a *Announcer) look(now time.Time, all bool) []telling {
+// look finds what is to be announced: fresh VIPs and, if all, every VIP that came to a link, or whose link has another MAC.
+func (a *Announcer) look(now time.Time, all bool) []pendingAnnouncement {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	what := a.fresh
 	a.fresh = map[netip.Addr]struct{}{}
-	here := map[spot]struct{}{}
-	if all = all && a.moved; all {
-		what, a.moved = a.vips, false
+	here := map[vipLink]struct{}{}
+	if all = all && a.dirty; all {
+		what, a.dirty = a.vips, false
 	}
-	var out []telling
+	var out []pendingAnnouncement
 	for vip := range what {
 		for _, l := range a.network.OnLink(vip) {
 			if !l.Running() || !l.Ethernet() || l.Loopback() {
 				continue
 			}
-			at, mac := spot{vip, l.Index}, string(l.MAC)
+			at, mac := vipLink{vip, l.Index}, string(l.MAC)
 			here[at] = struct{}{}
-			if a.told[at] != mac {
-				a.told[at] = mac
-				out = append(out, telling{spot: at, mac: mac, due: now.Add(a.delays[0])})
+			if a.announced[at] != mac {
+				a.announced[at] = mac
+				out = append(out, pendingAnnouncement{vipLink: at, mac: mac, due: now.Add(a.delays[0])})
 			}
 		}
 	}
 	if all {
-		for at := range a.told {
+		for at := range a.announced {
 			if _, ok := here[at]; !ok {
-				delete(a.told, at)
+				delete(a.announced, at)
 			}
 		}
 	}
 	return out
 }
 
-// tell sends what is due, moves it to the next round, and returns how long to wait.
-func (a *Announcer) tell(ctx context.Context, fd int, rounds [][]telling) time.Duration {
+// sendDue sends what is due, moves it to the next round, and returns how long to wait.
+func (a *Announcer) sendDue(ctx context.Context, fd int, rounds [][]pendingAnnouncement) time.Duration {
 	wait := time.Hour
 	sent := 0
 	for i := range rounds {
@@ -248,17 +245,17 @@ func (a *Announcer) tell(ctx context.Context, fd int, rounds [][]telling) time.D
 	return wait
 }
 
-// current says whether the VIP is still to be told there.
-func (a *Announcer) current(t telling) bool {
+// current says whether the VIP is still to be announced there.
+func (a *Announcer) current(t pendingAnnouncement) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	_, wanted := a.vips[t.vip]
-	return wanted && a.told[t.spot] == t.mac
+	return wanted && a.announced[t.vipLink] == t.mac
 }
 
-func (a *Announcer) send(fd int, t telling) {
+func (a *Announcer) send(fd int, t pendingAnnouncement) {
 	err := unix.Sendto(fd, frame(t.vip, net.HardwareAddr(t.mac)), 0, &unix.SockaddrLinklayer{Ifindex: t.link, Halen: 6})
-	// A link that went down is told about when it comes up again.
+	// VIPs of a link that went down are announced when it comes up again.
 	if err != nil && !errors.Is(err, unix.ENETDOWN) && !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) {
 		a.log.Warn("VIP could not be announced", "vip", t.vip, "ifindex", t.link, "error", err)
 	}

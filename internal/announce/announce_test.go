@@ -87,7 +87,7 @@ func newLab(t *testing.T, delays ...time.Duration) *lab {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- out.announce.Run(ctx) }()
-	go func() { done <- out.network.Run(ctx, func(netdev.Event) { out.announce.Moved() }) }()
+	go func() { done <- out.network.Run(ctx, func(netdev.Event) { out.announce.Invalidate() }) }()
 	t.Cleanup(func() {
 		cancel()
 		for range 2 {
@@ -185,8 +185,8 @@ func TestAnnounce(t *testing.T) {
 		}
 	}
 	set := vips("10.1.0.50", "2001:db8:1::50", "20.20.20.1", "2001:db8:20::1")
-	if err := l.announce.Set(t.Context(), set); err != nil {
-		t.Fatal(err)
+	if failed := l.announce.Set(t.Context(), set); failed != nil {
+		t.Fatal(failed)
 	}
 	for _, vip := range []string{"10.1.0.50", "2001:db8:1::50"} {
 		labtest.Eventually(t, patience, func(context.Context) error {
@@ -199,12 +199,12 @@ func TestAnnounce(t *testing.T) {
 	}
 
 	// Three times each, and only on the link; the last VIP marks the end, as frames keep their order.
-	if err := l.announce.Add(t.Context(), vips("10.1.0.51", "10.1.0.50")...); err != nil {
-		t.Fatal(err)
+	if failed := l.announce.Add(t.Context(), vips("10.1.0.51", "10.1.0.50")...); failed != nil {
+		t.Fatal(failed)
 	}
 	got := l.count(t, 3, "10.1.0.51 "+mac())
-	if err := l.announce.Add(t.Context(), vips("10.1.0.52")...); err != nil {
-		t.Fatal(err)
+	if failed := l.announce.Add(t.Context(), vips("10.1.0.52")...); failed != nil {
+		t.Fatal(failed)
 	}
 	for f, n := range l.count(t, 3, "10.1.0.52 "+mac()) {
 		got[f] += n
@@ -238,7 +238,7 @@ func TestAnnounce(t *testing.T) {
 			}
 			l.announce.mu.Lock()
 			defer l.announce.mu.Unlock()
-			if state == "down" && len(l.announce.told) != 0 {
+			if state == "down" && len(l.announce.announced) != 0 {
 				return errors.New("not noticed yet")
 			}
 			return nil
@@ -255,15 +255,15 @@ func TestRemovedIsSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.announce.Add(t.Context(), vips("10.1.0.50")...); err != nil {
-		t.Fatal(err)
+	if failed := l.announce.Add(t.Context(), vips("10.1.0.50")...); failed != nil {
+		t.Fatal(failed)
 	}
 	l.count(t, 1, "10.1.0.50 "+mac.String())
-	if err := l.announce.Remove(t.Context(), vips("10.1.0.50")...); err != nil {
-		t.Fatal(err)
+	if failed := l.announce.Remove(t.Context(), vips("10.1.0.50")...); failed != nil {
+		t.Fatal(failed)
 	}
-	if err := l.announce.Add(t.Context(), vips("10.1.0.51")...); err != nil {
-		t.Fatal(err)
+	if failed := l.announce.Add(t.Context(), vips("10.1.0.51")...); failed != nil {
+		t.Fatal(failed)
 	}
 	if got := l.count(t, 2, "10.1.0.51 "+mac.String()); got["10.1.0.50 "+mac.String()] != 0 {
 		t.Errorf("announced after it was removed: %v", got)

@@ -46,7 +46,7 @@ func (d *Datapath) LogDrops(ctx context.Context) {
 
 func (d *Datapath) logDrop(reason string, packets uint64) {
 	if hint, ok := hints[reason]; ok {
-		d.log.Warn("packets dropped", "reason", reason, "packets", packets, "mend", hint)
+		d.log.Warn("packets dropped", "reason", reason, "packets", packets, "hint", hint)
 		return
 	}
 	d.log.Debug("packets dropped", "reason", reason, "packets", packets)

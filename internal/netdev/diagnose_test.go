@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"loxilb/internal/netdev/diagnosis"
 )
 
 func TestDiagnose(t *testing.T) {
@@ -19,22 +21,25 @@ func TestDiagnose(t *testing.T) {
 		t.Helper()
 		eventually(t, func() error {
 			problems := n.Diagnose()
-			has := slices.ContainsFunc(problems, func(p Problem) bool { return strings.Contains(p.What, words) && p.Mend != "" })
+			has := slices.ContainsFunc(problems, func(p diagnosis.Problem) bool { return strings.Contains(p.What, words) && p.Hint != "" })
 			if has != want {
 				return fmt.Errorf("problem %q: %v, want %v; all: %+v", words, has, want, problems)
 			}
 			return nil
 		})
 	}
-	set(t, n, "10.1.0.50", "2001:db8:20::1")
-	n.Warmer().Set(slices.Values(ips("10.250.0.1", "10.66.0.1", "10.1.0.1", "10.1.0.50", "10.1.0.77", "2001:db8:1::77")))
+	failed := n.VIPs().Set(t.Context(), ips("10.1.0.50", "2001:db8:20::1"))
+	if bad := ips("2001:db8:20::1")[0]; len(failed) != 1 || failed[bad] == nil {
+		t.Errorf("failed: %v, and only %s could not be placed", failed, bad)
+	}
+	n.Neighbours().Set(slices.Values(ips("10.250.0.1", "10.66.0.1", "10.1.0.1", "10.1.0.50", "10.1.0.77", "2001:db8:1::77")))
 	shows(true, "there is no route to endpoint 10.250.0.1")
 	shows(true, "the route to endpoint 10.66.0.1 refuses packets")
 	shows(true, "endpoint 10.1.0.50 is a VIP of this load balancer, and no service is there")
 	shows(false, "endpoint 10.1.0.1 ")
 	shows(true, "10.1.0.77 on eth0, the next hop to endpoint 10.1.0.77, does not answer ARP")
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if !slices.ContainsFunc(n.Diagnose(), func(p Problem) bool { return strings.Contains(p.What, "to endpoint 10.1.0.77, does not answer") }) {
+		if !slices.ContainsFunc(n.Diagnose(), func(p diagnosis.Problem) bool { return strings.Contains(p.What, "to endpoint 10.1.0.77, does not answer") }) {
 			t.Fatal("the problem goes and comes while the kernel asks again")
 		}
 	}
@@ -52,29 +57,4 @@ func TestDiagnose(t *testing.T) {
 	shows(true, "eth0 does not answer ARP for VIPs such as 10.1.0.50: its arp_ignore is 8")
 	run(t, b, "ip", "link", "set", "eth0", "down")
 	shows(true, "interface eth0, which leads to endpoint 10.1.0.77, has no carrier")
-}
-
-func TestHealthChange(t *testing.T) {
-	t.Parallel()
-	h := newHealth()
-	one, two := Problem{What: "one"}, Problem{What: "two"}
-	appeared, gone := h.change([]Problem{one})
-	if !slices.Equal(appeared, []Problem{one}) || gone != nil {
-		t.Error(appeared, gone)
-	}
-	appeared, gone = h.change([]Problem{one, two})
-	if !slices.Equal(appeared, []Problem{two}) || gone != nil {
-		t.Error(appeared, gone)
-	}
-	appeared, gone = h.change(nil)
-	if appeared != nil || len(gone) != 2 {
-		t.Error(appeared, gone)
-	}
-	var many []Problem
-	for i := range 20 {
-		many = append(many, Problem{What: fmt.Sprintf("%02d", i)})
-	}
-	if got := bounded(many, "things"); len(got) != shownProblems+1 || got[shownProblems].What != "12 more things" {
-		t.Errorf("%+v", got)
-	}
 }

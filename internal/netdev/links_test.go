@@ -11,7 +11,7 @@ import (
 
 func TestSelect(t *testing.T) {
 	t.Parallel()
-	links := []Link{{Name: "lo", flags: unix.IFF_LOOPBACK}, {Name: "eth0"}, {Name: "eth1"}, {Name: "veth7"}}
+	links := []Link{{Name: "lo", Flags: unix.IFF_LOOPBACK}, {Name: "eth0"}, {Name: "eth1"}, {Name: "veth7"}}
 	tests := []struct {
 		name, whitelist, blacklist string
 		want                       []string

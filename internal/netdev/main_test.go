@@ -3,11 +3,8 @@ package netdev
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -103,42 +100,10 @@ func eventually(t *testing.T, f func() error) {
 
 func run(t *testing.T, h *netnstest.Host, args ...string) string {
 	t.Helper()
-	out, err := h.Run(args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
+	return labtest.Run(t, h, args...)
 }
 
-// pair makes two hosts joined by a veth: a/eth0 10.1.0.1/24 2001:db8:1::1/64 and b/eth0 .2, ::2.
 func pair(t *testing.T) (a, b *netnstest.Host) {
 	t.Helper()
-	l := labtest.New(t)
-	hosts := make([]*netnstest.Host, 2)
-	for i, name := range []string{"a", "b"} {
-		h, err := l.Host(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		hosts[i] = h
-	}
-	end := func(i int) netnstest.End {
-		return netnstest.End{Host: hosts[i-1], Interface: "eth0", Addresses: []netip.Prefix{
-			netip.MustParsePrefix(fmt.Sprintf("10.1.0.%d/24", i)),
-			netip.MustParsePrefix(fmt.Sprintf("2001:db8:1::%d/64", i)),
-		}}
-	}
-	if err := l.Link(end(1), end(2), 0); err != nil {
-		t.Fatal(err)
-	}
-	// The last that the kernel does by itself is to give eth0 its link-local address.
-	for _, h := range hosts {
-		eventually(t, func() error {
-			if out := run(t, h, "ip", "-6", "route", "show", "table", "local", "dev", "eth0"); !strings.Contains(out, "local fe80::") {
-				return fmt.Errorf("still settling: %s", out)
-			}
-			return nil
-		})
-	}
-	return hosts[0], hosts[1]
+	return labtest.Pair(t)
 }

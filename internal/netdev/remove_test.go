@@ -14,7 +14,7 @@ func TestRemove(t *testing.T) {
 	n := openHost(t, a)
 	stop := startRun(t, n, &recorder{net: n})
 	set(t, n, "20.20.20.1", "10.1.0.50", "2001:db8:1::50")
-	n.Warmer().Set(slices.Values(ips("10.1.0.2", "2001:db8:1::2")))
+	n.Neighbours().Set(slices.Values(ips("10.1.0.2", "2001:db8:1::2")))
 	neighbours := func() string { return run(t, a, "ip", "neigh", "show") }
 	eventually(t, func() error {
 		if forwarding(t, a) != "010010" || strings.Count(neighbours(), "managed") != 2 {

@@ -2,67 +2,59 @@ package netdev
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netdev/netlink"
 )
 
 // Sources finds this machine's own addresses towards others.
 type Sources struct {
-	net   *Net
-	mu    sync.Mutex
-	route *conn
+	mu   sync.Mutex
+	conn *netlink.Conn
 }
 
-// Towards asks the kernel which address of this machine packets to each of the hosts would have: that of the longest
-// route, or of the interface that it leads through. Hosts without a way, of this machine itself, or that only a
-// link-local address reaches, are left out. It costs about 3 us a host.
-func (s *Sources) Towards(ctx context.Context, hosts []netip.Addr) (map[netip.Addr]netip.Addr, error) {
+func openSources(ns *netlink.Namespace) (*Sources, error) {
+	conn, err := ns.Dial()
+	if err != nil {
+		return nil, err
+	}
+	return &Sources{conn: conn}, nil
+}
+
+func (s *Sources) close() error {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make(map[netip.Addr]netip.Addr, len(hosts))
-	for part := range slices.Chunk(hosts, warmSlice) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		requests := make([]*request, len(part))
-		for i, a := range part {
-			requests[i] = routeTo(a)
-		}
-		err := s.route.batch(requests, func(i int, answer []byte, err error) {
-			rt, ok := parseRoute(answer)
-			if err == nil && ok && rt.kind == unix.RTN_UNICAST && rt.source.IsGlobalUnicast() {
-				out[part[i]] = rt.source
-			}
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return s.conn.Close()
 }
 
-// Addresses lists the addresses of this machine that others can reach, but for VIPs that VIPs owns.
-func (n *Net) Addresses() []netip.Addr {
-	s := n.state
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var out []netip.Addr
-	for a, places := range s.addresses {
-		if a.IsGlobalUnicast() && slices.ContainsFunc(places, func(p address) bool { return !p.ours }) {
-			out = append(out, a)
+// SourceAddresses asks the kernel which address of this machine packets to each of the hosts would have: that of the
+// longest route, or of the interface that it leads through. missing says of each other host why it has none: no route, an
+// address of this machine itself, only a link-local address reaches it. err is the socket's or the context's: hosts in
+// neither map were not asked. It costs about 3 us a host.
+func (s *Sources) SourceAddresses(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]netip.Addr, missing map[netip.Addr]error, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, missing = make(map[netip.Addr]netip.Addr, len(hosts)), map[netip.Addr]error{}
+	err = s.conn.LookUp(ctx, hosts, func(i int, rt netlink.Route, err error) {
+		switch host := hosts[i]; {
+		case err != nil:
+			missing[host] = fmt.Errorf("look up the route to %s: %w", host, err)
+		case rt.Kind == unix.RTN_LOCAL:
+			missing[host] = fmt.Errorf("%s is an address of this machine", host)
+		case rt.Kind != unix.RTN_UNICAST:
+			missing[host] = fmt.Errorf("the route to %s is no route to a single host", host)
+		case !rt.Source.IsGlobalUnicast():
+			missing[host] = fmt.Errorf("this machine has no address towards %s that others can reach", host)
+		default:
+			found[host] = rt.Source
 		}
-	}
-	return out
-}
-
-// onlyVIP tells whether an address is here for nothing but a service.
-func (n *Net) onlyVIP(a netip.Addr) bool {
-	s := n.state
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	places := s.addresses[a]
-	return len(places) > 0 && !slices.ContainsFunc(places, func(p address) bool { return !p.ours })
+	})
+	return found, missing, err
 }

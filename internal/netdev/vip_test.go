@@ -36,8 +36,8 @@ func has(t *testing.T, h *netnstest.Host, a string) string {
 
 func set(t *testing.T, n *Net, vips ...string) {
 	t.Helper()
-	if err := n.VIPs().Set(t.Context(), ips(vips...)); err != nil {
-		t.Fatal(err)
+	if failed := n.VIPs().Set(t.Context(), ips(vips...)); failed != nil {
+		t.Fatal(failed)
 	}
 }
 
@@ -81,15 +81,15 @@ func TestVIPPlaces(t *testing.T) {
 	}
 
 	// A restarted daemon knows its own again, and gives up what is not wanted any more.
-	if err := n.VIPs().Add(t.Context(), ips("20.20.20.2")...); err != nil {
-		t.Fatal(err)
+	if failed := n.VIPs().Add(t.Context(), ips("20.20.20.2")...); failed != nil {
+		t.Fatal(failed)
 	}
 	again := openHost(t, a)
 	set(t, again, all[1:]...)
 	want["20.20.20.1"], want["20.20.20.2"] = "", ""
 	wantPlaces(t, a, want)
-	if err := again.VIPs().Remove(t.Context(), ips(all...)...); err != nil {
-		t.Fatal(err)
+	if failed := again.VIPs().Remove(t.Context(), ips(all...)...); failed != nil {
+		t.Fatal(failed)
 	}
 	wantPlaces(t, a, map[string]string{
 		"20.20.20.1": "", "2001:db8:20::1": "", "10.1.0.50": "", "2001:db8:1::50": "",
@@ -216,19 +216,19 @@ func TestManyVIPs(t *testing.T) {
 		vips = append(vips, netip.AddrFrom4([4]byte{20, byte(i >> 8), byte(i), 1}),
 			netip.MustParseAddr(fmt.Sprintf("2001:db8:20::%x", i+1)))
 	}
-	timed := func(what string, f func(context.Context) error) time.Duration {
+	timed := func(what string, f func(context.Context) map[netip.Addr]error) time.Duration {
 		t.Helper()
 		start := time.Now()
-		if err := f(t.Context()); err != nil {
-			t.Fatal(err)
+		if failed := f(t.Context()); failed != nil {
+			t.Fatal(failed)
 		}
 		took := time.Since(start)
 		t.Logf("%s: %v", what, took)
 		return took
 	}
-	all := timed("10,000", func(ctx context.Context) error { return n.VIPs().Set(ctx, vips) })
+	all := timed("10,000", func(ctx context.Context) map[netip.Addr]error { return n.VIPs().Set(ctx, vips) })
 	one := ips("30.0.0.1", "2001:db8:30::1")
-	if few := timed("two more", func(ctx context.Context) error { return n.VIPs().Add(ctx, one...) }); few > all/2 {
+	if few := timed("two more", func(ctx context.Context) map[netip.Addr]error { return n.VIPs().Add(ctx, one...) }); few > all/2 {
 		t.Errorf("two more took %v, and all %v", few, all)
 	}
 	if got := len(n.VIPs().Owned()); got != 10002 {
@@ -246,8 +246,8 @@ func TestManyVIPs(t *testing.T) {
 	if got := len(again.VIPs().Owned()); got != 10002 {
 		t.Errorf("%d found again", got)
 	}
-	timed("one away", func(ctx context.Context) error { return again.VIPs().Remove(ctx, one[0]) })
-	timed("all away", func(ctx context.Context) error { return again.VIPs().Set(ctx, nil) })
+	timed("one away", func(ctx context.Context) map[netip.Addr]error { return again.VIPs().Remove(ctx, one[0]) })
+	timed("all away", func(ctx context.Context) map[netip.Addr]error { return again.VIPs().Set(ctx, nil) })
 	if out := run(t, a, "ip", "route", "show", "table", "local", "proto", "108"); out != "" {
 		t.Errorf("left: %.200s", out)
 	}

@@ -5,10 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"time"
+	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netdev/mirror"
+	"loxilb/internal/netdev/netlink"
 )
 
 // XDPFeatures is what an interface can do for XDP now (enum netdev_xdp_act). It changes: a veth takes redirected frames
@@ -28,105 +30,93 @@ const (
 	netdevIfindex     = 1 // NETDEV_A_DEV_IFINDEX
 	netdevXDPFeatures = 3 // NETDEV_A_DEV_XDP_FEATURES
 
+	// xdpNewsBytes is the receive buffer for news of features.
+	xdpNewsBytes = 256 << 10
+
 	genericHeader     = 4 // struct genlmsghdr: command, version, 2 bytes
 	controlFamilyName = 2 // CTRL_ATTR_FAMILY_NAME
 )
 
-// generic speaks to the family "netdev".
-type generic struct {
-	conn   *conn
-	family uint16
-	group  int      // of its news
-	watch  *os.File // nil: no news
+// xdpFeatures speaks to the family "netdev".
+type xdpFeatures struct {
+	family       uint16
+	group        int // of its news
+	subscription *netlink.Subscription
+
+	mu   sync.Mutex
+	conn *netlink.Conn
 }
 
-// openGeneric finds the family. Nil: the kernel has none.
-func (n *namespace) openGeneric() (*generic, error) {
-	c, err := n.dialFamily(unix.NETLINK_GENERIC)
+// openXDPFeatures finds the family. Nil: the kernel has none.
+func openXDPFeatures(ns *netlink.Namespace) (*xdpFeatures, error) {
+	conn, err := ns.DialGeneric()
 	if err != nil {
 		return nil, err
 	}
-	g := &generic{conn: c}
-	ask := newRequest(unix.GENL_ID_CTRL, 0, []byte{unix.CTRL_CMD_GETFAMILY, 1, 0, 0})
-	answer, err := c.one(ask.attr(controlFamilyName, []byte("netdev\x00")))
+	x := &xdpFeatures{conn: conn}
+	ask := netlink.NewRequest(unix.GENL_ID_CTRL, 0, []byte{unix.CTRL_CMD_GETFAMILY, 1, 0, 0})
+	answer, err := conn.One(ask.Attr(controlFamilyName, []byte("netdev\x00")))
 	if err != nil {
-		_ = c.close()
+		_ = conn.Close()
 		if errors.Is(err, unix.ENOENT) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("find the netlink family of XDP features: %w", err)
 	}
-	attributes(answer, genericHeader, func(typ uint16, v []byte) {
+	netlink.Attributes(answer, genericHeader, func(typ uint16, v []byte) {
 		switch typ {
 		case unix.CTRL_ATTR_FAMILY_ID:
-			g.family = binary.NativeEndian.Uint16(v)
+			x.family = binary.NativeEndian.Uint16(v)
 		case unix.CTRL_ATTR_MCAST_GROUPS:
-			g.group = firstGroup(v)
+			x.group = firstGroup(v)
 		}
 	})
-	if err := n.do(g.subscribe); err != nil {
-		return nil, errors.Join(err, g.close())
+	if x.subscription, err = ns.SubscribeGeneric(xdpNewsBytes, x.group); err != nil {
+		return nil, errors.Join(err, x.close())
 	}
-	return g, nil
+	return x, nil
 }
 
 // firstGroup: "mgmt" has the news of interfaces, and is the first.
 func firstGroup(list []byte) (id int) {
-	attributes(list, 0, func(_ uint16, group []byte) {
-		attributes(group, 0, func(typ uint16, v []byte) {
+	netlink.Attributes(list, 0, func(_ uint16, group []byte) {
+		netlink.Attributes(group, 0, func(typ uint16, v []byte) {
 			if typ == unix.CTRL_ATTR_MCAST_GRP_ID && id == 0 {
-				id = int(u32(v))
+				id = int(netlink.Uint32(v))
 			}
 		})
 	})
 	return id
 }
 
-func (g *generic) subscribe() error {
-	fd, err := netlinkSocket(unix.NETLINK_GENERIC, unix.SOCK_NONBLOCK)
-	if err != nil {
-		return err
-	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g.group); err != nil {
-		_ = unix.Close(fd)
-		return fmt.Errorf("subscribe to XDP features: %w", err)
-	}
-	g.watch = os.NewFile(uintptr(fd), "netlink")
-	return nil
-}
-
-func (g *generic) close() error {
-	if g == nil {
+func (x *xdpFeatures) close() error {
+	if x == nil {
 		return nil
 	}
-	var err error
-	if g.watch != nil {
-		err = g.watch.Close()
-	}
-	return errors.Join(err, g.conn.close())
+	return errors.Join(x.subscription.Close(), x.conn.Close())
 }
 
 // XDPFeatures lists what each interface can do for XDP, by index. Nil: the kernel does not tell (before Linux 6.3).
 func (n *Net) XDPFeatures() (map[int]XDPFeatures, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.generic == nil {
+	x := n.features
+	if x == nil {
 		return nil, nil
 	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	out := map[int]XDPFeatures{}
-	err := n.generic.conn.dump(n.generic.family, []byte{netdevDevGet, 1, 0, 0}, func(r reply) error {
+	err := x.conn.Dump(x.family, []byte{netdevDevGet, 1, 0, 0}, func(m netlink.Message) {
 		var index int
 		var features XDPFeatures
-		attributes(r.body, genericHeader, func(typ uint16, v []byte) {
+		netlink.Attributes(m.Body, genericHeader, func(typ uint16, v []byte) {
 			switch {
 			case typ == netdevIfindex:
-				index = int(u32(v))
+				index = int(netlink.Uint32(v))
 			case typ == netdevXDPFeatures && len(v) == 8:
 				features = XDPFeatures(binary.NativeEndian.Uint64(v))
 			}
 		})
 		out[index] = features
-		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list XDP features: %w", err)
@@ -134,25 +124,23 @@ func (n *Net) XDPFeatures() (map[int]XDPFeatures, error) {
 	return out, nil
 }
 
-// followXDP makes news of features, and news that were lost, an event of links.
-func (n *Net) followXDP(ctx context.Context, events *inbox) {
-	if n.generic == nil {
+// followXDP makes news of features, and news that were lost, a change of links.
+func (n *Net) followXDP(ctx context.Context, events *mirror.Inbox) {
+	if n.features == nil {
 		return
 	}
-	watch := n.generic.watch
-	_ = watch.SetReadDeadline(time.Time{})
-	stop := context.AfterFunc(ctx, func() { _ = watch.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
-	buf := make([]byte, replyBytes)
 	for {
-		_, err := watch.Read(buf)
+		err := n.features.subscription.Receive(ctx, func(netlink.Message) {})
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && !errors.Is(err, unix.ENOBUFS) {
-			n.log.Error("changes of XDP features are not followed", "err", err)
+		if errors.Is(err, netlink.ErrOverrun) {
+			err = n.features.subscription.Drain()
+		}
+		if err != nil {
+			n.log.Error("changes of XDP features are not followed", "error", err)
 			return
 		}
-		events.put(change{links: true})
+		events.Put(mirror.Change{Links: true})
 	}
 }

@@ -46,7 +46,7 @@ func TestNextHops(t *testing.T) {
 	a, _ := pair(t)
 	n, r := runHost(t, a)
 	eventually(t, func() error {
-		if n.surveyDue() { // its end is news
+		if !n.mirror.Surveyed() { // its end is news
 			return errors.New("not surveyed")
 		}
 		return nil
@@ -102,29 +102,4 @@ func TestNextHops(t *testing.T) {
 			t.Errorf("%s: next hops may have changed: %v, want %v", s.what, got, s.news)
 		}
 	}
-}
-
-// TestOverrun: a watch that lost messages reads everything again.
-func TestOverrun(t *testing.T) {
-	t.Parallel()
-	a, _ := pair(t)
-	n := openHost(t, a)
-	raw, err := n.watch.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := raw.Control(func(fd uintptr) { setReceiveBuffer(int(fd), 0) }); err != nil { // the smallest there is
-		t.Fatal(err)
-	}
-	for i := range 40 {
-		run(t, a, "ip", "link", "add", fmt.Sprintf("b%d", i), "type", "bridge")
-	}
-	if _, err := n.named("b39"); err == nil {
-		t.Fatal("seen before it was read")
-	}
-	startRun(t, n, &recorder{net: n})
-	eventually(t, func() error {
-		_, err := n.named("b39")
-		return err
-	})
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestWaysByDestination: what makes a way depend on more than the destination is noticed, whether it was there before or
+// TestRoutesByDestination: what makes a route depend on more than the destination is noticed, whether it was there before or
 // comes later, and what does not is no reason.
-func TestWaysByDestination(t *testing.T) {
+func TestRoutesByDestination(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		change string
@@ -34,12 +34,12 @@ func TestWaysByDestination(t *testing.T) {
 			run(t, a, "sh", "-c", c.change)
 			n, _ := runHost(t, a)
 			eventually(t, func() error {
-				if n.surveyDue() {
+				if !n.mirror.Surveyed() {
 					return errors.New("not surveyed")
 				}
 				return nil
 			})
-			if got := n.WaysByDestination(); got != c.want {
+			if got := n.RoutesByDestination(); got != c.want {
 				t.Errorf("by destination alone: %v, want %v", got, c.want)
 			}
 		})
@@ -48,7 +48,7 @@ func TestWaysByDestination(t *testing.T) {
 			a, _ := pair(t)
 			n, r := runHost(t, a)
 			eventually(t, func() error {
-				if !n.WaysByDestination() {
+				if !n.RoutesByDestination() {
 					return errors.New("not known to be by destination")
 				}
 				return nil
@@ -61,36 +61,9 @@ func TestWaysByDestination(t *testing.T) {
 				}
 				return nil
 			})
-			if got := n.WaysByDestination(); got != c.want {
+			if got := n.RoutesByDestination(); got != c.want {
 				t.Errorf("by destination alone: %v, want %v", got, c.want)
 			}
 		})
-	}
-}
-
-// TestWaysAreSurveyedAgain: what a watch has missed may be a reason.
-func TestWaysAreSurveyedAgain(t *testing.T) {
-	t.Parallel()
-	a, _ := pair(t)
-	n := openHost(t, a)
-	if err := n.surveyOnce(); err != nil {
-		t.Fatal(err)
-	}
-	if !n.WaysByDestination() {
-		t.Fatal("not by destination before anything happened")
-	}
-	run(t, a, "ip", "rule", "add", "from", "10.9.0.0/16", "table", "100")
-	c, err := n.resync()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !c.survey || n.WaysByDestination() {
-		t.Errorf("after everything was read again: survey %v, by destination %v", c.survey, n.WaysByDestination())
-	}
-	if err := n.surveyOnce(); err != nil {
-		t.Fatal(err)
-	}
-	if n.WaysByDestination() || n.surveyDue() {
-		t.Error("the survey missed a rule")
 	}
 }

@@ -1,12 +1,13 @@
-package netdev
+package mirror
 
 import (
 	"bytes"
 	"encoding/binary"
 	"net"
-	"regexp"
 
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netdev/netlink"
 )
 
 // Link is a network interface as the data path needs to see it.
@@ -27,43 +28,27 @@ type Link struct {
 	// PeerElsewhere says that PeerIndex is in another namespace: for a veth, bpf_redirect_peer is possible.
 	PeerElsewhere bool
 
-	flags uint32
+	Flags uint32 // IFF_*
 }
 
 // Loopback says whether the link is lo.
-func (l Link) Loopback() bool { return l.flags&unix.IFF_LOOPBACK != 0 }
+func (l Link) Loopback() bool { return l.Flags&unix.IFF_LOOPBACK != 0 }
 
 // Ethernet says whether packets of the link start with an Ethernet header.
 func (l Link) Ethernet() bool { return l.Type == unix.ARPHRD_ETHER }
 
 // Running says whether the link is up and has a carrier.
-func (l Link) Running() bool { return l.Up && l.flags&unix.IFF_RUNNING != 0 }
+func (l Link) Running() bool { return l.Up && l.Flags&unix.IFF_RUNNING != 0 }
 
-// resolves says whether next hops on the link have link-layer addresses to find out.
-func (l Link) resolves() bool {
-	return l.Up && !l.Loopback() && l.flags&unix.IFF_NOARP == 0 && l.Ethernet()
-}
-
-// Select returns the links to attach to: those whose name whitelist matches if there is one, else all that blacklist
-// (if there is one) does not match; never loopback.
-func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
-	var out []Link
-	for _, l := range links {
-		switch {
-		case l.Loopback():
-		case whitelist != nil && !whitelist.MatchString(l.Name):
-		case whitelist == nil && blacklist != nil && blacklist.MatchString(l.Name):
-		default:
-			out = append(out, l)
-		}
-	}
-	return out
+// Resolves says whether next hops on the link have link-layer addresses to find out.
+func (l Link) Resolves() bool {
+	return l.Up && !l.Loopback() && l.Flags&unix.IFF_NOARP == 0 && l.Ethernet()
 }
 
 func (l Link) same(o Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && bytes.Equal(l.MAC, o.MAC) && l.MTU == o.MTU && l.Up == o.Up &&
 		l.Type == o.Type && l.Kind == o.Kind && l.Bus == o.Bus && l.Master == o.Master && l.PeerIndex == o.PeerIndex &&
-		l.PeerElsewhere == o.PeerElsewhere && (l.flags^o.flags)&(unix.IFF_NOARP|unix.IFF_RUNNING) == 0
+		l.PeerElsewhere == o.PeerElsewhere && (l.Flags^o.Flags)&(unix.IFF_NOARP|unix.IFF_RUNNING) == 0
 }
 
 // parseLink reads an RTM_NEWLINK or RTM_DELLINK. Messages of the bridge family are about a port, not a link.
@@ -74,10 +59,10 @@ func parseLink(body []byte) (Link, bool) {
 	l := Link{
 		Type:  binary.NativeEndian.Uint16(body[2:]),
 		Index: int(int32(binary.NativeEndian.Uint32(body[4:]))),
-		flags: binary.NativeEndian.Uint32(body[8:]),
+		Flags: binary.NativeEndian.Uint32(body[8:]),
 	}
-	l.Up = l.flags&unix.IFF_UP != 0
-	attributes(body, unix.SizeofIfInfomsg, func(typ uint16, v []byte) {
+	l.Up = l.Flags&unix.IFF_UP != 0
+	netlink.Attributes(body, unix.SizeofIfInfomsg, func(typ uint16, v []byte) {
 		switch typ {
 		case unix.IFLA_IFNAME:
 			l.Name = string(bytes.TrimRight(v, "\x00"))
@@ -86,17 +71,17 @@ func parseLink(body []byte) (Link, bool) {
 				l.MAC = bytes.Clone(v)
 			}
 		case unix.IFLA_MTU:
-			l.MTU = int(u32(v))
+			l.MTU = int(netlink.Uint32(v))
 		case unix.IFLA_PARENT_DEV_BUS_NAME:
 			l.Bus = string(bytes.TrimRight(v, "\x00"))
 		case unix.IFLA_MASTER:
-			l.Master = int(u32(v))
+			l.Master = int(netlink.Uint32(v))
 		case unix.IFLA_LINK:
-			l.PeerIndex = int(u32(v))
+			l.PeerIndex = int(netlink.Uint32(v))
 		case unix.IFLA_LINK_NETNSID:
 			l.PeerElsewhere = true
 		case unix.IFLA_LINKINFO:
-			attributes(v, 0, func(typ uint16, v []byte) {
+			netlink.Attributes(v, 0, func(typ uint16, v []byte) {
 				if typ == unix.IFLA_INFO_KIND {
 					l.Kind = string(bytes.TrimRight(v, "\x00"))
 				}

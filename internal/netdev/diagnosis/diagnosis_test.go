@@ -1,0 +1,32 @@
+package diagnosis
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+)
+
+func TestCompare(t *testing.T) {
+	t.Parallel()
+	d := New(nil, nil)
+	one, two := Problem{What: "one"}, Problem{What: "two"}
+	appeared, gone := d.compare([]Problem{one})
+	if !slices.Equal(appeared, []Problem{one}) || gone != nil {
+		t.Error(appeared, gone)
+	}
+	appeared, gone = d.compare([]Problem{one, two})
+	if !slices.Equal(appeared, []Problem{two}) || gone != nil {
+		t.Error(appeared, gone)
+	}
+	appeared, gone = d.compare(nil)
+	if appeared != nil || len(gone) != 2 {
+		t.Error(appeared, gone)
+	}
+	var many []Problem
+	for i := range 20 {
+		many = append(many, Problem{What: fmt.Sprintf("%02d", i)})
+	}
+	if got := Bounded(many, "things"); len(got) != shown+1 || got[shown].What != "12 more things" {
+		t.Errorf("%+v", got)
+	}
+}

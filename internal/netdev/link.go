@@ -1,0 +1,29 @@
+package netdev
+
+import (
+	"regexp"
+
+	"loxilb/internal/netdev/mirror"
+)
+
+// Link is a network interface as the data path needs to see it.
+type Link = mirror.Link
+
+// DefaultRoute is a next hop of a default route of the main table.
+type DefaultRoute = mirror.DefaultRoute
+
+// Select returns the links to attach to: those whose name whitelist matches if there is one, else all that blacklist
+// (if there is one) does not match; never loopback.
+func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
+	var out []Link
+	for _, l := range links {
+		switch {
+		case l.Loopback():
+		case whitelist != nil && !whitelist.MatchString(l.Name):
+		case whitelist == nil && blacklist != nil && blacklist.MatchString(l.Name):
+		default:
+			out = append(out, l)
+		}
+	}
+	return out
+}

@@ -1,0 +1,150 @@
+package mirror
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Links returns all links by index.
+func (m *Mirror) Links() []Link {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(m.tables.links), func(a, b Link) int { return a.Index - b.Index })
+}
+
+// Link returns the link of an index; one of index 0 if there is none.
+func (m *Mirror) Link(index int) Link {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	return m.tables.links[index]
+}
+
+// OnLink returns the links, without lo, whose connected network contains the address: their neighbours ask for it by
+// ARP or neighbour discovery.
+func (m *Mirror) OnLink(a netip.Addr) []Link {
+	t := m.tables
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var out []Link
+	for net := range t.networks {
+		if !net.prefix.Contains(a) || slices.ContainsFunc(out, func(l Link) bool { return l.Index == net.link }) {
+			continue
+		}
+		if l, ok := t.links[net.link]; ok {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// IPv4Links returns the links that have a connected IPv4 network.
+func (m *Mirror) IPv4Links() []Link {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	links := map[int]Link{}
+	for net := range m.tables.networks {
+		if l, ok := m.tables.links[net.link]; ok && net.prefix.Addr().Is4() {
+			links[net.link] = l
+		}
+	}
+	return slices.Collect(maps.Values(links))
+}
+
+// Addresses lists the addresses of this machine that others can reach, without those that we put there.
+func (m *Mirror) Addresses() []netip.Addr {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	var out []netip.Addr
+	for a, places := range m.tables.addresses {
+		if a.IsGlobalUnicast() && slices.ContainsFunc(places, func(p address) bool { return !p.ours }) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// OnlyOurs says whether an address is on this machine for no other reason than that we put it there.
+func (m *Mirror) OnlyOurs(a netip.Addr) bool {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	places := m.tables.addresses[a]
+	return len(places) > 0 && !slices.ContainsFunc(places, func(p address) bool { return !p.ours })
+}
+
+// Foreign says whether somebody else gave the link the address.
+func (m *Mirror) Foreign(a netip.Addr, link int) bool {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	return slices.ContainsFunc(m.tables.addresses[a], func(p address) bool { return p.link == link && !p.ours })
+}
+
+// Ours lists the addresses that we put there, this process or an earlier one, and the index of the link.
+func (m *Mirror) Ours() iter.Seq2[netip.Addr, int] {
+	return func(yield func(netip.Addr, int) bool) {
+		m.tables.mu.RLock()
+		defer m.tables.mu.RUnlock()
+		for a, places := range m.tables.addresses {
+			for _, p := range places {
+				if p.ours && p.prefix.IsSingleIP() && !yield(a, p.link) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Holds says whether an address of ours is, or can be put back, on the link: the link is up, or has it still.
+func (m *Mirror) Holds(a netip.Addr, link int) bool {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	here := func(p address) bool { return p.link == link && p.ours }
+	return m.tables.links[link].Up || slices.ContainsFunc(m.tables.addresses[a], here)
+}
+
+// Claim says that local routes to these VIPs are our doing, and no news. Those of VIPs given up stay claimed until they
+// are many, as the news that they are gone has to find them; what is forgotten too early costs an event without need.
+// inUse is how many VIPs we have.
+func (m *Mirror) Claim(vips []netip.Addr, inUse int) {
+	const slack = 1024
+	t := m.tables
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.claimed) > 2*(inUse+len(vips))+slack {
+		t.claimed = map[netip.Addr]struct{}{}
+	}
+	for _, a := range vips {
+		t.claimed[a] = struct{}{}
+	}
+}
+
+// Neighbour is what is known of a next hop.
+type Neighbour struct {
+	Silent    bool // it was asked for, and does not answer
+	Permanent bool // somebody wrote its link-layer address down
+	Managed   bool // the kernel keeps it resolved, at our request
+}
+
+// Neighbour returns what is known of a next hop.
+func (m *Mirror) Neighbour(h Hop) Neighbour {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	n := m.tables.neighbours[h]
+	return Neighbour{Silent: n.silent, Permanent: n.state&unix.NUD_PERMANENT != 0, Managed: n.managed && n.ours}
+}
+
+// Managed lists the next hops that the kernel keeps resolved at our request, of this process or an earlier one.
+func (m *Mirror) Managed() []Hop {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	var out []Hop
+	for h, n := range m.tables.neighbours {
+		if n.managed && n.ours {
+			out = append(out, h)
+		}
+	}
+	return out
+}

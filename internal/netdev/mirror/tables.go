@@ -1,0 +1,226 @@
+package mirror
+
+import (
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netdev/netlink"
+)
+
+// rememberedGone bounds how many deleted neighbours keep their last MAC in memory.
+const rememberedGone = 1 << 16
+
+// Hop is where packets to somebody go first.
+type Hop struct {
+	Link int        // index of the interface
+	Via  netip.Addr // the gateway, or the destination itself
+}
+
+// neighbour is an entry of the kernel's neighbour table. mac is the last one known: it outlives FAILED and deletion,
+// because next hops cached with it are good until another one is seen.
+type neighbour struct {
+	mac     string // raw bytes; empty while never resolved
+	state   uint16 // NUD_*; 0: deleted
+	silent  bool   // it failed, and has not answered since: being asked again is no answer
+	managed bool   // the kernel keeps it resolved (NTF_EXT_MANAGED)
+	ours    bool   // made or taken by us (NDA_PROTOCOL is OwnProtocol)
+}
+
+// address is an address of a link: prefix has the host bits.
+type address struct {
+	link   int
+	prefix netip.Prefix
+	ours   bool
+}
+
+// network is an on-link route that the kernel made for an address or a router advertisement.
+type network struct {
+	link   int
+	prefix netip.Prefix
+	table  uint32
+	metric uint32
+}
+
+// tables are the copies of the kernel't.
+type tables struct {
+	mu         sync.RWMutex
+	links      map[int]Link
+	addresses  map[netip.Addr][]address
+	networks   map[network]struct{}
+	neighbours map[Hop]neighbour
+	gone       int // neighbours with state 0
+	routing    routing
+	claimed    map[netip.Addr]struct{} // VIPs that we own: local routes to them are no news
+}
+
+func newTables() *tables {
+	return &tables{
+		links:      map[int]Link{},
+		addresses:  map[netip.Addr][]address{},
+		networks:   map[network]struct{}{},
+		neighbours: map[Hop]neighbour{},
+		claimed:    map[netip.Addr]struct{}{},
+	}
+}
+
+// apply takes one rtnetlink message into the tables and says what it changed.
+func (t *tables) apply(m netlink.Message) Change {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch m.Type {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		return t.applyLink(m)
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		return t.applyAddress(m)
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		return t.applyNeighbour(m)
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		return t.applyRoute(m)
+	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP, unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		t.routing.apply(m)
+		return Change{NextHops: true}
+	case unix.RTM_NEWNETCONF:
+		return Change{Settings: true}
+	}
+	return Change{}
+}
+
+func (t *tables) applyLink(m netlink.Message) Change {
+	l, ok := parseLink(m.Body)
+	if !ok {
+		return Change{}
+	}
+	old, had := t.links[l.Index]
+	if m.Type == unix.RTM_DELLINK {
+		delete(t.links, l.Index)
+		for key := range t.neighbours {
+			if key.Link == l.Index {
+				t.forget(key)
+			}
+		}
+		return Change{Links: had, NextHops: had, Places: had}
+	}
+	t.links[l.Index] = l
+	if had && old.same(l) {
+		return Change{}
+	}
+	// A new link carries no flow yet; its addresses and routes are news of their own.
+	return Change{Links: true, NextHops: had, Places: true, Loopback: l.Loopback(), Settings: l.Loopback()}
+}
+
+func (t *tables) applyAddress(m netlink.Message) Change {
+	a, ok := parseAddress(m.Body)
+	if !ok {
+		return Change{}
+	}
+	ip := a.prefix.Addr()
+	list := t.addresses[ip]
+	at := -1
+	for i, have := range list {
+		if have.link == a.link && have.prefix == a.prefix {
+			at = i
+		}
+	}
+	switch {
+	case m.Type == unix.RTM_NEWADDR && at >= 0:
+		list[at] = a // only a lifetime or a flag
+		return Change{}
+	case m.Type == unix.RTM_NEWADDR:
+		t.addresses[ip] = append(list, a)
+		if a.ours {
+			return Change{}
+		}
+	case at < 0:
+		return Change{}
+	case len(list) == 1:
+		delete(t.addresses, ip)
+	default:
+		t.addresses[ip] = append(list[:at:at], list[at+1:]...)
+	}
+	return Change{Addresses: []netip.Addr{ip}, NextHops: !a.ours, Gone: m.Type == unix.RTM_DELADDR && !a.ours}
+}
+
+func (t *tables) applyNeighbour(m netlink.Message) Change {
+	key, n, ok := parseNeighbour(m.Body)
+	if !ok {
+		return Change{}
+	}
+	old, had := t.neighbours[key]
+	if m.Type == unix.RTM_DELNEIGH {
+		if !had || old.state == 0 {
+			return Change{}
+		}
+		c := Change{}
+		if old.mac == "" {
+			delete(t.neighbours, key)
+		} else {
+			t.neighbours[key] = neighbour{mac: old.mac}
+			t.gone++
+			c = t.boundGone()
+		}
+		c.Unmanaged = old.managed && old.ours
+		return c
+	}
+	if had && old.state == 0 {
+		t.gone--
+	}
+	if n.mac == "" || n.state&(unix.NUD_INCOMPLETE|unix.NUD_FAILED) != 0 {
+		n.mac = old.mac
+	}
+	n.silent = n.state&unix.NUD_FAILED != 0 || (old.silent && n.state&unix.NUD_INCOMPLETE != 0)
+	t.neighbours[key] = n
+	return Change{NextHops: old.mac != "" && n.mac != old.mac, Unmanaged: old.managed && old.ours && !n.managed}
+}
+
+func (t *tables) forget(key Hop) {
+	if t.neighbours[key].state == 0 {
+		t.gone--
+	}
+	delete(t.neighbours, key)
+}
+
+// boundGone drops what is remembered of deleted neighbours when that grows too long; next hops cached from them are
+// then looked up again.
+func (t *tables) boundGone() Change {
+	if t.gone <= rememberedGone {
+		return Change{}
+	}
+	for key, n := range t.neighbours {
+		if n.state == 0 {
+			delete(t.neighbours, key)
+		}
+	}
+	t.gone = 0
+	return Change{NextHops: true}
+}
+
+func (t *tables) applyRoute(m netlink.Message) Change {
+	rt, ok := netlink.ParseRoute(m.Body)
+	if !ok || netlink.Uint32(m.Body[8:])&unix.RTM_F_CLONED != 0 {
+		return Change{}
+	}
+	t.routing.apply(m)
+	if rt.Kind == unix.RTN_LOCAL {
+		c := Change{}
+		_, ours := t.claimed[rt.Dst.Addr()]
+		c.NextHops = !ours || !rt.Dst.IsSingleIP()
+		if m.Type == unix.RTM_DELROUTE && rt.Proto == netlink.OwnProtocol {
+			c.Addresses = []netip.Addr{rt.Dst.Addr()}
+		}
+		return c
+	}
+	c := Change{NextHops: true, Gone: m.Type == unix.RTM_DELROUTE}
+	if net, ok := connected(rt); ok {
+		_, had := t.networks[net]
+		if m.Type == unix.RTM_DELROUTE {
+			delete(t.networks, net)
+			c.Places = had
+		} else {
+			t.networks[net] = struct{}{}
+			c.Places = !had
+		}
+	}
+	return c
+}

@@ -1,0 +1,131 @@
+package netlink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// receiveBatch is how many messages Receive takes at most.
+const receiveBatch = 1024
+
+// ErrOverrun says that messages were lost: the receive buffer was full.
+var ErrOverrun = errors.New("messages were lost")
+
+// Subscription receives what the kernel tells of changes.
+type Subscription struct {
+	file *os.File
+	conn syscall.RawConn
+	buf  []byte
+}
+
+// Subscribe receives the groups of rtnetlink (RTNLGRP_*) from now on. bufferBytes is the size of the receive buffer.
+func (n *Namespace) Subscribe(bufferBytes int, groups ...int) (*Subscription, error) {
+	return n.subscribe(unix.NETLINK_ROUTE, bufferBytes, groups)
+}
+
+// SubscribeGeneric receives a group of generic netlink from now on.
+func (n *Namespace) SubscribeGeneric(bufferBytes, group int) (*Subscription, error) {
+	return n.subscribe(unix.NETLINK_GENERIC, bufferBytes, []int{group})
+}
+
+func (n *Namespace) subscribe(family, bufferBytes int, groups []int) (*Subscription, error) {
+	fd := -1
+	err := n.Do(func() (err error) {
+		fd, err = openSocket(family, unix.SOCK_NONBLOCK)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	setReceiveBuffer(fd, bufferBytes)
+	for _, group := range groups {
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
+			_ = unix.Close(fd)
+			return nil, fmt.Errorf("subscribe to netlink group %d: %w", group, err)
+		}
+	}
+	s := &Subscription{file: os.NewFile(uintptr(fd), "netlink"), buf: make([]byte, receiveBytes)}
+	if s.conn, err = s.file.SyscallConn(); err != nil {
+		return nil, errors.Join(err, s.file.Close())
+	}
+	return s, nil
+}
+
+// Receive waits for what comes next and calls each for every message that is there. ErrOverrun: messages were lost, and
+// more are until Drain was called.
+func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
+	stop := context.AfterFunc(ctx, func() { _ = s.file.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var failed error
+	err := s.conn.Read(func(fd uintptr) bool {
+		for some := range receiveBatch {
+			n, _, err := unix.Recvfrom(int(fd), s.buf, 0)
+			switch {
+			case errors.Is(err, unix.EAGAIN):
+				return some > 0
+			case errors.Is(err, unix.EINTR):
+			case errors.Is(err, unix.ENOBUFS):
+				failed = ErrOverrun
+				return true
+			case err != nil:
+				failed = err
+				return true
+			default:
+				failed = split(s.buf[:n], func(m Message) error {
+					each(m)
+					return nil
+				})
+				if failed != nil {
+					return true
+				}
+			}
+		}
+		return true
+	})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(failed, ErrOverrun):
+		return failed
+	case errors.Join(err, failed) != nil:
+		return fmt.Errorf("receive from the kernel: %w", errors.Join(err, failed))
+	}
+	return nil
+}
+
+// Drain throws away what has come and was not received. After an overrun the kernel tells nothing more until its queue
+// was empty once, so a table has to be read after Drain, not before.
+func (s *Subscription) Drain() error {
+	var failed error
+	err := s.conn.Control(func(fd uintptr) {
+		for {
+			_, _, err := unix.Recvfrom(int(fd), s.buf, unix.MSG_DONTWAIT)
+			switch {
+			case err == nil, errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOBUFS):
+			case errors.Is(err, unix.EAGAIN):
+				return
+			default:
+				failed = err
+				return
+			}
+		}
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return fmt.Errorf("receive from the kernel: %w", err)
+	}
+	return nil
+}
+
+// Close ends the subscription. Nil has ended already.
+func (s *Subscription) Close() error {
+	if s == nil {
+		return nil
+	}
+	return s.file.Close()
+}
