@@ -1,8 +1,8 @@
 package compile
 
 import (
+	"math/bits"
 	"net/netip"
-	"slices"
 
 	"loxilb/internal/lb"
 )
@@ -10,77 +10,98 @@ import (
 // maxShare bounds the common denominator of shares: below it they are exact, above within a millionth.
 const maxShare = 1 << 20
 
-// Fold replaces endpoints that are services themselves by the endpoints of those, each with its part of the weight,
-// so that a connection is balanced once and translated once. at finds the service that packets of a key reach. All
-// but endpoints and weights is the outer service's own: mode, algorithm, sources, timeouts, counters.
-//
-// of says which of the service's own endpoints each of the new ones belongs to; nil: no endpoint is a service, and s
-// is returned as it is. An endpoint that leads back to its own service is left out, as are those that s could not have
-// itself (another port in mode dsr, say) and what comes after lb.MaxEndpointsPerService.
-func Fold(s lb.Service, at func(lb.Key) (lb.Service, bool)) (folded lb.Service, of []uint32) {
-	if !slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
-		_, ok := at(behind(&s, e))
-		return ok
-	}) {
-		return s, nil
-	}
-	leaves := merge(fold(&s, &s, at, nil))
-	s.Endpoints = make([]lb.Endpoint, len(leaves))
-	of = make([]uint32, len(leaves))
-	for i, l := range leaves {
-		s.Endpoints[i], of[i] = l.Endpoint, l.of
-	}
-	if s.Algorithm == lb.RoundRobin {
-		s.Algorithm = lb.Priority // the order is the same, and shares are weights
-	}
-	return s, of
-}
-
-// leaf is an endpoint that is no service.
-type leaf struct {
+// shared is an endpoint with its part of all new connections.
+type shared struct {
 	lb.Endpoint
-	of    uint32
-	share uint64
+	parent uint32
+	share  uint64
 }
 
-// behind is the key by which packets to an endpoint would find a service.
-func behind(s *lb.Service, e lb.Endpoint) lb.Key {
-	return lb.Key{VIP: e.Addr, Port: e.Port, PortMax: e.PortMax, Protocol: s.Protocol, Mark: s.Mark}
-}
-
-// fold lists the leaves of a service, as far as root takes them. path are the services that led to it.
-func fold(root, s *lb.Service, at func(lb.Key) (lb.Service, bool), path []lb.Key) []leaf {
-	path = append(path, s.Key)
-	groups := make([][]leaf, len(s.Endpoints))
+// fold is the endpoints of a service whose inner services are resolved, each address and port once, with the shares of
+// all ways to it. whole is false if there are more than lb.MaxEndpointsPerService, or more ways than maxPaths: what
+// comes after is left out.
+func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
+	groups, whole := n.groups()
 	common := uint64(1)
-	for i, e := range s.Endpoints {
-		inner, ok := at(behind(s, e))
-		switch {
-		case !ok:
-			groups[i] = []leaf{{Endpoint: e, share: 1}}
-		case !slices.Contains(path, inner.Key):
-			groups[i] = slices.DeleteFunc(move(fold(root, &inner, at, path), &inner, e), func(l leaf) bool {
-				return s == root && root.ValidateEndpoint(l.Endpoint) != nil
-			})
-		}
-		if sum := total(groups[i]); sum > 0 {
-			common = min(maxShare, common/divisor(common, sum)*sum)
+	for _, g := range groups {
+		if g.sum > 0 {
+			common = min(maxShare, common/divisor(common, g.sum)*g.sum)
 		}
 	}
-	var out []leaf
-	for i, group := range groups {
-		weight, sum := unit(s, s.Endpoints[i]), total(group)
-		for _, l := range group {
-			l.of = uint32(i)
-			if l.share > 0 && weight > 0 { // at most 2^16 * 2^16 * 2^20
-				l.share = max(1, weight*l.share*common/sum)
+	first := map[netip.AddrPort]int{}
+	var list []shared
+	for i, g := range groups {
+		weight := unit(&n.service, n.service.Endpoints[i])
+		for _, e := range g.endpoints {
+			e.parent = uint32(i)
+			if e.share > 0 && weight > 0 {
+				e.share = max(1, weight*e.share*common/g.sum) // at most 2^36
 			} else {
-				l.share = 0
+				e.share = 0
 			}
-			out = append(out, l)
+			if at, ok := first[e.AddrPort()]; ok {
+				list[at].share += e.share
+			} else if len(list) < lb.MaxEndpointsPerService {
+				first[e.AddrPort()] = len(list)
+				list = append(list, e)
+			} else {
+				whole = false
+			}
 		}
 	}
-	return fit(out)
+	fit(list)
+	endpoints, parents = make([]lb.Endpoint, len(list)), make([]uint32, len(list))
+	for i, e := range list {
+		endpoints[i], parents[i] = e.Endpoint, e.parent
+	}
+	return endpoints, parents, whole
+}
+
+// group is what one endpoint of a service leads to.
+type group struct {
+	endpoints []shared
+	sum       uint64 // of their shares
+}
+
+// groups are those of a service's endpoints. false: not all, as there are more than maxPaths ways.
+func (n *node) groups() (groups []group, whole bool) {
+	groups = make([]group, len(n.service.Endpoints))
+	left := maxPaths
+	for i, e := range n.service.Endpoints {
+		g := &groups[i]
+		inner := n.inner[i]
+		switch {
+		case inner == nil:
+			g.endpoints, g.sum = []shared{{Endpoint: e, share: 1}}, 1
+		case inner.component == n.component: // it leads back here
+			continue
+		case len(inner.resolved.Endpoints) > left:
+			return groups, false
+		default:
+			g.endpoints, g.sum = n.through(inner, e)
+		}
+		left -= len(g.endpoints)
+	}
+	return groups, true
+}
+
+// through are the endpoints of an inner service, as packets to e reach them, but for those that the service could not
+// have itself.
+func (n *node) through(inner *node, e lb.Endpoint) (list []shared, sum uint64) {
+	for _, b := range inner.resolved.Endpoints {
+		share := unit(&inner.resolved, b)
+		if b.PortMax != 0 {
+			b.Port, b.PortMax = b.Port+e.Port-inner.service.Port, 0
+			if e.PortMax != 0 {
+				b.PortMax = b.Port + e.PortMax - e.Port
+			}
+		}
+		if n.service.ValidateEndpoint(b) == nil {
+			list = append(list, shared{Endpoint: b, share: share})
+			sum += share
+		}
+	}
+	return list, sum
 }
 
 // unit is what an endpoint's weight means to its service's algorithm.
@@ -91,62 +112,24 @@ func unit(s *lb.Service, e lb.Endpoint) uint64 {
 	return uint64(e.Weight)
 }
 
-// move puts the ports of a service's endpoints to those that packets to e reach them at.
-func move(leaves []leaf, inner *lb.Service, e lb.Endpoint) []leaf {
-	for i := range leaves {
-		l := &leaves[i]
-		if l.PortMax == 0 {
-			continue
-		}
-		l.Port, l.PortMax = l.Port+e.Port-inner.Port, 0
-		if e.PortMax != 0 {
-			l.PortMax = l.Port + e.PortMax - e.Port
-		}
-	}
-	return leaves
-}
-
 // fit makes weights of shares: divided by what they have in common and, where they are too large, shrunk, none to 0.
-func fit(leaves []leaf) []leaf {
+func fit(list []shared) {
 	var common, most uint64
-	for _, l := range leaves {
-		common, most = divisor(l.share, common), max(most, l.share)
+	for _, e := range list {
+		common, most = divisor(e.share, common), max(most, e.share)
 	}
-	for i := range leaves {
-		l := &leaves[i]
-		if l.share > 0 {
-			l.share /= common
-			if most/common > lb.MaxWeight {
-				l.share = max(1, l.share*lb.MaxWeight/(most/common))
+	for i := range list {
+		e := &list[i]
+		if e.share > 0 {
+			e.share /= common
+			if most := most / common; most > lb.MaxWeight {
+				high, low := bits.Mul64(e.share, lb.MaxWeight)
+				share, _ := bits.Div64(high, low, most)
+				e.share = max(1, share)
 			}
 		}
-		l.Weight = uint16(l.share)
+		e.Weight = uint16(e.share)
 	}
-	return leaves
-}
-
-// merge has each address and port once, with the weights of all.
-func merge(leaves []leaf) []leaf {
-	first := make(map[netip.AddrPort]int, len(leaves))
-	var out []leaf
-	for _, l := range leaves {
-		if i, ok := first[l.AddrPort()]; ok {
-			out[i].share += l.share
-			continue
-		}
-		if len(out) < lb.MaxEndpointsPerService {
-			first[l.AddrPort()] = len(out)
-			out = append(out, l)
-		}
-	}
-	return fit(out)
-}
-
-func total(leaves []leaf) (sum uint64) {
-	for _, l := range leaves {
-		sum += l.share
-	}
-	return sum
 }
 
 // divisor is the greatest common one; that of 0 and n is n.

@@ -12,34 +12,12 @@ import (
 	"loxilb/internal/store"
 )
 
-// folder folds services of one snapshot whose endpoints are services.
-type folder struct {
-	snapshot *store.Snapshot
-	vips     map[netip.Addr]bool // known so far: endpoints are of few addresses, and hardly any has services
-}
-
-func newFolder(s *store.Snapshot) *folder {
-	return &folder{snapshot: s, vips: map[netip.Addr]bool{}}
-}
-
-func (f *folder) reach(k lb.Key) (lb.Service, bool) {
-	has, known := f.vips[k.VIP]
-	if !known {
-		has = f.snapshot.HasVIP(k.VIP)
-		f.vips[k.VIP] = has
-	}
-	if !has {
-		return lb.Service{}, false
-	}
-	return f.snapshot.Reach(k)
-}
-
-// each are the services as the data path has them.
-func (f *folder) each(list iter.Seq[lb.Service]) iter.Seq[lb.Service] {
+// resolved are the services as the data path has them.
+func resolved(r *compile.Resolver, list iter.Seq[lb.Service]) iter.Seq[lb.Service] {
 	return func(yield func(lb.Service) bool) {
 		for s := range list {
-			folded, _ := compile.Fold(s, f.reach)
-			if !yield(folded) {
+			s, _, _ = r.Resolve(s)
+			if !yield(s) {
 				return
 			}
 		}
@@ -47,15 +25,18 @@ func (f *folder) each(list iter.Seq[lb.Service]) iter.Seq[lb.Service] {
 }
 
 // come enters a service into the books, and compiles it.
-func (r *Reconciler) come(f *folder, s lb.Service) *bpf.ServiceTable {
-	folded, of := compile.Fold(s, f.reach)
+func (r *Reconciler) come(resolver *compile.Resolver, s lb.Service) *bpf.ServiceTable {
+	folded, parents, err := resolver.Resolve(s)
+	if err != nil {
+		r.log.Error("a service that is not accepted any more is in the data path with fewer endpoints", "service", s.Key, "err", err)
+	}
 	r.current[s.Key] = s
-	if of != nil {
+	if parents != nil {
 		r.folded[s.Key] = folded
 	}
 	r.count(s, 1)
 	t := compile.Service(folded, nil, r.seed, r.source)
-	t.Of = of
+	t.Of = parents
 	return &t
 }
 

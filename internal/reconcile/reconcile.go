@@ -145,8 +145,8 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 	var gone, changes []datapath.Change
 	wanted := make(map[bpf.TcServiceKey]bool, snapshot.Len())
 	r.again, r.touched = nil, nil
-	f := newFolder(snapshot)
-	if err := r.findSources(ctx, f.each(snapshot.All()), true); err != nil {
+	f := compile.NewResolver(snapshot)
+	if err := r.findSources(ctx, resolved(f, snapshot.All()), true); err != nil {
 		return err
 	}
 	clear(r.current)
@@ -181,9 +181,9 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 // is not kept waiting by it.
 func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []lb.Key) error {
 	var gone, changes []datapath.Change
-	f := newFolder(snapshot)
+	f := compile.NewResolver(snapshot)
 	keys = r.dependents(snapshot, keys)
-	if err := r.findSources(ctx, f.each(services(snapshot, keys)), false); err != nil {
+	if err := r.findSources(ctx, resolved(f, services(snapshot, keys)), false); err != nil {
 		r.again = keys
 		return err
 	}

@@ -1,0 +1,220 @@
+package compile
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"loxilb/internal/lb"
+)
+
+const (
+	// MaxDepth is how many services may stand one behind the other as endpoints: a change of the last one is a change of
+	// all.
+	MaxDepth = 64
+	// maxPaths bounds what one service has to look at: the endpoints behind its own, each as often as ways lead there.
+	maxPaths = 16 * lb.MaxEndpointsPerService
+)
+
+// Services is what a Resolver reads: the services of one snapshot.
+type Services interface {
+	// Reach finds the service that packets of a key find.
+	Reach(lb.Key) (lb.Service, bool)
+	// HasVIP tells whether some service has the address.
+	HasVIP(netip.Addr) bool
+}
+
+// Resolver replaces endpoints that are services themselves by the endpoints of those, each with its part of the weight,
+// so that a connection is balanced once and translated once. It is for one snapshot and for one goroutine. Each
+// service that is an endpoint is resolved once, however many lead to it.
+type Resolver struct {
+	services   Services
+	nodes      map[lb.Key]*node
+	components int
+	vips       [vipsKnown]knownVIP
+}
+
+// vipsKnown is a power of two. Endpoints are of few addresses as a rule, and hardly any has services.
+const vipsKnown = 1024
+
+type knownVIP struct {
+	addr netip.Addr
+	has  bool
+}
+
+// node is a service that is an endpoint of others, or has such.
+type node struct {
+	service   lb.Service
+	inner     []*node // by endpoint; nil: it is no service
+	component int     // the same for services that lead to each other
+	depth     int     // services behind this one
+	named     bool    // it is an endpoint
+	done      bool    // what follows is valid
+	resolved  lb.Service
+	parents   []uint32
+	err       error
+}
+
+// NewResolver makes a resolver for a snapshot.
+func NewResolver(s Services) *Resolver {
+	return &Resolver{services: s, nodes: map[lb.Key]*node{}}
+}
+
+// Resolve returns a service of the snapshot as the data path has it. All but endpoints and weights is its own: mode,
+// algorithm, sources, timeouts, counters. parents says which of the service's own endpoints each of the new ones
+// belongs to; nil: no endpoint is a service, and s is returned as it is. Endpoints that s could not have itself
+// (another port in mode dsr, say) are left out.
+//
+// An error says that the service leads back to itself, through too many services, or to too many endpoints. It has
+// then the endpoints that remain: the desired state is checked by this function, but files are read as they are.
+func (r *Resolver) Resolve(s lb.Service) (resolved lb.Service, parents []uint32, err error) {
+	n := r.nodes[s.Key]
+	if n == nil {
+		if !slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
+			_, ok := r.backend(&s, e)
+			return ok
+		}) {
+			return s, nil, nil
+		}
+		n = &node{service: s}
+		r.nodes[s.Key] = n
+	}
+	if !n.done {
+		r.visit(n)
+	}
+	resolved, parents, err = n.resolved, n.parents, n.err
+	if !n.named { // as a rule for good
+		delete(r.nodes, s.Key)
+	}
+	return resolved, parents, err
+}
+
+// backend is the service that packets to an endpoint would find. Their mark is taken for the one that the service
+// asks for.
+func (r *Resolver) backend(s *lb.Service, e lb.Endpoint) (lb.Service, bool) {
+	b := e.Addr.As16()
+	vip := &r.vips[(int(b[15])|int(b[14])<<8)%vipsKnown]
+	if vip.addr != e.Addr {
+		*vip = knownVIP{e.Addr, r.services.HasVIP(e.Addr)}
+	}
+	if !vip.has {
+		return lb.Service{}, false
+	}
+	return r.services.Reach(lb.Key{VIP: e.Addr, Port: e.Port, PortMax: e.PortMax, Protocol: s.Protocol, Mark: s.Mark})
+}
+
+// visit resolves a service and all that it leads to, the innermost first: Tarjan's search for components, with a path of its
+// own, as a list of services may be long.
+func (r *Resolver) visit(root *node) {
+	type step struct {
+		*node
+		order, low int // when it was met; the first that it leads back to
+		next       int // endpoint to follow
+	}
+	var path []step
+	var open []*node // of which no component is known
+	met := map[*node]int{}
+	enter := func(n *node) {
+		r.expand(n)
+		met[n] = len(met)
+		open = append(open, n)
+		path = append(path, step{node: n, order: met[n], low: met[n]})
+	}
+	for enter(root); len(path) > 0; {
+		at := &path[len(path)-1]
+		if at.next < len(at.inner) {
+			inner := at.inner[at.next]
+			at.next++
+			if inner == nil || inner.done {
+				continue
+			}
+			if order, seen := met[inner]; seen {
+				at.low = min(at.low, order)
+			} else {
+				enter(inner)
+			}
+			continue
+		}
+		done := *at
+		path = path[:len(path)-1]
+		if len(path) > 0 {
+			path[len(path)-1].low = min(path[len(path)-1].low, done.low)
+		}
+		if done.low == done.order {
+			open = r.close(open, done.node)
+		}
+	}
+}
+
+// close resolves the component that begins at first, and takes it from those that are open.
+func (r *Resolver) close(open []*node, first *node) []*node {
+	i := len(open) - 1
+	for open[i] != first {
+		i--
+	}
+	r.components++
+	for _, n := range open[i:] {
+		n.component = r.components
+	}
+	for _, n := range open[i:] {
+		n.settle()
+	}
+	return open[:i]
+}
+
+// expand finds the services that a service leads to.
+func (r *Resolver) expand(n *node) {
+	for i, e := range n.service.Endpoints {
+		s, ok := r.backend(&n.service, e)
+		if !ok {
+			continue
+		}
+		if n.inner == nil {
+			n.inner = make([]*node, len(n.service.Endpoints))
+		}
+		inner := r.nodes[s.Key]
+		if inner == nil {
+			inner = &node{service: s}
+			r.nodes[s.Key] = inner
+		}
+		inner.named = true
+		n.inner[i] = inner
+	}
+}
+
+// settle resolves a service whose inner ones are resolved, but for those that lead back to it.
+func (n *node) settle() {
+	n.done = true
+	n.resolved = n.service
+	if n.inner == nil {
+		return
+	}
+	loop := false
+	for _, inner := range n.inner {
+		switch {
+		case inner == nil:
+		case inner.component == n.component:
+			loop = true
+		default:
+			n.depth = max(n.depth, inner.depth+1)
+		}
+	}
+	var whole bool
+	n.resolved.Endpoints, n.parents, whole = n.fold()
+	if n.service.Algorithm == lb.RoundRobin {
+		n.resolved.Algorithm = lb.Priority // the order is the same, and shares are weights
+	}
+	switch {
+	case loop:
+		n.err = n.refuse("lead back to the service itself, by way of other services", "endpoints that do not")
+	case n.depth > MaxDepth:
+		n.err = n.refuse("lead through "+strconv.Itoa(n.depth)+" services, one behind the other", "at most "+strconv.Itoa(MaxDepth))
+	case !whole:
+		n.err = n.refuse("lead to too many endpoints, by way of other services",
+			"at most "+strconv.Itoa(lb.MaxEndpointsPerService)+", and "+strconv.Itoa(maxPaths)+" ways to them")
+	}
+}
+
+func (n *node) refuse(reason, allowed string) error {
+	return lb.NewFieldError(lb.FieldEndpoints, n.service.Key.String(), reason, allowed)
+}

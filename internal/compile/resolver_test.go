@@ -1,0 +1,271 @@
+package compile
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/lb"
+)
+
+// world is the services of a snapshot, by VIP.
+type world map[netip.Addr][]lb.Service
+
+func worldOf(t testing.TB, lines ...string) (w world, first lb.Service) {
+	t.Helper()
+	w = world{}
+	for i, line := range lines {
+		s, err := lb.ParseService(strings.TrimSpace(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = s
+		}
+		w.add(s)
+	}
+	return w, first
+}
+
+func (w world) add(s lb.Service) { w[s.VIP] = append(w[s.VIP], s) }
+
+func (w world) HasVIP(a netip.Addr) bool { return len(w[a]) > 0 }
+
+func (w world) Reach(k lb.Key) (lb.Service, bool) {
+	for _, s := range w[k.VIP] {
+		if s.Protocol == k.Protocol && s.Port <= k.Port && max(s.Port, s.PortMax) >= max(k.Port, k.PortMax) {
+			return s, true
+		}
+	}
+	return lb.Service{}, false
+}
+
+// TestResolve: the first service of each case is resolved. What comes out is its endpoints with their weights, and which
+// of its own endpoints each is of.
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ services, want string }{
+		"no service": {
+			"10.0.0.1:80/tcp endpoints=192.168.1.1:80",
+			"rr 192.168.1.1:80",
+		},
+		"in turn, the service's share divided among its endpoints": {
+			`10.0.0.1:80/tcp endpoints=192.168.1.1:80,10.0.0.2:81
+			 10.0.0.2:81/tcp endpoints=192.168.2.1:90,192.168.2.2:90,192.168.2.3:90`,
+			"priority 192.168.1.1:80:3=0 192.168.2.1:90=1 192.168.2.2:90=1 192.168.2.3:90=1",
+		},
+		"only what the packets would find": {
+			`10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.0.2:82
+			 10.0.0.2:80/udp endpoints=192.168.2.1:90
+			 10.0.0.2:81/tcp endpoints=192.168.2.1:90`,
+			"rr 10.0.0.2:80 10.0.0.2:82",
+		},
+		"weights of both": {
+			`10.0.0.1:80/tcp select=priority endpoints=192.168.1.1:80:2,10.0.0.2:80:6
+			 10.0.0.2:80/tcp select=hash endpoints=192.168.2.1:90:1,192.168.2.2:90:3`,
+			"priority 192.168.1.1:80:4=0 192.168.2.1:90:3=1 192.168.2.2:90:9=1",
+		},
+		"an endpoint that takes none, within and without": {
+			`10.0.0.1:80/tcp select=lc endpoints=10.0.0.2:80:0,10.0.0.3:80:5
+			 10.0.0.2:80/tcp endpoints=192.168.2.1:90
+			 10.0.0.3:80/tcp endpoints=192.168.3.1:90:0,192.168.3.2:90`,
+			"lc 192.168.2.1:90:0=0 192.168.3.1:90:0=1 192.168.3.2:90=1",
+		},
+		"through two": {
+			`10.0.0.1:80/tcp endpoints=10.0.0.2:80,192.168.1.1:80
+			 10.0.0.2:80/tcp endpoints=10.0.0.3:80,192.168.1.2:80
+			 10.0.0.3:80/tcp endpoints=192.168.1.3:80,192.168.1.4:80`,
+			"priority 192.168.1.3:80=0 192.168.1.4:80=0 192.168.1.2:80:2=0 192.168.1.1:80:4=1",
+		},
+		"the same endpoint twice": {
+			`10.0.0.1:80/tcp endpoints=192.168.1.1:80,10.0.0.2:80
+			 10.0.0.2:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80`,
+			"priority 192.168.1.1:80:3=0 192.168.1.2:80=1",
+		},
+		"itself, through another": {
+			`10.0.0.1:80/tcp endpoints=10.0.0.2:80,192.168.1.1:80
+			 10.0.0.2:80/tcp endpoints=10.0.0.1:80,192.168.1.2:80`,
+			`priority 192.168.1.1:80=1; endpoints "10.0.0.1:80/tcp" lead back to the service itself, by way of other services (allowed: endpoints that do not)`,
+		},
+		"behind two that lead to each other": {
+			`10.0.0.1:80/tcp endpoints=10.0.0.2:80,192.168.1.1:80
+			 10.0.0.2:80/tcp endpoints=10.0.0.3:80,192.168.1.2:80
+			 10.0.0.3:80/tcp endpoints=10.0.0.2:80,192.168.1.3:80`,
+			"priority 192.168.1.2:80=0 192.168.1.1:80=1",
+		},
+		"one port of a range": {
+			`10.0.0.1:80/tcp endpoints=10.0.0.2:8085
+			 10.0.0.2:8080-8090/tcp endpoints=192.168.2.1:9080-9090,192.168.2.2:90`,
+			"priority 192.168.2.1:9085=0 192.168.2.2:90=0",
+		},
+		"a range of a range": {
+			`10.0.0.1:80-81/tcp endpoints=10.0.0.2:8085-8086
+			 10.0.0.2:8080-8090/tcp endpoints=192.168.2.1:9080-9090`,
+			"priority 192.168.2.1:9085-9086=0",
+		},
+		"what the outer service could not have itself": {
+			`10.0.0.1:80/tcp mode=dsr endpoints=10.0.0.2:80
+			 10.0.0.2:80/tcp mode=dsr endpoints=10.0.0.3:80,192.168.2.3:80
+			 10.0.0.3:80/tcp endpoints=192.168.2.1:90,192.168.2.2:80`,
+			"priority 192.168.2.2:80=0 192.168.2.3:80=0",
+		},
+		"pings": {
+			`10.0.0.1:0/icmp endpoints=10.0.0.2:0
+			 10.0.0.2:0/icmp endpoints=192.168.2.1:0`,
+			"priority 192.168.2.1:0=0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, first := worldOf(t, strings.Split(c.services, "\n")...)
+			s, of, err := NewResolver(w).Resolve(first)
+			got := s.Algorithm.String()
+			for i, e := range s.Endpoints {
+				got += " " + e.String()
+				if of != nil {
+					got += fmt.Sprintf("=%d", of[i])
+				}
+			}
+			if err != nil {
+				got += "; " + err.Error()
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestResolveShares: sums that have nothing in common still leave everybody a share close to the right one.
+func TestResolveShares(t *testing.T) {
+	t.Parallel()
+	w, outer := worldOf(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.0.3:80,10.0.0.4:80")
+	for i, n := range []int{997, 1009, 1013} {
+		w.add(serviceAt(i+2, endpointsAt(i, n)...))
+	}
+	s, of, err := NewResolver(w).Resolve(outer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shares [3]float64
+	var sum float64
+	for i, e := range s.Endpoints {
+		shares[of[i]] += float64(e.Weight)
+		sum += float64(e.Weight)
+	}
+	for i, share := range shares {
+		if d := share/sum - 1.0/3; d < -0.001 || d > 0.001 {
+			t.Errorf("service %d has %f of all", i, share/sum)
+		}
+	}
+}
+
+// serviceAt is service number n, at a VIP of its own.
+func serviceAt(n int, endpoints ...lb.Endpoint) lb.Service {
+	return lb.Service{Key: lb.Key{VIP: vipAt(n), Port: 80, Protocol: lb.TCP}, Endpoints: endpoints}
+}
+
+func vipAt(n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// at is the service of that number as an endpoint.
+func at(n int) lb.Endpoint { return lb.Endpoint{Addr: vipAt(n), Port: 80, Weight: 1} }
+
+// endpointsAt are n endpoints of group i.
+func endpointsAt(i, n int) []lb.Endpoint {
+	list := make([]lb.Endpoint, n)
+	for j := range list {
+		list[j] = lb.Endpoint{Addr: netip.AddrFrom4([4]byte{192, byte(i), byte(j >> 8), byte(j)}), Port: 80, Weight: 1}
+	}
+	return list
+}
+
+// TestResolveLinear: what many ways lead to is looked at once.
+func TestResolveLinear(t *testing.T) {
+	t.Parallel()
+	const limit = 2 * time.Second // of what takes milliseconds, or for ever
+	for name, c := range map[string]struct {
+		services  []lb.Service
+		endpoints int    // of the first one
+		refused   string // part of the error
+	}{
+		"40 services, two ways from each to the next": {doubled(40), 2, ""},
+		"as deep as it may be":                        {doubled(MaxDepth), 2, ""},
+		"one deeper":                                  {doubled(MaxDepth + 1), 2, "lead through 65 services, one behind the other (allowed: at most 64)"},
+		"a chain of all services":                     {chain(lb.MaxServices, false), 1, "lead through 65535 services"},
+		"a ring of all services":                      {chain(lb.MaxServices, true), 0, "lead back to the service itself"},
+		"all lead to one":                             {fan(lb.MaxServices - 1), 3, ""},
+		"one leads to 5,000 endpoints":                {wide(2, 2500), 4096, "lead to too many endpoints"},
+		"one leads to 512 services of 512":            {wide(512, 512), 4096, "lead to too many endpoints"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := world{}
+			for _, s := range c.services {
+				w.add(s)
+			}
+			start := time.Now()
+			r := NewResolver(w)
+			first, _, err := r.Resolve(c.services[0])
+			for _, s := range c.services[1:] {
+				_, _, _ = r.Resolve(s)
+			}
+			if took := time.Since(start); took > limit {
+				t.Errorf("%d services: %v", len(c.services), took)
+			} else {
+				t.Logf("%d services: %v", len(c.services), took)
+			}
+			if len(first.Endpoints) != c.endpoints {
+				t.Errorf("%d endpoints, want %d", len(first.Endpoints), c.endpoints)
+			}
+			if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%v, want %q", err, c.refused)
+			}
+		})
+	}
+}
+
+// doubled are services each of which has two ways to the next: at its own VIP, and at a further one.
+func doubled(depth int) (list []lb.Service) {
+	for n := range depth {
+		second := at(n + 1)
+		second.Port = 81
+		s := serviceAt(n, at(n+1), second)
+		s.PortMax = 81
+		list = append(list, s)
+	}
+	s := serviceAt(depth, endpointsAt(0, 2)...)
+	s.PortMax = 81
+	return append(list, s)
+}
+
+func chain(n int, ring bool) (list []lb.Service) {
+	for i := range n - 1 {
+		list = append(list, serviceAt(i, at(i+1)))
+	}
+	if ring {
+		return append(list, serviceAt(n-1, at(0)))
+	}
+	return append(list, serviceAt(n-1, endpointsAt(0, 1)...))
+}
+
+func fan(n int) (list []lb.Service) {
+	for i := range n {
+		list = append(list, serviceAt(i+1, at(0)))
+	}
+	return append(list, serviceAt(0, endpointsAt(0, 3)...))
+}
+
+func wide(services, each int) (list []lb.Service) {
+	first := serviceAt(0)
+	for i := range services {
+		first.Endpoints = append(first.Endpoints, at(i+1))
+		list = append(list, serviceAt(i+1, endpointsAt(i%256, each)...))
+	}
+	return append([]lb.Service{first}, list...)
+}
