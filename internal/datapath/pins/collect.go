@@ -62,15 +62,15 @@ type collector struct {
 
 // gone: it is a pin directory whose namespace is no more.
 func (c *collector) gone(dir string) (bool, error) {
-	attached, err := hasInterface(dir)
-	if err != nil || attached {
-		return false, err
-	}
 	lives, err := askWitness(dir)
 	if !errors.Is(err, os.ErrNotExist) {
 		return err == nil && !lives, err
 	}
 	// A build that made no witness. Its default directories are named by the namespace.
+	attached, err := hasInterface(dir)
+	if err != nil || attached {
+		return false, err
+	}
 	number, ok := strings.CutPrefix(filepath.Base(dir), cookiePrefix)
 	if !ok {
 		return false, nil

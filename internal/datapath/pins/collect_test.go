@@ -169,39 +169,85 @@ func TestCollectWithoutWitness(t *testing.T) {
 	alive.stays(t, "of one that lives")
 }
 
-// TestCollectAttached: a link at an interface outweighs a witness that is gone: an older build serves the
-// directory in another namespace now, and makes no witness.
-func TestCollectAttached(t *testing.T) {
+// TestCollectMoved: an interface that went on to another namespace before its own ended, as a network card goes back to
+// the machine, is rid of the program too.
+func TestCollectMoved(t *testing.T) {
 	t.Parallel()
 	parent := scratch(t)
 	first, second := namespace(t), namespace(t)
-	l := leave(t, filepath.Join(parent, "moved"), first, true)
-	_ = first.Close()
-	eventually(t, "the witness goes with its namespace", func() bool {
-		lives, err := askWitness(l.dir)
-		if err != nil {
-			t.Fatal(err)
+	l := leave(t, filepath.Join(parent, "first"), first, true)
+	var index int
+	inside(t, first, func() error {
+		if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "moves"}, PeerName: "peer", PeerNamespace: netlink.NsFd(second.Fd())}); err != nil {
+			return err
 		}
-		return !lives
-	})
-	inside(t, second, func() error {
-		lo, err := netlink.LinkByName("lo")
+		moves, err := netlink.LinkByName("moves")
 		if err != nil {
 			return err
 		}
-		index := lo.Attrs().Index
+		index = moves.Attrs().Index
 		at, err := link.AttachTCX(link.TCXOptions{Interface: index, Attach: ebpf.AttachTCXIngress, Program: program(t, ebpf.SchedCLS, ebpf.AttachNone)})
 		if err != nil {
 			return err
 		}
 		defer at.Close()
-		return at.Pin(filepath.Join(l.dir, Ingress, fmt.Sprint(index)))
+		if err := at.Pin(filepath.Join(l.dir, Ingress, fmt.Sprint(index))); err != nil {
+			return err
+		}
+		return netlink.LinkSetNsFd(moves, int(second.Fd()))
 	})
+	programs := func() (n int) {
+		inside(t, second, func() error {
+			moves, err := netlink.LinkByName("moves")
+			if err != nil {
+				return err
+			}
+			q, err := link.QueryPrograms(link.QueryOptions{Target: moves.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+			if err == nil {
+				n = len(q.Programs)
+			}
+			return err
+		})
+		return n
+	}
 	collect(t, filepath.Join(parent, "own"))
-	l.stays(t, "attached")
-	_ = second.Close()
-	eventually(t, "it is removed when its interface is gone", func() bool {
+	l.stays(t, "the namespace lives")
+	if n := programs(); n != 1 {
+		t.Fatalf("%d programs went along with the interface", n)
+	}
+	_ = first.Close()
+	eventually(t, "it is removed", func() bool {
 		collect(t, filepath.Join(parent, "own"))
 		return l.gone()
+	})
+	if n := programs(); n != 0 {
+		t.Errorf("%d programs are left at the interface", n)
+	}
+}
+
+// TestCollectAttached: a directory without a witness has a link at an interface, so it is of a namespace that lives,
+// whatever its name says.
+func TestCollectAttached(t *testing.T) {
+	t.Parallel()
+	parent := scratch(t)
+	ns := namespace(t)
+	l := leave(t, filepath.Join(parent, "netns-1000003"), nil, false)
+	inside(t, ns, func() error {
+		at, err := link.AttachTCX(link.TCXOptions{Interface: int(loopback), Attach: ebpf.AttachTCXIngress, Program: program(t, ebpf.SchedCLS, ebpf.AttachNone)})
+		if err != nil {
+			return err
+		}
+		defer at.Close()
+		return at.Pin(filepath.Join(l.dir, Ingress, fmt.Sprint(loopback)))
+	})
+	c := collector{live: func() (map[uint64]bool, error) { return map[uint64]bool{}, nil }}
+	if done, err := c.collect(filepath.Join(parent, "own")); err != nil || done.Directories != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	l.stays(t, "attached")
+	_ = ns.Close()
+	eventually(t, "it is removed when its interface is gone", func() bool {
+		_, err := c.collect(filepath.Join(parent, "own"))
+		return err == nil && l.gone()
 	})
 }
