@@ -252,6 +252,9 @@ type ServiceArguments struct {
 // Version defines model for Version.
 type Version struct {
 	BuildInfo string `json:"buildInfo"`
+
+	// Namespace The network namespace that it serves, as netns-COOKIE, and the name that ip netns has for it, if any.
+	Namespace string `json:"namespace,omitempty"`
 	Version   string `json:"version"`
 }
 

@@ -18,6 +18,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/announce"
+	"loxilb/internal/apisocket"
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/pins"
@@ -107,7 +108,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	}
 	api, err := listen(ctx, c, httpapi.New(httpapi.Options{
 		Store: desired, Reconciler: services, DataPath: source, Metrics: measured, Observe: measured.Observe,
-		Token: c.API.Token, Version: v1.Version{Version: version, BuildInfo: build}, Log: log,
+		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
+		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log,
 	}))
 	if err != nil {
 		return err
@@ -144,7 +146,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	if api != nil {
 		running.Go(func() { stop(api.Serve(ctx)) })
 	}
-	log.Info("ready", "version", version, "services", desired.Snapshot().Len(), "hook", d.Hook())
+	log.Info("ready", "version", version, "namespace", apisocket.Namespace(), "services", desired.Snapshot().Len(), "hook", d.Hook())
 	debug.FreeOSMemory() // what loading programs took is not needed again, most of all the types of the kernel
 	<-ctx.Done()
 	err = context.Cause(ctx)
@@ -162,7 +164,8 @@ func listen(ctx context.Context, c *config.Config, api *httpapi.API) (*httpapi.S
 		return nil, nil
 	}
 	return api.Listen(ctx, httpapi.Listen{
-		Plain: c.API.Plain, TLS: c.API.TLS, CertFile: c.API.CertFile, KeyFile: c.API.KeyFile, Socket: c.API.Socket,
+		Plain: c.API.Plain, TLS: c.API.TLS, CertFile: c.API.CertFile, KeyFile: c.API.KeyFile,
+		Socket: c.API.Socket, SocketGroup: c.API.Group,
 	})
 }
 

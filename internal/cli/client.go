@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/apisocket"
 )
 
 // tokenFile is where the contract's login leaves a token. Anybody can make a file there: only one that belongs to
@@ -63,22 +64,20 @@ func (o *options) tls() (*tls.Config, error) {
 	return conf, nil
 }
 
-// dial connects to the port. Where nothing but the defaults was asked for and nobody listens there, it tries the
-// daemon's socket, so that a daemon without a port is found too.
+// dial connects to what was asked for. Where nothing was, it is the daemon of this network namespace: by its socket, or,
+// where it has none or this user may not open it, by the port.
 func (o *options) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var d net.Dialer
 	if o.socket != "" {
 		return d.DialContext(ctx, "unix", o.socket)
 	}
-	conn, err := d.DialContext(ctx, network, addr)
 	asked := o.flags.Changed("apiserver") || o.flags.Changed("port") || o.protocol != "http"
-	if err == nil || asked || !errors.Is(err, syscall.ECONNREFUSED) {
-		return conn, err
+	if path, err := apisocket.Path(); !asked && err == nil {
+		if conn, err := d.DialContext(ctx, "unix", path); err == nil {
+			return conn, nil
+		}
 	}
-	if conn, e := d.DialContext(ctx, "unix", defaultSocket); e == nil {
-		return conn, nil
-	}
-	return nil, err
+	return d.DialContext(ctx, network, addr)
 }
 
 func (o *options) readToken() string {

@@ -78,7 +78,10 @@ func getVersion(o *options) *cobra.Command {
 				return err
 			}
 			t := newTable("LoxiLB Version", "LoxiLB Build Info")
-			t.add(v.Version, v.BuildInfo)
+			if o.output == "wide" {
+				t = newTable("LoxiLB Version", "LoxiLB Build Info", "Namespace")
+			}
+			t.add([]string{v.Version, v.BuildInfo, v.Namespace}[:len(t.header)]...)
 			return o.print(t.String())
 		},
 	}

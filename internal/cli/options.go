@@ -6,10 +6,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-)
 
-// defaultSocket is where the daemon answers when its port does not.
-const defaultSocket = "/run/loxilb/loxilb.sock"
+	"loxilb/internal/apisocket"
+)
 
 // options are the flags of every command.
 type options struct {
@@ -34,7 +33,7 @@ func (o *options) register(fs *pflag.FlagSet) {
 	fs.StringVarP(&o.apiserver, "apiserver", "s", "127.0.0.1", "address of the server")
 	fs.Uint16VarP(&o.port, "port", "p", 11111, "port of the server")
 	fs.StringVar(&o.protocol, "protocol", "http", "http or https")
-	fs.StringVar(&o.socket, "socket", "", "UNIX socket of the server; without -s, -p and --protocol, "+defaultSocket+" is tried when the port is closed")
+	fs.StringVar(&o.socket, "socket", "", "UNIX socket of the server (default, without -s, -p and --protocol: that of this network namespace in "+apisocket.Dir+", where there is one)")
 	fs.StringVar(&o.token, "token", "", "token for the server (default: what "+tokenFile+" holds)")
 	fs.StringVar(&o.cacert, "cacert", "", "certificates (PEM) to check an https server by, instead of the system's")
 	fs.BoolVar(&o.insecure, "insecure", false, "don't check the certificate of an https server")

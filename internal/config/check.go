@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"loxilb/internal/apisocket"
 )
 
 // LevelTrace is below slog's debug: one line for each step of the control path.
@@ -67,14 +69,13 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 	if api.Plain, err = listen(name, "host", f.host, "port", f.port); err != nil {
 		return err
 	}
-	if f.socket != "" && !filepath.IsAbs(f.socket) {
-		return &Error{"--socket", f.socket, "is not an absolute path"}
+	if api.Socket, err = socketPath(f.socket); err != nil {
+		return err
 	}
-	// The kernel's limit for the path of a UNIX socket is 108 bytes with the closing zero.
-	if len(f.socket) > 107 {
-		return &Error{"--socket", f.socket, "is longer than the 107 bytes that a socket's path can have"}
+	api.Insecure = f.insecure
+	if err := f.checkUsers(api); err != nil {
+		return err
 	}
-	api.Socket = f.socket
 	if f.manualToken {
 		if api.Token, err = readToken(f.manualTokenFile); err != nil {
 			return err
@@ -101,6 +102,19 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 		}
 	}
 	return nil
+}
+
+func socketPath(path string) (string, error) {
+	switch {
+	case path == socketAuto:
+		return apisocket.Path()
+	case path != "" && !filepath.IsAbs(path):
+		return "", &Error{"--socket", path, "is not an absolute path"}
+	case len(path) > 107:
+		// The kernel's limit is 108 bytes with the closing zero.
+		return "", &Error{"--socket", path, "is longer than the 107 bytes that a socket's path can have"}
+	}
+	return path, nil
 }
 
 func listen(name func(string) string, hostFlag, host, portFlag, port string) (netip.AddrPort, error) {

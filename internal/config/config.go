@@ -1,5 +1,4 @@
-// Package config turns the daemon's flags and environment into a checked Config. It opens no socket and knows no
-// other package of the project.
+// Package config turns the daemon's flags and environment into a checked Config.
 package config
 
 import (
@@ -38,8 +37,12 @@ type API struct {
 	TLS      netip.AddrPort // HTTPS; invalid: not served
 	CertFile string
 	KeyFile  string
-	Socket   string // path of the UNIX socket; empty: none
-	Token    string // every request over TCP must carry it; empty: none asked
+	Socket   string   // path of the UNIX socket; empty: none
+	Token    string   // every request over TCP must carry it; empty: none asked
+	Insecure bool     // TCP is open to whoever reaches it, users of this machine included
+	UIDs     []uint32 // may use loopback, besides root
+	GIDs     []uint32 // of groups whose members may
+	Group    int      // may open the UNIX socket, besides root; 0: no group
 }
 
 // Attach is the kernel interface by which programs are attached.

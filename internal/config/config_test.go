@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
+
+	"loxilb/internal/apisocket"
 )
 
 // run parses a command line as the daemon does.
@@ -32,12 +34,36 @@ func TestDefaults(t *testing.T) {
 	if code != ExitOK {
 		t.Fatal(msg)
 	}
+	socket, err := apisocket.Path()
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := &Config{
-		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: "/run/loxilb/loxilb.sock"},
+		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: socket},
 		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ConfigPath: "/etc/loxilb", LogLevel: slog.LevelInfo,
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}), noGroup); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// noGroup leaves out what depends on whether this machine has the group.
+var noGroup = cmpopts.IgnoreFields(API{}, "GIDs", "Group")
+
+func TestAPIUsers(t *testing.T) {
+	t.Parallel()
+	c, code, msg := run(nil, "--api-users=root,4711,@0", "--api-users=@root,nobody")
+	if code != ExitOK {
+		t.Fatal(msg)
+	}
+	if diff := cmp.Diff([]uint32{0, 4711, 65534}, c.API.UIDs); diff != "" {
+		t.Error(diff)
+	}
+	if n := len(c.API.GIDs); n < 2 || c.API.GIDs[n-2] != 0 || c.API.GIDs[n-1] != 0 {
+		t.Errorf("groups %v", c.API.GIDs)
+	}
+	if c.API.Insecure {
+		t.Error("insecure without being asked to")
 	}
 }
 
@@ -67,7 +93,7 @@ func TestFlags(t *testing.T) {
 		},
 	}
 	same := cmp.Comparer(func(a, b *regexp.Regexp) bool { return a == b || a != nil && b != nil && a.String() == b.String() })
-	if diff := cmp.Diff(want, got, same, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" {
+	if diff := cmp.Diff(want, got, same, cmpopts.EquateComparable(netip.AddrPort{}), noGroup); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -107,6 +133,9 @@ func TestRefused(t *testing.T) {
 		{"", "--manualtoken --manualtokenvalue=" + large, "is larger than"},
 		{"", "--socket=run.sock", "--socket=run.sock: is not an absolute path"},
 		{"", "--socket=/" + strings.Repeat("x", 107), "is longer than the 107 bytes"},
+		{"", "--api-users=no-such-user", "--api-users=no-such-user: is no user of this machine: write NAME or NUMBER, and @ before a group"},
+		{"", "--api-users=root,@no-such-group", "--api-users=@no-such-group: is no group of this machine"},
+		{"", "--api-users=-1", "--api-users=-1: is no user"},
 		{"", "--attach=xdp", "--attach=xdp: is none of auto, tcx and clsact"},
 		{"", "--xdp=on", "--xdp=on: is none of auto, native, generic and off"},
 		{"", "--whitelist=eth(", "--whitelist=eth(: is not a regular expression: missing closing ): `eth(`"},
@@ -141,7 +170,7 @@ func TestRefused(t *testing.T) {
 func TestInsecure(t *testing.T) {
 	t.Parallel()
 	pem := file(t, t.TempDir(), "pem", "x", 0o600)
-	if c, _, msg := run(nil, "--host=0.0.0.0", "--insecure"); c == nil || c.API.Plain.String() != "0.0.0.0:11111" {
+	if c, _, msg := run(nil, "--host=0.0.0.0", "--insecure"); c == nil || c.API.Plain.String() != "0.0.0.0:11111" || !c.API.Insecure {
 		t.Error(msg)
 	}
 	if c, _, msg := run(nil, "--tls", "--tls-certificate="+pem, "--tls-key="+pem, "--insecure"); c == nil || c.API.TLS.String() != "0.0.0.0:8091" {

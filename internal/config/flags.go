@@ -4,13 +4,19 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
+
+	"loxilb/internal/apisocket"
 )
+
+// socketAuto is the --socket that loxicmd finds by itself.
+const socketAuto = "auto"
 
 // flags holds the flags as they are written, before they are checked.
 type flags struct {
 	host, tlsHost   string
 	port, tlsPort   string // text, so that the error is ours and the environment shares it
 	socket          string
+	apiUsers        []string
 	tls, insecure   bool
 	cert, key       string
 	manualToken     bool
@@ -35,7 +41,8 @@ type flags struct {
 func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.host, "host", "127.0.0.1", "address of the REST API (HTTP); another than loopback needs --insecure")
 	fs.StringVar(&f.port, "port", "11111", "port of the REST API")
-	fs.StringVar(&f.socket, "socket", "/run/loxilb/loxilb.sock", "UNIX socket of the REST API, mode 0660; empty for none")
+	fs.StringVar(&f.socket, "socket", socketAuto, "UNIX socket of the REST API, for root and the group "+apiGroup+"; auto is one for each network namespace, in "+apisocket.Dir+"; empty for none")
+	fs.StringSliceVar(&f.apiUsers, "api-users", nil, "users, or @groups, who may use the API on loopback besides root and the group "+apiGroup+"; names or numbers, several with commas")
 	fs.BoolVar(&f.tls, "tls", false, "serve the REST API by HTTPS too")
 	fs.StringVar(&f.tlsHost, "tls-host", "0.0.0.0", "address of the HTTPS API; another than loopback needs --manualtoken")
 	fs.StringVar(&f.tlsPort, "tls-port", "8091", "port of the HTTPS API")
@@ -43,7 +50,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.key, "tls-key", "/opt/loxilb/cert/server.key", "key of the HTTPS API (PEM)")
 	fs.BoolVar(&f.manualToken, "manualtoken", false, "ask every request over TCP for the token of --manualtokenvalue")
 	fs.StringVar(&f.manualTokenFile, "manualtokenvalue", "/etc/loxilb/manual_token", "file with the token")
-	fs.BoolVar(&f.insecure, "insecure", false, "let the API be reached from other machines without TLS or a token")
+	fs.BoolVar(&f.insecure, "insecure", false, "let whoever reaches the API over TCP use it: other machines without TLS or a token, every user of this one")
 	fs.BoolVarP(&f.noAPI, "api", "a", false, "serve no API at all (the contract's name; it switches off)")
 
 	fs.StringVar(&f.attach, "attach", string(AttachAuto), "how programs are attached: auto, tcx or clsact")

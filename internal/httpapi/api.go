@@ -41,6 +41,8 @@ type Options struct {
 	Metrics    http.Handler                  // answers GET metrics
 	Observe    func(method string, code int) // is told of every answer
 	Token      string                        // asked of every request over TCP; empty: none
+	Users      Users                         // may use loopback without a token
+	Ready      func() (bool, string)         // whether all services were applied once, and how far it is; nil: they were
 	Version    v1.Version
 	Log        *slog.Logger
 	ApplyWait  time.Duration // how long a change waits for the data path; 0: 8 s
@@ -69,6 +71,8 @@ func New(o Options) *API {
 		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) { parameterProblem(err).write(w) },
 	})
 	a.mux.HandleFunc("GET /metrics", a.GetMetrics)
+	a.mux.HandleFunc("GET "+healthPath, a.getHealth)
+	a.mux.HandleFunc("GET "+readyPath, a.getReady)
 	return a
 }
 

@@ -51,6 +51,7 @@ type bench struct {
 	fake  *fake
 	store *store.Store
 	http  http.Handler
+	peer  peerFunc // whose requests call makes
 }
 
 func newBench(t testing.TB, change func(*Options)) *bench {
@@ -75,13 +76,14 @@ func newBench(t testing.TB, change func(*Options)) *bench {
 		change(&o)
 	}
 	a := New(o)
-	return &bench{t: t, api: a, fake: f, store: st, http: a.Handler()}
+	return &bench{t: t, api: a, fake: f, store: st, http: a.Handler(), peer: func() (uint32, error) { return 0, nil }}
 }
 
 // call makes a request as a client on this machine does.
 func (b *bench) call(method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	b.t.Helper()
 	r := httptest.NewRequest(method, "http://127.0.0.1:11111"+path, strings.NewReader(body))
+	r = r.WithContext(withPeer(r.Context(), b.peer))
 	for i := 0; i+1 < len(headers); i += 2 {
 		if headers[i] == "Host" {
 			r.Host = headers[i+1]

@@ -9,38 +9,52 @@ import (
 	"strings"
 )
 
-// door is a way in: who comes through it is trusted in another way.
-type door int
+// way is how a request came: each way is trusted for another reason.
+type way int
 
 const (
-	doorLoopback door = iota // TCP of this machine: whoever is on it, but no web page
-	doorNetwork              // TCP of other machines
-	doorSocket               // UNIX socket: whoever the file's mode lets in
+	byLoopback way = iota // TCP of this machine: the users of Users, and no web page
+	byNetwork             // TCP of other machines
+	bySocket              // UNIX socket: whoever the file's mode lets in
 )
 
-// Handler answers requests that came over TCP on loopback; Serve has the other ways in too.
-func (a *API) Handler() http.Handler { return a.handler(doorLoopback) }
+// Handler answers requests that came over TCP on loopback; Serve answers all.
+func (a *API) Handler() http.Handler { return a.handler(byLoopback) }
 
-func (a *API) handler(d door) http.Handler {
+func (a *API) handler(by way) http.Handler {
 	// Browsers say where a request comes from; a web page has nothing to change here.
 	origin := http.NewCrossOriginProtection()
 	token := sha256.Sum256([]byte(a.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ow := &observed{ResponseWriter: w, code: http.StatusOK}
 		defer func() { a.Observe(r.Method, ow.code) }()
-		switch {
-		case origin.Check(r) != nil:
-			refuse(http.StatusForbidden, "requests of web pages are not answered").write(ow)
-		case d == doorLoopback && a.Token == "" && !localHost(r.Host):
-			// A page whose name was made to resolve to 127.0.0.1 is of the same origin, but for the name.
-			refuseField(http.StatusForbidden, "Host", r.Host, "is not a name of this machine", "an IP address or localhost").write(ow)
-		case d != doorSocket && a.Token != "" && !authorized(r, token):
-			ow.Header().Set("WWW-Authenticate", "Bearer")
-			refuse(http.StatusUnauthorized, "the request has no valid token: send it as Authorization: TOKEN (loxicmd --token)").write(ow)
-		default:
-			a.route(ow, r)
+		if p := a.guard(r, by, origin, token); p != nil {
+			if p.body.Code == http.StatusUnauthorized {
+				ow.Header().Set("WWW-Authenticate", "Bearer")
+			}
+			p.write(ow)
+			return
 		}
+		a.route(ow, r)
 	})
+}
+
+// guard refuses requests of those who may not use the API. How the daemon is, anybody may ask.
+func (a *API) guard(r *http.Request, by way, origin *http.CrossOriginProtection, token [sha256.Size]byte) *problem {
+	switch {
+	case r.URL.Path == healthPath || r.URL.Path == readyPath:
+		return nil
+	case origin.Check(r) != nil:
+		return refuse(http.StatusForbidden, "requests of web pages are not answered")
+	case by == byLoopback && a.Token == "" && !localHost(r.Host):
+		// A page whose name was made to resolve to 127.0.0.1 is of the same origin, but for the name.
+		return refuseField(http.StatusForbidden, "Host", r.Host, "is not a name of this machine", "an IP address or localhost")
+	case by != bySocket && a.Token != "" && !authorized(r, token):
+		return refuse(http.StatusUnauthorized, "the request has no valid token: send it as Authorization: TOKEN (loxicmd --token)")
+	case by == byLoopback && a.Token == "":
+		return a.Users.admit(r)
+	}
+	return nil
 }
 
 // authorized compares digests, so that neither the token's length nor its beginning shows in the time it takes.

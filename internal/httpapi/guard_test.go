@@ -10,33 +10,33 @@ func TestGuard(t *testing.T) {
 	const token = "s3cret"
 	for name, tc := range map[string]struct {
 		token   string
-		door    door
+		by      way
 		headers []string
 		code    int
 	}{
-		"plain":                       {"", doorLoopback, nil, 200},
-		"json with charset":           {"", doorLoopback, []string{"Content-Type", "application/json; charset=utf-8"}, 200},
-		"form":                        {"", doorLoopback, []string{"Content-Type", "text/plain"}, 415},
-		"content type broken":         {"", doorLoopback, []string{"Content-Type", "application/json; ="}, 415},
-		"localhost":                   {"", doorLoopback, []string{"Host", "localhost:11111"}, 200},
-		"IPv6":                        {"", doorLoopback, []string{"Host", "[::1]:11111"}, 200},
-		"name that resolves to us":    {"", doorLoopback, []string{"Host", "rebind.example:11111"}, 403},
-		"name, but a token is asked":  {token, doorLoopback, []string{"Host", "lb.example", "Authorization", token}, 200},
-		"name, from the network":      {"", doorNetwork, []string{"Host", "lb.example"}, 200},
-		"web page":                    {"", doorLoopback, []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		"old web page":                {"", doorLoopback, []string{"Origin", "https://evil.example"}, 403},
-		"no token":                    {token, doorLoopback, nil, 401},
-		"wrong token":                 {token, doorNetwork, []string{"Authorization", "s3cres"}, 401},
-		"longer token":                {token, doorNetwork, []string{"Authorization", token + "x"}, 401},
-		"token":                       {token, doorNetwork, []string{"Authorization", token}, 200},
-		"bearer token":                {token, doorNetwork, []string{"Authorization", "Bearer " + token}, 200},
-		"token over the socket":       {token, doorSocket, nil, 200},
-		"any name over the socket":    {"", doorSocket, []string{"Host", "loxilb"}, 200},
-		"other scheme, right secret":  {token, doorNetwork, []string{"Authorization", "Basic " + token}, 401},
-		"an empty token is no bypass": {token, doorNetwork, []string{"Authorization", "Bearer "}, 401},
+		"plain":                       {"", byLoopback, nil, 200},
+		"json with charset":           {"", byLoopback, []string{"Content-Type", "application/json; charset=utf-8"}, 200},
+		"form":                        {"", byLoopback, []string{"Content-Type", "text/plain"}, 415},
+		"content type broken":         {"", byLoopback, []string{"Content-Type", "application/json; ="}, 415},
+		"localhost":                   {"", byLoopback, []string{"Host", "localhost:11111"}, 200},
+		"IPv6":                        {"", byLoopback, []string{"Host", "[::1]:11111"}, 200},
+		"name that resolves to us":    {"", byLoopback, []string{"Host", "rebind.example:11111"}, 403},
+		"name, but a token is asked":  {token, byLoopback, []string{"Host", "lb.example", "Authorization", token}, 200},
+		"name, from the network":      {"", byNetwork, []string{"Host", "lb.example"}, 200},
+		"web page":                    {"", byLoopback, []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"old web page":                {"", byLoopback, []string{"Origin", "https://evil.example"}, 403},
+		"no token":                    {token, byLoopback, nil, 401},
+		"wrong token":                 {token, byNetwork, []string{"Authorization", "s3cres"}, 401},
+		"longer token":                {token, byNetwork, []string{"Authorization", token + "x"}, 401},
+		"token":                       {token, byNetwork, []string{"Authorization", token}, 200},
+		"bearer token":                {token, byNetwork, []string{"Authorization", "Bearer " + token}, 200},
+		"token over the socket":       {token, bySocket, nil, 200},
+		"any name over the socket":    {"", bySocket, []string{"Host", "loxilb"}, 200},
+		"other scheme, right secret":  {token, byNetwork, []string{"Authorization", "Basic " + token}, 401},
+		"an empty token is no bypass": {token, byNetwork, []string{"Authorization", "Bearer "}, 401},
 	} {
 		b := newBench(t, func(o *Options) { o.Token = tc.token })
-		b.http = b.api.handler(tc.door)
+		b.http = b.api.handler(tc.by)
 		w := b.call("POST", BaseURL+"/config/loadbalancer", demo, tc.headers...)
 		if w.Code != tc.code {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, tc.code)

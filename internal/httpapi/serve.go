@@ -3,20 +3,13 @@ package httpapi
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"syscall"
 	"time"
 )
-
-// socketMode lets the owner and the group of the daemon in.
-const socketMode = 0o660
 
 // Listen says where to answer. What is not valid or empty is not served.
 type Listen struct {
@@ -24,12 +17,14 @@ type Listen struct {
 	TLS               netip.AddrPort // HTTPS
 	CertFile, KeyFile string
 	Socket            string // path of a UNIX socket
+	SocketGroup       int    // may connect to it, besides root; 0: no group
 }
 
 // Server has the API's sockets open.
 type Server struct {
 	log   *slog.Logger
 	ports []port
+	peers *peers
 }
 
 type port struct {
@@ -40,8 +35,11 @@ type port struct {
 // Listen opens all sockets, or none and says why.
 func (a *API) Listen(ctx context.Context, l Listen) (*Server, error) {
 	s := &Server{log: a.Log}
-	err := s.open(ctx, a, l)
-	if err != nil {
+	var err error
+	if s.peers, err = newPeers(); err != nil {
+		return nil, err
+	}
+	if err := s.open(ctx, a, l); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -55,7 +53,7 @@ func (s *Server) open(ctx context.Context, a *API, l Listen) error {
 		if err != nil {
 			return fmt.Errorf("listen on %s: %w", l.Plain, err)
 		}
-		s.add(a, ln, doorOf(l.Plain))
+		s.add(a, ln, wayTo(l.Plain))
 	}
 	if l.TLS.IsValid() {
 		cert, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
@@ -70,35 +68,39 @@ func (s *Server) open(ctx context.Context, a *API, l Listen) error {
 			Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12,
 			NextProtos: []string{"http/1.1"},
 		}
-		s.add(a, tls.NewListener(ln, conf), doorOf(l.TLS))
+		s.add(a, tls.NewListener(ln, conf), wayTo(l.TLS))
 	}
 	if l.Socket != "" {
-		ln, err := listenUnix(ctx, l.Socket)
+		ln, err := listenUnix(ctx, l.Socket, l.SocketGroup)
 		if err != nil {
 			return err
 		}
-		s.add(a, ln, doorSocket)
+		s.add(a, ln, bySocket)
 	}
 	return nil
 }
 
-func doorOf(at netip.AddrPort) door {
+func wayTo(at netip.AddrPort) way {
 	if at.Addr().IsLoopback() {
-		return doorLoopback
+		return byLoopback
 	}
-	return doorNetwork
+	return byNetwork
 }
 
-func (s *Server) add(a *API, ln net.Listener, d door) {
-	s.ports = append(s.ports, port{ln, &http.Server{
-		Handler:           a.handler(d),
+func (s *Server) add(a *API, ln net.Listener, w way) {
+	server := &http.Server{
+		Handler:           a.handler(w),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug),
 		// No WriteTimeout: a long answer is given time as it goes (stream).
-	}})
+	}
+	if w == byLoopback {
+		server.ConnContext = s.peers.connContext
+	}
+	s.ports = append(s.ports, port{ln, server})
 }
 
 // Addrs are the addresses that the sockets got.
@@ -130,6 +132,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			_ = p.server.Close() // those that did not end by themselves are cut
 		}
 	}
+	s.peers.close()
 	return err
 }
 
@@ -137,50 +140,5 @@ func (s *Server) close() {
 	for _, p := range s.ports {
 		_ = p.listener.Close() // nobody has been answered yet
 	}
-}
-
-// listenUnix takes the place of a socket that nobody answers any more, and of nothing else.
-func listenUnix(ctx context.Context, path string) (net.Listener, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("make the directory of socket %s: %w", path, err)
-	}
-	if err := removeStale(ctx, path); err != nil {
-		return nil, err
-	}
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("listen on socket %s: %w", path, err)
-	}
-	if err := os.Chmod(path, socketMode); err != nil {
-		_ = ln.Close() // the error that matters is the first
-		return nil, fmt.Errorf("set the mode of socket %s: %w", path, err)
-	}
-	return ln, nil
-}
-
-func removeStale(ctx context.Context, path string) error {
-	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look at socket %s: %w", path, err)
-	}
-	if info.Mode().Type() != os.ModeSocket {
-		return fmt.Errorf("listen on socket %s: there is a file that is not a socket", path)
-	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", path)
-	if err == nil {
-		_ = conn.Close() // it was opened to see whether somebody answers
-		return fmt.Errorf("listen on socket %s: another process answers there", path)
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("look at socket %s: %w", path, err)
-	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("remove the old socket %s: %w", path, err)
-	}
-	return nil
+	s.peers.close()
 }

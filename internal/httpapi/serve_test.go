@@ -14,8 +14,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestServe(t *testing.T) {
@@ -27,7 +30,7 @@ func TestServe(t *testing.T) {
 	defer cancel()
 	l := Listen{
 		Plain: netip.MustParseAddrPort("127.0.0.1:0"), TLS: netip.MustParseAddrPort("127.0.0.1:0"),
-		CertFile: cert, KeyFile: key, Socket: filepath.Join(dir, "run", "s"),
+		CertFile: cert, KeyFile: key, Socket: filepath.Join(dir, "run", "s"), SocketGroup: 4242,
 	}
 	srv, err := b.api.Listen(ctx, l)
 	if err != nil {
@@ -37,7 +40,7 @@ func TestServe(t *testing.T) {
 	go func() { done <- srv.Serve(ctx) }()
 
 	info, err := os.Stat(l.Socket)
-	if err != nil || info.Mode().Perm() != 0o660 {
+	if err != nil || info.Mode().Perm() != 0o660 || info.Sys().(*syscall.Stat_t).Gid != 4242 {
 		t.Errorf("socket: %v %v", info, err)
 	}
 	addrs := srv.Addrs()
@@ -110,6 +113,40 @@ func TestListenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv.close()
+	srv, err = b.api.Listen(t.Context(), Listen{Socket: stale})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.close()
+	if info, err := os.Stat(stale); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("a socket that no group may use: %v %v", info, err)
+	}
+}
+
+// No moment after the socket is bound lets others in: the mode it is bound with is the owner's alone.
+func TestSocketIsBornClosed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch) //nolint:errcheck // of a test
+	if _, err := unix.InotifyAddWatch(watch, filepath.Dir(path), unix.IN_ATTRIB); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := listenUnix(t.Context(), path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close() //nolint:errcheck // of a test
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != ownerMode {
+		t.Errorf("%v %v", info, err)
+	}
+	if n, err := unix.Read(watch, make([]byte, 4096)); err != unix.EAGAIN {
+		t.Errorf("the mode was changed after the socket was made: %d %v", n, err)
+	}
 }
 
 // certificate makes one that nobody trusts.

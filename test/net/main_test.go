@@ -40,6 +40,10 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // other users run loxicmd too
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	build := exec.Command(filepath.Join("..", "..", "tools", "go"), "build", "-trimpath", "-o", dir+"/", "../../cmd/...")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -1,0 +1,64 @@
+package config
+
+import (
+	"errors"
+	"os/user"
+	"strconv"
+	"strings"
+)
+
+// apiGroup is the group whose members may use the API like root, where it exists.
+const apiGroup = "loxilb"
+
+// checkUsers finds the numbers of those who may use the API.
+func (f *flags) checkUsers(api *API) error {
+	gid, err := groupID(apiGroup)
+	if err == nil {
+		api.Group = int(gid)
+		api.GIDs = append(api.GIDs, gid)
+	} else if unknown := user.UnknownGroupError(""); !errors.As(err, &unknown) {
+		return &Error{"--api-users", "", "the group " + apiGroup + " can't be looked up: " + err.Error()}
+	}
+	for _, word := range f.apiUsers {
+		name, isGroup := strings.CutPrefix(word, "@")
+		if isGroup {
+			gid, err := groupID(name)
+			if err != nil {
+				return &Error{"--api-users", word, "is no group of this machine: write @NAME or @NUMBER"}
+			}
+			api.GIDs = append(api.GIDs, gid)
+			continue
+		}
+		uid, err := userID(name)
+		if err != nil {
+			return &Error{"--api-users", word, "is no user of this machine: write NAME or NUMBER, and @ before a group"}
+		}
+		api.UIDs = append(api.UIDs, uid)
+	}
+	return nil
+}
+
+// userID takes a number as it is: containers have users without a name.
+func userID(name string) (uint32, error) {
+	if n, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(u.Uid, 10, 32)
+	return uint32(n), err
+}
+
+func groupID(name string) (uint32, error) {
+	if n, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(g.Gid, 10, 32)
+	return uint32(n), err
+}

@@ -1,0 +1,36 @@
+package httpapi
+
+import (
+	"io"
+	"net/http"
+)
+
+// Where whoever watches over the daemon asks how it is, outside of the contract and without being asked who they are.
+const (
+	healthPath = "/healthz"
+	readyPath  = "/readyz"
+)
+
+// getHealth answers 200 while the daemon answers at all.
+func (a *API) getHealth(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") }
+
+// getReady answers 503 until every service was tried once since the daemon started. Packets of services that the data
+// path kept from an earlier life are balanced all the while.
+func (a *API) getReady(w http.ResponseWriter, _ *http.Request) {
+	if a.Ready == nil {
+		writeText(w, http.StatusOK, "ready")
+		return
+	}
+	ready, text := a.Ready()
+	code := http.StatusOK
+	if !ready {
+		code = http.StatusServiceUnavailable
+	}
+	writeText(w, code, text)
+}
+
+func writeText(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = io.WriteString(w, text+"\n") // the client is gone if this fails
+}

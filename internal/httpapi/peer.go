@@ -1,0 +1,211 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// errNoPeer says that the kernel does not know whose connection it is.
+var errNoPeer = errors.New("its other end is closed, or is not a socket of this network namespace")
+
+// peers tells which user has the other end of a TCP connection of this machine, by sock_diag.
+//
+// The socket towards the kernel is opened once, in the daemon's own network namespace, and stays there whatever thread
+// uses it later. A look-up costs one message to the kernel and back, some microseconds, however many sockets there are:
+// it asks for one by its addresses and ports.
+type peers struct{ handle *nl.SocketHandle }
+
+func newPeers() (*peers, error) {
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return nil, fmt.Errorf("open a socket to ask for the users of connections: %w", err)
+	}
+	return &peers{&nl.SocketHandle{Socket: s}}, nil
+}
+
+func (p *peers) close() { p.handle.Socket.Close() }
+
+// uid is the user of the process at the other end of c, as it was when that socket was made.
+func (p *peers) uid(c net.Conn) (uint32, error) {
+	remote, local := addrPort(c.RemoteAddr()), addrPort(c.LocalAddr())
+	if !remote.IsValid() || !local.IsValid() {
+		return 0, errNoPeer
+	}
+	m, err := p.find(remote, local)
+	if err != nil {
+		return 0, err
+	}
+	if !m.is(remote, local) || !m.open() {
+		return 0, errNoPeer
+	}
+	// While our end is open no other socket can have become the other end, so what was found is it.
+	if err := stillOpen(c); err != nil {
+		return 0, err
+	}
+	return m.UID, nil
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	t, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := t.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+}
+
+// diagID is struct inet_diag_sockid.
+type diagID struct {
+	Sport, Dport [2]byte // big endian
+	Src, Dst     [16]byte
+	Interface    uint32
+	Cookie       [2]uint32
+}
+
+// diagRequest is struct inet_diag_req_v2.
+type diagRequest struct {
+	Family, Protocol, Extensions, Pad uint8
+	States                            uint32
+	ID                                diagID
+}
+
+// diagSocket is struct inet_diag_msg.
+type diagSocket struct {
+	Family, State, Timer, Retransmits uint8
+	ID                                diagID
+	Expires, ReceiveQ, SendQ          uint32
+	UID, Inode                        uint32
+}
+
+// Len is the size of the request in a message.
+func (r *diagRequest) Len() int { return binary.Size(r) }
+
+// Serialize writes the request as the kernel reads it.
+func (r *diagRequest) Serialize() []byte {
+	b, err := binary.Append(nil, binary.NativeEndian, r)
+	if err != nil {
+		panic(err) // its size is fixed
+	}
+	return b
+}
+
+const (
+	loopbackIndex = 1          // of lo, in every namespace
+	noCookie      = 0xffffffff // any socket
+)
+
+// find asks for the socket with these addresses; without NLM_F_DUMP the kernel looks into its table instead of walking it.
+func (p *peers) find(src, dst netip.AddrPort) (*diagSocket, error) {
+	r := &diagRequest{Family: unix.AF_INET6, Protocol: unix.IPPROTO_TCP, States: 0xffffffff}
+	if src.Addr().Is4() {
+		r.Family = unix.AF_INET
+	}
+	r.ID = diagID{Interface: loopbackIndex, Cookie: [2]uint32{noCookie, noCookie}}
+	binary.BigEndian.PutUint16(r.ID.Sport[:], src.Port())
+	binary.BigEndian.PutUint16(r.ID.Dport[:], dst.Port())
+	copy(r.ID.Src[:], src.Addr().AsSlice())
+	copy(r.ID.Dst[:], dst.Addr().AsSlice())
+	req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, 0)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_INET_DIAG: p.handle}
+	req.AddData(r)
+	answers, err := req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY)
+	switch {
+	case errors.Is(err, syscall.ENOENT), err == nil && len(answers) == 0:
+		return nil, errNoPeer
+	case err != nil:
+		return nil, fmt.Errorf("the kernel does not tell whose it is: %w", err)
+	}
+	m := &diagSocket{}
+	if _, err := binary.Decode(answers[0], binary.NativeEndian, m); err != nil {
+		return nil, fmt.Errorf("the kernel's answer is not understood: %w", err)
+	}
+	return m, nil
+}
+
+// is tells whether the socket is what was asked for: where there is none, the kernel answers with one that listens.
+func (m *diagSocket) is(src, dst netip.AddrPort) bool {
+	return m.address(m.ID.Src, m.ID.Sport) == src && m.address(m.ID.Dst, m.ID.Dport) == dst
+}
+
+// address is unmapped: an IPv6 socket may have an IPv4 connection.
+func (m *diagSocket) address(a [16]byte, port [2]byte) netip.AddrPort {
+	ip := netip.AddrFrom16(a).Unmap()
+	if m.Family == unix.AF_INET {
+		ip = netip.AddrFrom4([4]byte(a[:4]))
+	}
+	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(port[:]))
+}
+
+// The states of a connection (include/net/tcp_states.h).
+const (
+	tcpEstablished = 1
+	tcpFinWait1    = 4
+	tcpFinWait2    = 5
+	tcpCloseWait   = 8
+)
+
+// open tells whether a process holds the socket. One that was closed has no inode, and the kernel then shows root for
+// its user, which it need not have been.
+func (m *diagSocket) open() bool {
+	switch m.State {
+	case tcpEstablished, tcpFinWait1, tcpFinWait2:
+		return m.Inode != 0
+	}
+	return false
+}
+
+// stillOpen fails when our end of the connection was reset.
+func stillOpen(c net.Conn) error {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return errNoPeer
+	}
+	raw, err := sc.SyscallConn()
+	if err != nil {
+		return errNoPeer
+	}
+	var info *unix.TCPInfo
+	var sockErr error
+	if err := raw.Control(func(fd uintptr) {
+		info, sockErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	}); err != nil || sockErr != nil || info.State != tcpEstablished && info.State != tcpCloseWait {
+		return errNoPeer
+	}
+	return nil
+}
+
+// peerKey is where the context of a connection keeps the user at its other end.
+type peerKey struct{}
+
+// peerFunc is looked up at the first request of a connection, and once.
+type peerFunc func() (uid uint32, err error)
+
+func withPeer(ctx context.Context, f peerFunc) context.Context {
+	return context.WithValue(ctx, peerKey{}, f)
+}
+
+func (p *peers) connContext(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	return withPeer(ctx, sync.OnceValues(func() (uint32, error) { return p.uid(c) }))
+}
+
+func peerOf(r *http.Request) (uint32, error) {
+	if f, ok := r.Context().Value(peerKey{}).(peerFunc); ok {
+		return f()
+	}
+	return 0, errNoPeer
+}

@@ -1,0 +1,202 @@
+package httpapi
+
+import (
+	"errors"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const nobody = 65534
+
+// as runs f on a thread whose new sockets belong to another user.
+func as(uid int, f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		_ = syscall.Setfsuid(uid)
+		f()
+	}()
+	<-done
+}
+
+// pair is the server's end of a connection that a user opened, and the client's end.
+func pair(t *testing.T, ln net.Listener, uid int, dial func() (net.Conn, error)) (server, client net.Conn) {
+	t.Helper()
+	var err error
+	as(uid, func() { client, err = dial() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	if server, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	return server, client
+}
+
+func newTestPeers(t *testing.T) *peers {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root makes sockets of others")
+	}
+	p, err := newPeers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	return p
+}
+
+func listenLoopback(t *testing.T, host string) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	return ln
+}
+
+// mapped dials an IPv4 address by an IPv6 socket, which Go does not do by itself.
+func mapped(port int) (net.Conn, error) {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "mapped")
+	defer f.Close() //nolint:errcheck // the connection has a copy
+	to := &unix.SockaddrInet6{Port: port, Addr: [16]byte{10: 0xff, 11: 0xff, 12: 127, 15: 1}}
+	if err := unix.Connect(fd, to); err != nil {
+		return nil, err
+	}
+	return net.FileConn(f)
+}
+
+func TestPeerUID(t *testing.T) {
+	t.Parallel()
+	p := newTestPeers(t)
+	v4, v6 := listenLoopback(t, "127.0.0.1"), listenLoopback(t, "::1")
+	dial := func(ln net.Listener) func() (net.Conn, error) {
+		return func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) }
+	}
+	for name, tc := range map[string]struct {
+		ln   net.Listener
+		dial func() (net.Conn, error)
+	}{
+		"IPv4":   {v4, dial(v4)},
+		"IPv6":   {v6, dial(v6)},
+		"mapped": {v4, func() (net.Conn, error) { return mapped(v4.Addr().(*net.TCPAddr).Port) }},
+	} {
+		for _, uid := range []int{0, nobody, 1234} {
+			server, _ := pair(t, tc.ln, uid, tc.dial)
+			if got, err := p.uid(server); err != nil || int(got) != uid {
+				t.Errorf("%s: user %d, %v; want %d", name, got, err, uid)
+			}
+		}
+	}
+}
+
+// A socket that its process has closed is shown as root's by the kernel: nobody must become root by leaving early.
+func TestPeerGone(t *testing.T) {
+	t.Parallel()
+	p := newTestPeers(t)
+	ln := listenLoopback(t, "127.0.0.1")
+	for name, leave := range map[string]func(*net.TCPConn) error{
+		"closed": func(c *net.TCPConn) error { return c.Close() },
+		"reset":  func(c *net.TCPConn) error { return errors.Join(c.SetLinger(0), c.Close()) },
+	} {
+		server, client := pair(t, ln, nobody, func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) })
+		if _, err := client.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		if err := leave(client.(*net.TCPConn)); err != nil {
+			t.Fatal(err)
+		}
+		deadline := time.Now().Add(100 * time.Millisecond) // in all the states that it goes through
+		for time.Now().Before(deadline) {
+			if uid, err := p.uid(server); !errors.Is(err, errNoPeer) {
+				t.Fatalf("%s: user %d, %v", name, uid, err)
+			}
+		}
+	}
+	// Half closed: the process is there and reads.
+	server, client := pair(t, ln, nobody, func() (net.Conn, error) { return net.Dial("tcp", ln.Addr().String()) })
+	if err := client.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if uid, err := p.uid(server); err != nil || uid != nobody {
+		t.Errorf("half closed: user %d, %v", uid, err)
+	}
+}
+
+func TestUsers(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		users Users
+		uid   uint32
+		code  int
+	}{
+		"root":              {Users{}, 0, 200},
+		"nobody":            {Users{}, nobody, 403},
+		"no such account":   {Users{}, 987654, 403},
+		"a user":            {Users{UIDs: []uint32{7, nobody}}, nobody, 200},
+		"another user":      {Users{UIDs: []uint32{7}}, nobody, 403},
+		"a group":           {Users{GIDs: []uint32{nobody}}, nobody, 200},
+		"another group":     {Users{GIDs: []uint32{7}}, nobody, 403},
+		"group, no account": {Users{GIDs: []uint32{nobody}}, 987654, 403},
+		"everyone":          {Users{Everyone: true}, nobody, 200},
+	} {
+		b := newBench(t, func(o *Options) { o.Users = tc.users })
+		b.peer = func() (uint32, error) { return tc.uid, nil }
+		w := b.call("GET", BaseURL+"/version", "")
+		if w.Code != tc.code {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+		if w.Code == 403 {
+			if e := problemOf(t, w); !strings.Contains(e.Message, strconv.Itoa(int(tc.uid))) || !strings.Contains(e.Message, "--api-users=") {
+				t.Errorf("%s: %s", name, e.Message)
+			}
+		}
+	}
+	b := newBench(t, nil)
+	b.peer = func() (uint32, error) { return 0, errNoPeer }
+	if w := b.call("GET", BaseURL+"/version", ""); w.Code != 403 {
+		t.Errorf("nobody knows who: %d %s", w.Code, w.Body)
+	}
+	b = newBench(t, func(o *Options) { o.Token = "s3cret" })
+	b.peer = func() (uint32, error) { return nobody, nil }
+	if w := b.call("GET", BaseURL+"/version", "", "Authorization", "s3cret"); w.Code != 200 {
+		t.Errorf("who has the token is refused: %d %s", w.Code, w.Body)
+	}
+}
+
+// Whoever watches over the daemon is not asked who they are.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	text, ready := "starting: 1 of 3 services applied", false
+	b := newBench(t, func(o *Options) {
+		o.Token = "s3cret"
+		o.Ready = func() (bool, string) { return ready, text }
+	})
+	b.peer = func() (uint32, error) { return nobody, nil }
+	want := func(path string, code int, body string) {
+		t.Helper()
+		if w := b.call("GET", path, "", "Host", "lb.example"); w.Code != code || w.Body.String() != body+"\n" {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+	want(healthPath, 200, "ok")
+	want(readyPath, 503, text)
+	text, ready = "ready", true
+	want(readyPath, 200, text)
+}
