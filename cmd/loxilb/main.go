@@ -22,11 +22,11 @@ import (
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/pins"
+	"loxilb/internal/desired"
 	"loxilb/internal/httpapi"
 	"loxilb/internal/metrics"
 	"loxilb/internal/netdev"
 	"loxilb/internal/reconcile"
-	"loxilb/internal/store"
 )
 
 // sweepEvery is how often connections that are over give their memory back; they are treated as absent from
@@ -69,11 +69,11 @@ func run(ctx context.Context, c *config.Config) error {
 	if err := network.Prepare(); err != nil {
 		return err
 	}
-	desired, err := store.Open(c.StateDir, log)
+	state, err := desired.Open(c.StateDir, log)
 	if err != nil {
 		return err
 	}
-	defer desired.Close()
+	defer state.Close()
 	d, err := datapath.Load(datapath.Config{
 		PinDir: dir, Connections: int(c.CTMax), HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
 		XDP: reconcile.XDPChoice(c.XDP).Mode(), Log: log,
@@ -83,11 +83,11 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	defer d.Close()
-	return serve(ctx, c, log, network, desired, d)
+	return serve(ctx, c, log, network, state, d)
 }
 
 // serve runs the parts until ctx ends or one of them fails.
-func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *netdev.Net, desired *store.Store, d *datapath.Datapath) error {
+func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *netdev.Net, state *desired.State, d *datapath.Datapath) error {
 	sweep := make(chan struct{}, 1)
 	kick := func() {
 		select {
@@ -96,18 +96,18 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		}
 	}
 	vips := announce.New(network, network.VIPs(), log)
-	services := reconcile.New(desired, d, owner{vips}, sources{network.Sources()}, network.Neighbours(), kick, c.HashSeed, log)
+	services := reconcile.New(state, d, owner{vips}, sources{network.Sources()}, network.Neighbours(), kick, c.HashSeed, log)
 	interfaces := reconcile.NewInterfaces(d, c.Whitelist, c.Blacklist, log)
 	xdp := reconcile.NewXDP(d, reconcile.XDPConfig{
 		Choice: reconcile.XDPChoice(c.XDP), Whitelist: c.Whitelist, Blacklist: c.Blacklist, Features: network.XDPFeatures,
 	}, log)
 	source := view{d, services, log}
-	measured, err := metrics.New(desired, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
+	measured, err := metrics.New(state, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
 	if err != nil {
 		return err
 	}
 	api, err := listen(ctx, c, httpapi.New(httpapi.Options{
-		Store: desired, Reconciler: services, DataPath: source, Metrics: measured, Observe: measured.Observe,
+		Store: state, Reconciler: services, DataPath: source, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
 		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log,
 	}))
@@ -120,7 +120,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	defer stop(nil)
 	var running sync.WaitGroup
 	running.Go(func() { services.Run(ctx) })
-	if err := services.Wait(ctx, desired.Snapshot().Revision()); err != nil {
+	if err := services.Wait(ctx, state.Snapshot().Revision()); err != nil {
 		log.Error("starting with services that are not in the data path yet", "err", err)
 	}
 	if err := d.SetLocalAddresses(network.Addresses()); err != nil {
@@ -146,7 +146,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	if api != nil {
 		running.Go(func() { stop(api.Serve(ctx)) })
 	}
-	log.Info("ready", "version", version, "namespace", apisocket.Namespace(), "services", desired.Snapshot().Len(), "hook", d.Hook())
+	log.Info("ready", "version", version, "namespace", apisocket.Namespace(), "services", state.Services.Len(state.Snapshot()), "hook", d.Hook())
 	debug.FreeOSMemory() // what loading programs took is not needed again, most of all the types of the kernel
 	<-ctx.Done()
 	err = context.Cause(ctx)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
-	"loxilb/internal/store"
 )
 
 // BaseURL is where the contract lives.
@@ -35,7 +35,7 @@ type Reconciler interface {
 
 // Options are the parts that the API stands on. All but Observe are needed.
 type Options struct {
-	Store      *store.Store
+	Store      *desired.State
 	Reconciler Reconciler
 	DataPath   DataPath
 	Metrics    http.Handler                  // answers GET metrics

@@ -25,7 +25,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 	}
 	a.commit(w, r, func(tx *store.Tx) error {
 		for i := range list {
-			if err := list[i].put(tx); err != nil {
+			if err := list[i].put(tx, a.Store.Services); err != nil {
 				return err
 			}
 		}
@@ -61,8 +61,8 @@ func exists(k lb.Key) *problem {
 // DeleteLoadbalancers deletes every service.
 func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
 	a.commit(w, r, func(tx *store.Tx) error {
-		for s := range tx.All() {
-			if err := tx.Delete(s.Key); err != nil {
+		for s := range a.Store.Services.All(tx) {
+			if err := a.Store.Services.Delete(tx, s.Key); err != nil {
 				return err
 			}
 		}
@@ -74,14 +74,14 @@ func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
 // answers success: a mistyped name should not look deleted.
 func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
 	a.commit(w, r, func(tx *store.Tx) error {
-		list := tx.ByName(name)
+		list := a.Store.Services.ByName(tx, name)
 		if len(list) == 0 {
 			p := refuse(http.StatusNotFound, "there is no service named %q", name)
 			p.body.Field, p.body.Value = "lb_name", name
 			return p
 		}
 		for i := range list {
-			if err := tx.Delete(list[i].Key); err != nil {
+			if err := a.Store.Services.Delete(tx, list[i].Key); err != nil {
 				return err
 			}
 		}
@@ -115,7 +115,7 @@ func (a *API) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
 		p.write(w)
 		return
 	}
-	a.commit(w, r, func(tx *store.Tx) error { return tx.Delete(key) })
+	a.commit(w, r, func(tx *store.Tx) error { return a.Store.Services.Delete(tx, key) })
 }
 
 // keyPath is a key as the paths of DELETE write it.
@@ -175,7 +175,7 @@ func pathProblem(err error) *problem {
 
 // commit makes a change, waits until the packets see it, and answers.
 func (a *API) commit(w http.ResponseWriter, r *http.Request, edit func(*store.Tx) error) {
-	revision, err := a.Store.Commit(owner, edit)
+	revision, _, err := a.Store.Commit(owner, edit)
 	if err != nil {
 		a.commitProblem(err).write(w)
 		return

@@ -52,7 +52,7 @@ func TestCreate(t *testing.T) {
 			b := newBench(t, nil)
 			b.mustPost(tc.body)
 			var got []string
-			for s := range b.store.Snapshot().All() {
+			for s := range b.store.Services.All(b.store.Snapshot()) {
 				got = append(got, s.String())
 			}
 			if diff := cmp.Diff([]string{tc.want}, got); diff != "" {
@@ -149,7 +149,7 @@ func TestRefuse(t *testing.T) {
 		if w.Code != 400 || e.Field != tc.field || !strings.Contains(e.Message, tc.message) {
 			t.Errorf("POST %s:\n got %d field %q: %s\nwant 400 field %q: ...%s", tc.body, w.Code, e.Field, e.Message, tc.field, tc.message)
 		}
-		if n := b.store.Snapshot().Len(); n != 0 {
+		if n := b.store.Services.Len(b.store.Snapshot()); n != 0 {
 			t.Errorf("POST %s was refused and left %d services", tc.body, n)
 		}
 	}
@@ -173,7 +173,7 @@ func TestUpdateAndConflict(t *testing.T) {
 	} {
 		b.mustPost(strings.Replace(demo, change[0], change[1], 1))
 	}
-	s, _ := b.store.Snapshot().Get(demoKey())
+	s, _ := b.store.Services.Get(b.store.Snapshot(), demoKey())
 	if got, want := s.String(), "20.20.20.1:2020/tcp mode=default select=rr endpoints=31.31.31.1:5001"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -208,7 +208,7 @@ func TestBulkIsAllOrNothing(t *testing.T) {
 	if w := b.post(`{"lbAttr":[` + demo + `,` + other + `,` + bad + `]}`); w.Code != 400 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	if n := b.store.Snapshot().Len(); n != 0 {
+	if n := b.store.Services.Len(b.store.Snapshot()); n != 0 {
 		t.Errorf("%d services were left", n)
 	}
 	b.mustPost(`{"lbAttr":[` + demo + `,` + other + `]}`)
@@ -278,7 +278,7 @@ func bulk(t *testing.T, n int) time.Duration {
 	start := time.Now()
 	b.mustPost(body.String())
 	took := time.Since(start)
-	if got := b.store.Snapshot().Len(); got != n {
+	if got := b.store.Services.Len(b.store.Snapshot()); got != n {
 		t.Errorf("%d services stored, want %d", got, n)
 	}
 	return took

@@ -29,7 +29,7 @@ func TestDelete(t *testing.T) {
 		if w := b.call("DELETE", tc.path, ""); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"result":"Success"}` {
 			t.Errorf("DELETE %s: %d %s", tc.path, w.Code, w.Body)
 		}
-		if n := b.store.Snapshot().Len(); n != 0 {
+		if n := b.store.Services.Len(b.store.Snapshot()); n != 0 {
 			t.Errorf("DELETE %s left %d services", tc.path, n)
 		}
 	}
@@ -69,7 +69,7 @@ func TestDeleteRefused(t *testing.T) {
 			t.Errorf("DELETE %s:\n got %d %q %s\nwant %d %q %s", tc.path, w.Code, e.Field, e.Message, tc.code, tc.field, tc.message)
 		}
 	}
-	if n := b.store.Snapshot().Len(); n != 1 {
+	if n := b.store.Services.Len(b.store.Snapshot()); n != 1 {
 		t.Errorf("%d services are left", n)
 	}
 	if w := b.call("PUT", BaseURL+"/config/loadbalancer", ""); w.Code != 405 || w.Header().Get("Allow") != http.MethodPost {

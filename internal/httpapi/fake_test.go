@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
-	"loxilb/internal/store"
 )
 
 var errDataPath = errors.New("no memory left in the kernel")
@@ -49,7 +49,7 @@ type bench struct {
 	t     testing.TB
 	api   *API
 	fake  *fake
-	store *store.Store
+	store *desired.State
 	http  http.Handler
 	peer  peerFunc // whose requests call makes
 }
@@ -57,7 +57,7 @@ type bench struct {
 func newBench(t testing.TB, change func(*Options)) *bench {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	st, err := store.Open("", log)
+	st, err := desired.Open("", log)
 	if err != nil {
 		t.Fatal(err)
 	}

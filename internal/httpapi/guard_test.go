@@ -45,7 +45,7 @@ func TestGuard(t *testing.T) {
 			if e := problemOf(t, w); strings.Contains(e.Message, token) {
 				t.Errorf("%s: the answer has the token: %s", name, e.Message)
 			}
-			if n := b.store.Snapshot().Len(); n != 0 {
+			if n := b.store.Services.Len(b.store.Snapshot()); n != 0 {
 				t.Errorf("%s: refused, and left %d services", name, n)
 			}
 		}

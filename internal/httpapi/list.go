@@ -17,7 +17,7 @@ const stallLimit = 30 * time.Second
 // GetLoadbalancers answers with all services.
 func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request) {
 	out := newStream(w, "lbAttr")
-	for s := range a.Store.Snapshot().All() {
+	for s := range a.Store.Services.All(a.Store.Snapshot()) {
 		stats, _ := a.DataPath.ServiceStats(s.Key)
 		if r.Context().Err() != nil || !out.item(entryOf(&s, &stats)) {
 			return

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
@@ -37,9 +38,9 @@ func operOf(at string, a *v1.ServiceArguments) (oper, *problem) {
 }
 
 // put does what is wished in a transaction.
-func (w *wish) put(tx *store.Tx) error {
+func (w *wish) put(tx *store.Tx, services *desired.Services) error {
 	s := w.Service
-	old, there := tx.Get(s.Key)
+	old, there := services.Get(tx, s.Key)
 	switch {
 	case w.oper == operDetach && !there:
 		return refuse(http.StatusNotFound, "service %s does not exist", s.Key)
@@ -52,14 +53,14 @@ func (w *wish) put(tx *store.Tx) error {
 			return p
 		}
 		if len(all) == 0 {
-			return tx.Delete(s.Key)
+			return services.Delete(tx, s.Key)
 		}
 		s = old
 		s.Endpoints = all
 	case there:
 		s.Managed = old.Managed // the contract: an update does not change it
 	}
-	return tx.Put(s)
+	return services.Put(tx, s)
 }
 
 // unlike refuses to attach or detach in one step with another change: only endpoints are meant, and what is written

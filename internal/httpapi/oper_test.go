@@ -43,7 +43,7 @@ func TestAttachDetach(t *testing.T) {
 			continue
 		}
 		got := ""
-		for s := range b.store.Snapshot().All() {
+		for s := range b.store.Services.All(b.store.Snapshot()) {
 			got = strings.TrimPrefix(s.String(), key+" mode=default select=")
 		}
 		if step.code != 200 || got != step.want {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
@@ -14,17 +15,17 @@ import (
 // BenchmarkScrape is a scrape of 10,000 services with 10 endpoints, without the data path.
 func BenchmarkScrape(b *testing.B) {
 	log := slog.New(slog.DiscardHandler)
-	st, err := store.Open("", log)
+	st, err := desired.Open("", log)
 	if err != nil {
 		b.Fatal(err)
 	}
-	_, err = st.Commit("test", func(tx *store.Tx) error {
+	_, _, err = st.Commit("test", func(tx *store.Tx) error {
 		for i := range 10000 {
 			s := lb.Service{Key: lb.Key{VIP: netip.AddrFrom4([4]byte{20, byte(i >> 8), byte(i), 1}), Port: 80, Protocol: lb.TCP}}
 			for j := range 10 {
 				s.Endpoints = append(s.Endpoints, lb.Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j + 1)}), Port: 80, Weight: 1})
 			}
-			if err := tx.Put(s); err != nil {
+			if err := st.Services.Put(tx, s); err != nil {
 				return err
 			}
 		}

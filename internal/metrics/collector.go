@@ -3,12 +3,12 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"loxilb/internal/store"
+	"loxilb/internal/desired"
 )
 
 // collector reads what there is one of: the table, the revision, the drops.
 type collector struct {
-	store *store.Store
+	store *desired.State
 	src   Source
 
 	services, endpoints                     *prometheus.Desc
@@ -17,7 +17,7 @@ type collector struct {
 	xdp, xdpForwarded                       *prometheus.Desc
 }
 
-func newCollector(st *store.Store, src Source) *collector {
+func newCollector(st *desired.State, src Source) *collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("loxilb_"+name, help, labels, nil)
 	}
@@ -52,8 +52,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
 	snap := c.store.Snapshot()
-	gauge(c.services, float64(snap.Len()))
-	gauge(c.endpoints, float64(snap.Endpoints()))
+	gauge(c.services, float64(c.store.Services.Len(snap)))
+	gauge(c.endpoints, float64(c.store.Services.Endpoints(snap)))
 	gauge(c.revision, float64(snap.Revision()))
 	applied, err := c.src.Applied()
 	gauge(c.appliedRevision, float64(applied))

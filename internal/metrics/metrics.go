@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/common/expfmt"
 
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
-	"loxilb/internal/store"
 )
 
 const (
@@ -45,7 +45,7 @@ type Source interface {
 
 // Metrics answers scrapes.
 type Metrics struct {
-	store    *store.Store
+	store    *desired.State
 	src      Source
 	log      *slog.Logger
 	registry *prometheus.Registry
@@ -61,7 +61,7 @@ type Build struct {
 }
 
 // New makes the metrics of a daemon.
-func New(st *store.Store, src Source, b Build, log *slog.Logger) (*Metrics, error) {
+func New(st *desired.State, src Source, b Build, log *slog.Logger) (*Metrics, error) {
 	m := &Metrics{
 		store: st, src: src, log: log,
 		registry: prometheus.NewRegistry(),
@@ -123,7 +123,7 @@ func (m *Metrics) write(w *bufio.Writer, format expfmt.Format) error {
 			return err
 		}
 	}
-	return writeServices(w, m.store.Snapshot(), m.src)
+	return writeServices(w, m.store, m.src)
 }
 
 // note is for what goes wrong when the answer has begun.

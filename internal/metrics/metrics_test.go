@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
@@ -38,7 +39,7 @@ func (f fake) Applied() (revision uint64, err error) { return 1, f.applyErr }
 func newMetrics(t *testing.T, src Source) *Metrics {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	st, err := store.Open("", log)
+	st, err := desired.Open("", log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func newMetrics(t *testing.T, src Source) *Metrics {
 			t.Error(err)
 		}
 	})
-	_, err = st.Commit("test", func(tx *store.Tx) error {
+	_, _, err = st.Commit("test", func(tx *store.Tx) error {
 		for _, line := range []string{
 			"20.20.20.1:2020/tcp endpoints=31.31.31.1:5001,32.32.32.1:5001:0 name=web",
 			"20.20.20.1:2021/tcp endpoints=31.31.31.1:5002,32.32.32.1:5002 name=web",
@@ -57,7 +58,7 @@ func newMetrics(t *testing.T, src Source) *Metrics {
 			if err != nil {
 				return err
 			}
-			if err := tx.Put(s); err != nil {
+			if err := st.Services.Put(tx, s); err != nil {
 				return err
 			}
 		}
@@ -148,12 +149,12 @@ func TestTooManyScrapes(t *testing.T) {
 func TestStrangeNames(t *testing.T) {
 	t.Parallel()
 	log := slog.New(slog.DiscardHandler)
-	st, err := store.Open("", log)
+	st, err := desired.Open("", log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = st.Commit("test", func(tx *store.Tx) error {
-		return tx.Put(lb.Service{
+	_, _, err = st.Commit("test", func(tx *store.Tx) error {
+		return st.Services.Put(tx, lb.Service{
 			Key:       lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP},
 			Name:      `a"} 1`,
 			Endpoints: []lb.Endpoint{{Addr: netip.MustParseAddr("31.31.31.1"), Port: 80, Weight: 1}},

@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
-	"loxilb/internal/store"
 )
 
 // row is a service with what it counted, read once for all families.
@@ -44,9 +44,10 @@ func families() []family {
 }
 
 // writeServices writes the series of services and endpoints in the text format.
-func writeServices(w *bufio.Writer, snap *store.Snapshot, src Source) error {
-	rows := make([]row, 0, snap.Len())
-	for s := range snap.All() {
+func writeServices(w *bufio.Writer, st *desired.State, src Source) error {
+	snap := st.Snapshot()
+	rows := make([]row, 0, st.Services.Len(snap))
+	for s := range st.Services.All(snap) {
 		// The key is what tells series apart, for services may share a name.
 		r := row{labels: `service="` + s.Key.String() + `",name="` + escape(s.Name) + `"`, endpoints: s.Endpoints}
 		r.stats, r.known = src.ServiceStats(s.Key)

@@ -17,6 +17,7 @@ import (
 
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
@@ -130,7 +131,7 @@ func (e endpoints) Set(all iter.Seq[netip.Addr]) {
 type bench struct {
 	*world
 	t     testing.TB
-	store *store.Store
+	store *desired.State
 	rec   *Reconciler
 	swept chan struct{}
 }
@@ -138,7 +139,7 @@ type bench struct {
 func newBench(t testing.TB, w *world, services ...string) *bench {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	st, err := store.Open("", log)
+	st, err := desired.Open("", log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +162,7 @@ func newBench(t testing.TB, w *world, services ...string) *bench {
 
 func (b *bench) commit(edit func(*store.Tx) error) uint64 {
 	b.t.Helper()
-	rev, err := b.store.Commit("rest", edit)
+	rev, _, err := b.store.Commit("rest", edit)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func (b *bench) put(services ...string) uint64 {
 		for _, text := range services {
 			s, err := lb.ParseService(text)
 			if err == nil {
-				err = tx.Put(s)
+				err = b.store.Services.Put(tx, s)
 			}
 			if err != nil {
 				return err
@@ -189,7 +190,7 @@ func (b *bench) delete(keys ...string) uint64 {
 	b.t.Helper()
 	return b.commit(func(tx *store.Tx) error {
 		for _, k := range keys {
-			if err := tx.Delete(key(b.t, k)); err != nil {
+			if err := b.store.Services.Delete(tx, key(b.t, k)); err != nil {
 				return err
 			}
 		}

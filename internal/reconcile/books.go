@@ -83,7 +83,7 @@ func (r *Reconciler) reached(snapshot *store.Snapshot, keys []lb.Key) map[netip.
 		for _, a := range r.current[k].Secondary {
 			add(a)
 		}
-		if s, ok := snapshot.Get(k); ok {
+		if s, ok := r.store.Services.Get(snapshot, k); ok {
 			for _, a := range s.Secondary {
 				add(a)
 			}

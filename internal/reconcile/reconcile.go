@@ -16,6 +16,7 @@ import (
 	"loxilb/internal/compile"
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
@@ -43,7 +44,7 @@ type Sources interface {
 
 // Reconciler brings revisions of the store into the data path, one after the other.
 type Reconciler struct {
-	store     *store.Store
+	store     *desired.State
 	tables    Tables
 	addresses Addresses
 	sources   Sources
@@ -77,7 +78,7 @@ type Reconciler struct {
 
 // New makes a reconciler. onEnded is called after a pass that may have removed a service or an endpoint, whose
 // connections then wait for a sweep. seed is the key of tables of hashes.
-func New(s *store.Store, t Tables, a Addresses, sources Sources, e Endpoints, onEnded func(), seed uint64, log *slog.Logger) *Reconciler {
+func New(s *desired.State, t Tables, a Addresses, sources Sources, e Endpoints, onEnded func(), seed uint64, log *slog.Logger) *Reconciler {
 	return &Reconciler{
 		store: s, tables: t, addresses: a, sources: sources, stale: make(chan struct{}, 1), teller: newTeller(e), ended: onEnded, seed: seed, log: log,
 		current: map[lb.Key]lb.Service{}, vips: map[netip.Addr]int{}, owned: map[netip.Addr]bool{}, hosts: map[netip.Addr]int{},
@@ -127,10 +128,10 @@ func (r *Reconciler) retry(revision uint64, err error) <-chan time.Time {
 
 // pass brings the store's current revision into the data path.
 func (r *Reconciler) pass(ctx context.Context) (uint64, error) {
-	snapshot, keys, ok := r.store.Since(r.seen)
+	snapshot, changed, ok := r.store.Since(r.seen)
 	r.seen = snapshot.Revision()
 	if r.started && ok {
-		keys = append(keys, r.again...)
+		keys := append(desired.ServiceKeys(changed), r.again...)
 		slices.SortFunc(keys, lb.Key.Compare)
 		return r.seen, r.step(ctx, snapshot, slices.Compact(keys))
 	}
@@ -143,10 +144,10 @@ func (r *Reconciler) pass(ctx context.Context) (uint64, error) {
 // holds what an earlier process left, when the store no longer knows what has changed, and after it failed.
 func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 	var gone, changes []datapath.Change
-	wanted := make(map[bpf.TcServiceKey]bool, snapshot.Len())
+	wanted := make(map[bpf.TcServiceKey]bool, r.store.Services.Len(snapshot))
 	r.again, r.touched = nil, nil
-	f := compile.NewResolver(snapshot)
-	if err := r.findSources(ctx, resolved(f, snapshot.All()), true); err != nil {
+	f := compile.NewResolver(r.store.Services.At(snapshot))
+	if err := r.findSources(ctx, resolved(f, r.store.Services.All(snapshot)), true); err != nil {
 		return err
 	}
 	clear(r.current)
@@ -154,7 +155,7 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 	clear(r.named)
 	clear(r.vips)
 	clear(r.hosts)
-	for s := range snapshot.All() {
+	for s := range r.store.Services.All(snapshot) {
 		t := r.come(f, s)
 		changes = append(changes, datapath.Change{Key: t.Key, Table: t})
 		wanted[t.Key] = true
@@ -181,9 +182,9 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 // is not kept waiting by it.
 func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []lb.Key) error {
 	var gone, changes []datapath.Change
-	f := compile.NewResolver(snapshot)
+	f := compile.NewResolver(r.store.Services.At(snapshot))
 	keys = r.dependents(snapshot, keys)
-	if err := r.findSources(ctx, resolved(f, services(snapshot, keys)), false); err != nil {
+	if err := r.findSources(ctx, resolved(f, services(r.store, snapshot, keys)), false); err != nil {
 		r.again = keys
 		return err
 	}
@@ -191,7 +192,7 @@ func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []
 	touched := r.touched
 	for _, key := range keys {
 		old, had := r.current[key]
-		now, has := snapshot.Get(key)
+		now, has := r.store.Services.Get(snapshot, key)
 		touched = append(append(touched, ownable(old)...), ownable(now)...)
 		if had {
 			r.leave(old)

@@ -16,6 +16,7 @@ import (
 	"loxilb/internal/compile"
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
@@ -42,7 +43,7 @@ func TestOrder(t *testing.T) {
 	b.wantEvents("delete 10.0.0.1:80/tcp")
 	b.wait(b.commit(func(tx *store.Tx) error {
 		s, err := lb.ParseService(strings.Replace(dns, "10.0.0.2", "10.0.0.0", 1))
-		return errors.Join(err, tx.Put(s), tx.Delete(key(t, "10.0.0.1:443/tcp")))
+		return errors.Join(err, b.store.Services.Put(tx, s), b.store.Services.Delete(tx, key(t, "10.0.0.1:443/tcp")))
 	}))
 	b.wantEvents("delete 10.0.0.1:443/tcp", "put 10.0.0.0:53/udp", "give up [10.0.0.1]", "own [10.0.0.0]")
 	if rev, err := b.rec.Applied(); err != nil || rev != b.store.Snapshot().Revision() {
@@ -149,7 +150,7 @@ func TestRetryOfStart(t *testing.T) {
 		return nil
 	}
 	log := slog.New(slog.DiscardHandler)
-	st, err := store.Open("", log)
+	st, err := desired.Open("", log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,9 +245,9 @@ func TestEndpointsAreTold(t *testing.T) {
 	}
 	b.mu.Unlock()
 	b.wait(b.commit(func(tx *store.Tx) error {
-		for s := range tx.All() {
+		for s := range b.store.Services.All(tx) {
 			if s.VIP != netip.MustParseAddr("10.0.1.7") {
-				if err := tx.Delete(s.Key); err != nil {
+				if err := b.store.Services.Delete(tx, s.Key); err != nil {
 					return err
 				}
 			}
@@ -279,7 +280,7 @@ func TestManyWriters(t *testing.T) {
 	defer b.mu.Unlock()
 	want := map[bpf.TcServiceKey]bool{}
 	vips := map[netip.Addr]bool{}
-	for s := range b.store.Snapshot().All() {
+	for s := range b.store.Services.All(b.store.Snapshot()) {
 		want[compile.Key(s.Key)] = true
 		vips[s.VIP] = true
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"loxilb/internal/compile"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
@@ -103,10 +104,10 @@ func (r *Reconciler) findSources(ctx context.Context, list iter.Seq[lb.Service],
 }
 
 // services are those of the keys that exist.
-func services(snapshot *store.Snapshot, keys []lb.Key) iter.Seq[lb.Service] {
+func services(d *desired.State, snapshot *store.Snapshot, keys []lb.Key) iter.Seq[lb.Service] {
 	return func(yield func(lb.Service) bool) {
 		for _, key := range keys {
-			if s, ok := snapshot.Get(key); ok && !yield(s) {
+			if s, ok := d.Services.Get(snapshot, key); ok && !yield(s) {
 				return
 			}
 		}

@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"testing"
 	"time"
-
-	"loxilb/internal/lb"
 )
 
 // filled is a store with n services of 10 endpoints (3 past 10,000, for the limit on their sum).
@@ -16,14 +14,14 @@ func filled(b *testing.B, dir string, n int) *Store {
 	if n > 10_000 {
 		endpoints = 3
 	}
-	s, err := Open(dir, slog.New(slog.DiscardHandler))
+	s, err := Open(dir, slog.New(slog.DiscardHandler), NewTable(itemKind()))
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { s.Close() })
 	mustCommit(b, s, "rest", func(tx *Tx) error {
 		for i := range n {
-			if err := tx.Put(numbered(i, endpoints)); err != nil {
+			if err := items(tx.base).Put(tx, numbered(i, endpoints)); err != nil {
 				return err
 			}
 		}
@@ -33,7 +31,7 @@ func filled(b *testing.B, dir string, n int) *Store {
 }
 
 func BenchmarkCommit(b *testing.B) {
-	for _, n := range []int{1, 10_000, lb.MaxServices - 1} {
+	for _, n := range []int{1, 10_000, 65536 - 1} {
 		for _, kind := range []string{"memory", "disk"} {
 			b.Run(fmt.Sprintf("%s/services=%d", kind, n), func(b *testing.B) {
 				dir := ""
@@ -60,7 +58,7 @@ func BenchmarkCommitParallel(b *testing.B) {
 	b.SetParallelism(16)
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
-			if _, err := s.Commit("rest", put(numbered(i%10_000, 1+i%10))); err != nil {
+			if _, _, err := s.Commit("rest", put(numbered(i%10_000, 1+i%10))); err != nil {
 				b.Error(err)
 			}
 		}
@@ -75,12 +73,12 @@ func BenchmarkBulk(b *testing.B) {
 }
 
 func BenchmarkOpen(b *testing.B) {
-	for _, n := range []int{10_000, lb.MaxServices} {
+	for _, n := range []int{10_000, 65536} {
 		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
 			dir := b.TempDir()
 			filled(b, dir, n).Close()
 			for b.Loop() {
-				s, err := Open(dir, slog.New(slog.DiscardHandler))
+				s, err := Open(dir, slog.New(slog.DiscardHandler), NewTable(itemKind()))
 				if err != nil {
 					b.Fatal(err)
 				}

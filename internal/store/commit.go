@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-
-	"loxilb/internal/lb"
 )
 
 // errAbandoned is what a request has until it is served: an edit that ends its goroutine ends the batch.
@@ -18,15 +16,17 @@ type request struct {
 	edit     func(*Tx) error
 	done     bool
 	revision uint64
+	changed  []ID
 	err      error
 }
 
 // Commit runs edit and makes all of its changes, or none if it fails. It returns the revision that has them,
-// which is on disk by then; if they change nothing, that is the current revision (Tx.Changed tells which).
-// Services belong to the owner that put them, and no other may change them.
+// which is on disk by then, and the objects that they created, changed or deleted, ordered by kind and key as text. Changes that leave
+// everything as it was make no revision: that is the current one then, and no object has changed. Objects belong
+// to the owner that put them, and no other may change them.
 //
 // Edits run one after the other, not always on the goroutine of their caller, and may not call Commit.
-func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, err error) {
+func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
 	r := &request{owner: owner, edit: edit, err: errAbandoned}
 	s.queue.Lock()
 	s.waiting = append(s.waiting, r)
@@ -37,7 +37,7 @@ func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, err
 	if !r.done {
 		s.serve()
 	}
-	return r.revision, r.err
+	return r.revision, r.changed, r.err
 }
 
 // serve commits all waiting requests. The caller holds the writing lock.
@@ -57,6 +57,7 @@ func (s *Store) serve() {
 			r.revision = next.revision
 		}
 		if c != nil {
+			r.changed = c.ids
 			changes = append(changes, c)
 		}
 		r.done, r.err = true, err
@@ -67,7 +68,7 @@ func (s *Store) serve() {
 	if err := s.persist(before, changes); err != nil {
 		for _, r := range batch {
 			if r.err == nil {
-				r.revision, r.err = 0, err
+				r.revision, r.changed, r.err = 0, nil, err
 			}
 		}
 		return
@@ -91,30 +92,15 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 		return nil, nil, err
 	}
 	next, c = tx.finish()
-	if err := checkTotals(head, next); err != nil {
-		return nil, nil, err
+	if c == nil {
+		return next, nil, nil
 	}
-	if c != nil {
-		if err := whole(next, c); err != nil {
+	for _, t := range head.tables {
+		if err := t.check(head, next, c.ids); err != nil {
 			return nil, nil, err
 		}
 	}
 	return next, c, nil
-}
-
-// checkTotals refuses growth past a limit, and never shrinking. Files are read without it: what was allowed once
-// can be mended.
-func checkTotals(before, after *Snapshot) error {
-	if n := after.Len(); n > lb.MaxServices && n > before.Len() {
-		return fmt.Errorf("a total of %d services %w of %d", n, ErrLimit, lb.MaxServices)
-	}
-	if n := after.endpoints; n > lb.MaxEndpoints && n > before.endpoints {
-		return fmt.Errorf("a total of %d endpoints %w of %d", n, ErrLimit, lb.MaxEndpoints)
-	}
-	if n := after.sources; n > lb.MaxSources && n > before.sources {
-		return fmt.Errorf("a total of %d sources %w of %d", n, ErrLimit, lb.MaxSources)
-	}
-	return nil
 }
 
 // protect turns a panic of an edit into its error: it must not fall on the caller whose goroutine ran it.
@@ -133,15 +119,14 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 	if s.disk == nil {
 		return nil
 	}
-	var lines []byte
-	for _, c := range changes {
-		line, err := encodeLine(recordOf(c))
-		if err != nil {
+	records := make([]*commitRecord, len(changes))
+	for i, c := range changes {
+		var err error
+		if records[i], err = recordOf(before.layout, c); err != nil {
 			return fmt.Errorf("write revision %d: %w", c.revision, err)
 		}
-		lines = append(lines, line...)
 	}
-	if err := s.disk.append(before.revision, lines); err != nil {
+	if err := s.disk.append(before.revision, records); err != nil {
 		return fmt.Errorf("write the state, which stays at revision %d: %w", before.revision, err)
 	}
 	return nil

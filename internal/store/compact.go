@@ -2,8 +2,9 @@ package store
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
-	"os"
+	"iter"
 	"path/filepath"
 )
 
@@ -19,7 +20,7 @@ func (d *disk) compactIfDue(head *Snapshot) {
 	default:
 		return // the last one is still being written
 	}
-	if err := d.newJournal(head.revision); err != nil {
+	if err := d.newJournal(head.revision, d.version); err != nil {
 		d.log.Error("new state journal failed, the old one goes on", "dir", d.path, "error", err)
 		d.limit = 2 * d.size
 		<-d.busy
@@ -36,40 +37,126 @@ func (d *disk) compactIfDue(head *Snapshot) {
 
 // compact writes the snapshot and removes the journals that it makes needless.
 func (d *disk) compact(head *Snapshot) error {
-	if err := d.writeSnapshot(head); err != nil {
+	if _, err := d.writeSnapshot(head); err != nil {
 		return fmt.Errorf("write %s: %w", snapshotName, err)
 	}
 	return d.removeJournals(func(revision uint64) bool { return revision < head.revision })
 }
 
-// writeSnapshot replaces the snapshot file.
-func (d *disk) writeSnapshot(head *Snapshot) error {
-	return d.replaceFile(snapshotName, func(f *os.File) error {
-		w := bufio.NewWriterSize(f, 1<<16)
-		write := func(record any) error {
-			line, err := encodeLine(record)
-			if err == nil {
-				_, err = w.Write(line)
-			}
+// errNotBare is why a snapshot is begun again, in a higher version.
+var errNotBare = errors.New("the snapshot has what version 2 cannot say")
+
+// writeSnapshot replaces the snapshot file, in the lowest version that can say all of it.
+func (d *disk) writeSnapshot(head *Snapshot) (version int, err error) {
+	for version = bareVersion; ; version = latestVersion {
+		err = d.replaceFile(snapshotName, func(f file) error { return head.writeTo(f, version) })
+		if !errors.Is(err, errNotBare) {
+			return version, err
+		}
+	}
+}
+
+// writeTo writes a snapshot file; with version 2, errNotBare when that cannot say it.
+func (s *Snapshot) writeTo(f file, version int) error {
+	header := headerRecord{File: "snapshot", Version: version, Revision: s.revision}
+	if version == latestVersion {
+		header.Objects = s.objects()
+	} else {
+		if !s.onlyBareKind() {
+			return errNotBare
+		}
+		header.Services, header.Versions = s.objects(), s.versions()
+	}
+	line, err := encodeLine(header)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriterSize(f, 1<<16)
+	if _, err := w.Write(line); err != nil {
+		return err
+	}
+	for p := range s.all() {
+		r, err := s.recordOf(p)
+		if err != nil {
 			return err
 		}
-		header := headerRecord{File: "snapshot", Version: version, Revision: head.revision, Services: head.Len()}
-		if err := write(header); err != nil {
+		if version < latestVersion && !s.bare(&r) {
+			return errNotBare
+		}
+		line = appendLine(line[:0], func(b []byte) []byte {
+			if version < latestVersion {
+				return r.appendBare(b, s.bareMember)
+			}
+			return r.appendTo(b)
+		})
+		if _, err := w.Write(line); err != nil {
 			return err
 		}
-		for e := range head.entries() {
-			if err := write(recordOfService(e.owner, e.service)); err != nil {
-				return err
+	}
+	return w.Flush()
+}
+
+// all yields every row, by table and in order, and last what is kept.
+func (s *Snapshot) all() iter.Seq[placed] {
+	return func(yield func(placed) bool) {
+		for place, name := range s.names {
+			for r := range s.rows(name, idIndex, "") {
+				if !yield(placed{place, r}) {
+					return
+				}
 			}
 		}
-		return w.Flush()
-	})
+	}
+}
+
+// objects is the number of all rows.
+func (s *Snapshot) objects() (n int) {
+	for _, c := range s.counts {
+		n += c.rows
+	}
+	return n
+}
+
+// onlyBareKind is false when there is an object of a kind that a file of version 2 cannot have.
+func (s *Snapshot) onlyBareKind() bool {
+	for place := range s.tables {
+		if s.counts[place].rows > 0 && s.names[place] != s.bareKind {
+			return false
+		}
+	}
+	return true
+}
+
+// versions are those of all rows, in order; nil: all are of the snapshot's revision.
+func (s *Snapshot) versions() []uint64 {
+	list := make([]uint64, 0, s.objects())
+	older := false
+	for p := range s.all() {
+		v := p.row.header().Version
+		older = older || v != s.revision
+		list = append(list, v)
+	}
+	if !older {
+		return nil
+	}
+	return list
+}
+
+// recordOf is a row as a snapshot file has it.
+func (s *Snapshot) recordOf(p placed) (r record, err error) {
+	if k, ok := p.row.(*keptRow); ok {
+		r = record{Kind: k.Kind, Format: k.format, Key: k.Key, Object: k.object}
+	} else if r, err = s.tables[p.place].encode(p.row); err != nil {
+		return r, fmt.Errorf("%s: %w", ID{s.names[p.place], s.tables[p.place].keyOf(p.row)}, err)
+	}
+	r.Owner, r.Version = p.row.header().Owner, p.row.header().Version
+	return r, nil
 }
 
 // setJournalLimit follows the size of the last snapshot, good enough for what it bounds.
 func (d *disk) setJournalLimit() {
 	d.limit = minJournal
-	if info, err := os.Stat(filepath.Join(d.path, snapshotName)); err == nil {
+	if info, err := d.files.Stat(filepath.Join(d.path, snapshotName)); err == nil {
 		d.limit = max(minJournal, info.Size())
 	}
 }

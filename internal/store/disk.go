@@ -3,8 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,7 +15,7 @@ import (
 
 // The state directory:
 //
-//	snapshot.jsonl            all services at some revision N; replaced as a whole
+//	snapshot.jsonl            all objects at some revision N; replaced as a whole
 //	journal-<revision>.jsonl  the commits that follow that revision, appended one by one
 //	*.damaged-<time>          what was found damaged, for a human; never read again
 //
@@ -35,30 +35,32 @@ const (
 
 // disk is an open state directory. The store's writing lock guards it.
 type disk struct {
+	files   fileSystem
+	layout  *layout
 	log     *slog.Logger
 	path    string
-	dir     *os.File // locked with flock; synced after renames
-	journal *os.File
+	dir     directory // locked; synced after renames
+	journal file
+	version int     // of the journal
 	size    int64   // of the journal's good part
 	limit   int64   // of size: past it a new journal is due
 	untidy  *loader // what Open has read and could not tidy; then there is no journal
-	broken  bool    // an append failed: what the journal has past size is unknown
+	broken  bool    // the journal may not be appended to: it has what nobody knows, or another may follow it already
 
 	background sync.WaitGroup // the snapshot being written, at most one
 	busy       chan struct{}  // holds one token while it is
 }
 
-// lockDir opens and locks a directory, making it if needed. The kernel drops the lock when the process ends,
-// however it ends.
-func lockDir(path string) (*os.File, error) {
-	if err := makeDir(path); err != nil {
+// lockDir opens and locks a directory, making it if needed.
+func lockDir(files fileSystem, path string) (directory, error) {
+	if err := makeDir(files, path); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
-	dir, err := os.Open(path)
+	dir, err := files.OpenDir(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
 	}
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := dir.Lock(); err != nil {
 		dir.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, fmt.Errorf("state directory %s %w: stop that one, or give this one another directory", path, ErrInUse)
@@ -70,56 +72,56 @@ func lockDir(path string) (*os.File, error) {
 
 // makeDir makes a directory and those above it, if they are missing, and returns when their names are on disk: a
 // commit must not be lost with the directory that holds it.
-func makeDir(path string) error {
+func makeDir(files fileSystem, path string) error {
 	path = filepath.Clean(path)
-	switch info, err := os.Stat(path); {
+	switch info, err := files.Stat(path); {
 	case err == nil && info.IsDir():
 		return nil
 	case err == nil:
-		return &os.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR}
+		return &fs.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR}
 	}
 	above := filepath.Dir(path)
 	if above != path {
-		if err := makeDir(above); err != nil {
+		if err := makeDir(files, above); err != nil {
 			return err
 		}
 	}
-	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := files.Mkdir(path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(above)
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return syncDir(files, above)
 }
 
 func journalName(revision uint64) string {
 	return fmt.Sprintf("%s%020d%s", journalPrefix, revision, fileSuffix)
 }
 
-// append writes whole lines that follow revision, and returns when they are on disk. After a failure the disk
+// append writes commits that follow revision, and returns when they are on disk. After a failure the disk
 // holds none of them, or is found broken and gets a new journal by the next append: a journal is read only up to
 // the revision at which the next one begins, so what a failed write has left there does no harm.
-func (d *disk) append(revision uint64, lines []byte) error {
+func (d *disk) append(revision uint64, commits []*commitRecord) error {
 	if d.untidy != nil {
 		if err := d.tidy(d.untidy); err != nil {
 			return err
 		}
 		d.untidy = nil
 	}
-	if d.broken {
-		if err := d.newJournal(revision); err != nil {
+	version := bareVersion
+	for _, c := range commits {
+		version = max(version, c.version(d.layout))
+	}
+	if d.broken || version > d.version {
+		if err := d.newJournal(revision, max(version, d.version)); err != nil {
 			return err
 		}
 	}
+	var lines []byte
+	for _, c := range commits {
+		lines = c.appendTo(lines, d.version)
+	}
 	_, err := d.journal.WriteAt(lines, d.size)
 	if err == nil {
-		err = unix.Fdatasync(int(d.journal.Fd()))
+		err = d.journal.Datasync()
 	}
 	if err != nil {
 		// After a failed fdatasync nobody knows which pages are on disk: never append to that file again. Cutting
@@ -134,31 +136,45 @@ func (d *disk) append(revision uint64, lines []byte) error {
 	return nil
 }
 
-// newJournal begins the journal that follows revision, and forgets the one before.
-func (d *disk) newJournal(revision uint64) error {
+// newJournal begins the journal that follows revision, and forgets the one before. When it fails, the one before goes on
+// only if the new one has surely not appeared: a start would drop what went into the one before after that. If it may have,
+// the next append begins it again, or refuses.
+func (d *disk) newJournal(revision uint64, version int) error {
 	header, err := encodeLine(headerRecord{File: "journal", Version: version, Revision: revision})
 	if err != nil {
 		return err
 	}
-	write := func(f *os.File) error { _, err := f.Write(header); return err }
-	if err := d.replaceFile(journalName(revision), write); err != nil {
+	path := filepath.Join(d.path, journalName(revision))
+	if err := d.writeTemp(path, func(f file) error { _, err := f.Write(header); return err }); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(d.path, journalName(revision)), os.O_WRONLY, 0)
+	d.broken = true
+	if err := d.putInPlace(path); err != nil {
+		return err
+	}
+	f, err := d.files.Open(path)
 	if err != nil {
 		return err
 	}
 	if d.journal != nil {
 		d.journal.Close() // its content is synced, or given up
 	}
-	d.journal, d.size, d.broken = f, int64(len(header)), false
+	d.journal, d.version, d.size, d.broken = f, version, int64(len(header)), false
 	return nil
 }
 
 // replaceFile makes a file of the directory appear with all of its content, or not at all.
-func (d *disk) replaceFile(name string, write func(*os.File) error) error {
-	temp := filepath.Join(d.path, name+tempSuffix)
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+func (d *disk) replaceFile(name string, write func(file) error) error {
+	path := filepath.Join(d.path, name)
+	if err := d.writeTemp(path, write); err != nil {
+		return err
+	}
+	return d.putInPlace(path)
+}
+
+// writeTemp writes the file that putInPlace then gives its name.
+func (d *disk) writeTemp(path string, write func(file) error) error {
+	f, err := d.files.Create(path + tempSuffix)
 	if err != nil {
 		return err
 	}
@@ -166,11 +182,17 @@ func (d *disk) replaceFile(name string, write func(*os.File) error) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(temp, filepath.Join(d.path, name))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, d.files.Remove(path+tempSuffix))
 	}
-	if err != nil {
-		return errors.Join(err, os.Remove(temp))
+	return nil
+}
+
+// putInPlace renames what writeTemp has written. When it fails, the file may be in place or not.
+func (d *disk) putInPlace(path string) error {
+	if err := d.files.Rename(path+tempSuffix, path); err != nil {
+		_ = d.files.Remove(path + tempSuffix) // it is not there if the rename did happen
+		return err
 	}
 	return d.dir.Sync()
 }
@@ -194,7 +216,7 @@ func (d *disk) removeJournals(drop func(revision uint64) bool) error {
 	revisions, err := d.journals()
 	for _, revision := range revisions {
 		if drop(revision) {
-			err = errors.Join(err, os.Remove(filepath.Join(d.path, journalName(revision))))
+			err = errors.Join(err, d.files.Remove(filepath.Join(d.path, journalName(revision))))
 		}
 	}
 	return err
@@ -202,7 +224,7 @@ func (d *disk) removeJournals(drop func(revision uint64) bool) error {
 
 // names lists the directory's names with a prefix and a suffix, in order.
 func (d *disk) names(prefix, suffix string) ([]string, error) {
-	entries, err := os.ReadDir(d.path)
+	entries, err := d.files.ReadDir(d.path)
 	var names []string
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), suffix) {
@@ -212,11 +234,10 @@ func (d *disk) names(prefix, suffix string) ([]string, error) {
 	return names, err
 }
 
-// close waits for the background. It unlocks by itself: closing would not while a child process, forked and not
-// yet in exec, has a copy of the descriptor.
+// close waits for the background.
 func (d *disk) close() error {
 	d.background.Wait()
-	err := unix.Flock(int(d.dir.Fd()), unix.LOCK_UN)
+	err := d.dir.Unlock()
 	if d.journal != nil {
 		err = errors.Join(err, d.journal.Close())
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -57,53 +58,11 @@ func copyDir(t testing.TB, dir string) string {
 	return c
 }
 
-// wantFile compares a file of dir with its namesake in testdata; UPDATE=1 writes that anew.
-func wantFile(t *testing.T, dir, name, golden string) {
-	t.Helper()
-	got := readFile(t, dir, name)
-	if os.Getenv("UPDATE") != "" {
-		writeFile(t, "testdata", golden, got)
-	}
-	if diff := cmp.Diff(readFile(t, "testdata", golden), got); diff != "" {
-		t.Errorf("%s: -want +got\n%s", name, diff)
-	}
-}
-
-// The written form is a promise: every later version must read it.
-func TestWrittenForm(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	s := openStore(t, dir)
-	mustCommit(t, s, "rest", put(service(t, web), service(t, dns), service(t, ranged)))
-	mustCommit(t, s, "kube", put(numbered(1, 1)))
-	mustCommit(t, s, "kube", func(tx *Tx) error { return tx.Delete(numbered(1, 0).Key) })
-	wantFile(t, dir, journalName(0), "journal.jsonl")
-	closeStore(t, s)
-	openStore(t, dir)
-	wantFile(t, dir, snapshotName, "snapshot.jsonl")
-	if diff := cmp.Diff([]string{journalName(3), snapshotName}, files(t, dir)); diff != "" {
-		t.Errorf("files: -want +got\n%s", diff)
-	}
-}
-
-// What version 1 wrote, before there were ranges, marks and sources, is read as it was meant.
-func TestVersion1(t *testing.T) {
-	t.Parallel()
-	for golden, name := range map[string]string{"journal-1.jsonl": journalName(0), "snapshot-1.jsonl": snapshotName} {
-		dir := t.TempDir()
-		writeFile(t, dir, name, readFile(t, "testdata", golden))
-		s := openStore(t, dir)
-		if got, ok := s.Snapshot().Get(service(t, web).Key); !ok || !got.Equal(service(t, web)) || s.Snapshot().Len() != 2 {
-			t.Errorf("%s: %d services, %v", golden, s.Snapshot().Len(), got)
-		}
-	}
-}
-
 func TestSecondDaemonIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	_, err := Open(dir, slog.Default())
+	_, err := Open(dir, slog.Default(), NewTable(itemKind()))
 	want := "state directory " + dir + " is in use by another loxilb: stop that one, or give this one another directory"
 	if !errors.Is(err, ErrInUse) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
@@ -116,7 +75,7 @@ func TestOpenFailsClearly(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	writeFile(t, filepath.Dir(file), "file", "")
-	_, err := Open(file, slog.Default())
+	_, err := Open(file, slog.Default(), NewTable(itemKind()))
 	if err == nil || !strings.Contains(err.Error(), "make the state directory: mkdir "+file+": not a directory") {
 		t.Error(err)
 	}
@@ -127,9 +86,9 @@ func TestCrashWhileAppending(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	mustCommit(t, s, "rest", put(service(t, web)))
+	mustCommit(t, s, "rest", put(web()))
 	before, from := dump(s.Snapshot()), int(s.disk.size)
-	mustCommit(t, s, "rest", put(service(t, dns)))
+	mustCommit(t, s, "rest", put(dns()))
 	after, journal := dump(s.Snapshot()), readFile(t, dir, journalName(0))
 	closeStore(t, s)
 	for n := from; n <= len(journal); n++ {
@@ -157,7 +116,7 @@ func TestDiskFailureLeavesTheStateAlone(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	mustCommit(t, s, "rest", put(service(t, web)))
+	mustCommit(t, s, "rest", put(web()))
 	before := dump(s.Snapshot())
 
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -165,9 +124,9 @@ func TestDiskFailureLeavesTheStateAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.disk.journal.Close()
-	s.disk.journal = full
+	s.disk.journal = osFile{full}
 	changed := s.Changed()
-	rev, err := s.Commit("rest", put(service(t, dns)))
+	rev, _, err := s.Commit("rest", put(dns()))
 	const want = "write the state, which stays at revision 1: append to the journal: write /dev/full: no space left on device"
 	if rev != 0 || err == nil || err.Error() != want {
 		t.Errorf("revision %d, %v, want %s", rev, err, want)
@@ -182,7 +141,7 @@ func TestDiskFailureLeavesTheStateAlone(t *testing.T) {
 	wantDump(t, openStore(t, crashed).Snapshot(), before)
 
 	// The disk is well again: commits go on, in a new journal.
-	mustCommit(t, s, "rest", put(service(t, dns)))
+	mustCommit(t, s, "rest", put(dns()))
 	after := dump(s.Snapshot())
 	wantDump(t, openStore(t, copyDir(t, dir)).Snapshot(), after)
 	closeStore(t, s)
@@ -195,7 +154,7 @@ func TestLeftoverOfAFailedCommit(t *testing.T) {
 	for _, cut := range []int{0, 1, 40} {
 		dir := t.TempDir()
 		s := openStore(t, dir)
-		mustCommit(t, s, "rest", put(service(t, web)))
+		mustCommit(t, s, "rest", put(web()))
 		lines := readFile(t, dir, journalName(0))
 		mustCommit(t, s, "rest", put(numbered(1, 1)))
 		failed := strings.TrimPrefix(readFile(t, dir, journalName(0)), lines)
@@ -205,7 +164,7 @@ func TestLeftoverOfAFailedCommit(t *testing.T) {
 		writeFile(t, dir, journalName(0), lines)
 		s = openStore(t, dir)
 		s.disk.broken = true
-		mustCommit(t, s, "rest", put(service(t, dns)))
+		mustCommit(t, s, "rest", put(dns()))
 		want := dump(s.Snapshot())
 		crashed := copyDir(t, dir)
 		writeFile(t, crashed, journalName(0), lines+failed[:len(failed)-cut])
@@ -224,12 +183,12 @@ func TestCompaction(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	s.disk.limit = 1
-	mustCommit(t, s, "rest", put(service(t, web)))
+	mustCommit(t, s, "rest", put(web()))
 	s.disk.background.Wait()
 	if diff := cmp.Diff([]string{journalName(1), snapshotName}, files(t, dir)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	mustCommit(t, s, "rest", put(service(t, dns)))
+	mustCommit(t, s, "rest", put(dns()))
 	want := dump(s.Snapshot())
 	if s.disk.limit != minJournal {
 		t.Errorf("the next journal is due at %d bytes", s.disk.limit)
@@ -244,8 +203,8 @@ func TestCrashWhileCompacting(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	d := s.disk
-	mustCommit(t, s, "rest", put(service(t, web)))
-	mustCommit(t, s, "rest", put(service(t, dns)))
+	mustCommit(t, s, "rest", put(web()))
+	mustCommit(t, s, "rest", put(dns()))
 	head := s.Snapshot()
 	check := func(step string) {
 		t.Helper()
@@ -265,11 +224,11 @@ func TestCrashWhileCompacting(t *testing.T) {
 		name string
 		do   func() error
 	}{
-		{"new journal", func() error { return d.newJournal(head.revision) }},
-		{"commit to it", func() error { _, err := s.Commit("rest", put(numbered(3, 3))); return err }},
-		{"snapshot", func() error { return d.writeSnapshot(head) }},
+		{"new journal", func() error { return d.newJournal(head.revision, bareVersion) }},
+		{"commit to it", func() error { _, _, err := s.Commit("rest", put(numbered(3, 3))); return err }},
+		{"snapshot", func() error { _, err := d.writeSnapshot(head); return err }},
 		{"another commit", func() error {
-			_, err := s.Commit("rest", func(tx *Tx) error { return tx.Delete(service(t, web).Key) })
+			_, _, err := s.Commit("rest", func(tx *Tx) error { return tx.Delete(web().id()) })
 			return err
 		}},
 		{"old journal removed", func() error {
@@ -312,12 +271,12 @@ func TestConcurrentCommits(t *testing.T) {
 			owner := fmt.Sprint("writer-", w)
 			for i := range each {
 				one := numbered(w*each+i, 2)
-				rev, err := s.Commit(owner, put(one))
+				rev, _, err := s.Commit(owner, put(one))
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				if got, ok := s.Snapshot().Get(one.Key); !ok || !got.Equal(one) || s.Snapshot().Revision() < rev {
+				if got, ok := items(s.Snapshot()).Get(s.Snapshot(), one.Name); !ok || !reflect.DeepEqual(got, one) || s.Snapshot().Revision() < rev {
 					t.Errorf("a commit is not seen after it: %v", got)
 				}
 			}

@@ -48,7 +48,7 @@ func (s *syncBuffer) String() string {
 func openLogged(t *testing.T, dir string) (*Store, *syncBuffer) {
 	t.Helper()
 	logged := new(syncBuffer)
-	s, err := Open(dir, slog.New(slog.NewTextHandler(logged, nil)))
+	s, err := Open(dir, slog.New(slog.NewTextHandler(logged, nil)), NewTable(itemKind()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +56,12 @@ func openLogged(t *testing.T, dir string) (*Store, *syncBuffer) {
 	return s, logged
 }
 
-// A disk that can't be written at the start keeps no service down.
+// A disk that can't be written at the start keeps nothing away.
 func TestOpenOfAnUnwritableDirectory(t *testing.T) {
 	t.Parallel()
-	dir, states := threeServices(t, true)
+	dir, states := threeItems(t, true)
 	flip(t, dir, snapshotName, 3)
-	want := without(states[3], "20.0.0.2")
+	want := without(states[3], "item-00002")
 	unblock := block(t, dir, journalName(3)+tempSuffix)
 
 	s, logged := openLogged(t, dir)
@@ -70,13 +70,13 @@ func TestOpenOfAnUnwritableDirectory(t *testing.T) {
 		t.Errorf("logged %s", logged)
 	}
 	for range 2 {
-		if _, err := s.Commit("rest", put(service(t, web))); err == nil {
+		if _, _, err := s.Commit("rest", put(web())); err == nil {
 			t.Error("a commit is confirmed without a journal")
 		}
 		wantDump(t, s.Snapshot(), want)
 	}
 	unblock()
-	mustCommit(t, s, "rest", put(service(t, web)))
+	mustCommit(t, s, "rest", put(web()))
 	want = dump(s.Snapshot())
 	closeStore(t, s)
 	wantDump(t, openStore(t, dir).Snapshot(), want)
@@ -86,7 +86,7 @@ func TestOpenOfAnUnwritableDirectory(t *testing.T) {
 
 	empty := t.TempDir() // but nothing is started on a new directory that does not work
 	block(t, empty, journalName(0)+tempSuffix)
-	if _, err := Open(empty, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := Open(empty, slog.New(slog.DiscardHandler), NewTable(itemKind())); err == nil {
 		t.Error("an unwritable new directory is taken")
 	}
 }
@@ -112,7 +112,7 @@ func TestCompactionFails(t *testing.T) {
 		want := dump(s.Snapshot())
 		wantDump(t, openStore(t, copyDir(t, dir)).Snapshot(), want)
 		s.disk.limit = 1 // and the next one works
-		mustCommit(t, s, "rest", put(service(t, web)))
+		mustCommit(t, s, "rest", put(web()))
 		s.disk.background.Wait()
 		want = dump(s.Snapshot())
 		if names := files(t, dir); len(names) != 2 || names[0] != journalName(4) {
@@ -139,7 +139,7 @@ func TestFullDisk(t *testing.T) {
 	refused := 0
 	for i := range 400 {
 		before := s.Snapshot()
-		_, err := s.Commit("rest", put(numbered(i, 100)))
+		_, _, err := s.Commit("rest", put(numbered(i, 100)))
 		if err == nil {
 			continue
 		}
@@ -148,15 +148,15 @@ func TestFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if refused == 0 || s.Snapshot().Len() == 0 {
-		t.Fatalf("%d refused, %d stored", refused, s.Snapshot().Len())
+	if refused == 0 || items(s.Snapshot()).Len(s.Snapshot()) == 0 {
+		t.Fatalf("%d refused, %d stored", refused, items(s.Snapshot()).Len(s.Snapshot()))
 	}
 	want := dump(s.Snapshot())
 	closeStore(t, s)
 	s = openStore(t, dir) // starts all the same
 	wantDump(t, s.Snapshot(), want)
 	for range 2 {
-		if _, err := s.Commit("rest", put(numbered(500, 1000))); !errors.Is(err, syscall.ENOSPC) {
+		if _, _, err := s.Commit("rest", put(numbered(500, 1000))); !errors.Is(err, syscall.ENOSPC) {
 			t.Error(err)
 		}
 	}
@@ -176,10 +176,10 @@ func TestEditThatExits(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = s.Commit("rest", func(*Tx) error { runtime.Goexit(); return nil })
+		_, _, _ = s.Commit("rest", func(*Tx) error { runtime.Goexit(); return nil })
 	}()
 	<-done
-	if rev := mustCommit(t, s, "rest", put(service(t, web))); rev != 1 {
+	if rev := mustCommit(t, s, "rest", put(web())); rev != 1 {
 		t.Errorf("revision %d", rev)
 	}
 }

@@ -1,25 +1,21 @@
 package store
 
-import (
-	"slices"
+import "slices"
 
-	"loxilb/internal/lb"
-)
-
-// maxHistoryKeys bounds the memory of what changed, in keys of all commits together (40 bytes each). A reader
+// maxHistoryKeys bounds the memory of what changed, in keys of all commits together (60 bytes each). A reader
 // that is further behind than this compares everything, which by then is about as cheap.
 const maxHistoryKeys = 65536
 
 // history remembers which keys the last commits changed.
 type history struct {
-	first   uint64     // the revision of commits[0]
-	commits [][]lb.Key // one for each revision, without gaps
-	keys    int        // in commits
+	first   uint64 // the revision of commits[0]
+	commits [][]ID // one for each revision, without gaps
+	keys    int    // in commits
 }
 
 func (h *history) reset(current uint64) { *h = history{first: current + 1} }
 
-func (h *history) add(revision uint64, keys []lb.Key) {
+func (h *history) add(revision uint64, keys []ID) {
 	if revision != h.first+uint64(len(h.commits)) {
 		h.reset(revision - 1)
 	}
@@ -34,7 +30,7 @@ func (h *history) add(revision uint64, keys []lb.Key) {
 }
 
 // since returns the keys changed after rev, ordered, each once; ok is false when it doesn't know.
-func (h *history) since(rev uint64) (keys []lb.Key, ok bool) {
+func (h *history) since(rev uint64) (keys []ID, ok bool) {
 	current := h.first + uint64(len(h.commits)) - 1
 	if rev+1 < h.first || rev > current {
 		return nil, false
@@ -42,6 +38,6 @@ func (h *history) since(rev uint64) (keys []lb.Key, ok bool) {
 	for _, k := range h.commits[rev+1-h.first:] {
 		keys = append(keys, k...)
 	}
-	slices.SortFunc(keys, lb.Key.Compare)
+	slices.SortFunc(keys, compareIDs)
 	return slices.Compact(keys), true
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"log/slog"
 	"path/filepath"
 )
 
@@ -16,10 +16,12 @@ const noEnd = ^uint64(0)
 // files have been seen to be of a version that this code knows.
 type loader struct {
 	disk     *disk
+	tx       *Tx
+	revision uint64 // that tx has reached
 	head     *Snapshot
-	saved    bool // a snapshot file was read, without damage
-	replayed int  // commits
-	torn     int  // bytes of a last line that was never finished
+	saved    int // version of the snapshot file, if it was read, without damage
+	replayed int // commits
+	torn     int // bytes of a last line that was never finished
 	damage   []damage
 	aside    bool // what is damaged has its second name
 }
@@ -46,10 +48,26 @@ func (l *loader) hasDamage(file string) bool {
 	return n > 0 && l.damage[n-1].file == file
 }
 
-func (l *loader) load() error {
+// load reads all files on top of an empty snapshot.
+func (l *loader) load(empty *Snapshot) error {
+	l.tx = begin(empty, "")
 	if err := l.loadSnapshot(); err != nil {
 		return err
 	}
+	if err := l.loadJournals(); err != nil {
+		return err
+	}
+	for _, r := range l.tx.touched {
+		if r != nil && r.header().Version == 0 { // the header that had it is lost
+			r.header().Version = l.revision
+		}
+	}
+	next, _ := l.tx.finish()
+	l.head, l.tx = next.at(l.revision), nil
+	return nil
+}
+
+func (l *loader) loadJournals() error {
 	journals, err := l.disk.journals()
 	if err != nil {
 		return err
@@ -77,7 +95,7 @@ func (l *loader) load() error {
 
 // open reads a file as lines with their newlines, the header apart. A last line without one is left in lines.
 func (l *loader) open(name, kind string) (h headerRecord, lines [][]byte, err error) {
-	content, err := os.ReadFile(filepath.Join(l.disk.path, name))
+	content, err := l.disk.files.ReadFile(filepath.Join(l.disk.path, name))
 	if err != nil {
 		return h, nil, err
 	}
@@ -93,16 +111,16 @@ func (l *loader) open(name, kind string) (h headerRecord, lines [][]byte, err er
 	switch {
 	case err != nil:
 		l.damaged(name, 1, err)
-	case h.Version > version:
+	case h.Version > latestVersion:
 		return h, nil, fmt.Errorf("state file %s %w: it is of version %d, and this loxilb knows versions up to %d; it is left as it is",
-			filepath.Join(l.disk.path, name), ErrNewer, h.Version, version)
+			filepath.Join(l.disk.path, name), ErrNewer, h.Version, latestVersion)
 	case h.File != kind || h.Version < 1:
 		l.damaged(name, 1, fmt.Errorf("it says to be a %q of version %d", h.File, h.Version))
 	}
 	return h, lines[1:], nil
 }
 
-// loadSnapshot reads every line that is good, wherever the damage is: its services are independent.
+// loadSnapshot reads every line that is good, wherever the damage is: its objects are independent.
 func (l *loader) loadSnapshot() error {
 	h, lines, err := l.open(snapshotName, "snapshot")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,50 +129,57 @@ func (l *loader) loadSnapshot() error {
 	if err != nil {
 		return err
 	}
-	tx := begin(l.head, "")
 	for i, line := range lines {
-		var r serviceRecord
-		err := decodeLine(line, &r)
+		r, err := l.tx.base.decodeObject(line, h.Version)
 		if err == nil {
-			e := &entry{owner: r.Owner}
-			if e.service, err = r.service(); err == nil {
-				tx.set(e)
+			if h.Version < latestVersion {
+				r.Version = h.Revision
+				if len(h.Versions) == len(lines) {
+					r.Version = h.Versions[i]
+				}
 			}
+			err = l.put(&r)
 		}
 		if err != nil {
 			l.damaged(snapshotName, i+2, err)
 		}
 	}
-	if n := len(lines); n != h.Services && len(l.damage) == 0 {
-		l.damaged(snapshotName, 0, fmt.Errorf("it should hold %d services, and has %d lines of them", h.Services, n))
+	if n, want := len(lines), h.Services+h.Objects; n != want && len(l.damage) == 0 {
+		l.damaged(snapshotName, 0, fmt.Errorf("it should hold %d objects, and has %d lines of them", want, n))
 	}
-	next, _ := tx.finish()
-	l.head = next.at(h.Revision)
-	l.saved = len(l.damage) == 0
+	l.revision = h.Revision
+	if len(l.damage) == 0 {
+		l.saved = h.Version
+	}
 	return nil
 }
 
-// loadJournal replays the commits of a journal past those that head has, and up to revision end, which the next
+// loadJournal replays the commits of a journal past those that are there, and up to revision end, which the next
 // journal follows. It returns whether it got there.
 func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err error) {
 	name := journalName(base)
 	h, lines, err := l.open(name, "journal")
-	if err != nil || l.hasDamage(name) {
+	switch {
+	case err != nil:
 		return false, err
+	case end <= l.revision:
+		return true, nil // the snapshot has all of it; it was to be removed
+	case l.hasDamage(name):
+		return false, nil
 	}
 	if h.Revision != base {
 		l.damaged(name, 1, fmt.Errorf("it says to follow revision %d", h.Revision))
 		return false, nil
 	}
-	if base > l.head.revision {
+	if base > l.revision {
 		if snapshotDamaged := first && len(l.damage) > 0; !snapshotDamaged {
-			l.damaged(name, 0, fmt.Errorf("it follows revision %d, and what was found ends at %d", base, l.head.revision))
+			l.damaged(name, 0, fmt.Errorf("it follows revision %d, and what was found ends at %d", base, l.revision))
 		}
 		if !first {
 			return false, nil
 		}
 		// The snapshot is missing, or has lost its revision, or is an older one: these commits are still good.
-		l.head = l.head.at(base)
+		l.revision = base
 	}
 	for i, line := range lines {
 		revision := base + uint64(i) + 1
@@ -165,7 +190,7 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 			l.torn = len(line)
 			return true, nil
 		}
-		if err := l.replay(line, revision); err != nil {
+		if err := l.replay(line, h.Version, revision); err != nil {
 			l.damaged(name, i+2, err)
 			return false, nil
 		}
@@ -178,30 +203,64 @@ func (l *loader) loadJournal(base, end uint64, first bool) (whole bool, err erro
 }
 
 // replay applies a line that must be the commit of that revision. It never applies half of one.
-func (l *loader) replay(line []byte, revision uint64) error {
-	var r commitRecord
-	if err := decodeLine(line, &r); err != nil {
+func (l *loader) replay(line []byte, version int, revision uint64) error {
+	c, err := l.tx.base.decodeCommit(line, version)
+	if err != nil {
 		return err
 	}
-	if r.Revision != revision {
-		return fmt.Errorf("it is revision %d where %d should be", r.Revision, revision)
+	if c.Revision != revision {
+		return fmt.Errorf("it is revision %d where %d should be", c.Revision, revision)
 	}
-	if revision <= l.head.revision {
+	if revision <= l.revision {
 		return nil
 	}
-	tx := begin(l.head, r.Owner)
-	if err := r.replay(tx); err != nil {
-		return err
+	rows := make([]placed, len(c.Put))
+	for i := range c.Put {
+		r := &c.Put[i]
+		r.Owner, r.Version = c.Owner, revision
+		if rows[i].place, rows[i].row, err = l.tx.base.rowOf(r); err != nil {
+			return err
+		}
 	}
-	next, _ := tx.finish()
-	l.head = next.at(revision)
+	for _, id := range c.Delete {
+		l.tx.forget(ID(id))
+	}
+	for _, p := range rows {
+		l.tx.replace(p)
+	}
+	l.revision = revision
 	l.replayed++
 	return nil
 }
 
-// at is the same state under another revision.
-func (s *Snapshot) at(revision uint64) *Snapshot {
-	c := *s
-	c.revision = revision
-	return &c
+func (l *loader) put(r *record) error {
+	place, made, err := l.tx.base.rowOf(r)
+	if err == nil {
+		l.tx.replace(placed{place, made})
+	}
+	return err
+}
+
+// replace puts a row in place of all that is there of its object.
+func (tx *Tx) replace(p placed) {
+	if p.place == len(tx.base.tables) || tx.keeps > 0 {
+		tx.forget(tx.idOf(p.place, p.row))
+	}
+	tx.set(p.place, p.row)
+}
+
+// forget removes all that is there of an object.
+func (tx *Tx) forget(id ID) {
+	if r := find(tx.base, tx, id); r != nil {
+		tx.remove(tx.placeOf(r, id), r)
+	}
+}
+
+// reportUnknown says what is kept without being understood.
+func reportUnknown(s *Snapshot, log *slog.Logger) {
+	for u := range s.Unknown() {
+		log.Warn("state record kept without being understood: it is not served until a loxilb runs that knows it",
+			"kind", u.Kind, "key", u.Key, "format", u.Format, "reason", u.Reason,
+			"hint", "run the newer loxilb that wrote it, or put or delete the object to replace it")
+	}
 }

@@ -4,29 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 )
 
 // openDisk locks, reads and tidies a state directory: it leaves one snapshot and one empty journal. A disk that
-// can't be written (full, read-only) does not keep services down that could be read: then changes are refused
+// can't be written (full, read-only) does not keep objects away that could be read: then changes are refused
 // until it can.
-func openDisk(path string, log *slog.Logger) (*disk, *Snapshot, error) {
-	dir, err := lockDir(path)
+func openDisk(files fileSystem, path string, empty *Snapshot, log *slog.Logger) (*disk, *Snapshot, error) {
+	dir, err := lockDir(files, path)
 	if err != nil {
 		return nil, nil, err
 	}
-	d := &disk{log: log, path: path, dir: dir, busy: make(chan struct{}, 1)}
-	l := &loader{disk: d, head: emptySnapshot()}
-	if err := l.load(); err != nil {
+	d := &disk{files: files, layout: empty.layout, log: log, path: path, dir: dir, busy: make(chan struct{}, 1)}
+	l := &loader{disk: d}
+	if err := l.load(empty); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("read the state: %w", err), d.close())
 	}
 	if err := d.tidy(l); err != nil {
 		if l.head.revision == 0 {
 			return nil, nil, errors.Join(fmt.Errorf("write the state in %s: %w", path, err), d.close())
 		}
-		log.Error("state directory cannot be written: services are as last stored, and changes are refused until it can",
+		log.Error("state directory cannot be written: the state is as last stored, and changes are refused until it can",
 			"dir", path, "error", err)
 		d.untidy = l
 	}
@@ -45,17 +44,18 @@ func (d *disk) tidy(l *loader) error {
 	}
 	temps, err := d.names("", fileSuffix+tempSuffix)
 	for _, name := range temps {
-		err = errors.Join(err, os.Remove(filepath.Join(d.path, name)))
+		err = errors.Join(err, d.files.Remove(filepath.Join(d.path, name)))
 	}
 	if err != nil {
 		return err
 	}
-	if l.replayed > 0 || len(l.damage) > 0 || !l.saved && l.head.revision > 0 {
-		if err := d.writeSnapshot(l.head); err != nil {
+	version := max(l.saved, bareVersion)
+	if l.replayed > 0 || len(l.damage) > 0 || l.saved == 0 && l.head.revision > 0 {
+		if version, err = d.writeSnapshot(l.head); err != nil {
 			return err
 		}
 	}
-	if err := d.newJournal(l.head.revision); err != nil {
+	if err := d.newJournal(l.head.revision, version); err != nil {
 		return err
 	}
 	d.setJournalLimit()
@@ -70,12 +70,12 @@ func (d *disk) setAside(l *loader) error {
 	suffix := ".damaged-" + time.Now().UTC().Format("20060102T150405.000000000Z")
 	for _, m := range l.damage {
 		file := filepath.Join(d.path, m.file)
-		if err := os.Link(file, file+suffix); err != nil {
+		if err := d.files.Link(file, file+suffix); err != nil {
 			return fmt.Errorf("set damaged %s aside: %w", m.file, err)
 		}
 		d.log.Error("state file damaged: set aside, and what could be read is kept",
 			"file", file, "line", m.line, "reason", m.reason, "more", m.more, "aside", file+suffix,
-			"services", l.head.Len(), "revision", l.head.revision)
+			"objects", l.head.objects(), "revision", l.head.revision)
 	}
 	l.aside = true
 	return d.dir.Sync()

@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"loxilb/internal/lb"
 )
 
 // Random transactions of three owners on few keys, against a plain map; the store is closed, crashed, compacted
@@ -24,11 +25,11 @@ func TestRandomTransactions(t *testing.T) {
 	for round := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, round))
 		dir := t.TempDir()
-		m := model{services: make(map[lb.Key]modelEntry)}
+		m := model{items: make(map[string]modelEntry)}
 		s := openStore(t, dir)
 		for range 100 {
 			m.step(t, s, r)
-			if got, want := dump(s.Snapshot()), m.dump(s); got != want {
+			if got, want := dump(s.Snapshot()), m.dump(); got != want {
 				t.Fatalf("seed %d round %d: got\n%swant\n%s", seed, round, got, want)
 			}
 			switch r.IntN(12) {
@@ -42,51 +43,49 @@ func TestRandomTransactions(t *testing.T) {
 			case 2:
 				s.disk.limit = 1
 			}
-			if got, want := dump(s.Snapshot()), m.dump(s); got != want {
+			if got, want := dump(s.Snapshot()), m.dump(); got != want {
 				t.Fatalf("seed %d round %d: reopened\n%swant\n%s", seed, round, got, want)
 			}
-			m.wantNames(t, s)
+			m.wantLabels(t, s.Snapshot())
 		}
 	}
 }
 
 type modelEntry struct {
 	owner   string
-	service lb.Service
+	version uint64
+	item    item
 }
 
 // model is the store as a map that is copied for each transaction.
 type model struct {
 	revision uint64
-	services map[lb.Key]modelEntry
+	items    map[string]modelEntry
 }
 
 func (m *model) step(t *testing.T, s *Store, r *rand.Rand) {
 	t.Helper()
 	owner := []string{"rest", "kube", "file"}[r.IntN(3)]
-	next := make(map[lb.Key]modelEntry, len(m.services))
-	for k, e := range m.services {
-		next[k] = e
-	}
+	next := maps.Clone(m.items)
 	giveUp := r.IntN(10) == 0
 	refused := false
-	_, err := s.Commit(owner, func(tx *Tx) error {
+	_, changed, err := s.Commit(owner, func(tx *Tx) error {
 		for range 1 + r.IntN(4) {
 			one := numbered(r.IntN(6), 1+r.IntN(3))
-			one.Name = []string{"", "a", "b", "c"}[r.IntN(4)]
-			old, exists := next[one.Key]
+			one.Label = []string{"", "a", "b", "c"}[r.IntN(4)]
+			old, exists := next[one.Name]
 			mine := !exists || old.owner == owner
 			var err error
 			if del := r.IntN(3) == 0; del {
-				err = tx.Delete(one.Key)
+				err = tx.Delete(one.id())
 				mine = mine && exists
-				delete(next, one.Key)
+				delete(next, one.Name)
 			} else {
-				err = tx.Put(one)
-				next[one.Key] = modelEntry{owner, one}
+				err = put(one)(tx)
+				next[one.Name] = modelEntry{owner, m.revision + 1, one}
 			}
 			if (err == nil) != mine {
-				t.Errorf("%s: %v", one, err)
+				t.Errorf("%v: %v", one, err)
 			}
 			if err != nil {
 				refused = true
@@ -104,50 +103,58 @@ func (m *model) step(t *testing.T, s *Store, r *rand.Rand) {
 	if err != nil {
 		return
 	}
-	changed := len(next) != len(m.services)
-	for k, e := range next {
-		old, ok := m.services[k]
-		changed = changed || !ok || old.owner != e.owner || !old.service.Equal(e.service)
+	var want []ID
+	for i := range 6 {
+		id := numbered(i, 0).id()
+		old, had := m.items[id.Key]
+		now, has := next[id.Key]
+		if had == has && old.owner == now.owner && reflect.DeepEqual(old.item, now.item) {
+			if had {
+				next[id.Key] = old // with its version
+			}
+			continue
+		}
+		want = append(want, id)
 	}
-	m.services = next
-	if changed {
+	if !slices.Equal(changed, want) {
+		t.Errorf("changed %v, want %v", changed, want)
+	}
+	m.items = next
+	if len(want) > 0 {
 		m.revision++
 	}
 }
 
-// wantNames compares the store's index of names with the model.
-func (m *model) wantNames(t *testing.T, s *Store) {
+// wantLabels compares the store's index of labels with the model.
+func (m *model) wantLabels(t *testing.T, s *Snapshot) {
 	t.Helper()
-	for _, name := range []string{"a", "b", "c"} {
-		want := 0
-		for _, e := range m.services {
-			if e.service.Name == name {
-				want++
+	for _, label := range []string{"a", "b", "c"} {
+		var want, got []string
+		for _, name := range slices.Sorted(maps.Keys(m.items)) {
+			if m.items[name].item.Label == label {
+				want = append(want, name)
 			}
 		}
-		got := s.Snapshot().ByName(name)
-		for _, one := range got {
-			if one.Name != name {
-				t.Errorf("%q is found as %q", one.Name, name)
-			}
+		for one := range items(s).Find(s, "label", label) {
+			got = append(got, one.Name)
 		}
-		if len(got) != want {
-			t.Errorf("%d services are called %q, want %d", len(got), name, want)
+		if !slices.Equal(got, want) {
+			t.Errorf("label %s: %v, want %v", label, got, want)
 		}
 	}
 }
 
-// dump writes the model as dump writes a snapshot, in the order of the snapshot.
-func (m *model) dump(s *Store) string {
-	endpoints := 0
-	for _, e := range m.services {
-		endpoints += len(e.service.Endpoints)
+// dump writes the model as dump writes a snapshot.
+func (m *model) dump() string {
+	parts := 0
+	for _, e := range m.items {
+		parts += len(e.item.Parts)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "revision %d, %d services, %d endpoints\n", m.revision, len(m.services), endpoints)
-	for one := range s.Snapshot().All() {
-		e := m.services[one.Key]
-		fmt.Fprintf(&b, "%s: %s\n", e.owner, e.service)
+	fmt.Fprintf(&b, "revision %d, %d items, %d parts\n", m.revision, len(m.items), parts)
+	for _, name := range slices.Sorted(maps.Keys(m.items)) {
+		e := m.items[name]
+		fmt.Fprintf(&b, "%s %d: %s %q %q\n", e.owner, e.version, name, e.item.Label, e.item.Parts)
 	}
 	return b.String()
 }
@@ -204,14 +211,14 @@ func TestChild(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	s, err := Open(dir, slog.New(slog.DiscardHandler))
+	s, err := Open(dir, slog.New(slog.DiscardHandler), NewTable(itemKind()))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	s.disk.limit = 4096
 	for i := 0; ; i++ {
-		rev, err := s.Commit("rest", put(numbered(i%100, 1+i%7)))
+		rev, _, err := s.Commit("rest", put(numbered(i%100, 1+i%7)))
 		if err != nil {
 			fmt.Println(err)
 			return

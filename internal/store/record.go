@@ -2,61 +2,76 @@ package store
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 	"strconv"
-	"time"
-
-	"loxilb/internal/lb"
 )
 
-// version of the files. A change that this code would not read, a new field included, takes the next number. Version 2
-// has ranges of ports and marks in keys, and sources.
-const version = 2
+// Versions of files. A file is written in the lowest that can say what it holds, so that an older loxilb reads it if
+// it can; a change to the form of a line takes the next number. A new member of an object does not: it
+// raises the format of its kind (Kind.Format).
+const (
+	bareVersion   = 2 // objects of one kind, bare (Kind.Bare); 1 has the same form
+	latestVersion = 3 // objects of any kind, each with its format
+	bareFormat    = 2 // the highest that a file of bareVersion can have
+)
 
-// The files hold one line for each thing: first a header, then services (snapshot) or commits (journal). Every
+// The files hold one line for each thing: first a header, then objects (snapshot) or commits (journal). Every
 // line is a JSON object that carries the CRC-32C of its body's bytes:
 //
-//	{"crc":"d5a1ce6f","body":{"file":"snapshot","version":1,"revision":7,"services":1}}
+//	{"crc":"d5a1ce6f","body":{"file":"snapshot","version":2,"revision":7,"services":1,"versions":[5]}}
 //	{"crc":"0b1d51f8","body":{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default",...}}
 //
-// The header's line keeps this form in all versions, so that an older loxilb can tell a newer file from damage.
+// or, in version 3,
+//
+//	{"crc":"d5a1ce6f","body":{"file":"snapshot","version":3,"revision":7,"objects":1}}
+//	{"crc":"0b1d51f8","body":{"kind":"service","format":2,"key":"10.0.0.1:80/tcp","owner":"rest","version":5,"object":{...}}}
+//
+// The header's line keeps this form in all versions, so that an older loxilb can tell a newer file from damage. It
+// ignores members that it does not know.
 type headerRecord struct {
 	File     string `json:"file"` // snapshot or journal
 	Version  int    `json:"version"`
 	Revision uint64 `json:"revision"`           // of the snapshot; that which the journal's first commit follows
-	Services int    `json:"services,omitempty"` // lines of the snapshot
+	Services int    `json:"services,omitempty"` // lines of a snapshot up to version 2
+	Objects  int    `json:"objects,omitempty"`  // lines of a snapshot of version 3
+	// Versions of the objects of a snapshot up to version 2, line by line; none: all are of the snapshot's revision.
+	Versions []uint64 `json:"versions,omitempty"`
 }
 
-// serviceRecord is a service in words.
-type serviceRecord struct {
-	Service        string   `json:"service"`         // the key
-	Owner          string   `json:"owner,omitempty"` // in a snapshot; in a journal the commit has it
-	Name           string   `json:"name,omitempty"`
-	Mode           string   `json:"mode"`
-	Select         string   `json:"select"`
-	Endpoints      []string `json:"endpoints"`
-	Refuse         string   `json:"refuse,omitempty"`
-	Tunnel         string   `json:"tunnel,omitempty"`
-	MSS            uint16   `json:"mss,omitempty"`
-	Idle           int64    `json:"idle,omitempty"` // seconds
-	Sources        []string `json:"sources,omitempty"`
-	SNAT           []string `json:"snat,omitempty"`
-	Secondary      []string `json:"secondary,omitempty"`
-	Egress         bool     `json:"egress,omitempty"`
-	PersistTimeout int64    `json:"persistTimeout,omitempty"` // seconds
-	PersistPrefix  uint8    `json:"persistPrefix,omitempty"`
-	Managed        bool     `json:"managed,omitempty"`
+// record is an object in a file.
+type record struct {
+	Kind    string          `json:"kind"`
+	Format  int             `json:"format"`
+	Key     string          `json:"key"`
+	Owner   string          `json:"owner,omitempty"`   // in a snapshot; in a journal the commit has it
+	Version uint64          `json:"version,omitempty"` // in a snapshot; in a journal it is the commit's revision
+	Object  json.RawMessage `json:"object"`
 }
 
-// commitRecord is one transaction: each service in whole, so that it needs nothing from before.
+// commitRecord is one transaction: each object in whole, so that it needs nothing from before.
 type commitRecord struct {
-	Revision uint64          `json:"revision"`
-	Owner    string          `json:"owner"`
-	Put      []serviceRecord `json:"put,omitempty"`
-	Delete   []string        `json:"delete,omitempty"`
+	Revision uint64     `json:"revision"`
+	Owner    string     `json:"owner"`
+	Put      []record   `json:"put,omitempty"`
+	Delete   []idRecord `json:"delete,omitempty"`
+}
+
+type idRecord struct {
+	Kind string `json:"kind"`
+	Key  string `json:"key"`
+}
+
+// bareCommit is a commitRecord up to version 2.
+type bareCommit struct {
+	Revision uint64            `json:"revision"`
+	Owner    string            `json:"owner"`
+	Put      []json.RawMessage `json:"put,omitempty"`
+	Delete   []string          `json:"delete,omitempty"`
 }
 
 const (
@@ -70,27 +85,32 @@ var errChecksum = errors.New("its checksum does not match")
 
 func castagnoli(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
+// appendLine appends a line with its checksum, whose body is what body appends.
+func appendLine(b []byte, body func([]byte) []byte) []byte {
+	start := len(b)
+	b = append(b, linePrefix+"00000000"+lineMiddle...)
+	b = body(b)
+	sum := castagnoli(b[start+bodyStart:])
+	hex.Encode(b[start+len(linePrefix):], []byte{byte(sum >> 24), byte(sum >> 16), byte(sum >> 8), byte(sum)})
+	return append(b, lineSuffix...)
+}
+
 // encodeLine writes a record as a line with its checksum.
 func encodeLine(record any) ([]byte, error) {
 	body, err := json.Marshal(record)
 	if err != nil {
 		return nil, err
 	}
-	line := make([]byte, 0, bodyStart+len(body)+len(lineSuffix))
-	line = fmt.Appendf(line, "%s%08x%s", linePrefix, castagnoli(body), lineMiddle)
-	line = append(line, body...)
-	return append(line, lineSuffix...), nil
+	return appendLine(nil, func(b []byte) []byte { return append(b, body...) }), nil
 }
 
-// decodeLine reads a line, its newline included, into record. It takes the one form that encodeLine writes.
+// decodeLine reads a line, its newline included, into record. It takes the one form that appendLine writes.
 func decodeLine(line []byte, record any) error {
 	body, err := lineBody(line)
 	if err != nil {
 		return err
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	return d.Decode(record)
+	return DecodeStrict(body, record)
 }
 
 // decodeHeader reads a header of any version.
@@ -115,100 +135,219 @@ func lineBody(line []byte) ([]byte, error) {
 	return body, nil
 }
 
-func recordOf(c *change) commitRecord {
-	r := commitRecord{Revision: c.revision, Owner: c.owner}
-	for _, e := range c.put {
-		r.Put = append(r.Put, recordOfService("", e.service))
-	}
-	for _, k := range c.deleted {
-		r.Delete = append(r.Delete, k.String())
-	}
-	return r
-}
-
-func recordOfService(owner string, s lb.Service) serviceRecord {
-	r := serviceRecord{
-		Service: s.Key.String(), Owner: owner, Name: s.Name, Mode: s.Mode.String(), Select: s.Algorithm.String(),
-		Endpoints: make([]string, len(s.Endpoints)), Idle: int64(s.IdleTimeout / time.Second), Managed: s.Managed,
-	}
-	r.PersistTimeout, r.PersistPrefix = int64(s.PersistTimeout/time.Second), s.PersistPrefix
-	for i, e := range s.Endpoints {
-		r.Endpoints[i] = e.String()
-	}
-	if s.Refuse != lb.RefuseReject {
-		r.Refuse = s.Refuse.String()
-	}
-	if s.Tunnel != lb.TunnelNone {
-		r.Tunnel = s.Tunnel.String()
-	}
-	r.MSS, r.Egress = s.MSS, s.Egress
-	for _, a := range s.SNAT {
-		r.SNAT = append(r.SNAT, a.String())
-	}
-	for _, a := range s.Secondary {
-		r.Secondary = append(r.Secondary, a.String())
-	}
-	for _, p := range s.Sources {
-		r.Sources = append(r.Sources, p.String())
-	}
-	return r
-}
-
-// service is the inverse of recordOfService.
-func (r *serviceRecord) service() (s lb.Service, err error) {
-	if s.Key, err = lb.ParseKey(r.Service); err != nil {
-		return s, err
-	}
-	if s.Mode, err = lb.ParseMode(r.Mode); err != nil {
-		return s, err
-	}
-	if s.Algorithm, err = lb.ParseAlgorithm(r.Select); err != nil {
-		return s, err
-	}
-	if s.Tunnel, err = lb.ParseTunnel(r.Tunnel); err != nil {
-		return s, err
-	}
-	if s.Refuse, err = lb.ParseRefusal(r.Refuse); err != nil {
-		return s, err
-	}
-	s.MSS, s.Egress = r.MSS, r.Egress
-	s.Endpoints = make([]lb.Endpoint, len(r.Endpoints))
-	for i, text := range r.Endpoints {
-		if s.Endpoints[i], err = lb.ParseEndpoint(text); err != nil {
-			return s, err
+// recordOf writes what a transaction did to the snapshot before.
+func recordOf(l *layout, c *change) (*commitRecord, error) {
+	r := &commitRecord{Revision: c.revision, Owner: c.owner, Put: make([]record, len(c.put))}
+	for i, p := range c.put {
+		var err error
+		if r.Put[i], err = l.tables[p.place].encode(p.row); err != nil {
+			return nil, fmt.Errorf("%s: %w", ID{l.names[p.place], l.tables[p.place].keyOf(p.row)}, err)
 		}
 	}
-	if r.Sources != nil {
-		if s.Sources, err = lb.ParseSources(r.Sources); err != nil {
-			return s, err
-		}
+	for _, id := range c.deleted {
+		r.Delete = append(r.Delete, idRecord(id))
 	}
-	if s.SNAT, err = lb.ParseSNAT(r.SNAT); err != nil {
-		return s, err
-	}
-	if s.Secondary, err = lb.ParseSecondary(r.Secondary); err != nil {
-		return s, err
-	}
-	s.PersistTimeout, s.PersistPrefix = time.Duration(r.PersistTimeout)*time.Second, r.PersistPrefix
-	s.Name, s.Managed, s.IdleTimeout = r.Name, r.Managed, time.Duration(r.Idle)*time.Second
-	return s, s.Validate()
+	return r, nil
 }
 
-// replay puts what a commit did on top of tx.
-func (r *commitRecord) replay(tx *Tx) error {
-	for _, text := range r.Delete {
-		k, err := lb.ParseKey(text)
-		if err != nil {
-			return err
-		}
-		tx.remove(k)
-	}
+// version is the lowest that a file with this commit can have.
+func (r *commitRecord) version(l *layout) int {
 	for i := range r.Put {
-		s, err := r.Put[i].service()
-		if err != nil {
-			return err
+		if !l.bare(&r.Put[i]) {
+			return latestVersion
 		}
-		tx.set(&entry{owner: r.Owner, service: s})
 	}
-	return nil
+	if slices.ContainsFunc(r.Delete, func(id idRecord) bool { return id.Kind != l.bareKind }) {
+		return latestVersion
+	}
+	return bareVersion
+}
+
+// bare tells whether a file of version 2 can have the record.
+func (l *layout) bare(r *record) bool { return r.Kind == l.bareKind && r.Format <= bareFormat }
+
+// appendTo appends the commit's line for a journal of a version. Objects are written as they are: through
+// json.Marshal, what is kept would not stay what it was.
+func (r *commitRecord) appendTo(b []byte, version int) []byte {
+	return appendLine(b, func(b []byte) []byte {
+		b = append(b, `{"revision":`...)
+		b = strconv.AppendUint(b, r.Revision, 10)
+		b = append(b, `,"owner":`...)
+		b = appendQuoted(b, r.Owner)
+		b = appendList(b, `,"put":`, r.Put, func(b []byte, o record) []byte {
+			if version < latestVersion {
+				return append(b, o.Object...)
+			}
+			return o.appendTo(b)
+		})
+		b = appendList(b, `,"delete":`, r.Delete, func(b []byte, id idRecord) []byte {
+			if version < latestVersion {
+				return appendQuoted(b, id.Key)
+			}
+			b = append(b, `{"kind":`...)
+			b = appendQuoted(b, id.Kind)
+			b = append(b, `,"key":`...)
+			b = appendQuoted(b, id.Key)
+			return append(b, '}')
+		})
+		return append(b, '}')
+	})
+}
+
+func (r *record) appendTo(b []byte) []byte {
+	b = append(b, `{"kind":`...)
+	b = appendQuoted(b, r.Kind)
+	b = append(b, `,"format":`...)
+	b = strconv.AppendInt(b, int64(r.Format), 10)
+	b = append(b, `,"key":`...)
+	b = appendQuoted(b, r.Key)
+	if r.Owner != "" {
+		b = append(b, `,"owner":`...)
+		b = appendQuoted(b, r.Owner)
+	}
+	if r.Version != 0 {
+		b = append(b, `,"version":`...)
+		b = strconv.AppendUint(b, r.Version, 10)
+	}
+	b = append(b, `,"object":`...)
+	b = append(b, r.Object...)
+	return append(b, '}')
+}
+
+// appendBare appends the object as a snapshot of version 2 has it: with a member for its owner, behind its key if
+// that comes first.
+func (r *record) appendBare(b []byte, member string) []byte {
+	head := append(appendQuoted(append(appendQuoted([]byte{'{'}, member), ':'), r.Key), ',')
+	if !bytes.HasPrefix(r.Object, head) {
+		head = head[:1]
+	}
+	rest := r.Object[len(head):]
+	b = append(b, head...)
+	b = append(b, `"owner":`...)
+	b = appendQuoted(b, r.Owner)
+	if rest[0] != '}' {
+		b = append(b, ',')
+	}
+	return append(b, rest...)
+}
+
+func appendQuoted(b []byte, s string) []byte {
+	quoted, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // no string is refused
+	}
+	return append(b, quoted...)
+}
+
+// appendList appends nothing for an empty list.
+func appendList[T any](b []byte, name string, list []T, one func([]byte, T) []byte) []byte {
+	if len(list) == 0 {
+		return b
+	}
+	b = append(b, name...)
+	for i, v := range list {
+		b = append(b, "[,"[min(i, 1)])
+		b = one(b, v)
+	}
+	return append(b, ']')
+}
+
+// decodeCommit reads a line of a journal.
+func (l *layout) decodeCommit(line []byte, version int) (c commitRecord, err error) {
+	if version >= latestVersion {
+		return c, decodeLine(line, &c)
+	}
+	var r bareCommit
+	if err := decodeLine(line, &r); err != nil {
+		return c, err
+	}
+	c = commitRecord{Revision: r.Revision, Owner: r.Owner, Put: make([]record, len(r.Put))}
+	for i, object := range r.Put {
+		c.Put[i] = record{Kind: l.bareKind, Format: bareFormat, Object: object}
+	}
+	for _, key := range r.Delete {
+		c.Delete = append(c.Delete, idRecord{l.bareKind, key})
+	}
+	return c, nil
+}
+
+// decodeObject reads a line of a snapshot.
+func (l *layout) decodeObject(line []byte, version int) (r record, err error) {
+	if version >= latestVersion {
+		return r, decodeLine(line, &r)
+	}
+	body, err := lineBody(line)
+	if err != nil {
+		return r, err
+	}
+	var of struct {
+		Owner string `json:"owner"`
+	}
+	if err := json.Unmarshal(body, &of); err != nil {
+		return r, err
+	}
+	return record{Kind: l.bareKind, Format: bareFormat, Owner: of.Owner, Object: body}, nil
+}
+
+// rowOf is the row of a record: that of its table, or one that keeps it, with the place of it.
+func (l *layout) rowOf(r *record) (place int, made row, err error) {
+	if r.Format < 1 || len(r.Object) == 0 {
+		return 0, nil, errors.New("it is not a record of an object")
+	}
+	reason := errors.New("its kind is not known to this loxilb")
+	if place = slices.Index(l.names[:len(l.tables)], r.Kind); place >= 0 {
+		if made, reason = l.tables[place].decode(r.Format, r.Object); reason == nil {
+			key := l.tables[place].keyOf(made)
+			if r.Key == "" || r.Key == key {
+				*made.header() = rowHeader{made.header().sort, Meta{r.Owner, r.Version}}
+				return place, made, nil
+			}
+			reason = fmt.Errorf("it is filed under key %q, and has key %q", r.Key, key)
+		}
+	}
+	id, object := ID{r.Kind, r.Key}, slices.Clone([]byte(r.Object))
+	if id.Key == "" {
+		if id.Key, err = memberOf(object, l.bareMember); err != nil {
+			return 0, nil, err
+		}
+		object = cutMember(object, "owner")
+	}
+	return len(l.tables), &keptRow{rowHeader{keptSort(id), Meta{r.Owner, r.Version}}, id, r.Format, object, reason.Error()}, nil
+}
+
+// memberOf is a text in an object of which no more is known.
+func memberOf(object []byte, name string) (text string, err error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(object, &members); err != nil {
+		return "", err
+	}
+	if err := json.Unmarshal(members[name], &text); err != nil || text == "" {
+		return "", fmt.Errorf("its member %q is no key", name)
+	}
+	return text, nil
+}
+
+// cutMember takes a member out of an object, and leaves every other byte.
+func cutMember(object []byte, name string) []byte {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if _, err := d.Token(); err != nil {
+		return object
+	}
+	for first := true; d.More(); first = false {
+		start := d.InputOffset()
+		key, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			return object
+		}
+		end := d.InputOffset()
+		if key != name {
+			continue
+		}
+		if first && object[end] == ',' {
+			end++
+		}
+		return slices.Delete(slices.Clone(object), int(start), int(end))
+	}
+	return object
 }

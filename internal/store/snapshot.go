@@ -1,114 +1,119 @@
 package store
 
 import (
-	"encoding/binary"
 	"iter"
 
-	iradix "github.com/hashicorp/go-immutable-radix/v2"
-
-	"loxilb/internal/lb"
+	"github.com/hashicorp/go-memdb"
 )
 
 // Snapshot is the state at one revision. It is immutable, and shares what did not change with its neighbours.
-// The services it hands out share their Endpoints with it: don't write to them.
 type Snapshot struct {
-	revision  uint64
-	services  *iradix.Tree[*entry] // by keyBytes
-	names     *iradix.Tree[lb.Key] // by nameBytes, of the services that have a name
-	seconds   *iradix.Tree[lb.Key] // by keyBytes of the keys that services have besides their own
-	endpoints int                  // of all services together
-	sources   int                  // the same
+	*layout
+	revision uint64
+	db       *memdb.MemDB
+	reader   *memdb.Txn // for any number of readers
+	counts   []count    // of tables, and of what is kept
 }
 
-// entry is one service in a snapshot. It is never changed, only replaced.
-type entry struct {
-	owner   string
-	service lb.Service
+// layout is what all snapshots of a store have.
+type layout struct {
+	tables               []AnyTable
+	names                []string // of tables, and of what is kept
+	bareKind, bareMember string   // of the kind with Kind.Bare
 }
 
-func emptySnapshot() *Snapshot {
-	return &Snapshot{services: iradix.New[*entry](), names: iradix.New[lb.Key](), seconds: iradix.New[lb.Key]()}
+// count is what is known of a table without walking it.
+type count struct {
+	rows   int
+	totals []int
+}
+
+func emptySnapshot(tables []AnyTable) (*Snapshot, error) {
+	db, err := newDB(tables)
+	if err != nil {
+		return nil, err
+	}
+	db = db.Snapshot() // which does not tell memdb's own watchers: there are none
+	s := &Snapshot{layout: &layout{tables: tables}, db: db, reader: db.Txn(false)}
+	for _, t := range tables {
+		schema := t.schema()
+		if schema.bare != "" {
+			s.bareKind, s.bareMember = schema.name, schema.bare
+		}
+		s.names = append(s.names, schema.name)
+		s.counts = append(s.counts, count{totals: make([]int, schema.totals)})
+	}
+	s.names = append(s.names, keptTable)
+	s.counts = append(s.counts, count{})
+	return s, nil
 }
 
 // Revision counts the commits that changed something, over restarts too.
 func (s *Snapshot) Revision() uint64 { return s.revision }
 
-// Len is the number of services.
-func (s *Snapshot) Len() int { return s.services.Len() }
+// Meta is who wrote an object of any kind, and its version.
+func (s *Snapshot) Meta(id ID) (Meta, bool) { return metaOf(find(s, s, id)) }
 
-// Endpoints is the number of endpoints of all services together.
-func (s *Snapshot) Endpoints() int { return s.endpoints }
-
-// Get finds a service by its key.
-func (s *Snapshot) Get(k lb.Key) (lb.Service, bool) { return serviceOf(s.services.Get(keyBytes(k))) }
-
-// ByName finds the services of a name, which is never "", ordered by key: the ports of one application share it.
-func (s *Snapshot) ByName(name string) []lb.Service {
-	var list []lb.Service
-	s.names.Root().WalkPrefix(namePrefix(name), func(_ []byte, k lb.Key) bool {
-		if service, ok := s.Get(k); ok {
-			list = append(list, service)
+// find returns the row of an object, or what is kept of it; s has the tables of v.
+func find(s *Snapshot, v View, id ID) row {
+	for place, t := range s.tables {
+		if s.names[place] != id.Kind {
+			continue
 		}
-		return false
-	})
-	return list
+		if sort, ok := t.sortOf(id.Key); ok {
+			if r := v.row(place, sort); r != nil {
+				return r
+			}
+		}
+	}
+	return v.row(len(s.tables), keptSort(id))
 }
 
-// Owner is who wrote the service.
-func (s *Snapshot) Owner(k lb.Key) (string, bool) { return ownerOf(s.services.Get(keyBytes(k))) }
+func (s *Snapshot) row(place int, sort string) row {
+	if s.counts[place].rows == 0 {
+		return nil
+	}
+	return firstRow(s.reader, s.names[place], idIndex, sort)
+}
 
-// All yields the services ordered by key: VIP (IPv4 first), port, protocol.
-func (s *Snapshot) All() iter.Seq[lb.Service] {
-	return func(yield func(lb.Service) bool) {
-		for e := range s.entries() {
-			if !yield(e.service) {
+func (s *Snapshot) rows(table, index, prefix string) iter.Seq[row] {
+	return rowsOf(s.reader, table, index, prefix)
+}
+
+func (s *Snapshot) first(table, index, prefix string) row {
+	return firstRow(s.reader, table, index+"_prefix", prefix)
+}
+
+// at is the same state under another revision.
+func (s *Snapshot) at(revision uint64) *Snapshot {
+	c := *s
+	c.revision = revision
+	return &c
+}
+
+// The names of tables and indexes are our own, so memdb's only errors are faults of this code.
+
+func firstRow(txn *memdb.Txn, table, index, arg string) row {
+	r, err := txn.First(table, index, arg)
+	if err != nil {
+		panic(err)
+	}
+	if r == nil {
+		return nil
+	}
+	return r.(row)
+}
+
+func rowsOf(txn *memdb.Txn, table, index, prefix string) iter.Seq[row] {
+	return func(yield func(row) bool) {
+		rows, err := txn.Get(table, index+"_prefix", prefix)
+		if err != nil {
+			panic(err)
+		}
+		for r := rows.Next(); r != nil; r = rows.Next() {
+			if !yield(r.(row)) {
 				return
 			}
 		}
 	}
-}
-
-func (s *Snapshot) entries() iter.Seq[*entry] { return walk(s.services.Root()) }
-
-func walk(root *iradix.Node[*entry]) iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		root.Walk(func(_ []byte, e *entry) bool { return !yield(e) })
-	}
-}
-
-// vipBytes begins the keyBytes of all services of a VIP.
-func vipBytes(k lb.Key) []byte { return keyBytes(k)[:1+16] }
-
-func serviceOf(e *entry, ok bool) (lb.Service, bool) {
-	if !ok {
-		return lb.Service{}, false
-	}
-	return e.service, true
-}
-
-func ownerOf(e *entry, ok bool) (string, bool) {
-	if !ok {
-		return "", false
-	}
-	return e.owner, true
-}
-
-// nameBytes is a service's key in the tree of names: those of one name lie together, ordered by their keys.
-func nameBytes(s *lb.Service) []byte { return append(namePrefix(s.Name), keyBytes(s.Key)...) }
-
-// namePrefix ends with a byte that no name has.
-func namePrefix(name string) []byte { return append([]byte(name), 0) }
-
-// keyBytes is the key in the tree, ordered as lb.Key.Compare orders: family, 16 bytes of address, port, protocol,
-// last port, mark.
-// All are of one length, so none is another's prefix.
-func keyBytes(k lb.Key) []byte {
-	vip := k.VIP.As16()
-	b := make([]byte, 0, len(vip)+10)
-	b = append(b, byte(k.VIP.BitLen()))
-	b = append(b, vip[:]...)
-	b = binary.BigEndian.AppendUint16(b, k.Port)
-	b = append(b, byte(k.Protocol))
-	b = binary.BigEndian.AppendUint16(b, k.PortMax)
-	return binary.BigEndian.AppendUint32(b, k.Mark)
 }

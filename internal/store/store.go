@@ -1,14 +1,12 @@
-// Package store keeps the desired state: which services there are, and who wrote each. Changes come in
+// Package store keeps desired state: objects of any kind by their keys, and who wrote each. Changes come in
 // transactions, all or nothing, that are on disk before Commit returns; readers take immutable snapshots, and
-// follow the changes between them.
+// follow the changes between them. What an object is, a Kind says; package desired has those of loxilb.
 package store
 
 import (
 	"errors"
 	"log/slog"
 	"sync"
-
-	"loxilb/internal/lb"
 )
 
 // The refusals of a commit or of Open; the errors that wrap them are whole sentences.
@@ -16,12 +14,13 @@ var (
 	ErrOwner    = errors.New("belongs to another owner")
 	ErrNotFound = errors.New("does not exist")
 	ErrLimit    = errors.New("is over the limit")
+	ErrVersion  = errors.New("has changed")
 	ErrInUse    = errors.New("is in use by another loxilb")
 	ErrNewer    = errors.New("was written by a newer loxilb")
 	ErrClosed   = errors.New("the store is closed")
 )
 
-// Store is the desired state. All methods may be called from many goroutines.
+// Store is a state. All methods may be called from many goroutines.
 type Store struct {
 	log *slog.Logger
 
@@ -38,17 +37,24 @@ type Store struct {
 	changed chan struct{} // closed when head is replaced
 }
 
-// Open reads the state in directory dir, makes the directory if there is none, and keeps it locked until Close.
-// With dir "" the state lives in memory only. Damaged files are set aside, and what could be read of them is
+// Open reads the state in directory dir, makes the directory if there is none, and keeps it locked until Close. The
+// tables are its own from then on. With dir "" the state lives in memory only. Damaged files are set aside, and what could be read of them is
 // kept; a directory in use (ErrInUse) or written by a newer version (ErrNewer) is refused and left as it is.
-func Open(dir string, log *slog.Logger) (*Store, error) {
-	s := &Store{log: log, head: emptySnapshot(), changed: make(chan struct{})}
+func Open(dir string, log *slog.Logger, tables ...AnyTable) (*Store, error) {
+	return open(osFiles{}, dir, log, tables)
+}
+
+func open(files fileSystem, dir string, log *slog.Logger, tables []AnyTable) (*Store, error) {
+	head, err := emptySnapshot(tables)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{log: log, head: head, changed: make(chan struct{})}
 	if dir != "" {
-		disk, head, err := openDisk(dir, log)
-		if err != nil {
+		if s.disk, s.head, err = openDisk(files, dir, head, log); err != nil {
 			return nil, err
 		}
-		s.disk, s.head = disk, head
+		reportUnknown(s.head, log)
 	}
 	s.history.reset(s.head.revision)
 	return s, nil
@@ -82,14 +88,14 @@ func (s *Store) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// Since returns the current snapshot, and the keys of the services that were put or deleted after revision rev,
-// in order and each once. ok is false when that is too long ago, or a revision that never was: compare
+// Since returns the current snapshot, and the objects that were put or deleted after revision rev, each once, ordered by
+// kind and key as text. ok is false when that is too long ago, or a revision that never was: compare
 // everything then.
-func (s *Store) Since(rev uint64) (now *Snapshot, keys []lb.Key, ok bool) {
+func (s *Store) Since(rev uint64) (now *Snapshot, changed []ID, ok bool) {
 	s.view.RLock()
 	defer s.view.RUnlock()
-	keys, ok = s.history.since(rev)
-	return s.head, keys, ok
+	changed, ok = s.history.since(rev)
+	return s.head, changed, ok
 }
 
 // publish makes the changes of a batch visible, together.
@@ -98,7 +104,7 @@ func (s *Store) publish(head *Snapshot, changes []*change) {
 	defer s.view.Unlock()
 	s.head = head
 	for _, c := range changes {
-		s.history.add(c.revision, c.keys())
+		s.history.add(c.revision, c.ids)
 	}
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -1,227 +1,224 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 
-	iradix "github.com/hashicorp/go-immutable-radix/v2"
-
-	"loxilb/internal/lb"
+	"github.com/hashicorp/go-memdb"
 )
 
 // Tx is a transaction being edited: it sees its own changes, and nobody else does. It is good during the call of
 // edit only.
 type Tx struct {
-	owner    string
-	base     *Snapshot
-	services *iradix.Txn[*entry]
-	touched  map[lb.Key]struct{}
+	owner   string
+	base    *Snapshot
+	txn     *memdb.Txn
+	db      *memdb.MemDB
+	touched map[position]row    // as they are now; nil: deleted
+	read    map[position]uint64 // versions of what was read; 0: there was nothing
+	keeps   int                 // at least as many as the rows that are kept without being understood
 }
 
-// change is what a transaction did: services put and keys deleted, each ordered by key.
-type change struct {
-	revision uint64
-	owner    string
-	put      []*entry
-	deleted  []lb.Key
-	twice    []error // of further VIPs that two services have
+// position is where a row is or could be: by the place of its table and its sort.
+type position struct {
+	place int
+	sort  string
 }
 
-// whole tells whether the services of a snapshot can be together; c is what is new in it.
-func whole(s *Snapshot, c *change) error {
-	if len(c.twice) > 0 {
-		return c.twice[0]
-	}
-	for _, e := range c.put {
-		if err := checkSecondary(s, &e.service); err != nil {
-			return err
-		}
-	}
-	return checkLoops(s, c.put)
-}
-
-func (c *change) keys() []lb.Key {
-	keys := slices.Clone(c.deleted)
-	for _, e := range c.put {
-		keys = append(keys, e.service.Key)
-	}
-	return keys
+func comparePositions(a, b position) int {
+	return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.sort, b.sort))
 }
 
 func begin(base *Snapshot, owner string) *Tx {
-	return &Tx{owner: owner, base: base, services: base.services.Txn(), touched: make(map[lb.Key]struct{})}
+	db := base.db.Snapshot()
+	return &Tx{
+		owner: owner, base: base, db: db, txn: db.Txn(true), touched: map[position]row{}, read: map[position]uint64{},
+		keeps: base.UnknownLen(),
+	}
 }
 
-// Get finds a service by its key.
-func (tx *Tx) Get(k lb.Key) (lb.Service, bool) { return serviceOf(tx.services.Get(keyBytes(k))) }
-
-// Owner is who wrote the service.
-func (tx *Tx) Owner(k lb.Key) (string, bool) { return ownerOf(tx.services.Get(keyBytes(k))) }
-
-// ByName finds the services of a name, which is never "", ordered by key. It costs as much as the transaction has
-// touched, and as there are such services.
-func (tx *Tx) ByName(name string) []lb.Service {
-	if name == "" {
+// Expect refuses to go on (ErrVersion) unless the object is of this version; 0: unless there is none.
+func (tx *Tx) Expect(id ID, version uint64) error {
+	meta, ok := metaOf(find(tx.base, tx, id))
+	switch {
+	case meta.Version == version:
 		return nil
+	case !ok:
+		return fmt.Errorf("%s %w: it does not exist, and version %d was expected", id, ErrVersion, version)
+	case version == 0:
+		return fmt.Errorf("%s %w: it exists, of version %d, and none was expected", id, ErrVersion, meta.Version)
 	}
-	list := slices.DeleteFunc(tx.base.ByName(name), func(s lb.Service) bool {
-		_, touched := tx.touched[s.Key]
-		return touched
-	})
-	for k := range tx.touched {
-		if s, ok := tx.Get(k); ok && s.Name == name {
-			list = append(list, s)
-		}
-	}
-	slices.SortFunc(list, func(a, b lb.Service) int { return a.Key.Compare(b.Key) })
-	return list
+	return fmt.Errorf("%s %w: it is of version %d, and version %d was expected", id, ErrVersion, meta.Version, version)
 }
 
-// All yields the services ordered by key, as they are when the loop begins: it may put and delete.
-func (tx *Tx) All() iter.Seq[lb.Service] {
-	return func(yield func(lb.Service) bool) {
-		// The clone is frozen: the transaction copies what it changes from here on.
-		for e := range walk(tx.services.Clone().Root()) {
-			if !yield(e.service) {
-				return
-			}
-		}
+// Delete removes an object of any kind, also one that is kept without being understood: ErrNotFound when there is
+// none, ErrOwner when another owner put it.
+func (tx *Tx) Delete(id ID) error {
+	r := find(tx.base, tx, id)
+	if r == nil {
+		return fmt.Errorf("%s %w", id, ErrNotFound)
 	}
-}
-
-// Put creates a service, or replaces the one with its key. It refuses a service that does not validate
-// or whose range of ports overlaps with another's (*lb.FieldError) and one that another owner wrote (ErrOwner). Totals are checked at the end. Services may share
-// a name.
-func (tx *Tx) Put(s lb.Service) error {
-	if err := s.Validate(); err != nil {
+	if err := tx.mayChange(id, r); err != nil {
 		return err
 	}
-	if err := tx.mayChange(s.Key); err != nil {
-		return err
-	}
-	if o, ok := tx.overlap(s.Key); ok {
-		return lb.NewFieldError(lb.FieldPorts, strconv.Itoa(int(s.Port))+"-"+strconv.Itoa(int(s.PortMax)),
-			"overlaps with service "+o.String(), "ports that no other range of the VIP, protocol and mark has")
-	}
-	tx.set(&entry{owner: tx.owner, service: s.Clone()})
-	return nil
-}
-
-// overlap finds another service whose range of ports has some of k's. It costs as much as the VIP has services, and
-// nothing for a service of one port.
-func (tx *Tx) overlap(k lb.Key) (found lb.Key, ok bool) {
-	if k.PortMax == 0 {
-		return found, false
-	}
-	tx.services.Root().WalkPrefix(vipBytes(k), func(_ []byte, e *entry) bool {
-		if o := e.service.Key; o != k && o.Overlaps(k) {
-			found, ok = o, true
-		}
-		return ok
-	})
-	return found, ok
-}
-
-// Delete removes a service: ErrNotFound when there is none, ErrOwner when another owner wrote it.
-func (tx *Tx) Delete(k lb.Key) error {
-	if _, ok := tx.Owner(k); !ok {
-		return fmt.Errorf("service %s %w", k, ErrNotFound)
-	}
-	if err := tx.mayChange(k); err != nil {
-		return err
-	}
-	tx.remove(k)
+	tx.remove(tx.placeOf(r, id), r)
 	return nil
 }
 
 // Changed tells whether a commit would change anything by now. It costs as much as the transaction has touched.
 func (tx *Tx) Changed() bool {
-	for k := range tx.touched {
-		if before, after := tx.compare(k); !sameEntry(before, after) {
+	for at, after := range tx.touched {
+		if !tx.same(at, tx.base.row(at.place, at.sort), after) {
 			return true
 		}
 	}
 	return false
 }
 
-func (tx *Tx) mayChange(k lb.Key) error {
-	if owner, ok := tx.Owner(k); ok && owner != tx.owner {
-		return fmt.Errorf("service %s %w, %q", k, ErrOwner, owner)
+func (tx *Tx) mayChange(id ID, rows ...row) error {
+	for _, r := range rows {
+		if r != nil && r.header().Owner != tx.owner {
+			return fmt.Errorf("%s %w, %q", id, ErrOwner, r.header().Owner)
+		}
 	}
 	return nil
 }
 
-func (tx *Tx) set(e *entry) {
-	tx.services.Insert(keyBytes(e.service.Key), e)
-	tx.touched[e.service.Key] = struct{}{}
-}
+// revision is what the commit gets, if it changes anything.
+func (tx *Tx) revision() uint64 { return tx.base.revision + 1 }
 
-func (tx *Tx) remove(k lb.Key) {
-	tx.services.Delete(keyBytes(k))
-	tx.touched[k] = struct{}{}
-}
-
-// compare returns what k was before the transaction and what it is now; nil is absent.
-func (tx *Tx) compare(k lb.Key) (before, after *entry) {
-	b := keyBytes(k)
-	before, _ = tx.base.services.Get(b)
-	after, _ = tx.services.Get(b)
-	return before, after
-}
-
-func sameEntry(a, b *entry) bool {
-	if a == nil || b == nil {
-		return a == b
+// kept is what is kept of an object without being understood, nil as a rule.
+func (tx *Tx) kept(id ID) row {
+	if tx.keeps == 0 {
+		return nil
 	}
-	return a.owner == b.owner && a.service.Equal(b.service)
+	return tx.row(len(tx.base.tables), keptSort(id))
+}
+
+func (tx *Tx) placeOf(r row, id ID) int {
+	if _, ok := r.(*keptRow); ok {
+		return len(tx.base.tables)
+	}
+	return slices.Index(tx.base.names, id.Kind)
+}
+
+// row reads without memdb's transaction: reading from that makes its next write copy what it has copied already.
+func (tx *Tx) row(place int, sort string) row {
+	at := position{place, sort}
+	if r, touched := tx.touched[at]; touched {
+		return r
+	}
+	r := tx.base.row(place, sort)
+	meta, _ := metaOf(r)
+	tx.read[at] = meta.Version
+	return r
+}
+
+func (tx *Tx) rows(table, index, prefix string) iter.Seq[row] {
+	return rowsOf(tx.txn, table, index, prefix)
+}
+
+func (tx *Tx) first(table, index, prefix string) row {
+	return firstRow(tx.txn, table, index+"_prefix", prefix)
+}
+
+func (tx *Tx) set(place int, r row) {
+	if err := tx.txn.Insert(tx.base.names[place], r); err != nil {
+		panic(err) // a fault of this code
+	}
+	if place == len(tx.base.tables) {
+		tx.keeps++
+	}
+	tx.touched[position{place, r.header().sort}] = r
+}
+
+func (tx *Tx) remove(place int, r row) {
+	if err := tx.txn.Delete(tx.base.names[place], r); err != nil {
+		panic(err)
+	}
+	tx.touched[position{place, r.header().sort}] = nil
+}
+
+func (tx *Tx) same(at position, before, after row) bool {
+	if before == nil || after == nil || at.place == len(tx.base.tables) {
+		return before == after
+	}
+	return tx.base.tables[at.place].same(before, after)
+}
+
+// change is what a transaction did.
+type change struct {
+	revision uint64
+	owner    string
+	put      []placed // ordered by table and sort, as deleted is
+	deleted  []ID
+	ids      []ID // of both, each once, ordered by kind and key
+}
+
+type placed struct {
+	place int
+	row   row
 }
 
 // finish makes the next snapshot. The change is nil, and the snapshot the old one, when all is as it was.
 func (tx *Tx) finish() (*Snapshot, *change) {
-	c := &change{revision: tx.base.revision + 1, owner: tx.owner}
-	names, seconds := tx.base.names.Txn(), tx.base.seconds.Txn()
-	endpoints, sources := tx.base.endpoints, tx.base.sources
-	for k := range tx.touched {
-		before, after := tx.compare(k)
-		if sameEntry(before, after) {
-			continue
-		}
-		if before != nil {
-			endpoints -= len(before.service.Endpoints)
-			sources -= len(before.service.Sources)
-			names.Delete(nameBytes(&before.service))
-			for _, k := range before.service.SecondaryKeys() {
-				seconds.Delete(keyBytes(k))
-			}
-		}
-		if after == nil {
-			c.deleted = append(c.deleted, k)
-			continue
-		}
-		endpoints += len(after.service.Endpoints)
-		sources += len(after.service.Sources)
-		if after.service.Name != "" {
-			names.Insert(nameBytes(&after.service), k)
-		}
-		c.put = append(c.put, after)
+	c := &change{revision: tx.revision(), owner: tx.owner}
+	counts := slices.Clone(tx.base.counts)
+	for i := range counts {
+		counts[i].totals = slices.Clone(counts[i].totals)
 	}
-	if len(c.put)+len(c.deleted) == 0 {
+	positions := make([]position, 0, len(tx.touched))
+	for at := range tx.touched {
+		positions = append(positions, at)
+	}
+	slices.SortFunc(positions, comparePositions)
+	for _, at := range positions {
+		before, after := tx.base.row(at.place, at.sort), tx.touched[at]
+		if tx.same(at, before, after) {
+			if before != after {
+				tx.set(at.place, before) // there and back: it keeps its version
+			}
+			continue
+		}
+		tx.count(counts, at.place, before, -1)
+		tx.count(counts, at.place, after, 1)
+		id := tx.idOf(at.place, cmp.Or(after, before))
+		c.ids = append(c.ids, id)
+		if after == nil {
+			c.deleted = append(c.deleted, id)
+		} else {
+			c.put = append(c.put, placed{at.place, after})
+		}
+	}
+	if len(c.ids) == 0 {
+		tx.txn.Abort()
 		return tx.base, nil
 	}
-	slices.SortFunc(c.put, func(a, b *entry) int { return a.service.Key.Compare(b.service.Key) })
-	slices.SortFunc(c.deleted, lb.Key.Compare)
-	for _, e := range c.put {
-		for _, k := range e.service.SecondaryKeys() {
-			if other, taken := seconds.Insert(keyBytes(k), e.service.Key); taken {
-				c.twice = append(c.twice, secondaryTaken(k, other))
-			}
-		}
+	slices.SortFunc(c.ids, compareIDs)
+	c.ids = slices.Compact(c.ids)
+	tx.txn.Commit()
+	next := *tx.base
+	next.revision, next.db, next.reader, next.counts = c.revision, tx.db, tx.db.Txn(false), counts
+	return &next, c
+}
+
+func (tx *Tx) count(counts []count, place int, r row, sign int) {
+	if r == nil {
+		return
 	}
-	next := &Snapshot{
-		revision: c.revision, services: tx.services.CommitOnly(), names: names.CommitOnly(), seconds: seconds.CommitOnly(), endpoints: endpoints,
-		sources: sources,
+	c := &counts[place]
+	c.rows += sign
+	if place == len(tx.base.tables) {
+		return
 	}
-	return next, c
+	tx.base.tables[place].totals(r, c.totals, sign)
+}
+
+func (tx *Tx) idOf(place int, r row) ID {
+	if k, ok := r.(*keptRow); ok {
+		return k.ID
+	}
+	return ID{tx.base.names[place], tx.base.tables[place].keyOf(r)}
 }

@@ -1,16 +1,17 @@
-package store
+package desired
 
 import (
 	"testing"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/store"
 )
 
 // TestReach: the service is the one that the data path would find.
 func TestReach(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, "")
-	mustCommit(t, s, "rest", put(
+	s := open(t, "")
+	mustCommit(t, s, "rest", put(s,
 		service(t, "10.0.0.1:80/tcp endpoints=1.1.1.1:1"),
 		service(t, "10.0.0.1:80/tcp/mark=7 endpoints=1.1.1.1:1"),
 		service(t, "10.0.0.1:70-90/tcp endpoints=1.1.1.1:1"),
@@ -37,7 +38,7 @@ func TestReach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, ok := s.Snapshot().Reach(k)
+		got, ok := s.Services.Reach(s.Snapshot(), k)
 		if ok != (c.want != "") || ok && got.Key.String() != c.want {
 			t.Errorf("%s: %v, %v, want %q", c.key, got.Key, ok, c.want)
 		}
@@ -47,29 +48,30 @@ func TestReach(t *testing.T) {
 // TestLoops: a service may be the endpoint of another, but not, whichever way, of itself; whatever was there before.
 func TestLoops(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, "")
+	s := open(t, "")
 	a, b, c := service(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,1.1.1.1:1"), service(t, "10.0.0.2:80/tcp endpoints=10.0.0.3:85"),
 		service(t, "10.0.0.3:80-90/tcp endpoints=10.0.0.1:80")
-	mustCommit(t, s, "rest", put(a, b))
-	before := dump(s.Snapshot())
+	mustCommit(t, s, "rest", put(s, a, b))
+	before := dump(s)
 	const want = `endpoints "10.0.0.3:80-90/tcp" lead back to the service itself, by way of other services (allowed: endpoints that do not)`
-	if _, err := s.Commit("rest", put(c)); err == nil || err.Error() != want {
+	if _, _, err := s.Commit("rest", put(s, c)); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	wantDump(t, s.Snapshot(), before)
+	wantDump(t, s, before)
 	// what matters is the whole: b goes elsewhere, so c may come
-	mustCommit(t, s, "rest", put(c, service(t, "10.0.0.2:80/tcp endpoints=1.1.1.2:1")))
+	mustCommit(t, s, "rest", put(s, c, service(t, "10.0.0.2:80/tcp endpoints=1.1.1.2:1")))
 	// one address, another port or protocol, is no loop
-	mustCommit(t, s, "rest", put(service(t, "10.0.0.4:80/tcp endpoints=10.0.0.4:81"), service(t, "10.0.0.4:81/udp endpoints=10.0.0.4:80")))
+	mustCommit(t, s, "rest", put(s, service(t, "10.0.0.4:80/tcp endpoints=10.0.0.4:81"), service(t, "10.0.0.4:81/udp endpoints=10.0.0.4:80")))
 }
 
 // TestSecondary: an address, port, protocol and mark are of one service, as its VIP or as a further one.
 func TestSecondary(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, t.TempDir())
+	dir := t.TempDir()
+	s := open(t, dir)
 	a := service(t, "10.0.0.1:80/tcp secips=10.0.0.2,10.0.0.3 endpoints=1.1.1.1:1")
-	mustCommit(t, s, "rest", put(a, service(t, "10.0.0.9:80-89/tcp secips=10.0.0.8 endpoints=1.1.1.1:1")))
-	before := dump(s.Snapshot())
+	mustCommit(t, s, "rest", put(s, a, service(t, "10.0.0.9:80-89/tcp secips=10.0.0.8 endpoints=1.1.1.1:1")))
+	before := dump(s)
 	const other = " (allowed: an address on which no other service has these ports, protocol and mark)"
 	for line, want := range map[string]string{
 		"10.0.0.2:80/tcp endpoints=1.1.1.1:1":                    `VIP "10.0.0.2" is a secondary VIP of service 10.0.0.1:80/tcp, with the same ports (allowed: another VIP, or other ports)`,
@@ -79,29 +81,28 @@ func TestSecondary(t *testing.T) {
 		"10.0.0.4:85-95/tcp secips=10.0.0.8 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.8" has the ports of service 10.0.0.9:80-89/tcp already` + other,
 		"10.0.0.4:85-95/tcp secips=10.0.0.9 endpoints=1.1.1.1:1": `secondary VIP "10.0.0.9" has the ports of service 10.0.0.9:80-89/tcp already` + other,
 	} {
-		if _, err := s.Commit("rest", put(service(t, line))); err == nil || err.Error() != want {
+		if _, _, err := s.Commit("rest", put(s, service(t, line))); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want\n%s", line, err, want)
 		}
-		wantDump(t, s.Snapshot(), before)
+		wantDump(t, s, before)
 	}
-	mustCommit(t, s, "rest", put(service(t, "10.0.0.2:81/tcp secips=10.0.0.1 endpoints=1.1.1.1:1"), service(t, "10.0.0.2:80/udp endpoints=1.1.1.1:1")))
+	mustCommit(t, s, "rest", put(s, service(t, "10.0.0.2:81/tcp secips=10.0.0.1 endpoints=1.1.1.1:1"), service(t, "10.0.0.2:80/udp endpoints=1.1.1.1:1")))
 	k := a.Key
 	k.VIP = a.Secondary[1]
-	if got, ok := s.Snapshot().Reach(k); !ok || got.Key != a.Key {
+	if got, ok := s.Services.Reach(s.Snapshot(), k); !ok || got.Key != a.Key {
 		t.Errorf("%s is reached at %s: %v, %v", a.Key, k, got.Key, ok)
 	}
 	// in one commit, an address may change hands; and what is deleted has none
 	b := service(t, "10.0.0.4:80/tcp secips=10.0.0.3 endpoints=1.1.1.1:1")
 	a.Secondary = a.Secondary[:1]
-	mustCommit(t, s, "rest", put(b, a))
-	mustCommit(t, s, "rest", func(tx *Tx) error { return tx.Delete(a.Key) })
-	mustCommit(t, s, "rest", put(service(t, "10.0.0.2:80/tcp endpoints=1.1.1.1:1")))
-	before = dump(s.Snapshot())
-	dir := s.disk.path
-	closeStore(t, s)
-	s = openStore(t, dir)
-	wantDump(t, s.Snapshot(), before)
-	if _, err := s.Commit("rest", put(service(t, "10.0.0.3:80/tcp endpoints=1.1.1.1:1"))); err == nil {
+	mustCommit(t, s, "rest", put(s, b, a))
+	mustCommit(t, s, "rest", func(tx *store.Tx) error { return s.Services.Delete(tx, a.Key) })
+	mustCommit(t, s, "rest", put(s, service(t, "10.0.0.2:80/tcp endpoints=1.1.1.1:1")))
+	before = dump(s)
+	closeState(t, s)
+	s = open(t, dir)
+	wantDump(t, s, before)
+	if _, _, err := s.Commit("rest", put(s, service(t, "10.0.0.3:80/tcp endpoints=1.1.1.1:1"))); err == nil {
 		t.Error("a further VIP is forgotten by a restart")
 	}
 }

@@ -1,31 +1,31 @@
-package store
+package desired
 
 import (
 	"net/netip"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/store"
 )
 
 // Reach finds the service that a packet to k's VIP and port would find, if it carried k's mark: one of the mark before
 // those of any, one of the port before ranges, those before all ports of the VIP. With k.PortMax, the service is a
-// range that has all of these ports.
-func (s *Snapshot) Reach(k lb.Key) (found lb.Service, ok bool) {
+// range that has all of these ports. It costs as much as the VIP has ranges.
+func (s *Services) Reach(v store.View, k lb.Key) (found lb.Service, ok bool) {
 	rank := 0
-	s.services.Root().WalkPrefix(vipBytes(k), func(_ []byte, e *entry) bool {
-		if n := reaches(e.service.Key, k); n > rank {
-			found, ok, rank = e.service, true, n
+	if k.PortMax == 0 || k.PortMax == k.Port {
+		for _, mark := range [...]uint32{k.Mark, 0} {
+			exact := lb.Key{VIP: k.VIP, Port: k.Port, Protocol: k.Protocol, Mark: mark}
+			if one, there := s.exactly(v, exact); there {
+				found, ok, rank = one, true, reaches(exact, k)
+				break
+			}
 		}
-		return false
-	})
-	s.seconds.Root().WalkPrefix(vipBytes(k), func(_ []byte, owner lb.Key) bool {
-		at := owner
-		at.VIP = k.VIP
+	}
+	for at, one := range s.ranges(v, k.VIP) {
 		if n := reaches(at, k); n > rank {
-			found, ok = s.Get(owner)
-			rank = n
+			found, ok, rank = one, true, n
 		}
-		return false
-	})
+	}
 	return found, ok
 }
 
@@ -49,38 +49,36 @@ func reaches(s, k lb.Key) int {
 }
 
 // HasVIP tells whether there is a service of this address.
-func (s *Snapshot) HasVIP(a netip.Addr) (has bool) {
-	s.services.Root().WalkPrefix(vipBytes(lb.Key{VIP: a}), func([]byte, *entry) bool {
-		has = true
+func (s *Services) HasVIP(v store.View, a netip.Addr) bool {
+	if _, ok := s.First(v, sortOfVIP(a)); ok {
 		return true
-	})
-	s.seconds.Root().WalkPrefix(vipBytes(lb.Key{VIP: a}), func([]byte, lb.Key) bool {
-		has = true
+	}
+	for range s.FindPrefix(v, bySecondary, sortOfVIP(a)) {
 		return true
-	})
-	return has
+	}
+	return false
 }
 
 // checkLoops refuses services that are, by way of others, endpoints of their own.
-func checkLoops(s *Snapshot, put []*entry) error {
+func (s *Services) checkLoops(at *store.Snapshot, put []lb.Service) error {
 	vips := map[netip.Addr]bool{} // endpoints are of few addresses, and hardly any has services
 	hasVIP := func(a netip.Addr) bool {
 		has, known := vips[a]
 		if !known {
-			has = s.HasVIP(a)
+			has = s.HasVIP(at, a)
 			vips[a] = has
 		}
 		return has
 	}
-	for _, e := range put {
-		if err := checkLoop(s, &e.service, hasVIP); err != nil {
+	for i := range put {
+		if err := s.checkLoop(at, &put[i], hasVIP); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkLoop(s *Snapshot, service *lb.Service, hasVIP func(netip.Addr) bool) error {
+func (s *Services) checkLoop(at *store.Snapshot, service *lb.Service, hasVIP func(netip.Addr) bool) error {
 	seen := map[lb.Key]bool{}
 	var leads func(*lb.Service) bool
 	leads = func(from *lb.Service) bool {
@@ -88,7 +86,7 @@ func checkLoop(s *Snapshot, service *lb.Service, hasVIP func(netip.Addr) bool) e
 			if !hasVIP(e.Addr) {
 				continue
 			}
-			next, ok := s.Reach(lb.Key{VIP: e.Addr, Port: e.Port, PortMax: e.PortMax, Protocol: from.Protocol, Mark: service.Mark})
+			next, ok := s.Reach(at, lb.Key{VIP: e.Addr, Port: e.Port, PortMax: e.PortMax, Protocol: from.Protocol, Mark: service.Mark})
 			if !ok || seen[next.Key] {
 				continue
 			}

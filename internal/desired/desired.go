@@ -1,0 +1,41 @@
+// Package desired is the state that users want: the kinds of object that there are, one file for each. To add
+// one, write its file, with a function that makes its store.Kind, and give its table to Open.
+package desired
+
+import (
+	"log/slog"
+
+	"loxilb/internal/store"
+)
+
+// State is the desired state: the store, and the tables of its kinds.
+type State struct {
+	*store.Store
+	Services *Services
+}
+
+// Admission refuses what a commit would make if the data path could not hold it. changed are all objects, of any
+// kind, that the commit would create, change or delete.
+type Admission func(before, after *store.Snapshot, changed []store.ID) error
+
+// Option changes what Open does.
+type Option func(*options)
+
+type options struct{ admit Admission }
+
+// Admit has every commit asked for, after the kinds' own checks.
+func Admit(admit Admission) Option { return func(o *options) { o.admit = admit } }
+
+// Open reads the desired state in directory dir, as store.Open does.
+func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	s := &State{Services: newServices(o.admit)}
+	var err error
+	if s.Store, err = store.Open(dir, log, s.Services.Table); err != nil {
+		return nil, err
+	}
+	return s, nil
+}

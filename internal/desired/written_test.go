@@ -1,0 +1,87 @@
+package desired
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/store"
+)
+
+const (
+	snapshotFile = "snapshot.jsonl"
+	firstJournal = "journal-00000000000000000000.jsonl"
+)
+
+func readFile(t testing.TB, dir, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func writeFile(t testing.TB, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantFile compares a file of dir with its namesake in testdata; UPDATE=1 writes that anew.
+func wantFile(t *testing.T, dir, name, golden string) {
+	t.Helper()
+	got := readFile(t, dir, name)
+	if os.Getenv("UPDATE") != "" {
+		writeFile(t, "testdata", golden, got)
+	}
+	if diff := cmp.Diff(readFile(t, "testdata", golden), got); diff != "" {
+		t.Errorf("%s: -want +got\n%s", name, diff)
+	}
+}
+
+// The written form is a promise: every later version must read it.
+func TestWrittenForm(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	mustCommit(t, s, "rest", put(s, service(t, web), service(t, dns), service(t, ranged)))
+	mustCommit(t, s, "kube", put(s, numbered(1, 1)))
+	mustCommit(t, s, "kube", func(tx *store.Tx) error { return s.Services.Delete(tx, numbered(1, 0).Key) })
+	wantFile(t, dir, firstJournal, "journal.jsonl")
+	closeState(t, s)
+	open(t, dir)
+	wantFile(t, dir, snapshotFile, "snapshot.jsonl")
+	if diff := cmp.Diff([]string{"journal-00000000000000000003.jsonl", snapshotFile}, filesOf(t, dir)); diff != "" {
+		t.Errorf("files: -want +got\n%s", diff)
+	}
+}
+
+// What version 1 wrote, before there were ranges, marks and sources, is read as it was meant.
+func TestVersion1(t *testing.T) {
+	t.Parallel()
+	for golden, name := range map[string]string{"journal-1.jsonl": firstJournal, "snapshot-1.jsonl": snapshotFile} {
+		dir := t.TempDir()
+		writeFile(t, dir, name, readFile(t, "testdata", golden))
+		s := open(t, dir)
+		if got, ok := s.Services.Get(s.Snapshot(), service(t, web).Key); !ok || !got.Equal(service(t, web)) || s.Services.Len(s.Snapshot()) != 2 {
+			t.Errorf("%s: %d services, %v", golden, s.Services.Len(s.Snapshot()), got)
+		}
+	}
+}
+
+func filesOf(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}

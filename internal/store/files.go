@@ -1,0 +1,91 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// fileSystem is all that the store does to a disk, so that tests can let each of it fail. Paths are whole.
+type fileSystem interface {
+	Stat(path string) (fs.FileInfo, error)
+	Mkdir(path string) error
+	OpenDir(path string) (directory, error)
+	ReadDir(path string) ([]fs.DirEntry, error)
+	ReadFile(path string) ([]byte, error)
+	Create(path string) (file, error) // for writing, empty
+	Open(path string) (file, error)   // for writing
+	Rename(from, to string) error
+	Link(from, to string) error
+	Remove(path string) error
+}
+
+type file interface {
+	io.WriteCloser
+	io.WriterAt
+	Truncate(size int64) error
+	Sync() error
+	Datasync() error
+}
+
+type directory interface {
+	Sync() error
+	Lock() error // fails at once with EWOULDBLOCK while another has it
+	Unlock() error
+	Close() error
+}
+
+// osFiles is the machine's.
+type osFiles struct{}
+
+func (osFiles) Stat(path string) (fs.FileInfo, error)      { return os.Stat(path) }
+func (osFiles) Mkdir(path string) error                    { return os.Mkdir(path, 0o700) }
+func (osFiles) ReadDir(path string) ([]fs.DirEntry, error) { return os.ReadDir(path) }
+func (osFiles) ReadFile(path string) ([]byte, error)       { return os.ReadFile(path) }
+func (osFiles) Rename(from, to string) error               { return os.Rename(from, to) }
+func (osFiles) Link(from, to string) error                 { return os.Link(from, to) }
+func (osFiles) Remove(path string) error                   { return os.Remove(path) }
+
+func (osFiles) OpenDir(path string) (directory, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return osDirectory{f}, nil
+}
+
+func (osFiles) Create(path string) (file, error) {
+	return openFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+}
+func (osFiles) Open(path string) (file, error) { return openFile(path, os.O_WRONLY) }
+
+func openFile(path string, flags int) (file, error) {
+	f, err := os.OpenFile(path, flags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return osFile{f}, nil
+}
+
+type osFile struct{ *os.File }
+
+func (f osFile) Datasync() error { return unix.Fdatasync(int(f.Fd())) }
+
+type osDirectory struct{ *os.File }
+
+// The kernel drops the lock when the process ends, however it ends. Closing alone would not drop it while a child
+// process, forked and not yet in exec, has a copy of the descriptor.
+
+func (d osDirectory) Lock() error   { return unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB) }
+func (d osDirectory) Unlock() error { return unix.Flock(int(d.Fd()), unix.LOCK_UN) }
+
+func syncDir(files fileSystem, path string) error {
+	dir, err := files.OpenDir(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}

@@ -1,0 +1,186 @@
+package store
+
+import (
+	"fmt"
+	"iter"
+)
+
+// Table is the objects of one kind. It is made once, given to Open, and then good for every view of that store.
+type Table[T any] struct {
+	kind  Kind[T]
+	place int // among the store's tables
+	open  bool
+}
+
+// NewTable makes the table of a kind.
+func NewTable[T any](kind Kind[T]) *Table[T] { return &Table[T]{kind: kind} }
+
+// ID names the object with a key.
+func (t *Table[T]) ID(key string) ID { return ID{t.kind.Name, key} }
+
+// Get finds an object by its key. What it returns shares its parts with the store: don't write to them.
+func (t *Table[T]) Get(v View, key string) (T, bool) {
+	sort, ok := t.sortOf(key)
+	if !ok {
+		var none T
+		return none, false
+	}
+	return t.GetSorted(v, sort)
+}
+
+// GetSorted is Get by what Kind.Sort makes of a key, for who has that at hand.
+func (t *Table[T]) GetSorted(v View, sort string) (T, bool) { return t.value(v.row(t.place, sort)) }
+
+// Meta is who wrote an object, and its version.
+func (t *Table[T]) Meta(v View, key string) (Meta, bool) {
+	if sort, ok := t.sortOf(key); ok {
+		return metaOf(v.row(t.place, sort))
+	}
+	return Meta{}, false
+}
+
+// All yields the objects in the order of their keys, as they are when the loop begins: a transaction may change
+// them meanwhile.
+func (t *Table[T]) All(v View) iter.Seq[T] { return t.Prefix(v, "") }
+
+// Prefix yields, in order, the objects for whose keys Kind.Sort gives something that begins with prefix.
+func (t *Table[T]) Prefix(v View, prefix string) iter.Seq[T] {
+	return t.values(v.rows(t.kind.Name, idIndex, prefix))
+}
+
+// Find yields the objects with a value in an index, in the order of their keys.
+func (t *Table[T]) Find(v View, index, value string) iter.Seq[T] {
+	return t.FindPrefix(v, index, value+"\x00")
+}
+
+// FindPrefix yields the objects with a value in an index that begins with prefix, in the order of these values. An
+// object with several such values comes several times.
+func (t *Table[T]) FindPrefix(v View, index, prefix string) iter.Seq[T] {
+	return t.values(v.rows(t.kind.Name, index, prefix))
+}
+
+// First is the first that Prefix would yield.
+func (t *Table[T]) First(v View, prefix string) (T, bool) {
+	return t.value(v.first(t.kind.Name, idIndex, prefix))
+}
+
+// Len is the number of objects.
+func (t *Table[T]) Len(s *Snapshot) int { return s.counts[t.place].rows }
+
+// Total is a sum over all objects: that of the i-th function of Kind.Totals.
+func (t *Table[T]) Total(s *Snapshot, i int) int { return s.counts[t.place].totals[i] }
+
+// Put creates an object, or replaces the one with its key. It refuses what Kind.Validate refuses, and an object
+// that another owner put (ErrOwner). Kind.Check is asked when the transaction ends.
+func (t *Table[T]) Put(tx *Tx, value T) error {
+	if t.kind.Validate != nil {
+		if err := t.kind.Validate(value); err != nil {
+			return err
+		}
+	}
+	key := t.kind.Key(value)
+	sort, ok := t.sortOf(key)
+	if !ok {
+		return fmt.Errorf("%s is no key of a %s", key, t.kind.Name)
+	}
+	kept := tx.kept(t.ID(key))
+	old := tx.row(t.place, sort)
+	if err := tx.mayChange(t.ID(key), old, kept); err != nil {
+		return err
+	}
+	if old != nil && t.kind.Equal(old.(*object[T]).value, value) {
+		return nil
+	}
+	if t.kind.Clone != nil {
+		value = t.kind.Clone(value)
+	}
+	if kept != nil {
+		tx.remove(len(tx.base.tables), kept)
+	}
+	tx.set(t.place, &object[T]{rowHeader{sort, Meta{tx.owner, tx.revision()}}, value})
+	return nil
+}
+
+// Delete removes an object: ErrNotFound when there is none, ErrOwner when another owner put it.
+func (t *Table[T]) Delete(tx *Tx, key string) error { return tx.Delete(t.ID(key)) }
+
+func (t *Table[T]) values(rows iter.Seq[row]) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		for r := range rows {
+			if !yield(r.(*object[T]).value) {
+				return
+			}
+		}
+	}
+}
+
+func (t *Table[T]) value(r row) (value T, ok bool) {
+	if r == nil {
+		return value, false
+	}
+	return r.(*object[T]).value, true
+}
+
+func metaOf(r row) (Meta, bool) {
+	if r == nil {
+		return Meta{}, false
+	}
+	return r.header().Meta, true
+}
+
+// What follows makes a Table an AnyTable.
+
+func (t *Table[T]) attach(place int) error {
+	if t.open {
+		return fmt.Errorf("the table of kind %s is that of another store", t.kind.Name)
+	}
+	t.place, t.open = place, true
+	return t.kind.complete()
+}
+
+func (t *Table[T]) sortOf(key string) (string, bool) {
+	if t.kind.Sort == nil {
+		return key, true
+	}
+	return t.kind.Sort(key)
+}
+
+func (t *Table[T]) keyOf(r row) string { return t.kind.Key(r.(*object[T]).value) }
+
+func (t *Table[T]) same(a, b row) bool {
+	x, y := a.(*object[T]), b.(*object[T])
+	return x == y || x.Owner == y.Owner && t.kind.Equal(x.value, y.value)
+}
+
+func (t *Table[T]) totals(r row, sum []int, sign int) {
+	for i, of := range t.kind.Totals {
+		sum[i] += sign * of(r.(*object[T]).value)
+	}
+}
+
+func (t *Table[T]) encode(r row) (record, error) {
+	format, data, err := t.kind.Encode(r.(*object[T]).value)
+	return record{Kind: t.kind.Name, Format: format, Key: t.keyOf(r), Object: data}, err
+}
+
+func (t *Table[T]) decode(format int, data []byte) (row, error) {
+	if format > t.kind.Format {
+		return nil, errNewerFormat
+	}
+	value, err := t.kind.Decode(format, data)
+	if err != nil {
+		return nil, err
+	}
+	sort, ok := t.sortOf(t.kind.Key(value))
+	if !ok {
+		return nil, fmt.Errorf("%s is no key of a %s", t.kind.Key(value), t.kind.Name)
+	}
+	return &object[T]{rowHeader: rowHeader{sort: sort}, value: value}, nil
+}
+
+func (t *Table[T]) check(before, after *Snapshot, changed []ID) error {
+	if t.kind.Check == nil {
+		return nil
+	}
+	return t.kind.Check(before, after, changed)
+}
