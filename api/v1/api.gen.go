@@ -59,7 +59,7 @@ type Endpoint struct {
 	// towards it, or one of snatIPs, in every mode; mode 2 needs one there, mode 3 has none.
 	EndpointIP string `json:"endpointIP"`
 
-	// State active or inactive. In requests it is ignored.
+	// State What its probe says: active or inactive. Absent without a probe: nobody knows. In requests it is ignored.
 	State string `json:"state,omitempty"`
 
 	// TargetPort 1 to 65535.
@@ -249,6 +249,32 @@ type ServiceArguments struct {
 	Tunnel string `json:"tunnel,omitempty"`
 }
 
+// ServiceKey What names a service, as its serviceArguments have it.
+type ServiceKey struct {
+	// Block The mark of the service; 0 is one without.
+	Block int `json:"block,omitempty"`
+
+	// ExternalIP The VIP.
+	ExternalIP string `json:"externalIP"`
+
+	// Host any, or nothing; others are not available yet.
+	Host string `json:"host,omitempty"`
+
+	// Port 1 to 65535; icmp: 0.
+	Port int `json:"port"`
+
+	// PortMax Last port of a range; 0 or port is one port.
+	PortMax int `json:"portMax,omitempty"`
+
+	// Protocol tcp, udp or icmp.
+	Protocol string `json:"protocol"`
+}
+
+// ServiceKeyList defines model for ServiceKeyList.
+type ServiceKeyList struct {
+	LbAttr []ServiceKey `json:"lbAttr"`
+}
+
 // Version defines model for Version.
 type Version struct {
 	BuildInfo string `json:"buildInfo"`
@@ -300,6 +326,12 @@ type GetConntracksParams struct {
 	Limit int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
+// DeleteLoadbalancerListParams defines parameters for DeleteLoadbalancerList.
+type DeleteLoadbalancerListParams struct {
+	// Bgp Withdraw the VIP from BGP. true is not available yet.
+	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
+}
+
 // DeleteLoadbalancerRangeParams defines parameters for DeleteLoadbalancerRange.
 type DeleteLoadbalancerRangeParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
@@ -335,6 +367,9 @@ type DeleteLoadbalancerHostParams struct {
 	// Block The mark of the service; 0, or nothing, is one without.
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
 }
+
+// DeleteLoadbalancerListJSONRequestBody defines body for DeleteLoadbalancerList for application/json ContentType.
+type DeleteLoadbalancerListJSONRequestBody = ServiceKeyList
 
 // CreateLoadbalancerJSONRequestBody defines body for CreateLoadbalancer for application/json ContentType.
 type CreateLoadbalancerJSONRequestBody = LoadbalanceRequest
@@ -420,6 +455,26 @@ type ClientInterface interface {
 	// Corresponds with GET /config/conntrack/all (the `GetConntracks` operationId).
 	GetConntracks(ctx context.Context, params *GetConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// DeleteLoadbalancerListWithBody Delete services by their keys
+	//
+	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
+	// deleted. The paths below delete one.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with DELETE /config/loadbalancer (the `DeleteLoadbalancerList` operationId).
+	DeleteLoadbalancerListWithBody(ctx context.Context, params *DeleteLoadbalancerListParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteLoadbalancerList Delete services by their keys
+	//
+	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
+	// deleted. The paths below delete one.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with DELETE /config/loadbalancer (the `DeleteLoadbalancerList` operationId).
+	DeleteLoadbalancerList(ctx context.Context, params *DeleteLoadbalancerListParams, body DeleteLoadbalancerListJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CreateLoadbalancerWithBody Create or update services
 	//
 	// One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
@@ -501,6 +556,46 @@ type ClientInterface interface {
 // Corresponds with GET /config/conntrack/all (the `GetConntracks` operationId).
 func (c *Client) GetConntracks(ctx context.Context, params *GetConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetConntracksRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteLoadbalancerListWithBody Delete services by their keys
+//
+// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
+// deleted. The paths below delete one.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with DELETE /config/loadbalancer (the `DeleteLoadbalancerList` operationId).
+func (c *Client) DeleteLoadbalancerListWithBody(ctx context.Context, params *DeleteLoadbalancerListParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteLoadbalancerListRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteLoadbalancerList Delete services by their keys
+//
+// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
+// deleted. The paths below delete one.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with DELETE /config/loadbalancer (the `DeleteLoadbalancerList` operationId).
+func (c *Client) DeleteLoadbalancerList(ctx context.Context, params *DeleteLoadbalancerListParams, body DeleteLoadbalancerListJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteLoadbalancerListRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -764,6 +859,69 @@ func NewGetConntracksRequest(server string, params *GetConntracksParams) (*http.
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewDeleteLoadbalancerListRequest calls the generic DeleteLoadbalancerList builder with application/json body
+func NewDeleteLoadbalancerListRequest(server string, params *DeleteLoadbalancerListParams, body DeleteLoadbalancerListJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewDeleteLoadbalancerListRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewDeleteLoadbalancerListRequestWithBody constructs an http.Request for the DeleteLoadbalancerList method, with any body, and a specified content type
+func NewDeleteLoadbalancerListRequestWithBody(server string, params *DeleteLoadbalancerListParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/loadbalancer")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "bgp", params.Bgp, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -1347,6 +1505,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /config/conntrack/all (the `GetConntracks` operationId).
 	GetConntracksWithResponse(ctx context.Context, params *GetConntracksParams, reqEditors ...RequestEditorFn) (*GetConntracksResponse, error)
 
+	// DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
+	//
+	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
+	// deleted. The paths below delete one.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/loadbalancer (the `DeleteLoadbalancerList` operationId).
+	DeleteLoadbalancerListWithBodyWithResponse(ctx context.Context, params *DeleteLoadbalancerListParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DeleteLoadbalancerListResponse, error)
+
+	// DeleteLoadbalancerListWithResponse Delete services by their keys
+	//
+	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
+	// deleted. The paths below delete one.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/loadbalancer (the `DeleteLoadbalancerList` operationId).
+	DeleteLoadbalancerListWithResponse(ctx context.Context, params *DeleteLoadbalancerListParams, body DeleteLoadbalancerListJSONRequestBody, reqEditors ...RequestEditorFn) (*DeleteLoadbalancerListResponse, error)
+
 	// CreateLoadbalancerWithBodyWithResponse Create or update services
 	//
 	// One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
@@ -1481,6 +1659,54 @@ func (r GetConntracksResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetConntracksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteLoadbalancerListResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteLoadbalancerListResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteLoadbalancerListResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteLoadbalancerListResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteLoadbalancerListResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteLoadbalancerListResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteLoadbalancerListResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -1975,6 +2201,38 @@ func (c *ClientWithResponses) GetConntracksWithResponse(ctx context.Context, par
 	return ParseGetConntracksResponse(rsp)
 }
 
+// DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
+//
+// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
+// deleted. The paths below delete one.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/loadbalancer (the `DeleteLoadbalancerList` operationId).
+func (c *ClientWithResponses) DeleteLoadbalancerListWithBodyWithResponse(ctx context.Context, params *DeleteLoadbalancerListParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DeleteLoadbalancerListResponse, error) {
+	rsp, err := c.DeleteLoadbalancerListWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteLoadbalancerListResponse(rsp)
+}
+
+// DeleteLoadbalancerListWithResponse Delete services by their keys
+//
+// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
+// deleted. The paths below delete one.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/loadbalancer (the `DeleteLoadbalancerList` operationId).
+func (c *ClientWithResponses) DeleteLoadbalancerListWithResponse(ctx context.Context, params *DeleteLoadbalancerListParams, body DeleteLoadbalancerListJSONRequestBody, reqEditors ...RequestEditorFn) (*DeleteLoadbalancerListResponse, error) {
+	rsp, err := c.DeleteLoadbalancerList(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteLoadbalancerListResponse(rsp)
+}
+
 // CreateLoadbalancerWithBodyWithResponse Create or update services
 //
 // One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
@@ -2148,6 +2406,39 @@ func ParseGetConntracksResponse(rsp *http.Response) (*GetConntracksResponse, err
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest ConntrackList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteLoadbalancerListResponse parses an HTTP response from a DeleteLoadbalancerListWithResponse call
+func ParseDeleteLoadbalancerListResponse(rsp *http.Response) (*DeleteLoadbalancerListResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteLoadbalancerListResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -2493,6 +2784,9 @@ type ServerInterface interface {
 	// GetConntracks Connections, one entry a direction
 	// (GET /config/conntrack/all)
 	GetConntracks(w http.ResponseWriter, r *http.Request, params GetConntracksParams)
+	// DeleteLoadbalancerList Delete services by their keys
+	// (DELETE /config/loadbalancer)
+	DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params DeleteLoadbalancerListParams)
 	// CreateLoadbalancer Create or update services
 	// (POST /config/loadbalancer)
 	CreateLoadbalancer(w http.ResponseWriter, r *http.Request)
@@ -2597,6 +2891,39 @@ func (siw *ServerInterfaceWrapper) GetConntracks(w http.ResponseWriter, r *http.
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetConntracks(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteLoadbalancerList operation middleware
+func (siw *ServerInterfaceWrapper) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteLoadbalancerListParams
+
+	// ------------- Optional query parameter "bgp" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "bgp", r.URL.Query(), &params.Bgp, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "bgp"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "bgp", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteLoadbalancerList(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3150,6 +3477,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 		ErrorHandlerFunc:   options.ErrorHandlerFunc,
 	}
 
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/loadbalancer", wrapper.DeleteLoadbalancerList)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/loadbalancer", wrapper.CreateLoadbalancer)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/loadbalancer/all", wrapper.DeleteLoadbalancers)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/loadbalancer/all", wrapper.GetLoadbalancers)

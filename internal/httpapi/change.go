@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -39,8 +40,8 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 }
 
 // decodeServices reads and checks a request without looking at the store.
-func decodeServices(data []byte) ([]wish, bool, *problem) {
-	req, p := decodeRequest(data)
+func decodeServices(data []byte) ([]request, bool, *problem) {
+	req, p := decodeBody[v1.LoadbalanceRequest](data)
 	if p != nil {
 		return nil, false, p
 	}
@@ -56,6 +57,65 @@ func exists(k lb.Key) *problem {
 	p := refuse(http.StatusConflict, "service %s exists already with the same content", k)
 	p.body.Result = existsResult
 	return p
+}
+
+// DeleteLoadbalancerList deletes the services of a list of keys, all of them or none.
+func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params v1.DeleteLoadbalancerListParams) {
+	data, p := readBody(w, r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	keys, p := decodeKeys(data, params.Bgp)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	a.commit(w, r, func(tx *store.Tx) error {
+		for _, k := range keys {
+			if err := a.Store.Services.Delete(tx, k); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// decodeKeys reads and checks a list of keys without looking at the store.
+func decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
+	list, p := decodeBody[v1.ServiceKeyList](data)
+	switch {
+	case p != nil:
+		return nil, p
+	case len(list.LbAttr) == 0:
+		return nil, refuseField(http.StatusBadRequest, "lbAttr", "", "is missing or empty", "a list of keys; DELETE config/loadbalancer/all deletes all services")
+	}
+	if p := withdrawal(bgp); p != nil {
+		return nil, p
+	}
+	c := newCodec()
+	keys := make([]lb.Key, len(list.LbAttr))
+	first := make(map[lb.Key]int, len(keys))
+	for i := range list.LbAttr {
+		at := fmt.Sprintf("lbAttr[%d]", i)
+		if keys[i], p = c.serviceKey(at+".", &list.LbAttr[i]); p != nil {
+			return nil, p
+		}
+		if j, ok := first[keys[i]]; ok {
+			return nil, refuseField(http.StatusBadRequest, at, keys[i].String(),
+				fmt.Sprintf("is there twice, in lbAttr[%d] and lbAttr[%d]", j, i), "each service once")
+		}
+		first[keys[i]] = i
+	}
+	return keys, nil
+}
+
+// withdrawal refuses what bgp=true asks for.
+func withdrawal(bgp string) *problem {
+	if on, err := strconv.ParseBool(bgp); bgp != "" && (err != nil || on) {
+		return notAvailable("bgp", bgp, "false")
+	}
+	return nil
 }
 
 // DeleteLoadbalancers deletes every service.
@@ -125,8 +185,8 @@ func (k keyPath) key() (key lb.Key, p *problem) {
 	if k.host != "" && k.host != "any" {
 		return key, notAvailable("hosturl", k.host, "any")
 	}
-	if on, err := strconv.ParseBool(k.bgp); k.bgp != "" && (err != nil || on) {
-		return key, notAvailable("bgp", k.bgp, "false")
+	if p := withdrawal(k.bgp); p != nil {
+		return key, p
 	}
 	var err error
 	if k.block != "" {

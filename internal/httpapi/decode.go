@@ -9,8 +9,6 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-
-	v1 "loxilb/api/v1"
 )
 
 // maxBody holds all the services and endpoints that there may be, indented, with room to spare.
@@ -45,9 +43,9 @@ func tooLarge() *problem {
 	return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB: send the services in several requests", maxBody>>20)
 }
 
-// decodeRequest reads what POST config/loadbalancer takes: property names in any case, none unknown.
-func decodeRequest(data []byte) (*v1.LoadbalanceRequest, *problem) {
-	req := &v1.LoadbalanceRequest{}
+// decodeBody reads an object of the API: property names in any case, none unknown.
+func decodeBody[T any](data []byte) (*T, *problem) {
+	req := new(T)
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	err := dec.Decode(req)

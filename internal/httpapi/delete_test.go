@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 )
@@ -72,7 +71,52 @@ func TestDeleteRefused(t *testing.T) {
 	if n := b.store.Services.Len(b.store.Snapshot()); n != 1 {
 		t.Errorf("%d services are left", n)
 	}
-	if w := b.call("PUT", BaseURL+"/config/loadbalancer", ""); w.Code != 405 || w.Header().Get("Allow") != http.MethodPost {
+	if w := b.call("PUT", BaseURL+"/config/loadbalancer", ""); w.Code != 405 || w.Header().Get("Allow") != "DELETE, POST" {
 		t.Errorf("PUT: %d, Allow %q", w.Code, w.Header().Get("Allow"))
+	}
+}
+
+// Several services go in one transaction, or none does.
+func TestDeleteList(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	const key = `{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"}`
+	other := strings.Replace(key, `"tcp"`, `"udp","block":7,"host":"any"`, 1)
+	ranged := strings.Replace(key, `2020`, `3000,"PortMax":3009`, 1)
+	b.mustPost(`{"lbAttr":[` + demo + `,` + strings.Replace(demo, `"tcp"`, `"udp","block":7`, 1) + `,` + strings.Replace(demo, `2020`, `3000,"portMax":3009`, 1) + `]}`)
+	for _, tc := range []struct {
+		keys           string
+		code           int
+		field, message string
+	}{
+		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "2020", "2021", 1) + `]}`, 404, "", "service 20.20.20.1:2021/tcp does not exist"},
+		{`{"lbAttr":[` + key + `,` + other + `,` + key + `]}`, 400, "lbAttr[2]", `"20.20.20.1:2020/tcp" is there twice, in lbAttr[0] and lbAttr[2]`},
+		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "tcp", "quic", 1) + `]}`, 400, "lbAttr[1].protocol", `"quic" is not known`},
+		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "2020", "70000", 1) + `]}`, 400, "lbAttr[1].port", `"70000" is out of range`},
+		{`{"lbAttr":[` + strings.Replace(key, "2020", `2020,"portMax":80`, 1) + `]}`, 400, "lbAttr[0].portMax", `"80" is not above the first`},
+		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "20.20.20.1", "x", 1) + `]}`, 400, "lbAttr[1].externalIP", `"x" is not an IP address`},
+		{`{"lbAttr":[` + strings.Replace(key, "2020", `2020,"host":"a.example"`, 1) + `]}`, 400, "lbAttr[0].host", `not available yet`},
+		{`{"lbAttr":[` + strings.Replace(key, "2020", `2020,"mode":3`, 1) + `]}`, 400, "mode", `there is no property "mode"`},
+		{`{"lbAttr":[]}`, 400, "lbAttr", "is missing or empty"},
+		{`{}`, 400, "lbAttr", "is missing or empty"},
+		{``, 400, "", "the body is empty"},
+	} {
+		w := b.call("DELETE", BaseURL+"/config/loadbalancer", tc.keys)
+		if e := problemOf(t, w); w.Code != tc.code || e.Field != tc.field || !strings.Contains(e.Message, tc.message) {
+			t.Errorf("%s:\n got %d %q %s\nwant %d %q %s", tc.keys, w.Code, e.Field, e.Message, tc.code, tc.field, tc.message)
+		}
+		if n := b.store.Services.Len(b.store.Snapshot()); n != 3 {
+			t.Fatalf("%s was refused, and %d services are left", tc.keys, n)
+		}
+	}
+	if w := b.call("DELETE", BaseURL+"/config/loadbalancer?bgp=true", `{"lbAttr":[`+key+`]}`); w.Code != 400 || problemOf(t, w).Field != "bgp" {
+		t.Errorf("bgp: %d %s", w.Code, w.Body)
+	}
+	before := b.store.Snapshot().Revision()
+	if w := b.call("DELETE", BaseURL+"/config/loadbalancer", `{"lbAttr":[`+key+`,`+other+`,`+ranged+`]}`); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if now := b.store.Snapshot(); b.store.Services.Len(now) != 0 || now.Revision() != before+1 {
+		t.Errorf("%d services are left, in revision %d after %d", b.store.Services.Len(now), now.Revision(), before)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
 )
 
@@ -16,64 +15,14 @@ const stallLimit = 30 * time.Second
 
 // GetLoadbalancers answers with all services.
 func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request) {
-	out := newStream(w, "lbAttr")
+	out, c := newStream(w, "lbAttr"), newCodec()
 	for s := range a.Store.Services.All(a.Store.Snapshot()) {
 		stats, _ := a.DataPath.ServiceStats(s.Key)
-		if r.Context().Err() != nil || !out.item(entryOf(&s, &stats)) {
+		if r.Context().Err() != nil || !out.item(c.answer(&s, &stats)) {
 			return
 		}
 	}
 	out.end()
-}
-
-// entryOf is a service as the contract writes it, so that it can be sent back as it is.
-func entryOf(s *lb.Service, stats *lb.ServiceStats) v1.LoadbalanceEntry {
-	e := v1.LoadbalanceEntry{
-		ServiceArguments: v1.ServiceArguments{
-			ExternalIP:      s.VIP.String(),
-			Port:            int(s.Port),
-			PortMax:         int(s.PortMax),
-			Block:           int(s.Mark),
-			Mss:             int(s.MSS),
-			Protocol:        s.Protocol.String(),
-			Sel:             v1.Choice(strconv.Itoa(int(s.Algorithm))),
-			Mode:            v1.Choice(strconv.Itoa(int(s.Mode))),
-			InactiveTimeOut: int(s.IdleTimeout / time.Second),
-			PersistTimeout:  int(s.PersistTimeout / time.Second),
-			PersistPrefix:   int(s.PersistPrefix),
-			Name:            s.Name,
-			Managed:         s.Managed,
-			Egress:          s.Egress,
-		},
-		Endpoints: make([]v1.Endpoint, len(s.Endpoints)),
-	}
-	if s.Tunnel != lb.TunnelNone {
-		e.ServiceArguments.Tunnel = s.Tunnel.String()
-	}
-	if s.Refuse != lb.RefuseReject {
-		e.ServiceArguments.Refuse = s.Refuse.String()
-	}
-	for _, a := range s.SNAT {
-		e.ServiceArguments.SnatIPs = append(e.ServiceArguments.SnatIPs, a.String())
-	}
-	for i := range s.Endpoints {
-		ep := &s.Endpoints[i]
-		var t lb.EndpointStats
-		if i < len(stats.Endpoints) {
-			t = stats.Endpoints[i]
-		}
-		e.Endpoints[i] = v1.Endpoint{
-			EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), TargetPortMax: int(ep.PortMax), Weight: new(int(ep.Weight)),
-			State: "active", Counter: counter(t),
-		}
-	}
-	for _, a := range s.Secondary {
-		e.SecondaryIPs = append(e.SecondaryIPs, v1.SecondaryIP{SecondaryIP: a.String()})
-	}
-	for _, p := range s.Sources {
-		e.AllowedSources = append(e.AllowedSources, v1.AllowedSource{Prefix: p.String()})
-	}
-	return e
 }
 
 // counter is packets and bytes of both directions.

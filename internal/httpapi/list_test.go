@@ -24,8 +24,8 @@ func TestList(t *testing.T) {
 	w := b.call("GET", BaseURL+"/config/loadbalancer/all", "")
 	want := `{"lbAttr":[{
 		"endpoints":[
-			{"counter":"5:300","endpointIP":"31.31.31.1","state":"active","targetPort":5001,"weight":1},
-			{"counter":"0:0","endpointIP":"32.32.32.1","state":"active","targetPort":5001,"weight":1}],
+			{"counter":"5:300","endpointIP":"31.31.31.1","targetPort":5001,"weight":1},
+			{"counter":"0:0","endpointIP":"32.32.32.1","targetPort":5001,"weight":1}],
 		"serviceArguments":{"bgp":false,"block":0,"egress":false,"externalIP":"20.20.20.1","inactiveTimeOut":60,"managed":false,
 			"mode":0,"monitor":false,"name":"web","port":2020,"protocol":"tcp","proxyprotocolv2":false,"security":0,"sel":2}}]}`
 	if diff := cmp.Diff(normal(t, want), normal(t, w.Body.String())); diff != "" {

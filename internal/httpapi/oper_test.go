@@ -1,8 +1,14 @@
 package httpapi
 
 import (
+	"encoding/json"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
 )
 
 // TestAttachDetach changes the endpoints of a service one step at a time.
@@ -50,4 +56,100 @@ func TestAttachDetach(t *testing.T) {
 			t.Errorf("%s:\n%d %s, want %d %s", step.body, w.Code, got, step.code, step.want)
 		}
 	}
+}
+
+// TestAttachKeepsToEndpoints writes each field beside the endpoints to attach: as the service has it, as its default, and
+// as something else, which is refused.
+func TestAttachKeepsToEndpoints(t *testing.T) {
+	t.Parallel()
+	others := map[string]func(*lb.Service){
+		lb.FieldMode: func(s *lb.Service) {
+			s.Mode, s.Algorithm, s.PersistTimeout, s.PersistPrefix = lb.ModeOneArm, lb.Persist, 0, 0
+		},
+		lb.FieldSelect:         func(s *lb.Service) { s.Algorithm, s.PersistTimeout, s.PersistPrefix = lb.Hash, 0, 0 },
+		lb.FieldSecondary:      func(s *lb.Service) { s.Secondary = addrs("20.20.20.9") },
+		lb.FieldIdleTimeout:    func(s *lb.Service) { s.IdleTimeout = 7 * time.Second },
+		lb.FieldSources:        func(s *lb.Service) { s.Sources = []netip.Prefix{netip.MustParsePrefix("11.0.0.0/8")} },
+		lb.FieldPersistTimeout: func(s *lb.Service) { s.Algorithm, s.PersistTimeout = lb.Persist, 7*time.Second },
+		lb.FieldPersistPrefix:  func(s *lb.Service) { s.Algorithm, s.PersistPrefix = lb.Persist, 7 },
+		lb.FieldSNAT:           func(s *lb.Service) { s.Mode, s.SNAT = lb.ModeFullNAT, addrs("10.0.0.9") },
+		lb.FieldRefuse:         func(s *lb.Service) { s.Refuse = lb.RefusePass },
+		lb.FieldTunnel:         func(s *lb.Service) { s.Mode, s.Tunnel, s.SNAT, s.Endpoints[0].Port = lb.ModeDSR, lb.TunnelGUE, nil, 80 },
+		lb.FieldMSS:            func(s *lb.Service) { s.MSS = 777 },
+		lb.FieldEgress:         func(s *lb.Service) { s.Egress = true },
+		lb.FieldName:           func(s *lb.Service) { s.Name = "other" },
+	}
+	full, err := lb.ParseService("20.20.20.1:80/tcp mode=fullnat select=persist endpoints=10.0.0.1:80 secips=20.20.20.2 idle=300s " +
+		"sources=10.0.0.0/8 persist-timeout=60s persist-prefix=24 snat=10.0.0.8 refuse=drop mss=1200 name=web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := lb.Service{Key: full.Key, Endpoints: full.Endpoints}
+	for _, f := range lb.Fields() {
+		if f.Name == lb.FieldEndpoints || f.Fixed {
+			continue
+		}
+		change, ok := others[f.Name]
+		if !ok {
+			t.Errorf("field %s: what is another value of it?", f.Name)
+			continue
+		}
+		for _, oper := range []int{1, 2} {
+			b := newBench(t, nil)
+			b.mustPost(asRequest(t, &full, 0))
+			two := full.Clone() // so that one is left
+			two.Endpoints = append(two.Endpoints, lb.Endpoint{Addr: netip.MustParseAddr("10.0.0.2"), Port: 80, Weight: 3})
+			b.mustPost(asRequest(t, &two, 0))
+			// What stands beside the endpoints is the default of all fields, then all as they are.
+			last := lb.Service{Key: full.Key, Endpoints: two.Endpoints[1:]}
+			b.mustPost(asRequest(t, &last, 2))
+			last = full.Clone()
+			last.Endpoints = two.Endpoints[1:]
+			b.mustPost(asRequest(t, &last, 1))
+
+			wrong := plain.Clone()
+			change(&wrong)
+			want, _ := b.store.Services.Get(b.store.Snapshot(), full.Key)
+			w := b.post(asRequest(t, &wrong, oper))
+			e := problemOf(t, w)
+			if w.Code != 400 || !strings.Contains(e.Message, "is not what service 20.20.20.1:80/tcp has, and oper") {
+				t.Errorf("%s, oper %d: %d %s", f.Name, oper, w.Code, e.Message)
+			}
+			if got, _ := b.store.Services.Get(b.store.Snapshot(), full.Key); !got.Equal(want) {
+				t.Errorf("%s, oper %d was refused and changed %s to %s", f.Name, oper, want, got)
+			}
+		}
+	}
+}
+
+// The field that differs alone is the one that is named.
+func TestAttachNamesTheField(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		`"mss":1400`:          `serviceArguments.mss "1400" is not what service 20.20.20.1:2020/tcp has, and oper 1 changes its endpoints only (allowed: 0)`,
+		`"refuse":"drop"`:     `serviceArguments.refuse "drop" is not what service 20.20.20.1:2020/tcp has, and oper 1 changes its endpoints only (allowed: reject)`,
+		`"egress":true`:       `serviceArguments.egress "true" is not what service 20.20.20.1:2020/tcp has, and oper 1 changes its endpoints only (allowed: false)`,
+		`"inactiveTimeOut":5`: `serviceArguments.inactiveTimeOut "5s" is not what service 20.20.20.1:2020/tcp has, and oper 1 changes its endpoints only (allowed: 0s)`,
+		`"name":"a"`:          `serviceArguments.name "a" is not what service 20.20.20.1:2020/tcp has, and oper 1 changes its endpoints only (allowed: none)`,
+	} {
+		b := newBench(t, nil)
+		b.mustPost(demo)
+		w := b.post(strings.Replace(demo, `"protocol"`, args+`,"oper":1,"protocol"`, 1))
+		if e := problemOf(t, w); w.Code != 400 || e.Message != want {
+			t.Errorf("%d %s, want\n%s", w.Code, e.Message, want)
+		}
+	}
+}
+
+func addrs(text string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(text)} }
+
+func asRequest(t *testing.T, s *lb.Service, oper int) string {
+	t.Helper()
+	e := newCodec().answer(s, &lb.ServiceStats{})
+	e.ServiceArguments.Oper = oper
+	out, err := json.Marshal(v1.RequestOf([]v1.LoadbalanceEntry{*e}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
 }

@@ -1,38 +1,43 @@
 package httpapi
 
 import (
-	"strconv"
+	"fmt"
+	"slices"
 
 	v1 "loxilb/api/v1"
 )
 
-// unavailable refuses what the contract has and this version does not do. A value that is the contract's default
-// asks for nothing, and passes. Never ignored in silence: a service that works in another way than it was asked to
-// is worse than one that is refused.
-func unavailable(at string, e *v1.LoadbalanceEntry) *problem {
-	a := &e.ServiceArguments
-	args := at + "serviceArguments."
-	for _, f := range [...]struct {
-		name    string
-		given   bool
-		value   string
-		allowed string
-	}{
-		{"bgp", a.Bgp, "true", "false"},
-		{"monitor", a.Monitor, "true", "false"},
-		{"probetype", a.Probetype != "" && a.Probetype != a.Protocol && a.Probetype != "none", a.Probetype, "none"},
-		{"probeport", a.Probeport != 0, strconv.Itoa(a.Probeport), "0"},
-		{"probereq", a.Probereq != "", a.Probereq, "none"},
-		{"proberesp", a.Proberesp != "", a.Proberesp, "none"},
-		{"probeTimeout", a.ProbeTimeout != 0 && a.ProbeTimeout != 60, strconv.Itoa(a.ProbeTimeout), "0"},
-		{"probeRetries", a.ProbeRetries != 0 && a.ProbeRetries != 2, strconv.Itoa(a.ProbeRetries), "0"},
-		{"security", a.Security != 0, strconv.Itoa(a.Security), "0"},
-		{"snat", a.Snat, "true", "false"},
-		{"host", a.Host != "", a.Host, "none"},
-		{"proxyprotocolv2", a.Proxyprotocolv2, "true", "false"},
-	} {
-		if f.given {
-			return notAvailable(args+f.name, f.value, f.allowed)
+// unavailableProperty is one of the arguments that the contract has and this version does not do.
+type unavailableProperty struct {
+	name    string
+	allowed string
+	idle    []any // values beside the type's zero that ask for nothing: the contract's defaults
+}
+
+func unavailableProperties(a *v1.ServiceArguments) []unavailableProperty {
+	return []unavailableProperty{
+		{name: "bgp", allowed: "false"},
+		{name: "monitor", allowed: "false"},
+		{name: "probetype", allowed: "none", idle: []any{"none", a.Protocol}},
+		{name: "probeport", allowed: "0"},
+		{name: "probereq", allowed: "none"},
+		{name: "proberesp", allowed: "none"},
+		{name: "probeTimeout", allowed: "0", idle: []any{60}},
+		{name: "probeRetries", allowed: "0", idle: []any{2}},
+		{name: "security", allowed: "0"},
+		{name: "snat", allowed: "false"},
+		{name: "host", allowed: "none"},
+		{name: "proxyprotocolv2", allowed: "false"},
+	}
+}
+
+// unavailable refuses what the contract has and this version does not do. Never ignored in silence: a service that works
+// in another way than it was asked to is worse than one that is refused.
+func (c *codec) unavailable(at string, e *v1.LoadbalanceEntry) *problem {
+	for _, u := range unavailableProperties(&e.ServiceArguments) {
+		name := "serviceArguments." + u.name
+		if value, given := c.entry.Get(e, name); given && !slices.Contains(u.idle, value) {
+			return notAvailable(at+name, fmt.Sprint(value), u.allowed)
 		}
 	}
 	return nil

@@ -72,16 +72,25 @@ func NotAvailable(field, value, allowed string) *FieldError {
 
 // printable cuts a value at maxShown and escapes what would not print, quotes included.
 func printable(s string) string {
+	kept := shortened(s)
 	cut := ""
-	if len(s) > maxShown {
-		n := maxShown
-		for n > maxShown-utf8.UTFMax && !utf8.RuneStart(s[n]) {
-			n--
-		}
-		s, cut = s[:n], "..."
+	if kept != s {
+		kept, cut = strings.TrimSuffix(kept, "..."), "..."
 	}
-	q := strconv.Quote(s)
+	q := strconv.Quote(kept)
 	return q[1:len(q)-1] + cut
+}
+
+// shortened cuts a value at maxShown, between characters.
+func shortened(s string) string {
+	if len(s) <= maxShown {
+		return s
+	}
+	n := maxShown
+	for n > maxShown-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "..."
 }
 
 // list writes words as "a, b or c".

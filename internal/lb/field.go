@@ -44,10 +44,10 @@ func (f *Field[T]) Same(a, b *T) bool { return f.form.same(a, b) }
 // Copy gives to the value of from. They share nothing.
 func (f *Field[T]) Copy(to, from *T) { f.form.copy(to, from) }
 
-// Show is the value for people: as text writes it, and "none" for nothing.
+// Show is the value for people: as text writes it, not much of what is long, and "none" for nothing.
 func (f *Field[T]) Show(t *T) string {
 	if s := f.form.text(t); s != "" {
-		return s
+		return shortened(s)
 	}
 	return "none"
 }

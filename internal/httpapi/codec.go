@@ -1,0 +1,218 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// codec turns entries of the API into services and back, by the fields of lb. It has no line for any one of them.
+type codec struct {
+	entry          v1.Properties[v1.LoadbalanceEntry]
+	endpoint       v1.Properties[v1.Endpoint]
+	key            v1.Properties[v1.ServiceKey]
+	keyFields      []lb.Field[lb.Service]
+	fields         []lb.Field[lb.Service] // without the endpoints, which have fields of their own
+	endpointFields []lb.Field[lb.Endpoint]
+}
+
+func newCodec() *codec {
+	c := &codec{
+		entry: v1.PropertiesOf[v1.LoadbalanceEntry](), endpoint: v1.PropertiesOf[v1.Endpoint](), key: v1.PropertiesOf[v1.ServiceKey](),
+		keyFields: lb.KeyFields(), endpointFields: lb.EndpointFields(),
+	}
+	for _, f := range lb.Fields() {
+		if f.Name != lb.FieldEndpoints {
+			c.fields = append(c.fields, f)
+		}
+	}
+	return c
+}
+
+// set reads the fields of t from the properties of an object. name is what the object calls a field's property.
+func set[T, O any](t *T, fields []lb.Field[T], p v1.Properties[O], object *O, name func(string) string) error {
+	for i := range fields {
+		f := &fields[i]
+		value, given := p.Get(object, name(f.Property))
+		switch {
+		case value == nil && f.Required:
+			return lb.NewFieldError(f.Name, "", "is missing", f.Allowed)
+		case !given && !f.Required:
+			continue
+		}
+		if err := f.SetValue(t, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// get writes the fields of t that have another value than their default.
+func get[T, O any](object *O, p v1.Properties[O], fields []lb.Field[T], t *T) {
+	for i := range fields {
+		if f := &fields[i]; f.Required || !f.IsDefault(t) {
+			p.Set(object, f.Property, f.Value(t))
+		}
+	}
+}
+
+func same(property string) string { return property }
+
+// service turns an entry into a service that passed lb's validation. at is a prefix for the names of properties.
+func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *problem) {
+	if p := c.unavailable(at, e); p != nil {
+		return s, p
+	}
+	err := aliases(&e.ServiceArguments)
+	if err == nil {
+		err = set(&s, c.keyFields, c.entry, e, same)
+	}
+	if err == nil {
+		err = set(&s, c.fields, c.entry, e, same)
+	}
+	if err != nil {
+		return s, entryProblem(at, -1, err)
+	}
+	onePort(&s.Key)
+	s.Endpoints = make([]lb.Endpoint, len(e.Endpoints))
+	for i := range e.Endpoints {
+		if err := set(&s.Endpoints[i], c.endpointFields, c.endpoint, &e.Endpoints[i], same); err != nil {
+			return s, entryProblem(at, i, err)
+		}
+	}
+	if err := s.Validate(); err != nil {
+		return s, entryProblem(at, c.faulty(&s, err), err)
+	}
+	return s, nil
+}
+
+// serviceKey reads a key that stands alone.
+func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *problem) {
+	if k.Host != "" && k.Host != "any" {
+		return lb.Key{}, notAvailable(at+"host", k.Host, "any")
+	}
+	var s lb.Service
+	err := set(&s, c.keyFields, c.key, k, keyProperty)
+	if err == nil {
+		onePort(&s.Key)
+		err = s.Key.Validate()
+	}
+	var fe *lb.FieldError
+	if errors.As(err, &fe) {
+		return lb.Key{}, fieldProblem(http.StatusBadRequest, renamed(at+keyProperty(property(fe.Field, -1)), fe))
+	}
+	return s.Key, nil
+}
+
+// keyProperty is what a ServiceKey calls a property of the arguments.
+func keyProperty(property string) string { return strings.TrimPrefix(property, "serviceArguments.") }
+
+// onePort makes 80 of 80-80.
+func onePort(k *lb.Key) {
+	if k.PortMax == k.Port {
+		k.PortMax = 0
+	}
+}
+
+// aliases moves what is written under another name of a property to the property.
+func aliases(a *v1.ServiceArguments) error {
+	if a.Select != "" {
+		other, err := lb.ParseAlgorithm(string(a.Select))
+		if err != nil {
+			return err
+		}
+		if a.Sel != "" {
+			if sel, err := lb.ParseAlgorithm(string(a.Sel)); err != nil || sel != other {
+				return lb.NewFieldError(lb.FieldSelect, string(a.Select), "is not what sel says", "sel or select")
+			}
+		}
+		a.Sel = a.Select
+	}
+	// privateIP is the contract's word for a single source address, and the VIP asks for nothing.
+	if a.PrivateIP != "" && a.PrivateIP != a.ExternalIP {
+		if len(a.SnatIPs) > 0 && !(len(a.SnatIPs) == 1 && a.SnatIPs[0] == a.PrivateIP) {
+			return lb.NewFieldError(lb.FieldSNAT, a.PrivateIP, "is privateIP, and not what snatIPs says", "privateIP or snatIPs")
+		}
+		a.SnatIPs = []string{a.PrivateIP}
+	}
+	return nil
+}
+
+// answer is a service as the contract writes it, so that it can be sent back as it is.
+func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats) *v1.LoadbalanceEntry {
+	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
+	get(e, c.entry, c.keyFields, s)
+	get(e, c.entry, c.fields, s)
+	for i := range s.Endpoints {
+		var t lb.EndpointStats
+		if i < len(stats.Endpoints) {
+			t = stats.Endpoints[i]
+		}
+		get(&e.Endpoints[i], c.endpoint, c.endpointFields, &s.Endpoints[i])
+		e.Endpoints[i].Counter = counter(t)
+	}
+	return e
+}
+
+// property is what the API calls a field of lb. endpoint is the index of the one that is meant, or -1.
+func property(field string, endpoint int) string {
+	for _, f := range append(lb.KeyFields(), lb.Fields()...) {
+		if (field == f.Name || field == f.Also) && field != lb.FieldEndpoint && field != lb.FieldEndpoints {
+			return f.Property
+		}
+	}
+	list := "endpoints"
+	if endpoint >= 0 {
+		list = fmt.Sprintf("endpoints[%d]", endpoint)
+	}
+	for _, f := range lb.EndpointFields() {
+		if field == f.Name {
+			return list + "." + f.Property
+		}
+	}
+	if field == lb.FieldEndpoint || field == lb.FieldEndpoints {
+		return list
+	}
+	return field
+}
+
+// faulty finds the endpoint that validation refused; the last with its value, since a second is what is refused of
+// two that are the same. -1 when it is none.
+func (c *codec) faulty(s *lb.Service, err error) int {
+	var fe *lb.FieldError
+	if !errors.As(err, &fe) {
+		return -1
+	}
+	for i := len(s.Endpoints) - 1; i >= 0; i-- {
+		e := &s.Endpoints[i]
+		if fe.Field == lb.FieldEndpoint && fe.Value == e.AddrPort().String() {
+			return i
+		}
+		for j := range c.endpointFields {
+			if f := &c.endpointFields[j]; fe.Field == f.Name && fe.Value == f.Show(e) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// entryProblem renames the field of an error into the API's words. endpoint is the index of the endpoint that is
+// at fault, or -1.
+func entryProblem(at string, endpoint int, err error) *problem {
+	var fe *lb.FieldError
+	if !errors.As(err, &fe) {
+		return refuse(http.StatusBadRequest, "%s%v", at, err)
+	}
+	return fieldProblem(http.StatusBadRequest, renamed(at+property(fe.Field, endpoint), fe))
+}
+
+func renamed(field string, fe *lb.FieldError) *lb.FieldError {
+	c := *fe
+	c.Field = field
+	return &c
+}
