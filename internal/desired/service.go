@@ -39,9 +39,9 @@ func newServices(admit Admission) *Services {
 		Equal:    lb.Service.Equal,
 		Validate: lb.Service.Validate,
 		Clone:    lb.Service.Clone,
-		Format:   serviceFormat,
-		Encode:   encodeService,
-		Decode:   decodeService,
+		Format:   lb.RecordFormat,
+		Encode:   func(s lb.Service) (int, []byte, error) { return lb.MarshalRecord(&s) },
+		Decode:   lb.UnmarshalRecord,
 		Bare:     "service",
 		Indexes: []store.Index[lb.Service]{
 			{Name: byName, Values: func(s lb.Service) []string {

@@ -5,19 +5,6 @@ import (
 	"time"
 )
 
-// ParsePersistPrefix reads a number of bits; how many an address has, Validate knows.
-func ParsePersistPrefix(s string) (uint8, error) {
-	const allowed = "0 (the whole address) to 32 for IPv4, 128 for IPv6"
-	n, err := parseNumber(FieldPersistPrefix, s, allowed)
-	if err != nil {
-		return 0, err
-	}
-	if n > 128 {
-		return 0, NewFieldError(FieldPersistPrefix, s, "is out of range", allowed)
-	}
-	return uint8(n), nil
-}
-
 func (s Service) validatePersist() error {
 	const allowed = "0s (the default, 10800s) to 86400s, whole seconds"
 	bits := s.VIP.BitLen()

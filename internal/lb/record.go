@@ -8,38 +8,35 @@ import (
 	"slices"
 )
 
-// A record is a service as the journal keeps it: a JSON object of words, numbers and lists.
+// A record is a service as the journal keeps it: a JSON object of words, numbers and lists, so that it means the same
+// wherever it is read.
 //
-//	{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"]}
+//	{"service":"10.0.0.1:80/tcp","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"]}
 //
 // Members that hold the default are left out, so that older builds read what they could say too.
 
-// RecordFormat is the newest format of records that this build reads. A member that comes later takes the next number
-// as its Since.
-const RecordFormat = 1
+// RecordFormat is the newest format of records that this build reads. A field that comes later takes the next number as
+// its Since: services without it stay readable for older builds.
+const RecordFormat = firstRecordFormat
 
-// ErrNotUnderstood is why a record is not taken that is JSON: it has a format, a member or a value that this build does
-// not know. Another build wrote it, and may read it again.
-var ErrNotUnderstood = errors.New("is not understood by this build")
+// firstRecordFormat is that of records before formats were counted.
+const firstRecordFormat = 2
 
-// MarshalRecord writes a service, and tells the lowest format that can say it. The owner is left out when it is "".
-func MarshalRecord(owner string, s *Service) (data []byte, format int, err error) {
-	members := []member{{"service", s.Key.String(), -1}}
-	if owner != "" {
-		members = append(members, member{"owner", owner, 0})
-	}
-	format = 1
+// MarshalRecord writes a service, and tells the lowest format that can say it.
+func MarshalRecord(s *Service) (format int, data []byte, err error) {
+	format = firstRecordFormat
+	members := []member{{"service", s.Key.String(), 0}}
 	for _, f := range Fields() {
 		if f.Always || !f.IsDefault(s) {
 			members = append(members, member{f.Record, f.form.get(s), f.Place})
 			format = max(format, f.Since)
 		}
 	}
-	slices.SortStableFunc(members, func(a, b member) int { return a.place - b.place })
+	slices.SortFunc(members, func(a, b member) int { return a.place - b.place })
 	for i, m := range members {
 		value, err := json.Marshal(m.value)
 		if err != nil {
-			return nil, 0, fmt.Errorf("%s: %w", m.name, err)
+			return 0, nil, fmt.Errorf("%s: %w", m.name, err)
 		}
 		start := byte(',')
 		if i == 0 {
@@ -47,7 +44,7 @@ func MarshalRecord(owner string, s *Service) (data []byte, format int, err error
 		}
 		data = append(append(append(append(data, start, '"'), m.name...), `":`...), value...)
 	}
-	return append(data, '}'), format, nil
+	return format, append(data, '}'), nil
 }
 
 type member struct {
@@ -56,40 +53,36 @@ type member struct {
 	place int
 }
 
-// UnmarshalRecord reads what MarshalRecord wrote, and validates it.
-func UnmarshalRecord(format int, data []byte) (owner string, s Service, err error) {
+// UnmarshalRecord reads what MarshalRecord wrote, and validates it. It refuses what it does not understand, a member or a
+// word that came later, and ignores the member "owner", which older builds wrote.
+func UnmarshalRecord(format int, data []byte) (Service, error) {
 	if format > RecordFormat {
-		return "", s, fmt.Errorf("format %d of a service %w", format, ErrNotUnderstood)
+		return Service{}, fmt.Errorf("format %d of a service is newer than %d", format, RecordFormat)
 	}
 	var members map[string]any
 	if err := json.Unmarshal(data, &members); err != nil {
-		return "", s, fmt.Errorf("read the record of a service: %w", err)
+		return Service{}, err
 	}
-	if owner, s, err = serviceOf(members); err == nil {
-		err = s.Validate()
-	}
+	s, err := serviceOf(members)
 	if err != nil {
-		return "", Service{}, fmt.Errorf("the record of service %v %w: %w", members["service"], ErrNotUnderstood, err)
+		return Service{}, err
 	}
-	return owner, s, nil
+	return s, s.Validate()
 }
 
 // serviceOf reads the members, and refuses those that it does not know.
-func serviceOf(members map[string]any) (owner string, s Service, err error) {
+func serviceOf(members map[string]any) (s Service, err error) {
 	left := len(members)
-	if v, ok := members["owner"]; ok {
+	if _, ok := members["owner"]; ok {
 		left--
-		if owner, ok = v.(string); !ok {
-			return "", s, errors.New("owner is not a string")
-		}
 	}
 	key, ok := members["service"].(string)
 	if !ok {
-		return "", s, errors.New("service is not a string")
+		return s, errors.New("service is not a string")
 	}
 	left--
 	if s.Key, err = ParseKey(key); err != nil {
-		return "", s, err
+		return s, err
 	}
 	fields := Fields()
 	for _, f := range fields {
@@ -100,16 +93,16 @@ func serviceOf(members map[string]any) (owner string, s Service, err error) {
 		left--
 		value, ok := like(f.form.get(&s), v)
 		if !ok {
-			return "", s, fmt.Errorf("%s is of the wrong type", f.Record)
+			return s, fmt.Errorf("%s is of the wrong type", f.Record)
 		}
 		if err := f.SetValue(&s, value); err != nil {
-			return "", s, err
+			return s, err
 		}
 	}
 	if left > 0 {
-		return "", s, fmt.Errorf("there is no member %s", list(unknownMembers(members, fields)))
+		return s, fmt.Errorf("there is no member %s", list(unknownMembers(members, fields)))
 	}
-	return owner, s, nil
+	return s, nil
 }
 
 func unknownMembers(members map[string]any, fields []Field[Service]) []string {

@@ -5,19 +5,6 @@ import (
 	"strconv"
 )
 
-// ParseSecondary reads further VIPs, as they are written one by one.
-func ParseSecondary(list []string) ([]netip.Addr, error) {
-	var out []netip.Addr
-	for _, one := range list {
-		a, err := ParseAddr(FieldSecondary, one)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, a)
-	}
-	return out, nil
-}
-
 // SecondaryKeys are what packets to the further VIPs carry.
 func (s Service) SecondaryKeys() []Key {
 	keys := make([]Key, len(s.Secondary))

@@ -6,19 +6,6 @@ import (
 	"strconv"
 )
 
-// ParseSNAT reads the addresses that sources become, as they are written one by one.
-func ParseSNAT(list []string) ([]netip.Addr, error) {
-	var out []netip.Addr
-	for _, one := range list {
-		a, err := ParseAddr(FieldSNAT, one)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, a)
-	}
-	return out, nil
-}
-
 // validateMode checks what a mode asks of the rest of the service.
 func (s Service) validateMode() error {
 	host := s.Mode == ModeHostOneArm
