@@ -107,7 +107,7 @@ enum connection_trait {
 };
 
 /* The next hop of a direction. What is above HOP_PEER leaves by
- * forward_other(): one comparison keeps all of it off the common path. */
+ * forward_uncommon(): one comparison keeps all of it off the common path. */
 enum hop_kind {
 	HOP_REDIRECT, /* to the interface, with the cached MAC addresses */
 	HOP_PEER, /* straight into the other end of a veth, in its namespace */

@@ -56,7 +56,7 @@ static __always_inline bool icmp_allowed(__u32 now)
 
 /* Is the checksum of this TCP or UDP packet left to the sending device? Where
  * the kernel does not show it: the helper leaves the field alone iff so. */
-static __noinline bool sum_is_open(ctx_t *ctx, struct packet *p)
+static __noinline bool checksum_is_partial(ctx_t *ctx, struct packet *p)
 {
 	enum ctx_checksum state = ctx_checksum_state(ctx);
 	__u32 at = p->l4 + sum_offset(p->tuple.protocol);
@@ -115,7 +115,7 @@ static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 	__u32 l4 = p->l3 +
 		   (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	struct ip_addr src = p->tuple.daddr;
-	bool open = sum_is_open(ctx, p);
+	bool open = checksum_is_partial(ctx, p);
 	struct tcphdr tcp = {
 		.source = p->tuple.dport,
 		.dest = p->tuple.sport,
@@ -219,7 +219,7 @@ static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 	if (!src)
 		return false;
 	icmp_fill(p, &icmp);
-	if (sum_is_open(ctx, p)) {
+	if (checksum_is_partial(ctx, p)) {
 		if (bpf_skb_load_bytes(ctx,
 				       p->l4 + sum_offset(p->tuple.protocol),
 				       &open, sizeof(open)))
@@ -272,11 +272,11 @@ static __noinline int answer_route(ctx_t *ctx, struct packet *p,
 	return code;
 }
 
-/* On its way, as hop_resolve and forward do it with a packet of a connection. */
+/* On its way, as next_hop_resolve and forward do it with a packet of a connection. */
 static __always_inline enum verdict
 answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 {
-	__u8 kind = hop_kind(p, fib->ifindex);
+	__u8 kind = link_hop_kind(p, fib->ifindex);
 	__u8 *mac;
 
 	if (kind != HOP_LAYER3 && (code == BPF_FIB_LKUP_RET_NO_NEIGH || !p->l3))

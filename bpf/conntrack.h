@@ -27,7 +27,7 @@
 #include "packet.h"
 
 /* An entry whose reversed key is of no entry, or of another connection's. */
-#define CONN_ALONE (CONN_RESTING | CONN_ONE_WAY)
+#define CONN_SINGLE_ENTRY (CONN_RESTING | CONN_ONE_WAY)
 
 static __always_inline bool same_addr(const struct ip_addr *a,
 				      const struct ip_addr *b)
@@ -76,21 +76,23 @@ connection_peer(const struct connection *c, __u8 protocol)
 
 /* Notes an event in an entry. Atomic, as the other direction may be noting
  * one of its own on another CPU. */
-static __always_inline void connection_note(struct connection *c, __u8 flags)
+static __always_inline void connection_add_flags(struct connection *c,
+						 __u8 flags)
 {
 	__sync_fetch_and_or((__u32 *)&c->flags, flags);
 }
 
-static __always_inline void
-connection_note_both(struct connection *c, struct connection *peer, __u8 flags)
+static __always_inline void connection_add_flags_both(struct connection *c,
+						      struct connection *peer,
+						      __u8 flags)
 {
 	if ((c->flags & flags) != flags)
-		connection_note(c, flags);
+		connection_add_flags(c, flags);
 	if (peer && (peer->flags & flags) != flags)
-		connection_note(peer, flags);
+		connection_add_flags(peer, flags);
 }
 
-static __always_inline bool connection_closed(__u8 flags)
+static __always_inline bool connection_is_closed(__u8 flags)
 {
 	const __u8 acked = CONN_FIN_CLIENT_ACKED | CONN_FIN_ENDPOINT_ACKED;
 
@@ -99,7 +101,7 @@ static __always_inline bool connection_closed(__u8 flags)
 
 /* Has a UDP client got an answer? Where answers are not seen: does it go on
  * sending? */
-static __always_inline bool connection_talks(const struct connection *c)
+static __always_inline bool connection_is_replied(const struct connection *c)
 {
 	if (c->traits & CONN_ONE_WAY)
 		return c->packets > 1;
@@ -114,7 +116,7 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 	struct endpoint *ep;
 
 	if (protocol == IPPROTO_TCP) {
-		if (connection_closed(c->flags))
+		if (connection_is_closed(c->flags))
 			return timeout_tcp_closed;
 		if (c->flags & (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT))
 			return timeout_tcp_closing;
@@ -129,7 +131,7 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 	}
 	if (protocol == IPPROTO_TCP)
 		return idle && *idle ? *idle : timeout_tcp_established;
-	if (protocol == IPPROTO_UDP && connection_talks(c))
+	if (protocol == IPPROTO_UDP && connection_is_replied(c))
 		return idle && *idle ? *idle : timeout_udp_replied;
 	return idle && *idle && *idle < timeout_udp_unreplied ?
 		       *idle :
@@ -138,43 +140,43 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 
 /* Neither direction has been heard of for longer than limit. The other entry is
  * looked up only if this one is past its time. */
-static __always_inline bool connection_silent(const struct connection *c,
-					      __u8 protocol, __u32 now,
-					      __s32 limit)
+static __always_inline bool connection_is_silent(const struct connection *c,
+						 __u8 protocol, __u32 now,
+						 __s32 limit)
 {
 	const struct connection *peer;
 
 	if ((__s32)(now - c->seen) <= limit)
 		return false;
-	if (c->traits & CONN_ALONE)
+	if (c->traits & CONN_SINGLE_ENTRY)
 		return true;
 	peer = connection_peer(c, protocol);
 	return !peer || (__s32)(now - peer->seen) > limit;
 }
 
 /* Past its time, by slack: no packet is of this connection any more. */
-static __always_inline bool connection_dead(const struct connection *c,
-					    __u8 protocol, __u32 now,
-					    __u32 slack)
+static __always_inline bool connection_is_expired(const struct connection *c,
+						  __u8 protocol, __u32 now,
+						  __u32 slack)
 {
-	return connection_silent(c, protocol, now,
-				 connection_timeout(c, protocol) + slack);
+	return connection_is_silent(c, protocol, now,
+				    connection_timeout(c, protocol) + slack);
 }
 
 /* Dead, and a source port of ours has rested: it may be removed. */
-static __always_inline bool connection_over(const struct connection *c,
-					    __u8 protocol, __u32 now,
-					    __u32 slack)
+static __always_inline bool connection_is_removable(const struct connection *c,
+						    __u8 protocol, __u32 now,
+						    __u32 slack)
 {
 	__u32 limit = connection_timeout(c, protocol);
 
 	if ((c->traits & CONN_SNAT) && limit < timeout_snat_rest)
 		limit = timeout_snat_rest;
-	return connection_silent(c, protocol, now, limit + slack);
+	return connection_is_silent(c, protocol, now, limit + slack);
 }
 
 /* One connection less of a source address and an endpoint. */
-static __always_inline void snat_give_back(const struct snat_pair *pair)
+static __always_inline void snat_usage_dec(const struct snat_pair *pair)
 {
 	struct snat_usage *u = bpf_map_lookup_elem(&snat_usages, pair);
 
@@ -192,10 +194,10 @@ static __noinline void snat_release(const struct connection_key *reply)
 		.protocol = reply->protocol,
 	};
 
-	snat_give_back(&pair);
+	snat_usage_dec(&pair);
 }
 
-static __always_inline void connection_uncount(__u32 endpoint)
+static __always_inline void endpoint_uncount(__u32 endpoint)
 {
 	struct endpoint_state *s =
 		bpf_map_lookup_elem(&endpoint_states, &endpoint);
@@ -207,8 +209,8 @@ static __always_inline void connection_uncount(__u32 endpoint)
 /* Removes both entries; false if there was none. Whoever removes the client's
  * entry gives the endpoint's count back, and the port's, so they are given back
  * once. */
-static __always_inline bool connection_end(const struct connection_key *key,
-					   const struct connection *c)
+static __always_inline bool connection_remove(const struct connection_key *key,
+					      const struct connection *c)
 {
 	bool reply = c->flags & CONN_REPLY_DIRECTION;
 	__u8 traits = c->traits;
@@ -218,19 +220,19 @@ static __always_inline bool connection_end(const struct connection_key *key,
 
 	connection_reverse(&other, c, key->protocol);
 	own = bpf_map_delete_elem(&connections, key);
-	if (unlikely(traits & CONN_ALONE)) {
+	if (unlikely(traits & CONN_SINGLE_ENTRY)) {
 		if (own)
 			return false;
 		if (traits & CONN_RESTING)
 			snat_release(key);
 		else
-			connection_uncount(id);
+			endpoint_uncount(id);
 		return true;
 	}
 	peer = bpf_map_delete_elem(&connections, &other);
 	if (reply ? peer : own)
 		return !own || !peer;
-	connection_uncount(id);
+	endpoint_uncount(id);
 	if (unlikely(traits & CONN_SNAT))
 		snat_release(reply ? key : &other);
 	return true;
@@ -238,8 +240,8 @@ static __always_inline bool connection_end(const struct connection_key *key,
 
 /* Removes a connection before its source port has rested: the entry of replies
  * stays behind to keep the port from others, and takes no packets. */
-static __noinline void connection_rest(const struct connection_key *key,
-				       struct connection *c, __u32 now)
+static __noinline void connection_quarantine(const struct connection_key *key,
+					     struct connection *c, __u32 now)
 {
 	bool reply = c->flags & CONN_REPLY_DIRECTION;
 	struct connection *rests = c;
@@ -251,27 +253,27 @@ static __noinline void connection_rest(const struct connection_key *key,
 	connection_reverse(&other, c, key->protocol);
 	if (bpf_map_delete_elem(&connections, reply ? &other : key))
 		return;
-	connection_uncount(id);
+	endpoint_uncount(id);
 	if (!reply)
 		rests = bpf_map_lookup_elem(&connections, &other);
 	if (!rests) {
 		snat_release(&other);
 		return;
 	}
-	if (connection_closed(rests->flags))
+	if (connection_is_closed(rests->flags))
 		rests->seen = now;
 	__sync_fetch_and_or((__u32 *)&rests->flags,
 			    CONN_RESET | CONN_RESTING << CONN_TRAITS_SHIFT);
 }
 
 /* A connection that no packet is of any more, found by a packet. */
-static __always_inline void connection_leave(const struct connection_key *key,
-					     struct connection *c, __u32 now)
+static __always_inline void connection_discard(const struct connection_key *key,
+					       struct connection *c, __u32 now)
 {
 	if (unlikely(c->traits & CONN_SNAT))
-		connection_rest(key, c, now);
+		connection_quarantine(key, c, now);
 	else
-		connection_end(key, c);
+		connection_remove(key, c);
 }
 
 #endif

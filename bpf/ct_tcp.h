@@ -79,7 +79,7 @@ static __always_inline __u8 tcp_events(const struct packet *p,
 
 /* As tcp_transition(), by the client's segments alone. Global: the verifier looks
  * at it once. */
-__noinline enum verdict tcp_one_way(struct packet *p, struct connection *c)
+__noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 {
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 	struct connection_key key;
@@ -94,8 +94,8 @@ __noinline enum verdict tcp_one_way(struct packet *p, struct connection *c)
 		 * higher number (RFC 9293 section 3.6.1) */
 		if ((c->flags & CONN_RESET) ||
 		    ((c->flags & CONN_FIN_CLIENT) && (__s32)ahead >= 0)) {
-			key = p->tuple; /* see connection_of() */
-			connection_end(&key, c);
+			key = p->tuple; /* see connection_find() */
+			connection_remove(&key, c);
 			return VERDICT_MISS;
 		}
 		if (c->flags & CONN_REPLIED)
@@ -115,7 +115,7 @@ __noinline enum verdict tcp_one_way(struct packet *p, struct connection *c)
 	}
 	c->seen = p->now;
 	tcp_note_sequence(p, c);
-	connection_note_both(c, NULL, events);
+	connection_add_flags_both(c, NULL, events);
 	return VERDICT_CONTINUE;
 }
 
@@ -129,24 +129,25 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	struct connection *peer;
 	__u8 events;
 
-	if (unlikely(c->traits & CONN_ALONE))
+	if (unlikely(c->traits & CONN_SINGLE_ENTRY))
 		return c->traits & CONN_RESTING ? VERDICT_MISS :
-						  tcp_one_way(p, c);
-	if (connection_closed(c->flags) && (p->tcp_flags & opens) == TCP_SYN &&
+						  tcp_single_entry(p, c);
+	if (connection_is_closed(c->flags) &&
+	    (p->tcp_flags & opens) == TCP_SYN &&
 	    !(c->flags & CONN_REPLY_DIRECTION)) {
-		p->reopens = true;
+		p->may_reopen = true;
 		return VERDICT_MISS;
 	}
 	peer = connection_peer(c, IPPROTO_TCP);
 	if (!peer) {
-		connection_leave(&p->tuple, c, p->now);
+		connection_discard(&p->tuple, c, p->now);
 		return VERDICT_MISS;
 	}
 	if (p->tcp_flags & TCP_RST) {
 		if (!tcp_reset_plausible(p, c, peer))
 			return VERDICT_CONTINUE;
 		c->seen = p->now;
-		connection_note_both(c, peer, CONN_RESET);
+		connection_add_flags_both(c, peer, CONN_RESET);
 		return VERDICT_CONTINUE;
 	}
 	if ((p->tcp_flags & opens) == TCP_SYN && (c->flags & CONN_REPLIED) &&
@@ -160,7 +161,7 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	tcp_note_sequence(p, c);
 	events = tcp_events(p, c, peer);
 	if (events)
-		connection_note_both(c, peer, events);
+		connection_add_flags_both(c, peer, events);
 	return VERDICT_CONTINUE;
 }
 

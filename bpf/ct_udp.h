@@ -9,17 +9,17 @@
 #include "established.h"
 
 /* The endpoint's first answer. */
-static __noinline void udp_replied(struct packet *p, struct connection *c)
+static __noinline void udp_note_reply(struct packet *p, struct connection *c)
 {
-	connection_note_both(c, connection_peer(c, p->tuple.protocol),
-			     CONN_REPLIED);
+	connection_add_flags_both(c, connection_peer(c, p->tuple.protocol),
+				  CONN_REPLIED);
 }
 
 static __always_inline enum verdict udp_update(struct packet *p,
 					       struct connection *c)
 {
-	if (unlikely(udp_answers(c)))
-		udp_replied(p, c);
+	if (unlikely(udp_is_first_reply(c)))
+		udp_note_reply(p, c);
 	c->seen = p->now;
 	return VERDICT_CONTINUE;
 }

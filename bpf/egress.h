@@ -23,7 +23,8 @@ volatile __u32 egress_count SEC(".data.runtime") = 0;
 
 /* Does the packet leave by a default route? Next hops are compared: another
  * route to the same router is taken for the same way out. */
-static __noinline bool egress_leaves(ctx_t *ctx, const struct packet *p)
+static __noinline bool egress_uses_default_route(ctx_t *ctx,
+						 const struct packet *p)
 {
 	struct default_route way = {};
 	struct bpf_fib_lookup fib = {
@@ -52,7 +53,8 @@ static __noinline bool egress_leaves(ctx_t *ctx, const struct packet *p)
 
 /* Whose endpoint has sent the packet. o is then ready to open towards what it is
  * addressed to. */
-static __noinline bool egress_find(const struct packet *p, struct opening *o)
+static __noinline bool egress_find_endpoint(const struct packet *p,
+					    struct opening *o)
 {
 	struct egress_key key = {
 		.addr = p->tuple.saddr,
@@ -68,11 +70,11 @@ static __noinline bool egress_find(const struct packet *p, struct opening *o)
 	o->service.mode = MODE_ONEARM;
 	o->service.source_count = row->source_count;
 	o->endpoint = row->endpoint;
-	__builtin_memset(&o->remote, 0, sizeof(o->remote));
-	o->remote.addr = p->tuple.daddr;
-	o->remote.port = p->tuple.dport;
-	o->remote.service = row->service;
-	o->remote.source = row->source;
+	__builtin_memset(&o->egress_peer, 0, sizeof(o->egress_peer));
+	o->egress_peer.addr = p->tuple.daddr;
+	o->egress_peer.port = p->tuple.dport;
+	o->egress_peer.service = row->service;
+	o->egress_peer.source = row->source;
 	return true;
 }
 

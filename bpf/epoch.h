@@ -28,8 +28,8 @@ static __always_inline __u32 hop_epoch(const struct packet *p)
 }
 
 /* Is the next hop of a connection of this epoch? */
-static __always_inline bool hop_current(const struct packet *p,
-					const struct connection *c)
+static __always_inline bool next_hop_is_current(const struct packet *p,
+						const struct connection *c)
 {
 	return c->hop_epoch == (__u16)hop_epoch(p);
 }

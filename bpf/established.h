@@ -13,12 +13,12 @@
 
 /* An entry that was silent for longer than this, in jiffies, may be dead: 0.26 to
  * 2.6 s, by CONFIG_HZ. A constant, as reading hz would cost two instructions. */
-#define SILENCE 256
+#define SILENCE_LIMIT 256
 
-static __always_inline bool connection_silent_while(const struct packet *p,
-						    const struct connection *c)
+static __always_inline bool connection_was_silent(const struct packet *p,
+						  const struct connection *c)
 {
-	return (__s32)(p->now - c->seen) > SILENCE;
+	return (__s32)(p->now - c->seen) > SILENCE_LIMIT;
 }
 
 /* Segments from beyond this far ahead of what was seen are not believed. */
@@ -42,7 +42,7 @@ static __always_inline void tcp_note_sequence(const struct packet *p,
 }
 
 /* The endpoint's first answer is on its way. */
-static __always_inline bool udp_answers(const struct connection *c)
+static __always_inline bool udp_is_first_reply(const struct connection *c)
 {
 	const __u8 both = CONN_REPLY_DIRECTION | CONN_REPLIED;
 

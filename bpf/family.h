@@ -146,7 +146,7 @@ static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 	bool udp = p->tuple.protocol == IPPROTO_UDP;
 	__u32 at = p->l4 + sum_offset(p->tuple.protocol);
 	__be16 ports[2] = { c->sport, c->dport };
-	bool open = sum_is_open(ctx, p);
+	bool open = checksum_is_partial(ctx, p);
 	__u16 old, sum;
 
 	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) ||
@@ -269,7 +269,7 @@ static __noinline enum verdict family_to_ipv4(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* A fragment to IPv6 grows by a header more than hop_ready() knows of. */
+/* A fragment to IPv6 grows by a header more than next_hop_prepare() knows of. */
 static __always_inline enum verdict family_fits(struct packet *p,
 						const struct connection *c)
 {
@@ -279,8 +279,9 @@ static __always_inline enum verdict family_fits(struct packet *p,
 		return VERDICT_CONTINUE;
 	if (p->later_fragment)
 		return drop(p, DROP_TOO_BIG);
-	return tell(p, DROP_TOO_BIG,
-		    ANSWER_TOO_BIG | (c->mtu - more) << ANSWER_MTU_SHIFT);
+	return drop_and_answer(p, DROP_TOO_BIG,
+			       ANSWER_TOO_BIG | (c->mtu - more)
+							<< ANSWER_MTU_SHIFT);
 }
 
 /* Translates a packet of a connection. Global: the verifier looks at it once. */

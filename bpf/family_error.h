@@ -223,7 +223,7 @@ static __noinline __u16 error_ports(ctx_t *ctx, const struct quote *q,
 				    const struct connection *c)
 {
 	__be16 ports[2] = { c->dport, c->sport };
-	__u32 sum = quote_sum(ctx, q, c);
+	__u32 sum = quote_fix_sum(ctx, q, c);
 
 	bpf_csum_update(ctx, sum); /* of a store that leaves skb->csum alone */
 	sum += c->tuple_sum + (__u16)~c->address_sum;
@@ -233,8 +233,9 @@ static __noinline __u16 error_ports(ctx_t *ctx, const struct quote *q,
 }
 
 /* The quoted packet as its sender had it, and the sums of what was there. */
-static __noinline bool error_restore(ctx_t *ctx, struct packet *p,
-				     struct connection *c, struct error *e)
+static __noinline bool error_restore_quote(ctx_t *ctx, struct packet *p,
+					   struct connection *c,
+					   struct error *e)
 {
 	__u32 length = e->quote.p.l4 - p->l4;
 
@@ -357,7 +358,7 @@ __noinline enum verdict family_error(ctx_t *ctx, struct packet *p,
 					bpf_ntohs(e.quote.header.ip.tot_len));
 	if (!known)
 		return drop(p, DROP_NOT_TRANSLATABLE);
-	if (!error_restore(ctx, p, c, &e) ||
+	if (!error_restore_quote(ctx, p, c, &e) ||
 	    !(p->ipv6 ? error_write_ipv4(ctx, p, c, &e) :
 			error_write_ipv6(ctx, p, c, &e)))
 		return drop(p, DROP_NOT_LINEAR);

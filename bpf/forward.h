@@ -25,14 +25,14 @@
 #define FAMILY_GROWTH 20
 
 /* Does this direction of a connection leave as IPv6? */
-static __always_inline bool hop_ipv6(const struct connection *c)
+static __always_inline bool leaves_as_ipv6(const struct connection *c)
 {
 	return !is_mapped_ipv4(&c->daddr);
 }
 
 /* To whom the packets of an entry are sent, whatever they say. NULL: no more. */
 static __always_inline const struct ip_addr *
-hop_target(const struct connection *c)
+next_hop_target(const struct connection *c)
 {
 	__u32 id = c->endpoint;
 	struct endpoint *ep;
@@ -103,10 +103,10 @@ static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
 /* The next hop, in fib, and the MTU on the way to it, in c. A packet of one byte
  * is what asks for both at once; who has no neighbour yet must ask again. An MTU
  * of 65,536, of loopback alone, reads 0. */
-static __always_inline long hop_lookup(ctx_t *ctx, const struct packet *p,
-				       struct connection *c,
-				       const struct ip_addr *target,
-				       struct bpf_fib_lookup *fib)
+static __always_inline long next_hop_lookup(ctx_t *ctx, const struct packet *p,
+					    struct connection *c,
+					    const struct ip_addr *target,
+					    struct bpf_fib_lookup *fib)
 {
 	long code;
 
@@ -124,12 +124,12 @@ static __always_inline long hop_lookup(ctx_t *ctx, const struct packet *p,
  * other IP version. */
 static __always_inline __u16 family_mtu(const struct connection *c, __u16 mtu)
 {
-	if (hop_ipv6(c))
+	if (leaves_as_ipv6(c))
 		return mtu - FAMILY_GROWTH;
 	return mtu < 0xffff - FAMILY_GROWTH ? mtu + FAMILY_GROWTH : 0xffff;
 }
 
-static __always_inline enum verdict fib_refused(struct packet *p, long code)
+static __always_inline enum verdict fib_drop(struct packet *p, long code)
 {
 	switch (code) {
 	case BPF_FIB_LKUP_RET_BLACKHOLE:
@@ -161,8 +161,8 @@ redirect_neigh(struct packet *p, const struct bpf_fib_lookup *fib)
 }
 
 /* Is the next hop the target itself, and no router? */
-static __always_inline bool on_link(const struct bpf_fib_lookup *fib,
-				    const struct ip_addr *target)
+static __always_inline bool is_on_link(const struct bpf_fib_lookup *fib,
+				       const struct ip_addr *target)
 {
 	if (is_mapped_ipv4(target))
 		return fib->family == AF_INET &&
@@ -170,7 +170,7 @@ static __always_inline bool on_link(const struct bpf_fib_lookup *fib,
 	return !__builtin_memcmp(fib->ipv6_dst, target, sizeof(*target));
 }
 
-static __always_inline __u8 hop_kind(const struct packet *p, __u32 ifindex)
+static __always_inline __u8 link_hop_kind(const struct packet *p, __u32 ifindex)
 {
 	__u32 *flags = bpf_map_lookup_elem(&links, &ifindex);
 
@@ -192,7 +192,7 @@ static __always_inline __u16 tunnel_overhead(const struct connection *c,
 
 /* Is it an address of this machine? Not if it is a VIP that only the load
  * balancer has put there. */
-static __noinline bool hop_local(const struct ip_addr *target)
+static __noinline bool is_local_address(const struct ip_addr *target)
 {
 	struct ip_addr addr = *target;
 
@@ -202,8 +202,8 @@ static __noinline bool hop_local(const struct ip_addr *target)
 /* Finds the next hop and caches it (CONTINUE), or leaves that to the kernel
  * (REDIRECT). Once per direction and epoch, and global: the verifier looks at it
  * by itself instead of in each of its callers' states. */
-__noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
-				    struct connection *c)
+__noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
+					 struct connection *c)
 {
 	struct bpf_fib_lookup fib = {};
 	const struct ip_addr *target;
@@ -213,32 +213,33 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 
 	if (!p || !c) /* for the verifier */
 		return VERDICT_DROP;
-	target = hop_target(c);
+	target = next_hop_target(c);
 	if (!target)
 		return drop(p, DROP_NO_ROUTE);
 	plain = p->l3 && !(c->traits & CONN_ONE_WAY) && !(c->hop & ~HOP_KINDS);
-	if (plain && next_hop_recall(target, hop_epoch(p), c)) {
+	if (plain && next_hop_cache_get(target, hop_epoch(p), c)) {
 		c->hop_epoch = hop_epoch(p);
 		return VERDICT_CONTINUE;
 	}
-	code = hop_lookup(ctx, p, c, target, &fib);
+	code = next_hop_lookup(ctx, p, c, target, &fib);
 	if (c->hop & HOP_FAMILY)
 		c->mtu = family_mtu(c, c->mtu);
 	if (c->hop & HOP_TUNNELS)
 		c->mtu -= tunnel_overhead(c, target);
 
 	if (code == BPF_FIB_LKUP_RET_NOT_FWDED &&
-	    !(c->hop & (HOP_FAMILY | HOP_TUNNELS)) && hop_local(target)) {
+	    !(c->hop & (HOP_FAMILY | HOP_TUNNELS)) &&
+	    is_local_address(target)) {
 		c->hop = (c->hop & ~HOP_KINDS) | HOP_LOCAL;
 		c->mtu = 0xffff;
 		c->hop_epoch = hop_epoch(p);
 		return VERDICT_CONTINUE;
 	}
 	if (!fib_found(code))
-		return fib_refused(p, code);
-	kind = hop_kind(p, fib.ifindex);
+		return fib_drop(p, code);
+	kind = link_hop_kind(p, fib.ifindex);
 	if ((c->traits & CONN_ONE_WAY) && !(c->hop & HOP_TUNNELS) &&
-	    kind != HOP_LAYER3 && !on_link(&fib, target))
+	    kind != HOP_LAYER3 && !is_on_link(&fib, target))
 		return drop(p, DROP_DSR_ROUTED);
 	/* redirect_neigh takes an Ethernet header off, and silently drops what
 	 * came without one */
@@ -259,7 +260,7 @@ __noinline enum verdict hop_resolve(ctx_t *ctx, struct packet *p,
 	if (p->l3)
 		c->hop_epoch = hop_epoch(p);
 	if (plain)
-		next_hop_remember(target, hop_epoch(p), c);
+		next_hop_cache_put(target, hop_epoch(p), c);
 	return VERDICT_CONTINUE;
 }
 
@@ -289,32 +290,32 @@ static __noinline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 /* A packet that is longer than the MTU: CONTINUE if it is many segments that
  * each fit. One that does not fit is never fragmented here, even where IPv4
  * would allow it: senders heed the answer all the same, and send less. */
-static __noinline enum verdict hop_too_big(ctx_t *ctx, struct packet *p,
-					   struct connection *c)
+static __noinline enum verdict next_hop_check_mtu(ctx_t *ctx, struct packet *p,
+						  struct connection *c)
 {
 	if (segment_length(ctx, p) <= c->mtu)
 		return VERDICT_CONTINUE;
 	if (p->later_fragment) /* nobody is told of one (RFC 1122) */
 		return drop(p, DROP_TOO_BIG);
-	return tell(p, DROP_TOO_BIG,
-		    ANSWER_TOO_BIG | c->mtu << ANSWER_MTU_SHIFT);
+	return drop_and_answer(p, DROP_TOO_BIG,
+			       ANSWER_TOO_BIG | c->mtu << ANSWER_MTU_SHIFT);
 }
 
 /* CONTINUE: the connection's next hop is known, and takes the packet. REDIRECT:
  * the kernel will find it, once the packet is translated. Asked before that, so
  * that an answer quotes what the sender sent. */
-static __always_inline enum verdict hop_ready(ctx_t *ctx, struct packet *p,
-					      struct connection *c, __u16 l3)
+static __always_inline enum verdict
+next_hop_prepare(ctx_t *ctx, struct packet *p, struct connection *c, __u16 l3)
 {
 	enum verdict v = VERDICT_CONTINUE;
 
-	if (unlikely(!hop_current(p, c) || !l3)) {
-		v = hop_resolve(ctx, p, c);
+	if (unlikely(!next_hop_is_current(p, c) || !l3)) {
+		v = next_hop_resolve(ctx, p, c);
 		if (v == VERDICT_DROP)
 			return v;
 	}
 	if (unlikely(p->length > c->mtu)) {
-		enum verdict fits = hop_too_big(ctx, p, c);
+		enum verdict fits = next_hop_check_mtu(ctx, p, c);
 
 		if (fits != VERDICT_CONTINUE)
 			return fits;

@@ -25,7 +25,7 @@
 /* When the records were last searched for old ones. */
 volatile __u32 fragments_swept SEC(".data.runtime") = 0;
 
-static __always_inline void fragment_identify(const struct packet *p,
+static __always_inline void fragment_make_key(const struct packet *p,
 					      struct fragment_key *key)
 {
 	key->saddr = p->tuple.saddr;
@@ -36,7 +36,8 @@ static __always_inline void fragment_identify(const struct packet *p,
 	__builtin_memset(key->pad, 0, sizeof(key->pad));
 }
 
-static __always_inline bool fragment_old(const struct fragment *f, __u32 now)
+static __always_inline bool fragment_expired(const struct fragment *f,
+					     __u32 now)
 {
 	return (__s32)(now - f->since) > (__s32)timeout_fragment;
 }
@@ -47,7 +48,7 @@ static long fragment_sweep_one(void *map, struct fragment_key *key,
 	__u32 now = *(__u32 *)ctx;
 	struct fragment_key old;
 
-	if (!fragment_old(f, now))
+	if (!fragment_expired(f, now))
 		return 0;
 	old = *key;
 	bpf_map_delete_elem(&fragments, &old);
@@ -65,9 +66,9 @@ static __always_inline bool fragments_sweep(__u32 now)
 }
 
 /* Notes the bytes of a fragment; the record ends with the last of them. */
-static __always_inline void fragment_note(const struct packet *p,
-					  struct fragment_key *key,
-					  struct fragment *f)
+static __always_inline void fragment_count_bytes(const struct packet *p,
+						 struct fragment_key *key,
+						 struct fragment *f)
 {
 	__u32 offset = p->fragment & ~FRAGMENT_MORE;
 	__u32 bytes = p->length - (p->l4 - p->l3);
@@ -105,9 +106,9 @@ static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
 	}, *old;
 	int err;
 
-	fragment_identify(p, &key);
+	fragment_make_key(p, &key);
 	old = bpf_map_lookup_elem(&fragments, &key);
-	if (old && !fragment_old(old, p->now)) {
+	if (old && !fragment_expired(old, p->now)) {
 		if (old->sport == f.sport && old->dport == f.dport &&
 		    old->protocol == f.protocol)
 			return VERDICT_CONTINUE;
@@ -123,11 +124,12 @@ static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
 
 /* For a packet that parsing found fault with, once it is known to be for a
  * connection or a service. CONTINUE: a first fragment, now recorded. */
-static __noinline enum verdict packet_faulty(struct packet *p)
+static __noinline enum verdict packet_check_fault(struct packet *p)
 {
 	if (p->ttl <= 1 &&
 	    (p->drop == DROP_FRAGMENT || p->drop == DROP_TTL_EXPIRED))
-		return tell(p, DROP_TTL_EXPIRED, ANSWER_TIME_EXCEEDED);
+		return drop_and_answer(p, DROP_TTL_EXPIRED,
+				       ANSWER_TIME_EXCEEDED);
 	if (p->drop != DROP_FRAGMENT || p->later_fragment)
 		return VERDICT_DROP;
 	p->drop = DROP_NONE;
@@ -136,7 +138,7 @@ static __noinline enum verdict packet_faulty(struct packet *p)
 
 /* The connection of a packet. With a copy of its key, since before 6.2 no key may
  * be in the argument of a global function. */
-static __noinline struct connection *connection_of(const struct packet *p)
+static __noinline struct connection *connection_find(const struct packet *p)
 {
 	struct connection_key key = p->tuple;
 
@@ -144,16 +146,16 @@ static __noinline struct connection *connection_of(const struct packet *p)
 }
 
 /* Is the packet addressed to a VIP? */
-static __noinline bool to_vip(const struct packet *p)
+static __noinline bool is_to_vip(const struct packet *p)
 {
-	struct ip_addr daddr = p->tuple.daddr; /* see connection_of() */
+	struct ip_addr daddr = p->tuple.daddr; /* see connection_find() */
 
 	return bpf_map_lookup_elem(&vips, &daddr);
 }
 
 /* A later fragment: CONTINUE, and then *c is its connection. */
 static __noinline __maybe_unused enum verdict
-fragment_follow(struct packet *p, struct connection **c)
+fragment_find_connection(struct packet *p, struct connection **c)
 {
 	struct fragment_key key;
 	struct fragment *f;
@@ -162,10 +164,10 @@ fragment_follow(struct packet *p, struct connection **c)
 	    p->tuple.protocol != IPPROTO_UDP &&
 	    p->tuple.protocol != IPPROTO_ICMP && !p->ipv6)
 		return VERDICT_PASS;
-	fragment_identify(p, &key);
+	fragment_make_key(p, &key);
 	f = bpf_map_lookup_elem(&fragments, &key);
-	if (!f || fragment_old(f, p->now))
-		return to_vip(p) ? VERDICT_DROP : VERDICT_PASS;
+	if (!f || fragment_expired(f, p->now))
+		return is_to_vip(p) ? VERDICT_DROP : VERDICT_PASS;
 	if (f->foreign)
 		return VERDICT_PASS;
 	p->tuple.protocol = f->protocol;
@@ -174,12 +176,12 @@ fragment_follow(struct packet *p, struct connection **c)
 	if (p->tuple.protocol == IPPROTO_TCP &&
 	    (p->fragment & ~FRAGMENT_MORE) < FRAGMENT_TCP_HEADER)
 		return drop(p, DROP_FRAGMENT_OVERLAP);
-	*c = connection_of(p);
-	if (!*c || connection_dead(*c, p->tuple.protocol, p->now, 0))
+	*c = connection_find(p);
+	if (!*c || connection_is_expired(*c, p->tuple.protocol, p->now, 0))
 		return VERDICT_DROP;
 	if (p->ttl <= 1) /* nobody is told of a later fragment (RFC 1122) */
 		return drop(p, DROP_TTL_EXPIRED);
-	fragment_note(p, &key, f);
+	fragment_count_bytes(p, &key, f);
 	p->drop = DROP_NONE;
 	return VERDICT_CONTINUE;
 }

@@ -56,8 +56,8 @@ static __always_inline bool icmp_is_error(const struct packet *p, __u8 type)
 }
 
 /* No path is narrower. A router that predates RFC 1191 reports 0. */
-static __always_inline bool icmp_mtu_absurd(const struct packet *p,
-					    const struct icmp_header *icmp)
+static __always_inline bool icmp_mtu_is_invalid(const struct packet *p,
+						const struct icmp_header *icmp)
 {
 	__u32 mtu = bpf_ntohl(icmp->info);
 
@@ -152,7 +152,7 @@ __noinline bool quote_read(ctx_t *ctx, struct quote *q)
 }
 
 /* Where the quoted packet has its checksum. */
-static __always_inline __u32 quote_sum_at(const struct quote *q)
+static __always_inline __u32 quote_sum_offset(const struct quote *q)
 {
 	switch (q->p.tuple.protocol) {
 	case IPPROTO_TCP:
@@ -166,11 +166,11 @@ static __always_inline __u32 quote_sum_at(const struct quote *q)
 
 /* The checksum of a quoted packet, where the quote reaches so far. Returns how
  * it changed. ICMP's has no addresses in it, ICMPv6's has. */
-static __always_inline __u16 quote_sum(ctx_t *ctx, const struct quote *q,
-				       const struct connection *c)
+static __always_inline __u16 quote_fix_sum(ctx_t *ctx, const struct quote *q,
+					   const struct connection *c)
 {
 	bool udp = q->p.tuple.protocol == IPPROTO_UDP;
-	__u32 at = quote_sum_at(q);
+	__u32 at = quote_sum_offset(q);
 	__u16 old, new, by = c->tuple_sum;
 
 	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) || (udp && !old))
@@ -191,7 +191,7 @@ static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 					  const struct connection *c,
 					  __u16 *delta)
 {
-	__u16 sum = quote_sum(ctx, q, c);
+	__u16 sum = quote_fix_sum(ctx, q, c);
 	__u32 length, at = q->p.l4, ports = sizeof(q->ports);
 
 	q->ports[0] = c->dport;
@@ -224,10 +224,10 @@ static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 }
 
 /* The error's own header: from whom it seems to come, to whom it goes. */
-static __always_inline bool icmp_readdress(ctx_t *ctx, struct packet *p,
-					   const struct connection_key *key,
-					   const struct connection *c,
-					   __u16 delta)
+static __always_inline bool
+icmp_translate_header(ctx_t *ctx, struct packet *p,
+		      const struct connection_key *key,
+		      const struct connection *c, __u16 delta)
 {
 	const struct ip_addr *src =
 		same_addr(&key->saddr, &c->saddr) ? &p->tuple.saddr : &c->saddr;
@@ -287,17 +287,17 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	    !same_addr(&q.p.tuple.daddr, &p->tuple.daddr))
 		return VERDICT_PASS;
 	c = bpf_map_lookup_elem(&connections, &q.p.tuple);
-	if (!c || connection_dead(c, q.p.tuple.protocol, p->now, 0))
+	if (!c || connection_is_expired(c, q.p.tuple.protocol, p->now, 0))
 		return VERDICT_PASS;
 	if (p->drop)
 		return VERDICT_DROP;
-	if (martian_source(p))
+	if (is_martian_source(p))
 		return drop(p, DROP_MARTIAN_SOURCE);
-	if (icmp_mtu_absurd(p, &icmp))
+	if (icmp_mtu_is_invalid(p, &icmp))
 		return drop(p, DROP_ICMP_MTU);
-	if (!(c->hop & HOP_FAMILY) && /* those forward_other() translates */
+	if (!(c->hop & HOP_FAMILY) && /* those forward_uncommon() translates */
 	    (!quote_restore(ctx, &q, c, &delta) ||
-	     !icmp_readdress(ctx, p, &q.p.tuple, c, delta)))
+	     !icmp_translate_header(ctx, p, &q.p.tuple, c, delta)))
 		return drop(p, DROP_NOT_LINEAR);
 	p->tuple.protocol =
 		q.p.tuple.protocol; /* by which its route is chosen */

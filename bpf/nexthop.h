@@ -24,7 +24,7 @@
 volatile __u32 next_hops_shared SEC(".data.runtime") = 0;
 
 static __always_inline struct next_hop *
-next_hop_row(const struct ip_addr *target)
+next_hop_cache_row(const struct ip_addr *target)
 {
 	__u32 hash = target->word[0] ^ target->word[1] ^ target->word[2] ^
 		     target->word[3];
@@ -35,14 +35,15 @@ next_hop_row(const struct ip_addr *target)
 }
 
 /* Fills in the way of a direction if it is known. */
-static __always_inline bool next_hop_recall(const struct ip_addr *target,
-					    __u32 epoch, struct connection *c)
+static __always_inline bool next_hop_cache_get(const struct ip_addr *target,
+					       __u32 epoch,
+					       struct connection *c)
 {
 	const struct next_hop *row;
 
 	if (!next_hops_shared)
 		return false;
-	row = next_hop_row(target);
+	row = next_hop_cache_row(target);
 	if (!row || row->epoch != epoch || !same_addr(&row->target, target))
 		return false;
 	c->ifindex = row->ifindex;
@@ -52,15 +53,15 @@ static __always_inline bool next_hop_recall(const struct ip_addr *target,
 	return true;
 }
 
-static __always_inline void next_hop_remember(const struct ip_addr *target,
-					      __u32 epoch,
-					      const struct connection *c)
+static __always_inline void next_hop_cache_put(const struct ip_addr *target,
+					       __u32 epoch,
+					       const struct connection *c)
 {
 	struct next_hop *row;
 
 	if (!next_hops_shared)
 		return;
-	row = next_hop_row(target);
+	row = next_hop_cache_row(target);
 	if (!row)
 		return;
 	row->target = *target;

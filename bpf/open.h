@@ -14,7 +14,7 @@
 #include "forward.h"
 #include "mss.h"
 #include "opening.h"
-#include "other.h"
+#include "forward_uncommon.h"
 #include "persist.h"
 #include "reopen.h"
 #include "select.h"
@@ -31,29 +31,29 @@
  * Errors are int, not long as the helpers' types say: before 6.4 a map's
  * operations return int, and the upper half of what the verifier's inlined call
  * leaves is zero, so that no negative number would compare equal. */
-static __noinline int open_reply(struct packet *p, struct opening *o)
+static __noinline int insert_reply_entry(struct packet *p, struct opening *o)
 {
 	struct connection *old;
 	int err;
 
-	o->key.daddr = o->source;
-	o->key.dport = o->source_port;
-	connection_sums(&o->entry, &o->key);
-	err = bpf_map_update_elem(&connections, &o->key, &o->entry,
+	o->reply_key.daddr = o->source;
+	o->reply_key.dport = o->source_port;
+	connection_set_sums(&o->entry, &o->reply_key);
+	err = bpf_map_update_elem(&connections, &o->reply_key, &o->entry,
 				  BPF_NOEXIST);
 	if (err != -EEXIST)
 		return err;
-	old = bpf_map_lookup_elem(&connections, &o->key);
+	old = bpf_map_lookup_elem(&connections, &o->reply_key);
 	if (old && old->sport == o->entry.sport &&
 	    same_addr(&old->saddr, &o->entry.saddr) &&
 	    old->dport == o->entry.dport &&
 	    same_addr(&old->daddr, &o->entry.daddr) &&
-	    !connection_closed(old->flags))
+	    !connection_is_closed(old->flags))
 		return -EALREADY; /* of this very connection */
-	if (!old || !connection_yields(old, p))
+	if (!old || !connection_is_replaceable(old, p))
 		return -EEXIST;
-	connection_end(&o->key, old);
-	return bpf_map_update_elem(&connections, &o->key, &o->entry,
+	connection_remove(&o->reply_key, old);
+	return bpf_map_update_elem(&connections, &o->reply_key, &o->entry,
 				   BPF_NOEXIST);
 }
 
@@ -61,56 +61,56 @@ static __noinline int open_reply(struct packet *p, struct opening *o)
  * packet in it already: it need not be found there again. -EALREADY: the same
  * packet came in on another CPU. -EEXIST: the client is an endpoint, and the tuple
  * is of replies to a source port at rest. */
-static __always_inline int open_own(ctx_t *ctx, struct packet *p,
-				    struct opening *o)
+static __always_inline int insert_client_entry(ctx_t *ctx, struct packet *p,
+					       struct opening *o)
 {
 	struct connection *old;
 	int err;
 
-	open_leaves(ctx, p, o, &o->entry);
-	err = bpf_map_update_elem(&connections, &o->own, &o->entry,
+	opening_next_hop(ctx, p, o, &o->entry);
+	err = bpf_map_update_elem(&connections, &o->client_key, &o->entry,
 				  BPF_NOEXIST);
 	if (err != -EEXIST)
 		return err;
-	old = bpf_map_lookup_elem(&connections, &o->own);
+	old = bpf_map_lookup_elem(&connections, &o->client_key);
 	return old && (old->flags & CONN_REPLY_DIRECTION) ? -EEXIST : -EALREADY;
 }
 
 /* The entry of the client's packets. Takes the reply's entry away again if it
  * cannot be made. */
-static __noinline int open_forward(ctx_t *ctx, struct packet *p,
-				   struct opening *o)
+static __noinline int open_client_entry(ctx_t *ctx, struct packet *p,
+					struct opening *o)
 {
 	struct connection *c = &o->entry;
 	int err;
 
 	c->saddr = o->source;
-	c->daddr = o->key.saddr;
+	c->daddr = o->reply_key.saddr;
 	c->sport = o->source_port;
-	c->dport = o->key.sport;
+	c->dport = o->reply_key.sport;
 	c->seq_end = p->seq_end;
 	c->flags = 0;
-	connection_sums_turn(c);
-	err = open_own(ctx, p, o);
+	connection_invert_sums(c);
+	err = insert_client_entry(ctx, p, o);
 	if (!err)
 		return 0;
-	bpf_map_delete_elem(&connections, &o->key);
+	bpf_map_delete_elem(&connections, &o->reply_key);
 	if (c->traits & CONN_SNAT)
-		snat_release(&o->key);
+		snat_release(&o->reply_key);
 	return err;
 }
 
 /* What both entries have, and the rest of the entry of replies. */
-static __always_inline void open_begin(const struct packet *p,
-				       const struct endpoint *ep, __u32 id,
-				       struct opening *o)
+static __always_inline void opening_init(const struct packet *p,
+					 const struct endpoint *ep, __u32 id,
+					 struct opening *o)
 {
 	__builtin_memset(&o->entry, 0, sizeof(o->entry));
 	o->reopened = false;
-	o->own = p->tuple;
+	o->client_key = p->tuple;
 	o->source = p->tuple.saddr;
 	o->source_port = p->tuple.sport;
-	o->key = (struct connection_key){
+	o->reply_key = (struct connection_key){
 		.saddr = ep->addr,
 		.sport = endpoint_port(p, ep),
 		.protocol = p->tuple.protocol,
@@ -124,7 +124,7 @@ static __always_inline void open_begin(const struct packet *p,
 	o->entry.endpoint = id;
 	o->entry.flags = CONN_REPLY_DIRECTION;
 	if (family_differs(p, ep)) {
-		o->key.protocol = family_protocol(p->tuple.protocol);
+		o->reply_key.protocol = family_protocol(p->tuple.protocol);
 		o->entry.hop = HOP_FAMILY;
 	}
 }
@@ -135,8 +135,8 @@ volatile __u32 local_endpoints SEC(".data.runtime") = 0;
 
 /* Does the endpoint see an address of ours? Not one on this machine: the kernel
  * takes no packet from outside that has an address of its own for a source. */
-static __noinline bool open_translates_source(const struct opening *o,
-					      const struct endpoint *ep)
+static __noinline bool opening_needs_snat(const struct opening *o,
+					  const struct endpoint *ep)
 {
 	struct ip_addr addr;
 
@@ -153,8 +153,8 @@ static __noinline bool open_translates_source(const struct opening *o,
 
 /* The one entry of a connection whose endpoint answers the client directly:
  * packets leave with the tuple that they came with. */
-static __noinline int open_one_way(ctx_t *ctx, struct packet *p,
-				   struct opening *o)
+static __noinline int open_single_entry(ctx_t *ctx, struct packet *p,
+					struct opening *o)
 {
 	struct connection *c = &o->entry;
 
@@ -168,59 +168,59 @@ static __noinline int open_one_way(ctx_t *ctx, struct packet *p,
 	c->hop = o->service.flags & SERVICE_TUNNEL_GUE	? HOP_TUNNEL_GUE :
 		 o->service.flags & SERVICE_TUNNEL_IPIP ? HOP_TUNNEL_IPIP :
 							  0;
-	return open_own(ctx, p, o);
+	return insert_client_entry(ctx, p, o);
 }
 
 /* Both entries. A client that is its own endpoint would be answered by itself:
  * whatever the mode, it sees the VIP instead. An endpoint of another IP version
  * cannot see the client's address, whatever the mode. */
-static __always_inline int open_both(ctx_t *ctx, struct packet *p,
-				     struct opening *o,
-				     const struct endpoint *ep, __u32 id)
+static __always_inline int open_entries(ctx_t *ctx, struct packet *p,
+					struct opening *o,
+					const struct endpoint *ep, __u32 id)
 {
 	bool direct; /* the endpoint's answers go past us */
 	bool ours; /* its packets have a source of ours */
 	int err;
 
-	open_begin(p, ep, id, o);
+	opening_init(p, ep, id, o);
 	direct = o->service.mode == MODE_DSR;
-	ours = !direct && open_translates_source(o, ep);
-	if (unlikely(p->reopens)) {
+	ours = !direct && opening_needs_snat(o, ep);
+	if (unlikely(p->may_reopen)) {
 		err = reopen(ctx, p, o, !direct && !ours);
 		if (err != -ENOENT)
 			return err;
-		reopen_not(p, o);
+		reopen_give_up(p, o);
 	}
 	if (direct)
-		return open_one_way(ctx, p, o);
+		return open_single_entry(ctx, p, o);
 	if (ours)
-		err = snat_reply(ctx, p, ep, o);
+		err = snat_insert_reply_entry(ctx, p, ep, o);
 	else
-		err = open_reply(p, o);
-	return err ? err : open_forward(ctx, p, o);
+		err = insert_reply_entry(p, o);
+	return err ? err : open_client_entry(ctx, p, o);
 }
 
 /* Towards one endpoint, for the opening of this CPU. -EAGAIN: the slot and the
  * service are not of one generation, since the table was replaced while we
  * looked. Not static, so that the verifier looks at it once, and not wherever it
  * is called. */
-__noinline int open_towards(ctx_t *ctx, struct packet *p, __u32 id)
+__noinline int open_to_endpoint(ctx_t *ctx, struct packet *p, __u32 id)
 {
-	struct opening *o = opening_of_this_cpu();
+	struct opening *o = opening_get();
 	struct endpoint_state *state;
 	struct endpoint *ep;
 	int err;
 
 	if (!p || !o) /* for the verifier */
 		return -EAGAIN;
-	ep = o->outwards ? &o->remote : bpf_map_lookup_elem(&endpoints, &id);
+	ep = o->egress ? &o->egress_peer : bpf_map_lookup_elem(&endpoints, &id);
 	state = bpf_map_lookup_elem(&endpoint_states, &id);
 	if (!ep || !state || ep->service != o->service.id)
 		return -EAGAIN;
 	/* counted before it can be ended, lest the count pass below zero; one
 	 * that is reopened was counted, as it had not been removed */
 	__sync_fetch_and_add(&state->active, 1);
-	err = open_both(ctx, p, o, ep, id);
+	err = open_entries(ctx, p, o, ep, id);
 	if (err || o->reopened)
 		__sync_fetch_and_add(&state->active, (__u64)-1);
 	if (!err)
@@ -228,10 +228,10 @@ __noinline int open_towards(ctx_t *ctx, struct packet *p, __u32 id)
 	return err;
 }
 
-static __always_inline enum verdict open_failed(struct packet *p,
-						const struct service *svc,
-						struct service_state *state,
-						int err)
+static __always_inline enum verdict opening_failed(struct packet *p,
+						   const struct service *svc,
+						   struct service_state *state,
+						   int err)
 {
 	if (err == -EEXIST)
 		return drop(p, DROP_TUPLE_IN_USE);
@@ -247,38 +247,37 @@ static __always_inline enum verdict open_failed(struct packet *p,
 
 /* The packet leaves through the connection that it has opened, or that the same
  * packet on another CPU has. */
-static __always_inline enum verdict open_onwards(ctx_t *ctx, struct packet *p,
-						 struct opening *o,
-						 struct service_state *state,
-						 int err)
+static __always_inline enum verdict
+forward_first_packet(ctx_t *ctx, struct packet *p, struct opening *o,
+		     struct service_state *state, int err)
 {
 	struct connection *c = &o->entry;
-	enum verdict hop = o->hop;
+	enum verdict hop = o->hop_verdict;
 
 	if (unlikely(err == -EALREADY)) {
-		c = bpf_map_lookup_elem(&connections, &o->own);
+		c = bpf_map_lookup_elem(&connections, &o->client_key);
 		if (!c)
 			return drop(p, DROP_CONNECTION_RACE);
-		hop = hop_ready(ctx, p, c, p->l3);
+		hop = next_hop_prepare(ctx, p, c, p->l3);
 		if (hop == VERDICT_CONTINUE || hop == VERDICT_REDIRECT) {
 			c->packets++;
 			c->bytes += p->length;
 		}
 	} else if (err) {
-		return open_failed(p, &o->service, state, err);
+		return opening_failed(p, &o->service, state, err);
 	}
 	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
 		return hop;
 	count_traffic(p, c);
 	if (mss_applies(p) && mss_clamp(ctx, p, c) != VERDICT_CONTINUE)
 		return VERDICT_DROP;
-	return forward_other(ctx, p, c, hop);
+	return forward_uncommon(ctx, p, c, hop);
 }
 
 /* Towards the endpoint at a place of the service's table, or one of the next.
  * o->endpoint is its id; valid iff 0 is returned. */
-static __noinline int open_from(ctx_t *ctx, struct packet *p, struct opening *o,
-				__u64 place)
+static __noinline int open_by_slot(ctx_t *ctx, struct packet *p,
+				   struct opening *o, __u64 place)
 {
 	int err = -EAGAIN;
 
@@ -288,7 +287,7 @@ static __noinline int open_from(ctx_t *ctx, struct packet *p, struct opening *o,
 		if (!slot)
 			break;
 		o->endpoint = *slot;
-		err = open_towards(ctx, p, *slot);
+		err = open_to_endpoint(ctx, p, *slot);
 		if (err != -EEXIST && err != -ENOSPC)
 			break;
 	}
@@ -298,45 +297,45 @@ static __noinline int open_from(ctx_t *ctx, struct packet *p, struct opening *o,
 /* Towards the endpoint that the client had before, or else as its hash says. An
  * entry that holds stays when the client's port is taken there, and this one
  * connection goes elsewhere. */
-static __always_inline int open_persist(ctx_t *ctx, struct packet *p,
-					struct opening *o)
+static __always_inline int open_by_client(ctx_t *ctx, struct packet *p,
+					  struct opening *o)
 {
-	bool held = persist_recall(o, p);
+	bool held = persist_lookup(o, p);
 	int err;
 
 	if (held) {
-		err = open_towards(ctx, p, o->endpoint);
+		err = open_to_endpoint(ctx, p, o->endpoint);
 		if (err != -EEXIST && err != -EAGAIN && err != -ENOSPC)
 			return err;
 	}
-	err = open_from(ctx, p, o, persist_place(&o->client));
+	err = open_by_slot(ctx, p, o, persist_position(&o->client));
 	if (!err && !held)
-		persist_remember(o, p->now);
+		persist_store(o, p->now);
 	return err;
 }
 
-static __always_inline enum verdict open_at(ctx_t *ctx, struct packet *p,
-					    struct opening *o,
-					    struct service_state *state)
+static __always_inline enum verdict
+open_by_algorithm(ctx_t *ctx, struct packet *p, struct opening *o,
+		  struct service_state *state)
 {
 	int err;
 
 	if (o->service.algorithm == ALGORITHM_PERSIST)
-		err = open_persist(ctx, p, o);
+		err = open_by_client(ctx, p, o);
 	else
-		err = open_from(ctx, p, o, select_place(p, o, state));
-	return open_onwards(ctx, p, o, state, err);
+		err = open_by_slot(ctx, p, o, select_position(p, o, state));
+	return forward_first_packet(ctx, p, o, state, err);
 }
 
 /* The service that a packet is for, in o, as its memory in the map may be
  * another's soon. */
-static __noinline bool open_find(struct packet *p, struct opening *o,
-				 __u32 mark)
+static __noinline bool opening_find_service(struct packet *p, struct opening *o,
+					    __u32 mark)
 {
 	struct service *found = service_find(p, mark);
 
 	if (!found && unlikely(host_services))
-		found = service_find_host(p, mark);
+		found = service_find_any_local(p, mark);
 	if (!found)
 		return false;
 	o->service = *found;
@@ -345,20 +344,20 @@ static __noinline bool open_find(struct packet *p, struct opening *o,
 
 /* For the kernel, unless it is a fragment to a VIP: then so are the later ones,
  * which have no ports to tell. */
-static __always_inline enum verdict open_none(struct packet *p)
+static __always_inline enum verdict pass_without_service(struct packet *p)
 {
 	if (likely(!p->drop))
 		return VERDICT_PASS;
-	if (p->drop == DROP_FRAGMENT && to_vip(p))
+	if (p->drop == DROP_FRAGMENT && is_to_vip(p))
 		fragment_record(p, true);
-	return p->drop == DROP_MALFORMED && p->fragment && to_vip(p) ?
+	return p->drop == DROP_MALFORMED && p->fragment && is_to_vip(p) ?
 		       VERDICT_DROP :
 		       VERDICT_PASS;
 }
 
 /* A packet of no service: an endpoint may be opening a connection outwards. */
-static __noinline enum verdict open_outwards(ctx_t *ctx, struct packet *p,
-					     struct opening *o)
+static __noinline enum verdict open_egress(ctx_t *ctx, struct packet *p,
+					   struct opening *o)
 {
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 	struct service_state *state;
@@ -368,11 +367,12 @@ static __noinline enum verdict open_outwards(ctx_t *ctx, struct packet *p,
 
 	if (p->tuple.protocol == IPPROTO_TCP &&
 	    (p->tcp_flags & opens) != TCP_SYN)
-		return open_none(p);
-	if (!egress_find(p, o) || martian_source(p) || !egress_leaves(ctx, p))
-		return open_none(p);
+		return pass_without_service(p);
+	if (!egress_find_endpoint(p, o) || is_martian_source(p) ||
+	    !egress_uses_default_route(ctx, p))
+		return pass_without_service(p);
 	if (p->drop) { /* found while parsing */
-		v = packet_faulty(p);
+		v = packet_check_fault(p);
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}
@@ -380,15 +380,15 @@ static __noinline enum verdict open_outwards(ctx_t *ctx, struct packet *p,
 	state = bpf_map_lookup_elem(&service_states, &id);
 	if (!state)
 		return drop(p, DROP_CONNECTION_RACE);
-	o->outwards = true;
-	err = open_towards(ctx, p, o->endpoint);
-	return open_onwards(ctx, p, o, state, err);
+	o->egress = true;
+	err = open_to_endpoint(ctx, p, o->endpoint);
+	return forward_first_packet(ctx, p, o, state, err);
 }
 
-/* PASS: no service wants the packet. Global, as open_towards() is. */
+/* PASS: no service wants the packet. Global, as open_to_endpoint() is. */
 __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 {
-	struct opening *o = opening_of_this_cpu();
+	struct opening *o = opening_get();
 	struct service_state *state;
 	enum verdict v;
 	__u32 id;
@@ -397,15 +397,15 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 		return VERDICT_DROP;
 	if (p->echo_reply)
 		return VERDICT_PASS;
-	o->outwards = false;
-	if (!open_find(p, o, ctx_mark(ctx)))
-		return unlikely(egress_count) ? open_outwards(ctx, p, o) :
-						open_none(p);
+	o->egress = false;
+	if (!opening_find_service(p, o, ctx_mark(ctx)))
+		return unlikely(egress_count) ? open_egress(ctx, p, o) :
+						pass_without_service(p);
 	v = service_admit(p, &o->service);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	id = o->service.id;
-	if (o->service.flags & SERVICE_SOURCES && !source_allowed(p, id))
+	if (o->service.flags & SERVICE_SOURCES && !is_source_allowed(p, id))
 		return drop(p, DROP_SOURCE_NOT_ALLOWED);
 	state = bpf_map_lookup_elem(&service_states, &id);
 	if (!state)
@@ -414,7 +414,7 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 		__sync_fetch_and_add(&state->no_endpoint, 1);
 		return service_refuse(p, &o->service, DROP_NO_ENDPOINT);
 	}
-	return open_at(ctx, p, o, state);
+	return open_by_algorithm(ctx, p, o, state);
 }
 
 #endif

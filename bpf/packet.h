@@ -34,7 +34,7 @@ enum answer {
 #define ANSWER_MTU_SHIFT 8
 
 /* Not cleared as a whole: that cost six stores a packet more than setting what
- * parsing does not set anyway. The order lets packet_begin() clear with few. */
+ * parsing does not set anyway. The order lets packet_init() clear with few. */
 struct packet {
 	struct connection_key tuple; /* ports: valid iff !later_fragment */
 	__u32 now; /* jiffies */
@@ -50,7 +50,7 @@ struct packet {
 	__u8 icmp_error; /* about a connection, and translated already */
 	__u8 drop; /* enum drop_reason; before a verdict: drop with it if the packet is for us */
 	__u8 pass; /* enum pass_reason */
-	__u8 reopens; /* a SYN of the tuple of a closed connection, which is still there */
+	__u8 may_reopen; /* a SYN of the tuple of a closed connection, which is still there */
 	__u8 pad;
 	__u32 seq; /* host order; valid iff TCP */
 	__u32 ack; /* host order; valid iff TCP with ACK */
@@ -59,7 +59,7 @@ struct packet {
 	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
 };
 
-static __always_inline void packet_begin(struct packet *p, __u32 now, __u16 l3)
+static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)
 {
 	p->now = now;
 	p->l3 = l3;
@@ -72,7 +72,7 @@ static __always_inline void packet_begin(struct packet *p, __u32 now, __u16 l3)
 
 /* The protocol, and the key's padding with it: one store of four bytes, in the
  * order of the only machines that this is built for, little endian. */
-static __always_inline void packet_protocol(struct packet *p, __u8 protocol)
+static __always_inline void packet_set_protocol(struct packet *p, __u8 protocol)
 {
 	__u32 word = protocol;
 
@@ -80,7 +80,7 @@ static __always_inline void packet_protocol(struct packet *p, __u8 protocol)
 }
 
 /* Of a packet that is not TCP. */
-static __always_inline void packet_no_sequence(struct packet *p)
+static __always_inline void packet_clear_sequence(struct packet *p)
 {
 	p->seq = 0;
 	p->ack = 0;
@@ -93,8 +93,8 @@ static __always_inline enum verdict drop(struct packet *p, enum drop_reason why)
 	return VERDICT_DROP;
 }
 
-static __always_inline enum verdict tell(struct packet *p, enum drop_reason why,
-					 enum answer how)
+static __always_inline enum verdict
+drop_and_answer(struct packet *p, enum drop_reason why, enum answer how)
 {
 	p->drop = why;
 	p->action = how;

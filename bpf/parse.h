@@ -119,7 +119,7 @@ static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
 	__u32 header;
 
 	if (!tcp) {
-		packet_no_sequence(p);
+		packet_clear_sequence(p);
 		return fragment_tiny(p);
 	}
 	p->tuple.sport = tcp->source;
@@ -173,12 +173,12 @@ static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 	if (unlikely(p->later_fragment)) {
 		p->tuple.sport = 0;
 		p->tuple.dport = 0;
-		packet_no_sequence(p);
+		packet_clear_sequence(p);
 		return VERDICT_UNCOMMON;
 	}
 	if (likely(p->tuple.protocol == IPPROTO_TCP))
 		return parse_tcp(ctx, p, l4_length);
-	packet_no_sequence(p);
+	packet_clear_sequence(p);
 	switch (p->tuple.protocol) {
 	case IPPROTO_UDP:
 		return parse_udp(ctx, p, l4_length);
@@ -223,7 +223,7 @@ static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p,
 	}
 	p->l4 = l3 + header;
 	p->ttl = ip->ttl;
-	packet_protocol(p, ip->protocol);
+	packet_set_protocol(p, ip->protocol);
 	map_ipv4(&p->tuple.saddr, ip->saddr);
 	map_ipv4(&p->tuple.daddr, ip->daddr);
 	return parse_l4(ctx, p, p->length - header);
@@ -298,7 +298,7 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,
 	p->ipv6 = 1;
 	p->l4 = l3 + sizeof(*ip);
 	p->ttl = ip->hop_limit;
-	packet_protocol(p, ip->nexthdr);
+	packet_set_protocol(p, ip->nexthdr);
 	__builtin_memcpy(&p->tuple.saddr, &ip->saddr, sizeof(struct ip_addr));
 	__builtin_memcpy(&p->tuple.daddr, &ip->daddr, sizeof(struct ip_addr));
 	if (unlikely(is_mapped_ipv4(&p->tuple.daddr)))

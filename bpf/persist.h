@@ -17,9 +17,9 @@
 #include "opening.h"
 #include "select.h"
 
-static __always_inline void persist_client(struct persist_key *key,
-					   const struct packet *p,
-					   const struct service *svc)
+static __always_inline void persist_make_key(struct persist_key *key,
+					     const struct packet *p,
+					     const struct service *svc)
 {
 	__u32 bits = svc->persist_prefix;
 
@@ -34,14 +34,15 @@ static __always_inline void persist_client(struct persist_key *key,
 
 /* The first place of a client without an entry. The service's id is not in it:
  * it differs between machines. */
-static __always_inline __u64 persist_place(const struct persist_key *key)
+static __always_inline __u64 persist_position(const struct persist_key *key)
 {
 	return hash_end(hash_addr(hash_seed, &key->client));
 }
 
 /* Has the client opened no connection for the service's timeout plus slack? */
-static __always_inline bool persist_over(const struct persist_entry *e,
-					 __u32 service, __u32 now, __u32 slack)
+static __always_inline bool persist_expired(const struct persist_entry *e,
+					    __u32 service, __u32 now,
+					    __u32 slack)
 {
 	__u32 *timeout = bpf_map_lookup_elem(&persist_timeouts, &service);
 
@@ -50,38 +51,38 @@ static __always_inline bool persist_over(const struct persist_entry *e,
 }
 
 /* Does the entry still say where the client goes? */
-static __always_inline bool persist_holds(const struct persist_entry *e,
-					  __u32 service, __u32 now)
+static __always_inline bool persist_is_valid(const struct persist_entry *e,
+					     __u32 service, __u32 now)
 {
 	__u32 id = e->endpoint;
 	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
 
 	return ep && ep->service == service && ep->weight &&
-	       !persist_over(e, service, now, 0);
+	       !persist_expired(e, service, now, 0);
 }
 
 /* Does the client have an endpoint? Then it is o->endpoint. Its entry lives on:
  * at worst its memory is another client's by now, and that one is kept a little
  * longer. */
-static __noinline __maybe_unused bool persist_recall(struct opening *o,
+static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 						     const struct packet *p)
 {
 	struct persist_entry entry, *old;
 
-	persist_client(&o->client, p, &o->service);
+	persist_make_key(&o->client, p, &o->service);
 	old = bpf_map_lookup_elem(&persists, &o->client);
 	if (!old)
 		return false;
 	entry = *old;
-	if (!persist_holds(&entry, o->service.id, p->now))
+	if (!persist_is_valid(&entry, o->service.id, p->now))
 		return false;
 	old->seen = p->now;
 	o->endpoint = entry.endpoint;
 	return true;
 }
 
-static __noinline __maybe_unused void persist_remember(const struct opening *o,
-						       __u32 now)
+static __noinline __maybe_unused void persist_store(const struct opening *o,
+						    __u32 now)
 {
 	struct persist_entry entry = { .endpoint = o->endpoint, .seen = now };
 

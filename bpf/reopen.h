@@ -26,11 +26,13 @@
 #define REOPEN_ATTEMPTS 4
 
 /* The way of the first packet of a connection, and that packet. */
-static __always_inline void open_leaves(ctx_t *ctx, struct packet *p,
-					struct opening *o, struct connection *c)
+static __always_inline void opening_next_hop(ctx_t *ctx, struct packet *p,
+					     struct opening *o,
+					     struct connection *c)
 {
-	o->hop = hop_ready(ctx, p, c, p->l3);
-	if (o->hop == VERDICT_CONTINUE || o->hop == VERDICT_REDIRECT) {
+	o->hop_verdict = next_hop_prepare(ctx, p, c, p->l3);
+	if (o->hop_verdict == VERDICT_CONTINUE ||
+	    o->hop_verdict == VERDICT_REDIRECT) {
 		c->packets = 1;
 		c->bytes = p->length;
 	}
@@ -38,13 +40,14 @@ static __always_inline void open_leaves(ctx_t *ctx, struct packet *p,
 
 /* Are these the entries that would be made? Not those with a source port of
  * ours, which rests first, or with one entry alone. */
-static __always_inline bool reopen_same(const struct connection *c,
-					const struct connection *peer,
-					const struct opening *o)
+static __always_inline bool reopen_matches(const struct connection *c,
+					   const struct connection *peer,
+					   const struct opening *o)
 {
 	return !(c->traits | peer->traits) &&
-	       c->endpoint == o->entry.endpoint && c->dport == o->key.sport &&
-	       same_addr(&c->daddr, &o->key.saddr) &&
+	       c->endpoint == o->entry.endpoint &&
+	       c->dport == o->reply_key.sport &&
+	       same_addr(&c->daddr, &o->reply_key.saddr) &&
 	       peer->flags & CONN_REPLY_DIRECTION &&
 	       peer->sport == o->entry.sport &&
 	       same_addr(&peer->saddr, &o->entry.saddr);
@@ -58,7 +61,7 @@ static __always_inline int reopen_claim(struct connection *c)
 	for (int i = 0; i < REOPEN_ATTEMPTS; i++) {
 		__u32 old = *word;
 
-		if (!connection_closed(old))
+		if (!connection_is_closed(old))
 			return -EALREADY;
 		if (__sync_val_compare_and_swap(word, old, old & ~0xffU) == old)
 			return 0;
@@ -66,8 +69,8 @@ static __always_inline int reopen_claim(struct connection *c)
 	return -EAGAIN;
 }
 
-static __always_inline void reopen_state(struct connection *c, __u32 now,
-					 __u32 seq_end)
+static __always_inline void reopen_reset_entry(struct connection *c, __u32 now,
+					       __u32 seq_end)
 {
 	c->seq_end = seq_end;
 	c->ack = 0;
@@ -78,12 +81,13 @@ static __always_inline void reopen_state(struct connection *c, __u32 now,
 
 /* The closed connection gives way to another one. Not of reopen(): the frames of
  * both would be too much for one chain of calls. */
-static __noinline void reopen_not(struct packet *p, struct opening *o)
+static __noinline void reopen_give_up(struct packet *p, struct opening *o)
 {
-	struct connection *c = bpf_map_lookup_elem(&connections, &o->own);
+	struct connection *c =
+		bpf_map_lookup_elem(&connections, &o->client_key);
 
-	if (c && connection_closed(c->flags))
-		connection_leave(&o->own, c, p->now);
+	if (c && connection_is_closed(c->flags))
+		connection_discard(&o->client_key, c, p->now);
 }
 
 /* -ENOENT: it is not to be. plain: the new connection is to have two entries,
@@ -94,23 +98,23 @@ static __noinline int reopen(ctx_t *ctx, struct packet *p, struct opening *o,
 	struct connection *c, *peer;
 	int err;
 
-	c = bpf_map_lookup_elem(&connections, &o->own);
+	c = bpf_map_lookup_elem(&connections, &o->client_key);
 	if (!c)
 		return -ENOENT;
-	if (!connection_closed(c->flags))
+	if (!connection_is_closed(c->flags))
 		return -EALREADY;
-	o->key.daddr = o->source;
-	o->key.dport = o->source_port;
-	peer = bpf_map_lookup_elem(&connections, &o->key);
-	if (!plain || !peer || !reopen_same(c, peer, o))
+	o->reply_key.daddr = o->source;
+	o->reply_key.dport = o->source_port;
+	peer = bpf_map_lookup_elem(&connections, &o->reply_key);
+	if (!plain || !peer || !reopen_matches(c, peer, o))
 		return -ENOENT;
 	err = reopen_claim(c);
 	if (err)
 		return err;
-	reopen_state(peer, p->now, 0);
+	reopen_reset_entry(peer, p->now, 0);
 	peer->flags = CONN_REPLY_DIRECTION;
-	reopen_state(c, p->now, p->seq_end);
-	open_leaves(ctx, p, o, c);
+	reopen_reset_entry(c, p->now, p->seq_end);
+	opening_next_hop(ctx, p, o, c);
 	o->entry = *c;
 	o->reopened = true;
 	return 0;

@@ -67,7 +67,7 @@ static __always_inline __u64 select_hash(const struct packet *p)
 	return hash_end(hash);
 }
 
-static __always_inline struct load load_of(__u32 id)
+static __always_inline struct load endpoint_load(__u32 id)
 {
 	struct endpoint_state *state =
 		bpf_map_lookup_elem(&endpoint_states, &id);
@@ -82,8 +82,8 @@ static __always_inline struct load load_of(__u32 id)
 }
 
 /* a is the better choice; neither is when they are the same. */
-static __always_inline bool load_less(const struct load *a,
-				      const struct load *b)
+static __always_inline bool load_is_less(const struct load *a,
+					 const struct load *b)
 {
 	return a->active * b->weight < b->active * a->weight;
 }
@@ -91,12 +91,12 @@ static __always_inline bool load_less(const struct load *a,
 /* A search for the least loaded among the slots of a service. What it found is
  * not on the stack: verifiers before 6.7 follow the body of bpf_loop once, and
  * would take what the stack has then for what it has in all rounds. */
-struct least {
+struct least_search {
 	void *table;
 	struct opening *opening;
 };
 
-static long select_less(__u32 place, struct least *l)
+static long least_loaded_step(__u32 place, struct least_search *l)
 {
 	struct opening *o = l->opening;
 	__u32 at = o->service.slot_offset + place, *slot;
@@ -105,10 +105,11 @@ static long select_less(__u32 place, struct least *l)
 	slot = bpf_map_lookup_elem(l->table, &at);
 	if (!slot)
 		return 1;
-	load = load_of(*slot);
-	if (load.weight && (!o->least.weight || load_less(&load, &o->least))) {
-		o->least = load;
-		o->place = place;
+	load = endpoint_load(*slot);
+	if (load.weight &&
+	    (!o->least_load.weight || load_is_less(&load, &o->least_load))) {
+		o->least_load = load;
+		o->least_position = place;
 	}
 	return 0;
 }
@@ -117,18 +118,18 @@ static long select_less(__u32 place, struct least *l)
  * is counted when it opens and given back once when it ends. By bpf_loop, as
  * these 64 rounds, each followed by the verifier, were two thirds of the work of
  * loading the program. */
-static __noinline __u64 select_least(struct opening *o)
+static __noinline __u64 select_least_loaded(struct opening *o)
 {
-	struct least l = { .opening = o };
+	struct least_search l = { .opening = o };
 	__u32 segment = o->service.slot_segment;
 
-	o->place = 0;
-	o->least.weight = 0;
+	o->least_position = 0;
+	o->least_load.weight = 0;
 	l.table = bpf_map_lookup_elem(&slots, &segment);
 	if (!l.table)
 		return 0;
-	bpf_loop(o->service.slot_count, select_less, &l, 0);
-	return o->place;
+	bpf_loop(o->service.slot_count, least_loaded_step, &l, 0);
+	return o->least_position;
 }
 
 /* The id of the endpoint at a place of the service's table; places go round. */
@@ -148,7 +149,7 @@ static __always_inline __u32 *select_slot(const struct service *svc,
 /* Two by lot, the better of the two: within a few of the least loaded, however
  * many there are (Mitzenmacher, "The Power of Two Choices"). The lot gives
  * weights their share, and the choice evens out what is left. */
-static __noinline __u64 select_two(const struct service *svc)
+static __noinline __u64 select_better_of_two(const struct service *svc)
 {
 	__u32 a = bpf_get_prandom_u32(), b = bpf_get_prandom_u32();
 	__u32 *one = select_slot(svc, a), *other = select_slot(svc, b);
@@ -156,15 +157,15 @@ static __noinline __u64 select_two(const struct service *svc)
 
 	if (!one || !other)
 		return a;
-	x = load_of(*one);
-	y = load_of(*other);
-	return load_less(&y, &x) ? b : a;
+	x = endpoint_load(*one);
+	y = endpoint_load(*other);
+	return load_is_less(&y, &x) ? b : a;
 }
 
 /* Where in its table a service looks for the endpoint of a new connection. */
-static __always_inline __u64 select_place(const struct packet *p,
-					  struct opening *o,
-					  struct service_state *state)
+static __always_inline __u64 select_position(const struct packet *p,
+					     struct opening *o,
+					     struct service_state *state)
 {
 	const struct service *svc = &o->service;
 
@@ -172,8 +173,9 @@ static __always_inline __u64 select_place(const struct packet *p,
 	case ALGORITHM_HASH:
 		return select_hash(p);
 	case ALGORITHM_LC:
-		return svc->slot_count > SELECT_SCAN ? select_two(svc) :
-						       select_least(o);
+		return svc->slot_count > SELECT_SCAN ?
+			       select_better_of_two(svc) :
+			       select_least_loaded(o);
 	case ALGORITHM_RANDOM:
 		return bpf_get_prandom_u32();
 	default:

@@ -18,8 +18,8 @@ volatile __u32 marked_services SEC(".data.runtime") = 0;
 /* The service of a range: that with the longest prefix of ports that has the
  * packet's, as ranges don't overlap, but for the one of all ports, which gives
  * way to all. With a mark, first the service of just the packet's port. */
-static __noinline struct service *service_find_rare(const struct packet *p,
-						    __u32 mark)
+static __noinline struct service *
+service_find_mark_or_range(const struct packet *p, __u32 mark)
 {
 	struct range_key range = {
 		.prefix_length = RANGE_BITS,
@@ -67,19 +67,19 @@ static __always_inline struct service *service_find(const struct packet *p,
 	struct service *svc;
 
 	if (unlikely(mark && marked_services)) {
-		svc = service_find_rare(p, mark);
+		svc = service_find_mark_or_range(p, mark);
 		if (svc)
 			return svc;
 	}
 	svc = bpf_map_lookup_elem(&services, &key);
 	if (likely(svc || !range_services))
 		return svc;
-	return service_find_rare(p, 0);
+	return service_find_mark_or_range(p, 0);
 }
 
 /* Is there a prefix of the service's list that has this source? */
-static __noinline __maybe_unused bool source_allowed(const struct packet *p,
-						     __u32 service)
+static __noinline __maybe_unused bool is_source_allowed(const struct packet *p,
+							__u32 service)
 {
 	struct source_key key = {
 		.prefix_length = SOURCE_BITS,
@@ -94,8 +94,8 @@ static __noinline __maybe_unused bool source_allowed(const struct packet *p,
  * last, and while there is none, nobody pays. Written by user. */
 volatile __u32 host_services SEC(".data.runtime") = 0;
 
-static __noinline struct service *service_find_host(struct packet *p,
-						    __u32 mark)
+static __noinline struct service *service_find_any_local(struct packet *p,
+							 __u32 mark)
 {
 	struct ip_addr daddr = p->tuple.daddr;
 	struct service *svc;
@@ -113,7 +113,7 @@ static __noinline struct service *service_find_host(struct packet *p,
 
 /* A source that no reply can reach (RFC 6890, RFC 1122 section 3.2.1.3), or
  * the VIP itself, which would have the service talk to itself. */
-static __always_inline bool martian_source(const struct packet *p)
+static __always_inline bool is_martian_source(const struct packet *p)
 {
 	const struct ip_addr *a = &p->tuple.saddr;
 	__u8 first = bpf_ntohl(a->word[3]) >> 24;
@@ -139,15 +139,15 @@ static __always_inline enum verdict service_refuse(struct packet *p,
 		return VERDICT_PASS;
 	if (svc->flags & SERVICE_REFUSE_DROP)
 		return drop(p, why);
-	return tell(p, why, ANSWER_REFUSE);
+	return drop_and_answer(p, why, ANSWER_REFUSE);
 }
 
 /* May a segment from the middle of a connection have it made anew? Where packets
  * go unchanged to the endpoint that their own hash chooses, the connection is
  * where it was, though this table was lost, or was another machine's; and if it
  * is not, the endpoint itself answers with the RST. */
-static __always_inline bool service_resumes(const struct packet *p,
-					    const struct service *svc)
+static __always_inline bool service_allows_midstream(const struct packet *p,
+						     const struct service *svc)
 {
 	return svc->mode == MODE_DSR && svc->algorithm == ALGORITHM_HASH &&
 	       (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK;
@@ -160,15 +160,16 @@ static __always_inline enum verdict service_admit(struct packet *p,
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 	enum verdict v;
 
-	if (martian_source(p))
+	if (is_martian_source(p))
 		return drop(p, DROP_MARTIAN_SOURCE);
 	if (p->drop) { /* found while parsing */
-		v = packet_faulty(p);
+		v = packet_check_fault(p);
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}
 	if (p->tuple.protocol == IPPROTO_TCP &&
-	    (p->tcp_flags & opens) != TCP_SYN && !service_resumes(p, svc))
+	    (p->tcp_flags & opens) != TCP_SYN &&
+	    !service_allows_midstream(p, svc))
 		return service_refuse(p, svc, DROP_NO_CONNECTION);
 	return VERDICT_CONTINUE;
 }

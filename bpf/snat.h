@@ -31,8 +31,8 @@
 
 /* How c changes what has this key. Summed here: two calls of bpf_csum_diff took
  * four times as long. */
-static __always_inline void connection_sums(struct connection *c,
-					    const struct connection_key *key)
+static __always_inline void
+connection_set_sums(struct connection *c, const struct connection_key *key)
 {
 	__u64 sum = address_sum(&c->saddr) + address_sum(&c->daddr) +
 		    address_sum_not(&key->saddr) + address_sum_not(&key->daddr);
@@ -44,7 +44,7 @@ static __always_inline void connection_sums(struct connection *c,
 }
 
 /* The other direction takes away what this one adds. */
-static __always_inline void connection_sums_turn(struct connection *c)
+static __always_inline void connection_invert_sums(struct connection *c)
 {
 	c->address_sum = ~c->address_sum;
 	c->tuple_sum = ~c->tuple_sum;
@@ -52,19 +52,20 @@ static __always_inline void connection_sums_turn(struct connection *c)
 
 /* May a new connection have the key of this one? It is over, and its port is
  * rested, or was the same client's. */
-static __noinline bool connection_yields(const struct connection *old,
-					 const struct packet *p)
+static __noinline bool connection_is_replaceable(const struct connection *old,
+						 const struct packet *p)
 {
 	if ((old->traits & CONN_SNAT) &&
 	    !(same_addr(&old->daddr, &p->tuple.saddr) &&
 	      old->dport == p->tuple.sport))
-		return connection_over(old, p->tuple.protocol, p->now, 0);
-	return connection_closed(old->flags) ||
-	       connection_dead(old, p->tuple.protocol, p->now, 0);
+		return connection_is_removable(old, p->tuple.protocol, p->now,
+					       0);
+	return connection_is_closed(old->flags) ||
+	       connection_is_expired(old, p->tuple.protocol, p->now, 0);
 }
 
 /* One more connection of the pair, unless it has all that it may have. */
-static __always_inline int snat_count(const struct snat_pair *pair)
+static __always_inline int snat_usage_inc(const struct snat_pair *pair)
 {
 	const struct snat_usage none = {};
 	struct snat_usage *u = bpf_map_lookup_elem(&snat_usages, pair);
@@ -85,10 +86,10 @@ static __always_inline int snat_count(const struct snat_pair *pair)
 
 /* Has this machine itself a socket that expects packets of this kind? Its own
  * connections towards the endpoint, probes say, must not be led away. */
-static __always_inline bool snat_socket(ctx_t *ctx, struct opening *o)
+static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
 {
-	const struct connection_key *key = &o->key;
-	struct bpf_sock_tuple *t = &o->socket;
+	const struct connection_key *key = &o->reply_key;
+	struct bpf_sock_tuple *t = &o->snat_socket;
 	struct bpf_sock *sk;
 	__u32 size;
 
@@ -118,17 +119,18 @@ static __always_inline bool snat_socket(ctx_t *ctx, struct opening *o)
 }
 
 /* Takes this port. -EEXIST: it is taken, or of a socket of this machine. */
-static __noinline int snat_take(ctx_t *ctx, struct opening *o, __be16 port)
+static __noinline int snat_claim_port(ctx_t *ctx, struct opening *o,
+				      __be16 port)
 {
 	int err;
 
-	o->key.dport = port;
-	connection_sums(&o->entry, &o->key);
-	err = bpf_map_update_elem(&connections, &o->key, &o->entry,
+	o->reply_key.dport = port;
+	connection_set_sums(&o->entry, &o->reply_key);
+	err = bpf_map_update_elem(&connections, &o->reply_key, &o->entry,
 				  BPF_NOEXIST);
-	if (err || !snat_socket(ctx, o))
+	if (err || !snat_has_local_socket(ctx, o))
 		return err;
-	bpf_map_delete_elem(&connections, &o->key);
+	bpf_map_delete_elem(&connections, &o->reply_key);
 	return -EEXIST;
 }
 
@@ -144,55 +146,56 @@ static long snat_probe(__u32 i, struct snat_search *s)
 {
 	struct opening *o = s->opening;
 	__u32 port = SNAT_FIRST_PORT +
-		     (o->start + (__u64)i * o->stride) % SNAT_PORTS;
+		     (o->first_probe + (__u64)i * o->probe_stride) % SNAT_PORTS;
 
-	o->err = snat_take(s->ctx, o, bpf_htons(port));
-	return o->err != -EEXIST;
+	o->snat_err = snat_claim_port(s->ctx, o, bpf_htons(port));
+	return o->snat_err != -EEXIST;
 }
 
 /* Frees the port if what has it is over. */
-static __noinline bool snat_wrest(struct packet *p, struct opening *o)
+static __noinline bool snat_free_port(struct packet *p, struct opening *o)
 {
-	struct connection *old = bpf_map_lookup_elem(&connections, &o->key);
+	struct connection *old =
+		bpf_map_lookup_elem(&connections, &o->reply_key);
 
-	if (!old || !connection_yields(old, p))
+	if (!old || !connection_is_replaceable(old, p))
 		return false;
-	connection_end(&o->key, old);
+	connection_remove(&o->reply_key, old);
 	return true;
 }
 
 /* Would the client's own port make the replies' tuple the client's? It is the
  * endpoint, and speaks to the port that it listens at from that very port. */
-static __always_inline bool snat_reflects(const struct packet *p,
-					  const struct opening *o)
+static __always_inline bool snat_is_own_reply(const struct packet *p,
+					      const struct opening *o)
 {
 	const struct connection_key *own = &p->tuple;
 
-	return own->sport == own->dport && own->sport == o->key.sport &&
-	       same_addr(&own->saddr, &o->key.saddr) &&
-	       same_addr(&own->daddr, &o->key.daddr);
+	return own->sport == own->dport && own->sport == o->reply_key.sport &&
+	       same_addr(&own->saddr, &o->reply_key.saddr) &&
+	       same_addr(&own->daddr, &o->reply_key.daddr);
 }
 
 /* The client's own port if it is free, else any. A sequence instead of a random
  * walk would stop for long at stretches that connections opened one after the
  * other and kept. The stride is a unit of the ring, so no port comes twice. */
-static __always_inline int snat_port(struct snat_search *s)
+static __always_inline int snat_find_port(struct snat_search *s)
 {
 	struct opening *o = s->opening;
 	__be16 own = s->p->tuple.sport;
 
-	o->err = -EEXIST;
-	if (bpf_ntohs(own) >= SNAT_FIRST_PORT && !snat_reflects(s->p, o)) {
-		o->err = snat_take(s->ctx, o, own);
-		if (o->err == -EEXIST && snat_wrest(s->p, o))
-			o->err = snat_take(s->ctx, o, own);
+	o->snat_err = -EEXIST;
+	if (bpf_ntohs(own) >= SNAT_FIRST_PORT && !snat_is_own_reply(s->p, o)) {
+		o->snat_err = snat_claim_port(s->ctx, o, own);
+		if (o->snat_err == -EEXIST && snat_free_port(s->p, o))
+			o->snat_err = snat_claim_port(s->ctx, o, own);
 	}
-	if (o->err != -EEXIST)
-		return o->err;
-	o->start = bpf_get_prandom_u32() % SNAT_PORTS;
-	o->stride = 1 + 42 * (bpf_get_prandom_u32() % (SNAT_PORTS / 42));
+	if (o->snat_err != -EEXIST)
+		return o->snat_err;
+	o->first_probe = bpf_get_prandom_u32() % SNAT_PORTS;
+	o->probe_stride = 1 + 42 * (bpf_get_prandom_u32() % (SNAT_PORTS / 42));
 	bpf_loop(SNAT_PROBES, snat_probe, s, 0);
-	return o->err == -EEXIST ? -ENOSPC : o->err;
+	return o->snat_err == -EEXIST ? -ENOSPC : o->snat_err;
 }
 
 /* Is the endpoint of another IP version than the client? */
@@ -206,10 +209,10 @@ static __always_inline bool family_differs(const struct packet *p,
  * choice; the VIP (full NAT, and an endpoint that is its own client); or the
  * machine's towards the endpoint, the only one that an endpoint of another IP
  * version could answer. */
-static __always_inline int snat_address(const struct packet *p,
-					const struct service *svc,
-					const struct endpoint *ep, __u32 place,
-					struct ip_addr *addr)
+static __always_inline int snat_pick_address(const struct packet *p,
+					     const struct service *svc,
+					     const struct endpoint *ep,
+					     __u32 place, struct ip_addr *addr)
 {
 	if (svc->source_count) {
 		struct snat_source_key key = { .service = svc->id };
@@ -234,30 +237,31 @@ static __always_inline int snat_address(const struct packet *p,
 }
 
 /* A port at one source address, and the entry of replies to it. */
-static long snat_try(__u32 i, struct snat_search *s)
+static long snat_try_address(__u32 i, struct snat_search *s)
 {
 	struct opening *o = s->opening;
 	__u32 place = bpf_ntohl(s->p->tuple.saddr.word[3]) +
 		      bpf_ntohs(s->p->tuple.sport) + i;
 
-	o->err = snat_address(s->p, &o->service, s->ep, place, &o->pair.source);
-	if (!o->err)
-		o->err = snat_count(&o->pair);
-	if (o->err)
-		return o->err != -ENOSPC;
-	o->key.daddr = o->pair.source;
-	o->err = snat_port(s);
-	if (o->err)
-		snat_give_back(&o->pair);
-	return o->err != -ENOSPC;
+	o->snat_err = snat_pick_address(s->p, &o->service, s->ep, place,
+					&o->snat_pair.source);
+	if (!o->snat_err)
+		o->snat_err = snat_usage_inc(&o->snat_pair);
+	if (o->snat_err)
+		return o->snat_err != -ENOSPC;
+	o->reply_key.daddr = o->snat_pair.source;
+	o->snat_err = snat_find_port(s);
+	if (o->snat_err)
+		snat_usage_dec(&o->snat_pair);
+	return o->snat_err != -ENOSPC;
 }
 
 /* Makes the entry of replies with a source address and port of ours, which it
  * notes in o. Clients are spread over the service's addresses, and one that is
  * exhausted is passed over. -ENOSPC: all are. */
-static __always_inline int snat_reply(ctx_t *ctx, struct packet *p,
-				      const struct endpoint *ep,
-				      struct opening *o)
+static __always_inline int snat_insert_reply_entry(ctx_t *ctx, struct packet *p,
+						   const struct endpoint *ep,
+						   struct opening *o)
 {
 	struct snat_search search = {
 		.ctx = ctx,
@@ -267,14 +271,14 @@ static __always_inline int snat_reply(ctx_t *ctx, struct packet *p,
 	};
 
 	o->entry.traits = CONN_SNAT;
-	o->pair.endpoint = o->key.saddr;
-	o->pair.port = o->key.sport;
-	o->pair.protocol = o->key.protocol;
+	o->snat_pair.endpoint = o->reply_key.saddr;
+	o->snat_pair.port = o->reply_key.sport;
+	o->snat_pair.protocol = o->reply_key.protocol;
 	bpf_loop(o->service.source_count ? o->service.source_count : 1,
-		 snat_try, &search, 0);
-	o->source = o->key.daddr;
-	o->source_port = o->key.dport;
-	return o->err;
+		 snat_try_address, &search, 0);
+	o->source = o->reply_key.daddr;
+	o->source_port = o->reply_key.dport;
+	return o->snat_err;
 }
 
 #endif

@@ -30,8 +30,8 @@ const volatile __u64 own_namespace = 0;
 
 /* What is named, as a packet to it would have it. False: it is no business of
  * ours. */
-static __always_inline bool sock_begin(struct bpf_sock_addr *ctx,
-				       struct packet *p)
+static __always_inline bool sock_read_destination(struct bpf_sock_addr *ctx,
+						  struct packet *p)
 {
 	if (bpf_get_netns_cookie(ctx) != own_namespace)
 		return false;
@@ -43,20 +43,20 @@ static __always_inline bool sock_begin(struct bpf_sock_addr *ctx,
 	return true;
 }
 
-static __always_inline bool sock_begin4(struct bpf_sock_addr *ctx,
-					struct packet *p)
+static __always_inline bool sock_read_destination4(struct bpf_sock_addr *ctx,
+						   struct packet *p)
 {
-	if (!sock_begin(ctx, p))
+	if (!sock_read_destination(ctx, p))
 		return false;
 	map_ipv4(&p->tuple.daddr, ctx->user_ip4);
 	return true;
 }
 
 /* An IPv6 socket may name an IPv4 address, which our maps have alike. */
-static __always_inline bool sock_begin6(struct bpf_sock_addr *ctx,
-					struct packet *p)
+static __always_inline bool sock_read_destination6(struct bpf_sock_addr *ctx,
+						   struct packet *p)
 {
-	if (!sock_begin(ctx, p))
+	if (!sock_read_destination(ctx, p))
 		return false;
 	p->tuple.daddr.word[0] = ctx->user_ip6[0];
 	p->tuple.daddr.word[1] = ctx->user_ip6[1];
@@ -66,15 +66,15 @@ static __always_inline bool sock_begin6(struct bpf_sock_addr *ctx,
 	return true;
 }
 
-static __always_inline void sock_finish4(struct bpf_sock_addr *ctx,
-					 const struct packet *p)
+static __always_inline void sock_write_destination4(struct bpf_sock_addr *ctx,
+						    const struct packet *p)
 {
 	ctx->user_ip4 = p->tuple.daddr.word[3];
 	ctx->user_port = p->tuple.dport;
 }
 
-static __always_inline void sock_finish6(struct bpf_sock_addr *ctx,
-					 const struct packet *p)
+static __always_inline void sock_write_destination6(struct bpf_sock_addr *ctx,
+						    const struct packet *p)
 {
 	ctx->user_ip6[0] = p->tuple.daddr.word[0];
 	ctx->user_ip6[1] = p->tuple.daddr.word[1];
@@ -95,7 +95,7 @@ static __noinline int sock_connect(struct bpf_sock_addr *ctx, struct packet *p)
 {
 	struct sock_flow flow = {}, old;
 	struct bpf_sock *sk = ctx->sk;
-	struct sock_asker asker = {
+	struct sock_request request = {
 		.cookie = bpf_get_socket_cookie(ctx),
 		.both = ctx->user_family == AF_INET6,
 	};
@@ -104,9 +104,9 @@ static __noinline int sock_connect(struct bpf_sock_addr *ctx, struct packet *p)
 
 	if (!sk)
 		return SOCK_ALLOW;
-	asker.mark = sk->mark;
+	request.mark = sk->mark;
 	s = bpf_sk_storage_get(&sock_flows, sk, NULL, 0);
-	err = sock_choose(p, &asker, &flow);
+	err = sock_new_flow(p, &request, &flow);
 	if (!err && !s)
 		s = bpf_sk_storage_get(&sock_flows, sk, NULL,
 				       BPF_SK_STORAGE_GET_F_CREATE);
@@ -119,7 +119,7 @@ static __noinline int sock_connect(struct bpf_sock_addr *ctx, struct packet *p)
 		old = s->connected;
 		s->connected = flow;
 		bpf_spin_unlock(&s->lock);
-		sock_forget(&old);
+		sock_uncount(&old);
 	}
 	if (err)
 		return err == -ENOENT ? SOCK_ALLOW : sock_fail(err);
@@ -133,16 +133,16 @@ static __noinline int sock_send(struct bpf_sock_addr *ctx, struct packet *p)
 {
 	struct sock_flow flow = {}, old;
 	struct bpf_sock *sk = ctx->sk;
-	struct sock_asker asker = { .cookie = bpf_get_socket_cookie(ctx) };
+	struct sock_request request = { .cookie = bpf_get_socket_cookie(ctx) };
 	struct sock_flows *s;
 	int err;
 
 	if (!sk)
 		return SOCK_ALLOW;
-	asker.mark = sk->mark;
+	request.mark = sk->mark;
 	s = bpf_sk_storage_get(&sock_flows, sk, NULL, 0);
-	if (!s || !sock_recall(s, p, &flow)) {
-		err = sock_choose(p, &asker, &flow);
+	if (!s || !sock_find_flow(s, p, &flow)) {
+		err = sock_new_flow(p, &request, &flow);
 		if (err)
 			return err == -ENOENT ? SOCK_ALLOW : sock_fail(err);
 		if (!s)
@@ -151,15 +151,16 @@ static __noinline int sock_send(struct bpf_sock_addr *ctx, struct packet *p)
 		if (!s)
 			return sock_fail(-ENOMEM);
 		sock_count(flow.endpoint);
-		sock_keep(s, &flow, &old);
-		sock_forget(&old);
+		sock_store_flow(s, &flow, &old);
+		sock_uncount(&old);
 	}
 	p->tuple.daddr = flow.addr;
 	p->tuple.dport = flow.port;
 	return SOCK_ALLOW;
 }
 
-static __noinline void sock_name(struct bpf_sock_addr *ctx, struct packet *p)
+static __noinline void sock_show_vip(struct bpf_sock_addr *ctx,
+				     struct packet *p)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct sock_flows *s;
@@ -168,29 +169,29 @@ static __noinline void sock_name(struct bpf_sock_addr *ctx, struct packet *p)
 		return;
 	s = bpf_sk_storage_get(&sock_flows, sk, NULL, 0);
 	if (s)
-		sock_vip(s, p);
+		sock_rewrite_to_vip(s, p);
 }
 
 /* For system calls that tell a program who its peer is. */
-static __always_inline int sock_named4(struct bpf_sock_addr *ctx)
+static __always_inline int sock_show_vip4(struct bpf_sock_addr *ctx)
 {
 	struct packet p = {};
 
-	if (!sock_begin4(ctx, &p))
+	if (!sock_read_destination4(ctx, &p))
 		return SOCK_ALLOW;
-	sock_name(ctx, &p);
-	sock_finish4(ctx, &p);
+	sock_show_vip(ctx, &p);
+	sock_write_destination4(ctx, &p);
 	return SOCK_ALLOW;
 }
 
-static __always_inline int sock_named6(struct bpf_sock_addr *ctx)
+static __always_inline int sock_show_vip6(struct bpf_sock_addr *ctx)
 {
 	struct packet p = {};
 
-	if (!sock_begin6(ctx, &p))
+	if (!sock_read_destination6(ctx, &p))
 		return SOCK_ALLOW;
-	sock_name(ctx, &p);
-	sock_finish6(ctx, &p);
+	sock_show_vip(ctx, &p);
+	sock_write_destination6(ctx, &p);
 	return SOCK_ALLOW;
 }
 
@@ -200,10 +201,10 @@ int loxilb_connect4(struct bpf_sock_addr *ctx)
 	struct packet p = {};
 	int allow;
 
-	if (!sock_begin4(ctx, &p))
+	if (!sock_read_destination4(ctx, &p))
 		return SOCK_ALLOW;
 	allow = sock_connect(ctx, &p);
-	sock_finish4(ctx, &p);
+	sock_write_destination4(ctx, &p);
 	return allow;
 }
 
@@ -213,10 +214,10 @@ int loxilb_connect6(struct bpf_sock_addr *ctx)
 	struct packet p = {};
 	int allow;
 
-	if (!sock_begin6(ctx, &p))
+	if (!sock_read_destination6(ctx, &p))
 		return SOCK_ALLOW;
 	allow = sock_connect(ctx, &p);
-	sock_finish6(ctx, &p);
+	sock_write_destination6(ctx, &p);
 	return allow;
 }
 
@@ -226,10 +227,10 @@ int loxilb_sendmsg4(struct bpf_sock_addr *ctx)
 	struct packet p = {};
 	int allow;
 
-	if (!sock_begin4(ctx, &p))
+	if (!sock_read_destination4(ctx, &p))
 		return SOCK_ALLOW;
 	allow = sock_send(ctx, &p);
-	sock_finish4(ctx, &p);
+	sock_write_destination4(ctx, &p);
 	return allow;
 }
 
@@ -239,35 +240,35 @@ int loxilb_sendmsg6(struct bpf_sock_addr *ctx)
 	struct packet p = {};
 	int allow;
 
-	if (!sock_begin6(ctx, &p))
+	if (!sock_read_destination6(ctx, &p))
 		return SOCK_ALLOW;
 	allow = sock_send(ctx, &p);
-	sock_finish6(ctx, &p);
+	sock_write_destination6(ctx, &p);
 	return allow;
 }
 
 SEC("cgroup/recvmsg4")
 int loxilb_recvmsg4(struct bpf_sock_addr *ctx)
 {
-	return sock_named4(ctx);
+	return sock_show_vip4(ctx);
 }
 
 SEC("cgroup/recvmsg6")
 int loxilb_recvmsg6(struct bpf_sock_addr *ctx)
 {
-	return sock_named6(ctx);
+	return sock_show_vip6(ctx);
 }
 
 SEC("cgroup/getpeername4")
 int loxilb_getpeername4(struct bpf_sock_addr *ctx)
 {
-	return sock_named4(ctx);
+	return sock_show_vip4(ctx);
 }
 
 SEC("cgroup/getpeername6")
 int loxilb_getpeername6(struct bpf_sock_addr *ctx)
 {
-	return sock_named6(ctx);
+	return sock_show_vip6(ctx);
 }
 
 SEC("cgroup/sock_release")
@@ -280,9 +281,9 @@ int loxilb_sock_release(struct bpf_sock *sk)
 	s = bpf_sk_storage_get(&sock_flows, sk, NULL, 0);
 	if (!s)
 		return SOCK_ALLOW;
-	sock_forget(&s->connected);
+	sock_uncount(&s->connected);
 	for (int i = 0; i < SOCK_FLOWS; i++)
-		sock_forget(&s->flows[i]);
+		sock_uncount(&s->flows[i]);
 	return SOCK_ALLOW;
 }
 

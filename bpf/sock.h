@@ -32,7 +32,7 @@ struct sock_flow {
 };
 
 /* What of a socket matters for the choice. */
-struct sock_asker {
+struct sock_request {
 	__u64 cookie;
 	__u32 mark;
 	__u32 both; /* it may speak either IP version */
@@ -66,15 +66,15 @@ static __always_inline void sock_count(__u32 endpoint)
 }
 
 /* What a flow was replaced by is counted already. */
-static __always_inline void sock_forget(const struct sock_flow *f)
+static __always_inline void sock_uncount(const struct sock_flow *f)
 {
 	if (f->used)
-		connection_uncount(f->endpoint);
+		endpoint_uncount(f->endpoint);
 }
 
 /* What the program sees that the service refuses: what it would see of an
  * endpoint that does, or of one that does not answer, but at once. */
-static __always_inline int sock_refused(const struct service *svc)
+static __always_inline int sock_refuse_error(const struct service *svc)
 {
 	if (svc->flags & SERVICE_REFUSE_PASS)
 		return -ENOENT;
@@ -88,14 +88,14 @@ static __noinline __u32 *sock_select(struct packet *p,
 				     const struct service *svc,
 				     struct service_state *state, __u64 cookie)
 {
-	struct opening *o = opening_of_this_cpu();
+	struct opening *o = opening_get();
 
 	if (!o)
 		return NULL;
 	o->service = *svc;
 	p->tuple.saddr.word[0] = cookie;
 	p->tuple.saddr.word[1] = cookie >> 32;
-	return select_slot(svc, select_place(p, o, state));
+	return select_slot(svc, select_position(p, o, state));
 }
 
 /* The machine is one client. */
@@ -107,11 +107,11 @@ static __noinline __u32 *sock_persist(const struct packet *p,
 	__u32 *slot;
 
 	old = bpf_map_lookup_elem(&persists, &client);
-	if (old && persist_holds(old, svc->id, p->now)) {
+	if (old && persist_is_valid(old, svc->id, p->now)) {
 		old->seen = p->now;
 		return &old->endpoint;
 	}
-	slot = select_slot(svc, persist_place(&client));
+	slot = select_slot(svc, persist_position(&client));
 	if (!slot)
 		return NULL;
 	entry.endpoint = *slot;
@@ -121,24 +121,25 @@ static __noinline __u32 *sock_persist(const struct packet *p,
 
 /* The flow towards one of the service's endpoints. -EAGAIN: the service is being
  * replaced. */
-static __noinline int sock_towards(struct packet *p, const struct service *svc,
-				   struct service_state *state,
-				   const struct sock_asker *asker,
-				   struct sock_flow *f)
+static __noinline int sock_flow_to_endpoint(struct packet *p,
+					    const struct service *svc,
+					    struct service_state *state,
+					    const struct sock_request *request,
+					    struct sock_flow *f)
 {
 	struct endpoint *ep;
 	__u32 *slot, id;
 
 	slot = svc->algorithm == ALGORITHM_PERSIST ?
 		       sock_persist(p, svc) :
-		       sock_select(p, svc, state, asker->cookie);
+		       sock_select(p, svc, state, request->cookie);
 	if (!slot)
 		return -EAGAIN;
 	id = *slot;
 	ep = bpf_map_lookup_elem(&endpoints, &id);
 	if (!ep || ep->service != svc->id)
 		return -EAGAIN;
-	if (is_mapped_ipv4(&ep->addr) == p->ipv6 && !asker->both)
+	if (is_mapped_ipv4(&ep->addr) == p->ipv6 && !request->both)
 		return -ENETUNREACH;
 	f->vip = p->tuple.daddr;
 	f->vip_port = p->tuple.dport;
@@ -152,9 +153,9 @@ static __noinline int sock_towards(struct packet *p, const struct service *svc,
 
 /* -ENOENT: no service wants it, or wants to refuse it itself. Other errors are
  * for the program that asked. */
-static __noinline int sock_choose(struct packet *p,
-				  const struct sock_asker *asker,
-				  struct sock_flow *f)
+static __noinline int sock_new_flow(struct packet *p,
+				    const struct sock_request *request,
+				    struct sock_flow *f)
 {
 	struct service_state *state;
 	struct service *found, svc;
@@ -162,9 +163,9 @@ static __noinline int sock_choose(struct packet *p,
 	__u32 id;
 
 	for (int i = 0; i < 3 && err == -EAGAIN; i++) {
-		found = service_find(p, asker->mark);
+		found = service_find(p, request->mark);
 		if (!found && host_services)
-			found = service_find_host(p, asker->mark);
+			found = service_find_any_local(p, request->mark);
 		if (!found)
 			return -ENOENT;
 		svc = *found; /* its memory may be another's soon */
@@ -174,15 +175,15 @@ static __noinline int sock_choose(struct packet *p,
 			return -ENOENT;
 		if (!svc.slot_count) {
 			__sync_fetch_and_add(&state->no_endpoint, 1);
-			return sock_refused(&svc);
+			return sock_refuse_error(&svc);
 		}
-		err = sock_towards(p, &svc, state, asker, f);
+		err = sock_flow_to_endpoint(p, &svc, state, request, f);
 	}
 	return err;
 }
 
 /* Is the endpoint still one, and the flow not over? */
-static __noinline bool sock_holds(const struct sock_flow *f, __u32 now)
+static __noinline bool sock_flow_is_valid(const struct sock_flow *f, __u32 now)
 {
 	const __u16 ended = ENDPOINT_END_TCP | ENDPOINT_END_UDP;
 	__u32 id = f->endpoint, service, *idle, limit = timeout_udp_replied;
@@ -199,8 +200,9 @@ static __noinline bool sock_holds(const struct sock_flow *f, __u32 now)
 }
 
 /* The flow to what a datagram names, if there is one that holds. */
-static __noinline bool sock_recall(struct sock_flows *s, const struct packet *p,
-				   struct sock_flow *out)
+static __noinline bool sock_find_flow(struct sock_flows *s,
+				      const struct packet *p,
+				      struct sock_flow *out)
 {
 	bool found = false;
 
@@ -217,14 +219,14 @@ static __noinline bool sock_recall(struct sock_flows *s, const struct packet *p,
 		}
 	}
 	bpf_spin_unlock(&s->lock);
-	return found && sock_holds(out, p->now);
+	return found && sock_flow_is_valid(out, p->now);
 }
 
 /* Keeps a flow in the place of the one to the same VIP, of none, or of the
  * oldest, which comes out. */
-static __noinline void sock_keep(struct sock_flows *s,
-				 const struct sock_flow *flow,
-				 struct sock_flow *old)
+static __noinline void sock_store_flow(struct sock_flows *s,
+				       const struct sock_flow *flow,
+				       struct sock_flow *old)
 {
 	__u32 place = SOCK_FLOWS;
 
@@ -249,7 +251,8 @@ static __noinline void sock_keep(struct sock_flows *s,
 }
 
 /* Who answers from an endpoint's address is, to the program, the VIP. */
-static __noinline bool sock_vip(struct sock_flows *s, struct packet *p)
+static __noinline bool sock_rewrite_to_vip(struct sock_flows *s,
+					   struct packet *p)
 {
 	struct sock_flow *f = &s->connected;
 	bool found = false;

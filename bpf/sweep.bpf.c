@@ -45,8 +45,8 @@ struct bpf_iter__bpf_map_elem {
 } __attribute__((preserve_access_index));
 
 /* Of an endpoint that was taken away, along with such connections. */
-static __always_inline bool endpoint_ended(const struct connection *c,
-					   __u8 protocol)
+static __always_inline bool endpoint_is_removed(const struct connection *c,
+						__u8 protocol)
 {
 	__u32 id = c->endpoint;
 	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
@@ -57,18 +57,19 @@ static __always_inline bool endpoint_ended(const struct connection *c,
 	       (protocol == IPPROTO_TCP ? ENDPOINT_END_TCP : ENDPOINT_END_UDP);
 }
 
-static __always_inline bool sweep_one(const struct connection_key *key,
-				      const struct connection *c)
+static __always_inline bool
+sweep_should_remove(const struct connection_key *key,
+		    const struct connection *c)
 {
 	__u32 now = (__u32)bpf_jiffies64();
 
-	if (endpoint_ended(c, key->protocol))
+	if (endpoint_is_removed(c, key->protocol))
 		return true;
 	/* most entries have been heard of lately, or are within the shortest
 	 * timeout of all */
 	if ((__s32)(now - c->seen) <= (__s32)hz)
 		return false;
-	return connection_over(c, key->protocol, now, SWEEP_SLACK * hz);
+	return connection_is_removable(c, key->protocol, now, SWEEP_SLACK * hz);
 }
 
 SEC("iter/bpf_map_elem")
@@ -90,7 +91,7 @@ int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
 	/* an entry of the bucket that was just removed as the other one of its
 	 * connection may still be shown, once */
 	key = *found;
-	if (sweep_one(&key, c) && connection_end(&key, c)) {
+	if (sweep_should_remove(&key, c) && connection_remove(&key, c)) {
 		report->ended++;
 		mark = SWEEP_MARK_ENDED;
 		if (!(report->ended % SWEEP_ENDED_PER_MARK))
@@ -105,8 +106,8 @@ int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
 /* Clients that are forgotten: silent for longer than their service keeps them,
  * or of an endpoint that is being taken away, whose row is another's soon. Those
  * of an endpoint that just takes no new connections may find it back. */
-static __always_inline bool persist_ended(const struct persist_key *key,
-					  const struct persist_entry *e)
+static __always_inline bool persist_is_removable(const struct persist_key *key,
+						 const struct persist_entry *e)
 {
 	const __u16 ended = ENDPOINT_END_TCP | ENDPOINT_END_UDP;
 	__u32 now = (__u32)bpf_jiffies64(), id = e->endpoint;
@@ -114,7 +115,7 @@ static __always_inline bool persist_ended(const struct persist_key *key,
 
 	if (!ep || ep->service != key->service || ep->flags & ended)
 		return true;
-	return persist_over(e, key->service, now, SWEEP_SLACK * hz);
+	return persist_expired(e, key->service, now, SWEEP_SLACK * hz);
 }
 
 SEC("iter/bpf_map_elem")
@@ -127,7 +128,7 @@ int loxilb_sweep_persists(struct bpf_iter__bpf_map_elem *ctx)
 	if (!found || !e)
 		return 0;
 	key = *found;
-	if (persist_ended(&key, e))
+	if (persist_is_removable(&key, e))
 		bpf_map_delete_elem(&persists, &key);
 	if (!(ctx->meta->seq_num % SWEEP_VISITED_PER_MARK))
 		bpf_seq_write(ctx->meta->seq, &zero, 1);

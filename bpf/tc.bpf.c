@@ -19,7 +19,7 @@
 #include "open.h"
 #include "nat.h"
 #include "forward.h"
-#include "other.h"
+#include "forward_uncommon.h"
 #include "fragment.h"
 #include "icmp.h"
 #include "answer.h"
@@ -32,12 +32,12 @@
 
 /* For an entry that was silent for a while: is its connection dead? Ends it if
  * so. */
-static __noinline bool connection_expired(struct packet *p,
-					  struct connection *c)
+static __noinline bool connection_discard_expired(struct packet *p,
+						  struct connection *c)
 {
-	if (!connection_dead(c, p->tuple.protocol, p->now, 0))
+	if (!connection_is_expired(c, p->tuple.protocol, p->now, 0))
 		return false;
-	connection_leave(&p->tuple, c, p->now);
+	connection_discard(&p->tuple, c, p->now);
 	return true;
 }
 
@@ -46,12 +46,13 @@ static __always_inline enum verdict
 connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 {
 	if (unlikely(p->drop)) {
-		enum verdict v = packet_faulty(p);
+		enum verdict v = packet_check_fault(p);
 
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}
-	if (unlikely(connection_silent_while(p, c)) && connection_expired(p, c))
+	if (unlikely(connection_was_silent(p, c)) &&
+	    connection_discard_expired(p, c))
 		return VERDICT_MISS;
 	if (p->tuple.protocol == IPPROTO_TCP)
 		return tcp_update(ctx, p, c);
@@ -72,12 +73,12 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 		return connection_open(ctx, p);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	hop = hop_ready(ctx, p, c, l3);
+	hop = next_hop_prepare(ctx, p, c, l3);
 	if (unlikely(hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT))
 		return hop;
 	count(p, c);
 	if (unlikely(c->hop > HOP_PEER))
-		return forward_other(ctx, p, c, hop);
+		return forward_uncommon(ctx, p, c, hop);
 	v = translate(ctx, p, c, l3 ? l3 : p->l3);
 	if (v != VERDICT_CONTINUE)
 		return v;
@@ -85,22 +86,22 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 }
 
 /* CONTINUE: *c is the connection of a later fragment or an ICMP error. */
-static __always_inline enum verdict follow_find(ctx_t *ctx, struct packet *p,
-						struct connection **c)
+static __always_inline enum verdict
+related_find_connection(ctx_t *ctx, struct packet *p, struct connection **c)
 {
-	return p->later_fragment ? fragment_follow(p, c) :
+	return p->later_fragment ? fragment_find_connection(p, c) :
 				   icmp_translate(ctx, p, c);
 }
 
 /* Onwards, through the connection c. */
-static __noinline enum verdict follow_on(ctx_t *ctx, struct packet *p,
-					 struct connection *c)
+static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
+					       struct connection *c)
 {
 	enum verdict v, hop;
 
 	if (!c)
 		return VERDICT_DROP;
-	hop = hop_ready(ctx, p, c, p->l3);
+	hop = next_hop_prepare(ctx, p, c, p->l3);
 	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
 		return VERDICT_DROP; /* no answer: nobody is told of either (RFC 1122) */
 	if (p->later_fragment) {
@@ -108,7 +109,7 @@ static __noinline enum verdict follow_on(ctx_t *ctx, struct packet *p,
 		count(p, c);
 	}
 	if (c->hop > HOP_PEER)
-		return forward_other(ctx, p, c, hop);
+		return forward_uncommon(ctx, p, c, hop);
 	if (p->later_fragment) {
 		v = translate_fragment(ctx, p, c);
 		if (v != VERDICT_CONTINUE)
@@ -120,17 +121,17 @@ static __noinline enum verdict follow_on(ctx_t *ctx, struct packet *p,
 /* Later fragments and ICMP errors, of a connection that others have opened.
  * Global, as answer() is; its own frame is small, as 512 bytes are all that the
  * deepest of its ways has. */
-__noinline enum verdict follow(ctx_t *ctx, struct packet *p)
+__noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 {
 	struct connection *c = NULL;
 	enum verdict v;
 
 	if (!p)
 		return VERDICT_DROP;
-	v = follow_find(ctx, p, &c);
+	v = related_find_connection(ctx, p, &c);
 	if (v != VERDICT_CONTINUE || !c)
 		return v;
-	return follow_on(ctx, p, c);
+	return related_forward(ctx, p, c);
 }
 
 static __always_inline int finish(struct packet *p, enum verdict v)
@@ -148,17 +149,17 @@ static __always_inline int finish(struct packet *p, enum verdict v)
 	}
 }
 
-static __always_inline int handle(ctx_t *ctx, __u16 l3)
+static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 {
 	struct packet p;
 	enum verdict v;
 
-	packet_begin(&p, ctx_now(), l3);
+	packet_init(&p, ctx_now(), l3);
 	v = parse(ctx, &p, l3);
 	if (likely(v == VERDICT_CONTINUE))
 		v = balance(ctx, &p, l3);
 	else if (v == VERDICT_UNCOMMON)
-		v = follow(ctx, &p);
+		v = forward_related(ctx, &p);
 	if (unlikely(v == VERDICT_ANSWER)) {
 		v = answer(ctx, &p);
 		if (v == VERDICT_REDIRECT)
@@ -169,8 +170,8 @@ static __always_inline int handle(ctx_t *ctx, __u16 l3)
 
 /* What this machine itself sends: answers of endpoints that are on it. They have
  * their way already, and only get the VIP for their source. */
-static __always_inline enum verdict answered(ctx_t *ctx, struct packet *p,
-					     const __u16 l3)
+static __always_inline enum verdict
+translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 {
 	struct connection *c;
 	enum verdict v;
@@ -189,14 +190,14 @@ static __always_inline enum verdict answered(ctx_t *ctx, struct packet *p,
 }
 
 /* The same for later fragments and ICMP errors. */
-__noinline enum verdict answered_on(ctx_t *ctx, struct packet *p)
+__noinline enum verdict translate_local_related(ctx_t *ctx, struct packet *p)
 {
 	struct connection *c = NULL;
 	enum verdict v;
 
 	if (!p)
 		return VERDICT_DROP;
-	v = follow_find(ctx, p, &c);
+	v = related_find_connection(ctx, p, &c);
 	if (v != VERDICT_CONTINUE || !c)
 		return v;
 	if (!p->later_fragment)
@@ -207,19 +208,19 @@ __noinline enum verdict answered_on(ctx_t *ctx, struct packet *p)
 	return v == VERDICT_CONTINUE ? VERDICT_PASS : v;
 }
 
-static __always_inline int handle_out(ctx_t *ctx, __u16 l3)
+static __always_inline int handle_egress(ctx_t *ctx, __u16 l3)
 {
 	struct packet p;
 	enum verdict v;
 
 	if (ctx_has_arrived(ctx))
 		return TC_NEXT;
-	packet_begin(&p, ctx_now(), l3);
+	packet_init(&p, ctx_now(), l3);
 	v = parse(ctx, &p, l3);
 	if (v == VERDICT_CONTINUE)
-		v = answered(ctx, &p, l3);
+		v = translate_local_reply(ctx, &p, l3);
 	else if (v == VERDICT_UNCOMMON)
-		v = answered_on(ctx, &p);
+		v = translate_local_related(ctx, &p);
 	if (v == VERDICT_ANSWER) /* to ourselves: nobody is told */
 		v = VERDICT_DROP;
 	return finish(&p, v);
@@ -230,27 +231,27 @@ static __always_inline int handle_out(ctx_t *ctx, __u16 l3)
 SEC("tc")
 int loxilb_ether_out(struct __sk_buff *ctx)
 {
-	return handle_out(ctx, ETH_HLEN);
+	return handle_egress(ctx, ETH_HLEN);
 }
 
 SEC("tc")
 int loxilb_layer3_out(struct __sk_buff *ctx)
 {
-	return handle_out(ctx, 0);
+	return handle_egress(ctx, 0);
 }
 
 /* Interfaces with Ethernet headers. */
 SEC("tc")
 int loxilb_ether(struct __sk_buff *ctx)
 {
-	return handle(ctx, ETH_HLEN);
+	return handle_ingress(ctx, ETH_HLEN);
 }
 
 /* Interfaces without a link-layer header: tun, wireguard. */
 SEC("tc")
 int loxilb_layer3(struct __sk_buff *ctx)
 {
-	return handle(ctx, 0);
+	return handle_ingress(ctx, 0);
 }
 
 /* Keeps in the object's BTF the enums of abi.h that only their values name, so

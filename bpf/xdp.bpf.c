@@ -48,21 +48,22 @@ struct {
 static __always_inline bool is_established(const struct packet *p,
 					   const struct connection *c)
 {
-	if (connection_silent_while(p, c))
+	if (connection_was_silent(p, c))
 		return false;
 	if (p->tuple.protocol == IPPROTO_TCP)
 		return tcp_is_established(c->flags) &&
 		       !(p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
-	return p->tuple.protocol == IPPROTO_UDP && !udp_answers(c) &&
+	return p->tuple.protocol == IPPROTO_UDP && !udp_is_first_reply(c) &&
 	       !(c->flags & CONN_RESET);
 }
 
 /* Its next hop is known, takes it as it is, and takes it from here. The last
  * question: the answer is where the frame goes if it is redirected. */
-static __always_inline bool has_way(const struct packet *p,
-				    const struct connection *c)
+static __always_inline bool can_redirect(const struct packet *p,
+					 const struct connection *c)
 {
-	return c->hop <= HOP_PEER && hop_current(p, c) && p->length <= c->mtu &&
+	return c->hop <= HOP_PEER && next_hop_is_current(p, c) &&
+	       p->length <= c->mtu &&
 	       bpf_redirect_map(&xdp_targets, c->ifindex, XDP_PASS) ==
 		       XDP_REDIRECT;
 }
@@ -89,7 +90,7 @@ static __always_inline __u16 pseudo_header_sum(const struct packet *p)
  * the checksum may still be owed: its field holds the pseudo header's sum alone
  * (CHECKSUM_PARTIAL), and what says so is not shown to XDP. One whole sum in
  * 65,535 is that number too; tc can tell them apart. */
-static __always_inline bool sum_is_owed(ctx_t *ctx, const struct packet *p)
+static __always_inline bool may_be_partial(ctx_t *ctx, const struct packet *p)
 {
 	__u16 *sum = ctx_header(ctx, p->l4 + sum_offset(p->tuple.protocol), 2);
 
@@ -114,12 +115,12 @@ int loxilb_xdp(struct xdp_md *ctx)
 	struct packet p;
 	void *mac;
 
-	packet_begin(&p, ctx_now(), ETH_HLEN);
+	packet_init(&p, ctx_now(), ETH_HLEN);
 	if (parse(ctx, &p, ETH_HLEN) != VERDICT_CONTINUE || p.drop)
 		return XDP_PASS;
 	c = bpf_map_lookup_elem(&connections, &p.tuple);
-	if (!c || !is_established(&p, c) || sum_is_owed(ctx, &p) ||
-	    !has_way(&p, c))
+	if (!c || !is_established(&p, c) || may_be_partial(ctx, &p) ||
+	    !can_redirect(&p, c))
 		return XDP_PASS;
 
 	c->seen = p.now;

@@ -3,6 +3,7 @@ package datapath
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -20,7 +21,7 @@ func (d *Datapath) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 		return "", err
 	}
 	for name, m := range spec.Maps {
-		if !internalMap(name) {
+		if !internalMap(name) && !slices.Contains(scratchMaps(), name) {
 			m.Pinning = ebpf.PinByName
 		}
 	}
@@ -31,6 +32,9 @@ func (d *Datapath) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 	}
 	return d.mapPins(), pins.CheckLayouts(d.cfg.PinDir, pinnedByName(spec.Maps))
 }
+
+// scratchMaps are those whose content is of one packet. They are not pinned: another build may lay them out anew.
+func scratchMaps() []string { return []string{"icmp_scratches", "openings"} }
 
 // keepPins has the pin directory know the layouts of its maps, and whether the thread's network namespace lives.
 func (d *Datapath) keepPins(spec *ebpf.CollectionSpec) error {

@@ -145,17 +145,17 @@ type SockNextHop struct {
 }
 
 type SockOpening struct {
-	_        structs.HostLayout
-	Service  SockService
-	Endpoint uint32
-	Reopened bool
-	Outwards bool
-	_        [2]byte
-	Remote   SockEndpoint
-	Client   SockPersistKey
-	Place    uint32
-	_        [4]byte
-	Least    struct {
+	_             structs.HostLayout
+	Service       SockService
+	Endpoint      uint32
+	Reopened      bool
+	Egress        bool
+	_             [2]byte
+	EgressPeer    SockEndpoint
+	Client        SockPersistKey
+	LeastPosition uint32
+	_             [4]byte
+	LeastLoad     struct {
 		_      structs.HostLayout
 		Active uint64
 		Weight uint64
@@ -163,13 +163,13 @@ type SockOpening struct {
 	Source     SockIpAddr
 	SourcePort uint16
 	Pad        uint16
-	Key        SockConnectionKey
-	Own        SockConnectionKey
+	ReplyKey   SockConnectionKey
+	ClientKey  SockConnectionKey
 	_          [4]byte
 	Entry      SockConnection
-	Hop        uint32
-	Pair       SockSnatPair
-	Socket     struct {
+	HopVerdict uint32
+	SnatPair   SockSnatPair
+	SnatSocket struct {
 		_    structs.HostLayout
 		Ipv4 struct {
 			_     structs.HostLayout
@@ -180,9 +180,9 @@ type SockOpening struct {
 		}
 		_ [24]byte
 	}
-	Start  uint32
-	Stride uint32
-	Err    int32
+	FirstProbe  uint32
+	ProbeStride uint32
+	SnatErr     int32
 }
 
 type SockPersistEntry struct {

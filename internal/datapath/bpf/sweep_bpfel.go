@@ -145,17 +145,17 @@ type SweepNextHop struct {
 }
 
 type SweepOpening struct {
-	_        structs.HostLayout
-	Service  SweepService
-	Endpoint uint32
-	Reopened bool
-	Outwards bool
-	_        [2]byte
-	Remote   SweepEndpoint
-	Client   SweepPersistKey
-	Place    uint32
-	_        [4]byte
-	Least    struct {
+	_             structs.HostLayout
+	Service       SweepService
+	Endpoint      uint32
+	Reopened      bool
+	Egress        bool
+	_             [2]byte
+	EgressPeer    SweepEndpoint
+	Client        SweepPersistKey
+	LeastPosition uint32
+	_             [4]byte
+	LeastLoad     struct {
 		_      structs.HostLayout
 		Active uint64
 		Weight uint64
@@ -163,13 +163,13 @@ type SweepOpening struct {
 	Source     SweepIpAddr
 	SourcePort uint16
 	Pad        uint16
-	Key        SweepConnectionKey
-	Own        SweepConnectionKey
+	ReplyKey   SweepConnectionKey
+	ClientKey  SweepConnectionKey
 	_          [4]byte
 	Entry      SweepConnection
-	Hop        uint32
-	Pair       SweepSnatPair
-	Socket     struct {
+	HopVerdict uint32
+	SnatPair   SweepSnatPair
+	SnatSocket struct {
 		_    structs.HostLayout
 		Ipv4 struct {
 			_     structs.HostLayout
@@ -180,9 +180,9 @@ type SweepOpening struct {
 		}
 		_ [24]byte
 	}
-	Start  uint32
-	Stride uint32
-	Err    int32
+	FirstProbe  uint32
+	ProbeStride uint32
+	SnatErr     int32
 }
 
 type SweepPersistEntry struct {

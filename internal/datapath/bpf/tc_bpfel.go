@@ -224,17 +224,17 @@ type TcNextHop struct {
 }
 
 type TcOpening struct {
-	_        structs.HostLayout
-	Service  TcService
-	Endpoint uint32
-	Reopened bool
-	Outwards bool
-	_        [2]byte
-	Remote   TcEndpoint
-	Client   TcPersistKey
-	Place    uint32
-	_        [4]byte
-	Least    struct {
+	_             structs.HostLayout
+	Service       TcService
+	Endpoint      uint32
+	Reopened      bool
+	Egress        bool
+	_             [2]byte
+	EgressPeer    TcEndpoint
+	Client        TcPersistKey
+	LeastPosition uint32
+	_             [4]byte
+	LeastLoad     struct {
 		_      structs.HostLayout
 		Active uint64
 		Weight uint64
@@ -242,13 +242,13 @@ type TcOpening struct {
 	Source     TcIpAddr
 	SourcePort uint16
 	Pad        uint16
-	Key        TcConnectionKey
-	Own        TcConnectionKey
+	ReplyKey   TcConnectionKey
+	ClientKey  TcConnectionKey
 	_          [4]byte
 	Entry      TcConnection
-	Hop        uint32
-	Pair       TcSnatPair
-	Socket     struct {
+	HopVerdict uint32
+	SnatPair   TcSnatPair
+	SnatSocket struct {
 		_    structs.HostLayout
 		Ipv4 struct {
 			_     structs.HostLayout
@@ -259,9 +259,9 @@ type TcOpening struct {
 		}
 		_ [24]byte
 	}
-	Start  uint32
-	Stride uint32
-	Err    int32
+	FirstProbe  uint32
+	ProbeStride uint32
+	SnatErr     int32
 }
 
 type TcPassReason uint32

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * other.h - the ways on that are not the common one, for connections whose hop
- * is above HOP_PEER.
+ * forward_uncommon.h - forwards packets of connections whose hop is above
+ * HOP_PEER: no link-layer header, a local socket, a tunnel, another IP version.
  */
-#ifndef LOXILB_OTHER_H
-#define LOXILB_OTHER_H
+#ifndef LOXILB_FORWARD_UNCOMMON_H
+#define LOXILB_FORWARD_UNCOMMON_H
 
 #include "encap.h"
 #include "family.h"
@@ -12,11 +12,12 @@
 #include "forward.h"
 #include "nat.h"
 
-/* As forward() does it, by the kind of the next hop; an interface without a
- * link-layer header has the kernel take it off. By the way that hop_ready() has
- * asked the kernel for, if that is how the packet leaves. */
-static __always_inline enum verdict
-leave(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
+/* Sends a translated packet, by the kind of its next hop. hop is REDIRECT when
+ * next_hop_prepare() has left the neighbour to the kernel. On an interface
+ * without link-layer header the kernel takes the header off. */
+static __always_inline enum verdict send_uncommon(ctx_t *ctx, struct packet *p,
+						  struct connection *c,
+						  enum verdict hop)
 {
 	__u8 kind = c->hop & HOP_KINDS;
 	__u8 *mac;
@@ -35,10 +36,10 @@ leave(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
 	return VERDICT_REDIRECT;
 }
 
-/* Translates and forwards; hop is what hop_ready() said of the way. Global: the
- * verifier looks at it once. */
-__noinline enum verdict forward_other(ctx_t *ctx, struct packet *p,
-				      struct connection *c, enum verdict hop)
+/* Translates and forwards a packet; hop is the verdict of next_hop_prepare().
+ * Global: the verifier looks at it once. */
+__noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
+					 struct connection *c, enum verdict hop)
 {
 	enum verdict v = VERDICT_CONTINUE;
 
@@ -55,7 +56,7 @@ __noinline enum verdict forward_other(ctx_t *ctx, struct packet *p,
 		v = encap(ctx, p, c);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	return leave(ctx, p, c, hop);
+	return send_uncommon(ctx, p, c, hop);
 }
 
 #endif
