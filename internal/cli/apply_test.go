@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 )
 
 const oneYAML = `serviceArguments:
@@ -103,7 +104,12 @@ func FuzzCreate(f *testing.F) {
 	f.Add("20.20.20.1", "2020:5001", "31.31.31.1:1", "rr", "default")
 	f.Add("2001:db8::1", "80:80", "[2001:db8::2]:8080:0", "2", "0")
 	f.Fuzz(func(t *testing.T, vip, ports, endpoint, algorithm, mode string) {
-		c := createFlags{tcp: []string{ports}, endpoints: []string{endpoint}, algorithm: algorithm, mode: mode}
+		c := createFlags{tcp: []string{ports}, endpoints: []string{endpoint}}
+		cmd := &cobra.Command{}
+		c.fieldFlags.register(cmd)
+		if cmd.Flags().Set("select", algorithm) != nil || cmd.Flags().Set("mode", mode) != nil {
+			return
+		}
 		list, err := c.entries(vip)
 		if err != nil {
 			return

@@ -103,9 +103,17 @@ func TestRequests(t *testing.T) {
 		}},
 		{"delete lb 20.20.20.1 --tcp=2020", []string{del + "hosturl/any/externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=false&block=0"}},
 		{"delete lb 2001:db8::1 --udp=53 --tcp=80-90 --mark=7 --bgp --host=h", []string{
-			del + "hosturl/h/externalipaddress/2001:db8::1/port/80/portmax/90/protocol/tcp?bgp=true&block=7",
-			del + "hosturl/h/externalipaddress/2001:db8::1/port/53/protocol/udp?bgp=true&block=7",
+			strings.TrimSuffix(del, "/") + `?bgp=true {"lbAttr":[{"block":7,"externalIP":"2001:db8::1","host":"h","port":80,"portMax":90,"protocol":"tcp"},` +
+				`{"block":7,"externalIP":"2001:db8::1","host":"h","port":53,"protocol":"udp"}]}`,
 		}},
+		{"delete lb 20.20.20.1 20.20.20.2 --tcp=80,443 --icmp", []string{
+			strings.TrimSuffix(del, "/") + `?bgp=false {"lbAttr":[` +
+				`{"externalIP":"20.20.20.1","host":"any","port":80,"protocol":"tcp"},{"externalIP":"20.20.20.1","host":"any","port":443,"protocol":"tcp"},` +
+				`{"externalIP":"20.20.20.1","host":"any","port":0,"protocol":"icmp"},` +
+				`{"externalIP":"20.20.20.2","host":"any","port":80,"protocol":"tcp"},{"externalIP":"20.20.20.2","host":"any","port":443,"protocol":"tcp"},` +
+				`{"externalIP":"20.20.20.2","host":"any","port":0,"protocol":"icmp"}]}`,
+		}},
+		{"delete lb 20.20.20.1 --tcp=80-90 --mark=0x7", []string{del + "hosturl/any/externalipaddress/20.20.20.1/port/80/portmax/90/protocol/tcp?bgp=false&block=7"}},
 		{"delete lb --name=web", []string{del + "name/web"}},
 		{"delete lb 20.20.20.1 --name=web", []string{del + "name/web"}},
 		{"delete lb --all", []string{del + "all"}},
@@ -156,6 +164,8 @@ func TestUsage(t *testing.T) {
 		{"delete lb", "which service?"},
 		{"delete lb 1.1.1.1", "which port?"},
 		{"delete lb 1.1.1 --tcp=1", "is not an IP address"},
+		{"delete lb 1.1.1.1 1.1.1 --tcp=1", `"1.1.1" is not an IP address`},
+		{"delete lb 1.1.1.1 2.2.2.2 --name=x", "--name stands beside"},
 		{"delete lb 1.1.1.1 --tcp=x", `--tcp: port "x"`},
 		{"delete lb 1.1.1.1 --tcp=1-x", `--tcp: port "x"`},
 		{"delete lb 1.1.1.1 --tcp=1 --all", "--all stands beside"},
@@ -188,8 +198,7 @@ func TestServerRefuses(t *testing.T) {
 		body, message string
 	}{
 		{400, `{"code":400,"message":"endpoints[0].weight \"x\" is bad","result":"same","reason":"is bad"}`, `Error: endpoints[0].weight "x" is bad`},
-		{409, `{"code":409,"message":"service 1.1.1.1:1/tcp exists already with the same content","result":"lbrule-exists error"}`, `exists already with the same content: lbrule-exists error`},
-		{409, `{"code":409,"message":"conflict","result":"lbrule-exists error"}`, `Error: conflict: lbrule-exists error`},
+		{409, `{"code":409,"message":"conflict","result":"another owner has it"}`, `Error: conflict: another owner has it`},
 		{500, `{"result":"internal"}`, `Error: internal`},
 		{502, `<html>`, `Error: the server answered 502 Bad Gateway`},
 		{503, ``, `Error: the server answered 503 Service Unavailable`},
@@ -215,6 +224,23 @@ func TestServerRefuses(t *testing.T) {
 	s = newServer(t, 204, "")
 	if got := run(t, "", s.at("delete lb --all -o json")...); got != (result{ExitOK, "{}\n", ""}) {
 		t.Errorf("204: %+v", got)
+	}
+}
+
+// What is there already, just so, is no failure.
+func TestUnchanged(t *testing.T) {
+	t.Parallel()
+	const body = `{"code":409,"message":"service 1.1.1.1:1/tcp exists already with the same content","result":"lbrule-exists error"}`
+	s := newServer(t, 409, body)
+	if got := run(t, "", s.at("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...); got != (result{ExitOK, "unchanged\n", ""}) {
+		t.Errorf("%+v", got)
+	}
+	got := run(t, "", s.at("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 -o json")...)
+	if got.code != ExitOK || got.stderr != "" || !strings.Contains(got.stdout, `"result": "lbrule-exists error"`) {
+		t.Errorf("%+v", got)
+	}
+	if got := run(t, "", s.at("delete lb --all")...); got.code != ExitRefused {
+		t.Errorf("delete: %+v", got)
 	}
 }
 

@@ -98,7 +98,7 @@ func (o *options) readToken() string {
 	return strings.TrimSpace(string(data))
 }
 
-// answer returns the body of a successful answer, or why there is none.
+// answer returns the body of an answer, and an error when the server refused or did not answer.
 func (o *options) answer(resp *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, &failure{ExitUnreachable, o.unreachable(err)}
@@ -111,7 +111,7 @@ func (o *options) answer(resp *http.Response, err error) ([]byte, error) {
 	if resp.StatusCode/100 == 2 {
 		return body, errorInside(body)
 	}
-	return nil, refused("%s", sentence(resp, body))
+	return body, refused("%s", sentence(resp, body))
 }
 
 func (o *options) unreachable(err error) error {
@@ -159,11 +159,14 @@ func errorInside(body []byte) error {
 }
 
 // done prints the answer of a change.
-func (o *options) done(body []byte) error {
+func (o *options) done(body []byte) error { return o.answered(body, "success") }
+
+// answered prints what came of a request in a word, or the answer as it is.
+func (o *options) answered(body []byte, word string) error {
 	if o.output == "json" || o.output == "yaml" {
 		return o.printRaw(body)
 	}
-	return o.print("success\n")
+	return o.print(word + "\n")
 }
 
 // printRaw prints a JSON answer as it is, indented, or as YAML.

@@ -1,9 +1,10 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
+	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,25 +13,16 @@ import (
 	"loxilb/internal/lb"
 )
 
-// createFlags are the flags of create lb, as they are written.
+// createFlags are the flags of create lb: those of fields, and the rest as they are written.
 type createFlags struct {
-	tcp, udp, sctp     []string
-	icmp               bool
-	mode, algorithm    string
-	endpoints          []string
-	secondary, sources []string
-	mark               uint32
-	refuse, tunnel     string
-	mss                uint16
-	bgp, monitor       bool
-	idle               uint32
-	persistTimeout     uint32
-	persistPrefix      uint8
-	name               string
-	attach, detach     bool
-	security, host     string
-	ppv2, egress       bool
-	snat               []string
+	fieldFlags
+	tcp, udp, sctp []string
+	icmp           bool
+	endpoints      []string
+	attach, detach bool
+	bgp, monitor   bool
+	security, host string
+	ppv2           bool
 }
 
 const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1
@@ -48,7 +40,8 @@ func createLB(o *options) *cobra.Command {
 		Aliases: []string{"loadbalancer"},
 		Short:   "create or update services of a VIP",
 		Long: "Each port of each protocol is a service of its own; all of them are taken, or none.\n" +
-			"A service that exists is updated, and connections of endpoints that stay are not disturbed.",
+			"A service that exists is updated, and connections of endpoints that stay are not disturbed.\n" +
+			"One that is just so already is left as it is: unchanged.",
 		Example: createExample,
 		Args:    exactly("the VIP, as in: loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,7 +53,10 @@ func createLB(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body, err := o.answer(client.CreateLoadbalancer(cmd.Context(), request(list)))
+			body, err := o.answer(client.CreateLoadbalancer(cmd.Context(), v1.RequestOf(list)))
+			if existsAlready(body) {
+				return o.answered(body, "unchanged")
+			}
 			if err != nil {
 				return err
 			}
@@ -76,24 +72,11 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.SortFlags = false
 	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, several with commas; FIRST-LAST is a range, any is 1-65535")
 	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
+	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
 	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets, in the order of round robin")
-	fs.StringVar(&f.algorithm, "select", "rr", "rr (round robin), priority (weighted round robin), hash (consistent, by addresses and ports), persist (where the client was last), lc (fewest connections) or random; not available yet: n2, n3")
-	fs.StringVar(&f.mode, "mode", "default", "default (the client's address is kept), onearm (it becomes the load balancer's), fullnat (the VIP), dsr (endpoints have the VIP too, and answer clients directly), hostonearm (VIP 0.0.0.0 or ::, every local address); not available yet: fullproxy")
-	fs.StringSliceVar(&f.snat, "snat", nil, "addresses that the client's becomes in modes onearm, fullnat and hostonearm, and the endpoints' with --egress; each has 64,000 connections with each endpoint")
-	fs.Uint32Var(&f.idle, "inatimeout", 0, "idle timeout in seconds; 0 is the protocol's default")
-	fs.StringVar(&f.refuse, "refuse", "", "new connections while no endpoint takes any, and TCP segments of none: reject (RST, ICMP port unreachable; the default), drop, or pass (to the kernel)")
-	fs.StringVar(&f.tunnel, "tunnel", "", "with --mode=dsr, how endpoints are reached: none (by MAC address; the default), ipip (an outer IP header), or gue (that and UDP to port 6080)")
-	fs.Uint16Var(&f.mss, "mss", 0, "largest TCP segment that client and endpoint may agree on; 0 leaves it to them")
-	fs.Uint32Var(&f.persistTimeout, "persist-timeout", 0, "with --select=persist: seconds without a new connection until a client is forgotten; 0 is 10800")
-	fs.Uint8Var(&f.persistPrefix, "persist-prefix", 0, "with --select=persist: leading bits of an address that make the client, as 64 for IPv6 networks; 0 is all")
-	fs.StringVar(&f.name, "name", "", "name of the services; others may have it too")
+	f.fieldFlags.register(cmd)
 	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to those that the service has, and leave the rest as it is")
 	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
-	fs.StringSliceVar(&f.secondary, "secips", nil, "up to 3 further VIPs of the same service, several with commas")
-	fs.StringSliceVar(&f.sources, "sources", nil, "prefixes that may connect, several with commas; none: all may")
-	fs.Uint32Var(&f.mark, "mark", 0, "mark (skb->mark) of the service's packets; 0: of any that no other service wants")
-	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
-	fs.BoolVar(&f.egress, "egress", false, "connections that the endpoints open by the default route leave with the VIP for a source, or with one of --snat")
 	const later = "not available yet: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, later+"SCTP ports")
 	fs.BoolVar(&f.bgp, "bgp", false, later+"advertise the VIP by BGP")
@@ -109,7 +92,7 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 	if _, err := lb.ParseAddr(lb.FieldVIP, vip); err != nil {
 		return nil, err
 	}
-	args, err := f.arguments(vip)
+	shared, err := f.shared(vip)
 	if err != nil {
 		return nil, err
 	}
@@ -124,9 +107,11 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 	}
 	var list []v1.LoadbalanceEntry
 	add := func(protocol lb.Protocol, p lb.PortPair) {
-		a := args
+		e := shared
+		a := &e.ServiceArguments
 		a.Protocol, a.Port, a.PortMax = protocol.String(), int(p.Service.First), int(p.Service.Max())
-		list = append(list, f.entry(a, endpoints, p))
+		e.Endpoints = endpointsOf(endpoints, p)
+		list = append(list, e)
 	}
 	for _, ports := range [...]struct {
 		protocol lb.Protocol
@@ -152,21 +137,11 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 	return list, nil
 }
 
-// arguments are what all of the services share.
-func (f *createFlags) arguments(vip string) (a v1.ServiceArguments, err error) {
-	mode, err := lb.ParseMode(f.mode)
-	if err != nil {
-		return a, err
-	}
-	algorithm, err := lb.ParseAlgorithm(f.algorithm)
-	if err != nil {
-		return a, err
-	}
-	a = v1.ServiceArguments{
-		Refuse: f.refuse, Tunnel: f.tunnel, Mss: int(f.mss), ExternalIP: vip, Mode: v1.Choice(strconv.Itoa(int(mode))), SnatIPs: f.snat, Sel: v1.Choice(strconv.Itoa(int(algorithm))),
-		Bgp: f.bgp, Monitor: f.monitor, Block: int(f.mark), InactiveTimeOut: int(f.idle), PersistTimeout: int(f.persistTimeout), PersistPrefix: int(f.persistPrefix), Name: f.name,
-		Host: f.host, Proxyprotocolv2: f.ppv2, Egress: f.egress,
-	}
+// shared is what all of the services have.
+func (f *createFlags) shared(vip string) (v1.LoadbalanceEntry, error) {
+	e := f.entry()
+	a := &e.ServiceArguments
+	a.ExternalIP, a.Bgp, a.Monitor, a.Host, a.Proxyprotocolv2 = vip, f.bgp, f.monitor, f.host, f.ppv2
 	switch {
 	case f.attach:
 		a.Oper = 1
@@ -180,43 +155,32 @@ func (f *createFlags) arguments(vip string) (a v1.ServiceArguments, err error) {
 	case "e2ehttps", "e2etls":
 		a.Security = 2
 	default:
-		return a, fmt.Errorf("--security %q is none of https, tls, e2ehttps and e2etls", f.security)
+		return e, fmt.Errorf("--security %q is none of https, tls, e2ehttps and e2etls", f.security)
 	}
-	return a, nil
+	return e, nil
 }
 
-func (f *createFlags) entry(a v1.ServiceArguments, endpoints []lb.Endpoint, p lb.PortPair) v1.LoadbalanceEntry {
-	e := v1.LoadbalanceEntry{ServiceArguments: a}
+// endpointsOf gives the endpoints the ports of the pair, but those that have their own.
+func endpointsOf(endpoints []lb.Endpoint, p lb.PortPair) []v1.Endpoint {
+	var out []v1.Endpoint
 	for _, given := range endpoints {
 		list := []lb.Endpoint{given}
 		if given.Port == 0 {
 			list = p.Endpoints(given)
 		}
 		for _, ep := range list {
-			e.Endpoints = append(e.Endpoints, v1.Endpoint{
+			out = append(out, v1.Endpoint{
 				EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), TargetPortMax: int(ep.PortMax), Weight: new(int(ep.Weight)),
 			})
 		}
 	}
-	for _, ip := range f.secondary {
-		e.SecondaryIPs = append(e.SecondaryIPs, v1.SecondaryIP{SecondaryIP: ip})
-	}
-	for _, p := range f.sources {
-		e.AllowedSources = append(e.AllowedSources, v1.AllowedSource{Prefix: p})
-	}
-	return e
+	return out
 }
 
-// request is one service as any server of the contract takes it, or several as ours does.
-func request(list []v1.LoadbalanceEntry) v1.LoadbalanceRequest {
-	if len(list) > 1 {
-		return v1.LoadbalanceRequest{LbAttr: list}
-	}
-	e := list[0]
-	return v1.LoadbalanceRequest{
-		ServiceArguments: &e.ServiceArguments, Endpoints: e.Endpoints,
-		SecondaryIPs: e.SecondaryIPs, AllowedSources: e.AllowedSources,
-	}
+// existsAlready tells whether the answer refuses a service because it is there, with the same content.
+func existsAlready(body []byte) bool {
+	var e v1.Error
+	return json.Unmarshal(body, &e) == nil && e.Code == http.StatusConflict && e.Result == "lbrule-exists error"
 }
 
 // exactly asks for one argument, and says which when it is missing.

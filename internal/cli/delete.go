@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,7 @@ import (
 
 // deleteFlags are the flags of delete lb, as they are written.
 type deleteFlags struct {
-	tcp, udp, sctp string
+	tcp, udp, sctp []string
 	icmp, bgp, all bool
 	mark           uint32
 	name, host     string
@@ -23,11 +24,14 @@ type deleteFlags struct {
 func deleteLB(o *options) *cobra.Command {
 	f := &deleteFlags{}
 	cmd := &cobra.Command{
-		Use:     "lb [IP]",
+		Use:     "lb [IP...]",
 		Aliases: []string{"loadbalancer"},
-		Short:   "delete a service, by its VIP and port, or all of a name",
-		Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete lb --name=web\n  loxicmd delete lb --all",
-		Args:    cobra.MaximumNArgs(1),
+		Short:   "delete services, by their VIPs and ports, or all of a name",
+		Long: "Each port of each protocol at each VIP is a service of its own; all of them are deleted, or none when one\n" +
+			"does not exist.",
+		Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete lb 20.20.20.1 20.20.20.2 --tcp=80,443 --udp=53\n" +
+			"  loxicmd delete lb --name=web\n  loxicmd delete lb --all",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.check(args); err != nil {
 				return err
@@ -41,10 +45,10 @@ func deleteLB(o *options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&f.tcp, "tcp", "", "TCP port, or FIRST-LAST of a range; any is 1-65535")
-	fs.StringVar(&f.udp, "udp", "", "UDP port, likewise")
-	fs.StringVar(&f.sctp, "sctp", "", "SCTP port (not available yet)")
-	fs.BoolVar(&f.icmp, "icmp", false, "the service of echo requests (not available yet)")
+	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP port, or FIRST-LAST of a range, several with commas; any is 1-65535")
+	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
+	fs.StringSliceVar(&f.sctp, "sctp", nil, "SCTP ports (not available yet)")
+	fs.BoolVar(&f.icmp, "icmp", false, "the service of echo requests")
 	fs.StringVar(&f.name, "name", "", "name: all services that have it")
 	fs.BoolVar(&f.all, "all", false, "all services")
 	fs.StringVar(&f.host, "host", "any", "host of the service (not available yet)")
@@ -54,14 +58,14 @@ func deleteLB(o *options) *cobra.Command {
 }
 
 func (f *deleteFlags) check(args []string) error {
-	ports := f.tcp != "" || f.udp != "" || f.sctp != "" || f.icmp
+	ports := len(f.tcp)+len(f.udp)+len(f.sctp) > 0 || f.icmp
 	switch {
 	case f.all && (f.name != "" || ports || len(args) > 0):
 		return errors.New("--all stands beside another choice: which services are meant?")
 	case f.all:
 		return nil
-	case f.name != "" && ports:
-		return errors.New("--name stands beside a port: which service is meant?")
+	case f.name != "" && (ports || len(args) > 1):
+		return errors.New("--name stands beside a port or several VIPs: which service is meant?")
 	case f.name != "":
 		return nil
 	case len(args) == 0:
@@ -69,67 +73,74 @@ func (f *deleteFlags) check(args []string) error {
 	case !ports:
 		return errors.New("which port? --tcp=PORT or --udp=PORT, or --icmp")
 	}
-	_, err := lb.ParseAddr(lb.FieldVIP, args[0])
-	return err
+	return nil
 }
 
 func (f *deleteFlags) run(cmd *cobra.Command, o *options, client *v1.Client, args []string) error {
 	ctx := cmd.Context()
-	var body []byte
+	var resp *http.Response
 	var err error
 	switch {
 	case f.all:
-		body, err = o.answer(client.DeleteLoadbalancers(ctx))
+		resp, err = client.DeleteLoadbalancers(ctx)
 	case f.name != "":
-		body, err = o.answer(client.DeleteLoadbalancerByName(ctx, f.name))
+		resp, err = client.DeleteLoadbalancerByName(ctx, f.name)
 	default:
-		ports, perr := f.ports()
-		if perr != nil {
-			return perr
+		keys, kerr := f.keys(args)
+		if kerr != nil {
+			return kerr
 		}
-		for _, p := range ports {
-			if body, err = o.answer(f.request(cmd, client, args[0], p)); err != nil {
-				break
-			}
-		}
+		resp, err = f.request(cmd, client, keys)
 	}
+	body, err := o.answer(resp, err)
 	if err != nil {
 		return err
 	}
 	return o.done(body)
 }
 
-// portRange is the ports of a service; last is 0 for one port.
-type portRange struct {
-	protocol    lb.Protocol
-	first, last uint16
-}
-
-func (f *deleteFlags) ports() (list []portRange, err error) {
-	for _, p := range [...]struct {
-		protocol lb.Protocol
-		text     string
-	}{{lb.TCP, f.tcp}, {lb.UDP, f.udp}, {lb.SCTP, f.sctp}} {
-		if p.text == "" {
-			continue
-		}
-		r, err := lb.ParsePortRange("port", p.text)
+// keys are the services that are meant: each port of each protocol at each VIP.
+func (f *deleteFlags) keys(vips []string) (list []lb.Key, err error) {
+	for _, vip := range vips {
+		a, err := lb.ParseAddr(lb.FieldVIP, vip)
 		if err != nil {
-			return nil, fmt.Errorf("--%s: %w", p.protocol, err)
+			return nil, err
 		}
-		list = append(list, portRange{protocol: p.protocol, first: r.First, last: r.Max()})
-	}
-	if f.icmp {
-		list = append(list, portRange{protocol: lb.ICMP})
+		for _, p := range [...]struct {
+			protocol lb.Protocol
+			ports    []string
+		}{{lb.TCP, f.tcp}, {lb.UDP, f.udp}, {lb.SCTP, f.sctp}} {
+			for _, text := range p.ports {
+				r, err := lb.ParsePortRange("port", strings.TrimSpace(text))
+				if err != nil {
+					return nil, fmt.Errorf("--%s: %w", p.protocol, err)
+				}
+				list = append(list, lb.Key{VIP: a, Port: r.First, PortMax: r.Max(), Protocol: p.protocol, Mark: f.mark})
+			}
+		}
+		if f.icmp {
+			list = append(list, lb.Key{VIP: a, Protocol: lb.ICMP, Mark: f.mark})
+		}
 	}
 	return list, nil
 }
 
-func (f *deleteFlags) request(cmd *cobra.Command, client *v1.Client, vip string, p portRange) (*http.Response, error) {
-	bgp, block := strconv.FormatBool(f.bgp), strconv.Itoa(int(f.mark))
-	first, proto := strconv.Itoa(int(p.first)), p.protocol.String()
-	if p.last != 0 {
-		return client.DeleteLoadbalancerHostRange(cmd.Context(), f.host, vip, first, strconv.Itoa(int(p.last)), proto,
+// request deletes one service as any server of the contract does it, or several in one transaction as ours does.
+func (f *deleteFlags) request(cmd *cobra.Command, client *v1.Client, keys []lb.Key) (*http.Response, error) {
+	bgp := strconv.FormatBool(f.bgp)
+	if len(keys) > 1 {
+		list := make([]v1.ServiceKey, len(keys))
+		for i, k := range keys {
+			list[i] = v1.ServiceKey{
+				ExternalIP: k.VIP.String(), Port: int(k.Port), PortMax: int(k.PortMax), Protocol: k.Protocol.String(), Block: int(k.Mark), Host: f.host,
+			}
+		}
+		return client.DeleteLoadbalancerList(cmd.Context(), &v1.DeleteLoadbalancerListParams{Bgp: bgp}, v1.ServiceKeyList{LbAttr: list})
+	}
+	k := keys[0]
+	vip, first, proto, block := k.VIP.String(), strconv.Itoa(int(k.Port)), k.Protocol.String(), strconv.Itoa(int(k.Mark))
+	if k.PortMax != 0 {
+		return client.DeleteLoadbalancerHostRange(cmd.Context(), f.host, vip, first, strconv.Itoa(int(k.PortMax)), proto,
 			&v1.DeleteLoadbalancerHostRangeParams{Bgp: bgp, Block: block})
 	}
 	return client.DeleteLoadbalancerHost(cmd.Context(), f.host, vip, first, proto,

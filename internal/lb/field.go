@@ -65,17 +65,10 @@ func (f *Field[T]) SetValue(t *T, v any) error { return f.form.set(t, f, v) }
 
 // SetFlag takes what a command line has behind the flag; of a list, values with commas between them.
 func (f *Field[T]) SetFlag(t *T, s string) error {
-	switch f.form.get(t).(type) {
-	case int:
-		n, err := parseInt(f.Name, s, f.Allowed)
-		if err != nil {
-			return err
-		}
-		return f.form.set(t, f, n)
-	case []string:
-		if s == "" {
-			return f.form.set(t, f, []string(nil))
-		}
+	if p, ok := f.form.(interface {
+		parseFlag(t *T, f *Field[T], s string) error
+	}); ok {
+		return p.parseFlag(t, f, s)
 	}
 	return f.form.parse(t, f, s)
 }

@@ -108,7 +108,7 @@ func KeyFields() []Field[Service] {
 		{
 			Name: FieldMark, Property: "serviceArguments.block", Flag: "mark", Allowed: "0 (any) to 4294967295",
 			Help: "mark (skb->mark) of the service's packets; 0: of any that no other service wants",
-			form: number(func(s *Service) *uint32 { return &s.Mark }, 1<<32-1),
+			form: mark(func(s *Service) *uint32 { return &s.Mark }),
 		},
 		{
 			Name: FieldProtocol, Property: "serviceArguments.protocol", Required: true,

@@ -74,7 +74,19 @@ func (i integer[T, V]) parse(t *T, f *Field[T], s string) error {
 	return i.set(t, f, n)
 }
 
-// duration is 0 to max; JSON has it in seconds, text as Go has it.
+// skbMark is a mark, which people write in hexadecimal too.
+type skbMark[T any] struct{ integer[T, uint32] }
+
+func mark[T any](at func(*T) *uint32) form[T] {
+	return skbMark[T]{integer[T, uint32]{scalar[T, uint32]{at}, 1<<32 - 1}}
+}
+
+func (m skbMark[T]) parse(t *T, _ *Field[T], s string) (err error) {
+	*m.at(t), err = ParseMark(s)
+	return err
+}
+
+// duration is 0 to max; flags and JSON has it in seconds, text as Go has it.
 type duration[T any] struct {
 	scalar[T, time.Duration]
 	max time.Duration
@@ -100,6 +112,14 @@ func (d duration[T]) parse(t *T, f *Field[T], s string) (err error) {
 		return NewFieldError(f.Name, s, "is not a duration", "0s to 86400s, as in 300s")
 	}
 	return nil
+}
+
+func (d duration[T]) parseFlag(t *T, f *Field[T], s string) error {
+	n, err := parseInt(f.Name, s, f.Allowed)
+	if err != nil {
+		return err
+	}
+	return d.set(t, f, n)
 }
 
 // durationText writes whole seconds as 300s; what Validate refuses, as Go does.
@@ -199,6 +219,14 @@ func (m many[T, V]) set(t *T, f *Field[T], v any) (err error) {
 
 func (m many[T, V]) parse(t *T, f *Field[T], s string) error {
 	return m.set(t, f, strings.Split(s, ","))
+}
+
+// parseFlag takes nothing for an empty list, and adds what a flag that stands again has.
+func (m many[T, V]) parseFlag(t *T, f *Field[T], s string) error {
+	if s == "" {
+		return nil
+	}
+	return m.set(t, f, append(m.words(t), strings.Split(s, ",")...))
 }
 
 func parseAddrs(field string, text []string) (list []netip.Addr, err error) {

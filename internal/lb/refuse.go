@@ -15,7 +15,7 @@ const (
 
 func refusals() []choice[Refusal] {
 	return []choice[Refusal]{
-		{value: RefuseReject, word: "reject", help: "the sender is told at once, by RST or ICMP port unreachable; the default"},
+		{value: RefuseReject, word: "reject", help: "the sender is told at once, by RST or ICMP port unreachable"},
 		{value: RefuseDrop, word: "drop", help: "nobody is told"},
 		{value: RefusePass, word: "pass", help: "the kernel gets the packet, as if there were no service"},
 	}

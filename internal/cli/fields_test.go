@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"loxilb/internal/lb"
+)
+
+// Each flag that a field declares comes out as the field's property, and its help says each word.
+func TestFieldFlags(t *testing.T) {
+	t.Parallel()
+	values := map[string][]string{ // what is written, and its property in JSON
+		"mode": {"fullnat", "2"}, "select": {"persist", "3"}, "secips": {"1.1.1.2,1.1.1.3", `[{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]`},
+		"inatimeout": {"60", "60"}, "sources": {"10.0.0.0/8", `[{"prefix":"10.0.0.0/8"}]`}, "persist-timeout": {"7", "7"}, "persist-prefix": {"24", "24"},
+		"snat": {"10.0.0.1,10.0.0.2", `["10.0.0.1","10.0.0.2"]`}, "refuse": {"drop", `"drop"`}, "tunnel": {"gue", `"gue"`}, "mss": {"1200", "1200"},
+		"egress": {"true", "true"}, "name": {"a b", `"a b"`}, "mark": {"0x1f", "31"},
+	}
+	cmd := createLB(&options{})
+	for _, field := range append(lb.Fields(), lb.KeyFields()...) {
+		if field.Flag == "" {
+			continue
+		}
+		want, ok := values[field.Flag]
+		if !ok {
+			t.Errorf("--%s: what is a value of it?", field.Flag)
+			continue
+		}
+		s := newServer(t, 200, success)
+		args := append(s.at("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1"), "--"+field.Flag+"="+want[0])
+		if got := run(t, "", args...); got.code != ExitOK {
+			t.Errorf("%v: %+v", args, got)
+			continue
+		}
+		_, body, _ := strings.Cut(s.requests[0], "{")
+		var request map[string]json.RawMessage
+		if err := json.Unmarshal([]byte("{"+body), &request); err != nil {
+			t.Fatal(err)
+		}
+		name, isArgument := strings.CutPrefix(field.Property, "serviceArguments.")
+		if isArgument {
+			if err := json.Unmarshal(request["serviceArguments"], &request); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := string(request[name]); got != want[1] {
+			t.Errorf("%v: %s is %s, want %s", args, field.Property, got, want[1])
+		}
+		help := cmd.Flag(field.Flag).Usage
+		for _, c := range field.Choices() {
+			if !strings.Contains(help, c.Word) || c.Available && !strings.Contains(help, c.Word+" ("+c.Help+")") {
+				t.Errorf("--%s: the help does not tell of %s: %s", field.Flag, c.Word, help)
+			}
+		}
+	}
+	// A list may come in pieces.
+	s := newServer(t, 200, success)
+	run(t, "", s.at("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --snat=10.0.0.1 --snat=10.0.0.2,10.0.0.3 --egress --name=")...)
+	if len(s.requests) != 1 || !strings.Contains(s.requests[0], `"snatIPs":["10.0.0.1","10.0.0.2","10.0.0.3"]`) || !strings.Contains(s.requests[0], `"egress":true`) {
+		t.Errorf("%q", s.requests)
+	}
+}
