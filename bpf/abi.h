@@ -12,17 +12,21 @@
 
 #include <linux/types.h>
 
-#define SLOT_SEGMENTS 4096
-#define SLOTS_PER_SEGMENT 65536
-#define MAX_SERVICES 65536
-#define MAX_ENDPOINTS 262144
-#define MAX_LINKS 16384
-#define MAX_REASONS 64 /* room for new ones in maps that are pinned */
-#define MAX_FRAGMENTED 8192
-#define MAX_LOCAL_ADDRESSES 65536
-#define MAX_RANGE_PREFIXES 1048576
-#define MAX_SOURCES 1048576
-#define MAX_DEFAULT_ROUTES 256
+/* How many rows the maps have at most. What users ask for is checked against
+ * these before it is accepted. */
+enum limit {
+	SLOT_SEGMENTS = 4096,
+	SLOTS_PER_SEGMENT = 65536,
+	MAX_SERVICES = 65536,
+	MAX_ENDPOINTS = 262144,
+	MAX_LINKS = 16384,
+	MAX_REASONS = 64, /* room for new ones in maps that are pinned */
+	MAX_FRAGMENTED = 8192,
+	MAX_LOCAL_ADDRESSES = 65536,
+	MAX_RANGE_PREFIXES = 1048576,
+	MAX_SOURCES = 1048576,
+	MAX_DEFAULT_ROUTES = 256,
+};
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
  * for '_', is the metric label, the text in logs and the row in
@@ -55,7 +59,7 @@ enum drop_reason {
 	DROP_DSR_ROUTED, /* direct return by MAC address, and the endpoint is behind a router, which would not know whom it is for: --tunnel reaches it */
 	DROP_REASONS
 };
-_Static_assert(DROP_REASONS <= MAX_REASONS, "ABI");
+_Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
 
 /* What can be said of a packet that was handed to the kernel although it
  * looked like ours. Counted beside the drops. */

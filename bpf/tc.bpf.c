@@ -257,6 +257,7 @@ int loxilb_layer3(struct __sk_buff *ctx)
 /* Keeps in the object's BTF the enums of abi.h that only their values name, so
  * that Go gets them too. */
 const struct {
+	enum limit limit;
 	enum connection_flag connection;
 	enum endpoint_flag endpoint;
 	enum link_flag link;

@@ -204,6 +204,22 @@ type TcIpAddr struct {
 	Word [4]uint32
 }
 
+type TcLimit uint32
+
+const (
+	TcLimitSLOT_SEGMENTS       TcLimit = 4096
+	TcLimitSLOTS_PER_SEGMENT   TcLimit = 65536
+	TcLimitMAX_SERVICES        TcLimit = 65536
+	TcLimitMAX_ENDPOINTS       TcLimit = 262144
+	TcLimitMAX_LINKS           TcLimit = 16384
+	TcLimitMAX_REASONS         TcLimit = 64
+	TcLimitMAX_FRAGMENTED      TcLimit = 8192
+	TcLimitMAX_LOCAL_ADDRESSES TcLimit = 65536
+	TcLimitMAX_RANGE_PREFIXES  TcLimit = 1048576
+	TcLimitMAX_SOURCES         TcLimit = 1048576
+	TcLimitMAX_DEFAULT_ROUTES  TcLimit = 256
+)
+
 type TcLinkFlag uint32
 
 const (

@@ -1,0 +1,125 @@
+package compile
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"loxilb/internal/lb"
+)
+
+// Snapshot is the services of one state of the store. Two of them are compared by ==: they are the same only if they have
+// the same services.
+type Snapshot interface {
+	Services
+	Get(lb.Key) (lb.Service, bool)
+	All() iter.Seq[lb.Service]
+}
+
+// Admission tells whether a state of the store fits into the data path, before it is accepted. It keeps what the services
+// cost, so that a change costs as much as the services that it changes and those that lead to them. It is for one
+// goroutine.
+type Admission struct {
+	snapshot Snapshot // that all below is of; nil: none yet
+	total    Cost
+	users    *users
+}
+
+// NewAdmission makes an Admission that knows no snapshot yet: the first check looks at all services.
+func NewAdmission() *Admission { return &Admission{} }
+
+// LimitError says that the data path has no room for a change. It is one sentence.
+type LimitError struct{ text string }
+
+func (e *LimitError) Error() string { return e.text }
+
+// Load takes a snapshot as it is, and says which limits it is over: files are read as they are.
+func (a *Admission) Load(s Snapshot) (over []error) {
+	a.snapshot, a.total, a.users = s, Cost{}, newUsers()
+	r := NewResolver(s)
+	for service := range s.All() {
+		resolved, _, _ := r.Resolve(service)
+		a.total.add(1, CostOf(&resolved))
+		a.users.add(s, &service)
+	}
+	for _, l := range limits() {
+		if n := l.of(a.total); n > l.allowed {
+			over = append(over, l.refuse(s, n, n))
+		}
+	}
+	return over
+}
+
+// Check refuses a change that makes the services cost more than there is of something (*LimitError), and one by which a
+// service leads back to itself, through too many others or to too many endpoints (*lb.FieldError): whether by a
+// change of its own or of another. changed are the keys of the services that after has not as before has them. What
+// was over a limit before may shrink, and stay as it is.
+//
+// The change is taken for made if nil is returned. If it was not, the next check looks at all services again.
+func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
+	if a.snapshot != before {
+		a.Load(before)
+	}
+	fresh := a.users.appeared(before, after, changed)
+	keys := a.users.affected(before, after, changed, fresh)
+	total := a.total
+	was, is := NewResolver(before), NewResolver(after)
+	own := make(map[lb.Key]bool, len(changed))
+	for _, k := range changed {
+		own[k] = true
+	}
+	for _, k := range keys {
+		var faulty bool
+		if s, ok := before.Get(k); ok {
+			s, _, err := was.Resolve(s)
+			total.add(-1, CostOf(&s))
+			faulty = err != nil && !own[k]
+		}
+		if s, ok := after.Get(k); ok {
+			s, _, err := is.Resolve(s)
+			total.add(1, CostOf(&s))
+			if err != nil && !faulty {
+				return err
+			}
+		}
+	}
+	for _, l := range limits() {
+		if n, now := l.of(total), l.of(a.total); n > l.allowed && n > now {
+			return l.refuse(after, n, now)
+		}
+	}
+	a.users.move(before, after, changed, fresh)
+	a.snapshot, a.total = after, total
+	return nil
+}
+
+// refuse says who takes most of what is short.
+func (l *limit) refuse(s Snapshot, n, now int) error {
+	type use struct {
+		key lb.Key
+		n   int
+	}
+	const shown = 3
+	var most []use
+	r := NewResolver(s)
+	for service := range s.All() {
+		resolved, _, _ := r.Resolve(service)
+		n := l.of(CostOf(&resolved))
+		if n == 0 || len(most) == shown && n <= most[shown-1].n {
+			continue
+		}
+		if len(most) == shown {
+			most = most[:shown-1]
+		}
+		most = append(most, use{service.Key, n})
+		slices.SortStableFunc(most, func(a, b use) int { return cmp.Compare(b.n, a.n) })
+	}
+	var names []string
+	for _, u := range most {
+		names = append(names, fmt.Sprintf("%s %d", u.key, u.n))
+	}
+	return &LimitError{fmt.Sprintf("%d %s are more than the data path has room for (allowed: %d; now: %d; most: %s)",
+		n, l.what, l.allowed, now, strings.Join(names, ", "))}
+}
