@@ -69,7 +69,7 @@ func run(ctx context.Context, c *config.Config) error {
 	if err := network.Prepare(); err != nil {
 		return err
 	}
-	state, err := desired.Open(c.StateDir, log)
+	state, err := openState(c.StateDir, log)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package desired
 import (
 	"log/slog"
 
+	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
 
@@ -14,9 +15,9 @@ type State struct {
 	Services *Services
 }
 
-// Admission refuses what a commit would make if the data path could not hold it. changed are all objects, of any
-// kind, that the commit would create, change or delete.
-type Admission func(before, after *store.Snapshot, changed []store.ID) error
+// Admission refuses what a commit would make of the services if the data path could not hold it. An error for want of room
+// is store.ErrLimit. It is called for each commit, one after the other, whatever the commit changes.
+type Admission func(before, after ServicesAt, changed []lb.Key) error
 
 // Option changes what Open does.
 type Option func(*options)

@@ -45,25 +45,6 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestLoops: a service may be the endpoint of another, but not, whichever way, of itself; whatever was there before.
-func TestLoops(t *testing.T) {
-	t.Parallel()
-	s := open(t, "")
-	a, b, c := service(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,1.1.1.1:1"), service(t, "10.0.0.2:80/tcp endpoints=10.0.0.3:85"),
-		service(t, "10.0.0.3:80-90/tcp endpoints=10.0.0.1:80")
-	mustCommit(t, s, "rest", put(s, a, b))
-	before := dump(s)
-	const want = `endpoints "10.0.0.3:80-90/tcp" lead back to the service itself, by way of other services (allowed: endpoints that do not)`
-	if _, _, err := s.Commit("rest", put(s, c)); err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
-	wantDump(t, s, before)
-	// what matters is the whole: b goes elsewhere, so c may come
-	mustCommit(t, s, "rest", put(s, c, service(t, "10.0.0.2:80/tcp endpoints=1.1.1.2:1")))
-	// one address, another port or protocol, is no loop
-	mustCommit(t, s, "rest", put(s, service(t, "10.0.0.4:80/tcp endpoints=10.0.0.4:81"), service(t, "10.0.0.4:81/udp endpoints=10.0.0.4:80")))
-}
-
 // TestSecondary: an address, port, protocol and mark are of one service, as its VIP or as a further one.
 func TestSecondary(t *testing.T) {
 	t.Parallel()

@@ -72,7 +72,7 @@ func newServices(admit Admission) *Services {
 			if err := s.check(before, after, changed); err != nil || admit == nil {
 				return err
 			}
-			return admit(before, after, changed)
+			return admit(s.At(before), s.At(after), ServiceKeys(changed))
 		},
 	})
 	return s
@@ -177,7 +177,7 @@ func (s *Services) check(before, after *store.Snapshot, changed []store.ID) erro
 			return err
 		}
 	}
-	return s.checkLoops(after, put)
+	return nil
 }
 
 // checkTotals refuses growth past a limit, and never shrinking: what was allowed once can be mended.

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/desired"
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+// openState reads the desired state, and has every change of it checked against what the data path has room for.
+func openState(dir string, log *slog.Logger) (*desired.State, error) {
+	admission := compile.NewAdmission()
+	state, err := desired.Open(dir, log, desired.Admit(func(before, after desired.ServicesAt, changed []lb.Key) error {
+		err := admission.Check(before, after, changed)
+		var limit *compile.LimitError
+		if errors.As(err, &limit) {
+			return noRoom{limit}
+		}
+		return err
+	}))
+	if err != nil {
+		return nil, err
+	}
+	for _, err := range admission.Load(state.Services.At(state.Snapshot())) {
+		log.Warn("the stored services do not all fit into the data path", "why", err)
+	}
+	return state, nil
+}
+
+// noRoom is a refusal by the sentence of compile, as the REST API knows it.
+type noRoom struct{ *compile.LimitError }
+
+func (noRoom) Is(target error) bool { return target == store.ErrLimit }
