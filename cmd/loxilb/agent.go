@@ -10,12 +10,13 @@ import (
 
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/decap"
 )
 
 // agent takes outer headers off until ctx ends.
 func agent(ctx context.Context, c *config.Agent) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	d, err := datapath.LoadDecap(datapath.DecapConfig{VIPs: c.VIPs, From: c.From, Port: c.Port})
+	d, err := decap.Load(decap.Config{VIPs: c.VIPs, From: c.From, Port: c.Port})
 	if err != nil {
 		return err
 	}

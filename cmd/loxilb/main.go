@@ -77,7 +77,6 @@ func run(ctx context.Context, c *config.Config) error {
 	d, err := datapath.Load(datapath.Config{
 		PinDir: dir, Connections: int(c.CTMax), HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
 		XDP: reconcile.XDPChoice(c.XDP).Mode(), Log: log,
-		DefaultRoutes: func() ([]datapath.DefaultRoute, error) { return defaultRoutes(network) },
 	})
 	if err != nil {
 		return err
@@ -119,6 +118,9 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var running sync.WaitGroup
+	if err := setDefaultRoutes(network, d); err != nil {
+		log.Error("connections of endpoints may leave with their own address", "err", err)
+	}
 	running.Go(func() { services.Run(ctx) })
 	if err := services.Wait(ctx, state.Snapshot().Revision()); err != nil {
 		log.Error("starting with services that are not in the data path yet", "err", err)
@@ -131,6 +133,16 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	followSockets(c, d, log)
 	running.Go(func() { d.SweepEvery(ctx, sweepEvery, sweep) })
 	running.Go(func() { d.LogDrops(ctx) })
+	running.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.LocalAnswersChanged():
+				interfaces.SetEgress()
+			}
+		}
+	})
 	running.Go(func() {
 		if err := vips.Run(ctx); ctx.Err() == nil {
 			log.Error("neighbours are not told about VIPs that come to their link", "err", err)
@@ -182,19 +194,22 @@ func follow(e netdev.Event, network *netdev.Net, interfaces *reconcile.Interface
 		if err := d.SetLocalAddresses(network.Addresses()); err != nil {
 			log.Error("services of every local address miss some", "err", err)
 		}
-		if err := d.RoutesMoved(); err != nil {
+		if err := setDefaultRoutes(network, d); err != nil {
 			log.Error("connections of endpoints may leave with their own address", "err", err)
 		}
 	}
 }
 
-func defaultRoutes(network *netdev.Net) ([]datapath.DefaultRoute, error) {
+func setDefaultRoutes(network *netdev.Net, d *datapath.Datapath) error {
 	list, err := network.DefaultRoutes()
+	if err != nil {
+		return err
+	}
 	out := make([]datapath.DefaultRoute, len(list))
 	for i, r := range list {
 		out[i] = datapath.DefaultRoute{Gateway: r.Gateway, Interface: r.Link}
 	}
-	return out, err
+	return d.SetDefaultRoutes(out)
 }
 
 // followSockets has this machine's own sockets reach VIPs, or not.

@@ -1,8 +1,8 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
 )
 
 // ringRepeat is how often a packet goes round in one call: every pass takes one from its TTL.
@@ -31,7 +32,7 @@ func BenchmarkEstablished(b *testing.B) {
 			var base, ours []time.Duration
 			for i := 0; b.Loop(); i++ {
 				base = append(base, timed(b, empty, frame(0)))
-				ours = append(ours, timed(b, d.obj.LoxilbEther, frame(i)))
+				ours = append(ours, timed(b, program(b, d), frame(i)))
 			}
 			if n := dropped(b, d) - before; n > 0 {
 				b.Errorf("%d packets dropped", n)
@@ -126,7 +127,27 @@ func xdpToLoopback(t testing.TB, d *Datapath) *ebpf.Program {
 	if err := d.SetXDP(XDPInterface{Index: 1, Name: "lo", Target: true}); err != nil {
 		t.Fatal(err)
 	}
-	return d.xdp.programs.Programs[xdpProgram]
+	p, err := d.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// program is the one at the tc hook.
+func program(t testing.TB, d *Datapath) *ebpf.Program {
+	t.Helper()
+	p, err := d.collection.Program(false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func median(d []time.Duration) time.Duration {
+	d = slices.Clone(d)
+	slices.Sort(d)
+	return d[len(d)/2]
 }
 
 func emptyProgram(t testing.TB, kind ebpf.ProgramType) *ebpf.Program {
@@ -156,7 +177,7 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 			Sport: bpf.Port(uint16(i)), Dport: bpf.Port(uint16(1 + i>>16)),
 		}
 	}
-	now := jiffiesNow(t)
+	now := dptest.Jiffies(t)
 	for i := range n {
 		to := key(i + 1)
 		delta := uint32(to.Sport) + uint32(to.Dport) + uint32(^key(i).Sport) + uint32(^key(i).Dport)
@@ -164,59 +185,15 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 		delta = delta&0xffff + delta>>16
 		row := bpf.TcConnection{
 			Saddr: to.Saddr, Daddr: to.Daddr, Sport: to.Sport, Dport: to.Dport, AddressSum: 0xffff, TupleSum: uint16(delta),
-			Ifindex: 1, HopEpoch: uint16(d.hops + now>>13), Mtu: 1500, Seen: now + 1<<16, // not silent, however long the rest of the ring takes to make
+			Ifindex: 1, HopEpoch: uint16(d.Generation() + now>>13), Mtu: 1500, Seen: now + 1<<16, // not silent, however long the rest of the ring takes to make
 
 			Flags: uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED),
 		}
-		if err := d.obj.Connections.Put(key(i), row); err != nil {
+		if err := d.collection.Maps.Connections.Put(key(i), row); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return func(i int) []byte {
-		return tcpFrame(src, dst, bpf.Port(key(i*ringRepeat).Sport), bpf.Port(key(i*ringRepeat).Dport))
+		return dptest.TCPFrame(src, dst, bpf.Port(key(i*ringRepeat).Sport), bpf.Port(key(i*ringRepeat).Dport))
 	}
-}
-
-// tcpFrame is an ACK of 100 bytes of payload, to the MAC of lo.
-func tcpFrame(src, dst netip.Addr, sport, dport uint16) []byte {
-	eth := make([]byte, 14)
-	var ip []byte
-	if src.Is4() {
-		binary.BigEndian.PutUint16(eth[12:], 0x0800)
-		ip = make([]byte, 20)
-		ip[0], ip[8], ip[9] = 0x45, 255, 6
-		binary.BigEndian.PutUint16(ip[2:], 140)
-		copy(ip[12:], src.AsSlice())
-		copy(ip[16:], dst.AsSlice())
-	} else {
-		binary.BigEndian.PutUint16(eth[12:], 0x86dd)
-		ip = make([]byte, 40)
-		ip[0], ip[6], ip[7] = 0x60, 6, 255
-		binary.BigEndian.PutUint16(ip[4:], 120)
-		copy(ip[8:], src.AsSlice())
-		copy(ip[24:], dst.AsSlice())
-	}
-	tcp := make([]byte, 120)
-	binary.BigEndian.PutUint16(tcp, sport)
-	binary.BigEndian.PutUint16(tcp[2:], dport)
-	tcp[12], tcp[13] = 5<<4, 0x10
-	return append(append(eth, ip...), tcp...)
-}
-
-// jiffiesNow is the clock of the packet path.
-func jiffiesNow(t testing.TB) uint32 {
-	t.Helper()
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL",
-		Instructions: asm.Instructions{asm.FnJiffies64.Call(), asm.Return()},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	now, err := p.Run(&ebpf.RunOptions{Data: make([]byte, 64)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return now
 }

@@ -1,61 +1,63 @@
 package datapath
 
-import (
-	"errors"
-	"fmt"
+import "net/netip"
 
-	"loxilb/internal/datapath/bpf"
-)
+// Answers of endpoints on this machine itself arrive at no interface: while there are such endpoints, a second program at
+// each interface looks at what leaves. First the programs are there, then the packet path is told, then the first such
+// endpoint gets packets.
+//
+// An interface where that program cannot be attached keeps no service from being applied and no other interface from
+// working: SetEgress says what failed there, and tries again.
 
-// Endpoints that are on this machine itself answer through its own stack: their packets arrive at no interface. While
-// there are any, also among those that are ending, a second program looks at what leaves.
-
-// countLocal notes an endpoint that has come (by is 1) or gone (-1). What follows from it, followLocal does.
-func (d *Datapath) countLocal(e *endpoint, by int) {
-	if _, ok := d.tables.local[bpf.Addr(e.at.Addr())]; ok {
-		d.tables.localEndpoints = uint32(int(d.tables.localEndpoints) + by)
+// Apply is Tables.Apply, and sees to it that answers are looked at before the first endpoint on this machine gets packets.
+func (d *Datapath) Apply(changes []Change) error {
+	if d.LocalAnswersWanted(changes...) {
+		d.localMu.Lock()
+		defer d.localMu.Unlock()
+		_ = d.followLocal(true) // SetEgress tries again
 	}
+	return d.Tables.Apply(changes)
 }
 
-// recountLocal is for when this machine's addresses have changed.
-func (d *Datapath) recountLocal() {
-	d.tables.localEndpoints = 0
-	if len(d.tables.local) == 0 {
-		return
+// SetLocalAddresses makes these the addresses that services of every local address have. It may be tried again.
+func (d *Datapath) SetLocalAddresses(list []netip.Addr) error {
+	d.localMu.Lock()
+	defer d.localMu.Unlock()
+	err := d.Tables.SetLocalAddresses(list)
+	if d.LocalAnswersWanted() {
+		_ = d.followLocal(true) // SetEgress tries again
 	}
-	for _, e := range d.tables.endpoints {
-		d.countLocal(e, 1)
-	}
+	return err
 }
 
-// followLocal attaches the programs of answers, or takes them away. First of all they are there, then the packet path is
-// told.
-func (d *Datapath) followLocal() error {
-	want := d.tables.localEndpoints > 0
-	var errs []error
-	for _, a := range d.attached {
-		if want == (a.out != nil) {
-			continue
-		}
-		if err := d.followOut(a, want); err != nil {
-			errs = append(errs, fmt.Errorf("answers of endpoints on this machine, at %s: %w", a.Interface.Name, err))
-		}
-	}
-	if d.tables.localTold != d.tables.localEndpoints {
-		if err := d.obj.LocalEndpoints.Set(d.tables.localEndpoints); err != nil {
-			return errors.Join(append(errs, fmt.Errorf("count endpoints on this machine: %w", err))...)
-		}
-		d.tables.localTold = d.tables.localEndpoints
-	}
-	return errors.Join(errs...)
-}
-
-func (d *Datapath) followOut(a *attached, want bool) (err error) {
-	if want {
-		a.out, err = d.attach(a.Interface, leaving)
+// SetEgress attaches the program for answers of endpoints on this machine to an attached interface if there are such
+// endpoints, and takes it away if not. It is to be called when an interface was attached and when LocalAnswersChanged says
+// so, and may be tried again; it costs nothing if all is well.
+func (d *Datapath) SetEgress(index int) error {
+	d.localMu.Lock()
+	defer d.localMu.Unlock()
+	wanted := d.LocalAnswersWanted()
+	if err := d.followLocal(wanted); err != nil {
 		return err
 	}
-	err = errors.Join(a.out.Detach(), a.out.Close())
-	a.out = nil
-	return err
+	return d.Hooks.SetEgress(index, wanted)
+}
+
+// followLocal attaches the programs everywhere and then tells the packet path, or the other way round, once. To be called
+// with d.localMu locked. An interface that fails is no error here.
+func (d *Datapath) followLocal(wanted bool) error {
+	if d.local == wanted {
+		return nil
+	}
+	if wanted {
+		d.Hooks.SetEgressAll(true)
+	}
+	if err := d.SetLocalAnswers(wanted); err != nil {
+		return err
+	}
+	d.local = wanted
+	if !wanted {
+		d.Hooks.SetEgressAll(false)
+	}
+	return nil
 }

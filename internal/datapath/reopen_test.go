@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/compile"
+	"loxilb/internal/datapath/dptest"
 )
 
 // TestReopenTwice: the same SYN comes in on two CPUs at once, from the port of a closed connection: it opens one connection.
@@ -18,10 +19,10 @@ func TestReopenTwice(t *testing.T) {
 	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80")
 	all := func(flags byte, seq uint32) error {
 		for i := range uint16(clients) {
-			frame := tcpFrame(netip.MustParseAddr("198.51.100.1"), o.service.VIP, 2000+i, o.service.Port)
+			frame := dptest.TCPFrame(netip.MustParseAddr("198.51.100.1"), o.service.VIP, 2000+i, o.service.Port)
 			binary.BigEndian.PutUint32(frame[14+20+4:], seq)
 			frame[14+20+13] = flags
-			if _, err := o.d.obj.LoxilbEther.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+			if _, err := program(o.t, o.d).Run(&ebpf.RunOptions{Data: frame}); err != nil {
 				return err
 			}
 		}
@@ -50,12 +51,12 @@ func TestReopenTwice(t *testing.T) {
 	if want := uint64(clients * (1 + rounds)); stats.Connections != want || stats.Active != clients {
 		t.Errorf("%d connections, %d active; want %d and %d", stats.Connections, stats.Active, want, clients)
 	}
-	for key, row := range entries(t, o.d) {
+	for key, row := range dptest.Connections(t, o.d.collection) {
 		if row.Flags&^1 != 0 {
 			t.Errorf("%v: flags %#x, want those of a SYN", key, row.Flags)
 		}
 	}
-	if n := len(entries(t, o.d)); n != 2*clients {
+	if n := len(dptest.Connections(t, o.d.collection)); n != 2*clients {
 		t.Errorf("%d entries of %d connections", n, clients)
 	}
 }

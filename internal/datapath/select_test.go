@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"loxilb/internal/compile"
+	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/lb"
 )
 
@@ -44,9 +45,9 @@ func newOpener(t testing.TB, line string) *opener {
 func (o *opener) open(i int) time.Duration {
 	o.t.Helper()
 	client := netip.AddrFrom4([4]byte{198, 51, byte(i >> 14), byte(i >> 6)})
-	frame := tcpFrame(client, o.service.VIP, uint16(1024+i&63), o.service.Port)
+	frame := dptest.TCPFrame(client, o.service.VIP, uint16(1024+i&63), o.service.Port)
 	frame[14+20+13] = 2 // SYN
-	_, took, err := o.d.obj.LoxilbEther.Benchmark(frame, 1, nil)
+	_, took, err := program(o.t, o.d).Benchmark(frame, 1, nil)
 	if err != nil {
 		o.t.Fatal(err)
 	}

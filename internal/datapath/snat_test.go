@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/testrun"
 	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"
@@ -128,11 +128,11 @@ func opener(l *lab.Lab) (func(i int) (netip.AddrPort, bool, error), error) {
 	return func(i int) (netip.AddrPort, bool, error) {
 		frame[source+2] = byte(i / 20000)
 		binary.BigEndian.PutUint16(frame[port:], uint16(2000+i%20000))
-		out, err := l.Datapath.Run(datapath.RunInput{Frame: frame, Ifindex: l.Client.Index})
+		out, err := l.Datapath.TestRun().Run(testrun.Input{Frame: frame, Ifindex: l.Client.Index})
 		if err != nil {
 			return netip.AddrPort{}, false, err
 		}
 		from, _ := netip.AddrFromSlice(out.Frame[source : source+4])
-		return netip.AddrPortFrom(from, binary.BigEndian.Uint16(out.Frame[port:])), out.Verdict == datapath.Redirect && out.Frame[port+13] == synFlag, nil
+		return netip.AddrPortFrom(from, binary.BigEndian.Uint16(out.Frame[port:])), out.Verdict == testrun.Redirect && out.Frame[port+13] == synFlag, nil
 	}, nil
 }

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"log/slog"
 	"regexp"
+	"sync"
 
 	"loxilb/internal/datapath"
 	"loxilb/internal/netdev"
@@ -13,12 +14,14 @@ type Hooks interface {
 	SetLink(datapath.Interface) error
 	ForgetLink(index int) error
 	Attach(datapath.Interface) error
+	SetEgress(index int) error
 	Detach(index int) error
-	DetachStrangers(keep func(index int) bool) error
+	DetachOrphans(keep func(index int) bool) error
 }
 
-// Interfaces keeps the data path attached to the chosen interfaces. Its methods are called by one goroutine.
+// Interfaces keeps the data path attached to the chosen interfaces. Its methods are safe for concurrent use.
 type Interfaces struct {
+	mu                   sync.Mutex
 	hooks                Hooks
 	whitelist, blacklist *regexp.Regexp
 	log                  *slog.Logger
@@ -38,6 +41,8 @@ func NewInterfaces(h Hooks, whitelist, blacklist *regexp.Regexp, log *slog.Logge
 // Sync attaches where it should be and is not, and the other way round. An interface that fails is logged, and
 // tried again with the next Sync; the others do not wait for it.
 func (i *Interfaces) Sync(links []netdev.Link) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	present := make(map[int]bool, len(links))
 	for _, l := range links {
 		present[l.Index] = true
@@ -62,7 +67,7 @@ func (i *Interfaces) Sync(links []netdev.Link) {
 		}
 	}
 	if !i.cleaned {
-		err := i.hooks.DetachStrangers(func(index int) bool { return chosen[index] })
+		err := i.hooks.DetachOrphans(func(index int) bool { return chosen[index] })
 		if err != nil {
 			i.log.Error("interfaces that are no longer chosen are still attached", "err", err)
 		}
@@ -99,6 +104,22 @@ func (i *Interfaces) attach(l netdev.Link) {
 	}
 	i.attached[l.Index] = true
 	i.log.Info("interface attached", "interface", l.Name, "ifindex", l.Index)
+	i.setEgress()
+}
+
+// SetEgress has attached interfaces follow endpoints on this machine.
+func (i *Interfaces) SetEgress() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.setEgress()
+}
+
+func (i *Interfaces) setEgress() {
+	for index := range i.attached {
+		if err := i.hooks.SetEgress(index); err != nil {
+			i.log.Error("endpoints on this machine are not answered for", "interface", i.known[index].Name, "error", err)
+		}
+	}
 }
 
 func (i *Interfaces) detach(index int) {

@@ -39,8 +39,9 @@ func (h *hooks) SetLink(i datapath.Interface) error {
 }
 func (h *hooks) ForgetLink(index int) error        { return h.note("forget %d", index) }
 func (h *hooks) Attach(i datapath.Interface) error { return h.note("attach %d", i.Index) }
+func (h *hooks) SetEgress(int) error               { return nil }
 func (h *hooks) Detach(index int) error            { return h.note("detach %d", index) }
-func (h *hooks) DetachStrangers(keep func(index int) bool) error {
+func (h *hooks) DetachOrphans(keep func(index int) bool) error {
 	kept := []int{}
 	for i := range 10 {
 		if keep(i) {

@@ -13,7 +13,7 @@ import (
 type XDPHooks interface {
 	SetXDP(datapath.XDPInterface) error
 	ForgetXDP(index int) error
-	DetachXDPStrangers() error
+	DetachXDPOrphans() error
 }
 
 // XDPChoice is where the XDP program is wanted.
@@ -77,7 +77,7 @@ func (x *XDP) Sync(links []netdev.Link) {
 		}
 	}
 	if !x.cleaned {
-		if err := x.hooks.DetachXDPStrangers(); err != nil {
+		if err := x.hooks.DetachXDPOrphans(); err != nil {
 			x.log.Error("XDP is still attached where it is not wanted", "err", err)
 			return
 		}

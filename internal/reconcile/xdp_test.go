@@ -20,7 +20,7 @@ func (h *hooks) SetXDP(i datapath.XDPInterface) error {
 	return h.note("set %s attach=%v target=%v", i.Name, i.Attach, i.Target)
 }
 func (h *hooks) ForgetXDP(index int) error { return h.note("forget %d", index) }
-func (h *hooks) DetachXDPStrangers() error { return h.note("clean") }
+func (h *hooks) DetachXDPOrphans() error   { return h.note("clean") }
 
 const (
 	runs     = netdev.XDPBasic | netdev.XDPRedirect

@@ -12,6 +12,7 @@ import (
 
 	"loxilb/internal/compile"
 	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/testrun"
 	"loxilb/internal/lb"
 )
 
@@ -49,7 +50,7 @@ func New(cfg Config) (*Lab, error) {
 		cfg.Connections = 1024
 	}
 	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, xdp: cfg.XDP}
-	dp := datapath.Config{Connections: cfg.Connections, HashSeed: HashSeed, Hook: datapath.HookAuto, DefaultRoutes: network.defaultRoutes}
+	dp := datapath.Config{Connections: cfg.Connections, HashSeed: HashSeed, Hook: datapath.HookAuto}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
 	}
@@ -61,7 +62,7 @@ func New(cfg Config) (*Lab, error) {
 		err = l.readLocalAddresses()
 	}
 	if err == nil {
-		err = l.ShareNextHops(true)
+		err = errors.Join(l.ShareNextHops(true), l.Datapath.SetDefaultRoutes(network.defaultRoutes()))
 	}
 	if err == nil && cfg.XDP {
 		err = l.setXDP()
@@ -128,7 +129,7 @@ func (l *Lab) Reset() error {
 
 // Advance lets time pass for all connections, and for what is remembered of clients.
 func (l *Lab) Advance(d time.Duration) error {
-	return errors.Join(l.Datapath.Age(d), l.Datapath.AgePersists(d))
+	return errors.Join(l.Datapath.TestRun().Age(d), l.Datapath.TestRun().AgePersists(d))
 }
 
 // Mark has all packets carry a mark from here on (Send, not SendLive).
@@ -153,17 +154,17 @@ type Result struct {
 
 // Send runs the program on a frame that arrives at the link.
 func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
-	out, err := l.run(link, datapath.RunInput{Frame: frame, Ifindex: link.Index, Mark: l.mark})
+	out, err := l.run(link, testrun.Input{Frame: frame, Ifindex: link.Index, Mark: l.mark})
 	if err != nil {
 		return Result{}, err
 	}
 	res := Result{Frame: out.Frame}
 	switch out.Verdict {
-	case datapath.Next:
+	case testrun.Next:
 		res.Verdict = "pass"
-	case datapath.Redirect:
+	case testrun.Redirect:
 		res.Verdict = "out"
-	case datapath.Shot:
+	case testrun.Shot:
 		res.Verdict = "drop"
 	default:
 		return res, fmt.Errorf("the program returned %d", out.Verdict)
@@ -182,13 +183,13 @@ func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
 	return res, err
 }
 
-func (l *Lab) run(link *Link, in datapath.RunInput) (datapath.RunOutput, error) {
+func (l *Lab) run(link *Link, in testrun.Input) (testrun.Output, error) {
 	if !l.xdp {
-		return l.Datapath.Run(in)
+		return l.Datapath.TestRun().Run(in)
 	}
 	mac := [6]byte(link.MAC)
-	out, forwards, err := l.Datapath.RunWithXDP(in, mac)
-	l.forwards, l.again = forwards, func() (bool, error) { return l.Datapath.XDPForwards(in, mac) }
+	out, forwards, err := l.Datapath.TestRun().RunWithXDP(in, mac)
+	l.forwards, l.again = forwards, func() (bool, error) { return l.Datapath.TestRun().XDPForwards(in, mac) }
 	return out, err
 }
 

@@ -35,9 +35,9 @@ func (l *Lab) readLocalAddresses() error {
 }
 
 // defaultRoutes lead by the router before the clients.
-func (n *Network) defaultRoutes() (out []datapath.DefaultRoute, err error) {
+func (n *Network) defaultRoutes() (out []datapath.DefaultRoute) {
 	for _, a := range routers() {
 		out = append(out, datapath.DefaultRoute{Gateway: a, Interface: n.Client.Index})
 	}
-	return out, nil
+	return out
 }

@@ -1,0 +1,199 @@
+// Package attach puts the programs at the tc hooks of interfaces.
+package attach
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"loxilb/internal/datapath/links"
+	"loxilb/internal/datapath/loader"
+)
+
+// Interface is what Attach must know of an interface.
+type Interface struct {
+	Index  int
+	Name   string
+	Layer3 bool // no link-layer header: tun, wireguard
+	Peer   bool // a veth whose other end is in another network namespace
+}
+
+// Hooks are those that the programs are attached to. Methods are safe for concurrent use.
+type Hooks struct {
+	programs *loader.Collection
+	hook     Hook
+
+	mu       sync.RWMutex
+	attached map[int]*attached // by interface index
+}
+
+// attached is what is at an interface.
+type attached struct {
+	Interface
+	in, out links.Attachment // out: nil unless answers of endpoints on this machine are looked at
+}
+
+// New attaches nothing yet.
+func New(c *loader.Collection, h Hook) *Hooks {
+	return &Hooks{programs: c, hook: h.resolve(), attached: map[int]*attached{}}
+}
+
+// Hook is the kind of hook in use.
+func (h *Hooks) Hook() Hook { return h.hook }
+
+// Any tells whether some interface is attached.
+func (h *Hooks) Any() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return len(h.attached) > 0
+}
+
+// Attach puts the program at the interface's ingress, or replaces the one that an earlier process left
+// there, without losing a packet. Attaching twice is harmless.
+func (h *Hooks) Attach(i Interface) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.attached[i.Index]; ok {
+		return nil
+	}
+	in, err := h.attach(i, arriving)
+	if err != nil {
+		return fmt.Errorf("attach %s: %w", i.Name, err)
+	}
+	h.attached[i.Index] = &attached{Interface: i, in: in}
+	return nil
+}
+
+// SetEgress puts the program for answers of endpoints on this machine at an attached interface, or takes it away.
+// Doing so twice is harmless, and it may be tried again; an interface that is not attached is no error.
+func (h *Hooks) SetEgress(index int, wanted bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a := h.attached[index]
+	if a == nil || wanted == (a.out != nil) {
+		return nil
+	}
+	return h.setEgress(a, wanted)
+}
+
+func (h *Hooks) setEgress(a *attached, wanted bool) error {
+	var out links.Attachment
+	var err error
+	if wanted {
+		out, err = h.attach(a.Interface, leaving)
+	} else {
+		err = links.Remove(a.out)
+	}
+	if err != nil {
+		return fmt.Errorf("answers of endpoints on this machine, at %s: %w", a.Name, err)
+	}
+	a.out = out
+	return nil
+}
+
+// SetEgressAll does SetEgress at every attached interface, as far as that goes.
+func (h *Hooks) SetEgressAll(wanted bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, a := range h.attached {
+		if wanted == (a.out != nil) {
+			continue
+		}
+		if err := h.setEgress(a, wanted); err != nil {
+			h.programs.Log.Warn("an interface does not follow endpoints on this machine", "error", err)
+		}
+	}
+}
+
+func (h *Hooks) folder(at side) links.Folder {
+	return links.Folder{Path: h.programs.PinFolder(at.pins()), Log: h.programs.Log}
+}
+
+func (h *Hooks) attach(i Interface, at side) (links.Attachment, error) {
+	prog, err := h.programs.Program(i.Layer3, at == leaving)
+	if err != nil {
+		return nil, err
+	}
+	if h.hook == HookTCX {
+		a, err := h.folder(at).Attach(i.Index, prog, func() (link.Link, error) {
+			return link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: at.tcx()})
+		})
+		if err != nil {
+			return nil, err
+		}
+		return a, detachClsact(i.Index, at)
+	}
+	a, err := attachClsact(i.Index, at, prog)
+	if err != nil {
+		return nil, err
+	}
+	return a, h.folder(at).Drop(i.Index)
+}
+
+// Detach takes the programs away from an interface. One that is gone, or was never attached, is no error. What failed
+// may be tried again.
+func (h *Hooks) Detach(index int) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a, ok := h.attached[index]
+	if !ok {
+		return nil
+	}
+	if a.out != nil {
+		if err := h.setEgress(a, false); err != nil {
+			return err
+		}
+	}
+	if err := links.Remove(a.in); err != nil {
+		return fmt.Errorf("detach interface %d: %w", index, err)
+	}
+	delete(h.attached, index)
+	return nil
+}
+
+// DetachOrphans detaches interfaces for which keep is false, among them those that an earlier process
+// attached: called once the choice of interfaces is known.
+func (h *Hooks) DetachOrphans(keep func(index int) bool) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return errors.Join(
+		h.folder(arriving).DropOthers(keep),
+		h.folder(leaving).DropOthers(func(index int) bool {
+			a := h.attached[index]
+			return keep(index) && a != nil && a.out != nil
+		}),
+	)
+}
+
+// Close leaves what is pinned where it is, and detaches the rest.
+func (h *Hooks) Close() error {
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	for _, a := range h.attached {
+		for _, side := range []links.Attachment{a.in, a.out} {
+			if side != nil {
+				errs = append(errs, links.Release(side, h.programs.Pinned()))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// First puts a program at the interface's ingress, in front of others, until it is detached.
+func First(i Interface, h Hook, prog *ebpf.Program) (links.Attachment, error) {
+	if h.resolve() != HookTCX {
+		return attachClsact(i.Index, arriving, prog)
+	}
+	l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	if err != nil {
+		return nil, err
+	}
+	return links.Unpinned(l), nil
+}

@@ -1,0 +1,112 @@
+package attach
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/datapath/links"
+)
+
+// The filter is known by its name and place, so that a later process finds it.
+const (
+	clsactName     = "loxilb"
+	clsactPriority = 1
+	clsactHandle   = 0x10b
+)
+
+// clsact is a filter at an interface's clsact qdisc. It stays when the process ends.
+type clsact struct {
+	index int
+	at    side
+}
+
+func (c clsact) Close() error  { return nil }
+func (c clsact) Detach() error { return detachClsact(c.index, c.at) }
+
+func attachClsact(index int, at side, prog *ebpf.Program) (links.Attachment, error) {
+	qdisc := clsactQdisc(index)
+	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("add clsact: %w", err)
+	}
+	filter := clsactFilter(index, at)
+	filter.Fd = prog.FD()
+	if err := netlink.FilterReplace(filter); err != nil {
+		return nil, fmt.Errorf("add clsact filter: %w", err)
+	}
+	return clsact{index, at}, nil
+}
+
+func clsactQdisc(index int) *netlink.Clsact {
+	return &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
+		LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
+}
+
+func clsactFilter(index int, at side) *netlink.BpfFilter {
+	return &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: index, Parent: at.clsact(), Handle: clsactHandle,
+			Protocol: unix.ETH_P_ALL, Priority: clsactPriority,
+		},
+		Name: clsactName, DirectAction: true,
+	}
+}
+
+// detachClsact removes our filter from an interface, and the qdisc if nobody else has a filter there. No
+// filter, or no interface, is no error.
+func detachClsact(index int, at side) error {
+	l, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return nil //nolint:nilerr // the interface is gone, and the filter with it
+	}
+	ours, err := clsactFilters(l, at.clsact())
+	if err != nil || ours == 0 {
+		return err
+	}
+	if err := netlink.FilterDel(clsactFilter(index, at)); err != nil {
+		return fmt.Errorf("remove clsact filter: %w", err)
+	}
+	in, err1 := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+	out, err2 := netlink.FilterList(l, netlink.HANDLE_MIN_EGRESS)
+	if err1 == nil && err2 == nil && len(in)+len(out) == 0 {
+		if err := netlink.QdiscDel(clsactQdisc(index)); err != nil {
+			return fmt.Errorf("remove clsact: %w", err)
+		}
+	}
+	return nil
+}
+
+// clsactFilters counts our filters at a hook; an interface without the qdisc has none.
+func clsactFilters(l netlink.Link, parent uint32) (int, error) {
+	filters, err := netlink.FilterList(l, parent)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("list clsact filters: %w", err)
+	}
+	n := 0
+	for _, f := range filters {
+		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == clsactName {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// DetachClsact removes our filters from every interface of the namespace, as far as that goes.
+func DetachClsact() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list interfaces: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		errs = append(errs, detachClsact(l.Attrs().Index, arriving), detachClsact(l.Attrs().Index, leaving))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,65 @@
+package connections
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/tables"
+)
+
+// Table is the connection table. Methods are safe for concurrent use.
+type Table struct {
+	shared   *loader.Collection
+	tables   *tables.Tables
+	inUse    func() bool // whether there may be packets in the programs
+	programs *bpf.SweepPrograms
+
+	sweeping sync.Mutex
+	sweptMu  sync.Mutex
+	swept    SweepStats
+}
+
+// New lists and sweeps. inUse says whether there may be packets in the programs of the tc hooks.
+func New(c *loader.Collection, services *tables.Tables, programs *bpf.SweepPrograms, inUse func() bool) *Table {
+	return &Table{shared: c, tables: services, programs: programs, inUse: inUse}
+}
+
+// LoadSweep loads the programs that sweep; types is a cache of the kernel's.
+func LoadSweep(c *loader.Collection, types *btf.Cache) (*bpf.SweepPrograms, error) {
+	spec, err := bpf.LoadSweep()
+	if err != nil {
+		return nil, fmt.Errorf("read sweep object: %w", err)
+	}
+	if err := c.Configure(spec); err != nil {
+		return nil, err
+	}
+	shared := map[string]*ebpf.Map{
+		"connections":      c.Maps.Connections,
+		"endpoints":        c.Maps.Endpoints,
+		"endpoint_states":  c.Maps.EndpointStates,
+		"idle_timeouts":    c.Maps.IdleTimeouts,
+		"persists":         c.Maps.Persists,
+		"persist_timeouts": c.Maps.PersistTimeouts,
+		"snat_usages":      c.Maps.SnatUsages,
+		"sweep_reports":    c.Maps.SweepReports,
+	}
+	loader.ShareMaps(spec, shared)
+	programs := &bpf.SweepPrograms{}
+	if err := spec.LoadAndAssign(programs, &ebpf.CollectionOptions{MapReplacements: shared, Cache: types}); err != nil {
+		return nil, fmt.Errorf("load sweep: %w", err)
+	}
+	return programs, nil
+}
+
+// Close gives up the programs.
+func (t *Table) Close() error {
+	if t == nil || t.programs == nil {
+		return nil
+	}
+	return t.programs.Close()
+}

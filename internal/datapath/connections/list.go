@@ -1,0 +1,110 @@
+// Package connections lists the connection table, and sweeps it: connections that are over give their memory back, and the
+// rows of removed endpoints after them.
+package connections
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// Connections calls yield for each direction of each connection, in no order, until it returns false. The
+// table goes on changing meanwhile: a connection that lives throughout is listed, others may or may not be.
+func (t *Table) Connections(ctx context.Context, yield func(lb.Connection) bool) error {
+	batch := 4096
+	var cursor ebpf.MapBatchCursor
+	keys, values := make([]bpf.TcConnectionKey, batch), make([]bpf.TcConnection, batch)
+	for {
+		n, err := t.shared.Maps.Connections.BatchLookup(&cursor, keys, values, nil)
+		if errors.Is(err, unix.ENOSPC) { // one bucket holds more than a batch
+			batch *= 2
+			keys, values = make([]bpf.TcConnectionKey, batch), make([]bpf.TcConnection, batch)
+			continue
+		}
+		for i := range n {
+			if c, ok := t.connection(keys[i], values[i]); ok && !yield(c) {
+				return nil
+			}
+		}
+		if rows.IsLast(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read connections: %w", err)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// connection describes an entry. False: it is past its time and waits for the sweep.
+func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Connection, bool) {
+	c := lb.Connection{
+		Protocol: lb.Protocol(k.Protocol),
+		Src:      bpf.AddrPort(k.Saddr, k.Sport),
+		Dst:      bpf.AddrPort(k.Daddr, k.Dport),
+		Reply:    r.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0,
+		NewSrc:   bpf.AddrPort(r.Saddr, r.Sport),
+		NewDst:   bpf.AddrPort(r.Daddr, r.Dport),
+		Direct:   r.Traits&uint8(bpf.TcConnectionTraitCONN_ONE_WAY) != 0,
+		State:    stateName(k.Protocol, r.Flags),
+		Traffic:  lb.Traffic{Packets: r.Packets, Bytes: r.Bytes},
+	}
+	c.Endpoint = c.NewDst
+	if c.Reply {
+		c.Endpoint = c.Src
+	}
+	if c.Direct && c.Protocol == lb.UDP && r.Packets > 1 { // as the packet path takes it
+		c.State = stateName(k.Protocol, r.Flags|uint8(bpf.TcConnectionFlagCONN_REPLIED))
+	}
+	if o, ok := t.tables.Owner(r.Endpoint); ok {
+		if c.Direct {
+			c.Endpoint = netip.AddrPortFrom(o.Endpoint.Addr(), c.Dst.Port())
+		}
+		c.Weight, c.Service = o.Weight, o.Service
+	}
+	return c, true
+}
+
+// stateName is the word of the contract for what a connection has seen.
+func stateName(protocol, flags uint8) string {
+	has := func(f bpf.TcConnectionFlag) bool { return flags&uint8(f) != 0 }
+	replied := has(bpf.TcConnectionFlagCONN_REPLIED)
+	switch {
+	case protocol == uint8(lb.ICMP) || protocol == uint8(lb.ICMPv6):
+		if replied {
+			return "bidir"
+		}
+		return "req-sent"
+	case protocol != uint8(lb.TCP):
+		if replied {
+			return "udp-est"
+		}
+		return "udp-uni"
+	}
+	finClient, finEndpoint := has(bpf.TcConnectionFlagCONN_FIN_CLIENT), has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT)
+	bothAcked := has(bpf.TcConnectionFlagCONN_FIN_CLIENT_ACKED) && has(bpf.TcConnectionFlagCONN_FIN_ENDPOINT_ACKED)
+	switch {
+	case has(bpf.TcConnectionFlagCONN_RESET) || bothAcked:
+		return "closed"
+	case finClient && finEndpoint:
+		return "closed-wait"
+	case finClient || finEndpoint:
+		return "fini"
+	case has(bpf.TcConnectionFlagCONN_ASSURED):
+		return "est"
+	case replied:
+		return "sync-ack"
+	default:
+		return "sync-sent"
+	}
+}

@@ -1,0 +1,48 @@
+package connections
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/tables"
+)
+
+// open loads what a sweep needs.
+func open(t testing.TB, s loader.Settings) *Table {
+	t.Helper()
+	c, err := loader.Open(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	services, err := tables.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, err := LoadSweep(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := New(c, services, programs, func() bool { return false })
+	t.Cleanup(func() {
+		if err := table.Close(); err != nil {
+			t.Error(err)
+		}
+		services.Close()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return table
+}
+
+// program is the one at the tc hook.
+func (t *Table) program(tb testing.TB) *ebpf.Program {
+	tb.Helper()
+	p, err := t.shared.Program(false, false)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}

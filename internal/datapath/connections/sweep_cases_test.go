@@ -1,0 +1,126 @@
+package connections
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/tables"
+	"loxilb/internal/datapath/testrun"
+)
+
+// TestSweepOrphan: an entry whose other direction is missing goes once it is past its time, and gives a count back only
+// if it is the client's.
+func TestSweepOrphan(t *testing.T) {
+	t.Parallel()
+	d := open(t, loader.Settings{Connections: 100})
+	now := dptest.Jiffies(t)
+	for _, c := range []struct {
+		name   string
+		keep   func(flags uint8) bool
+		age    uint32 // seconds
+		left   int
+		active uint64
+	}{
+		{"client's, young", func(f uint8) bool { return f&1 == 0 }, 100, 10, 10},
+		{"client's, old", func(f uint8) bool { return f&1 == 0 }, 8000, 0, 0},
+		{"reply's, young", func(f uint8) bool { return f&1 == 1 }, 100, 10, 10},
+		{"reply's, old", func(f uint8) bool { return f&1 == 1 }, 8000, 0, 10},
+	} {
+		dptest.Fill(t, d.shared, 10, now-c.age*d.shared.Jiffies(time.Second))
+		for key, row := range dptest.Connections(t, d.shared) {
+			if c.keep(row.Flags) {
+				continue
+			}
+			if err := d.shared.Maps.Connections.Delete(key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.shared.Maps.EndpointStates.Put(uint32(0), bpf.TcEndpointState{Connections: 10, Active: 10}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var state bpf.TcEndpointState
+		if err := d.shared.Maps.EndpointStates.Lookup(uint32(0), &state); err != nil {
+			t.Fatal(err)
+		}
+		if left := len(dptest.Connections(t, d.shared)); left != c.left || state.Active != c.active {
+			t.Errorf("%s: %d entries left, %d active; want %d and %d", c.name, left, state.Active, c.left, c.active)
+		}
+	}
+}
+
+// TestSweepUnderTraffic: flows that are dead are opened again while sweeps go over them. None is lost, and the counts
+// of active connections stay those of the table.
+func TestSweepUnderTraffic(t *testing.T) {
+	t.Parallel()
+	const flows = 2000
+	d := open(t, loader.Settings{Connections: 2 * flows})
+	vip := netip.MustParseAddr("10.0.0.1")
+	table := bpf.ServiceTable{Key: bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(53), Protocol: 17}}
+	for i := range byte(7) {
+		table.Endpoints = append(table.Endpoints, bpf.EndpointTable{Addr: bpf.Addr(netip.AddrFrom4([4]byte{10, 1, 0, i})), Port: bpf.Port(53)})
+		table.Slots = append(table.Slots, uint32(i))
+	}
+	if err := d.tables.Apply([]tables.Change{{Key: table.Key, Table: &table}}); err != nil {
+		t.Fatal(err)
+	}
+	send := func() {
+		for i := range uint16(flows) {
+			frame := dptest.UDPFrame(netip.MustParseAddr("10.8.0.1"), vip, 1000+i, 53)
+			if _, err := d.program(t).Run(&ebpf.RunOptions{Data: frame}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	send()
+	for range 5 {
+		if err := testrun.New(d.shared, nil).Age(time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		stop := make(chan struct{})
+		swept := make(chan error)
+		go func() {
+			for {
+				err := d.Sweep(t.Context())
+				select {
+				case <-stop:
+					swept <- err
+					return
+				default:
+				}
+			}
+		}()
+		send()
+		close(stop)
+		if err := <-swept; err != nil {
+			t.Fatal(err)
+		}
+		have := map[uint32]uint64{}
+		all := dptest.Connections(t, d.shared)
+		for _, row := range all {
+			if row.Flags&1 == 0 {
+				have[row.Endpoint]++
+			}
+		}
+		if len(all) != 2*flows {
+			t.Errorf("%d entries for %d flows", len(all), flows)
+		}
+		for id := range uint32(len(table.Endpoints)) {
+			var state bpf.TcEndpointState
+			if err := d.shared.Maps.EndpointStates.Lookup(id, &state); err != nil {
+				t.Fatal(err)
+			}
+			if state.Active != have[id] {
+				t.Errorf("endpoint %d: %d active, %d in the table", id, state.Active, have[id])
+			}
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/rlimit"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/pins"
+)
+
+// Collection is the maps, and the programs for the tc hooks.
+type Collection struct {
+	Settings
+	Maps      bpf.TcMaps
+	Variables bpf.TcVariables
+	Segment   *ebpf.MapSpec // of Maps.Slots
+	Fresh     bool          // no map was pinned: all are new and empty
+
+	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
+	dropReasons map[uint32]string
+	spec        *ebpf.CollectionSpec // until LoadFirst
+
+	mu       sync.Mutex
+	programs map[string]*ebpf.Program // loaded so far
+}
+
+// Open makes the maps, or adopts those pinned in s.PinDir. No program is loaded yet.
+func Open(s Settings) (*Collection, error) {
+	if err := s.complete(); err != nil {
+		return nil, err
+	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		s.Log.Debug("memlock limit not raised", "error", err)
+	}
+	c := &Collection{Settings: s, programs: map[string]*ebpf.Program{}}
+	if err := c.open(); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (c *Collection) open() error {
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return fmt.Errorf("read data path object: %w", err)
+	}
+	if c.dropReasons, err = enumNames(spec.Types, "drop_reason", "DROP_"); err != nil {
+		return err
+	}
+	if err := c.Configure(spec); err != nil {
+		return err
+	}
+	c.spec, c.Segment = spec, spec.Maps["slots"].InnerMap
+	opts := ebpf.CollectionOptions{}
+	if c.Pinned() {
+		if opts.Maps.PinPath, err = c.preparePins(spec); err != nil {
+			return err
+		}
+	}
+	made, err := MakeMaps(spec, opts)
+	if errors.Is(err, ebpf.ErrMapIncompatible) {
+		err = pins.Refuse(err)
+	}
+	if err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	c.all = maps.Clone(made.Maps)
+	if err := errors.Join(made.Assign(&c.Maps), made.Assign(&c.Variables)); err != nil {
+		return err
+	}
+	if err := c.keepPins(spec); err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	return nil
+}
+
+// DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.
+func (c *Collection) DropReasons() map[uint32]string { return c.dropReasons }
+
+// LoadFirst loads the program that every machine needs: that of interfaces with a link-layer header.
+func (c *Collection) LoadFirst(types *btf.Cache) error {
+	p, err := loadProgram(c.spec, c.all, types, programName(false, false))
+	if err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spec, c.programs[programName(false, false)] = nil, p
+	return nil
+}
+
+// programName is that of the program for a hook.
+func programName(layer3, leaving bool) string {
+	name := "loxilb_ether"
+	if layer3 {
+		name = "loxilb_layer3"
+	}
+	if leaving {
+		name += "_out"
+	}
+	return name
+}
+
+// Program is the one for a hook, loaded when it is first asked for: of an interface with or without (layer3) link-layer
+// header, for what arrives there or what leaves.
+func (c *Collection) Program(layer3, leaving bool) (*ebpf.Program, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := programName(layer3, leaving)
+	if p := c.programs[name]; p != nil {
+		return p, nil
+	}
+	p, err := c.loadLater(name)
+	if err != nil {
+		return nil, err
+	}
+	c.programs[name] = p
+	return p, nil
+}
+
+// loadLater reads the object anew: to keep what was read of it would take megabytes, and few machines ask for it.
+func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return nil, fmt.Errorf("read data path object: %w", err)
+	}
+	ShareMaps(spec, c.all)
+	p, err := loadProgram(spec, c.all, nil, name)
+	if err != nil {
+		return nil, fmt.Errorf("load data path: %w", err)
+	}
+	return p, nil
+}
+
+// Close gives up maps and programs. What is pinned stays.
+func (c *Collection) Close() error {
+	var errs []error
+	for _, p := range c.programs {
+		errs = append(errs, p.Close())
+	}
+	for _, m := range c.all {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}

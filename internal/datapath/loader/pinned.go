@@ -1,0 +1,72 @@
+package loader
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/pins"
+)
+
+// Pinned tells whether maps and links outlive the process.
+func (s *Settings) Pinned() bool { return s.PinDir != "" }
+
+// PinFolder is a folder below PinDir; empty if nothing is pinned.
+func (s *Settings) PinFolder(name string) string {
+	if s.PinDir == "" {
+		return ""
+	}
+	return filepath.Join(s.PinDir, name)
+}
+
+// MapFolder is where maps are pinned; empty if they are not.
+func (s *Settings) MapFolder() string {
+	if s.PinDir == "" {
+		return ""
+	}
+	return pins.Maps(s.PinDir)
+}
+
+// preparePins makes the folders and marks the maps to be pinned by name, which also adopts those that are
+// there. A table that exists keeps its size.
+func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
+	var err error
+	if c.Fresh, err = pins.Prepare(c.PinDir); err != nil {
+		return "", err
+	}
+	for name, m := range spec.Maps {
+		if !internalMap(name) && !slices.Contains(scratchMaps(), name) {
+			m.Pinning = ebpf.PinByName
+		}
+	}
+	for _, table := range []string{"connections", "persists"} {
+		if err := pins.KeepSize(c.PinDir, table, spec.Maps[table], c.Log); err != nil {
+			return "", err
+		}
+	}
+	return c.MapFolder(), pins.CheckLayouts(c.PinDir, PinnedByName(spec.Maps))
+}
+
+// scratchMaps are those whose content is of one packet. They are not pinned: another build may lay them out anew.
+func scratchMaps() []string { return []string{"icmp_scratches", "openings"} }
+
+// keepPins has the pin directory know the layouts of its maps, and whether the thread's network namespace lives.
+func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {
+	if !c.Pinned() {
+		return nil
+	}
+	return errors.Join(pins.RecordLayouts(c.PinDir, PinnedByName(spec.Maps)), pins.Witness(c.PinDir))
+}
+
+// PinnedByName are those of an object's maps that are to be pinned.
+func PinnedByName(all map[string]*ebpf.MapSpec) map[string]*ebpf.MapSpec {
+	pinned := make(map[string]*ebpf.MapSpec, len(all))
+	for name, m := range all {
+		if m.Pinning == ebpf.PinByName {
+			pinned[name] = m
+		}
+	}
+	return pinned
+}

@@ -1,0 +1,138 @@
+// Package loader makes the maps, or adopts those that are pinned, and loads programs over them. Those for the tc hooks
+// and all maps that parts share are a Collection; each part loads what else it needs beside it.
+package loader
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Timeouts are how long a connection may be silent before it is over, by state.
+type Timeouts struct {
+	TCPEstablished, TCPSyn, TCPClosing, TCPClosed time.Duration
+	UDPUnreplied, UDPReplied                      time.Duration
+}
+
+// DefaultTimeouts follow RFC 5382 (established: at least 2 h 4 min) and RFC 4787 (UDP: 5 min).
+func DefaultTimeouts() Timeouts {
+	return Timeouts{
+		TCPEstablished: 7440 * time.Second,
+		TCPSyn:         60 * time.Second,
+		TCPClosing:     120 * time.Second,
+		TCPClosed:      10 * time.Second,
+		UDPUnreplied:   30 * time.Second,
+		UDPReplied:     300 * time.Second,
+	}
+}
+
+const (
+	// snatRest is how long a source port is not used again after its connection.
+	snatRest = 30 * time.Second
+	// fragmentTimeout is how long the later fragments of a datagram are let through after the first.
+	fragmentTimeout = 30 * time.Second
+)
+
+// Settings are what programs and maps are loaded with.
+type Settings struct {
+	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
+	Connections    int      // size of the connection table; 0: by memory (DefaultConnections)
+	Timeouts       Timeouts // zero value: DefaultTimeouts
+	HashSeed       uint64   // key of the flow hash, as that of the tables
+	NoRedirectPeer bool     // never bpf_redirect_peer
+	NoKfuncs       bool     // as on kernels before 6.2, for tests
+	Log            *slog.Logger
+
+	hz uint32
+}
+
+// complete fills in what is missing.
+func (s *Settings) complete() (err error) {
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.Connections == 0 {
+		s.Connections = DefaultConnections()
+	}
+	if s.Timeouts == (Timeouts{}) {
+		s.Timeouts = DefaultTimeouts()
+	}
+	s.hz, err = jiffiesPerSecond()
+	return err
+}
+
+// Jiffies converts a duration to the kernel's ticks, at least one.
+func (s *Settings) Jiffies(t time.Duration) uint32 {
+	return uint32(max(1, t*time.Duration(s.hz)/time.Second))
+}
+
+// Configure sets the load-time constants that an object has, and the sizes of its maps.
+func (s *Settings) Configure(spec *ebpf.CollectionSpec) error {
+	for name, value := range s.constants() {
+		v, ok := spec.Variables[name]
+		if !ok {
+			continue // the compiler dropped a constant that this object does not read
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	if m, ok := spec.Maps["connections"]; ok {
+		m.MaxEntries = uint32(2 * s.Connections)
+	}
+	if m, ok := spec.Maps["persists"]; ok {
+		m.MaxEntries = uint32(s.Connections)
+	}
+	return nil
+}
+
+func (s *Settings) constants() map[string]any {
+	flag := func(on bool) uint8 {
+		if on {
+			return 1
+		}
+		return 0
+	}
+	t := s.Timeouts
+	return map[string]any{
+		"hz":                      s.hz,
+		"kfuncs":                  flag(!s.NoKfuncs),
+		"redirect_peer":           flag(!s.NoRedirectPeer),
+		"hash_seed":               s.HashSeed,
+		"timeout_tcp_established": s.Jiffies(t.TCPEstablished),
+		"timeout_tcp_syn":         s.Jiffies(t.TCPSyn),
+		"timeout_tcp_closing":     s.Jiffies(t.TCPClosing),
+		"timeout_tcp_closed":      s.Jiffies(t.TCPClosed),
+		"timeout_fragment":        s.Jiffies(fragmentTimeout),
+		"timeout_snat_rest":       s.Jiffies(snatRest),
+		"timeout_udp_unreplied":   s.Jiffies(t.UDPUnreplied),
+		"timeout_udp_replied":     s.Jiffies(t.UDPReplied),
+	}
+}
+
+// jiffiesPerSecond is CONFIG_HZ: the coarse clock advances once a tick.
+func jiffiesPerSecond() (uint32, error) {
+	var res unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &res); err != nil {
+		return 0, fmt.Errorf("read the kernel's tick: %w", err)
+	}
+	if res.Nano() <= 0 {
+		return 0, fmt.Errorf("read the kernel's tick: resolution %d ns", res.Nano())
+	}
+	return uint32((time.Second.Nanoseconds() + res.Nano()/2) / res.Nano()), nil
+}
+
+// DefaultConnections sizes the connection table: as many connections as fit into 0.5 % of memory, at least
+// 262,144.
+func DefaultConnections() int {
+	const smallest, bytesEach = 262144, 416 // two entries of 192 bytes and their buckets
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return smallest
+	}
+	total := uint64(info.Totalram) * uint64(info.Unit)
+	return int(min(max(total/200/bytesEach, smallest), 1<<30))
+}

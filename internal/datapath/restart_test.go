@@ -1,0 +1,96 @@
+package datapath
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
+	"loxilb/internal/datapath/pins"
+)
+
+// TestAnotherLayout: maps of another version are refused with a sentence that says what mends it, and are left as they
+// are.
+//
+// V192 maps of another layout are refused, and said to be
+func TestAnotherLayout(t *testing.T) {
+	dir := dptest.PinDir(t)
+	if err := os.MkdirAll(filepath.Join(dir, "maps"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "services", Type: ebpf.Hash, KeySize: 20, ValueSize: 16, MaxEntries: 65536, Flags: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	path := filepath.Join(dir, "maps", "services")
+	if err := m.Pin(path); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(Config{Connections: 1024, PinDir: dir})
+	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), "the pinned maps have another layout; run `loxilb --detach` to remove them (connections end), then start again") {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	if err := RemovePins(dir); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Load(Config{Connections: 1024, PinDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestChangedLayout: a map of the same size whose fields have changed places is refused by its name, and left as it is. A
+// build that keeps no layouts leaves pins that are adopted.
+func TestChangedLayout(t *testing.T) {
+	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t)}
+	for range 2 { // the layouts are the same again
+		d, err := Load(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dptest.Fill(t, d.collection, 10, 0)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := spec.Maps["endpoints"]
+	fields := changed.Value.(*btf.Struct).Members
+	fields[0].Name, fields[1].Name = fields[1].Name, fields[0].Name
+	if err := pins.RecordLayouts(cfg.PinDir, map[string]*ebpf.MapSpec{"endpoints": changed}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(cfg)
+	const want = "the pinned maps have another layout; run `loxilb --detach` to remove them (connections end), then start again: keys or values of endpoints were"
+	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v", err)
+	}
+
+	if err := os.Remove(filepath.Join(cfg.PinDir, "layouts")); err != nil {
+		t.Fatal(err)
+	}
+	d, err := Load(cfg)
+	if err != nil {
+		t.Fatalf("pins of a build that keeps no layouts: %v", err)
+	}
+	defer d.Close()
+	if len(dptest.Connections(t, d.collection)) == 0 {
+		t.Error("the connections are gone")
+	}
+}

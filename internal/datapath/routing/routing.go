@@ -1,0 +1,162 @@
+// Package routing tells the packet path of the machine's network what it cannot see for itself: what kind of next hop an
+// interface makes, which routes lead outwards, and when next hops that it has found are stale.
+//
+// Everything here may be said again, at no cost if nothing has changed: who says it tries again what failed.
+package routing
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/rows"
+)
+
+const (
+	linkPeer   = uint32(bpf.TcLinkFlagLINK_PEER)
+	linkLayer3 = uint32(bpf.TcLinkFlagLINK_LAYER3)
+)
+
+// DefaultRoute is a next hop of a default route.
+type DefaultRoute struct {
+	Gateway   netip.Addr // invalid: none, what leaves by the interface takes that route
+	Interface int        // index
+}
+
+// Routing is what the packet path was told. Methods are safe for concurrent use.
+type Routing struct {
+	links, routes *ebpf.Map
+	shared        *ebpf.Variable
+
+	mu          sync.Mutex
+	generation  uint32           // of next hops
+	generations []*ebpf.Variable // where it is written
+	defaults    map[bpf.TcDefaultRoute]bool
+}
+
+// Open reads what an earlier process left, and begins a generation of next hops of its own: connections may have next
+// hops cached from that time.
+func Open(c *loader.Collection) (*Routing, error) {
+	r := &Routing{
+		links: c.Maps.Links, routes: c.Maps.DefaultRoutes, shared: c.Variables.NextHopsShared,
+		generation: rand.Uint32(), generations: []*ebpf.Variable{c.Variables.HopGeneration},
+		defaults: map[bpf.TcDefaultRoute]bool{},
+	}
+	err := rows.Each(r.routes, func(k bpf.TcDefaultRoute, _ uint8) { r.defaults[k] = true })
+	if err != nil {
+		return nil, fmt.Errorf("read default routes: %w", err)
+	}
+	return r, r.BumpNextHops()
+}
+
+// SetLink says what kind of next hop an interface makes, attached or not: the other end of a veth in another network
+// namespace (peer), without link-layer header (layer3).
+func (r *Routing) SetLink(index int, peer, layer3 bool) error {
+	var flags uint32
+	if peer {
+		flags |= linkPeer
+	}
+	if layer3 {
+		flags |= linkLayer3
+	}
+	if err := r.links.Put(uint32(index), flags); err != nil {
+		return fmt.Errorf("describe interface %d: %w", index, err)
+	}
+	return nil
+}
+
+// ForgetLink takes SetLink back. An unknown index is no error.
+func (r *Routing) ForgetLink(index int) error {
+	if err := r.links.Delete(uint32(index)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("forget interface %d: %w", index, err)
+	}
+	return nil
+}
+
+// BumpNextHops makes every connection resolve its next hop anew with its next packet: a neighbour, a route or
+// a link has changed.
+func (r *Routing) BumpNextHops() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.generation++
+	var errs []error
+	for _, v := range r.generations {
+		errs = append(errs, v.Set(r.generation))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("bump next hop generation: %w", err)
+	}
+	return nil
+}
+
+// Generation is the present generation of next hops.
+func (r *Routing) Generation() uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.generation
+}
+
+// AddGeneration has another object's variable be the generation of next hops from here on.
+func (r *Routing) AddGeneration(v *ebpf.Variable) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := v.Set(r.generation); err != nil {
+		return fmt.Errorf("set next hop generation: %w", err)
+	}
+	r.generations = append(r.generations, v)
+	return nil
+}
+
+// ShareNextHops says whether all packets to an address are routed alike: then a new connection need not ask for what
+// another one was told. To be called before BumpNextHops when that changes.
+func (r *Routing) ShareNextHops(shared bool) error {
+	var value uint32
+	if shared {
+		value = 1
+	}
+	if err := r.shared.Set(value); err != nil {
+		return fmt.Errorf("share next hops: %w", err)
+	}
+	return nil
+}
+
+// SetDefaultRoutes makes these the routes that connections of --egress services are translated on. Only differences are
+// written. What cannot be written is tried again when it is called again.
+func (r *Routing) SetDefaultRoutes(list []DefaultRoute) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	want := make(map[bpf.TcDefaultRoute]bool, len(list))
+	var errs []error
+	for _, d := range list {
+		key := bpf.TcDefaultRoute{Ifindex: uint32(d.Interface)}
+		if d.Gateway.IsValid() {
+			key.Gateway = bpf.Addr(d.Gateway)
+		}
+		want[key] = true
+		if r.defaults[key] {
+			continue
+		}
+		if err := r.routes.Put(key, uint8(1)); err != nil {
+			errs = append(errs, fmt.Errorf("write default route by %s: %w", d.Gateway, err))
+			continue
+		}
+		r.defaults[key] = true
+	}
+	for key := range r.defaults {
+		if want[key] {
+			continue
+		}
+		if err := r.routes.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("delete default route: %w", err))
+			continue
+		}
+		delete(r.defaults, key)
+	}
+	return errors.Join(errs...)
+}

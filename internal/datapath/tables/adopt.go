@@ -1,0 +1,189 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/rows"
+	"loxilb/internal/datapath/tables/alloc"
+)
+
+// Open reads back what the maps hold: nothing when they are new, else the rows of an earlier process, whose
+// ids must go on meaning the same. That process may have been killed at any point.
+func Open(c *loader.Collection) (*Tables, error) {
+	now := time.Now
+	t := &Tables{
+		settings: &c.Settings, maps: &c.Maps, vars: &c.Variables, now: now,
+		services:     map[bpf.TcServiceKey]*service{},
+		secondary:    map[bpf.TcServiceKey]*service{},
+		endpoints:    map[uint32]*endpoint{},
+		ending:       map[uint32]*endpoint{},
+		vips:         map[bpf.TcIpAddr]bpf.TcVip{},
+		serviceIDs:   alloc.NewIDs(MaxServices, now),
+		endpointIDs:  alloc.NewIDs(MaxEndpoints, now),
+		slots:        alloc.NewSlots(c.Maps.Slots, c.Segment, now),
+		local:        map[bpf.TcIpAddr]struct{}{},
+		localChanged: make(chan struct{}, 1),
+		egress:       map[bpf.TcEgressKey][]egress{},
+		countSets: []map[string]*ebpf.Variable{{
+			"range_services": c.Variables.RangeServices, "marked_services": c.Variables.MarkedServices, "host_services": c.Variables.HostServices,
+		}},
+	}
+	if err := t.adopt(c); err != nil {
+		t.Close()
+		return nil, fmt.Errorf("adopt pinned maps: %w", err)
+	}
+	return t, nil
+}
+
+func (t *Tables) adopt(c *loader.Collection) (err error) {
+	if !c.Pinned() {
+		return nil // there is no earlier process
+	}
+	if t.removed, err = openRemoved(c.MapFolder()); err != nil || c.Fresh {
+		return err
+	}
+	t.persisting = true // for all we know
+	byID, err := t.adoptServices()
+	if err != nil {
+		return err
+	}
+	if err := t.adoptVIPs(); err != nil {
+		return err
+	}
+	if err := errors.Join(t.adoptRanges(), t.adoptSources(), t.writeCounts()); err != nil {
+		return err
+	}
+	if err := t.adoptEndpoints(byID); err != nil {
+		return err
+	}
+	if err := t.adoptMSS(byID); err != nil {
+		return err
+	}
+	if err := errors.Join(t.adoptLocal(), t.adoptEgress()); err != nil {
+		return err
+	}
+	return t.adoptCounters(byID)
+}
+
+// unknown is no number of jiffies that was ever written: it is written again.
+const unknown = ^uint32(0)
+
+func (t *Tables) adoptServices() (map[uint32]*service, error) {
+	byID := map[uint32]*service{}
+	var used []alloc.Range
+	secondary := map[bpf.TcServiceKey]bpf.TcService{}
+	err := rows.EachBatch(t.maps.Services, rows.All, func(keys []bpf.TcServiceKey, rows []bpf.TcService) {
+		for i, row := range rows {
+			if row.Flags&serviceSecondary != 0 {
+				secondary[keys[i]] = row
+				continue
+			}
+			if byID[row.Id] != nil {
+				continue // a hash may list a row twice
+			}
+			s := &service{key: keys[i], id: row.Id, persist: unknown, portMax: uint16(row.PortMax),
+				slots: alloc.Range{Segment: uint32(row.SlotSegment), Offset: uint32(row.SlotOffset), Count: row.SlotCount}}
+			t.services[s.key] = s
+			t.count(s.key, 1)
+			if s.key.Vip.Netip().IsUnspecified() {
+				t.counts.hosts++
+			}
+			s.snat = int(row.SourceCount)
+			s.egress = row.Flags&serviceEgress != 0
+			t.serviceIDs.Take(row.Id)
+			byID[row.Id] = s
+			if s.slots.Count > 0 {
+				used = append(used, s.slots)
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read services: %w", err)
+	}
+	return byID, errors.Join(t.adoptSecondary(secondary, byID), t.slots.Adopt(used))
+}
+
+// adoptEndpoints goes through the whole array: it is nearly empty as a rule, and 262,144 rows long.
+func (t *Tables) adoptEndpoints(byID map[uint32]*service) error {
+	var errs []error
+	err := rows.EachBatch(t.maps.Endpoints, MaxEndpoints, func(ids []uint32, rows []bpf.TcEndpoint) {
+		for i, row := range rows {
+			if row.Flags&endpointInUse != 0 {
+				errs = append(errs, t.adoptEndpoint(ids[i], row, byID))
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read endpoints: %w", err)
+	}
+	return errors.Join(errs...)
+}
+
+// adoptEndpoint takes the row back as what it was. That of a service which is gone is ending, whether or not the
+// earlier process could still say so.
+func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*service) error {
+	s, ok := byID[row.Service]
+	if !ok {
+		s = &service{id: row.Service, persist: unknown, deleted: true}
+		byID[row.Service] = s
+		t.serviceIDs.Take(row.Service)
+	}
+	e := &endpoint{id: id, at: bpf.AddrPort(row.Addr, row.Port), takes: row.Weight, shift: row.Flags&endpointShift != 0, source: row.Source.Netip(), service: s}
+	t.endpoints[id] = e
+	t.endpointIDs.Take(id)
+	const both = endpointEndTCP | endpointEndUDP
+	if !s.deleted && row.Flags&both == 0 {
+		s.order = append(s.order, e)
+		return nil
+	}
+	if s.ending == nil {
+		s.ending = map[netip.AddrPort]*endpoint{}
+	}
+	s.ending[e.at] = e
+	t.ending[id] = e
+	if s.deleted && row.Flags&both != both {
+		return t.writeEndpoints([]*endpoint{e}, both)
+	}
+	return nil
+}
+
+// adoptCounters gives services what their removed endpoints have counted, and finds rows whose owner is gone and whose
+// counters are still there: they are cleared when they are used again.
+func (t *Tables) adoptCounters(byID map[uint32]*service) error {
+	err := t.removed.each(func(id uint32, c counters) {
+		if s := byID[id]; s != nil {
+			s.removed = c
+		}
+	})
+	if err != nil {
+		return err
+	}
+	err = rows.EachBatch(t.maps.ServiceStates, MaxServices, func(ids []uint32, rows []bpf.TcServiceState) {
+		for i, row := range rows {
+			if row != (bpf.TcServiceState{}) && byID[ids[i]] == nil {
+				t.serviceIDs.TakeFreed(ids[i])
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read service counters: %w", err)
+	}
+	err = rows.EachBatch(t.maps.EndpointStates, MaxEndpoints, func(ids []uint32, rows []bpf.TcEndpointState) {
+		for i, row := range rows {
+			if row != (bpf.TcEndpointState{}) && t.endpoints[ids[i]] == nil {
+				t.endpointIDs.TakeFreed(ids[i])
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read endpoint counters: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package tables
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
+	"loxilb/internal/datapath/tables/alloc"
+)
+
+// reapAtOnce is how many rows are freed before others get the lock.
+const reapAtOnce = 256
+
+// Reap frees the rows of endpoints that were taken out of their services and have no connection left. First quiesce waits
+// for packets that may have seen one of them in its service and be about to open a connection (false: it cannot, time must
+// do); after that there are no new ones, and forget makes sure that no client is remembered to belong to one of them.
+func (t *Tables) Reap(quiesce func() bool, forget func() error) error {
+	before := t.now()
+	ending := t.anyEnding()
+	if ending && !quiesce() {
+		before = before.Add(-alloc.Quarantine)
+	}
+	if err := forget(); err != nil || !ending {
+		return err
+	}
+	free, err := t.idleEnding(before)
+	if err != nil {
+		return fmt.Errorf("free endpoints: %w", err)
+	}
+	for part := range slices.Chunk(free, reapAtOnce) {
+		if err := t.reapSome(part, before); err != nil {
+			return fmt.Errorf("free endpoints: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *Tables) anyEnding() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.ending) > 0
+}
+
+// idleEnding lists endpoints that were taken out before a time and have no connection.
+func (t *Tables) idleEnding(before time.Time) ([]freeable, error) {
+	var idle []freeable
+	err := t.eachState(func(ids []uint32, rows []bpf.TcEndpointState) {
+		t.mu.RLock()
+		defer t.mu.RUnlock()
+		for i, id := range ids {
+			if e := t.ending[id]; e != nil && !e.ended.After(before) && rows[i].Active == 0 {
+				idle = append(idle, freeable{id, rows[i].Connections})
+			}
+		}
+	})
+	return idle, err
+}
+
+// freeable is an endpoint without connections, and how many it had.
+type freeable struct {
+	id          uint32
+	connections uint64
+}
+
+// reapSome frees those that have not been taken back meanwhile.
+func (t *Tables) reapSome(list []freeable, before time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ids := make([]uint32, 0, len(list))
+	heirs := map[*service]bool{}
+	for _, f := range list {
+		e := t.ending[f.id]
+		if e == nil || e.ended.After(before) {
+			continue
+		}
+		if f.connections > 0 && !e.service.deleted { // its counters have an heir, and are not all zero
+			c, err := t.readEndpoint(f.id)
+			if err != nil {
+				return err
+			}
+			e.service.removed.add(c)
+			heirs[e.service] = true
+		}
+		ids = append(ids, f.id)
+		delete(t.ending, f.id)
+		delete(t.endpoints, f.id)
+		t.countLocal(e, -1)
+		delete(e.service.ending, e.at)
+		t.endpointIDs.Put(f.id, f.connections > 0)
+		t.releaseService(e.service)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	for s := range heirs {
+		if err := t.removed.put(s.id, s.removed); err != nil {
+			return err
+		}
+	}
+	_, err := t.maps.Endpoints.BatchUpdate(ids, make([]bpf.TcEndpoint, len(ids)), nil)
+	return err
+}
+
+// eachState reads the connection counts of all endpoints, ending ones included, and of rows that are free.
+func (t *Tables) eachState(f func([]uint32, []bpf.TcEndpointState)) error {
+	t.mu.RLock()
+	top := int(t.endpointIDs.Top())
+	t.mu.RUnlock()
+	return rows.EachBatch(t.maps.EndpointStates, top, f)
+}

@@ -1,0 +1,101 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+)
+
+// putSecondary gives a service's further VIPs the row that its own has, and takes it from those that it no longer has.
+// They share all that hangs on the row: endpoints, order, counters. Called after the service's own row is there.
+func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr) error {
+	if len(vips)+len(s.second) == 0 {
+		return nil
+	}
+	for _, old := range slices.Clone(s.second) {
+		if !slices.Contains(vips, old.key.Vip) {
+			if err := t.dropSecondary(old.key); err != nil {
+				return err
+			}
+		}
+	}
+	if len(vips) == 0 {
+		return nil
+	}
+	var row bpf.TcService
+	if err := t.maps.Services.Lookup(s.key, &row); err != nil {
+		return fmt.Errorf("read service: %w", err)
+	}
+	row.Flags |= serviceSecondary
+	for _, vip := range vips {
+		if err := t.putSecond(s, vip, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Tables) putSecond(s *service, vip bpf.TcIpAddr, row bpf.TcService) error {
+	key := s.key
+	key.Vip = vip
+	if t.secondary[key] != s {
+		if err := t.dropSecondary(key); err != nil {
+			return err
+		}
+		if _, ok := t.services[key]; ok { // it goes first, or later in this very pass
+			if err := t.deleteService(key); err != nil {
+				return err
+			}
+		}
+	}
+	if err := t.maps.Services.Put(key, row); err != nil {
+		return fmt.Errorf("write service: %w", err)
+	}
+	at := slices.IndexFunc(s.second, func(o *service) bool { return o.key == key })
+	if at < 0 {
+		at = len(s.second)
+		t.secondary[key] = s
+		s.second = append(s.second, &service{key: key, id: s.id})
+		if err := t.countService(key, 1); err != nil {
+			return err
+		}
+	}
+	return t.putRange(s.second[at], uint16(row.PortMax))
+}
+
+// dropSecondary takes a further VIP from the service that has it; nothing if none has.
+func (t *Tables) dropSecondary(key bpf.TcServiceKey) error {
+	s, ok := t.secondary[key]
+	if !ok {
+		return nil
+	}
+	if err := t.maps.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete service: %w", err)
+	}
+	delete(t.secondary, key)
+	at := slices.IndexFunc(s.second, func(o *service) bool { return o.key == key })
+	old := s.second[at]
+	s.second = slices.Delete(s.second, at, at+1)
+	return errors.Join(t.countService(key, -1), t.putRange(old, 0))
+}
+
+// adoptSecondary takes rows of further VIPs back. Those whose service an earlier process had deleted already go.
+func (t *Tables) adoptSecondary(rows map[bpf.TcServiceKey]bpf.TcService, byID map[uint32]*service) error {
+	for key, row := range rows {
+		s := byID[row.Id]
+		if s == nil || s.key.Port != key.Port || s.key.Kind != key.Kind || s.key.Protocol != key.Protocol || s.key.Mark != key.Mark {
+			if err := t.maps.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				return fmt.Errorf("delete service: %w", err)
+			}
+			continue
+		}
+		t.secondary[key] = s
+		s.second = append(s.second, &service{key: key, id: s.id, portMax: uint16(row.PortMax)})
+		t.count(key, 1)
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package tables
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// TestManySources writes the longest list there may be, changes some of it, and takes it away.
+func TestManySources(t *testing.T) {
+	d, err := open(loader.Settings{Connections: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	list := make([]netip.Prefix, lb.MaxSourcesPerService)
+	for i := range list {
+		list[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(10 + i>>16), byte(i >> 8), byte(i), 0}), 24)
+	}
+	table := bpf.ServiceTable{
+		Key:       bpf.TcServiceKey{Vip: bpf.Addr(netip.MustParseAddr("20.0.0.1")), Port: bpf.Port(80), Protocol: 6},
+		Endpoints: []bpf.EndpointTable{{Addr: bpf.Addr(netip.MustParseAddr("10.0.0.1")), Port: bpf.Port(80), Weight: 1}},
+		Slots:     []uint32{0}, Sources: list,
+	}
+	apply := func(what string) {
+		t.Helper()
+		start := time.Now()
+		if err := d.Apply([]Change{{Key: table.Key, Table: &table}}); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		t.Logf("%s: %v", what, time.Since(start))
+		var have []netip.Prefix
+		if err := rows.Each(d.c.Maps.AllowedSources, func(k bpf.TcSourceKey, _ uint8) { have = append(have, prefixOf(k)) }); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(lb.NormalSources(have), table.Sources) {
+			t.Errorf("%s: the trie has %d prefixes, want %d", what, len(have), len(table.Sources))
+		}
+	}
+	apply("100,000 prefixes")
+	table.Sources = slices.Concat(list[:500], list[501:])
+	apply("one less")
+	table.Sources = list
+	apply("one more")
+	table.Sources = nil
+	apply("none")
+}
+
+// TestRangeKeys: the prefixes of a range have its ports, each once, and no other.
+func TestRangeKeys(t *testing.T) {
+	t.Parallel()
+	for _, r := range [][2]uint16{{1, 2}, {8080, 8090}, {1, 65534}, {2, 65535}, {32768, 65535}, {65534, 65535}, {1023, 1025}} {
+		keys := rangeKeys(bpf.TcServiceKey{Port: bpf.Port(r[0])}, r[1])
+		if len(keys) > 30 {
+			t.Errorf("%v: %d prefixes", r, len(keys))
+		}
+		var have [65536]int
+		for _, k := range keys {
+			first := int(bpf.Port(k.Port))
+			for i := range 1 << (rangeFixedBits + portBits - int(k.PrefixLength)) {
+				have[first+i]++
+			}
+		}
+		for port, n := range have {
+			if within := port >= int(r[0]) && port <= int(r[1]); (n == 1) != within || n > 1 {
+				t.Fatalf("%v: port %d is there %d times", r, port, n)
+			}
+		}
+	}
+}

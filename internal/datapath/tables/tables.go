@@ -1,0 +1,113 @@
+// Package tables writes the maps that say what services there are, one service at a time, and knows what is in them. It
+// adopts what an earlier process has pinned.
+package tables
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/tables/alloc"
+)
+
+// What fits.
+const (
+	MaxServices  = 65536
+	MaxEndpoints = 262144
+)
+
+const (
+	endpointInUse  = uint16(bpf.TcEndpointFlagENDPOINT_IN_USE)
+	endpointEndTCP = uint16(bpf.TcEndpointFlagENDPOINT_END_TCP)
+	endpointShift  = uint16(bpf.TcEndpointFlagENDPOINT_SHIFT)
+	endpointEndUDP = uint16(bpf.TcEndpointFlagENDPOINT_END_UDP)
+
+	serviceSources   = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
+	serviceSecondary = uint16(bpf.TcServiceFlagSERVICE_SECONDARY)
+	serviceEgress    = uint16(bpf.TcServiceFlagSERVICE_EGRESS)
+)
+
+// ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a moment after its last
+// connection.
+var ErrFull = alloc.ErrFull
+
+// Tables is what the process knows of the rows it has written. Methods are safe for concurrent use.
+type Tables struct {
+	settings *loader.Settings
+	maps     *bpf.TcMaps
+	vars     *bpf.TcVariables
+	now      func() time.Time
+
+	mu           sync.RWMutex
+	services     map[bpf.TcServiceKey]*service
+	secondary    map[bpf.TcServiceKey]*service // by the keys that they have besides their own
+	endpoints    map[uint32]*endpoint          // also those that are ending
+	ending       map[uint32]*endpoint          // removed, some connections left
+	local        map[bpf.TcIpAddr]struct{}     // as in local_addresses
+	localCount   uint32                        // endpoints that have one of these addresses
+	localChanged chan struct{}                 // capacity 1: there is a first, or no more
+	egress       map[bpf.TcEgressKey][]egress  // who claims an address; the first has it
+	egressCount  uint32                        // as written
+	vips         map[bpf.TcIpAddr]bpf.TcVip
+	counts       counts
+	countSets    []map[string]*ebpf.Variable // where they are written
+	serviceIDs   alloc.IDs
+	endpointIDs  alloc.IDs
+	slots        alloc.Slots
+	removed      removedEndpointCounters
+	persisting   bool // some service remembers clients, or did
+}
+
+// counts are of services that are rare: while there is none, packets pay nothing for them.
+type counts struct {
+	hosts   uint32 // of every local address
+	clamped uint32 // that limit segments
+	ranged  uint32 // with a range of ports
+	marked  uint32 // with a mark
+}
+
+// Close gives up what the process opened. What is pinned stays.
+func (t *Tables) Close() {
+	if t != nil {
+		t.slots.Close()
+		t.removed.close()
+	}
+}
+
+// service is a row of the services map and what hangs on it.
+type service struct {
+	key     bpf.TcServiceKey
+	id      uint32
+	name    string
+	slots   alloc.Range
+	mss     uint16         // as in mss_limits
+	portMax uint16         // of its range, as the trie has it
+	sources []netip.Prefix // as the trie has them
+	persist uint32         // jiffies, as in persist_timeouts
+	order   []*endpoint    // as the user wrote them
+	of      []uint32       // as in the table
+	ending  map[netip.AddrPort]*endpoint
+	second  []*service // the same at further VIPs: of these, key and portMax alone count
+	snat    int        // rows of snat_sources
+	egress  bool       // its endpoints open connections outwards
+	// egressKeys are the addresses that it claims.
+	egressKeys map[bpf.TcEgressKey]bool
+	removed    counters // of endpoints that are gone
+	deleted    bool
+}
+
+// endpoint is a row of the endpoints map.
+type endpoint struct {
+	id      uint32
+	at      netip.AddrPort
+	weight  uint16
+	shift   bool       // at is for the service's first port
+	takes   uint32     // weight for new connections, as in the row
+	source  netip.Addr // ours towards it, as in the row; zero: none
+	service *service
+	ended   time.Time // when it was taken out of its service
+}

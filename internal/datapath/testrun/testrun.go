@@ -1,0 +1,160 @@
+// Package testrun runs the loaded programs on packets without a network (BPF_PROG_TEST_RUN), and has time pass for
+// connections. For tests, benchmarks and explanations: nothing that carries packets needs it.
+package testrun
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/xdp"
+)
+
+// Verdict is what the program decided.
+type Verdict int32
+
+// The verdicts, as tc knows them.
+const (
+	Next     Verdict = -1 // on to the next program and the kernel
+	Shot     Verdict = 2
+	Redirect Verdict = 7
+)
+
+// Input is a packet to run the program on.
+type Input struct {
+	Frame   []byte // from the Ethernet header on
+	Ifindex int    // of the interface that it arrives at, in the thread's namespace; its MAC decides whose it is
+	Layer3  bool   // run the program of interfaces without link-layer header
+	GSOSize uint32
+	Mark    uint32 // skb->mark
+	Repeat  uint32 // 0: once
+}
+
+// Output is what came out. Frame is the packet as it leaves, or as it is passed on.
+type Output struct {
+	Verdict  Verdict
+	Frame    []byte
+	Duration time.Duration // mean of a run; exact only when Repeat is large, as it includes the system call
+}
+
+// SKB is struct __sk_buff as BPF_PROG_TEST_RUN takes it, up to gso_size.
+type SKB struct {
+	Len, PktType, Mark, QueueMapping, Protocol, VlanPresent, VlanTCI, VlanProto, Priority uint32
+	IngressIfindex, Ifindex, TCIndex                                                      uint32
+	CB                                                                                    [5]uint32
+	Hash, TCClassid, Data, DataEnd, NapiID, Family, RemoteIP4, LocalIP4                   uint32
+	RemoteIP6, LocalIP6                                                                   [4]uint32
+	RemotePort, LocalPort, DataMeta, Pad                                                  uint32
+	Tstamp                                                                                uint64
+	WireLen, GSOSegs                                                                      uint32
+	Sk                                                                                    uint64
+	GSOSize, TstampType                                                                   uint32
+	Hwtstamp                                                                              uint64
+}
+
+// Runner runs programs over the maps of a collection.
+type Runner struct {
+	shared *loader.Collection
+	xdp    *xdp.XDP
+}
+
+// New runs those of c and of x.
+func New(c *loader.Collection, x *xdp.XDP) *Runner { return &Runner{c, x} }
+
+// Run runs the loaded program on a packet without a network (BPF_PROG_TEST_RUN): connections are made and
+// counters count, only the packet goes nowhere.
+func (r *Runner) Run(in Input) (Output, error) {
+	prog, err := r.shared.Program(in.Layer3, false)
+	if err != nil {
+		return Output{}, err
+	}
+	opts := ebpf.RunOptions{
+		Data:    in.Frame,
+		DataOut: make([]byte, len(in.Frame)+256),
+		Repeat:  in.Repeat,
+		Context: SKB{Ifindex: uint32(in.Ifindex), GSOSize: in.GSOSize, Mark: in.Mark},
+	}
+	start := time.Now()
+	ret, err := prog.Run(&opts)
+	if err != nil {
+		return Output{}, fmt.Errorf("run: %w", err)
+	}
+	took := time.Since(start) / time.Duration(max(in.Repeat, 1))
+	return Output{Verdict: Verdict(int32(ret)), Frame: opts.DataOut, Duration: took}, nil
+}
+
+// Age makes every connection look as if it had been silent for longer, by that much: tests need not wait.
+func (r *Runner) Age(by time.Duration) error {
+	ticks := r.shared.Jiffies(by)
+	keys := make([]bpf.TcConnectionKey, 0, 64)
+	var key bpf.TcConnectionKey
+	var row bpf.TcConnection
+	rows := r.shared.Maps.Connections.Iterate()
+	for rows.Next(&key, &row) {
+		keys = append(keys, key)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("age connections: %w", err)
+	}
+	for _, key := range keys {
+		if err := r.shared.Maps.Connections.Lookup(key, &row); errors.Is(err, ebpf.ErrKeyNotExist) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("age connections: %w", err)
+		}
+		row.Seen -= ticks
+		if err := r.shared.Maps.Connections.Update(key, row, ebpf.UpdateExist); err != nil {
+			return fmt.Errorf("age connections: %w", err)
+		}
+	}
+	return r.ageFragments(ticks)
+}
+
+func (r *Runner) ageFragments(ticks uint32) error {
+	var keys []bpf.TcFragmentKey
+	var key bpf.TcFragmentKey
+	var row bpf.TcFragment
+	rows := r.shared.Maps.Fragments.Iterate()
+	for rows.Next(&key, &row) {
+		keys = append(keys, key)
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("age fragments: %w", err)
+	}
+	for _, key := range keys {
+		if err := r.shared.Maps.Fragments.Lookup(key, &row); err != nil {
+			return fmt.Errorf("age fragments: %w", err)
+		}
+		row.Since -= ticks
+		if err := r.shared.Maps.Fragments.Put(key, row); err != nil {
+			return fmt.Errorf("age fragments: %w", err)
+		}
+	}
+	return nil
+}
+
+// AgePersists does the same to what is remembered of clients.
+func (r *Runner) AgePersists(by time.Duration) error {
+	ticks := r.shared.Jiffies(by)
+	all := map[bpf.TcPersistKey]bpf.TcPersistEntry{}
+	var key bpf.TcPersistKey
+	var row bpf.TcPersistEntry
+	rows := r.shared.Maps.Persists.Iterate()
+	for rows.Next(&key, &row) {
+		all[key] = row
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("age clients: %w", err)
+	}
+	for key, row := range all {
+		row.Seen -= ticks
+		if err := r.shared.Maps.Persists.Update(key, row, ebpf.UpdateExist); err != nil {
+			return fmt.Errorf("age clients: %w", err)
+		}
+	}
+	return nil
+}
