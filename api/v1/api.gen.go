@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/oapi-codegen/runtime"
 )
@@ -97,6 +98,30 @@ type Error struct {
 	Value string `json:"value,omitempty"`
 }
 
+// Event defines model for Event.
+type Event struct {
+	// Action added, changed, removed; of objects applied, failed, removed.
+	Action string `json:"action"`
+
+	// Kind link, address, route, neighbour, health, object or peer.
+	Kind string `json:"kind"`
+
+	// Message One sentence.
+	Message string `json:"message"`
+
+	// Object What it is about.
+	Object string `json:"object"`
+
+	// Seq Counts from 1 since the daemon started.
+	Seq  uint64    `json:"seq"`
+	Time time.Time `json:"time"`
+}
+
+// EventList defines model for EventList.
+type EventList struct {
+	EventAttr []Event `json:"eventAttr"`
+}
+
 // LoadbalanceEntry defines model for LoadbalanceEntry.
 type LoadbalanceEntry struct {
 	// AllowedSources Prefixes or addresses that may open connections, at most 100,000, of the VIP's family; none: all may. A
@@ -109,6 +134,9 @@ type LoadbalanceEntry struct {
 	// SecondaryIPs Up to 3 further VIPs, of the VIP's family: the service answers there too, with the same endpoints and counters.
 	SecondaryIPs     []SecondaryIP    `json:"secondaryIPs,omitempty"`
 	ServiceArguments ServiceArguments `json:"serviceArguments"`
+
+	// Status What the data path has of it. In requests it is ignored.
+	Status *Status `json:"status,omitempty"`
 }
 
 // LoadbalanceList defines model for LoadbalanceList.
@@ -123,6 +151,9 @@ type LoadbalanceRequest struct {
 	LbAttr           []LoadbalanceEntry `json:"lbAttr,omitempty"`
 	SecondaryIPs     []SecondaryIP      `json:"secondaryIPs,omitempty"`
 	ServiceArguments *ServiceArguments  `json:"serviceArguments,omitempty"`
+
+	// Status Ignored, so that what GET answers can be sent back.
+	Status *Status `json:"status,omitempty"`
 }
 
 // Result defines model for Result.
@@ -275,6 +306,41 @@ type ServiceKeyList struct {
 	LbAttr []ServiceKey `json:"lbAttr"`
 }
 
+// Status defines model for Status.
+type Status struct {
+	// Applied Version that the data path has; 0: none.
+	Applied uint64 `json:"applied"`
+
+	// Attempts How often it failed in a row.
+	Attempts int `json:"attempts,omitempty"`
+
+	// Desired Version that users want; 0: none, it is being removed.
+	Desired uint64 `json:"desired"`
+
+	// Error Why it failed.
+	Error string `json:"error,omitempty"`
+
+	// Key Names the object within its kind, such as 20.20.20.1:2020/tcp.
+	Key string `json:"key"`
+
+	// Kind service, or what else can fail.
+	Kind string `json:"kind"`
+
+	// NextTry When it is tried again.
+	NextTry time.Time `json:"nextTry,omitempty,omitzero"`
+
+	// Since Since when the state is what it is.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// State pending (not tried yet), applied, or failed (tried again at nextTry).
+	State string `json:"state"`
+}
+
+// StatusList defines model for StatusList.
+type StatusList struct {
+	StatusAttr []Status `json:"statusAttr"`
+}
+
 // Version defines model for Version.
 type Version struct {
 	BuildInfo string `json:"buildInfo"`
@@ -322,8 +388,24 @@ type GetConntracksParams struct {
 	// ServName Only connections of the services of this name.
 	ServName string `form:"servName,omitempty" json:"servName,omitempty"`
 
+	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp.
+	Service string `form:"service,omitempty" json:"service,omitempty"`
+
+	// State Only connections in this state, as conntrackState has it.
+	State string `form:"state,omitempty" json:"state,omitempty"`
+
+	// Source Only connections that this address, or an address of this prefix, opened.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+
+	// Endpoint Only connections with this endpoint, IP or IP:PORT.
+	Endpoint string `form:"endpoint,omitempty" json:"endpoint,omitempty"`
+
 	// Limit At most so many entries. 0 or absent is no limit.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Offset So many entries that pass the filters are left out first. The table changes between requests: a connection
+	// that comes or goes meanwhile may be missed, or be on two pages.
+	Offset int `form:"offset,omitempty" json:"offset,omitempty"`
 }
 
 // DeleteLoadbalancerListParams defines parameters for DeleteLoadbalancerList.
@@ -366,6 +448,30 @@ type DeleteLoadbalancerHostParams struct {
 
 	// Block The mark of the service; 0, or nothing, is one without.
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
+}
+
+// GetEventsParams defines parameters for GetEvents.
+type GetEventsParams struct {
+	// Kind Only events of these kinds (link, address, route, neighbour, health, object, peer), several with commas.
+	Kind string `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Object Only events about this object, such as "service 20.20.20.1:2020/tcp".
+	Object string `form:"object,omitempty" json:"object,omitempty"`
+
+	// Limit A list of at most so many events, the last ones; 0 or absent is all that are kept.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// GetStatusesParams defines parameters for GetStatuses.
+type GetStatusesParams struct {
+	// Kind Only objects of this kind (service).
+	Kind string `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Name Only the object with this key, or the services of this name.
+	Name string `form:"name,omitempty" json:"name,omitempty"`
+
+	// Failed true leaves out what did not fail.
+	Failed bool `form:"failed,omitempty" json:"failed,omitempty"`
 }
 
 // DeleteLoadbalancerListJSONRequestBody defines body for DeleteLoadbalancerList for application/json ContentType.
@@ -536,12 +642,29 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/loadbalancer/name/{lb_name} (the `DeleteLoadbalancerByName` operationId).
 	DeleteLoadbalancerByName(ctx context.Context, lbName string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetEvents What happens, as it happens
+	//
+	// With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
+	// data of each, its kind as event, its seq as id. A client that comes again with Last-Event-ID gets what it
+	// missed, as far as it is kept (4096 events); an event "lost" says how many are not. A comment comes every 15
+	// seconds. Otherwise: the last events that are kept, as a list. Not of the contract.
+	//
+	// Corresponds with GET /events (the `GetEvents` operationId).
+	GetEvents(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetMetrics Counters in the Prometheus text format
 	//
 	// The same as /metrics outside of the base path.
 	//
 	// Corresponds with GET /metrics (the `GetMetrics` operationId).
 	GetMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetStatuses What the data path has of each object, and why not what is wanted
+	//
+	// Services, and what else can fail and is tried again: interfaces, VIPs, next hops. Not of the contract.
+	//
+	// Corresponds with GET /status/objects (the `GetStatuses` operationId).
+	GetStatuses(ctx context.Context, params *GetStatusesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetVersion Version of the daemon
 	//
@@ -757,6 +880,26 @@ func (c *Client) DeleteLoadbalancerByName(ctx context.Context, lbName string, re
 	return c.Client.Do(req)
 }
 
+// GetEvents What happens, as it happens
+//
+// With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
+// data of each, its kind as event, its seq as id. A client that comes again with Last-Event-ID gets what it
+// missed, as far as it is kept (4096 events); an event "lost" says how many are not. A comment comes every 15
+// seconds. Otherwise: the last events that are kept, as a list. Not of the contract.
+//
+// Corresponds with GET /events (the `GetEvents` operationId).
+func (c *Client) GetEvents(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEventsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetMetrics Counters in the Prometheus text format
 //
 // The same as /metrics outside of the base path.
@@ -764,6 +907,23 @@ func (c *Client) DeleteLoadbalancerByName(ctx context.Context, lbName string, re
 // Corresponds with GET /metrics (the `GetMetrics` operationId).
 func (c *Client) GetMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetMetricsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetStatuses What the data path has of each object, and why not what is wanted
+//
+// Services, and what else can fail and is tried again: interfaces, VIPs, next hops. Not of the contract.
+//
+// Corresponds with GET /status/objects (the `GetStatuses` operationId).
+func (c *Client) GetStatuses(ctx context.Context, params *GetStatusesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetStatusesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -841,7 +1001,47 @@ func NewGetConntracksRequest(server string, params *GetConntracksParams) (*http.
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "source", params.Source, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoint", params.Endpoint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {
@@ -1398,6 +1598,72 @@ func NewDeleteLoadbalancerByNameRequest(server string, lbName string) (*http.Req
 	return req, nil
 }
 
+// NewGetEventsRequest constructs an http.Request for the GetEvents method
+func NewGetEventsRequest(server string, params *GetEventsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/events")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "object", params.Object, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetMetricsRequest constructs an http.Request for the GetMetrics method
 func NewGetMetricsRequest(server string) (*http.Request, error) {
 	var err error
@@ -1415,6 +1681,72 @@ func NewGetMetricsRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetStatusesRequest constructs an http.Request for the GetStatuses method
+func NewGetStatusesRequest(server string, params *GetStatusesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/objects")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "failed", params.Failed, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -1600,6 +1932,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /config/loadbalancer/name/{lb_name} (the `DeleteLoadbalancerByName` operationId).
 	DeleteLoadbalancerByNameWithResponse(ctx context.Context, lbName string, reqEditors ...RequestEditorFn) (*DeleteLoadbalancerByNameResponse, error)
 
+	// GetEventsWithResponse What happens, as it happens
+	//
+	// With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
+	// data of each, its kind as event, its seq as id. A client that comes again with Last-Event-ID gets what it
+	// missed, as far as it is kept (4096 events); an event "lost" says how many are not. A comment comes every 15
+	// seconds. Otherwise: the last events that are kept, as a list. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /events (the `GetEvents` operationId).
+	GetEventsWithResponse(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*GetEventsResponse, error)
+
 	// GetMetricsWithResponse Counters in the Prometheus text format
 	//
 	// The same as /metrics outside of the base path.
@@ -1608,6 +1952,15 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /metrics (the `GetMetrics` operationId).
 	GetMetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetMetricsResponse, error)
+
+	// GetStatusesWithResponse What the data path has of each object, and why not what is wanted
+	//
+	// Services, and what else can fail and is tried again: interfaces, VIPs, next hops. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/objects (the `GetStatuses` operationId).
+	GetStatusesWithResponse(ctx context.Context, params *GetStatusesParams, reqEditors ...RequestEditorFn) (*GetStatusesResponse, error)
 
 	// GetVersionWithResponse Version of the daemon
 	//
@@ -2097,6 +2450,54 @@ func (r DeleteLoadbalancerByNameResponse) ContentType() string {
 	return ""
 }
 
+type GetEventsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EventList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetEventsResponse) GetJSON200() *EventList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetEventsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetEventsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetEventsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetEventsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetMetricsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -2132,6 +2533,54 @@ func (r GetMetricsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetMetricsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetStatusesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *StatusList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetStatusesResponse) GetJSON200() *StatusList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetStatusesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetStatusesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetStatusesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetStatusesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetStatusesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -2362,6 +2811,24 @@ func (c *ClientWithResponses) DeleteLoadbalancerByNameWithResponse(ctx context.C
 	return ParseDeleteLoadbalancerByNameResponse(rsp)
 }
 
+// GetEventsWithResponse What happens, as it happens
+//
+// With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
+// data of each, its kind as event, its seq as id. A client that comes again with Last-Event-ID gets what it
+// missed, as far as it is kept (4096 events); an event "lost" says how many are not. A comment comes every 15
+// seconds. Otherwise: the last events that are kept, as a list. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /events (the `GetEvents` operationId).
+func (c *ClientWithResponses) GetEventsWithResponse(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*GetEventsResponse, error) {
+	rsp, err := c.GetEvents(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetEventsResponse(rsp)
+}
+
 // GetMetricsWithResponse Counters in the Prometheus text format
 //
 // The same as /metrics outside of the base path.
@@ -2375,6 +2842,21 @@ func (c *ClientWithResponses) GetMetricsWithResponse(ctx context.Context, reqEdi
 		return nil, err
 	}
 	return ParseGetMetricsResponse(rsp)
+}
+
+// GetStatusesWithResponse What the data path has of each object, and why not what is wanted
+//
+// Services, and what else can fail and is tried again: interfaces, VIPs, next hops. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/objects (the `GetStatuses` operationId).
+func (c *ClientWithResponses) GetStatusesWithResponse(ctx context.Context, params *GetStatusesParams, reqEditors ...RequestEditorFn) (*GetStatusesResponse, error) {
+	rsp, err := c.GetStatuses(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetStatusesResponse(rsp)
 }
 
 // GetVersionWithResponse Version of the daemon
@@ -2720,6 +3202,42 @@ func ParseDeleteLoadbalancerByNameResponse(rsp *http.Response) (*DeleteLoadbalan
 	return response, nil
 }
 
+// ParseGetEventsResponse parses an HTTP response from a GetEventsWithResponse call
+func ParseGetEventsResponse(rsp *http.Response) (*GetEventsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetEventsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EventList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (text/event-stream) unsupported
+
+	}
+
+	return response, nil
+}
+
 // ParseGetMetricsResponse parses an HTTP response from a GetMetricsWithResponse call
 func ParseGetMetricsResponse(rsp *http.Response) (*GetMetricsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -2734,6 +3252,39 @@ func ParseGetMetricsResponse(rsp *http.Response) (*GetMetricsResponse, error) {
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetStatusesResponse parses an HTTP response from a GetStatusesWithResponse call
+func ParseGetStatusesResponse(rsp *http.Response) (*GetStatusesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetStatusesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest StatusList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refused
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -2811,9 +3362,15 @@ type ServerInterface interface {
 	// DeleteLoadbalancerByName Delete all services of a name
 	// (DELETE /config/loadbalancer/name/{lb_name})
 	DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, lbName string)
+	// GetEvents What happens, as it happens
+	// (GET /events)
+	GetEvents(w http.ResponseWriter, r *http.Request, params GetEventsParams)
 	// GetMetrics Counters in the Prometheus text format
 	// (GET /metrics)
 	GetMetrics(w http.ResponseWriter, r *http.Request)
+	// GetStatuses What the data path has of each object, and why not what is wanted
+	// (GET /status/objects)
+	GetStatuses(w http.ResponseWriter, r *http.Request, params GetStatusesParams)
 	// GetVersion Version of the daemon
 	// (GET /version)
 	GetVersion(w http.ResponseWriter, r *http.Request)
@@ -2876,6 +3433,58 @@ func (siw *ServerInterfaceWrapper) GetConntracks(w http.ResponseWriter, r *http.
 		return
 	}
 
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", r.URL.Query(), &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "state"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "state", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", r.URL.Query(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "source"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "endpoint" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "endpoint", r.URL.Query(), &params.Endpoint, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "endpoint"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "endpoint", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "limit" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -2885,6 +3494,19 @@ func (siw *ServerInterfaceWrapper) GetConntracks(w http.ResponseWriter, r *http.
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "offset" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "offset", r.URL.Query(), &params.Offset, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "offset"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "offset", Err: err})
 		}
 		return
 	}
@@ -3329,11 +3951,129 @@ func (siw *ServerInterfaceWrapper) DeleteLoadbalancerByName(w http.ResponseWrite
 	handler.ServeHTTP(w, r)
 }
 
+// GetEvents operation middleware
+func (siw *ServerInterfaceWrapper) GetEvents(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetEventsParams
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", r.URL.Query(), &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "kind"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "kind", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "object" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "object", r.URL.Query(), &params.Object, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "object"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "object", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetEvents(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetMetrics operation middleware
 func (siw *ServerInterfaceWrapper) GetMetrics(w http.ResponseWriter, r *http.Request) {
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetMetrics(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetStatuses operation middleware
+func (siw *ServerInterfaceWrapper) GetStatuses(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetStatusesParams
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", r.URL.Query(), &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "kind"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "kind", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "name" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "name", r.URL.Query(), &params.Name, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "name"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "failed" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "failed", r.URL.Query(), &params.Failed, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "failed"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "failed", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetStatuses(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3487,6 +4227,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/protocol/{proto}", wrapper.DeleteLoadbalancerHost)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/portmax/{portmax}/protocol/{proto}", wrapper.DeleteLoadbalancerHostRange)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/objects", wrapper.GetStatuses)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/events", wrapper.GetEvents)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/version", wrapper.GetVersion)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics", wrapper.GetMetrics)
 

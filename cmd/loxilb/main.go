@@ -23,10 +23,12 @@ import (
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/pins"
 	"loxilb/internal/desired"
+	"loxilb/internal/event"
 	"loxilb/internal/httpapi"
 	"loxilb/internal/metrics"
 	"loxilb/internal/netdev"
 	"loxilb/internal/reconcile"
+	"loxilb/internal/status"
 )
 
 // sweepEvery is how often connections that are over give their memory back; they are treated as absent from
@@ -106,7 +108,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		return err
 	}
 	api, err := listen(ctx, c, httpapi.New(httpapi.Options{
-		Store: state, Reconciler: services, DataPath: source, Metrics: measured, Observe: measured.Observe,
+		Store: state, Statuses: statuses{status.NewTable(), services}, Events: event.NewHub(), DataPath: source, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
 		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log,
 	}))

@@ -41,11 +41,23 @@ func (o *options) client() (*v1.Client, error) {
 	return v1.NewClient(base.String(),
 		v1.WithHTTPClient(&http.Client{Transport: transport, Timeout: o.wait()}),
 		v1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+			dropEmpty(r.URL)
 			if token := o.readToken(); token != "" {
 				r.Header.Set("Authorization", token)
 			}
 			return nil
 		}))
+}
+
+// dropEmpty takes out the parameters that ask for nothing.
+func dropEmpty(u *url.URL) {
+	q := u.Query()
+	for name := range q {
+		if q.Get(name) == "" {
+			q.Del(name)
+		}
+	}
+	u.RawQuery = q.Encode()
 }
 
 func (o *options) tls() (*tls.Config, error) {

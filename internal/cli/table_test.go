@@ -57,7 +57,7 @@ func TestConntrackFilters(t *testing.T) {
 	if r := run(t, "", s.at("get ct --servName=web --vip=20.20.20.1 --proto=tcp --limit=5")...); r.code != ExitOK {
 		t.Fatalf("%+v", r)
 	}
-	want := []string{"GET /netlox/v1/config/conntrack/all?limit=5&protocol=tcp&servName=web&vip=20.20.20.1"}
+	want := []string{"GET /netlox/v1/config/conntrack/all?limit=5&offset=0&protocol=tcp&servName=web&vip=20.20.20.1"}
 	for i, r := range s.requests {
 		// the order of parameters says nothing
 		path, query, _ := strings.Cut(r, "?")

@@ -10,6 +10,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/desired"
+	"loxilb/internal/event"
 	"loxilb/internal/lb"
 )
 
@@ -27,31 +28,31 @@ type DataPath interface {
 	Connections(ctx context.Context, yield func(lb.Connection) bool) error
 }
 
-// Reconciler tells when a change is in the data path.
-type Reconciler interface {
-	// Wait blocks until the revision is applied, and returns why it was not.
-	Wait(ctx context.Context, revision uint64) error
-}
-
-// Options are the parts that the API stands on. All but Observe are needed.
+// Options are the parts that the API stands on. All but Observe, Events and Ready are needed.
 type Options struct {
-	Store      *desired.State
-	Reconciler Reconciler
-	DataPath   DataPath
-	Metrics    http.Handler                  // answers GET metrics
-	Observe    func(method string, code int) // is told of every answer
-	Token      string                        // asked of every request over TCP; empty: none
-	Users      Users                         // may use loopback without a token
-	Ready      func() (bool, string)         // whether all services were applied once, and how far it is; nil: they were
-	Version    v1.Version
-	Log        *slog.Logger
-	ApplyWait  time.Duration // how long a change waits for the data path; 0: 8 s
+	Store     *desired.State
+	Statuses  Statuses
+	DataPath  DataPath
+	Events    *event.Hub                    // nil: one that nothing happens in
+	Metrics   http.Handler                  // answers GET metrics
+	Observe   func(method string, code int) // is told of every answer
+	Token     string                        // asked of every request over TCP; empty: none
+	Users     Users                         // may use loopback without a token
+	Ready     func() (bool, string)         // whether all services were applied once, and how far it is; nil: they were
+	Version   v1.Version
+	Log       *slog.Logger
+	ApplyWait time.Duration // how long a change waits for the data path; 0: 8 s
+	BodyWait  time.Duration // how long a request with a body waits for its turn; 0: 10 s
 }
 
 // API answers requests.
 type API struct {
 	Options
-	mux *http.ServeMux
+	mux     *http.ServeMux
+	streams chan struct{} // holds a value for each stream of events
+	bodies  chan struct{} // holds a value for each body that is read
+	closing context.Context
+	close   context.CancelFunc // ends what does not end by itself
 }
 
 var _ v1.ServerInterface = (*API)(nil)
@@ -64,7 +65,17 @@ func New(o Options) *API {
 	if o.Observe == nil {
 		o.Observe = func(string, int) {}
 	}
-	a := &API{Options: o, mux: http.NewServeMux()}
+	if o.BodyWait == 0 {
+		o.BodyWait = bodyWait
+	}
+	if o.Events == nil {
+		o.Events = event.NewHub()
+	}
+	a := &API{
+		Options: o, mux: http.NewServeMux(),
+		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies),
+	}
+	a.closing, a.close = context.WithCancel(context.Background())
 	v1.HandlerWithOptions(a, v1.StdHTTPServerOptions{
 		BaseURL:          BaseURL,
 		BaseRouter:       a.mux,

@@ -14,17 +14,21 @@ import (
 
 // CreateLoadbalancer creates or updates one service, or the many of lbAttr in one transaction.
 func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
-	data, p := readBody(w, r)
+	var bulk bool
+	list, p := decoded(a, w, r, func(data []byte) (list []request, p *problem) {
+		list, bulk, p = decodeServices(data)
+		return list, p
+	})
 	if p != nil {
 		p.write(w)
 		return
 	}
-	list, bulk, p := decodeServices(data)
-	if p != nil {
-		p.write(w)
-		return
-	}
-	a.commit(w, r, func(tx *store.Tx) error {
+	a.commit(w, r, !bulk, func(tx *store.Tx, pre *precondition) error {
+		if !bulk {
+			if err := pre.check(tx, a.Store.Services, list[0].Key); err != nil {
+				return err
+			}
+		}
 		for i := range list {
 			if err := list[i].put(tx, a.Store.Services); err != nil {
 				return err
@@ -61,17 +65,12 @@ func exists(k lb.Key) *problem {
 
 // DeleteLoadbalancerList deletes the services of a list of keys, all of them or none.
 func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params v1.DeleteLoadbalancerListParams) {
-	data, p := readBody(w, r)
+	keys, p := decoded(a, w, r, func(data []byte) ([]lb.Key, *problem) { return decodeKeys(data, params.Bgp) })
 	if p != nil {
 		p.write(w)
 		return
 	}
-	keys, p := decodeKeys(data, params.Bgp)
-	if p != nil {
-		p.write(w)
-		return
-	}
-	a.commit(w, r, func(tx *store.Tx) error {
+	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
 		for _, k := range keys {
 			if err := a.Store.Services.Delete(tx, k); err != nil {
 				return err
@@ -120,7 +119,7 @@ func withdrawal(bgp string) *problem {
 
 // DeleteLoadbalancers deletes every service.
 func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
-	a.commit(w, r, func(tx *store.Tx) error {
+	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
 		for s := range a.Store.Services.All(tx) {
 			if err := a.Store.Services.Delete(tx, s.Key); err != nil {
 				return err
@@ -133,7 +132,7 @@ func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
 // DeleteLoadbalancerByName deletes all services of a name. A name that none has is 404, where the contract's server
 // answers success: a mistyped name should not look deleted.
 func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
-	a.commit(w, r, func(tx *store.Tx) error {
+	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
 		list := a.Store.Services.ByName(tx, name)
 		if len(list) == 0 {
 			p := refuse(http.StatusNotFound, "there is no service named %q", name)
@@ -175,7 +174,12 @@ func (a *API) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
 		p.write(w)
 		return
 	}
-	a.commit(w, r, func(tx *store.Tx) error { return a.Store.Services.Delete(tx, key) })
+	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
+		if err := pre.check(tx, a.Store.Services, key); err != nil {
+			return err
+		}
+		return a.Store.Services.Delete(tx, key)
+	})
 }
 
 // keyPath is a key as the paths of DELETE write it.
@@ -233,21 +237,29 @@ func pathProblem(err error) *problem {
 	return refuse(http.StatusBadRequest, "%v", err)
 }
 
-// commit makes a change, waits until the packets see it, and answers.
-func (a *API) commit(w http.ResponseWriter, r *http.Request, edit func(*store.Tx) error) {
-	revision, _, err := a.Store.Commit(owner, edit)
+// commit makes a change of one service, or of several, waits until the packets see it, and answers.
+func (a *API) commit(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) {
+	pre, p := preconditionOf(r)
+	if p == nil {
+		p = pre.forOne(one)
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	revision, changed, err := a.Store.Commit(owner, func(tx *store.Tx) error { return edit(tx, &pre) })
 	if err != nil {
 		a.commitProblem(err).write(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
 	defer cancel()
-	if err := a.Reconciler.Wait(ctx, revision); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = errors.New("it is still at work on it")
-		}
-		refuse(http.StatusServiceUnavailable, "stored as revision %d, but the data path does not have it yet: %v", revision, err).write(w)
+	if err := a.Statuses.Wait(ctx, revision, statusIDs(changed)); err != nil {
+		notApplied(revision, err).write(w)
 		return
+	}
+	if one && len(changed) == 1 {
+		w.Header().Set("ETag", strconv.Quote(strconv.FormatUint(revision, 10)))
 	}
 	writeSuccess(w)
 }
@@ -263,6 +275,8 @@ func (a *API) commitProblem(err error) *problem {
 		return entryProblem("", -1, err)
 	case errors.Is(err, store.ErrNotFound):
 		return refuse(http.StatusNotFound, "%v", err)
+	case errors.Is(err, store.ErrVersion):
+		return refuse(http.StatusPreconditionFailed, "%v", err)
 	case errors.Is(err, store.ErrOwner):
 		return refuse(http.StatusConflict, "%v", err)
 	case errors.Is(err, store.ErrLimit):

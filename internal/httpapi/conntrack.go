@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net/http"
-	"net/netip"
 	"strconv"
 
 	v1 "loxilb/api/v1"
@@ -11,14 +10,19 @@ import (
 
 // GetConntracks streams the connections that pass the filters.
 func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.GetConntracksParams) {
-	f, p := newFilter(params)
+	f, p := a.newFilter(&params)
 	if p != nil {
 		p.write(w)
 		return
 	}
 	out := newStream(w, "ctAttr")
+	skip := params.Offset
 	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
 		if !f.matches(&c) {
+			return true
+		}
+		if skip > 0 {
+			skip--
 			return true
 		}
 		if !out.item(conntrackOf(&c)) {
@@ -35,45 +39,6 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 	default:
 		out.end()
 	}
-}
-
-type filter struct {
-	protocol lb.Protocol // 0: any
-	vip      netip.Addr  // invalid: any
-	service  string
-}
-
-func newFilter(params v1.GetConntracksParams) (f filter, p *problem) {
-	var err error
-	if params.Protocol != "" {
-		if f.protocol, err = lb.ParseProtocol(params.Protocol); err != nil {
-			return f, pathProblem(err)
-		}
-	}
-	if params.Vip != "" {
-		if f.vip, err = lb.ParseAddr("vip", params.Vip); err != nil {
-			return f, pathProblem(err)
-		}
-	}
-	if params.Limit < 0 {
-		return f, refuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is negative", "0 (no limit) or more")
-	}
-	f.service = params.ServName
-	return f, nil
-}
-
-func (f *filter) matches(c *lb.Connection) bool {
-	return (f.protocol == 0 || f.protocol == c.Protocol || f.protocol == lb.ICMP && c.Protocol == lb.ICMPv6) &&
-		(!f.vip.IsValid() || f.vip == vipOf(c).Addr()) &&
-		(f.service == "" || f.service == c.Service)
-}
-
-// vipOf is the address that the client talks to: replies carry it once they are translated.
-func vipOf(c *lb.Connection) netip.AddrPort {
-	if c.Reply {
-		return c.NewSrc
-	}
-	return c.Dst
 }
 
 func conntrackOf(c *lb.Connection) v1.ConntrackEntry {

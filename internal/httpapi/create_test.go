@@ -228,7 +228,7 @@ func TestDataPathRefuses(t *testing.T) {
 	b := newBench(t, nil)
 	b.fake.applyErr = errDataPath
 	w := b.post(demo)
-	if e := problemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "stored as revision 1") || !strings.Contains(e.Message, errDataPath.Error()) {
+	if e := problemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "stored as version 1") || !strings.Contains(e.Message, errDataPath.Error()) {
 		t.Errorf("%d %+v", w.Code, e)
 	}
 }

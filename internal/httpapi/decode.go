@@ -6,42 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 )
-
-// maxBody holds all the services and endpoints that there may be, indented, with room to spare.
-const maxBody = 64 << 20
-
-// readBody takes the body of a request that says it is JSON, or says nothing.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
-	if ct := r.Header.Get("Content-Type"); ct != "" {
-		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" {
-			return nil, refuseField(http.StatusUnsupportedMediaType, "Content-Type", ct, "is not JSON", "application/json")
-		}
-	}
-	if r.ContentLength > maxBody {
-		return nil, tooLarge()
-	}
-	var buf bytes.Buffer
-	if r.ContentLength > 0 {
-		buf.Grow(int(r.ContentLength) + bytes.MinRead)
-	}
-	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
-	var tooBig *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooBig):
-		return nil, tooLarge()
-	case err != nil:
-		return nil, refuse(http.StatusBadRequest, "the body broke off: %v", err)
-	}
-	return buf.Bytes(), nil
-}
-
-func tooLarge() *problem {
-	return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB: send the services in several requests", maxBody>>20)
-}
 
 // decodeBody reads an object of the API: property names in any case, none unknown.
 func decodeBody[T any](data []byte) (*T, *problem) {

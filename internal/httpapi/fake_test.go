@@ -16,15 +16,18 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/status"
 )
 
 var errDataPath = errors.New("no memory left in the kernel")
 
 // fake is a data path that holds what a test says.
 type fake struct {
+	*status.Table
 	stats       map[lb.Key]lb.ServiceStats
 	connections []lb.Connection
 	applyErr    error
+	wait        bool // until the table has it
 	connErr     error
 }
 
@@ -42,7 +45,12 @@ func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) er
 	return f.connErr
 }
 
-func (f *fake) Wait(context.Context, uint64) error { return f.applyErr }
+func (f *fake) Wait(ctx context.Context, version uint64, ids []status.ID) error {
+	if f.wait {
+		return f.Table.Wait(ctx, version, ids)
+	}
+	return f.applyErr
+}
 
 // bench is an API over a store in memory and a fake data path.
 type bench struct {
@@ -66,9 +74,9 @@ func newBench(t testing.TB, change func(*Options)) *bench {
 			t.Error(err)
 		}
 	})
-	f := &fake{stats: map[lb.Key]lb.ServiceStats{}}
+	f := &fake{Table: status.NewTable(), stats: map[lb.Key]lb.ServiceStats{}}
 	o := Options{
-		Store: st, Reconciler: f, DataPath: f, Log: log,
+		Store: st, Statuses: f, DataPath: f, Log: log,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
 		Version: v1.Version{Version: "1.2.3", BuildInfo: "test"},
 	}

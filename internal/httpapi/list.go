@@ -16,9 +16,12 @@ const stallLimit = 30 * time.Second
 // GetLoadbalancers answers with all services.
 func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request) {
 	out, c := newStream(w, "lbAttr"), newCodec()
-	for s := range a.Store.Services.All(a.Store.Snapshot()) {
+	now := a.Store.Snapshot()
+	for s := range a.Store.Services.All(now) {
 		stats, _ := a.DataPath.ServiceStats(s.Key)
-		if r.Context().Err() != nil || !out.item(c.answer(&s, &stats)) {
+		e := c.answer(&s, &stats)
+		e.Status = a.serviceStatus(now, s.Key)
+		if r.Context().Err() != nil || !out.item(e) {
 			return
 		}
 	}

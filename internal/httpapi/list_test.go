@@ -27,7 +27,8 @@ func TestList(t *testing.T) {
 			{"counter":"5:300","endpointIP":"31.31.31.1","targetPort":5001,"weight":1},
 			{"counter":"0:0","endpointIP":"32.32.32.1","targetPort":5001,"weight":1}],
 		"serviceArguments":{"bgp":false,"block":0,"egress":false,"externalIP":"20.20.20.1","inactiveTimeOut":60,"managed":false,
-			"mode":0,"monitor":false,"name":"web","port":2020,"protocol":"tcp","proxyprotocolv2":false,"security":0,"sel":2}}]}`
+			"mode":0,"monitor":false,"name":"web","port":2020,"protocol":"tcp","proxyprotocolv2":false,"security":0,"sel":2},
+		"status":{"kind":"service","key":"20.20.20.1:2020/tcp","state":"pending","desired":1,"applied":0}}]}`
 	if diff := cmp.Diff(normal(t, want), normal(t, w.Body.String())); diff != "" {
 		t.Error(diff)
 	}
@@ -77,16 +78,36 @@ func TestConntrack(t *testing.T) {
 	const third = `{"destinationIP":"2001:db8::1","destinationPort":53,"sourceIP":"2001:db8::64","sourcePort":5353,"protocol":"udp",
 		"ident":"","conntrackState":"udp-uni","conntrackAct":"dnat-[2001:db8:1::1]:53:w5","packets":1,"bytes":64,"servName":"[2001:db8::1]:53/udp"}`
 	for query, want := range map[string]string{
-		"":                             first + "," + second + "," + third,
-		"?limit=1":                     first,
-		"?limit=0&protocol=udp":        third,
-		"?protocol=tcp":                first + "," + second,
-		"?vip=20.20.20.1":              first + "," + second,
-		"?vip=2001:db8::1":             third,
-		"?vip=31.31.31.1":              "",
-		"?servName=web&limit=1":        first,
-		"?servName=other":              "",
-		"?vip=20.20.20.1&protocol=udp": "",
+		"":                                        first + "," + second + "," + third,
+		"?limit=1":                                first,
+		"?limit=0&protocol=udp":                   third,
+		"?protocol=tcp":                           first + "," + second,
+		"?vip=20.20.20.1":                         first + "," + second,
+		"?vip=2001:db8::1":                        third,
+		"?vip=31.31.31.1":                         "",
+		"?servName=web&limit=1":                   first,
+		"?servName=other":                         "",
+		"?vip=20.20.20.1&protocol=udp":            "",
+		"?state=est":                              first + "," + second,
+		"?state=fini":                             "",
+		"?source=100.100.100.1":                   first + "," + second,
+		"?source=2001:db8::/64":                   third,
+		"?source=31.31.31.1":                      "", // it answers
+		"?endpoint=31.31.31.1":                    first + "," + second,
+		"?endpoint=31.31.31.1:5001":               first + "," + second,
+		"?endpoint=31.31.31.1:5002":               "",
+		"?endpoint=2001:db8:1::1":                 third,
+		"?endpoint=[2001:db8:1::1]:53":            third,
+		"?service=20.20.20.1:2020/tcp":            first + "," + second,
+		"?service=20.20.20.1:2020/udp":            "",
+		"?service=20.20.20.1:2000-2020/tcp":       first + "," + second,
+		"?service=20.20.20.1:2021/tcp":            "",
+		"?service=[2001:db8::1]:53/udp":           third,
+		"?service=0.0.0.0:2020/tcp":               first + "," + second,
+		"?offset=1":                               second + "," + third,
+		"?offset=1&limit=1":                       second,
+		"?offset=3":                               "",
+		"?protocol=tcp&offset=1&source=0.0.0.0/0": second,
 	} {
 		w := b.call("GET", BaseURL+"/config/conntrack/all"+query, "")
 		if diff := cmp.Diff(normal(t, `{"ctAttr":[`+want+`]}`), normal(t, w.Body.String())); diff != "" {
@@ -94,7 +115,8 @@ func TestConntrack(t *testing.T) {
 		}
 	}
 	for query, field := range map[string]string{
-		"?limit=-1": "limit", "?limit=x": "limit", "?protocol=quic": "protocol", "?vip=x": "vip",
+		"?limit=-1": "limit", "?limit=x": "limit", "?protocol=quic": "protocol", "?vip=x": "vip", "?offset=-1": "offset",
+		"?source=10.0.0.0/33": "source", "?source=me": "source", "?endpoint=1.2.3": "endpoint", "?endpoint=::1:x": "endpoint", "?service=web": "service",
 	} {
 		w := b.call("GET", BaseURL+"/config/conntrack/all"+query, "")
 		if e := problemOf(t, w); w.Code != 400 || e.Field != field {

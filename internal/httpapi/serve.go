@@ -56,17 +56,16 @@ func (s *Server) open(ctx context.Context, a *API, l Listen) error {
 		s.add(a, ln, wayTo(l.Plain))
 	}
 	if l.TLS.IsValid() {
-		cert, err := tls.LoadX509KeyPair(l.CertFile, l.KeyFile)
+		cert, err := newCertificate(l.CertFile, l.KeyFile, a.Log)
 		if err != nil {
-			return fmt.Errorf("load certificate %s: %w", l.CertFile, err)
+			return err
 		}
 		ln, err := lc.Listen(ctx, "tcp", l.TLS.String())
 		if err != nil {
 			return fmt.Errorf("listen on %s: %w", l.TLS, err)
 		}
 		conf := &tls.Config{
-			Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12,
-			NextProtos: []string{"http/1.1"},
+			GetCertificate: cert.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 		}
 		s.add(a, tls.NewListener(ln, conf), wayTo(l.TLS))
 	}
@@ -100,6 +99,7 @@ func (s *Server) add(a *API, ln net.Listener, w way) {
 	if w == byLoopback {
 		server.ConnContext = s.peers.connContext
 	}
+	server.RegisterOnShutdown(a.close)
 	s.ports = append(s.ports, port{ln, server})
 }
 

@@ -24,7 +24,7 @@ import (
 func TestServe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := certificate(t, dir)
+	cert, key := makeCertificate(t, dir)
 	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -149,8 +149,8 @@ func TestSocketIsBornClosed(t *testing.T) {
 	}
 }
 
-// certificate makes one that nobody trusts.
-func certificate(t *testing.T, dir string) (cert, key string) {
+// makeCertificate makes one that nobody trusts.
+func makeCertificate(t *testing.T, dir string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

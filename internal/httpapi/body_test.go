@@ -1,0 +1,137 @@
+package httpapi
+
+import (
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What a request says of its length costs nothing before it comes.
+func TestLengthAllocatesNothing(t *testing.T) {
+	r := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
+	r.ContentLength = maxBody
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, p := readBody(httptest.NewRecorder(), r); p != nil {
+		t.Fatal(p)
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
+		t.Errorf("%d bytes for a body of 2", got)
+	}
+}
+
+// So many requests are read at once; the next one waits, and gives up.
+func TestBodiesAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.BodyWait = 50 * time.Millisecond })
+	var slow []*io.PipeWriter
+	ended := make(chan int, maxBodies)
+	for range maxBodies {
+		pr, pw := io.Pipe()
+		slow = append(slow, pw)
+		go func() {
+			r := httptest.NewRequest("POST", "http://127.0.0.1:11111"+BaseURL+"/config/loadbalancer", pr)
+			r = r.WithContext(withPeer(r.Context(), b.peer))
+			w := httptest.NewRecorder()
+			b.http.ServeHTTP(w, r)
+			ended <- w.Code
+		}()
+		if _, err := pw.Write([]byte("{")); err != nil { // returns when it is being read
+			t.Fatal(err)
+		}
+	}
+	w := b.post(demo)
+	if e := problemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "8 other requests with a body") {
+		t.Errorf("%d %+v", w.Code, e)
+	}
+	if len(b.list()) != 0 {
+		t.Error("a request without a body waited, or the refused one was done")
+	}
+	_ = slow[0].Close()
+	if code := <-ended; code != 400 {
+		t.Errorf("a body that broke off: %d", code)
+	}
+	b.mustPost(demo)
+	for _, pw := range slow[1:] {
+		_ = pw.Close()
+		<-ended
+	}
+}
+
+// A certificate is used from when its files are replaced; a pair that does not fit leaves the old one, and is said once.
+func TestCertificateIsReadAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	certFile, keyFile := makeCertificate(t, dir)
+	var log strings.Builder
+	c, err := newCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := time.Now()
+	c.now = func() time.Time { return clock }
+	current := func() string {
+		t.Helper()
+		got, err := c.get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(got.Certificate[0])
+	}
+	// Files of one size and moment differ by nothing that stat tells: give each its own time.
+	replace := func(path string, text []byte, n int) {
+		t.Helper()
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, clock.Add(time.Duration(n)*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := current()
+	other := filepath.Join(dir, "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	newCert, newKey := makeCertificate(t, other)
+	cert, err := os.ReadFile(newCert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(newKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace(certFile, cert, 1)
+	if current() != first {
+		t.Error("the files were looked at twice in a second")
+	}
+	for range 3 {
+		clock = clock.Add(2 * time.Second)
+		if current() != first {
+			t.Error("a certificate without its key is used")
+		}
+	}
+	if n := strings.Count(log.String(), "new certificate not used"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, log.String())
+	}
+	replace(keyFile, key, 2)
+	clock = clock.Add(2 * time.Second)
+	if current() == first {
+		t.Error("the new certificate is not used")
+	}
+	if err := os.Remove(keyFile); err != nil {
+		t.Fatal(err)
+	}
+	clock = clock.Add(2 * time.Second)
+	if current() == first {
+		t.Error("the old certificate is back")
+	}
+}

@@ -1,0 +1,118 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// filter chooses connections.
+type filter struct {
+	protocol lb.Protocol // 0: any
+	vip      netip.Addr  // invalid: any
+	name     string      // of the service; "": any
+	state    string      // "": any
+	source   netip.Prefix
+	endpoint netip.AddrPort // without an address: any; without a port: any of its ports
+	service  *lb.Key        // nil: any
+	vips     []netip.Addr   // of service
+}
+
+func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *problem) {
+	f.name, f.state = params.ServName, params.State
+	var err error
+	if params.Protocol != "" {
+		if f.protocol, err = lb.ParseProtocol(params.Protocol); err != nil {
+			return f, pathProblem(err)
+		}
+	}
+	if params.Vip != "" {
+		if f.vip, err = lb.ParseAddr("vip", params.Vip); err != nil {
+			return f, pathProblem(err)
+		}
+	}
+	if params.Source != "" {
+		if f.source, err = prefix(params.Source); err != nil {
+			return f, refuseField(http.StatusBadRequest, "source", params.Source, "is neither an address nor a prefix", "IP or IP/LENGTH")
+		}
+	}
+	if params.Endpoint != "" {
+		if f.endpoint, err = endpoint(params.Endpoint); err != nil {
+			return f, refuseField(http.StatusBadRequest, "endpoint", params.Endpoint, "is not an endpoint", "IP or IP:PORT, IPv6 in brackets before a port")
+		}
+	}
+	if params.Service != "" {
+		key, err := lb.ParseKey(params.Service)
+		if err != nil {
+			return f, pathProblem(named("service", err))
+		}
+		f.service, f.vips = &key, []netip.Addr{key.VIP}
+		if s, ok := a.Store.Services.Get(a.Store.Snapshot(), key); ok {
+			f.vips = append(f.vips, s.Secondary...)
+		}
+	}
+	for name, n := range map[string]int{"limit": params.Limit, "offset": params.Offset} {
+		if n < 0 {
+			return f, refuseField(http.StatusBadRequest, name, strconv.Itoa(n), "is negative", "0 or more")
+		}
+	}
+	return f, nil
+}
+
+func prefix(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return a.Prefix(a.BitLen())
+	}
+	p, err := netip.ParsePrefix(text)
+	return p.Masked(), err
+}
+
+func endpoint(text string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(a, 0), nil
+	}
+	return netip.ParseAddrPort(text)
+}
+
+func (f *filter) matches(c *lb.Connection) bool {
+	return (f.protocol == 0 || sameProtocol(f.protocol, c.Protocol)) &&
+		(!f.vip.IsValid() || f.vip == vipOf(c).Addr()) &&
+		(f.name == "" || f.name == c.Service) &&
+		(f.state == "" || f.state == c.State) &&
+		(!f.source.IsValid() || f.source.Contains(clientOf(c).Addr())) &&
+		(!f.endpoint.IsValid() || f.endpoint.Addr() == c.Endpoint.Addr() && (f.endpoint.Port() == 0 || f.endpoint.Port() == c.Endpoint.Port())) &&
+		(f.service == nil || f.ofService(c))
+}
+
+func sameProtocol(asked, has lb.Protocol) bool {
+	return asked == has || asked == lb.ICMP && has == lb.ICMPv6
+}
+
+// ofService goes by what the client talks to, so that connections of endpoints and services that are gone are found too.
+func (f *filter) ofService(c *lb.Connection) bool {
+	k, at := f.service, vipOf(c)
+	if !sameProtocol(k.Protocol, c.Protocol) || !k.VIP.IsUnspecified() && !slices.Contains(f.vips, at.Addr()) {
+		return false
+	}
+	return k.Protocol == lb.ICMP || at.Port() >= k.Port && at.Port() <= max(k.Port, k.PortMax)
+}
+
+// vipOf is the address that the client talks to: replies carry it once they are translated.
+func vipOf(c *lb.Connection) netip.AddrPort {
+	if c.Reply {
+		return c.NewSrc
+	}
+	return c.Dst
+}
+
+// clientOf is where the client talks from: replies go there once they are translated.
+func clientOf(c *lb.Connection) netip.AddrPort {
+	if c.Reply {
+		return c.NewDst
+	}
+	return c.Src
+}

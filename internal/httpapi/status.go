@@ -1,0 +1,101 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/desired"
+	"loxilb/internal/lb"
+	"loxilb/internal/status"
+	"loxilb/internal/store"
+)
+
+// Statuses tells what the data path has of each object.
+type Statuses interface {
+	Get(id status.ID) (status.Status, bool)
+	List(kind string, failedOnly bool) []status.Status
+	// Wait blocks until the objects are applied in this version or a later one, or gone as they should be; *status.Error
+	// says which of them failed.
+	Wait(ctx context.Context, version uint64, ids []status.ID) error
+}
+
+// GetStatuses answers with the statuses of all objects, services or not.
+func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetStatusesParams) {
+	now := a.Store.Snapshot()
+	out := newStream(w, "statusAttr")
+	for _, s := range a.Statuses.List(params.Kind, params.Failed) {
+		if params.Name != "" && params.Name != s.Key && params.Name != a.nameOf(now, s.ID) {
+			continue
+		}
+		if !out.item(statusOf(&s)) {
+			return
+		}
+	}
+	out.end()
+}
+
+// nameOf is the name of a service; other objects have none.
+func (a *API) nameOf(now *store.Snapshot, id status.ID) string {
+	key, ok := desired.ServiceKey(store.ID(id))
+	if !ok {
+		return ""
+	}
+	s, _ := a.Store.Services.Get(now, key)
+	return s.Name
+}
+
+// serviceStatus is that of a service in a snapshot. One that the reconciler has not come to is pending.
+func (a *API) serviceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
+	id := desired.ServiceID(key)
+	meta, _ := now.Meta(id)
+	s, ok := a.Statuses.Get(status.ID(id))
+	if !ok {
+		s.ID = status.ID(id)
+	}
+	if !s.Removed {
+		s.Desired = max(s.Desired, meta.Version)
+	}
+	return statusOf(&s)
+}
+
+func statusIDs(ids []store.ID) []status.ID {
+	out := make([]status.ID, len(ids))
+	for i, id := range ids {
+		out[i] = status.ID(id)
+	}
+	return out
+}
+
+func statusOf(s *status.Status) *v1.Status {
+	out := &v1.Status{
+		Kind: s.Kind, Key: s.Key, State: string(s.State()), Desired: s.Desired, Applied: s.Applied,
+		Since: s.Since, NextTry: s.Next, Attempts: s.Attempts,
+	}
+	if s.Removed {
+		out.Desired = 0
+	}
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+	}
+	return out
+}
+
+// notApplied answers a change that is stored, and that the data path does not have.
+func notApplied(version uint64, err error) *problem {
+	var failed *status.Error
+	switch {
+	case errors.As(err, &failed) && len(failed.Failures) > 0:
+		text := fmt.Sprintf("stored as version %d, but the data path could not take it: %v", version, failed)
+		if next := time.Until(failed.Failures[0].Next); next > 0 {
+			text += fmt.Sprintf(": trying again in %s", max(next.Round(time.Second), time.Second))
+		}
+		return refuse(http.StatusServiceUnavailable, "%s", text)
+	case errors.Is(err, status.ErrWaiting), errors.Is(err, context.DeadlineExceeded):
+		return refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: it is still at work on it", version)
+	}
+	return refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: %v", version, err)
+}
