@@ -1,27 +1,30 @@
-package store
+package desired
 
 import (
 	"fmt"
 	"log/slog"
 	"testing"
 	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
 )
 
 // filled is a store with n services of 10 endpoints (3 past 10,000, for the limit on their sum).
-func filled(b *testing.B, dir string, n int) *Store {
+func filled(b *testing.B, dir string, n int) *State {
 	b.Helper()
 	endpoints := 10
 	if n > 10_000 {
 		endpoints = 3
 	}
-	s, err := Open(dir, slog.New(slog.DiscardHandler), NewTable(itemKind()))
+	s, err := Open(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { s.Close() })
-	mustCommit(b, s, "rest", func(tx *Tx) error {
+	mustCommit(b, s, "rest", func(tx *store.Tx) error {
 		for i := range n {
-			if err := items(tx.base).Put(tx, numbered(i, endpoints)); err != nil {
+			if err := s.Services.Put(tx, numbered(i, endpoints)); err != nil {
 				return err
 			}
 		}
@@ -31,7 +34,7 @@ func filled(b *testing.B, dir string, n int) *Store {
 }
 
 func BenchmarkCommit(b *testing.B) {
-	for _, n := range []int{1, 10_000, 65536 - 1} {
+	for _, n := range []int{1, 10_000, lb.MaxServices - 1} {
 		for _, kind := range []string{"memory", "disk"} {
 			b.Run(fmt.Sprintf("%s/services=%d", kind, n), func(b *testing.B) {
 				dir := ""
@@ -43,7 +46,7 @@ func BenchmarkCommit(b *testing.B) {
 				for b.Loop() {
 					i++
 					began := time.Now()
-					mustCommit(b, s, "rest", put(numbered(i%n, 1+i%2)))
+					mustCommit(b, s, "rest", put(s, numbered(i%n, 1+i%2)))
 					slowest = max(slowest, time.Since(began))
 				}
 				b.ReportMetric(float64(slowest.Microseconds()), "max-us")
@@ -58,7 +61,7 @@ func BenchmarkCommitParallel(b *testing.B) {
 	b.SetParallelism(16)
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
-			if _, _, err := s.Commit("rest", put(numbered(i%10_000, 1+i%10))); err != nil {
+			if _, _, err := s.Commit("rest", put(s, numbered(i%10_000, 1+i%10))); err != nil {
 				b.Error(err)
 			}
 		}
@@ -73,12 +76,12 @@ func BenchmarkBulk(b *testing.B) {
 }
 
 func BenchmarkOpen(b *testing.B) {
-	for _, n := range []int{10_000, 65536} {
+	for _, n := range []int{10_000, lb.MaxServices} {
 		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
 			dir := b.TempDir()
 			filled(b, dir, n).Close()
 			for b.Loop() {
-				s, err := Open(dir, slog.New(slog.DiscardHandler), NewTable(itemKind()))
+				s, err := Open(dir, slog.New(slog.DiscardHandler))
 				if err != nil {
 					b.Fatal(err)
 				}
