@@ -53,6 +53,9 @@ func (s *Services) HasVIP(v store.View, a netip.Addr) bool {
 	if _, ok := s.First(v, sortOfVIP(a)); ok {
 		return true
 	}
+	if s.lacks(v, secondaryTotal) {
+		return false
+	}
 	for range s.FindPrefix(v, bySecondary, sortOfVIP(a)) {
 		return true
 	}

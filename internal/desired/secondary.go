@@ -48,6 +48,9 @@ func secondaryTaken(k, other lb.Key) error {
 
 // taken finds a service but self that has k at a further VIP, or a range with some of k's ports at any.
 func (s *Services) taken(v store.View, k, self lb.Key) (lb.Key, bool) {
+	if k.PortMax == 0 && s.lacks(v, secondaryTotal) {
+		return lb.Key{}, false
+	}
 	for one := range s.Find(v, bySecondary, sortOf(k)) {
 		if one.Key != self {
 			return one.Key, true

@@ -25,6 +25,8 @@ const (
 const (
 	endpointTotal = iota
 	sourceTotal
+	secondaryTotal
+	rangeTotal
 )
 
 // Services is the table of services.
@@ -65,8 +67,10 @@ func newServices(admit Admission) *Services {
 			}},
 		},
 		Totals: []func(lb.Service) int{
-			endpointTotal: func(s lb.Service) int { return len(s.Endpoints) },
-			sourceTotal:   func(s lb.Service) int { return len(s.Sources) },
+			endpointTotal:  func(s lb.Service) int { return len(s.Endpoints) },
+			sourceTotal:    func(s lb.Service) int { return len(s.Sources) },
+			secondaryTotal: func(s lb.Service) int { return len(s.Secondary) },
+			rangeTotal:     func(s lb.Service) int { return int(min(s.PortMax, 1)) },
 		},
 		Check: func(before, after *store.Snapshot, changed []store.ID) error {
 			if err := s.check(before, after, changed); err != nil || admit == nil {
@@ -201,10 +205,16 @@ func (s *Services) checkTotals(before, after *store.Snapshot) error {
 // ranges yields the services with a range of ports at an address, their VIP or a further one, each with the key that it has there.
 func (s *Services) ranges(v store.View, vip netip.Addr) iter.Seq2[lb.Key, lb.Service] {
 	return func(yield func(lb.Key, lb.Service) bool) {
+		if s.lacks(v, rangeTotal) {
+			return
+		}
 		for one := range s.Find(v, byRange, sortOfVIP(vip)) {
 			if !yield(one.Key, one) {
 				return
 			}
+		}
+		if s.lacks(v, secondaryTotal) {
+			return
 		}
 		for one := range s.FindPrefix(v, bySecondary, sortOfVIP(vip)) {
 			at := one.Key
@@ -221,10 +231,20 @@ func (s *Services) exactly(v store.View, k lb.Key) (lb.Service, bool) {
 	if one, ok := s.Get(v, k); ok {
 		return one, true
 	}
+	if s.lacks(v, secondaryTotal) {
+		return lb.Service{}, false
+	}
 	for one := range s.Find(v, bySecondary, sortOf(k)) {
 		return one, true
 	}
 	return lb.Service{}, false
+}
+
+// lacks tells whether a total of a snapshot is 0, so that hardly anything is looked up for features that nobody
+// uses. Of a transaction nothing is known.
+func (s *Services) lacks(v store.View, total int) bool {
+	at, ok := v.(*store.Snapshot)
+	return ok && s.Total(at, total) == 0
 }
 
 func sortOfText(key string) (string, bool) {

@@ -2,12 +2,16 @@ package lb
 
 import (
 	"net/netip"
+	"sync"
 	"time"
 )
 
 // Fields are those of a service beside its key, in the order of its text. A new field is a member of Service, a line
 // here, its property in api/openapi.yaml, and what compile makes of it.
-func Fields() []Field[Service] {
+func Fields() []Field[Service] { return serviceFields() }
+
+// serviceFields makes the list once: it is asked for with every service that is read, written, copied or compared.
+var serviceFields = sync.OnceValue(func() []Field[Service] {
 	return []Field[Service]{
 		{
 			Name: FieldMode, Text: "mode", Record: "mode", Place: 2, Property: "serviceArguments.mode", Flag: "mode",
@@ -88,7 +92,7 @@ func Fields() []Field[Service] {
 			form: line(func(s *Service) *string { return &s.Name }),
 		},
 	}
-}
+})
 
 // KeyFields are those of a service's key. Text and records have them together, as Key.String writes them.
 func KeyFields() []Field[Service] {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -105,7 +106,7 @@ var errNewerFormat = errors.New("its format is newer than what this loxilb knows
 
 // DecodeStrict reads JSON into a struct, and refuses members that it does not have: for Kind.Decode.
 func DecodeStrict(object []byte, into any) error {
-	d := json.NewDecoder(strings.NewReader(string(object)))
+	d := json.NewDecoder(bytes.NewReader(object))
 	d.DisallowUnknownFields()
 	return d.Decode(into)
 }

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Versions of files. A file is written in the lowest that can say what it holds, so that an older loxilb reads it if
@@ -232,6 +233,9 @@ func (r *record) appendBare(b []byte, member string) []byte {
 }
 
 func appendQuoted(b []byte, s string) []byte {
+	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' || r == '<' || r == '>' || r == '&' }) {
+		return append(append(append(b, '"'), s...), '"')
+	}
 	quoted, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // no string is refused
@@ -280,13 +284,24 @@ func (l *layout) decodeObject(line []byte, version int) (r record, err error) {
 	if err != nil {
 		return r, err
 	}
+	owner, err := l.bareOwner(body)
+	return record{Kind: l.bareKind, Format: bareFormat, Owner: owner, Object: body}, err
+}
+
+// bareOwner is the member "owner" of an object in a snapshot of version 2. It is behind the key as a rule, and then it is read
+// without looking at the rest, which is read as a whole later.
+func (l *layout) bareOwner(object []byte) (string, error) {
+	rest, ok := bytes.CutPrefix(object, []byte(`{"`+l.bareMember+`":"`))
+	key, rest, closed := bytes.Cut(rest, []byte(`","owner":"`))
+	owner, _, ends := bytes.Cut(rest, []byte(`"`))
+	if ok && closed && ends && !bytes.ContainsAny(key, `"\`) && !bytes.ContainsRune(owner, '\\') {
+		return string(owner), nil
+	}
 	var of struct {
 		Owner string `json:"owner"`
 	}
-	if err := json.Unmarshal(body, &of); err != nil {
-		return r, err
-	}
-	return record{Kind: l.bareKind, Format: bareFormat, Owner: of.Owner, Object: body}, nil
+	err := json.Unmarshal(object, &of)
+	return of.Owner, err
 }
 
 // rowOf is the row of a record: that of its table, or one that keeps it, with the place of it.

@@ -16,9 +16,9 @@ type Tx struct {
 	base    *Snapshot
 	txn     *memdb.Txn
 	db      *memdb.MemDB
-	touched map[position]row    // as they are now; nil: deleted
-	read    map[position]uint64 // versions of what was read; 0: there was nothing
-	keeps   int                 // at least as many as the rows that are kept without being understood
+	touched map[position]row // as they are now; nil: deleted
+	reads   []Read
+	keeps   int // at least as many as the rows that are kept without being understood
 }
 
 // position is where a row is or could be: by the place of its table and its sort.
@@ -34,10 +34,20 @@ func comparePositions(a, b position) int {
 func begin(base *Snapshot, owner string) *Tx {
 	db := base.db.Snapshot()
 	return &Tx{
-		owner: owner, base: base, db: db, txn: db.Txn(true), touched: map[position]row{}, read: map[position]uint64{},
+		owner: owner, base: base, db: db, txn: db.Txn(true), touched: map[position]row{},
 		keeps: base.UnknownLen(),
 	}
 }
+
+// Read is an object that a transaction read by its key, as it was before the transaction.
+type Read struct {
+	Kind, Sort string // Sort is what Kind.Sort made of the key
+	Version    uint64 // 0: there was none
+}
+
+// Reads are the objects that the transaction has read or expected by their keys so far, some more than once: what a store that several
+// machines share has to check before it commits. Here nothing comes between.
+func (tx *Tx) Reads() []Read { return tx.reads }
 
 // Expect refuses to go on (ErrVersion) unless the object is of this version; 0: unless there is none.
 func (tx *Tx) Expect(id ID, version uint64) error {
@@ -94,7 +104,8 @@ func (tx *Tx) kept(id ID) row {
 	if tx.keeps == 0 {
 		return nil
 	}
-	return tx.row(len(tx.base.tables), keptSort(id))
+	r, _ := tx.peek(len(tx.base.tables), keptSort(id))
+	return r
 }
 
 func (tx *Tx) placeOf(r row, id ID) int {
@@ -104,16 +115,22 @@ func (tx *Tx) placeOf(r row, id ID) int {
 	return slices.Index(tx.base.names, id.Kind)
 }
 
-// row reads without memdb's transaction: reading from that makes its next write copy what it has copied already.
 func (tx *Tx) row(place int, sort string) row {
-	at := position{place, sort}
-	if r, touched := tx.touched[at]; touched {
-		return r
+	r, touched := tx.peek(place, sort)
+	if !touched {
+		meta, _ := metaOf(r)
+		tx.reads = append(tx.reads, Read{tx.base.names[place], sort, meta.Version})
 	}
-	r := tx.base.row(place, sort)
-	meta, _ := metaOf(r)
-	tx.read[at] = meta.Version
 	return r
+}
+
+// peek is row without a trace. It reads without memdb's transaction: reading from that makes its next write copy what it
+// has copied already.
+func (tx *Tx) peek(place int, sort string) (r row, touched bool) {
+	if r, touched = tx.touched[position{place, sort}]; touched {
+		return r, true
+	}
+	return tx.base.row(place, sort), false
 }
 
 func (tx *Tx) rows(table, index, prefix string) iter.Seq[row] {
