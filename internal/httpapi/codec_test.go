@@ -4,12 +4,15 @@ import (
 	"encoding/json"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
@@ -53,6 +56,41 @@ func TestEveryPropertyIsAField(t *testing.T) {
 		f := entry.Field(i)
 		if g, ok := request.FieldByName(f.Name); !ok || g.Type != f.Type && g.Type != reflect.PointerTo(f.Type) {
 			t.Errorf("LoadbalanceRequest has no %s like that of LoadbalanceEntry", f.Name)
+		}
+	}
+}
+
+// The description of the API tells of every word, and of its number where it has one.
+func TestDescriptionHasEveryWord(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../api/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var api struct {
+		Components struct {
+			Schemas map[string]struct {
+				Properties map[string]struct{ Description string }
+			}
+		}
+	}
+	if err := yaml.Unmarshal(data, &api); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range append(lb.KeyFields(), lb.Fields()...) {
+		name, ok := strings.CutPrefix(f.Property, "serviceArguments.")
+		if !ok {
+			continue
+		}
+		text := strings.Join(strings.Fields(api.Components.Schemas["ServiceArguments"].Properties[name].Description), " ")
+		for _, c := range f.Choices() {
+			word := c.Word
+			if f.Numbered {
+				word = strconv.Itoa(c.Number) + " " + c.Word
+			}
+			if !strings.Contains(text, word) {
+				t.Errorf("the description of %s does not tell of %s: %s", f.Property, word, text)
+			}
 		}
 	}
 }

@@ -2,16 +2,22 @@ package lb
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
 
 // Fields are those of a service beside its key, in the order of its text. A new field is a member of Service, a line
-// here, its property in api/openapi.yaml, and what compile makes of it.
+// here, its property in api/openapi.yaml, and what compile makes of it. All callers share the list: don't write to it.
 func Fields() []Field[Service] { return serviceFields() }
 
 // serviceFields makes the list once: it is asked for with every service that is read, written, copied or compared.
 var serviceFields = sync.OnceValue(func() []Field[Service] {
+	return slices.Clip(slices.Concat(endpointChoiceFields(), packetFields()))
+})
+
+// endpointChoiceFields say which connections go to which endpoint.
+func endpointChoiceFields() []Field[Service] {
 	return []Field[Service]{
 		{
 			Name: FieldMode, Text: "mode", Record: "mode", Place: 2, Property: "serviceArguments.mode", Flag: "mode",
@@ -34,31 +40,42 @@ var serviceFields = sync.OnceValue(func() []Field[Service] {
 			form: listOf(func(s *Service) *[]netip.Addr { return &s.Secondary }, parseAddrs),
 		},
 		{
-			Name: FieldIdleTimeout, Text: "idle", Record: "idle", Place: 8, Property: "serviceArguments.inactiveTimeOut", Flag: "inatimeout",
+			Name: FieldIdleTimeout, Text: "idle", Record: "idle", Place: 8,
+			Property: "serviceArguments.inactiveTimeOut", Flag: "inatimeout",
 			Help:    "seconds without a packet until a connection is forgotten; 0 is the protocol's default",
 			Allowed: "0 (the default of the protocol) to 86400 seconds",
 			form:    seconds(func(s *Service) *time.Duration { return &s.IdleTimeout }, MaxIdleTimeout),
 		},
 		{
-			Name: FieldSources, Also: FieldSource, Text: "sources", Record: "sources", Place: 9, Property: "allowedSources", Flag: "sources",
+			Name: FieldSources, Also: FieldSource, Text: "sources", Record: "sources", Place: 9,
+			Property: "allowedSources", Flag: "sources",
 			Help: "prefixes that may connect; none: all may",
-			form: listOf(func(s *Service) *[]netip.Prefix { return &s.Sources }, func(_ string, text []string) ([]netip.Prefix, error) { return ParseSources(text) }),
+			form: listOf(func(s *Service) *[]netip.Prefix { return &s.Sources }, parseSources),
 		},
 		{
-			Name: FieldPersistTimeout, Text: "persist-timeout", Record: "persistTimeout", Place: 13, Property: "serviceArguments.persistTimeout", Flag: "persist-timeout",
+			Name: FieldPersistTimeout, Text: "persist-timeout", Record: "persistTimeout", Place: 13,
+			Property: "serviceArguments.persistTimeout", Flag: "persist-timeout",
 			Help:    "with --select=persist: seconds without a new connection until a client is forgotten; 0 is 10800",
 			Allowed: "0 (10800) to 86400 seconds",
 			form:    seconds(func(s *Service) *time.Duration { return &s.PersistTimeout }, MaxPersistTimeout),
 		},
 		{
-			Name: FieldPersistPrefix, Text: "persist-prefix", Record: "persistPrefix", Place: 14, Property: "serviceArguments.persistPrefix", Flag: "persist-prefix",
+			Name: FieldPersistPrefix, Text: "persist-prefix", Record: "persistPrefix", Place: 14,
+			Property: "serviceArguments.persistPrefix", Flag: "persist-prefix",
 			Help:    "with --select=persist: leading bits of an address that make the client, as 64 for IPv6 networks; 0 is all",
 			Allowed: "0 (the whole address) to 32 for IPv4, 128 for IPv6",
 			form:    number(func(s *Service) *uint8 { return &s.PersistPrefix }, 128),
 		},
+	}
+}
+
+// packetFields say what becomes of packets, and whose the service is.
+func packetFields() []Field[Service] {
+	return []Field[Service]{
 		{
 			Name: FieldSNAT, Text: "snat", Record: "snat", Place: 10, Property: "serviceArguments.snatIPs", Flag: "snat",
-			Help: "addresses that the client's becomes in modes onearm, fullnat and hostonearm, and the endpoints' with --egress; each has 64,000 connections with each endpoint",
+			Help: "addresses that the client's becomes in modes onearm, fullnat and hostonearm, and the endpoints' with --egress; " +
+				"each has 64,000 connections with each endpoint",
 			form: listOf(func(s *Service) *[]netip.Addr { return &s.SNAT }, parseAddrs),
 		},
 		{
@@ -92,7 +109,7 @@ var serviceFields = sync.OnceValue(func() []Field[Service] {
 			form: line(func(s *Service) *string { return &s.Name }),
 		},
 	}
-})
+}
 
 // KeyFields are those of a service's key. Text and records have them together, as Key.String writes them.
 func KeyFields() []Field[Service] {

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -213,7 +214,7 @@ func (m many[T, V]) set(t *T, f *Field[T], v any) (err error) {
 		*m.at(t) = nil
 		return nil
 	}
-	*m.at(t), err = m.read(f.Name, text)
+	*m.at(t), err = m.read(cmp.Or(f.Also, f.Name), text)
 	return err
 }
 

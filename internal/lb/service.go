@@ -1,5 +1,5 @@
 // Package lb is the domain of the load balancer: what a service, an endpoint, a mode and an algorithm
-// are, how they are written, and which of them are allowed. It knows no wire format, no map and no socket.
+// are, what their fields are called everywhere (Fields), and which of them are allowed. It knows no map and no socket.
 package lb
 
 import (
@@ -20,7 +20,7 @@ type Key struct {
 
 // Endpoint is a server behind a service.
 type Endpoint struct {
-	Addr netip.Addr // same family as the VIP in default mode
+	Addr netip.Addr // IPv4 or IPv6, whatever the VIP is (Service.Translates)
 	Port uint16     // host byte order
 	// PortMax makes the endpoint listen on as many ports as the service has, Port to PortMax: the service's first
 	// goes to Port, and so on. 0: all ports of the service go to Port.
@@ -37,8 +37,8 @@ type Service struct {
 	Algorithm   Algorithm
 	Endpoints   []Endpoint
 	IdleTimeout time.Duration  // 0: the protocol's default; whole seconds, at most 24 h
-	Secondary   []netip.Addr   // further VIPs, of the same family: the same service, with the same endpoints and counters
-	Sources     []netip.Prefix // that may open connections, of the VIP's family, as NormalSources leaves them; none: all
+	Secondary   []netip.Addr   // further VIPs, of the IP version of the first: the same service, with the same endpoints and counters
+	Sources     []netip.Prefix // that may open connections, of the VIP's IP version, as NormalSources leaves them; none: all
 	// With Persist: how long a client that opens no connection is remembered, in whole seconds up to 24 h, 0 for
 	// DefaultPersistTimeout; and how many bits of its address make it the client that it is, 0 for all of them.
 	PersistTimeout time.Duration
@@ -48,5 +48,5 @@ type Service struct {
 	Refuse         Refusal      // of packets that it has no use for
 	Tunnel         Tunnel       // with ModeDSR: how endpoints are reached
 	MSS            uint16       // largest TCP segment that the two sides may agree on; 0: any
-	Managed        bool         // owned by a controller; left out of `loxicmd save`
+	Managed        bool         // owned by a controller; an update does not change it
 }

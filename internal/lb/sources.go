@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// ParseSources reads prefixes, 10.0.0.0/8 or 2001:db8::/32, and addresses, which are prefixes of one, and brings
-// them into the form of NormalSources.
-func ParseSources(list []string) ([]netip.Prefix, error) {
+// parseSources reads prefixes, 10.0.0.0/8 or 2001:db8::/32, and addresses, which are prefixes of one, and brings
+// them into the form of NormalSources. field is the name of one of them.
+func parseSources(field string, list []string) ([]netip.Prefix, error) {
 	out := make([]netip.Prefix, len(list))
 	for i, s := range list {
-		p, err := parseSource(s)
+		p, err := parseSource(field, s)
 		if err != nil {
 			return nil, err
 		}
@@ -21,16 +21,16 @@ func ParseSources(list []string) ([]netip.Prefix, error) {
 	return NormalSources(out), nil
 }
 
-func parseSource(s string) (netip.Prefix, error) {
+func parseSource(field, s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
 		a, addrErr := netip.ParseAddr(s)
 		if addrErr != nil {
-			return p, NewFieldError(FieldSource, s, "is not a prefix", "IP/LENGTH or IP")
+			return p, NewFieldError(field, s, "is not a prefix", "IP/LENGTH or IP")
 		}
 		p = netip.PrefixFrom(a.WithZone(""), a.BitLen())
 	}
-	return p, addrForm(FieldSource, p.Addr())
+	return p, addrForm(field, p.Addr())
 }
 
 // NormalSources clears the bits behind each prefix, sorts and leaves out what is there twice. It changes the list.
