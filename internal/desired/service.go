@@ -41,7 +41,7 @@ func newServices(admit Admission) *Services {
 		Equal:    lb.Service.Equal,
 		Validate: lb.Service.Validate,
 		Clone:    lb.Service.Clone,
-		Format:   lb.RecordFormat,
+		Format:   lb.RecordFormat(),
 		Encode:   func(s lb.Service) (int, []byte, error) { return lb.MarshalRecord(&s) },
 		Decode:   lb.UnmarshalRecord,
 		Bare:     "service",

@@ -174,7 +174,7 @@ func TestParsePortPairs(t *testing.T) {
 
 func TestParseService(t *testing.T) {
 	t.Parallel()
-	const fields = "(allowed: mode, select, endpoints, weights, secips, idle, sources, persist-timeout, persist-prefix, snat, refuse, tunnel, mss, egress, managed or name)"
+	fields := "(allowed: " + list(textNames()) + ")"
 	runParse(t, ParseService, Service.String, []parseCase{
 		{in: "10.0.0.1:80/tcp", want: "10.0.0.1:80/tcp mode=default select=rr"},
 		{

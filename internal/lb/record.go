@@ -19,7 +19,13 @@ import (
 
 // RecordFormat is the newest format of records that this build reads. A field that comes later takes the next number as
 // its Since: services without it stay readable for older builds.
-const RecordFormat = firstRecordFormat
+func RecordFormat() int {
+	format := firstRecordFormat
+	for _, f := range Fields() {
+		format = max(format, f.Since)
+	}
+	return format
+}
 
 // firstRecordFormat is that of records before formats were counted.
 const firstRecordFormat = 2
@@ -81,8 +87,8 @@ type member struct {
 // UnmarshalRecord reads what MarshalRecord wrote, and validates it. It refuses what it does not understand, a member or a
 // word that came later, and ignores the member "owner", which older builds wrote.
 func UnmarshalRecord(format int, data []byte) (Service, error) {
-	if format > RecordFormat {
-		return Service{}, fmt.Errorf("format %d of a service is newer than %d", format, RecordFormat)
+	if newest := RecordFormat(); format > newest {
+		return Service{}, fmt.Errorf("format %d of a service is newer than %d", format, newest)
 	}
 	var members map[string]any
 	if err := json.Unmarshal(data, &members); err != nil {

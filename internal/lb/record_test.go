@@ -49,7 +49,7 @@ func TestRecordOfALaterBuild(t *testing.T) {
 		data   string
 		want   string
 	}{
-		{format: 3, data: good, want: "format 3 of a service"},
+		{format: RecordFormat() + 1, data: good, want: "of a service is newer than"},
 		{format: 2, data: strings.Replace(good, `"mode"`, `"probe":"tcp","drain":5,"mode"`, 1), want: `there is no member "drain" or "probe"`},
 		{format: 2, data: strings.Replace(good, `"rr"`, `"maglev"`, 1), want: `select "maglev" is not known`},
 		{format: 2, data: strings.Replace(good, `"default"`, `"fullproxy"`, 1), want: "not available yet"},
