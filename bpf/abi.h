@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * abi.h - every struct and enum that user space sees: the one source of truth.
- *
- * bpf2go makes the Go types from it. Fixed-width members, explicit padding, no
- * bitfields, no anonymous unions; members in network byte order are __be16 or
- * __be32, all others are in the machine's order. A size that changes is an ABI
- * change: pinned maps of another layout are refused at start.
+ * abi.h - every struct and enum that user space sees, and the only definition
+ * of them. bpf2go makes the Go types from it. Members have a fixed width,
+ * padding is explicit, there are no bitfields and no anonymous unions. Members
+ * in network byte order are __be16 or __be32, all others are in the machine's
+ * order. A change of a member's name, type, size or offset is an ABI change:
+ * pinned maps of another layout are refused at start.
  */
 #ifndef LOXILB_ABI_H
 #define LOXILB_ABI_H
 
 #include <linux/types.h>
 
-/* How many rows the maps have at most. What users ask for is checked against
- * these before it is accepted. */
+/* How many rows the maps have at most. A request of a user that needs more is
+ * refused. */
 enum limit {
 	SLOT_SEGMENTS = 4096,
 	SLOTS_PER_SEGMENT = 65536,
 	MAX_SERVICES = 65536,
 	MAX_ENDPOINTS = 262144,
 	MAX_LINKS = 16384,
-	MAX_REASONS = 64, /* room for new ones in maps that are pinned */
+	MAX_REASONS = 64, /* room for new reasons in maps that are pinned */
 	MAX_FRAGMENTED = 8192,
 	MAX_LOCAL_ADDRESSES = 65536,
 	MAX_RANGE_PREFIXES = 1048576,
@@ -61,15 +61,16 @@ enum drop_reason {
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
 
-/* What can be said of a packet that was handed to the kernel although it
- * looked like ours. Counted beside the drops. */
+/* Why a packet that looked like ours was left to the kernel. Counted beside the
+ * drops. */
 enum pass_reason {
 	PASS_PLAIN, /* not ours; not counted */
 	PASS_EXTENSION_CHAIN, /* more IPv6 extension headers than the parser follows */
 	PASS_REASONS
 };
 
-/* Both families: IPv4 as ::ffff:a.b.c.d (RFC 4291 section 2.5.5.2). */
+/* An address of either IP version: IPv4 is ::ffff:a.b.c.d (RFC 4291 section
+ * 2.5.5.2). */
 struct ip_addr {
 	__be32 word[4];
 };
@@ -86,8 +87,8 @@ struct connection_key {
 };
 _Static_assert(sizeof(struct connection_key) == 40, "ABI");
 
-/* What both directions of a connection have seen. Bits are only ever added, by
- * an atomic or on both entries, so that two CPUs never lose one another's. */
+/* What both directions of a connection have seen. Bits are only ever added,
+ * atomically and on both entries, so that no CPU loses another's. */
 enum connection_flag {
 	CONN_REPLY_DIRECTION = 0x01, /* of packets from the endpoint */
 	CONN_REPLIED = 0x02, /* the endpoint answered (TCP: SYN+ACK) */
@@ -99,27 +100,28 @@ enum connection_flag {
 	CONN_RESET = 0x80,
 };
 
-/* What a connection is from its beginning to its end, on both entries. */
+/* What a connection is for its whole life, on both entries. */
 enum connection_trait {
 	CONN_SNAT = 1, /* its source is an address and port of ours, counted in
 			* snat_usages */
-	CONN_RESTING = 2, /* reply entry of a connection that is gone: keeps its
-			   * port from others for a while */
+	CONN_RESTING =
+		2, /* the reply entry of a connection that has ended: keeps the source port in quarantine */
 	CONN_ONE_WAY = 4, /* the endpoint answers the client directly: there is
 			   * no entry of replies, and packets keep their
 			   * addresses and ports */
 };
 
-/* The next hop of a direction. What is above HOP_PEER leaves by
+/* The kind of a direction's next hop. What is above HOP_PEER is sent by
  * forward_uncommon(): one comparison keeps all of it off the common path. */
 enum hop_kind {
 	HOP_REDIRECT, /* to the interface, with the cached MAC addresses */
 	HOP_PEER, /* straight into the other end of a veth, in its namespace */
 	HOP_LAYER3, /* to an interface without link-layer header */
-	HOP_LOCAL, /* up, to a socket of this machine */
+	HOP_LOCAL, /* to a socket of this machine */
 	HOP_KINDS =
 		0x0f, /* the above; resolving a next hop replaces only these bits */
-	HOP_FAMILY = 0x20, /* packets leave as of the other IP version */
+	HOP_FAMILY =
+		0x20, /* packets leave as packets of the other IP version */
 	HOP_TUNNEL_IPIP = 0x40, /* packets leave with an outer IP header */
 	HOP_TUNNEL_GUE = 0x80, /* ... and UDP */
 	HOP_TUNNELS = 0xc0,
@@ -162,10 +164,10 @@ _Static_assert(__builtin_offsetof(struct connection, traits) ==
 		       __builtin_offsetof(struct connection, flags) + 2,
 	       "ABI");
 
-/* The way to an address. */
+/* A cached next hop to an address (nexthop.h). */
 struct next_hop {
 	struct ip_addr target;
-	__u32 epoch; /* as in connection, but all of it */
+	__u32 epoch; /* as hop_epoch in connection, but all 32 bits */
 	__u32 ifindex;
 	__u8 dmac[6];
 	__u8 smac[6];
@@ -229,7 +231,7 @@ enum service_flag {
 	SERVICE_SOURCES = 1, /* only sources in the list open connections */
 	SERVICE_EGRESS = 2, /* its endpoints are in egress_endpoints */
 	SERVICE_REFUSE_DROP =
-		0x10, /* what is refused is dropped without a word */
+		0x10, /* what is refused is dropped, without an answer */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
 	SERVICE_TUNNEL_IPIP =
 		0x400, /* MODE_DSR: packets get an outer IP header */
@@ -312,7 +314,7 @@ _Static_assert(sizeof(struct snat_pair) == 36, "ABI");
 #define SNAT_RETIRED 0x80000000
 
 struct snat_usage {
-	__u32 count; /* ports in use or at rest; SNAT_RETIRED: being removed */
+	__u32 count; /* ports in use or in quarantine; SNAT_RETIRED: the row is being removed */
 };
 _Static_assert(sizeof(struct snat_usage) == 4, "ABI");
 
@@ -323,7 +325,7 @@ struct snat_source_key {
 };
 _Static_assert(sizeof(struct snat_source_key) == 8, "ABI");
 
-/* An address from which connections may be opened outwards. */
+/* An address from which an endpoint may open connections (egress.h). */
 struct egress_key {
 	struct ip_addr addr;
 	__u8 protocol;
@@ -331,7 +333,7 @@ struct egress_key {
 };
 _Static_assert(sizeof(struct egress_key) == 20, "ABI");
 
-/* What they get for a source. */
+/* The source that such connections get. */
 struct egress_endpoint {
 	__u32 endpoint; /* index into endpoints, where they are counted */
 	__u32 service; /* id */
@@ -373,14 +375,14 @@ struct persist_key {
 };
 _Static_assert(sizeof(struct persist_key) == 20, "ABI");
 
-/* Where it was sent last, and shall be sent again. */
+/* The endpoint of the client's last connection, which the next one gets too. */
 struct persist_entry {
 	__u32 endpoint; /* index into endpoints */
 	__u32 seen; /* jiffies of its last new connection */
 };
 _Static_assert(sizeof(struct persist_entry) == 8, "ABI");
 
-/* A datagram whose fragments are on their way. */
+/* A datagram of which some fragments are still to come. */
 struct fragment_key {
 	struct ip_addr saddr;
 	struct ip_addr daddr;
@@ -411,7 +413,7 @@ struct icmp_scratch {
 	__u64 words[160];
 };
 
-/* What a sweep is asked and what it answers. */
+/* What the sweep has done. */
 struct sweep_report {
 	__u64 visited; /* entries looked at */
 	__u64 ended; /* connections removed: expired, or of an endpoint that is gone */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * answer.h - packets of the load balancer's own: what it tells the sender of a
- * packet that it drops.
+ * answer.h - answers the sender of a packet that is dropped.
  *
  * The packet itself is rewritten into the answer: a RST (RFC 9293 section
  * 3.10.7.1), or an ICMP error that quotes it (RFC 1812, RFC 4443). The answer
- * takes the route that any packet to the sender takes. An ICMP error costs its
- * receiver more than the packet cost its sender, so their number is limited; a
- * RST is never larger than the segment that it answers.
+ * is routed like any packet to the sender. An ICMP error costs its receiver
+ * more than the packet cost its sender, so their number is limited. A RST is
+ * never larger than the segment that it answers.
  *
- * All of this is slow work, out of line, each step with its own stack frame.
+ * This path is slow, so its functions are not inlined, and each has its own
+ * stack frame.
  */
 #ifndef LOXILB_ANSWER_H
 #define LOXILB_ANSWER_H
@@ -29,7 +29,7 @@
 #define BPF_FIB_LOOKUP_SRC (1U << 4) /* 6.7 */
 #endif
 
-/* May another ICMP error be sent? A token bucket for each CPU. */
+/* May another ICMP error be sent? There is a token bucket for each CPU. */
 static __always_inline bool icmp_allowed(__u32 now)
 {
 	struct icmp_bucket *b;
@@ -54,8 +54,8 @@ static __always_inline bool icmp_allowed(__u32 now)
 	return true;
 }
 
-/* Is the checksum of this TCP or UDP packet left to the sending device? Where
- * the kernel does not show it: the helper leaves the field alone iff so. */
+/* Is the checksum of this TCP or UDP packet left to the sending device? If the
+ * kernel does not show that: the helper changes the field unless it is. */
 static __noinline bool checksum_is_partial(ctx_t *ctx, struct packet *p)
 {
 	enum ctx_checksum state = ctx_checksum_state(ctx);
@@ -75,7 +75,7 @@ static __noinline bool checksum_is_partial(ctx_t *ctx, struct packet *p)
 	return before == after;
 }
 
-/* The IP header of an answer. */
+/* Writes the IP header of an answer. */
 static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
 				 const struct ip_addr *src, __u32 protocol,
 				 __u32 length)
@@ -109,13 +109,14 @@ static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
 				    BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Turns a segment into the RST that answers it, from where it was sent to. */
+/* Rewrites a segment into the RST that answers it. Its source is the segment's
+ * destination. */
 static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 {
 	__u32 l4 = p->l3 +
 		   (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
 	struct ip_addr src = p->tuple.daddr;
-	bool open = checksum_is_partial(ctx, p);
+	bool partial = checksum_is_partial(ctx, p);
 	struct tcphdr tcp = {
 		.source = p->tuple.dport,
 		.dest = p->tuple.sport,
@@ -124,8 +125,8 @@ static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 	};
 	__u32 pseudo;
 
-	/* the device would complete a sum in another place */
-	if (open && l4 != p->l4)
+	/* the device would write the checksum to the old place */
+	if (partial && l4 != p->l4)
 		return false;
 	if (p->tcp_flags & TCP_ACK) {
 		tcp.seq = bpf_htonl(p->ack);
@@ -136,7 +137,7 @@ static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 	if (bpf_skb_change_tail(ctx, l4 + sizeof(tcp), 0))
 		return false;
 	pseudo = pseudo_sum(&src, &p->tuple.saddr, IPPROTO_TCP, sizeof(tcp));
-	if (open)
+	if (partial)
 		tcp.check = sum_fold(pseudo);
 	else
 		tcp.check = ~sum_fold(bpf_csum_diff(NULL, 0, (void *)&tcp,
@@ -146,10 +147,10 @@ static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 	       answer_ip(ctx, p, &src, IPPROTO_TCP, sizeof(tcp));
 }
 
-/* The sum of the first length bytes of the packet, at most ICMP6_LARGEST. What
- * lies beyond them is cleared and summed too: parts of fixed size are what every
- * kernel's verifier follows, and bpf_csum_diff takes 512 bytes at once before
- * 6.14. */
+/* Returns the sum of the first length bytes of the packet, at most
+ * ICMP6_LARGEST. The memory beyond them is cleared and added too: every
+ * kernel's verifier accepts parts of fixed size, and bpf_csum_diff takes at
+ * most 512 bytes before 6.14. */
 static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 {
 	__u32 zero = 0, sum, last = length - 1;
@@ -160,7 +161,8 @@ static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 	asm volatile("" : "+r"(last));
 	if (!s || last >= ICMP6_LARGEST)
 		return 0;
-	/* two, as the compiler writes out 128 stores at most, and would join them */
+	/* in two parts, since the compiler writes out at most 128 stores; it
+	 * would join them without the barrier */
 	__builtin_memset(s->words, 0, 640);
 	asm volatile("" ::: "memory");
 	__builtin_memset(s->words + 80, 0, 640);
@@ -172,7 +174,7 @@ static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 		bpf_csum_diff(NULL, 0, (void *)(s->words + 128), 256, sum));
 }
 
-/* Type and code, and what else there is in the header. */
+/* Fills in type, code and the rest of the ICMP header. */
 static __always_inline void icmp_fill(const struct packet *p,
 				      struct icmp_header *icmp)
 {
@@ -201,9 +203,10 @@ static __always_inline void icmp_fill(const struct packet *p,
 	}
 }
 
-/* Turns a packet into the ICMP error about it. Where a checksum is left open
- * the device fills it in later, within the quote: then all from the layer 4
- * header on will sum up to the complement of what the field holds now. */
+/* Rewrites a packet into the ICMP error about it. If its checksum is left to
+ * the device, the device writes it later, into the quote. Then the bytes from
+ * the layer 4 header on add up to the complement of what the field holds
+ * now. */
 static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 				   const struct ip_addr *src)
 {
@@ -244,8 +247,8 @@ static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 	       answer_ip(ctx, p, src, protocol, length);
 }
 
-/* The way to the sender. src: the address that the machine has towards it, if
- * the kernel tells; else it stays as it is. */
+/* Looks up the route to the sender. src becomes the machine's address towards
+ * the sender if the kernel tells it; else it does not change. */
 static __noinline int answer_route(ctx_t *ctx, struct packet *p,
 				   struct bpf_fib_lookup *fib,
 				   struct ip_addr *src)
@@ -272,7 +275,8 @@ static __noinline int answer_route(ctx_t *ctx, struct packet *p,
 	return code;
 }
 
-/* On its way, as next_hop_resolve and forward do it with a packet of a connection. */
+/* Sends the answer, as next_hop_resolve() and forward() send a packet of a
+ * connection. */
 static __always_inline enum verdict
 answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 {
@@ -292,8 +296,8 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 	return VERDICT_REDIRECT;
 }
 
-/* REDIRECT: the answer is on its way. DROP: nothing can be told. A global
- * function: the verifier looks at it once, not once for each way there. */
+/* Answers the sender: REDIRECT. DROP: no answer is possible. Global: the
+ * verifier checks it once, not for each path that leads here. */
 __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 {
 	struct bpf_fib_lookup fib;

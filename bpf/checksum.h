@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * checksum.h - ones' complement arithmetic (RFC 1071, incremental: RFC 1624).
- * Sums are in network order, which the arithmetic does not mind.
+ * Sums are in network byte order, which does not matter to this arithmetic.
  */
 #ifndef LOXILB_CHECKSUM_H
 #define LOXILB_CHECKSUM_H
@@ -19,7 +19,7 @@ static __always_inline __u16 sum_fold(__u32 sum)
 	return sum;
 }
 
-/* Two sums of 16 bits: folding their sum of 17 once is enough. */
+/* Adds two 16-bit sums. Their sum has 17 bits, so one fold is enough. */
 static __always_inline __u16 sum_add(__u16 a, __u16 b)
 {
 	__u32 sum = (__u32)a + b;
@@ -35,7 +35,8 @@ static __always_inline __u16 sum_fold64(__u64 sum)
 	return sum_fold(sum);
 }
 
-/* Of an address, and of what takes it away from a sum. Not folded. */
+/* Returns the sum of an address, and what subtracts it from a sum. Not
+ * folded. */
 static __always_inline __u64 address_sum(const struct ip_addr *a)
 {
 	return (__u64)a->word[0] + a->word[1] + a->word[2] + a->word[3];
@@ -46,14 +47,15 @@ static __always_inline __u64 address_sum_not(const struct ip_addr *a)
 	return 4 * 0xffffffffULL - address_sum(a);
 }
 
-/* Of an IPv4 header without options whose own checksum is 0. */
+/* Returns the checksum of an IPv4 header without options whose checksum field
+ * is 0. */
 static __always_inline __u16 ipv4_sum(const struct iphdr *ip)
 {
 	return ~sum_fold(bpf_csum_diff(NULL, 0, (void *)ip, sizeof(*ip), 0));
 }
 
-/* What TCP, UDP and ICMPv6 sum besides their own bytes. Not folded. IPv4
- * addresses are mapped: 0xffff more is nothing to a sum. */
+/* Returns the sum of the pseudo header of TCP, UDP and ICMPv6. Not folded. IPv4
+ * addresses are mapped; their 0xffff does not change a sum. */
 static __always_inline __u32 pseudo_sum(const struct ip_addr *src,
 					const struct ip_addr *dst,
 					__u8 protocol, __u32 length)
@@ -64,7 +66,8 @@ static __always_inline __u32 pseudo_sum(const struct ip_addr *src,
 	return bpf_csum_diff(NULL, 0, (void *)dst, sizeof(*dst), sum);
 }
 
-/* A checksum field after the data it covers changed by delta. */
+/* Returns a checksum field after the data that it covers has changed by
+ * delta. */
 static __always_inline __u16 sum_replace(__u16 field, __u16 delta)
 {
 	return ~sum_add(~field, delta);

@@ -18,21 +18,22 @@ const volatile __u32 timeout_tcp_established = 7440 * 250;
 const volatile __u32 timeout_tcp_syn = 60 * 250;
 const volatile __u32 timeout_tcp_closing = 120 * 250;
 const volatile __u32 timeout_tcp_closed = 10 * 250;
-const volatile __u32 timeout_snat_rest = 30 * 250; /* of a freed port */
+const volatile __u32 timeout_snat_rest =
+	30 * 250; /* quarantine of a source port after its connection */
 const volatile __u32 timeout_udp_unreplied = 30 * 250;
 const volatile __u32 timeout_udp_replied = 300 * 250;
 
-/* Look at ip_summed where the kernel has the kfunc for it; off in tests that
- * stand for kernels before 6.2. */
+/* Read ip_summed where the kernel has the kfunc for it. Off in tests that stand
+ * for kernels before 6.2. */
 const volatile __u8 kfuncs = 1;
-/* Key of the hash that finds a flow's slot. The same on every machine that is
- * to choose the same endpoint for the same flow. */
+/* Key of the hash that chooses a flow's slot. Machines that are to choose the
+ * same endpoint for a flow have the same key. */
 const volatile __u64 hash_seed = 0;
 
 const volatile __u32 timeout_fragment = 30 * 250;
 
-/* ICMP errors that the load balancer sends, a second and CPU; as many may come
- * at once. */
+/* How many ICMP errors the load balancer may send, for each second and CPU. As
+ * many may be sent at once. */
 const volatile __u32 icmp_rate = 1000;
 
 /* Use bpf_redirect_peer where a link allows it. */

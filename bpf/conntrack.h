@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * conntrack.h - find, touch, create and end connections.
+ * conntrack.h - finds, updates, creates and ends connections.
  *
- * A connection is two entries of one map, one for each direction, which live
- * and die together: each packet needs one lookup and finds there all that it
- * needs. Rare events (SYN, FIN, RST, the end of the handshake) look up the
- * other entry too and note the event in both. Where the endpoint answers the
- * client directly (CONN_ONE_WAY), the client's entry is all there is.
+ * A connection is two entries of one map, one for each direction, which are
+ * made and removed together. A packet needs one look-up and finds there all
+ * that it needs. Rare events (SYN, FIN, RST, the end of the handshake) look up
+ * the other entry as well and are noted in both. If the endpoint answers the
+ * client directly (CONN_ONE_WAY), there is the client's entry only.
  *
- * Time: an entry whose direction has been silent for longer than the timeout
- * of its state is past its time, a connection both of whose entries are is
- * dead. The packet path treats a dead connection as absent, whether or not the
- * sweep has come by, so expiry is exact; and since nothing revives a dead
- * connection, the sweep may remove one without a lock.
+ * A connection is expired when both directions have been silent for longer
+ * than the timeout of its state. The packet path treats an expired connection
+ * as absent, whether or not the sweep has come by, so expiry is exact. Since
+ * nothing revives an expired connection, the sweep may remove it without a
+ * lock.
  */
 #ifndef LOXILB_CONNTRACK_H
 #define LOXILB_CONNTRACK_H
@@ -26,7 +26,8 @@
 #include "maps.h"
 #include "packet.h"
 
-/* An entry whose reversed key is of no entry, or of another connection's. */
+/* Traits of an entry whose reversed key has no entry, or another
+ * connection's. */
 #define CONN_SINGLE_ENTRY (CONN_RESTING | CONN_ONE_WAY)
 
 static __always_inline bool same_addr(const struct ip_addr *a,
@@ -36,13 +37,14 @@ static __always_inline bool same_addr(const struct ip_addr *a,
 	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
 }
 
-/* ::, which stands for no address in our maps. */
+/* :: stands for no address in our maps. */
 static __always_inline bool unspecified(const struct ip_addr *a)
 {
 	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
 }
 
-/* As the other IP version has it: echo is of a protocol of its own in each. */
+/* Returns the protocol in the other IP version: ICMP and ICMPv6 are two
+ * protocols. */
 static __always_inline __u8 family_protocol(__u8 protocol)
 {
 	if (protocol == IPPROTO_ICMP)
@@ -50,7 +52,7 @@ static __always_inline __u8 family_protocol(__u8 protocol)
 	return protocol == IPPROTO_ICMPV6 ? IPPROTO_ICMP : protocol;
 }
 
-/* The key of the other direction's entry. */
+/* Makes the key of the other direction's entry. */
 static __always_inline void connection_reverse(struct connection_key *key,
 					       const struct connection *c,
 					       __u8 protocol)
@@ -74,8 +76,8 @@ connection_peer(const struct connection *c, __u8 protocol)
 	return bpf_map_lookup_elem(&connections, &key);
 }
 
-/* Notes an event in an entry. Atomic, as the other direction may be noting
- * one of its own on another CPU. */
+/* Sets flags of an entry. Atomic, since the other direction may set one of its
+ * own on another CPU. */
 static __always_inline void connection_add_flags(struct connection *c,
 						 __u8 flags)
 {
@@ -99,8 +101,8 @@ static __always_inline bool connection_is_closed(__u8 flags)
 	return (flags & CONN_RESET) || (flags & acked) == acked;
 }
 
-/* Has a UDP client got an answer? Where answers are not seen: does it go on
- * sending? */
+/* Has a UDP client got an answer? Where answers are not seen: has it sent more
+ * than one packet? */
 static __always_inline bool connection_is_replied(const struct connection *c)
 {
 	if (c->traits & CONN_ONE_WAY)
@@ -108,7 +110,7 @@ static __always_inline bool connection_is_replied(const struct connection *c)
 	return c->flags & CONN_REPLIED;
 }
 
-/* How long a connection in this state may be silent, in jiffies. */
+/* Returns how long a connection in this state may be silent, in jiffies. */
 static __always_inline __u32 connection_timeout(const struct connection *c,
 						__u8 protocol)
 {
@@ -138,8 +140,8 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 		       timeout_udp_unreplied;
 }
 
-/* Neither direction has been heard of for longer than limit. The other entry is
- * looked up only if this one is past its time. */
+/* Have both directions been silent for longer than limit? The other entry is
+ * looked up only if this direction has. */
 static __always_inline bool connection_is_silent(const struct connection *c,
 						 __u8 protocol, __u32 now,
 						 __s32 limit)
@@ -154,7 +156,8 @@ static __always_inline bool connection_is_silent(const struct connection *c,
 	return !peer || (__s32)(now - peer->seen) > limit;
 }
 
-/* Past its time, by slack: no packet is of this connection any more. */
+/* Has the connection been silent for its timeout plus slack? Then no packet
+ * belongs to it any more. */
 static __always_inline bool connection_is_expired(const struct connection *c,
 						  __u8 protocol, __u32 now,
 						  __u32 slack)
@@ -163,7 +166,8 @@ static __always_inline bool connection_is_expired(const struct connection *c,
 				    connection_timeout(c, protocol) + slack);
 }
 
-/* Dead, and a source port of ours has rested: it may be removed. */
+/* Is the connection expired, and is the quarantine of its source port over?
+ * Then it may be removed. */
 static __always_inline bool connection_is_removable(const struct connection *c,
 						    __u8 protocol, __u32 now,
 						    __u32 slack)
@@ -175,7 +179,7 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 	return connection_is_silent(c, protocol, now, limit + slack);
 }
 
-/* One connection less of a source address and an endpoint. */
+/* Counts one connection less of a source address and an endpoint. */
 static __always_inline void snat_usage_dec(const struct snat_pair *pair)
 {
 	struct snat_usage *u = bpf_map_lookup_elem(&snat_usages, pair);
@@ -184,7 +188,7 @@ static __always_inline void snat_usage_dec(const struct snat_pair *pair)
 		__sync_fetch_and_add(&u->count, (__u32)-1);
 }
 
-/* The same, by the key of the entry of replies. */
+/* The same, by the key of the reply entry. */
 static __noinline void snat_release(const struct connection_key *reply)
 {
 	struct snat_pair pair = {
@@ -206,9 +210,9 @@ static __always_inline void endpoint_uncount(__u32 endpoint)
 		__sync_fetch_and_add(&s->active, (__u64)-1);
 }
 
-/* Removes both entries; false if there was none. Whoever removes the client's
- * entry gives the endpoint's count back, and the port's, so they are given back
- * once. */
+/* Removes both entries; returns false if there was none. Whoever removes the
+ * client's entry also decreases the counts of the endpoint and of the source
+ * port, so they are decreased once. */
 static __always_inline bool connection_remove(const struct connection_key *key,
 					      const struct connection *c)
 {
@@ -238,8 +242,8 @@ static __always_inline bool connection_remove(const struct connection_key *key,
 	return true;
 }
 
-/* Removes a connection before its source port has rested: the entry of replies
- * stays behind to keep the port from others, and takes no packets. */
+/* Removes a connection and quarantines its source port: the reply entry stays,
+ * keeps the port from others, and takes no packets. */
 static __noinline void connection_quarantine(const struct connection_key *key,
 					     struct connection *c, __u32 now)
 {
@@ -266,7 +270,7 @@ static __noinline void connection_quarantine(const struct connection_key *key,
 			    CONN_RESET | CONN_RESTING << CONN_TRAITS_SHIFT);
 }
 
-/* A connection that no packet is of any more, found by a packet. */
+/* Ends a connection that a packet has found to be expired or closed. */
 static __always_inline void connection_discard(const struct connection_key *key,
 					       struct connection *c, __u32 now)
 {

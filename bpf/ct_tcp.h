@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ct_tcp.h - the TCP state of a connection (RFC 9293), as a set of events seen.
+ * ct_tcp.h - the TCP state of a connection (RFC 9293), as a set of events.
  *
  *   events                                state (as `loxicmd get ct` shows it)
  *   -                                     sync-sent
@@ -10,13 +10,13 @@
  *   FIN of both sides                     closed-wait
  *   FIN of both, both acknowledged; RST   closed
  *
- * Events rather than a state variable: they are only ever added, so that the
- * two directions may note theirs on two CPUs at once without a lock, and
- * half-close and simultaneous close need no states of their own.
+ * Events are used instead of a state variable, because they are only ever
+ * added: the two directions may add theirs on two CPUs at once without a lock,
+ * and half-close and simultaneous close need no states of their own.
  *
- * Of a connection whose endpoint answers directly, only the client is heard: it
- * acknowledges what it has seen, so its first ACK stands for the endpoint's SYN
- * too, and its FIN ends the connection as far as anybody here will know.
+ * If the endpoint answers the client directly, only the client's segments are
+ * seen. The client acknowledges what it has received, so its first ACK stands
+ * for the endpoint's SYN as well, and its FIN closes the connection here.
  */
 #ifndef LOXILB_CT_TCP_H
 #define LOXILB_CT_TCP_H
@@ -26,10 +26,10 @@
 #include "mss.h"
 #include "parse.h"
 
-/* A RST is believed only where the receiver would believe it (RFC 5961
- * section 3.2): at the next byte that it waits for. That is between what it
- * acknowledged last and what was sent last. An answer to a SYN must
- * acknowledge just that SYN. */
+/* Would the receiver accept this RST (RFC 5961 section 3.2)? It must be at the
+ * next byte that the receiver waits for. That is between what the receiver
+ * acknowledged last and what was sent last. A RST that answers a SYN must
+ * acknowledge that SYN. */
 static __always_inline bool tcp_reset_plausible(const struct packet *p,
 						const struct connection *c,
 						const struct connection *peer)
@@ -41,8 +41,8 @@ static __always_inline bool tcp_reset_plausible(const struct packet *p,
 	return p->seq - peer->ack <= c->seq_end - peer->ack;
 }
 
-/* Asked after tcp_note_sequence: c->seq_end is this segment's own unless that
- * lies back, or too far ahead to be believed. */
+/* Is the FIN within the window? Called after tcp_note_sequence(): c->seq_end is
+ * then the end of this segment, unless the segment is old or too far ahead. */
 static __always_inline bool tcp_fin_plausible(const struct packet *p,
 					      const struct connection *c,
 					      const struct connection *peer)
@@ -51,7 +51,7 @@ static __always_inline bool tcp_fin_plausible(const struct packet *p,
 	       p->seq_end - c->seq_end < TCP_MAX_WINDOW;
 }
 
-/* The events that a segment brings about, besides a RST. */
+/* Returns the events that a segment causes, except for RST. */
 static __always_inline __u8 tcp_events(const struct packet *p,
 				       const struct connection *c,
 				       const struct connection *peer)
@@ -77,8 +77,8 @@ static __always_inline __u8 tcp_events(const struct packet *p,
 	return events;
 }
 
-/* As tcp_transition(), by the client's segments alone. Global: the verifier looks
- * at it once. */
+/* Does what tcp_transition() does, from the client's segments alone. Global:
+ * the verifier checks it once. */
 __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 {
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
@@ -90,8 +90,8 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		return VERDICT_DROP;
 	ahead = p->seq - c->seq_end;
 	if ((p->tcp_flags & opens) == TCP_SYN) {
-		/* after its FIN, a client that dials again does so with a
-		 * higher number (RFC 9293 section 3.6.1) */
+		/* after its FIN, a client that connects again uses a higher
+		 * sequence number (RFC 9293 section 3.6.1) */
 		if ((c->flags & CONN_RESET) ||
 		    ((c->flags & CONN_FIN_CLIENT) && (__s32)ahead >= 0)) {
 			key = p->tuple; /* see connection_find() */
@@ -99,11 +99,12 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 			return VERDICT_MISS;
 		}
 		if (c->flags & CONN_REPLIED)
-			return VERDICT_CONTINUE; /* the endpoint will challenge it */
+			return VERDICT_CONTINUE; /* the endpoint answers it with a challenge ACK */
 		c->seq_end = p->seq_end;
 	} else if (p->tcp_flags & TCP_RST) {
-		/* which byte the endpoint waits for is not known, but which
-		 * one the client would send next; its FIN may count or not */
+		/* The byte that the endpoint waits for is not known, but the
+		 * one that the client sends next is. The client's FIN may count
+		 * or not. */
 		if (ahead && ahead != (__u32)-1)
 			return VERDICT_CONTINUE;
 		events = CONN_RESET;
@@ -119,9 +120,10 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 	return VERDICT_CONTINUE;
 }
 
-/* A segment that may change the state: SYN, FIN or RST, or any while the
- * connection is being opened or closed. MISS: it opens a new connection in
- * place of this one, which is ended, or may serve again (reopen.h). */
+/* Handles a segment that may change the state: SYN, FIN or RST, or any segment
+ * while the connection opens or closes. Returns MISS if the segment opens a new
+ * connection in place of this one: this one is removed, or may be reopened
+ * (reopen.h). */
 static __noinline enum verdict tcp_transition(struct packet *p,
 					      struct connection *c)
 {
@@ -152,9 +154,9 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	}
 	if ((p->tcp_flags & opens) == TCP_SYN && (c->flags & CONN_REPLIED) &&
 	    !(c->flags & CONN_REPLY_DIRECTION))
-		return VERDICT_CONTINUE; /* the endpoint will challenge it */
-	/* the endpoint's first number; or a client that dials again with
-	 * another one */
+		return VERDICT_CONTINUE; /* the endpoint answers it with a challenge ACK */
+	/* the endpoint's first sequence number; or a client that connects again
+	 * with another one */
 	if (!(c->flags & CONN_REPLIED))
 		c->seq_end = p->seq_end;
 	c->seen = p->now;

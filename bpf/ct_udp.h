@@ -8,7 +8,7 @@
 #include "conntrack.h"
 #include "established.h"
 
-/* The endpoint's first answer. */
+/* Notes the endpoint's first answer in both entries. */
 static __noinline void udp_note_reply(struct packet *p, struct connection *c)
 {
 	connection_add_flags_both(c, connection_peer(c, p->tuple.protocol),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ctx_skb.h - the packet as tc sees it, an sk_buff. Included by ctx.h.
+ * ctx_skb.h - access to the packet at the tc hook, an sk_buff. Included by
+ * ctx.h.
  */
 #ifndef LOXILB_CTX_SKB_H
 #define LOXILB_CTX_SKB_H
@@ -21,18 +22,18 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;
 
 typedef struct __sk_buff ctx_t;
 
-/* A pointer to len bytes at offset off that may be read and written, or NULL
- * if the packet is shorter or memory ran out. Earlier pointers are invalid
- * afterwards. Pulls from the fragments only when the linear part is too short;
- * GRO and the socket layer leave all headers in it. */
+/* Returns a pointer to len bytes at offset off that may be read and written, or
+ * NULL if the packet is shorter or memory ran out. Earlier pointers are invalid
+ * afterwards. Data is pulled only when the linear part is too short; GRO and
+ * the socket layer leave all headers in it. */
 static __always_inline void *ctx_header(ctx_t *ctx, __u32 off, __u32 len)
 {
 	void *header;
 
 	off &= CTX_MAX_OFFSET; /* a bound that every verifier keeps in sight */
 	header = (void *)(long)ctx->data + off;
-	/* the verifier knows the bounds of the very pointer that was compared:
-	 * keep the compiler from computing it again */
+	/* The verifier knows the bounds of the very pointer that was compared:
+	 * this keeps the compiler from computing it again. */
 	asm volatile("" : "+r"(header));
 	if (likely(header + len <= (void *)(long)ctx->data_end))
 		return header;
@@ -50,26 +51,26 @@ static __always_inline __u32 ctx_length(ctx_t *ctx)
 	return ctx->len;
 }
 
-/* Addressed to this machine, and without a VLAN tag, which a VLAN interface
- * above takes off before it shows the packet to us again. */
+/* Is the packet addressed to this machine's MAC address, and without a VLAN
+ * tag? A VLAN interface removes the tag and shows the packet again. */
 static __always_inline bool ctx_is_for_us(ctx_t *ctx)
 {
 	return ctx->pkt_type == CTX_PACKET_HOST && !ctx->vlan_present;
 }
 
-/* By an interface, rather than being made on this machine. */
+/* Has the packet arrived by an interface? Else this machine has made it. */
 static __always_inline bool ctx_has_arrived(ctx_t *ctx)
 {
 	return ctx->ingress_ifindex;
 }
 
-/* Ethertype in network byte order: known without looking into the frame. */
+/* Returns the Ethertype in network byte order, without reading the frame. */
 static __always_inline __be16 ctx_ethertype(ctx_t *ctx)
 {
 	return ctx->protocol;
 }
 
-/* What nftables, tc or a socket has marked the packet with. */
+/* Returns the mark that nftables, tc or a socket has set. */
 static __always_inline __u32 ctx_mark(ctx_t *ctx)
 {
 	return ctx->mark;
@@ -80,8 +81,8 @@ static __always_inline __u32 ctx_now(void)
 	return (__u32)bpf_jiffies64();
 }
 
-/* Who owes the checksum. Reading it needs bpf_cast_to_kern_ctx (6.2), which
- * the verifier turns into a plain load. */
+/* Returns what the checksum field holds. That needs bpf_cast_to_kern_ctx (6.2),
+ * which the verifier turns into a load. */
 static __always_inline enum ctx_checksum ctx_checksum_state(ctx_t *ctx)
 {
 	struct sk_buff___loxilb *skb;
@@ -92,7 +93,8 @@ static __always_inline enum ctx_checksum ctx_checksum_state(ctx_t *ctx)
 	return BPF_CORE_READ_BITFIELD(skb, ip_summed);
 }
 
-/* CHECKSUM_COMPLETE: what changed in the packet, and no sum in it balances. */
+/* CHECKSUM_COMPLETE: adds to skb->csum what changed in the packet and no
+ * checksum in it balances. */
 static __always_inline void ctx_sum_update(ctx_t *ctx, __u32 delta)
 {
 	bpf_csum_update(ctx, delta);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ctx_xdp.h - the packet as XDP sees it: a frame in the driver's memory, before
- * there is an sk_buff. Included by ctx.h.
+ * ctx_xdp.h - access to the packet at XDP: a frame in the driver's memory,
+ * before there is an sk_buff. Included by ctx.h.
  */
 #ifndef LOXILB_CTX_XDP_H
 #define LOXILB_CTX_XDP_H
@@ -20,13 +20,14 @@ struct link_address {
 	__u8 pad[2];
 } __attribute__((aligned(2)));
 
-/* A frame's header in pieces of its alignment: the compiler takes struct ethhdr
- * for one of bytes, four times the instructions. */
+/* Index of the Ethertype in a frame header of 16-bit words. The compiler
+ * assumes that struct ethhdr is unaligned, and takes four times the
+ * instructions. */
 #define CTX_ETHERTYPE 6
 
 /* interface index -> its MAC address. Written by user; read for every frame, as
- * XDP is not told whom a frame is for. An array, since looking into one is five
- * instructions: interfaces of higher numbers do without XDP. */
+ * XDP is not told whom a frame is for. An array, since its look-up is five
+ * instructions; interfaces with a higher index have no XDP. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_LINKS);
@@ -34,8 +35,8 @@ struct {
 	__type(value, struct link_address);
 } xdp_addresses SEC(".maps");
 
-/* A pointer to len bytes at offset off that may be read and written, or NULL if
- * they are not in the frame's first buffer. */
+/* Returns a pointer to len bytes at offset off that may be read and written, or
+ * NULL if they are not in the frame's first buffer. */
 static __always_inline void *ctx_header(ctx_t *ctx, __u32 off, __u32 len)
 {
 	void *header;
@@ -49,8 +50,8 @@ static __always_inline void *ctx_header(ctx_t *ctx, __u32 off, __u32 len)
 	return header;
 }
 
-/* Of the first buffer: a packet that takes several is too long for its own frame
- * then, and passes. */
+/* Returns the length of the first buffer. A packet in several buffers is longer
+ * than that, and so is passed on. */
 static __always_inline __u32 ctx_length(ctx_t *ctx)
 {
 	return ctx->data_end - ctx->data;
@@ -66,7 +67,7 @@ static __always_inline bool ctx_is_for_us(ctx_t *ctx)
 	       to[2] == own[2];
 }
 
-/* Of a frame with a VLAN tag, that of the tag. */
+/* Returns the Ethertype; of a frame with a VLAN tag, that of the tag. */
 static __always_inline __be16 ctx_ethertype(ctx_t *ctx)
 {
 	const __be16 *eth = ctx_header(ctx, 0, ETH_HLEN);
@@ -79,8 +80,8 @@ static __always_inline __u32 ctx_now(void)
 	return (__u32)bpf_jiffies64();
 }
 
-/* Frames whose checksum somebody still owes are not touched (xdp.bpf.c), and
- * there is no sk_buff that would have to know of the rest. */
+/* A frame whose checksum is left to a device is passed on (xdp.bpf.c), and
+ * there is no sk_buff to keep up to date. */
 static __always_inline enum ctx_checksum ctx_checksum_state(ctx_t *ctx)
 {
 	return CTX_CHECKSUM_NONE;

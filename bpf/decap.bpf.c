@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * decap.bpf.c - at an endpoint: takes off the outer header that encap.h puts on,
- * before the kernel sees the packet. For kernels without tunnel devices, and for
- * endpoints that should not need one.
+ * decap.bpf.c - runs at an endpoint: removes the outer header that encap.h
+ * adds, before the kernel sees the packet. For kernels without tunnel devices,
+ * and for endpoints that should not need one.
  *
- * A packet is taken iff its outer source is one that load balancers have, its
- * outer destination this machine, and its inner destination a VIP: anybody may
- * send packets with outer headers, and so past filters. All others are the
- * kernel's, as they came.
+ * It takes a packet iff the outer source is one that load balancers have, the
+ * outer destination is this machine, and the inner destination is a VIP: else
+ * anybody could send packets past filters in an outer header. All other
+ * packets go to the kernel unchanged.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -125,7 +125,7 @@ static __always_inline bool outer_ip(ctx_t *ctx, struct outer *o)
 	return true;
 }
 
-/* Is there an IP packet within, and of which version? */
+/* Does it contain an IP packet, and of which version? */
 static __always_inline bool outer_holds(ctx_t *ctx, struct outer *o)
 {
 	struct udphdr *udp;
@@ -148,8 +148,9 @@ static __always_inline bool outer_holds(ctx_t *ctx, struct outer *o)
 	return o->inner_ipv6 || *version >> 4 == 4;
 }
 
-/* Asks for the way to the outer destination, as if it were to be forwarded: to
- * this machine itself there is none, nor on one that does not forward. */
+/* Is the outer destination this machine? Asked as a route for forwarding: there
+ * is none to the machine itself, and none at all on a machine that does not
+ * forward. */
 static __noinline bool outer_is_local(ctx_t *ctx, const struct outer *o)
 {
 	struct bpf_fib_lookup fib = { .ifindex = ctx->ifindex };
@@ -165,7 +166,8 @@ static __noinline bool outer_is_local(ctx_t *ctx, const struct outer *o)
 	       code == BPF_FIB_LKUP_RET_FWD_DISABLED;
 }
 
-/* RFC 6040 section 4.2. False: the packet must be dropped. */
+/* Combines the ECN fields (RFC 6040 section 4.2). Returns false if the packet
+ * must be dropped. */
 static __always_inline bool ecn_combine(__u8 outer, __u8 *inner)
 {
 	if ((outer & ECN_MASK) == ECN_CE) {
@@ -178,8 +180,8 @@ static __always_inline bool ecn_combine(__u8 outer, __u8 *inner)
 	return true;
 }
 
-/* The inner header: its destination, and its ECN made what both say. -1: it is
- * to be dropped; 0: not a VIP's. */
+/* Checks the inner destination and writes the combined ECN field. Returns -1 if
+ * the packet must be dropped, 0 if the destination is no VIP, else 1. */
 static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
 {
 	struct ip_addr daddr;
@@ -223,8 +225,9 @@ static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
 	return 1;
 }
 
-/* Where the two are of different versions, the outer header is first made one of
- * the other version: so the kernel learns what the packet is. */
+/* Removes the outer header. If the inner header is of the other version, the
+ * outer one is first changed to that version, so that the kernel knows what the
+ * packet is. */
 static __noinline bool outer_remove(ctx_t *ctx, const struct outer *o)
 {
 	__be16 protocol =
@@ -278,7 +281,7 @@ int loxilb_decap_layer3(struct __sk_buff *ctx)
 	return decap(ctx, 0);
 }
 
-/* Keeps in the object's BTF the enum that only its values name. */
+/* Keeps the enum in the object's BTF: the code uses only its values. */
 const struct {
 	enum decap_count count;
 } decap_enums = {};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * egress.h - connections that endpoints open outwards: they leave with an
- * address of their service for a source.
+ * egress.h - connections that endpoints open themselves: they leave with an
+ * address of their service as the source.
  *
- * A packet of no connection and for no service, from an endpoint of a service
- * with SERVICE_EGRESS, that goes where the default route leads: then it opens a
- * connection whose "endpoint" is what it is addressed to, with a source address
- * and port given out as in mode onearm. Its answers come back by the entry that
- * this makes.
+ * A packet opens such a connection if it belongs to no connection and no
+ * service, comes from an endpoint of a service with SERVICE_EGRESS, and leaves
+ * by the default route. The connection's "endpoint" is then the packet's
+ * destination, and its source address and port are given out as in mode
+ * onearm. Replies are found by the entry that this makes.
  */
 #ifndef LOXILB_EGRESS_H
 #define LOXILB_EGRESS_H
@@ -17,16 +17,16 @@
 #include "opening.h"
 #include "parse.h"
 
-/* How many endpoints may open connections outwards. While there is none, packets
- * pay nothing for it. Written by user. */
+/* How many endpoints may open connections. Packets pay nothing while there is
+ * none. Written by user. */
 volatile __u32 egress_count SEC(".data.runtime") = 0;
 
-/* Does the packet leave by a default route? Next hops are compared: another
- * route to the same router is taken for the same way out. */
+/* Does the packet leave by a default route? Next hops are compared, so another
+ * route to the same router counts as well. */
 static __noinline bool egress_uses_default_route(ctx_t *ctx,
 						 const struct packet *p)
 {
-	struct default_route way = {};
+	struct default_route route = {};
 	struct bpf_fib_lookup fib = {
 		.l4_protocol = p->tuple.protocol,
 		.sport = p->tuple.sport,
@@ -38,21 +38,21 @@ static __noinline bool egress_uses_default_route(ctx_t *ctx,
 	code = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	if (!fib_found(code))
 		return false;
-	way.ifindex = fib.ifindex;
+	route.ifindex = fib.ifindex;
 	if (p->ipv6)
-		__builtin_memcpy(&way.gateway, fib.ipv6_dst, 16);
+		__builtin_memcpy(&route.gateway, fib.ipv6_dst, 16);
 	else
-		map_ipv4(&way.gateway, fib.ipv4_dst);
-	if (!same_addr(&way.gateway, &p->tuple.daddr) &&
-	    bpf_map_lookup_elem(&default_routes, &way))
+		map_ipv4(&route.gateway, fib.ipv4_dst);
+	if (!same_addr(&route.gateway, &p->tuple.daddr) &&
+	    bpf_map_lookup_elem(&default_routes, &route))
 		return true;
-	/* an interface that is itself the way out has no router */
-	__builtin_memset(&way.gateway, 0, sizeof(way.gateway));
-	return bpf_map_lookup_elem(&default_routes, &way);
+	/* a default route through an interface alone has no router */
+	__builtin_memset(&route.gateway, 0, sizeof(route.gateway));
+	return bpf_map_lookup_elem(&default_routes, &route);
 }
 
-/* Whose endpoint has sent the packet. o is then ready to open towards what it is
- * addressed to. */
+/* Finds the endpoint that has sent the packet. Then o is ready to open a
+ * connection to the packet's destination. */
 static __noinline bool egress_find_endpoint(const struct packet *p,
 					    struct opening *o)
 {

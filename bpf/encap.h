@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * encap.h - the outer header of a packet to an endpoint that answers directly
- * from behind routers: IPv4 or IPv6 as the endpoint's address is, around either,
- * by itself (RFC 2003, RFC 2473, RFC 4213) or with UDP between them (GUE, variant
- * 1: no header of its own).
+ * encap.h - adds the outer header of a packet to an endpoint behind routers
+ * that answers clients directly. The outer header is IPv4 or IPv6, as the
+ * endpoint's address is; the inner one is either. It stands alone (RFC 2003,
+ * RFC 2473, RFC 4213) or with UDP (GUE variant 1, without a header of its
+ * own).
  *
- * Receivers and routers spread packets by what the outer headers say, so that
- * differs between connections: in the source port of UDP, in the flow label, and
- * without UDP in the source address, of a prefix that no network has.
+ * Receivers and routers spread packets by the outer headers, so these differ
+ * between connections: in the UDP source port, in the flow label, and without
+ * UDP in the source address, which is of a prefix that no network has.
  */
 #ifndef LOXILB_ENCAP_H
 #define LOXILB_ENCAP_H
@@ -26,11 +27,11 @@
 #define IPPROTO_IPIP 4
 #endif
 
-/* What the outer header takes over. */
+/* What the outer header takes from the inner packet. */
 struct inner {
 	__u64 hash; /* of the connection */
 	__u32 length;
-	__u8 protocol; /* of what is in the outer IP header */
+	__u8 protocol; /* the next header of the outer IP header */
 	__u8 tos; /* DSCP and ECN (RFC 6040, normal mode) */
 	__u8 dont_fragment;
 	__u8 gue;
@@ -51,7 +52,7 @@ static __always_inline void encap_udp(const struct inner *in,
 {
 	udp->source = bpf_htons(GUE_FIRST_SOURCE | (in->hash & 0x3fff));
 	udp->dest = bpf_htons(GUE_PORT);
-	/* no checksum (RFC 6935): what is inside has its own */
+	/* no checksum (RFC 6935): the inner packet has its own */
 	udp->len = bpf_htons(in->length + sizeof(*udp));
 }
 
@@ -77,8 +78,8 @@ static __noinline bool encap_ipv4(ctx_t *ctx, struct packet *p,
 	o.ip.version = 4;
 	o.ip.ihl = 5;
 	o.ip.tos = in->tos;
-	o.ip.tot_len =
-		bpf_htons(length <= 0xffff ? length : 0); /* many segments */
+	o.ip.tot_len = bpf_htons(
+		length <= 0xffff ? length : 0); /* 0 for many segments */
 	o.ip.ttl = TUNNEL_TTL;
 	o.ip.protocol = in->protocol;
 	o.ip.daddr = ep->addr.word[3];
@@ -128,7 +129,7 @@ static __noinline bool encap_ipv6(ctx_t *ctx, struct packet *p,
 			   BPF_F_ADJ_ROOM_ENCAP_L3_IPV6);
 }
 
-/* Puts the outer header in front of the packet's own. */
+/* Adds the outer header in front of the packet's own. */
 static __noinline enum verdict encap(ctx_t *ctx, struct packet *p,
 				     const struct connection *c)
 {

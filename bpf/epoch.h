@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * epoch.h - how long a next hop is good.
+ * epoch.h - for how long a cached next hop is valid.
  *
- * Each direction of a connection caches its next hop, valid for one epoch: the
- * generation that user space bumps when a neighbour, a route or a link changes,
- * plus the clock in units of 8,192 jiffies (33 s at 250 Hz), so that a machine
- * whose daemon is gone still follows such changes.
+ * Each direction of a connection caches its next hop for one epoch. The epoch
+ * is the generation that user space increases when a neighbour, a route or a
+ * link changes, plus the clock in units of 8,192 jiffies (33 s at 250 Hz).
+ * Because of the clock, a machine whose daemon is gone follows such changes
+ * too.
  */
 #ifndef LOXILB_EPOCH_H
 #define LOXILB_EPOCH_H
@@ -16,18 +17,19 @@
 
 #define HOP_EPOCH_SHIFT 13
 
-/* Bumped by user space when a neighbour, route or link changes; every cached
- * next hop is then resolved again by the next packet that wants it. A section
- * of its own, because user space writes it at run time. */
+/* User space increases it when a neighbour, a route or a link changes. Each
+ * connection then resolves its next hop again with its next packet. In a
+ * section of its own, because user space writes it at run time. */
 volatile __u32 hop_generation SEC(".data.runtime") = 0;
 
-/* What is kept for long keeps all of it, a connection 16 bits. */
+/* Returns the current epoch. A row of next_hops keeps all 32 bits, a connection
+ * 16. */
 static __always_inline __u32 hop_epoch(const struct packet *p)
 {
 	return hop_generation + (p->now >> HOP_EPOCH_SHIFT);
 }
 
-/* Is the next hop of a connection of this epoch? */
+/* Is the connection's cached next hop valid? */
 static __always_inline bool next_hop_is_current(const struct packet *p,
 						const struct connection *c)
 {

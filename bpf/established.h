@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * established.h - what packets of established connections ask and change: all
- * that the XDP program knows of states.
+ * established.h - what packets of established connections read and change. The
+ * XDP program knows no more of states than this.
  */
 #ifndef LOXILB_ESTABLISHED_H
 #define LOXILB_ESTABLISHED_H
@@ -11,8 +11,9 @@
 #include "packet.h"
 #include "parse.h"
 
-/* An entry that was silent for longer than this, in jiffies, may be dead: 0.26 to
- * 2.6 s, by CONFIG_HZ. A constant, as reading hz would cost two instructions. */
+/* An entry that was silent for longer than this, in jiffies, may be expired:
+ * 0.26 to 2.6 s, by CONFIG_HZ. A constant, since reading hz would cost two
+ * instructions. */
 #define SILENCE_LIMIT 256
 
 static __always_inline bool connection_was_silent(const struct packet *p,
@@ -21,7 +22,8 @@ static __always_inline bool connection_was_silent(const struct packet *p,
 	return (__s32)(p->now - c->seen) > SILENCE_LIMIT;
 }
 
-/* Segments from beyond this far ahead of what was seen are not believed. */
+/* A segment that is further ahead than this of what was seen is not
+ * believed. */
 #define TCP_MAX_WINDOW (1U << 24)
 
 static __always_inline bool tcp_is_established(__u8 flags)
@@ -29,7 +31,7 @@ static __always_inline bool tcp_is_established(__u8 flags)
 	return (flags & ~CONN_REPLY_DIRECTION) == (CONN_REPLIED | CONN_ASSURED);
 }
 
-/* Remembers how far this direction has sent and acknowledged. */
+/* Notes how far this direction has sent and acknowledged. */
 static __always_inline void tcp_note_sequence(const struct packet *p,
 					      struct connection *c)
 {
@@ -41,7 +43,7 @@ static __always_inline void tcp_note_sequence(const struct packet *p,
 		c->ack = p->ack;
 }
 
-/* The endpoint's first answer is on its way. */
+/* Is this the endpoint's first answer? */
 static __always_inline bool udp_is_first_reply(const struct connection *c)
 {
 	const __u8 both = CONN_REPLY_DIRECTION | CONN_REPLIED;

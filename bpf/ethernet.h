@@ -12,9 +12,10 @@ _Static_assert(__builtin_offsetof(struct connection, dmac) % 4 == 0 &&
 		       __builtin_offsetof(struct next_hop, dmac) % 4 == 0,
 	       "ABI");
 
-/* Both, between a frame and where a next hop is kept. As words: the compiler takes
- * addresses of bytes for unaligned and copies byte by byte, which is 24
- * instructions in place of 6, and who reads the header next waits for them. */
+/* Copies both MAC addresses between a frame and a cached next hop. By words:
+ * the compiler assumes that byte arrays are unaligned, and would copy byte by
+ * byte, 24 instructions in place of 6, for which the next read of the header
+ * would wait. */
 static __always_inline void macs_copy(void *to, const void *from)
 {
 	typedef __u32 __attribute__((may_alias)) word;

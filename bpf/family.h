@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * family.h - packets between a client and an endpoint of two IP versions
- * (NAT64, NAT46; RFC 7915).
+ * family.h - translates packets between a client and an endpoint of two IP
+ * versions (NAT64, NAT46; RFC 7915).
  *
- * The kernel makes room and tells all its layers that this is a packet of the
- * other version (bpf_skb_change_proto): segments that travel together stay
- * together, and a checksum that is left to the device stays left to it. The
- * header is written anew. Sums are changed by what changed, as in nat.h; an IPv4
- * address is mapped in our maps, and 0xffff more is nothing to a sum.
+ * bpf_skb_change_proto() makes room and tells all layers of the kernel that
+ * the packet is of the other version: segments that travel as one stay one,
+ * and a checksum that is left to the device stays left to it. The IP header is
+ * written anew. Checksums change by what changed, as in nat.h. IPv4 addresses
+ * are mapped in our maps; their 0xffff does not change a sum.
  *
- * Every write goes by the helper that makes skb->csum follow: this path is not
- * the one that counts nanoseconds.
+ * Every write uses the helper that keeps skb->csum up to date: this path is
+ * not built for speed.
  */
 #ifndef LOXILB_FAMILY_H
 #define LOXILB_FAMILY_H
@@ -20,18 +20,19 @@
 #include "forward.h"
 #include "nat.h"
 
-/* Packets that may be smaller on their way than IPv6 ever has to be: a router
- * may fragment them (RFC 7915 section 5.1). */
+/* A packet of at most this size is smaller than what every IPv6 link takes, so
+ * routers may fragment it (RFC 7915 section 5.1). */
 #define FAMILY_FRAGMENTABLE 1260
 #define IP_DONT_FRAGMENT bpf_htons(0x4000)
-#define FAMILY_SUMS 52 /* of ICMP6_LARGEST bytes: more than a packet has */
+#define FAMILY_SUMS 52 /* of ICMP6_LARGEST bytes each: more than a packet has */
 
 static __always_inline __u8 ipv6_traffic_class(const struct ipv6hdr *ip6)
 {
 	return ip6->priority << 4 | ip6->flow_lbl[0] >> 4;
 }
 
-/* All but the addresses, which the connection knows. length: of what follows. */
+/* Fills in an IPv6 header, but not the addresses, which the connection has.
+ * length: of what follows the header. */
 static __always_inline void family_ipv6(struct ipv6hdr *ip6,
 					const struct iphdr *ip, __u32 length)
 {
@@ -44,8 +45,9 @@ static __always_inline void family_ipv6(struct ipv6hdr *ip6,
 	ip6->hop_limit = ip->ttl;
 }
 
-/* All but the addresses and the checksum. length: of the whole packet; 0 if that
- * is too much for the field, as the kernel has it of segments not yet cut. */
+/* Fills in an IPv4 header, but not the addresses and the checksum. length: of
+ * the whole packet; the field is 0 if it is too large for it, as the kernel has
+ * it for packets that are segmented later. */
 static __always_inline void family_ipv4(struct iphdr *ip,
 					const struct ipv6hdr *ip6,
 					__u8 protocol, __u32 length)
@@ -59,7 +61,7 @@ static __always_inline void family_ipv4(struct iphdr *ip,
 	ip->protocol = family_protocol(protocol);
 }
 
-/* What a fragment's header says, moved: offset in bytes plus 1 iff more follow. */
+/* Converts a fragment's offset: in bytes, plus 1 iff more fragments follow. */
 static __always_inline __be16 family_ipv4_offset(__u16 fragment)
 {
 	return bpf_htons(fragment >> 3) |
@@ -75,15 +77,15 @@ static __always_inline void family_fragment(struct fragment_header *f,
 	f->id = id;
 }
 
-/* What ICMPv6 sums beside its own bytes, and ICMP does not. */
+/* Returns the sum of the pseudo header that ICMPv6 has, and ICMP has not. */
 static __noinline __u16 family_pseudo(const struct ip_addr *src,
 				      const struct ip_addr *dst, __u32 length)
 {
 	return sum_fold(pseudo_sum(src, dst, IPPROTO_ICMPV6, length));
 }
 
-/* The packet becomes one of the other version, with to bytes instead of from
- * between the link layer and what stays as it is. */
+/* Makes the packet one of the other IP version, with to bytes instead of from
+ * between the link-layer header and what does not change. */
 static __noinline bool family_resize(ctx_t *ctx, struct packet *p, __u32 from,
 				     __u32 to)
 {
@@ -119,7 +121,8 @@ static long family_sum_part(__u32 i, struct family_walk *w)
 	return 0;
 }
 
-/* The checksum of a datagram that has none, which IPv6 does not allow. */
+/* Computes the checksum of a datagram without one, which IPv6 does not
+ * allow. */
 static __always_inline __u16 family_udp_sum(ctx_t *ctx, struct packet *p,
 					    struct connection *c)
 {
@@ -138,15 +141,15 @@ static __always_inline __u16 family_udp_sum(ctx_t *ctx, struct packet *p,
 	return ~sum_fold(w.sum);
 }
 
-/* TCP and UDP: the pseudo header is the same in both versions, but for the
- * addresses. */
+/* Translates TCP and UDP: the pseudo header is the same in both versions,
+ * except for the addresses. */
 static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
 	bool udp = p->tuple.protocol == IPPROTO_UDP;
 	__u32 at = p->l4 + sum_offset(p->tuple.protocol);
 	__be16 ports[2] = { c->sport, c->dport };
-	bool open = checksum_is_partial(ctx, p);
+	bool partial = checksum_is_partial(ctx, p);
 	__u16 old, sum;
 
 	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) ||
@@ -158,8 +161,8 @@ static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 			return drop(p, DROP_UDP_ZERO_CHECKSUM);
 		sum = family_udp_sum(ctx, p, c);
 	} else {
-		sum = open ? sum_fold(old + c->address_sum) :
-			     sum_replace(old, c->tuple_sum);
+		sum = partial ? sum_fold(old + c->address_sum) :
+				sum_replace(old, c->tuple_sum);
 	}
 	if (udp && !sum)
 		sum = 0xffff;
@@ -169,7 +172,8 @@ static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 		       VERDICT_CONTINUE;
 }
 
-/* Echo: another type, and a pseudo header on one side only. */
+/* Translates an echo: the type is another, and only ICMPv6 has a pseudo
+ * header. */
 static __noinline enum verdict family_echo(ctx_t *ctx, struct packet *p,
 					   struct connection *c)
 {
@@ -198,7 +202,8 @@ static __noinline enum verdict family_echo(ctx_t *ctx, struct packet *p,
 		       VERDICT_CONTINUE;
 }
 
-/* IPv4 options stay behind (RFC 7915 section 4.1), and so does the flow label. */
+/* Writes an IPv6 header. IPv4 options are not translated (RFC 7915 section
+ * 4.1). */
 static __noinline enum verdict family_to_ipv6(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
@@ -234,8 +239,9 @@ static __noinline enum verdict family_to_ipv6(ctx_t *ctx, struct packet *p,
 		       VERDICT_CONTINUE;
 }
 
-/* IPv6 extension headers stay behind (section 5.1); those that must not, parsing
- * has found. Behind the fragment header one would leave a gap in the datagram. */
+/* Writes an IPv4 header. IPv6 extension headers are not translated (section
+ * 5.1); parsing has found those that forbid that. One behind the fragment
+ * header would leave a gap in the datagram. */
 static __noinline enum verdict family_to_ipv4(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
@@ -269,7 +275,8 @@ static __noinline enum verdict family_to_ipv4(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* A fragment to IPv6 grows by a header more than next_hop_prepare() knows of. */
+/* Checks the MTU again for a fragment to IPv6: it gets one header more than
+ * next_hop_prepare() knows of. */
 static __always_inline enum verdict family_fits(struct packet *p,
 						const struct connection *c)
 {
@@ -284,7 +291,7 @@ static __always_inline enum verdict family_fits(struct packet *p,
 							<< ANSWER_MTU_SHIFT);
 }
 
-/* Translates a packet of a connection. Global: the verifier looks at it once. */
+/* Translates a packet of a connection. Global: the verifier checks it once. */
 __noinline enum verdict family_translate(ctx_t *ctx, struct packet *p,
 					 struct connection *c)
 {
@@ -300,7 +307,8 @@ __noinline enum verdict family_translate(ctx_t *ctx, struct packet *p,
 		if (!p->later_fragment)
 			v = family_l4(ctx, p, c);
 	} else {
-		/* ICMPv6 sums the length of the whole, which no fragment tells */
+		/* ICMPv6's checksum has the length of the whole, which a
+		 * fragment does not tell */
 		v = p->fragment ? drop(p, DROP_NOT_TRANSLATABLE) :
 				  family_echo(ctx, p, c);
 	}

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * family_error.h - ICMP errors between a client and an endpoint of two IP
- * versions (RFC 7915 sections 4.2 to 4.5 and 5.2 to 5.5): another type and code,
- * and the quoted packet as its sender had it, in its own version.
+ * family_error.h - translates ICMP errors between a client and an endpoint of
+ * two IP versions (RFC 7915 sections 4.2 to 4.5 and 5.2 to 5.5): type and code
+ * are others, and the quoted packet becomes what its sender sent, in the
+ * sender's version.
  *
- * Both headers, the error's and the quote's, lie together but for what is
- * between, so all up to the quoted ports is written anew at once, and the sum
- * changes by what was there and what is.
+ * All bytes from the IP header up to the quoted ports are written anew in one
+ * piece, and the checksum changes by the difference of old and new bytes.
  */
 #ifndef LOXILB_FAMILY_ERROR_H
 #define LOXILB_FAMILY_ERROR_H
@@ -24,8 +24,8 @@
 #define ICMPV6_NEXT_HEADER 1 /* of a parameter problem */
 #define NO_COUNTERPART 0xff
 
-/* What an IPv4 sender was told by routers that predate RFC 1191, in its steps
- * (section 7 there): the next below the length of what did not fit. */
+/* Returns the MTU for an error without one, from a router that predates RFC
+ * 1191: the next plateau (section 7 there) below the length of the packet. */
 static __always_inline __u32 mtu_plateau(__u32 length)
 {
 	const __u32 plateaus[] = { 32000, 17914, 8166, 4352, 2002, 1492 };
@@ -37,7 +37,8 @@ static __always_inline __u32 mtu_plateau(__u32 length)
 	return ICMP6_MIN_MTU;
 }
 
-/* The field of the IPv6 header that has what byte at of the IPv4 header has. */
+/* Returns the offset in an IPv6 header of the field that is at this offset of
+ * an IPv4 header. */
 static __always_inline __u32 pointer_to_ipv6(__u32 at)
 {
 	if (at < 2)
@@ -53,7 +54,7 @@ static __always_inline __u32 pointer_to_ipv6(__u32 at)
 	return NO_COUNTERPART;
 }
 
-/* ... and the other way round. */
+/* The same from IPv6 to IPv4. */
 static __always_inline __u32 pointer_to_ipv4(__u32 at)
 {
 	if (at < 2)
@@ -69,7 +70,8 @@ static __always_inline __u32 pointer_to_ipv4(__u32 at)
 	return NO_COUNTERPART;
 }
 
-/* to begins all zero. false: there is no such error in the other version. */
+/* Fills in the header of the other version; to is all zero before. Returns
+ * false if the other version has no such error. */
 static __noinline bool error_unreach_ipv6(const struct icmp_header *from,
 					  struct icmp_header *to, __u32 length)
 {
@@ -97,7 +99,7 @@ static __noinline bool error_unreach_ipv6(const struct icmp_header *from,
 		to->code = ICMPV6_ADMIN;
 		return true;
 	}
-	return from->code < ICMP_PRECEDENCE; /* no route */
+	return from->code < ICMP_PRECEDENCE; /* the rest: no route */
 }
 
 static __always_inline bool error_to_ipv6(const struct icmp_header *from,
@@ -153,30 +155,31 @@ static __always_inline bool error_to_ipv4(const struct icmp_header *from,
 	return from->code <= ICMPV6_PORT_UNREACH;
 }
 
-/* The headers as they are written, in memory that packet_sum() has too. */
+/* The headers as they are written, in the memory that packet_sum() uses too. */
 struct error_ipv6 {
 	struct ipv6hdr ip;
 	struct icmp_header icmp;
 	struct ipv6hdr quoted;
 	struct fragment_header
 		fragment; /* written iff the quoted packet was one */
-	struct iphdr was; /* the error's own, as it came; not written */
+	struct iphdr
+		received; /* the error's own header, as it was received; not written */
 };
 
 struct error_ipv4 {
 	struct iphdr ip;
 	struct icmp_header icmp;
 	struct iphdr quoted;
-	struct ipv6hdr was; /* as above */
+	struct ipv6hdr received; /* as above */
 };
 
 #define ERROR_IPV6 __builtin_offsetof(struct error_ipv6, fragment)
-#define ERROR_IPV4 __builtin_offsetof(struct error_ipv4, was)
+#define ERROR_IPV4 __builtin_offsetof(struct error_ipv4, received)
 
 struct error {
 	struct quote quote;
 	struct icmp_header icmp; /* of the other version */
-	__u32 sum; /* what all that is about to be replaced adds up to */
+	__u32 sum; /* sum of all bytes that will be replaced */
 };
 
 static __always_inline void *error_headers(void)
@@ -186,8 +189,8 @@ static __always_inline void *error_headers(void)
 	return bpf_map_lookup_elem(&icmp_scratches, &zero);
 }
 
-/* A quoted echo as its sender had it. Returns how the sum of what it shows
- * changes. */
+/* Restores a quoted echo to what its sender sent. Returns by how much the sum
+ * of the quote changes. */
 static __noinline __u16 error_echo(ctx_t *ctx, const struct quote *q,
 				   const struct connection *c)
 {
@@ -218,21 +221,23 @@ static __noinline __u16 error_echo(ctx_t *ctx, const struct quote *q,
 				      sizeof(new), 0));
 }
 
-/* ... a quoted TCP or UDP packet. */
+/* The same for a quoted TCP or UDP packet. */
 static __noinline __u16 error_ports(ctx_t *ctx, const struct quote *q,
 				    const struct connection *c)
 {
 	__be16 ports[2] = { c->dport, c->sport };
 	__u32 sum = quote_fix_sum(ctx, q, c);
 
-	bpf_csum_update(ctx, sum); /* of a store that leaves skb->csum alone */
+	bpf_csum_update(ctx,
+			sum); /* for a store that does not change skb->csum */
 	sum += c->tuple_sum + (__u16)~c->address_sum;
 	bpf_skb_store_bytes(ctx, q->p.l4, ports, sizeof(ports),
 			    BPF_F_RECOMPUTE_CSUM);
 	return sum_fold(sum);
 }
 
-/* The quoted packet as its sender had it, and the sums of what was there. */
+/* Restores the quoted packet to what its sender sent, and adds up what will be
+ * replaced. */
 static __noinline bool error_restore_quote(ctx_t *ctx, struct packet *p,
 					   struct connection *c,
 					   struct error *e)
@@ -251,7 +256,7 @@ static __noinline bool error_restore_quote(ctx_t *ctx, struct packet *p,
 	return true;
 }
 
-/* The checksum of what now begins with these headers, whose own sum is given. */
+/* Writes the checksum of the new headers; headers is their sum. */
 static __always_inline void error_sum(struct icmp_header *icmp,
 				      const struct error *e, __u32 headers)
 {
@@ -265,7 +270,8 @@ static __noinline bool error_write_ipv6(ctx_t *ctx, struct packet *p,
 	const struct iphdr *quoted = &e->quote.header.ip;
 	struct error_ipv6 *h = error_headers();
 
-	if (!h || bpf_skb_load_bytes(ctx, p->l3, &h->was, sizeof(h->was)))
+	if (!h ||
+	    bpf_skb_load_bytes(ctx, p->l3, &h->received, sizeof(h->received)))
 		return false;
 	__builtin_memset(&h->fragment, 0, sizeof(h->fragment));
 	if (quoted->frag_off & IP_MORE_FRAGMENTS) {
@@ -274,7 +280,7 @@ static __noinline bool error_write_ipv6(ctx_t *ctx, struct packet *p,
 				bpf_htonl(bpf_ntohs(quoted->id)));
 	}
 	length = p->length - from + ERROR_IPV6 + more - sizeof(h->ip);
-	family_ipv6(&h->ip, &h->was, length);
+	family_ipv6(&h->ip, &h->received, length);
 	h->ip.hop_limit--;
 	__builtin_memcpy(&h->ip.saddr, &c->saddr, 32);
 	h->icmp = e->icmp;
@@ -305,9 +311,10 @@ static __noinline bool error_write_ipv4(ctx_t *ctx, struct packet *p,
 	__u32 from = e->quote.p.l4 - p->l3, length;
 	struct error_ipv4 *h = error_headers();
 
-	if (!h || bpf_skb_load_bytes(ctx, p->l3, &h->was, sizeof(h->was)))
+	if (!h ||
+	    bpf_skb_load_bytes(ctx, p->l3, &h->received, sizeof(h->received)))
 		return false;
-	family_ipv4(&h->ip, &h->was, IPPROTO_ICMPV6,
+	family_ipv4(&h->ip, &h->received, IPPROTO_ICMPV6,
 		    p->length - from + ERROR_IPV4);
 	h->ip.ttl--;
 	h->ip.id = bpf_get_prandom_u32();
@@ -335,10 +342,10 @@ static __noinline bool error_write_ipv4(ctx_t *ctx, struct packet *p,
 				    BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Translates an ICMP error about a packet of a connection: c is the entry of the
- * replies to that packet. It seems to come from whom the packet was sent to, as
- * who sent it has no address in the other version. Global: the verifier looks at
- * it once. */
+/* Translates an ICMP error about a packet of a connection; c is the entry of
+ * replies to that packet. The error seems to come from the packet's
+ * destination, since its real source has no address in the other version.
+ * Global: the verifier checks it once. */
 __noinline enum verdict family_error(ctx_t *ctx, struct packet *p,
 				     struct connection *c)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * forward.h - next hop and redirect.
+ * forward.h - resolves next hops, and redirects packets to them.
  */
 #ifndef LOXILB_FORWARD_H
 #define LOXILB_FORWARD_H
@@ -21,7 +21,7 @@
 #define AF_INET6 10
 #define LOOPBACK_IFINDEX 1
 
-/* The header of IPv6 is longer than that of IPv4 by so much. */
+/* An IPv6 header is this much longer than an IPv4 header. */
 #define FAMILY_GROWTH 20
 
 /* Does this direction of a connection leave as IPv6? */
@@ -30,7 +30,8 @@ static __always_inline bool leaves_as_ipv6(const struct connection *c)
 	return !is_mapped_ipv4(&c->daddr);
 }
 
-/* To whom the packets of an entry are sent, whatever they say. NULL: no more. */
+/* Returns the address that an entry's packets are routed to, whatever their
+ * destination says. NULL: the endpoint is gone. */
 static __always_inline const struct ip_addr *
 next_hop_target(const struct connection *c)
 {
@@ -43,9 +44,9 @@ next_hop_target(const struct connection *c)
 	return ep ? &ep->addr : NULL;
 }
 
-/* From whom to whom, asked as if the packet came from loopback: then only that
- * interface's forwarding sysctl matters, and a machine need not become a router
- * for all its interfaces to be a load balancer. */
+/* Fills in a route look-up as if the packet came from loopback. Then only that
+ * interface's forwarding sysctl counts, and the machine need not forward on all
+ * interfaces to be a load balancer. */
 static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, bool ipv6,
 					  const struct ip_addr *src,
 					  const struct ip_addr *dst)
@@ -61,8 +62,8 @@ static __always_inline void fib_addresses(struct bpf_fib_lookup *fib, bool ipv6,
 	}
 }
 
-/* Did a look-up find a next hop? FRAG_NEEDED speaks of that packet only, and a
- * neighbour that is missing will be found. */
+/* Has a look-up found a next hop? FRAG_NEEDED is about that packet only, and a
+ * missing neighbour will be found. */
 static __always_inline bool fib_found(long code)
 {
 	return code == BPF_FIB_LKUP_RET_SUCCESS ||
@@ -70,7 +71,7 @@ static __always_inline bool fib_found(long code)
 	       code == BPF_FIB_LKUP_RET_FRAG_NEEDED;
 }
 
-/* Asks the kernel's routing table for the way of a direction of a connection. */
+/* Looks up the route of a direction of a connection. */
 static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
 				       const struct connection *c,
 				       const struct ip_addr *target,
@@ -80,13 +81,14 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
 	fib->sport = c->sport;
 	fib->dport = c->dport;
 	fib_addresses(fib, !is_mapped_ipv4(target), &c->saddr, target);
-	if (c->traits & CONN_ONE_WAY) /* its source: of either family */
+	if (c->traits &
+	    CONN_ONE_WAY) /* the source may be of the other IP version */
 		__builtin_memset(fib->ipv6_src, 0, sizeof(fib->ipv6_src));
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
 
-/* The MTU of the route, which may be smaller than that of the interface, when
- * the look-up of the next hop has not told it. */
+/* Returns the MTU of the route, which may be smaller than the interface's. For
+ * a look-up that has not returned it. */
 static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
 				       const struct connection *c,
 				       const struct ip_addr *target,
@@ -100,9 +102,9 @@ static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
 	return code == BPF_FIB_LKUP_RET_FRAG_NEEDED ? fib->mtu_result : 0xffff;
 }
 
-/* The next hop, in fib, and the MTU on the way to it, in c. A packet of one byte
- * is what asks for both at once; who has no neighbour yet must ask again. An MTU
- * of 65,536, of loopback alone, reads 0. */
+/* Looks up the next hop, into fib, and the MTU on the way to it, into c. A
+ * packet of one byte gets both at once; without a neighbour a second look-up is
+ * needed. An MTU of 65,536, which only loopback has, reads as 0. */
 static __always_inline long next_hop_lookup(ctx_t *ctx, const struct packet *p,
 					    struct connection *c,
 					    const struct ip_addr *target,
@@ -120,8 +122,8 @@ static __always_inline long next_hop_lookup(ctx_t *ctx, const struct packet *p,
 	return fib_lookup(ctx, p, c, target, fib);
 }
 
-/* The largest packet that arrives and still fits an MTU when it leaves as of the
- * other IP version. */
+/* Returns the length of the largest packet that fits the MTU after it was
+ * translated to the other IP version. */
 static __always_inline __u16 family_mtu(const struct connection *c, __u16 mtu)
 {
 	if (leaves_as_ipv6(c))
@@ -145,8 +147,8 @@ static __always_inline enum verdict fib_drop(struct packet *p, long code)
 	}
 }
 
-/* Nothing in the stack resolves a neighbour for us: this packet goes through
- * the kernel's neighbour queue, and a later one finds the address. */
+/* The neighbour is not resolved yet. This packet goes through the kernel's
+ * neighbour queue, and a later one finds the MAC address. */
 static __always_inline enum verdict
 redirect_neigh(struct packet *p, const struct bpf_fib_lookup *fib)
 {
@@ -160,7 +162,7 @@ redirect_neigh(struct packet *p, const struct bpf_fib_lookup *fib)
 	return VERDICT_REDIRECT;
 }
 
-/* Is the next hop the target itself, and no router? */
+/* Is the next hop the target itself, not a router? */
 static __always_inline bool is_on_link(const struct bpf_fib_lookup *fib,
 				       const struct ip_addr *target)
 {
@@ -181,7 +183,7 @@ static __always_inline __u8 link_hop_kind(const struct packet *p, __u32 ifindex)
 	return redirect_peer && (*flags & LINK_PEER) ? HOP_PEER : HOP_REDIRECT;
 }
 
-/* How much the outer header of a tunnel makes a packet longer. */
+/* Returns how much longer a tunnel's outer header makes a packet. */
 static __always_inline __u16 tunnel_overhead(const struct connection *c,
 					     const struct ip_addr *target)
 {
@@ -190,8 +192,8 @@ static __always_inline __u16 tunnel_overhead(const struct connection *c,
 	       (c->hop & HOP_TUNNEL_GUE ? sizeof(struct udphdr) : 0);
 }
 
-/* Is it an address of this machine? Not if it is a VIP that only the load
- * balancer has put there. */
+/* Is it an address of this machine? VIPs that only the load balancer has added
+ * are not. */
 static __noinline bool is_local_address(const struct ip_addr *target)
 {
 	struct ip_addr addr = *target;
@@ -199,15 +201,15 @@ static __noinline bool is_local_address(const struct ip_addr *target)
 	return bpf_map_lookup_elem(&local_addresses, &addr);
 }
 
-/* Finds the next hop and caches it (CONTINUE), or leaves that to the kernel
- * (REDIRECT). Once per direction and epoch, and global: the verifier looks at it
- * by itself instead of in each of its callers' states. */
+/* Resolves the next hop and caches it (CONTINUE), or leaves the neighbour to
+ * the kernel (REDIRECT). Called once for each direction and epoch. Global: the
+ * verifier checks it by itself, not in the states of each caller. */
 __noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
 					 struct connection *c)
 {
 	struct bpf_fib_lookup fib = {};
 	const struct ip_addr *target;
-	bool plain; /* does the way depend on the target alone? */
+	bool plain; /* the next hop depends on the target alone */
 	long code;
 	__u8 kind;
 
@@ -241,8 +243,8 @@ __noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
 	if ((c->traits & CONN_ONE_WAY) && !(c->hop & HOP_TUNNELS) &&
 	    kind != HOP_LAYER3 && !is_on_link(&fib, target))
 		return drop(p, DROP_DSR_ROUTED);
-	/* redirect_neigh takes an Ethernet header off, and silently drops what
-	 * came without one */
+	/* redirect_neigh removes an Ethernet header, and silently drops packets
+	 * without one */
 	if (kind != HOP_LAYER3 && !p->l3) {
 		if (bpf_skb_change_head(ctx, ETH_HLEN, 0))
 			return drop(p, DROP_NOT_LINEAR);
@@ -256,7 +258,7 @@ __noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
 	__builtin_memcpy(c->dmac, fib.dmac, 6);
 	__builtin_memcpy(c->smac, fib.smac, 6);
 	c->hop = (c->hop & ~HOP_KINDS) | kind;
-	/* a packet without a link-layer header asks anew each time */
+	/* a packet without a link-layer header looks it up again each time */
 	if (p->l3)
 		c->hop_epoch = hop_epoch(p);
 	if (plain)
@@ -264,13 +266,13 @@ __noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* A packet of more than 64 KiB has this before its TCP header while it is on its
- * way between devices of one machine: a hop-by-hop header with the jumbo payload
+/* A packet of more than 64 KiB has this before its TCP header while it is
+ * between devices of one machine: a hop-by-hop header with the jumbo payload
  * option (RFC 2675). */
 #define JUMBO_HEADER 8
 
-/* The length of the packet, or of each of the packets that it will be cut into,
- * the last one perhaps excepted. */
+/* Returns the length of the packet, or of each packet that it will be segmented
+ * into, except perhaps the last. */
 static __noinline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 {
 	__u32 payload, headers, segment = ctx->gso_size;
@@ -283,27 +285,29 @@ static __noinline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 			  p->length - (p->l4 - p->l3) - sizeof(struct udphdr);
 	headers = p->length - payload;
 	if (p->ipv6 && p->length > 0xffff + sizeof(struct ipv6hdr))
-		headers -= JUMBO_HEADER; /* goes when it is cut */
+		headers -= JUMBO_HEADER; /* removed by segmentation */
 	return headers + segment;
 }
 
-/* A packet that is longer than the MTU: CONTINUE if it is many segments that
- * each fit. One that does not fit is never fragmented here, even where IPv4
- * would allow it: senders heed the answer all the same, and send less. */
+/* Handles a packet that is longer than the MTU. Returns CONTINUE if it will be
+ * segmented and each segment fits. Packets are never fragmented here, even
+ * where IPv4 would allow it: senders heed the ICMP error all the same, and send
+ * smaller ones. */
 static __noinline enum verdict next_hop_check_mtu(ctx_t *ctx, struct packet *p,
 						  struct connection *c)
 {
 	if (segment_length(ctx, p) <= c->mtu)
 		return VERDICT_CONTINUE;
-	if (p->later_fragment) /* nobody is told of one (RFC 1122) */
+	if (p->later_fragment) /* no ICMP error is sent about it (RFC 1122) */
 		return drop(p, DROP_TOO_BIG);
 	return drop_and_answer(p, DROP_TOO_BIG,
 			       ANSWER_TOO_BIG | c->mtu << ANSWER_MTU_SHIFT);
 }
 
-/* CONTINUE: the connection's next hop is known, and takes the packet. REDIRECT:
- * the kernel will find it, once the packet is translated. Asked before that, so
- * that an answer quotes what the sender sent. */
+/* Makes sure that the connection's next hop is known and its MTU allows the
+ * packet: CONTINUE. REDIRECT: the kernel resolves the neighbour, once the
+ * packet is translated. Called before the translation, so that an ICMP error
+ * quotes the packet that the sender sent. */
 static __always_inline enum verdict
 next_hop_prepare(ctx_t *ctx, struct packet *p, struct connection *c, __u16 l3)
 {
@@ -323,14 +327,15 @@ next_hop_prepare(ctx_t *ctx, struct packet *p, struct connection *c, __u16 l3)
 	return v;
 }
 
-/* What the program answers for a packet that leaves by an interface. */
+/* Returns the program's return code for a packet that leaves by an
+ * interface. */
 static __always_inline int hop_redirect(__u8 kind, __u32 ifindex)
 {
 	return kind == HOP_PEER ? bpf_redirect_peer(ifindex, 0) :
 				  bpf_redirect(ifindex, 0);
 }
 
-/* The packet leaves here: as an Ethernet frame, its headers translated. */
+/* Sends a translated packet as an Ethernet frame. */
 static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 					    struct connection *c)
 {

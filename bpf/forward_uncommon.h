@@ -37,7 +37,7 @@ static __always_inline enum verdict send_uncommon(ctx_t *ctx, struct packet *p,
 }
 
 /* Translates and forwards a packet; hop is the verdict of next_hop_prepare().
- * Global: the verifier looks at it once. */
+ * Global: the verifier checks it once. */
 __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 					 struct connection *c, enum verdict hop)
 {

@@ -3,13 +3,12 @@
  * fragment.h - fragments of IP packets (RFC 791, RFC 8200 section 4.5).
  *
  * Only the first fragment has ports. It is balanced like any packet, and
- * leaves a record by which the later ones follow it through the same
- * connection. Nothing is reassembled: what the receiver would refuse (gaps,
- * overlaps) it still sees and refuses. A fragment that comes before the first
- * one is refused, not held: holding takes memory that strangers would fill, and
- * senders send the first one first.
+ * leaves a record, by which later fragments find its connection. Nothing is
+ * reassembled: the receiver still sees gaps and overlaps, and refuses them. A
+ * fragment that comes before the first one is dropped, not held: attackers
+ * could fill the memory for it, and senders send the first fragment first.
  *
- * A record ends when all bytes have come by, or after 30 s.
+ * A record ends when all bytes have been seen, or after 30 s.
  */
 #ifndef LOXILB_FRAGMENT_H
 #define LOXILB_FRAGMENT_H
@@ -18,11 +17,11 @@
 #include "conntrack.h"
 #include "parse.h"
 
-/* A TCP header without options: a later fragment must not reach into it
+/* Length of a TCP header without options. A later fragment must not overlap it
  * (RFC 1858, RFC 3128). */
 #define FRAGMENT_TCP_HEADER 20
 
-/* When the records were last searched for old ones. */
+/* When expired records were last searched for. */
 volatile __u32 fragments_swept SEC(".data.runtime") = 0;
 
 static __always_inline void fragment_make_key(const struct packet *p,
@@ -31,7 +30,8 @@ static __always_inline void fragment_make_key(const struct packet *p,
 	key->saddr = p->tuple.saddr;
 	key->daddr = p->tuple.daddr;
 	key->id = p->fragment_id;
-	/* IPv6: a later one's next header may be an extension's */
+	/* IPv6: the next header of a later fragment may be that of an extension
+	 * header */
 	key->protocol = p->ipv6 ? 0 : p->tuple.protocol;
 	__builtin_memset(key->pad, 0, sizeof(key->pad));
 }
@@ -55,7 +55,8 @@ static long fragment_sweep_one(void *map, struct fragment_key *key,
 	return 0;
 }
 
-/* Once a second at most: a table full of young records stays full. */
+/* Removes expired records, at most once a second: a table full of young records
+ * stays full. */
 static __always_inline bool fragments_sweep(__u32 now)
 {
 	if (now - fragments_swept < hz)
@@ -65,7 +66,7 @@ static __always_inline bool fragments_sweep(__u32 now)
 	return true;
 }
 
-/* Notes the bytes of a fragment; the record ends with the last of them. */
+/* Counts the bytes of a fragment. The record ends with the last of them. */
 static __always_inline void fragment_count_bytes(const struct packet *p,
 						 struct fragment_key *key,
 						 struct fragment *f)
@@ -91,8 +92,8 @@ static __always_inline int fragment_insert(struct fragment_key *key,
 	return bpf_map_update_elem(&fragments, key, f, BPF_NOEXIST);
 }
 
-/* Records the first fragment of a datagram. foreign: it is for the kernel, and
- * so are the later ones. */
+/* Records the first fragment of a datagram. foreign: it goes to the kernel, and
+ * so do the later ones. */
 static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
 {
 	struct fragment_key key;
@@ -122,8 +123,9 @@ static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
 	return VERDICT_CONTINUE;
 }
 
-/* For a packet that parsing found fault with, once it is known to be for a
- * connection or a service. CONTINUE: a first fragment, now recorded. */
+/* Handles a packet in which parsing has found a fault, once it is known to
+ * belong to a connection or a service. Returns CONTINUE for a first fragment,
+ * after it was recorded. */
 static __noinline enum verdict packet_check_fault(struct packet *p)
 {
 	if (p->ttl <= 1 &&
@@ -136,8 +138,8 @@ static __noinline enum verdict packet_check_fault(struct packet *p)
 	return fragment_record(p, false);
 }
 
-/* The connection of a packet. With a copy of its key, since before 6.2 no key may
- * be in the argument of a global function. */
+/* Returns the connection of a packet. The key is copied, since before 6.2 a map
+ * key may not be in the argument of a global function. */
 static __noinline struct connection *connection_find(const struct packet *p)
 {
 	struct connection_key key = p->tuple;
@@ -153,7 +155,7 @@ static __noinline bool is_to_vip(const struct packet *p)
 	return bpf_map_lookup_elem(&vips, &daddr);
 }
 
-/* A later fragment: CONTINUE, and then *c is its connection. */
+/* Finds the connection of a later fragment: CONTINUE, and *c is it. */
 static __noinline __maybe_unused enum verdict
 fragment_find_connection(struct packet *p, struct connection **c)
 {
@@ -179,7 +181,8 @@ fragment_find_connection(struct packet *p, struct connection **c)
 	*c = connection_find(p);
 	if (!*c || connection_is_expired(*c, p->tuple.protocol, p->now, 0))
 		return VERDICT_DROP;
-	if (p->ttl <= 1) /* nobody is told of a later fragment (RFC 1122) */
+	if (p->ttl <=
+	    1) /* no ICMP error is sent about a later fragment (RFC 1122) */
 		return drop(p, DROP_TTL_EXPIRED);
 	fragment_count_bytes(p, &key, f);
 	p->drop = DROP_NONE;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * icmp.h - ICMP errors about packets of a connection (RFC 792, RFC 4443,
- * RFC 5508): they quote a packet as it was after translation, and go to who
- * seems to have sent it. Both are translated back, and the error goes on to the
- * one who did.
+ * icmp.h - translates ICMP errors about packets of a connection (RFC 792, RFC
+ * 4443, RFC 5508). An error quotes a packet as it was after translation, and
+ * is addressed to that packet's source. Both are translated back, and the
+ * error goes to the packet's real sender.
  *
- * What a quoted packet is known by is the tuple that it left with; reversed, it
- * is the key of the other direction's entry, whose translation is just the one
- * that the quote needs.
+ * The quoted packet's tuple, reversed, is the key of the other direction's
+ * entry, and that entry has just the translation that the quote needs.
  *
- * Where the translation changes the source of that direction, the error's source
- * becomes it too: it comes from within, and the receiver knows only the outside.
+ * If the translation of that direction changes the source, the error gets the
+ * same source: it comes from the endpoint's side, and the receiver knows only
+ * the VIP.
  */
 #ifndef LOXILB_ICMP_H
 #define LOXILB_ICMP_H
@@ -20,8 +20,8 @@
 #include "parse.h"
 #include "service.h"
 
-/* The types that count here. The kernel's header of them draws in the C
- * library's sockets. */
+/* The types that matter here. The kernel's header with them includes the C
+ * library's socket header. */
 #define ICMP_DEST_UNREACH 3
 #define ICMP_HOST_UNREACH 1
 #define ICMP_PORT_UNREACH 3
@@ -35,7 +35,7 @@
 #define ICMPV6_TIME_EXCEED 3
 #define ICMPV6_PARAMPROB 4
 
-/* Of an error, in both families; the quote follows. */
+/* The header of an ICMP error, in both IP versions. The quote follows it. */
 struct icmp_header {
 	__u8 type;
 	__u8 code;
@@ -46,7 +46,8 @@ struct icmp_header {
 #define ICMP_MIN_MTU 68 /* RFC 791 */
 #define ICMP6_MIN_MTU 1280 /* RFC 8200 section 5 */
 
-/* Redirects are left to the kernel: they speak of the way, not of the packet. */
+/* Is it an error? Redirects are left to the kernel: they are about the route,
+ * not about the packet. */
 static __always_inline bool icmp_is_error(const struct packet *p, __u8 type)
 {
 	if (p->ipv6)
@@ -55,7 +56,8 @@ static __always_inline bool icmp_is_error(const struct packet *p, __u8 type)
 	       type == ICMP_PARAMETERPROB;
 }
 
-/* No path is narrower. A router that predates RFC 1191 reports 0. */
+/* Does the error report an MTU that no path has? A router that predates RFC
+ * 1191 reports 0. */
 static __always_inline bool icmp_mtu_is_invalid(const struct packet *p,
 						const struct icmp_header *icmp)
 {
@@ -68,10 +70,10 @@ static __always_inline bool icmp_mtu_is_invalid(const struct packet *p,
 	       icmp->code == ICMP_FRAG_NEEDED && mtu && mtu < ICMP_MIN_MTU;
 }
 
-/* The part of a packet that an error quotes. Copied rather than pointed to: a
- * pointer into the packet costs the verifier two ways at each use. */
+/* The part of a packet that an error quotes. It is a copy: the verifier would
+ * follow two paths at each use of a pointer into the packet. */
 struct quote {
-	struct packet p; /* the tuple is that of replies to it */
+	struct packet p; /* the tuple is that of replies to the quoted packet */
 	union {
 		struct iphdr ip;
 		struct ipv6hdr ip6;
@@ -79,7 +81,7 @@ struct quote {
 	__be16 ports[2];
 };
 
-/* The quoted packet's IP header. */
+/* Reads the quoted packet's IP header. */
 static __always_inline bool quote_ip(ctx_t *ctx, struct quote *q)
 {
 	struct iphdr *ip = &q->header.ip;
@@ -109,8 +111,8 @@ static __always_inline bool quote_ip(ctx_t *ctx, struct quote *q)
 	       !q->p.later_fragment;
 }
 
-/* The identifier of a quoted echo, which stands for the port of the side that
- * asks. An error that quotes another error has none. */
+/* Reads the identifier of a quoted echo, which stands for the port of the side
+ * that asks. Returns false if the quote is an ICMP error. */
 static __always_inline bool quote_echo(ctx_t *ctx, struct quote *q)
 {
 	struct echo_header echo;
@@ -132,8 +134,8 @@ static __always_inline bool quote_is_echo(const struct quote *q)
 	       (q->p.ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP);
 }
 
-/* ... and its ports. RFC 792 promises 8 bytes behind the IP header. Global: the
- * verifier looks at it once. */
+/* Reads the quoted packet's headers. RFC 792 promises 8 bytes after the IP
+ * header. Global: the verifier checks it once. */
 __noinline bool quote_read(ctx_t *ctx, struct quote *q)
 {
 	if (!q || !quote_ip(ctx, q))
@@ -151,7 +153,7 @@ __noinline bool quote_read(ctx_t *ctx, struct quote *q)
 	return true;
 }
 
-/* Where the quoted packet has its checksum. */
+/* Returns the offset of the quoted packet's checksum. */
 static __always_inline __u32 quote_sum_offset(const struct quote *q)
 {
 	switch (q->p.tuple.protocol) {
@@ -164,8 +166,8 @@ static __always_inline __u32 quote_sum_offset(const struct quote *q)
 	}
 }
 
-/* The checksum of a quoted packet, where the quote reaches so far. Returns how
- * it changed. ICMP's has no addresses in it, ICMPv6's has. */
+/* Corrects the quoted packet's checksum, if it is part of the quote. Returns by
+ * how much it changed. ICMP's has no addresses in it, ICMPv6's has. */
 static __always_inline __u16 quote_fix_sum(ctx_t *ctx, const struct quote *q,
 					   const struct connection *c)
 {
@@ -185,8 +187,8 @@ static __always_inline __u16 quote_fix_sum(ctx_t *ctx, const struct quote *q,
 	return sum_fold((__u16)~old + new);
 }
 
-/* Puts the quoted packet back to what its sender sent: c is the entry of the
- * replies to it. */
+/* Restores the quoted packet to what its sender sent; c is the entry of replies
+ * to it. delta: by how much the sum of the quote changes. */
 static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 					  const struct connection *c,
 					  __u16 *delta)
@@ -223,7 +225,8 @@ static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 	       !bpf_skb_store_bytes(ctx, q->p.l3, &q->header, length, 0);
 }
 
-/* The error's own header: from whom it seems to come, to whom it goes. */
+/* Translates the error's own header: its source, its destination, its
+ * checksum. */
 static __always_inline bool
 icmp_translate_header(ctx_t *ctx, struct packet *p,
 		      const struct connection_key *key,
@@ -255,7 +258,8 @@ icmp_translate_header(ctx_t *ctx, struct packet *p,
 		__builtin_memcpy(&ip6->daddr, &c->daddr,
 				 sizeof(struct ip_addr));
 		ip6->hop_limit--;
-		/* all else is balanced by checksums; does nothing unless skb->csum is in use */
+		/* checksums balance all else; does nothing unless skb->csum is
+		 * in use */
 		bpf_csum_update(ctx, (__u16)~bpf_htons(0x0001));
 		return true;
 	}
@@ -270,8 +274,9 @@ icmp_translate_header(ctx_t *ctx, struct packet *p,
 	return true;
 }
 
-/* PASS: not an error, or not about a connection of ours. CONTINUE: translated,
- * and *c has its next hop. Its packet counts nowhere. */
+/* Translates an ICMP error. Returns PASS if it is no error, or about no
+ * connection; CONTINUE when it is translated, and then *found has its next hop.
+ * The packet is not counted. */
 static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 					      struct connection **found)
 {
@@ -295,12 +300,12 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_MARTIAN_SOURCE);
 	if (icmp_mtu_is_invalid(p, &icmp))
 		return drop(p, DROP_ICMP_MTU);
-	if (!(c->hop & HOP_FAMILY) && /* those forward_uncommon() translates */
+	if (!(c->hop &
+	      HOP_FAMILY) && /* else forward_uncommon() translates it */
 	    (!quote_restore(ctx, &q, c, &delta) ||
 	     !icmp_translate_header(ctx, p, &q.p.tuple, c, delta)))
 		return drop(p, DROP_NOT_LINEAR);
-	p->tuple.protocol =
-		q.p.tuple.protocol; /* by which its route is chosen */
+	p->tuple.protocol = q.p.tuple.protocol; /* the route depends on it */
 	p->icmp_error = 1;
 	*found = c;
 	return VERDICT_CONTINUE;

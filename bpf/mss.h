@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * mss.h - the largest segment that both sides of a TCP connection agree on
- * (RFC 9293 section 3.7.1), made smaller where the service says so.
+ * mss.h - lowers the maximum segment size of a TCP connection (RFC 9293
+ * section 3.7.1) where the service limits it.
  *
- * Only SYNs are looked at, in both directions, and only an option that is there
- * is changed: one that is not means 536, which fits.
+ * Only SYNs are changed, in both directions, and only if they have the option.
+ * Without the option the size is 536, which fits.
  */
 #ifndef LOXILB_MSS_H
 #define LOXILB_MSS_H
@@ -16,11 +16,10 @@
 #define TCP_OPTION_NOP 1
 #define TCP_OPTION_MSS 2
 #define TCP_OPTIONS_LONGEST 40
-#define TCP_OPTIONS_LOOKED_AT \
-	16 /* the one that is sought comes first nearly always */
+#define TCP_OPTIONS_LOOKED_AT 16 /* the option is nearly always the first one */
 
-/* How many services limit the size of segments. While none does, SYNs pay
- * nothing for it. Written by user. */
+/* How many services limit the segment size. SYNs pay nothing while none does.
+ * Written by user. */
 volatile __u32 mss_services SEC(".data.runtime") = 0;
 
 static __always_inline __u32 mss_limit(const struct connection *c)
@@ -35,7 +34,7 @@ static __always_inline __u32 mss_limit(const struct connection *c)
 	return limit ? *limit : 0;
 }
 
-/* The option's offset from the TCP header on; 0: there is none. */
+/* Returns the option's offset from the TCP header, or 0 if there is none. */
 static __noinline __u32 mss_find(ctx_t *ctx, const struct packet *p)
 {
 	__u8 options[TCP_OPTIONS_LONGEST + 4] = {};
@@ -47,7 +46,9 @@ static __noinline __u32 mss_find(ctx_t *ctx, const struct packet *p)
 	end = (offset >> 4) * 4 - sizeof(struct tcphdr);
 	if (end > TCP_OPTIONS_LONGEST)
 		return 0;
-	asm volatile("" : "+r"(end)); /* two bounds, each for the verifier */
+	asm volatile(
+		""
+		: "+r"(end)); /* for the verifier, which then checks both bounds */
 	if (end < 4 || bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct tcphdr),
 					  options, end))
 		return 0;
@@ -70,7 +71,8 @@ static __always_inline bool mss_applies(const struct packet *p)
 	return mss_services && (p->tcp_flags & TCP_SYN);
 }
 
-/* The helper knows what state the checksum is in, on every kernel. */
+/* Lowers the option. The helper knows what the checksum field holds, on every
+ * kernel. */
 static __noinline enum verdict mss_clamp(ctx_t *ctx, struct packet *p,
 					 const struct connection *c)
 {
@@ -92,7 +94,7 @@ static __noinline enum verdict mss_clamp(ctx_t *ctx, struct packet *p,
 		return VERDICT_CONTINUE;
 	new = bpf_htons(limit);
 	__builtin_memcpy(option, &new, 2);
-	if (at & 1) { /* its bytes lie across two words of the sum */
+	if (at & 1) { /* the option lies across two words of the sum */
 		old = __builtin_bswap16(old);
 		new = __builtin_bswap16(new);
 	}

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * nat.h - write a connection's tuple into a packet, and keep its sums right.
+ * nat.h - writes a connection's tuple into a packet, and corrects the
+ * checksums.
  *
- * A checksum is changed by what changed, never computed anew, so that a packet
- * that arrives damaged leaves damaged, and the receiver sees it.
+ * A checksum changes by what changed. It is never computed from the data, so
+ * the receiver still sees that a packet was damaged on its way here.
  *
- *   CHECKSUM_NONE, UNNECESSARY  the field is whole: add addresses and ports
- *   CHECKSUM_PARTIAL            the field is the pseudo header's sum, not
- *                               complemented, and covers no ports: add addresses
- *   CHECKSUM_COMPLETE           as NONE, and skb->csum is the sum of the packet:
- *                               over IPv6 the layer 4 checksum balances the
- *                               addresses, and the hop limit is left to add;
- *                               over IPv4 the header's own checksum takes the
- *                               addresses' place, so the layer 4 field's change
- *                               is left to add
+ *   CHECKSUM_NONE, UNNECESSARY  the field is complete: add addresses and ports
+ *   CHECKSUM_PARTIAL            the field is the sum of the pseudo header, not
+ *                               complemented, without ports: add addresses
+ *   CHECKSUM_COMPLETE           as NONE, and skb->csum is the sum of the packet.
+ *                               IPv6: the layer 4 checksum balances the
+ *                               addresses; add the hop limit. IPv4: the header's
+ *                               checksum balances the addresses; add the change
+ *                               of the layer 4 field
  *   unknown (before 6.2)        the helpers know; 30 ns each
  */
 #ifndef LOXILB_NAT_H
@@ -22,12 +22,12 @@
 #include "checksum.h"
 #include "parse.h"
 
-/* What the hop limit's decrement does to the sum of an IPv6 packet: unlike
- * IPv4's, its header has no checksum that balances it. */
+/* How the decremented hop limit changes the sum of an IPv6 packet. IPv4's
+ * header has a checksum that balances it, IPv6's has none. */
 #define NAT_HOP_LIMIT_DELTA ((__u16)~bpf_htons(0x0001))
 
-/* CHECKSUM_COMPLETE: makes skb->csum follow. A UDP packet without a checksum
- * (old is 0) has nothing that balances its ports and addresses. */
+/* CHECKSUM_COMPLETE: updates skb->csum. In a UDP packet without a checksum (old
+ * is 0) nothing balances the ports and addresses. */
 static __noinline void nat_sum_complete(ctx_t *ctx, struct packet *p,
 					struct connection *c, __u16 old)
 {
@@ -41,7 +41,7 @@ static __noinline void nat_sum_complete(ctx_t *ctx, struct packet *p,
 		ctx_sum_update(ctx, none ? ports : (__u16)~c->address_sum);
 }
 
-/* l3: the offset of the IP header, as a constant where there is one. */
+/* l3: the offset of the IP header, a constant where possible. */
 static __always_inline enum verdict
 nat_ipv4(ctx_t *ctx, struct packet *p, const struct connection *c, __u16 l3)
 {
@@ -52,7 +52,7 @@ nat_ipv4(ctx_t *ctx, struct packet *p, const struct connection *c, __u16 l3)
 	ip->saddr = c->saddr.word[3];
 	ip->daddr = c->daddr.word[3];
 	ip->ttl--;
-	/* the word of TTL and protocol went down by 0x0100 */
+	/* the word of TTL and protocol has decreased by 0x0100 */
 	ip->check = ~sum_fold((__u16)~ip->check + c->address_sum +
 			      (__u16)~bpf_htons(0x0100));
 	return VERDICT_CONTINUE;
@@ -71,8 +71,8 @@ nat_ipv6(ctx_t *ctx, struct packet *p, const struct connection *c, __u16 l3)
 	return VERDICT_CONTINUE;
 }
 
-/* Kernels that do not show ip_summed: two helper calls, which look for
- * themselves. Ports first: the helper for them leaves PARTIAL alone. */
+/* For kernels that do not show ip_summed: two helper calls, which look for
+ * themselves. Ports first: that call does not change PARTIAL. */
 static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 					      struct connection *c)
 {
@@ -91,8 +91,8 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_NOT_LINEAR);
 	l4[0] = c->sport;
 	l4[1] = c->dport;
-	/* over IPv6 the helper wrongly takes the addresses out of skb->csum;
-	 * over IPv4 nothing balances the ports of UDP without a checksum */
+	/* IPv6: the helper wrongly subtracts the addresses from skb->csum.
+	 * IPv4: nothing balances the ports of UDP without a checksum. */
 	if (p->ipv6)
 		ctx_sum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
 	else if (is_udp && !((struct udphdr *)l4)->check)
@@ -100,7 +100,7 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* sum_offset is a constant, and with it the protocol. */
+/* sum_offset is a constant, so the protocol is known when this is compiled. */
 static __always_inline enum verdict nat_l4(ctx_t *ctx, struct packet *p,
 					   struct connection *c,
 					   const __u32 sum_offset)
@@ -123,7 +123,7 @@ static __always_inline enum verdict nat_l4(ctx_t *ctx, struct packet *p,
 		*check = sum_add(old, c->address_sum);
 		return VERDICT_CONTINUE;
 	}
-	if (udp && !old) /* none was made */
+	if (udp && !old) /* the datagram has no checksum */
 		goto complete;
 	sum = sum_replace(old, c->tuple_sum);
 	if (udp && !sum)
@@ -135,8 +135,8 @@ complete:
 	return VERDICT_CONTINUE;
 }
 
-/* A later fragment has no layer 4 header: nothing balances its addresses but
- * IPv4's own checksum. */
+/* Translates a later fragment. It has no layer 4 header: nothing but IPv4's own
+ * checksum balances the addresses. */
 static __always_inline enum verdict
 translate_fragment(ctx_t *ctx, struct packet *p, struct connection *c)
 {
@@ -146,8 +146,8 @@ translate_fragment(ctx_t *ctx, struct packet *p, struct connection *c)
 	return nat_ipv6(ctx, p, c, p->l3);
 }
 
-/* ICMPv6 sums its addresses as UDP does, ICMP does not. The identifier is the
- * port of the side that asks. */
+/* Translates an echo. ICMPv6's checksum covers the addresses, ICMP's does not.
+ * The identifier stands for the port of the side that asks. */
 static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,
 					struct connection *c)
 {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * nexthop.h - next hops found lately, by destination.
+ * nexthop.h - a cache of next hops by destination.
  *
- * A new connection asks for its way in both directions, and most have been asked
- * for before: to the same endpoint, to the same client. bpf_fib_lookup is 500
- * instructions (IPv6: 1,000), a row here 60. Only while user space says that a
- * next hop depends on nothing but the destination: no rule asks for the source,
- * the protocol or ports, no route has a source or several next hops.
+ * A new connection needs the next hop of both directions, and most of them
+ * were looked up before: to the same endpoint, to the same client.
+ * bpf_fib_lookup takes 500 instructions (IPv6: 1,000), this cache 60. It is
+ * used only while user space says that a next hop depends on the destination
+ * alone: no rule asks for the source, the protocol or ports, and no route has
+ * a source or several next hops.
  *
- * Rows are per CPU and are never searched for: the one place that an address may
- * have is a hash of it, and who comes later has it. They are valid for an epoch
- * as those in connections are (epoch.h).
+ * The cache is per CPU. An address has one row, which its hash gives; a later
+ * address with that hash replaces it. Rows are valid for an epoch, as next
+ * hops in connections are (epoch.h).
  */
 #ifndef LOXILB_NEXTHOP_H
 #define LOXILB_NEXTHOP_H
@@ -20,7 +21,7 @@
 #include "ethernet.h"
 #include "maps.h"
 
-/* Do all packets to an address take the same way? Written by user. */
+/* Does the next hop depend on the destination alone? Written by user. */
 volatile __u32 next_hops_shared SEC(".data.runtime") = 0;
 
 static __always_inline struct next_hop *
@@ -34,7 +35,7 @@ next_hop_cache_row(const struct ip_addr *target)
 	return bpf_map_lookup_elem(&next_hops, &hash);
 }
 
-/* Fills in the way of a direction if it is known. */
+/* Copies the next hop to an address into a connection, if it is cached. */
 static __always_inline bool next_hop_cache_get(const struct ip_addr *target,
 					       __u32 epoch,
 					       struct connection *c)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * open.h - a packet of no connection: find its service, choose an endpoint,
- * make the two entries, and send it on.
+ * open.h - opens a connection for a packet that belongs to none: finds the
+ * service, chooses an endpoint, makes the two entries, and forwards the
+ * packet.
  */
 #ifndef LOXILB_OPEN_H
 #define LOXILB_OPEN_H
@@ -22,15 +23,17 @@
 #include "snat.h"
 #include "stats.h"
 
-/* Endpoints tried when a client's address and port are taken at the first:
- * it came through another VIP with the same endpoints. */
+/* How many endpoints are tried. The next one is tried when the client's address
+ * and port are in use at this one, because the client reached it through
+ * another VIP. */
 #define OPEN_ATTEMPTS 4
 
-/* The entry of replies: as the endpoint sends them, to what the client expects.
- * -EEXIST when the endpoint has a live connection with that client already.
- * Errors are int, not long as the helpers' types say: before 6.4 a map's
- * operations return int, and the upper half of what the verifier's inlined call
- * leaves is zero, so that no negative number would compare equal. */
+/* Inserts the reply entry: its key is what the endpoint sends, its value is
+ * what the client expects. Returns -EEXIST if the endpoint has a live
+ * connection with that client already, -EALREADY if that is this very
+ * connection. Errors are int, not long as the helpers' types say: before 6.4
+ * map operations return int, and the verifier's inlined call leaves zeros in
+ * the upper half, so no negative long would compare equal. */
 static __noinline int insert_reply_entry(struct packet *p, struct opening *o)
 {
 	struct connection *old;
@@ -57,10 +60,11 @@ static __noinline int insert_reply_entry(struct packet *p, struct opening *o)
 				   BPF_NOEXIST);
 }
 
-/* Puts the entry of the client's packets into the table, with its way and this
- * packet in it already: it need not be found there again. -EALREADY: the same
- * packet came in on another CPU. -EEXIST: the client is an endpoint, and the tuple
- * is of replies to a source port at rest. */
+/* Inserts the client's entry. Its next hop is resolved and this packet is
+ * counted before that, so the entry need not be looked up again. Returns
+ * -EALREADY if the same packet has arrived on another CPU, -EEXIST if the
+ * client is itself an endpoint and the key is that of replies to a quarantined
+ * source port. */
 static __always_inline int insert_client_entry(ctx_t *ctx, struct packet *p,
 					       struct opening *o)
 {
@@ -76,8 +80,8 @@ static __always_inline int insert_client_entry(ctx_t *ctx, struct packet *p,
 	return old && (old->flags & CONN_REPLY_DIRECTION) ? -EEXIST : -EALREADY;
 }
 
-/* The entry of the client's packets. Takes the reply's entry away again if it
- * cannot be made. */
+/* Makes the client's entry from the reply entry in o->entry, and inserts it. On
+ * failure it removes the reply entry again. */
 static __noinline int open_client_entry(ctx_t *ctx, struct packet *p,
 					struct opening *o)
 {
@@ -100,7 +104,8 @@ static __noinline int open_client_entry(ctx_t *ctx, struct packet *p,
 	return err;
 }
 
-/* What both entries have, and the rest of the entry of replies. */
+/* Fills in what both entries have in common, and the rest of the reply
+ * entry. */
 static __always_inline void opening_init(const struct packet *p,
 					 const struct endpoint *ep, __u32 id,
 					 struct opening *o)
@@ -120,7 +125,7 @@ static __always_inline void opening_init(const struct packet *p,
 	o->entry.sport = p->tuple.dport;
 	o->entry.dport = p->tuple.sport;
 	o->entry.seen = p->now;
-	o->entry.hop_epoch = hop_epoch(p) - 1; /* none is known */
+	o->entry.hop_epoch = hop_epoch(p) - 1; /* no next hop is known yet */
 	o->entry.endpoint = id;
 	o->entry.flags = CONN_REPLY_DIRECTION;
 	if (family_differs(p, ep)) {
@@ -129,12 +134,13 @@ static __always_inline void opening_init(const struct packet *p,
 	}
 }
 
-/* How many endpoints are on this machine. While there is none, nobody pays.
- * Written by user. */
+/* How many endpoints are on this machine. Packets pay nothing while there is
+ * none. Written by user. */
 volatile __u32 local_endpoints SEC(".data.runtime") = 0;
 
-/* Does the endpoint see an address of ours? Not one on this machine: the kernel
- * takes no packet from outside that has an address of its own for a source. */
+/* Must the endpoint see an address of ours as the source? Not an endpoint on
+ * this machine: the kernel drops packets from outside that have an address of
+ * the machine as their source. */
 static __noinline bool opening_needs_snat(const struct opening *o,
 					  const struct endpoint *ep)
 {
@@ -151,8 +157,8 @@ static __noinline bool opening_needs_snat(const struct opening *o,
 	return !bpf_map_lookup_elem(&local_addresses, &addr);
 }
 
-/* The one entry of a connection whose endpoint answers the client directly:
- * packets leave with the tuple that they came with. */
+/* Makes the only entry of a connection whose endpoint answers the client
+ * directly. Packets keep their addresses and ports. */
 static __noinline int open_single_entry(ctx_t *ctx, struct packet *p,
 					struct opening *o)
 {
@@ -171,15 +177,16 @@ static __noinline int open_single_entry(ctx_t *ctx, struct packet *p,
 	return insert_client_entry(ctx, p, o);
 }
 
-/* Both entries. A client that is its own endpoint would be answered by itself:
- * whatever the mode, it sees the VIP instead. An endpoint of another IP version
- * cannot see the client's address, whatever the mode. */
+/* Makes both entries. A client that is its own endpoint would send its answers
+ * to itself, so it sees the VIP as the source, in every mode. An endpoint of
+ * another IP version cannot see the client's address, so it sees one of
+ * ours. */
 static __always_inline int open_entries(ctx_t *ctx, struct packet *p,
 					struct opening *o,
 					const struct endpoint *ep, __u32 id)
 {
-	bool direct; /* the endpoint's answers go past us */
-	bool ours; /* its packets have a source of ours */
+	bool direct; /* the endpoint answers the client directly */
+	bool ours; /* the endpoint sees a source address of ours */
 	int err;
 
 	opening_init(p, ep, id, o);
@@ -200,10 +207,10 @@ static __always_inline int open_entries(ctx_t *ctx, struct packet *p,
 	return err ? err : open_client_entry(ctx, p, o);
 }
 
-/* Towards one endpoint, for the opening of this CPU. -EAGAIN: the slot and the
- * service are not of one generation, since the table was replaced while we
- * looked. Not static, so that the verifier looks at it once, and not wherever it
- * is called. */
+/* Opens a connection to one endpoint, with the opening of this CPU. Returns
+ * -EAGAIN if the slot and the service are of two generations: the table was
+ * replaced meanwhile. Global, so that the verifier checks it once, not at each
+ * call. */
 __noinline int open_to_endpoint(ctx_t *ctx, struct packet *p, __u32 id)
 {
 	struct opening *o = opening_get();
@@ -217,8 +224,9 @@ __noinline int open_to_endpoint(ctx_t *ctx, struct packet *p, __u32 id)
 	state = bpf_map_lookup_elem(&endpoint_states, &id);
 	if (!ep || !state || ep->service != o->service.id)
 		return -EAGAIN;
-	/* counted before it can be ended, lest the count pass below zero; one
-	 * that is reopened was counted, as it had not been removed */
+	/* Counted before it can be ended, so that the count never goes below
+	 * zero. A connection that is reopened is counted already, since it was
+	 * not removed. */
 	__sync_fetch_and_add(&state->active, 1);
 	err = open_entries(ctx, p, o, ep, id);
 	if (err || o->reopened)
@@ -245,8 +253,8 @@ static __always_inline enum verdict opening_failed(struct packet *p,
 	return drop(p, DROP_CONNTRACK_FULL);
 }
 
-/* The packet leaves through the connection that it has opened, or that the same
- * packet on another CPU has. */
+/* Forwards the packet by the entry that it has made, or that the same packet
+ * has made on another CPU. */
 static __always_inline enum verdict
 forward_first_packet(ctx_t *ctx, struct packet *p, struct opening *o,
 		     struct service_state *state, int err)
@@ -274,8 +282,8 @@ forward_first_packet(ctx_t *ctx, struct packet *p, struct opening *o,
 	return forward_uncommon(ctx, p, c, hop);
 }
 
-/* Towards the endpoint at a place of the service's table, or one of the next.
- * o->endpoint is its id; valid iff 0 is returned. */
+/* Tries the endpoint at a position of the service's table, then the next ones.
+ * o->endpoint is the endpoint's id; valid iff 0 is returned. */
 static __noinline int open_by_slot(ctx_t *ctx, struct packet *p,
 				   struct opening *o, __u64 place)
 {
@@ -294,9 +302,9 @@ static __noinline int open_by_slot(ctx_t *ctx, struct packet *p,
 	return err;
 }
 
-/* Towards the endpoint that the client had before, or else as its hash says. An
- * entry that holds stays when the client's port is taken there, and this one
- * connection goes elsewhere. */
+/* Opens a connection to the endpoint that the client had before, else to the
+ * one that its hash gives. If the client's port is in use at its endpoint, this
+ * connection goes to another one and the client's record stays. */
 static __always_inline int open_by_client(ctx_t *ctx, struct packet *p,
 					  struct opening *o)
 {
@@ -327,8 +335,8 @@ open_by_algorithm(ctx_t *ctx, struct packet *p, struct opening *o,
 	return forward_first_packet(ctx, p, o, state, err);
 }
 
-/* The service that a packet is for, in o, as its memory in the map may be
- * another's soon. */
+/* Copies the packet's service to o: the row in the map may be replaced at any
+ * time. */
 static __noinline bool opening_find_service(struct packet *p, struct opening *o,
 					    __u32 mark)
 {
@@ -342,8 +350,8 @@ static __noinline bool opening_find_service(struct packet *p, struct opening *o,
 	return true;
 }
 
-/* For the kernel, unless it is a fragment to a VIP: then so are the later ones,
- * which have no ports to tell. */
+/* Leaves a packet without service to the kernel. If it is the first fragment to
+ * a VIP, the later ones, which have no ports, go to the kernel too. */
 static __always_inline enum verdict pass_without_service(struct packet *p)
 {
 	if (likely(!p->drop))
@@ -355,7 +363,8 @@ static __always_inline enum verdict pass_without_service(struct packet *p)
 		       VERDICT_PASS;
 }
 
-/* A packet of no service: an endpoint may be opening a connection outwards. */
+/* Handles a packet without service: an endpoint may be opening a connection of
+ * its own. */
 static __noinline enum verdict open_egress(ctx_t *ctx, struct packet *p,
 					   struct opening *o)
 {
@@ -371,7 +380,7 @@ static __noinline enum verdict open_egress(ctx_t *ctx, struct packet *p,
 	if (!egress_find_endpoint(p, o) || is_martian_source(p) ||
 	    !egress_uses_default_route(ctx, p))
 		return pass_without_service(p);
-	if (p->drop) { /* found while parsing */
+	if (p->drop) { /* parsing has found a fault */
 		v = packet_check_fault(p);
 		if (v != VERDICT_CONTINUE)
 			return v;
@@ -385,7 +394,8 @@ static __noinline enum verdict open_egress(ctx_t *ctx, struct packet *p,
 	return forward_first_packet(ctx, p, o, state, err);
 }
 
-/* PASS: no service wants the packet. Global, as open_to_endpoint() is. */
+/* Opens a connection. Returns PASS if no service wants the packet. Global, as
+ * open_to_endpoint() is. */
 __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 {
 	struct opening *o = opening_get();

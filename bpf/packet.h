@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * packet.h - what the stages know of the packet in hand, and the verdicts with
- * which they answer.
+ * packet.h - what is known of the current packet, and the verdicts that stages
+ * return.
  */
 #ifndef LOXILB_PACKET_H
 #define LOXILB_PACKET_H
@@ -10,22 +10,22 @@
 #include "abi.h"
 
 #define likely(x) __builtin_expect(!!(x), 1)
-#define __maybe_unused __attribute__((unused)) /* in one of the objects */
+#define __maybe_unused __attribute__((unused)) /* not used by all objects */
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-/* A stage answers CONTINUE for the next stage to go on; every other verdict
- * goes straight to finish(). */
+/* A stage returns CONTINUE to have the next stage run. Any other verdict goes
+ * straight to finish(). */
 enum verdict {
 	VERDICT_CONTINUE,
 	VERDICT_PASS, /* hand it to the kernel, untouched */
 	VERDICT_DROP, /* valid iff packet.drop names the reason */
 	VERDICT_REDIRECT, /* valid iff packet.action holds what the redirect helper returned */
-	VERDICT_ANSWER, /* drop it, and tell its sender; valid iff packet.drop names the reason and packet.action holds the answer */
-	VERDICT_UNCOMMON, /* parse only: an ICMP error or a later fragment, which have a path of their own */
+	VERDICT_ANSWER, /* drop it, and answer its sender; valid iff packet.drop names the reason and packet.action holds the answer */
+	VERDICT_UNCOMMON, /* parse only: an ICMP message or a later fragment, which take another path */
 	VERDICT_MISS, /* conntrack only: no live connection */
 };
 
-/* How a sender is told, in packet.action. */
+/* The answer to the sender, in packet.action. */
 enum answer {
 	ANSWER_REFUSE, /* TCP: RST; UDP: port unreachable */
 	ANSWER_TIME_EXCEEDED,
@@ -33,8 +33,9 @@ enum answer {
 };
 #define ANSWER_MTU_SHIFT 8
 
-/* Not cleared as a whole: that cost six stores a packet more than setting what
- * parsing does not set anyway. The order lets packet_init() clear with few. */
+/* Not cleared as a whole: that took six stores a packet more than setting only
+ * what parsing does not set anyway. The order of members lets packet_init()
+ * clear with few. */
 struct packet {
 	struct connection_key tuple; /* ports: valid iff !later_fragment */
 	__u32 now; /* jiffies */
@@ -50,7 +51,7 @@ struct packet {
 	__u8 icmp_error; /* about a connection, and translated already */
 	__u8 drop; /* enum drop_reason; before a verdict: drop with it if the packet is for us */
 	__u8 pass; /* enum pass_reason */
-	__u8 may_reopen; /* a SYN of the tuple of a closed connection, which is still there */
+	__u8 may_reopen; /* a SYN with the tuple of a closed connection whose entries are still there */
 	__u8 pad;
 	__u32 seq; /* host order; valid iff TCP */
 	__u32 ack; /* host order; valid iff TCP with ACK */
@@ -70,8 +71,9 @@ static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)
 	p->fragment_id = 0;
 }
 
-/* The protocol, and the key's padding with it: one store of four bytes, in the
- * order of the only machines that this is built for, little endian. */
+/* Sets the protocol and clears the key's padding in one store of four bytes.
+ * The byte order is little endian, as on all machines that this is built
+ * for. */
 static __always_inline void packet_set_protocol(struct packet *p, __u8 protocol)
 {
 	__u32 word = protocol;
@@ -79,7 +81,7 @@ static __always_inline void packet_set_protocol(struct packet *p, __u8 protocol)
 	__builtin_memcpy(&p->tuple.protocol, &word, sizeof(word));
 }
 
-/* Of a packet that is not TCP. */
+/* Clears the TCP members of a packet that is not TCP. */
 static __always_inline void packet_clear_sequence(struct packet *p)
 {
 	p->seq = 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * parse.h - from bytes to struct packet: Ethernet, IPv4, IPv6 with its
- * extension headers, TCP, UDP.
+ * parse.h - fills in struct packet from the bytes: Ethernet, IPv4, IPv6 with
+ * its extension headers, TCP, UDP, ICMP echo.
  *
- * Each function checks its own bounds. What cannot be ours (no IP, another
- * protocol, a header that the kernel will refuse anyway) is PASS. What might
- * be ours but must not be forwarded leaves its reason in packet.drop, and the
- * stage that finds out whether it is ours acts on it: a broken packet of
- * somebody else is the kernel's business.
+ * Each function checks its own bounds. PASS: the packet cannot be ours (no IP,
+ * another protocol, a header that the kernel will refuse anyway). If it might
+ * be ours but must not be forwarded, packet.drop has the reason, and the stage
+ * that knows whether it is ours acts on that: other packets with a fault are
+ * left to the kernel.
  */
 #ifndef LOXILB_PARSE_H
 #define LOXILB_PARSE_H
@@ -22,8 +22,8 @@
 #include "ctx.h"
 #include "packet.h"
 
-/* The longest chain followed: hop-by-hop, destination options, routing,
- * fragment, destination options, and one to spare. */
+/* The longest chain of extension headers: hop-by-hop, destination options,
+ * routing, fragment, destination options, and one to spare. */
 #define MAX_EXTENSION_HEADERS 6
 
 #define IP_OFFSET_MASK bpf_htons(0x1fff)
@@ -31,7 +31,7 @@
 
 #define FRAGMENT_MORE 1 /* in packet.fragment */
 
-/* Offset of the checksum within the header. */
+/* Offset of the checksum in the header. */
 #define TCP_SUM_OFFSET __builtin_offsetof(struct tcphdr, check)
 #define UDP_SUM_OFFSET __builtin_offsetof(struct udphdr, check)
 
@@ -55,14 +55,15 @@ struct fragment_header {
 	__be32 id;
 };
 
-/* Of TCP or UDP. */
+/* The same for either protocol. */
 static __always_inline __u32 sum_offset(__u8 protocol)
 {
 	return protocol == IPPROTO_UDP ? UDP_SUM_OFFSET : TCP_SUM_OFFSET;
 }
 
-/* A header that the packet is too short for. What a first fragment to a VIP
- * hides so is not waited for (RFC 3128); of a whole packet the kernel judges. */
+/* Handles a packet that is too short for its header. A first fragment to a VIP
+ * that hides its header so is dropped (RFC 3128); other packets are left to the
+ * kernel. */
 static __always_inline enum verdict fragment_tiny(struct packet *p)
 {
 	p->tuple.sport = 0;
@@ -73,7 +74,7 @@ static __always_inline enum verdict fragment_tiny(struct packet *p)
 	return VERDICT_CONTINUE;
 }
 
-/* ICMP echo, of both families. */
+/* ICMP echo, of both IP versions. */
 struct echo_header {
 	__u8 type;
 	__u8 code;
@@ -87,9 +88,9 @@ struct echo_header {
 #define ECHO6_REQUEST 128
 #define ECHO6_REPLY 129
 
-/* Echo is the ICMP that has connections: the identifier stands for the port of
- * the side that asks, and the side that answers has none. Out of line, as it is
- * not what packets mostly are. */
+/* Parses an echo, the only ICMP that has connections. The identifier stands for
+ * the port of the side that asks; the side that answers has none. Not inlined,
+ * since few packets are echoes. */
 static __noinline enum verdict parse_echo(ctx_t *ctx, struct packet *p)
 {
 	struct echo_header *echo = ctx_header(ctx, p->l4, sizeof(*echo));
@@ -152,7 +153,7 @@ static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
 	p->tuple.dport = udp->dest;
 	length = bpf_ntohs(udp->len);
 	if (unlikely(
-		    p->drop)) { /* a fragment holds less than the length says */
+		    p->drop)) { /* a fragment is shorter than the length field says */
 		if (l4_length < sizeof(*udp))
 			p->drop = DROP_MALFORMED;
 		return VERDICT_CONTINUE;
@@ -229,8 +230,8 @@ static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p,
 	return parse_l4(ctx, p, p->length - header);
 }
 
-/* Follows the chain from offset p->l4 on. Out of line: hardly any packet has
- * extension headers. */
+/* Follows the chain of extension headers from offset p->l4. Not inlined, since
+ * hardly any packet has one. */
 static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 {
 	__u8 next = p->tuple.protocol;
@@ -246,7 +247,7 @@ static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 			return VERDICT_CONTINUE;
 		}
 		h = off <= CTX_MAX_OFFSET ? ctx_header(ctx, off, sizeof(*h)) :
-					    NULL; /* of a quote in an error */
+					    NULL; /* may happen in a quote */
 		if (!h)
 			return VERDICT_PASS;
 		if (next == IPPROTO_FRAGMENT) {
@@ -274,8 +275,8 @@ static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 	return VERDICT_PASS;
 }
 
-/* ::ffff:a.b.c.d, which in our maps is an IPv4 address and which no IPv6
- * packet may carry. */
+/* Is it ::ffff:a.b.c.d? That is an IPv4 address in our maps, and no IPv6 packet
+ * may carry it. */
 static __always_inline bool is_mapped_ipv4(const struct ip_addr *a)
 {
 	return !a->word[0] && !a->word[1] && a->word[2] == bpf_htonl(0xffff);
@@ -314,8 +315,8 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,
 	return parse_l4(ctx, p, p->length - (p->l4 - l3));
 }
 
-/* Reads a packet whose IP header is at offset l3, which is p->l3 too: a constant
- * here, where the stack's copy would cost loads. */
+/* Parses a packet whose IP header is at offset l3. That is p->l3 too, but a
+ * constant, which saves loads. */
 static __always_inline enum verdict parse(ctx_t *ctx, struct packet *p,
 					  __u16 l3)
 {

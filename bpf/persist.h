@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * persist.h - a client's connections go where its last one went.
+ * persist.h - sends a client's connections to the endpoint of its last one.
  *
  * A client is an address, or the first bits of one. Its first connection goes
  * where its hash points in the service's Maglev table, so that two machines
- * agree without asking each other, and so that a full map loses little. From
- * then on the map decides: endpoints that are added take only clients that are
- * new. A client is new again when it has opened no connection for the service's
- * timeout, exactly, whether or not the sweep has come by; when its endpoint was
- * removed or takes no new connections, it is given another at once.
+ * agree without asking each other, and so that a full map loses little. After
+ * that the map decides: an endpoint that is added gets new clients only. A
+ * client is new again when it has opened no connection for the service's
+ * timeout; that is exact, whether or not the sweep has come by. A client whose
+ * endpoint was removed, or takes no new connections, gets another one at once.
  */
 #ifndef LOXILB_PERSIST_H
 #define LOXILB_PERSIST_H
@@ -32,8 +32,8 @@ static __always_inline void persist_make_key(struct persist_key *key,
 	}
 }
 
-/* The first place of a client without an entry. The service's id is not in it:
- * it differs between machines. */
+/* Returns the first position of a client without a record. The service's id is
+ * not part of the hash: it differs between machines. */
 static __always_inline __u64 persist_position(const struct persist_key *key)
 {
 	return hash_end(hash_addr(hash_seed, &key->client));
@@ -50,7 +50,7 @@ static __always_inline bool persist_expired(const struct persist_entry *e,
 	       (__s32)(now - e->seen) > (__s32)(*timeout + slack);
 }
 
-/* Does the entry still say where the client goes? */
+/* Is the endpoint of the record still the client's? */
 static __always_inline bool persist_is_valid(const struct persist_entry *e,
 					     __u32 service, __u32 now)
 {
@@ -61,9 +61,9 @@ static __always_inline bool persist_is_valid(const struct persist_entry *e,
 	       !persist_expired(e, service, now, 0);
 }
 
-/* Does the client have an endpoint? Then it is o->endpoint. Its entry lives on:
- * at worst its memory is another client's by now, and that one is kept a little
- * longer. */
+/* Finds the endpoint that the client has, and stores it in o->endpoint. The
+ * record's time is renewed. At worst its memory belongs to another client by
+ * now, and that record is kept a little longer. */
 static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 						     const struct packet *p)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * reopen.h - a client dials again from the port of a connection that is closed,
- * and comes to the same endpoint: both entries serve again.
+ * reopen.h - lets the two entries of a closed connection serve again, when the
+ * client connects from the same port and gets the same endpoint.
  *
- * A client with many short connections comes round its ports within a second or
- * two, and closed connections are kept for ten. Removing two entries and making
- * the same two again is most of what a new connection costs: six times into the
- * hash table, the allocator, the routing table. Here it is two look-ups, and the
- * next hops are known.
+ * A client with many short connections uses a port again within a second or
+ * two, and closed connections are kept for ten. To remove two entries and to
+ * insert the same two again is most of the cost of a new connection: six
+ * operations on the hash table, the allocator, the routing table. Reopening
+ * costs two look-ups, and the next hops are known.
  *
- * Nothing is torn for others who read meanwhile: the translation stays as it is,
- * only the state begins anew. The sweep takes no connection that was alive a
- * moment ago.
+ * Readers on other CPUs see nothing torn: the translation does not change,
+ * only the state starts anew. The sweep does not remove a connection that was
+ * alive a moment ago.
  */
 #ifndef LOXILB_REOPEN_H
 #define LOXILB_REOPEN_H
@@ -22,10 +22,12 @@
 #include "opening.h"
 #include "packet.h"
 
-/* Another CPU noting an event at that moment has it tried again. */
+/* Another CPU may set a flag at the same moment: then the compare-and-swap is
+ * repeated. */
 #define REOPEN_ATTEMPTS 4
 
-/* The way of the first packet of a connection, and that packet. */
+/* Resolves the next hop for the first packet of a connection, and counts that
+ * packet. */
 static __always_inline void opening_next_hop(ctx_t *ctx, struct packet *p,
 					     struct opening *o,
 					     struct connection *c)
@@ -38,8 +40,8 @@ static __always_inline void opening_next_hop(ctx_t *ctx, struct packet *p,
 	}
 }
 
-/* Are these the entries that would be made? Not those with a source port of
- * ours, which rests first, or with one entry alone. */
+/* Are these the entries that would be made? Not if a source port of ours is in
+ * use, which is quarantined first, and not if there is one entry only. */
 static __always_inline bool reopen_matches(const struct connection *c,
 					   const struct connection *peer,
 					   const struct opening *o)
@@ -53,7 +55,8 @@ static __always_inline bool reopen_matches(const struct connection *c,
 	       same_addr(&peer->saddr, &o->entry.saddr);
 }
 
-/* Of two CPUs with the same SYN one begins; -EALREADY for the other. */
+/* Takes the closed connection for this CPU. If two CPUs have the same SYN, the
+ * second one gets -EALREADY. */
 static __always_inline int reopen_claim(struct connection *c)
 {
 	volatile __u32 *word = (volatile __u32 *)&c->flags;
@@ -79,8 +82,9 @@ static __always_inline void reopen_reset_entry(struct connection *c, __u32 now,
 	c->bytes = 0;
 }
 
-/* The closed connection gives way to another one. Not of reopen(): the frames of
- * both would be too much for one chain of calls. */
+/* Removes the closed connection, so that new entries can be made. Not part of
+ * reopen(): the stack frames of both would be too large for one chain of
+ * calls. */
 static __noinline void reopen_give_up(struct packet *p, struct opening *o)
 {
 	struct connection *c =
@@ -90,8 +94,9 @@ static __noinline void reopen_give_up(struct packet *p, struct opening *o)
 		connection_discard(&o->client_key, c, p->now);
 }
 
-/* -ENOENT: it is not to be. plain: the new connection is to have two entries,
- * and the client's own address and port. */
+/* Reopens the closed connection, or returns -ENOENT if it cannot serve again.
+ * plain: the new connection is to have two entries, and the client's own
+ * address and port. */
 static __noinline int reopen(ctx_t *ctx, struct packet *p, struct opening *o,
 			     bool plain)
 {

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * select.h - which endpoint takes a new connection.
+ * select.h - chooses the endpoint of a new connection.
  *
- * Every algorithm is a table of endpoint ids (made in user space, with what
- * weights ask for) and a place in it. Places go round; the next ones are tried
- * when the endpoint at the first has the client's address and port already.
+ * Each algorithm is a table of endpoint ids and a position in it. User space
+ * makes the table, by the weights. Positions are taken modulo the size of the
+ * table; the next ones are tried when the client's address and port are in use
+ * at the first endpoint.
  *
- *   algorithm      table                         place
+ *   algorithm      table                         position
  *   rr, priority   one round, smooth             how many connections came before
  *   hash           Maglev                        hash of addresses, ports, protocol
  *   persist        Maglev                        hash of the client, for its first
  *                                                connection (persist.h)
  *   lc             up to 64: each once           fewest connections for its weight
- *                  more: one round, smooth       the better of two drawn by lot
- *   random         one round, smooth             drawn by lot
+ *                  more: one round, smooth       the better of two random ones
+ *   random         one round, smooth             random
  */
 #ifndef LOXILB_SELECT_H
 #define LOXILB_SELECT_H
@@ -23,20 +24,20 @@
 #include "opening.h"
 #include "packet.h"
 
-/* Up to that many endpoints, the least loaded is looked for among all. */
+/* Up to this many endpoints, lc looks at all of them. */
 #define SELECT_SCAN 64
 
-/* One sequence over all CPUs, one atomic step for each new connection. */
+/* One sequence for all CPUs: one atomic operation for each new connection. */
 static __always_inline __u64 select_round_robin(struct service_state *state)
 {
 	return __sync_fetch_and_add(&state->next, 1);
 }
 
-/* The hash: each word is multiplied in, and the upper half folded down, as the
- * remainder by the table's size takes all bits. It is keyed, so that nobody
- * outside can choose ports that all meet one endpoint. Words are of the packet's
- * bytes as a little-endian machine reads them: data paths are built for those
- * alone. */
+/* Adds a word to the hash: multiplies it in and folds the upper half down,
+ * since the position is a remainder and takes all bits. The hash has a key, so
+ * that nobody outside can choose ports that all lead to one endpoint. Words are
+ * the packet's bytes as a little-endian machine reads them; the programs are
+ * built for no other. */
 static __always_inline __u64 hash_word(__u64 hash, __u32 high, __u32 low)
 {
 	hash = (hash ^ ((__u64)high << 32 | low)) * 0x9e3779b97f4a7c15ULL;
@@ -81,16 +82,16 @@ static __always_inline struct load endpoint_load(__u32 id)
 	return load;
 }
 
-/* a is the better choice; neither is when they are the same. */
+/* Is a the better choice? If both are equal, neither is. */
 static __always_inline bool load_is_less(const struct load *a,
 					 const struct load *b)
 {
 	return a->active * b->weight < b->active * a->weight;
 }
 
-/* A search for the least loaded among the slots of a service. What it found is
- * not on the stack: verifiers before 6.7 follow the body of bpf_loop once, and
- * would take what the stack has then for what it has in all rounds. */
+/* Searches the slots of a service for the least loaded endpoint. The result is
+ * not on the stack: verifiers before 6.7 check the body of bpf_loop once, and
+ * would take what the stack has in the first round for what it has in all. */
 struct least_search {
 	void *table;
 	struct opening *opening;
@@ -114,10 +115,10 @@ static long least_loaded_step(__u32 place, struct least_search *l)
 	return 0;
 }
 
-/* The first of those with the least load: an exact count, since each connection
- * is counted when it opens and given back once when it ends. By bpf_loop, as
- * these 64 rounds, each followed by the verifier, were two thirds of the work of
- * loading the program. */
+/* Returns the first position with the least load. The load is exact: each
+ * connection is counted once when it opens and once when it ends. With
+ * bpf_loop, because the verifier took two thirds of its time for 64 unrolled
+ * rounds. */
 static __noinline __u64 select_least_loaded(struct opening *o)
 {
 	struct least_search l = { .opening = o };
@@ -132,7 +133,7 @@ static __noinline __u64 select_least_loaded(struct opening *o)
 	return o->least_position;
 }
 
-/* The id of the endpoint at a place of the service's table; places go round. */
+/* Returns the id of the endpoint at a position of the service's table. */
 static __always_inline __u32 *select_slot(const struct service *svc,
 					  __u64 place)
 {
@@ -146,9 +147,10 @@ static __always_inline __u32 *select_slot(const struct service *svc,
 	return bpf_map_lookup_elem(table, &slot);
 }
 
-/* Two by lot, the better of the two: within a few of the least loaded, however
- * many there are (Mitzenmacher, "The Power of Two Choices"). The lot gives
- * weights their share, and the choice evens out what is left. */
+/* Returns the better of two random positions: its load is within a few of the
+ * least, however many endpoints there are (Mitzenmacher, "The Power of Two
+ * Choices"). The random choice gives weights their share; the comparison evens
+ * out the rest. */
 static __noinline __u64 select_better_of_two(const struct service *svc)
 {
 	__u32 a = bpf_get_prandom_u32(), b = bpf_get_prandom_u32();
@@ -162,7 +164,8 @@ static __noinline __u64 select_better_of_two(const struct service *svc)
 	return load_is_less(&y, &x) ? b : a;
 }
 
-/* Where in its table a service looks for the endpoint of a new connection. */
+/* Returns the position in the service's table at which a new connection looks
+ * for its endpoint. */
 static __always_inline __u64 select_position(const struct packet *p,
 					     struct opening *o,
 					     struct service_state *state)
@@ -183,7 +186,7 @@ static __always_inline __u64 select_position(const struct packet *p,
 	}
 }
 
-/* Where the endpoint listens for what this packet is addressed to. */
+/* Returns the endpoint's port for this packet. */
 static __always_inline __be16 endpoint_port(const struct packet *p,
 					    const struct endpoint *ep)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * service.h - is a packet for a service, and may it open a connection there?
+ * service.h - finds the service of a packet, and decides whether the packet
+ * may open a connection.
  */
 #ifndef LOXILB_SERVICE_H
 #define LOXILB_SERVICE_H
@@ -10,14 +11,15 @@
 #include "conntrack.h"
 #include "parse.h"
 
-/* How many services have a range of ports, or a mark. While there are none,
- * packets pay nothing for them. Written by user. */
+/* How many services have a range of ports, and how many a mark. Packets pay
+ * nothing while there are none. Written by user. */
 volatile __u32 range_services SEC(".data.runtime") = 0;
 volatile __u32 marked_services SEC(".data.runtime") = 0;
 
-/* The service of a range: that with the longest prefix of ports that has the
- * packet's, as ranges don't overlap, but for the one of all ports, which gives
- * way to all. With a mark, first the service of just the packet's port. */
+/* Finds a service by the packet's mark, or by a range of ports. With a mark,
+ * the service of the packet's own port comes first. Of ranges, the longest
+ * prefix of ports wins; ranges do not overlap, except for the range of all
+ * ports, which comes last. */
 static __noinline struct service *
 service_find_mark_or_range(const struct packet *p, __u32 mark)
 {
@@ -54,8 +56,8 @@ service_find_mark_or_range(const struct packet *p, __u32 mark)
 	return bpf_map_lookup_elem(&services, &key);
 }
 
-/* A service of the packet's mark comes before those of any mark, and one of
- * its port before those of ranges. */
+/* Finds the service of a packet. A service with the packet's mark comes before
+ * those without a mark, and a service of its port before those of ranges. */
 static __always_inline struct service *service_find(const struct packet *p,
 						    __u32 mark)
 {
@@ -77,7 +79,7 @@ static __always_inline struct service *service_find(const struct packet *p,
 	return service_find_mark_or_range(p, 0);
 }
 
-/* Is there a prefix of the service's list that has this source? */
+/* Does the service's list of sources have this one? */
 static __noinline __maybe_unused bool is_source_allowed(const struct packet *p,
 							__u32 service)
 {
@@ -90,8 +92,9 @@ static __noinline __maybe_unused bool is_source_allowed(const struct packet *p,
 	return bpf_map_lookup_elem(&allowed_sources, &key);
 }
 
-/* A service on every local address has :: or ::ffff:0.0.0.0 for its VIP. Asked
- * last, and while there is none, nobody pays. Written by user. */
+/* How many services are on every local address; their VIP is :: or
+ * ::ffff:0.0.0.0. They are looked up last, and packets pay nothing while there
+ * are none. Written by user. */
 volatile __u32 host_services SEC(".data.runtime") = 0;
 
 static __noinline struct service *service_find_any_local(struct packet *p,
@@ -111,8 +114,9 @@ static __noinline struct service *service_find_any_local(struct packet *p,
 	return svc;
 }
 
-/* A source that no reply can reach (RFC 6890, RFC 1122 section 3.2.1.3), or
- * the VIP itself, which would have the service talk to itself. */
+/* Is the source one that no reply can reach (RFC 6890, RFC 1122 section
+ * 3.2.1.3), or the VIP itself? With the VIP the service would talk to
+ * itself. */
 static __always_inline bool is_martian_source(const struct packet *p)
 {
 	const struct ip_addr *a = &p->tuple.saddr;
@@ -130,7 +134,7 @@ static __always_inline bool is_martian_source(const struct packet *p)
 		(!a->word[2] && bpf_ntohl(a->word[3]) <= 1));
 }
 
-/* A packet that the service has no use for, as the service wants it. */
+/* Refuses a packet in the way that the service is configured for. */
 static __always_inline enum verdict service_refuse(struct packet *p,
 						   const struct service *svc,
 						   enum drop_reason why)
@@ -142,10 +146,10 @@ static __always_inline enum verdict service_refuse(struct packet *p,
 	return drop_and_answer(p, why, ANSWER_REFUSE);
 }
 
-/* May a segment from the middle of a connection have it made anew? Where packets
- * go unchanged to the endpoint that their own hash chooses, the connection is
- * where it was, though this table was lost, or was another machine's; and if it
- * is not, the endpoint itself answers with the RST. */
+/* May a segment from the middle of a connection open it? Yes where packets go
+ * unchanged to the endpoint that their own hash chooses: the table of
+ * connections was lost, or was another machine's, and the connection goes on
+ * where it was. If it was elsewhere, the endpoint answers with RST. */
 static __always_inline bool service_allows_midstream(const struct packet *p,
 						     const struct service *svc)
 {
@@ -153,7 +157,7 @@ static __always_inline bool service_allows_midstream(const struct packet *p,
 	       (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK;
 }
 
-/* CONTINUE if the packet may open a connection of a service. */
+/* Returns CONTINUE if the packet may open a connection of the service. */
 static __always_inline enum verdict service_admit(struct packet *p,
 						  const struct service *svc)
 {
@@ -162,7 +166,7 @@ static __always_inline enum verdict service_admit(struct packet *p,
 
 	if (is_martian_source(p))
 		return drop(p, DROP_MARTIAN_SOURCE);
-	if (p->drop) { /* found while parsing */
+	if (p->drop) { /* parsing has found a fault */
 		v = packet_check_fault(p);
 		if (v != VERDICT_CONTINUE)
 			return v;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * snat.h - a source address and port of ours for a new connection.
+ * snat.h - gives a new connection a source address and port of ours.
  *
- * The table of connections is what gives ports out: a port is free iff the
- * entry of the replies that it brings can be inserted. So two connections never
- * share one, whatever else fails, and there is no second table to keep in step.
- * snat_usages only counts, to refuse at once what would search in vain: below
- * SNAT_LIMIT, at least 512 of 64,512 ports are free, and a walk with a random
+ * The table of connections gives the ports out: a port is free iff the reply
+ * entry with it can be inserted. So two connections never share a port,
+ * whatever fails, and there is no second table to keep consistent. snat_usages
+ * only counts, so that a search without hope is refused at once: below
+ * SNAT_LIMIT at least 512 of 64,512 ports are free, and a search with a random
  * stride misses them all once in ten million times.
  *
- * A port rests after its connection: the entry of the replies stays for
+ * A port is quarantined after its connection: the reply entry stays for
  * timeout_snat_rest (conntrack.h). docs/adr/0010-source-ports.md has the
  * alternatives.
  */
@@ -29,8 +29,9 @@
 #define SNAT_LIMIT 64000 /* ports in use for each pair */
 #define SNAT_PROBES 2048
 
-/* How c changes what has this key. Summed here: two calls of bpf_csum_diff took
- * four times as long. */
+/* Computes how the checksums of packets with this key change when they get the
+ * tuple of c. Added up here: two calls of bpf_csum_diff took four times as
+ * long. */
 static __always_inline void
 connection_set_sums(struct connection *c, const struct connection_key *key)
 {
@@ -43,15 +44,16 @@ connection_set_sums(struct connection *c, const struct connection_key *key)
 	c->tuple_sum = sum_fold64(sum);
 }
 
-/* The other direction takes away what this one adds. */
+/* The other direction subtracts what this one adds. */
 static __always_inline void connection_invert_sums(struct connection *c)
 {
 	c->address_sum = ~c->address_sum;
 	c->tuple_sum = ~c->tuple_sum;
 }
 
-/* May a new connection have the key of this one? It is over, and its port is
- * rested, or was the same client's. */
+/* May a new connection take the key of this one? Yes if the old one is expired
+ * or closed, and its source port, if it is one of ours, has left quarantine or
+ * was the same client's. */
 static __noinline bool connection_is_replaceable(const struct connection *old,
 						 const struct packet *p)
 {
@@ -64,7 +66,8 @@ static __noinline bool connection_is_replaceable(const struct connection *old,
 	       connection_is_expired(old, p->tuple.protocol, p->now, 0);
 }
 
-/* One more connection of the pair, unless it has all that it may have. */
+/* Counts one more connection of the pair, unless the pair has as many as it may
+ * have. */
 static __always_inline int snat_usage_inc(const struct snat_pair *pair)
 {
 	const struct snat_usage none = {};
@@ -84,8 +87,8 @@ static __always_inline int snat_usage_inc(const struct snat_pair *pair)
 	return old & SNAT_RETIRED ? -EAGAIN : -ENOSPC;
 }
 
-/* Has this machine itself a socket that expects packets of this kind? Its own
- * connections towards the endpoint, probes say, must not be led away. */
+/* Does a socket of this machine expect packets with this key? The machine's own
+ * connections to the endpoint, such as probes, must go on. */
 static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
 {
 	const struct connection_key *key = &o->reply_key;
@@ -118,7 +121,8 @@ static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
 	return true;
 }
 
-/* Takes this port. -EEXIST: it is taken, or of a socket of this machine. */
+/* Takes this port. Returns -EEXIST if it is in use, here or by a socket of this
+ * machine. */
 static __noinline int snat_claim_port(ctx_t *ctx, struct opening *o,
 				      __be16 port)
 {
@@ -134,7 +138,7 @@ static __noinline int snat_claim_port(ctx_t *ctx, struct opening *o,
 	return -EEXIST;
 }
 
-/* A search through source addresses and ports. */
+/* The arguments of a search through source addresses and ports. */
 struct snat_search {
 	ctx_t *ctx;
 	struct packet *p;
@@ -152,7 +156,7 @@ static long snat_probe(__u32 i, struct snat_search *s)
 	return o->snat_err != -EEXIST;
 }
 
-/* Frees the port if what has it is over. */
+/* Frees the port if its connection is replaceable. */
 static __noinline bool snat_free_port(struct packet *p, struct opening *o)
 {
 	struct connection *old =
@@ -164,8 +168,9 @@ static __noinline bool snat_free_port(struct packet *p, struct opening *o)
 	return true;
 }
 
-/* Would the client's own port make the replies' tuple the client's? It is the
- * endpoint, and speaks to the port that it listens at from that very port. */
+/* Would the client's own port make the key of replies the client's own key?
+ * That is so when the client is the endpoint, and its source port is the port
+ * that it listens at. */
 static __always_inline bool snat_is_own_reply(const struct packet *p,
 					      const struct opening *o)
 {
@@ -176,9 +181,10 @@ static __always_inline bool snat_is_own_reply(const struct packet *p,
 	       same_addr(&own->daddr, &o->reply_key.daddr);
 }
 
-/* The client's own port if it is free, else any. A sequence instead of a random
- * walk would stop for long at stretches that connections opened one after the
- * other and kept. The stride is a unit of the ring, so no port comes twice. */
+/* Takes the client's own port if it is free, else a random free one. A sequence
+ * would be slow where connections opened one after the other hold long runs of
+ * ports, so the search has a random start and stride. The stride has no common
+ * divisor with the number of ports, so no port comes twice. */
 static __always_inline int snat_find_port(struct snat_search *s)
 {
 	struct opening *o = s->opening;
@@ -205,10 +211,9 @@ static __always_inline bool family_differs(const struct packet *p,
 	return is_mapped_ipv4(&ep->addr) == !!p->ipv6;
 }
 
-/* The source address at a place of those that the service has. Service's own
- * choice; the VIP (full NAT, and an endpoint that is its own client); or the
- * machine's towards the endpoint, the only one that an endpoint of another IP
- * version could answer. */
+/* Returns a source address: one of the service's own list if it has one; the
+ * machine's address towards the endpoint in mode onearm, and for an endpoint of
+ * another IP version, which could answer no other; else the VIP. */
 static __always_inline int snat_pick_address(const struct packet *p,
 					     const struct service *svc,
 					     const struct endpoint *ep,
@@ -236,7 +241,7 @@ static __always_inline int snat_pick_address(const struct packet *p,
 	return 0;
 }
 
-/* A port at one source address, and the entry of replies to it. */
+/* Tries to find a port at one source address, and inserts the reply entry. */
 static long snat_try_address(__u32 i, struct snat_search *s)
 {
 	struct opening *o = s->opening;
@@ -256,9 +261,9 @@ static long snat_try_address(__u32 i, struct snat_search *s)
 	return o->snat_err != -ENOSPC;
 }
 
-/* Makes the entry of replies with a source address and port of ours, which it
- * notes in o. Clients are spread over the service's addresses, and one that is
- * exhausted is passed over. -ENOSPC: all are. */
+/* Inserts the reply entry with a source address and port of ours, and notes
+ * both in o. Clients are spread over the service's addresses; an address
+ * without free ports is skipped. Returns -ENOSPC if none has one. */
 static __always_inline int snat_insert_reply_entry(ctx_t *ctx, struct packet *p,
 						   const struct endpoint *ep,
 						   struct opening *o)

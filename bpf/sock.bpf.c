@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * sock.bpf.c - sockets of this machine that speak to a VIP: cgroup hooks.
+ * sock.bpf.c - cgroup hooks that connect sockets of this machine from a VIP to
+ * an endpoint.
  *
- *	connect, sendmsg      the endpoint's address takes the VIP's place
- *	recvmsg, getpeername  the VIP's takes the endpoint's place
+ *	connect, sendmsg      the endpoint's address replaces the VIP
+ *	recvmsg, getpeername  the VIP replaces the endpoint's address
  *	sock_release          the socket is closed: one connection less
  *
- * The hooks see the sockets of every network namespace on the machine; only those
- * of the load balancer's own are looked at. docs/adr/0013-own-host.md has the
- * alternatives.
+ * The hooks see the sockets of all network namespaces of the machine, and
+ * handle only those of the load balancer's own. docs/adr/0013-own-host.md has
+ * the alternatives.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -19,7 +20,8 @@
 #include "conntrack.h"
 #include "sock.h"
 
-/* Return codes. An error of ours is what the system call returns. */
+/* Return codes. With SOCK_REFUSE the system call returns the error that is
+ * set. */
 #define SOCK_REFUSE 0
 #define SOCK_ALLOW 1
 
@@ -28,8 +30,8 @@
 /* Cookie of the load balancer's network namespace. */
 const volatile __u64 own_namespace = 0;
 
-/* What is named, as a packet to it would have it. False: it is no business of
- * ours. */
+/* Reads the destination that the program names into the packet's tuple. Returns
+ * false if the socket is of no interest. */
 static __always_inline bool sock_read_destination(struct bpf_sock_addr *ctx,
 						  struct packet *p)
 {
@@ -52,7 +54,8 @@ static __always_inline bool sock_read_destination4(struct bpf_sock_addr *ctx,
 	return true;
 }
 
-/* An IPv6 socket may name an IPv4 address, which our maps have alike. */
+/* An IPv6 socket may name a mapped IPv4 address, which is an IPv4 address in
+ * our maps. */
 static __always_inline bool sock_read_destination6(struct bpf_sock_addr *ctx,
 						   struct packet *p)
 {
@@ -89,8 +92,8 @@ static __always_inline int sock_fail(int err)
 	return SOCK_REFUSE;
 }
 
-/* The socket's flow to what connect() names, or none, in place of the one that
- * it had. */
+/* Chooses an endpoint for connect(). The new flow, or none, replaces the flow
+ * of an earlier connect(). */
 static __noinline int sock_connect(struct bpf_sock_addr *ctx, struct packet *p)
 {
 	struct sock_flow flow = {}, old;
@@ -128,7 +131,7 @@ static __noinline int sock_connect(struct bpf_sock_addr *ctx, struct packet *p)
 	return SOCK_ALLOW;
 }
 
-/* The same for what a datagram names. */
+/* Chooses an endpoint for the destination of a datagram. */
 static __noinline int sock_send(struct bpf_sock_addr *ctx, struct packet *p)
 {
 	struct sock_flow flow = {}, old;
@@ -172,7 +175,7 @@ static __noinline void sock_show_vip(struct bpf_sock_addr *ctx,
 		sock_rewrite_to_vip(s, p);
 }
 
-/* For system calls that tell a program who its peer is. */
+/* Handles system calls that tell a program who its peer is. */
 static __always_inline int sock_show_vip4(struct bpf_sock_addr *ctx)
 {
 	struct packet p = {};

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * sock.h - where a socket of this machine goes when it speaks to a VIP.
+ * sock.h - chooses the endpoint for a socket of this machine that speaks to a
+ * VIP.
  *
- * The socket is led to the endpoint itself, so none of its packets needs to be
- * translated, and none is seen here. What was chosen is kept with the socket and
- * goes with it: as long as it is open, it counts as a connection.
+ * The socket is connected to the endpoint itself, so its packets need no
+ * translation, and no program sees them. The choice is stored with the socket
+ * and is freed with it: the socket counts as a connection for as long as it is
+ * open.
  *
- * A datagram socket that names its peer with each packet may have several at
- * once. A ninth makes it forget the first, which is chosen anew when it is named
- * again.
+ * A datagram socket that names a destination with each packet may have eight
+ * flows. The ninth replaces the oldest, whose endpoint is chosen again when it
+ * is next named.
  */
 #ifndef LOXILB_SOCK_H
 #define LOXILB_SOCK_H
@@ -20,7 +22,7 @@
 
 #define SOCK_FLOWS 8
 
-/* A VIP that the socket speaks to, and the endpoint that hears it. */
+/* A VIP that the socket speaks to, and the endpoint chosen for it. */
 struct sock_flow {
 	struct ip_addr vip;
 	struct ip_addr addr; /* of the endpoint */
@@ -31,22 +33,23 @@ struct sock_flow {
 	__u32 used; /* all else is valid iff it is set */
 };
 
-/* What of a socket matters for the choice. */
+/* What the choice depends on. */
 struct sock_request {
 	__u64 cookie;
 	__u32 mark;
-	__u32 both; /* it may speak either IP version */
+	__u32 both; /* the socket can use either IP version */
 };
 
 struct sock_flows {
 	struct bpf_spin_lock lock; /* threads may share a socket */
-	__u32 next; /* of flows, to be forgotten */
-	struct sock_flow connected; /* to what connect() named */
-	struct sock_flow flows[SOCK_FLOWS]; /* to what datagrams named */
+	__u32 next; /* index of the flow that is replaced next */
+	struct sock_flow connected; /* of connect() */
+	struct sock_flow
+		flows[SOCK_FLOWS]; /* of datagrams with a destination */
 };
 
-/* socket -> where it goes. Written and read by the hooks; the kernel frees it
- * with the socket. */
+/* socket -> its flows. Written and read by the hooks; the kernel frees it with
+ * the socket. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -65,15 +68,15 @@ static __always_inline void sock_count(__u32 endpoint)
 	__sync_fetch_and_add(&s->connections, 1);
 }
 
-/* What a flow was replaced by is counted already. */
+/* Uncounts a flow that was replaced. */
 static __always_inline void sock_uncount(const struct sock_flow *f)
 {
 	if (f->used)
 		endpoint_uncount(f->endpoint);
 }
 
-/* What the program sees that the service refuses: what it would see of an
- * endpoint that does, or of one that does not answer, but at once. */
+/* Returns the error of a service that refuses: what the program would see of an
+ * endpoint that refuses, or of one that does not answer, but at once. */
 static __always_inline int sock_refuse_error(const struct service *svc)
 {
 	if (svc->flags & SERVICE_REFUSE_PASS)
@@ -81,9 +84,10 @@ static __always_inline int sock_refuse_error(const struct service *svc)
 	return svc->flags & SERVICE_REFUSE_DROP ? -ETIMEDOUT : -ECONNREFUSED;
 }
 
-/* By the service's algorithm; what a packet's source is to others, the socket is
- * here. System calls may be preempted, and then another one has the opening too:
- * any place is one of the table, so at worst it is not that of the least load. */
+/* Chooses by the service's algorithm; the socket's cookie stands for a packet's
+ * source. System calls may be preempted, and another one may then use the
+ * opening too. Any position is valid, so at worst it is not the least loaded
+ * one. */
 static __noinline __u32 *sock_select(struct packet *p,
 				     const struct service *svc,
 				     struct service_state *state, __u64 cookie)
@@ -98,7 +102,7 @@ static __noinline __u32 *sock_select(struct packet *p,
 	return select_slot(svc, select_position(p, o, state));
 }
 
-/* The machine is one client. */
+/* Chooses for algorithm persist: this machine is one client. */
 static __noinline __u32 *sock_persist(const struct packet *p,
 				      const struct service *svc)
 {
@@ -119,8 +123,8 @@ static __noinline __u32 *sock_persist(const struct packet *p,
 	return slot;
 }
 
-/* The flow towards one of the service's endpoints. -EAGAIN: the service is being
- * replaced. */
+/* Makes a flow to one of the service's endpoints. Returns -EAGAIN if the
+ * service is being replaced. */
 static __noinline int sock_flow_to_endpoint(struct packet *p,
 					    const struct service *svc,
 					    struct service_state *state,
@@ -151,8 +155,9 @@ static __noinline int sock_flow_to_endpoint(struct packet *p,
 	return 0;
 }
 
-/* -ENOENT: no service wants it, or wants to refuse it itself. Other errors are
- * for the program that asked. */
+/* Finds the service and makes a flow. Returns -ENOENT if there is no service,
+ * or it leaves what it refuses to the kernel. The program gets all other
+ * errors. */
 static __noinline int sock_new_flow(struct packet *p,
 				    const struct sock_request *request,
 				    struct sock_flow *f)
@@ -168,7 +173,7 @@ static __noinline int sock_new_flow(struct packet *p,
 			found = service_find_any_local(p, request->mark);
 		if (!found)
 			return -ENOENT;
-		svc = *found; /* its memory may be another's soon */
+		svc = *found; /* a copy: the row may be replaced meanwhile */
 		id = svc.id;
 		state = bpf_map_lookup_elem(&service_states, &id);
 		if (!state)
@@ -182,7 +187,8 @@ static __noinline int sock_new_flow(struct packet *p,
 	return err;
 }
 
-/* Is the endpoint still one, and the flow not over? */
+/* Is the flow's endpoint still in use, and has the flow been used within its
+ * timeout? */
 static __noinline bool sock_flow_is_valid(const struct sock_flow *f, __u32 now)
 {
 	const __u16 ended = ENDPOINT_END_TCP | ENDPOINT_END_UDP;
@@ -199,7 +205,7 @@ static __noinline bool sock_flow_is_valid(const struct sock_flow *f, __u32 now)
 	return (__s32)(now - f->seen) <= (__s32)limit;
 }
 
-/* The flow to what a datagram names, if there is one that holds. */
+/* Finds a valid flow to the destination of a datagram. */
 static __noinline bool sock_find_flow(struct sock_flows *s,
 				      const struct packet *p,
 				      struct sock_flow *out)
@@ -222,8 +228,8 @@ static __noinline bool sock_find_flow(struct sock_flows *s,
 	return found && sock_flow_is_valid(out, p->now);
 }
 
-/* Keeps a flow in the place of the one to the same VIP, of none, or of the
- * oldest, which comes out. */
+/* Stores a flow: in the place of one to the same VIP, in an empty place, or in
+ * the place of the oldest. Returns what was there. */
 static __noinline void sock_store_flow(struct sock_flows *s,
 				       const struct sock_flow *flow,
 				       struct sock_flow *old)
@@ -250,7 +256,7 @@ static __noinline void sock_store_flow(struct sock_flows *s,
 	bpf_spin_unlock(&s->lock);
 }
 
-/* Who answers from an endpoint's address is, to the program, the VIP. */
+/* Replaces an endpoint's address by the VIP that it stands for. */
 static __noinline bool sock_rewrite_to_vip(struct sock_flows *s,
 					   struct packet *p)
 {

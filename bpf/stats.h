@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * stats.h - counters. What every packet counts is per CPU (exact, and no line
- * is shared); what a connection counts once is atomic.
+ * stats.h - counters. What every packet counts is per CPU: it is exact, and
+ * CPUs share no cache line. What a connection counts once is atomic.
  */
 #ifndef LOXILB_STATS_H
 #define LOXILB_STATS_H
@@ -28,7 +28,7 @@ static __always_inline void count_traffic(const struct packet *p,
 	}
 }
 
-/* A packet that goes on its way. */
+/* Counts a packet that is forwarded. */
 static __always_inline void count(const struct packet *p, struct connection *c)
 {
 	c->packets++;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * sweep.bpf.c - give back the memory of connections that are over.
+ * sweep.bpf.c - frees the memory of connections that have ended.
  *
- * An iterator over the connections: user space reads from it, and each read
- * runs the program until it has written as many marks, of one byte, as were
- * asked for, and stops there until the next read. So the table is swept inside
- * the kernel, in slices that user space chooses, without a system call or a
- * copy per entry (docs/adr/0005-sweep.md has the alternatives).
+ * It is an iterator over the connections. A read by user space runs it until
+ * it has written as many marks, of one byte, as were asked for; the next read
+ * goes on from there. So the table is swept inside the kernel, in slices whose
+ * size user space chooses, without a system call or a copy for each entry
+ * (docs/adr/0005-sweep.md has the alternatives).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -16,7 +16,7 @@
 #include "conntrack.h"
 #include "persist.h"
 
-/* A mark of either kind stands for much the same time. */
+/* A mark of either kind stands for about the same time. */
 #define SWEEP_VISITED_PER_MARK 256
 #define SWEEP_ENDED_PER_MARK 16
 
@@ -25,8 +25,8 @@ enum sweep_mark {
 	SWEEP_MARK_ENDED, /* so many connections were removed */
 };
 
-/* Past its time by this much, an entry is not being looked at by any CPU that
- * saw it alive. In seconds. */
+/* An entry that is expired for this long, in seconds, is in use on no CPU that
+ * found it alive. */
 #define SWEEP_SLACK 2
 
 struct seq_file;
@@ -44,7 +44,7 @@ struct bpf_iter__bpf_map_elem {
 	void *value;
 } __attribute__((preserve_access_index));
 
-/* Of an endpoint that was taken away, along with such connections. */
+/* Was the connection's endpoint removed together with its connections? */
 static __always_inline bool endpoint_is_removed(const struct connection *c,
 						__u8 protocol)
 {
@@ -65,7 +65,7 @@ sweep_should_remove(const struct connection_key *key,
 
 	if (endpoint_is_removed(c, key->protocol))
 		return true;
-	/* most entries have been heard of lately, or are within the shortest
+	/* most entries have been used lately, or are within the shortest
 	 * timeout of all */
 	if ((__s32)(now - c->seen) <= (__s32)hz)
 		return false;
@@ -88,8 +88,8 @@ int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
 	if (!report)
 		return 0;
 	report->visited++;
-	/* an entry of the bucket that was just removed as the other one of its
-	 * connection may still be shown, once */
+	/* the iterator may show, once more, an entry of the current bucket that
+	 * was just removed with its peer */
 	key = *found;
 	if (sweep_should_remove(&key, c) && connection_remove(&key, c)) {
 		report->ended++;
@@ -103,9 +103,10 @@ int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
 	return 0;
 }
 
-/* Clients that are forgotten: silent for longer than their service keeps them,
- * or of an endpoint that is being taken away, whose row is another's soon. Those
- * of an endpoint that just takes no new connections may find it back. */
+/* Is the client to be forgotten? Yes if it was silent for longer than its
+ * service keeps it, or if its endpoint is being removed, whose row is used
+ * again soon. Not if the endpoint merely takes no new connections: it may take
+ * some again. */
 static __always_inline bool persist_is_removable(const struct persist_key *key,
 						 const struct persist_entry *e)
 {
@@ -135,8 +136,8 @@ int loxilb_sweep_persists(struct bpf_iter__bpf_map_elem *ctx)
 	return 0;
 }
 
-/* Over snat_usages: removes those of no connection. One that opens meanwhile
- * finds the row retired and has its client repeat itself. */
+/* Removes rows of snat_usages without connections. A connection that opens at
+ * that moment finds the row retired, and the client repeats its packet. */
 SEC("iter/bpf_map_elem")
 int loxilb_sweep_snat(struct bpf_iter__bpf_map_elem *ctx)
 {

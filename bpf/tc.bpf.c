@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * tc.bpf.c - the load balancer at the tc ingress hook (tcx, or clsact).
+ * tc.bpf.c - the load balancer at the tc hooks (tcx, or clsact).
  *
  *	parse -> conntrack find -> (miss: service lookup -> select -> create)
  *	      -> translate -> forward -> finish
  *
- * Each stage answers with a verdict; finish() alone counts drops and speaks tc.
+ * Each stage returns a verdict. Only finish() counts drops and returns tc's
+ * codes.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -25,13 +26,13 @@
 #include "answer.h"
 #include "stats.h"
 
-/* Return codes. NEXT lets other programs at the hook, and then the kernel,
- * have the packet; the numbers are the same for tcx and clsact. */
+/* Return codes. NEXT leaves the packet to other programs at the hook, and then
+ * to the kernel. The numbers are the same for tcx and clsact. */
 #define TC_NEXT (-1)
 #define TC_SHOT 2
 
-/* For an entry that was silent for a while: is its connection dead? Ends it if
- * so. */
+/* Ends a connection that was silent for a while, if it is expired. Returns
+ * whether it was. */
 static __noinline bool connection_discard_expired(struct packet *p,
 						  struct connection *c)
 {
@@ -41,7 +42,8 @@ static __noinline bool connection_discard_expired(struct packet *p,
 	return true;
 }
 
-/* MISS: the connection was dead, or closed and this packet opens another. */
+/* Updates the state of a connection. Returns MISS if it was expired, or if it
+ * was closed and this packet opens another one. */
 static __always_inline enum verdict
 connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 {
@@ -59,7 +61,8 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 	return udp_update(p, c);
 }
 
-/* l3: where the IP header was when the packet came. */
+/* Handles a packet that has ports. l3: the offset of the IP header when the
+ * packet arrived. */
 static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 					    const __u16 l3)
 {
@@ -85,7 +88,8 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
 }
 
-/* CONTINUE: *c is the connection of a later fragment or an ICMP error. */
+/* Finds the connection of a later fragment or an ICMP error: CONTINUE, and *c
+ * is it. */
 static __always_inline enum verdict
 related_find_connection(ctx_t *ctx, struct packet *p, struct connection **c)
 {
@@ -93,7 +97,7 @@ related_find_connection(ctx_t *ctx, struct packet *p, struct connection **c)
 				   icmp_translate(ctx, p, c);
 }
 
-/* Onwards, through the connection c. */
+/* Forwards a later fragment or an ICMP error through the connection c. */
 static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 					       struct connection *c)
 {
@@ -103,7 +107,7 @@ static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 		return VERDICT_DROP;
 	hop = next_hop_prepare(ctx, p, c, p->l3);
 	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
-		return VERDICT_DROP; /* no answer: nobody is told of either (RFC 1122) */
+		return VERDICT_DROP; /* no ICMP error is sent about either (RFC 1122) */
 	if (p->later_fragment) {
 		c->seen = p->now;
 		count(p, c);
@@ -118,9 +122,9 @@ static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
 }
 
-/* Later fragments and ICMP errors, of a connection that others have opened.
- * Global, as answer() is; its own frame is small, as 512 bytes are all that the
- * deepest of its ways has. */
+/* Handles later fragments and ICMP errors: they belong to a connection, and
+ * open none. Global, as answer() is. Its stack frame is small, since the
+ * deepest chain of calls has 512 bytes in all. */
 __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 {
 	struct connection *c = NULL;
@@ -168,8 +172,9 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 	return finish(&p, v);
 }
 
-/* What this machine itself sends: answers of endpoints that are on it. They have
- * their way already, and only get the VIP for their source. */
+/* Handles a packet that this machine itself sends: an answer of an endpoint on
+ * it. The kernel has routed it already, so it only gets the VIP as its
+ * source. */
 static __always_inline enum verdict
 translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 {
@@ -221,13 +226,14 @@ static __always_inline int handle_egress(ctx_t *ctx, __u16 l3)
 		v = translate_local_reply(ctx, &p, l3);
 	else if (v == VERDICT_UNCOMMON)
 		v = translate_local_related(ctx, &p);
-	if (v == VERDICT_ANSWER) /* to ourselves: nobody is told */
+	if (v == VERDICT_ANSWER) /* no answer to this machine itself */
 		v = VERDICT_DROP;
 	return finish(&p, v);
 }
 
-/* The same two kinds of interfaces, where packets leave; attached while there
- * is an endpoint on this machine. */
+/* The programs at egress, attached while an endpoint is on this machine: for
+ * interfaces with Ethernet headers, and for those without a link-layer
+ * header. */
 SEC("tc")
 int loxilb_ether_out(struct __sk_buff *ctx)
 {
@@ -240,22 +246,22 @@ int loxilb_layer3_out(struct __sk_buff *ctx)
 	return handle_egress(ctx, 0);
 }
 
-/* Interfaces with Ethernet headers. */
+/* The programs at ingress: for interfaces with Ethernet headers. */
 SEC("tc")
 int loxilb_ether(struct __sk_buff *ctx)
 {
 	return handle_ingress(ctx, ETH_HLEN);
 }
 
-/* Interfaces without a link-layer header: tun, wireguard. */
+/* For interfaces without a link-layer header: tun, wireguard. */
 SEC("tc")
 int loxilb_layer3(struct __sk_buff *ctx)
 {
 	return handle_ingress(ctx, 0);
 }
 
-/* Keeps in the object's BTF the enums of abi.h that only their values name, so
- * that Go gets them too. */
+/* Keeps the enums of abi.h in the object's BTF, from which the Go types are
+ * made: the code uses only their values. */
 const struct {
 	enum limit limit;
 	enum connection_flag connection;

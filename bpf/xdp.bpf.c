@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * xdp.bpf.c - the shorter way, in front of tc.bpf.c: from driver to driver.
+ * xdp.bpf.c - the fast path in front of tc.bpf.c, from driver to driver.
  *
- * It forwards packets of established TCP and UDP connections that leave as plain
- * Ethernet frames, by the entries that tc.bpf.c has made, and does to them what
- * that would do. Everything else passes, to be handled there: connections are
- * opened, closed, refused, and packets dropped and answered in one place.
+ * It forwards packets of established TCP and UDP connections that leave as
+ * plain Ethernet frames. It uses the entries that tc.bpf.c has made, and does
+ * what that program would do. All other packets pass on to tc.bpf.c, which
+ * alone opens, closes and refuses connections, drops packets and answers them.
  *
- * It decides first and changes then: what passes is as it came, and so is its
- * connection.
+ * It decides first and changes the packet then: a packet that passes is
+ * unchanged, and so is its connection.
  */
 #define LOXILB_XDP
 
@@ -43,8 +43,9 @@ struct {
 	__type(value, __u64);
 } xdp_forwarded SEC(".maps");
 
-/* A packet of the connection that changes nothing but how far it has come. An
- * entry that was silent for a while may be dead. */
+/* Does the packet belong to an established connection, and change no more of it
+ * than counters and sequence numbers? An entry that was silent for a while may
+ * be expired. */
 static __always_inline bool is_established(const struct packet *p,
 					   const struct connection *c)
 {
@@ -57,8 +58,8 @@ static __always_inline bool is_established(const struct packet *p,
 	       !(c->flags & CONN_RESET);
 }
 
-/* Its next hop is known, takes it as it is, and takes it from here. The last
- * question: the answer is where the frame goes if it is redirected. */
+/* Is the next hop known, does its MTU allow the packet, and can XDP send to its
+ * interface? Asked last: this also sets where the frame is redirected to. */
 static __always_inline bool can_redirect(const struct packet *p,
 					 const struct connection *c)
 {
@@ -68,8 +69,8 @@ static __always_inline bool can_redirect(const struct packet *p,
 		       XDP_REDIRECT;
 }
 
-/* Of all 16-bit words that TCP and UDP sum besides their own bytes. The 0xffff of
- * mapped IPv4 addresses is nothing to a sum. */
+/* Returns the sum of the pseudo header of TCP or UDP. The 0xffff of mapped IPv4
+ * addresses does not change a sum. */
 static __always_inline __u16 pseudo_header_sum(const struct packet *p)
 {
 	__u64 sum = bpf_htons(p->length - (p->l4 - p->l3)) +
@@ -86,10 +87,10 @@ static __always_inline __u16 pseudo_header_sum(const struct packet *p)
 	return sum_fold64(sum);
 }
 
-/* Of a packet that this machine or a guest has made, and that no wire has seen,
- * the checksum may still be owed: its field holds the pseudo header's sum alone
- * (CHECKSUM_PARTIAL), and what says so is not shown to XDP. One whole sum in
- * 65,535 is that number too; tc can tell them apart. */
+/* May the checksum be left to a device (CHECKSUM_PARTIAL)? A packet that this
+ * machine or a guest has made, and that was on no wire yet, may have only the
+ * sum of the pseudo header in the field, and XDP is not told. One complete
+ * checksum in 65,535 is that number too; tc can tell them apart. */
 static __always_inline bool may_be_partial(ctx_t *ctx, const struct packet *p)
 {
 	__u16 *sum = ctx_header(ctx, p->l4 + sum_offset(p->tuple.protocol), 2);
@@ -106,8 +107,8 @@ static __always_inline void count_forwarded(void)
 		(*n)++;
 }
 
-/* Native, it is loaded as a program that takes frames of several buffers, so that
- * an MTU may be larger than one; these frames pass. */
+/* In native mode it is loaded as a program that accepts frames of several
+ * buffers, so that the MTU may be larger than a buffer. Those frames pass. */
 SEC("xdp")
 int loxilb_xdp(struct xdp_md *ctx)
 {
@@ -130,7 +131,7 @@ int loxilb_xdp(struct xdp_md *ctx)
 	count_forwarded();
 	mac = ctx_header(ctx, 0, ETH_HLEN);
 	if (!mac || translate(ctx, &p, c, ETH_HLEN) != VERDICT_CONTINUE)
-		return XDP_ABORTED; /* never: all headers were seen */
+		return XDP_ABORTED; /* never happens: all headers were read before */
 	macs_copy(mac, c->dmac);
 	return XDP_REDIRECT;
 }
