@@ -277,7 +277,7 @@ func addServices(l *lab.Lab, from, to int) error {
 		table := compile.Service(s, nil, lab.HashSeed, nil)
 		changes = append(changes, datapath.Change{Key: table.Key, Table: &table})
 	}
-	return l.Datapath.Apply(changes)
+	return errors.Join(l.Datapath.Apply(changes)...)
 }
 
 // addConnections enters connections, two entries each, number from up to to. They are as alive as any: the time of the last

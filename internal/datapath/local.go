@@ -10,7 +10,7 @@ import "net/netip"
 // working: SetEgress says what failed there, and tries again.
 
 // Apply is Tables.Apply, and sees to it that answers are looked at before the first endpoint on this machine gets packets.
-func (d *Datapath) Apply(changes []Change) error {
+func (d *Datapath) Apply(changes []Change) []error {
 	if d.LocalAnswersWanted(changes...) {
 		d.localMu.Lock()
 		defer d.localMu.Unlock()

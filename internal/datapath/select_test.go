@@ -35,7 +35,7 @@ func newOpener(t testing.TB, line string) *opener {
 		t.Fatal(err)
 	}
 	table := compile.Service(s, nil, 0, nil)
-	if err := d.Apply([]Change{{Key: table.Key, Table: &table}}); err != nil {
+	if err := d.Apply([]Change{{Key: table.Key, Table: &table}})[0]; err != nil {
 		t.Fatal(err)
 	}
 	return &opener{t, d, s}

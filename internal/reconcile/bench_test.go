@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -47,7 +46,7 @@ func (w *world) note(format string, args ...any) error {
 	return nil
 }
 
-func (w *world) Apply(changes []datapath.Change) error {
+func (w *world) Apply(changes []datapath.Change) []error {
 	w.mu.Lock()
 	hold := w.hold
 	w.mu.Unlock()
@@ -66,7 +65,7 @@ func (w *world) Apply(changes []datapath.Change) error {
 			w.services[c.Key] = true
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 func (w *world) Services() []bpf.TcServiceKey {

@@ -26,7 +26,7 @@ const retryAfter = time.Second
 
 // Tables is the data path.
 type Tables interface {
-	Apply([]datapath.Change) error
+	Apply([]datapath.Change) []error // one for each change that failed, nil for the others
 	Services() []bpf.TcServiceKey
 }
 
@@ -166,7 +166,7 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 		}
 	}
 	r.teller.reset(maps.Keys(r.hosts))
-	err := r.tables.Apply(append(gone, changes...))
+	err := r.apply(append(gone, changes...))
 	r.ended()
 	clear(r.owned)
 	for vip := range r.vips {
@@ -176,6 +176,25 @@ func (r *Reconciler) full(ctx context.Context, snapshot *store.Snapshot) error {
 		err = errors.Join(err, fmt.Errorf("own VIPs: %w", vipErr))
 	}
 	return err
+}
+
+// apply names the services that failed, the first of them.
+func (r *Reconciler) apply(changes []datapath.Change) error {
+	const named = 3
+	var failed []error
+	n := 0
+	for i, err := range r.tables.Apply(changes) {
+		if err == nil {
+			continue
+		}
+		if n++; n <= named {
+			failed = append(failed, fmt.Errorf("service %s: %w", changes[i].Key, err))
+		}
+	}
+	if n > named {
+		failed = append(failed, fmt.Errorf("and %d services more", n-named))
+	}
+	return errors.Join(failed...)
 }
 
 // step applies what changed: first what goes, to make room. What fails is tried again with the next step; the rest
@@ -208,7 +227,7 @@ func (r *Reconciler) step(ctx context.Context, snapshot *store.Snapshot, keys []
 	gone = slices.DeleteFunc(gone, func(g datapath.Change) bool { // a range that ends elsewhere now
 		return g.Key.Ranged() && slices.ContainsFunc(changes, func(c datapath.Change) bool { return c.Key == g.Key })
 	})
-	err := r.tables.Apply(append(gone, changes...))
+	err := r.apply(append(gone, changes...))
 	if ended {
 		r.ended()
 	}

@@ -69,7 +69,7 @@ func TestSweepUnderTraffic(t *testing.T) {
 		table.Endpoints = append(table.Endpoints, bpf.EndpointTable{Addr: bpf.Addr(netip.AddrFrom4([4]byte{10, 1, 0, i})), Port: bpf.Port(53)})
 		table.Slots = append(table.Slots, uint32(i))
 	}
-	if err := d.tables.Apply([]tables.Change{{Key: table.Key, Table: &table}}); err != nil {
+	if err := d.tables.Apply([]tables.Change{{Key: table.Key, Table: &table}})[0]; err != nil {
 		t.Fatal(err)
 	}
 	send := func() {

@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"errors"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -252,9 +253,9 @@ func TestFailureChangesNothing(t *testing.T) {
 	for id := range d.endpoints {
 		d.endpointIDs.Take(id)
 	}
-	err := d.Apply([]Change{named(2, 3, 4, 5), {Key: serviceKey(2), Table: table(2, 3)}, {Key: serviceKey(3), Table: table(3, 0)}})
-	if err == nil || len(d.services) != 2 {
-		t.Errorf("%v, %d services", err, len(d.services))
+	errs := d.Apply([]Change{named(2, 3, 4, 5), {Key: serviceKey(2), Table: table(2, 3)}, {Key: serviceKey(3), Table: table(3, 0)}})
+	if !errors.Is(errs[0], ErrFull) || !errors.Is(errs[1], ErrFull) || errs[2] != nil || len(d.services) != 2 {
+		t.Errorf("%v, %d services", errs, len(d.services))
 	}
 	sweep(t, d)
 	want := "endpoint 10.0.0.1:80 of 20.0.0.1:80/tcp flags=1\nendpoint 10.0.0.2:80 of 20.0.0.1:80/tcp flags=1\n" +

@@ -47,7 +47,7 @@ func puts(from, to, endpoints int) []Change {
 func apply(t testing.TB, d *world, changes ...Change) time.Duration {
 	t.Helper()
 	start := time.Now()
-	if err := d.Apply(changes); err != nil {
+	if err := errors.Join(d.Apply(changes)...); err != nil {
 		t.Fatal(err)
 	}
 	return time.Since(start)
@@ -71,7 +71,7 @@ func TestLimits(t *testing.T) {
 	}
 	before := readMaps(t, d)
 	for what, c := range map[string]Change{"a service": change(MaxServices, 1), "endpoints": change(MaxServices-1, 5)} {
-		if err := d.Apply([]Change{c}); !errors.Is(err, ErrFull) {
+		if err := d.Apply([]Change{c})[0]; !errors.Is(err, ErrFull) {
 			t.Errorf("%s more: %v", what, err)
 		}
 	}

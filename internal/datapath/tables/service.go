@@ -15,24 +15,18 @@ type Change struct {
 }
 
 // Apply makes the tables what the changes say, one after the other and each atomically: a packet sees a service
-// as it was or as it shall be. Connections of endpoints that stay are left alone. TCP connections of endpoints that
-// are removed from a service go on until they end by themselves, their UDP flows are ended, and so is all that
-// belongs to a deleted service. Applying the same again changes nothing. A service that fails is as it was, and does
-// not keep those behind it from being applied.
+// as it was or as it shall be. It returns an error for each change that failed, nil for the others: what failed is as it
+// was, and may be tried again by itself.
 //
-// Each change costs as much as its own service has endpoints, whatever else there is.
-func (t *Tables) Apply(changes []Change) error {
-	var failed []error
-	for _, c := range changes {
-		if err := t.applyOne(c); err != nil {
-			failed = append(failed, fmt.Errorf("service %s: %w", c.Key, err))
-		}
+// Connections of endpoints that stay are left alone. TCP connections of endpoints that are removed from a service go on
+// until they end by themselves, their UDP flows are ended, and so is all that belongs to a deleted service. Applying the
+// same again changes nothing. Each change costs as much as its own service has endpoints, whatever else there is.
+func (t *Tables) Apply(changes []Change) []error {
+	failed := make([]error, len(changes))
+	for i, c := range changes {
+		failed[i] = t.applyOne(c)
 	}
-	const told = 3
-	if n := len(failed); n > told {
-		failed = append(failed[:told], fmt.Errorf("and %d services more", n-told))
-	}
-	return errors.Join(failed...)
+	return failed
 }
 
 // applyOne holds the lock for one service only: readers of counters need not wait for thousands.

@@ -31,7 +31,7 @@ func TestManySources(t *testing.T) {
 	apply := func(what string) {
 		t.Helper()
 		start := time.Now()
-		if err := d.Apply([]Change{{Key: table.Key, Table: &table}}); err != nil {
+		if err := d.Apply([]Change{{Key: table.Key, Table: &table}})[0]; err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 		t.Logf("%s: %v", what, time.Since(start))

@@ -89,7 +89,7 @@ func (l *Lab) Apply(s lb.Service) error {
 	}
 	table := compile.Service(s, nil, HashSeed, l.source)
 	l.services[s.Key] = s
-	return l.Datapath.Apply([]datapath.Change{{Key: table.Key, Table: &table}})
+	return l.Datapath.Apply([]datapath.Change{{Key: table.Key, Table: &table}})[0]
 }
 
 // Delete deletes a service.
@@ -98,7 +98,7 @@ func (l *Lab) Delete(key lb.Key) error {
 		return fmt.Errorf("there is no service %s", key)
 	}
 	delete(l.services, key)
-	return l.Datapath.Apply([]datapath.Change{{Key: compile.Key(key)}})
+	return l.Datapath.Apply([]datapath.Change{{Key: compile.Key(key)}})[0]
 }
 
 // Reset brings the lab back to how New made it, but for what scripts did to the network: a new lab takes half a
