@@ -116,7 +116,8 @@ func serviceOf(members map[string]any) (s Service, err error) {
 		return s, err
 	}
 	fields := Fields()
-	for _, f := range fields {
+	for i := range fields {
+		f := &fields[i]
 		v, ok := members[f.Record]
 		if !ok {
 			continue
