@@ -66,6 +66,7 @@ func Root(env Env) *cobra.Command {
 		Long: "loxicmd creates, shows and deletes what loxilb balances, through its REST API.\n\n" +
 			"It exits with 0 when all went well, 1 when the server refused (the reason is on standard error),\n" +
 			"2 when the command line is wrong, 3 when the server can't be reached.",
+		Example:       "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd get lb -o wide",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -73,14 +74,25 @@ func Root(env Env) *cobra.Command {
 	root.SetErr(env.Stderr)
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
-	create := &cobra.Command{Use: "create", Short: "create or update what is balanced", Args: noObject}
+	create := &cobra.Command{
+		Use: "create", Short: "create or update what is balanced", Args: noObject,
+		Example: "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd create -f services.yaml",
+	}
 	create.RunE = createFile(o, create)
 	create.AddCommand(createLB(o))
-	get := &cobra.Command{Use: "get", Short: "show what is there", Args: noObject, RunE: needObject}
-	get.AddCommand(getLB(o), getCT(o), getVersion(o))
-	del := &cobra.Command{Use: "delete", Short: "delete what is balanced", Args: noObject, RunE: needObject}
+	get := &cobra.Command{
+		Use: "get", Short: "show what is there", Example: "  loxicmd get lb -o wide\n  loxicmd get ct", Args: noObject, RunE: needObject,
+	}
+	get.AddCommand(getLB(o), getCT(o), getStatus(o), getEvents(o), getVersion(o))
+	del := &cobra.Command{
+		Use: "delete", Short: "delete what is balanced", Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020", Args: noObject, RunE: needObject,
+	}
 	del.AddCommand(deleteLB(o))
-	root.AddCommand(create, get, del, applyCommand(o), versionCommand(o))
+	describe := &cobra.Command{
+		Use: "describe", Short: "show all that is known of one object", Example: "  loxicmd describe lb web", Args: noObject, RunE: needObject,
+	}
+	describe.AddCommand(describeLB(o))
+	root.AddCommand(create, get, describe, del, applyCommand(o), versionCommand(o))
 	return root
 }
 
@@ -103,15 +115,4 @@ func objects(cmd *cobra.Command) []string {
 	}
 	slices.Sort(names)
 	return names
-}
-
-func versionCommand(o *options) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "show the version of loxicmd (that of the server: get lbversion)",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return o.print("loxicmd " + o.env.Version + "\n")
-		},
-	}
 }

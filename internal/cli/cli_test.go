@@ -138,7 +138,7 @@ func TestUsage(t *testing.T) {
 	for _, tc := range []struct{ args, message string }{
 		{"create", "create what? One of lb"},
 		{"create firewall", `create knows no "firewall"`},
-		{"get", "get what? One of ct, lb, lbversion"},
+		{"get", "get what? One of ct, events, lb, lbversion, status"},
 		{"get lbs extra", "unknown command"},
 		{"delete", "delete what? One of lb"},
 		{"list", `unknown command "list"`},
@@ -170,6 +170,11 @@ func TestUsage(t *testing.T) {
 		{"delete lb 1.1.1.1 --tcp=1-x", `--tcp: port "x"`},
 		{"delete lb 1.1.1.1 --tcp=1 --all", "--all stands beside"},
 		{"delete lb 1.1.1.1 --tcp=1 --name=x", "--name stands beside"},
+		{"get events -w --limit=3", "--limit stands beside --watch"},
+		{"get events --limit=-1", "--limit is 0 or more"},
+		{"get ct --offset=-1", "--limit and --offset are 0 or more"},
+		{"describe", "describe what? One of lb"},
+		{"describe lb a b", "accepts at most 1 arg"},
 		{"get lb -o xml", `--output "xml" is none of wide, json and yaml`},
 		{"get lb --protocol ftp", `--protocol "ftp" is neither`},
 		{"get lb -t 0", "--timeout 0 is out of range"},
@@ -278,6 +283,21 @@ func TestVersion(t *testing.T) {
 			t.Errorf("%s: %+v", shell, got)
 		}
 	}
+}
+
+// Every help has an example.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		if !strings.Contains(c.Example, "loxicmd ") {
+			t.Errorf("%s has no example", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(Root(Env{}))
 }
 
 // A flag of the program is in the manual page, and a flag of the page in the program.

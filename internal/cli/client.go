@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -39,7 +40,7 @@ func (o *options) client() (*v1.Client, error) {
 	host := strings.TrimSuffix(strings.TrimPrefix(o.apiserver, "["), "]")
 	base := url.URL{Scheme: o.protocol, Host: net.JoinHostPort(host, strconv.Itoa(int(o.port))), Path: "/netlox/v1"}
 	return v1.NewClient(base.String(),
-		v1.WithHTTPClient(&http.Client{Transport: transport, Timeout: o.wait()}),
+		v1.WithHTTPClient(&http.Client{Transport: transport}),
 		v1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
 			dropEmpty(r.URL)
 			if token := o.readToken(); token != "" {
@@ -79,7 +80,15 @@ func (o *options) tls() (*tls.Config, error) {
 // dial connects to what was asked for. Where nothing was, it is the daemon of this network namespace: by its socket, or,
 // where it has none or this user may not open it, by the port.
 func (o *options) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	var d net.Dialer
+	d := net.Dialer{Timeout: o.wait()}
+	conn, err := o.connect(ctx, &d, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &idleConn{conn, cmp.Or(o.idle, o.wait())}, nil
+}
+
+func (o *options) connect(ctx context.Context, d *net.Dialer, network, addr string) (net.Conn, error) {
 	if o.socket != "" {
 		return d.DialContext(ctx, "unix", o.socket)
 	}
@@ -135,7 +144,8 @@ func (o *options) unreachable(err error) error {
 	if at == "" {
 		at = net.JoinHostPort(o.apiserver, strconv.Itoa(int(o.port)))
 	}
-	if ue.Timeout() {
+	var ne net.Error
+	if errors.As(ue.Err, &ne) && ne.Timeout() {
 		return fmt.Errorf("the server at %s did not answer within %d s", at, o.timeout)
 	}
 	reason := ue.Err

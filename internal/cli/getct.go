@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"encoding/json"
+	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -8,81 +10,72 @@ import (
 	v1 "loxilb/api/v1"
 )
 
+// tableChunk is how many rows are held to find the widths of columns.
+const tableChunk = 1000
+
 func getCT(o *options) *cobra.Command {
 	params := &v1.GetConntracksParams{}
 	cmd := &cobra.Command{
 		Use:     "ct",
 		Aliases: []string{"conntrack", "cts", "conntracks"},
 		Short:   "show connections, a line for each direction",
-		Args:    cobra.NoArgs,
+		Long: "Shows connections, a line for each direction, as they come from the server: any number of them takes no\n" +
+			"memory. The server does the choosing; several flags choose what has all of them.",
+		Example: "  loxicmd get ct --service=20.20.20.1:2020/tcp --state=est\n" +
+			"  loxicmd get ct --source=100.100.100.0/24 --limit=100 --offset=200",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if params.Limit < 0 || params.Offset < 0 {
+				return fmt.Errorf("--limit and --offset are 0 or more")
+			}
 			client, err := o.client()
 			if err != nil {
 				return err
 			}
-			body, err := o.answer(client.GetConntracks(cmd.Context(), params))
-			if err != nil {
-				return err
-			}
+			resp, err := client.GetConntracks(cmd.Context(), params)
 			if o.output == "json" || o.output == "yaml" {
-				return o.printRaw(body)
+				list := &rawList{o: o, key: "ctAttr"}
+				if err := o.eachOf(resp, err, "ctAttr", list.add); err != nil {
+					return err
+				}
+				return list.end()
 			}
-			var list v1.ConntrackList
-			if err := decode(body, &list); err != nil {
-				return err
-			}
-			return o.print(conntracks(list.CtAttr).String())
+			return o.printConntracks(func(f func(json.RawMessage) error) error { return o.eachOf(resp, err, "ctAttr", f) })
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.StringVar(&params.ServName, "servName", "", "only connections of the services of this name")
+	fs.StringVar(&params.Service, "service", "", "only connections of this service, as IP:PORT/PROTOCOL")
 	fs.StringVar(&params.Vip, "vip", "", "only connections that clients made to this address")
-	fs.StringVar(&params.Protocol, "proto", "", "only connections of this protocol (tcp, udp)")
+	fs.StringVar(&params.Protocol, "proto", "", "only connections of this protocol (tcp, udp, icmp)")
+	fs.StringVar(&params.State, "state", "", "only connections in this state, as the column shows it")
+	fs.StringVar(&params.Source, "source", "", "only connections of this client, IP or IP/LENGTH")
+	fs.StringVar(&params.Endpoint, "endpoint", "", "only connections with this endpoint, IP or IP:PORT")
 	fs.IntVar(&params.Limit, "limit", 0, "at most so many lines; 0 is all")
+	fs.IntVar(&params.Offset, "offset", 0, "leave out so many lines first")
 	return cmd
 }
 
-func conntracks(list []v1.ConntrackEntry) *table {
+// printConntracks prints a table in chunks; columns are as wide as they have to be so far.
+func (o *options) printConntracks(each func(func(json.RawMessage) error) error) error {
 	t := newTable("Service Name", "destIP", "srcIP", "dport", "sport", "proto", "ident", "state", "act", "packets", "bytes")
-	for i := range list {
-		c := &list[i]
+	err := each(func(item json.RawMessage) error {
+		var c v1.ConntrackEntry
+		if err := decode(item, &c); err != nil {
+			return err
+		}
 		t.add(c.ServName, c.DestinationIP, c.SourceIP,
 			strconv.Itoa(int(c.DestinationPort)), strconv.Itoa(int(c.SourcePort)),
 			c.Protocol, c.Ident, c.ConntrackState, c.ConntrackAct,
 			strconv.FormatUint(c.Packets, 10), strconv.FormatUint(c.Bytes, 10))
+		if len(t.rows) < tableChunk {
+			return nil
+		}
+		return o.print(t.chunk())
+	})
+	if err != nil {
+		return err
 	}
-	return t
-}
-
-func getVersion(o *options) *cobra.Command {
-	return &cobra.Command{
-		Use:     "lbversion",
-		Aliases: []string{"llbversion", "LBversion"},
-		Short:   "show the version of the server",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := o.client()
-			if err != nil {
-				return err
-			}
-			body, err := o.answer(client.GetVersion(cmd.Context()))
-			if err != nil {
-				return err
-			}
-			if o.output == "json" || o.output == "yaml" {
-				return o.printRaw(body)
-			}
-			var v v1.Version
-			if err := decode(body, &v); err != nil {
-				return err
-			}
-			t := newTable("LoxiLB Version", "LoxiLB Build Info")
-			if o.output == "wide" {
-				t = newTable("LoxiLB Version", "LoxiLB Build Info", "Namespace")
-			}
-			t.add([]string{v.Version, v.BuildInfo, v.Namespace}[:len(t.header)]...)
-			return o.print(t.String())
-		},
-	}
+	return o.print(t.chunk())
 }

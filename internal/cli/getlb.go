@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -17,7 +16,8 @@ func getLB(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "lb",
 		Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
-		Short:   "show services; -o wide shows their endpoints and counters",
+		Short:   "show services; -o wide shows their endpoints, counters and status",
+		Example: "  loxicmd get lb -o wide\n  loxicmd get lb -o yaml >services.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			client, err := o.client()
@@ -36,8 +36,8 @@ func getLB(o *options) *cobra.Command {
 }
 
 func (o *options) showLB(body []byte, name string) error {
-	raw := o.output == "json" || o.output == "yaml"
-	if raw && name == "" {
+	asIs := o.output == "json" || o.output == "yaml"
+	if asIs && name == "" {
 		return o.printRaw(body)
 	}
 	var list v1.LoadbalanceList
@@ -54,12 +54,8 @@ func (o *options) showLB(body []byte, name string) error {
 		list.LbAttr = kept
 	}
 	switch {
-	case raw:
-		out, err := json.Marshal(list)
-		if err != nil {
-			return refused("write the output: %w", err)
-		}
-		return o.printRaw(out)
+	case asIs:
+		return o.printRaw(raw(list))
 	case o.output == "wide":
 		return o.print(wideLB(list.LbAttr).String())
 	}
@@ -83,7 +79,7 @@ func narrowLB(list []v1.LoadbalanceEntry) *table {
 // wideLB gives each endpoint a line; what belongs to the service stands on the first only.
 func wideLB(list []v1.LoadbalanceEntry) *table {
 	t := newTable("Ext IP", "Sec IPs", "Sources", "Host", "Port", "Proto", "Name", "Mark", "Sel", "Mode",
-		"Endpoint", "EPort", "Weight", "State", "Counters")
+		"Endpoint", "EPort", "Weight", "State", "Counters", "Status")
 	for i := range list {
 		e := &list[i]
 		a := &e.ServiceArguments
@@ -92,6 +88,7 @@ func wideLB(list []v1.LoadbalanceEntry) *table {
 			if line == 0 {
 				row[0], row[3], row[4], row[5], row[6] = a.ExternalIP, a.Host, ports(a), protocol(a), a.Name
 				row[7], row[8], row[9] = strconv.Itoa(a.Block), algorithm(a), mode(a)
+				row[15] = statusCell(e.Status)
 			}
 			if line < len(e.SecondaryIPs) {
 				row[1] = e.SecondaryIPs[line].SecondaryIP

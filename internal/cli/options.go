@@ -24,6 +24,7 @@ type options struct {
 	cacert    string
 	insecure  bool
 
+	idle  time.Duration // how long the server may be silent; 0: timeout
 	flags *pflag.FlagSet
 }
 
@@ -37,7 +38,7 @@ func (o *options) register(fs *pflag.FlagSet) {
 	fs.StringVar(&o.token, "token", "", "token for the server (default: what "+tokenFile+" holds)")
 	fs.StringVar(&o.cacert, "cacert", "", "certificates (PEM) to check an https server by, instead of the system's")
 	fs.BoolVar(&o.insecure, "insecure", false, "don't check the certificate of an https server")
-	fs.IntVarP(&o.timeout, "timeout", "t", 10, "seconds to wait for an answer")
+	fs.IntVarP(&o.timeout, "timeout", "t", 10, "seconds that the server may be silent")
 	fs.StringVarP(&o.output, "output", "o", "", "wide, json or yaml")
 }
 

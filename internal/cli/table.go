@@ -13,6 +13,7 @@ import (
 type table struct {
 	header []string
 	rows   [][]string
+	width  []int // of the columns, once something was printed
 }
 
 func newTable(header ...string) *table {
@@ -25,37 +26,53 @@ func newTable(header ...string) *table {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-func (t *table) String() string {
-	width := make([]int, len(t.header))
-	for i, h := range t.header {
-		width[i] = utf8.RuneCountInString(h)
+// String is the whole table.
+func (t *table) String() string { return t.chunk() }
+
+// chunk is what was added since the last chunk, the first one with the header. Columns are as wide as they had to be
+// so far, so a table in several chunks may become wider on its way.
+func (t *table) chunk() string {
+	first := t.width == nil
+	if first {
+		t.width = make([]int, len(t.header))
+		t.widen(t.header)
 	}
 	for _, r := range t.rows {
-		for i, c := range r {
-			width[i] = max(width[i], utf8.RuneCountInString(c))
-		}
+		t.widen(r)
 	}
 	var b strings.Builder
-	for i, h := range t.header {
-		left := (width[i] - utf8.RuneCountInString(h)) / 2
-		cell(&b, h, left, width[i])
+	if first {
+		t.printHeader(&b)
 	}
-	b.WriteString("|\n")
-	for _, w := range width {
-		b.WriteString("|" + strings.Repeat("-", w+2))
-	}
-	b.WriteString("|\n")
 	for _, r := range t.rows {
 		for i, c := range r {
 			left := 0
 			if number(c) {
-				left = width[i] - len(c)
+				left = t.width[i] - len(c)
 			}
-			cell(&b, c, left, width[i])
+			cell(&b, c, left, t.width[i])
 		}
 		b.WriteString("|\n")
 	}
+	t.rows = t.rows[:0]
 	return b.String()
+}
+
+func (t *table) widen(row []string) {
+	for i, c := range row {
+		t.width[i] = max(t.width[i], utf8.RuneCountInString(c))
+	}
+}
+
+func (t *table) printHeader(b *strings.Builder) {
+	for i, h := range t.header {
+		cell(b, h, (t.width[i]-utf8.RuneCountInString(h))/2, t.width[i])
+	}
+	b.WriteString("|\n")
+	for _, w := range t.width {
+		b.WriteString("|" + strings.Repeat("-", w+2))
+	}
+	b.WriteString("|\n")
 }
 
 func cell(b *strings.Builder, s string, left, width int) {

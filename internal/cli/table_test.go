@@ -20,6 +20,8 @@ func TestTables(t *testing.T) {
 		{"lb", []string{"get lb", "get lb -o wide", "get loadbalancers --servName=web", "get lbs --servName=dns -o json", "get lb -o yaml --servName=dns", "get loadbalancer --servName=none"}},
 		{"empty", []string{"get lb", "get lb -o wide", "get lb -o json", "get lb -o yaml"}},
 		{"ct", []string{"get ct", "get conntrack -o wide", "get cts -o json", "get ct -o yaml"}},
+		{"status", []string{"get status", "get status --failed --kind=interface", "get status eth0 -o json"}},
+		{"events", []string{"get events", "get events -o json", "get event -o yaml"}},
 		{"version", []string{"get lbversion", "get llbversion -o json", "get LBversion -o yaml"}},
 	} {
 		path := filepath.Join("testdata", tc.answer)
@@ -54,10 +56,20 @@ func TestTables(t *testing.T) {
 func TestConntrackFilters(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, 200, `{"ctAttr":[]}`)
-	if r := run(t, "", s.at("get ct --servName=web --vip=20.20.20.1 --proto=tcp --limit=5")...); r.code != ExitOK {
-		t.Fatalf("%+v", r)
+	for _, args := range []string{
+		"get ct --servName=web --vip=20.20.20.1 --proto=tcp --limit=5",
+		"get ct --service=20.20.20.1:80/tcp --state=est --source=10.0.0.0/8 --endpoint=[::1]:80 --offset=7",
+		"get events --kind=link,object --limit=3",
+		"get status web --failed --kind=service",
+	} {
+		_ = run(t, "", s.at(args)...) // the answer is that of connections
 	}
-	want := []string{"GET /netlox/v1/config/conntrack/all?limit=5&offset=0&protocol=tcp&servName=web&vip=20.20.20.1"}
+	want := []string{
+		"GET /netlox/v1/config/conntrack/all?limit=5&offset=0&protocol=tcp&servName=web&vip=20.20.20.1",
+		"GET /netlox/v1/config/conntrack/all?endpoint=%5B%3A%3A1%5D%3A80&limit=0&offset=7&service=20.20.20.1%3A80%2Ftcp&source=10.0.0.0%2F8&state=est",
+		"GET /netlox/v1/events?kind=link%2Cobject&limit=3",
+		"GET /netlox/v1/status/objects?failed=true&kind=service&name=web",
+	}
 	for i, r := range s.requests {
 		// the order of parameters says nothing
 		path, query, _ := strings.Cut(r, "?")
