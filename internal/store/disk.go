@@ -74,22 +74,29 @@ func lockDir(files fileSystem, path string) (directory, error) {
 // commit must not be lost with the directory that holds it.
 func makeDir(files fileSystem, path string) error {
 	path = filepath.Clean(path)
-	switch info, err := files.Stat(path); {
-	case err == nil && info.IsDir():
-		return nil
-	case err == nil:
-		return &fs.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR}
-	}
 	above := filepath.Dir(path)
-	if above != path {
-		if err := makeDir(files, above); err != nil {
+	info, err := files.Stat(path)
+	switch {
+	case err == nil && !info.IsDir():
+		return &fs.PathError{Op: "mkdir", Path: path, Err: unix.ENOTDIR}
+	case above == path:
+		return err
+	}
+	made := err != nil
+	if err := makeDir(files, above); err != nil {
+		return err
+	}
+	if made {
+		if err := files.Mkdir(path); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
-	if err := files.Mkdir(path); err != nil && !errors.Is(err, fs.ErrExist) {
+	// What is there may have been made by a start that did not get here. But one that cannot be synced, as it belongs to
+	// others, is as a rule older than that.
+	if err := syncDir(files, above); made {
 		return err
 	}
-	return syncDir(files, above)
+	return nil
 }
 
 func journalName(revision uint64) string {

@@ -233,7 +233,9 @@ func (r *record) appendBare(b []byte, member string) []byte {
 }
 
 func appendQuoted(b []byte, s string) []byte {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' || r == '<' || r == '>' || r == '&' }) {
+	if !strings.ContainsFunc(s, func(r rune) bool {
+		return r < ' ' || r > '~' || r == '"' || r == '\\' || r == '<' || r == '>' || r == '&'
+	}) {
 		return append(append(append(b, '"'), s...), '"')
 	}
 	quoted, err := json.Marshal(s)

@@ -1,0 +1,258 @@
+package store
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// recordsOf is a state as its records: all that a file has of it.
+func recordsOf(t testing.TB, s *Snapshot) string {
+	t.Helper()
+	b := fmt.Appendf(nil, "revision %d\n", s.revision)
+	for p := range s.all() {
+		r, err := s.recordOf(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = append(r.appendTo(b), '\n')
+	}
+	return string(b)
+}
+
+// trial is a store on files that fail, and what it has confirmed.
+type trial struct {
+	t     *testing.T
+	files *memFiles
+	store *Store
+	// confirmed is the state that is surely on disk. A commit that failed may be there too, until another is confirmed: then the
+	// state is one of attempts.
+	confirmed string
+	attempts  []string
+	losses    int
+}
+
+const memDir = "/var/lib/state"
+
+func openMem(m *memFiles) (*Store, error) {
+	return open(m, memDir, slog.New(slog.DiscardHandler), []AnyTable{NewTable(itemKind()), NewTable(ruleKind(2))})
+}
+
+// script is the life of a store, with all that it does to its disk: commits, records that need files of a higher version,
+// compactions, restarts.
+func script() []func(*trial) {
+	edit := func(f func(*Tx) error) func(*trial) { return func(x *trial) { x.commit(f) } }
+	compact := func(x *trial) {
+		if x.store != nil {
+			x.store.disk.limit = 1
+		}
+	}
+	return []func(*trial){
+		(*trial).open,
+		edit(put(web(), dns())),
+		edit(put(numbered(1, 3))),
+		compact,
+		edit(put(numbered(2, 3))),
+		edit(deletesOf(dns().id())),
+		(*trial).restart,
+		edit(put(web2())),
+		edit(putRules(rule{Number: 1, Item: "web"})),
+		edit(put(dns())),
+		compact,
+		edit(put(numbered(3, 3))),
+		edit(putRules(rule{Number: 2, Item: "web", Note: "new"})),
+		(*trial).restart,
+		edit(deletesOf(ID{"rule", "1"}, ID{"rule", "2"})),
+		compact,
+		edit(put(numbered(4, 3))),
+		edit(put(numbered(5, 3))),
+	}
+}
+
+// deletesOf deletes those that are there: what should have made one may have failed.
+func deletesOf(ids ...ID) func(*Tx) error {
+	return func(tx *Tx) error {
+		for _, id := range ids {
+			if find(tx.base, tx, id) == nil {
+				continue
+			}
+			if err := tx.Delete(id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (x *trial) open() {
+	s, err := openMem(x.files)
+	if err != nil {
+		if x.files.hit == "" {
+			x.t.Fatalf("open: %v", err)
+		}
+		return
+	}
+	x.store = s
+	x.expect(recordsOf(x.t, s.Snapshot()))
+	x.confirmed, x.attempts = recordsOf(x.t, s.Snapshot()), nil
+}
+
+func (x *trial) restart() {
+	if x.store != nil {
+		_ = x.store.Close() // whatever it says
+		x.store = nil
+	}
+	x.open()
+}
+
+// expect fails unless a state is what may be on disk.
+func (x *trial) expect(state string) {
+	x.t.Helper()
+	if state != x.confirmed && !slices.Contains(x.attempts, state) {
+		x.t.Fatalf("%s at call %d, %d of %d bytes: the state is\n%sconfirmed was\n%sfiles:\n%s", x.files.hit, x.files.at, x.files.cut, x.files.size,
+			state, x.confirmed, x.files.listing())
+	}
+}
+
+func (x *trial) commit(edit func(*Tx) error) {
+	x.t.Helper()
+	if x.store == nil { // a start that failed; the disk is well again
+		if x.open(); x.store == nil {
+			x.t.Fatalf("%s at call %d: it does not start on a disk that is well", x.files.hit, x.files.at)
+		}
+	}
+	had, before, attempts := x.files.hit, x.store.Snapshot(), x.attempts
+	x.attempts = append(x.attempts, x.attempt(edit))
+	release := func() {}
+	if x.store.disk.untidy == nil { // else the commit itself writes a snapshot
+		x.files.snapshots.Lock() // until it is known what the commit says
+		release = x.files.snapshots.Unlock
+	}
+	_, _, err := x.store.Commit("rest", edit)
+	switch {
+	case err == nil:
+		x.confirmed, x.attempts = recordsOf(x.t, x.store.Snapshot()), nil
+	case had != "":
+		x.t.Fatalf("%s at call %d: a later commit fails, and the disk is well: %v", had, x.files.at, err)
+	case x.store.Snapshot() != before:
+		x.t.Fatalf("%s at call %d: a commit that failed is served", x.files.hit, x.files.at)
+	case x.files.hit == "":
+		x.attempts = attempts
+		x.t.Fatal(err)
+	}
+	release()
+	x.store.disk.background.Wait()
+	if x.files.hit != "" && x.losses < 2 { // two commits later all is as if nothing had been
+		x.losses++
+		x.powerLoss()
+	}
+}
+
+// attempt is the state that a commit would make.
+func (x *trial) attempt(edit func(*Tx) error) string {
+	x.t.Helper()
+	tx := begin(x.store.Snapshot(), "rest")
+	if err := edit(tx); err != nil {
+		x.t.Fatal(err)
+	}
+	next, _ := tx.finish()
+	return recordsOf(x.t, next)
+}
+
+// powerLoss starts stores on all that may be left when the machine is switched off now.
+func (x *trial) powerLoss() {
+	x.t.Helper()
+	for entries := range len(x.files.pending) + 1 {
+		for _, data := range []float64{0, 0.5, 1} {
+			x.startOn(x.files.after(entries, data))
+		}
+	}
+}
+
+func (x *trial) startOn(left *memFiles) {
+	x.t.Helper()
+	s, err := openMem(left)
+	if err != nil {
+		x.t.Fatalf("%s at call %d of %d, then a power loss: %v", x.files.hit, x.files.at, x.files.calls, err)
+	}
+	x.expect(recordsOf(x.t, s.Snapshot()))
+	if list := left.listing(); strings.Contains(list, ".damaged-") {
+		x.t.Fatalf("%s at call %d of %d, %d of %d bytes, then a power loss: %s", x.files.hit, x.files.at, x.files.calls, x.files.cut, x.files.size, list)
+	}
+	if err := s.Close(); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+const noState = "revision 0\n"
+
+func (x *trial) run() {
+	x.t.Helper()
+	x.confirmed = noState
+	for _, step := range script() {
+		step(x)
+	}
+	x.powerLoss()
+	x.restart()
+	if x.store == nil {
+		x.restart()
+	}
+	if x.store == nil {
+		x.t.Fatalf("%s at call %d: it does not start again", x.files.hit, x.files.at)
+	}
+	_ = x.store.Close()
+}
+
+// Each call that the store makes to its disk fails once, in each way: nothing that was confirmed is lost, and when the disk is well again the
+// next commit is taken.
+func TestEveryCallFails(t *testing.T) {
+	t.Parallel()
+	clean := &trial{t: t, files: newMemFiles()}
+	clean.run()
+	if clean.files.calls < 150 {
+		t.Fatalf("the script makes %d calls only", clean.files.calls)
+	}
+	seen := map[string]bool{}
+	for at := range clean.files.calls {
+		for _, how := range []fault{failBefore, failAfter, tear} {
+			for part := range 4 {
+				x := &trial{t: t, files: newMemFiles()}
+				x.files.at, x.files.how = at, how
+				x.files.part = part
+				x.run()
+				seen[x.files.hit] = true
+				if how != tear || x.files.size == 0 {
+					break
+				}
+			}
+		}
+	}
+	for _, op := range []string{"create", "write", "sync", "rename", "sync directory", "open", "remove", "read", "close", "mkdir", "stat"} {
+		if !seen[op] {
+			t.Errorf("%s never failed: %v", op, seen)
+		}
+	}
+}
+
+// The machine is switched off before each call, and within each write: what was confirmed is there after the next start.
+func TestPowerLossAtEveryCall(t *testing.T) {
+	t.Parallel()
+	x := &trial{t: t, files: newMemFiles()}
+	starts := 0
+	x.files.spy = func(_ string, size int, do func(int) error) {
+		x.powerLoss()
+		for cut := 1; cut < size; cut++ { // the whole write then overwrites this part
+			starts++
+			if err := do(cut); err != nil {
+				t.Fatal(err)
+			}
+			x.startOn(x.files.after(len(x.files.pending), 1))
+		}
+	}
+	x.run()
+	if starts < 1000 {
+		t.Errorf("%d starts only", starts)
+	}
+}
