@@ -16,7 +16,7 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo test test-long test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo test test-long test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -75,6 +75,10 @@ lint: ## golangci-lint, clang-format, shellcheck
 	@tools/setup build lint
 	@tools/lint
 
+vulnerabilities: ## govulncheck: known faults of the libraries that are used, where its database can be reached
+	@tools/setup build demo
+	@tools/vulnerabilities
+
 fmt: ## format Go and C
 	@tools/setup build lint
 	$(GO) fmt ./...
@@ -84,7 +88,8 @@ generate: ## remake what is generated: BPF objects, their Go types, the REST API
 	@tools/setup build lint
 	$(GO) generate ./...
 
-check-generated: generate ## fail if the committed generated files are not what generate makes
+check-generated: generate ## fail if the committed generated files, or go.mod, are not what they are made to be
+	$(GO) mod tidy -diff
 	@git diff --exit-code --stat -- internal/datapath/bpf api/v1 docs/drop-reasons.md
 
 update: build ## write the expected values of tests anew; review the diff
@@ -100,6 +105,7 @@ fuzz: ## every fuzz target for FUZZTIME=30s each
 install: build ## into PREFIX=/usr/local
 	install -D bin/loxilb $(DESTDIR)$(PREFIX)/sbin/loxilb
 	install -D bin/loxicmd $(DESTDIR)$(PREFIX)/bin/loxicmd
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8
 
 clean: ## remove what build made

@@ -24,7 +24,7 @@ const maxToken = 4096 // bytes of a token file that are read
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HashSeed: f.hashSeed, PinPath: f.pinPath,
-		StateDir: f.stateDir, ConfigPath: f.configPath, Detach: f.detach, Force: f.force, Attach: Attach(f.attach), XDP: XDP(f.xdp),
+		StateDir: f.stateDir, Detach: f.detach, Force: f.force, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
 	if f.force && !f.detach {
 		return nil, &Error{"--force", "true", "is for --detach only"}
@@ -49,7 +49,7 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if c.Blacklist, err = expression("--blacklist", f.blacklist); err != nil {
 		return nil, err
 	}
-	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--config-path", f.configPath}, {"--pin-path", f.pinPath}} {
+	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}} {
 		if d.path != "" && !filepath.IsAbs(d.path) {
 			return nil, &Error{d.flag, d.path, "is not an absolute path"}
 		}

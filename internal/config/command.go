@@ -30,6 +30,7 @@ func (e failedError) Unwrap() error { return e.error }
 // (os.LookupEnv).
 func Command(version string, lookup func(string) (string, bool), run func(context.Context, *Config) error) *cobra.Command {
 	f := &flags{}
+	var helpAll bool
 	cmd := &cobra.Command{
 		Use:               "loxilb",
 		Short:             "layer-4 load balancer in eBPF",
@@ -40,6 +41,10 @@ func Command(version string, lookup func(string) (string, bool), run func(contex
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if helpAll {
+				showContract(cmd.Flags())
+				return cmd.Help()
+			}
 			c, err := parse(cmd, f, lookup)
 			if err != nil {
 				return err
@@ -54,6 +59,7 @@ func Command(version string, lookup func(string) (string, bool), run func(contex
 	fs.SortFlags = false
 	f.register(fs)
 	registerContract(fs)
+	fs.BoolVar(&helpAll, "help-all", false, "help with the flags of earlier loxilb that have no effect, or are not available yet")
 	return cmd
 }
 

@@ -22,7 +22,6 @@ type Config struct {
 	HashSeed     uint64         // key of the flow hash
 	PinPath      string         // directory of pinned maps and links; empty: the daemon's own choice
 	StateDir     string         // desired state
-	ConfigPath   string         // boot configuration
 	Detach       bool           // remove everything and exit
 	Force        bool           // Detach while a daemon runs, too
 	LogLevel     slog.Level

@@ -40,7 +40,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: socket},
-		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ConfigPath: "/etc/loxilb", LogLevel: slog.LevelInfo,
+		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", LogLevel: slog.LevelInfo,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}), noGroup); diff != "" {
 		t.Error(diff)
@@ -85,8 +85,9 @@ func TestFlags(t *testing.T) {
 			CertFile: pem, KeyFile: pem, Token: "s3cret",
 		},
 		Attach: AttachClsact, XDP: XDPNative, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, PinPath: "/sys/fs/bpf/x",
-		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", ConfigPath: "/c", LogLevel: LevelTrace,
+		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", LogLevel: LevelTrace,
 		Notes: []string{
+			"--config-path has no effect: nothing is read there: the services are kept in --state-dir",
 			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",
 			"--prometheus has no effect: metrics are always served",
 			"--fallback has no effect: packets of no service always go to the kernel",
@@ -175,6 +176,36 @@ func TestInsecure(t *testing.T) {
 	}
 	if c, _, msg := run(nil, "--tls", "--tls-certificate="+pem, "--tls-key="+pem, "--insecure"); c == nil || c.API.TLS.String() != "0.0.0.0:8091" {
 		t.Error(msg)
+	}
+}
+
+// The help shows what works; --help-all shows what is taken besides.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	help := func(flag string) string {
+		var stdout, stderr bytes.Buffer
+		cmd := Command("test", os.LookupEnv, func(context.Context, *Config) error { t.Error("it ran"); return nil })
+		if code := execute(t.Context(), cmd, []string{flag}, &stdout, &stderr); code != ExitOK || stderr.Len() > 0 {
+			t.Errorf("%s: %d %s", flag, code, stderr.String())
+		}
+		return stdout.String()
+	}
+	short, all := help("--help"), help("--help-all")
+	for _, f := range contractFlags() {
+		word := "--" + f.name + " "
+		if strings.Contains(short, word) || !strings.Contains(all, word) {
+			t.Errorf("%sis in the help, or not in --help-all", word)
+		}
+	}
+	for _, word := range []string{"no effect: ", "not available yet: "} {
+		if strings.Contains(short, word) {
+			t.Errorf("the help has %q:\n%s", word, short)
+		}
+	}
+	for _, word := range []string{"--whitelist", "--help-all", "--api-users"} {
+		if !strings.Contains(short, word) || !strings.Contains(all, word) {
+			t.Errorf("the help does not have %s", word)
+		}
 	}
 }
 

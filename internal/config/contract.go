@@ -35,6 +35,7 @@ func contractFlags() []contractFlag {
 		{name: "oauth2", def: "false", what: "OAuth2"},
 		{name: "cpuprofile", def: "none", what: "writing a profile"},
 
+		{name: "config-path", def: "/etc/loxilb", inert: "nothing is read there: the services are kept in --state-dir"},
 		{name: "egr-hooks", def: "false", inert: "this machine's own sockets are led to endpoints where they connect (--localsockpolicy)"},
 		{name: "prometheus", short: "p", def: "false", inert: "metrics are always served"},
 		{name: "self", def: "0", inert: "it numbers this node in a cluster, and there is no cluster"},
@@ -68,6 +69,7 @@ const (
 	oauthInert = "it concerns --oauth2, which is not available yet"
 )
 
+// registerContract adds the flags, which the help does not show.
 func registerContract(fs *pflag.FlagSet) {
 	for _, f := range contractFlags() {
 		usage := "no effect: " + f.inert
@@ -79,6 +81,14 @@ func registerContract(fs *pflag.FlagSet) {
 		} else {
 			fs.StringP(f.name, f.short, f.def, usage)
 		}
+		fs.Lookup(f.name).Hidden = true
+	}
+}
+
+// showContract has the help show them all.
+func showContract(fs *pflag.FlagSet) {
+	for _, f := range contractFlags() {
+		fs.Lookup(f.name).Hidden = false
 	}
 }
 

@@ -33,7 +33,6 @@ type flags struct {
 	hashSeed        uint64
 	pinPath         string
 	stateDir        string
-	configPath      string
 	detach, force   bool
 	logLevel        string
 }
@@ -64,7 +63,6 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.Uint64Var(&f.hashSeed, "hash-seed", 0, "key by which hash and persist choose; one for balancers that are to choose alike, secret where clients may be hostile")
 	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system for maps and links (default chosen by network namespace)")
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory of the desired state")
-	fs.StringVar(&f.configPath, "config-path", "/etc/loxilb", "directory of the boot configuration")
 	fs.BoolVar(&f.detach, "detach", false, "detach the programs, remove maps and owned addresses, and exit; refused while a daemon runs")
 	fs.BoolVar(&f.force, "force", false, "with --detach: also from a daemon that runs")
 	fs.StringVar(&f.logLevel, "loglevel", "info", "trace, debug, info, notice, warning, error, critical, alert or emergency")

@@ -85,7 +85,6 @@ func (d *Daemon) args() []string {
 	return append([]string{
 		filepath.Join(d.bin, "loxilb"),
 		"--state-dir", filepath.Join(d.dir, "state"),
-		"--config-path", filepath.Join(d.dir, "config"),
 		"--socket", filepath.Join(d.dir, "loxilb.sock"),
 		"--pin-path", d.pins,
 	}, d.opts.Args...)
