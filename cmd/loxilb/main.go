@@ -89,6 +89,7 @@ func run(ctx context.Context, c *config.Config) error {
 
 // serve runs the parts until ctx ends or one of them fails.
 func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *netdev.Net, state *desired.State, d *datapath.Datapath) error {
+	hub := event.NewHub()
 	sweep := make(chan struct{}, 1)
 	kick := func() {
 		select {
@@ -108,7 +109,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 		return err
 	}
 	api, err := listen(ctx, c, httpapi.New(httpapi.Options{
-		Store: state, Statuses: statuses{status.NewTable(), services}, Events: event.NewHub(), DataPath: source, Metrics: measured, Observe: measured.Observe,
+		Store: state, Statuses: statuses{status.NewTable(), services}, Events: hub, DataPath: source, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
 		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log,
 	}))
@@ -120,9 +121,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var running sync.WaitGroup
-	if err := setDefaultRoutes(network, d); err != nil {
-		log.Error("connections of endpoints may leave with their own address", "err", err)
-	}
+	running.Go(func() { network.Run(ctx, hub) })
 	running.Go(func() { services.Run(ctx) })
 	if err := services.Wait(ctx, state.Snapshot().Revision()); err != nil {
 		log.Error("starting with services that are not in the data path yet", "err", err)
@@ -145,18 +144,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, network *net
 			}
 		}
 	})
-	running.Go(func() {
-		if err := vips.Run(ctx); ctx.Err() == nil {
-			log.Error("neighbours are not told about VIPs that come to their link", "err", err)
-		}
-	})
-	running.Go(func() {
-		stop(network.Run(ctx, func(e netdev.Event) {
-			follow(e, network, interfaces, xdp, d, log)
-			services.Moved()
-			vips.Invalidate()
-		}))
-	})
+	running.Go(func() { vips.Run(ctx, hub) })
+	running.Go(func() { followNetwork(ctx, hub, network, interfaces, xdp, services, d, log) })
 	if api != nil {
 		running.Go(func() { stop(api.Serve(ctx)) })
 	}
@@ -183,33 +172,44 @@ func listen(ctx context.Context, c *config.Config, api *httpapi.API) (*httpapi.S
 	})
 }
 
-// follow brings a change of the network into the data path.
-func follow(e netdev.Event, network *netdev.Net, interfaces *reconcile.Interfaces, xdp *reconcile.XDP, d *datapath.Datapath, log *slog.Logger) {
-	if e.Links {
-		interfaces.Sync(network.Links())
-		xdp.Sync(network.Links())
-	}
-	if e.NextHops || e.Links {
+// followNetwork brings what changes in the network into the data path, many events at once.
+func followNetwork(ctx context.Context, hub *event.Hub, network *netdev.Net, interfaces *reconcile.Interfaces, xdp *reconcile.XDP,
+	services *reconcile.Reconciler, d *datapath.Datapath, log *slog.Logger) {
+	changes := hub.SubscribeAfter(0, event.KindLink, event.KindRoute)
+	for {
+		e, lost, err := changes.Next(ctx)
+		if err != nil {
+			return
+		}
+		links := false
+		for ok := true; ok; e, _, ok = changes.Poll() {
+			links = links || lost > 0 || e.Kind() == event.KindLink
+		}
+		if links {
+			interfaces.Sync(network.Links())
+			xdp.Sync(network.Links())
+		}
 		if err := errors.Join(d.ShareNextHops(network.RoutesByDestination()), d.BumpNextHops()); err != nil {
-			log.Error("next hops may be stale for half a minute", "err", err)
+			log.Error("next hops may be stale for half a minute", "error", err)
 		}
 		if err := d.SetLocalAddresses(network.Addresses()); err != nil {
-			log.Error("services of every local address miss some", "err", err)
+			log.Error("services of every local address miss some", "error", err)
 		}
 		if err := setDefaultRoutes(network, d); err != nil {
-			log.Error("connections of endpoints may leave with their own address", "err", err)
+			log.Error("connections of endpoints may leave with their own address", "error", err)
 		}
+		services.Moved()
 	}
 }
 
 func setDefaultRoutes(network *netdev.Net, d *datapath.Datapath) error {
-	list, err := network.DefaultRoutes()
-	if err != nil {
-		return err
+	list, known := network.DefaultRoutes()
+	if !known {
+		return nil // an event tells when they are
 	}
 	out := make([]datapath.DefaultRoute, len(list))
 	for i, r := range list {
-		out[i] = datapath.DefaultRoute{Gateway: r.Gateway, Interface: r.Link}
+		out[i] = datapath.DefaultRoute{Gateway: r.Via, Interface: r.Link}
 	}
 	return d.SetDefaultRoutes(out)
 }

@@ -5,17 +5,14 @@ package announce
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"loxilb/internal/event"
 	"loxilb/internal/netdev"
+	"loxilb/internal/netdev/retry"
 )
 
 const (
@@ -44,7 +41,7 @@ type Owner interface {
 type Announcer struct {
 	owner   Owner
 	network Network
-	log     *slog.Logger
+	loop    *retry.Loop
 	delays  []time.Duration // from the first announcement; ascending
 	notify  chan struct{}   // capacity 1
 
@@ -71,7 +68,7 @@ type pendingAnnouncement struct {
 // New makes an announcer of the VIPs that are given to it for their owner.
 func New(n Network, o Owner, log *slog.Logger) *Announcer {
 	return &Announcer{
-		owner: o, network: n, log: log,
+		owner: o, network: n, loop: retry.New("VIPs are announced to the neighbours of their links", log),
 		delays:    []time.Duration{0, time.Second, 3 * time.Second},
 		notify:    make(chan struct{}, 1),
 		vips:      map[netip.Addr]struct{}{},
@@ -143,38 +140,66 @@ func (a *Announcer) signal() {
 	}
 }
 
-// Run announces until ctx ends.
-func (a *Announcer) Run(ctx context.Context) error {
-	fd, err := a.socket()
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
+// Run announces until ctx ends, and looks again at what may have changed when the hub says that links, addresses or routes
+// have. What fails is tried again.
+func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
+	var following sync.WaitGroup
+	defer following.Wait()
+	following.Go(func() { a.follow(ctx, hub) })
+	socket := &socket{network: a.network, fd: -1}
+	defer socket.close()
 	// The delays are constant, so the announcements of each round are in order of their time.
 	rounds := make([][]pendingAnnouncement, len(a.delays))
-	var lastLook time.Time
+	var lastLook, retryAt time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return
 		case <-a.notify:
 		case <-timer.C:
 		}
 		now := time.Now()
+		if !retryAt.IsZero() && !now.Before(retryAt) {
+			a.Invalidate()
+			retryAt = time.Time{}
+		}
 		all := now.Sub(lastLook) >= lookEvery
 		if all {
 			lastLook = now
 		}
 		rounds[0] = append(rounds[0], a.look(now, all)...)
-		next := a.sendDue(ctx, fd, rounds)
+		next, sent, err := a.sendDue(ctx, socket, rounds)
+		switch {
+		case err != nil:
+			retryAt = now.Add(a.loop.Failed(err))
+		case sent > 0 && retryAt.IsZero():
+			a.loop.Worked()
+		}
 		if a.waits() {
 			next = min(next, lookEvery)
+		}
+		if !retryAt.IsZero() {
+			next = min(next, max(0, time.Until(retryAt)))
 		}
 		timer.Reset(next)
 	}
 }
+
+// follow has all VIPs looked at again after what may have changed where they are announced.
+func (a *Announcer) follow(ctx context.Context, hub *event.Hub) {
+	changes := hub.Subscribe(event.KindLink, event.KindAddress, event.KindRoute)
+	for {
+		if _, _, err := changes.Next(ctx); err != nil {
+			return
+		}
+		a.Invalidate()
+	}
+}
+
+// LastError is what keeps VIPs from being announced now, and since when; nil: nothing.
+func (a *Announcer) LastError() (since time.Time, err error) { return a.loop.LastError() }
 
 func (a *Announcer) waits() bool {
 	a.mu.Lock()
@@ -216,59 +241,52 @@ func (a *Announcer) look(now time.Time, all bool) []pendingAnnouncement {
 	return out
 }
 
-// sendDue sends what is due, moves it to the next round, and returns how long to wait.
-func (a *Announcer) sendDue(ctx context.Context, fd int, rounds [][]pendingAnnouncement) time.Duration {
-	wait := time.Hour
-	sent := 0
+// sendDue sends what is due, moves it to the next round, and returns how long to wait and how many were sent. What cannot be
+// sent is forgotten, so that the next look at all VIPs finds it again; others do not wait for it.
+func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAnnouncement) (wait time.Duration, sent int, failed error) {
+	wait = time.Hour
+	tried := 0
 	for i := range rounds {
 		for len(rounds[i]) > 0 {
-			t := rounds[i][0]
-			if d := time.Until(t.due); d > 0 {
+			p := rounds[i][0]
+			if d := time.Until(p.due); d > 0 {
 				wait = min(wait, d)
 				break
 			}
-			if sent == burst {
-				return pause
+			if tried == burst {
+				return pause, sent, failed
 			}
 			rounds[i] = rounds[i][1:]
-			if ctx.Err() != nil || !a.current(t) {
+			if ctx.Err() != nil || !a.current(p) {
+				continue
+			}
+			tried++
+			if err := s.send(p); err != nil {
+				failed = err
+				a.forget(p)
 				continue
 			}
 			sent++
-			a.send(fd, t)
 			if i+1 < len(rounds) {
-				t.due = time.Now().Add(a.delays[i+1] - a.delays[i])
-				rounds[i+1] = append(rounds[i+1], t)
+				p.due = time.Now().Add(a.delays[i+1] - a.delays[i])
+				rounds[i+1] = append(rounds[i+1], p)
 			}
 		}
 	}
-	return wait
+	return wait, sent, failed
+}
+
+// forget has the next look at all VIPs find an announcement again.
+func (a *Announcer) forget(p pendingAnnouncement) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.announced, p.vipLink)
 }
 
 // current says whether the VIP is still to be announced there.
-func (a *Announcer) current(t pendingAnnouncement) bool {
+func (a *Announcer) current(p pendingAnnouncement) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, wanted := a.vips[t.vip]
-	return wanted && a.announced[t.vipLink] == t.mac
-}
-
-func (a *Announcer) send(fd int, t pendingAnnouncement) {
-	err := unix.Sendto(fd, frame(t.vip, net.HardwareAddr(t.mac)), 0, &unix.SockaddrLinklayer{Ifindex: t.link, Halen: 6})
-	// VIPs of a link that went down are announced when it comes up again.
-	if err != nil && !errors.Is(err, unix.ENETDOWN) && !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) {
-		a.log.Warn("VIP could not be announced", "vip", t.vip, "ifindex", t.link, "error", err)
-	}
-}
-
-// socket opens a socket that sends frames and, as it names no protocol, receives none.
-func (a *Announcer) socket() (fd int, err error) {
-	err = a.network.Do(func() (err error) {
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return -1, fmt.Errorf("open packet socket for announcements: %w", err)
-	}
-	return fd, nil
+	_, wanted := a.vips[p.vip]
+	return wanted && a.announced[p.vipLink] == p.mac
 }

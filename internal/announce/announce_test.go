@@ -10,12 +10,14 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/event"
 	"loxilb/internal/netdev"
 	"loxilb/internal/netnstest"
 	"loxilb/internal/netnstest/labtest"
@@ -85,16 +87,13 @@ func newLab(t *testing.T, delays ...time.Duration) *lab {
 	out.announce = New(out.network, out.network.VIPs(), log)
 	out.announce.delays = delays
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 2)
-	go func() { done <- out.announce.Run(ctx) }()
-	go func() { done <- out.network.Run(ctx, func(netdev.Event) { out.announce.Invalidate() }) }()
+	hub := event.NewHub()
+	var running sync.WaitGroup
+	running.Go(func() { out.announce.Run(ctx, hub) })
+	running.Go(func() { out.network.Run(ctx, hub) })
 	t.Cleanup(func() {
 		cancel()
-		for range 2 {
-			if err := <-done; !errors.Is(err, context.Canceled) {
-				t.Errorf("run: %v", err)
-			}
-		}
+		running.Wait()
 	})
 	return out
 }

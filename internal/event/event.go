@@ -91,7 +91,8 @@ func (a Address) String() string { return fmt.Sprintf("address %s %s", a.Addr, a
 
 // Routes says that routes, rules or next hops changed. Storms of them come as a few events.
 type Routes struct {
-	Count int // messages of the kernel that this event stands for; 0: unknown, everything was read again
+	Count    int  // messages of the kernel that this event stands for; 0: unknown, everything was read again
+	Defaults bool // the default routes of the main table are others now
 }
 
 // Kind is KindRoute.

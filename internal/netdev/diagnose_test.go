@@ -39,7 +39,9 @@ func TestDiagnose(t *testing.T) {
 	shows(false, "endpoint 10.1.0.1 ")
 	shows(true, "10.1.0.77 on eth0, the next hop to endpoint 10.1.0.77, does not answer ARP")
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if !slices.ContainsFunc(n.Diagnose(), func(p diagnosis.Problem) bool { return strings.Contains(p.What, "to endpoint 10.1.0.77, does not answer") }) {
+		if !slices.ContainsFunc(n.Diagnose(), func(p diagnosis.Problem) bool {
+			return strings.Contains(p.What, "to endpoint 10.1.0.77, does not answer")
+		}) {
 			t.Fatal("the problem goes and comes while the kernel asks again")
 		}
 	}

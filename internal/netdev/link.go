@@ -9,8 +9,8 @@ import (
 // Link is a network interface as the data path needs to see it.
 type Link = mirror.Link
 
-// DefaultRoute is a next hop of a default route of the main table.
-type DefaultRoute = mirror.DefaultRoute
+// Hop is a next hop: an interface, and a gateway or no valid address.
+type Hop = mirror.Hop
 
 // Select returns the links to attach to: those whose name whitelist matches if there is one, else all that blacklist
 // (if there is one) does not match; never loopback.

@@ -3,53 +3,97 @@ package netdev
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"loxilb/internal/event"
 	"loxilb/internal/netnstest"
 	"loxilb/internal/netnstest/labtest"
 )
 
 const patience = 20 * time.Second
 
-// recorder keeps the events that Run delivered.
+// recorder keeps what Run publishes, as a listener sees it.
 type recorder struct {
-	net      *Net
-	mu       sync.Mutex
-	names    []string // of the links, at the last event about them
-	links    int
-	nextHops int
+	hub    *event.Hub
+	events *event.Subscription
+	mu     sync.Mutex
+	names  map[string]bool // of the links that there are
+	links  int
+	all    []event.Body
+	// of events of routes: how many messages they stand for, and how many said that default routes are others
+	messages, defaults int
 }
 
-func (r *recorder) on(e Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e.Links {
-		r.names = nil
-		for _, l := range r.net.Links() {
-			r.names = append(r.names, l.Name)
+func newRecorder() *recorder {
+	hub := event.NewHub()
+	return &recorder{hub: hub, events: hub.Subscribe(), names: map[string]bool{}}
+}
+
+// read takes what was published since.
+func (r *recorder) read() {
+	for {
+		e, _, ok := r.events.Poll()
+		if !ok {
+			return
 		}
-		r.links++
-	}
-	if e.NextHops {
-		r.nextHops++
+		r.all = append(r.all, e.Body)
+		switch b := e.Body.(type) {
+		case event.Link:
+			r.links++
+			r.names[b.Name] = b.Action != event.Removed
+		case event.Routes:
+			r.messages += b.Count
+			if b.Defaults {
+				r.defaults++
+			}
+		}
 	}
 }
 
-// shown says whether the last event about links showed this one.
+// shown says whether the last event about a link showed it there.
 func (r *recorder) shown(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Contains(r.names, name)
+	r.read()
+	return r.names[name]
 }
 
-func (r *recorder) counts() (links, nextHops int) {
+// linkEvents counts the events of links.
+func (r *recorder) linkEvents() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.links, r.nextHops
+	r.read()
+	return r.links
+}
+
+func (r *recorder) routeEvents() (messages, defaults int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read()
+	return r.messages, r.defaults
+}
+
+// isNews says whether something is news for those who know next hops. It then adds a default route, which always is: what
+// comes before that is known by then, and nothing has to be waited for. metric is another one each time.
+func (r *recorder) isNews(t *testing.T, h *netnstest.Host, metric int, something func()) bool {
+	t.Helper()
+	messages, defaults := r.routeEvents()
+	something()
+	run(t, h, "ip", "route", "add", "default", "via", fmt.Sprintf("10.1.0.%d", 100+metric), "metric", fmt.Sprint(metric))
+	after := 0
+	eventually(t, func() error {
+		n, marked := r.routeEvents()
+		if marked == defaults {
+			return errors.New("default route is not seen")
+		}
+		after = n
+		return nil
+	})
+	return after > messages+1
 }
 
 func openHost(t *testing.T, h *netnstest.Host) *Net {
@@ -70,7 +114,7 @@ func openHost(t *testing.T, h *netnstest.Host) *Net {
 func runHost(t *testing.T, h *netnstest.Host) (*Net, *recorder) {
 	t.Helper()
 	n := openHost(t, h)
-	r := &recorder{net: n}
+	r := newRecorder()
 	startRun(t, n, r)
 	return n, r
 }
@@ -81,9 +125,7 @@ func startRun(t *testing.T, n *Net, r *recorder) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := n.Run(ctx, r.on); !errors.Is(err, context.Canceled) {
-			t.Errorf("run: %v", err)
-		}
+		n.Run(ctx, r.hub)
 	}()
 	stop = func() {
 		cancel()

@@ -16,7 +16,7 @@ func TestNeighbours(t *testing.T) {
 	run(t, a, "ip", "route", "add", "10.9.0.0/16", "via", "10.1.0.2")
 	run(t, a, "ip", "route", "add", "2001:db8:9::/48", "via", "2001:db8:1::2")
 	n := openHost(t, a)
-	stop := startRun(t, n, &recorder{net: n})
+	stop := startRun(t, n, newRecorder())
 	mac, err := b.MAC("eth0")
 	if err != nil {
 		t.Fatal(err)

@@ -119,8 +119,9 @@ func (n *Net) Addresses() []netip.Addr { return n.mirror.Addresses() }
 // known.
 func (n *Net) RoutesByDestination() bool { return n.mirror.ByDestination() }
 
-// DefaultRoutes asks the kernel for the default routes. It reads the main table to find them.
-func (n *Net) DefaultRoutes() ([]DefaultRoute, error) { return n.mirror.DefaultRoutes() }
+// DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known: they are being read,
+// and event.Routes tells when they are.
+func (n *Net) DefaultRoutes() (list []Hop, known bool) { return n.mirror.DefaultRoutes() }
 
 // Do calls f on a thread in the namespace: sockets that f opens are the namespace's.
 func (n *Net) Do(f func() error) error { return n.ns.Do(f) }

@@ -12,7 +12,7 @@ func TestRemove(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
 	n := openHost(t, a)
-	stop := startRun(t, n, &recorder{net: n})
+	stop := startRun(t, n, newRecorder())
 	set(t, n, "20.20.20.1", "10.1.0.50", "2001:db8:1::50")
 	n.Neighbours().Set(slices.Values(ips("10.1.0.2", "2001:db8:1::2")))
 	neighbours := func() string { return run(t, a, "ip", "neigh", "show") }

@@ -5,73 +5,88 @@ import (
 	"sync"
 	"time"
 
+	"loxilb/internal/event"
 	"loxilb/internal/netdev/mirror"
 )
 
 const (
-	// settle is the least time between two events: what changes meanwhile is one event.
-	settle = 5 * time.Millisecond
-	// afterGone is when next hops are told to have changed once more, as one may have been found by a route just before
+	// settle is the least time between two events of routes: what changes meanwhile is one event. In a storm the time
+	// grows to settleMax, as every such event has all connections look their next hop up again.
+	settle    = 5 * time.Millisecond
+	settleMax = 200 * time.Millisecond
+	// afterGone is when routes are said to have changed once more, as a next hop may have been found by one just before
 	// that was taken away.
 	afterGone = 30 * time.Millisecond
 )
 
-// Event says what to look at again; several changes are one event.
-type Event struct {
-	// Links: a link came, went, was renamed, or changed a member that Link shows.
-	Links bool
-	// NextHops: a next hop that was found before may be another one now (route, rule, address or link changed; a
-	// neighbour answers with another MAC). A neighbour that is merely confirmed, fails, or is resolved for the first
-	// time is no such change.
-	NextHops bool
-}
-
-// Run follows the kernel until ctx ends: it calls on for what happens (never twice at a time, never within settle of
-// the call before), keeps VIPs where they belong, next hops resolved and settings set.
-func (n *Net) Run(ctx context.Context, on func(Event)) error {
-	events, upkeep := mirror.NewInbox(), mirror.NewInbox()
+// Run follows the kernel until ctx ends, and never gives up: it keeps VIPs where they belong, next hops resolved and
+// settings set, and publishes
+//
+//   - event.Link for each link that came, went, was renamed, changed a member that Link shows, or can do something else for
+//     XDP now;
+//   - event.Address for each address that came or went, but for VIPs that VIPs owns;
+//   - event.Neighbour when one answers with another MAC address, does not answer any more, or answers again;
+//   - event.Routes when a next hop that was found before may be another one now: a route, a rule, an address or a link
+//     changed, or a neighbour answers with another MAC address. There are at most five a second in a storm.
+//
+// What the event is about is known here before it is published.
+func (n *Net) Run(ctx context.Context, hub *event.Hub) {
+	routes, upkeep := mirror.NewInbox(), mirror.NewInbox()
 	upkeep.Put(mirror.Change{Settings: true})
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	keeping, cancel := context.WithCancel(ctx)
-	defer cancel()
-	wg.Go(func() { n.neighbours.Run(keeping) })
-	wg.Go(func() { n.deliver(keeping, events, on) })
-	wg.Go(func() { n.followXDP(keeping, events) })
-	wg.Go(func() { n.keep(keeping, upkeep) })
-	wg.Go(func() { n.doctor.Run(keeping) })
-	return n.mirror.Run(ctx, func(c mirror.Change) {
-		events.Put(mirror.Change{Links: c.Links, NextHops: c.NextHops, Gone: c.Gone, Unmanaged: c.Unmanaged})
+	wg.Go(func() { n.neighbours.Run(ctx) })
+	wg.Go(func() { n.publishRoutes(ctx, routes, hub) })
+	wg.Go(func() { n.followXDP(ctx, hub) })
+	wg.Go(func() { n.keep(ctx, upkeep) })
+	wg.Go(func() { n.doctor.Run(ctx) })
+	n.mirror.Run(ctx, func(c mirror.Change) {
+		for _, e := range c.Events {
+			hub.Publish(e)
+		}
+		routes.Put(mirror.Change{NextHops: c.NextHops, Messages: c.Messages, Defaults: c.Defaults, Gone: c.Gone, Unmanaged: c.Unmanaged})
 		upkeep.Put(mirror.Change{Addresses: c.Addresses, Places: c.Places, Loopback: c.Loopback, Settings: c.Settings})
 	})
 }
 
-// deliver tells of what the mirror found, apart from it, so that a slow listener never keeps the mirror waiting.
-func (n *Net) deliver(ctx context.Context, in *mirror.Inbox, on func(Event)) {
-	for in.Wait(ctx, settle) {
+// LastError is what keeps the network from being followed now, and since when; nil: nothing. What is known stays as it was.
+func (n *Net) LastError() (since time.Time, err error) { return n.mirror.LastError() }
+
+func (n *Net) publishRoutes(ctx context.Context, in *mirror.Inbox, hub *event.Hub) {
+	pause := settle
+	for in.Wait(ctx) {
 		c := in.Take()
-		if c.Links || c.NextHops {
-			on(Event{Links: c.Links, NextHops: c.NextHops})
+		if c.NextHops || c.Defaults {
+			hub.Publish(event.Routes{Count: c.Messages, Defaults: c.Defaults})
 			n.neighbours.Invalidate()
 		} else if c.Unmanaged {
 			n.neighbours.Check()
 		}
 		if c.Gone {
-			time.AfterFunc(afterGone, func() { in.Put(mirror.Change{NextHops: true}) })
+			time.AfterFunc(afterGone, func() { in.Put(mirror.Change{NextHops: true, Messages: 1}) })
+		}
+		if !in.Pause(ctx, pause) {
+			return
+		}
+		if in.Pending() {
+			pause = min(2*pause, settleMax)
+		} else {
+			pause = settle
 		}
 	}
 }
 
 // keep has VIPs and settings follow what the mirror found. Many VIPs make that long: it takes a fifth of the time at most.
 func (n *Net) keep(ctx context.Context, in *mirror.Inbox) {
-	pause := settle
-	for in.Wait(ctx, pause) {
+	for in.Wait(ctx) {
 		start := time.Now()
 		c := in.Take()
 		if c.Settings {
 			n.forward()
 		}
 		n.vips.Follow(ctx, c)
-		pause = max(settle, 4*time.Since(start))
+		if !in.Pause(ctx, max(settle, 4*time.Since(start))) {
+			return
+		}
 	}
 }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
-	"loxilb/internal/netdev/mirror"
+	"loxilb/internal/event"
 	"loxilb/internal/netdev/netlink"
+	"loxilb/internal/netdev/retry"
 )
 
 // XDPFeatures is what an interface can do for XDP now (enum netdev_xdp_act). It changes: a veth takes redirected frames
@@ -124,23 +126,52 @@ func (n *Net) XDPFeatures() (map[int]XDPFeatures, error) {
 	return out, nil
 }
 
-// followXDP makes news of features, and news that were lost, a change of links.
-func (n *Net) followXDP(ctx context.Context, events *mirror.Inbox) {
+// followXDP makes news of features an event of the link; news that were lost, one of each link.
+func (n *Net) followXDP(ctx context.Context, hub *event.Hub) {
 	if n.features == nil {
 		return
 	}
-	for {
-		err := n.features.subscription.Receive(ctx, func(netlink.Message) {})
-		if ctx.Err() != nil {
-			return
+	loop := retry.New("changes of XDP features are followed", n.log)
+	for ctx.Err() == nil {
+		err := n.features.subscription.Receive(ctx, func(m netlink.Message) {
+			netlink.Attributes(m.Body, genericHeader, func(typ uint16, v []byte) {
+				if typ != netdevIfindex {
+					return
+				}
+				if l := n.mirror.Link(int(netlink.Uint32(v))); l.Index != 0 {
+					hub.Publish(event.Link{Index: l.Index, Name: l.Name, Action: event.Changed})
+				}
+			})
+		})
+		if err == nil {
+			continue
 		}
-		if errors.Is(err, netlink.ErrOverrun) {
-			err = n.features.subscription.Drain()
+		for ctx.Err() == nil {
+			if err = n.features.recover(n.ns, err); err == nil {
+				loop.Worked()
+				break
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(loop.Failed(err)):
+			}
 		}
-		if err != nil {
-			n.log.Error("changes of XDP features are not followed", "error", err)
-			return
+		for _, l := range n.mirror.Links() {
+			hub.Publish(event.Link{Index: l.Index, Name: l.Name, Action: event.Changed})
 		}
-		events.Put(mirror.Change{Links: true})
 	}
+}
+
+// recover goes on after an overrun or a failure.
+func (x *xdpFeatures) recover(ns *netlink.Namespace, err error) error {
+	if errors.Is(err, netlink.ErrOverrun) {
+		return x.subscription.Drain()
+	}
+	fresh, err := ns.SubscribeGeneric(xdpNewsBytes, x.group)
+	if err != nil {
+		return err
+	}
+	err = x.subscription.Close()
+	x.subscription = fresh
+	return err
 }

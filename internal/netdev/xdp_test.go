@@ -35,10 +35,10 @@ func TestXDPFeatures(t *testing.T) {
 		gro  string
 		want XDPFeatures
 	}{{"on", XDPTransmit}, {"off", 0}} {
-		before, _ := r.counts()
+		before := r.linkEvents()
 		run(t, b, "ethtool", "-K", "v1", "gro", step.gro)
 		eventually(t, func() error {
-			if links, _ := r.counts(); links == before || features()&XDPTransmit != step.want {
+			if links := r.linkEvents(); links == before || features()&XDPTransmit != step.want {
 				return fmt.Errorf("GRO %s: features %b, %d events of links", step.gro, features(), links-before)
 			}
 			return nil

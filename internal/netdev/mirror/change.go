@@ -1,11 +1,17 @@
 package mirror
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"loxilb/internal/event"
+)
 
 // Change says what messages of the kernel changed, for those who act on it.
 type Change struct {
-	Links     bool         // a link came, went, or changed a member that Link shows
+	Events    []event.Body // links, addresses and neighbours that came, went or changed
 	NextHops  bool         // a next hop that was found before may be another one now
+	Messages  int          // of the kernel that NextHops stands for
+	Defaults  bool         // the default routes are others now
 	Gone      bool         // a route or an address went: the kernel may tell that a moment before it is so
 	Addresses []netip.Addr // addresses of others that came or went, and ours that went
 	Places    bool         // links or connected networks changed: VIPs may belong elsewhere now
@@ -16,8 +22,10 @@ type Change struct {
 
 // Merge adds what another change says.
 func (c *Change) Merge(o Change) {
-	c.Links = c.Links || o.Links
+	c.Events = append(c.Events, o.Events...)
 	c.NextHops = c.NextHops || o.NextHops
+	c.Messages += o.Messages
+	c.Defaults = c.Defaults || o.Defaults
 	c.Gone = c.Gone || o.Gone
 	c.Addresses = append(c.Addresses, o.Addresses...)
 	c.Places = c.Places || o.Places
@@ -28,5 +36,5 @@ func (c *Change) Merge(o Change) {
 
 // Empty says whether nothing changed.
 func (c *Change) Empty() bool {
-	return !c.Links && !c.NextHops && len(c.Addresses) == 0 && !c.Places && !c.Loopback && !c.Unmanaged && !c.Settings
+	return len(c.Events) == 0 && !c.NextHops && !c.Defaults && len(c.Addresses) == 0 && !c.Places && !c.Loopback && !c.Unmanaged && !c.Settings
 }

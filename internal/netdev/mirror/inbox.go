@@ -8,7 +8,6 @@ import (
 
 // Inbox merges changes until somebody takes them. It belongs to one reader.
 type Inbox struct {
-	used    bool // Wait was called, and is to pause
 	mu      sync.Mutex
 	pending Change
 	ready   chan struct{} // capacity 1: something is pending
@@ -40,16 +39,8 @@ func (b *Inbox) Take() Change {
 	return c
 }
 
-// Wait pauses, but for the first time, and waits until something is pending; false: ctx ended.
-func (b *Inbox) Wait(ctx context.Context, pause time.Duration) bool {
-	if b.used {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(pause):
-		}
-	}
-	b.used = true
+// Wait waits until something is pending; false: ctx ended.
+func (b *Inbox) Wait(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -57,3 +48,9 @@ func (b *Inbox) Wait(ctx context.Context, pause time.Duration) bool {
 		return true
 	}
 }
+
+// Pause waits, while changes gather; false: ctx ended.
+func (b *Inbox) Pause(ctx context.Context, pause time.Duration) bool { return sleep(ctx, pause) }
+
+// Pending says whether something is pending.
+func (b *Inbox) Pending() bool { return len(b.ready) > 0 }

@@ -29,6 +29,12 @@ type Link struct {
 	PeerElsewhere bool
 
 	Flags uint32 // IFF_*
+
+	// Generation tells links apart that had the same index one after the other: what was attached to one is not attached to
+	// the next. After lost messages it is another one if the link looks like another one.
+	Generation uint64
+
+	carrierChanges uint32 // since the link was made
 }
 
 // Loopback says whether the link is lo.
@@ -45,10 +51,18 @@ func (l Link) Resolves() bool {
 	return l.Up && !l.Loopback() && l.Flags&unix.IFF_NOARP == 0 && l.Ethernet()
 }
 
+// looksOther says whether the link cannot be the one that o was: what never changes in the life of a link has, or its
+// counter runs backwards. A link that got another MAC address is taken for another one, which costs little.
+func (l Link) looksOther(o Link) bool {
+	return l.Type != o.Type || l.Kind != o.Kind || l.Bus != o.Bus || l.PeerIndex != o.PeerIndex || l.PeerElsewhere != o.PeerElsewhere ||
+		!bytes.Equal(l.MAC, o.MAC) || l.carrierChanges < o.carrierChanges
+}
+
+// same says whether nothing that matters changed.
 func (l Link) same(o Link) bool {
 	return l.Index == o.Index && l.Name == o.Name && bytes.Equal(l.MAC, o.MAC) && l.MTU == o.MTU && l.Up == o.Up &&
 		l.Type == o.Type && l.Kind == o.Kind && l.Bus == o.Bus && l.Master == o.Master && l.PeerIndex == o.PeerIndex &&
-		l.PeerElsewhere == o.PeerElsewhere && (l.Flags^o.Flags)&(unix.IFF_NOARP|unix.IFF_RUNNING) == 0
+		l.PeerElsewhere == o.PeerElsewhere && l.Generation == o.Generation && (l.Flags^o.Flags)&(unix.IFF_NOARP|unix.IFF_RUNNING) == 0
 }
 
 // parseLink reads an RTM_NEWLINK or RTM_DELLINK. Messages of the bridge family are about a port, not a link.
@@ -74,6 +88,8 @@ func parseLink(body []byte) (Link, bool) {
 			l.MTU = int(netlink.Uint32(v))
 		case unix.IFLA_PARENT_DEV_BUS_NAME:
 			l.Bus = string(bytes.TrimRight(v, "\x00"))
+		case unix.IFLA_CARRIER_CHANGES:
+			l.carrierChanges = netlink.Uint32(v)
 		case unix.IFLA_MASTER:
 			l.Master = int(netlink.Uint32(v))
 		case unix.IFLA_LINK:

@@ -14,20 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/netdev/netlink"
+	"loxilb/internal/netdev/retry"
 )
 
 const (
 	// subscriptionBytes is the receive buffer for what changes: some 10,000 messages.
 	subscriptionBytes = 8 << 20
-	// resyncPause is how long to wait when everything could not be read again.
-	resyncPause = time.Second
+	// resyncShare bounds the part of the time that reading everything takes.
+	resyncShare = 4
 )
 
-// Mirror is the copy. Its methods may be called from any goroutine; they read memory, and never ask the kernel.
+// Mirror is the copy. Its methods may be called from any goroutine; they read memory, but for AdvertisedLinks.
 type Mirror struct {
 	log          *slog.Logger
 	ns           *netlink.Namespace
 	subscription *netlink.Subscription
+	bufferBytes  int // of subscription
+	loop         *retry.Loop
+	notBefore    time.Time     // everything is not read again
 	unsurveyed   chan struct{} // capacity 1: what is known of rules and routes is not all
 
 	mu     sync.Mutex // of conn
@@ -37,7 +41,11 @@ type Mirror struct {
 
 // Open subscribes, then reads everything once: nothing is missed until Run.
 func Open(ns *netlink.Namespace, log *slog.Logger) (*Mirror, error) {
-	m := &Mirror{log: log, ns: ns, tables: newTables(), unsurveyed: make(chan struct{}, 1)}
+	return open(ns, log, subscriptionBytes)
+}
+
+func open(ns *netlink.Namespace, log *slog.Logger, bufferBytes int) (*Mirror, error) {
+	m := &Mirror{log: log, ns: ns, bufferBytes: bufferBytes, tables: newTables(), loop: retry.New("the network is followed", log), unsurveyed: make(chan struct{}, 1)}
 	if err := m.open(); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
@@ -48,8 +56,17 @@ func (m *Mirror) open() (err error) {
 	if m.conn, err = m.ns.Dial(); err != nil {
 		return err
 	}
-	m.subscription, err = m.ns.Subscribe(
-		subscriptionBytes,
+	if err = m.subscribe(); err != nil {
+		return err
+	}
+	_, err = m.resync()
+	return err
+}
+
+// subscribe receives what changes from now on.
+func (m *Mirror) subscribe() error {
+	fresh, err := m.ns.Subscribe(
+		m.bufferBytes,
 		unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_NEXTHOP,
 		unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
@@ -59,28 +76,29 @@ func (m *Mirror) open() (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = m.resync()
+	err = m.subscription.Close()
+	m.subscription = fresh
 	return err
 }
 
 // Close ends the subscription.
 func (m *Mirror) Close() error { return errors.Join(m.subscription.Close(), m.conn.Close()) }
 
-// Run follows the kernel until ctx ends, and calls on for what changes.
-func (m *Mirror) Run(ctx context.Context, on func(Change)) error {
-	ctx, cancel := context.WithCancel(ctx)
+// Run follows the kernel until ctx ends, and calls on for what changes, from two goroutines. It never gives up: what fails is
+// opened and read again.
+func (m *Mirror) Run(ctx context.Context, on func(Change)) {
 	var surveying sync.WaitGroup
 	defer surveying.Wait()
-	defer cancel()
 	m.surveySoon()
 	surveying.Go(func() { m.survey(ctx, on) })
-	for {
-		c, err := m.follow(ctx)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	for ctx.Err() == nil {
+		var c Change
+		err := m.subscription.Receive(ctx, func(message netlink.Message) { c.Merge(m.tables.apply(message)) })
 		if err != nil {
-			return err
+			c.Merge(m.recover(ctx, err))
+		}
+		if !m.Surveyed() {
+			m.surveySoon()
 		}
 		if !c.Empty() {
 			on(c)
@@ -88,31 +106,53 @@ func (m *Mirror) Run(ctx context.Context, on func(Change)) error {
 	}
 }
 
-// follow takes what comes next. After an overrun, and after a message that makes no sense, everything is read again.
-func (m *Mirror) follow(ctx context.Context) (Change, error) {
-	var c Change
-	err := m.subscription.Receive(ctx, func(message netlink.Message) { c.Merge(m.tables.apply(message)) })
-	if err != nil && !errors.Is(err, netlink.ErrOverrun) {
-		return c, err
-	}
-	for err != nil {
-		m.log.Warn("network is read again as a whole", "reason", err)
-		var all Change
-		if all, err = m.resync(); err == nil {
-			c.Merge(all)
-			m.surveySoon()
+// LastError is what keeps the mirror from following the kernel now, and since when; nil: nothing.
+func (m *Mirror) LastError() (since time.Time, err error) { return m.loop.LastError() }
+
+// recover goes on after an overrun or a failure: it reads everything again, and opens the subscription again if it failed.
+func (m *Mirror) recover(ctx context.Context, err error) (c Change) {
+	for ctx.Err() == nil {
+		// Under a storm that overruns every time, a fifth of the time goes into reading everything.
+		if !sleep(ctx, time.Until(m.notBefore)) {
 			break
 		}
-		select {
-		case <-ctx.Done():
-			return c, ctx.Err()
-		case <-time.After(resyncPause):
+		m.log.Warn("network is read again as a whole", "reason", err)
+		start := time.Now()
+		if errors.Is(err, netlink.ErrOverrun) {
+			err = m.subscription.Drain()
+		} else {
+			err = m.subscribe()
+		}
+		if err == nil {
+			c, err = m.resync()
+		}
+		m.notBefore = time.Now().Add(resyncShare * time.Since(start))
+		if err == nil {
+			m.loop.Worked()
+			break
+		}
+		if !sleep(ctx, m.loop.Failed(err)) {
+			break
 		}
 	}
-	return c, nil
+	return c
 }
 
-// resync reads every table again and says what differs from what was known.
+// sleep waits; false: ctx ended.
+func sleep(ctx context.Context, wait time.Duration) bool {
+	if wait <= 0 {
+		return ctx.Err() == nil
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(wait):
+		return true
+	}
+}
+
+// resync reads every table again and says what differs from what was known. Messages that come meanwhile wait in the
+// subscription: they are applied after it, in order, so that each object ends as the last of its messages says.
 func (m *Mirror) resync() (Change, error) {
 	fresh := newTables()
 	if err := m.readAll(fresh); err != nil {
@@ -122,16 +162,13 @@ func (m *Mirror) resync() (Change, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := Change{NextHops: true, Places: true, Loopback: true, Settings: true}
-	c.Links = len(t.links) != len(fresh.links)
-	for i, l := range fresh.links {
-		c.Links = c.Links || !t.links[i].same(l)
-	}
+	c.Events = append(t.takeLinks(fresh), t.compareAddresses(fresh)...)
 	for ip := range t.addresses {
 		if len(fresh.addresses[ip]) != len(t.addresses[ip]) {
 			c.Addresses = append(c.Addresses, ip)
 		}
 	}
-	t.links, t.addresses, t.networks = fresh.links, fresh.addresses, fresh.networks
+	t.addresses, t.networks = fresh.addresses, fresh.networks
 	t.neighbours, t.gone = fresh.neighbours, 0
 	t.routing.lose()
 	return c, nil
@@ -160,4 +197,24 @@ func (m *Mirror) readAll(into *tables) error {
 		}
 	}
 	return nil
+}
+
+// AdvertisedLinks asks the kernel for the names of the links that have IPv6 routes by router advertisement.
+func (m *Mirror) AdvertisedLinks() ([]string, error) {
+	links := map[int]struct{}{}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.conn.Dump(unix.RTM_GETROUTE, netlink.RouteHeader(unix.AF_INET6, unix.RTPROT_RA), func(r netlink.Message) {
+		if rt, ok := netlink.ParseRoute(r.Body); ok && rt.Link != 0 {
+			links[rt.Link] = struct{}{}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list routes by router advertisement: %w", err)
+	}
+	var names []string
+	for i := range links {
+		names = append(names, m.Link(i).Name)
+	}
+	return names, nil
 }

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/netdev/netlink"
+	"loxilb/internal/netdev/retry"
 )
 
 // Numbers of the kernel's uapi that x/sys/unix does not have.
@@ -17,34 +19,81 @@ const (
 	fraSourcePorts = 23 // FRA_SPORT_RANGE
 	fraDestPorts   = 24 // FRA_DPORT_RANGE
 	fibRuleHeader  = 12 // struct fib_rule_hdr
-	nexthopHeader  = 8  // struct nhmsg
-	nhaGroup       = 2  // NHA_GROUP
-	nhaGroups      = 9  // NHA_GROUPS: of a dump, groups alone
 )
 
-// surveyAgain is how long to wait when rules and routes could not be read.
-const surveyAgain = 5 * time.Second
+const (
+	// surveyShare bounds the part of the time that surveys take: one of two seconds, of a full Internet table, is followed
+	// by 40 seconds without.
+	surveyShare = 20
+	// maxReplay bounds the changes that are kept while a survey runs.
+	maxReplay = 1 << 14
+)
 
-// routing knows whether the route of a packet depends on more than its destination. What has been seen once to be so
-// stays: forgetting it would need all routes in memory, and being wrong would send packets the wrong way.
+// routing knows whether the route of a packet depends on more than its destination, and which routes are the default ones.
+// No other route is kept: a full Internet table would be a million of them.
 type routing struct {
 	surveyed bool // what was there before the subscription is known as well
 	losses   int  // how often messages were lost
-	// sourceDependent: a rule asks for source, protocol or ports; a route has a source, or several next hops
+	// sourceDependent: a rule asks for source, protocol or ports; a route has a source, or several next hops. What has been
+	// seen once to be so stays: forgetting it would need all routes in memory, and being wrong would send packets the wrong
+	// way.
 	sourceDependent bool
+
+	defaults defaults
+	known    bool // defaults were read once
+	dirty    bool // a default route may have gone without a message
+	doubts   int  // how often that was so
+
+	surveying bool
+	replay    []func(*defaults) bool // what came during the survey, and may be older or newer than what it reads
 }
 
+func newRouting() routing { return routing{defaults: defaults{objects: map[uint32]object{}}} }
+
+// lose says that messages were lost: nothing is sure.
 func (r *routing) lose() {
 	r.surveyed = false
 	r.losses++
 }
 
-// apply takes a message of a route, a rule or a next hop. Rules by mark or by interface do not count: the data path asks
-// for all packets without a mark, and as from lo.
+func (r *routing) doubt() {
+	r.dirty = true
+	r.doubts++
+}
+
+// apply takes a message of a route, a rule or a next hop.
 func (r *routing) apply(m netlink.Message) {
+	r.look(m)
+	if !aboutDefaults(m) {
+		return
+	}
+	if r.surveying {
+		m.Body = bytes.Clone(m.Body)
+	}
+	r.change(func(d *defaults) bool { return d.apply(m) })
+}
+
+// change changes the default routes, and those that a survey is about to find. f says whether it leaves a doubt.
+func (r *routing) change(f func(*defaults) (doubt bool)) {
+	switch {
+	case !r.surveying:
+	case len(r.replay) == maxReplay:
+		r.doubt()
+	default:
+		r.replay = append(r.replay, f)
+	}
+	if f(&r.defaults) {
+		r.doubt()
+	}
+}
+
+// look sees whether a message makes routes depend on the source. Rules by mark or by interface do not count: the data path
+// asks for all packets without a mark, and as from lo.
+func (r *routing) look(m netlink.Message) {
 	switch m.Type {
 	case unix.RTM_NEWROUTE:
-		r.sourceDependent = r.sourceDependent || len(m.Body) > 2 && m.Body[2] != 0 || hasAttribute(m.Body, unix.SizeofRtMsg, unix.RTA_MULTIPATH)
+		r.sourceDependent = r.sourceDependent || len(m.Body) > 2 && m.Body[2] != 0 ||
+			hasAttribute(m.Body, unix.SizeofRtMsg, unix.RTA_MULTIPATH)
 	case unix.RTM_NEWRULE:
 		r.sourceDependent = r.sourceDependent || len(m.Body) > 2 && m.Body[2] != 0 ||
 			hasAttribute(m.Body, fibRuleHeader, fraIPProto, fraSourcePorts, fraDestPorts)
@@ -67,16 +116,24 @@ func (m *Mirror) ByDestination() bool {
 	return m.tables.routing.surveyed && !m.tables.routing.sourceDependent
 }
 
-// Surveyed says whether all rules and routes are known: ByDestination is not false for want of knowledge.
+// DefaultRoutes returns the next hops of the default routes of the main table, in order. Not known: they are being read.
+func (m *Mirror) DefaultRoutes() (list []Hop, known bool) {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	return m.tables.routing.defaults.list(), m.tables.routing.known
+}
+
+// Surveyed says whether all rules and routes are known.
 func (m *Mirror) Surveyed() bool {
 	m.tables.mu.RLock()
 	defer m.tables.mu.RUnlock()
-	return m.tables.routing.surveyed
+	return m.tables.routing.surveyed && !m.tables.routing.dirty
 }
 
 // survey looks through all rules and routes when what is known of them is not all, on a connection and in a time of its
 // own: a full Internet table takes seconds.
 func (m *Mirror) survey(ctx context.Context, on func(Change)) {
+	loop := retry.New("rules and routes are known; until then new connections ask the routing table each", m.log)
 	for {
 		select {
 		case <-ctx.Done():
@@ -86,12 +143,21 @@ func (m *Mirror) survey(ctx context.Context, on func(Change)) {
 		if m.Surveyed() {
 			continue
 		}
-		if err := m.surveyOnce(); err != nil {
-			m.log.Warn("new connections ask the routing table each, as it could not be surveyed", "error", err)
-			time.AfterFunc(surveyAgain, m.surveySoon)
-			continue
+		start := time.Now()
+		c, err := m.surveyOnce()
+		rest := surveyShare * time.Since(start)
+		if err != nil {
+			rest = max(rest, loop.Failed(err))
+			m.surveySoon()
+		} else {
+			loop.Worked()
+			on(c)
 		}
-		on(Change{NextHops: true})
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rest):
+		}
 	}
 }
 
@@ -102,30 +168,44 @@ func (m *Mirror) surveySoon() {
 	}
 }
 
-func (m *Mirror) surveyOnce() error {
+func (m *Mirror) surveyOnce() (Change, error) {
 	conn, err := m.ns.Dial()
 	if err != nil {
-		return err
+		return Change{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	m.tables.mu.RLock()
-	losses := m.tables.routing.losses
-	m.tables.mu.RUnlock()
-	var found routing
-	if err := found.read(conn); err != nil {
-		return err
-	}
+	r := &m.tables.routing
+	m.tables.mu.Lock()
+	losses, doubts := r.losses, r.doubts
+	r.surveying, r.replay = true, nil
+	m.tables.mu.Unlock()
+	found := newRouting()
+	err = found.read(conn)
 	m.tables.mu.Lock()
 	defer m.tables.mu.Unlock()
-	r := &m.tables.routing
+	replay := r.replay
+	r.surveying, r.replay = false, nil
+	if err != nil {
+		return Change{}, err
+	}
+	r.dirty = r.doubts != doubts
+	for _, f := range replay {
+		if f(&found.defaults) {
+			r.doubt()
+		}
+	}
+	before, knew := r.defaults.list(), r.known
+	r.defaults, r.known = found.defaults, true
 	r.sourceDependent = r.sourceDependent || found.sourceDependent
 	r.surveyed = r.losses == losses
-	return nil
+	if !r.surveyed || r.dirty {
+		m.surveySoon()
+	}
+	return Change{NextHops: true, Defaults: !knew || !slices.Equal(before, r.defaults.list())}, nil
 }
 
 // read takes all that there is.
 func (r *routing) read(c *netlink.Conn) error {
-	groups := netlink.NewRequest(0, 0, make([]byte, nexthopHeader)).Attr(nhaGroups, nil).Body()
 	for _, table := range []struct {
 		what   string
 		typ    uint16
@@ -133,7 +213,7 @@ func (r *routing) read(c *netlink.Conn) error {
 	}{
 		{"IPv4 rules", unix.RTM_GETRULE, netlink.Header(unix.AF_INET, fibRuleHeader)},
 		{"IPv6 rules", unix.RTM_GETRULE, netlink.Header(unix.AF_INET6, fibRuleHeader)},
-		{"groups of next hops", unix.RTM_GETNEXTHOP, groups},
+		{"next hops", unix.RTM_GETNEXTHOP, make([]byte, nexthopHeader)},
 		{"IPv4 routes", unix.RTM_GETROUTE, netlink.RouteHeader(unix.AF_INET, unix.RTPROT_UNSPEC)},
 		{"IPv6 routes", unix.RTM_GETROUTE, netlink.RouteHeader(unix.AF_INET6, unix.RTPROT_UNSPEC)},
 	} {

@@ -2,10 +2,12 @@ package mirror
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/event"
 	"loxilb/internal/netdev/netlink"
 )
 
@@ -14,8 +16,9 @@ const rememberedGone = 1 << 16
 
 // Hop is where packets to somebody go first.
 type Hop struct {
-	Link int        // index of the interface
-	Via  netip.Addr // the gateway, or the destination itself
+	Link int // index of the interface
+	// Via is the gateway. For a neighbour it is that, for a route without a gateway it is not valid.
+	Via netip.Addr
 }
 
 // neighbour is an entry of the kernel's neighbour table. mac is the last one known: it outlives FAILED and deletion,
@@ -45,14 +48,15 @@ type network struct {
 
 // tables are the copies of the kernel't.
 type tables struct {
-	mu         sync.RWMutex
-	links      map[int]Link
-	addresses  map[netip.Addr][]address
-	networks   map[network]struct{}
-	neighbours map[Hop]neighbour
-	gone       int // neighbours with state 0
-	routing    routing
-	claimed    map[netip.Addr]struct{} // VIPs that we own: local routes to them are no news
+	mu          sync.RWMutex
+	links       map[int]Link
+	generations uint64 // links that there ever were
+	addresses   map[netip.Addr][]address
+	networks    map[network]struct{}
+	neighbours  map[Hop]neighbour
+	gone        int // neighbours with state 0
+	routing     routing
+	claimed     map[netip.Addr]struct{} // VIPs that we own: local routes to them are no news
 }
 
 func newTables() *tables {
@@ -62,29 +66,48 @@ func newTables() *tables {
 		networks:   map[network]struct{}{},
 		neighbours: map[Hop]neighbour{},
 		claimed:    map[netip.Addr]struct{}{},
+		routing:    newRouting(),
 	}
 }
 
 // apply takes one rtnetlink message into the tables and says what it changed.
-func (t *tables) apply(m netlink.Message) Change {
+func (t *tables) apply(m netlink.Message) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch m.Type {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		return t.applyLink(m)
+		c = t.applyLink(m)
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		return t.applyAddress(m)
+		c = t.applyAddress(m)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		return t.applyNeighbour(m)
+		c = t.applyNeighbour(m)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		return t.applyRoute(m)
+		c = t.applyRoute(m)
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP, unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		c = t.applyRouting(m)
+	case unix.RTM_NEWNETCONF:
+		c.Settings = true
+	}
+	if c.NextHops {
+		c.Messages = 1
+	}
+	return c
+}
+
+// applyRouting hands a message on to routing.
+func (t *tables) applyRouting(m netlink.Message) Change {
+	if !aboutDefaults(m) { // nearly all
 		t.routing.apply(m)
 		return Change{NextHops: true}
-	case unix.RTM_NEWNETCONF:
-		return Change{Settings: true}
 	}
-	return Change{}
+	before := t.routing.defaults.list()
+	t.routing.apply(m)
+	return Change{NextHops: true, Defaults: t.defaultsDiffer(before)}
+}
+
+// defaultsDiffer is asked after what may have changed the default routes.
+func (t *tables) defaultsDiffer(before []Hop) bool {
+	return t.routing.known && !slices.Equal(before, t.routing.defaults.list())
 }
 
 func (t *tables) applyLink(m netlink.Message) Change {
@@ -94,20 +117,64 @@ func (t *tables) applyLink(m netlink.Message) Change {
 	}
 	old, had := t.links[l.Index]
 	if m.Type == unix.RTM_DELLINK {
+		if !had {
+			return Change{}
+		}
 		delete(t.links, l.Index)
 		for key := range t.neighbours {
 			if key.Link == l.Index {
 				t.forget(key)
 			}
 		}
-		return Change{Links: had, NextHops: had, Places: had}
+		t.forgetNetworks(l.Index, false)
+		c := Change{Events: linkEvent(old, event.Removed), NextHops: true, Places: true}
+		c.Defaults = t.linkDown(l.Index, true, true)
+		return c
+	}
+	if had {
+		l.Generation = old.Generation
+	} else {
+		t.generations++
+		l.Generation = t.generations
 	}
 	t.links[l.Index] = l
 	if had && old.same(l) {
 		return Change{}
 	}
 	// A new link carries no flow yet; its addresses and routes are news of their own.
-	return Change{Links: true, NextHops: had, Places: true, Loopback: l.Loopback(), Settings: l.Loopback()}
+	c := Change{Events: linkEvent(l, event.Changed), NextHops: had, Places: true, Loopback: l.Loopback(), Settings: l.Loopback()}
+	if !had {
+		c.Events = linkEvent(l, event.Added)
+	}
+	if !l.Up {
+		t.forgetNetworks(l.Index, true)
+	}
+	down, noCarrier := old.Up && !l.Up, old.Running() && !l.Running()
+	if down || noCarrier || had && old.Master != l.Master {
+		c.Defaults = t.linkDown(l.Index, down, noCarrier)
+	}
+	return c
+}
+
+func linkEvent(l Link, action event.Action) []event.Body {
+	return []event.Body{event.Link{Index: l.Index, Name: l.Name, Action: action}}
+}
+
+// forgetNetworks drops the networks that were connected by a link. The kernel tells that IPv6 routes go, and not that IPv4
+// routes do.
+func (t *tables) forgetNetworks(link int, ipv4Only bool) {
+	for n := range t.networks {
+		if n.link == link && (!ipv4Only || n.prefix.Addr().Is4()) {
+			delete(t.networks, n)
+		}
+	}
+}
+
+// linkDown says whether the default routes are others without the link.
+func (t *tables) linkDown(link int, down, noCarrier bool) bool {
+	before := t.routing.defaults.list()
+	t.routing.change(func(d *defaults) bool { return d.linkDown(link, down, noCarrier) })
+	return t.defaultsDiffer(before)
 }
 
 func (t *tables) applyAddress(m netlink.Message) Change {
@@ -123,6 +190,7 @@ func (t *tables) applyAddress(m netlink.Message) Change {
 			at = i
 		}
 	}
+	action := event.Removed
 	switch {
 	case m.Type == unix.RTM_NEWADDR && at >= 0:
 		list[at] = a // only a lifetime or a flag
@@ -132,6 +200,7 @@ func (t *tables) applyAddress(m netlink.Message) Change {
 		if a.ours {
 			return Change{}
 		}
+		action = event.Added
 	case at < 0:
 		return Change{}
 	case len(list) == 1:
@@ -139,7 +208,15 @@ func (t *tables) applyAddress(m netlink.Message) Change {
 	default:
 		t.addresses[ip] = append(list[:at:at], list[at+1:]...)
 	}
-	return Change{Addresses: []netip.Addr{ip}, NextHops: !a.ours, Gone: m.Type == unix.RTM_DELADDR && !a.ours}
+	c := Change{Addresses: []netip.Addr{ip}}
+	if !a.ours {
+		c.Events = []event.Body{event.Address{Addr: ip, Action: action}}
+		c.NextHops, c.Gone = true, action == event.Removed
+	}
+	if action == event.Removed {
+		t.routing.change(func(d *defaults) bool { return d.addressGone(ip, a.link) })
+	}
+	return c
 }
 
 func (t *tables) applyNeighbour(m netlink.Message) Change {
@@ -152,7 +229,7 @@ func (t *tables) applyNeighbour(m netlink.Message) Change {
 		if !had || old.state == 0 {
 			return Change{}
 		}
-		c := Change{}
+		var c Change
 		if old.mac == "" {
 			delete(t.neighbours, key)
 		} else {
@@ -171,7 +248,19 @@ func (t *tables) applyNeighbour(m netlink.Message) Change {
 	}
 	n.silent = n.state&unix.NUD_FAILED != 0 || (old.silent && n.state&unix.NUD_INCOMPLETE != 0)
 	t.neighbours[key] = n
-	return Change{NextHops: old.mac != "" && n.mac != old.mac, Unmanaged: old.managed && old.ours && !n.managed}
+	c := Change{NextHops: old.mac != "" && n.mac != old.mac, Unmanaged: old.managed && old.ours && !n.managed}
+	action := event.Changed
+	switch {
+	case c.NextHops:
+	case n.silent && !old.silent && n.mac != "":
+		action = event.Removed
+	case old.silent && !n.silent && n.mac != "":
+		action = event.Added
+	default:
+		return c
+	}
+	c.Events = []event.Body{event.Neighbour{Addr: key.Via, Link: t.links[key.Link].Name, Action: action}}
+	return c
 }
 
 func (t *tables) forget(key Hop) {
@@ -201,9 +290,9 @@ func (t *tables) applyRoute(m netlink.Message) Change {
 	if !ok || netlink.Uint32(m.Body[8:])&unix.RTM_F_CLONED != 0 {
 		return Change{}
 	}
-	t.routing.apply(m)
 	if rt.Kind == unix.RTN_LOCAL {
-		c := Change{}
+		t.routing.look(m)
+		var c Change
 		_, ours := t.claimed[rt.Dst.Addr()]
 		c.NextHops = !ours || !rt.Dst.IsSingleIP()
 		if m.Type == unix.RTM_DELROUTE && rt.Proto == netlink.OwnProtocol {
@@ -211,7 +300,8 @@ func (t *tables) applyRoute(m netlink.Message) Change {
 		}
 		return c
 	}
-	c := Change{NextHops: true, Gone: m.Type == unix.RTM_DELROUTE}
+	c := t.applyRouting(m)
+	c.Gone = m.Type == unix.RTM_DELROUTE
 	if net, ok := connected(rt); ok {
 		_, had := t.networks[net]
 		if m.Type == unix.RTM_DELROUTE {

@@ -18,6 +18,7 @@ import (
 
 	"loxilb/internal/netdev/mirror"
 	"loxilb/internal/netdev/netlink"
+	"loxilb/internal/netdev/retry"
 )
 
 const (
@@ -47,7 +48,7 @@ type path struct {
 type Keeper struct {
 	mirror  *mirror.Mirror
 	changed func() // what Problems returns may have changed
-	log     *slog.Logger
+	loop    *retry.Loop
 	notify  chan struct{} // capacity 1: there is something to do
 
 	mu     sync.Mutex
@@ -65,7 +66,7 @@ func New(ns *netlink.Namespace, m *mirror.Mirror, changed func(), log *slog.Logg
 		return nil, err
 	}
 	return &Keeper{
-		mirror: m, changed: changed, log: log, conn: conn,
+		mirror: m, changed: changed, conn: conn, loop: retry.New("next hops of endpoints are kept resolved", log),
 		notify: make(chan struct{}, 1),
 		paths:  map[netip.Addr]path{},
 		lookup: map[netip.Addr]struct{}{},
@@ -115,7 +116,7 @@ func (k *Keeper) Check() {
 }
 
 // Run does the work until ctx ends. Looking everything up again, which costs about 3 us an endpoint, takes at most a
-// twentieth of the time however fast routes change; new endpoints are looked up at once.
+// twentieth of the time however fast routes change; new endpoints are looked up at once. What fails is tried again.
 func (k *Keeper) Run(ctx context.Context) {
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -133,17 +134,25 @@ func (k *Keeper) Run(ctx context.Context) {
 		if full {
 			notBefore = time.Now().Add(max(200*time.Millisecond, 20*time.Since(start)))
 		}
-		if err != nil && ctx.Err() == nil {
-			k.log.Warn("next hops of endpoints could not be kept resolved", "error", err)
-		}
 		k.changed()
 		wait := check
 		if until := time.Until(notBefore); k.isStale() && until < wait {
 			wait = max(until, 0)
 		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			wait = min(wait, k.loop.Failed(err))
+		default:
+			k.loop.Worked()
+		}
 		again.Reset(wait)
 	}
 }
+
+// LastError is what keeps next hops from being kept resolved now, and since when; nil: nothing. It may be about one of them.
+func (k *Keeper) LastError() (since time.Time, err error) { return k.loop.LastError() }
 
 func (k *Keeper) isStale() bool {
 	k.mu.Lock()
@@ -176,11 +185,11 @@ func (k *Keeper) work(ctx context.Context) error {
 func (k *Keeper) findPaths(ctx context.Context) error {
 	k.mu.Lock()
 	todo := slices.Collect(maps.Keys(k.lookup))
-	clear(k.lookup)
 	k.mu.Unlock()
 	for part := range slices.Chunk(todo, slice) {
 		k.mu.Lock()
 		err := k.conn.LookUp(ctx, part, func(i int, rt netlink.Route, err error) {
+			delete(k.lookup, part[i])
 			if _, still := k.paths[part[i]]; still {
 				k.paths[part[i]] = pathOf(part[i], rt, err)
 			}

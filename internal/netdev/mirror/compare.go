@@ -1,0 +1,56 @@
+package mirror
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/event"
+)
+
+// takeLinks makes the links those of the fresh tables, and says what differs.
+func (t *tables) takeLinks(fresh *tables) (events []event.Body) {
+	for i, old := range t.links {
+		if _, ok := fresh.links[i]; !ok {
+			events = append(events, linkEvent(old, event.Removed)...)
+		}
+	}
+	for i, l := range fresh.links {
+		old, had := t.links[i]
+		l.Generation = old.Generation
+		if !had || l.looksOther(old) {
+			t.generations++
+			l.Generation = t.generations
+		}
+		fresh.links[i] = l
+		switch {
+		case !had:
+			events = append(events, linkEvent(l, event.Added)...)
+		case !old.same(l):
+			events = append(events, linkEvent(l, event.Changed)...)
+		}
+	}
+	t.links = fresh.links
+	return events
+}
+
+// compareAddresses says which addresses of others came and went.
+func (t *tables) compareAddresses(fresh *tables) (events []event.Body) {
+	foreign := func(places []address) bool {
+		return slices.ContainsFunc(places, func(p address) bool { return !p.ours })
+	}
+	add := func(a netip.Addr, action event.Action) {
+		events = append(events, event.Address{Addr: a, Action: action})
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(t.addresses), netip.Addr.Compare) {
+		if foreign(t.addresses[a]) && !foreign(fresh.addresses[a]) {
+			add(a, event.Removed)
+		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(fresh.addresses), netip.Addr.Compare) {
+		if foreign(fresh.addresses[a]) && !foreign(t.addresses[a]) {
+			add(a, event.Added)
+		}
+	}
+	return events
+}

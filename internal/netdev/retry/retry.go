@@ -1,0 +1,70 @@
+// Package retry keeps a loop going that may fail: it says how long to wait after each failure, tells of failures once, and
+// knows the last one.
+package retry
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+)
+
+// first and last bound the wait after a failure; it grows from one to the other, with jitter.
+const (
+	first = 250 * time.Millisecond
+	last  = 30 * time.Second
+)
+
+// Loop is what is known of one loop. Its methods may be called from any goroutine.
+type Loop struct {
+	does string // what it does, for the log: "VIPs are announced"
+	log  *slog.Logger
+
+	mu    sync.Mutex
+	wait  *backoff.ExponentialBackOff
+	err   error
+	since time.Time
+}
+
+// New makes a loop that has not failed yet. does is a sentence of what it does.
+func New(does string, log *slog.Logger) *Loop {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval, wait.Multiplier = first, last, 2
+	return &Loop{does: does, log: log, wait: wait}
+}
+
+// Failed notes a failure, and returns how long to wait before the next try. It logs a failure that differs from the one
+// before.
+func (l *Loop) Failed(err error) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wait := l.wait.NextBackOff()
+	if l.err == nil {
+		l.since = time.Now()
+	}
+	if l.err == nil || l.err.Error() != err.Error() {
+		l.log.Error("not working; it is tried again", "what", l.does, "error", err)
+	}
+	l.err = err
+	return wait
+}
+
+// Worked notes that a try succeeded.
+func (l *Loop) Worked() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		return
+	}
+	l.log.Info("working again", "what", l.does, "after", time.Since(l.since).Round(time.Millisecond))
+	l.err, l.since = nil, time.Time{}
+	l.wait.Reset()
+}
+
+// LastError is the error that the loop fails with now, and since when it fails; nil: it works.
+func (l *Loop) LastError() (since time.Time, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.since, l.err
+}
