@@ -63,17 +63,11 @@ func (t *Tables) adopt(c *loader.Collection) (err error) {
 	if err := t.adoptEndpoints(byID); err != nil {
 		return err
 	}
-	if err := t.adoptMSS(byID); err != nil {
-		return err
-	}
-	if err := errors.Join(t.adoptLocal(), t.adoptEgress()); err != nil {
+	if err := errors.Join(t.adoptLimits(byID), t.adoptSNAT(byID), t.adoptLocal(), t.adoptEgress()); err != nil {
 		return err
 	}
 	return t.adoptCounters(byID)
 }
-
-// unknown is no number of jiffies that was ever written: it is written again.
-const unknown = ^uint32(0)
 
 func (t *Tables) adoptServices() (map[uint32]*service, error) {
 	byID := map[uint32]*service{}
@@ -88,15 +82,13 @@ func (t *Tables) adoptServices() (map[uint32]*service, error) {
 			if byID[row.Id] != nil {
 				continue // a hash may list a row twice
 			}
-			s := &service{key: keys[i], id: row.Id, persist: unknown, portMax: uint16(row.PortMax),
+			s := &service{key: keys[i], id: row.Id, row: row, portMax: uint16(row.PortMax),
 				slots: alloc.Range{Segment: uint32(row.SlotSegment), Offset: uint32(row.SlotOffset), Count: row.SlotCount}}
 			t.services[s.key] = s
 			t.count(s.key, 1)
 			if s.key.Vip.Netip().IsUnspecified() {
 				t.counts.hosts++
 			}
-			s.snat = int(row.SourceCount)
-			s.egress = row.Flags&serviceEgress != 0
 			t.serviceIDs.Take(row.Id)
 			byID[row.Id] = s
 			if s.slots.Count > 0 {
@@ -131,7 +123,7 @@ func (t *Tables) adoptEndpoints(byID map[uint32]*service) error {
 func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*service) error {
 	s, ok := byID[row.Service]
 	if !ok {
-		s = &service{id: row.Service, persist: unknown, deleted: true}
+		s = &service{id: row.Service, deleted: true}
 		byID[row.Service] = s
 		t.serviceIDs.Take(row.Service)
 	}

@@ -114,7 +114,7 @@ func TestApplyOracle(t *testing.T) {
 func wantIndex(t testing.TB, d *world) {
 	t.Helper()
 	r := readMaps(t, d)
-	if len(r.services) != len(d.services) || len(r.endpoints) != len(d.endpoints) || !maps.Equal(r.vips, d.vips) {
+	if len(r.services) != len(d.services)+len(d.secondary) || len(r.endpoints) != len(d.endpoints) || !maps.Equal(r.vips, d.vips) {
 		t.Errorf("the maps have %d services, %d endpoints and the VIPs %v; the index %d, %d and %v",
 			len(r.services), len(r.endpoints), r.vips, len(d.services), len(d.endpoints), d.vips)
 	}
@@ -134,7 +134,7 @@ func wantIndex(t testing.TB, d *world) {
 		if bpf.AddrPort(row.Addr, row.Port) != e.at || row.Service != e.service.id {
 			t.Errorf("endpoint %d: %+v, in the index %+v", id, row, e)
 		}
-		ending := row.Flags != endpointInUse
+		ending := row.Flags&(endpointEndTCP|endpointEndUDP) != 0
 		if (d.ending[id] == e) != ending || (e.service.ending[e.at] == e) != ending {
 			t.Errorf("endpoint %s: flags %d, and in the index ending: %v", e.at, row.Flags, d.ending[id] != nil)
 		}

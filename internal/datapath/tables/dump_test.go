@@ -24,7 +24,7 @@ func dump(t testing.TB, d *world) string {
 			id := r.slots[row.SlotSegment][uint32(row.SlotOffset)+i]
 			e := r.endpoints[id]
 			fmt.Fprintf(&b, " %s", bpf.AddrPort(e.Addr, e.Port))
-			if e.Flags != endpointInUse || e.Service != row.Id {
+			if e.Flags&^endpointShift != endpointInUse || e.Service != row.Id {
 				fmt.Fprintf(&b, "(flags=%d service=%d, not %d)", e.Flags, e.Service, row.Id)
 			}
 		}
@@ -32,7 +32,9 @@ func dump(t testing.TB, d *world) string {
 	}
 	keys := map[uint32]string{}
 	for key, row := range r.services {
-		keys[row.Id] = key.String()
+		if row.Flags&serviceSecondary == 0 {
+			keys[row.Id] = key.String()
+		}
 	}
 	for _, e := range r.endpoints {
 		of := keys[e.Service]

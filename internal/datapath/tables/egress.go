@@ -3,6 +3,7 @@ package tables
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -14,36 +15,52 @@ import (
 // egress is the right of an endpoint to open connections outwards. An address may be an endpoint of several services
 // of a protocol that give it: the first of them has it until it gives it up.
 type egress struct {
-	service  *service
-	endpoint *endpoint
-	row      bpf.TcEgressEndpoint
+	service *service
+	row     bpf.TcEgressEndpoint
 }
 
-// putEgress makes the endpoints of a service those that open connections by its address, or none if it gives no such
-// right.
-func (t *Tables) putEgress(s *service, want *bpf.ServiceTable, order []*endpoint) error {
-	if want == nil || want.Flags&serviceEgress == 0 {
-		order = nil
-	}
-	if len(order) == 0 && !s.egress {
+// egressClaims are those that the endpoints of a service have by the table, by address.
+func egressClaims(s *service, want *bpf.ServiceTable, order []*endpoint) map[bpf.TcEgressKey]egress {
+	if want.Flags&serviceEgress == 0 {
 		return nil
 	}
-	stay := make(map[bpf.TcEgressKey]bool, len(order))
-	var errs []error
+	claims := make(map[bpf.TcEgressKey]egress, len(order))
 	for _, e := range order {
 		key := egressKey(s, e)
-		if !stay[key] {
-			errs = append(errs, t.claimEgress(key, egress{s, e, egressRow(s, e, want.SNAT)}))
-		}
-		stay[key] = true
-	}
-	for key := range s.egressKeys {
-		if !stay[key] {
-			errs = append(errs, t.dropEgress(key, s))
+		if _, ok := claims[key]; !ok {
+			claims[key] = egress{s, egressRow(s, e, want.SNAT)}
 		}
 	}
-	s.egress, s.egressKeys = len(order) > 0, stay
-	return errors.Join(append(errs, t.countEgress())...)
+	return claims
+}
+
+// putEgress makes these the claims of a service.
+func (t *Tables) putEgress(s *service, claims map[bpf.TcEgressKey]egress, undo *undoLog) error {
+	was := s.claims
+	if len(claims)+len(was) == 0 {
+		return nil
+	}
+	undo.add(func() error { return t.putEgress(s, was, &undoLog{}) })
+	s.claims = maps.Clone(was)
+	if s.claims == nil {
+		s.claims = make(map[bpf.TcEgressKey]egress, len(claims))
+	}
+	for key, claim := range claims {
+		s.claims[key] = claim
+		if err := t.claimEgress(key, claim); err != nil {
+			return err
+		}
+	}
+	for key := range was {
+		if _, stays := claims[key]; stays {
+			continue
+		}
+		if err := t.dropEgress(key, s); err != nil {
+			return err
+		}
+	}
+	s.claims = claims
+	return t.countEgress()
 }
 
 func egressKey(s *service, e *endpoint) bpf.TcEgressKey {
@@ -85,7 +102,7 @@ func (t *Tables) writeEgress(key bpf.TcEgressKey) error {
 	list := t.egress[key]
 	if len(list) > 0 {
 		if err := t.maps.EgressEndpoints.Put(key, list[0].row); err != nil {
-			return fmt.Errorf("write egress endpoint: %w", err)
+			return fmt.Errorf("write egress endpoint: %w", full(err))
 		}
 		return nil
 	}
@@ -117,14 +134,13 @@ func (t *Tables) adoptEgress() error {
 	}
 	var errs []error
 	for _, s := range t.services {
-		if !s.egress {
+		if s.row.Flags&serviceEgress == 0 {
 			continue
 		}
-		s.egressKeys = map[bpf.TcEgressKey]bool{}
+		s.claims = map[bpf.TcEgressKey]egress{}
 		for _, e := range s.order {
 			key := egressKey(s, e)
-			s.egressKeys[key] = true
-			list := append(t.egress[key], egress{s, e, egressRow(s, e, nil)}) // the pool comes with the service
+			list := append(t.egress[key], egress{s, egressRow(s, e, nil)}) // the pool comes with the service
 			claim := &list[len(list)-1]
 			if row, ok := have[key]; ok && row.Service == s.id {
 				claim.row = row

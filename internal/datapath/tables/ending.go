@@ -2,10 +2,7 @@ package tables
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
-
-	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/tables/alloc"
@@ -32,42 +29,35 @@ func (t *Tables) endEndpoints(list []*endpoint, flags uint16) error {
 	return t.writeEndpoints(list, flags)
 }
 
+// deleteService removes what leads packets to the service first. From then on it is gone: what of the rest cannot be removed
+// is said, and found by the next start.
 func (t *Tables) deleteService(key bpf.TcServiceKey) error {
 	s, ok := t.services[key]
 	if !ok {
 		return nil
 	}
-	if err := t.putSecondary(s, nil); err != nil {
-		return err
+	var undo undoLog
+	if err := t.putSecondary(s, nil, &undo); err != nil {
+		return errors.Join(err, undo.run())
 	}
-	if err := t.maps.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("delete service: %w", err)
+	if err := t.deleteRow(key); err != nil {
+		return errors.Join(err, undo.run())
 	}
 	delete(t.services, key)
 	s.deleted = true
-	errs := []error{t.countService(key, -1), t.putRange(s, 0), t.keepSources(s, nil), t.countHost(key, -1), t.putEgress(s, nil, nil), t.trimSNAT(s, 0)}
+	var never undoLog
+	errs := []error{
+		t.countService(key, -1), t.putRange(s, 0, &never), t.keepSources(s, nil), t.countHost(key, -1), t.putEgress(s, nil, &never),
+		t.trimSNAT(s, 0), t.putTimeouts(s, 0, 0, &never), t.putMSS(s, 0, &never), t.settleMSS(s),
+	}
 	for _, e := range s.ending {
 		s.order = append(s.order, e)
 	}
 	errs = append(errs, t.endEndpoints(s.order, endpointEndTCP|endpointEndUDP))
 	t.slots.Put(s.slots)
 	s.slots, s.order = alloc.Range{}, nil
-	errs = append(errs, t.putPersist(s, 0), t.putMSS(s, 0))
 	t.releaseService(s)
 	return errors.Join(errs...)
-}
-
-// forsake takes back what a service that failed was given: the rows of fresh endpoints, and those of the service
-// itself if it was not there before.
-func (t *Tables) forsake(s *service, fresh []*endpoint, there bool) error {
-	flags := endpointEndUDP
-	if !there {
-		s.deleted = true
-		flags |= endpointEndTCP
-	}
-	err := t.endEndpoints(fresh, flags)
-	t.releaseService(s)
-	return err
 }
 
 // releaseService gives a deleted service's id back when none of its endpoints needs it any more.

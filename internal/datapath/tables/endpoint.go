@@ -10,38 +10,64 @@ import (
 	"loxilb/internal/datapath/bpf"
 )
 
-// putEndpoints gives every endpoint of the table a row: the one it has, one that was ending, or a new one. fresh
-// are those that were not in the service before.
-func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable) (order, fresh []*endpoint, err error) {
+// putEndpoints gives every endpoint of the table a row: the one it has, one that was ending, or a new one.
+func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, undo *undoLog) (order []*endpoint, err error) {
 	have := make(map[netip.AddrPort]*endpoint, len(s.order))
 	for _, e := range s.order {
 		have[e.at] = e
 	}
+	if err := t.roomFor(s, want, have); err != nil {
+		return nil, err
+	}
+	var fresh []*endpoint // not in the service before
+	undo.add(func() error {
+		flags := endpointEndUDP
+		if !there {
+			s.deleted = true
+			flags |= endpointEndTCP
+		}
+		return t.endEndpoints(fresh, flags)
+	})
 	order = make([]*endpoint, 0, len(want.Endpoints))
 	for _, row := range want.Endpoints {
 		at := bpf.AddrPort(row.Addr, row.Port)
 		e, ok := have[at]
 		if !ok {
-			if e, err = t.putEndpoint(s, at, row); err != nil {
-				return nil, fresh, err
+			if e, err = t.addEndpoint(s, at, row); err != nil {
+				return nil, err
 			}
 			fresh = append(fresh, e)
-		} else if err = t.shiftEndpoint(e, row.Shift); err != nil {
-			return nil, fresh, err
+		} else if err = t.updateEndpoint(e, row, undo); err != nil {
+			return nil, err
 		}
-		if err := t.sourceEndpoint(e, row.Source); err != nil {
-			return nil, fresh, err
-		}
-		e.weight = row.Weight
 		order = append(order, e)
 	}
-	return order, fresh, t.writeEndpoints(fresh, 0)
+	return order, t.writeEndpoints(fresh, 0)
 }
 
-// putEndpoint takes an endpoint back that was ending, or makes one. Its row is not written yet.
-func (t *Tables) putEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
+// roomFor is ErrFull if there are not enough rows for all endpoints of the table that are new: then none is taken from
+// others who ask for less.
+func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.AddrPort]*endpoint) error {
+	free := t.endpointIDs.Free()
+	if free >= len(want.Endpoints) {
+		return nil
+	}
+	for _, row := range want.Endpoints {
+		at := bpf.AddrPort(row.Addr, row.Port)
+		if have[at] != nil || s.ending[at] != nil {
+			continue
+		}
+		if free--; free < 0 {
+			return ErrFull
+		}
+	}
+	return nil
+}
+
+// addEndpoint takes an endpoint back that was ending, or makes one. Its row is not written yet.
+func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
-		e.takes, e.shift = row.Takes, row.Shift
+		e.takes, e.shift, e.source = row.Takes, row.Shift, row.Source.Netip()
 		delete(s.ending, at)
 		delete(t.ending, e.id)
 		return e, nil
@@ -56,18 +82,24 @@ func (t *Tables) putEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 			return nil, err
 		}
 	}
-	e := &endpoint{id: id, at: at, takes: row.Takes, shift: row.Shift, service: s}
+	e := &endpoint{id: id, at: at, takes: row.Takes, shift: row.Shift, source: row.Source.Netip(), service: s}
 	t.endpoints[id] = e
 	t.countLocal(e, 1)
 	return e, nil
 }
 
-// shiftEndpoint has new connections go to a port for each of the service's ports, or all to one.
-func (t *Tables) shiftEndpoint(e *endpoint, shift bool) error {
-	if e.shift == shift {
+// updateEndpoint says where new connections to an endpoint go, a port for each of the service's ports or all to one, and
+// where they come from. Those that are there keep what they have.
+func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLog) error {
+	shift, source := e.shift, e.source
+	if shift == row.Shift && sourceRow(source) == row.Source {
 		return nil
 	}
-	e.shift = shift
+	undo.add(func() error {
+		e.shift, e.source = shift, source
+		return t.writeEndpoint(e, 0)
+	})
+	e.shift, e.source = row.Shift, row.Source.Netip()
 	return t.writeEndpoint(e, 0)
 }
 
@@ -134,14 +166,18 @@ func (t *Tables) replaceOrder(s *service, order []*endpoint, of []uint32) error 
 // putWeights has endpoints take as many new connections as the table says. It follows the service's row, whose slots
 // lead to no endpoint of weight 0 any more: what the rows add is the share of those that are chosen by their load,
 // and that a client does not come back to one that takes none.
-func (t *Tables) putWeights(order []*endpoint, want *bpf.ServiceTable) error {
+func (t *Tables) putWeights(order []*endpoint, want *bpf.ServiceTable, undo *undoLog) error {
 	for i, e := range order {
 		was := e.takes
-		if e.takes = want.Endpoints[i].Takes; e.takes == was {
+		if want.Endpoints[i].Takes == was {
 			continue
 		}
-		if err := t.writeEndpoint(e, 0); err != nil {
+		undo.add(func() error {
 			e.takes = was
+			return t.writeEndpoint(e, 0)
+		})
+		e.takes = want.Endpoints[i].Takes
+		if err := t.writeEndpoint(e, 0); err != nil {
 			return err
 		}
 	}

@@ -44,21 +44,25 @@ func rangeKeys(key bpf.TcServiceKey, last uint16) []bpf.TcRangeKey {
 }
 
 // putRange makes the service's range end at last, 0 for none. What stays is not touched.
-func (t *Tables) putRange(s *service, last uint16) error {
-	if s.portMax == last {
+func (t *Tables) putRange(s *service, last uint16, undo *undoLog) error {
+	was := s.portMax
+	if was == last {
 		return nil
 	}
+	undo.add(func() error {
+		s.portMax = last
+		return t.putRange(s, was, &undoLog{})
+	})
 	first := uint32(bpf.Port(s.key.Port))
 	stay := map[bpf.TcRangeKey]bool{}
 	for _, k := range rangeKeys(s.key, last) {
 		stay[k] = true
 		if err := t.maps.ServiceRanges.Put(k, first); err != nil {
-			return fmt.Errorf("write range of ports: %w", err)
+			return fmt.Errorf("write range of ports: %w", full(err))
 		}
 	}
-	gone := rangeKeys(s.key, s.portMax)
 	s.portMax = last
-	for _, k := range gone {
+	for _, k := range rangeKeys(s.key, was) {
 		if stay[k] {
 			continue
 		}

@@ -12,38 +12,47 @@ import (
 
 // putSecondary gives a service's further VIPs the row that its own has, and takes it from those that it no longer has.
 // They share all that hangs on the row: endpoints, order, counters. Called after the service's own row is there.
-func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr) error {
+func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) error {
 	if len(vips)+len(s.second) == 0 {
 		return nil
 	}
-	for _, old := range slices.Clone(s.second) {
-		if !slices.Contains(vips, old.key.Vip) {
-			if err := t.dropSecondary(old.key); err != nil {
+	was := s.furtherVIPs()
+	undo.add(func() error { return t.putSecondary(s, was, &undoLog{}) })
+	for _, vip := range was {
+		if !slices.Contains(vips, vip) {
+			if err := t.dropSecondary(s.keyAt(vip), &undoLog{}); err != nil {
 				return err
 			}
 		}
 	}
-	if len(vips) == 0 {
-		return nil
-	}
-	var row bpf.TcService
-	if err := t.maps.Services.Lookup(s.key, &row); err != nil {
-		return fmt.Errorf("read service: %w", err)
-	}
-	row.Flags |= serviceSecondary
 	for _, vip := range vips {
-		if err := t.putSecond(s, vip, row); err != nil {
+		if err := t.addSecondary(s, vip, undo); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *Tables) putSecond(s *service, vip bpf.TcIpAddr, row bpf.TcService) error {
+// furtherVIPs are those that the service has besides its own.
+func (s *service) furtherVIPs() []bpf.TcIpAddr {
+	vips := make([]bpf.TcIpAddr, len(s.second))
+	for i, o := range s.second {
+		vips[i] = o.key.Vip
+	}
+	return vips
+}
+
+// keyAt is the service's key at another VIP.
+func (s *service) keyAt(vip bpf.TcIpAddr) bpf.TcServiceKey {
 	key := s.key
 	key.Vip = vip
+	return key
+}
+
+func (t *Tables) addSecondary(s *service, vip bpf.TcIpAddr, undo *undoLog) error {
+	key := s.keyAt(vip)
 	if t.secondary[key] != s {
-		if err := t.dropSecondary(key); err != nil {
+		if err := t.dropSecondary(key, undo); err != nil {
 			return err
 		}
 		if _, ok := t.services[key]; ok { // it goes first, or later in this very pass
@@ -52,8 +61,10 @@ func (t *Tables) putSecond(s *service, vip bpf.TcIpAddr, row bpf.TcService) erro
 			}
 		}
 	}
+	row := s.row
+	row.Flags |= serviceSecondary
 	if err := t.maps.Services.Put(key, row); err != nil {
-		return fmt.Errorf("write service: %w", err)
+		return fmt.Errorf("write service: %w", full(err))
 	}
 	at := slices.IndexFunc(s.second, func(o *service) bool { return o.key == key })
 	if at < 0 {
@@ -64,23 +75,24 @@ func (t *Tables) putSecond(s *service, vip bpf.TcIpAddr, row bpf.TcService) erro
 			return err
 		}
 	}
-	return t.putRange(s.second[at], uint16(row.PortMax))
+	return t.putRange(s.second[at], uint16(row.PortMax), undo)
 }
 
 // dropSecondary takes a further VIP from the service that has it; nothing if none has.
-func (t *Tables) dropSecondary(key bpf.TcServiceKey) error {
+func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
 	s, ok := t.secondary[key]
 	if !ok {
 		return nil
 	}
-	if err := t.maps.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("delete service: %w", err)
+	undo.add(func() error { return t.addSecondary(s, key.Vip, &undoLog{}) })
+	if err := t.deleteRow(key); err != nil {
+		return err
 	}
 	delete(t.secondary, key)
 	at := slices.IndexFunc(s.second, func(o *service) bool { return o.key == key })
 	old := s.second[at]
 	s.second = slices.Delete(s.second, at, at+1)
-	return errors.Join(t.countService(key, -1), t.putRange(old, 0))
+	return errors.Join(t.countService(key, -1), t.putRange(old, 0, &undoLog{}))
 }
 
 // adoptSecondary takes rows of further VIPs back. Those whose service an earlier process had deleted already go.

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/tables/alloc"
 )
@@ -50,94 +53,118 @@ func (t *Tables) Services() []bpf.TcServiceKey {
 	return keys
 }
 
+// undoLog is what takes back the steps of a change that failed. A step enters what takes it back before it is done, for it
+// may be half done when it fails.
+type undoLog []func() error
+
+func (u *undoLog) add(f func() error) { *u = append(*u, f) }
+
+// run takes back all steps, the last one first.
+func (u undoLog) run() error {
+	var errs []error
+	for i := len(u) - 1; i >= 0; i-- {
+		errs = append(errs, u[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// putService makes a service what the table wants: first all steps that can fail, and then what makes them final.
 func (t *Tables) putService(want *bpf.ServiceTable) error {
-	s, there := t.services[want.Key]
-	if !there {
-		if err := t.dropSecondary(want.Key); err != nil {
-			return err
-		}
-		var err error
-		if s, err = t.newService(want.Key); err != nil {
-			return err
-		}
-	}
-	order, fresh, err := t.putEndpoints(s, want)
-	var slots alloc.Range
-	sources := s.sources
-	if err == nil {
-		err = t.addSources(s, want.Sources)
-	}
-	if err == nil {
-		slots, err = t.putRow(s, want, order)
-	}
+	var undo undoLog
+	s, order, slots, err := t.prepareService(want, &undo)
 	if err != nil {
-		return errors.Join(err, t.keepSources(s, sources), t.forsake(s, fresh, there))
+		return errors.Join(err, undo.run())
 	}
 	t.slots.Put(s.slots)
 	s.slots, s.name = slots, want.Name
-	if err := t.trimSNAT(s, len(want.SNAT)); err != nil {
-		return err
+	for i, e := range order {
+		e.weight = want.Endpoints[i].Weight
 	}
-	if err := t.putWeights(order, want); err != nil {
-		return err
-	}
-	if !there {
-		t.services[want.Key] = s
-		if err := t.countHost(want.Key, 1); err != nil {
-			return err
-		}
-		if err := t.countService(want.Key, 1); err != nil {
-			return err
-		}
-	}
-	return errors.Join(t.putRange(s, want.PortMax), t.putSecondary(s, want.Secondary), t.keepSources(s, want.Sources), t.putEgress(s, want, order), t.replaceOrder(s, order, want.Of))
+	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.keepSources(s, want.Sources), t.replaceOrder(s, order, want.Of))
 }
 
-func (t *Tables) newService(key bpf.TcServiceKey) (*service, error) {
+func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *service, order []*endpoint, slots alloc.Range, err error) {
+	s, there := t.services[want.Key]
+	if !there {
+		if s, err = t.newService(want.Key, undo); err != nil {
+			return nil, nil, slots, err
+		}
+	}
+	if order, err = t.putEndpoints(s, want, there, undo); err != nil {
+		return nil, nil, slots, err
+	}
+	if slots, err = t.putSlots(want, order, undo); err != nil {
+		return nil, nil, slots, err
+	}
+	for _, step := range []func() error{
+		func() error { return t.putAttributes(s, want, undo) },
+		func() error { return t.putRow(s, t.rowOf(s, want, slots), there, undo) },
+		func() error { return t.putWeights(order, want, undo) },
+		func() error { return t.enterService(s, there, undo) },
+		func() error { return t.putRange(s, want.PortMax, undo) },
+		func() error { return t.putSecondary(s, want.Secondary, undo) },
+		func() error { return t.putEgress(s, egressClaims(s, want, order), undo) },
+	} {
+		if err = step(); err != nil {
+			return nil, nil, slots, err
+		}
+	}
+	return s, order, slots, nil
+}
+
+// newService gives a service an id.
+func (t *Tables) newService(key bpf.TcServiceKey, undo *undoLog) (*service, error) {
 	id, used, err := t.serviceIDs.Get()
 	if err != nil {
 		return nil, err
 	}
-	if used {
-		err := errors.Join(t.maps.ServiceStates.Put(id, bpf.TcServiceState{}), t.removed.put(id, counters{}))
+	s := &service{key: key, id: id}
+	undo.add(func() error {
+		s.deleted = true
+		t.releaseService(s)
+		return nil
+	})
+	if used { // by a service that is gone, perhaps of a process that was killed
+		err := errors.Join(t.maps.ServiceStates.Put(id, bpf.TcServiceState{}), t.removed.put(id, counters{}),
+			t.maps.IdleTimeouts.Put(id, uint32(0)), t.maps.PersistTimeouts.Put(id, uint32(0)), t.maps.MssLimits.Put(id, uint32(0)))
 		if err != nil {
-			t.serviceIDs.Put(id, true)
 			return nil, fmt.Errorf("clear counters: %w", err)
 		}
-	}
-	s := &service{key: key, id: id}
-	if used {
-		s.persist = unknown
 	}
 	return s, nil
 }
 
-// putRow replaces the row that packets look up, once all that it leads to is there.
-func (t *Tables) putRow(s *service, want *bpf.ServiceTable, order []*endpoint) (alloc.Range, error) {
-	var idle uint32
-	if want.Idle > 0 {
-		idle = t.settings.Jiffies(want.Idle)
-	}
-	if err := t.maps.IdleTimeouts.Put(s.id, idle); err != nil {
-		return alloc.Range{}, fmt.Errorf("write idle timeout: %w", err)
-	}
-	if err := t.putPersist(s, want.Persist); err != nil {
-		return alloc.Range{}, err
-	}
-	places := make([]uint32, len(want.Slots))
+// putSlots writes the table that connections walk through to where nobody reads yet.
+func (t *Tables) putSlots(want *bpf.ServiceTable, order []*endpoint, undo *undoLog) (alloc.Range, error) {
+	ids := make([]uint32, len(want.Slots))
 	for i, slot := range want.Slots {
-		places[i] = order[slot].id
+		ids[i] = order[slot].id
 	}
-	if err := t.putSNAT(s, want.SNAT); err != nil {
-		return alloc.Range{}, err
+	slots, err := t.slots.Write(ids)
+	if err == nil {
+		undo.add(func() error {
+			t.slots.Put(slots)
+			return nil
+		})
 	}
-	slots, err := t.slots.Write(places)
-	if err != nil {
-		return alloc.Range{}, err
+	return slots, err
+}
+
+// putAttributes writes what the service's row leads to besides its endpoints.
+func (t *Tables) putAttributes(s *service, want *bpf.ServiceTable, undo *undoLog) error {
+	if err := t.addSources(s, want.Sources, undo); err != nil {
+		return err
 	}
-	if err := t.putMSS(s, want.MSS); err != nil {
-		return alloc.Range{}, err
+	if err := t.putTimeouts(s, t.ticks(want.Idle), t.ticks(want.Persist), undo); err != nil {
+		return err
 	}
+	if err := t.putSNAT(s, want.SNAT, undo); err != nil {
+		return err
+	}
+	return t.putMSS(s, want.MSS, undo)
+}
+
+func (t *Tables) rowOf(s *service, want *bpf.ServiceTable, slots alloc.Range) bpf.TcService {
 	row := bpf.TcService{
 		Id: s.id, SlotCount: slots.Count, SlotSegment: uint16(slots.Segment), SlotOffset: uint16(slots.Offset),
 		Algorithm: want.Algorithm, Mode: want.Mode, SourceCount: uint32(len(want.SNAT)), PersistPrefix: uint32(want.PersistPrefix),
@@ -146,9 +173,55 @@ func (t *Tables) putRow(s *service, want *bpf.ServiceTable, order []*endpoint) (
 	if len(want.Sources) > 0 {
 		row.Flags |= serviceSources
 	}
-	if err := t.maps.Services.Put(want.Key, row); err != nil {
-		t.slots.Put(slots)
-		return alloc.Range{}, fmt.Errorf("write service: %w", err)
+	return row
+}
+
+// putRow replaces the row that packets look up, once all that it leads to is there.
+func (t *Tables) putRow(s *service, row bpf.TcService, there bool, undo *undoLog) error {
+	if !there {
+		if err := t.dropSecondary(s.key, undo); err != nil {
+			return err
+		}
 	}
-	return slots, nil
+	old := s.row
+	undo.add(func() error {
+		s.row = old
+		if !there {
+			return t.deleteRow(s.key)
+		}
+		return errors.Join(t.maps.Services.Put(s.key, old), t.putSecondary(s, s.furtherVIPs(), &undoLog{}))
+	})
+	if err := t.maps.Services.Put(s.key, row); err != nil {
+		return fmt.Errorf("write service: %w", full(err))
+	}
+	s.row = row
+	return nil
+}
+
+// full makes ErrFull of the kernel's answer that a map has no room.
+func full(err error) error {
+	if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC) {
+		return fmt.Errorf("%w (%w)", ErrFull, err)
+	}
+	return err
+}
+
+func (t *Tables) deleteRow(key bpf.TcServiceKey) error {
+	if err := t.maps.Services.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete service: %w", err)
+	}
+	return nil
+}
+
+// enterService has a new service be known.
+func (t *Tables) enterService(s *service, there bool, undo *undoLog) error {
+	if there {
+		return nil
+	}
+	t.services[s.key] = s
+	undo.add(func() error {
+		delete(t.services, s.key)
+		return errors.Join(t.countService(s.key, -1), t.countHost(s.key, -1))
+	})
+	return errors.Join(t.countHost(s.key, 1), t.countService(s.key, 1))
 }

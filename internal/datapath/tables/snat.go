@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
 )
 
 // sourceRow is an endpoint's source as the map has it: zero for none, which no address is.
@@ -18,35 +20,72 @@ func sourceRow(a netip.Addr) bpf.TcIpAddr {
 	return bpf.Addr(a)
 }
 
-// sourceEndpoint says where new connections to the endpoint come from. Those that are there keep what they have.
-func (t *Tables) sourceEndpoint(e *endpoint, source bpf.TcIpAddr) error {
-	if sourceRow(e.source) == source {
+// putSNAT writes a service's own source addresses, before the row that counts them. What is beyond the list stays until
+// trimSNAT.
+func (t *Tables) putSNAT(s *service, list []bpf.TcIpAddr, undo *undoLog) error {
+	if slices.Equal(s.snat, list) {
 		return nil
 	}
-	e.source = source.Netip()
-	return t.writeEndpoint(e, 0)
-}
-
-// putSNAT writes a service's own source addresses, before the row that counts them.
-func (t *Tables) putSNAT(s *service, list []bpf.TcIpAddr) error {
+	was := slices.Clone(s.snat)
+	undo.add(func() error {
+		return errors.Join(t.putSNAT(s, was, &undoLog{}), t.trimSNAT(s, len(was)))
+	})
 	for i, a := range list {
-		s.snat = max(s.snat, i+1)
-		if err := t.maps.SnatSources.Put(bpf.TcSnatSourceKey{Service: s.id, Place: uint32(i)}, a); err != nil {
-			return fmt.Errorf("write source address: %w", err)
+		if i < len(s.snat) && s.snat[i] == a {
+			continue
 		}
+		if err := t.maps.SnatSources.Put(bpf.TcSnatSourceKey{Service: s.id, Place: uint32(i)}, a); err != nil {
+			return fmt.Errorf("write source address: %w", full(err))
+		}
+		if i == len(s.snat) {
+			s.snat = append(s.snat, a)
+		}
+		s.snat[i] = a
 	}
 	return nil
 }
 
 // trimSNAT removes those that the service has no more.
 func (t *Tables) trimSNAT(s *service, keep int) error {
-	for ; s.snat > keep; s.snat-- {
-		err := t.maps.SnatSources.Delete(bpf.TcSnatSourceKey{Service: s.id, Place: uint32(s.snat - 1)})
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("delete source address: %w", err)
+	for len(s.snat) > keep {
+		last := len(s.snat) - 1
+		if err := t.deleteSNAT(bpf.TcSnatSourceKey{Service: s.id, Place: uint32(last)}); err != nil {
+			return err
 		}
+		s.snat = s.snat[:last]
 	}
 	return nil
+}
+
+func (t *Tables) deleteSNAT(key bpf.TcSnatSourceKey) error {
+	if err := t.maps.SnatSources.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("delete source address: %w", err)
+	}
+	return nil
+}
+
+// adoptSNAT reads the addresses back, and removes those of services that are gone.
+func (t *Tables) adoptSNAT(byID map[uint32]*service) error {
+	var orphans []bpf.TcSnatSourceKey
+	err := rows.Each(t.maps.SnatSources, func(k bpf.TcSnatSourceKey, a bpf.TcIpAddr) {
+		s := byID[k.Service]
+		if s == nil || s.deleted {
+			orphans = append(orphans, k)
+			return
+		}
+		for len(s.snat) <= int(k.Place) {
+			s.snat = append(s.snat, bpf.TcIpAddr{}) // its row comes, or an earlier process was killed before it wrote it
+		}
+		s.snat[k.Place] = a
+	})
+	if err != nil {
+		return fmt.Errorf("read source addresses: %w", err)
+	}
+	var errs []error
+	for _, k := range orphans {
+		errs = append(errs, t.deleteSNAT(k))
+	}
+	return errors.Join(errs...)
 }
 
 // SourcePorts is how many source ports connections have, or had a moment ago, of one of our addresses towards an

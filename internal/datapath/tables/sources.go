@@ -25,8 +25,13 @@ const (
 // neither is never let in.
 
 // addSources adds what the service's list does not have yet.
-func (t *Tables) addSources(s *service, list []netip.Prefix) error {
+func (t *Tables) addSources(s *service, list []netip.Prefix, undo *undoLog) error {
 	fresh := without(list, s.sources)
+	if len(fresh) == 0 {
+		return nil
+	}
+	was := s.sources
+	undo.add(func() error { return t.keepSources(s, was) })
 	s.sources = union(s.sources, fresh)
 	for len(fresh) > 0 {
 		n := min(len(fresh), sourcesAtOnce)
@@ -35,7 +40,7 @@ func (t *Tables) addSources(s *service, list []netip.Prefix) error {
 			ones[i] = 1
 		}
 		if _, err := t.maps.AllowedSources.BatchUpdate(sourceKeys(s.id, fresh[:n]), ones, nil); err != nil {
-			return fmt.Errorf("write sources: %w", err)
+			return fmt.Errorf("write sources: %w", full(err))
 		}
 		fresh = fresh[n:]
 	}

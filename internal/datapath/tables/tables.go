@@ -83,21 +83,22 @@ type service struct {
 	key     bpf.TcServiceKey
 	id      uint32
 	name    string
+	row     bpf.TcService // as written at the service's own VIP
 	slots   alloc.Range
-	mss     uint16         // as in mss_limits
+	idle    uint32         // jiffies, as in idle_timeouts
+	persist uint32         // jiffies, as in persist_timeouts
+	mss     uint32         // as in mss_limits
+	clamped bool           // it is counted among those that limit segments
 	portMax uint16         // of its range, as the trie has it
 	sources []netip.Prefix // as the trie has them
-	persist uint32         // jiffies, as in persist_timeouts
+	snat    []bpf.TcIpAddr // as in snat_sources
 	order   []*endpoint    // as the user wrote them
 	of      []uint32       // as in the table
 	ending  map[netip.AddrPort]*endpoint
 	second  []*service // the same at further VIPs: of these, key and portMax alone count
-	snat    int        // rows of snat_sources
-	egress  bool       // its endpoints open connections outwards
-	// egressKeys are the addresses that it claims.
-	egressKeys map[bpf.TcEgressKey]bool
-	removed    counters // of endpoints that are gone
-	deleted    bool
+	claims  map[bpf.TcEgressKey]egress
+	removed counters // of endpoints that are gone
+	deleted bool
 }
 
 // endpoint is a row of the endpoints map.

@@ -26,7 +26,7 @@ func (t *Tables) countService(key bpf.TcServiceKey, by int) error {
 		return nil
 	}
 	if err := t.maps.Vips.Put(key.Vip, v); err != nil {
-		return fmt.Errorf("write VIP: %w", err)
+		return fmt.Errorf("write VIP: %w", full(err))
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package alloc
 
 import (
 	"errors"
+	"sort"
 	"time"
 )
 
@@ -70,6 +71,13 @@ func (i *IDs) Take(id uint32) {
 func (i *IDs) TakeFreed(id uint32) {
 	i.Take(id)
 	i.freed = append(i.freed, freedID{id: id, used: true})
+}
+
+// Free is how many Get has now: what is quarantined is not among them.
+func (i *IDs) Free() int {
+	now := i.now()
+	expired := sort.Search(len(i.freed), func(n int) bool { return now.Sub(i.freed[n].at) < Quarantine })
+	return int(i.limit-i.next) - len(i.taken) + expired
 }
 
 // Top is an index that none was ever in use from on.
