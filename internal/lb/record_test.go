@@ -70,3 +70,22 @@ func TestRecordOfALaterBuild(t *testing.T) {
 		}
 	}
 }
+
+// FuzzRecord holds that whatever a journal has is refused, or is a service that is written so that it reads back.
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"service":"10.0.0.1:80/tcp","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"],"idle":300,"egress":true}`))
+	f.Add([]byte(`{"service":"10.0.0.1:80/tcp","owner":1,"mode":"","select":"3","endpoints":null,"idle":-1,"persistTimeout":1e18,"sources":[1]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := UnmarshalRecord(RecordFormat(), data)
+		if err != nil {
+			return
+		}
+		format, out, err := MarshalRecord(&s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := UnmarshalRecord(format, out); err != nil || !again.Equal(s) {
+			t.Fatalf("%s came back from %s as %s, %v", s, out, again, err)
+		}
+	})
+}
