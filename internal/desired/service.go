@@ -33,17 +33,17 @@ const (
 type Services struct{ *store.Table[lb.Service] }
 
 func newServices(admit Admission) *Services {
-	s := &Services{}
+	s, schema := &Services{}, lb.NewSchema()
 	s.Table = store.NewTable(store.Kind[lb.Service]{
 		Name:     serviceKind,
 		Key:      func(s lb.Service) string { return s.Key.String() },
 		Sort:     sortOfText,
-		Equal:    lb.Service.Equal,
+		Equal:    schema.Equal,
 		Validate: lb.Service.Validate,
-		Clone:    lb.Service.Clone,
-		Format:   lb.RecordFormat(),
-		Encode:   func(s lb.Service) (int, []byte, error) { return lb.MarshalRecord(&s) },
-		Decode:   lb.UnmarshalRecord,
+		Clone:    schema.Clone,
+		Format:   schema.RecordFormat(),
+		Encode:   schema.MarshalRecord,
+		Decode:   schema.UnmarshalRecord,
 		Bare:     "service",
 		Indexes: []store.Index[lb.Service]{
 			{Name: byName, Values: func(s lb.Service) []string {

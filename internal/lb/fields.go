@@ -3,18 +3,14 @@ package lb
 import (
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 )
 
 // Fields are those of a service beside its key, in the order of its text. A new field is a member of Service, a line
-// here, its property in api/openapi.yaml, and what compile makes of it. All callers share the list: don't write to it.
-func Fields() []Field[Service] { return serviceFields() }
-
-// serviceFields makes the list once: it is asked for with every service that is read, written, copied or compared.
-var serviceFields = sync.OnceValue(func() []Field[Service] {
-	return slices.Clip(slices.Concat(endpointChoiceFields(), packetFields()))
-})
+// here, its property in api/openapi.yaml, and what compile makes of it.
+func Fields() []Field[Service] {
+	return slices.Concat(endpointChoiceFields(), packetFields())
+}
 
 // endpointChoiceFields say which connections go to which endpoint.
 func endpointChoiceFields() []Field[Service] {
@@ -160,13 +156,20 @@ func EndpointFields() []Field[Endpoint] {
 	}
 }
 
+// Schema is the list of fields, made once for whoever reads, writes, copies and compares many services. Any number of
+// goroutines may use it.
+type Schema struct{ fields []Field[Service] }
+
+// NewSchema makes the list.
+func NewSchema() *Schema { return &Schema{Fields()} }
+
 // Equal tells whether both are written the same: nil and empty lists are.
-func (s Service) Equal(o Service) bool {
-	if s.Key != o.Key {
+func (c *Schema) Equal(a, b Service) bool {
+	if a.Key != b.Key {
 		return false
 	}
-	for _, f := range Fields() {
-		if !f.Same(&s, &o) {
+	for i := range c.fields {
+		if !c.fields[i].Same(&a, &b) {
 			return false
 		}
 	}
@@ -174,10 +177,16 @@ func (s Service) Equal(o Service) bool {
 }
 
 // Clone is a copy that shares nothing with s.
-func (s Service) Clone() Service {
-	c := Service{Key: s.Key}
-	for _, f := range Fields() {
-		f.Copy(&c, &s)
+func (c *Schema) Clone(s Service) Service {
+	out := Service{Key: s.Key}
+	for i := range c.fields {
+		c.fields[i].Copy(&out, &s)
 	}
-	return c
+	return out
 }
+
+// Equal is Schema.Equal, for one.
+func (s Service) Equal(o Service) bool { return NewSchema().Equal(s, o) }
+
+// Clone is Schema.Clone, for one.
+func (s Service) Clone() Service { return NewSchema().Clone(s) }

@@ -19,9 +19,9 @@ import (
 
 // RecordFormat is the newest format of records that this build reads. A field that comes later takes the next number as
 // its Since: services without it stay readable for older builds.
-func RecordFormat() int {
+func (c *Schema) RecordFormat() int {
 	format := firstRecordFormat
-	for _, f := range Fields() {
+	for _, f := range c.fields {
 		format = max(format, f.Since)
 	}
 	return format
@@ -31,12 +31,12 @@ func RecordFormat() int {
 const firstRecordFormat = 2
 
 // MarshalRecord writes a service, and tells the lowest format that can say it.
-func MarshalRecord(s *Service) (format int, data []byte, err error) {
+func (c *Schema) MarshalRecord(s Service) (format int, data []byte, err error) {
 	format = firstRecordFormat
 	members := []member{{"service", s.Key.String(), 0}}
-	for _, f := range Fields() {
-		if f.Always || !f.IsDefault(s) {
-			members = append(members, member{f.Record, f.form.get(s), f.Place})
+	for i := range c.fields {
+		if f := &c.fields[i]; f.Always || !f.IsDefault(&s) {
+			members = append(members, member{f.Record, f.form.get(&s), f.Place})
 			format = max(format, f.Since)
 		}
 	}
@@ -86,15 +86,15 @@ type member struct {
 
 // UnmarshalRecord reads what MarshalRecord wrote, and validates it. It refuses what it does not understand, a member or a
 // word that came later, and ignores the member "owner", which older builds wrote.
-func UnmarshalRecord(format int, data []byte) (Service, error) {
-	if newest := RecordFormat(); format > newest {
+func (c *Schema) UnmarshalRecord(format int, data []byte) (Service, error) {
+	if newest := c.RecordFormat(); format > newest {
 		return Service{}, fmt.Errorf("format %d of a service is newer than %d", format, newest)
 	}
 	var members map[string]any
 	if err := json.Unmarshal(data, &members); err != nil {
 		return Service{}, err
 	}
-	s, err := serviceOf(members)
+	s, err := c.serviceOf(members)
 	if err != nil {
 		return Service{}, err
 	}
@@ -102,7 +102,7 @@ func UnmarshalRecord(format int, data []byte) (Service, error) {
 }
 
 // serviceOf reads the members, and refuses those that it does not know.
-func serviceOf(members map[string]any) (s Service, err error) {
+func (c *Schema) serviceOf(members map[string]any) (s Service, err error) {
 	left := len(members)
 	if _, ok := members["owner"]; ok {
 		left--
@@ -115,9 +115,8 @@ func serviceOf(members map[string]any) (s Service, err error) {
 	if s.Key, err = ParseKey(key); err != nil {
 		return s, err
 	}
-	fields := Fields()
-	for i := range fields {
-		f := &fields[i]
+	for i := range c.fields {
+		f := &c.fields[i]
 		v, ok := members[f.Record]
 		if !ok {
 			continue
@@ -132,7 +131,7 @@ func serviceOf(members map[string]any) (s Service, err error) {
 		}
 	}
 	if left > 0 {
-		return s, fmt.Errorf("there is no member %s", list(unknownMembers(members, fields)))
+		return s, fmt.Errorf("there is no member %s", list(unknownMembers(members, c.fields)))
 	}
 	return s, nil
 }

@@ -18,12 +18,12 @@ func TestRecordKeepsItsBytes(t *testing.T) {
 			`"egress":true,"persistTimeout":60,"persistPrefix":24,"managed":true}`,
 		`{"service":"[2001:db8::1]:80/udp/mark=7","mode":"dsr","select":"hash","endpoints":["10.0.0.1:80"],"tunnel":"gue"}`,
 	} {
-		s, err := UnmarshalRecord(2, []byte(want))
+		s, err := NewSchema().UnmarshalRecord(2, []byte(want))
 		if err != nil {
 			t.Errorf("%s: %v", want, err)
 			continue
 		}
-		format, got, err := MarshalRecord(&s)
+		format, got, err := NewSchema().MarshalRecord(s)
 		if err != nil || format != 2 {
 			t.Errorf("%s: format %d, %v", want, format, err)
 		}
@@ -32,7 +32,7 @@ func TestRecordKeepsItsBytes(t *testing.T) {
 		}
 	}
 	none := Service{IdleTimeout: time.Second}
-	if _, got, err := MarshalRecord(&none); err != nil || !strings.Contains(string(got), `"endpoints":[],"idle":1}`) {
+	if _, got, err := NewSchema().MarshalRecord(none); err != nil || !strings.Contains(string(got), `"endpoints":[],"idle":1}`) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
@@ -40,7 +40,7 @@ func TestRecordKeepsItsBytes(t *testing.T) {
 // What a later build wrote is refused; that an older one wrote the owner is not.
 func TestRecordOfALaterBuild(t *testing.T) {
 	t.Parallel()
-	if _, err := UnmarshalRecord(2, []byte(`{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default","select":"rr","endpoints":["1.1.1.1:1"]}`)); err != nil {
+	if _, err := NewSchema().UnmarshalRecord(2, []byte(`{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default","select":"rr","endpoints":["1.1.1.1:1"]}`)); err != nil {
 		t.Error(err)
 	}
 	const good = `{"service":"10.0.0.1:80/tcp","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"]}`
@@ -49,7 +49,7 @@ func TestRecordOfALaterBuild(t *testing.T) {
 		data   string
 		want   string
 	}{
-		{format: RecordFormat() + 1, data: good, want: "of a service is newer than"},
+		{format: NewSchema().RecordFormat() + 1, data: good, want: "of a service is newer than"},
 		{format: 2, data: strings.Replace(good, `"mode"`, `"probe":"tcp","drain":5,"mode"`, 1), want: `there is no member "drain" or "probe"`},
 		{format: 2, data: strings.Replace(good, `"rr"`, `"maglev"`, 1), want: `select "maglev" is not known`},
 		{format: 2, data: strings.Replace(good, `"default"`, `"fullproxy"`, 1), want: "not available yet"},
@@ -64,7 +64,7 @@ func TestRecordOfALaterBuild(t *testing.T) {
 		{format: 2, data: good[:40], want: "unexpected end"},
 		{format: 2, data: `[]`, want: "cannot unmarshal"},
 	} {
-		_, err := UnmarshalRecord(tc.format, []byte(tc.data))
+		_, err := NewSchema().UnmarshalRecord(tc.format, []byte(tc.data))
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("format %d %s: %v, want %s", tc.format, tc.data, err, tc.want)
 		}
@@ -76,15 +76,15 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"service":"10.0.0.1:80/tcp","mode":"default","select":"rr","endpoints":["192.168.1.10:8080"],"idle":300,"egress":true}`))
 	f.Add([]byte(`{"service":"10.0.0.1:80/tcp","owner":1,"mode":"","select":"3","endpoints":null,"idle":-1,"persistTimeout":1e18,"sources":[1]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := UnmarshalRecord(RecordFormat(), data)
+		s, err := NewSchema().UnmarshalRecord(NewSchema().RecordFormat(), data)
 		if err != nil {
 			return
 		}
-		format, out, err := MarshalRecord(&s)
+		format, out, err := NewSchema().MarshalRecord(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if again, err := UnmarshalRecord(format, out); err != nil || !again.Equal(s) {
+		if again, err := NewSchema().UnmarshalRecord(format, out); err != nil || !again.Equal(s) {
 			t.Fatalf("%s came back from %s as %s, %v", s, out, again, err)
 		}
 	})
