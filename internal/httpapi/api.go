@@ -38,7 +38,7 @@ type Options struct {
 	Observe   func(method string, code int) // is told of every answer
 	Token     string                        // asked of every request over TCP; empty: none
 	Users     Users                         // may use loopback without a token
-	Ready     func() (bool, string)         // whether all services were applied once, and how far it is; nil: they were
+	Ready     func() (bool, string)         // whether the start is over, and how far it is while not; nil: it is
 	Version   v1.Version
 	Log       *slog.Logger
 	ApplyWait time.Duration // how long a change waits for the data path; 0: 8 s
@@ -49,6 +49,7 @@ type Options struct {
 type API struct {
 	Options
 	mux     *http.ServeMux
+	stall   time.Duration // how long a stream of events may be stuck
 	streams chan struct{} // holds a value for each stream of events
 	bodies  chan struct{} // holds a value for each body that is read
 	closing context.Context
@@ -72,6 +73,7 @@ func New(o Options) *API {
 		o.Events = event.NewHub()
 	}
 	a := &API{
+		stall: stallLimit,
 		Options: o, mux: http.NewServeMux(),
 		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies),
 	}

@@ -48,7 +48,7 @@ func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEve
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(a.closing, cancel)()
-	newEventStream(w).follow(ctx, a.Events.SubscribeAfter(after, f.kinds...), f)
+	a.newEventStream(w).follow(ctx, a.Events.SubscribeAfter(after, f.kinds...), f)
 }
 
 type eventFilter struct {
@@ -123,18 +123,19 @@ func eventOf(e *event.Event) v1.Event {
 }
 
 // eventStream writes server-sent events. What a client does not read waits in the hub, which all streams share, until
-// newer events take its place; a client that does not read for stallLimit is cut off.
+// newer events take its place; a client that does not read for long is cut off.
 type eventStream struct {
+	stall   time.Duration
 	control *http.ResponseController
 	buf     *bufio.Writer
 	err     error
 }
 
-func newEventStream(w http.ResponseWriter) *eventStream {
+func (a *API) newEventStream(w http.ResponseWriter) *eventStream {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	return &eventStream{control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 4<<10)}
+	return &eventStream{stall: a.stall, control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 4<<10)}
 }
 
 func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f eventFilter) {
@@ -191,4 +192,4 @@ func (s *eventStream) flush() {
 }
 
 // extend gives the client time for the next part. Writers of tests have no deadline, and need none.
-func (s *eventStream) extend() { _ = s.control.SetWriteDeadline(time.Now().Add(stallLimit)) }
+func (s *eventStream) extend() { _ = s.control.SetWriteDeadline(time.Now().Add(s.stall)) }

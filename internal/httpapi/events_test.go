@@ -205,3 +205,22 @@ func TestStreamLimit(t *testing.T) {
 		t.Error("streams hold up the end of the server")
 	}
 }
+
+// A client that does not read loses its place, also when there is no end of events.
+func TestStuckStream(t *testing.T) {
+	t.Parallel()
+	hub := event.NewHub()
+	b, server := serveEvents(t, hub)
+	b.api.stall = 20 * time.Millisecond
+	b.events(server, "", "") // nobody reads it
+	long := applied(strings.Repeat("x", 1000))
+	deadline := time.Now().Add(20 * time.Second)
+	for len(b.api.streams) > 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("it is still there")
+		}
+		for range event.Kept / 4 {
+			hub.Publish(long)
+		}
+	}
+}

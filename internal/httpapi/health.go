@@ -17,16 +17,13 @@ func (a *API) getHealth(w http.ResponseWriter, _ *http.Request) { writeText(w, h
 // getReady answers 503 until every service was tried once since the daemon started. Packets of services that the data
 // path kept from an earlier life are balanced all the while.
 func (a *API) getReady(w http.ResponseWriter, _ *http.Request) {
-	if a.Ready == nil {
-		writeText(w, http.StatusOK, "ready")
-		return
+	if a.Ready != nil {
+		if ready, how := a.Ready(); !ready {
+			writeText(w, http.StatusServiceUnavailable, "starting: "+how)
+			return
+		}
 	}
-	ready, text := a.Ready()
-	code := http.StatusOK
-	if !ready {
-		code = http.StatusServiceUnavailable
-	}
-	writeText(w, code, text)
+	writeText(w, http.StatusOK, "ready")
 }
 
 func writeText(w http.ResponseWriter, code int, text string) {

@@ -183,10 +183,10 @@ func TestUsers(t *testing.T) {
 // Whoever watches over the daemon is not asked who they are.
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	text, ready := "starting: 1 of 3 services applied", false
+	how, ready := "1 of 3 services applied", false
 	b := newBench(t, func(o *Options) {
 		o.Token = "s3cret"
-		o.Ready = func() (bool, string) { return ready, text }
+		o.Ready = func() (bool, string) { return ready, how }
 	})
 	b.peer = func() (uint32, error) { return nobody, nil }
 	want := func(path string, code int, body string) {
@@ -196,7 +196,36 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	want(healthPath, 200, "ok")
-	want(readyPath, 503, text)
-	text, ready = "ready", true
-	want(readyPath, 200, text)
+	want(readyPath, 503, "starting: 1 of 3 services applied")
+	ready = true
+	want(readyPath, 200, "ready")
+}
+
+// What the question who somebody is costs each connection.
+func BenchmarkPeerUID(b *testing.B) {
+	p, err := newPeers()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer ln.Close() //nolint:errcheck // of a test
+	client, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close() //nolint:errcheck // of a test
+	server, err := ln.Accept()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer server.Close() //nolint:errcheck // of a test
+	for b.Loop() {
+		if _, err := p.uid(server); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
