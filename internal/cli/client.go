@@ -94,9 +94,11 @@ func (o *options) connect(ctx context.Context, d *net.Dialer, network, addr stri
 	}
 	asked := o.flags.Changed("apiserver") || o.flags.Changed("port") || o.protocol != "http"
 	if path, err := apisocket.Path(); !asked && err == nil {
-		if conn, err := d.DialContext(ctx, "unix", path); err == nil {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
 			return conn, nil
 		}
+		o.own = fmt.Sprintf("; nor can the socket of this network namespace, %s: %v", path, withoutAddress(err))
 	}
 	return d.DialContext(ctx, network, addr)
 }
@@ -148,12 +150,16 @@ func (o *options) unreachable(err error) error {
 	if errors.As(ue.Err, &ne) && ne.Timeout() {
 		return fmt.Errorf("the server at %s did not answer within %d s", at, o.timeout)
 	}
-	reason := ue.Err
+	return fmt.Errorf("the server at %s can't be reached: %w%s", at, withoutAddress(ue.Err), o.own)
+}
+
+// withoutAddress leaves out of an error what stands in the sentence around it.
+func withoutAddress(err error) error {
 	var op *net.OpError
-	if errors.As(reason, &op) {
-		reason = op.Err // without the address, which is in the sentence
+	if errors.As(err, &op) {
+		return op.Err
 	}
-	return fmt.Errorf("the server at %s can't be reached: %w", at, reason)
+	return err
 }
 
 // sentence is what the server says for people. Servers of the contract say it in result.

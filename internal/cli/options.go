@@ -25,6 +25,7 @@ type options struct {
 	insecure  bool
 
 	idle  time.Duration // how long the server may be silent; 0: timeout
+	own   string        // why the socket of this network namespace was of no use, if it was tried
 	flags *pflag.FlagSet
 }
 

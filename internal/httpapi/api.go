@@ -73,7 +73,7 @@ func New(o Options) *API {
 		o.Events = event.NewHub()
 	}
 	a := &API{
-		stall: stallLimit,
+		stall:   stallLimit,
 		Options: o, mux: http.NewServeMux(),
 		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies),
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -72,6 +73,29 @@ func FuzzPath(f *testing.F) {
 		b.http.ServeHTTP(w, r)
 		if w.Code >= 400 && !json.Valid(w.Body.Bytes()) {
 			t.Fatalf("%s %s: %d %q", method, path, w.Code, w.Body)
+		}
+	})
+}
+
+// Any query is answered, or refused with a sentence.
+func FuzzQuery(f *testing.F) {
+	f.Add("source=10.0.0.0%2F8&endpoint=%5B%3A%3A1%5D%3A80&service=10.0.0.1%3A80%2Ftcp&limit=1&offset=1", "1")
+	f.Add("kind=link,object&object=x&limit=-1", "18446744073709551615")
+	f.Add("name=web&failed=true&kind=service", "\"2\"")
+	f.Fuzz(func(t *testing.T, query, header string) {
+		values, _ := url.ParseQuery(query) // what of it is one
+		b := newBench(t, nil)
+		b.fake.connections = connections()
+		b.mustPost(demo)
+		for _, path := range []string{"/config/conntrack/all", "/status/objects", "/events"} {
+			w := b.call("GET", BaseURL+path+"?"+values.Encode(), "", "Last-Event-ID", header)
+			if w.Code != 200 && w.Code != 400 || !json.Valid(w.Body.Bytes()) {
+				t.Fatalf("%s?%s: %d %s", path, query, w.Code, w.Body)
+			}
+		}
+		w := b.call("DELETE", BaseURL+"/config/loadbalancer/externalipaddress/20.20.20.1/port/2020/protocol/tcp", "", "If-Match", header)
+		if w.Code != 200 && w.Code != 400 && w.Code != 412 {
+			t.Fatalf("If-Match %q: %d %s", header, w.Code, w.Body)
 		}
 	})
 }

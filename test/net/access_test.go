@@ -167,7 +167,8 @@ func TestSocketOfNamespace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := none.Run(filepath.Join(os.Getenv(binDir), "loxicmd"), "get", "lb"); err == nil || !strings.Contains(out, "127.0.0.1:11111 can't be reached") {
+	if out, err := none.Run(filepath.Join(os.Getenv(binDir), "loxicmd"), "get", "lb"); err == nil || !strings.Contains(out, "127.0.0.1:11111 can't be reached") ||
+		!strings.Contains(out, "nor can the socket of this network namespace, /run/loxilb/netns-") {
 		t.Errorf("in a namespace without a daemon: %s %v", out, err)
 	}
 }
