@@ -1,0 +1,101 @@
+package routing
+
+import (
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/rows"
+)
+
+func open(t *testing.T) *Routing {
+	t.Helper()
+	c, err := loader.Open(loader.Settings{Connections: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	r, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestDefaultRoutes: only differences are written, what could not be written is tried again, and what is left is what was
+// asked for.
+func TestDefaultRoutes(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	route := func(last byte, index int) DefaultRoute {
+		return DefaultRoute{Gateway: netip.AddrFrom4([4]byte{192, 0, 2, last}), Interface: index}
+	}
+	first := []DefaultRoute{route(1, 2), route(2, 3), {Interface: 4}}
+	second := []DefaultRoute{route(1, 2), route(3, 3)}
+	if err := r.SetDefaultRoutes(first); err != nil {
+		t.Fatal(err)
+	}
+	wantRoutes(t, r, first)
+	if err := r.routes.Freeze(); err != nil { // from here on, a write fails
+		t.Fatal(err)
+	}
+	if err := r.SetDefaultRoutes(first); err != nil {
+		t.Errorf("the same again is written: %v", err)
+	}
+	if err := r.SetDefaultRoutes(second); err == nil {
+		t.Error("a failure is not told")
+	}
+	wantRoutes(t, r, first)
+	thaw(t, r)
+	for range 2 {
+		if err := r.SetDefaultRoutes(second); err != nil {
+			t.Errorf("tried again: %v", err)
+		}
+		wantRoutes(t, r, second)
+	}
+	if err := r.SetDefaultRoutes(nil); err != nil {
+		t.Error(err)
+	}
+	wantRoutes(t, r, nil)
+}
+
+// thaw puts a map that can be written in the place of the frozen one.
+func thaw(t *testing.T, r *Routing) {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: r.routes.Type(), KeySize: r.routes.KeySize(), ValueSize: r.routes.ValueSize(), MaxEntries: r.routes.MaxEntries()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	err = rows.Each(r.routes, func(k bpf.TcDefaultRoute, one uint8) {
+		if err := m.Put(k, one); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.routes = m
+}
+
+func wantRoutes(t *testing.T, r *Routing, list []DefaultRoute) {
+	t.Helper()
+	have, want := map[bpf.TcDefaultRoute]bool{}, map[bpf.TcDefaultRoute]bool{}
+	if err := rows.Each(r.routes, func(k bpf.TcDefaultRoute, _ uint8) { have[k] = true }); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range list {
+		key := bpf.TcDefaultRoute{Ifindex: uint32(d.Interface)}
+		if d.Gateway.IsValid() {
+			key.Gateway = bpf.Addr(d.Gateway)
+		}
+		want[key] = true
+	}
+	if !maps.Equal(have, want) {
+		t.Errorf("the routes are %v, want %v", have, want)
+	}
+}
