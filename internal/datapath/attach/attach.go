@@ -59,7 +59,7 @@ func (h *Hooks) Attach(i Interface) error {
 	if _, ok := h.attached[i.Index]; ok {
 		return nil
 	}
-	in, err := h.attach(i, arriving)
+	in, err := h.attach(i, ingress)
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", i.Name, err)
 	}
@@ -83,7 +83,7 @@ func (h *Hooks) setEgress(a *attached, wanted bool) error {
 	var out links.Attachment
 	var err error
 	if wanted {
-		out, err = h.attach(a.Interface, leaving)
+		out, err = h.attach(a.Interface, egress)
 	} else {
 		err = links.Remove(a.out)
 	}
@@ -113,7 +113,7 @@ func (h *Hooks) folder(at side) links.Folder {
 }
 
 func (h *Hooks) attach(i Interface, at side) (links.Attachment, error) {
-	prog, err := h.programs.Program(i.Layer3, at == leaving)
+	prog, err := h.programs.Program(i.Layer3, at == egress)
 	if err != nil {
 		return nil, err
 	}
@@ -160,8 +160,8 @@ func (h *Hooks) DetachOrphans(keep func(index int) bool) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return errors.Join(
-		h.folder(arriving).DropOthers(keep),
-		h.folder(leaving).DropOthers(func(index int) bool {
+		h.folder(ingress).DropOthers(keep),
+		h.folder(egress).DropOthers(func(index int) bool {
 			a := h.attached[index]
 			return keep(index) && a != nil && a.out != nil
 		}),
@@ -189,7 +189,7 @@ func (h *Hooks) Close() error {
 // First puts a program at the interface's ingress, in front of others, until it is detached.
 func First(i Interface, h Hook, prog *ebpf.Program) (links.Attachment, error) {
 	if h.resolve() != HookTCX {
-		return attachClsact(i.Index, arriving, prog)
+		return attachClsact(i.Index, ingress, prog)
 	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	if err != nil {

@@ -106,7 +106,7 @@ func DetachClsact() error {
 	}
 	var errs []error
 	for _, l := range links {
-		errs = append(errs, detachClsact(l.Attrs().Index, arriving), detachClsact(l.Attrs().Index, leaving))
+		errs = append(errs, detachClsact(l.Attrs().Index, ingress), detachClsact(l.Attrs().Index, egress))
 	}
 	return errors.Join(errs...)
 }

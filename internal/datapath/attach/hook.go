@@ -35,19 +35,19 @@ func (h Hook) resolve() Hook {
 type side int
 
 const (
-	arriving side = iota // every packet that comes in
-	leaving              // only while endpoints are on this machine
+	ingress side = iota // every packet that comes in
+	egress              // only while endpoints are on this machine
 )
 
 func (s side) tcx() ebpf.AttachType {
-	if s == leaving {
+	if s == egress {
 		return ebpf.AttachTCXEgress
 	}
 	return ebpf.AttachTCXIngress
 }
 
 func (s side) clsact() uint32 {
-	if s == leaving {
+	if s == egress {
 		return netlink.HANDLE_MIN_EGRESS
 	}
 	return netlink.HANDLE_MIN_INGRESS
@@ -55,7 +55,7 @@ func (s side) clsact() uint32 {
 
 // pins is the folder of the pinned links, below the data path's.
 func (s side) pins() string {
-	if s == leaving {
+	if s == egress {
 		return pins.Egress
 	}
 	return pins.Ingress

@@ -96,12 +96,12 @@ func (c *Collection) LoadFirst(types *btf.Cache) error {
 }
 
 // programName is that of the program for a hook.
-func programName(layer3, leaving bool) string {
+func programName(layer3, egress bool) string {
 	name := "loxilb_ether"
 	if layer3 {
 		name = "loxilb_layer3"
 	}
-	if leaving {
+	if egress {
 		name += "_out"
 	}
 	return name
@@ -109,10 +109,10 @@ func programName(layer3, leaving bool) string {
 
 // Program is the one for a hook, loaded when it is first asked for: of an interface with or without (layer3) link-layer
 // header, for what arrives there or what leaves.
-func (c *Collection) Program(layer3, leaving bool) (*ebpf.Program, error) {
+func (c *Collection) Program(layer3, egress bool) (*ebpf.Program, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name := programName(layer3, leaving)
+	name := programName(layer3, egress)
 	if p := c.programs[name]; p != nil {
 		return p, nil
 	}

@@ -30,9 +30,9 @@ func TestProgramsOnDemand(t *testing.T) {
 		if len(c.programs) != 1 || c.programs["loxilb_ether"] == nil {
 			t.Errorf("the first programs are %v", c.programs)
 		}
-		for _, leaving := range []bool{false, true} {
+		for _, egress := range []bool{false, true} {
 			for _, layer3 := range []bool{false, true} {
-				askTwice(t, c, layer3, leaving)
+				askTwice(t, c, layer3, egress)
 			}
 		}
 		if err := c.Close(); err != nil {
@@ -61,13 +61,13 @@ func pinDir(t *testing.T) string {
 }
 
 // askTwice asks for the program of a hook, and looks whether its maps are the collection's.
-func askTwice(t *testing.T, c *Collection, layer3, leaving bool) {
+func askTwice(t *testing.T, c *Collection, layer3, egress bool) {
 	t.Helper()
-	first, err := c.Program(layer3, leaving)
+	first, err := c.Program(layer3, egress)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := c.Program(layer3, leaving); err != nil || again != first {
+	if again, err := c.Program(layer3, egress); err != nil || again != first {
 		t.Errorf("%v: loaded again, %v", first, err)
 	}
 	info, err := first.Info()

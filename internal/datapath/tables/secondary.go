@@ -13,7 +13,7 @@ import (
 // putSecondary gives a service's further VIPs the row that its own has, and takes it from those that it no longer has.
 // They share all that hangs on the row: endpoints, order, counters. Called after the service's own row is there.
 func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) error {
-	if len(vips)+len(s.second) == 0 {
+	if len(vips)+len(s.further) == 0 {
 		return nil
 	}
 	was := s.furtherVIPs()
@@ -35,8 +35,8 @@ func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) er
 
 // furtherVIPs are those that the service has besides its own.
 func (s *service) furtherVIPs() []bpf.TcIpAddr {
-	vips := make([]bpf.TcIpAddr, len(s.second))
-	for i, o := range s.second {
+	vips := make([]bpf.TcIpAddr, len(s.further))
+	for i, o := range s.further {
 		vips[i] = o.key.Vip
 	}
 	return vips
@@ -66,16 +66,16 @@ func (t *Tables) addSecondary(s *service, vip bpf.TcIpAddr, undo *undoLog) error
 	if err := t.maps.Services.Put(key, row); err != nil {
 		return fmt.Errorf("write service: %w", full(err))
 	}
-	at := slices.IndexFunc(s.second, func(o *service) bool { return o.key == key })
+	at := slices.IndexFunc(s.further, func(o *service) bool { return o.key == key })
 	if at < 0 {
-		at = len(s.second)
+		at = len(s.further)
 		t.secondary[key] = s
-		s.second = append(s.second, &service{key: key, id: s.id})
+		s.further = append(s.further, &service{key: key, id: s.id})
 		if err := t.countService(key, 1); err != nil {
 			return err
 		}
 	}
-	return t.putRange(s.second[at], uint16(row.PortMax), undo)
+	return t.putRange(s.further[at], uint16(row.PortMax), undo)
 }
 
 // dropSecondary takes a further VIP from the service that has it; nothing if none has.
@@ -89,9 +89,9 @@ func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
 		return err
 	}
 	delete(t.secondary, key)
-	at := slices.IndexFunc(s.second, func(o *service) bool { return o.key == key })
-	old := s.second[at]
-	s.second = slices.Delete(s.second, at, at+1)
+	at := slices.IndexFunc(s.further, func(o *service) bool { return o.key == key })
+	old := s.further[at]
+	s.further = slices.Delete(s.further, at, at+1)
 	return errors.Join(t.countService(key, -1), t.putRange(old, 0, &undoLog{}))
 }
 
@@ -106,7 +106,7 @@ func (t *Tables) adoptSecondary(rows map[bpf.TcServiceKey]bpf.TcService, byID ma
 			continue
 		}
 		t.secondary[key] = s
-		s.second = append(s.second, &service{key: key, id: s.id, portMax: uint16(row.PortMax)})
+		s.further = append(s.further, &service{key: key, id: s.id, portMax: uint16(row.PortMax)})
 		t.count(key, 1)
 	}
 	return nil

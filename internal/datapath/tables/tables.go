@@ -95,7 +95,7 @@ type service struct {
 	order   []*endpoint    // as the user wrote them
 	of      []uint32       // as in the table
 	ending  map[netip.AddrPort]*endpoint
-	second  []*service // the same at further VIPs: of these, key and portMax alone count
+	further []*service // the same at further VIPs: of these, key and portMax alone count
 	claims  map[bpf.TcEgressKey]egress
 	removed counters // of endpoints that are gone
 	deleted bool
