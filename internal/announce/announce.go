@@ -151,6 +151,7 @@ func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
 	// The delays are constant, so the announcements of each round are in order of their time.
 	rounds := make([][]pendingAnnouncement, len(a.delays))
 	var lastLook, retryAt time.Time
+	retrying := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -163,18 +164,19 @@ func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
 		now := time.Now()
 		if !retryAt.IsZero() && !now.Before(retryAt) {
 			a.Invalidate()
-			retryAt = time.Time{}
+			retryAt, retrying = time.Time{}, true
 		}
 		all := now.Sub(lastLook) >= lookEvery
 		if all {
 			lastLook = now
 		}
 		rounds[0] = append(rounds[0], a.look(now, all)...)
-		next, sent, err := a.sendDue(ctx, socket, rounds)
+		next, err := a.sendDue(ctx, socket, rounds)
 		switch {
 		case err != nil:
-			retryAt = now.Add(a.loop.Failed(err))
-		case sent > 0 && retryAt.IsZero():
+			retryAt, retrying = now.Add(a.loop.Failed(err)), false
+		case retrying && !a.waits() && len(rounds[0]) == 0: // all that failed before is sent
+			retrying = false
 			a.loop.Worked()
 		}
 		if a.waits() {
@@ -241,9 +243,9 @@ func (a *Announcer) look(now time.Time, all bool) []pendingAnnouncement {
 	return out
 }
 
-// sendDue sends what is due, moves it to the next round, and returns how long to wait and how many were sent. What cannot be
-// sent is forgotten, so that the next look at all VIPs finds it again; others do not wait for it.
-func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAnnouncement) (wait time.Duration, sent int, failed error) {
+// sendDue sends what is due, moves it to the next round, and returns how long to wait. What cannot be sent is forgotten, so
+// that the next look at all VIPs finds it again; others do not wait for it.
+func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAnnouncement) (wait time.Duration, failed error) {
 	wait = time.Hour
 	tried := 0
 	for i := range rounds {
@@ -254,7 +256,7 @@ func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAn
 				break
 			}
 			if tried == burst {
-				return pause, sent, failed
+				return pause, failed
 			}
 			rounds[i] = rounds[i][1:]
 			if ctx.Err() != nil || !a.current(p) {
@@ -266,14 +268,13 @@ func (a *Announcer) sendDue(ctx context.Context, s *socket, rounds [][]pendingAn
 				a.forget(p)
 				continue
 			}
-			sent++
 			if i+1 < len(rounds) {
 				p.due = time.Now().Add(a.delays[i+1] - a.delays[i])
 				rounds[i+1] = append(rounds[i+1], p)
 			}
 		}
 	}
-	return wait, sent, failed
+	return wait, failed
 }
 
 // forget has the next look at all VIPs find an announcement again.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,7 +48,21 @@ type lab struct {
 	lb, peer *netnstest.Host
 	network  *netdev.Net
 	announce *Announcer
-	frames   chan string // what peer sees: the VIP that was told, and the MAC
+	frames   chan string  // what peer sees: the VIP that was told, and the MAC
+	broken   *atomic.Bool // no socket can be opened
+}
+
+// flaky opens no socket as long as it is broken.
+type flaky struct {
+	*netdev.Net
+	broken atomic.Bool
+}
+
+func (f *flaky) Do(do func() error) error {
+	if f.broken.Load() {
+		return errors.New("broken")
+	}
+	return f.Net.Do(do)
 }
 
 func newLab(t *testing.T, delays ...time.Duration) *lab {
@@ -84,7 +99,9 @@ func newLab(t *testing.T, delays ...time.Duration) *lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = out.network.Close() })
-	out.announce = New(out.network, out.network.VIPs(), log)
+	network := &flaky{Net: out.network}
+	out.broken = &network.broken
+	out.announce = New(network, out.network.VIPs(), log)
 	out.announce.delays = delays
 	ctx, cancel := context.WithCancel(context.Background())
 	hub := event.NewHub()
@@ -267,4 +284,33 @@ func TestRemovedIsSilent(t *testing.T) {
 	if got := l.count(t, 2, "10.1.0.51 "+mac.String()); got["10.1.0.50 "+mac.String()] != 0 {
 		t.Errorf("announced after it was removed: %v", got)
 	}
+}
+
+// TestGoesOn: VIPs that could not be announced are announced later, and meanwhile the error is known.
+func TestGoesOn(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 0)
+	mac, err := l.lb.MAC("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.broken.Store(true)
+	if failed := l.announce.Add(t.Context(), vips("10.1.0.50", "10.1.0.51")...); failed != nil {
+		t.Fatal(failed)
+	}
+	labtest.Eventually(t, patience, func(context.Context) error {
+		if since, err := l.announce.LastError(); err == nil || since.IsZero() {
+			return fmt.Errorf("fails with %v since %v", err, since)
+		}
+		return nil
+	})
+	l.broken.Store(false)
+	got := l.count(t, 1, "10.1.0.50 "+mac.String())
+	if got["10.1.0.51 "+mac.String()] == 0 {
+		l.count(t, 1, "10.1.0.51 "+mac.String())
+	}
+	labtest.Eventually(t, patience, func(context.Context) error {
+		_, err := l.announce.LastError()
+		return err
+	})
 }

@@ -40,6 +40,13 @@ type path struct {
 	known bool       // looked up at all
 }
 
+// kernel is what is asked: a *netlink.Conn.
+type kernel interface {
+	LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error
+	Batch(ctx context.Context, requests []*netlink.Request, done func(i int, answer []byte, err error)) error
+	Close() error
+}
+
 // Keeper keeps the next hops of endpoints resolved. The kernel never sends to them, the data path does, so they would
 // go stale and away. We make them managed neighbours (NTF_EXT_MANAGED), which the kernel resolves and confirms by
 // itself, also after this process ended; NTF_EXT_LEARNED beside it keeps them out of the garbage collector's limits
@@ -56,7 +63,7 @@ type Keeper struct {
 	lookup map[netip.Addr]struct{} // endpoints to look up now
 	stale  bool                    // routes changed: look all up again, soon
 	spoken bool                    // Set was called: what is ours and unused may go
-	conn   *netlink.Conn           // of Run alone
+	conn   kernel                  // of Run alone
 }
 
 // New makes a keeper of no endpoints yet. changed is called when what Problems returns may have changed.

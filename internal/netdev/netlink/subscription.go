@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBatch is how many messages Receive takes at most.
-const receiveBatch = 1024
+// ReceiveBatch is how many messages Receive takes at most.
+const ReceiveBatch = 1024
 
 // ErrOverrun says that messages were lost: the receive buffer was full.
 var ErrOverrun = errors.New("messages were lost")
@@ -64,7 +64,7 @@ func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
 	defer stop()
 	var failed error
 	err := s.conn.Read(func(fd uintptr) bool {
-		for some := range receiveBatch {
+		for some := range ReceiveBatch {
 			n, _, err := unix.Recvfrom(int(fd), s.buf, 0)
 			switch {
 			case errors.Is(err, unix.EAGAIN):

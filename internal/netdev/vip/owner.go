@@ -33,13 +33,22 @@ type Owner struct {
 	changed  func() // what Problems returns may have changed
 
 	mu     sync.Mutex
-	conn   *netlink.Conn
+	conn   kernel
 	want   map[netip.Addr]struct{}
 	failed map[netip.Addr]error // wanted ones that could not be placed
 	have   map[netip.Addr][]place
 	onLo   int            // places that are addresses of lo
 	ignore map[string]int // arp_ignore by link, while VIPs are placed
 	seen   map[string]int // arp_ignore by link when it was last looked at
+}
+
+// kernel is what is asked: a *netlink.Conn.
+type kernel interface {
+	LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error
+	Batch(ctx context.Context, requests []*netlink.Request, done func(i int, answer []byte, err error)) error
+	One(*netlink.Request) (answer []byte, err error)
+	Dump(typ uint16, header []byte, each func(netlink.Message)) error
+	Close() error
 }
 
 // place is where one of our VIPs is.

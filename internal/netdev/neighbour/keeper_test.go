@@ -1,0 +1,81 @@
+package neighbour
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loxilb/internal/netdev/mirror"
+	"loxilb/internal/netdev/netlink"
+	"loxilb/internal/netnstest/labtest"
+)
+
+const patience = 20 * time.Second
+
+// flaky fails as long as it is broken.
+type flaky struct {
+	kernel
+	broken atomic.Bool
+}
+
+func (f *flaky) LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt netlink.Route, err error)) error {
+	if f.broken.Load() {
+		return errors.New("broken")
+	}
+	return f.kernel.LookUp(ctx, hosts, each)
+}
+
+// TestGoesOn: endpoints that could not be looked up are looked up later, and meanwhile the error is known.
+func TestGoesOn(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	ns, err := netlink.OpenNamespace(a.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	m, err := mirror.Open(ns, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	k, err := New(ns, m, func() {}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	f := &flaky{kernel: k.conn}
+	f.broken.Store(true)
+	k.conn = f
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { k.Run(ctx) })
+	running.Go(func() { m.Run(ctx, func(mirror.Change) {}) })
+
+	k.Set(slices.Values([]netip.Addr{netip.MustParseAddr("10.1.0.2")}))
+	labtest.Eventually(t, patience, func(context.Context) error {
+		if since, err := k.LastError(); err == nil || since.IsZero() {
+			return fmt.Errorf("fails with %v since %v", err, since)
+		}
+		return nil
+	})
+	f.broken.Store(false)
+	labtest.Eventually(t, patience, func(context.Context) error {
+		if out := labtest.Run(t, a, "ip", "neigh", "show", "10.1.0.2"); !strings.Contains(out, "managed") {
+			return fmt.Errorf("neighbour: %q", out)
+		}
+		_, err := k.LastError()
+		return err
+	})
+}
