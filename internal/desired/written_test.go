@@ -60,15 +60,28 @@ func TestWrittenForm(t *testing.T) {
 	}
 }
 
-// What version 1 wrote, before there were ranges, marks and sources, is read as it was meant.
-func TestVersion1(t *testing.T) {
+// What earlier versions of loxilb wrote is read as it was meant: version 1, before there were ranges, marks and
+// sources, and version 2 before objects had versions.
+func TestOlderFiles(t *testing.T) {
 	t.Parallel()
-	for golden, name := range map[string]string{"journal-1.jsonl": firstJournal, "snapshot-1.jsonl": snapshotFile} {
+	first := "rest: " + web + "\n"
+	last := "rest: " + dns + "\n"
+	for _, c := range []struct{ golden, name, want string }{
+		{"journal-1.jsonl", firstJournal, "revision 3, 2 services, 3 endpoints\n" + first + last},
+		{"snapshot-1.jsonl", snapshotFile, "revision 3, 2 services, 3 endpoints\n" + first + last},
+		{"journal-2.jsonl", firstJournal, "revision 3, 3 services, 4 endpoints\n" + first + "rest: " + ranged + "\n" + last},
+		{"snapshot-2.jsonl", snapshotFile, "revision 3, 3 services, 4 endpoints\n" + first + "rest: " + ranged + "\n" + last},
+	} {
 		dir := t.TempDir()
-		writeFile(t, dir, name, readFile(t, "testdata", golden))
+		writeFile(t, dir, c.name, readFile(t, "testdata", c.golden))
 		s := open(t, dir)
-		if got, ok := s.Services.Get(s.Snapshot(), service(t, web).Key); !ok || !got.Equal(service(t, web)) || s.Services.Len(s.Snapshot()) != 2 {
-			t.Errorf("%s: %d services, %v", golden, s.Services.Len(s.Snapshot()), got)
+		wantDump(t, s, c.want)
+		version := uint64(3) // a snapshot does not say when
+		if c.name == firstJournal {
+			version = 1
+		}
+		if meta, _ := s.Snapshot().Meta(ServiceID(service(t, web).Key)); meta != (store.Meta{Owner: "rest", Version: version}) {
+			t.Errorf("%s: %+v", c.golden, meta)
 		}
 	}
 }
