@@ -155,7 +155,7 @@ func TestDowngrade(t *testing.T) {
 		one := service(t, line)
 		owner := fmt.Sprint("owner-", i%2)
 		mustCommit(t, s, owner, put(s, one, numbered(i, 1)))
-		_, object, err := lb.MarshalRecord(&one)
+		_, object, err := lb.NewSchema().MarshalRecord(one)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -181,4 +181,38 @@ func TestDowngrade(t *testing.T) {
 	mustCommit(t, s, "later", put(s, numbered(1, 1)))
 	mustCommit(t, s, "later", func(tx *store.Tx) error { return s.Services.Delete(tx, numbered(1, 1).Key) })
 	check("in both")
+}
+
+// TestUnknownService: a service with what came later is kept as it is, and not served, until it is put again.
+func TestUnknownService(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	body := `{"service":"10.0.0.1:80/tcp","owner":"rest","mode":"default","select":"rr","endpoints":["1.1.1.1:1"],"novelty":1}`
+	var file strings.Builder
+	for _, body := range []string{`{"file":"snapshot","version":2,"revision":7,"services":1}`, body} {
+		fmt.Fprintf(&file, `{"crc":"%08x","body":%s}`+"\n", crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli)), body)
+	}
+	writeFile(t, dir, snapshotFile, file.String())
+	s := open(t, dir)
+	wantDump(t, s, "revision 7, 0 services, 0 endpoints\n")
+	mustCommit(t, s, "other", put(s, numbered(1, 1)))
+	closeState(t, s)
+	if !strings.Contains(readFile(t, dir, snapshotFile), body) {
+		t.Error("the record is not what it was")
+	}
+	s = open(t, dir)
+	if !strings.Contains(readFile(t, dir, snapshotFile), body) {
+		t.Error("the record is not written again as it was")
+	}
+	if _, _, err := s.Commit("other", put(s, service(t, "10.0.0.1:80/tcp endpoints=1.1.1.2:1"))); err == nil {
+		t.Error("another owner may replace it")
+	}
+	mustCommit(t, s, "rest", put(s, service(t, "10.0.0.1:80/tcp endpoints=1.1.1.2:1")))
+	want := dump(s)
+	closeState(t, s)
+	s = open(t, dir)
+	wantDump(t, s, want)
+	if n := s.Snapshot().UnknownLen(); n != 0 {
+		t.Errorf("%d records are kept", n)
+	}
 }

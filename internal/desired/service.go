@@ -167,8 +167,9 @@ func (s *Services) check(before, after *store.Snapshot, changed []store.ID) erro
 	if err := s.checkTotals(before, after); err != nil {
 		return err
 	}
-	var put []lb.Service
-	for _, k := range ServiceKeys(changed) {
+	keys := ServiceKeys(changed)
+	put := make([]lb.Service, 0, len(keys))
+	for _, k := range keys {
 		if one, ok := s.Get(after, k); ok {
 			put = append(put, one)
 		}

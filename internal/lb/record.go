@@ -33,7 +33,7 @@ const firstRecordFormat = 2
 // MarshalRecord writes a service, and tells the lowest format that can say it.
 func (c *Schema) MarshalRecord(s Service) (format int, data []byte, err error) {
 	format = firstRecordFormat
-	members := []member{{"service", s.Key.String(), 0}}
+	members := append(make([]member, 0, 24), member{"service", s.Key.String(), 0})
 	for i := range c.fields {
 		if f := &c.fields[i]; f.Always || !f.IsDefault(&s) {
 			members = append(members, member{f.Record, f.form.get(&s), f.Place})

@@ -113,16 +113,17 @@ func (d *disk) append(revision uint64, commits []*commitRecord) error {
 		}
 		d.untidy = nil
 	}
-	version := bareVersion
+	version, size := bareVersion, 0
 	for _, c := range commits {
 		version = max(version, c.version(d.layout))
+		size += c.size()
 	}
 	if d.broken || version > d.version {
 		if err := d.newJournal(revision, max(version, d.version)); err != nil {
 			return err
 		}
 	}
-	var lines []byte
+	lines := make([]byte, 0, size)
 	for _, c := range commits {
 		lines = c.appendTo(lines, d.version)
 	}

@@ -307,7 +307,7 @@ func FuzzFiles(f *testing.F) {
 		_, _ = decodeHeader(line)
 		_ = l.replay(line, version, 1)
 		if r, err := empty.decodeObject(line, version); err == nil && l.put(&r) == nil {
-			l.head, _ = l.tx.finish()
+			l.head = l.seal()
 			for p := range l.head.all() { // what was read can be written
 				if _, err := l.head.recordOf(p); err != nil {
 					t.Error(err)

@@ -57,14 +57,23 @@ func (l *loader) load(empty *Snapshot) error {
 	if err := l.loadJournals(); err != nil {
 		return err
 	}
-	for _, r := range l.tx.touched {
-		if r != nil && r.header().Version == 0 { // the header that had it is lost
+	l.head, l.tx = l.seal(), nil
+	return nil
+}
+
+// seal makes the snapshot of all that was read: on top of an empty one nothing has to be compared.
+func (l *loader) seal() *Snapshot {
+	counts := l.tx.base.cloneCounts()
+	for at, r := range l.tx.touched {
+		if r == nil {
+			continue
+		}
+		l.tx.count(counts, at.place, r, 1)
+		if r.header().Version == 0 { // the header that had it is lost
 			r.header().Version = l.revision
 		}
 	}
-	next, _ := l.tx.finish()
-	l.head, l.tx = next.at(l.revision), nil
-	return nil
+	return l.tx.seal(l.revision, counts)
 }
 
 func (l *loader) loadJournals() error {

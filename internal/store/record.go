@@ -164,6 +164,15 @@ func (r *commitRecord) version(l *layout) int {
 	return bareVersion
 }
 
+// size is about as many bytes as the commit's line has.
+func (r *commitRecord) size() int {
+	n := 128 + 96*len(r.Delete)
+	for i := range r.Put {
+		n += 96 + len(r.Put[i].Object)
+	}
+	return n
+}
+
 // bare tells whether a file of version 2 can have the record.
 func (l *layout) bare(r *record) bool { return r.Kind == l.bareKind && r.Format <= bareFormat }
 

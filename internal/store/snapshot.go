@@ -2,6 +2,7 @@ package store
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/hashicorp/go-memdb"
 )
@@ -84,11 +85,12 @@ func (s *Snapshot) first(table, index, prefix string) row {
 	return firstRow(s.reader, table, index+"_prefix", prefix)
 }
 
-// at is the same state under another revision.
-func (s *Snapshot) at(revision uint64) *Snapshot {
-	c := *s
-	c.revision = revision
-	return &c
+func (s *Snapshot) cloneCounts() []count {
+	counts := slices.Clone(s.counts)
+	for i := range counts {
+		counts[i].totals = slices.Clone(counts[i].totals)
+	}
+	return counts
 }
 
 // The names of tables and indexes are our own, so memdb's only errors are faults of this code.

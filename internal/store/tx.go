@@ -182,10 +182,7 @@ type placed struct {
 // finish makes the next snapshot. The change is nil, and the snapshot the old one, when all is as it was.
 func (tx *Tx) finish() (*Snapshot, *change) {
 	c := &change{revision: tx.revision(), owner: tx.owner}
-	counts := slices.Clone(tx.base.counts)
-	for i := range counts {
-		counts[i].totals = slices.Clone(counts[i].totals)
-	}
+	counts := tx.base.cloneCounts()
 	positions := make([]position, 0, len(tx.touched))
 	for at := range tx.touched {
 		positions = append(positions, at)
@@ -215,10 +212,15 @@ func (tx *Tx) finish() (*Snapshot, *change) {
 	}
 	slices.SortFunc(c.ids, compareIDs)
 	c.ids = slices.Compact(c.ids)
+	return tx.seal(c.revision, counts), c
+}
+
+// seal makes the snapshot of what the transaction has done.
+func (tx *Tx) seal(revision uint64, counts []count) *Snapshot {
 	tx.txn.Commit()
 	next := *tx.base
-	next.revision, next.db, next.reader, next.counts = c.revision, tx.db, tx.db.Txn(false), counts
-	return &next, c
+	next.revision, next.db, next.reader, next.counts = revision, tx.db, tx.db.Txn(false), counts
+	return &next
 }
 
 func (tx *Tx) count(counts []count, place int, r row, sign int) {
