@@ -1,37 +1,18 @@
 package main
 
 import (
-	"context"
 	"log/slog"
 
 	"loxilb/internal/compile"
 	"loxilb/internal/datapath"
 	"loxilb/internal/lb"
-	"loxilb/internal/reconcile"
 	"loxilb/internal/status"
 )
-
-// statuses waits for a revision as a whole: the reconciler has no status for each object yet.
-type statuses struct {
-	*status.Table
-	services *reconcile.Reconciler
-}
-
-// Get is the same for all of them.
-func (s statuses) Get(id status.ID) (status.Status, bool) {
-	version, err := s.services.Applied()
-	return status.Status{ID: id, Desired: version, Applied: version, Err: err}, true
-}
-
-// Wait blocks until all up to the version is applied.
-func (s statuses) Wait(ctx context.Context, version uint64, _ []status.ID) error {
-	return s.services.Wait(ctx, version)
-}
 
 // view is the data path as the API and the metrics read it.
 type view struct {
 	*datapath.Datapath
-	*reconcile.Reconciler
+	*status.Table
 	log *slog.Logger
 }
 

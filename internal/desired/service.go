@@ -11,8 +11,8 @@ import (
 	"loxilb/internal/store"
 )
 
-// serviceKind is the name of the kind, as messages and journals have it.
-const serviceKind = "service"
+// ServiceKind is the name of the kind, as messages and journals have it.
+const ServiceKind = "service"
 
 // The indexes of services.
 const (
@@ -35,7 +35,7 @@ type Services struct{ *store.Table[lb.Service] }
 func newServices(admit Admission) *Services {
 	s, schema := &Services{}, lb.NewSchema()
 	s.Table = store.NewTable(store.Kind[lb.Service]{
-		Name:     serviceKind,
+		Name:     ServiceKind,
 		Key:      func(s lb.Service) string { return s.Key.String() },
 		Sort:     sortOfText,
 		Equal:    schema.Equal,
@@ -83,11 +83,11 @@ func newServices(admit Admission) *Services {
 }
 
 // ServiceID names a service among objects of all kinds.
-func ServiceID(k lb.Key) store.ID { return store.ID{Kind: serviceKind, Key: k.String()} }
+func ServiceID(k lb.Key) store.ID { return store.ID{Kind: ServiceKind, Key: k.String()} }
 
 // ServiceKey is the inverse of ServiceID; false: id is none of a service.
 func ServiceKey(id store.ID) (lb.Key, bool) {
-	if id.Kind != serviceKind {
+	if id.Kind != ServiceKind {
 		return lb.Key{}, false
 	}
 	k, err := lb.ParseKey(id.Key)

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"loxilb/internal/desired"
+	"loxilb/internal/status"
 )
 
 // collector reads what there is one of: the table, the revision, the drops.
@@ -11,10 +12,10 @@ type collector struct {
 	store *desired.State
 	src   Source
 
-	services, endpoints                     *prometheus.Desc
-	revision, appliedRevision, applySuccess *prometheus.Desc
-	connections, connectionsMax, drops      *prometheus.Desc
-	xdp, xdpForwarded                       *prometheus.Desc
+	services, endpoints                *prometheus.Desc
+	revision, applySuccess, objects    *prometheus.Desc
+	connections, connectionsMax, drops *prometheus.Desc
+	xdp, xdpForwarded                  *prometheus.Desc
 }
 
 func newCollector(st *desired.State, src Source) *collector {
@@ -23,23 +24,23 @@ func newCollector(st *desired.State, src Source) *collector {
 	}
 	return &collector{
 		store: st, src: src,
-		services:        desc("lb_rules", "Services."),
-		endpoints:       desc("endpoints", "Endpoints of all services together."),
-		revision:        desc("config_revision", "Revision of the desired state."),
-		appliedRevision: desc("config_applied_revision", "Last revision of the desired state that is in the data path."),
-		applySuccess:    desc("config_last_apply_success", "1 when the data path took what it was last given."),
-		connections:     desc("active_conntrack_entries", "Connections that are tracked now."),
-		connectionsMax:  desc("conntrack_max_entries", "Connections that can be tracked."),
-		drops:           desc("drops_total", "Packets dropped, by reason.", "reason"),
-		xdp:             desc("interface_xdp", "1 for an interface that the XDP program is attached to, by how: native or generic.", "interface", "mode"),
-		xdpForwarded:    desc("xdp_forwarded_packets_total", "Packets of established connections that the XDP program has forwarded by itself."),
+		services:       desc("lb_rules", "Services."),
+		endpoints:      desc("endpoints", "Endpoints of all services together."),
+		revision:       desc("config_revision", "Revision of the desired state."),
+		applySuccess:   desc("config_last_apply_success", "1 when no object is in state failed."),
+		objects:        desc("objects", "Objects, by kind and by how far the data path has them as they should be: pending, applied, failed.", "kind", "state"),
+		connections:    desc("active_conntrack_entries", "Connections that are tracked now."),
+		connectionsMax: desc("conntrack_max_entries", "Connections that can be tracked."),
+		drops:          desc("drops_total", "Packets dropped, by reason.", "reason"),
+		xdp:            desc("interface_xdp", "1 for an interface that the XDP program is attached to, by how: native or generic.", "interface", "mode"),
+		xdpForwarded:   desc("xdp_forwarded_packets_total", "Packets of established connections that the XDP program has forwarded by itself."),
 	}
 }
 
 // Describe sends all descriptions.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		c.services, c.endpoints, c.revision, c.appliedRevision, c.applySuccess,
+		c.services, c.endpoints, c.revision, c.applySuccess, c.objects,
 		c.connections, c.connectionsMax, c.drops, c.xdp, c.xdpForwarded,
 	} {
 		ch <- d
@@ -55,9 +56,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.services, float64(c.store.Services.Len(snap)))
 	gauge(c.endpoints, float64(c.store.Services.Endpoints(snap)))
 	gauge(c.revision, float64(snap.Revision()))
-	applied, err := c.src.Applied()
-	gauge(c.appliedRevision, float64(applied))
-	gauge(c.applySuccess, truth(err == nil))
+	failed := 0
+	for kind, states := range c.src.Counts() {
+		failed += states[status.Failed]
+		for _, state := range []status.State{status.Pending, status.Applied, status.Failed} {
+			ch <- prometheus.MustNewConstMetric(c.objects, prometheus.GaugeValue, float64(states[state]), kind, string(state))
+		}
+	}
+	gauge(c.applySuccess, truth(failed == 0))
 	used, limit := c.src.Occupancy()
 	gauge(c.connections, float64(used))
 	gauge(c.connectionsMax, float64(limit))

@@ -22,6 +22,7 @@ import (
 
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/status"
 )
 
 const (
@@ -39,8 +40,8 @@ type Source interface {
 	Occupancy() (connections, limit uint64)
 	// XDP is where the XDP program is attached, how, and how many packets it has forwarded.
 	XDP() (interfaces []string, mode string, forwarded uint64)
-	// Applied is the last revision that is in the data path whole, and why a later one is not.
-	Applied() (revision uint64, err error)
+	// Counts are the objects by kind and state.
+	Counts() map[string]map[status.State]int
 }
 
 // Metrics answers scrapes.

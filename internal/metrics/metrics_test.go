@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"compress/gzip"
-	"errors"
 	"flag"
 	"io"
 	"log/slog"
@@ -19,10 +18,11 @@ import (
 
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/status"
 	"loxilb/internal/store"
 )
 
-type fake struct{ applyErr error }
+type fake struct{}
 
 func (fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 	if k.Protocol == lb.UDP {
@@ -31,10 +31,12 @@ func (fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 	first := lb.EndpointStats{Connections: 7, Active: 2, In: lb.Traffic{Packets: 30, Bytes: 3000}, Out: lb.Traffic{Packets: 20, Bytes: 2000}}
 	return lb.ServiceStats{EndpointStats: first, Endpoints: []lb.EndpointStats{first, {}}, NoEndpoint: 5, Refused: 6}, true
 }
-func (fake) XDP() ([]string, string, uint64)         { return []string{"eth0"}, "native", 12 }
-func (fake) Drops() map[string]uint64                { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }
-func (fake) Occupancy() (connections, limit uint64)  { return 2, 262144 }
-func (f fake) Applied() (revision uint64, err error) { return 1, f.applyErr }
+func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "native", 12 }
+func (fake) Drops() map[string]uint64               { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }
+func (fake) Occupancy() (connections, limit uint64) { return 2, 262144 }
+func (fake) Counts() map[string]map[status.State]int {
+	return map[string]map[status.State]int{"service": {status.Applied: 2, status.Failed: 1}}
+}
 
 func newMetrics(t *testing.T, src Source) *Metrics {
 	t.Helper()
@@ -107,12 +109,19 @@ func TestScrape(t *testing.T) {
 	}
 }
 
-func TestApplyFailed(t *testing.T) {
+func TestApplySucceeded(t *testing.T) {
 	t.Parallel()
-	m := newMetrics(t, fake{errors.New("no memory")})
-	if got := scrape(t, m); !strings.Contains(got, "loxilb_config_last_apply_success 0\n") {
+	m := newMetrics(t, healthy{})
+	if got := scrape(t, m); !strings.Contains(got, "loxilb_config_last_apply_success 1\n") {
 		t.Error(got)
 	}
+}
+
+// healthy has no object that failed.
+type healthy struct{ fake }
+
+func (healthy) Counts() map[string]map[status.State]int {
+	return map[string]map[status.State]int{"service": {status.Applied: 3}}
 }
 
 func TestCompressed(t *testing.T) {

@@ -1,6 +1,7 @@
 package netnstest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -68,9 +69,9 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	}
 }
 
-// answers asks for the version. That the port is open is not enough: it is from early on, so that requests wait.
+// answers asks whether the daemon is ready: its API answers before interfaces are attached.
 func (d *Daemon) answers(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:11111/netlox/v1/version", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:11111/readyz", nil)
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,11 @@ func (d *Daemon) answers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("it says %s", bytes.TrimSpace(text))
+	}
+	return errors.Join(err, resp.Body.Close())
 }
 
 func (d *Daemon) args() []string {

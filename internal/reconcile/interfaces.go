@@ -1,78 +1,116 @@
 package reconcile
 
 import (
-	"log/slog"
+	"context"
+	"errors"
+	"fmt"
 	"regexp"
-	"sync"
+	"strconv"
+	"time"
 
 	"loxilb/internal/datapath"
 	"loxilb/internal/netdev"
+	"loxilb/internal/status"
 )
+
+// InterfaceKind is the kind of the statuses of interfaces.
+const InterfaceKind = "interface"
 
 // Hooks is what Interfaces needs of the data path.
 type Hooks interface {
 	SetLink(datapath.Interface) error
 	ForgetLink(index int) error
 	Attach(datapath.Interface) error
+	// SetEgress attaches the program of answers that leave, of endpoints on this machine, as far as there are any.
 	SetEgress(index int) error
 	Detach(index int) error
 	DetachOrphans(keep func(index int) bool) error
 }
 
-// Interfaces keeps the data path attached to the chosen interfaces. Its methods are safe for concurrent use.
+// InterfacesConfig is what Interfaces stands on.
+type InterfacesConfig struct {
+	Observers
+	Hooks                Hooks
+	Links                func() []netdev.Link
+	Whitelist, Blacklist *regexp.Regexp // as netdev.Select takes them
+}
+
+// Interfaces keeps the data path attached to the chosen interfaces, each by itself: one that fails is tried again, and keeps
+// no other waiting.
 type Interfaces struct {
-	mu                   sync.Mutex
-	hooks                Hooks
-	whitelist, blacklist *regexp.Regexp
-	log                  *slog.Logger
-	known                map[int]datapath.Interface
-	attached             map[int]bool
-	cleaned              bool
+	*Loop[int]
+	InterfacesConfig
+	known   map[int]described // as the data path knows them
+	orphans bool              // interfaces that an earlier process attached, and nobody chooses now, may be attached
 }
 
-// NewInterfaces chooses as netdev.Select does.
-func NewInterfaces(h Hooks, whitelist, blacklist *regexp.Regexp, log *slog.Logger) *Interfaces {
-	return &Interfaces{
-		hooks: h, whitelist: whitelist, blacklist: blacklist, log: log,
-		known: map[int]datapath.Interface{}, attached: map[int]bool{},
-	}
+// described is an interface as the data path has it.
+type described struct {
+	datapath.Interface
+	generation uint64 // of the link: another one has the same index and lost our programs
+	attached   bool
 }
 
-// Sync attaches where it should be and is not, and the other way round. An interface that fails is logged, and
-// tried again with the next Sync; the others do not wait for it.
-func (i *Interfaces) Sync(links []netdev.Link) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	present := make(map[int]bool, len(links))
-	for _, l := range links {
-		present[l.Index] = true
-		i.describe(l)
+// everything is the key that stands for all interfaces: the kernel counts them from 1.
+const everything = 0
+
+// NewInterfaces makes the loop of the interfaces.
+func NewInterfaces(c InterfacesConfig) *Interfaces {
+	i := &Interfaces{InterfacesConfig: c, known: map[int]described{}, orphans: true}
+	i.Loop = newLoop(InterfaceKind, i.nameOf, i, c.Observers)
+	i.MarkAll()
+	return i
+}
+
+// MarkAll says that any interface may have changed.
+func (i *Interfaces) MarkAll() { i.Mark(everything) }
+
+// nameOf is how users know an interface. Loop asks for what Apply has just seen.
+func (i *Interfaces) nameOf(index int) string {
+	if k, ok := i.known[index]; ok {
+		return k.Name
 	}
-	chosen := make(map[int]bool, len(links))
-	for _, l := range netdev.Select(links, i.whitelist, i.blacklist) {
+	return "#" + strconv.Itoa(index)
+}
+
+// Apply attaches where it should be and is not, and the other way round.
+func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[int]) {
+	present, chosen := map[int]netdev.Link{}, map[int]bool{}
+	list := i.Links()
+	for _, l := range list {
+		present[l.Index] = l
+	}
+	for _, l := range netdev.Select(list, i.Whitelist, i.Blacklist) {
 		chosen[l.Index] = true
-		i.attach(l)
 	}
-	for index := range i.attached {
-		if !chosen[index] {
-			i.detach(index)
+	for _, index := range i.expand(keys, present) {
+		link, here := present[index]
+		if !here {
+			outcomes = append(outcomes, i.forget(index))
+			continue
+		}
+		outcomes = append(outcomes, i.follow(link, chosen[index]))
+	}
+	i.detachOrphans(chosen)
+	return outcomes
+}
+
+// expand puts all interfaces, those that are here and those that were, in the place of everything.
+func (i *Interfaces) expand(keys []int, present map[int]netdev.Link) []int {
+	var out []int
+	for _, k := range keys {
+		if k != everything {
+			out = append(out, k)
+			continue
+		}
+		for index := range present {
+			out = append(out, index)
+		}
+		for index := range i.known {
+			out = append(out, index)
 		}
 	}
-	for index := range i.known {
-		if !present[index] {
-			delete(i.known, index)
-			if err := i.hooks.ForgetLink(index); err != nil {
-				i.log.Error("interface not forgotten", "ifindex", index, "err", err)
-			}
-		}
-	}
-	if !i.cleaned {
-		err := i.hooks.DetachOrphans(func(index int) bool { return chosen[index] })
-		if err != nil {
-			i.log.Error("interfaces that are no longer chosen are still attached", "err", err)
-		}
-		i.cleaned = err == nil
-	}
+	return unique(out)
 }
 
 func describe(l netdev.Link) datapath.Interface {
@@ -82,51 +120,85 @@ func describe(l netdev.Link) datapath.Interface {
 	}
 }
 
-func (i *Interfaces) describe(l netdev.Link) {
+// follow brings an interface into the data path, attached if it is chosen.
+func (i *Interfaces) follow(l netdev.Link, chosen bool) Outcome[int] {
+	o := Outcome[int]{Key: l.Index}
+	if chosen {
+		o.Version = 1
+	}
+	k, had := i.known[l.Index]
+	if had && k.generation != l.Generation {
+		had, k.attached = false, false
+		o.Err = i.Hooks.Detach(l.Index) // what was attached went with the interface that had the index before
+	}
+	if had && k.Name != l.Name {
+		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
+	}
 	d := describe(l)
-	if i.known[l.Index] == d {
-		return
+	if !had || k.Interface != d {
+		o.Err = errors.Join(o.Err, i.Hooks.SetLink(d))
 	}
-	if err := i.hooks.SetLink(d); err != nil {
-		i.log.Error("interface not described to the data path", "interface", l.Name, "err", err)
-		return
+	k.Interface, k.generation = d, l.Generation
+	if o.Err == nil && k.attached != chosen {
+		o.Err = i.attach(&k, chosen)
 	}
-	i.known[l.Index] = d
+	if o.Err == nil && k.attached {
+		o.Err = i.Hooks.SetEgress(l.Index)
+	}
+	i.known[l.Index] = k
+	return o
 }
 
-func (i *Interfaces) attach(l netdev.Link) {
-	if i.attached[l.Index] {
-		return
-	}
-	if err := i.hooks.Attach(describe(l)); err != nil {
-		i.log.Error("interface not attached: packets that arrive there are not balanced", "interface", l.Name, "err", err)
-		return
-	}
-	i.attached[l.Index] = true
-	i.log.Info("interface attached", "interface", l.Name, "ifindex", l.Index)
-	i.setEgress()
-}
-
-// SetEgress has attached interfaces follow endpoints on this machine.
-func (i *Interfaces) SetEgress() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.setEgress()
-}
-
-func (i *Interfaces) setEgress() {
-	for index := range i.attached {
-		if err := i.hooks.SetEgress(index); err != nil {
-			i.log.Error("endpoints on this machine are not answered for", "interface", i.known[index].Name, "error", err)
+func (i *Interfaces) attach(k *described, wanted bool) error {
+	if !wanted {
+		if err := i.Hooks.Detach(k.Index); err != nil {
+			return err
 		}
+		k.attached = false
+		i.log.Info("interface detached", "interface", k.Name, "ifindex", k.Index)
+		return nil
 	}
+	if err := i.Hooks.Attach(k.Interface); err != nil {
+		return fmt.Errorf("packets that arrive there are not balanced: %w", err)
+	}
+	k.attached = true
+	i.log.Info("interface attached", "interface", k.Name, "ifindex", k.Index)
+	return nil
 }
 
-func (i *Interfaces) detach(index int) {
-	if err := i.hooks.Detach(index); err != nil {
-		i.log.Error("interface not detached", "ifindex", index, "err", err)
+// forget takes an interface that is gone out of the data path. What fails is tried with the next change.
+func (i *Interfaces) forget(index int) Outcome[int] {
+	k, had := i.known[index]
+	o := Outcome[int]{Key: index}
+	if !had {
+		return o
+	}
+	if k.attached {
+		o.Err = i.Hooks.Detach(index)
+	}
+	if o.Err = errors.Join(o.Err, i.Hooks.ForgetLink(index)); o.Err == nil {
+		delete(i.known, index)
+		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
+		i.log.Info("interface is gone", "interface", k.Name, "ifindex", index)
+	}
+	return o
+}
+
+// detachOrphans detaches what an earlier process attached and nobody chooses now, once.
+func (i *Interfaces) detachOrphans(chosen map[int]bool) {
+	if !i.orphans {
 		return
 	}
-	delete(i.attached, index)
-	i.log.Info("interface detached", "interface", i.known[index].Name, "ifindex", index)
+	id := status.ID{Kind: TaskKind, Key: "interfaces of an earlier start"}
+	err := i.Hooks.DetachOrphans(func(index int) bool { return chosen[index] })
+	i.orphans = err != nil
+	if err == nil {
+		i.Statuses.Forget(id)
+		return
+	}
+	next := time.Now().Add(leftoverRetry)
+	if i.Statuses.Failed(id, 1, err, next) {
+		i.log.Error("interfaces that are no longer chosen are still attached; trying again", "error", err)
+	}
+	time.AfterFunc(leftoverRetry, i.MarkAll)
 }

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"regexp"
 	"slices"
@@ -39,8 +38,13 @@ func (h *hooks) SetLink(i datapath.Interface) error {
 }
 func (h *hooks) ForgetLink(index int) error        { return h.note("forget %d", index) }
 func (h *hooks) Attach(i datapath.Interface) error { return h.note("attach %d", i.Index) }
-func (h *hooks) SetEgress(int) error               { return nil }
-func (h *hooks) Detach(index int) error            { return h.note("detach %d", index) }
+func (h *hooks) SetEgress(index int) error {
+	if h.broken[fmt.Sprintf("egress %d", index)] {
+		return errors.New("broken")
+	}
+	return nil
+}
+func (h *hooks) Detach(index int) error { return h.note("detach %d", index) }
 func (h *hooks) DetachOrphans(keep func(index int) bool) error {
 	kept := []int{}
 	for i := range 10 {
@@ -66,47 +70,72 @@ func link(index int, name string) netdev.Link {
 func TestInterfaces(t *testing.T) {
 	t.Parallel()
 	h := &hooks{broken: map[string]bool{}}
-	i := NewInterfaces(h, nil, regexp.MustCompile("^mgmt"), slog.New(slog.DiscardHandler))
+	var links []netdev.Link
+	o := quiet()
+	i := NewInterfaces(InterfacesConfig{
+		Observers: o, Hooks: h, Links: func() []netdev.Link { return links }, Blacklist: regexp.MustCompile("^mgmt"),
+	})
 	eth, veth, tun, mgmt := link(2, "eth0"), link(3, "veth1"), link(4, "tun0"), link(5, "mgmt0")
+	another := eth
+	another.Generation++
 	for _, step := range []struct {
 		what   string
 		broken []string
 		links  []netdev.Link
 		want   []string // in any order
+		failed string   // interfaces whose status says so
 	}{
 		{
 			"at start", []string{"detach all but [2 3]"}, []netdev.Link{eth, veth, mgmt},
 			[]string{
 				"set 2 peer=false layer3=false", "set 3 peer=true layer3=false", "set 5 peer=false layer3=false",
 				"attach 2", "attach 3", "detach all but [2 3] fails",
-			},
+			}, "interfaces of an earlier start",
 		},
-		{"strangers are still there", nil, []netdev.Link{eth, veth, mgmt}, []string{"detach all but [2 3]"}},
-		{"nothing new", nil, []netdev.Link{eth, veth, mgmt}, nil},
-		{"a tunnel comes", nil, []netdev.Link{eth, veth, tun, mgmt}, []string{"set 4 peer=false layer3=true", "attach 4"}},
-		{"the veth goes", nil, []netdev.Link{eth, tun, mgmt}, []string{"detach 3", "forget 3"}},
+		{"orphans are still there", nil, []netdev.Link{eth, veth, mgmt}, []string{"detach all but [2 3]"}, ""},
+		{"nothing new", nil, []netdev.Link{eth, veth, mgmt}, nil, ""},
+		{"another one of the same index", nil, []netdev.Link{another, veth, mgmt}, []string{"detach 2", "set 2 peer=false layer3=false", "attach 2"}, ""},
+		{"a tunnel comes", nil, []netdev.Link{another, veth, tun, mgmt}, []string{"set 4 peer=false layer3=true", "attach 4"}, ""},
+		{"the veth goes", nil, []netdev.Link{another, tun, mgmt}, []string{"detach 3", "forget 3"}, ""},
 		{
 			"another cannot be attached, the third can", []string{"attach 3"},
-			[]netdev.Link{eth, veth, tun, link(6, "eth1"), mgmt},
-			[]string{"set 3 peer=true layer3=false", "attach 3 fails", "set 6 peer=false layer3=false", "attach 6"},
+			[]netdev.Link{another, veth, tun, link(6, "eth1"), mgmt},
+			[]string{"set 3 peer=true layer3=false", "attach 3 fails", "set 6 peer=false layer3=false", "attach 6"}, "veth1",
 		},
-		{"tried again", nil, []netdev.Link{eth, veth, tun, link(6, "eth1"), mgmt}, []string{"attach 3"}},
+		{"tried again", nil, []netdev.Link{another, veth, tun, link(6, "eth1"), mgmt}, []string{"attach 3"}, ""},
+		{"answers that leave are not seen at one", []string{"egress 6"}, []netdev.Link{another, veth, tun, link(6, "eth1"), mgmt}, nil, "eth1"},
 		{
-			"one is renamed to what is not wanted", []string{"detach 6"}, []netdev.Link{eth, veth, tun, link(6, "mgmt1"), mgmt},
-			[]string{"set 6 peer=false layer3=false", "detach 6 fails"},
+			"one is renamed to what is not wanted", []string{"detach 6"}, []netdev.Link{another, veth, tun, link(6, "mgmt1"), mgmt},
+			[]string{"set 6 peer=false layer3=false", "detach 6 fails"}, "mgmt1",
 		},
-		{"tried again, too", nil, []netdev.Link{eth, veth, tun, link(6, "mgmt1"), mgmt}, []string{"detach 6"}},
+		{"tried again, too", nil, []netdev.Link{another, veth, tun, link(6, "mgmt1"), mgmt}, []string{"detach 6"}, ""},
+		{"one goes and cannot be forgotten", []string{"forget 4"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt}, []string{"detach 4", "forget 4 fails"}, "tun0"},
+		{"it is, later", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt}, []string{"detach 4", "forget 4"}, ""},
 	} {
-		h.events = nil
+		h.events, links = nil, step.links
 		clear(h.broken)
 		for _, event := range step.broken {
 			h.broken[event] = true
 		}
-		i.Sync(step.links)
+		i.report(t.Context(), i.Apply(t.Context(), []int{everything}))
 		slices.Sort(h.events)
 		slices.Sort(step.want)
 		if diff := cmp.Diff(step.want, h.events); diff != "" {
 			t.Errorf("%s: -want +got\n%s", step.what, diff)
 		}
+		var failed []string
+		for _, s := range o.Statuses.List("", true) {
+			failed = append(failed, s.Key)
+		}
+		if got := strings.Join(failed, " "); got != step.failed {
+			t.Errorf("%s: %q failed, want %q", step.what, got, step.failed)
+		}
+	}
+	var names []string
+	for _, s := range o.Statuses.List(InterfaceKind, false) {
+		names = append(names, s.Key+" "+string(s.State()))
+	}
+	if got := strings.Join(names, ", "); got != "eth0 applied, veth1 applied" {
+		t.Error(got)
 	}
 }

@@ -2,9 +2,11 @@ package reconcile
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"regexp"
 
+	"loxilb/internal/config"
 	"loxilb/internal/datapath"
 	"loxilb/internal/netdev"
 )
@@ -16,22 +18,9 @@ type XDPHooks interface {
 	DetachXDPOrphans() error
 }
 
-// XDPChoice is where the XDP program is wanted.
-type XDPChoice string
-
-// The choices. Auto never costs throughput: it is native, and only at network cards whose driver forwards frames by XDP
-// from the start. A veth or virtio_net would no longer take large segments from its other end, and generic XDP comes after
-// the work that it is to save.
-const (
-	XDPAuto    XDPChoice = "auto"
-	XDPNative  XDPChoice = "native"
-	XDPGeneric XDPChoice = "generic"
-	XDPOff     XDPChoice = "off"
-)
-
-// Mode is how the program is attached where it is.
-func (c XDPChoice) Mode() datapath.XDPMode {
-	if c == XDPGeneric {
+// XDPMode is how the program is attached where it is.
+func XDPMode(c config.XDP) datapath.XDPMode {
+	if c == config.XDPGeneric {
 		return datapath.XDPGeneric
 	}
 	return datapath.XDPNative
@@ -39,7 +28,7 @@ func (c XDPChoice) Mode() datapath.XDPMode {
 
 // XDPConfig says where the XDP program is wanted.
 type XDPConfig struct {
-	Choice               XDPChoice
+	Choice               config.XDP
 	Whitelist, Blacklist *regexp.Regexp                             // as those of Interfaces
 	Features             func() (map[int]netdev.XDPFeatures, error) // of all interfaces; nil: the kernel does not tell
 }
@@ -60,29 +49,29 @@ func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
 }
 
 // Sync has the data path's XDP follow the interfaces. One that the program can't be attached to is logged and tried again
-// with the next Sync; its packets go the way through tc.
-func (x *XDP) Sync(links []netdev.Link) {
+// with the next Sync; its packets go the way through tc. The error says what XDP that is not attached does not explain.
+func (x *XDP) Sync(links []netdev.Link) error {
 	features, err := x.Features()
 	if err != nil {
-		x.log.Error("XDP stays as it is, as the kernel does not say what drivers can do", "err", err)
-		return
+		return fmt.Errorf("XDP stays as it is, as the kernel does not say what drivers can do: %w", err)
 	}
 	plan := x.plan(links, features)
+	var errs []error
 	for _, i := range plan {
 		x.set(i, features != nil)
 	}
 	for index := range x.known {
 		if _, ok := plan[index]; !ok {
-			x.forget(index)
+			errs = append(errs, x.forget(index))
 		}
 	}
 	if !x.cleaned {
 		if err := x.hooks.DetachXDPOrphans(); err != nil {
-			x.log.Error("XDP is still attached where it is not wanted", "err", err)
-			return
+			return errors.Join(append(errs, fmt.Errorf("detach XDP where it is not wanted any more: %w", err))...)
 		}
 		x.cleaned = true
 	}
+	return errors.Join(errs...)
 }
 
 // plan says what is wanted of each interface; nothing at all if XDP is wanted nowhere.
@@ -100,7 +89,7 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 		}
 		i := datapath.XDPInterface{Index: l.Index, Name: l.Name, MAC: [6]byte(l.MAC)}
 		i.Attach = chosen[l.Index] && x.attach(l, features[l.Index])
-		if i.Attach && x.Choice == XDPGeneric && tagged[l.Index] {
+		if i.Attach && x.Choice == config.XDPGeneric && tagged[l.Index] {
 			x.refuse(i, errTagged)
 			i.Attach = false
 		}
@@ -132,9 +121,9 @@ func tagged(links []netdev.Link) map[int]bool {
 func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
 	const all = netdev.XDPBasic | netdev.XDPRedirect | netdev.XDPTransmit
 	switch x.Choice {
-	case XDPNative, XDPGeneric:
+	case config.XDPNative, config.XDPGeneric:
 		return true
-	case XDPAuto:
+	case config.XDPAuto:
 		return (l.Bus == "pci" || l.Bus == "platform") && can&all == all
 	}
 	return false
@@ -144,7 +133,7 @@ func (x *XDP) attach(l netdev.Link, can netdev.XDPFeatures) bool {
 // programs is taken to do so, but for that of veth, which drops them in silence unless its other end is prepared.
 func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFeatures) bool {
 	switch {
-	case x.Choice == XDPGeneric:
+	case x.Choice == config.XDPGeneric:
 		return true
 	case features == nil:
 		return attached && l.Kind != "veth"
@@ -152,8 +141,9 @@ func (x *XDP) target(l netdev.Link, attached bool, features map[int]netdev.XDPFe
 	return features[l.Index]&netdev.XDPTransmit != 0
 }
 
-// set brings an interface into the data path; without the program if that can't be attached.
-func (x *XDP) set(i datapath.XDPInterface, told bool) {
+// set brings an interface into the data path; without the program if that can't be attached. known says that the kernel
+// tells what drivers can do.
+func (x *XDP) set(i datapath.XDPInterface, known bool) {
 	old := x.known[i.Index]
 	if old == i {
 		return
@@ -161,7 +151,7 @@ func (x *XDP) set(i datapath.XDPInterface, told bool) {
 	err := x.hooks.SetXDP(i)
 	if err != nil {
 		x.refuse(i, err)
-		i.Attach, i.Target = false, i.Target && told
+		i.Attach, i.Target = false, i.Target && known
 		if old == i || x.hooks.SetXDP(i) != nil {
 			return
 		}
@@ -171,7 +161,7 @@ func (x *XDP) set(i datapath.XDPInterface, told bool) {
 	x.known[i.Index] = i
 	switch {
 	case i.Attach && !old.Attach:
-		x.log.Info("XDP attached", "interface", i.Name, "mode", x.Choice.Mode())
+		x.log.Info("XDP attached", "interface", i.Name, "mode", XDPMode(x.Choice))
 	case !i.Attach && old.Attach:
 		x.log.Info("XDP detached", "interface", i.Name)
 	}
@@ -183,18 +173,18 @@ func (x *XDP) refuse(i datapath.XDPInterface, err error) {
 		return
 	}
 	x.refused[i.Index] = err.Error()
-	tell := x.log.Warn
-	if x.Choice == XDPAuto {
-		tell = x.log.Info
+	log := x.log.Warn
+	if x.Choice == config.XDPAuto {
+		log = x.log.Info
 	}
-	tell("XDP not attached: packets that arrive there take the way through tc alone", "interface", i.Name, "err", err)
+	log("XDP not attached: packets that arrive there take the way through tc alone", "interface", i.Name, "error", err)
 }
 
-func (x *XDP) forget(index int) {
+func (x *XDP) forget(index int) error {
 	if err := x.hooks.ForgetXDP(index); err != nil {
-		x.log.Error("XDP not detached", "ifindex", index, "err", err)
-		return
+		return fmt.Errorf("detach XDP from interface %d: %w", index, err)
 	}
 	delete(x.known, index)
 	delete(x.refused, index)
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"loxilb/internal/config"
 	"loxilb/internal/datapath"
 	"loxilb/internal/netdev"
 )
@@ -42,19 +43,19 @@ func TestXDPChoice(t *testing.T) {
 	}
 	known := map[int]netdev.XDPFeatures{2: forwards, 3: runs, 4: forwards, 5: forwards, 6: runs, 8: forwards}
 	for name, c := range map[string]struct {
-		choice   XDPChoice
+		choice   config.XDP
 		features map[int]netdev.XDPFeatures
 		attached string
 		targets  string
 	}{
-		"auto":                {XDPAuto, known, "eth0", "eth0 eth2 mgmt0 veth0"},
-		"auto, untold":        {XDPAuto, nil, "", ""},
-		"auto, no card of it": {XDPAuto, map[int]netdev.XDPFeatures{3: runs, 4: forwards, 5: forwards}, "", ""},
-		"native":              {XDPNative, known, "eth0 eth1 eth2 veth0 veth1", "eth0 eth2 mgmt0 veth0"},
-		"native, untold":      {XDPNative, nil, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2"},
-		"generic":             {XDPGeneric, known, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2 mgmt0 veth0 veth1"},
-		"generic, untold":     {XDPGeneric, nil, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2 mgmt0 veth0 veth1"},
-		"off":                 {XDPOff, known, "", ""},
+		"auto":                {config.XDPAuto, known, "eth0", "eth0 eth2 mgmt0 veth0"},
+		"auto, untold":        {config.XDPAuto, nil, "", ""},
+		"auto, no card of it": {config.XDPAuto, map[int]netdev.XDPFeatures{3: runs, 4: forwards, 5: forwards}, "", ""},
+		"native":              {config.XDPNative, known, "eth0 eth1 eth2 veth0 veth1", "eth0 eth2 mgmt0 veth0"},
+		"native, untold":      {config.XDPNative, nil, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2"},
+		"generic":             {config.XDPGeneric, known, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2 mgmt0 veth0 veth1"},
+		"generic, untold":     {config.XDPGeneric, nil, "eth0 eth1 eth2 veth0 veth1", "eth0 eth1 eth2 mgmt0 veth0 veth1"},
+		"off":                 {config.XDPOff, known, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +64,7 @@ func TestXDPChoice(t *testing.T) {
 				Choice: c.choice, Blacklist: regexp.MustCompile("^mgmt"),
 				Features: func() (map[int]netdev.XDPFeatures, error) { return c.features, nil },
 			}, slog.New(slog.DiscardHandler))
-			x.Sync(links)
+			_ = x.Sync(links)
 			var attached, targets []string
 			for _, e := range h.events {
 				var what string
@@ -97,7 +98,7 @@ func TestXDPFollows(t *testing.T) {
 	features := map[int]netdev.XDPFeatures{2: forwards, 3: runs}
 	var failed error
 	x := NewXDP(h, XDPConfig{
-		Choice: XDPNative, Features: func() (map[int]netdev.XDPFeatures, error) { return features, failed },
+		Choice: config.XDPNative, Features: func() (map[int]netdev.XDPFeatures, error) { return features, failed },
 	}, slog.New(slog.NewTextHandler(&log, nil)))
 	eth, veth := link(2, "eth0"), link(3, "veth1")
 	const refuses = "set veth1 attach=true target=false"
@@ -120,7 +121,7 @@ func TestXDPFollows(t *testing.T) {
 	} {
 		h.events = nil
 		step.before()
-		x.Sync(step.links)
+		_ = x.Sync(step.links)
 		slices.Sort(h.events)
 		slices.Sort(step.want)
 		if diff := cmp.Diff(step.want, h.events); diff != "" {
@@ -138,12 +139,12 @@ func TestXDPTagged(t *testing.T) {
 	h := &hooks{}
 	var log bytes.Buffer
 	x := NewXDP(h, XDPConfig{
-		Choice: XDPGeneric, Features: func() (map[int]netdev.XDPFeatures, error) { return nil, nil },
+		Choice: config.XDPGeneric, Features: func() (map[int]netdev.XDPFeatures, error) { return nil, nil },
 	}, slog.New(slog.NewTextHandler(&log, nil)))
 	vlan := link(4, "eth1.7")
 	vlan.Kind, vlan.PeerIndex = "vlan", 3
 	for range 3 {
-		x.Sync([]netdev.Link{link(2, "eth0"), link(3, "eth1"), vlan})
+		_ = x.Sync([]netdev.Link{link(2, "eth0"), link(3, "eth1"), vlan})
 	}
 	slices.Sort(h.events)
 	want := []string{"clean", "set eth0 attach=true target=true", "set eth1 attach=false target=true", "set eth1.7 attach=true target=true"}

@@ -20,7 +20,9 @@ type ID struct{ Kind, Key string }
 func (id ID) String() string { return id.Kind + " " + id.Key }
 
 // compare orders by kind, then by key.
-func (id ID) compare(o ID) int { return cmp.Or(cmp.Compare(id.Kind, o.Kind), cmp.Compare(id.Key, o.Key)) }
+func (id ID) compare(o ID) int {
+	return cmp.Or(cmp.Compare(id.Kind, o.Kind), cmp.Compare(id.Key, o.Key))
+}
 
 // State is a status in one word.
 type State string
@@ -75,6 +77,7 @@ type Table struct {
 	mu      sync.Mutex
 	entries map[ID]*entry
 	failed  map[ID]struct{}
+	follows map[ID]func() (since time.Time, err error)
 	seen    map[string]uint64 // by kind: all changes up to this version are in entries
 	changed chan struct{}     // closed when something changes; nil: nobody waits
 	now     func() time.Time
@@ -82,7 +85,7 @@ type Table struct {
 
 // NewTable makes an empty one.
 func NewTable() *Table {
-	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, seen: map[string]uint64{}, now: time.Now}
+	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, follows: map[ID]func() (time.Time, error){}, seen: map[string]uint64{}, now: time.Now}
 }
 
 // Want notes that an object is wanted in a version, or gone (version 0: what is gone has none).
@@ -117,8 +120,8 @@ func (t *Table) Seen(kind string, version uint64) {
 	t.signal()
 }
 
-// Succeeded notes that the data path has the object in a version; or, if it is not wanted any more, that it is gone: then
-// its status is, too. It returns whether that changed the status.
+// Succeeded notes that the data path has the object in a version. What is gone is told to Forget. It returns whether that
+// changed the status.
 func (t *Table) Succeeded(id ID, version uint64) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,9 +132,6 @@ func (t *Table) Succeeded(id ID, version uint64) (changed bool) {
 	changed = e.failure != nil || e.applied != version || e.removed
 	e.failure, e.applied = nil, version
 	delete(t.failed, id)
-	if e.removed {
-		delete(t.entries, id)
-	}
 	if changed {
 		e.since = t.now().UnixNano()
 		t.signal()
@@ -163,7 +163,7 @@ func (t *Table) Failed(id ID, version uint64, err error, next time.Time) (news b
 	return news
 }
 
-// Forget drops the status of an object that is no more.
+// Forget drops the status of an object that is gone, as users want it.
 func (t *Table) Forget(id ID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -172,15 +172,34 @@ func (t *Table) Forget(id ID) {
 	t.signal()
 }
 
+// Follow has the status of something that tries again by itself be what lastError says when it is read: its error and since
+// when it fails; nil: it works. Call it before the table is in use.
+func (t *Table) Follow(id ID, lastError func() (since time.Time, err error)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.follows[id] = lastError
+}
+
+// followed is the status of what is followed.
+func followed(id ID, lastError func() (time.Time, error)) Status {
+	s := Status{ID: id, Desired: 1, Applied: 1}
+	if since, err := lastError(); err != nil {
+		s.Since, s.Err, s.Attempts = since, err, 1
+	}
+	return s
+}
+
 // Get is the status of one object.
 func (t *Table) Get(id ID) (Status, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e, ok := t.entries[id]
-	if !ok {
-		return Status{}, false
+	if e, ok := t.entries[id]; ok {
+		return e.status(id), true
 	}
-	return e.status(id), true
+	if f, ok := t.follows[id]; ok {
+		return followed(id, f), true
+	}
+	return Status{}, false
 }
 
 func (e *entry) status(id ID) Status {
@@ -210,6 +229,11 @@ func (t *Table) List(kind string, failedOnly bool) []Status {
 			add(id)
 		}
 	}
+	for id, f := range t.follows {
+		if s := followed(id, f); (kind == "" || kind == id.Kind) && (s.Err != nil || !failedOnly) {
+			out = append(out, s)
+		}
+	}
 	slices.SortFunc(out, func(a, b Status) int { return a.ID.compare(b.ID) })
 	return out
 }
@@ -219,12 +243,17 @@ func (t *Table) Counts() map[string]map[State]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := map[string]map[State]int{}
-	for id, e := range t.entries {
-		s := e.status(id)
-		if out[id.Kind] == nil {
-			out[id.Kind] = map[State]int{}
+	count := func(s Status) {
+		if out[s.Kind] == nil {
+			out[s.Kind] = map[State]int{}
 		}
-		out[id.Kind][s.State()]++
+		out[s.Kind][s.State()]++
+	}
+	for id, e := range t.entries {
+		count(e.status(id))
+	}
+	for id, f := range t.follows {
+		count(followed(id, f))
 	}
 	return out
 }

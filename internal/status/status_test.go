@@ -51,7 +51,7 @@ func TestStates(t *testing.T) {
 	want(Pending, 103)
 	table.Want(a, 0)
 	want(Pending, 103)
-	table.Succeeded(a, 0)
+	table.Forget(a)
 	if s, ok := table.Get(a); ok {
 		t.Errorf("%+v is left of what is gone", s)
 	}
@@ -149,7 +149,7 @@ func TestWait(t *testing.T) {
 		waiting("seen")
 		table.Failed(service("a"), 0, passing{}, time.Time{})
 		waiting("it will pass")
-		table.Succeeded(service("a"), 0)
+		table.Forget(service("a"))
 		ended("gone", "")
 
 		wait(7, "c")
@@ -172,5 +172,21 @@ func TestErrorIsShort(t *testing.T) {
 	const want = "service a: it is broken; service b: it is broken; service c: it is broken; and 2 more"
 	if err.Error() != want {
 		t.Error(err)
+	}
+}
+
+// What tries again by itself is asked when somebody reads.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	table := NewTable()
+	var failure error
+	id := ID{"network", "neighbours"}
+	table.Follow(id, func() (time.Time, error) { return time.Unix(7, 0), failure })
+	if s, ok := table.Get(id); !ok || s.State() != Applied || len(table.List("", true)) != 0 || table.Counts()["network"][Applied] != 1 {
+		t.Errorf("%+v", s)
+	}
+	failure = errBroken
+	if s, _ := table.Get(id); s.State() != Failed || s.Since.Unix() != 7 || len(table.List("network", true)) != 1 || table.Counts()["network"][Failed] != 1 {
+		t.Errorf("%+v", s)
 	}
 }

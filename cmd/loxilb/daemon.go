@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/announce"
+	"loxilb/internal/apisocket"
+	"loxilb/internal/config"
+	"loxilb/internal/datapath"
+	"loxilb/internal/desired"
+	"loxilb/internal/event"
+	"loxilb/internal/httpapi"
+	"loxilb/internal/metrics"
+	"loxilb/internal/netdev"
+	"loxilb/internal/reconcile"
+	"loxilb/internal/status"
+)
+
+// sweepEvery is how often connections that are over give their memory back; they are treated as absent from
+// the moment that they are.
+const sweepEvery = 5 * time.Second
+
+// daemon is the parts of the load balancer. They know each other by the interfaces that they declare; none but assemble
+// knows who is behind them.
+type daemon struct {
+	config     *config.Config
+	log        *slog.Logger
+	network    *netdev.Net
+	state      *desired.State
+	datapath   *datapath.Datapath
+	hub        *event.Hub
+	announcer  *announce.Announcer
+	services   *reconcile.Services
+	interfaces *reconcile.Interfaces
+	xdp        *reconcile.Task
+	sockets    *reconcile.Task
+	follower   *reconcile.Network
+	api        *httpapi.API
+	sweep      chan struct{} // capacity 1: connections wait for a sweep
+}
+
+// assemble makes the parts. Nothing runs yet.
+func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *desired.State, d *datapath.Datapath) (*daemon, error) {
+	p := &daemon{
+		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), sweep: make(chan struct{}, 1),
+		announcer: announce.New(network, network.VIPs(), log),
+	}
+	statuses := status.NewTable()
+	for key, lastError := range map[string]func() (time.Time, error){
+		"changes of the kernel": network.LastError, "neighbours": network.Neighbours().LastError, "announcements": p.announcer.LastError,
+	} {
+		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: key}, lastError)
+	}
+	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
+	p.services = reconcile.NewServices(reconcile.ServicesConfig{
+		Observers: o, Desired: state, Tables: d, VIPs: owner{p.announcer}, Sources: network.Sources(),
+		Endpoints: network.Neighbours(), Ended: p.sweepSoon, Seed: c.HashSeed,
+	})
+	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
+		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
+	})
+	xdp := reconcile.NewXDP(d, reconcile.XDPConfig{
+		Choice: c.XDP, Whitelist: c.Whitelist, Blacklist: c.Blacklist, Features: network.XDPFeatures,
+	}, log)
+	p.xdp = reconcile.NewTask("xdp", 0, func(context.Context) error { return xdp.Sync(network.Links()) }, o)
+	p.sockets = reconcile.NewTask("own sockets", 0, p.attachSockets, o)
+	p.follower = reconcile.NewNetwork(d, network, o, p.networkChanged)
+
+	source := view{d, statuses, log}
+	measured, err := metrics.New(state, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
+	if err != nil {
+		return nil, err
+	}
+	p.api = httpapi.New(httpapi.Options{
+		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Metrics: measured, Observe: measured.Observe,
+		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs}, Ready: p.ready,
+		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log,
+	})
+	return p, nil
+}
+
+// serve runs the parts until ctx ends or the API fails; the rest is tried again. The API answers from the start, so that a user can delete what is in the way.
+func (p *daemon) serve(ctx context.Context) error {
+	listener, err := p.listen(ctx)
+	if err != nil {
+		return err
+	}
+	group, running := errgroup.WithContext(ctx)
+	run := func(f func(context.Context)) {
+		group.Go(func() error { f(running); return nil })
+	}
+	if listener != nil {
+		group.Go(func() error { return listener.Serve(running) })
+	}
+	run(func(ctx context.Context) { p.network.Run(ctx, p.hub) })
+	run(func(ctx context.Context) { p.announcer.Run(ctx, p.hub) })
+	run(p.services.Run)
+	run(func(ctx context.Context) { p.datapath.SweepEvery(ctx, sweepEvery, p.sweep) })
+	run(p.datapath.LogDrops)
+	run(p.attach)
+	err = group.Wait()
+	p.log.Info("stopping; the data path stays attached (loxilb --detach removes it)")
+	if ctx.Err() != nil {
+		return nil // it was asked to
+	}
+	return err
+}
+
+// attach attaches interfaces once each service was tried: the first packet finds those that work.
+func (p *daemon) attach(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-p.services.Idle():
+	}
+	p.sockets.Mark() // first, so that no task finds nothing to do and calls itself idle
+	p.xdp.Mark()
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, f := range []func(context.Context){p.interfaces.Run, p.xdp.Run, p.sockets.Run, p.follower.Run, p.localAnswers} {
+		running.Go(func() { f(ctx) })
+	}
+	for _, idle := range p.started() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-idle:
+		}
+	}
+	p.log.Info("ready", "version", version, "namespace", apisocket.Namespace(), "services", p.state.Services.Len(p.state.Snapshot()),
+		"hook", p.datapath.Hook())
+	debug.FreeOSMemory() // what loading programs took is not needed again, most of all the types of the kernel
+}
+
+// ready says whether packets are balanced, and how far the start is.
+func (p *daemon) ready() (bool, string) {
+	if done, applied, total := p.services.Started(); !done {
+		return false, fmt.Sprintf("starting: %d of %d services are in the data path", applied, total)
+	}
+	for _, idle := range p.started() {
+		select {
+		case <-idle:
+		default:
+			return false, "starting: interfaces are being attached"
+		}
+	}
+	return true, "ready"
+}
+
+// started are closed once each part that packets need was tried.
+func (p *daemon) started() []<-chan struct{} {
+	return []<-chan struct{}{p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.follower.Idle()}
+}
+
+// networkChanged has further parts follow the network.
+func (p *daemon) networkChanged(b event.Body) {
+	switch b.Kind() {
+	case event.KindLink:
+		p.interfaces.MarkAll()
+		p.xdp.Mark()
+	case event.KindRoute:
+		p.services.RoutesChanged()
+	}
+}
+
+// localAnswers has interfaces follow whether endpoints are on this machine.
+func (p *daemon) localAnswers(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.datapath.LocalAnswersChanged():
+			p.interfaces.MarkAll()
+		}
+	}
+}
+
+// sweepSoon has the sweep look for connections that are over.
+func (p *daemon) sweepSoon() {
+	select {
+	case p.sweep <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
+// attachSockets has this machine's own sockets reach VIPs, or not.
+func (p *daemon) attachSockets(context.Context) error {
+	if p.config.LocalSockets {
+		return p.datapath.AttachSockets(p.config.Cgroup)
+	}
+	return p.datapath.DetachSockets()
+}
+
+// listen opens the API's sockets, or none if it is switched off.
+func (p *daemon) listen(ctx context.Context) (*httpapi.Server, error) {
+	c := p.config.API
+	if c.Disabled {
+		return nil, nil
+	}
+	return p.api.Listen(ctx, httpapi.Listen{
+		Plain: c.Plain, TLS: c.TLS, CertFile: c.CertFile, KeyFile: c.KeyFile, Socket: c.Socket, SocketGroup: c.Group,
+	})
+}
+
+// kernel is the running kernel's release.
+func kernel() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

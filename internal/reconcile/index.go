@@ -1,0 +1,183 @@
+package reconcile
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/desired"
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+// index is what the services that were applied, or tried, have to do with each other and with addresses. The goroutine of the
+// loop alone touches it.
+type index struct {
+	services map[lb.Key]indexed
+	named    refcount                 // services that name such an endpoint
+	vips     refcount                 // services that have the address, as VIP or as source
+	hosts    refcount                 // services whose connections go to such an endpoint
+	rows     map[bpf.TcServiceKey]int // services that have the row: ranges that begin at one port share it
+	notifier *notifier
+}
+
+// indexed is a service, and as the data path has it if that differs.
+type indexed struct {
+	service  *lb.Service
+	resolved *lb.Service // nil: no endpoint is a service
+}
+
+func (i *indexed) effective() *lb.Service {
+	if i.resolved != nil {
+		return i.resolved
+	}
+	return i.service
+}
+
+func newIndex(n *notifier) *index {
+	return &index{
+		services: map[lb.Key]indexed{}, named: refcount{}, vips: refcount{}, hosts: refcount{},
+		rows: map[bpf.TcServiceKey]int{}, notifier: n,
+	}
+}
+
+// get is a service that was applied or tried; nil: there is none.
+func (x *index) get(key lb.Key) *lb.Service { return x.services[key].service }
+
+func (x *index) keys() []lb.Key { return slices.Collect(maps.Keys(x.services)) }
+
+func (x *index) allVIPs() []netip.Addr { return slices.Collect(maps.Keys(x.vips)) }
+
+func (x *index) hasVIP(a netip.Addr) bool { return x.vips[a] > 0 }
+
+func (x *index) hasRow(key bpf.TcServiceKey) bool { return x.rows[key] > 0 }
+
+// add enters a service, and as the data path has it: the same unless different.
+func (x *index) add(s, resolved *lb.Service, different bool) {
+	i := indexed{service: s}
+	if different {
+		i.resolved = new(*resolved)
+	}
+	x.services[s.Key] = i
+	x.rows[compile.Key(s.Key)]++
+	for _, a := range ownable(s) {
+		x.vips.add(a)
+	}
+	for _, e := range s.Endpoints {
+		x.named.add(e.Addr)
+	}
+	for _, e := range i.effective().Endpoints {
+		if x.hosts.add(e.Addr) {
+			x.notifier.change(e.Addr, true)
+		}
+	}
+}
+
+func (x *index) remove(key lb.Key) {
+	i := x.services[key]
+	delete(x.services, key)
+	row := compile.Key(key)
+	if x.rows[row]--; x.rows[row] == 0 {
+		delete(x.rows, row)
+	}
+	for _, a := range ownable(i.service) {
+		x.vips.remove(a)
+	}
+	for _, e := range i.service.Endpoints {
+		x.named.remove(e.Addr)
+	}
+	for _, e := range i.effective().Endpoints {
+		if x.hosts.remove(e.Addr) {
+			x.notifier.change(e.Addr, false)
+		}
+	}
+}
+
+// usersOf are the services of whose connections endpoints see one of this machine's addresses, with one of these endpoints.
+func (x *index) usersOf(hosts map[netip.Addr]bool) (keys []lb.Key) {
+	if len(hosts) == 0 {
+		return nil
+	}
+	for key, i := range x.services {
+		if slices.ContainsFunc(sourced(i.effective()), func(a netip.Addr) bool { return hosts[a] }) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// dependents are the services that have one of these for an endpoint, directly or by way of others. It costs a walk over all
+// services, but only if some endpoint has the VIP of one of them.
+func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) (more []lb.Key) {
+	in := make(map[lb.Key]bool, len(keys))
+	for _, k := range keys {
+		in[k] = true
+	}
+	for fresh := keys; len(fresh) > 0; {
+		vips := x.reached(snapshot, services, fresh)
+		fresh = nil
+		if len(vips) == 0 {
+			break
+		}
+		for key, i := range x.services {
+			if !in[key] && slices.ContainsFunc(i.service.Endpoints, func(e lb.Endpoint) bool { return vips[e.Addr] }) {
+				in[key] = true
+				fresh = append(fresh, key)
+			}
+		}
+		more = append(more, fresh...)
+	}
+	return more
+}
+
+// reached are the VIPs that the services of these keys have or had, and that some service has for an endpoint.
+func (x *index) reached(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) map[netip.Addr]bool {
+	vips := map[netip.Addr]bool{}
+	add := func(list ...netip.Addr) {
+		for _, a := range list {
+			if x.named[a] > 0 {
+				vips[a] = true
+			}
+		}
+	}
+	for _, k := range keys {
+		add(k.VIP)
+		if s := x.get(k); s != nil {
+			add(s.Secondary...)
+		}
+		if s, ok := services.Get(snapshot, k); ok {
+			add(s.Secondary...)
+		}
+	}
+	return vips
+}
+
+// ownable lists the addresses of a service that this machine has to answer for: its VIPs, and sources of its own choice.
+func ownable(s *lb.Service) []netip.Addr {
+	var out []netip.Addr
+	if s.VIP.IsValid() && !s.VIP.IsUnspecified() {
+		out = append(out, s.VIP)
+	}
+	return append(append(out, s.Secondary...), s.SNAT...)
+}
+
+// refcount counts who uses an address.
+type refcount map[netip.Addr]int
+
+// add returns whether this is the first user.
+func (r refcount) add(a netip.Addr) bool {
+	r[a]++
+	return r[a] == 1
+}
+
+// remove returns whether that was the last user.
+func (r refcount) remove(a netip.Addr) bool {
+	r[a]--
+	if r[a] > 0 {
+		return false
+	}
+	delete(r, a)
+	return true
+}

@@ -1,0 +1,265 @@
+package reconcile
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"loxilb/internal/event"
+	"loxilb/internal/status"
+)
+
+const (
+	// firstRetry and lastRetry bound how long an object waits that failed: each wait is half as long again as the one
+	// before, give or take a half, so that objects that fail together are not tried together for ever.
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	// batchSize bounds how many objects one pass takes: what they are compiled to is in memory together, and a change of
+	// one object waits for the pass before it.
+	batchSize = 256
+	// longestRest is after how long a change of the network is followed at the latest, in a storm of changes.
+	longestRest = 2 * time.Second
+	// loggedFailures bounds the lines that one pass logs; statuses and events have all.
+	loggedFailures = 5
+)
+
+// Outcome is what became of one object in a pass.
+type Outcome[K comparable] struct {
+	Key     K
+	Version uint64 // that was applied, or tried; 0: there is nothing by this key any more
+	Err     error  // nil: the data path has it
+}
+
+// Worker makes objects of one kind what they should be.
+type Worker[K comparable] interface {
+	// Apply makes the objects of these keys what they should be by now, and reports on each of them. It may report on
+	// others that it changed with them. Applying again what is in place changes nothing.
+	Apply(ctx context.Context, keys []K) []Outcome[K]
+}
+
+// Loop keeps the objects of one kind applied: it collects keys that are due, hands them to the worker, notes the outcome as
+// the status of each object, and tries what failed again, each by itself. One that fails keeps no other waiting.
+//
+// client-go's workqueue hands out one key at a time. Here a pass takes all that is due, which shares netlink round trips and
+// walks over tables among 10,000 services.
+type Loop[K comparable] struct {
+	kind     string
+	name     func(K) string // the key in words
+	worker   Worker[K]
+	statuses *status.Table
+	hub      *event.Hub
+	log      *slog.Logger
+
+	// watch and feed, if set, bring what is due from a source of changes: feed is called, by the goroutine of Run, at the
+	// start, and each time that the channel that watch gave before was closed.
+	watch func() <-chan struct{}
+	feed  func(context.Context)
+	// share bounds the part of the time that passes take, for work that storms of events ask for: after each, the loop rests
+	// this many times as long, but no longer than longestRest, since a pass may have waited for a lock. 0: it does not rest.
+	share int
+
+	mu    sync.Mutex
+	dirty map[K]struct{}
+	queue []K // dirty keys in order of arrival
+	wake  chan struct{}
+
+	retries map[K]*retry // touched by Run only
+	idle    chan struct{}
+	once    sync.Once
+}
+
+// retry is when an object that failed is tried again.
+type retry struct {
+	backoff *backoff.ExponentialBackOff
+	due     time.Time
+}
+
+func newLoop[K comparable](kind string, name func(K) string, w Worker[K], o Observers) *Loop[K] {
+	return &Loop[K]{
+		kind: kind, name: name, worker: w, statuses: o.Statuses, hub: o.Events, log: o.Log,
+		dirty: map[K]struct{}{}, wake: make(chan struct{}, 1), retries: map[K]*retry{}, idle: make(chan struct{}),
+	}
+}
+
+// Observers are told how far objects got.
+type Observers struct {
+	Statuses *status.Table
+	Events   *event.Hub
+	Log      *slog.Logger
+}
+
+// Mark makes objects due now.
+func (l *Loop[K]) Mark(keys ...K) {
+	l.mu.Lock()
+	for _, k := range keys {
+		if _, ok := l.dirty[k]; !ok {
+			l.dirty[k] = struct{}{}
+			l.queue = append(l.queue, k)
+		}
+	}
+	l.mu.Unlock()
+	l.Wake()
+}
+
+// Wake has Run look for what is due.
+func (l *Loop[K]) Wake() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Idle is closed once everything that was due at the start of Run has been tried.
+func (l *Loop[K]) Idle() <-chan struct{} { return l.idle }
+
+// Run applies until ctx ends.
+func (l *Loop[K]) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		var changed <-chan struct{}
+		if l.watch != nil {
+			changed = l.watch() // before feed: no change falls between
+			l.feed(ctx)
+		}
+		began := time.Now()
+		if batch := l.take(began); len(batch) > 0 {
+			l.report(ctx, l.worker.Apply(ctx, batch))
+			l.rest(ctx, min(longestRest, time.Duration(l.share)*time.Since(began)))
+			continue
+		}
+		l.once.Do(func() { close(l.idle) })
+		timer := l.timer()
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-l.wake:
+		case <-timer:
+		}
+	}
+}
+
+// rest waits; what comes meanwhile is due after it.
+func (l *Loop[K]) rest(ctx context.Context, d time.Duration) {
+	if d == 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// take removes a batch of keys that are due: those that were marked, then those whose retry is due.
+func (l *Loop[K]) take(now time.Time) []K {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(len(l.queue), batchSize)
+	batch := append([]K(nil), l.queue[:n]...)
+	l.queue = l.queue[n:]
+	if len(l.queue) == 0 {
+		l.queue = nil
+	}
+	for _, k := range batch {
+		delete(l.dirty, k)
+	}
+	if len(batch) == batchSize {
+		return batch
+	}
+	for k, r := range l.retries {
+		if _, marked := l.dirty[k]; !marked && !r.due.After(now) && len(batch) < batchSize {
+			batch = append(batch, k)
+			r.due = now.Add(lastRetry) // in case the worker forgets it
+		}
+	}
+	return unique(batch)
+}
+
+func unique[K comparable](keys []K) []K {
+	seen := make(map[K]struct{}, len(keys))
+	out := keys[:0]
+	for _, k := range keys {
+		if _, ok := seen[k]; !ok {
+			seen[k] = struct{}{}
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// timer fires when the next retry is due; nil: there is none.
+func (l *Loop[K]) timer() <-chan time.Time {
+	var next time.Time
+	for _, r := range l.retries {
+		if next.IsZero() || r.due.Before(next) {
+			next = r.due
+		}
+	}
+	if next.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(next))
+}
+
+// report notes outcomes. Those of a pass that was broken off are none.
+func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
+	if ctx.Err() != nil {
+		return
+	}
+	failures := 0
+	for _, o := range outcomes {
+		id := status.ID{Kind: l.kind, Key: l.name(o.Key)}
+		if o.Version != 0 {
+			l.statuses.Want(id, o.Version) // those that no feed has announced
+		}
+		if o.Err == nil {
+			l.succeeded(id, o)
+			continue
+		}
+		next := l.again(o.Key)
+		if !l.statuses.Failed(id, o.Version, o.Err, next) {
+			continue
+		}
+		l.hub.Publish(event.Object{Of: id.Kind, Key: id.Key, Version: o.Version, Action: event.Failed, Error: o.Err.Error()})
+		if failures++; failures <= loggedFailures {
+			l.log.Error("object is not in the data path as it should be; trying again", "kind", id.Kind, "key", id.Key,
+				"error", o.Err, "next_try", next.Format(time.RFC3339))
+		}
+	}
+	if failures > loggedFailures {
+		l.log.Error("more objects are not in the data path as they should be", "kind", l.kind, "count", failures-loggedFailures,
+			"hint", "loxicmd get status --failed")
+	}
+}
+
+func (l *Loop[K]) succeeded(id status.ID, o Outcome[K]) {
+	if _, failed := l.retries[o.Key]; failed {
+		delete(l.retries, o.Key)
+		l.log.Info("object is in the data path again", "kind", id.Kind, "key", id.Key)
+	}
+	if o.Version == 0 {
+		if _, had := l.statuses.Get(id); had {
+			l.statuses.Forget(id)
+			l.hub.Publish(event.Object{Of: id.Kind, Key: id.Key, Action: event.Removed})
+		}
+		return
+	}
+	if l.statuses.Succeeded(id, o.Version) {
+		l.hub.Publish(event.Object{Of: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied})
+	}
+}
+
+// again says when an object that failed is tried next.
+func (l *Loop[K]) again(k K) time.Time {
+	r := l.retries[k]
+	if r == nil {
+		b := backoff.NewExponentialBackOff()
+		b.InitialInterval, b.MaxInterval = firstRetry, lastRetry
+		b.Reset()
+		r = &retry{backoff: b}
+		l.retries[k] = r
+	}
+	r.due = time.Now().Add(r.backoff.NextBackOff())
+	return r.due
+}

@@ -1,0 +1,337 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"loxilb/internal/announce"
+	"loxilb/internal/compile"
+	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/desired"
+	"loxilb/internal/lb"
+	"loxilb/internal/status"
+	"loxilb/internal/store"
+)
+
+// Tables is the data path.
+type Tables interface {
+	// Apply returns an error for each change that failed, nil for the others.
+	Apply([]datapath.Change) []error
+	Services() []bpf.TcServiceKey
+}
+
+// Services applies the services that the store has: it compiles them, writes their tables, and has their VIPs owned.
+type Services struct {
+	*Loop[lb.Key]
+	ServicesConfig
+
+	seen    uint64      // revision up to which changes are marked
+	started bool        // a first round was begun
+	orphans time.Time   // when to remove services of an earlier process that nobody wants; zero: there are none
+	settled atomic.Bool // the first round is over, and VIPs of an earlier process are to be given up
+	index   *index
+	vips    *vips
+	sources *sources
+}
+
+// ServicesConfig is what Services stands on. All members are needed.
+type ServicesConfig struct {
+	Observers
+	Desired   *desired.State
+	Tables    Tables
+	VIPs      announce.Owner
+	Sources   SourceAddresses
+	Endpoints Endpoints
+	Ended     func() // called after a pass whose removals leave connections that wait for a sweep
+	Seed      uint64 // key of the tables of hashes
+}
+
+// NewServices makes the loop of the services.
+func NewServices(c ServicesConfig) *Services {
+	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints))}
+	s.Loop = newLoop(desired.ServiceKind, lb.Key.String, s, c.Observers)
+	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
+	s.vips = newVIPs(c.VIPs, c.Observers, s.Wake)
+	s.sources = newSources(c.Sources, c.Observers, s.Wake)
+	return s
+}
+
+// Run applies until ctx ends.
+func (s *Services) Run(ctx context.Context) {
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	helpers.Go(func() { s.index.notifier.run(ctx) })
+	helpers.Go(func() { s.sources.task.Run(ctx) })
+	helpers.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-s.Idle():
+			s.settled.Store(true)
+			s.Wake()
+		}
+	})
+	s.Loop.Run(ctx)
+}
+
+// RoutesChanged says that routes or addresses have changed, and with them perhaps what endpoints see as source.
+func (s *Services) RoutesChanged() { s.sources.task.Mark() }
+
+// Started is how many services are applied of how many there are, while the first round lasts.
+func (s *Services) Started() (done bool, applied, total int) {
+	select {
+	case <-s.Idle():
+		return true, 0, 0
+	default:
+	}
+	counts := s.Statuses.Counts()[desired.ServiceKind]
+	return false, counts[status.Applied], s.Desired.Services.Len(s.Desired.Snapshot())
+}
+
+// feed marks what changed in the store since the last time, and what endpoints see as another source now.
+func (s *Services) feed(ctx context.Context) {
+	snapshot, changed, ok := s.Desired.Since(s.seen)
+	if !ok || !s.started {
+		s.started = true
+		s.feedAll(snapshot)
+	} else if len(changed) > 0 {
+		s.feedChanges(snapshot, changed)
+	}
+	if s.seen != snapshot.Revision() || ok {
+		s.seen = snapshot.Revision()
+		s.Statuses.Seen(desired.ServiceKind, s.seen)
+	}
+	s.Mark(s.index.usersOf(s.sources.takeMoved())...)
+	s.removeOrphans(snapshot)
+	if s.settled.CompareAndSwap(true, false) {
+		s.vips.exactly(ctx, s.index.allVIPs())
+	}
+	s.vips.retry(ctx, s.index.hasVIP)
+}
+
+func (s *Services) feedChanges(snapshot *store.Snapshot, changed []store.ID) {
+	keys := make([]lb.Key, 0, len(changed))
+	for _, id := range changed {
+		if key, ok := desired.ServiceKey(id); ok {
+			s.want(snapshot, key)
+			keys = append(keys, key)
+		}
+	}
+	// What goes is first: it makes room, in the data path and among ranges of ports.
+	slices.SortStableFunc(keys, func(a, b lb.Key) int { return s.rank(snapshot, a) - s.rank(snapshot, b) })
+	s.Mark(keys...)
+	s.Mark(s.index.dependents(snapshot, s.Desired.Services, keys)...)
+}
+
+// rank orders keys: those of services that are gone, then the others.
+func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
+	if _, has := s.Desired.Services.Get(snapshot, key); has {
+		return 1
+	}
+	return 0
+}
+
+// feedAll marks everything, and what the data path has besides: at the start, and when the store no longer knows what changed.
+func (s *Services) feedAll(snapshot *store.Snapshot) {
+	s.orphans = time.Now()
+	for _, key := range s.index.keys() {
+		if _, has := s.Desired.Services.Get(snapshot, key); !has {
+			s.want(snapshot, key)
+			s.Mark(key)
+		}
+	}
+	for service := range s.Desired.Services.All(snapshot) {
+		s.want(snapshot, service.Key)
+		s.Mark(service.Key)
+	}
+}
+
+func (s *Services) want(snapshot *store.Snapshot, key lb.Key) {
+	meta, _ := s.Desired.Services.Meta(snapshot, key.String())
+	s.Statuses.Want(status.ID(desired.ServiceID(key)), meta.Version)
+}
+
+// item is a service in a pass.
+type item struct {
+	Outcome[lb.Key]
+	service  *lb.Service // as users want it; nil: gone
+	resolved lb.Service  // as the data path is to have it: endpoints that are services are replaced by theirs
+	parents  []uint32    // which of the service's endpoints each of these belongs to; nil: no endpoint is a service
+	reason   error       // why the data path is to have less than users want
+}
+
+// Apply brings the services of these keys into the data path as the store has them now.
+func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
+	slices.SortFunc(keys, lb.Key.Compare)
+	items := s.read(keys)
+	s.findSources(ctx, items)
+	touched := s.write(items)
+	s.ownVIPs(ctx, items, touched)
+	out := make([]Outcome[lb.Key], len(items))
+	for n := range items {
+		if items[n].Err == nil {
+			items[n].Err = items[n].reason
+		}
+		out[n] = items[n].Outcome
+	}
+	return out
+}
+
+// read finds the services in the store, and what they are with the services behind them.
+func (s *Services) read(keys []lb.Key) []item {
+	snapshot := s.Desired.Snapshot()
+	resolver := compile.NewResolver(view{s.Desired.Services, snapshot})
+	items := make([]item, len(keys))
+	for n, key := range keys {
+		i := &items[n]
+		i.Key = key
+		service, has := s.Desired.Services.Get(snapshot, key)
+		if !has {
+			continue
+		}
+		meta, _ := s.Desired.Services.Meta(snapshot, key.String())
+		i.Version, i.service = meta.Version, &service
+		i.resolved, i.parents, i.reason = resolver.Resolve(service)
+	}
+	return items
+}
+
+// view is a snapshot as the resolver reads it.
+type view struct {
+	services *desired.Services
+	snapshot *store.Snapshot
+}
+
+func (v view) Reach(k lb.Key) (lb.Service, bool) { return v.services.Reach(v.snapshot, k) }
+func (v view) HasVIP(a netip.Addr) bool          { return v.services.HasVIP(v.snapshot, a) }
+
+// findSources looks up what endpoints will see as source, as far as that is not known. Services for which it fails go no
+// further.
+func (s *Services) findSources(ctx context.Context, items []item) {
+	var need []netip.Addr
+	for n := range items {
+		need = append(need, sourced(&items[n].resolved)...)
+	}
+	err := s.sources.find(ctx, need)
+	if err == nil {
+		return
+	}
+	for n := range items {
+		if len(sourced(&items[n].resolved)) > 0 {
+			items[n].Err = fmt.Errorf("find the source address that its endpoints see: %w", err)
+		}
+	}
+}
+
+// write makes the tables: first of what goes, to make room. It returns the VIPs of what was and of what is.
+func (s *Services) write(items []item) (touched []netip.Addr) {
+	var gone, put []*item
+	ended := false
+	for n := range items {
+		i := &items[n]
+		if i.Err != nil {
+			continue
+		}
+		if old := s.index.get(i.Key); old != nil {
+			touched = append(touched, ownable(old)...)
+			s.index.remove(i.Key)
+			ended = true
+		}
+		if i.service == nil {
+			gone = append(gone, i)
+			continue
+		}
+		touched = append(touched, ownable(i.service)...)
+		s.index.add(i.service, &i.resolved, i.parents != nil)
+		put = append(put, i)
+	}
+	// A range of ports that ends elsewhere now has the row of the one that it replaces.
+	gone = slices.DeleteFunc(gone, func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) })
+	all := append(gone, put...)
+	changes := make([]datapath.Change, len(all))
+	for n, i := range all {
+		changes[n].Key = compile.Key(i.Key)
+		if i.service != nil {
+			table := compile.Service(i.resolved, nil, s.Seed, s.sources.get)
+			table.Of = i.parents
+			changes[n].Table = &table
+		}
+	}
+	for n, err := range s.Tables.Apply(changes) {
+		if errors.Is(err, datapath.ErrFull) {
+			err = passing{err} // what was removed gives its rows back in a moment
+		}
+		all[n].Err = err
+	}
+	if ended {
+		s.Ended()
+	}
+	return touched
+}
+
+// ownVIPs has VIPs owned or given up: owned only once their services are there, and given up only after they are gone.
+func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Addr) {
+	failed := s.vips.settle(ctx, touched, s.index.hasVIP)
+	if len(failed) == 0 {
+		return
+	}
+	for n := range items {
+		i := &items[n]
+		if i.Err != nil || i.service == nil {
+			continue
+		}
+		for _, a := range ownable(i.service) {
+			if err := failed[a]; err != nil {
+				i.Err = fmt.Errorf("own VIP %s: %w", a, err)
+			}
+		}
+	}
+}
+
+// passing is an error that passes by itself: a request waits a little longer.
+type passing struct{ error }
+
+func (passing) Temporary() bool { return true }
+
+func (p passing) Unwrap() error { return p.error }
+
+// removeOrphans removes services that the data path has and the store does not: those of an earlier process.
+func (s *Services) removeOrphans(snapshot *store.Snapshot) {
+	if s.orphans.IsZero() || time.Now().Before(s.orphans) {
+		return
+	}
+	wanted := make(map[bpf.TcServiceKey]bool)
+	for service := range s.Desired.Services.All(snapshot) {
+		wanted[compile.Key(service.Key)] = true
+	}
+	for _, key := range s.index.keys() {
+		wanted[compile.Key(key)] = true // its own turn comes
+	}
+	var gone []datapath.Change
+	for _, key := range s.Tables.Services() {
+		if !wanted[key] {
+			gone = append(gone, datapath.Change{Key: key})
+		}
+	}
+	id := status.ID{Kind: TaskKind, Key: "services of an earlier start"}
+	err := errors.Join(s.Tables.Apply(gone)...)
+	if len(gone) > 0 {
+		s.Ended()
+	}
+	if err == nil {
+		s.orphans = time.Time{}
+		s.Statuses.Forget(id)
+		return
+	}
+	s.orphans = time.Now().Add(leftoverRetry)
+	time.AfterFunc(leftoverRetry, s.Wake)
+	if s.Statuses.Failed(id, 1, err, s.orphans) {
+		s.Log.Error("services of an earlier start are still in the data path; trying again", "error", err)
+	}
+}

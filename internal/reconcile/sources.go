@@ -1,0 +1,115 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/lb"
+)
+
+// SourceAddresses finds this machine's addresses, as packets to hosts have them; missing says why hosts have none.
+type SourceAddresses interface {
+	SourceAddresses(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]netip.Addr, missing map[netip.Addr]error, err error)
+}
+
+// sourceShare bounds the part of the time that looking sources up again takes, however fast routes change.
+const sourceShare = 20
+
+// sources knows this machine's addresses as endpoints see them. The loop of the services asks for those that it needs; a task of its own looks
+// all of them up again when routes have changed, so that no change of a service waits for that.
+type sources struct {
+	lookup SourceAddresses
+	task   *Task
+	wake   func() // has the loop take what moved
+
+	mu    sync.Mutex
+	known map[netip.Addr]netip.Addr // by endpoint; invalid: there is none
+	moved map[netip.Addr]bool       // endpoints that see another one since they were taken last
+}
+
+func newSources(lookup SourceAddresses, o Observers, wake func()) *sources {
+	s := &sources{lookup: lookup, wake: wake, known: map[netip.Addr]netip.Addr{}, moved: map[netip.Addr]bool{}}
+	s.task = NewTask("source addresses", sourceShare, s.refresh, o)
+	return s
+}
+
+// sourced are the endpoints of a service that see one of this machine's addresses.
+func sourced(s *lb.Service) (hosts []netip.Addr) {
+	for _, e := range s.Endpoints {
+		if compile.NeedsSource(*s, e) {
+			hosts = append(hosts, e.Addr)
+		}
+	}
+	return hosts
+}
+
+// get is this machine's address as an endpoint sees it; invalid: there is none.
+func (s *sources) get(endpoint netip.Addr) netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.known[endpoint]
+}
+
+// find looks up what is not known yet.
+func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
+	s.mu.Lock()
+	need := slices.DeleteFunc(unique(hosts), func(a netip.Addr) bool { return s.known[a].IsValid() })
+	s.mu.Unlock()
+	if len(need) == 0 {
+		return nil
+	}
+	found, _, err := s.lookup.SourceAddresses(ctx, need)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range need {
+		s.known[a] = found[a]
+	}
+	return nil
+}
+
+// refresh looks all of them up again. Connections that are there keep theirs.
+func (s *sources) refresh(ctx context.Context) error {
+	s.mu.Lock()
+	hosts := slices.Collect(maps.Keys(s.known))
+	s.mu.Unlock()
+	if len(hosts) == 0 {
+		return nil
+	}
+	found, _, err := s.lookup.SourceAddresses(ctx, hosts)
+	if err != nil {
+		return fmt.Errorf("look source addresses up again: %w", err)
+	}
+	s.mu.Lock()
+	for _, a := range hosts {
+		if s.known[a] != found[a] {
+			s.known[a] = found[a]
+			s.moved[a] = true
+		}
+	}
+	moved := len(s.moved) > 0
+	s.mu.Unlock()
+	if moved {
+		s.wake()
+	}
+	return nil
+}
+
+// takeMoved are the endpoints that see another address since it was called last.
+func (s *sources) takeMoved() map[netip.Addr]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.moved) == 0 {
+		return nil
+	}
+	moved := s.moved
+	s.moved = map[netip.Addr]bool{}
+	return moved
+}
