@@ -38,7 +38,7 @@ type Options struct {
 	Observe   func(method string, code int) // is told of every answer
 	Token     string                        // asked of every request over TCP; empty: none
 	Users     Users                         // may use loopback without a token
-	Ready     func() (bool, string)         // whether the start is over, and how far it is while not; nil: it is
+	Ready     func() (bool, string)         // whether the start is over, and what GET readyz answers while it is not; nil: it is
 	Version   v1.Version
 	Log       *slog.Logger
 	ApplyWait time.Duration // how long a change waits for the data path; 0: 8 s

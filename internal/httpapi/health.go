@@ -18,8 +18,8 @@ func (a *API) getHealth(w http.ResponseWriter, _ *http.Request) { writeText(w, h
 // path kept from an earlier life are balanced all the while.
 func (a *API) getReady(w http.ResponseWriter, _ *http.Request) {
 	if a.Ready != nil {
-		if ready, how := a.Ready(); !ready {
-			writeText(w, http.StatusServiceUnavailable, "starting: "+how)
+		if ready, text := a.Ready(); !ready {
+			writeText(w, http.StatusServiceUnavailable, text)
 			return
 		}
 	}

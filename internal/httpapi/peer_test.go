@@ -183,7 +183,7 @@ func TestUsers(t *testing.T) {
 // Whoever watches over the daemon is not asked who they are.
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	how, ready := "1 of 3 services applied", false
+	how, ready := "starting: 1 of 3 services applied", false
 	b := newBench(t, func(o *Options) {
 		o.Token = "s3cret"
 		o.Ready = func() (bool, string) { return ready, how }
@@ -196,7 +196,7 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	want(healthPath, 200, "ok")
-	want(readyPath, 503, "starting: 1 of 3 services applied")
+	want(readyPath, 503, how)
 	ready = true
 	want(readyPath, 200, "ready")
 }
