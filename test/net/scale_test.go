@@ -44,22 +44,32 @@ func (r *rig) api() *api {
 // call makes a request, fails the test unless the answer is 200, and returns how long it took and the body.
 func (a *api) call(method, path string, body []byte) (time.Duration, []byte) {
 	a.t.Helper()
+	start := time.Now()
+	status, answer := a.answer(method, path, body)
+	took := time.Since(start)
+	if status != http.StatusOK {
+		a.t.Fatalf("%s %s: %d %.300s", method, path, status, answer)
+	}
+	return took, answer
+}
+
+// answer makes a request, and returns the status and the body of what comes back.
+func (a *api) answer(method, path string, body []byte) (int, []byte) {
+	a.t.Helper()
 	req, err := http.NewRequestWithContext(a.t.Context(), method, "http://127.0.0.1:11111/netlox/v1/"+path, bytes.NewReader(body))
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	start := time.Now()
 	res, err := a.client.Do(req)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(res.Body)
-	took := time.Since(start)
-	if err != nil || res.StatusCode != http.StatusOK {
-		a.t.Fatalf("%s %s: %s %v %.300s", method, path, res.Status, err, answer)
+	if err != nil {
+		a.t.Fatalf("%s %s: %s %v", method, path, res.Status, err)
 	}
-	return took, answer
+	return res.StatusCode, answer
 }
 
 // bigVIP is the VIP of service number n.

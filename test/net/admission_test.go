@@ -1,0 +1,89 @@
+package net_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "loxilb/api/v1"
+)
+
+// TestRoom: thousands of services with tables of hashes are applied and disturb nobody, and what would need more than
+// the data path has is refused by one sentence and changes nothing.
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.serveNames()
+	a := r.api()
+	const services = 4200 // once as many as there was room for
+	took, _ := a.call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: mixed(services, 1)}))
+	t.Logf("%d services: %v; memory %s, at most %s; maps %d kB", services, took, r.memory("VmRSS"), r.memory("VmHWM"), r.maps())
+	r.loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
+	r.wantAnswers("20.20.20.1:80", "ep1", "ep1")
+	before := r.loxicmd("get lb")
+
+	heavy := mixed(9000, 1)
+	for i := range heavy {
+		heavy[i].ServiceArguments.ExternalIP = fmt.Sprintf("21.0.%d.%d", i/256, i%256)
+		heavy[i].ServiceArguments.Sel = "1"
+		heavy[i].Endpoints[0].Weight = new(1000)
+	}
+	status, answer := a.answer("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: heavy}))
+	for _, part := range []string{"slots in the tables that choose endpoints are more than the data path has room for (allowed: 134217728; now: ", "most: 21.0."} {
+		if status != 400 || !strings.Contains(string(answer), part) {
+			t.Errorf("%d %s, want 400 and %q", status, answer, part)
+		}
+	}
+	if after := r.loxicmd("get lb"); after != before {
+		t.Error("what was refused changed something")
+	}
+	r.loxicmd("delete lb 20.20.20.1 --tcp=80")
+	a.call("DELETE", "config/loadbalancer/all", nil)
+}
+
+// TestAllServices: as many services as there may be, of every algorithm, with three endpoints each.
+func TestAllServices(t *testing.T) {
+	long(t)
+	r := newRig(t, options{})
+	a := r.api()
+	const services, part = 65536, 8192
+	t.Logf("none: memory %s; maps %d kB", r.memory("VmRSS"), r.maps())
+	for _, sel := range []int{-1, 1} { // of every algorithm, and all with a table of hashes
+		var took time.Duration
+		for list := mixed(services, sel); len(list) > 0; list = list[part:] {
+			d, _ := a.call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: list[:part]}))
+			took += d
+		}
+		t.Logf("%d services: %v; memory %s, at most %s; maps %d kB", services, took, r.memory("VmRSS"), r.memory("VmHWM"), r.maps())
+		if size := r.maps(); size > 300<<10 {
+			t.Errorf("the maps take %d kB in the kernel, want at most 300 MB", size)
+		}
+	}
+	r.Stop()
+	r.restart()
+	t.Logf("after a restart: memory %s, at most %s; maps %d kB", r.memory("VmRSS"), r.memory("VmHWM"), r.maps())
+	rss, err := strconv.Atoi(strings.TrimSuffix(r.memory("VmRSS"), " kB"))
+	if err != nil || rss > 200<<10 {
+		t.Errorf("the daemon takes %d kB, %v, want at most 200 MB", rss, err)
+	}
+	took, _ := a.call("DELETE", "config/loadbalancer/all", nil)
+	t.Logf("DELETE all: %v", took)
+}
+
+// mixed are services with three endpoints each, of all algorithms or of one.
+func mixed(services, sel int) (list []v1.LoadbalanceEntry) {
+	algorithms := []int{0, 1, 2, 3, 4, 7}
+	for n := range services {
+		e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{ExternalIP: bigVIP(n).String(), Port: 80, Protocol: "tcp", Sel: v1.Choice(strconv.Itoa(max(sel, 0)))}}
+		if sel < 0 {
+			e.ServiceArguments.Sel = v1.Choice(strconv.Itoa(algorithms[n%len(algorithms)]))
+		}
+		for i := range 3 {
+			e.Endpoints = append(e.Endpoints, v1.Endpoint{EndpointIP: fmt.Sprintf("31.31.31.%d", 1+(n+i)%250), TargetPort: 8080 + n%1000, Weight: new(1)})
+		}
+		list = append(list, e)
+	}
+	return list
+}
