@@ -17,8 +17,10 @@
 enum limit {
 	SLOT_SEGMENTS = 4096,
 	SLOTS_PER_SEGMENT = 65536,
+	SLOTS_PER_BLOCK = 16,
 	MAX_SERVICES = 65536,
 	MAX_ENDPOINTS = 262144,
+	ENDPOINTS_PER_SEGMENT = 4096,
 	MAX_LINKS = 16384,
 	MAX_REASONS = 64, /* room for new reasons in maps that are pinned */
 	MAX_FRAGMENTED = 8192,
@@ -348,6 +350,12 @@ struct default_route {
 	__u32 ifindex;
 };
 _Static_assert(sizeof(struct default_route) == 20, "ABI");
+
+/* The kernel rounds rows of an array up to 8 bytes: slots share one. */
+struct slot_block {
+	__u32 endpoints[SLOTS_PER_BLOCK];
+};
+_Static_assert(sizeof(struct slot_block) == 64, "ABI");
 
 struct endpoint_state {
 	__u64 connections; /* opened, ever */

@@ -24,6 +24,7 @@
 #include <bpf/bpf_helpers.h>
 #include "config.h"
 #include "maps.h"
+#include "rows.h"
 #include "packet.h"
 
 /* Traits of an entry whose reversed key has no entry, or another
@@ -125,7 +126,7 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 		if (!(c->flags & CONN_ASSURED))
 			return timeout_tcp_syn;
 	}
-	ep = bpf_map_lookup_elem(&endpoints, &id);
+	ep = endpoint_find(id);
 	if (ep) {
 		__u32 service = ep->service;
 
@@ -204,7 +205,7 @@ static __noinline void snat_release(const struct connection_key *reply)
 static __always_inline void endpoint_uncount(__u32 endpoint)
 {
 	struct endpoint_state *s =
-		bpf_map_lookup_elem(&endpoint_states, &endpoint);
+		endpoint_state_find(endpoint);
 
 	if (s)
 		__sync_fetch_and_add(&s->active, (__u64)-1);

@@ -137,7 +137,7 @@ static __noinline enum verdict encap(ctx_t *ctx, struct packet *p,
 			    .length = p->length,
 			    .gue = !!(c->hop & HOP_TUNNEL_GUE) };
 	__u32 id = c->endpoint;
-	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+	struct endpoint *ep = endpoint_find(id);
 	__u8 *ip = ctx_header(ctx, p->l3, sizeof(struct iphdr));
 	bool made;
 

@@ -13,6 +13,7 @@
 #include "epoch.h"
 #include "ethernet.h"
 #include "maps.h"
+#include "rows.h"
 #include "nexthop.h"
 #include "packet.h"
 #include "parse.h"
@@ -40,7 +41,7 @@ next_hop_target(const struct connection *c)
 
 	if (!(c->traits & CONN_ONE_WAY))
 		return &c->daddr;
-	ep = bpf_map_lookup_elem(&endpoints, &id);
+	ep = endpoint_find(id);
 	return ep ? &ep->addr : NULL;
 }
 

@@ -81,14 +81,23 @@ struct {
 	__type(value, __u32);
 } idle_timeouts SEC(".maps");
 
-/* segment -> slots -> endpoint id. Written by user, which fills a range that
- * no service points to and then replaces the service. Segments are made when
- * they are needed. */
+/* Keeps in each object's BTF what rows of segments are made of: the compiler
+ * leaves it out where nothing but a map in a map names it. */
+const struct {
+	struct slot_block slots;
+	struct endpoint endpoint;
+	struct endpoint_state state;
+	struct endpoint_traffic traffic;
+} segment_rows = {};
+
+/* segment -> blocks of slots -> endpoint ids. Written by user, which fills blocks
+ * that no service points to and then replaces the service. Segments are made
+ * when they are needed, here and below: nothing is reserved. */
 struct slot_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SLOTS_PER_SEGMENT);
+	__uint(max_entries, SLOTS_PER_SEGMENT / SLOTS_PER_BLOCK);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct slot_block);
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
@@ -99,28 +108,46 @@ struct {
 
 /* endpoint id -> where it is. Written by user; read for new connections and by
  * the sweep. */
-struct {
+struct endpoint_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_ENDPOINTS);
+	__uint(max_entries, ENDPOINTS_PER_SEGMENT);
 	__type(key, __u32);
 	__type(value, struct endpoint);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_ENDPOINTS / ENDPOINTS_PER_SEGMENT);
+	__type(key, __u32);
+	__array(values, struct endpoint_segment);
 } endpoints SEC(".maps");
 
 /* endpoint id -> connections made and alive. Written by the packet path and
  * the sweep, atomically, once per connection; read by user. */
-struct {
+struct endpoint_state_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, MAX_ENDPOINTS);
+	__uint(max_entries, ENDPOINTS_PER_SEGMENT);
 	__type(key, __u32);
 	__type(value, struct endpoint_state);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_ENDPOINTS / ENDPOINTS_PER_SEGMENT);
+	__type(key, __u32);
+	__array(values, struct endpoint_state_segment);
 } endpoint_states SEC(".maps");
 
 /* endpoint id -> traffic, per CPU: exact without an atomic per packet. */
-struct {
+struct endpoint_traffic_segment {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, MAX_ENDPOINTS);
+	__uint(max_entries, ENDPOINTS_PER_SEGMENT);
 	__type(key, __u32);
 	__type(value, struct endpoint_traffic);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_ENDPOINTS / ENDPOINTS_PER_SEGMENT);
+	__type(key, __u32);
+	__array(values, struct endpoint_traffic_segment);
 } endpoint_traffics SEC(".maps");
 
 /* source and endpoint -> how many connections have a port of that pair: one

@@ -25,7 +25,7 @@ volatile __u32 mss_services SEC(".data.runtime") = 0;
 static __always_inline __u32 mss_limit(const struct connection *c)
 {
 	__u32 id = c->endpoint, service, *limit;
-	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+	struct endpoint *ep = endpoint_find(id);
 
 	if (!ep)
 		return 0;

@@ -220,8 +220,8 @@ __noinline int open_to_endpoint(ctx_t *ctx, struct packet *p, __u32 id)
 
 	if (!p || !o) /* for the verifier */
 		return -EAGAIN;
-	ep = o->egress ? &o->egress_peer : bpf_map_lookup_elem(&endpoints, &id);
-	state = bpf_map_lookup_elem(&endpoint_states, &id);
+	ep = o->egress ? &o->egress_peer : endpoint_find(id);
+	state = endpoint_state_find(id);
 	if (!ep || !state || ep->service != o->service.id)
 		return -EAGAIN;
 	/* Counted before it can be ended, so that the count never goes below

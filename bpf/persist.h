@@ -55,7 +55,7 @@ static __always_inline bool persist_is_valid(const struct persist_entry *e,
 					     __u32 service, __u32 now)
 {
 	__u32 id = e->endpoint;
-	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+	struct endpoint *ep = endpoint_find(id);
 
 	return ep && ep->service == service && ep->weight &&
 	       !persist_expired(e, service, now, 0);

@@ -21,6 +21,7 @@
 
 #include "config.h"
 #include "maps.h"
+#include "rows.h"
 #include "opening.h"
 #include "packet.h"
 
@@ -71,8 +72,8 @@ static __always_inline __u64 select_hash(const struct packet *p)
 static __always_inline struct load endpoint_load(__u32 id)
 {
 	struct endpoint_state *state =
-		bpf_map_lookup_elem(&endpoint_states, &id);
-	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+		endpoint_state_find(id);
+	struct endpoint *ep = endpoint_find(id);
 	struct load load = {};
 
 	if (!state || !ep)
@@ -103,7 +104,7 @@ static long least_loaded_step(__u32 place, struct least_search *l)
 	__u32 at = o->service.slot_offset + place, *slot;
 	struct load load;
 
-	slot = bpf_map_lookup_elem(l->table, &at);
+	slot = slot_find(l->table, at);
 	if (!slot)
 		return 1;
 	load = endpoint_load(*slot);
@@ -144,7 +145,7 @@ static __always_inline __u32 *select_slot(const struct service *svc,
 	if (!table)
 		return NULL;
 	slot = svc->slot_offset + place % svc->slot_count;
-	return bpf_map_lookup_elem(table, &slot);
+	return slot_find(table, slot);
 }
 
 /* Returns the better of two random positions: its load is within a few of the

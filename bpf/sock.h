@@ -60,7 +60,7 @@ struct {
 static __always_inline void sock_count(__u32 endpoint)
 {
 	struct endpoint_state *s =
-		bpf_map_lookup_elem(&endpoint_states, &endpoint);
+		endpoint_state_find(endpoint);
 
 	if (!s)
 		return;
@@ -140,7 +140,7 @@ static __noinline int sock_flow_to_endpoint(struct packet *p,
 	if (!slot)
 		return -EAGAIN;
 	id = *slot;
-	ep = bpf_map_lookup_elem(&endpoints, &id);
+	ep = endpoint_find(id);
 	if (!ep || ep->service != svc->id)
 		return -EAGAIN;
 	if (is_mapped_ipv4(&ep->addr) == p->ipv6 && !request->both)
@@ -193,7 +193,7 @@ static __noinline bool sock_flow_is_valid(const struct sock_flow *f, __u32 now)
 {
 	const __u16 ended = ENDPOINT_END_TCP | ENDPOINT_END_UDP;
 	__u32 id = f->endpoint, service, *idle, limit = timeout_udp_replied;
-	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+	struct endpoint *ep = endpoint_find(id);
 
 	if (!ep || !(ep->flags & ENDPOINT_IN_USE) || ep->flags & ended ||
 	    !same_addr(&ep->addr, &f->addr))

@@ -8,6 +8,7 @@
 
 #include <bpf/bpf_helpers.h>
 #include "maps.h"
+#include "rows.h"
 #include "packet.h"
 
 static __always_inline void count_traffic(const struct packet *p,
@@ -16,7 +17,7 @@ static __always_inline void count_traffic(const struct packet *p,
 	__u32 id = c->endpoint;
 	struct endpoint_traffic *t;
 
-	t = bpf_map_lookup_elem(&endpoint_traffics, &id);
+	t = endpoint_row(&endpoint_traffics, id);
 	if (!t)
 		return;
 	if (c->flags & CONN_REPLY_DIRECTION) {

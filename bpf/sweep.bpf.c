@@ -13,6 +13,7 @@
 #include "abi.h"
 #include "config.h"
 #include "maps.h"
+#include "rows.h"
 #include "conntrack.h"
 #include "persist.h"
 
@@ -49,7 +50,7 @@ static __always_inline bool endpoint_is_removed(const struct connection *c,
 						__u8 protocol)
 {
 	__u32 id = c->endpoint;
-	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+	struct endpoint *ep = endpoint_find(id);
 
 	if (!ep)
 		return false;
@@ -112,7 +113,7 @@ static __always_inline bool persist_is_removable(const struct persist_key *key,
 {
 	const __u16 ended = ENDPOINT_END_TCP | ENDPOINT_END_UDP;
 	__u32 now = (__u32)bpf_jiffies64(), id = e->endpoint;
-	struct endpoint *ep = bpf_map_lookup_elem(&endpoints, &id);
+	struct endpoint *ep = endpoint_find(id);
 
 	if (!ep || ep->service != key->service || ep->flags & ended)
 		return true;

@@ -71,7 +71,7 @@ func TestChangedLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed := spec.Maps["endpoints"]
-	fields := changed.Value.(*btf.Struct).Members
+	fields := changed.InnerMap.Value.(*btf.Struct).Members
 	fields[0].Name, fields[1].Name = fields[1].Name, fields[0].Name
 	if err := pins.RecordLayouts(cfg.PinDir, map[string]*ebpf.MapSpec{"endpoints": changed}); err != nil {
 		t.Fatal(err)

@@ -69,32 +69,6 @@ type SockEgressKey struct {
 	Pad      [3]uint8
 }
 
-type SockEndpoint struct {
-	_         structs.HostLayout
-	Addr      SockIpAddr
-	Port      uint16
-	Flags     uint16
-	Service   uint32
-	PortShift uint16
-	Pad       uint16
-	Weight    uint32
-	Source    SockIpAddr
-}
-
-type SockEndpointState struct {
-	_           structs.HostLayout
-	Connections uint64
-	Active      uint64
-}
-
-type SockEndpointTraffic struct {
-	_          structs.HostLayout
-	PacketsIn  uint64
-	BytesIn    uint64
-	PacketsOut uint64
-	BytesOut   uint64
-}
-
 type SockFragment struct {
 	_        structs.HostLayout
 	Sport    uint16
@@ -145,13 +119,23 @@ type SockNextHop struct {
 }
 
 type SockOpening struct {
-	_             structs.HostLayout
-	Service       SockService
-	Endpoint      uint32
-	Reopened      bool
-	Egress        bool
-	_             [2]byte
-	EgressPeer    SockEndpoint
+	_          structs.HostLayout
+	Service    SockService
+	Endpoint   uint32
+	Reopened   bool
+	Egress     bool
+	_          [2]byte
+	EgressPeer struct {
+		_         structs.HostLayout
+		Addr      SockIpAddr
+		Port      uint16
+		Flags     uint16
+		Service   uint32
+		PortShift uint16
+		Pad       uint16
+		Weight    uint32
+		Source    SockIpAddr
+	}
 	Client        SockPersistKey
 	LeastPosition uint32
 	_             [4]byte
@@ -357,6 +341,7 @@ const (
 	SockVarOwnNamespace          = "own_namespace"
 	SockVarRangeServices         = "range_services"
 	SockVarRedirectPeer          = "redirect_peer"
+	SockVarSegmentRows           = "segment_rows"
 	SockVarTimeoutFragment       = "timeout_fragment"
 	SockVarTimeoutSnatRest       = "timeout_snat_rest"
 	SockVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -469,6 +454,7 @@ type SockVariableSpecs struct {
 	OwnNamespace          *ebpf.VariableSpec `ebpf:"own_namespace"`
 	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	SegmentRows           *ebpf.VariableSpec `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -578,6 +564,7 @@ type SockVariables struct {
 	OwnNamespace          *ebpf.Variable `ebpf:"own_namespace"`
 	RangeServices         *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	SegmentRows           *ebpf.Variable `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

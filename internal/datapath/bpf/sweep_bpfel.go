@@ -69,32 +69,6 @@ type SweepEgressKey struct {
 	Pad      [3]uint8
 }
 
-type SweepEndpoint struct {
-	_         structs.HostLayout
-	Addr      SweepIpAddr
-	Port      uint16
-	Flags     uint16
-	Service   uint32
-	PortShift uint16
-	Pad       uint16
-	Weight    uint32
-	Source    SweepIpAddr
-}
-
-type SweepEndpointState struct {
-	_           structs.HostLayout
-	Connections uint64
-	Active      uint64
-}
-
-type SweepEndpointTraffic struct {
-	_          structs.HostLayout
-	PacketsIn  uint64
-	BytesIn    uint64
-	PacketsOut uint64
-	BytesOut   uint64
-}
-
 type SweepFragment struct {
 	_        structs.HostLayout
 	Sport    uint16
@@ -145,13 +119,23 @@ type SweepNextHop struct {
 }
 
 type SweepOpening struct {
-	_             structs.HostLayout
-	Service       SweepService
-	Endpoint      uint32
-	Reopened      bool
-	Egress        bool
-	_             [2]byte
-	EgressPeer    SweepEndpoint
+	_          structs.HostLayout
+	Service    SweepService
+	Endpoint   uint32
+	Reopened   bool
+	Egress     bool
+	_          [2]byte
+	EgressPeer struct {
+		_         structs.HostLayout
+		Addr      SweepIpAddr
+		Port      uint16
+		Flags     uint16
+		Service   uint32
+		PortShift uint16
+		Pad       uint16
+		Weight    uint32
+		Source    SweepIpAddr
+	}
 	Client        SweepPersistKey
 	LeastPosition uint32
 	_             [4]byte
@@ -316,6 +300,7 @@ const (
 	SweepVarIcmpRate              = "icmp_rate"
 	SweepVarKfuncs                = "kfuncs"
 	SweepVarRedirectPeer          = "redirect_peer"
+	SweepVarSegmentRows           = "segment_rows"
 	SweepVarTimeoutFragment       = "timeout_fragment"
 	SweepVarTimeoutSnatRest       = "timeout_snat_rest"
 	SweepVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -416,6 +401,7 @@ type SweepVariableSpecs struct {
 	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	SegmentRows           *ebpf.VariableSpec `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -518,6 +504,7 @@ type SweepVariables struct {
 	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	SegmentRows           *ebpf.Variable `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

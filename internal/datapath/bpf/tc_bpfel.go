@@ -207,17 +207,19 @@ type TcIpAddr struct {
 type TcLimit uint32
 
 const (
-	TcLimitSLOT_SEGMENTS       TcLimit = 4096
-	TcLimitSLOTS_PER_SEGMENT   TcLimit = 65536
-	TcLimitMAX_SERVICES        TcLimit = 65536
-	TcLimitMAX_ENDPOINTS       TcLimit = 262144
-	TcLimitMAX_LINKS           TcLimit = 16384
-	TcLimitMAX_REASONS         TcLimit = 64
-	TcLimitMAX_FRAGMENTED      TcLimit = 8192
-	TcLimitMAX_LOCAL_ADDRESSES TcLimit = 65536
-	TcLimitMAX_RANGE_PREFIXES  TcLimit = 1048576
-	TcLimitMAX_SOURCES         TcLimit = 1048576
-	TcLimitMAX_DEFAULT_ROUTES  TcLimit = 256
+	TcLimitSLOT_SEGMENTS         TcLimit = 4096
+	TcLimitSLOTS_PER_SEGMENT     TcLimit = 65536
+	TcLimitSLOTS_PER_BLOCK       TcLimit = 16
+	TcLimitMAX_SERVICES          TcLimit = 65536
+	TcLimitMAX_ENDPOINTS         TcLimit = 262144
+	TcLimitENDPOINTS_PER_SEGMENT TcLimit = 4096
+	TcLimitMAX_LINKS             TcLimit = 16384
+	TcLimitMAX_REASONS           TcLimit = 64
+	TcLimitMAX_FRAGMENTED        TcLimit = 8192
+	TcLimitMAX_LOCAL_ADDRESSES   TcLimit = 65536
+	TcLimitMAX_RANGE_PREFIXES    TcLimit = 1048576
+	TcLimitMAX_SOURCES           TcLimit = 1048576
+	TcLimitMAX_DEFAULT_ROUTES    TcLimit = 256
 )
 
 type TcLinkFlag uint32
@@ -369,6 +371,11 @@ type TcServiceState struct {
 	Refused    uint64
 }
 
+type TcSlotBlock struct {
+	_         structs.HostLayout
+	Endpoints [16]uint32
+}
+
 type TcSnatPair struct {
 	_        structs.HostLayout
 	Source   TcIpAddr
@@ -459,6 +466,7 @@ const (
 	TcVarNextHopsShared        = "next_hops_shared"
 	TcVarRangeServices         = "range_services"
 	TcVarRedirectPeer          = "redirect_peer"
+	TcVarSegmentRows           = "segment_rows"
 	TcVarTimeoutFragment       = "timeout_fragment"
 	TcVarTimeoutSnatRest       = "timeout_snat_rest"
 	TcVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -570,6 +578,7 @@ type TcVariableSpecs struct {
 	NextHopsShared        *ebpf.VariableSpec `ebpf:"next_hops_shared"`
 	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	SegmentRows           *ebpf.VariableSpec `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -682,6 +691,7 @@ type TcVariables struct {
 	NextHopsShared        *ebpf.Variable `ebpf:"next_hops_shared"`
 	RangeServices         *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	SegmentRows           *ebpf.Variable `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

@@ -69,32 +69,6 @@ type XdpEgressKey struct {
 	Pad      [3]uint8
 }
 
-type XdpEndpoint struct {
-	_         structs.HostLayout
-	Addr      XdpIpAddr
-	Port      uint16
-	Flags     uint16
-	Service   uint32
-	PortShift uint16
-	Pad       uint16
-	Weight    uint32
-	Source    XdpIpAddr
-}
-
-type XdpEndpointState struct {
-	_           structs.HostLayout
-	Connections uint64
-	Active      uint64
-}
-
-type XdpEndpointTraffic struct {
-	_          structs.HostLayout
-	PacketsIn  uint64
-	BytesIn    uint64
-	PacketsOut uint64
-	BytesOut   uint64
-}
-
 type XdpFragment struct {
 	_        structs.HostLayout
 	Sport    uint16
@@ -282,6 +256,7 @@ const (
 	XdpVarIcmpRate              = "icmp_rate"
 	XdpVarKfuncs                = "kfuncs"
 	XdpVarRedirectPeer          = "redirect_peer"
+	XdpVarSegmentRows           = "segment_rows"
 	XdpVarTimeoutFragment       = "timeout_fragment"
 	XdpVarTimeoutSnatRest       = "timeout_snat_rest"
 	XdpVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -383,6 +358,7 @@ type XdpVariableSpecs struct {
 	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	SegmentRows           *ebpf.VariableSpec `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -490,6 +466,7 @@ type XdpVariables struct {
 	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	SegmentRows           *ebpf.Variable `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

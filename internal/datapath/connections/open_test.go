@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/rows"
 	"loxilb/internal/datapath/tables"
 )
 
@@ -18,6 +19,9 @@ func open(t testing.TB, s loader.Settings) *Table {
 	}
 	services, err := tables.Open(c)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rows.Grow(1, c.Endpoints, c.EndpointStates, c.EndpointTraffics); err != nil {
 		t.Fatal(err)
 	}
 	programs, err := LoadSweep(c, nil)

@@ -41,14 +41,14 @@ func TestSweepOrphan(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.shared.Maps.EndpointStates.Put(uint32(0), bpf.TcEndpointState{Connections: 10, Active: 10}); err != nil {
+		if err := d.shared.EndpointStates.Put(uint32(0), bpf.TcEndpointState{Connections: 10, Active: 10}); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var state bpf.TcEndpointState
-		if err := d.shared.Maps.EndpointStates.Lookup(uint32(0), &state); err != nil {
+		if err := d.shared.EndpointStates.Lookup(uint32(0), &state); err != nil {
 			t.Fatal(err)
 		}
 		if left := len(dptest.Connections(t, d.shared)); left != c.left || state.Active != c.active {
@@ -115,7 +115,7 @@ func TestSweepUnderTraffic(t *testing.T) {
 		}
 		for id := range uint32(len(table.Endpoints)) {
 			var state bpf.TcEndpointState
-			if err := d.shared.Maps.EndpointStates.Lookup(id, &state); err != nil {
+			if err := d.shared.EndpointStates.Lookup(id, &state); err != nil {
 				t.Fatal(err)
 			}
 			if state.Active != have[id] {

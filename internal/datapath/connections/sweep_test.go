@@ -14,7 +14,7 @@ func TestSweep(t *testing.T) {
 	d := open(t, loader.Settings{Connections: 2000})
 	now := dptest.Jiffies(t)
 	dptest.Fill(t, d.shared, 1000, now)
-	if err := d.shared.Maps.EndpointStates.Put(uint32(0), bpf.TcEndpointState{Connections: 1000, Active: 1000}); err != nil {
+	if err := d.shared.EndpointStates.Put(uint32(0), bpf.TcEndpointState{Connections: 1000, Active: 1000}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -27,7 +27,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		var state bpf.TcEndpointState
-		if err := d.shared.Maps.EndpointStates.Lookup(uint32(0), &state); err != nil {
+		if err := d.shared.EndpointStates.Lookup(uint32(0), &state); err != nil {
 			t.Fatal(err)
 		}
 		if got := d.Swept().Ended - before; got != c.ended || state.Active != c.alive {

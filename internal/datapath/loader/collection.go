@@ -12,6 +12,7 @@ import (
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/pins"
+	"loxilb/internal/datapath/rows"
 )
 
 // Collection is the maps, and the programs for the tc hooks.
@@ -19,7 +20,8 @@ type Collection struct {
 	Settings
 	Maps      bpf.TcMaps
 	Variables bpf.TcVariables
-	Segment   *ebpf.MapSpec // of Maps.Slots
+	// The rows of arrays that grow: blocks of slots, and what there is by endpoint id.
+	Slots, Endpoints, EndpointStates, EndpointTraffics *rows.Array
 	Fresh     bool          // no map was pinned: all are new and empty
 
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
@@ -56,7 +58,7 @@ func (c *Collection) open() error {
 	if err := c.Configure(spec); err != nil {
 		return err
 	}
-	c.spec, c.Segment = spec, spec.Maps["slots"].InnerMap
+	c.spec = spec
 	opts := ebpf.CollectionOptions{}
 	if c.Pinned() {
 		if opts.Maps.PinPath, err = c.preparePins(spec); err != nil {
@@ -74,10 +76,32 @@ func (c *Collection) open() error {
 	if err := errors.Join(made.Assign(&c.Maps), made.Assign(&c.Variables)); err != nil {
 		return err
 	}
-	if err := c.keepPins(spec); err != nil {
+	if err := errors.Join(c.keepPins(spec), c.openArrays(spec)); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
 	return nil
+}
+
+// openArrays opens the segments that an earlier process made.
+func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
+	array := func(name string, m *ebpf.Map) *rows.Array { return rows.NewArray(name, m, spec.Maps[name].InnerMap) }
+	c.Slots, c.Endpoints = array("slots", c.Maps.Slots), array("endpoints", c.Maps.Endpoints)
+	c.EndpointStates, c.EndpointTraffics = array("endpoint_states", c.Maps.EndpointStates), array("endpoint_traffics", c.Maps.EndpointTraffics)
+	if !c.Pinned() || c.Fresh {
+		return nil
+	}
+	var errs []error
+	for _, a := range c.arrays() {
+		errs = append(errs, a.Adopt())
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Collection) arrays() []*rows.Array {
+	if c.Slots == nil {
+		return nil
+	}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics}
 }
 
 // DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.
@@ -146,6 +170,9 @@ func (c *Collection) Close() error {
 	}
 	for _, m := range c.all {
 		errs = append(errs, m.Close())
+	}
+	for _, a := range c.arrays() {
+		a.Close()
 	}
 	return errors.Join(errs...)
 }

@@ -19,15 +19,15 @@ import (
 func Open(c *loader.Collection) (*Tables, error) {
 	now := time.Now
 	t := &Tables{
-		settings: &c.Settings, maps: &c.Maps, vars: &c.Variables, now: now,
+		arrays: c, settings: &c.Settings, maps: &c.Maps, vars: &c.Variables, now: now,
 		services:     map[bpf.TcServiceKey]*service{},
 		secondary:    map[bpf.TcServiceKey]*service{},
 		endpoints:    map[uint32]*endpoint{},
 		ending:       map[uint32]*endpoint{},
 		vips:         map[bpf.TcIpAddr]bpf.TcVip{},
-		serviceIDs:   alloc.NewIDs(MaxServices, now),
-		endpointIDs:  alloc.NewIDs(MaxEndpoints, now),
-		slots:        alloc.NewSlots(c.Maps.Slots, c.Segment, now),
+		serviceIDs:   alloc.NewIDs(uint32(MaxServices), now),
+		endpointIDs:  alloc.NewIDs(uint32(MaxEndpoints), now),
+		slots:        alloc.NewSlots(c.Slots, now),
 		local:        map[bpf.TcIpAddr]struct{}{},
 		localChanged: make(chan struct{}, 1),
 		egress:       map[bpf.TcEgressKey][]egress{},
@@ -99,13 +99,14 @@ func (t *Tables) adoptServices() (map[uint32]*service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read services: %w", err)
 	}
-	return byID, errors.Join(t.adoptSecondary(secondary, byID), t.slots.Adopt(used))
+	t.slots.Adopt(used)
+	return byID, t.adoptSecondary(secondary, byID)
 }
 
-// adoptEndpoints goes through the whole array: it is nearly empty as a rule, and 262,144 rows long.
+// adoptEndpoints goes through all rows that there are.
 func (t *Tables) adoptEndpoints(byID map[uint32]*service) error {
 	var errs []error
-	err := rows.EachBatch(t.maps.Endpoints, MaxEndpoints, func(ids []uint32, rows []bpf.TcEndpoint) {
+	err := rows.EachOf(t.arrays.Endpoints, rows.All, func(ids []uint32, rows []bpf.TcEndpoint) {
 		for i, row := range rows {
 			if row.Flags&endpointInUse != 0 {
 				errs = append(errs, t.adoptEndpoint(ids[i], row, byID))
@@ -167,7 +168,7 @@ func (t *Tables) adoptCounters(byID map[uint32]*service) error {
 	if err != nil {
 		return fmt.Errorf("read service counters: %w", err)
 	}
-	err = rows.EachBatch(t.maps.EndpointStates, MaxEndpoints, func(ids []uint32, rows []bpf.TcEndpointState) {
+	err = rows.EachOf(t.arrays.EndpointStates, rows.All, func(ids []uint32, rows []bpf.TcEndpointState) {
 		for i, row := range rows {
 			if row != (bpf.TcEndpointState{}) && t.endpoints[ids[i]] == nil {
 				t.endpointIDs.TakeFreed(ids[i])

@@ -158,7 +158,7 @@ func TestAdoptCounters(t *testing.T) {
 	traffic[0] = bpf.TcEndpointTraffic{PacketsIn: 1, BytesIn: 2, PacketsOut: 3, BytesOut: 4}
 	for id := range uint32(30) {
 		setActive(t, d, id, 0)
-		if err := d.c.Maps.EndpointTraffics.Put(id, traffic); err != nil {
+		if err := d.c.EndpointTraffics.Put(id, traffic); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.c.Maps.ServiceStates.Put(id/3, bpf.TcServiceState{Next: 1, NoEndpoint: 2, Refused: 3}); err != nil {

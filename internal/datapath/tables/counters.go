@@ -29,14 +29,14 @@ func (c counters) stats() lb.EndpointStats {
 
 func (t *Tables) readEndpoint(id uint32) (counters, error) {
 	var state bpf.TcEndpointState
-	if err := t.maps.EndpointStates.Lookup(id, &state); err != nil {
+	if err := t.arrays.EndpointStates.Lookup(id, &state); err != nil {
 		return counters{}, fmt.Errorf("read endpoint counters: %w", err)
 	}
 	if state.Connections == 0 {
 		return counters{active: state.Active}, nil // and no traffic: half the cost where most endpoints are idle
 	}
 	var perCPU []bpf.TcEndpointTraffic
-	if err := t.maps.EndpointTraffics.Lookup(id, &perCPU); err != nil {
+	if err := t.arrays.EndpointTraffics.Lookup(id, &perCPU); err != nil {
 		return counters{}, fmt.Errorf("read endpoint traffic: %w", err)
 	}
 	c := counters{connections: state.Connections, active: state.Active}

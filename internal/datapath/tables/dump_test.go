@@ -8,7 +8,6 @@ import (
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/rows"
-	"loxilb/internal/datapath/tables/alloc"
 )
 
 // dump writes what packets find in the maps as text, in an order that does not depend on ids: services with their
@@ -77,7 +76,7 @@ func readMaps(t testing.TB, d *world) mapRows {
 			r.services[k] = list[i]
 		}
 	}))
-	check(rows.EachBatch(d.c.Maps.Endpoints, int(d.endpointIDs.Top()), func(ids []uint32, list []bpf.TcEndpoint) {
+	check(rows.EachOf(d.c.Endpoints, int(d.endpointIDs.Top()), func(ids []uint32, list []bpf.TcEndpoint) {
 		for i, id := range ids {
 			if list[i].Flags != 0 {
 				r.endpoints[id] = list[i]
@@ -90,9 +89,13 @@ func readMaps(t testing.TB, d *world) mapRows {
 		}
 	}))
 	check(rows.EachBatch(d.c.Maps.IdleTimeouts, int(d.serviceIDs.Top()), func(_, idle []uint32) { r.idle = append(r.idle, idle...) }))
-	for _, m := range d.slots.Segments() {
+	for _, m := range d.c.Slots.Segments() {
 		var all []uint32
-		check(rows.EachBatch(m, alloc.SlotsPerSegment, func(_, ids []uint32) { all = append(all, ids...) }))
+		check(rows.EachBatch(m, rows.All, func(_ []uint32, blocks []bpf.TcSlotBlock) {
+			for _, b := range blocks {
+				all = append(all, b.Endpoints[:]...)
+			}
+		}))
 		r.slots = append(r.slots, all)
 	}
 	return r

@@ -8,6 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
 )
 
 // putEndpoints gives every endpoint of the table a row: the one it has, one that was ending, or a new one.
@@ -76,6 +77,10 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 	if err != nil {
 		return nil, err
 	}
+	if err := t.makeRows(id); err != nil {
+		t.endpointIDs.Put(id, used)
+		return nil, err
+	}
 	if used {
 		if err := t.clearEndpoint(id); err != nil {
 			t.endpointIDs.Put(id, true)
@@ -86,6 +91,17 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 	t.endpoints[id] = e
 	t.countLocal(e, 1)
 	return e, nil
+}
+
+// makeRows makes the rows of an id, if there are none yet: half as many as there are, since the kernel takes as long for some
+// segments as for one.
+func (t *Tables) makeRows(id uint32) error {
+	for _, a := range []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics} {
+		if int(id) >= a.Len() {
+			return rows.Grow(1+len(a.Segments())/2, t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics)
+		}
+	}
+	return nil
 }
 
 // updateEndpoint says where new connections to an endpoint go, a port for each of the service's ports or all to one, and
@@ -125,12 +141,12 @@ func (t *Tables) writeEndpoints(list []*endpoint, flags uint16) error {
 	if len(list) == 0 {
 		return nil
 	}
-	ids, rows := make([]uint32, len(list)), make([]bpf.TcEndpoint, len(list))
+	ids, values := make([]uint32, len(list)), make([]bpf.TcEndpoint, len(list))
 	for i, e := range list {
 		ids[i] = e.id
-		rows[i] = endpointRow(e, flags)
+		values[i] = endpointRow(e, flags)
 	}
-	if _, err := t.maps.Endpoints.BatchUpdate(ids, rows, nil); err != nil {
+	if err := rows.PutBatch(t.arrays.Endpoints, ids, values); err != nil {
 		return fmt.Errorf("write endpoints: %w", err)
 	}
 	return nil
@@ -139,10 +155,10 @@ func (t *Tables) writeEndpoints(list []*endpoint, flags uint16) error {
 // clearEndpoint zeroes the counters of a row that had another owner.
 func (t *Tables) clearEndpoint(id uint32) error {
 	zero := make([]bpf.TcEndpointTraffic, ebpf.MustPossibleCPU())
-	if err := t.maps.EndpointTraffics.Put(id, zero); err != nil {
+	if err := t.arrays.EndpointTraffics.Put(id, zero); err != nil {
 		return fmt.Errorf("clear traffic: %w", err)
 	}
-	if err := t.maps.EndpointStates.Put(id, bpf.TcEndpointState{}); err != nil {
+	if err := t.arrays.EndpointStates.Put(id, bpf.TcEndpointState{}); err != nil {
 		return fmt.Errorf("clear counters: %w", err)
 	}
 	return nil

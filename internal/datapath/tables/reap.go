@@ -99,14 +99,13 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 			return err
 		}
 	}
-	_, err := t.maps.Endpoints.BatchUpdate(ids, make([]bpf.TcEndpoint, len(ids)), nil)
-	return err
+	return rows.PutBatch(t.arrays.Endpoints, ids, make([]bpf.TcEndpoint, len(ids)))
 }
 
 // eachState reads the connection counts of all endpoints, ending ones included, and of rows that are free.
 func (t *Tables) eachState(f func([]uint32, []bpf.TcEndpointState)) error {
 	t.mu.RLock()
-	top := int(t.endpointIDs.Top())
+	top, states := int(t.endpointIDs.Top()), *t.arrays.EndpointStates // as it grows meanwhile
 	t.mu.RUnlock()
-	return rows.EachBatch(t.maps.EndpointStates, top, f)
+	return rows.EachOf(&states, top, f)
 }

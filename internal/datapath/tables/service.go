@@ -75,7 +75,9 @@ func (t *Tables) putService(want *bpf.ServiceTable) error {
 	if err != nil {
 		return errors.Join(err, undo.run())
 	}
-	t.slots.Put(s.slots)
+	if slots != s.slots {
+		t.slots.Put(s.slots)
+	}
 	s.slots, s.name = slots, want.Name
 	for i, e := range order {
 		e.weight = want.Endpoints[i].Weight
@@ -93,7 +95,7 @@ func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *servi
 	if order, err = t.putEndpoints(s, want, there, undo); err != nil {
 		return nil, nil, slots, err
 	}
-	if slots, err = t.putSlots(want, order, undo); err != nil {
+	if slots, err = t.putSlots(s, want, order, undo); err != nil {
 		return nil, nil, slots, err
 	}
 	for _, step := range []func() error{
@@ -134,14 +136,14 @@ func (t *Tables) newService(key bpf.TcServiceKey, undo *undoLog) (*service, erro
 	return s, nil
 }
 
-// putSlots writes the table that connections walk through to where nobody reads yet.
-func (t *Tables) putSlots(want *bpf.ServiceTable, order []*endpoint, undo *undoLog) (alloc.Range, error) {
+// putSlots writes the table that connections walk through to where nobody reads yet, unless it is there already.
+func (t *Tables) putSlots(s *service, want *bpf.ServiceTable, order []*endpoint, undo *undoLog) (alloc.Range, error) {
 	ids := make([]uint32, len(want.Slots))
 	for i, slot := range want.Slots {
 		ids[i] = order[slot].id
 	}
-	slots, err := t.slots.Write(ids)
-	if err == nil {
+	slots, err := t.slots.Write(ids, s.slots)
+	if err == nil && slots != s.slots {
 		undo.add(func() error {
 			t.slots.Put(slots)
 			return nil

@@ -16,8 +16,8 @@ import (
 
 // What fits.
 const (
-	MaxServices  = 65536
-	MaxEndpoints = 262144
+	MaxServices  = int(bpf.TcLimitMAX_SERVICES)
+	MaxEndpoints = int(bpf.TcLimitMAX_ENDPOINTS)
 )
 
 const (
@@ -58,6 +58,7 @@ type Tables struct {
 	serviceIDs   alloc.IDs
 	endpointIDs  alloc.IDs
 	slots        alloc.Slots
+	arrays       *loader.Collection // rows by endpoint id; they grow under mu
 	removed      removedEndpointCounters
 	persisting   bool // some service remembers clients, or did
 }
@@ -73,7 +74,6 @@ type counts struct {
 // Close gives up what the process opened. What is pinned stays.
 func (t *Tables) Close() {
 	if t != nil {
-		t.slots.Close()
 		t.removed.close()
 	}
 }

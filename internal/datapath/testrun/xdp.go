@@ -135,7 +135,7 @@ func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[
 
 func (r *Runner) takeTrafficBack(was, now bpf.TcConnection) error {
 	var each []bpf.TcEndpointTraffic
-	if err := r.shared.Maps.EndpointTraffics.Lookup(was.Endpoint, &each); err != nil {
+	if err := r.shared.EndpointTraffics.Lookup(was.Endpoint, &each); err != nil {
 		return fmt.Errorf("read traffic: %w", err)
 	}
 	packets, size := now.Packets-was.Packets, now.Bytes-was.Bytes
@@ -150,7 +150,7 @@ func (r *Runner) takeTrafficBack(was, now bpf.TcConnection) error {
 			break
 		}
 	}
-	if err := r.shared.Maps.EndpointTraffics.Put(was.Endpoint, each); err != nil {
+	if err := r.shared.EndpointTraffics.Put(was.Endpoint, each); err != nil {
 		return fmt.Errorf("write traffic: %w", err)
 	}
 	return nil

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"loxilb/internal/datapath/rows"
 )
 
 // clock is a time that tests move.
@@ -156,7 +158,7 @@ func longest(taken [][]bool) int {
 func TestSlotsQuarantine(t *testing.T) {
 	t.Parallel()
 	c := &clock{time.Now()}
-	s := NewSlots(nil, nil, c.now)
+	s := NewSlots(rows.NewArray("", nil, nil), c.now)
 	s.free.release(Range{0, 0, SlotsPerSegment})
 	a, err := s.get(40000)
 	if err != nil {

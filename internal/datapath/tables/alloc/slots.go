@@ -1,28 +1,27 @@
 package alloc
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/cilium/ebpf"
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
 )
 
 const (
 	// SlotsPerSegment is the length of the longest table.
-	SlotsPerSegment = 65536
-	slotSegments    = 4096
+	SlotsPerSegment = uint32(bpf.TcLimitSLOTS_PER_SEGMENT)
+	slotsPerBlock   = uint32(bpf.TcLimitSLOTS_PER_BLOCK)
 )
 
 // Slots gives out ranges of the slots map, and makes segments when they are needed. A freed range is quarantined
-// like a freed id.
+// like a freed id. Ranges begin where a block does, and take it whole.
 //
 // Why not an inner map for each service: updating an array of maps waits for an RCU grace period, 10 ms and
 // more, for each service (docs/adr/0007-slot-ranges.md); a range costs one system call to fill.
 type Slots struct {
-	outer       *ebpf.Map
-	inner       *ebpf.MapSpec
-	maps        []*ebpf.Map // by segment
+	blocks      *rows.Array
 	free        freeList
 	quarantined []quarantinedRange // the longest first
 	now         Clock
@@ -33,86 +32,105 @@ type quarantinedRange struct {
 	at time.Time
 }
 
-// NewSlots has no segment yet.
-func NewSlots(outer *ebpf.Map, inner *ebpf.MapSpec, now Clock) Slots {
-	return Slots{outer: outer, inner: inner, free: newFreeList(), now: now}
+// NewSlots gives out none that is used already: those of an earlier process are for Adopt.
+func NewSlots(blocks *rows.Array, now Clock) Slots {
+	return Slots{blocks: blocks, free: newFreeList(), now: now}
 }
 
-// Adopt opens the segments that an earlier process made and cuts out the ranges in use.
-func (s *Slots) Adopt(used []Range) error {
-	for segment := uint32(0); segment < slotSegments; segment++ {
-		var id ebpf.MapID
-		err := s.outer.Lookup(segment, &id)
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("open slot segment %d: %w", segment, err)
-		}
-		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			return fmt.Errorf("open slot segment %d: %w", segment, err)
-		}
-		s.maps = append(s.maps, m)
+// Adopt cuts out the ranges in use.
+func (s *Slots) Adopt(used []Range) {
+	for i := range used {
+		used[i] = used[i].whole()
 	}
-	s.free.adopt(len(s.maps), used)
-	return nil
+	s.free.adopt(len(s.blocks.Segments()), used)
 }
 
-// Write puts endpoint ids into a range that nobody reads yet.
-func (s *Slots) Write(endpoints []uint32) (Range, error) {
+// whole is the range with the rest of its last block.
+func (r Range) whole() Range {
+	r.Count = (r.Count + slotsPerBlock - 1) / slotsPerBlock * slotsPerBlock
+	return r
+}
+
+// Write puts endpoint ids into a range that nobody reads yet, and returns it; or it returns have, if that holds just
+// these ids.
+func (s *Slots) Write(endpoints []uint32, have Range) (Range, error) {
 	if len(endpoints) == 0 {
 		return Range{}, nil
+	}
+	blocks := make([]bpf.TcSlotBlock, (len(endpoints)+int(slotsPerBlock)-1)/int(slotsPerBlock))
+	for i := range blocks {
+		copy(blocks[i].Endpoints[:], endpoints[i*int(slotsPerBlock):])
+	}
+	if int(have.Count) == len(endpoints) {
+		if there, err := s.read(have, len(blocks)); err == nil && slices.Equal(there, blocks) {
+			return have, nil
+		}
 	}
 	r, err := s.get(uint32(len(endpoints)))
 	if err != nil {
 		return Range{}, err
 	}
-	keys := make([]uint32, r.Count)
-	for i := range keys {
-		keys[i] = r.Offset + uint32(i)
-	}
-	if _, err := s.maps[r.Segment].BatchUpdate(keys, endpoints, nil); err != nil {
+	if _, err := s.blocks.Segments()[r.Segment].BatchUpdate(r.keys(len(blocks)), blocks, nil); err != nil {
 		s.Put(r)
 		return Range{}, fmt.Errorf("write slots: %w", err)
 	}
 	return r, nil
 }
 
+// keys are those of a range's blocks in their segment.
+func (r Range) keys(blocks int) []uint32 {
+	keys := make([]uint32, blocks)
+	for i := range keys {
+		keys[i] = r.Offset/slotsPerBlock + uint32(i)
+	}
+	return keys
+}
+
+func (s *Slots) read(r Range, blocks int) ([]bpf.TcSlotBlock, error) {
+	there := make([]bpf.TcSlotBlock, blocks)
+	for i, key := range r.keys(blocks) { // a batch of an array is read from its first row on
+		if err := s.blocks.Segments()[r.Segment].Lookup(key, &there[i]); err != nil {
+			return nil, err
+		}
+	}
+	return there, nil
+}
+
 func (s *Slots) get(count uint32) (Range, error) {
 	s.reclaim()
-	if r, ok := s.free.allocate(count); ok {
-		return r, nil
+	want := Range{Count: count}.whole().Count
+	r, ok := s.free.allocate(want)
+	if !ok {
+		if err := s.grow(); err != nil {
+			return Range{}, err
+		}
+		r, _ = s.free.allocate(want) // a segment holds the longest table
 	}
-	if err := s.grow(); err != nil {
-		return Range{}, err
-	}
-	r, _ := s.free.allocate(count) // a segment holds the longest table
+	r.Count = count
 	return r, nil
 }
 
+// grow adds segments: the more there are, the more at once, since the kernel takes as long for some as for one.
 func (s *Slots) grow() error {
-	segment := uint32(len(s.maps))
-	if segment == slotSegments {
-		return fmt.Errorf("%w; all %d segments of slots are in use: weights with a smaller sum need less of them", ErrFull, slotSegments)
+	before := len(s.blocks.Segments())
+	if before == s.blocks.MaxSegments() {
+		return fmt.Errorf("%w; all %d segments of slots are in use: weights with a smaller sum need less of them", ErrFull, before)
 	}
-	m, err := ebpf.NewMap(s.inner)
-	if err != nil {
-		return fmt.Errorf("make slot segment %d: %w", segment, err)
+	err := rows.Grow(1+before/4, s.blocks)
+	after := len(s.blocks.Segments())
+	for segment := before; segment < after; segment++ {
+		s.free.release(Range{uint32(segment), 0, SlotsPerSegment})
 	}
-	if err := s.outer.Put(segment, m); err != nil {
-		m.Close()
-		return fmt.Errorf("add slot segment %d: %w", segment, err)
+	if after > before {
+		return nil
 	}
-	s.maps = append(s.maps, m)
-	s.free.release(Range{segment, 0, SlotsPerSegment})
-	return nil
+	return err
 }
 
 // Put takes a range back that no row leads to any more.
 func (s *Slots) Put(r Range) {
 	if r.Count > 0 {
-		s.quarantined = append(s.quarantined, quarantinedRange{r, s.now()})
+		s.quarantined = append(s.quarantined, quarantinedRange{r.whole(), s.now()})
 	}
 }
 
@@ -124,20 +142,10 @@ func (s *Slots) reclaim() {
 	}
 }
 
-// Close gives up the segments.
-func (s *Slots) Close() {
-	for _, m := range s.maps {
-		m.Close()
-	}
-}
-
-// Segments are the maps of the slots.
-func (s *Slots) Segments() []*ebpf.Map { return s.maps }
-
 // Unused tells whether every place of every segment is free.
 func (s *Slots) Unused() bool {
 	s.reclaim()
-	for segment := range s.maps {
+	for segment := range s.blocks.Segments() {
 		if f, ok := s.free.starting[place{uint32(segment), 0}]; !ok || f.Count != SlotsPerSegment {
 			return false
 		}

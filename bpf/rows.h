@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * rows.h - rows of arrays that are made in segments, when they are needed.
+ *
+ * A row costs one array lookup more than in one piece; both are inlined.
+ */
+#ifndef LOXILB_ROWS_H
+#define LOXILB_ROWS_H
+
+#include <bpf/bpf_helpers.h>
+#include "maps.h"
+
+/* Returns the row of an endpoint in one of the maps by endpoint id, or NULL. */
+static __always_inline void *endpoint_row(void *map, __u32 id)
+{
+	__u32 segment = id / ENDPOINTS_PER_SEGMENT;
+	__u32 row = id % ENDPOINTS_PER_SEGMENT;
+	void *rows = bpf_map_lookup_elem(map, &segment);
+
+	return rows ? bpf_map_lookup_elem(rows, &row) : NULL;
+}
+
+static __always_inline struct endpoint *endpoint_find(__u32 id)
+{
+	return endpoint_row(&endpoints, id);
+}
+
+static __always_inline struct endpoint_state *endpoint_state_find(__u32 id)
+{
+	return endpoint_row(&endpoint_states, id);
+}
+
+/* Returns a slot of a segment, or NULL. */
+static __always_inline __u32 *slot_find(void *segment, __u32 slot)
+{
+	__u32 row = slot / SLOTS_PER_BLOCK;
+	struct slot_block *block = bpf_map_lookup_elem(segment, &row);
+
+	return block ? &block->endpoints[slot % SLOTS_PER_BLOCK] : NULL;
+}
+
+#endif
