@@ -62,7 +62,7 @@ func contents(t testing.TB, d *world) map[string]string {
 	}
 	for id := range d.endpoints {
 		var row bpf.TcEndpoint
-		if err := d.maps.Endpoints.Lookup(id, &row); err != nil {
+		if err := d.arrays.Endpoints.Lookup(id, &row); err != nil {
 			t.Fatal(err)
 		}
 		out[fmt.Sprintf("endpoint %d", id)] = fmt.Sprintf("%+v", row)
