@@ -300,7 +300,7 @@ func TestGoesOn(t *testing.T) {
 	}
 	labtest.Eventually(t, patience, func(context.Context) error {
 		if since, err := l.announce.LastError(); err == nil || since.IsZero() {
-			return fmt.Errorf("fails with %v since %v", err, since)
+			return fmt.Errorf("does not say that it fails since a time: %v, %w", since, err)
 		}
 		return nil
 	})

@@ -66,7 +66,7 @@ func TestGoesOn(t *testing.T) {
 	k.Set(slices.Values([]netip.Addr{netip.MustParseAddr("10.1.0.2")}))
 	labtest.Eventually(t, patience, func(context.Context) error {
 		if since, err := k.LastError(); err == nil || since.IsZero() {
-			return fmt.Errorf("fails with %v since %v", err, since)
+			return fmt.Errorf("does not say that it fails since a time: %v, %w", since, err)
 		}
 		return nil
 	})
