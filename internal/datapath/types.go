@@ -9,16 +9,24 @@ import (
 	"loxilb/internal/datapath/xdp"
 )
 
-// What callers hand over and get, by the names of the parts that define it.
+// Types of the parts that callers hand over and get.
 type (
-	Timeouts     = loader.Timeouts
-	Change       = tables.Change
-	Interface    = attach.Interface
-	Hook         = attach.Hook
+	// Timeouts are how long a connection may be silent.
+	Timeouts = loader.Timeouts
+	// Change is a service as it shall be.
+	Change = tables.Change
+	// Interface is what Attach must know of an interface.
+	Interface = attach.Interface
+	// Hook is the kind of tc hook.
+	Hook = attach.Hook
+	// DefaultRoute is a next hop of a default route.
 	DefaultRoute = routing.DefaultRoute
+	// XDPInterface is what the XDP program must know of an interface.
 	XDPInterface = xdp.Interface
-	XDPMode      = xdp.Mode
-	SweepStats   = connections.SweepStats
+	// XDPMode is how the XDP program is attached.
+	XDPMode = xdp.Mode
+	// SweepStats say what the sweeps have done.
+	SweepStats = connections.SweepStats
 )
 
 // The kinds of tc hooks, and the modes of XDP.

@@ -113,14 +113,14 @@ func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLo
 	}
 	undo.add(func() error {
 		e.shift, e.source = shift, source
-		return t.writeEndpoint(e, 0)
+		return t.writeEndpoint(e)
 	})
 	e.shift, e.source = row.Shift, row.Source.Netip()
-	return t.writeEndpoint(e, 0)
+	return t.writeEndpoint(e)
 }
 
-func (t *Tables) writeEndpoint(e *endpoint, flags uint16) error {
-	return t.writeEndpoints([]*endpoint{e}, flags)
+func (t *Tables) writeEndpoint(e *endpoint) error {
+	return t.writeEndpoints([]*endpoint{e}, 0)
 }
 
 // endpointRow is the row of an endpoint as the packet path reads it.
@@ -190,10 +190,10 @@ func (t *Tables) putWeights(order []*endpoint, want *bpf.ServiceTable, undo *und
 		}
 		undo.add(func() error {
 			e.takes = was
-			return t.writeEndpoint(e, 0)
+			return t.writeEndpoint(e)
 		})
 		e.takes = want.Endpoints[i].Takes
-		if err := t.writeEndpoint(e, 0); err != nil {
+		if err := t.writeEndpoint(e); err != nil {
 			return err
 		}
 	}
