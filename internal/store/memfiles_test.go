@@ -24,7 +24,7 @@ type memFiles struct {
 	calls int
 	at    int                                             // the call that fails, from 0 on; -1: none
 	how   fault                                           // it fails
-	part  int                                             // with tear: what of a write is done: nothing, a byte, a half, all but a byte
+	part  int                                             // with tear: what of a write is done: a byte, a half, all but a byte
 	cut   int                                             // that part, in bytes
 	spy   func(op string, size int, do func(n int) error) // is told of each call before it is done
 	hit   string                                          // the call that has failed
@@ -77,7 +77,7 @@ func (m *memFiles) call(op, path string, size int, do func(n int) error) error {
 	case tear:
 		if size > 0 {
 			failed.Err = syscall.ENOSPC
-			m.cut = [...]int{0, 1, size / 2, size - 1}[m.part]
+			m.cut = [...]int{1, size / 2, size - 1}[m.part]
 			if err := do(m.cut); err != nil {
 				return err
 			}
@@ -107,8 +107,8 @@ func (m *memFiles) node(op, path string) (*inode, error) {
 }
 
 // after is the file system as a machine that is switched off now would leave it: with the first entries of the changes that
-// were not synced, and with a part of the data that was not.
-func (m *memFiles) after(entries int, data float64) *memFiles {
+// were not synced, and with the data that was not, or without it.
+func (m *memFiles) after(entries int, data bool) *memFiles {
 	out := newMemFiles()
 	tree := maps.Clone(m.durable)
 	for _, c := range m.pending[:entries] {
@@ -116,16 +116,18 @@ func (m *memFiles) after(entries int, data float64) *memFiles {
 	}
 	copies := map[*inode]*inode{}
 	for path, node := range tree {
-		if tree[filepath.Dir(path)] == nil {
+		above := filepath.Dir(path)
+		for above != "/" && tree[above] != nil {
+			above = filepath.Dir(above)
+		}
+		if tree[above] == nil {
 			continue // with a directory that did not get there
 		}
 		c := copies[node]
 		if c == nil {
 			content := slices.Clone(node.synced)
-			if extra := len(node.data) - len(node.synced); data == 1 {
+			if data {
 				content = slices.Clone(node.data)
-			} else if extra > 0 {
-				content = slices.Clone(node.data[:len(node.synced)+int(data*float64(extra))])
 			}
 			c = &inode{dir: node.dir, data: content, synced: slices.Clone(content)}
 			copies[node] = c
