@@ -22,7 +22,7 @@ type Collection struct {
 	Variables bpf.TcVariables
 	// The rows of arrays that grow: blocks of slots, and what there is by endpoint id.
 	Slots, Endpoints, EndpointStates, EndpointTraffics *rows.Array
-	Fresh     bool          // no map was pinned: all are new and empty
+	Fresh                                              bool // no map was pinned: all are new and empty
 
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	dropReasons map[uint32]string
