@@ -27,9 +27,12 @@ func (b *bench) follow() {
 					version = meta.Version
 				}
 				table.Want(sid, version)
-				if strings.HasSuffix(id.Key, ":666/tcp") && version != 0 {
+				switch {
+				case version == 0:
+					table.Forget(sid)
+				case strings.HasSuffix(id.Key, ":666/tcp"):
 					table.Failed(sid, version, errDataPath, time.Now().Add(4*time.Second))
-				} else {
+				default:
 					table.Succeeded(sid, version)
 				}
 			}
