@@ -39,13 +39,14 @@ type XDP struct {
 	hooks   XDPHooks
 	log     *slog.Logger
 	known   map[int]datapath.XDPInterface // as they are in the data path
+	links   map[int]uint64                // generations of the links that these were
 	refused map[int]string                // why the program could not be attached, as it was logged
 	cleaned bool
 }
 
 // NewXDP makes one that has attached nothing yet.
 func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
-	return &XDP{XDPConfig: c, hooks: h, log: log, known: map[int]datapath.XDPInterface{}, refused: map[int]string{}}
+	return &XDP{XDPConfig: c, hooks: h, log: log, known: map[int]datapath.XDPInterface{}, links: map[int]uint64{}, refused: map[int]string{}}
 }
 
 // Sync has the data path's XDP follow the interfaces. One that the program can't be attached to is logged and tried again
@@ -56,7 +57,7 @@ func (x *XDP) Sync(links []netdev.Link) error {
 		return fmt.Errorf("XDP stays as it is, as the kernel does not say what drivers can do: %w", err)
 	}
 	plan := x.plan(links, features)
-	var errs []error
+	errs := x.forgetReplaced(links)
 	for _, i := range plan {
 		x.set(i, features != nil)
 	}
@@ -72,6 +73,17 @@ func (x *XDP) Sync(links []netdev.Link) error {
 		x.cleaned = true
 	}
 	return errors.Join(errs...)
+}
+
+// forgetReplaced forgets what was known of links that are gone, where another one has the index now.
+func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
+	for _, l := range links {
+		if _, known := x.known[l.Index]; known && x.links[l.Index] != l.Generation {
+			errs = append(errs, x.forget(l.Index))
+		}
+		x.links[l.Index] = l.Generation
+	}
+	return errs
 }
 
 // plan says what is wanted of each interface; nothing at all if XDP is wanted nowhere.
@@ -186,5 +198,6 @@ func (x *XDP) forget(index int) error {
 	}
 	delete(x.known, index)
 	delete(x.refused, index)
+	delete(x.links, index)
 	return nil
 }

@@ -101,6 +101,8 @@ func TestXDPFollows(t *testing.T) {
 		Choice: config.XDPNative, Features: func() (map[int]netdev.XDPFeatures, error) { return features, failed },
 	}, slog.New(slog.NewTextHandler(&log, nil)))
 	eth, veth := link(2, "eth0"), link(3, "veth1")
+	another := eth
+	another.Generation++
 	const refuses = "set veth1 attach=true target=false"
 	for _, step := range []struct {
 		what   string
@@ -118,6 +120,8 @@ func TestXDPFollows(t *testing.T) {
 		{"and no longer", func() { features[3] = runs }, []netdev.Link{eth, veth}, []string{refuses}},
 		{"what drivers can do is not known", func() { failed = errors.New("broken") }, []netdev.Link{eth}, nil},
 		{"it goes", func() { failed = nil }, []netdev.Link{eth}, []string{"forget 3"}},
+		{"another one has the index", func() {}, []netdev.Link{another}, []string{"forget 2", "set eth0 attach=true target=true"}},
+		{"which stays", func() {}, []netdev.Link{another}, nil},
 	} {
 		h.events = nil
 		step.before()
