@@ -140,8 +140,8 @@ func TestRetry(t *testing.T) {
 			r.start()
 			c = r.put(web, dns)
 		}
-		if err := r.try(c); !errors.Is(err.(*status.Error).Failures[0].Err, errBroken) {
-			t.Errorf("the error is %v", err)
+		if failed := (*status.Error)(nil); !errors.As(r.try(c), &failed) || !errors.Is(failed.Failures[0].Err, errBroken) {
+			t.Errorf("%v", failed)
 		}
 		r.breaks("", nil)
 		r.eventually("applied", func() bool { s := r.status("service", "10.0.0.2:53/udp"); return s.State() == status.Applied })

@@ -67,7 +67,8 @@ type entry struct {
 
 type failure struct {
 	err      error
-	version  uint64 // that was tried
+	version  uint64 // that was tried; 0: the removal
+	outdated bool   // users want something else since then, which was not tried yet
 	attempts int
 	next     time.Time
 }
@@ -104,6 +105,9 @@ func (t *Table) Want(id ID, version uint64) {
 	}
 	if e.failure == nil && e.applied == e.desired {
 		e.since = t.now().UnixNano()
+	}
+	if e.failure != nil {
+		e.failure.outdated = true
 	}
 	e.removed = version == 0
 	if version != 0 {
@@ -317,6 +321,11 @@ func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
 	}
 }
 
+// decides says whether it answers a request that made a version, or, if the object is to go, removed it.
+func (f *failure) decides(version uint64, removed bool) bool {
+	return f.version >= version || removed && f.version == 0 && !f.outdated
+}
+
 // look counts what is not decided yet, and lists what failed.
 func (t *Table) look(version uint64, ids []ID) (pending int, failed []Status, changed <-chan struct{}) {
 	t.mu.Lock()
@@ -327,7 +336,7 @@ func (t *Table) look(version uint64, ids []ID) (pending int, failed []Status, ch
 		case e == nil && t.seen[id.Kind] >= version: // gone, by this request or another
 		case e == nil:
 			pending++
-		case e.failure != nil && (e.failure.version >= version || e.removed && t.seen[id.Kind] >= version):
+		case e.failure != nil && e.failure.decides(version, e.removed && t.seen[id.Kind] >= version):
 			failed = append(failed, e.status(id))
 			if isTemporary(e.failure.err) {
 				pending++

@@ -152,12 +152,28 @@ func TestWait(t *testing.T) {
 		table.Forget(service("a"))
 		ended("gone", "")
 
-		wait(7, "c")
-		table.Want(service("c"), 7)
-		table.Failed(service("c"), 7, passing{}, time.Time{})
+		table.Want(service("sick"), 6)
+		table.Failed(service("sick"), 6, errBroken, time.Time{})
+		wait(7, "sick") // deleted
+		table.Want(service("sick"), 0)
+		table.Seen("service", 7)
+		waiting("it failed before it was deleted, and its removal was not tried yet")
+		table.Failed(service("sick"), 0, errBroken, time.Time{})
+		ended("its removal failed", "service sick: it is broken")
+		table.Want(service("sick"), 8)
+		wait(9, "sick") // deleted again
+		table.Want(service("sick"), 0)
+		table.Seen("service", 9)
+		waiting("an earlier removal failed")
+		table.Forget(service("sick"))
+		ended("gone at last", "")
+
+		wait(10, "c")
+		table.Want(service("c"), 10)
+		table.Failed(service("c"), 10, passing{}, time.Time{})
 		time.Sleep(9 * time.Second)
 		ended("it did not pass", "service c: no row is left")
-		wait(8, "d")
+		wait(11, "d")
 		ended("too late", "it is still at work on it (context deadline exceeded)")
 	})
 }
