@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
 
 	"loxilb/internal/compile"
 	"loxilb/internal/datapath"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/status"
 )
@@ -38,4 +40,15 @@ func (v view) Drops() map[string]uint64 {
 		v.log.Error("drops cannot be read", "err", err)
 	}
 	return drops
+}
+
+// unknown are the statuses of stored objects that this loxilb does not understand: they are kept, and not served.
+func unknown(state *desired.State) (list []status.Status) {
+	for u := range state.Snapshot().Unknown() {
+		list = append(list, status.Status{
+			ID: status.ID(u.ID), Desired: u.Version,
+			Err: fmt.Errorf("it is kept and not served, since this loxilb does not understand it: %s", u.Reason),
+		})
+	}
+	return list
 }

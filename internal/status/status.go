@@ -78,7 +78,7 @@ type Table struct {
 	mu      sync.Mutex
 	entries map[ID]*entry
 	failed  map[ID]struct{}
-	follows map[ID]func() (since time.Time, err error)
+	sources []func() []Status // of statuses that are made when they are read
 	seen    map[string]uint64 // by kind: all changes up to this version are in entries
 	changed chan struct{}     // closed when something changes; nil: nobody waits
 	now     func() time.Time
@@ -86,7 +86,7 @@ type Table struct {
 
 // NewTable makes an empty one.
 func NewTable() *Table {
-	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, follows: map[ID]func() (time.Time, error){}, seen: map[string]uint64{}, now: time.Now}
+	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, seen: map[string]uint64{}, now: time.Now}
 }
 
 // Want notes that an object is wanted in a version, or gone (version 0: what is gone has none).
@@ -176,21 +176,35 @@ func (t *Table) Forget(id ID) {
 	t.signal()
 }
 
-// Follow has the status of something that tries again by itself be what lastError says when it is read: its error and since
-// when it fails; nil: it works. Call it before the table is in use.
-func (t *Table) Follow(id ID, lastError func() (since time.Time, err error)) {
+// Include adds statuses that are made when they are read. An object that has a status here already keeps that one. Call it
+// before the table is in use.
+func (t *Table) Include(source func() []Status) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.follows[id] = lastError
+	t.sources = append(t.sources, source)
 }
 
-// followed is the status of what is followed.
-func followed(id ID, lastError func() (time.Time, error)) Status {
-	s := Status{ID: id, Desired: 1, Applied: 1}
-	if since, err := lastError(); err != nil {
-		s.Since, s.Err, s.Attempts = since, err, 1
+// Follow includes the status of something that tries again by itself: lastError says with which error it fails and since
+// when; nil: it works.
+func (t *Table) Follow(id ID, lastError func() (since time.Time, err error)) {
+	t.Include(func() []Status {
+		s := Status{ID: id, Desired: 1, Applied: 1}
+		if since, err := lastError(); err != nil {
+			s.Since, s.Err, s.Attempts = since, err, 1
+		}
+		return []Status{s}
+	})
+}
+
+// included yields what the sources say.
+func (t *Table) included(yield func(Status) bool) {
+	for _, source := range t.sources {
+		for _, s := range source() {
+			if _, have := t.entries[s.ID]; !have && !yield(s) {
+				return
+			}
+		}
 	}
-	return s
 }
 
 // Get is the status of one object.
@@ -200,8 +214,10 @@ func (t *Table) Get(id ID) (Status, bool) {
 	if e, ok := t.entries[id]; ok {
 		return e.status(id), true
 	}
-	if f, ok := t.follows[id]; ok {
-		return followed(id, f), true
+	for s := range t.included {
+		if s.ID == id {
+			return s, true
+		}
 	}
 	return Status{}, false
 }
@@ -233,8 +249,8 @@ func (t *Table) List(kind string, failedOnly bool) []Status {
 			add(id)
 		}
 	}
-	for id, f := range t.follows {
-		if s := followed(id, f); (kind == "" || kind == id.Kind) && (s.Err != nil || !failedOnly) {
+	for s := range t.included {
+		if (kind == "" || kind == s.Kind) && (s.Err != nil || !failedOnly) {
 			out = append(out, s)
 		}
 	}
@@ -256,8 +272,8 @@ func (t *Table) Counts() map[string]map[State]int {
 	for id, e := range t.entries {
 		count(e.status(id))
 	}
-	for id, f := range t.follows {
-		count(followed(id, f))
+	for s := range t.included {
+		count(s)
 	}
 	return out
 }

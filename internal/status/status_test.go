@@ -206,3 +206,18 @@ func TestFollow(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// What is included has no say over an object that has a status.
+func TestInclude(t *testing.T) {
+	t.Parallel()
+	table := NewTable()
+	kept := Status{ID: service("kept"), Desired: 3, Err: errBroken}
+	table.Include(func() []Status { return []Status{kept} })
+	if s, ok := table.Get(kept.ID); !ok || s != kept {
+		t.Errorf("%+v", s)
+	}
+	table.Want(kept.ID, 4)
+	if s, _ := table.Get(kept.ID); s.State() != Pending || len(table.List("", false)) != 1 {
+		t.Errorf("%+v", s)
+	}
+}
