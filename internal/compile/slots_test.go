@@ -2,7 +2,6 @@ package compile
 
 import (
 	"net/netip"
-	"time"
 
 	"loxilb/internal/lb"
 
@@ -92,22 +91,32 @@ func BenchmarkSlots(b *testing.B) {
 	}
 }
 
-// TestHashTablesFast: as many services as there may be, of three endpoints each, are compiled at a pace of far less than
-// 10 s in all, and their tables would take less than 140 MB.
-func TestHashTablesFast(t *testing.T) {
-	const services, sample = lb.MaxServices, lb.MaxServices / 8
-	s := lb.Service{Algorithm: lb.Hash, Endpoints: make([]lb.Endpoint, 3)}
+// TestHashTablesFit: the tables of as many services as there may be, of three endpoints each, take less than 140 MB.
+func TestHashTablesFit(t *testing.T) {
+	t.Parallel()
+	const sample = 64
 	places := 0
-	start := time.Now()
 	for i := range sample {
-		for j := range s.Endpoints {
-			s.Endpoints[j] = lb.Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j)}), Port: 80, Weight: 1}
+		places += len(Service(hashService(i), nil, 1, nil).Slots)
+	}
+	if bytes := 4 * places / sample * lb.MaxServices; bytes > 140<<20 {
+		t.Errorf("%d services take %d MB", lb.MaxServices, bytes>>20)
+	}
+}
+
+// BenchmarkHashTables compiles as many of them as there may be, one after the other.
+func BenchmarkHashTables(b *testing.B) {
+	for b.Loop() {
+		for i := range lb.MaxServices {
+			Service(hashService(i), nil, 1, nil)
 		}
-		places += len(Service(s, nil, 1, nil).Slots)
 	}
-	took := time.Since(start) * services / sample
-	t.Logf("%d services: %v, %d MB", services, took, 4*places*services/sample>>20)
-	if took > 10*time.Second || 4*places*services/sample > 140<<20 {
-		t.Errorf("%d services take %v and %d MB", services, took, 4*places*services/sample>>20)
+}
+
+func hashService(i int) lb.Service {
+	s := lb.Service{Algorithm: lb.Hash, Endpoints: make([]lb.Endpoint, 3)}
+	for j := range s.Endpoints {
+		s.Endpoints[j] = lb.Endpoint{Addr: netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j)}), Port: 80, Weight: 1}
 	}
+	return s
 }
