@@ -93,6 +93,9 @@ type Observers struct {
 
 // Mark makes objects due now.
 func (l *Loop[K]) Mark(keys ...K) {
+	if len(keys) == 0 {
+		return // feed marks what it finds, and must not wake its own loop when that is nothing
+	}
 	l.mu.Lock()
 	for _, k := range keys {
 		if _, ok := l.dirty[k]; !ok {

@@ -350,3 +350,17 @@ func TestSourceLookupFails(t *testing.T) {
 	r.mu.Unlock()
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.5:80/tcp"); return s.State() == status.Applied })
 }
+
+// TestIdle: a loop with nothing to do does nothing.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), web, arm)
+	looks := func() int { return int(r.looks.Load()) }
+	<-r.services.Idle()
+	time.Sleep(50 * time.Millisecond) // what is under way may end
+	before := looks()
+	time.Sleep(200 * time.Millisecond)
+	if n := looks() - before; n > 2 {
+		t.Errorf("it looked for changes %d times in 0.2 s", n)
+	}
+}

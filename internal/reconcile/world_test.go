@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,6 +174,7 @@ type rig struct {
 	statuses *status.Table
 	hub      *event.Hub
 	swept    chan struct{}
+	looks    atomic.Int32 // of the loop for changes
 }
 
 // commit is a change that was made.
@@ -208,6 +210,8 @@ func makeRig(t testing.TB, w *world) *rig {
 		Observers: Observers{Statuses: r.statuses, Events: r.hub, Log: log}, Desired: state, Tables: w, VIPs: addresses{w}, Sources: w,
 		Endpoints: endpoints{w}, Ended: func() { r.swept <- struct{}{} },
 	})
+	feed := r.services.feed
+	r.services.Loop.feed = func(ctx context.Context) { r.looks.Add(1); feed(ctx) }
 	return r
 }
 
