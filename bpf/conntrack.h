@@ -183,7 +183,7 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 /* Counts one connection less of a source address and an endpoint. */
 static __always_inline void snat_usage_dec(const struct snat_pair *pair)
 {
-	struct snat_usage *u = bpf_map_lookup_elem(&snat_usages, pair);
+	struct snat_usage *u = table_row(&snat_usages, pair);
 
 	if (u)
 		__sync_fetch_and_add(&u->count, (__u32)-1);
@@ -204,8 +204,7 @@ static __noinline void snat_release(const struct connection_key *reply)
 
 static __always_inline void endpoint_uncount(__u32 endpoint)
 {
-	struct endpoint_state *s =
-		endpoint_state_find(endpoint);
+	struct endpoint_state *s = endpoint_state_find(endpoint);
 
 	if (s)
 		__sync_fetch_and_add(&s->active, (__u64)-1);

@@ -81,14 +81,20 @@ struct {
 	__type(value, __u32);
 } idle_timeouts SEC(".maps");
 
-/* Keeps in each object's BTF what rows of segments are made of: the compiler
+/* Keeps in each object's BTF what rows of inner maps are made of: the compiler
  * leaves it out where nothing but a map in a map names it. */
 const struct {
 	struct slot_block slots;
 	struct endpoint endpoint;
 	struct endpoint_state state;
 	struct endpoint_traffic traffic;
-} segment_rows = {};
+	struct snat_pair snat_pair;
+	struct snat_usage snat_usage;
+	struct egress_key egress_key;
+	struct egress_endpoint egress_endpoint;
+	struct persist_key persist_key;
+	struct persist_entry persist_entry;
+} inner_rows = {};
 
 /* segment -> blocks of slots -> endpoint ids. Written by user, which fills blocks
  * that no service points to and then replaces the service. Segments are made
@@ -150,16 +156,23 @@ struct {
 	__array(values, struct endpoint_traffic_segment);
 } endpoint_traffics SEC(".maps");
 
-/* source and endpoint -> how many connections have a port of that pair: one
+/* 0 -> source and endpoint -> how many connections have a port of that pair: one
  * row for each pair in use. Written by the packet path, atomically, once when a
  * connection opens and once when it is removed; those of none are removed by
- * the sweep. The ports themselves are in connections. */
-struct {
+ * the sweep. The ports themselves are in connections. Made with the first
+ * service. */
+struct snat_usage_table {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, MAX_ENDPOINTS);
 	__type(key, struct snat_pair);
 	__type(value, struct snat_usage);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct snat_usage_table);
 } snat_usages SEC(".maps");
 
 /* service id, place -> source address, of services that name their own. Written
@@ -182,15 +195,21 @@ struct {
 	__type(value, __u8);
 } local_addresses SEC(".maps");
 
-/* address, protocol -> the service by whose address its connections leave. Written
- * by user; read, while there is any, for packets of no connection and no
- * service. */
-struct {
+/* 0 -> address, protocol -> the service by whose address its connections leave.
+ * Written by user; read, while there is any, for packets of no connection and
+ * no service. Made with the first service that has such endpoints. */
+struct egress_table {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, MAX_ENDPOINTS);
 	__type(key, struct egress_key);
 	__type(value, struct egress_endpoint);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct egress_table);
 } egress_endpoints SEC(".maps");
 
 /* next hop of a default route -> 1. Written by user; read for new connections of
@@ -231,15 +250,22 @@ struct {
 	__type(value, __u32);
 } persist_timeouts SEC(".maps");
 
-/* service id, client -> its endpoint. Written by the packet path (create, touch)
- * and the sweep (delete). When it is full, the table of slots alone decides for
- * further clients. max_entries is set at load. */
-struct {
+/* 0 -> service id, client -> its endpoint. Written by the packet path (create,
+ * touch) and the sweep (delete). When it is full, the table of slots alone
+ * decides for further clients. Made with the first such service; max_entries
+ * is set at load. */
+struct persist_table {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 262144);
 	__type(key, struct persist_key);
 	__type(value, struct persist_entry);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct persist_table);
 } persists SEC(".maps");
 
 /* service id -> largest TCP segment, 0 for any. Written by user; read for SYNs

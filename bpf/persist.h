@@ -70,7 +70,7 @@ static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 	struct persist_entry entry, *old;
 
 	persist_make_key(&o->client, p, &o->service);
-	old = bpf_map_lookup_elem(&persists, &o->client);
+	old = table_row(&persists, &o->client);
 	if (!old)
 		return false;
 	entry = *old;
@@ -85,8 +85,10 @@ static __noinline __maybe_unused void persist_store(const struct opening *o,
 						    __u32 now)
 {
 	struct persist_entry entry = { .endpoint = o->endpoint, .seen = now };
+	void *table = table_find(&persists);
 
-	bpf_map_update_elem(&persists, &o->client, &entry, BPF_ANY);
+	if (table)
+		bpf_map_update_elem(table, &o->client, &entry, BPF_ANY);
 }
 
 #endif

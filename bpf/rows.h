@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * rows.h - rows of arrays that are made in segments, when they are needed.
+ * rows.h - rows of maps that are made when they are needed: arrays in segments,
+ * and hashes as a whole.
  *
- * A row costs one array lookup more than in one piece; both are inlined.
+ * A row costs one array lookup more, which is inlined.
  */
 #ifndef LOXILB_ROWS_H
 #define LOXILB_ROWS_H
@@ -37,6 +38,22 @@ static __always_inline __u32 *slot_find(void *segment, __u32 slot)
 	struct slot_block *block = bpf_map_lookup_elem(segment, &row);
 
 	return block ? &block->endpoints[slot % SLOTS_PER_BLOCK] : NULL;
+}
+
+/* Returns a hash that is made when it is first needed, or NULL. */
+static __always_inline void *table_find(void *map)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(map, &zero);
+}
+
+/* Returns a row of such a hash, or NULL. */
+static __always_inline void *table_row(void *map, const void *key)
+{
+	void *table = table_find(map);
+
+	return table ? bpf_map_lookup_elem(table, key) : NULL;
 }
 
 #endif

@@ -71,8 +71,7 @@ static __always_inline __u64 select_hash(const struct packet *p)
 
 static __always_inline struct load endpoint_load(__u32 id)
 {
-	struct endpoint_state *state =
-		endpoint_state_find(id);
+	struct endpoint_state *state = endpoint_state_find(id);
 	struct endpoint *ep = endpoint_find(id);
 	struct load load = {};
 

@@ -71,12 +71,16 @@ static __noinline bool connection_is_replaceable(const struct connection *old,
 static __always_inline int snat_usage_inc(const struct snat_pair *pair)
 {
 	const struct snat_usage none = {};
-	struct snat_usage *u = bpf_map_lookup_elem(&snat_usages, pair);
+	void *usages = table_find(&snat_usages);
+	struct snat_usage *u;
 	__u32 old;
 
+	if (!usages)
+		return -ENOMEM;
+	u = bpf_map_lookup_elem(usages, pair);
 	if (!u) {
-		bpf_map_update_elem(&snat_usages, pair, &none, BPF_NOEXIST);
-		u = bpf_map_lookup_elem(&snat_usages, pair);
+		bpf_map_update_elem(usages, pair, &none, BPF_NOEXIST);
+		u = bpf_map_lookup_elem(usages, pair);
 		if (!u)
 			return -ENOMEM;
 	}

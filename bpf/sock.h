@@ -59,8 +59,7 @@ struct {
 
 static __always_inline void sock_count(__u32 endpoint)
 {
-	struct endpoint_state *s =
-		endpoint_state_find(endpoint);
+	struct endpoint_state *s = endpoint_state_find(endpoint);
 
 	if (!s)
 		return;
@@ -108,9 +107,12 @@ static __noinline __u32 *sock_persist(const struct packet *p,
 {
 	struct persist_key client = { .service = svc->id };
 	struct persist_entry entry = { .seen = p->now }, *old;
+	void *table = table_find(&persists);
 	__u32 *slot;
 
-	old = bpf_map_lookup_elem(&persists, &client);
+	if (!table)
+		return NULL;
+	old = bpf_map_lookup_elem(table, &client);
 	if (old && persist_is_valid(old, svc->id, p->now)) {
 		old->seen = p->now;
 		return &old->endpoint;
@@ -119,7 +121,7 @@ static __noinline __u32 *sock_persist(const struct packet *p,
 	if (!slot)
 		return NULL;
 	entry.endpoint = *slot;
-	bpf_map_update_elem(&persists, &client, &entry, BPF_ANY);
+	bpf_map_update_elem(table, &client, &entry, BPF_ANY);
 	return slot;
 }
 

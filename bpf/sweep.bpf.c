@@ -125,13 +125,14 @@ int loxilb_sweep_persists(struct bpf_iter__bpf_map_elem *ctx)
 {
 	struct persist_key *found = ctx->key, key;
 	struct persist_entry *e = ctx->value;
+	void *table = table_find(&persists);
 	__u8 zero = 0;
 
-	if (!found || !e)
+	if (!found || !e || !table)
 		return 0;
 	key = *found;
 	if (persist_is_removable(&key, e))
-		bpf_map_delete_elem(&persists, &key);
+		bpf_map_delete_elem(table, &key);
 	if (!(ctx->meta->seq_num % SWEEP_VISITED_PER_MARK))
 		bpf_seq_write(ctx->meta->seq, &zero, 1);
 	return 0;
@@ -143,15 +144,16 @@ SEC("iter/bpf_map_elem")
 int loxilb_sweep_snat(struct bpf_iter__bpf_map_elem *ctx)
 {
 	struct snat_pair *found = ctx->key, key;
+	void *usages = table_find(&snat_usages);
 	struct snat_usage *u;
 
-	if (!found)
+	if (!found || !usages)
 		return 0;
 	key = *found;
-	u = bpf_map_lookup_elem(&snat_usages, &key);
+	u = bpf_map_lookup_elem(usages, &key);
 	if (u && !u->count &&
 	    !__sync_val_compare_and_swap(&u->count, 0, SNAT_RETIRED))
-		bpf_map_delete_elem(&snat_usages, &key);
+		bpf_map_delete_elem(usages, &key);
 	return 0;
 }
 

@@ -54,21 +54,6 @@ type SockDefaultRoute struct {
 	Ifindex uint32
 }
 
-type SockEgressEndpoint struct {
-	_           structs.HostLayout
-	Endpoint    uint32
-	Service     uint32
-	SourceCount uint32
-	Source      SockIpAddr
-}
-
-type SockEgressKey struct {
-	_        structs.HostLayout
-	Addr     SockIpAddr
-	Protocol uint8
-	Pad      [3]uint8
-}
-
 type SockFragment struct {
 	_        structs.HostLayout
 	Sport    uint16
@@ -136,7 +121,11 @@ type SockOpening struct {
 		Weight    uint32
 		Source    SockIpAddr
 	}
-	Client        SockPersistKey
+	Client struct {
+		_       structs.HostLayout
+		Client  SockIpAddr
+		Service uint32
+	}
 	LeastPosition uint32
 	_             [4]byte
 	LeastLoad     struct {
@@ -152,7 +141,14 @@ type SockOpening struct {
 	_          [4]byte
 	Entry      SockConnection
 	HopVerdict uint32
-	SnatPair   SockSnatPair
+	SnatPair   struct {
+		_        structs.HostLayout
+		Source   SockIpAddr
+		Endpoint SockIpAddr
+		Port     uint16
+		Protocol uint8
+		Pad      uint8
+	}
 	SnatSocket struct {
 		_    structs.HostLayout
 		Ipv4 struct {
@@ -167,18 +163,6 @@ type SockOpening struct {
 	FirstProbe  uint32
 	ProbeStride uint32
 	SnatErr     int32
-}
-
-type SockPersistEntry struct {
-	_        structs.HostLayout
-	Endpoint uint32
-	Seen     uint32
-}
-
-type SockPersistKey struct {
-	_       structs.HostLayout
-	Client  SockIpAddr
-	Service uint32
 }
 
 type SockRangeKey struct {
@@ -221,24 +205,10 @@ type SockServiceState struct {
 	Refused    uint64
 }
 
-type SockSnatPair struct {
-	_        structs.HostLayout
-	Source   SockIpAddr
-	Endpoint SockIpAddr
-	Port     uint16
-	Protocol uint8
-	Pad      uint8
-}
-
 type SockSnatSourceKey struct {
 	_       structs.HostLayout
 	Service uint32
 	Place   uint32
-}
-
-type SockSnatUsage struct {
-	_     structs.HostLayout
-	Count uint32
 }
 
 type SockSockFlows struct {
@@ -336,12 +306,12 @@ const (
 	SockVarHostServices          = "host_services"
 	SockVarHz                    = "hz"
 	SockVarIcmpRate              = "icmp_rate"
+	SockVarInnerRows             = "inner_rows"
 	SockVarKfuncs                = "kfuncs"
 	SockVarMarkedServices        = "marked_services"
 	SockVarOwnNamespace          = "own_namespace"
 	SockVarRangeServices         = "range_services"
 	SockVarRedirectPeer          = "redirect_peer"
-	SockVarSegmentRows           = "segment_rows"
 	SockVarTimeoutFragment       = "timeout_fragment"
 	SockVarTimeoutSnatRest       = "timeout_snat_rest"
 	SockVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -449,12 +419,12 @@ type SockVariableSpecs struct {
 	HostServices          *ebpf.VariableSpec `ebpf:"host_services"`
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	InnerRows             *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	MarkedServices        *ebpf.VariableSpec `ebpf:"marked_services"`
 	OwnNamespace          *ebpf.VariableSpec `ebpf:"own_namespace"`
 	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
-	SegmentRows           *ebpf.VariableSpec `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -559,12 +529,12 @@ type SockVariables struct {
 	HostServices          *ebpf.Variable `ebpf:"host_services"`
 	Hz                    *ebpf.Variable `ebpf:"hz"`
 	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
+	InnerRows             *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	MarkedServices        *ebpf.Variable `ebpf:"marked_services"`
 	OwnNamespace          *ebpf.Variable `ebpf:"own_namespace"`
 	RangeServices         *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
-	SegmentRows           *ebpf.Variable `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

@@ -54,21 +54,6 @@ type SweepDefaultRoute struct {
 	Ifindex uint32
 }
 
-type SweepEgressEndpoint struct {
-	_           structs.HostLayout
-	Endpoint    uint32
-	Service     uint32
-	SourceCount uint32
-	Source      SweepIpAddr
-}
-
-type SweepEgressKey struct {
-	_        structs.HostLayout
-	Addr     SweepIpAddr
-	Protocol uint8
-	Pad      [3]uint8
-}
-
 type SweepFragment struct {
 	_        structs.HostLayout
 	Sport    uint16
@@ -136,7 +121,11 @@ type SweepOpening struct {
 		Weight    uint32
 		Source    SweepIpAddr
 	}
-	Client        SweepPersistKey
+	Client struct {
+		_       structs.HostLayout
+		Client  SweepIpAddr
+		Service uint32
+	}
 	LeastPosition uint32
 	_             [4]byte
 	LeastLoad     struct {
@@ -152,7 +141,14 @@ type SweepOpening struct {
 	_          [4]byte
 	Entry      SweepConnection
 	HopVerdict uint32
-	SnatPair   SweepSnatPair
+	SnatPair   struct {
+		_        structs.HostLayout
+		Source   SweepIpAddr
+		Endpoint SweepIpAddr
+		Port     uint16
+		Protocol uint8
+		Pad      uint8
+	}
 	SnatSocket struct {
 		_    structs.HostLayout
 		Ipv4 struct {
@@ -167,18 +163,6 @@ type SweepOpening struct {
 	FirstProbe  uint32
 	ProbeStride uint32
 	SnatErr     int32
-}
-
-type SweepPersistEntry struct {
-	_        structs.HostLayout
-	Endpoint uint32
-	Seen     uint32
-}
-
-type SweepPersistKey struct {
-	_       structs.HostLayout
-	Client  SweepIpAddr
-	Service uint32
 }
 
 type SweepRangeKey struct {
@@ -221,24 +205,10 @@ type SweepServiceState struct {
 	Refused    uint64
 }
 
-type SweepSnatPair struct {
-	_        structs.HostLayout
-	Source   SweepIpAddr
-	Endpoint SweepIpAddr
-	Port     uint16
-	Protocol uint8
-	Pad      uint8
-}
-
 type SweepSnatSourceKey struct {
 	_       structs.HostLayout
 	Service uint32
 	Place   uint32
-}
-
-type SweepSnatUsage struct {
-	_     structs.HostLayout
-	Count uint32
 }
 
 type SweepSourceKey struct {
@@ -298,9 +268,9 @@ const (
 	SweepVarHashSeed              = "hash_seed"
 	SweepVarHz                    = "hz"
 	SweepVarIcmpRate              = "icmp_rate"
+	SweepVarInnerRows             = "inner_rows"
 	SweepVarKfuncs                = "kfuncs"
 	SweepVarRedirectPeer          = "redirect_peer"
-	SweepVarSegmentRows           = "segment_rows"
 	SweepVarTimeoutFragment       = "timeout_fragment"
 	SweepVarTimeoutSnatRest       = "timeout_snat_rest"
 	SweepVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -399,9 +369,9 @@ type SweepVariableSpecs struct {
 	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	InnerRows             *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
-	SegmentRows           *ebpf.VariableSpec `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -502,9 +472,9 @@ type SweepVariables struct {
 	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
 	Hz                    *ebpf.Variable `ebpf:"hz"`
 	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
+	InnerRows             *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
-	SegmentRows           *ebpf.Variable `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

@@ -459,6 +459,7 @@ const (
 	TcVarHostServices          = "host_services"
 	TcVarHz                    = "hz"
 	TcVarIcmpRate              = "icmp_rate"
+	TcVarInnerRows             = "inner_rows"
 	TcVarKfuncs                = "kfuncs"
 	TcVarLocalEndpoints        = "local_endpoints"
 	TcVarMarkedServices        = "marked_services"
@@ -466,7 +467,6 @@ const (
 	TcVarNextHopsShared        = "next_hops_shared"
 	TcVarRangeServices         = "range_services"
 	TcVarRedirectPeer          = "redirect_peer"
-	TcVarSegmentRows           = "segment_rows"
 	TcVarTimeoutFragment       = "timeout_fragment"
 	TcVarTimeoutSnatRest       = "timeout_snat_rest"
 	TcVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -571,6 +571,7 @@ type TcVariableSpecs struct {
 	HostServices          *ebpf.VariableSpec `ebpf:"host_services"`
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	InnerRows             *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	LocalEndpoints        *ebpf.VariableSpec `ebpf:"local_endpoints"`
 	MarkedServices        *ebpf.VariableSpec `ebpf:"marked_services"`
@@ -578,7 +579,6 @@ type TcVariableSpecs struct {
 	NextHopsShared        *ebpf.VariableSpec `ebpf:"next_hops_shared"`
 	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
-	SegmentRows           *ebpf.VariableSpec `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -684,6 +684,7 @@ type TcVariables struct {
 	HostServices          *ebpf.Variable `ebpf:"host_services"`
 	Hz                    *ebpf.Variable `ebpf:"hz"`
 	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
+	InnerRows             *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	LocalEndpoints        *ebpf.Variable `ebpf:"local_endpoints"`
 	MarkedServices        *ebpf.Variable `ebpf:"marked_services"`
@@ -691,7 +692,6 @@ type TcVariables struct {
 	NextHopsShared        *ebpf.Variable `ebpf:"next_hops_shared"`
 	RangeServices         *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
-	SegmentRows           *ebpf.Variable `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

@@ -54,21 +54,6 @@ type XdpDefaultRoute struct {
 	Ifindex uint32
 }
 
-type XdpEgressEndpoint struct {
-	_           structs.HostLayout
-	Endpoint    uint32
-	Service     uint32
-	SourceCount uint32
-	Source      XdpIpAddr
-}
-
-type XdpEgressKey struct {
-	_        structs.HostLayout
-	Addr     XdpIpAddr
-	Protocol uint8
-	Pad      [3]uint8
-}
-
 type XdpFragment struct {
 	_        structs.HostLayout
 	Sport    uint16
@@ -124,18 +109,6 @@ type XdpNextHop struct {
 	Pad     uint8
 }
 
-type XdpPersistEntry struct {
-	_        structs.HostLayout
-	Endpoint uint32
-	Seen     uint32
-}
-
-type XdpPersistKey struct {
-	_       structs.HostLayout
-	Client  XdpIpAddr
-	Service uint32
-}
-
 type XdpRangeKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
@@ -176,24 +149,10 @@ type XdpServiceState struct {
 	Refused    uint64
 }
 
-type XdpSnatPair struct {
-	_        structs.HostLayout
-	Source   XdpIpAddr
-	Endpoint XdpIpAddr
-	Port     uint16
-	Protocol uint8
-	Pad      uint8
-}
-
 type XdpSnatSourceKey struct {
 	_       structs.HostLayout
 	Service uint32
 	Place   uint32
-}
-
-type XdpSnatUsage struct {
-	_     structs.HostLayout
-	Count uint32
 }
 
 type XdpSourceKey struct {
@@ -254,9 +213,9 @@ const (
 	XdpVarHopGeneration         = "hop_generation"
 	XdpVarHz                    = "hz"
 	XdpVarIcmpRate              = "icmp_rate"
+	XdpVarInnerRows             = "inner_rows"
 	XdpVarKfuncs                = "kfuncs"
 	XdpVarRedirectPeer          = "redirect_peer"
-	XdpVarSegmentRows           = "segment_rows"
 	XdpVarTimeoutFragment       = "timeout_fragment"
 	XdpVarTimeoutSnatRest       = "timeout_snat_rest"
 	XdpVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -356,9 +315,9 @@ type XdpVariableSpecs struct {
 	HopGeneration         *ebpf.VariableSpec `ebpf:"hop_generation"`
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	InnerRows             *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
-	SegmentRows           *ebpf.VariableSpec `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -464,9 +423,9 @@ type XdpVariables struct {
 	HopGeneration         *ebpf.Variable `ebpf:"hop_generation"`
 	Hz                    *ebpf.Variable `ebpf:"hz"`
 	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
+	InnerRows             *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
-	SegmentRows           *ebpf.Variable `ebpf:"segment_rows"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

@@ -53,14 +53,17 @@ func (t *Table) Sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("sweep connections: %w", err)
 	}
-	if _, _, err := sweepMap(ctx, t.programs.LoxilbSweepSnat, t.shared.Maps.SnatUsages, 0); err != nil {
-		return fmt.Errorf("sweep source ports: %w", err)
+	if usages := t.tables.SNATUsages(); usages != nil {
+		if _, _, err := sweepMap(ctx, t.programs.LoxilbSweepSnat, usages, 0); err != nil {
+			return fmt.Errorf("sweep source ports: %w", err)
+		}
 	}
 	return t.tables.Reap(t.quiesce, func() error {
-		if !t.tables.AnyPersisting() {
+		persists := t.tables.Persists()
+		if persists == nil {
 			return t.noteSweep(total, longest)
 		}
-		more, slice, err := sweepMap(ctx, t.programs.LoxilbSweepPersists, t.shared.Maps.Persists, 0)
+		more, slice, err := sweepMap(ctx, t.programs.LoxilbSweepPersists, persists, 0)
 		if err != nil {
 			return fmt.Errorf("sweep clients: %w", err)
 		}

@@ -22,7 +22,9 @@ type Collection struct {
 	Variables bpf.TcVariables
 	// The rows of arrays that grow: blocks of slots, and what there is by endpoint id.
 	Slots, Endpoints, EndpointStates, EndpointTraffics *rows.Array
-	Fresh                                              bool // no map was pinned: all are new and empty
+	// Hashes that are made when they are needed.
+	SNATUsages, EgressEndpoints, Persists *rows.Array
+	Fresh                                 bool // no map was pinned: all are new and empty
 
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	dropReasons map[uint32]string
@@ -87,6 +89,8 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	array := func(name string, m *ebpf.Map) *rows.Array { return rows.NewArray(name, m, spec.Maps[name].InnerMap) }
 	c.Slots, c.Endpoints = array("slots", c.Maps.Slots), array("endpoints", c.Maps.Endpoints)
 	c.EndpointStates, c.EndpointTraffics = array("endpoint_states", c.Maps.EndpointStates), array("endpoint_traffics", c.Maps.EndpointTraffics)
+	c.SNATUsages, c.EgressEndpoints = array("snat_usages", c.Maps.SnatUsages), array("egress_endpoints", c.Maps.EgressEndpoints)
+	c.Persists = array("persists", c.Maps.Persists)
 	if !c.Pinned() || c.Fresh {
 		return nil
 	}
@@ -101,7 +105,7 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.SNATUsages, c.EgressEndpoints, c.Persists}
 }
 
 // DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.

@@ -41,10 +41,8 @@ func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 			m.Pinning = ebpf.PinByName
 		}
 	}
-	for _, table := range []string{"connections", "persists"} {
-		if err := pins.KeepSize(c.PinDir, table, spec.Maps[table], c.Log); err != nil {
-			return "", err
-		}
+	if err := pins.KeepSize(c.PinDir, "connections", spec.Maps["connections"], c.Log); err != nil {
+		return "", err
 	}
 	return c.MapFolder(), pins.CheckLayouts(c.PinDir, PinnedByName(spec.Maps))
 }

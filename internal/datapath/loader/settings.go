@@ -5,6 +5,7 @@ package loader
 import (
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -84,7 +85,7 @@ func (s *Settings) Configure(spec *ebpf.CollectionSpec) error {
 		m.MaxEntries = uint32(2 * s.Connections)
 	}
 	if m, ok := spec.Maps["persists"]; ok {
-		m.MaxEntries = uint32(s.Connections)
+		m.InnerMap.MaxEntries = uint32(s.Connections)
 	}
 	return nil
 }
@@ -126,7 +127,8 @@ func jiffiesPerSecond() (uint32, error) {
 }
 
 // DefaultConnections sizes the connection table: as many connections as fit into 0.5 % of memory, at least
-// 262,144.
+// 262,144, to the nearest power of two. The kernel makes a power of two of buckets at once, 16 bytes each: with any other size
+// up to half of them are never of use.
 func DefaultConnections() int {
 	const smallest, bytesEach = 262144, 416 // two entries of 192 bytes and their buckets
 	var info unix.Sysinfo_t
@@ -134,5 +136,14 @@ func DefaultConnections() int {
 		return smallest
 	}
 	total := uint64(info.Totalram) * uint64(info.Unit)
-	return int(min(max(total/200/bytesEach, smallest), 1<<30))
+	return nearestPower(min(max(total/200/bytesEach, smallest), 1<<30))
+}
+
+// nearestPower is the power of two that is the fewest times larger or smaller.
+func nearestPower(n uint64) int {
+	p := uint64(1) << (bits.Len64(n) - 1)
+	if n*n > 2*p*p {
+		p *= 2
+	}
+	return int(p)
 }

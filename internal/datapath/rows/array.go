@@ -28,6 +28,22 @@ func (a *Array) PerSegment() uint32 { return a.inner.MaxEntries }
 // Segments are the maps of the rows.
 func (a *Array) Segments() []*ebpf.Map { return a.segments }
 
+// Table is the only segment of an array of one: a hash, say, that is made when it is needed. nil: it is not there yet.
+func (a *Array) Table() *ebpf.Map {
+	if len(a.segments) == 0 {
+		return nil
+	}
+	return a.segments[0]
+}
+
+// Make makes the only segment of an array of one, if it is not there yet.
+func (a *Array) Make() error {
+	if len(a.segments) > 0 {
+		return nil
+	}
+	return Grow(1, a)
+}
+
 // Len is how many rows there are now.
 func (a *Array) Len() int { return len(a.segments) * int(a.PerSegment()) }
 

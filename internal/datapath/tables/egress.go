@@ -101,13 +101,20 @@ func (t *Tables) dropEgress(key bpf.TcEgressKey, s *service) error {
 func (t *Tables) writeEgress(key bpf.TcEgressKey) error {
 	list := t.egress[key]
 	if len(list) > 0 {
-		if err := t.maps.EgressEndpoints.Put(key, list[0].row); err != nil {
+		if err := t.arrays.EgressEndpoints.Make(); err != nil {
+			return err
+		}
+		if err := t.arrays.EgressEndpoints.Table().Put(key, list[0].row); err != nil {
 			return fmt.Errorf("write egress endpoint: %w", full(err))
 		}
 		return nil
 	}
 	delete(t.egress, key)
-	if err := t.maps.EgressEndpoints.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	table := t.arrays.EgressEndpoints.Table()
+	if table == nil {
+		return nil
+	}
+	if err := table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("delete egress endpoint: %w", err)
 	}
 	return nil
@@ -129,8 +136,10 @@ func (t *Tables) countEgress() error {
 // adoptEgress takes over what an earlier process left, and mends what it did not get to.
 func (t *Tables) adoptEgress() error {
 	have := map[bpf.TcEgressKey]bpf.TcEgressEndpoint{}
-	if err := rows.Each(t.maps.EgressEndpoints, func(k bpf.TcEgressKey, row bpf.TcEgressEndpoint) { have[k] = row }); err != nil {
-		return fmt.Errorf("read egress endpoints: %w", err)
+	if table := t.arrays.EgressEndpoints.Table(); table != nil {
+		if err := rows.Each(table, func(k bpf.TcEgressKey, row bpf.TcEgressEndpoint) { have[k] = row }); err != nil {
+			return fmt.Errorf("read egress endpoints: %w", err)
+		}
 	}
 	var errs []error
 	for _, s := range t.services {

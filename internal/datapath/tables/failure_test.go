@@ -40,8 +40,11 @@ func contents(t testing.TB, d *world) map[string]string {
 	out := map[string]string{"dump": dump(t, d)}
 	for name, m := range map[string]*ebpf.Map{
 		"services": d.maps.Services, "vips": d.maps.Vips, "ranges": d.maps.ServiceRanges, "sources": d.maps.AllowedSources,
-		"snat": d.maps.SnatSources, "egress": d.maps.EgressEndpoints,
+		"snat": d.maps.SnatSources, "egress": d.arrays.EgressEndpoints.Table(),
 	} {
+		if m == nil {
+			continue
+		}
 		it := m.Iterate()
 		var key, value []byte
 		for it.Next(&key, &value) {
@@ -121,9 +124,12 @@ func TestFullMapChangesNothing(t *testing.T) {
 	t.Parallel()
 	d, fresh := load(t), load(t)
 	empty := contents(t, fresh)
+	if err := d.arrays.EgressEndpoints.Make(); err != nil {
+		t.Fatal(err)
+	}
 	for name, place := range map[string]**ebpf.Map{
 		"services": &d.maps.Services, "vips": &d.maps.Vips, "ranges": &d.maps.ServiceRanges, "sources": &d.maps.AllowedSources,
-		"snat": &d.maps.SnatSources, "egress": &d.maps.EgressEndpoints,
+		"snat": &d.maps.SnatSources, "egress": &d.arrays.EgressEndpoints.Segments()[0],
 	} {
 		for what, change := range map[string]Change{"update": rich(1, 3), "new": rich(2, 1)} {
 			t.Run(name+", "+what, func(t *testing.T) {

@@ -21,7 +21,12 @@ func (t *Tables) ticks(d time.Duration) uint32 {
 // putTimeouts says after how long a service's connections are over (0: the protocol's default), and how long its clients are
 // remembered (0: they are forgotten).
 func (t *Tables) putTimeouts(s *service, idle, persist uint32, undo *undoLog) error {
-	t.persisting = t.persisting || persist > 0
+	if persist > 0 {
+		if err := t.arrays.Persists.Make(); err != nil {
+			return err
+		}
+		t.persisting = true
+	}
 	if err := t.putNumber(t.maps.IdleTimeouts, s.id, &s.idle, idle, undo); err != nil {
 		return fmt.Errorf("write idle timeout: %w", err)
 	}
@@ -45,11 +50,14 @@ func (t *Tables) putNumber(m *ebpf.Map, id uint32, known *uint32, want uint32, u
 	return m.Put(id, want)
 }
 
-// AnyPersisting tells whether there may be a client to forget.
-func (t *Tables) AnyPersisting() bool {
+// Persists is the table of clients, if there may be one to forget. nil: there is none.
+func (t *Tables) Persists() *ebpf.Map {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.persisting
+	if !t.persisting {
+		return nil
+	}
+	return t.arrays.Persists.Table()
 }
 
 // putMSS limits a service's segments. The count that SYNs look at first goes up before, and down when the change is final

@@ -116,6 +116,9 @@ func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *servi
 
 // newService gives a service an id.
 func (t *Tables) newService(key bpf.TcServiceKey, undo *undoLog) (*service, error) {
+	if err := t.arrays.SNATUsages.Make(); err != nil {
+		return nil, err
+	}
 	id, used, err := t.serviceIDs.Get()
 	if err != nil {
 		return nil, err

@@ -88,11 +88,22 @@ func (t *Tables) adoptSNAT(byID map[uint32]*service) error {
 	return errors.Join(errs...)
 }
 
+// SNATUsages is the table of source ports. nil: there was no service yet.
+func (t *Tables) SNATUsages() *ebpf.Map {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.arrays.SNATUsages.Table()
+}
+
 // SourcePorts is how many source ports connections have, or had a moment ago, of one of our addresses towards an
 // endpoint.
 func (t *Tables) SourcePorts(source netip.Addr, endpoint netip.AddrPort, protocol uint8) (uint32, error) {
+	table := t.SNATUsages()
+	if table == nil {
+		return 0, nil
+	}
 	var u bpf.TcSnatUsage
-	err := t.maps.SnatUsages.Lookup(bpf.TcSnatPair{
+	err := table.Lookup(bpf.TcSnatPair{
 		Source: bpf.Addr(source), Endpoint: bpf.Addr(endpoint.Addr()), Port: bpf.Port(endpoint.Port()), Protocol: protocol,
 	}, &u)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {

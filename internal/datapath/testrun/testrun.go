@@ -143,7 +143,11 @@ func (r *Runner) AgePersists(by time.Duration) error {
 	all := map[bpf.TcPersistKey]bpf.TcPersistEntry{}
 	var key bpf.TcPersistKey
 	var row bpf.TcPersistEntry
-	rows := r.shared.Maps.Persists.Iterate()
+	table := r.shared.Persists.Table()
+	if table == nil {
+		return nil
+	}
+	rows := table.Iterate()
 	for rows.Next(&key, &row) {
 		all[key] = row
 	}
@@ -152,7 +156,7 @@ func (r *Runner) AgePersists(by time.Duration) error {
 	}
 	for key, row := range all {
 		row.Seen -= ticks
-		if err := r.shared.Maps.Persists.Update(key, row, ebpf.UpdateExist); err != nil {
+		if err := table.Update(key, row, ebpf.UpdateExist); err != nil {
 			return fmt.Errorf("age clients: %w", err)
 		}
 	}
