@@ -63,7 +63,8 @@ type Loop[K comparable] struct {
 
 	mu    sync.Mutex
 	dirty map[K]struct{}
-	queue []K // dirty keys in order of arrival
+	first []K // dirty keys that somebody waits for, in order of arrival
+	queue []K // the others; what was taken from first meanwhile is not dirty any more
 	wake  chan struct{}
 
 	retries map[K]*retry // touched by Run only
@@ -92,15 +93,20 @@ type Observers struct {
 }
 
 // Mark makes objects due now.
-func (l *Loop[K]) Mark(keys ...K) {
+func (l *Loop[K]) Mark(keys ...K) { l.mark(&l.queue, keys) }
+
+// MarkFirst is Mark for objects that somebody waits for: they are taken before all others.
+func (l *Loop[K]) MarkFirst(keys ...K) { l.mark(&l.first, keys) }
+
+func (l *Loop[K]) mark(queue *[]K, keys []K) {
 	if len(keys) == 0 {
 		return // feed marks what it finds, and must not wake its own loop when that is nothing
 	}
 	l.mu.Lock()
 	for _, k := range keys {
-		if _, ok := l.dirty[k]; !ok {
+		if _, ok := l.dirty[k]; !ok || queue == &l.first {
 			l.dirty[k] = struct{}{}
-			l.queue = append(l.queue, k)
+			*queue = append(*queue, k)
 		}
 	}
 	l.mu.Unlock()
@@ -158,18 +164,7 @@ func (l *Loop[K]) rest(ctx context.Context, d time.Duration) {
 func (l *Loop[K]) take(now time.Time) []K {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := min(len(l.queue), batchSize)
-	batch := append([]K(nil), l.queue[:n]...)
-	l.queue = l.queue[n:]
-	if len(l.queue) == 0 {
-		l.queue = nil
-	}
-	for _, k := range batch {
-		delete(l.dirty, k)
-	}
-	if len(batch) == batchSize {
-		return batch
-	}
+	batch := l.drain(&l.queue, l.drain(&l.first, nil))
 	for k, r := range l.retries {
 		if _, marked := l.dirty[k]; !marked && !r.due.After(now) && len(batch) < batchSize {
 			batch = append(batch, k)
@@ -177,6 +172,23 @@ func (l *Loop[K]) take(now time.Time) []K {
 		}
 	}
 	return unique(batch)
+}
+
+// drain moves dirty keys from a queue to the batch, as long as there is room.
+func (l *Loop[K]) drain(queue *[]K, batch []K) []K {
+	n := 0
+	for ; n < len(*queue) && len(batch) < batchSize; n++ {
+		k := (*queue)[n]
+		if _, ok := l.dirty[k]; ok {
+			delete(l.dirty, k)
+			batch = append(batch, k)
+		}
+	}
+	*queue = (*queue)[n:]
+	if len(*queue) == 0 {
+		*queue = nil
+	}
+	return batch
 }
 
 func unique[K comparable](keys []K) []K {

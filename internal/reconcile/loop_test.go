@@ -219,3 +219,32 @@ func share(t *testing.T, takes time.Duration, want int32) {
 		}
 	})
 }
+
+// What somebody waits for is done before what only is due, and once.
+func TestLoopFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newScripted()
+		l := newLoop("number", strconv.Itoa, w, quiet())
+		for k := range 3 * batchSize {
+			l.Mark(k)
+		}
+		l.MarkFirst(2*batchSize+7, -1)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go l.Run(ctx)
+		<-l.Idle()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if first := w.passes[0]; first[0] != 2*batchSize+7 || first[1] != -1 || first[2] != 0 {
+			t.Errorf("the first pass took %v", first[:3])
+		}
+		for k, tries := range w.tried {
+			if len(tries) != 1 {
+				t.Errorf("%d was tried %d times", k, len(tries))
+			}
+		}
+		if len(w.tried) != 3*batchSize+1 {
+			t.Errorf("%d were tried", len(w.tried))
+		}
+	})
+}

@@ -125,7 +125,7 @@ func (s *Services) feedChanges(snapshot *store.Snapshot, changed []store.ID) {
 	}
 	// What goes is first: it makes room, in the data path and among ranges of ports.
 	slices.SortStableFunc(keys, func(a, b lb.Key) int { return s.rank(snapshot, a) - s.rank(snapshot, b) })
-	s.Mark(keys...)
+	s.MarkFirst(keys...)
 	s.Mark(s.index.dependents(snapshot, s.Desired.Services, keys)...)
 }
 
