@@ -12,10 +12,11 @@ import (
 	"loxilb/internal/store"
 )
 
-// index is what the services that were applied, or tried, have to do with each other and with addresses. The goroutine of the
+// index has the services that are in the data path, as they are there, and finds them by addresses. The goroutine of the
 // loop alone touches it.
 type index struct {
 	services map[lb.Key]indexed
+	kept     map[lb.Key][]netip.Addr  // addresses that stay owned for services that could not be applied since the start
 	named    refcount                 // services that name such an endpoint
 	vips     refcount                 // services that have the address, as VIP or as source
 	hosts    refcount                 // services whose connections go to such an endpoint
@@ -23,7 +24,7 @@ type index struct {
 	notifier *notifier
 }
 
-// indexed is a service, and as the data path has it if that differs.
+// indexed is a service as users wrote it, and as the data path has it if that differs. The zero value is no service.
 type indexed struct {
 	service  *lb.Service
 	resolved *lb.Service // nil: no endpoint is a service
@@ -38,12 +39,12 @@ func (i *indexed) effective() *lb.Service {
 
 func newIndex(n *notifier) *index {
 	return &index{
-		services: map[lb.Key]indexed{}, named: refcount{}, vips: refcount{}, hosts: refcount{},
-		rows: map[bpf.TcServiceKey]int{}, notifier: n,
+		services: map[lb.Key]indexed{}, kept: map[lb.Key][]netip.Addr{},
+		named: refcount{}, vips: refcount{}, hosts: refcount{}, rows: map[bpf.TcServiceKey]int{}, notifier: n,
 	}
 }
 
-// get is a service that was applied or tried; nil: there is none.
+// get is a service that is in the data path, as users wrote it; nil: there is none.
 func (x *index) get(key lb.Key) *lb.Service { return x.services[key].service }
 
 func (x *index) keys() []lb.Key { return slices.Collect(maps.Keys(x.services)) }
@@ -54,12 +55,30 @@ func (x *index) hasVIP(a netip.Addr) bool { return x.vips[a] > 0 }
 
 func (x *index) hasRow(key bpf.TcServiceKey) bool { return x.rows[key] > 0 }
 
-// add enters a service, and as the data path has it: the same unless different.
-func (x *index) add(s, resolved *lb.Service, different bool) {
-	i := indexed{service: s}
-	if different {
-		i.resolved = new(*resolved)
+// hasHost says whether a service has connections to this endpoint.
+func (x *index) hasHost(a netip.Addr) bool { return x.hosts[a] > 0 }
+
+// keep counts the addresses of a service as in use although it is not in the data path, until release.
+func (x *index) keep(s *lb.Service) {
+	x.kept[s.Key] = ownable(s)
+	for _, a := range x.kept[s.Key] {
+		x.vips.add(a)
 	}
+}
+
+// release is the end of keep. It returns the addresses that were kept.
+func (x *index) release(key lb.Key) []netip.Addr {
+	kept := x.kept[key]
+	delete(x.kept, key)
+	for _, a := range kept {
+		x.vips.remove(a)
+	}
+	return kept
+}
+
+// add enters a service.
+func (x *index) add(i indexed) {
+	s := i.service
 	x.services[s.Key] = i
 	x.rows[compile.Key(s.Key)]++
 	for _, a := range ownable(s) {
@@ -75,8 +94,12 @@ func (x *index) add(s, resolved *lb.Service, different bool) {
 	}
 }
 
-func (x *index) remove(key lb.Key) {
-	i := x.services[key]
+// remove takes a service out, and returns it as it was; without effect if there is none.
+func (x *index) remove(key lb.Key) (i indexed) {
+	i = x.services[key]
+	if i.service == nil {
+		return i
+	}
 	delete(x.services, key)
 	row := compile.Key(key)
 	if x.rows[row]--; x.rows[row] == 0 {
@@ -93,6 +116,7 @@ func (x *index) remove(key lb.Key) {
 			x.notifier.change(e.Addr, false)
 		}
 	}
+	return i
 }
 
 // usersOf are the services of whose connections endpoints see one of this machine's addresses, with one of these endpoints.

@@ -103,14 +103,12 @@ func (s *Services) feed(ctx context.Context) {
 	} else if len(changed) > 0 {
 		s.feedChanges(snapshot, changed)
 	}
-	if s.seen != snapshot.Revision() || ok {
-		s.seen = snapshot.Revision()
-		s.Statuses.Seen(desired.ServiceKind, s.seen)
-	}
+	s.seen = snapshot.Revision()
+	s.Statuses.Seen(desired.ServiceKind, s.seen)
 	s.Mark(s.index.usersOf(s.sources.takeMoved())...)
 	s.removeOrphans(snapshot)
 	if s.settled.CompareAndSwap(true, false) {
-		s.vips.exactly(ctx, s.index.allVIPs())
+		s.giveUpOthers(ctx, snapshot)
 	}
 	s.vips.retry(ctx, s.index.hasVIP)
 }
@@ -157,9 +155,25 @@ func (s *Services) want(snapshot *store.Snapshot, key lb.Key) {
 	s.Statuses.Want(status.ID(desired.ServiceID(key)), meta.Version)
 }
 
+// giveUpOthers gives up the VIPs that an earlier process owned and no service has. Those of a service stay that could not be
+// applied: what the data path has of it from the earlier process goes on working.
+func (s *Services) giveUpOthers(ctx context.Context, snapshot *store.Snapshot) {
+	there := map[bpf.TcServiceKey]bool{}
+	for _, row := range s.Tables.Services() {
+		there[row] = true
+	}
+	for service := range s.Desired.Services.All(snapshot) {
+		if s.index.get(service.Key) == nil && there[compile.Key(service.Key)] {
+			s.index.keep(&service)
+		}
+	}
+	s.vips.exactly(ctx, s.index.allVIPs())
+}
+
 // item is a service in a pass.
 type item struct {
 	Outcome[lb.Key]
+	before   indexed     // as it was in the data path
 	service  *lb.Service // as users want it; nil: gone
 	resolved lb.Service  // as the data path is to have it: endpoints that are services are replaced by theirs
 	parents  []uint32    // which of the service's endpoints each of these belongs to; nil: no endpoint is a service
@@ -238,9 +252,8 @@ func (s *Services) write(items []item) (touched []netip.Addr) {
 		if i.Err != nil {
 			continue
 		}
-		if old := s.index.get(i.Key); old != nil {
-			touched = append(touched, ownable(old)...)
-			s.index.remove(i.Key)
+		if i.before = s.index.remove(i.Key); i.before.service != nil {
+			touched = append(touched, ownable(i.before.service)...)
 			ended = true
 		}
 		if i.service == nil {
@@ -248,14 +261,34 @@ func (s *Services) write(items []item) (touched []netip.Addr) {
 			continue
 		}
 		touched = append(touched, ownable(i.service)...)
-		s.index.add(i.service, &i.resolved, i.parents != nil)
+		s.index.add(i.indexed())
 		put = append(put, i)
 	}
-	// A range of ports that ends elsewhere now has the row of the one that it replaces.
-	gone = slices.DeleteFunc(gone, func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) })
-	all := append(gone, put...)
-	changes := make([]datapath.Change, len(all))
-	for n, i := range all {
+	// A range of ports that ends elsewhere now takes the row of the one that it replaces, unless that fails.
+	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
+	var taken []*item
+	gone = slices.DeleteFunc(gone, func(i *item) bool {
+		if replaced(i) {
+			taken = append(taken, i)
+		}
+		return replaced(i)
+	})
+	touched = append(touched, s.writeTables(append(gone, put...))...)
+	touched = append(touched, s.writeTables(slices.DeleteFunc(taken, replaced))...)
+	if ended {
+		s.Ended()
+	}
+	return touched
+}
+
+// writeTables writes the tables of services, or deletes them. What fails is in the index afterwards as it was before. It
+// returns addresses that nobody keeps any more.
+func (s *Services) writeTables(items []*item) (released []netip.Addr) {
+	if len(items) == 0 {
+		return nil
+	}
+	changes := make([]datapath.Change, len(items))
+	for n, i := range items {
 		changes[n].Key = compile.Key(i.Key)
 		if i.service != nil {
 			table := compile.Service(i.resolved, nil, s.Seed, s.sources.get)
@@ -264,18 +297,32 @@ func (s *Services) write(items []item) (touched []netip.Addr) {
 		}
 	}
 	for n, err := range s.Tables.Apply(changes) {
+		i := items[n]
+		if err == nil {
+			released = append(released, s.index.release(i.Key)...)
+			continue
+		}
+		s.index.remove(i.Key)
+		if i.before.service != nil {
+			s.index.add(i.before)
+		}
 		if errors.Is(err, datapath.ErrFull) {
 			err = passing{err} // what was removed gives its rows back in a moment
 		}
-		all[n].Err = err
+		i.Err = err
 	}
-	if ended {
-		s.Ended()
-	}
-	return touched
+	return released
 }
 
-// ownVIPs has VIPs owned or given up: owned only once their services are there, and given up only after they are gone.
+// indexed is what the index has of the service once it is applied.
+func (i *item) indexed() indexed {
+	if i.parents == nil {
+		return indexed{service: i.service}
+	}
+	return indexed{service: i.service, resolved: new(i.resolved)}
+}
+
+// ownVIPs has VIPs owned or given up: owned only once a service is there that has it, and given up only after the last one is gone.
 func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Addr) {
 	failed := s.vips.settle(ctx, touched, s.index.hasVIP)
 	if len(failed) == 0 {

@@ -196,7 +196,7 @@ func TestWaitForRoom(t *testing.T) {
 	}
 	r.mu.Unlock()
 	r.wait(r.put(web))
-	r.wantEvents("put 10.0.0.1:80/tcp", "own [10.0.0.1]", "put 10.0.0.1:80/tcp")
+	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.1:80/tcp", "own [10.0.0.1]")
 }
 
 // TestWaitEndsWithItsContext: a data path that hangs does not hang requests.

@@ -17,12 +17,12 @@ const vipKind = "vip"
 // leftoverRetry is how long what an earlier object has left waits until it is tried again: nobody waits for it.
 const leftoverRetry = time.Second
 
-// vips remembers which addresses were owned. The goroutine of the loop alone touches it.
+// vips remembers which addresses the owner was asked for. The goroutine of the loop alone touches it.
 type vips struct {
 	Observers
 	owner    announce.Owner
 	wake     func()
-	owned    map[netip.Addr]bool
+	owned    map[netip.Addr]bool      // false: the owner failed, and tries again by itself until the address is given up
 	leftover map[netip.Addr]time.Time // given up in vain: when to try again
 }
 
@@ -35,10 +35,12 @@ func (v *vips) settle(ctx context.Context, touched []netip.Addr, wanted func(net
 	var add, remove []netip.Addr
 	slices.SortFunc(touched, netip.Addr.Compare)
 	for _, a := range slices.Compact(touched) {
+		owned, asked := v.owned[a]
+		_, leftover := v.leftover[a]
 		switch wants := wanted(a); {
-		case wants && !v.owned[a]:
+		case wants && (!owned || leftover):
 			add = append(add, a)
-		case !wants && v.owned[a]:
+		case !wants && asked:
 			remove = append(remove, a)
 		}
 	}
@@ -59,10 +61,11 @@ func (v *vips) settle(ctx context.Context, touched []netip.Addr, wanted func(net
 // exactly gives up what an earlier process has left.
 func (v *vips) exactly(ctx context.Context, wanted []netip.Addr) {
 	keep := make(map[netip.Addr]bool, len(wanted))
+	failed := v.owner.Set(ctx, wanted)
 	for _, a := range wanted {
 		keep[a] = true
+		v.owned[a] = failed[a] == nil
 	}
-	failed := v.owner.Set(ctx, wanted)
 	var left []netip.Addr
 	for a := range failed {
 		if !keep[a] {
