@@ -81,7 +81,7 @@ func (s *Services) Run(ctx context.Context) {
 }
 
 // RoutesChanged says that routes or addresses have changed, and with them perhaps what endpoints see as source.
-func (s *Services) RoutesChanged() { s.sources.task.Mark() }
+func (s *Services) RoutesChanged() { s.sources.routesChanged() }
 
 // Started is how many services are applied of how many there are, while the first round lasts.
 func (s *Services) Started() (done bool, applied, total int) {
@@ -275,10 +275,24 @@ func (s *Services) write(items []item) (touched []netip.Addr) {
 	})
 	touched = append(touched, s.writeTables(append(gone, put...))...)
 	touched = append(touched, s.writeTables(slices.DeleteFunc(taken, replaced))...)
+	s.forgetSources(items)
 	if ended {
 		s.Ended()
 	}
 	return touched
+}
+
+// forgetSources forgets the source addresses of endpoints that no service has any more.
+func (s *Services) forgetSources(items []item) {
+	var unused []netip.Addr
+	for n := range items {
+		if before := &items[n].before; before.service != nil {
+			unused = append(unused, slices.DeleteFunc(sourced(before.effective()), s.index.hasHost)...)
+		}
+	}
+	if len(unused) > 0 {
+		s.sources.forget(unused)
+	}
 }
 
 // writeTables writes the tables of services, or deletes them. What fails is in the index afterwards as it was before. It

@@ -307,6 +307,58 @@ func TestSourceMoves(t *testing.T) {
 	r.wantEvents("put 10.0.0.5:80/tcp from 192.168.1.101")
 }
 
+// TestSourceChangesWhileLookedUp: routes change while the first look-up of an endpoint is under way, which has still seen the old ones, and
+// the look-up of all, which does not know that endpoint yet, is over before.
+func TestSourceChangesWhileLookedUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.source = netip.MustParseAddr("192.168.1.100")
+	r := newRig(t, w)
+	release := make(chan struct{})
+	r.mu.Lock()
+	before := w.lookups
+	w.lookup = func() error { <-release; return nil }
+	r.mu.Unlock()
+	c := r.put(arm)
+	r.eventually("the look-up has begun", func() bool { return w.lookups > before })
+	r.mu.Lock()
+	w.lookup, w.source = nil, netip.MustParseAddr("192.168.1.101")
+	r.mu.Unlock()
+	r.services.RoutesChanged()
+	r.eventually("all are looked up again", func() bool { return r.status(TaskKind, "source addresses").Applied == 1 })
+	close(release)
+	r.wait(c)
+	r.eventually("the new source", func() bool { return slices.Contains(r.events, "put 10.0.0.5:80/tcp from 192.168.1.101") })
+}
+
+// TestSourceAppears: a change of one service finds that an endpoint can be reached now, and the others that have it follow.
+func TestSourceAppears(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	r := newRig(t, w, arm)
+	r.wantEvents("put 10.0.0.5:80/tcp", "own [10.0.0.5]")
+	r.mu.Lock()
+	w.source = netip.MustParseAddr("192.168.1.100")
+	r.mu.Unlock()
+	r.wait(r.put(strings.Replace(arm, "10.0.0.5:80", "10.0.0.5:81", 1)))
+	r.eventually("the other one follows", func() bool { return slices.Contains(r.events, "put 10.0.0.5:80/tcp from 192.168.1.100") })
+}
+
+// TestSourcesAreForgotten: endpoints that come and go leave nothing behind.
+func TestSourcesAreForgotten(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.source = netip.MustParseAddr("192.168.1.100")
+	r := newRig(t, w, arm)
+	r.wait(r.put("10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.77:80"))
+	r.wait(r.put("10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.78:80"))
+	r.services.sources.mu.Lock()
+	defer r.services.sources.mu.Unlock()
+	if n := len(r.services.sources.known); n != 1 {
+		t.Errorf("%d endpoints are known, want 1", n)
+	}
+}
+
 // TestSourceLookupHoldsNobodyUp: a change is applied while sources are looked up again, however long that takes; and a look-up that fails
 // again and again is not tried without pause.
 func TestSourceLookupHoldsNobodyUp(t *testing.T) {

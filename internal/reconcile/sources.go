@@ -12,8 +12,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// SourceAddresses finds this machine's addresses, as packets to hosts have them; missing says why hosts have none.
+// SourceAddresses finds this machine's addresses, as packets to hosts have them.
 type SourceAddresses interface {
+	// SourceAddresses returns the address for each host that has one, and why the others have none.
 	SourceAddresses(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]netip.Addr, missing map[netip.Addr]error, err error)
 }
 
@@ -27,9 +28,10 @@ type sources struct {
 	task   *Task
 	wake   func() // has the loop take what moved
 
-	mu    sync.Mutex
-	known map[netip.Addr]netip.Addr // by endpoint; invalid: there is none
-	moved map[netip.Addr]bool       // endpoints that see another one since they were taken last
+	mu     sync.Mutex
+	routes uint64                    // how often they have changed
+	known  map[netip.Addr]netip.Addr // by endpoint; invalid: there is none
+	moved  map[netip.Addr]bool       // endpoints that see another one since they were taken last
 }
 
 func newSources(lookup SourceAddresses, o Observers, wake func()) *sources {
@@ -55,9 +57,28 @@ func (s *sources) get(endpoint netip.Addr) netip.Addr {
 	return s.known[endpoint]
 }
 
+// routesChanged has all of them looked up again, soon.
+func (s *sources) routesChanged() {
+	s.mu.Lock()
+	s.routes++
+	s.mu.Unlock()
+	s.task.Mark()
+}
+
+// forget drops endpoints that no service uses any more.
+func (s *sources) forget(hosts []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range hosts {
+		delete(s.known, a)
+		delete(s.moved, a)
+	}
+}
+
 // find looks up what is not known yet.
 func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
 	s.mu.Lock()
+	routes := s.routes
 	need := slices.DeleteFunc(unique(hosts), func(a netip.Addr) bool { return s.known[a].IsValid() })
 	s.mu.Unlock()
 	if len(need) == 0 {
@@ -70,9 +91,20 @@ func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range need {
-		s.known[a] = found[a]
+		s.set(a, found[a])
+	}
+	if s.routes != routes {
+		s.task.Mark() // it may have looked before these were known, and these were perhaps looked up before the change
 	}
 	return nil
+}
+
+// set notes what an endpoint sees. The caller holds mu.
+func (s *sources) set(host, source netip.Addr) {
+	if old, had := s.known[host]; had && old != source {
+		s.moved[host] = true // other services have the endpoint, too
+	}
+	s.known[host] = source
 }
 
 // refresh looks all of them up again. Connections that are there keep theirs.
@@ -89,9 +121,8 @@ func (s *sources) refresh(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	for _, a := range hosts {
-		if s.known[a] != found[a] {
-			s.known[a] = found[a]
-			s.moved[a] = true
+		if _, still := s.known[a]; still {
+			s.set(a, found[a])
 		}
 	}
 	moved := len(s.moved) > 0
