@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -22,8 +23,8 @@ const (
 	batchSize = 256
 	// longestRest is after how long a change of the network is followed at the latest, in a storm of changes.
 	longestRest = 2 * time.Second
-	// loggedFailures bounds the lines that one pass logs; statuses and events have all.
-	loggedFailures = 5
+	// loggedOutcomes bounds the lines of one sort that a pass logs; statuses and events have all.
+	loggedOutcomes = 5
 )
 
 // Outcome is what became of one object in a pass.
@@ -53,8 +54,8 @@ type Loop[K comparable] struct {
 	hub      *event.Hub
 	log      *slog.Logger
 
-	// watch and feed, if set, bring what is due from a source of changes: feed is called, by the goroutine of Run, at the
-	// start, and each time that the channel that watch gave before was closed.
+	// watch and feed, if set, bring what is due from a source of changes: the goroutine of Run calls feed before each pass, and
+	// wakes up for it when the channel that watch returned before is closed.
 	watch func() <-chan struct{}
 	feed  func(context.Context)
 	// share bounds the part of the time that passes take, for work that storms of events ask for: after each, the loop rests
@@ -67,9 +68,10 @@ type Loop[K comparable] struct {
 	queue []K // the others; what was taken from first meanwhile is not dirty any more
 	wake  chan struct{}
 
-	retries map[K]*retry // touched by Run only
-	idle    chan struct{}
-	once    sync.Once
+	// touched by Run only
+	retries  map[K]*retry
+	starting map[K]struct{} // what was due at the start and was not tried yet; nil: Run has not begun
+	idle     chan struct{}
 }
 
 // retry is when an object that failed is tried again.
@@ -132,13 +134,16 @@ func (l *Loop[K]) Run(ctx context.Context) {
 			changed = l.watch() // before feed: no change falls between
 			l.feed(ctx)
 		}
+		if l.starting == nil {
+			l.begin()
+		}
 		began := time.Now()
 		if batch := l.take(began); len(batch) > 0 {
 			l.report(ctx, l.worker.Apply(ctx, batch))
+			l.tried(batch)
 			l.rest(ctx, min(longestRest, time.Duration(l.share)*time.Since(began)))
 			continue
 		}
-		l.once.Do(func() { close(l.idle) })
 		timer := l.timer()
 		select {
 		case <-ctx.Done():
@@ -146,6 +151,29 @@ func (l *Loop[K]) Run(ctx context.Context) {
 		case <-l.wake:
 		case <-timer:
 		}
+	}
+}
+
+// begin notes what is due at the start.
+func (l *Loop[K]) begin() {
+	l.mu.Lock()
+	l.starting = maps.Clone(l.dirty)
+	l.mu.Unlock()
+	if len(l.starting) == 0 {
+		close(l.idle)
+	}
+}
+
+// tried closes idle with the last of what was due at the start: changes that go on coming do not put that off.
+func (l *Loop[K]) tried(batch []K) {
+	if len(l.starting) == 0 {
+		return
+	}
+	for _, k := range batch {
+		delete(l.starting, k)
+	}
+	if len(l.starting) == 0 {
+		close(l.idle)
 	}
 }
 
@@ -222,14 +250,18 @@ func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 	if ctx.Err() != nil {
 		return
 	}
-	failures := 0
+	failures, recovered := 0, 0
 	for _, o := range outcomes {
 		id := status.ID{Kind: l.kind, Key: l.name(o.Key)}
 		if o.Version != 0 {
 			l.statuses.Want(id, o.Version) // those that no feed has announced
 		}
 		if o.Err == nil {
-			l.succeeded(id, o)
+			if l.succeeded(id, o) {
+				if recovered++; recovered <= loggedOutcomes {
+					l.log.Info("object is in the data path again", "kind", id.Kind, "key", id.Key)
+				}
+			}
 			continue
 		}
 		next := l.again(o.Key)
@@ -237,32 +269,35 @@ func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 			continue
 		}
 		l.hub.Publish(event.Object{Of: id.Kind, Key: id.Key, Version: o.Version, Action: event.Failed, Error: o.Err.Error()})
-		if failures++; failures <= loggedFailures {
+		if failures++; failures <= loggedOutcomes {
 			l.log.Error("object is not in the data path as it should be; trying again", "kind", id.Kind, "key", id.Key,
 				"error", o.Err, "next_try", next.Format(time.RFC3339))
 		}
 	}
-	if failures > loggedFailures {
-		l.log.Error("more objects are not in the data path as they should be", "kind", l.kind, "count", failures-loggedFailures,
+	if failures > loggedOutcomes {
+		l.log.Error("more objects are not in the data path as they should be", "kind", l.kind, "count", failures-loggedOutcomes,
 			"hint", "loxicmd get status --failed")
+	}
+	if recovered > loggedOutcomes {
+		l.log.Info("more objects are in the data path again", "kind", l.kind, "count", recovered-loggedOutcomes)
 	}
 }
 
-func (l *Loop[K]) succeeded(id status.ID, o Outcome[K]) {
-	if _, failed := l.retries[o.Key]; failed {
-		delete(l.retries, o.Key)
-		l.log.Info("object is in the data path again", "kind", id.Kind, "key", id.Key)
-	}
+// succeeded returns whether the object had failed before.
+func (l *Loop[K]) succeeded(id status.ID, o Outcome[K]) (recovered bool) {
+	_, recovered = l.retries[o.Key]
+	delete(l.retries, o.Key)
 	if o.Version == 0 {
 		if _, had := l.statuses.Get(id); had {
 			l.statuses.Forget(id)
 			l.hub.Publish(event.Object{Of: id.Kind, Key: id.Key, Action: event.Removed})
 		}
-		return
+		return recovered
 	}
 	if l.statuses.Succeeded(id, o.Version) {
 		l.hub.Publish(event.Object{Of: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied})
 	}
+	return recovered
 }
 
 // again says when an object that failed is tried next.

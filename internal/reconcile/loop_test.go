@@ -160,6 +160,38 @@ func TestLoopBatches(t *testing.T) {
 	})
 }
 
+// restless is a worker that has always something to do.
+type restless struct{ loop *Loop[int] }
+
+func (r *restless) Apply(_ context.Context, keys []int) (out []Outcome[int]) {
+	time.Sleep(time.Millisecond)
+	for _, k := range keys {
+		r.loop.Mark(k + 1)
+		out = append(out, Outcome[int]{Key: k, Version: 1})
+	}
+	return out
+}
+
+// The first round is over when what was due at the start was tried, although changes go on coming.
+func TestLoopStartEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &restless{}
+		w.loop = newLoop("number", strconv.Itoa, w, quiet())
+		w.loop.Mark(1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		done := make(chan struct{})
+		go func() { w.loop.Run(ctx); close(done) }()
+		select {
+		case <-w.loop.Idle():
+		case <-ctx.Done():
+			t.Error("it never is")
+		}
+		cancel()
+		<-done
+	})
+}
+
 // Changes are fed at the start and whenever the watched channel is closed; none is lost in between.
 func TestLoopFeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
