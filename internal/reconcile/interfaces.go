@@ -42,13 +42,16 @@ type Interfaces struct {
 	InterfacesConfig
 	known   map[int]described // as the data path knows them
 	orphans bool              // interfaces that an earlier process attached, and nobody chooses now, may be attached
+	again   *time.Timer       // for the next try to detach those
 }
 
 // described is an interface as the data path has it.
 type described struct {
 	datapath.Interface
+	set        bool   // SetLink worked for it
 	generation uint64 // of the link: another one has the same index and lost our programs
 	attached   bool
+	gone       bool // it is no more, and could not be forgotten yet
 }
 
 // everything is the key that stands for all interfaces: the kernel counts them from 1.
@@ -127,18 +130,19 @@ func (i *Interfaces) follow(l netdev.Link, chosen bool) Outcome[int] {
 		o.Version = 1
 	}
 	k, had := i.known[l.Index]
-	if had && k.generation != l.Generation {
-		had, k.attached = false, false
-		o.Err = i.Hooks.Detach(l.Index) // what was attached went with the interface that had the index before
-	}
 	if had && k.Name != l.Name {
 		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
 	}
-	d := describe(l)
-	if !had || k.Interface != d {
-		o.Err = errors.Join(o.Err, i.Hooks.SetLink(d))
+	if had && (k.generation != l.Generation || k.gone) {
+		k = described{}
+		o.Err = i.Hooks.Detach(l.Index) // what was attached went with the interface that had the index before
 	}
-	k.Interface, k.generation = d, l.Generation
+	if d := describe(l); !k.set || k.Interface != d {
+		err := i.Hooks.SetLink(d)
+		o.Err = errors.Join(o.Err, err)
+		k.Interface, k.set = d, err == nil
+	}
+	k.generation = l.Generation
 	if o.Err == nil && k.attached != chosen {
 		o.Err = i.attach(&k, chosen)
 	}
@@ -166,7 +170,8 @@ func (i *Interfaces) attach(k *described, wanted bool) error {
 	return nil
 }
 
-// forget takes an interface that is gone out of the data path. What fails is tried with the next change.
+// forget takes an interface that is gone out of the data path. One that cannot be has a status with its index from there on:
+// its name may be another's by now.
 func (i *Interfaces) forget(index int) Outcome[int] {
 	k, had := i.known[index]
 	o := Outcome[int]{Key: index}
@@ -180,6 +185,12 @@ func (i *Interfaces) forget(index int) Outcome[int] {
 		delete(i.known, index)
 		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
 		i.log.Info("interface is gone", "interface", k.Name, "ifindex", index)
+		return o
+	}
+	if !k.gone {
+		i.Statuses.Forget(status.ID{Kind: InterfaceKind, Key: k.Name})
+		k.gone, k.Name = true, fmt.Sprintf("%s (%d)", k.Name, index)
+		i.known[index] = k
 	}
 	return o
 }
@@ -200,5 +211,8 @@ func (i *Interfaces) detachOrphans(chosen map[int]bool) {
 	if i.Statuses.Failed(id, 1, err, next) {
 		i.log.Error("interfaces that are no longer chosen are still attached; trying again", "error", err)
 	}
-	time.AfterFunc(leftoverRetry, i.MarkAll)
+	if i.again != nil {
+		i.again.Stop()
+	}
+	i.again = time.AfterFunc(leftoverRetry, i.MarkAll)
 }

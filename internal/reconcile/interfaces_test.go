@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -67,6 +70,34 @@ func link(index int, name string) netdev.Link {
 	return l
 }
 
+// later is another link with the index of this one.
+func later(l netdev.Link) netdev.Link {
+	l.Generation++
+	return l
+}
+
+// TestOrphansAreTriedOnceASecond: however often interfaces change meanwhile.
+func TestOrphansAreTriedOnceASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hooks{broken: map[string]bool{"detach all but []": true}}
+		i := NewInterfaces(InterfacesConfig{Observers: quiet(), Hooks: h, Links: func() []netdev.Link { return nil }})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { i.Run(ctx); close(done) }()
+		for range 20 {
+			i.MarkAll()
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		cancel()
+		<-done
+		if n := len(h.events); n > 20+12 {
+			t.Errorf("tried %d times in ten seconds", n)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestInterfaces(t *testing.T) {
 	t.Parallel()
 	h := &hooks{broken: map[string]bool{}}
@@ -109,8 +140,24 @@ func TestInterfaces(t *testing.T) {
 			[]string{"set 6 peer=false layer3=false", "detach 6 fails"}, "mgmt1",
 		},
 		{"tried again, too", nil, []netdev.Link{another, veth, tun, link(6, "mgmt1"), mgmt}, []string{"detach 6"}, ""},
-		{"one goes and cannot be forgotten", []string{"forget 4"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt}, []string{"detach 4", "forget 4 fails"}, "tun0"},
-		{"it is, later", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt}, []string{"detach 4", "forget 4"}, ""},
+		{"one goes and cannot be forgotten", []string{"forget 4"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt}, []string{"detach 4", "forget 4 fails"}, "tun0 (4)"},
+		{
+			"another one has its name", []string{"forget 4"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0")},
+			[]string{"set 7 peer=false layer3=true", "attach 7", "detach 4", "forget 4 fails"}, "tun0 (4)",
+		},
+		{"it is, later", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0")}, []string{"detach 4", "forget 4"}, ""},
+		{
+			"one cannot be described", []string{"set 8 peer=false layer3=false"}, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), link(8, "eth8")},
+			[]string{"set 8 peer=false layer3=false fails"}, "eth8",
+		},
+		{
+			"tried again as well", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), link(8, "eth8")},
+			[]string{"set 8 peer=false layer3=false", "attach 8"}, "",
+		},
+		{
+			"another one has its index and another name", nil, []netdev.Link{another, veth, link(6, "mgmt1"), mgmt, link(7, "tun0"), later(link(8, "eth9"))},
+			[]string{"detach 8", "set 8 peer=false layer3=false", "attach 8"}, "",
+		},
 	} {
 		h.events, links = nil, step.links
 		clear(h.broken)
@@ -135,7 +182,7 @@ func TestInterfaces(t *testing.T) {
 	for _, s := range o.Statuses.List(InterfaceKind, false) {
 		names = append(names, s.Key+" "+string(s.State()))
 	}
-	if got := strings.Join(names, ", "); got != "eth0 applied, veth1 applied" {
+	if got := strings.Join(names, ", "); got != "eth0 applied, eth9 applied, tun0 applied, veth1 applied" {
 		t.Error(got)
 	}
 }
