@@ -159,7 +159,7 @@ func (p *daemon) ready() (bool, string) {
 
 // started are closed once each part that packets need was tried.
 func (p *daemon) started() []<-chan struct{} {
-	return []<-chan struct{}{p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.follower.Idle()}
+	return append(p.follower.Idle(), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle())
 }
 
 // networkChanged has further parts follow the network.

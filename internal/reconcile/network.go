@@ -63,8 +63,10 @@ func NewNetwork(p NetworkPath, v NetworkView, o Observers, others func(event.Bod
 	}
 }
 
-// Idle is closed once this machine's addresses, which come last, were tried.
-func (n *Network) Idle() <-chan struct{} { return n.local.Idle() }
+// Idle are closed once each part was tried.
+func (n *Network) Idle() []<-chan struct{} {
+	return []<-chan struct{}{n.nextHops.Idle(), n.local.Idle(), n.defaults.Idle()}
+}
 
 // Run follows the network until ctx ends. Everything is due at its start.
 func (n *Network) Run(ctx context.Context) {
