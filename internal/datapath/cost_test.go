@@ -11,6 +11,7 @@ import (
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/dptest"
+	"loxilb/internal/datapath/rows"
 )
 
 // ringRepeat is how often a packet goes round in one call: every pass takes one from its TTL.
@@ -166,6 +167,11 @@ func emptyProgram(t testing.TB, kind ebpf.ProgramType) *ebpf.Program {
 // ring fills the table with n flows, each of which translates into the next, and returns frames that enter it.
 func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	t.Helper()
+	if d.collection.EndpointTraffics.Len() == 0 { // where the packets are counted
+		if err := rows.Grow(1, d.collection.EndpointTraffics); err != nil {
+			t.Fatal(err)
+		}
+	}
 	src, dst := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
 	if v6 {
 		src, dst = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
