@@ -19,7 +19,7 @@ import (
 func Open(c *loader.Collection) (*Tables, error) {
 	now := time.Now
 	t := &Tables{
-		arrays: c, settings: &c.Settings, maps: &c.Maps, vars: &c.Variables, now: now,
+		arrays: c, settings: &c.Settings, maps: &c.Maps, vars: &c.Variables, now: now, opened: now(),
 		services:     map[bpf.TcServiceKey]*service{},
 		secondary:    map[bpf.TcServiceKey]*service{},
 		endpoints:    map[uint32]*endpoint{},
@@ -128,7 +128,7 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 		byID[row.Service] = s
 		t.serviceIDs.Take(row.Service)
 	}
-	e := &endpoint{id: id, at: bpf.AddrPort(row.Addr, row.Port), takes: row.Weight, shift: row.Flags&endpointShift != 0, source: row.Source.Netip(), service: s}
+	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Weight, shift: row.Flags&endpointShift != 0, source: row.Source, service: s}
 	t.endpoints[id] = e
 	t.endpointIDs.Take(id)
 	const both = endpointEndTCP | endpointEndUDP
@@ -139,7 +139,7 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 	if s.ending == nil {
 		s.ending = map[netip.AddrPort]*endpoint{}
 	}
-	s.ending[e.at] = e
+	s.ending[e.at()] = e
 	t.ending[id] = e
 	if s.deleted && row.Flags&both != both {
 		return t.writeEndpoints([]*endpoint{e}, both)

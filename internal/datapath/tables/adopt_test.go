@@ -19,7 +19,7 @@ func rowsOf(d *world) map[string]uint32 {
 	out := map[string]uint32{}
 	for id, e := range d.endpoints {
 		if !e.service.deleted {
-			out[e.service.key.String()+" "+e.at.String()] = id
+			out[e.service.key.String()+" "+e.at().String()] = id
 		}
 	}
 	return out

@@ -125,18 +125,18 @@ func wantIndex(t testing.TB, d *world) {
 		}
 		for _, e := range s.order {
 			if d.endpoints[e.id] != e || e.service != s || d.ending[e.id] != nil {
-				t.Errorf("service %s: endpoint %s is in the wrong books", k, e.at)
+				t.Errorf("service %s: endpoint %s is in the wrong books", k, e.at())
 			}
 		}
 	}
 	for id, e := range d.endpoints {
 		row := r.endpoints[id]
-		if bpf.AddrPort(row.Addr, row.Port) != e.at || row.Service != e.service.id {
+		if bpf.AddrPort(row.Addr, row.Port) != e.at() || row.Service != e.service.id {
 			t.Errorf("endpoint %d: %+v, in the index %+v", id, row, e)
 		}
 		ending := row.Flags&(endpointEndTCP|endpointEndUDP) != 0
-		if (d.ending[id] == e) != ending || (e.service.ending[e.at] == e) != ending {
-			t.Errorf("endpoint %s: flags %d, and in the index ending: %v", e.at, row.Flags, d.ending[id] != nil)
+		if (d.ending[id] == e) != ending || (e.service.ending[e.at()] == e) != ending {
+			t.Errorf("endpoint %s: flags %d, and in the index ending: %v", e.at(), row.Flags, d.ending[id] != nil)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func named(hosts ...byte) Change {
 func ids4(d *world) map[byte]uint32 {
 	out := map[byte]uint32{}
 	for id, e := range d.endpoints {
-		out[e.at.Addr().As4()[3]] = id
+		out[e.at().Addr().As4()[3]] = id
 	}
 	return out
 }

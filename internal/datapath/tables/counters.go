@@ -63,7 +63,7 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 	for i, e := range s.order {
 		c, err := t.readEndpoint(e.id)
 		if err != nil {
-			t.settings.Log.Error("counters cannot be read", "endpoint", e.at, "error", err)
+			t.settings.Log.Error("counters cannot be read", "endpoint", e.at(), "error", err)
 		}
 		sum.add(c)
 		if s.of != nil {
@@ -119,7 +119,7 @@ func (t *Tables) Owner(id uint32) (Owner, bool) {
 	if !ok {
 		return Owner{}, false
 	}
-	o := Owner{Endpoint: e.at, Weight: e.weight, Service: e.service.name}
+	o := Owner{Endpoint: e.at(), Weight: e.weight, Service: e.service.name}
 	if o.Service == "" {
 		o.Service = e.service.key.String()
 	}

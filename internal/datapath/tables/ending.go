@@ -15,7 +15,7 @@ import (
 // endEndpoints lets rows go once their connections have: those that flags name are ended by the next sweep, the
 // others end in their own time.
 func (t *Tables) endEndpoints(list []*endpoint, flags uint16) error {
-	now := t.now()
+	now := t.now().Sub(t.opened)
 	for _, e := range list {
 		s := e.service
 		if s.ending == nil {
@@ -23,7 +23,7 @@ func (t *Tables) endEndpoints(list []*endpoint, flags uint16) error {
 		}
 		e.ended = now
 		e.takes = 0
-		s.ending[e.at] = e
+		s.ending[e.at()] = e
 		t.ending[e.id] = e
 	}
 	return t.writeEndpoints(list, flags)

@@ -15,7 +15,7 @@ import (
 func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, undo *undoLog) (order []*endpoint, err error) {
 	have := make(map[netip.AddrPort]*endpoint, len(s.order))
 	for _, e := range s.order {
-		have[e.at] = e
+		have[e.at()] = e
 	}
 	if err := t.roomFor(s, want, have); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.Addr
 // addEndpoint takes an endpoint back that was ending, or makes one. Its row is not written yet.
 func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
-		e.takes, e.shift, e.source = row.Takes, row.Shift, row.Source.Netip()
+		e.takes, e.shift, e.source = row.Takes, row.Shift, row.Source
 		delete(s.ending, at)
 		delete(t.ending, e.id)
 		return e, nil
@@ -87,7 +87,7 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 			return nil, err
 		}
 	}
-	e := &endpoint{id: id, at: at, takes: row.Takes, shift: row.Shift, source: row.Source.Netip(), service: s}
+	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Takes, shift: row.Shift, source: row.Source, service: s}
 	t.endpoints[id] = e
 	t.countLocal(e, 1)
 	return e, nil
@@ -108,14 +108,14 @@ func (t *Tables) makeRows(id uint32) error {
 // where they come from. Those that are there keep what they have.
 func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLog) error {
 	shift, source := e.shift, e.source
-	if shift == row.Shift && sourceRow(source) == row.Source {
+	if shift == row.Shift && source == row.Source {
 		return nil
 	}
 	undo.add(func() error {
 		e.shift, e.source = shift, source
 		return t.writeEndpoint(e)
 	})
-	e.shift, e.source = row.Shift, row.Source.Netip()
+	e.shift, e.source = row.Shift, row.Source
 	return t.writeEndpoint(e)
 }
 
@@ -126,12 +126,12 @@ func (t *Tables) writeEndpoint(e *endpoint) error {
 // endpointRow is the row of an endpoint as the packet path reads it.
 func endpointRow(e *endpoint, flags uint16) bpf.TcEndpoint {
 	row := bpf.TcEndpoint{
-		Addr: bpf.Addr(e.at.Addr()), Port: bpf.Port(e.at.Port()), Flags: endpointInUse | flags, Service: e.service.id,
-		Weight: e.takes, Source: sourceRow(e.source),
+		Addr: e.addr, Port: e.port, Flags: endpointInUse | flags, Service: e.service.id,
+		Weight: e.takes, Source: e.source,
 	}
 	if e.shift {
 		row.Flags |= endpointShift
-		row.PortShift = e.at.Port() - bpf.Port(e.service.key.Port) // modulo 65,536, as the packet path adds it
+		row.PortShift = bpf.Port(e.port) - bpf.Port(e.service.key.Port) // modulo 65,536, as the packet path adds it
 	}
 	return row
 }

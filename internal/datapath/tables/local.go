@@ -22,7 +22,7 @@ func (t *Tables) countLocal(e *endpoint, by int) {
 }
 
 func (t *Tables) isLocal(e *endpoint) bool {
-	_, ok := t.local[bpf.Addr(e.at.Addr())]
+	_, ok := t.local[e.addr]
 	return ok
 }
 

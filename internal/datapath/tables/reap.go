@@ -50,7 +50,7 @@ func (t *Tables) idleEnding(before time.Time) ([]freeable, error) {
 		t.mu.RLock()
 		defer t.mu.RUnlock()
 		for i, id := range ids {
-			if e := t.ending[id]; e != nil && !e.ended.After(before) && rows[i].Active == 0 {
+			if e := t.ending[id]; e != nil && e.ended <= before.Sub(t.opened) && rows[i].Active == 0 {
 				idle = append(idle, freeable{id, rows[i].Connections})
 			}
 		}
@@ -72,7 +72,7 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 	heirs := map[*service]bool{}
 	for _, f := range list {
 		e := t.ending[f.id]
-		if e == nil || e.ended.After(before) {
+		if e == nil || e.ended > before.Sub(t.opened) {
 			continue
 		}
 		if f.connections > 0 && !e.service.deleted { // its counters have an heir, and are not all zero
@@ -87,7 +87,7 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 		delete(t.ending, f.id)
 		delete(t.endpoints, f.id)
 		t.countLocal(e, -1)
-		delete(e.service.ending, e.at)
+		delete(e.service.ending, e.at())
 		t.endpointIDs.Put(f.id, f.connections > 0)
 		t.releaseService(e.service)
 	}

@@ -12,14 +12,6 @@ import (
 	"loxilb/internal/datapath/rows"
 )
 
-// sourceRow is an endpoint's source as the map has it: zero for none, which no address is.
-func sourceRow(a netip.Addr) bpf.TcIpAddr {
-	if !a.IsValid() || a == netip.IPv6Unspecified() {
-		return bpf.TcIpAddr{}
-	}
-	return bpf.Addr(a)
-}
-
 // putSNAT writes a service's own source addresses, before the row that counts them. What is beyond the list stays until
 // trimSNAT.
 func (t *Tables) putSNAT(s *service, list []bpf.TcIpAddr, undo *undoLog) error {

@@ -41,6 +41,7 @@ type Tables struct {
 	maps     *bpf.TcMaps
 	vars     *bpf.TcVariables
 	now      func() time.Time
+	opened   time.Time
 
 	mu           sync.RWMutex
 	services     map[bpf.TcServiceKey]*service
@@ -102,13 +103,17 @@ type service struct {
 }
 
 // endpoint is a row of the endpoints map.
-type endpoint struct {
-	id      uint32
-	at      netip.AddrPort
-	weight  uint16
-	shift   bool       // at is for the service's first port
-	takes   uint32     // weight for new connections, as in the row
-	source  netip.Addr // ours towards it, as in the row; zero: none
+type endpoint struct { // there are many: 64 bytes
+	addr    bpf.TcIpAddr
+	source  bpf.TcIpAddr // ours towards it; zero: none
 	service *service
-	ended   time.Time // when it was taken out of its service
+	ended   time.Duration // when it was taken out of its service, since the tables were opened
+	id      uint32
+	takes   uint32 // weight for new connections
+	port    uint16 // as in the row: network byte order
+	weight  uint16
+	shift   bool // port is for the service's first port
 }
+
+// at is where the endpoint listens.
+func (e *endpoint) at() netip.AddrPort { return bpf.AddrPort(e.addr, e.port) }
