@@ -100,7 +100,7 @@ type Error struct {
 
 // Event defines model for Event.
 type Event struct {
-	// Action added, changed, removed; of objects applied, failed, removed.
+	// Action added, changed, removed; of objects applied, failed, removed, solved (what failed told of is no more).
 	Action string `json:"action"`
 
 	// Kind link, address, route, neighbour, health, object or peer.

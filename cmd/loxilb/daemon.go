@@ -61,6 +61,7 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: key}, lastError)
 	}
 	statuses.Include(func() []status.Status { return unknown(state) })
+	statuses.Include(func() []status.Status { return problems(network) })
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
 	p.services = reconcile.NewServices(reconcile.ServicesConfig{
 		Observers: o, Desired: state, Tables: d, VIPs: owner{p.announcer}, Sources: network.Sources(),

@@ -6,8 +6,20 @@ import (
 	"net/netip"
 
 	"loxilb/internal/announce"
+	"loxilb/internal/netdev"
 	"loxilb/internal/netdev/diagnosis"
+	"loxilb/internal/status"
 )
+
+// problems has what is wrong in the network be a status, until it is gone.
+func problems(n *netdev.Net) []status.Status {
+	known := n.Problems()
+	out := make([]status.Status, len(known))
+	for i, p := range known {
+		out[i] = status.Status{ID: status.ID{Kind: p.Kind, Key: p.Key}, Desired: 1, Since: p.Since, Err: p.Problem, Attempts: 1}
+	}
+	return out
+}
 
 // owner has a service fail for a VIP that could not be asked for, not for one that the network around keeps from
 // working: that is a problem which is logged, and the data path sees packets before the kernel does.

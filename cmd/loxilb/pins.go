@@ -28,7 +28,7 @@ func takePins(dir string, log *slog.Logger) (*pins.Lock, error) {
 	log.Info("serving a network namespace", "netns_cookie", cookie, "pin_dir", dir)
 	collected, err := pins.Collect(dir)
 	if err != nil {
-		log.Warn("pins of network namespaces that are gone were not all removed", "err", err)
+		log.Warn("pins of network namespaces that are gone were not all removed", "error", err)
 	}
 	if collected.Directories > 0 {
 		log.Info("pins of network namespaces that are gone were removed", "namespaces", collected.Directories,

@@ -28,7 +28,7 @@ func (v view) XDP() (interfaces []string, mode string, forwarded uint64) {
 	interfaces, how := v.XDPInterfaces()
 	forwarded, err := v.XDPForwarded()
 	if err != nil {
-		v.log.Error("what XDP has forwarded cannot be read", "err", err)
+		v.log.Error("what XDP has forwarded cannot be read", "error", err)
 	}
 	return interfaces, string(how), forwarded
 }
@@ -37,7 +37,7 @@ func (v view) XDP() (interfaces []string, mode string, forwarded uint64) {
 func (v view) Drops() map[string]uint64 {
 	drops, err := v.Datapath.Drops()
 	if err != nil {
-		v.log.Error("drops cannot be read", "err", err)
+		v.log.Error("drops cannot be read", "error", err)
 	}
 	return drops
 }

@@ -66,9 +66,13 @@ func (o *options) describeServices(ctx context.Context, which string) error {
 	if err != nil {
 		return err
 	}
+	problems, err := o.problems(ctx, client, chosen.LbAttr)
+	if err != nil {
+		return err
+	}
 	for i := range chosen.LbAttr {
 		e := &chosen.LbAttr[i]
-		text := description(e) + "Events:\n"
+		text := description(e) + problemsOf(e, problems) + "Events:\n"
 		if e.Status != nil {
 			text += strings.Join(events[objectOf(e.Status)], "")
 		}
@@ -156,6 +160,41 @@ func describeStatus(line func(name, value string), s *v1.Status) {
 
 // objectOf is what events call the object.
 func objectOf(s *v1.Status) string { return s.Kind + " " + s.Key }
+
+// problems are what fails now besides services. A server that tells no status of a service tells of nothing else either.
+func (o *options) problems(ctx context.Context, client *v1.Client, list []v1.LoadbalanceEntry) ([]v1.Status, error) {
+	if len(list) == 0 || list[0].Status == nil {
+		return nil, nil
+	}
+	body, err := o.answer(client.GetStatuses(ctx, &v1.GetStatusesParams{Failed: true}))
+	if err != nil {
+		return nil, err
+	}
+	var failed v1.StatusList
+	err = decode(body, &failed)
+	return failed.StatusAttr, err
+}
+
+// problemsOf are what keeps packets from the VIPs and endpoints of a service, a line each.
+func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status) string {
+	about := map[string]bool{"vip " + e.ServiceArguments.ExternalIP: true}
+	for i := range e.SecondaryIPs {
+		about["vip "+e.SecondaryIPs[i].SecondaryIP] = true
+	}
+	for i := range e.Endpoints {
+		about["endpoint "+e.Endpoints[i].EndpointIP] = true
+	}
+	text := ""
+	for i := range failed {
+		if about[objectOf(&failed[i])] {
+			text += fmt.Sprintf("%s  %s\n", clock(failed[i].Since), failed[i].Error)
+		}
+	}
+	if text == "" {
+		return ""
+	}
+	return "Problems:\n" + text
+}
 
 // eventsOf are the last events about each of the services, a line each, by object. A server that tells no status has no
 // events either.

@@ -37,6 +37,9 @@ func getStatus(o *options) *cobra.Command {
 			if err := decode(body, &list); err != nil {
 				return err
 			}
+			if params.Name != "" && !params.Failed && len(list.StatusAttr) == 0 {
+				return refused("there is no object %q: write its name, or its key as loxicmd get status shows it", params.Name)
+			}
 			return o.print(statusTable(list.StatusAttr).String())
 		},
 	}

@@ -37,6 +37,13 @@ func TestDescribe(t *testing.T) {
 			_, _ = w.Write(events.Bytes())
 			return
 		}
+		if r.URL.Path == "/netlox/v1/status/objects" {
+			_, _ = io.WriteString(w, `{"statusAttr":[
+				{"kind":"endpoint","key":"31.31.31.1","state":"failed","since":"2020-01-02T03:04:05Z","error":"there is no route to endpoint 31.31.31.1 (add one)"},
+				{"kind":"endpoint","key":"10.9.9.9","state":"failed","error":"another service's"},
+				{"kind":"vip","key":"2001:db8::9","state":"failed","error":"VIP 2001:db8::9 cannot be added"}]}`)
+			return
+		}
 		_, _ = w.Write(services)
 	}))}
 	t.Cleanup(s.Close)
@@ -66,6 +73,21 @@ func TestDescribe(t *testing.T) {
 	}
 	if r := run(t, "", s.at("describe lb none")...); r.code != ExitRefused || !strings.Contains(r.stderr, `there is no service "none"`) || r.stdout != "" {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestStatusOfNothing(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, 200, `{"statusAttr":[]}`)
+	for args, want := range map[string]string{
+		"get status nope":          `there is no object "nope"`,
+		"get status":               "",
+		"get status nope --failed": "",
+	} {
+		r := run(t, "", s.at(args)...)
+		if (r.code == ExitRefused) != (want != "") || !strings.Contains(r.stderr, want) {
+			t.Errorf("%s: %+v", args, r)
+		}
 	}
 }
 

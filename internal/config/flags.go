@@ -50,7 +50,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.manualToken, "manualtoken", false, "ask every request over TCP for the token of --manualtokenvalue")
 	fs.StringVar(&f.manualTokenFile, "manualtokenvalue", "/etc/loxilb/manual_token", "file with the token")
 	fs.BoolVar(&f.insecure, "insecure", false, "let whoever reaches the API over TCP use it: other machines without TLS or a token, every user of this one")
-	fs.BoolVarP(&f.noAPI, "api", "a", false, "serve no API at all (the contract's name; it switches off)")
+	fs.BoolVarP(&f.noAPI, "api", "a", false, "serve no API at all (the name is that of earlier loxilb; it switches off)")
 
 	fs.StringVar(&f.attach, "attach", string(AttachAuto), "how programs are attached: auto, tcx or clsact")
 	fs.StringVar(&f.xdp, "xdp", string(XDPAuto), "where established connections are forwarded by XDP: auto (network cards where it pays), native, generic or off")

@@ -36,7 +36,8 @@ const (
 	Changed Action = "changed"
 	Removed Action = "removed"
 	Applied Action = "applied" // the data path has the object as users want it
-	Failed  Action = "failed"  // the data path could not take it; it is tried again
+	Failed  Action = "failed"  // the data path could not take it, or it does not work; it is tried again
+	Solved  Action = "solved"  // what Failed told of is no more
 )
 
 // Body is what an event says: one of the types below.
@@ -58,6 +59,7 @@ type Event struct {
 type Link struct {
 	Index  int
 	Name   string
+	State  string // "up", "up without a carrier", "down"
 	Action Action
 }
 
@@ -70,7 +72,12 @@ func (l Link) Object() string { return l.Name }
 // Act is Added, Changed or Removed.
 func (l Link) Act() Action { return l.Action }
 
-func (l Link) String() string { return fmt.Sprintf("interface %s (%d) %s", l.Name, l.Index, l.Action) }
+func (l Link) String() string {
+	if l.Action == Removed || l.State == "" {
+		return fmt.Sprintf("interface %s (%d) %s", l.Name, l.Index, l.Action)
+	}
+	return fmt.Sprintf("interface %s (%d) %s: it is %s", l.Name, l.Index, l.Action, l.State)
+}
 
 // Address is an address of this machine that came or went.
 type Address struct {
@@ -108,7 +115,10 @@ func (r Routes) String() string {
 	if r.Count == 0 {
 		return "routes were read again"
 	}
-	return fmt.Sprintf("routes changed (%d)", r.Count)
+	if r.Count == 1 {
+		return "routes changed"
+	}
+	return fmt.Sprintf("routes changed (%d messages of the kernel)", r.Count)
 }
 
 // Neighbour is a neighbour that answers with another MAC address than before, or does not answer any more.
@@ -156,8 +166,8 @@ type Object struct {
 	Of      string // its kind: "service"
 	Key     string
 	Version uint64 // that users want
-	Action  Action // Applied, Failed, or Removed
-	Error   string // of Failed
+	Action  Action // Applied, Failed, Solved, or Removed
+	Error   string // of Failed and Solved
 }
 
 // Kind is KindObject.
@@ -166,12 +176,12 @@ func (Object) Kind() Kind { return KindObject }
 // Object is the object's kind and key.
 func (o Object) Object() string { return o.Of + " " + o.Key }
 
-// Act is Applied, Failed or Removed.
+// Act is Applied, Failed, Solved or Removed.
 func (o Object) Act() Action { return o.Action }
 
 func (o Object) String() string {
-	if o.Action == Failed {
-		return fmt.Sprintf("%s %s failed: %s", o.Of, o.Key, o.Error)
+	if o.Error != "" {
+		return fmt.Sprintf("%s %s %s: %s", o.Of, o.Key, o.Action, o.Error)
 	}
 	return fmt.Sprintf("%s %s %s", o.Of, o.Key, o.Action)
 }

@@ -102,3 +102,20 @@ func TestKinds(t *testing.T) {
 		t.Errorf("%d kinds, %d types", len(Kinds()), len(bodies))
 	}
 }
+
+func TestSentences(t *testing.T) {
+	t.Parallel()
+	for want, b := range map[string]Body{
+		"interface eth0 (2) changed: it is down":    Link{Index: 2, Name: "eth0", State: "down", Action: Changed},
+		"interface eth0 (2) removed":                Link{Index: 2, Name: "eth0", State: "down", Action: Removed},
+		"routes changed (7 messages of the kernel)": Routes{Count: 7},
+		"routes changed":                            Routes{Count: 1},
+		"endpoint 10.0.0.1 failed: no route":        Object{Of: "endpoint", Key: "10.0.0.1", Action: Failed, Error: "no route"},
+		"endpoint 10.0.0.1 solved: no route":        Object{Of: "endpoint", Key: "10.0.0.1", Action: Solved, Error: "no route"},
+		"service a applied":                         object("a"),
+	} {
+		if b.String() != want {
+			t.Errorf("%q, want %q", b, want)
+		}
+	}
+}

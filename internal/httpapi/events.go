@@ -64,13 +64,24 @@ func newEventFilter(params *v1.GetEventsParams) (f eventFilter, p *problem) {
 		for word := range strings.SplitSeq(params.Kind, ",") {
 			kind := event.Kind(word)
 			if !slices.Contains(event.Kinds(), kind) {
-				return f, refuseField(http.StatusBadRequest, "kind", word, "is no kind of event", fmt.Sprintf("%v", event.Kinds()))
+				return f, refuseField(http.StatusBadRequest, "kind", word, "is no kind of event", eventKinds())
 			}
 			f.kinds = append(f.kinds, kind)
 		}
 	}
 	f.object = params.Object
 	return f, nil
+}
+
+func eventKinds() string {
+	var b strings.Builder
+	for i, k := range event.Kinds() {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(string(k))
+	}
+	return b.String()
 }
 
 func (f *eventFilter) matches(e *event.Event) bool { return f.object == "" || f.object == e.Object() }

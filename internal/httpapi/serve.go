@@ -3,12 +3,15 @@ package httpapi
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Listen says where to answer. What is not valid or empty is not served.
@@ -46,12 +49,20 @@ func (a *API) Listen(ctx context.Context, l Listen) (*Server, error) {
 	return s, nil
 }
 
+// listenError says what to do about a port that another process has; flag chooses the port.
+func listenError(at netip.AddrPort, flag string, err error) error {
+	if errors.Is(err, unix.EADDRINUSE) {
+		return fmt.Errorf("listen on %s: another process has this port: stop it (ss -ltnp shows which), or choose another one by %s", at, flag)
+	}
+	return fmt.Errorf("listen on %s: %w", at, err)
+}
+
 func (s *Server) open(ctx context.Context, a *API, l Listen) error {
 	var lc net.ListenConfig
 	if l.Plain.IsValid() {
 		ln, err := lc.Listen(ctx, "tcp", l.Plain.String())
 		if err != nil {
-			return fmt.Errorf("listen on %s: %w", l.Plain, err)
+			return listenError(l.Plain, "--port", err)
 		}
 		s.add(a, ln, wayTo(l.Plain))
 	}
@@ -62,7 +73,7 @@ func (s *Server) open(ctx context.Context, a *API, l Listen) error {
 		}
 		ln, err := lc.Listen(ctx, "tcp", l.TLS.String())
 		if err != nil {
-			return fmt.Errorf("listen on %s: %w", l.TLS, err)
+			return listenError(l.TLS, "--tls-port", err)
 		}
 		conf := &tls.Config{
 			GetCertificate: cert.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -64,6 +65,9 @@ func TestServe(t *testing.T) {
 		}
 		_ = resp.Body.Close()
 		tr.CloseIdleConnections()
+	}
+	if _, err := b.api.Listen(ctx, Listen{Plain: addrs[0].(*net.TCPAddr).AddrPort()}); err == nil || !strings.Contains(err.Error(), "choose another one by --port") {
+		t.Errorf("a port in use: %v", err)
 	}
 	if _, err := b.api.Listen(ctx, Listen{Socket: l.Socket}); err == nil {
 		t.Error("a socket that is in use was taken")

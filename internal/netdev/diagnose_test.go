@@ -1,12 +1,14 @@
 package netdev
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"loxilb/internal/event"
 	"loxilb/internal/netdev/diagnosis"
 )
 
@@ -16,7 +18,8 @@ func TestDiagnose(t *testing.T) {
 	run(t, a, "sysctl", "-w", "net.ipv6.conf.lo.disable_ipv6=1")
 	run(t, a, "sysctl", "-w", "net.ipv4.neigh.eth0.retrans_time_ms=50", "net.ipv6.neigh.eth0.retrans_time_ms=50")
 	run(t, a, "ip", "route", "add", "unreachable", "10.66.0.0/16")
-	n, _ := runHost(t, a)
+	n, r := runHost(t, a)
+	events := r.hub.Subscribe(event.KindObject)
 	shows := func(want bool, words string) {
 		t.Helper()
 		eventually(t, func() error {
@@ -48,8 +51,29 @@ func TestDiagnose(t *testing.T) {
 	shows(true, "2001:db8:1::77 on eth0, the next hop to endpoint 2001:db8:1::77, does not answer neighbour discovery")
 	shows(true, "VIP 2001:db8:20::1 cannot be added to lo: IPv6 is switched off there")
 
+	tells := func(want event.Object) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		for {
+			e, _, err := events.Next(ctx)
+			if err != nil {
+				t.Fatalf("no event %+v: %v", want, err)
+			}
+			if o := e.Body.(event.Object); o.Object() == want.Object() && o.Action == want.Action && strings.Contains(o.Error, want.Error) {
+				return
+			}
+		}
+	}
+	tells(event.Object{Of: "endpoint", Key: "10.250.0.1", Action: event.Failed, Error: "ip route add 10.250.0.1 via GATEWAY"})
+	if !slices.ContainsFunc(n.Problems(), func(k diagnosis.Known) bool {
+		return k.Kind == "endpoint" && k.Key == "10.250.0.1" && !k.Since.IsZero()
+	}) {
+		t.Errorf("not known: %+v", n.Problems())
+	}
 	run(t, a, "ip", "route", "add", "10.250.0.0/16", "via", "10.1.0.2")
 	shows(false, "10.250.0.1")
+	tells(event.Object{Of: "endpoint", Key: "10.250.0.1", Action: event.Solved, Error: "no route"})
 	run(t, b, "ip", "addr", "add", "10.1.0.77/24", "dev", "eth0")
 	shows(false, "does not answer ARP")
 	run(t, a, "sysctl", "-w", "net.ipv6.conf.lo.disable_ipv6=0")

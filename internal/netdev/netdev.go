@@ -134,6 +134,9 @@ func (n *Net) Diagnose() []diagnosis.Problem {
 	return append(append(out, n.vips.Problems()...), n.neighbours.Problems()...)
 }
 
+// Problems returns what was wrong at the last look, and since when.
+func (n *Net) Problems() []diagnosis.Known { return n.doctor.Known() }
+
 func (n *Net) look(ctx context.Context, soon bool) []diagnosis.Problem {
 	if !soon {
 		n.vips.Retry(ctx)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"loxilb/internal/event"
+	"loxilb/internal/netdev/diagnosis"
 	"loxilb/internal/netdev/mirror"
 )
 
@@ -26,6 +27,7 @@ const (
 //     XDP now;
 //   - event.Address for each address that came or went, but for VIPs that VIPs owns;
 //   - event.Neighbour when one answers with another MAC address, does not answer any more, or answers again;
+//   - event.Object for each problem that appears (Failed) and that is gone (Solved);
 //   - event.Routes when a next hop that was found before may be another one now: a route, a rule, an address or a link
 //     changed, or a neighbour answers with another MAC address. There are at most five a second in a storm.
 //
@@ -39,7 +41,7 @@ func (n *Net) Run(ctx context.Context, hub *event.Hub) {
 	wg.Go(func() { n.publishRoutes(ctx, routes, hub) })
 	wg.Go(func() { n.followXDP(ctx, hub) })
 	wg.Go(func() { n.keep(ctx, upkeep) })
-	wg.Go(func() { n.doctor.Run(ctx) })
+	wg.Go(func() { n.doctor.Run(ctx, func(p diagnosis.Problem, gone bool) { hub.Publish(problemEvent(p, gone)) }) })
 	n.mirror.Run(ctx, func(c mirror.Change) {
 		for _, e := range c.Events {
 			hub.Publish(e)
@@ -47,6 +49,13 @@ func (n *Net) Run(ctx context.Context, hub *event.Hub) {
 		routes.Put(mirror.Change{NextHops: c.NextHops, Messages: c.Messages, Defaults: c.Defaults, Gone: c.Gone, Unmanaged: c.Unmanaged})
 		upkeep.Put(mirror.Change{Addresses: c.Addresses, Places: c.Places, Loopback: c.Loopback, Settings: c.Settings})
 	})
+}
+
+func problemEvent(p diagnosis.Problem, gone bool) event.Object {
+	if gone {
+		return event.Object{Of: p.Kind, Key: p.Key, Action: event.Solved, Error: p.What}
+	}
+	return event.Object{Of: p.Kind, Key: p.Key, Action: event.Failed, Error: p.Error()}
 }
 
 // LastError is what keeps the network from being followed now, and since when; nil: nothing. What is known stays as it was.

@@ -139,7 +139,7 @@ func (n *Net) followXDP(ctx context.Context, hub *event.Hub) {
 					return
 				}
 				if l := n.mirror.Link(int(netlink.Uint32(v))); l.Index != 0 {
-					hub.Publish(event.Link{Index: l.Index, Name: l.Name, Action: event.Changed})
+					hub.Publish(l.Event(event.Changed))
 				}
 			})
 		})
@@ -157,7 +157,7 @@ func (n *Net) followXDP(ctx context.Context, hub *event.Hub) {
 			}
 		}
 		for _, l := range n.mirror.Links() {
-			hub.Publish(event.Link{Index: l.Index, Name: l.Name, Action: event.Changed})
+			hub.Publish(l.Event(event.Changed))
 		}
 	}
 }

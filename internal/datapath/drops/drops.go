@@ -14,7 +14,7 @@ import (
 var hints = map[string]string{
 	"no-endpoint":    "add an endpoint, or give one a weight above 0",
 	"conntrack-full": "new connections are refused until old ones end; start with a larger --ct-max",
-	"no-route":       "give this machine a route to the endpoint and to the client, which must not be this machine",
+	"no-route":       "loxicmd get status --failed names endpoints without a route; for clients see: ip route get ADDRESS",
 	"forwarding-off": "set net.ipv4.conf.lo.forwarding (and net.ipv6.conf.lo.forwarding) to 1",
 	"route-encap":    "use a route without lightweight tunnel",
 	"tuple-in-use":   "more endpoints, or fewer services in front of the same ones",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -23,8 +24,15 @@ const (
 // Problem is something outside the load balancer that keeps a service from working. It is an error of what it keeps from
 // being done.
 type Problem struct {
-	What string // what is wrong
-	Hint string // what to do
+	Kind, Key string // what it is about, as statuses name objects: "endpoint", "31.31.31.1"
+	What      string // what is wrong
+	Hint      string // what to do
+}
+
+// Known is a problem that there is now.
+type Known struct {
+	Problem
+	Since time.Time
 }
 
 func (p Problem) Error() string { return p.What + " (" + p.Hint + ")" }
@@ -35,12 +43,13 @@ type Doctor struct {
 	log  *slog.Logger
 	soon chan struct{} // capacity 1
 
-	known map[Problem]struct{} // of Run alone
+	mu    sync.Mutex
+	known map[Problem]time.Time // present problems, and since when
 }
 
 // New makes a doctor. look returns the present problems; soon is false when nothing happened and a while has passed.
 func New(look func(ctx context.Context, soon bool) []Problem, log *slog.Logger) *Doctor {
-	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1), known: map[Problem]struct{}{}}
+	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1), known: map[Problem]time.Time{}}
 }
 
 // Soon has the doctor look soon, as something has changed.
@@ -51,8 +60,19 @@ func (d *Doctor) Soon() {
 	}
 }
 
-// Run looks for problems until ctx ends.
-func (d *Doctor) Run(ctx context.Context) {
+// Known are the problems that there were at the last look, in no order.
+func (d *Doctor) Known() []Known {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]Known, 0, len(d.known))
+	for p, since := range d.known {
+		out = append(out, Known{p, since})
+	}
+	return out
+}
+
+// Run looks for problems until ctx ends, and tells of each that appears and that is gone.
+func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
 	for {
 		soon := true
 		select {
@@ -65,9 +85,11 @@ func (d *Doctor) Run(ctx context.Context) {
 		appeared, gone := d.compare(d.look(ctx, soon))
 		for _, p := range appeared {
 			d.log.Warn("problem", "what", p.What, "hint", p.Hint)
+			tell(p, false)
 		}
 		for _, p := range gone {
 			d.log.Info("problem is gone", "what", p.What)
+			tell(p, true)
 		}
 		select {
 		case <-ctx.Done():
@@ -79,12 +101,16 @@ func (d *Doctor) Run(ctx context.Context) {
 
 // compare takes the problems of now and returns those that are new and those that are no more, in order.
 func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
-	next := map[Problem]struct{}{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	next := map[Problem]time.Time{}
 	for _, p := range now {
-		if _, had := d.known[p]; !had {
+		since, had := d.known[p]
+		if !had {
 			appeared = append(appeared, p)
+			since = time.Now()
 		}
-		next[p] = struct{}{}
+		next[p] = since
 	}
 	for p := range d.known {
 		if _, has := next[p]; !has {
@@ -96,12 +122,12 @@ func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	return appeared, gone
 }
 
-// Bounded sorts problems of one sort and cuts them short; sort names it.
-func Bounded(list []Problem, sort string) []Problem {
+// Bounded sorts problems of one sort and cuts them short; kind is what they are about, and sort names them.
+func Bounded(list []Problem, kind, sort string) []Problem {
 	slices.SortFunc(list, func(a, b Problem) int { return cmp.Compare(a.What, b.What) })
 	if len(list) <= shown {
 		return list
 	}
-	more := Problem{What: fmt.Sprintf("%d more %s", len(list)-shown, sort), Hint: "mend those named first"}
+	more := Problem{Kind: kind, Key: "others", What: fmt.Sprintf("%d more %s", len(list)-shown, sort), Hint: "correct those that are named first"}
 	return append(list[:shown:shown], more)
 }

@@ -18,6 +18,9 @@ func TestCompare(t *testing.T) {
 	if !slices.Equal(appeared, []Problem{two}) || gone != nil {
 		t.Error(appeared, gone)
 	}
+	if known := d.Known(); len(known) != 2 || known[0].Since.IsZero() {
+		t.Errorf("known: %+v", known)
+	}
 	appeared, gone = d.compare(nil)
 	if appeared != nil || len(gone) != 2 {
 		t.Error(appeared, gone)
@@ -26,7 +29,7 @@ func TestCompare(t *testing.T) {
 	for i := range 20 {
 		many = append(many, Problem{What: fmt.Sprintf("%02d", i)})
 	}
-	if got := Bounded(many, "things"); len(got) != shown+1 || got[shown].What != "12 more things" {
+	if got := Bounded(many, "thing", "things"); len(got) != shown+1 || got[shown] != (Problem{"thing", "others", "12 more things", got[shown].Hint}) {
 		t.Errorf("%+v", got)
 	}
 }

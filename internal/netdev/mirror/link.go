@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/event"
 	"loxilb/internal/netdev/netlink"
 )
 
@@ -45,6 +46,18 @@ func (l Link) Ethernet() bool { return l.Type == unix.ARPHRD_ETHER }
 
 // Running says whether the link is up and has a carrier.
 func (l Link) Running() bool { return l.Up && l.Flags&unix.IFF_RUNNING != 0 }
+
+// Event tells what happened to the link, and its state.
+func (l Link) Event(a event.Action) event.Link {
+	state := "down"
+	switch {
+	case l.Running():
+		state = "up"
+	case l.Up:
+		state = "up without a carrier"
+	}
+	return event.Link{Index: l.Index, Name: l.Name, State: state, Action: a}
+}
 
 // Resolves says whether next hops on the link have link-layer addresses to find out.
 func (l Link) Resolves() bool {

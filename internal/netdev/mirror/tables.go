@@ -157,7 +157,7 @@ func (t *tables) applyLink(m netlink.Message) Change {
 }
 
 func linkEvent(l Link, action event.Action) []event.Body {
-	return []event.Body{event.Link{Index: l.Index, Name: l.Name, Action: action}}
+	return []event.Body{l.Event(action)}
 }
 
 // forgetNetworks drops the networks that were connected by a link. The kernel tells that IPv6 routes go, and not that IPv4

@@ -11,6 +11,9 @@ import (
 	"loxilb/internal/netdev/mirror"
 )
 
+// Kind is what problems of endpoints are about.
+const Kind = "endpoint"
+
 // Problems returns what keeps packets from endpoints: each next hop that does not work once, with the lowest of its endpoints.
 func (k *Keeper) Problems() []diagnosis.Problem {
 	k.mu.Lock()
@@ -24,6 +27,7 @@ func (k *Keeper) Problems() []diagnosis.Problem {
 			noWay = append(noWay, noRoute(a, p.err))
 		case p.local && k.mirror.OnlyOurs(a):
 			noWay = append(noWay, diagnosis.Problem{
+				Kind: Kind, Key: a.String(),
 				What: fmt.Sprintf("endpoint %s is a VIP of this load balancer, and no service is there", a),
 				Hint: "create that service, or use an endpoint that is not a VIP",
 			})
@@ -40,23 +44,26 @@ func (k *Keeper) Problems() []diagnosis.Problem {
 			dead = append(dead, p)
 		}
 	}
-	return append(diagnosis.Bounded(noWay, "endpoints without a way to them"), diagnosis.Bounded(dead, "next hops that do not work")...)
+	return append(diagnosis.Bounded(noWay, Kind, "endpoints without a way to them"), diagnosis.Bounded(dead, Kind, "next hops that do not work")...)
 }
 
 func noRoute(a netip.Addr, err error) diagnosis.Problem {
 	switch {
 	case errors.Is(err, unix.ENETUNREACH):
 		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
 			What: fmt.Sprintf("there is no route to endpoint %s", a),
 			Hint: fmt.Sprintf("add one (ip route add %s via GATEWAY), or set the interface up that has it", a),
 		}
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES), errors.Is(err, unix.EINVAL):
 		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
 			What: fmt.Sprintf("the route to endpoint %s refuses packets: it is unreachable, prohibit or blackhole", a),
 			Hint: fmt.Sprintf("replace it (see: ip route get %s)", a),
 		}
 	}
 	return diagnosis.Problem{
+		Kind: Kind, Key: a.String(),
 		What: fmt.Sprintf("the route to endpoint %s could not be looked up: %v", a, err),
 		Hint: fmt.Sprintf("see: ip route get %s", a),
 	}
@@ -67,11 +74,13 @@ func (k *Keeper) ofHop(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool) {
 	switch {
 	case !l.Up:
 		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
 			What: fmt.Sprintf("interface %s, which leads to endpoint %s, is down", l.Name, a),
 			Hint: fmt.Sprintf("set it up: ip link set %s up", l.Name),
 		}, true
 	case !l.Running():
 		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
 			What: fmt.Sprintf("interface %s, which leads to endpoint %s, has no carrier", l.Name, a),
 			Hint: "connect it, or set its other end up",
 		}, true
@@ -81,6 +90,7 @@ func (k *Keeper) ofHop(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool) {
 			asked = "neighbour discovery"
 		}
 		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
 			What: fmt.Sprintf("%s on %s, the next hop to endpoint %s, does not answer %s", h.Via, l.Name, a, asked),
 			Hint: fmt.Sprintf("see that %s is up and in the network of %s", h.Via, l.Name),
 		}, true

@@ -21,6 +21,7 @@ func (s Settings) Forward(advertised func() ([]string, error)) []diagnosis.Probl
 			continue
 		}
 		problems = append(problems, diagnosis.Problem{
+			Kind: "setting", Key: fmt.Sprintf("net.%s.conf.lo.forwarding", family),
 			What: fmt.Sprintf("packets of services are dropped: net.%s.conf.lo.forwarding is not 1 and cannot be set: %v", family, err),
 			Hint: fmt.Sprintf("set net.%s.conf.lo.forwarding=1 in this network namespace, or let loxilb write /proc/sys/net", family),
 		})

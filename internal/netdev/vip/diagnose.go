@@ -10,6 +10,9 @@ import (
 	"loxilb/internal/netdev/diagnosis"
 )
 
+// Kind is what problems of VIPs are about.
+const Kind = "vip"
+
 // Problems returns what keeps VIPs from being found.
 func (o *Owner) Problems() []diagnosis.Problem {
 	ignores := o.ignores()
@@ -19,11 +22,11 @@ func (o *Owner) Problems() []diagnosis.Problem {
 	for a, err := range o.failed {
 		var p diagnosis.Problem
 		if !errors.As(err, &p) {
-			p = diagnosis.Problem{What: fmt.Sprintf("VIP %s is not looked after: %v", a, err), Hint: "it is tried again by itself"}
+			p = diagnosis.Problem{Kind: Kind, Key: a.String(), What: fmt.Sprintf("VIP %s is not looked after: %v", a, err), Hint: "it is tried again by itself"}
 		}
 		failed = append(failed, p)
 	}
-	out := diagnosis.Bounded(failed, "VIPs that cannot be added")
+	out := diagnosis.Bounded(failed, Kind, "VIPs that cannot be added")
 	deaf := map[string]netip.Addr{} // links that do not answer ARP for a VIP, and the first one
 	for a := range o.want {
 		if !a.Is4() {
@@ -38,6 +41,7 @@ func (o *Owner) Problems() []diagnosis.Problem {
 	}
 	for _, name := range slices.Sorted(maps.Keys(deaf)) {
 		out = append(out, diagnosis.Problem{
+			Kind: Kind, Key: deaf[name].String(),
 			What: fmt.Sprintf("%s does not answer ARP for VIPs such as %s: its arp_ignore is %d", name, deaf[name], ignores[name]),
 			Hint: fmt.Sprintf("set net.ipv4.conf.all.arp_ignore=0 and net.ipv4.conf.%s.arp_ignore=0 (1 and 2 do as well)", name),
 		})

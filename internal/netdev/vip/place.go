@@ -48,11 +48,13 @@ func (o *Owner) put(ctx context.Context, steps []step) error {
 func notAdded(vip netip.Addr, link string, err error) diagnosis.Problem {
 	if errors.Is(err, unix.EACCES) && vip.Is6() {
 		return diagnosis.Problem{
+			Kind: Kind, Key: vip.String(),
 			What: fmt.Sprintf("VIP %s cannot be added to %s: IPv6 is switched off there", vip, link),
 			Hint: fmt.Sprintf("set net.ipv6.conf.%s.disable_ipv6=0", link),
 		}
 	}
 	return diagnosis.Problem{
+		Kind: Kind, Key: vip.String(),
 		What: fmt.Sprintf("VIP %s cannot be added to %s: %v", vip, link, err),
 		Hint: fmt.Sprintf("add it by hand: ip address add %s dev %s", vip, link),
 	}
