@@ -45,7 +45,7 @@ func (a *Admission) Load(s Snapshot) (over []error) {
 		a.users.add(s, &service)
 	}
 	for _, l := range limits() {
-		if n := l.of(a.total); n > l.allowed {
+		if n := l.used(a.total); n > l.allowed {
 			over = append(over, l.refuse(s, n, n))
 		}
 	}
@@ -86,7 +86,7 @@ func (a *Admission) Check(before, after Snapshot, changed []lb.Key) error {
 		}
 	}
 	for _, l := range limits() {
-		if n, now := l.of(total), l.of(a.total); n > l.allowed && n > now {
+		if n, now := l.used(total), l.used(a.total); n > l.allowed && n > now {
 			return l.refuse(after, n, now)
 		}
 	}
@@ -106,7 +106,7 @@ func (l *limit) refuse(s Snapshot, n, now int) error {
 	r := NewResolver(s)
 	for service := range s.All() {
 		resolved, _, _ := r.Resolve(service)
-		n := l.of(CostOf(&resolved))
+		n := l.used(CostOf(&resolved))
 		if n == 0 || len(most) == shown && n <= most[shown-1].n {
 			continue
 		}

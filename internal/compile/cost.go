@@ -82,7 +82,7 @@ func rangePrefixes(k lb.Key) (n int) {
 type limit struct {
 	what    string // follows a number
 	allowed int
-	of      func(Cost) int
+	used    func(Cost) int
 }
 
 // limits are those of the maps. A table of slots lies within one segment, so that nearly half of a segment may be

@@ -163,27 +163,27 @@ func (h Health) String() string {
 
 // Object is an object that the data path now has as users want it, or could not take.
 type Object struct {
-	Of      string // its kind: "service"
-	Key     string
-	Version uint64 // that users want
-	Action  Action // Applied, Failed, Solved, or Removed
-	Error   string // of Failed and Solved
+	ObjectKind string // "service"
+	Key        string
+	Version    uint64 // that users want
+	Action     Action // Applied, Failed, Solved, or Removed
+	Error      string // of Failed and Solved
 }
 
 // Kind is KindObject.
 func (Object) Kind() Kind { return KindObject }
 
 // Object is the object's kind and key.
-func (o Object) Object() string { return o.Of + " " + o.Key }
+func (o Object) Object() string { return o.ObjectKind + " " + o.Key }
 
 // Act is Applied, Failed, Solved or Removed.
 func (o Object) Act() Action { return o.Action }
 
 func (o Object) String() string {
 	if o.Error != "" {
-		return fmt.Sprintf("%s %s %s: %s", o.Of, o.Key, o.Action, o.Error)
+		return fmt.Sprintf("%s %s %s: %s", o.ObjectKind, o.Key, o.Action, o.Error)
 	}
-	return fmt.Sprintf("%s %s %s", o.Of, o.Key, o.Action)
+	return fmt.Sprintf("%s %s %s", o.ObjectKind, o.Key, o.Action)
 }
 
 // Peer is another load balancer that came or went.

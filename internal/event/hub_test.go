@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func object(key string) Object { return Object{Of: "service", Key: key, Action: Applied} }
+func object(key string) Object { return Object{ObjectKind: "service", Key: key, Action: Applied} }
 
 func TestOrderAndFilter(t *testing.T) {
 	t.Parallel()
@@ -110,8 +110,8 @@ func TestSentences(t *testing.T) {
 		"interface eth0 (2) removed":                Link{Index: 2, Name: "eth0", State: "down", Action: Removed},
 		"routes changed (7 messages of the kernel)": Routes{Count: 7},
 		"routes changed":                            Routes{Count: 1},
-		"endpoint 10.0.0.1 failed: no route":        Object{Of: "endpoint", Key: "10.0.0.1", Action: Failed, Error: "no route"},
-		"endpoint 10.0.0.1 solved: no route":        Object{Of: "endpoint", Key: "10.0.0.1", Action: Solved, Error: "no route"},
+		"endpoint 10.0.0.1 failed: no route":        Object{ObjectKind: "endpoint", Key: "10.0.0.1", Action: Failed, Error: "no route"},
+		"endpoint 10.0.0.1 solved: no route":        Object{ObjectKind: "endpoint", Key: "10.0.0.1", Action: Solved, Error: "no route"},
 		"service a applied":                         object("a"),
 	} {
 		if b.String() != want {

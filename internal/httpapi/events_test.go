@@ -17,7 +17,7 @@ import (
 )
 
 func applied(key string) event.Object {
-	return event.Object{Of: "service", Key: key, Version: 1, Action: event.Applied}
+	return event.Object{ObjectKind: "service", Key: key, Version: 1, Action: event.Applied}
 }
 
 func TestListEvents(t *testing.T) {

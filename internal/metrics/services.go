@@ -85,26 +85,26 @@ func packets(s *lb.EndpointStats) (in, out uint64, directed bool) {
 }
 func bytes(s *lb.EndpointStats) (in, out uint64, directed bool) { return s.In.Bytes, s.Out.Bytes, true }
 
-func serviceLines(of valueOf) func([]byte, string, *row) []byte {
+func serviceLines(value valueOf) func([]byte, string, *row) []byte {
 	return func(b []byte, name string, r *row) []byte {
 		if !r.known {
 			return b
 		}
-		return values(b, name, r.labels, netip.AddrPort{}, of, &r.stats.EndpointStats)
+		return values(b, name, r.labels, netip.AddrPort{}, value, &r.stats.EndpointStats)
 	}
 }
 
-func endpointLines(of valueOf) func([]byte, string, *row) []byte {
+func endpointLines(value valueOf) func([]byte, string, *row) []byte {
 	return func(b []byte, name string, r *row) []byte {
 		for i := range min(len(r.endpoints), len(r.stats.Endpoints)) {
-			b = values(b, name, r.labels, r.endpoints[i].AddrPort(), of, &r.stats.Endpoints[i])
+			b = values(b, name, r.labels, r.endpoints[i].AddrPort(), value, &r.stats.Endpoints[i])
 		}
 		return b
 	}
 }
 
-func values(b []byte, name, labels string, at netip.AddrPort, of valueOf, s *lb.EndpointStats) []byte {
-	in, out, directed := of(s)
+func values(b []byte, name, labels string, at netip.AddrPort, value valueOf, s *lb.EndpointStats) []byte {
+	in, out, directed := value(s)
 	if !directed {
 		return line(b, name, labels, at, "", in)
 	}

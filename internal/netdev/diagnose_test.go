@@ -65,7 +65,7 @@ func TestDiagnose(t *testing.T) {
 			}
 		}
 	}
-	tells(event.Object{Of: "endpoint", Key: "10.250.0.1", Action: event.Failed, Error: "ip route add 10.250.0.1 via GATEWAY"})
+	tells(event.Object{ObjectKind: "endpoint", Key: "10.250.0.1", Action: event.Failed, Error: "ip route add 10.250.0.1 via GATEWAY"})
 	if !slices.ContainsFunc(n.Problems(), func(k diagnosis.Known) bool {
 		return k.Kind == "endpoint" && k.Key == "10.250.0.1" && !k.Since.IsZero()
 	}) {
@@ -73,7 +73,7 @@ func TestDiagnose(t *testing.T) {
 	}
 	run(t, a, "ip", "route", "add", "10.250.0.0/16", "via", "10.1.0.2")
 	shows(false, "10.250.0.1")
-	tells(event.Object{Of: "endpoint", Key: "10.250.0.1", Action: event.Solved, Error: "no route"})
+	tells(event.Object{ObjectKind: "endpoint", Key: "10.250.0.1", Action: event.Solved, Error: "no route"})
 	run(t, b, "ip", "addr", "add", "10.1.0.77/24", "dev", "eth0")
 	shows(false, "does not answer ARP")
 	run(t, a, "sysctl", "-w", "net.ipv6.conf.lo.disable_ipv6=0")

@@ -48,7 +48,7 @@ func OpenAt(path string, log *slog.Logger) (*Net, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Net{log: log, ns: ns, settings: sysctl.Of(ns)}
+	n := &Net{log: log, ns: ns, settings: sysctl.New(ns)}
 	n.doctor = diagnosis.New(n.look, log)
 	if err := n.open(); err != nil {
 		return nil, errors.Join(err, n.Close())

@@ -53,9 +53,9 @@ func (n *Net) Run(ctx context.Context, hub *event.Hub) {
 
 func problemEvent(p diagnosis.Problem, gone bool) event.Object {
 	if gone {
-		return event.Object{Of: p.Kind, Key: p.Key, Action: event.Solved, Error: p.What}
+		return event.Object{ObjectKind: p.Kind, Key: p.Key, Action: event.Solved, Error: p.What}
 	}
-	return event.Object{Of: p.Kind, Key: p.Key, Action: event.Failed, Error: p.Error()}
+	return event.Object{ObjectKind: p.Kind, Key: p.Key, Action: event.Failed, Error: p.Error()}
 }
 
 // LastError is what keeps the network from being followed now, and since when; nil: nothing. What is known stays as it was.

@@ -268,7 +268,7 @@ func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 		if !l.statuses.Failed(id, o.Version, o.Err, next) {
 			continue
 		}
-		l.hub.Publish(event.Object{Of: id.Kind, Key: id.Key, Version: o.Version, Action: event.Failed, Error: o.Err.Error()})
+		l.hub.Publish(event.Object{ObjectKind: id.Kind, Key: id.Key, Version: o.Version, Action: event.Failed, Error: o.Err.Error()})
 		if failures++; failures <= loggedOutcomes {
 			l.log.Error("object is not in the data path as it should be; trying again", "kind", id.Kind, "key", id.Key,
 				"error", o.Err, "next_try", next.Format(time.RFC3339))
@@ -290,12 +290,12 @@ func (l *Loop[K]) succeeded(id status.ID, o Outcome[K]) (recovered bool) {
 	if o.Version == 0 {
 		if _, had := l.statuses.Get(id); had {
 			l.statuses.Forget(id)
-			l.hub.Publish(event.Object{Of: id.Kind, Key: id.Key, Action: event.Removed})
+			l.hub.Publish(event.Object{ObjectKind: id.Kind, Key: id.Key, Action: event.Removed})
 		}
 		return recovered
 	}
 	if l.statuses.Succeeded(id, o.Version) {
-		l.hub.Publish(event.Object{Of: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied})
+		l.hub.Publish(event.Object{ObjectKind: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied})
 	}
 	return recovered
 }

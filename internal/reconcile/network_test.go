@@ -54,7 +54,8 @@ func TestNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, o := &path{calls: map[string]int{}}, quiet()
 		var told []event.Kind
-		n := NewNetwork(p, p, o, func(b event.Body) { told = append(told, b.Kind()) })
+		var busy sync.Mutex // whoever follows the network is busy while the test holds it
+		n := NewNetwork(p, p, o, func(b event.Body) { busy.Lock(); told = append(told, b.Kind()); busy.Unlock() })
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { n.Run(ctx); close(done) }()
@@ -85,10 +86,13 @@ func TestNetwork(t *testing.T) {
 		p.mu.Lock()
 		p.broken = errors.New("bpf is out of order")
 		p.mu.Unlock()
+		busy.Lock()
+		o.Events.Publish(event.Routes{Count: 1})
 		o.Events.Publish(event.Address{Action: event.Added})
-		for range event.Kept { // nobody sees the one before
+		for range event.Kept + 1 { // nobody sees the one before
 			o.Events.Publish(event.Routes{Count: 1})
 		}
+		busy.Unlock()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		for _, what := range []string{"next hops", "local addresses", "default routes"} {

@@ -306,7 +306,7 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 		changes[n].Key = compile.Key(i.Key)
 		if i.service != nil {
 			table := compile.Service(i.resolved, nil, s.Seed, s.sources.get)
-			table.Of = i.parents
+			table.Parents = i.parents
 			changes[n].Table = &table
 		}
 	}

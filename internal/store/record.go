@@ -308,11 +308,11 @@ func (l *layout) bareOwner(object []byte) (string, error) {
 	if ok && closed && ends && !bytes.ContainsAny(key, `"\`) && !bytes.ContainsRune(owner, '\\') {
 		return string(owner), nil
 	}
-	var of struct {
+	var members struct {
 		Owner string `json:"owner"`
 	}
-	err := json.Unmarshal(object, &of)
-	return of.Owner, err
+	err := json.Unmarshal(object, &members)
+	return members.Owner, err
 }
 
 // rowOf is the row of a record: that of its table, or one that keeps it, with the place of it.

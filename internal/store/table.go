@@ -153,8 +153,8 @@ func (t *Table[T]) same(a, b row) bool {
 }
 
 func (t *Table[T]) totals(r row, sum []int, sign int) {
-	for i, of := range t.kind.Totals {
-		sum[i] += sign * of(r.(*object[T]).value)
+	for i, count := range t.kind.Totals {
+		sum[i] += sign * count(r.(*object[T]).value)
 	}
 }
 

@@ -28,7 +28,7 @@ type ServiceTable struct {
 	// PersistPrefix is how many of the 128 bits of a client's address count.
 	PersistPrefix uint8
 	Endpoints     []EndpointTable // in the user's order, without duplicates
-	Of            []uint32        // for each of them, the one of the user's endpoints that it counts for; nil: its own
+	Parents       []uint32        // for each of Endpoints the place of the user's endpoint whose counters have it; nil: its own place
 	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
 	Slots         []uint32        // places of the table that connections walk through: indices into Endpoints
 }

@@ -66,8 +66,8 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 			t.settings.Log.Error("counters cannot be read", "endpoint", e.at(), "error", err)
 		}
 		sum.add(c)
-		if s.of != nil {
-			i = int(s.of[i])
+		if s.parents != nil {
+			i = int(s.parents[i])
 		}
 		for i >= len(own) {
 			own = append(own, counters{})

@@ -165,9 +165,9 @@ func (t *Tables) clearEndpoint(id uint32) error {
 }
 
 // replaceOrder ends the endpoints that are no longer in the service.
-func (t *Tables) replaceOrder(s *service, order []*endpoint, of []uint32) error {
+func (t *Tables) replaceOrder(s *service, order []*endpoint, parents []uint32) error {
 	gone := s.order
-	s.order, s.of = order, of
+	s.order, s.parents = order, parents
 	if len(gone) == 0 {
 		return nil
 	}

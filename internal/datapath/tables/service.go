@@ -82,7 +82,7 @@ func (t *Tables) putService(want *bpf.ServiceTable) error {
 	for i, e := range order {
 		e.weight = want.Endpoints[i].Weight
 	}
-	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.keepSources(s, want.Sources), t.replaceOrder(s, order, want.Of))
+	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.keepSources(s, want.Sources), t.replaceOrder(s, order, want.Parents))
 }
 
 func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *service, order []*endpoint, slots alloc.Range, err error) {

@@ -94,7 +94,7 @@ type service struct {
 	sources []netip.Prefix // as the trie has them
 	snat    []bpf.TcIpAddr // as in snat_sources
 	order   []*endpoint    // as the user wrote them
-	of      []uint32       // as in the table
+	parents []uint32       // as in the table
 	ending  map[netip.AddrPort]*endpoint
 	further []*service // the same at further VIPs: of these, key and portMax alone count
 	claims  map[bpf.TcEgressKey]egress

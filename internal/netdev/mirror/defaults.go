@@ -22,9 +22,9 @@ const (
 	nhaGateway    = 6  // NHA_GATEWAY
 )
 
-// defaults are the default routes of the main table, kept by what the kernel tells of each. It does not tell of all: IPv4
-// routes that go with their link, with their source address or with a next hop of `ip nexthop` go in silence. Those are
-// taken away by what is known of the kernel, and in doubt everything is read again.
+// defaults are the default routes of the main table. They follow the kernel's messages. The kernel sends none for IPv4 routes
+// that it removes together with their link, their source address or a next hop of `ip nexthop`: those are removed here by the
+// same rules, and where the rules do not decide, all routes are read again.
 type defaults struct {
 	routes  []defaultRoute
 	objects map[uint32]object // of `ip nexthop`, by id
@@ -57,7 +57,7 @@ func (r defaultRoute) same(o defaultRoute) bool {
 	return r.defaultKey == o.defaultKey && r.kind == o.kind && r.proto == o.proto && r.object == o.object && slices.Equal(r.hops, o.hops)
 }
 
-// aboutDefaults says whether the message is of interest here; it is asked for every route of a storm.
+// aboutDefaults says whether a message may change the default routes. It must be cheap: a storm has a million messages.
 func aboutDefaults(m netlink.Message) bool {
 	switch m.Type {
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
@@ -68,8 +68,8 @@ func aboutDefaults(m netlink.Message) bool {
 	return false
 }
 
-// apply takes a message. doubt: what it says does not fit what is known.
-func (d *defaults) apply(m netlink.Message) (doubt bool) {
+// apply follows a message. It returns true if the message does not fit what is known, so that all must be read again.
+func (d *defaults) apply(m netlink.Message) (uncertain bool) {
 	switch m.Type {
 	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
 		d.applyObject(m)
@@ -86,17 +86,17 @@ func (d *defaults) apply(m netlink.Message) (doubt bool) {
 	case slices.ContainsFunc(d.routes, r.same):
 		return false
 	case m.Flags&unix.NLM_F_REPLACE != 0:
-		doubt = d.replace(r)
+		uncertain = d.replace(r)
 	case r.family == unix.AF_INET6: // the routes of the same key that it is now one with
 		d.routes = slices.DeleteFunc(d.routes, func(o defaultRoute) bool {
 			return o.defaultKey == r.defaultKey && len(o.hops) > 0 && !slices.ContainsFunc(o.hops, func(h Hop) bool { return !slices.Contains(r.hops, h) })
 		})
 	}
 	d.routes = append(d.routes, r)
-	return doubt
+	return uncertain
 }
 
-func (d *defaults) remove(r defaultRoute) (doubt bool) {
+func (d *defaults) remove(r defaultRoute) (uncertain bool) {
 	if i := slices.IndexFunc(d.routes, r.same); i >= 0 {
 		d.routes = slices.Delete(d.routes, i, i+1)
 		return false
@@ -104,8 +104,8 @@ func (d *defaults) remove(r defaultRoute) (doubt bool) {
 	return slices.ContainsFunc(d.routes, func(o defaultRoute) bool { return o.defaultKey == r.defaultKey })
 }
 
-// removeHops: of an IPv6 route with several next hops the kernel tells those that go.
-func (d *defaults) removeHops(r defaultRoute) (doubt bool) {
+// removeHops removes next hops of an IPv6 route: the kernel's message has only those that are gone.
+func (d *defaults) removeHops(r defaultRoute) (uncertain bool) {
 	if i := slices.IndexFunc(d.routes, r.same); i >= 0 {
 		d.routes = slices.Delete(d.routes, i, i+1)
 		return false
@@ -127,9 +127,9 @@ func (d *defaults) removeHops(r defaultRoute) (doubt bool) {
 	return alike && !found
 }
 
-// replace takes away what the kernel has replaced by r: the first route of its key. Which one that is among several is
-// the kernel's business.
-func (d *defaults) replace(r defaultRoute) (doubt bool) {
+// replace removes the route that r replaces in the kernel: the first one of the same key. It returns true if there are several,
+// since only the kernel knows their order.
+func (d *defaults) replace(r defaultRoute) (uncertain bool) {
 	before := len(d.routes)
 	d.routes = slices.DeleteFunc(d.routes, func(o defaultRoute) bool { return o.defaultKey == r.defaultKey })
 	return before-len(d.routes) > 1
@@ -145,11 +145,11 @@ func (d *defaults) applyObject(m netlink.Message) {
 	d.routes = slices.DeleteFunc(d.routes, func(r defaultRoute) bool { return r.object == id })
 }
 
-// linkDown takes away what goes with a link: next hops of `ip nexthop` if it has no carrier, and routes if it is down. doubt:
-// there was something.
-func (d *defaults) linkDown(link int, down, noCarrier bool) (doubt bool) {
+// linkDown removes what the kernel removes with a link: next hops of `ip nexthop` if the link has no carrier, and routes if it
+// is down. It returns true if a default route used the link.
+func (d *defaults) linkDown(link int, down, noCarrier bool) (uncertain bool) {
 	there := func(h Hop) bool { return h.Link == link }
-	doubt = slices.ContainsFunc(d.list(), there)
+	uncertain = slices.ContainsFunc(d.list(), there)
 	if down || noCarrier {
 		maps.DeleteFunc(d.objects, func(_ uint32, o object) bool { return o.group == nil && there(o.hop) })
 	}
@@ -158,11 +158,12 @@ func (d *defaults) linkDown(link int, down, noCarrier bool) (doubt bool) {
 			return len(r.hops) > 0 && !slices.ContainsFunc(r.hops, func(h Hop) bool { return !there(h) })
 		})
 	}
-	return doubt
+	return uncertain
 }
 
-// addressGone says whether a route may have gone with an address: its source, or the last one of its link.
-func (d *defaults) addressGone(a netip.Addr, link int) (doubt bool) {
+// addressGone says whether the kernel may have removed a route together with an address: the route's source address, or the
+// last address of its link.
+func (d *defaults) addressGone(a netip.Addr, link int) (uncertain bool) {
 	return slices.ContainsFunc(d.routes, func(r defaultRoute) bool {
 		return r.source == a || slices.ContainsFunc(r.hops, func(h Hop) bool { return h.Link == link })
 	})

@@ -32,33 +32,33 @@ const (
 // routing knows whether the route of a packet depends on more than its destination, and which routes are the default ones.
 // No other route is kept: a full Internet table would be a million of them.
 type routing struct {
-	surveyed bool // what was there before the subscription is known as well
+	surveyed bool // all routes and rules were read since the last loss
 	losses   int  // how often messages were lost
-	// sourceDependent: a rule asks for source, protocol or ports; a route has a source, or several next hops. What has been
-	// seen once to be so stays: forgetting it would need all routes in memory, and being wrong would send packets the wrong
-	// way.
+	// sourceDependent is true once a rule was seen that asks for source, protocol or ports, or a route that has a source or
+	// several next hops. It stays true: taking it back would need all routes in memory, and a wrong answer would send packets
+	// the wrong way.
 	sourceDependent bool
 
 	defaults defaults
 	known    bool // defaults were read once
 	dirty    bool // a default route may have gone without a message
-	doubts   int  // how often that was so
+	gaps     int  // how often dirty was set
 
 	surveying bool
-	replay    []func(*defaults) bool // what came during the survey, and may be older or newer than what it reads
+	replay    []func(*defaults) bool // changes that came during the survey; each may be older or newer than what was read
 }
 
 func newRouting() routing { return routing{defaults: defaults{objects: map[uint32]object{}}} }
 
-// lose says that messages were lost: nothing is sure.
+// lose notes that messages were lost, so that all must be read again.
 func (r *routing) lose() {
 	r.surveyed = false
 	r.losses++
 }
 
-func (r *routing) doubt() {
+func (r *routing) markDirty() {
 	r.dirty = true
-	r.doubts++
+	r.gaps++
 }
 
 // apply takes a message of a route, a rule or a next hop.
@@ -73,17 +73,18 @@ func (r *routing) apply(m netlink.Message) {
 	r.change(func(d *defaults) bool { return d.apply(m) })
 }
 
-// change changes the default routes, and those that a survey is about to find. f says whether it leaves a doubt.
-func (r *routing) change(f func(*defaults) (doubt bool)) {
+// change applies f to the default routes, and, if a survey is running, later to those that it finds. f returns true if all must
+// be read again.
+func (r *routing) change(f func(*defaults) (uncertain bool)) {
 	switch {
 	case !r.surveying:
 	case len(r.replay) == maxReplay:
-		r.doubt()
+		r.markDirty()
 	default:
 		r.replay = append(r.replay, f)
 	}
 	if f(&r.defaults) {
-		r.doubt()
+		r.markDirty()
 	}
 }
 
@@ -130,8 +131,8 @@ func (m *Mirror) Surveyed() bool {
 	return m.tables.routing.surveyed && !m.tables.routing.dirty
 }
 
-// survey looks through all rules and routes when what is known of them is not all, on a connection and in a time of its
-// own: a full Internet table takes seconds.
+// survey reads all rules and routes whenever they are not all known. It has a connection and a goroutine of its own, since a
+// full Internet table takes seconds.
 func (m *Mirror) survey(ctx context.Context, on func(Change)) {
 	loop := retry.New("rules and routes are known; until then new connections ask the routing table each", m.log)
 	for {
@@ -176,7 +177,7 @@ func (m *Mirror) surveyOnce() (Change, error) {
 	defer func() { _ = conn.Close() }()
 	r := &m.tables.routing
 	m.tables.mu.Lock()
-	losses, doubts := r.losses, r.doubts
+	losses, gaps := r.losses, r.gaps
 	r.surveying, r.replay = true, nil
 	m.tables.mu.Unlock()
 	found := newRouting()
@@ -188,10 +189,10 @@ func (m *Mirror) surveyOnce() (Change, error) {
 	if err != nil {
 		return Change{}, err
 	}
-	r.dirty = r.doubts != doubts
+	r.dirty = r.gaps != gaps
 	for _, f := range replay {
 		if f(&found.defaults) {
-			r.doubt()
+			r.markDirty()
 		}
 	}
 	before, knew := r.defaults.list(), r.known

@@ -40,7 +40,7 @@ func (k *Keeper) Problems() []diagnosis.Problem {
 	}
 	var dead []diagnosis.Problem
 	for h, a := range first {
-		if p, bad := k.ofHop(h, a); bad {
+		if p, bad := k.hopProblem(h, a); bad {
 			dead = append(dead, p)
 		}
 	}
@@ -69,7 +69,7 @@ func noRoute(a netip.Addr, err error) diagnosis.Problem {
 	}
 }
 
-func (k *Keeper) ofHop(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool) {
+func (k *Keeper) hopProblem(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool) {
 	l := k.mirror.Link(h.Link)
 	switch {
 	case !l.Up:

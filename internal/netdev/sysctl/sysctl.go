@@ -14,8 +14,8 @@ type Settings struct {
 	ns *netlink.Namespace
 }
 
-// Of returns the settings of a namespace.
-func Of(ns *netlink.Namespace) Settings { return Settings{ns: ns} }
+// New returns the settings of a namespace.
+func New(ns *netlink.Namespace) Settings { return Settings{ns: ns} }
 
 // get reads a number. name is a path below /proc/sys/net, whose content depends on the namespace of the thread that opens
 // it.

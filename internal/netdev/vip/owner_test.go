@@ -49,7 +49,7 @@ func TestFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	o, err := New(ns, m, sysctl.Of(ns), func() {})
+	o, err := New(ns, m, sysctl.New(ns), func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
