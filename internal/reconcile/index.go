@@ -17,10 +17,9 @@ import (
 type index struct {
 	services map[lb.Key]indexed
 	kept     map[lb.Key][]netip.Addr  // addresses that stay owned for services that could not be applied since the start
-	named    refcount                 // services that name such an endpoint
 	vips     refcount                 // services that have the address, as VIP or as source
-	hosts    refcount                 // services whose connections go to such an endpoint
-	rows     map[bpf.TcServiceKey]int // services that have the row: ranges that begin at one port share it
+	named    map[netip.Addr]endpoint  // addresses of endpoints
+	rows     map[bpf.TcServiceKey]int // ranges that have the row: those that begin at one port share it
 	notifier *notifier
 }
 
@@ -37,10 +36,14 @@ func (i *indexed) effective() *lb.Service {
 	return i.service
 }
 
+// endpoint counts the services that name an address for an endpoint, and those whose connections go there: not if the
+// endpoint is a service itself.
+type endpoint struct{ named, reached uint32 }
+
 func newIndex(n *notifier) *index {
 	return &index{
 		services: map[lb.Key]indexed{}, kept: map[lb.Key][]netip.Addr{},
-		named: refcount{}, vips: refcount{}, hosts: refcount{}, rows: map[bpf.TcServiceKey]int{}, notifier: n,
+		named: map[netip.Addr]endpoint{}, vips: refcount{}, rows: map[bpf.TcServiceKey]int{}, notifier: n,
 	}
 }
 
@@ -56,7 +59,7 @@ func (x *index) hasVIP(a netip.Addr) bool { return x.vips[a] > 0 }
 func (x *index) hasRow(key bpf.TcServiceKey) bool { return x.rows[key] > 0 }
 
 // hasHost says whether a service has connections to this endpoint.
-func (x *index) hasHost(a netip.Addr) bool { return x.hosts[a] > 0 }
+func (x *index) hasHost(a netip.Addr) bool { return x.named[a].reached > 0 }
 
 // keep counts the addresses of a service as in use although it is not in the data path, until release.
 func (x *index) keep(s *lb.Service) {
@@ -80,18 +83,13 @@ func (x *index) release(key lb.Key) []netip.Addr {
 func (x *index) add(i indexed) {
 	s := i.service
 	x.services[s.Key] = i
-	x.rows[compile.Key(s.Key)]++
+	if row := compile.Key(s.Key); row.Ranged() {
+		x.rows[row]++
+	}
 	for _, a := range ownable(s) {
 		x.vips.add(a)
 	}
-	for _, e := range s.Endpoints {
-		x.named.add(e.Addr)
-	}
-	for _, e := range i.effective().Endpoints {
-		if x.hosts.add(e.Addr) {
-			x.notifier.change(e.Addr, true)
-		}
-	}
+	x.count(&i, 1)
 }
 
 // remove takes a service out, and returns it as it was; without effect if there is none.
@@ -101,22 +99,42 @@ func (x *index) remove(key lb.Key) (i indexed) {
 		return i
 	}
 	delete(x.services, key)
-	row := compile.Key(key)
-	if x.rows[row]--; x.rows[row] == 0 {
-		delete(x.rows, row)
+	if row := compile.Key(key); row.Ranged() {
+		if x.rows[row]--; x.rows[row] == 0 {
+			delete(x.rows, row)
+		}
 	}
 	for _, a := range ownable(i.service) {
 		x.vips.remove(a)
 	}
+	x.count(&i, -1)
+	return i
+}
+
+// count adds a service's endpoints, or takes them away (by -1), and notifies of those that connections go to from now on, or not
+// any more.
+func (x *index) count(i *indexed, by int32) {
 	for _, e := range i.service.Endpoints {
-		x.named.remove(e.Addr)
+		n := x.named[e.Addr]
+		n.named += uint32(by) // wraps for -1: subtracts
+		x.setEndpoint(e.Addr, n)
 	}
 	for _, e := range i.effective().Endpoints {
-		if x.hosts.remove(e.Addr) {
-			x.notifier.change(e.Addr, false)
+		n := x.named[e.Addr]
+		n.reached += uint32(by)
+		x.setEndpoint(e.Addr, n)
+		if first := by > 0 && n.reached == 1; first || n.reached == 0 {
+			x.notifier.change(e.Addr, first)
 		}
 	}
-	return i
+}
+
+func (x *index) setEndpoint(a netip.Addr, n endpoint) {
+	if n == (endpoint{}) {
+		delete(x.named, a)
+	} else {
+		x.named[a] = n
+	}
 }
 
 // usersOf are the services of whose connections endpoints see one of this machine's addresses, with one of these endpoints.
@@ -161,7 +179,7 @@ func (x *index) reached(snapshot *store.Snapshot, services *desired.Services, ke
 	vips := map[netip.Addr]bool{}
 	add := func(list ...netip.Addr) {
 		for _, a := range list {
-			if x.named[a] > 0 {
+			if x.named[a].named > 0 {
 				vips[a] = true
 			}
 		}

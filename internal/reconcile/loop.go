@@ -193,6 +193,9 @@ func (l *Loop[K]) take(now time.Time) []K {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	batch := l.drain(&l.queue, l.drain(&l.first, nil))
+	if len(l.dirty) == 0 {
+		l.dirty = map[K]struct{}{} // one that was large keeps its memory
+	}
 	for k, r := range l.retries {
 		if _, marked := l.dirty[k]; !marked && !r.due.After(now) && len(batch) < batchSize {
 			batch = append(batch, k)

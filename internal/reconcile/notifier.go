@@ -2,8 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"iter"
-	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -11,7 +9,7 @@ import (
 
 // Endpoints is told which endpoints there are, to keep the way to them known.
 type Endpoints interface {
-	Set(addrs iter.Seq[netip.Addr]) // exactly these; good during the call only
+	Update(changes map[netip.Addr]bool) // true: added; false: removed. The map is the caller's again afterwards
 }
 
 // notifyAfter collects changes before Endpoints is told of them, and notifyShare bounds the part of the time that it
@@ -51,7 +49,6 @@ func (n *notifier) signal() {
 
 // run tells until ctx ends.
 func (n *notifier) run(ctx context.Context) {
-	known := map[netip.Addr]struct{}{}
 	wait := notifyAfter
 	for {
 		select {
@@ -65,23 +62,16 @@ func (n *notifier) run(ctx context.Context) {
 		case <-time.After(wait):
 		}
 		start := time.Now()
-		n.take(known)
-		n.endpoints.Set(maps.Keys(known))
+		n.endpoints.Update(n.take())
 		wait = max(notifyAfter, notifyShare*time.Since(start))
 	}
 }
 
-// take brings known up to date.
-func (n *notifier) take(known map[netip.Addr]struct{}) {
+// take returns what changed since it was called last.
+func (n *notifier) take() map[netip.Addr]bool {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	changes := n.changes
 	n.changes = map[netip.Addr]bool{}
-	n.mu.Unlock()
-	for a, came := range changes {
-		if came {
-			known[a] = struct{}{}
-		} else {
-			delete(known, a)
-		}
-	}
+	return changes
 }

@@ -67,7 +67,13 @@ func NewServices(c ServicesConfig) *Services {
 func (s *Services) Run(ctx context.Context) {
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
-	helpers.Go(func() { s.index.notifier.run(ctx) })
+	helpers.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-s.Idle(): // neighbours of an earlier start are kept until all endpoints are known
+			s.index.notifier.run(ctx)
+		}
+	})
 	helpers.Go(func() { s.sources.task.Run(ctx) })
 	helpers.Go(func() {
 		select {

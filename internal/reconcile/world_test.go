@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -138,10 +137,16 @@ func (a addresses) Remove(_ context.Context, vips ...netip.Addr) map[netip.Addr]
 // endpoints is the world as Endpoints.
 type endpoints struct{ *world }
 
-func (e endpoints) Set(all iter.Seq[netip.Addr]) {
+func (e endpoints) Update(changes map[netip.Addr]bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.hosts = slices.SortedFunc(all, netip.Addr.Compare)
+	for a, added := range changes {
+		if i, found := slices.BinarySearchFunc(e.hosts, a, netip.Addr.Compare); added && !found {
+			e.hosts = slices.Insert(e.hosts, i, a)
+		} else if !added && found {
+			e.hosts = slices.Delete(e.hosts, i, i+1)
+		}
+	}
 	e.notices++
 }
 

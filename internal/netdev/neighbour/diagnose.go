@@ -22,7 +22,7 @@ func (k *Keeper) Problems() []diagnosis.Problem {
 	first := map[mirror.Hop]netip.Addr{}
 	for a, p := range k.paths {
 		switch {
-		case !p.known:
+		case p == nil:
 		case p.err != nil:
 			noWay = append(noWay, noRoute(a, p.err))
 		case p.local && k.mirror.OnlyOurs(a):
@@ -33,8 +33,8 @@ func (k *Keeper) Problems() []diagnosis.Problem {
 			})
 		case p.local:
 		default:
-			if low, ok := first[p.hop]; !ok || a.Less(low) {
-				first[p.hop] = a
+			if low, ok := first[p.hop(a)]; !ok || a.Less(low) {
+				first[p.hop(a)] = a
 			}
 		}
 	}

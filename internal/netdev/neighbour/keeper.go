@@ -32,12 +32,20 @@ const (
 	maxManaged = 16384
 )
 
-// path is what is known of the way to an endpoint.
+// path is what is known of the way to an endpoint. Endpoints of one way share it.
 type path struct {
-	hop   mirror.Hop // valid iff err is nil and local is false
+	link  int        // by which packets leave, iff err is nil and local is false
+	via   netip.Addr // the gateway; invalid: the endpoint itself is on the link
 	local bool       // the endpoint is an address of this machine
 	err   error      // why there is no way, from the kernel
-	known bool       // looked up at all
+}
+
+// hop is the next hop to an endpoint with this path.
+func (p *path) hop(endpoint netip.Addr) mirror.Hop {
+	if p.via.IsValid() {
+		return mirror.Hop{Link: p.link, Via: p.via}
+	}
+	return mirror.Hop{Link: p.link, Via: endpoint}
 }
 
 // kernel is what is asked: a *netlink.Conn.
@@ -59,10 +67,11 @@ type Keeper struct {
 	notify  chan struct{} // capacity 1: there is something to do
 
 	mu     sync.Mutex
-	paths  map[netip.Addr]path
+	paths  map[netip.Addr]*path    // nil: not looked up yet
+	shared map[path]*path          // those of paths
 	lookup map[netip.Addr]struct{} // endpoints to look up now
 	stale  bool                    // routes changed: look all up again, soon
-	spoken bool                    // Set was called: what is ours and unused may go
+	spoken bool                    // Set or Update was called: what is ours and unused may go
 	conn   kernel                  // of Run alone
 }
 
@@ -75,7 +84,8 @@ func New(ns *netlink.Namespace, m *mirror.Mirror, changed func(), log *slog.Logg
 	return &Keeper{
 		mirror: m, changed: changed, conn: conn, loop: retry.New("next hops of endpoints are kept resolved", log),
 		notify: make(chan struct{}, 1),
-		paths:  map[netip.Addr]path{},
+		paths:  map[netip.Addr]*path{},
+		shared: map[path]*path{},
 		lookup: map[netip.Addr]struct{}{},
 	}, nil
 }
@@ -90,18 +100,33 @@ func (k *Keeper) Close() error {
 
 // Set makes these the endpoints whose next hops are kept resolved. It returns at once; Run does the work.
 func (k *Keeper) Set(endpoints iter.Seq[netip.Addr]) {
+	wanted := map[netip.Addr]bool{}
 	k.mu.Lock()
-	next := make(map[netip.Addr]path, len(k.paths))
+	for a := range k.paths {
+		wanted[a] = false
+	}
+	k.mu.Unlock()
 	for a := range endpoints {
-		if _, twice := next[a]; twice {
-			continue
-		}
-		next[a] = k.paths[a]
-		if !next[a].known {
+		wanted[a] = true
+	}
+	k.Update(wanted)
+}
+
+// Update adds endpoints (true) and takes others away (false). It returns at once; Run does the work.
+func (k *Keeper) Update(changes map[netip.Addr]bool) {
+	k.mu.Lock()
+	for a, wanted := range changes {
+		_, have := k.paths[a]
+		switch {
+		case wanted && !have:
+			k.paths[a] = nil
 			k.lookup[a] = struct{}{}
+		case !wanted:
+			delete(k.paths, a)
+			delete(k.lookup, a)
 		}
 	}
-	k.paths, k.spoken = next, true
+	k.spoken = true
 	k.mu.Unlock()
 	k.Check()
 }
@@ -198,7 +223,7 @@ func (k *Keeper) findPaths(ctx context.Context) error {
 		err := k.conn.LookUp(ctx, part, func(i int, rt netlink.Route, err error) {
 			delete(k.lookup, part[i])
 			if _, still := k.paths[part[i]]; still {
-				k.paths[part[i]] = pathOf(part[i], rt, err)
+				k.paths[part[i]] = k.share(pathOf(rt, err))
 			}
 		})
 		k.mu.Unlock()
@@ -206,21 +231,35 @@ func (k *Keeper) findPaths(ctx context.Context) error {
 			return err
 		}
 	}
+	k.mu.Lock()
+	if len(k.lookup) == 0 {
+		k.lookup = map[netip.Addr]struct{}{} // one that was large keeps its memory
+	}
+	k.mu.Unlock()
 	return nil
 }
 
-func pathOf(a netip.Addr, rt netlink.Route, err error) path {
+// share finds the path that others have already. There are as many as there are gateways, links and errors.
+func (k *Keeper) share(p path) *path {
+	if p.err != nil && !errors.As(p.err, new(unix.Errno)) {
+		return &p // errors of other types may not be compared
+	}
+	if k.shared[p] == nil {
+		k.shared[p] = &p
+	}
+	return k.shared[p]
+}
+
+func pathOf(rt netlink.Route, err error) path {
 	switch {
 	case err != nil:
-		return path{known: true, err: err}
+		return path{err: err}
 	case rt.Kind == unix.RTN_LOCAL:
-		return path{known: true, local: true}
+		return path{local: true}
 	case rt.Kind != unix.RTN_UNICAST:
-		return path{known: true, err: unix.EHOSTUNREACH}
-	case rt.Gateway.IsValid():
-		return path{known: true, hop: mirror.Hop{Link: rt.Link, Via: rt.Gateway}}
+		return path{err: unix.EHOSTUNREACH}
 	}
-	return path{known: true, hop: mirror.Hop{Link: rt.Link, Via: a}}
+	return path{link: rt.Link, via: rt.Gateway}
 }
 
 // difference says which next hops the kernel shall manage from now on, and which not any more.
@@ -232,12 +271,12 @@ func (k *Keeper) difference() (start, stop []mirror.Hop) {
 		resolves[l.Index] = l.Resolves()
 	}
 	used := map[mirror.Hop]struct{}{}
-	for _, p := range k.paths {
+	for a, p := range k.paths {
 		if len(used) == maxManaged {
 			break
 		}
-		if p.known && p.err == nil && !p.local && resolves[p.hop.Link] {
-			used[p.hop] = struct{}{}
+		if p != nil && p.err == nil && !p.local && resolves[p.link] {
+			used[p.hop(a)] = struct{}{}
 		}
 	}
 	for h := range used {
