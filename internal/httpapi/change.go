@@ -25,7 +25,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 	}
 	a.commit(w, r, !bulk, func(tx *store.Tx, pre *precondition) error {
 		if !bulk {
-			if err := pre.check(tx, a.Store.Services, list[0].Key); err != nil {
+			if err := pre.check(tx, a.Store.Services, list[0].Key.String()); err != nil {
 				return err
 			}
 		}
@@ -175,7 +175,7 @@ func (a *API) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
 		return
 	}
 	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, a.Store.Services, key); err != nil {
+		if err := pre.check(tx, a.Store.Services, key.String()); err != nil {
 			return err
 		}
 		return a.Store.Services.Delete(tx, key)
@@ -237,7 +237,7 @@ func pathProblem(err error) *problem {
 	return refuse(http.StatusBadRequest, "%v", err)
 }
 
-// commit makes a change of one service, or of several, waits until the packets see it, and answers.
+// commit makes a change of one object, or of several of any kind, waits until the packets see it, and answers.
 func (a *API) commit(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) {
 	pre, p := preconditionOf(r)
 	if p == nil {

@@ -5,12 +5,10 @@ import (
 	"strconv"
 	"strings"
 
-	"loxilb/internal/desired"
-	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
 
-// precondition is what a request says about the service that it changes: nothing, its version, that there is one
+// precondition is what a request says about the object that it changes: nothing, its version, that there is one
 // (If-Match: *), or that there is none (If-None-Match: *).
 type precondition struct {
 	given  bool
@@ -35,27 +33,33 @@ func preconditionOf(r *http.Request) (c precondition, p *problem) {
 	}
 	version, err := strconv.ParseUint(strings.Trim(match, `"`), 10, 64)
 	if err != nil || version == 0 {
-		return c, refuseField(http.StatusBadRequest, "If-Match", match, "is not the version of a service", `one version in quotes, as in "42", or *`)
+		return c, refuseField(http.StatusBadRequest, "If-Match", match, "is not the version of an object", `one version in quotes, as in "42", or *`)
 	}
 	return precondition{given: true, header: "If-Match", want: version}, nil
 }
 
-// forOne refuses a precondition of a request that is about several services.
+// forOne refuses a precondition of a request that is about several objects.
 func (c *precondition) forOne(one bool) *problem {
 	if !c.given || one {
 		return nil
 	}
-	return refuse(http.StatusBadRequest, "%s is for a request about one service", c.header)
+	return refuse(http.StatusBadRequest, "%s is for a request about one object", c.header)
 }
 
-// check compares with what there is, in the transaction that makes the change.
-func (c *precondition) check(tx *store.Tx, services *desired.Services, key lb.Key) error {
-	id := desired.ServiceID(key)
+// objects are those of one kind: its table.
+type objects interface {
+	ID(key string) store.ID
+	Meta(v store.View, key string) (store.Meta, bool)
+}
+
+// check compares with what there is by the key, in the transaction that makes the change.
+func (c *precondition) check(tx *store.Tx, kind objects, key string) error {
 	if !c.given {
 		return nil
 	}
+	id := kind.ID(key)
 	if c.any {
-		meta, ok := services.Meta(tx, id.Key)
+		meta, ok := kind.Meta(tx, key)
 		if !ok {
 			return refuse(http.StatusPreconditionFailed, "%s does not exist, and If-Match asks for one", id)
 		}

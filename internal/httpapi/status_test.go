@@ -185,7 +185,7 @@ func TestPrecondition(t *testing.T) {
 	code, body = post(heaviest, "If-Match", "*", "If-None-Match", "*")
 	want("both", code, 400, body)
 	code, body = post(`{"lbAttr":[`+heaviest+`]}`, "If-Match", "2")
-	want("a list", code, 400, body, "about one service")
+	want("a list", code, 400, body, "about one object")
 	w = b.call("DELETE", BaseURL+"/config/loadbalancer/all", "", "If-Match", "2")
 	want("all", w.Code, 400, w.Body.String())
 	if r := b.store.Snapshot().Revision(); r != 2 {
