@@ -52,8 +52,8 @@ type integer[T any, V ~uint8 | ~uint16 | ~uint32] struct {
 	max int
 }
 
-func number[T any, V ~uint8 | ~uint16 | ~uint32](at func(*T) *V, max int) form[T] {
-	return integer[T, V]{scalar[T, V]{at}, max}
+func number[T any, V ~uint8 | ~uint16 | ~uint32](at func(*T) *V, largest int) form[T] {
+	return integer[T, V]{scalar[T, V]{at}, largest}
 }
 
 func (i integer[T, V]) get(t *T) any     { return int(*i.at(t)) }
@@ -87,14 +87,14 @@ func (m skbMark[T]) parse(t *T, _ *Field[T], s string) (err error) {
 	return err
 }
 
-// duration is 0 to max; flags and JSON has it in seconds, text as Go has it.
+// duration is 0 to max: a number of seconds in JSON and in flags, Go's form in text.
 type duration[T any] struct {
 	scalar[T, time.Duration]
 	max time.Duration
 }
 
-func seconds[T any](at func(*T) *time.Duration, max time.Duration) form[T] {
-	return duration[T]{scalar[T, time.Duration]{at}, max}
+func seconds[T any](at func(*T) *time.Duration, longest time.Duration) form[T] {
+	return duration[T]{scalar[T, time.Duration]{at}, longest}
 }
 
 func (d duration[T]) get(t *T) any     { return int(*d.at(t) / time.Second) }

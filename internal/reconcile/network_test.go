@@ -18,10 +18,9 @@ import (
 
 // path is the network and what the data path knows of it.
 type path struct {
-	mu      sync.Mutex
-	calls   map[string]int
-	broken  error
-	address netip.Addr
+	mu     sync.Mutex
+	calls  map[string]int
+	broken error
 }
 
 func (p *path) call(what string) error {

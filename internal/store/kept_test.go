@@ -48,8 +48,8 @@ func TestSecondKind(t *testing.T) {
 			}
 			return numbers
 		}
-		all, any, webs := list(rules(at).All(at)), list(rules(at).Find(at, "item", "any")), list(rules(at).Find(at, "item", "web"))
-		if got := fmt.Sprint(all, any, webs); got != "[2 10] [2 10] [10]" {
+		all, anys, webs := list(rules(at).All(at)), list(rules(at).Find(at, "item", "any")), list(rules(at).Find(at, "item", "web"))
+		if got := fmt.Sprint(all, anys, webs); got != "[2 10] [2 10] [10]" {
 			t.Errorf("found %s", got)
 		}
 		if r, ok := rules(at).Get(at, "10"); !ok || r != ten {
