@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"mime"
 	"net/http"
+	"os"
 	"time"
 )
 
@@ -63,6 +65,10 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	switch {
 	case errors.As(err, &tooBig):
 		return nil, tooLarge()
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, refuse(http.StatusBadRequest, "the body did not come in time: send it without pauses")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, refuse(http.StatusBadRequest, "the body is shorter than its Content-Length says: it broke off")
 	case err != nil:
 		return nil, refuse(http.StatusBadRequest, "the body broke off: %v", err)
 	}

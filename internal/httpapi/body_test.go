@@ -3,6 +3,7 @@ package httpapi
 import (
 	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"loxilb/internal/lb"
 )
 
 // What a request says of its length costs nothing before it comes.
@@ -24,6 +27,37 @@ func TestLengthAllocatesNothing(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
 		t.Errorf("%d bytes for a body of 2", got)
+	}
+}
+
+// Small elements are large in memory: a body of more than there may be is refused before it is decoded.
+func TestElementsOfBody(t *testing.T) {
+	many := strings.Repeat("{},", 3<<20) + "{}"
+	for name, body := range map[string]string{
+		"services":  `{"lbAttr":[` + many + `]}`,
+		"endpoints": `{"lbAttr":[{"endpoints":[` + many + `]}]}`,
+		"prefixes":  `{"allowedSources":[` + many + `]}`,
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, p := decodeServices([]byte(body))
+		if p == nil || p.body.Code != http.StatusRequestEntityTooLarge || !strings.Contains(p.body.Message, "more than the") {
+			t.Errorf("%s: %+v", name, p)
+		}
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > 10*uint64(len(body)) {
+			t.Errorf("%s: %d bytes for a body of %d", name, got, len(body))
+		}
+	}
+	// What is quoted is no element, and the largest bodies that may be are decoded.
+	for _, body := range []string{
+		`{"serviceArguments":{"name":"` + strings.Repeat(`{},[\"`, 1<<19) + `"}}`,
+		`{"lbAttr":[` + strings.Repeat("{},", lb.MaxServices-1) + `{}]}`,
+		`{"lbAttr":[{"endpoints":[` + strings.Repeat("{},", 1<<20) + `{}]}]}`,
+	} {
+		if p := tooMany([]byte(body)); p != nil {
+			t.Errorf("%.40s: %s", body, p.body.Message)
+		}
 	}
 }
 
