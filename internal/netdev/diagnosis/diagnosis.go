@@ -17,8 +17,8 @@ const (
 	// costs a walk over all VIPs and endpoints.
 	every = 10 * time.Second
 	gap   = time.Second
-	// shown bounds the problems of one sort.
-	shown = 8
+	// Shown bounds the problems of one sort.
+	Shown = 8
 )
 
 // Problem is something outside the load balancer that keeps a service from working. It is an error of what it keeps from
@@ -122,12 +122,13 @@ func (d *Doctor) compare(now []Problem) (appeared, gone []Problem) {
 	return appeared, gone
 }
 
-// Bounded sorts problems of one sort and cuts them short; kind is what they are about, and sort names them.
-func Bounded(list []Problem, kind, sort string) []Problem {
+// Bounded sorts problems of one sort and cuts them short; kind is what they are about, and sort names them. total is how many
+// there are, of which list has the first Shown at least.
+func Bounded(list []Problem, total int, kind, sort string) []Problem {
 	slices.SortFunc(list, func(a, b Problem) int { return cmp.Compare(a.What, b.What) })
-	if len(list) <= shown {
+	if total <= Shown {
 		return list
 	}
-	more := Problem{Kind: kind, Key: "others", What: fmt.Sprintf("%d more %s", len(list)-shown, sort), Hint: "correct those that are named first"}
-	return append(list[:shown:shown], more)
+	more := Problem{Kind: kind, Key: "others", What: fmt.Sprintf("%d more %s", total-Shown, sort), Hint: "correct those that are named first"}
+	return append(list[:Shown:Shown], more)
 }

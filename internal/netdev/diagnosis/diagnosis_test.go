@@ -29,7 +29,7 @@ func TestCompare(t *testing.T) {
 	for i := range 20 {
 		many = append(many, Problem{What: fmt.Sprintf("%02d", i)})
 	}
-	if got := Bounded(many, "thing", "things"); len(got) != shown+1 || got[shown] != (Problem{"thing", "others", "12 more things", got[shown].Hint}) {
+	if got := Bounded(many, len(many), "thing", "things"); len(got) != Shown+1 || got[Shown] != (Problem{"thing", "others", "12 more things", got[Shown].Hint}) {
 		t.Errorf("%+v", got)
 	}
 }

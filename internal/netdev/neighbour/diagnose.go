@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -18,19 +19,13 @@ const Kind = "endpoint"
 func (k *Keeper) Problems() []diagnosis.Problem {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var noWay []diagnosis.Problem
+	var noWay lowest
 	first := map[mirror.Hop]netip.Addr{}
 	for a, p := range k.paths {
 		switch {
 		case p == nil:
-		case p.err != nil:
-			noWay = append(noWay, noRoute(a, p.err))
-		case p.local && k.mirror.OnlyOurs(a):
-			noWay = append(noWay, diagnosis.Problem{
-				Kind: Kind, Key: a.String(),
-				What: fmt.Sprintf("endpoint %s is a VIP of this load balancer, and no service is there", a),
-				Hint: "create that service, or use an endpoint that is not a VIP",
-			})
+		case p.err != nil, p.local && k.mirror.OnlyOurs(a):
+			noWay.add(a)
 		case p.local:
 		default:
 			if low, ok := first[p.hop(a)]; !ok || a.Less(low) {
@@ -44,11 +39,39 @@ func (k *Keeper) Problems() []diagnosis.Problem {
 			dead = append(dead, p)
 		}
 	}
-	return append(diagnosis.Bounded(noWay, Kind, "endpoints without a way to them"), diagnosis.Bounded(dead, Kind, "next hops that do not work")...)
+	without := make([]diagnosis.Problem, len(noWay.addrs))
+	for i, a := range noWay.addrs {
+		without[i] = noRoute(a, k.paths[a].err)
+	}
+	return append(diagnosis.Bounded(without, noWay.total, Kind, "endpoints without a way to them"),
+		diagnosis.Bounded(dead, len(dead), Kind, "next hops that do not work")...)
 }
 
+// lowest keeps the lowest of many addresses, as many as are shown: there may be no way to any of 262,144 endpoints.
+type lowest struct {
+	addrs []netip.Addr
+	total int
+}
+
+func (l *lowest) add(a netip.Addr) {
+	l.total++
+	i, _ := slices.BinarySearchFunc(l.addrs, a, netip.Addr.Compare)
+	if i == diagnosis.Shown {
+		return
+	}
+	l.addrs = slices.Insert(l.addrs, i, a)
+	l.addrs = l.addrs[:min(len(l.addrs), diagnosis.Shown)]
+}
+
+// noRoute says why there is no way to an endpoint; err nil: it is a VIP of ours.
 func noRoute(a netip.Addr, err error) diagnosis.Problem {
 	switch {
+	case err == nil:
+		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
+			What: fmt.Sprintf("endpoint %s is a VIP of this load balancer, and no service is there", a),
+			Hint: "create that service, or use an endpoint that is not a VIP",
+		}
 	case errors.Is(err, unix.ENETUNREACH):
 		return diagnosis.Problem{
 			Kind: Kind, Key: a.String(),

@@ -26,7 +26,7 @@ func (o *Owner) Problems() []diagnosis.Problem {
 		}
 		failed = append(failed, p)
 	}
-	out := diagnosis.Bounded(failed, Kind, "VIPs that cannot be added")
+	out := diagnosis.Bounded(failed, len(failed), Kind, "VIPs that cannot be added")
 	deaf := map[string]netip.Addr{} // links that do not answer ARP for a VIP, and the first one
 	for a := range o.want {
 		if !a.Is4() {
