@@ -111,6 +111,13 @@ func (s *Services) Get(v store.View, k lb.Key) (lb.Service, bool) {
 	return s.GetSorted(v, sortOf(k))
 }
 
+// Shared is Get without a copy, and the service's version: the service is the store's own, so don't write to it; nil: there is
+// none.
+func (s *Services) Shared(v store.View, k lb.Key) (*lb.Service, uint64) {
+	service, meta := s.Table.Shared(v, sortOf(k))
+	return service, meta.Version
+}
+
 // Owner is who wrote a service.
 func (s *Services) Owner(v store.View, k lb.Key) (string, bool) {
 	m, ok := s.Meta(v, k.String())

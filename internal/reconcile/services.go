@@ -135,7 +135,7 @@ func (s *Services) feedChanges(snapshot *store.Snapshot, changed []store.ID) {
 
 // rank orders keys: those of services that are gone, then the others.
 func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
-	if _, has := s.Desired.Services.Get(snapshot, key); has {
+	if service, _ := s.Desired.Services.Shared(snapshot, key); service != nil {
 		return 1
 	}
 	return 0
@@ -145,7 +145,7 @@ func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
 func (s *Services) feedAll(snapshot *store.Snapshot) {
 	s.orphans = time.Now()
 	for _, key := range s.index.keys() {
-		if _, has := s.Desired.Services.Get(snapshot, key); !has {
+		if service, _ := s.Desired.Services.Shared(snapshot, key); service == nil {
 			s.want(snapshot, key)
 			s.Mark(key)
 		}
@@ -157,8 +157,8 @@ func (s *Services) feedAll(snapshot *store.Snapshot) {
 }
 
 func (s *Services) want(snapshot *store.Snapshot, key lb.Key) {
-	meta, _ := s.Desired.Services.Meta(snapshot, key.String())
-	s.Statuses.Want(status.ID(desired.ServiceID(key)), meta.Version)
+	_, version := s.Desired.Services.Shared(snapshot, key)
+	s.Statuses.Want(status.ID(desired.ServiceID(key)), version)
 }
 
 // giveUpOthers gives up the VIPs that an earlier process owned and no service has. Those of a service stay that could not be
@@ -211,13 +211,9 @@ func (s *Services) read(keys []lb.Key) []item {
 	for n, key := range keys {
 		i := &items[n]
 		i.Key = key
-		service, has := s.Desired.Services.Get(snapshot, key)
-		if !has {
-			continue
+		if i.service, i.Version = s.Desired.Services.Shared(snapshot, key); i.service != nil {
+			i.resolved, i.parents, i.reason = resolver.Resolve(*i.service)
 		}
-		meta, _ := s.Desired.Services.Meta(snapshot, key.String())
-		i.Version, i.service = meta.Version, &service
-		i.resolved, i.parents, i.reason = resolver.Resolve(service)
 	}
 	return items
 }

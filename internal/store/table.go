@@ -31,6 +31,16 @@ func (t *Table[T]) Get(v View, key string) (T, bool) {
 // GetSorted is Get by what Kind.Sort makes of a key, for who has that at hand.
 func (t *Table[T]) GetSorted(v View, sort string) (T, bool) { return t.value(v.row(t.place, sort)) }
 
+// Shared is GetSorted without a copy, and what the store knows besides: the object is the store's own, so don't write to it;
+// nil: there is none. For readers who keep many objects.
+func (t *Table[T]) Shared(v View, sort string) (*T, Meta) {
+	r := v.row(t.place, sort)
+	if r == nil {
+		return nil, Meta{}
+	}
+	return &r.(*object[T]).value, r.header().Meta
+}
+
 // Meta is who wrote an object, and its version.
 func (t *Table[T]) Meta(v View, key string) (Meta, bool) {
 	if sort, ok := t.sortOf(key); ok {
