@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
+	"slices"
 
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
@@ -40,7 +42,7 @@ type XDP struct {
 	log     *slog.Logger
 	known   map[int]datapath.XDPInterface // as they are in the data path
 	links   map[int]uint64                // generations of the links that these were
-	refused map[int]string                // why the program could not be attached, as it was logged
+	refused map[int]string                // where the program is wanted and could not be attached: its name, and why
 	cleaned bool
 }
 
@@ -49,8 +51,8 @@ func NewXDP(h XDPHooks, c XDPConfig, log *slog.Logger) *XDP {
 	return &XDP{XDPConfig: c, hooks: h, log: log, known: map[int]datapath.XDPInterface{}, links: map[int]uint64{}, refused: map[int]string{}}
 }
 
-// Sync has the data path's XDP follow the interfaces. One that the program can't be attached to is logged and tried again
-// with the next Sync; its packets go the way through tc. The error says what XDP that is not attached does not explain.
+// Sync has the data path's XDP follow the interfaces. The packets of an interface that the program can't be attached to go the way
+// through tc. The error names each of those, unless XDP is only attached where it can be (auto); the next Sync tries again.
 func (x *XDP) Sync(links []netdev.Link) error {
 	features, err := x.Features()
 	if err != nil {
@@ -60,6 +62,11 @@ func (x *XDP) Sync(links []netdev.Link) error {
 	errs := x.forgetReplaced(links)
 	for _, i := range plan {
 		x.set(i, features != nil)
+	}
+	if x.Choice != config.XDPAuto {
+		for _, index := range slices.Sorted(maps.Keys(x.refused)) {
+			errs = append(errs, errors.New("XDP is not attached to "+x.refused[index]))
+		}
 	}
 	for index := range x.known {
 		if _, ok := plan[index]; !ok {
@@ -77,12 +84,15 @@ func (x *XDP) Sync(links []netdev.Link) error {
 
 // forgetReplaced forgets what was known of links that are gone, where another one has the index now.
 func (x *XDP) forgetReplaced(links []netdev.Link) (errs []error) {
+	present := make(map[int]uint64, len(links))
 	for _, l := range links {
 		if _, known := x.known[l.Index]; known && x.links[l.Index] != l.Generation {
 			errs = append(errs, x.forget(l.Index))
 		}
-		x.links[l.Index] = l.Generation
+		present[l.Index] = l.Generation
 	}
+	x.links = present
+	maps.DeleteFunc(x.refused, func(index int, _ string) bool { _, still := present[index]; return !still })
 	return errs
 }
 
@@ -101,6 +111,9 @@ func (x *XDP) plan(links []netdev.Link, features map[int]netdev.XDPFeatures) map
 		}
 		i := datapath.XDPInterface{Index: l.Index, Name: l.Name, MAC: [6]byte(l.MAC)}
 		i.Attach = chosen[l.Index] && x.attach(l, features[l.Index])
+		if !i.Attach {
+			delete(x.refused, l.Index)
+		}
 		if i.Attach && x.Choice == config.XDPGeneric && tagged[l.Index] {
 			x.refuse(i, errTagged)
 			i.Attach = false
@@ -181,10 +194,11 @@ func (x *XDP) set(i datapath.XDPInterface, known bool) {
 
 // refuse logs why once. What auto tries is no promise.
 func (x *XDP) refuse(i datapath.XDPInterface, err error) {
-	if x.refused[i.Index] == err.Error() {
+	reason := i.Name + ": " + err.Error()
+	if x.refused[i.Index] == reason {
 		return
 	}
-	x.refused[i.Index] = err.Error()
+	x.refused[i.Index] = reason
 	log := x.log.Warn
 	if x.Choice == config.XDPAuto {
 		log = x.log.Info
@@ -198,6 +212,5 @@ func (x *XDP) forget(index int) error {
 	}
 	delete(x.known, index)
 	delete(x.refused, index)
-	delete(x.links, index)
 	return nil
 }

@@ -125,7 +125,10 @@ func TestXDPFollows(t *testing.T) {
 	} {
 		h.events = nil
 		step.before()
-		_ = x.Sync(step.links)
+		err := x.Sync(step.links)
+		if refused := slices.Contains(step.want, refuses+" fails"); refused != (err != nil) && failed == nil {
+			t.Errorf("%s: the error is %v", step.what, err)
+		}
 		slices.Sort(h.events)
 		slices.Sort(step.want)
 		if diff := cmp.Diff(step.want, h.events); diff != "" {
@@ -148,8 +151,18 @@ func TestXDPTagged(t *testing.T) {
 	vlan := link(4, "eth1.7")
 	vlan.Kind, vlan.PeerIndex = "vlan", 3
 	for range 3 {
-		_ = x.Sync([]netdev.Link{link(2, "eth0"), link(3, "eth1"), vlan})
+		err := x.Sync([]netdev.Link{link(2, "eth0"), link(3, "eth1"), vlan})
+		if err == nil || err.Error() != "XDP is not attached to eth1: "+errTagged.Error() {
+			t.Errorf("the error is %v", err)
+		}
 	}
+	if err := x.Sync([]netdev.Link{link(2, "eth0"), link(3, "mgmt")}); err != nil {
+		t.Errorf("without VLANs: %v", err)
+	}
+	if len(x.refused) > 0 || len(x.links) != 2 {
+		t.Errorf("%v and %v are kept", x.refused, x.links)
+	}
+	h.events = slices.DeleteFunc(h.events, func(e string) bool { return strings.Contains(e, "mgmt") || strings.HasPrefix(e, "forget") })
 	slices.Sort(h.events)
 	want := []string{"clean", "set eth0 attach=true target=true", "set eth1 attach=false target=true", "set eth1.7 attach=true target=true"}
 	if diff := cmp.Diff(want, h.events); diff != "" {
