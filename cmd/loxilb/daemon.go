@@ -16,6 +16,7 @@ import (
 	"loxilb/internal/apisocket"
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/pins"
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
 	"loxilb/internal/httpapi"
@@ -45,18 +46,21 @@ type daemon struct {
 	sockets    *reconcile.Task
 	follower   *reconcile.Network
 	api        *httpapi.API
+	pins       *pinWatch
 	sweep      chan struct{} // capacity 1: connections wait for a sweep
 }
 
 // assemble makes the parts. Nothing runs yet.
-func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *desired.State, d *datapath.Datapath) (*daemon, error) {
+func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
 	p := &daemon{
 		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), sweep: make(chan struct{}, 1),
 		announcer: announce.New(network, network.VIPs(), log),
 	}
+	p.pins = &pinWatch{lost: lock.Lost, log: log}
 	statuses := status.NewTable()
 	for key, lastError := range map[string]func() (time.Time, error){
 		"changes of the kernel": network.LastError, "neighbours": network.Neighbours().LastError, "announcements": p.announcer.LastError,
+		"data path": p.pins.lastError,
 	} {
 		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: key}, lastError)
 	}
@@ -108,6 +112,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.services.Run)
 	run(func(ctx context.Context) { p.datapath.SweepEvery(ctx, sweepEvery, p.sweep) })
 	run(p.datapath.LogDrops)
+	run(p.pins.run)
 	run(p.attach)
 	err = group.Wait()
 	p.log.Info("stopping; the data path stays attached (loxilb --detach removes it)")
@@ -145,6 +150,9 @@ func (p *daemon) attach(ctx context.Context) {
 
 // ready says whether packets are balanced, and how far the start is.
 func (p *daemon) ready() (bool, string) {
+	if _, err := p.pins.lastError(); err != nil {
+		return false, err.Error()
+	}
 	if done, applied, total := p.services.Started(); !done {
 		return false, fmt.Sprintf("starting: %d of %d services are in the data path", applied, total)
 	}

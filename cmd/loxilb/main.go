@@ -75,7 +75,7 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	defer d.Close()
-	daemon, err := assemble(c, log, network, state, d)
+	daemon, err := assemble(c, log, network, state, d, lock)
 	if err != nil {
 		return err
 	}

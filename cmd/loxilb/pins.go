@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync"
+	"time"
 
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/pins"
@@ -35,6 +37,48 @@ func takePins(dir string, log *slog.Logger) (*pins.Lock, error) {
 			"maps", collected.Maps, "links", collected.Links, "map_bytes", collected.Bytes)
 	}
 	return lock, nil
+}
+
+// pinWatch notices that the data path was taken away from this daemon. What the daemon writes to maps that nobody reads
+// any more succeeds, so nothing else would tell.
+type pinWatch struct {
+	lost func() bool
+	log  *slog.Logger
+
+	mu    sync.Mutex
+	since time.Time // zero: it is there
+}
+
+var errTaken = errors.New("nothing is balanced: `loxilb --detach --force` has taken the data path away from this daemon (restart loxilb)")
+
+// lastError looks whether it is so now.
+func (w *pinWatch) lastError() (since time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since.IsZero() && w.lost() {
+		w.since = time.Now()
+		w.log.Error("nothing is balanced: the data path was taken away from this daemon", "hint", "restart loxilb")
+	}
+	if w.since.IsZero() {
+		return time.Time{}, nil
+	}
+	return w.since, errTaken
+}
+
+// run looks now and then, for the log, until ctx ends or it is so.
+func (w *pinWatch) run(ctx context.Context) {
+	every := time.NewTicker(5 * time.Second)
+	defer every.Stop()
+	for {
+		if _, err := w.lastError(); err != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+	}
 }
 
 // detach removes all that loxilb left in this network namespace. It refuses while a daemon runs there, unless forced.

@@ -170,7 +170,13 @@ func TestOneDaemon(t *testing.T) {
 		t.Errorf("still pinned: %v", pins)
 	}
 	r.wantNoAnswer(join(vip4, 80))
+	if out := r.loxicmd("get status --failed"); !strings.Contains(out, "nothing is balanced") {
+		t.Errorf("statuses of a daemon without data path:\n%s", out)
+	}
 	r.Stop()
 	r.restart()
 	r.wantAnswers(join(vip4, 80), "ep1")
+	if out := r.loxicmd("get status --failed"); strings.Contains(out, "nothing is balanced") {
+		t.Errorf("after a restart:\n%s", out)
+	}
 }

@@ -68,6 +68,13 @@ func acquire(dir string) (*Lock, error) {
 	return &Lock{f}, nil
 }
 
+// Lost says whether the directory was removed behind the holder's back, as `loxilb --detach --force` does: what was
+// pinned there is in use no more.
+func (l *Lock) Lost() bool {
+	var s unix.Stat_t
+	return unix.Fstat(int(l.dir.Fd()), &s) == nil && s.Nlink == 0
+}
+
 // Release ends the lock. What is pinned stays.
 func (l *Lock) Release() error { return l.dir.Close() }
 
