@@ -114,6 +114,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.datapath.LogDrops)
 	run(p.pins.run)
 	run(p.attach)
+	run(returnMemory)
 	err = group.Wait()
 	p.log.Info("stopping; the data path stays attached (loxilb --detach removes it)")
 	if ctx.Err() != nil {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"syscall"
 
 	"loxilb/internal/config"
@@ -21,14 +20,8 @@ import (
 // version and build are set by the linker.
 var version, build = "dev", ""
 
-// gcPercent lets the heap grow by so much before it is collected: the daemon shares its machine with what it balances, and
-// most of what it holds stays. Go's own 100 would have it take a third more memory, and a tenth less time for large changes.
-const gcPercent = 50
-
 func main() {
-	if _, chosen := os.LookupEnv("GOGC"); !chosen {
-		debug.SetGCPercent(gcPercent)
-	}
+	saveMemory()
 	// the data path and netlink live in the namespace of the thread, and so of the process
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
