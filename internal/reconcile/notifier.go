@@ -12,14 +12,15 @@ type Endpoints interface {
 	Update(changes map[netip.Addr]bool) // true: added; false: removed. The map is the caller's again afterwards
 }
 
-// notifyAfter collects changes before Endpoints is told of them, and notifyShare bounds the part of the time that it
-// takes: notifying costs as much as there are endpoints, and no change of a service waits for it.
+// Endpoints is told notifyAfter the first change, or later in a storm: notifying costs as much as there are endpoints, and takes
+// one part in notifyShare of the time, unless that means to wait for more than longestRest.
 const (
 	notifyAfter = 100 * time.Millisecond
 	notifyShare = 20
 )
 
-// notifier tells Endpoints of the reconciler's, some time later and from a goroutine of its own.
+// notifier tells Endpoints which endpoints the services have. It has a goroutine of its own, so that no change of a service waits
+// for it.
 type notifier struct {
 	endpoints Endpoints
 	notify    chan struct{} // capacity 1
@@ -32,7 +33,7 @@ func newNotifier(e Endpoints) *notifier {
 	return &notifier{endpoints: e, notify: make(chan struct{}, 1), changes: map[netip.Addr]bool{}}
 }
 
-// change says that an endpoint came or went.
+// change notes that an endpoint came or went.
 func (n *notifier) change(a netip.Addr, came bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -47,7 +48,7 @@ func (n *notifier) signal() {
 	}
 }
 
-// run tells until ctx ends.
+// run notifies until ctx ends.
 func (n *notifier) run(ctx context.Context) {
 	wait := notifyAfter
 	for {
@@ -63,7 +64,7 @@ func (n *notifier) run(ctx context.Context) {
 		}
 		start := time.Now()
 		n.endpoints.Update(n.take())
-		wait = max(notifyAfter, notifyShare*time.Since(start))
+		wait = max(notifyAfter, min(longestRest, notifyShare*time.Since(start)))
 	}
 }
 

@@ -199,6 +199,7 @@ func (k *Keeper) takeStale(notBefore time.Time) bool {
 		return false
 	}
 	k.stale = false
+	clear(k.shared) // gateways and links that are gone
 	for a := range k.paths {
 		k.lookup[a] = struct{}{}
 	}
@@ -270,15 +271,13 @@ func (k *Keeper) difference() (start, stop []mirror.Hop) {
 	for _, l := range k.mirror.Links() {
 		resolves[l.Index] = l.Resolves()
 	}
-	used := map[mirror.Hop]struct{}{}
-	for a, p := range k.paths {
-		if len(used) == maxManaged {
-			break
+	used := choose(func(yield func(mirror.Hop) bool) {
+		for a, p := range k.paths {
+			if p != nil && p.err == nil && !p.local && resolves[p.link] && !yield(p.hop(a)) {
+				return
+			}
 		}
-		if p != nil && p.err == nil && !p.local && resolves[p.link] {
-			used[p.hop(a)] = struct{}{}
-		}
-	}
+	}, maxManaged, func(h mirror.Hop) bool { return k.mirror.Neighbour(h).Managed })
 	for h := range used {
 		if n := k.mirror.Neighbour(h); !n.Permanent && !n.Managed {
 			start = append(start, h)
@@ -293,6 +292,32 @@ func (k *Keeper) difference() (start, stop []mirror.Hop) {
 		}
 	}
 	return start, stop
+}
+
+// choose returns all of the hops, or limit of them if they are more: first those that are managed already, since each call would
+// start and stop thousands otherwise.
+func choose(hops iter.Seq[mirror.Hop], limit int, managed func(mirror.Hop) bool) map[mirror.Hop]struct{} {
+	chosen := map[mirror.Hop]struct{}{}
+	for h := range hops {
+		if chosen[h] = struct{}{}; len(chosen) > limit {
+			break
+		}
+	}
+	if len(chosen) <= limit {
+		return chosen
+	}
+	clear(chosen)
+	for _, first := range []bool{true, false} {
+		for h := range hops {
+			if len(chosen) == limit {
+				return chosen
+			}
+			if managed(h) == first {
+				chosen[h] = struct{}{}
+			}
+		}
+	}
+	return chosen
 }
 
 // manage has the kernel keep neighbours resolved, or leave them to themselves.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -31,6 +32,31 @@ func (f *flaky) LookUp(ctx context.Context, hosts []netip.Addr, each func(i int,
 		return errors.New("broken")
 	}
 	return f.kernel.LookUp(ctx, hosts, each)
+}
+
+// TestChoose: of more next hops than may be managed, those stay that are.
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	all := map[mirror.Hop]bool{}
+	for i := range 100 {
+		all[mirror.Hop{Link: i}] = i < 9
+	}
+	managed := func(h mirror.Hop) bool { return all[h] }
+	for range 20 {
+		chosen := choose(maps.Keys(all), 10, managed)
+		kept := 0
+		for h := range chosen {
+			if managed(h) {
+				kept++
+			}
+		}
+		if len(chosen) != 10 || kept != 9 {
+			t.Fatalf("%d were chosen, and %d of 9 kept", len(chosen), kept)
+		}
+	}
+	if n := len(choose(maps.Keys(all), 100, managed)); n != 100 {
+		t.Errorf("%d were chosen, want all", n)
+	}
 }
 
 // TestGoesOn: endpoints that could not be looked up are looked up later, and meanwhile the error is known.
