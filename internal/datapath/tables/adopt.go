@@ -22,7 +22,6 @@ func Open(c *loader.Collection) (*Tables, error) {
 		arrays: c, settings: &c.Settings, maps: &c.Maps, vars: &c.Variables, now: now, opened: now(),
 		services:     map[bpf.TcServiceKey]*service{},
 		secondary:    map[bpf.TcServiceKey]*service{},
-		endpoints:    map[uint32]*endpoint{},
 		ending:       map[uint32]*endpoint{},
 		vips:         map[bpf.TcIpAddr]bpf.TcVip{},
 		serviceIDs:   alloc.NewIDs(uint32(MaxServices), now),
@@ -82,8 +81,7 @@ func (t *Tables) adoptServices() (map[uint32]*service, error) {
 			if byID[row.Id] != nil {
 				continue // a hash may list a row twice
 			}
-			s := &service{key: keys[i], id: row.Id, row: row, portMax: uint16(row.PortMax),
-				slots: alloc.Range{Segment: uint32(row.SlotSegment), Offset: uint32(row.SlotOffset), Count: row.SlotCount}}
+			s := &service{key: keys[i], id: row.Id, row: row, portMax: uint16(row.PortMax)}
 			t.services[s.key] = s
 			t.count(s.key, 1)
 			if s.key.Vip.Netip().IsUnspecified() {
@@ -91,8 +89,8 @@ func (t *Tables) adoptServices() (map[uint32]*service, error) {
 			}
 			t.serviceIDs.Take(row.Id)
 			byID[row.Id] = s
-			if s.slots.Count > 0 {
-				used = append(used, s.slots)
+			if row.SlotCount > 0 {
+				used = append(used, s.slots())
 			}
 		}
 	})
@@ -129,7 +127,7 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 		t.serviceIDs.Take(row.Service)
 	}
 	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Weight, shift: row.Flags&endpointShift != 0, source: row.Source, service: s}
-	t.endpoints[id] = e
+	t.enterEndpoint(e)
 	t.endpointIDs.Take(id)
 	const both = endpointEndTCP | endpointEndUDP
 	if !s.deleted && row.Flags&both == 0 {
@@ -152,7 +150,7 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 func (t *Tables) adoptCounters(byID map[uint32]*service) error {
 	err := t.removed.each(func(id uint32, c counters) {
 		if s := byID[id]; s != nil {
-			s.removed = c
+			s.makeExtras().removed = c
 		}
 	})
 	if err != nil {
@@ -170,7 +168,7 @@ func (t *Tables) adoptCounters(byID map[uint32]*service) error {
 	}
 	err = rows.EachOf(t.arrays.EndpointStates, rows.All, func(ids []uint32, rows []bpf.TcEndpointState) {
 		for i, row := range rows {
-			if row != (bpf.TcEndpointState{}) && t.endpoints[ids[i]] == nil {
+			if row != (bpf.TcEndpointState{}) && t.endpoint(ids[i]) == nil {
 				t.endpointIDs.TakeFreed(ids[i])
 			}
 		}

@@ -17,7 +17,7 @@ import (
 // rowsOf says which id each endpoint of each service has.
 func rowsOf(d *world) map[string]uint32 {
 	out := map[string]uint32{}
-	for id, e := range d.endpoints {
+	for id, e := range known(d) {
 		if !e.service.deleted {
 			out[e.service.key.String()+" "+e.at().String()] = id
 		}

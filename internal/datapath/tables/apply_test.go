@@ -114,22 +114,22 @@ func TestApplyOracle(t *testing.T) {
 func wantIndex(t testing.TB, d *world) {
 	t.Helper()
 	r := readMaps(t, d)
-	if len(r.services) != len(d.services)+len(d.secondary) || len(r.endpoints) != len(d.endpoints) || !maps.Equal(r.vips, d.vips) {
+	if len(r.services) != len(d.services)+len(d.secondary) || len(r.endpoints) != len(known(d)) || !maps.Equal(r.vips, d.vips) {
 		t.Errorf("the maps have %d services, %d endpoints and the VIPs %v; the index %d, %d and %v",
-			len(r.services), len(r.endpoints), r.vips, len(d.services), len(d.endpoints), d.vips)
+			len(r.services), len(r.endpoints), r.vips, len(d.services), len(known(d)), d.vips)
 	}
 	for k, s := range d.services {
 		row := r.services[k]
-		if row.Id != s.id || (alloc.Range{Segment: uint32(row.SlotSegment), Offset: uint32(row.SlotOffset), Count: row.SlotCount}) != s.slots {
+		if s.row.Id != s.id || row != s.row {
 			t.Errorf("service %s: %+v, in the index %+v", k, row, s)
 		}
 		for _, e := range s.order {
-			if d.endpoints[e.id] != e || e.service != s || d.ending[e.id] != nil {
+			if d.endpoint(e.id) != e || e.service != s || d.ending[e.id] != nil {
 				t.Errorf("service %s: endpoint %s is in the wrong books", k, e.at())
 			}
 		}
 	}
-	for id, e := range d.endpoints {
+	for id, e := range known(d) {
 		row := r.endpoints[id]
 		if bpf.AddrPort(row.Addr, row.Port) != e.at() || row.Service != e.service.id {
 			t.Errorf("endpoint %d: %+v, in the index %+v", id, row, e)
@@ -154,7 +154,7 @@ func named(hosts ...byte) Change {
 
 func ids4(d *world) map[byte]uint32 {
 	out := map[byte]uint32{}
-	for id, e := range d.endpoints {
+	for id, e := range known(d) {
 		out[e.at().Addr().As4()[3]] = id
 	}
 	return out
@@ -225,21 +225,21 @@ func TestDeleteAndMakeAgain(t *testing.T) {
 	if !ok || stats.Connections != 0 || stats.Active != 0 {
 		t.Errorf("the new one has counters of the old one: %+v, %v", stats, ok)
 	}
-	if n := len(d.endpoints); n != 4 {
+	if n := len(known(d)); n != 4 {
 		t.Errorf("%d endpoints", n)
 	}
-	if d.services[serviceKey(1)].id == d.endpoints[old[1]].service.id {
+	if d.services[serviceKey(1)].id == d.endpoint(old[1]).service.id {
 		t.Error("the new service has the id that endpoints of the old one still name")
 	}
 	sweep(t, d)
-	if n := len(d.endpoints); n != 3 {
+	if n := len(known(d)); n != 3 {
 		t.Errorf("%d endpoints after a sweep, one of them with connections", n)
 	}
 	wantIndex(t, d)
 	setActive(t, d, old[1], 0)
 	sweep(t, d)
 	wantIndex(t, d)
-	if n := len(d.endpoints); n != 2 {
+	if n := len(known(d)); n != 2 {
 		t.Errorf("%d endpoints when the last connection is gone", n)
 	}
 }
@@ -250,7 +250,7 @@ func TestFailureChangesNothing(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2))
 	d.endpointIDs = alloc.NewIDs(4, d.now)
-	for id := range d.endpoints {
+	for id := range known(d) {
 		d.endpointIDs.Take(id)
 	}
 	errs := d.Apply([]Change{named(2, 3, 4, 5), {Key: serviceKey(2), Table: table(2, 3)}, {Key: serviceKey(3), Table: table(3, 0)}})

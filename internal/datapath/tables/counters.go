@@ -58,7 +58,8 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 		return lb.ServiceStats{}, false
 	}
 	var stats lb.ServiceStats
-	sum := s.removed
+	extras := s.extras()
+	sum := extras.removed
 	own := make([]counters, 0, len(s.order))
 	for i, e := range s.order {
 		c, err := t.readEndpoint(e.id)
@@ -66,8 +67,8 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 			t.settings.Log.Error("counters cannot be read", "endpoint", e.at(), "error", err)
 		}
 		sum.add(c)
-		if s.parents != nil {
-			i = int(s.parents[i])
+		if extras.parents != nil {
+			i = int(extras.parents[i])
 		}
 		for i >= len(own) {
 			own = append(own, counters{})
@@ -115,8 +116,8 @@ type Owner struct {
 func (t *Tables) Owner(id uint32) (Owner, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	e, ok := t.endpoints[id]
-	if !ok {
+	e := t.endpoint(id)
+	if e == nil {
 		return Owner{}, false
 	}
 	o := Owner{Endpoint: e.at(), Weight: e.weight, Service: e.service.name}

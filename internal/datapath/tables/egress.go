@@ -36,17 +36,18 @@ func egressClaims(s *service, want *bpf.ServiceTable, order []*endpoint) map[bpf
 
 // putEgress makes these the claims of a service.
 func (t *Tables) putEgress(s *service, claims map[bpf.TcEgressKey]egress, undo *undoLog) error {
-	was := s.claims
+	was := s.extras().claims
 	if len(claims)+len(was) == 0 {
 		return nil
 	}
 	undo.add(func() error { return t.putEgress(s, was, &undoLog{}) })
-	s.claims = maps.Clone(was)
-	if s.claims == nil {
-		s.claims = make(map[bpf.TcEgressKey]egress, len(claims))
+	extra := s.makeExtras()
+	extra.claims = maps.Clone(was)
+	if extra.claims == nil {
+		extra.claims = make(map[bpf.TcEgressKey]egress, len(claims))
 	}
 	for key, claim := range claims {
-		s.claims[key] = claim
+		extra.claims[key] = claim
 		if err := t.claimEgress(key, claim); err != nil {
 			return err
 		}
@@ -59,7 +60,7 @@ func (t *Tables) putEgress(s *service, claims map[bpf.TcEgressKey]egress, undo *
 			return err
 		}
 	}
-	s.claims = claims
+	extra.claims = claims
 	return t.countEgress()
 }
 
@@ -146,7 +147,7 @@ func (t *Tables) adoptEgress() error {
 		if s.row.Flags&serviceEgress == 0 {
 			continue
 		}
-		s.claims = map[bpf.TcEgressKey]egress{}
+		s.makeExtras().claims = map[bpf.TcEgressKey]egress{}
 		for _, e := range s.order {
 			key := egressKey(s, e)
 			list := append(t.egress[key], egress{s, egressRow(s, e, nil)}) // the pool comes with the service

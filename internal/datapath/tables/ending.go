@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"loxilb/internal/datapath/bpf"
-	"loxilb/internal/datapath/tables/alloc"
 )
 
 // An endpoint that leaves its service keeps its row, and so its address and its counters, until its last connection
@@ -54,8 +53,8 @@ func (t *Tables) deleteService(key bpf.TcServiceKey) error {
 		s.order = append(s.order, e)
 	}
 	errs = append(errs, t.endEndpoints(s.order, endpointEndTCP|endpointEndUDP))
-	t.slots.Put(s.slots)
-	s.slots, s.order = alloc.Range{}, nil
+	t.slots.Put(s.slots())
+	s.order = nil
 	t.releaseService(s)
 	return errors.Join(errs...)
 }

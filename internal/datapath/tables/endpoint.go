@@ -88,7 +88,7 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 		}
 	}
 	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Takes, shift: row.Shift, source: row.Source, service: s}
-	t.endpoints[id] = e
+	t.enterEndpoint(e)
 	t.countLocal(e, 1)
 	return e, nil
 }
@@ -167,7 +167,10 @@ func (t *Tables) clearEndpoint(id uint32) error {
 // replaceOrder ends the endpoints that are no longer in the service.
 func (t *Tables) replaceOrder(s *service, order []*endpoint, parents []uint32) error {
 	gone := s.order
-	s.order, s.parents = order, parents
+	s.order = order
+	if parents != nil || s.extra != nil {
+		s.makeExtras().parents = parents
+	}
 	if len(gone) == 0 {
 		return nil
 	}

@@ -63,7 +63,7 @@ func contents(t testing.TB, d *world) map[string]string {
 			out[fmt.Sprintf("%s %s", name, s.key)] = fmt.Sprint(n)
 		}
 	}
-	for id := range d.endpoints {
+	for id := range known(d) {
 		var row bpf.TcEndpoint
 		if err := d.arrays.Endpoints.Lookup(id, &row); err != nil {
 			t.Fatal(err)
@@ -181,7 +181,7 @@ func TestFullTakesNothing(t *testing.T) {
 	d := load(t)
 	apply(t, d, named(1, 2))
 	d.endpointIDs = alloc.NewIDs(5, d.now)
-	for id := range d.endpoints {
+	for id := range known(d) {
 		d.endpointIDs.Take(id)
 	}
 	many := Change{Key: serviceKey(2), Table: table(2, 4)}

@@ -31,7 +31,7 @@ func (t *Tables) recountLocal() {
 	var n uint32
 	if len(t.local) > 0 {
 		for _, e := range t.endpoints {
-			if t.isLocal(e) {
+			if e != nil && t.isLocal(e) {
 				n++
 			}
 		}

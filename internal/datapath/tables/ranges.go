@@ -81,7 +81,7 @@ func (t *Tables) adoptRanges() error {
 		for _, k := range rangeKeys(s.key, s.portMax) {
 			want[k] = uint32(bpf.Port(s.key.Port))
 		}
-		for _, o := range s.further {
+		for _, o := range s.extras().further {
 			for _, k := range rangeKeys(o.key, o.portMax) {
 				want[k] = uint32(bpf.Port(o.key.Port))
 			}

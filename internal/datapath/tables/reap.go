@@ -80,22 +80,25 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 			if err != nil {
 				return err
 			}
-			e.service.removed.add(c)
+			e.service.makeExtras().removed.add(c)
 			heirs[e.service] = true
 		}
 		ids = append(ids, f.id)
 		delete(t.ending, f.id)
-		delete(t.endpoints, f.id)
+		t.endpoints[f.id] = nil
 		t.countLocal(e, -1)
 		delete(e.service.ending, e.at())
 		t.endpointIDs.Put(f.id, f.connections > 0)
 		t.releaseService(e.service)
 	}
+	if len(t.ending) == 0 {
+		t.ending = map[uint32]*endpoint{} // a map does not shrink
+	}
 	if len(ids) == 0 {
 		return nil
 	}
 	for s := range heirs {
-		if err := t.removed.put(s.id, s.removed); err != nil {
+		if err := t.removed.put(s.id, s.extras().removed); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/tables/alloc"
@@ -66,7 +67,7 @@ func TestLimits(t *testing.T) {
 	all = append(all, puts(1, 1+fours, 4)...)
 	all = append(all, puts(1+fours, MaxServices, 3)...)
 	t.Logf("%d services, %d endpoints: applied in %v", MaxServices, MaxEndpoints, apply(t, d, all...))
-	if s, e := len(d.services), len(d.endpoints); s != MaxServices || e != MaxEndpoints {
+	if s, e := len(d.services), len(known(d)); s != MaxServices || e != MaxEndpoints {
 		t.Fatalf("%d services, %d endpoints", s, e)
 	}
 	before := readMaps(t, d)
@@ -99,7 +100,7 @@ func wantEmpty(t testing.TB, d *world) {
 	if got := dump(t, d); got != "" {
 		t.Errorf("left in the maps: %.500s", got)
 	}
-	if n := len(d.services) + len(d.endpoints) + len(d.ending) + len(d.vips); n > 0 {
+	if n := len(d.services) + len(known(d)) + len(d.ending) + len(d.vips); n > 0 {
 		t.Errorf("left in the index: %d", n)
 	}
 	skip(d, 2*alloc.Quarantine)
@@ -153,4 +154,14 @@ func median(d []time.Duration) time.Duration {
 	d = slices.Clone(d)
 	slices.Sort(d)
 	return d[len(d)/2]
+}
+
+// TestSizes: what is kept of each of 65,536 services and 262,144 endpoints is small.
+func TestSizes(t *testing.T) {
+	if n := unsafe.Sizeof(service{}); n > 128 {
+		t.Errorf("a service takes %d bytes", n)
+	}
+	if n := unsafe.Sizeof(endpoint{}); n > 64 {
+		t.Errorf("an endpoint takes %d bytes", n)
+	}
 }

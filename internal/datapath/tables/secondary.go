@@ -13,10 +13,10 @@ import (
 // putSecondary gives a service's further VIPs the row that its own has, and takes it from those that it no longer has.
 // They share all that hangs on the row: endpoints, order, counters. Called after the service's own row is there.
 func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) error {
-	if len(vips)+len(s.further) == 0 {
+	was := s.furtherVIPs()
+	if len(vips)+len(was) == 0 {
 		return nil
 	}
-	was := s.furtherVIPs()
 	undo.add(func() error { return t.putSecondary(s, was, &undoLog{}) })
 	for _, vip := range was {
 		if !slices.Contains(vips, vip) {
@@ -35,8 +35,9 @@ func (t *Tables) putSecondary(s *service, vips []bpf.TcIpAddr, undo *undoLog) er
 
 // furtherVIPs are those that the service has besides its own.
 func (s *service) furtherVIPs() []bpf.TcIpAddr {
-	vips := make([]bpf.TcIpAddr, len(s.further))
-	for i, o := range s.further {
+	further := s.extras().further
+	vips := make([]bpf.TcIpAddr, len(further))
+	for i, o := range further {
 		vips[i] = o.key.Vip
 	}
 	return vips
@@ -66,16 +67,17 @@ func (t *Tables) addSecondary(s *service, vip bpf.TcIpAddr, undo *undoLog) error
 	if err := t.maps.Services.Put(key, row); err != nil {
 		return fmt.Errorf("write service: %w", full(err))
 	}
-	at := slices.IndexFunc(s.further, func(o *service) bool { return o.key == key })
+	extra := s.makeExtras()
+	at := slices.IndexFunc(extra.further, func(o *service) bool { return o.key == key })
 	if at < 0 {
-		at = len(s.further)
+		at = len(extra.further)
 		t.secondary[key] = s
-		s.further = append(s.further, &service{key: key, id: s.id})
+		extra.further = append(extra.further, &service{key: key, id: s.id})
 		if err := t.countService(key, 1); err != nil {
 			return err
 		}
 	}
-	return t.putRange(s.further[at], uint16(row.PortMax), undo)
+	return t.putRange(extra.further[at], uint16(row.PortMax), undo)
 }
 
 // dropSecondary takes a further VIP from the service that has it; nothing if none has.
@@ -89,9 +91,10 @@ func (t *Tables) dropSecondary(key bpf.TcServiceKey, undo *undoLog) error {
 		return err
 	}
 	delete(t.secondary, key)
-	at := slices.IndexFunc(s.further, func(o *service) bool { return o.key == key })
-	old := s.further[at]
-	s.further = slices.Delete(s.further, at, at+1)
+	extra := s.makeExtras()
+	at := slices.IndexFunc(extra.further, func(o *service) bool { return o.key == key })
+	old := extra.further[at]
+	extra.further = slices.Delete(extra.further, at, at+1)
 	return errors.Join(t.countService(key, -1), t.putRange(old, 0, &undoLog{}))
 }
 
@@ -106,7 +109,8 @@ func (t *Tables) adoptSecondary(rows map[bpf.TcServiceKey]bpf.TcService, byID ma
 			continue
 		}
 		t.secondary[key] = s
-		s.further = append(s.further, &service{key: key, id: s.id, portMax: uint16(row.PortMax)})
+		extra := s.makeExtras()
+		extra.further = append(extra.further, &service{key: key, id: s.id, portMax: uint16(row.PortMax)})
 		t.count(key, 1)
 	}
 	return nil

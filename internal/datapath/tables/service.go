@@ -71,32 +71,35 @@ func (u undoLog) run() error {
 // putService makes a service what the table wants: first all steps that can fail, and then what makes them final.
 func (t *Tables) putService(want *bpf.ServiceTable) error {
 	var undo undoLog
-	s, order, slots, err := t.prepareService(want, &undo)
+	s, order, old, err := t.prepareService(want, &undo)
 	if err != nil {
 		return errors.Join(err, undo.run())
 	}
-	if slots != s.slots {
-		t.slots.Put(s.slots)
+	if old != s.slots() {
+		t.slots.Put(old)
 	}
-	s.slots, s.name = slots, want.Name
+	s.name = want.Name
 	for i, e := range order {
 		e.weight = want.Endpoints[i].Weight
 	}
 	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.keepSources(s, want.Sources), t.replaceOrder(s, order, want.Parents))
 }
 
-func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *service, order []*endpoint, slots alloc.Range, err error) {
+// prepareService does the steps that can fail. old is where the service's slots were before.
+func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *service, order []*endpoint, old alloc.Range, err error) {
 	s, there := t.services[want.Key]
 	if !there {
 		if s, err = t.newService(want.Key, undo); err != nil {
-			return nil, nil, slots, err
+			return nil, nil, old, err
 		}
 	}
+	old = s.slots()
 	if order, err = t.putEndpoints(s, want, there, undo); err != nil {
-		return nil, nil, slots, err
+		return nil, nil, old, err
 	}
-	if slots, err = t.putSlots(s, want, order, undo); err != nil {
-		return nil, nil, slots, err
+	slots, err := t.putSlots(s, want, order, undo)
+	if err != nil {
+		return nil, nil, old, err
 	}
 	for _, step := range []func() error{
 		func() error { return t.putAttributes(s, want, undo) },
@@ -108,10 +111,10 @@ func (t *Tables) prepareService(want *bpf.ServiceTable, undo *undoLog) (s *servi
 		func() error { return t.putEgress(s, egressClaims(s, want, order), undo) },
 	} {
 		if err = step(); err != nil {
-			return nil, nil, slots, err
+			return nil, nil, old, err
 		}
 	}
-	return s, order, slots, nil
+	return s, order, old, nil
 }
 
 // newService gives a service an id.
@@ -145,8 +148,8 @@ func (t *Tables) putSlots(s *service, want *bpf.ServiceTable, order []*endpoint,
 	for i, slot := range want.Slots {
 		ids[i] = order[slot].id
 	}
-	slots, err := t.slots.Write(ids, s.slots)
-	if err == nil && slots != s.slots {
+	slots, err := t.slots.Write(ids, s.slots())
+	if err == nil && slots != s.slots() {
 		undo.add(func() error {
 			t.slots.Put(slots)
 			return nil

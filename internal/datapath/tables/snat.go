@@ -15,36 +15,36 @@ import (
 // putSNAT writes a service's own source addresses, before the row that counts them. What is beyond the list stays until
 // trimSNAT.
 func (t *Tables) putSNAT(s *service, list []bpf.TcIpAddr, undo *undoLog) error {
-	if slices.Equal(s.snat, list) {
+	was := slices.Clone(s.extras().snat)
+	if slices.Equal(was, list) {
 		return nil
 	}
-	was := slices.Clone(s.snat)
+	extra := s.makeExtras()
 	undo.add(func() error {
 		return errors.Join(t.putSNAT(s, was, &undoLog{}), t.trimSNAT(s, len(was)))
 	})
 	for i, a := range list {
-		if i < len(s.snat) && s.snat[i] == a {
+		if i < len(extra.snat) && extra.snat[i] == a {
 			continue
 		}
 		if err := t.maps.SnatSources.Put(bpf.TcSnatSourceKey{Service: s.id, Place: uint32(i)}, a); err != nil {
 			return fmt.Errorf("write source address: %w", full(err))
 		}
-		if i == len(s.snat) {
-			s.snat = append(s.snat, a)
+		if i == len(extra.snat) {
+			extra.snat = append(extra.snat, a)
 		}
-		s.snat[i] = a
+		extra.snat[i] = a
 	}
 	return nil
 }
 
 // trimSNAT removes those that the service has no more.
 func (t *Tables) trimSNAT(s *service, keep int) error {
-	for len(s.snat) > keep {
-		last := len(s.snat) - 1
+	for last := len(s.extras().snat) - 1; last >= keep; last-- {
 		if err := t.deleteSNAT(bpf.TcSnatSourceKey{Service: s.id, Place: uint32(last)}); err != nil {
 			return err
 		}
-		s.snat = s.snat[:last]
+		s.extra.snat = s.extra.snat[:last]
 	}
 	return nil
 }
@@ -65,10 +65,11 @@ func (t *Tables) adoptSNAT(byID map[uint32]*service) error {
 			orphans = append(orphans, k)
 			return
 		}
-		for len(s.snat) <= int(k.Place) {
-			s.snat = append(s.snat, bpf.TcIpAddr{}) // its row comes, or an earlier process was killed before it wrote it
+		extra := s.makeExtras()
+		for len(extra.snat) <= int(k.Place) {
+			extra.snat = append(extra.snat, bpf.TcIpAddr{}) // its row comes, or an earlier process was killed before it wrote it
 		}
-		s.snat[k.Place] = a
+		extra.snat[k.Place] = a
 	})
 	if err != nil {
 		return fmt.Errorf("read source addresses: %w", err)

@@ -26,13 +26,13 @@ const (
 
 // addSources adds what the service's list does not have yet.
 func (t *Tables) addSources(s *service, list []netip.Prefix, undo *undoLog) error {
-	fresh := without(list, s.sources)
+	was := s.extras().sources
+	fresh := without(list, was)
 	if len(fresh) == 0 {
 		return nil
 	}
-	was := s.sources
 	undo.add(func() error { return t.keepSources(s, was) })
-	s.sources = union(s.sources, fresh)
+	s.makeExtras().sources = union(was, fresh)
 	for len(fresh) > 0 {
 		n := min(len(fresh), sourcesAtOnce)
 		ones := make([]uint8, n)
@@ -49,8 +49,11 @@ func (t *Tables) addSources(s *service, list []netip.Prefix, undo *undoLog) erro
 
 // keepSources removes all but list, which the service's list has.
 func (t *Tables) keepSources(s *service, list []netip.Prefix) error {
-	gone := without(s.sources, list)
-	s.sources = list
+	if s.extra == nil {
+		return nil
+	}
+	gone := without(s.extra.sources, list)
+	s.extra.sources = list
 	return t.deleteSources(s.id, gone)
 }
 
@@ -93,7 +96,8 @@ func (t *Tables) adoptSources() error {
 	stale := map[uint32][]netip.Prefix{}
 	err := rows.Each(t.maps.AllowedSources, func(k bpf.TcSourceKey, _ uint8) {
 		if s, ok := byID[k.Service]; ok {
-			s.sources = append(s.sources, prefixOf(k))
+			extra := s.makeExtras()
+			extra.sources = append(extra.sources, prefixOf(k))
 		} else {
 			stale[k.Service] = append(stale[k.Service], prefixOf(k))
 		}
@@ -102,7 +106,9 @@ func (t *Tables) adoptSources() error {
 		return fmt.Errorf("read sources: %w", err)
 	}
 	for _, s := range byID {
-		s.sources = lb.NormalSources(s.sources)
+		if s.extra != nil {
+			s.extra.sources = lb.NormalSources(s.extra.sources)
+		}
 	}
 	for id, list := range stale {
 		if err := t.deleteSources(id, list); err != nil {

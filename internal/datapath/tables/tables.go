@@ -46,7 +46,7 @@ type Tables struct {
 	mu           sync.RWMutex
 	services     map[bpf.TcServiceKey]*service
 	secondary    map[bpf.TcServiceKey]*service // by the keys that they have besides their own
-	endpoints    map[uint32]*endpoint          // also those that are ending
+	endpoints    []*endpoint                   // by id, also those that are ending; nil: free
 	ending       map[uint32]*endpoint          // removed, some connections left
 	local        map[bpf.TcIpAddr]struct{}     // as in local_addresses
 	localCount   uint32                        // endpoints that have one of these addresses
@@ -80,26 +80,51 @@ func (t *Tables) Close() {
 }
 
 // service is a row of the services map and what hangs on it.
-type service struct {
+type service struct { // there are many: 128 bytes
 	key     bpf.TcServiceKey
 	id      uint32
-	name    string
 	row     bpf.TcService // as written at the service's own VIP
-	slots   alloc.Range
-	idle    uint32         // jiffies, as in idle_timeouts
-	persist uint32         // jiffies, as in persist_timeouts
-	mss     uint32         // as in mss_limits
-	clamped bool           // it is counted among those that limit segments
-	portMax uint16         // of its range, as the trie has it
+	idle    uint32        // jiffies, as in idle_timeouts
+	persist uint32        // jiffies, as in persist_timeouts
+	mss     uint32        // as in mss_limits
+	portMax uint16        // of its range, as the trie has it
+	clamped bool          // it is counted among those that limit segments
+	deleted bool
+	name    string
+	order   []*endpoint // as the user wrote them
+	ending  map[netip.AddrPort]*endpoint
+	extra   *extras // nil: none; read by extras, written by makeExtras
+}
+
+// slots is where the service's table of slots is, as its row says.
+func (s *service) slots() alloc.Range {
+	return alloc.Range{Segment: uint32(s.row.SlotSegment), Offset: uint32(s.row.SlotOffset), Count: s.row.SlotCount}
+}
+
+// extras are what few services have any of.
+type extras struct {
 	sources []netip.Prefix // as the trie has them
 	snat    []bpf.TcIpAddr // as in snat_sources
-	order   []*endpoint    // as the user wrote them
 	parents []uint32       // as in the table
-	ending  map[netip.AddrPort]*endpoint
-	further []*service // the same at further VIPs: of these, key and portMax alone count
+	further []*service     // the same at further VIPs: of these, key and portMax alone count
 	claims  map[bpf.TcEgressKey]egress
 	removed counters // of endpoints that are gone
-	deleted bool
+}
+
+// extras are the service's, to be read.
+func (s *service) extras() extras {
+	if s.extra == nil {
+		return extras{}
+	}
+	return *s.extra
+}
+
+// makeExtras are the service's, to be written.
+func (s *service) makeExtras() *extras {
+	if s.extra == nil {
+		s.extra = &extras{}
+	}
+	return s.extra
 }
 
 // endpoint is a row of the endpoints map.
@@ -113,6 +138,21 @@ type endpoint struct { // there are many: 64 bytes
 	port    uint16 // as in the row: network byte order
 	weight  uint16
 	shift   bool // port is for the service's first port
+}
+
+// endpoint is the one with an id. nil: there is none.
+func (t *Tables) endpoint(id uint32) *endpoint {
+	if int(id) >= len(t.endpoints) {
+		return nil
+	}
+	return t.endpoints[id]
+}
+
+func (t *Tables) enterEndpoint(e *endpoint) {
+	for int(e.id) >= len(t.endpoints) {
+		t.endpoints = append(t.endpoints, nil)
+	}
+	t.endpoints[e.id] = e
 }
 
 // at is where the endpoint listens.

@@ -74,3 +74,14 @@ func sweep(t testing.TB, w *world) {
 		t.Fatal(err)
 	}
 }
+
+// known are the endpoints in the index, by id.
+func known(w *world) map[uint32]*endpoint {
+	out := map[uint32]*endpoint{}
+	for id, e := range w.endpoints {
+		if e != nil {
+			out[uint32(id)] = e
+		}
+	}
+	return out
+}

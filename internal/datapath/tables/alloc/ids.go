@@ -18,7 +18,8 @@ type IDs struct {
 	next  uint32 // all below were given out, or found taken
 	top   uint32 // none from here on was ever in use
 	freed []freedID
-	taken map[uint32]bool // from next on: found at adoption
+	taken []bool // found at adoption, by id
+	after int    // how many of taken are from next on
 	now   Clock
 }
 
@@ -36,7 +37,7 @@ type Clock func() time.Time
 
 // NewIDs gives out ids below limit.
 func NewIDs(limit uint32, now Clock) IDs {
-	return IDs{limit: limit, taken: map[uint32]bool{}, now: now}
+	return IDs{limit: limit, now: now}
 }
 
 // Get returns an id; used tells whether its rows may hold an earlier owner's counters.
@@ -49,11 +50,11 @@ func (i *IDs) Get() (id uint32, used bool, err error) {
 	for i.next < i.limit {
 		id = i.next
 		i.next++
-		if !i.taken[id] {
+		if !i.isTaken(id) {
 			i.top = max(i.top, i.next)
 			return id, false, nil
 		}
-		delete(i.taken, id)
+		i.after--
 	}
 	return 0, false, ErrFull
 }
@@ -63,9 +64,18 @@ func (i *IDs) Put(id uint32, used bool) { i.freed = append(i.freed, freedID{id, 
 
 // Take marks an id as used by somebody found in the maps. Only before the first Get.
 func (i *IDs) Take(id uint32) {
+	if i.isTaken(id) {
+		return
+	}
+	for int(id) >= len(i.taken) {
+		i.taken = append(i.taken, false)
+	}
 	i.taken[id] = true
+	i.after++
 	i.top = max(i.top, id+1)
 }
+
+func (i *IDs) isTaken(id uint32) bool { return int(id) < len(i.taken) && i.taken[id] }
 
 // TakeFreed marks an id whose owner is gone and whose counters are still there. Only before the first Get.
 func (i *IDs) TakeFreed(id uint32) {
@@ -77,14 +87,14 @@ func (i *IDs) TakeFreed(id uint32) {
 func (i *IDs) Free() int {
 	now := i.now()
 	expired := sort.Search(len(i.freed), func(n int) bool { return now.Sub(i.freed[n].at) < Quarantine })
-	return int(i.limit-i.next) - len(i.taken) + expired
+	return int(i.limit-i.next) - i.after + expired
 }
 
 // Top is an index that none was ever in use from on.
 func (i *IDs) Top() uint32 { return i.top }
 
 // Taken is how many ids have an owner.
-func (i *IDs) Taken() int { return int(i.next) + len(i.taken) - len(i.freed) }
+func (i *IDs) Taken() int { return int(i.next) + i.after - len(i.freed) }
 
 // SetClock is for tests.
 func (i *IDs) SetClock(now Clock) { i.now = now }
