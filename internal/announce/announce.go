@@ -1,6 +1,6 @@
-// Package announce tells the neighbours of a link where a VIP is, by gratuitous ARP and unsolicited neighbour
-// advertisements, when the VIP comes to the link or the link comes up: who had it before, or another load balancer's
-// address for it, is forgotten at once instead of after a minute.
+// Package announce tells the neighbours of a link which MAC address a VIP has, by gratuitous ARP and unsolicited neighbour
+// advertisements, when the VIP is new or the link comes up. Neighbours that knew the VIP by another MAC address, such as that of
+// another load balancer, learn the new one at once instead of after a minute.
 package announce
 
 import (
@@ -19,7 +19,8 @@ const (
 	// burst and pause bound how fast frames leave: about 6,000 a second, for all links together.
 	burst = 64
 	pause = 10 * time.Millisecond
-	// lookEvery is the least time between two looks at all VIPs: each is compared with the connected networks.
+	// lookEvery is the least time between two looks at all VIPs. A look compares each with the connected networks, which costs
+	// time with many VIPs.
 	lookEvery = 200 * time.Millisecond
 )
 
@@ -36,7 +37,7 @@ type Owner interface {
 	Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error
 }
 
-// Announcer is an Owner that announces what it hands on. A VIP is announced on every link whose connected network contains
+// Announcer is an Owner that hands VIPs on to another Owner, and announces them. A VIP is announced on every link whose connected network contains
 // it, never on lo, three times each: a frame may get lost, and a switch that just brought its port up drops the first.
 type Announcer struct {
 	owner   Owner
@@ -189,7 +190,7 @@ func (a *Announcer) Run(ctx context.Context, hub *event.Hub) {
 	}
 }
 
-// follow has all VIPs looked at again after what may have changed where they are announced.
+// follow calls Invalidate for each event that may change where VIPs are to be announced.
 func (a *Announcer) follow(ctx context.Context, hub *event.Hub) {
 	changes := hub.Subscribe(event.KindLink, event.KindAddress, event.KindRoute)
 	for {
@@ -209,7 +210,8 @@ func (a *Announcer) waits() bool {
 	return a.dirty
 }
 
-// look finds what is to be announced: fresh VIPs and, if all, every VIP that came to a link, or whose link has another MAC.
+// look finds what is to be announced: VIPs that are new and, if all is true, also those that are on a link where they were not
+// announced before, or not with this MAC address.
 func (a *Announcer) look(now time.Time, all bool) []pendingAnnouncement {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -2,9 +2,9 @@
 // and what changes; and the few things that the load balancer asks of that network: own a VIP that nobody owns, keep the
 // next hops of endpoints resolved, forward what comes from lo.
 //
-// It is the door; the rooms are netlink (sockets and messages), mirror (the copy of the kernel's tables), vip (who owns
-// VIPs), neighbour (next hops), sysctl (settings) and diagnosis (what is wrong). Everything that they put into the kernel
-// carries netlink.OwnProtocol there, so that a restarted daemon knows its own again without a file beside it.
+// Other packages import this one only. Its parts are netlink (sockets and messages), mirror (a copy of the kernel's tables), vip
+// (owns VIPs), neighbour (next hops), sysctl (settings) and diagnosis (what is wrong). Everything that they put into the kernel
+// carries netlink.OwnProtocol there, so that a restarted daemon recognises it without a file of its own.
 package netdev
 
 import (
@@ -102,7 +102,7 @@ func (n *Net) VIPs() *vip.Owner { return n.vips }
 // Neighbours keeps the next hops of endpoints resolved.
 func (n *Net) Neighbours() *neighbour.Keeper { return n.neighbours }
 
-// Sources finds this machine's addresses towards others.
+// Sources finds the source addresses that packets of this machine have.
 func (n *Net) Sources() *Sources { return n.sources }
 
 // Links returns all links by index.

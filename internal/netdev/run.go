@@ -15,8 +15,8 @@ const (
 	// grows to settleMax, as every such event has all connections look their next hop up again.
 	settle    = 5 * time.Millisecond
 	settleMax = 200 * time.Millisecond
-	// afterGone is when routes are said to have changed once more, as a next hop may have been found by one just before
-	// that was taken away.
+	// afterGone is how long after a route or an address went the routes are published as changed once more: a next hop may have
+	// been looked up just before the kernel really removed the route.
 	afterGone = 30 * time.Millisecond
 )
 
@@ -85,7 +85,8 @@ func (n *Net) publishRoutes(ctx context.Context, in *mirror.Inbox, hub *event.Hu
 	}
 }
 
-// keep has VIPs and settings follow what the mirror found. Many VIPs make that long: it takes a fifth of the time at most.
+// keep brings VIPs and settings up to date after changes of the network. With many VIPs that takes long, so it pauses: it works a
+// fifth of the time at most.
 func (n *Net) keep(ctx context.Context, in *mirror.Inbox) {
 	for in.Wait(ctx) {
 		start := time.Now()

@@ -11,7 +11,7 @@ import (
 	"loxilb/internal/netdev/netlink"
 )
 
-// Sources finds this machine's own addresses towards others.
+// Sources finds the source addresses that packets of this machine have: it asks the kernel for routes.
 type Sources struct {
 	mu   sync.Mutex
 	conn *netlink.Conn

@@ -39,7 +39,7 @@ const (
 	controlFamilyName = 2 // CTRL_ATTR_FAMILY_NAME
 )
 
-// xdpFeatures speaks to the family "netdev".
+// xdpFeatures asks the generic netlink family "netdev" what interfaces can do, and follows its changes.
 type xdpFeatures struct {
 	family       uint16
 	group        int // of its news
@@ -79,7 +79,7 @@ func openXDPFeatures(ns *netlink.Namespace) (*xdpFeatures, error) {
 	return x, nil
 }
 
-// firstGroup: "mgmt" has the news of interfaces, and is the first.
+// firstGroup returns the id of the first multicast group in the list: it is "mgmt", which tells of changes of interfaces.
 func firstGroup(list []byte) (id int) {
 	netlink.Attributes(list, 0, func(_ uint16, group []byte) {
 		netlink.Attributes(group, 0, func(typ uint16, v []byte) {
@@ -162,7 +162,7 @@ func (n *Net) followXDP(ctx context.Context, hub *event.Hub) {
 	}
 }
 
-// recover goes on after an overrun or a failure.
+// recover makes the subscription usable again: after an overrun it drops what is queued, after a failure it opens another one.
 func (x *xdpFeatures) recover(ns *netlink.Namespace, err error) error {
 	if errors.Is(err, netlink.ErrOverrun) {
 		return x.subscription.Drain()

@@ -13,7 +13,7 @@ import (
 	"loxilb/internal/datapath/loader"
 )
 
-// Interface is what Attach must know of an interface.
+// Interface describes an interface for Attach.
 type Interface struct {
 	Index  int
 	Name   string
@@ -21,7 +21,7 @@ type Interface struct {
 	Peer   bool // a veth whose other end is in another network namespace
 }
 
-// Hooks are those that the programs are attached to. Methods are safe for concurrent use.
+// Hooks attaches the programs to interfaces, and knows where they are attached. Methods are safe for concurrent use.
 type Hooks struct {
 	programs *loader.Collection
 	hook     Hook
@@ -67,8 +67,8 @@ func (h *Hooks) Attach(i Interface) error {
 	return nil
 }
 
-// SetEgress puts the program for answers of endpoints on this machine at an attached interface, or takes it away.
-// Doing so twice is harmless, and it may be tried again; an interface that is not attached is no error.
+// SetEgress attaches the egress program to an attached interface, or detaches it. The program sees the answers of endpoints that
+// are on this machine. It may be called again; an interface that is not attached is no error.
 func (h *Hooks) SetEgress(index int, wanted bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,7 +94,7 @@ func (h *Hooks) setEgress(a *attached, wanted bool) error {
 	return nil
 }
 
-// SetEgressAll does SetEgress at every attached interface, as far as that goes.
+// SetEgressAll calls SetEgress for every attached interface. It logs what fails, and goes on.
 func (h *Hooks) SetEgressAll(wanted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

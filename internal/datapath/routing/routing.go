@@ -1,7 +1,7 @@
-// Package routing tells the packet path of the machine's network what it cannot see for itself: what kind of next hop an
-// interface makes, which routes lead outwards, and when next hops that it has found are stale.
+// Package routing writes what the packet path must know of the machine's network and cannot ask the kernel: the kinds of
+// interfaces, the default routes, and when next hops that it has cached are stale.
 //
-// Everything here may be said again, at no cost if nothing has changed: who says it tries again what failed.
+// All methods may be called again, at no cost if nothing has changed. The caller tries again what failed.
 package routing
 
 import (
@@ -29,7 +29,7 @@ type DefaultRoute struct {
 	Interface int        // index
 }
 
-// Routing is what the packet path was told. Methods are safe for concurrent use.
+// Routing is what is written. Methods are safe for concurrent use.
 type Routing struct {
 	links, routes *ebpf.Map
 	shared        *ebpf.Variable
@@ -102,7 +102,7 @@ func (r *Routing) Generation() uint32 {
 	return r.generation
 }
 
-// AddGeneration has another object's variable be the generation of next hops from here on.
+// AddGeneration writes the generation of next hops to a variable of another object too, now and at each bump.
 func (r *Routing) AddGeneration(v *ebpf.Variable) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,8 +113,8 @@ func (r *Routing) AddGeneration(v *ebpf.Variable) error {
 	return nil
 }
 
-// ShareNextHops says whether all packets to an address are routed alike: then a new connection need not ask for what
-// another one was told. To be called before BumpNextHops when that changes.
+// ShareNextHops says whether all packets to an address take the same route. If so, a new connection uses the next hop that another
+// one has found, without a look-up. Call BumpNextHops after it.
 func (r *Routing) ShareNextHops(shared bool) error {
 	var value uint32
 	if shared {

@@ -1,6 +1,5 @@
 // Package mirror is a copy of what the kernel knows of the network of one namespace: links, addresses, connected
-// networks, neighbours and default routes. It is read once and follows what the kernel tells; whoever runs it is told what
-// changed.
+// networks, neighbours and default routes. It reads all of it once, then follows the kernel's messages, and reports each change.
 package mirror
 
 import (
@@ -20,8 +19,8 @@ import (
 const (
 	// subscriptionBytes is the receive buffer for what changes: some 10,000 messages.
 	subscriptionBytes = 8 << 20
-	// nap is how long messages gather after some were taken, unless they come faster than they are taken. It costs less to
-	// take five at once than to be woken up for each.
+	// nap is how long Run waits after it has taken all messages, so that more can gather: to take five at once costs less than
+	// five wake-ups.
 	nap = 5 * time.Millisecond
 	// resyncShare bounds the part of the time that reading everything takes.
 	resyncShare = 4
@@ -34,8 +33,8 @@ type Mirror struct {
 	subscription *netlink.Subscription
 	bufferBytes  int // of subscription
 	loop         *retry.Loop
-	notBefore    time.Time     // everything is not read again
-	unsurveyed   chan struct{} // capacity 1: what is known of rules and routes is not all
+	notBefore    time.Time     // when everything may be read again at the earliest
+	unsurveyed   chan struct{} // capacity 1: rules and routes must be read again
 
 	mu     sync.Mutex // of conn
 	conn   *netlink.Conn
@@ -87,8 +86,8 @@ func (m *Mirror) subscribe() error {
 // Close ends the subscription.
 func (m *Mirror) Close() error { return errors.Join(m.subscription.Close(), m.conn.Close()) }
 
-// Run follows the kernel until ctx ends, and calls on for what changes, from two goroutines. It never gives up: what fails is
-// opened and read again.
+// Run follows the kernel until ctx ends. It calls on for each change, from two goroutines. When something fails, it opens the
+// subscription and reads everything again, as often as it takes.
 func (m *Mirror) Run(ctx context.Context, on func(Change)) {
 	var surveying sync.WaitGroup
 	defer surveying.Wait()

@@ -14,10 +14,10 @@ import (
 // rememberedGone bounds how many deleted neighbours keep their last MAC in memory.
 const rememberedGone = 1 << 16
 
-// Hop is where packets to somebody go first.
+// Hop is a next hop: the interface by which packets leave, and the gateway that they are sent to.
 type Hop struct {
 	Link int // index of the interface
-	// Via is the gateway. For a neighbour it is that, for a route without a gateway it is not valid.
+	// Via is the gateway, or the neighbour itself. It is not valid for a route without a gateway.
 	Via netip.Addr
 }
 
@@ -46,7 +46,7 @@ type network struct {
 	metric uint32
 }
 
-// tables are the copies of the kernel't.
+// tables are the copies of the kernel's.
 type tables struct {
 	mu          sync.RWMutex
 	links       map[int]Link
@@ -56,7 +56,7 @@ type tables struct {
 	neighbours  map[Hop]neighbour
 	gone        int // neighbours with state 0
 	routing     routing
-	claimed     map[netip.Addr]struct{} // VIPs that we own: local routes to them are no news
+	claimed     map[netip.Addr]struct{} // VIPs that we own: local routes to them change no next hop
 }
 
 func newTables() *tables {
