@@ -2,6 +2,7 @@ package net_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -36,5 +37,50 @@ func TestDocs(t *testing.T) {
 				t.Error("a command made the daemon complain")
 			}
 		})
+	}
+}
+
+// TestLogTable: what docs/operations.md says that the log says, the code says.
+func TestLogTable(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	for _, dir := range []string{"../../internal", "../../cmd"} {
+		err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			code.Write(text)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, table, _ := strings.Cut(string(page), "| the log says |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	messages := 0
+	for row := range strings.Lines(table) {
+		cell := strings.Split(row, "|")
+		if len(cell) < 2 {
+			continue
+		}
+		first, _, _ := strings.Cut(cell[1], " with ") // the keys of the message
+		for i, message := range strings.Split(first, "`") {
+			if message = strings.TrimPrefix(message, "... "); i%2 == 0 {
+				continue
+			}
+			messages++
+			if !strings.Contains(code.String(), message) {
+				t.Errorf("no part of the code logs %q", message)
+			}
+		}
+	}
+	if messages < 10 {
+		t.Errorf("%d messages", messages)
 	}
 }
