@@ -81,7 +81,7 @@ func Root(env Env) *cobra.Command {
 	create.RunE = createFile(o, create)
 	create.AddCommand(createLB(o))
 	get := &cobra.Command{
-		Use: "get", Short: "show what is there", Example: "  loxicmd get lb -o wide\n  loxicmd get ct", Args: noObject, RunE: needObject,
+		Use: "get", Short: "show what is there", Example: "  loxicmd get lb -o wide\n  loxicmd get status --failed\n  loxicmd get ct", Args: noObject, RunE: needObject,
 	}
 	get.AddCommand(getLB(o), getCT(o), getStatus(o), getEvents(o), getVersion(o))
 	del := &cobra.Command{

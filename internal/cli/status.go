@@ -15,7 +15,7 @@ func getStatus(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status [NAME|KEY]",
 		Aliases: []string{"statuses"},
-		Short:   "show what the data path has of each object, and why not what is wanted",
+		Short:   "show what works and what does not: what the data path has of each object, and why not what is wanted",
 		Example: "  loxicmd get status --failed\n  loxicmd get status 20.20.20.1:2020/tcp",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +46,7 @@ func getStatus(o *options) *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVar(&params.Failed, "failed", false, "only what failed")
-	fs.StringVar(&params.Kind, "kind", "", "only objects of this kind, such as service or interface")
+	fs.StringVar(&params.Kind, "kind", "", "only objects of this kind: service, interface, network, endpoint, vip or setting")
 	return cmd
 }
 
