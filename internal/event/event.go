@@ -1,5 +1,5 @@
 // Package event carries what happens from the parts of the daemon that see it to those that want to know: the
-// reconciler, the announcer, the REST stream, the log.
+// reconciler, the announcer, the REST stream.
 package event
 
 import (
