@@ -65,7 +65,7 @@ func (x *XDP) Sync(links []netdev.Link) error {
 	}
 	if x.Choice != config.XDPAuto {
 		for _, index := range slices.Sorted(maps.Keys(x.refused)) {
-			errs = append(errs, errors.New("XDP is not attached to "+x.refused[index]))
+			errs = append(errs, errors.New("XDP is not attached to "+x.refused[index]+"; its packets take the way through tc alone"))
 		}
 	}
 	for index := range x.known {
@@ -192,18 +192,14 @@ func (x *XDP) set(i datapath.XDPInterface, known bool) {
 	}
 }
 
-// refuse logs why once. What auto tries is no promise.
+// refuse notes why the program is not attached. What auto tries is no promise: it is logged, once. What was asked for is the error of
+// Sync.
 func (x *XDP) refuse(i datapath.XDPInterface, err error) {
 	reason := i.Name + ": " + err.Error()
-	if x.refused[i.Index] == reason {
-		return
+	if x.Choice == config.XDPAuto && x.refused[i.Index] != reason {
+		x.log.Info("XDP not attached: packets that arrive there take the way through tc alone", "interface", i.Name, "error", err)
 	}
 	x.refused[i.Index] = reason
-	log := x.log.Warn
-	if x.Choice == config.XDPAuto {
-		log = x.log.Info
-	}
-	log("XDP not attached: packets that arrive there take the way through tc alone", "interface", i.Name, "error", err)
 }
 
 func (x *XDP) forget(index int) error {

@@ -90,7 +90,7 @@ func TestXDPChoice(t *testing.T) {
 }
 
 // TestXDPFollows: the program follows the interfaces and what their drivers say; one that refuses it does without and is tried
-// again, and the log names it once.
+// again, and the error names it.
 func TestXDPFollows(t *testing.T) {
 	t.Parallel()
 	h := &hooks{broken: map[string]bool{}}
@@ -135,24 +135,23 @@ func TestXDPFollows(t *testing.T) {
 			t.Errorf("%s: -want +got\n%s", step.what, diff)
 		}
 	}
-	if n := strings.Count(log.String(), "XDP not attached"); n != 1 {
-		t.Errorf("the refusal is logged %d times:\n%s", n, log.String())
+	if strings.Contains(log.String(), "XDP not attached") {
+		t.Errorf("the refusal, which is the error, is logged as well:\n%s", log.String())
 	}
 }
 
-// TestXDPTagged: generic XDP stays away from interfaces with VLANs, and says so once.
+// TestXDPTagged: generic XDP stays away from interfaces with VLANs, and says so.
 func TestXDPTagged(t *testing.T) {
 	t.Parallel()
 	h := &hooks{}
-	var log bytes.Buffer
 	x := NewXDP(h, XDPConfig{
 		Choice: config.XDPGeneric, Features: func() (map[int]netdev.XDPFeatures, error) { return nil, nil },
-	}, slog.New(slog.NewTextHandler(&log, nil)))
+	}, slog.New(slog.DiscardHandler))
 	vlan := link(4, "eth1.7")
 	vlan.Kind, vlan.PeerIndex = "vlan", 3
 	for range 3 {
 		err := x.Sync([]netdev.Link{link(2, "eth0"), link(3, "eth1"), vlan})
-		if err == nil || err.Error() != "XDP is not attached to eth1: "+errTagged.Error() {
+		if err == nil || err.Error() != "XDP is not attached to eth1: "+errTagged.Error()+"; its packets take the way through tc alone" {
 			t.Errorf("the error is %v", err)
 		}
 	}
@@ -167,8 +166,5 @@ func TestXDPTagged(t *testing.T) {
 	want := []string{"clean", "set eth0 attach=true target=true", "set eth1 attach=false target=true", "set eth1.7 attach=true target=true"}
 	if diff := cmp.Diff(want, h.events); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
-	}
-	if n := strings.Count(log.String(), errTagged.Error()); n != 1 {
-		t.Errorf("that is logged %d times:\n%s", n, log.String())
 	}
 }

@@ -289,7 +289,7 @@ func TestXDPOfOthers(t *testing.T) {
 	if page, err := r.metrics(); err != nil || strings.Contains(page, `interface_xdp{interface="client"`) {
 		t.Errorf("it is said to be ours (%v)", err)
 	}
-	if log := r.Log(); strings.Count(log, "another XDP program is there and is left alone") != 1 || !strings.Contains(log, "interface=client") {
+	if log := r.Log(); strings.Count(log, "another XDP program is there and is left alone") != 1 || !strings.Contains(log, "XDP is not attached to client") {
 		t.Errorf("the log does not tell, or tells again")
 	}
 	out, err := r.LB.Run("ip", "-d", "link", "show", "client")
