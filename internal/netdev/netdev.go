@@ -137,8 +137,8 @@ func (n *Net) Diagnose() []diagnosis.Problem {
 // Problems returns what was wrong at the last look, and since when.
 func (n *Net) Problems() []diagnosis.Known { return n.doctor.Known() }
 
-func (n *Net) look(ctx context.Context, soon bool) []diagnosis.Problem {
-	if !soon {
+func (n *Net) look(ctx context.Context, regular bool) []diagnosis.Problem {
+	if regular {
 		n.vips.Retry(ctx)
 	}
 	return n.Diagnose()

@@ -39,7 +39,7 @@ func (p Problem) Error() string { return p.What + " (" + p.Hint + ")" }
 
 // Doctor looks for problems, and logs them when they appear and when they are gone.
 type Doctor struct {
-	look func(ctx context.Context, soon bool) []Problem
+	look func(ctx context.Context, regular bool) []Problem
 	log  *slog.Logger
 	soon chan struct{} // capacity 1
 
@@ -47,8 +47,8 @@ type Doctor struct {
 	known map[Problem]time.Time // present problems, and since when
 }
 
-// New makes a doctor. look returns the present problems; soon is false when nothing happened and a while has passed.
-func New(look func(ctx context.Context, soon bool) []Problem, log *slog.Logger) *Doctor {
+// New makes a doctor. look returns the present problems; regular is true every 10 s, whatever happens between.
+func New(look func(ctx context.Context, regular bool) []Problem, log *slog.Logger) *Doctor {
 	return &Doctor{look: look, log: log, soon: make(chan struct{}, 1), known: map[Problem]time.Time{}}
 }
 
@@ -73,16 +73,18 @@ func (d *Doctor) Known() []Known {
 
 // Run looks for problems until ctx ends, and tells of each that appears and that is gone.
 func (d *Doctor) Run(ctx context.Context, tell func(p Problem, gone bool)) {
+	regular := time.NewTicker(every) // not a timer made anew for each look: a neighbour that is asked for ever would keep it from firing
+	defer regular.Stop()
 	for {
-		soon := true
+		isRegular := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-d.soon:
-		case <-time.After(every):
-			soon = false
+		case <-regular.C:
+			isRegular = true
 		}
-		appeared, gone := d.compare(d.look(ctx, soon))
+		appeared, gone := d.compare(d.look(ctx, isRegular))
 		for _, p := range appeared {
 			d.log.Warn("problem", "what", p.What, "hint", p.Hint)
 			tell(p, false)

@@ -1,9 +1,12 @@
 package diagnosis
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestCompare(t *testing.T) {
@@ -32,4 +35,29 @@ func TestCompare(t *testing.T) {
 	if got := Bounded(many, len(many), "thing", "things"); len(got) != Shown+1 || got[Shown] != (Problem{"thing", "others", "12 more things", got[Shown].Hint}) {
 		t.Errorf("%+v", got)
 	}
+}
+
+// TestRegularLook: changes without end, as a next hop makes that is asked for ever, keep nothing from being tried again.
+func TestRegularLook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		looks, regular := 0, 0
+		var d *Doctor
+		d = New(func(_ context.Context, isRegular bool) []Problem {
+			looks++
+			if isRegular {
+				regular++
+			}
+			d.Soon() // there is news by the next look, always
+			return nil
+		}, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		go d.Run(ctx, nil)
+		time.Sleep(10*every + gap)
+		cancel()
+		synctest.Wait()
+		if regular < 5 || looks < 50 {
+			t.Errorf("%d of %d looks in %v were regular", regular, looks, 10*every)
+		}
+	})
 }
