@@ -99,8 +99,8 @@ func (s *Snapshot) writeTo(f file, version int) error {
 // all yields every row, by table and in order, and last what is kept.
 func (s *Snapshot) all() iter.Seq[placed] {
 	return func(yield func(placed) bool) {
-		for place, name := range s.names {
-			for r := range s.rows(name, idIndex, "") {
+		for place := range s.names {
+			for r := range s.rows(place, sortIndex, "") {
 				if !yield(placed{place, r}) {
 					return
 				}

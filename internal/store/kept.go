@@ -32,7 +32,7 @@ func keptSort(id ID) string { return id.Kind + "\x00" + id.Key }
 // Unknown yields what is kept without being understood, in order of kind and key.
 func (s *Snapshot) Unknown() iter.Seq[Unknown] {
 	return func(yield func(Unknown) bool) {
-		for r := range s.rows(keptTable, idIndex, "") {
+		for r := range s.rows(len(s.tables), sortIndex, "") {
 			k := r.(*keptRow)
 			if !yield(Unknown{k.ID, k.Meta, k.format, k.object, k.reason}) {
 				return

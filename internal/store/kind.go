@@ -69,8 +69,8 @@ type Index[T any] struct {
 // View is what objects are read from: a *Snapshot, or a *Tx, which sees its own changes.
 type View interface {
 	row(place int, sort string) row
-	rows(table, index, prefix string) iter.Seq[row]
-	first(table, index, prefix string) row
+	rows(place, index int, prefix string) iter.Seq[row]
+	first(place int, prefix string) row
 }
 
 // row is an object as the tables hold it. It is never changed, only replaced.
@@ -88,10 +88,18 @@ type object[T any] struct {
 	value T
 }
 
+// about is what the store asks of a kind before it is open.
+type about struct {
+	name, bare string
+	totals     int
+}
+
 // AnyTable is a Table of any kind of object.
 type AnyTable interface {
 	attach(place int) error
-	schema() schema
+	about() about
+	indexes() int
+	keysOf(r row, index int) []string
 	sortOf(key string) (string, bool)
 	keyOf(r row) string
 	same(a, b row) bool

@@ -138,8 +138,13 @@ func (l *loader) loadSnapshot() error {
 	if err != nil {
 		return err
 	}
+	owner := ""
 	for i, line := range lines {
 		r, err := l.tx.base.decodeObject(line, h.Version)
+		if r.Owner == owner {
+			r.Owner = owner // one text for all objects in a row with one owner
+		}
+		owner = r.Owner
 		if err == nil {
 			if h.Version < latestVersion {
 				r.Version = h.Revision

@@ -1,19 +1,17 @@
 package store
 
 import (
+	"fmt"
 	"iter"
 	"slices"
-
-	"github.com/hashicorp/go-memdb"
 )
 
 // Snapshot is the state at one revision. It is immutable, and shares what did not change with its neighbours.
 type Snapshot struct {
 	*layout
 	revision uint64
-	db       *memdb.MemDB
-	reader   *memdb.Txn // for any number of readers
-	counts   []count    // of tables, and of what is kept
+	data     data
+	counts   []count // of tables, and of what is kept
 }
 
 // layout is what all snapshots of a store have.
@@ -30,19 +28,20 @@ type count struct {
 }
 
 func emptySnapshot(tables []AnyTable) (*Snapshot, error) {
-	db, err := newDB(tables)
-	if err != nil {
-		return nil, err
-	}
-	db = db.Snapshot() // which does not tell memdb's own watchers: there are none
-	s := &Snapshot{layout: &layout{tables: tables}, db: db, reader: db.Txn(false)}
-	for _, t := range tables {
-		schema := t.schema()
-		if schema.bare != "" {
-			s.bareKind, s.bareMember = schema.name, schema.bare
+	s := &Snapshot{layout: &layout{tables: tables}, data: newData(tables)}
+	for place, t := range tables {
+		if err := t.attach(place); err != nil {
+			return nil, err
 		}
-		s.names = append(s.names, schema.name)
-		s.counts = append(s.counts, count{totals: make([]int, schema.totals)})
+		a := t.about()
+		if slices.Contains(s.names, a.name) {
+			return nil, fmt.Errorf("kind %s is given twice", a.name)
+		}
+		if a.bare != "" {
+			s.bareKind, s.bareMember = a.name, a.bare
+		}
+		s.names = append(s.names, a.name)
+		s.counts = append(s.counts, count{totals: make([]int, a.totals)})
 	}
 	s.names = append(s.names, keptTable)
 	s.counts = append(s.counts, count{})
@@ -71,18 +70,15 @@ func find(s *Snapshot, v View, id ID) row {
 }
 
 func (s *Snapshot) row(place int, sort string) row {
-	if s.counts[place].rows == 0 {
-		return nil
-	}
-	return firstRow(s.reader, s.names[place], idIndex, sort)
+	return s.data.get(place, sort)
 }
 
-func (s *Snapshot) rows(table, index, prefix string) iter.Seq[row] {
-	return rowsOf(s.reader, table, index, prefix)
+func (s *Snapshot) rows(place, index int, prefix string) iter.Seq[row] {
+	return rowsOf(s.data[place][index], prefix)
 }
 
-func (s *Snapshot) first(table, index, prefix string) row {
-	return firstRow(s.reader, table, index+"_prefix", prefix)
+func (s *Snapshot) first(place int, prefix string) row {
+	return firstRow(s.data[place][sortIndex], prefix)
 }
 
 func (s *Snapshot) cloneCounts() []count {
@@ -91,31 +87,4 @@ func (s *Snapshot) cloneCounts() []count {
 		counts[i].totals = slices.Clone(counts[i].totals)
 	}
 	return counts
-}
-
-// The names of tables and indexes are our own, so memdb's only errors are faults of this code.
-
-func firstRow(txn *memdb.Txn, table, index, arg string) row {
-	r, err := txn.First(table, index, arg)
-	if err != nil {
-		panic(err)
-	}
-	if r == nil {
-		return nil
-	}
-	return r.(row)
-}
-
-func rowsOf(txn *memdb.Txn, table, index, prefix string) iter.Seq[row] {
-	return func(yield func(row) bool) {
-		rows, err := txn.Get(table, index+"_prefix", prefix)
-		if err != nil {
-			panic(err)
-		}
-		for r := rows.Next(); r != nil; r = rows.Next() {
-			if !yield(r.(row)) {
-				return
-			}
-		}
-	}
 }

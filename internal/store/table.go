@@ -55,7 +55,7 @@ func (t *Table[T]) All(v View) iter.Seq[T] { return t.Prefix(v, "") }
 
 // Prefix yields, in order, the objects for whose keys Kind.Sort gives something that begins with prefix.
 func (t *Table[T]) Prefix(v View, prefix string) iter.Seq[T] {
-	return t.values(v.rows(t.kind.Name, idIndex, prefix))
+	return t.values(v.rows(t.place, sortIndex, prefix))
 }
 
 // Find yields the objects with a value in an index, in the order of their keys.
@@ -66,12 +66,12 @@ func (t *Table[T]) Find(v View, index, value string) iter.Seq[T] {
 // FindPrefix yields the objects with a value in an index that begins with prefix, in the order of these values. An
 // object with several such values comes several times.
 func (t *Table[T]) FindPrefix(v View, index, prefix string) iter.Seq[T] {
-	return t.values(v.rows(t.kind.Name, index, prefix))
+	return t.values(v.rows(t.place, t.placeOf(index), prefix))
 }
 
 // First is the first that Prefix would yield.
 func (t *Table[T]) First(v View, prefix string) (T, bool) {
-	return t.value(v.first(t.kind.Name, idIndex, prefix))
+	return t.value(v.first(t.place, prefix))
 }
 
 // Len is the number of objects.
@@ -147,6 +147,10 @@ func (t *Table[T]) attach(place int) error {
 	t.place, t.open = place, true
 	return t.kind.complete()
 }
+
+func (t *Table[T]) about() about { return about{t.kind.Name, t.kind.Bare, len(t.kind.Totals)} }
+
+func (t *Table[T]) indexes() int { return len(t.kind.Indexes) }
 
 func (t *Table[T]) sortOf(key string) (string, bool) {
 	if t.kind.Sort == nil {

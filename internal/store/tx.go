@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-
-	"github.com/hashicorp/go-memdb"
 )
 
 // Tx is a transaction being edited: it sees its own changes, and nobody else does. It is good during the call of
@@ -14,8 +12,7 @@ import (
 type Tx struct {
 	owner   string
 	base    *Snapshot
-	txn     *memdb.Txn
-	db      *memdb.MemDB
+	data    data             // as it is now
 	touched map[position]row // as they are now; nil: deleted
 	reads   []Read
 	keeps   int // at least as many as the rows that are kept without being understood
@@ -32,9 +29,8 @@ func comparePositions(a, b position) int {
 }
 
 func begin(base *Snapshot, owner string) *Tx {
-	db := base.db.Snapshot()
 	return &Tx{
-		owner: owner, base: base, db: db, txn: db.Txn(true), touched: map[position]row{},
+		owner: owner, base: base, data: base.data.clone(), touched: map[position]row{},
 		keeps: base.UnknownLen(),
 	}
 }
@@ -124,8 +120,7 @@ func (tx *Tx) row(place int, sort string) row {
 	return r
 }
 
-// peek is row without a trace. It reads without memdb's transaction: reading from that makes its next write copy what it
-// has copied already.
+// peek is row without a trace.
 func (tx *Tx) peek(place int, sort string) (r row, touched bool) {
 	if r, touched = tx.touched[position{place, sort}]; touched {
 		return r, true
@@ -133,18 +128,17 @@ func (tx *Tx) peek(place int, sort string) (r row, touched bool) {
 	return tx.base.row(place, sort), false
 }
 
-func (tx *Tx) rows(table, index, prefix string) iter.Seq[row] {
-	return rowsOf(tx.txn, table, index, prefix)
+// rows yields what there is when the loop begins. What is written after that copies again what it has copied already.
+func (tx *Tx) rows(place, index int, prefix string) iter.Seq[row] {
+	return func(yield func(row) bool) { rowsOf(tx.data[place][index].Clone(), prefix)(yield) }
 }
 
-func (tx *Tx) first(table, index, prefix string) row {
-	return firstRow(tx.txn, table, index+"_prefix", prefix)
+func (tx *Tx) first(place int, prefix string) row {
+	return firstRow(tx.data[place][sortIndex], prefix)
 }
 
 func (tx *Tx) set(place int, r row) {
-	if err := tx.txn.Insert(tx.base.names[place], r); err != nil {
-		panic(err) // a fault of this code
-	}
+	tx.data.set(place, r, tx.keysOf(place))
 	if place == len(tx.base.tables) {
 		tx.keeps++
 	}
@@ -152,10 +146,16 @@ func (tx *Tx) set(place int, r row) {
 }
 
 func (tx *Tx) remove(place int, r row) {
-	if err := tx.txn.Delete(tx.base.names[place], r); err != nil {
-		panic(err)
-	}
+	tx.data.remove(place, r.header().sort, tx.keysOf(place))
 	tx.touched[position{place, r.header().sort}] = nil
+}
+
+// keysOf is AnyTable.keysOf of a table; of what is kept, which has no indexes besides the first, it is not asked.
+func (tx *Tx) keysOf(place int) func(r row, index int) []string {
+	if place == len(tx.base.tables) {
+		return nil
+	}
+	return tx.base.tables[place].keysOf
 }
 
 func (tx *Tx) same(at position, before, after row) bool {
@@ -207,7 +207,6 @@ func (tx *Tx) finish() (*Snapshot, *change) {
 		}
 	}
 	if len(c.ids) == 0 {
-		tx.txn.Abort()
 		return tx.base, nil
 	}
 	slices.SortFunc(c.ids, compareIDs)
@@ -217,9 +216,8 @@ func (tx *Tx) finish() (*Snapshot, *change) {
 
 // seal makes the snapshot of what the transaction has done.
 func (tx *Tx) seal(revision uint64, counts []count) *Snapshot {
-	tx.txn.Commit()
 	next := *tx.base
-	next.revision, next.db, next.reader, next.counts = revision, tx.db, tx.db.Txn(false), counts
+	next.revision, next.data, next.counts = revision, tx.data, counts
 	return &next
 }
 
