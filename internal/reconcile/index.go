@@ -208,18 +208,11 @@ func ownable(s *lb.Service) []netip.Addr {
 // refcount counts who uses an address.
 type refcount map[netip.Addr]int
 
-// add returns whether this is the first user.
-func (r refcount) add(a netip.Addr) bool {
-	r[a]++
-	return r[a] == 1
-}
+func (r refcount) add(a netip.Addr) { r[a]++ }
 
-// remove returns whether that was the last user.
-func (r refcount) remove(a netip.Addr) bool {
-	r[a]--
-	if r[a] > 0 {
-		return false
+// remove forgets the address with its last user.
+func (r refcount) remove(a netip.Addr) {
+	if r[a]--; r[a] <= 0 {
+		delete(r, a)
 	}
-	delete(r, a)
-	return true
 }
