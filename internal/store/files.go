@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -72,7 +73,20 @@ func openFile(path string, flags int) (file, error) {
 
 type osFile struct{ *os.File }
 
-func (f osFile) Datasync() error { return unix.Fdatasync(int(f.Fd())) }
+// Datasync fails for a file that was deleted meanwhile: what is in it is gone with the process.
+func (f osFile) Datasync() error {
+	if err := unix.Fdatasync(int(f.Fd())); err != nil {
+		return err
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return err
+	}
+	if stat.Nlink == 0 {
+		return fmt.Errorf("%s was deleted: %w", f.Name(), fs.ErrNotExist)
+	}
+	return nil
+}
 
 type osDirectory struct{ *os.File }
 
