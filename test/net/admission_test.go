@@ -1,6 +1,7 @@
 package net_test
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/netnstest/labtest"
 )
 
 // TestRoom: thousands of services with tables of hashes are applied and disturb nobody, and what would need more than
@@ -30,7 +32,7 @@ func TestRoom(t *testing.T) {
 
 	heavy := mixed(9000, 1)
 	for i := range heavy {
-		heavy[i].ServiceArguments.ExternalIP = fmt.Sprintf("21.0.%d.%d", i/256, i%256)
+		heavy[i].ServiceArguments.ExternalIP = fmt.Sprintf("21.0.0.%d", i>>8)
 		heavy[i].ServiceArguments.Sel = "1"
 		heavy[i].Endpoints[0].Weight = new(1000)
 	}
@@ -65,22 +67,36 @@ func TestAllServices(t *testing.T) {
 			t.Errorf("the maps take %d kB in the kernel, want at most 300 MB", size)
 		}
 	}
+	wantSmall(r)
 	r.Stop()
-	r.restart()
-	t.Logf("after a restart: memory %s, at most %s; maps %d kB", r.memory("VmRSS"), r.memory("VmHWM"), r.maps())
-	rss, err := strconv.Atoi(strings.TrimSuffix(r.memory("VmRSS"), " kB"))
-	if err != nil || rss > 200<<10 {
-		t.Errorf("the daemon takes %d kB, %v, want at most 200 MB", rss, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	start := time.Now()
+	if err := r.Start(ctx); err != nil {
+		t.Fatal(err)
 	}
-	took, _ := a.call("DELETE", "config/loadbalancer/all", nil)
-	t.Logf("DELETE all: %v", took)
+	t.Logf("ready again after %v: memory %s; maps %d kB", time.Since(start), r.memory("VmRSS"), r.maps())
+	wantSmall(r)
+}
+
+// wantSmall waits until the daemon has given back what a burst took.
+func wantSmall(r *rig) {
+	r.t.Helper()
+	labtest.Eventually(r.t, time.Minute, func(context.Context) error {
+		kilobytes, err := strconv.Atoi(strings.TrimSuffix(r.memory("VmRSS"), " kB"))
+		if err == nil && kilobytes > 200<<10 {
+			return fmt.Errorf("the daemon takes %d kB, want at most 200 MB", kilobytes)
+		}
+		return err
+	})
+	r.t.Logf("then: memory %s", r.memory("VmRSS"))
 }
 
 // mixed are services with three endpoints each, of all algorithms or of one.
 func mixed(services, sel int) (list []v1.LoadbalanceEntry) {
 	algorithms := []int{0, 1, 2, 3, 4, 7}
 	for n := range services {
-		e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{ExternalIP: bigVIP(n).String(), Port: 80, Protocol: "tcp", Sel: v1.Choice(strconv.Itoa(max(sel, 0)))}}
+		e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{ExternalIP: bigVIP(n >> 8).String(), Port: 1000 + n&255, Protocol: "tcp", Sel: v1.Choice(strconv.Itoa(max(sel, 0)))}}
 		if sel < 0 {
 			e.ServiceArguments.Sel = v1.Choice(strconv.Itoa(algorithms[n%len(algorithms)]))
 		}
