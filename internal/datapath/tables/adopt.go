@@ -97,8 +97,7 @@ func (t *Tables) adoptServices() (map[uint32]*service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read services: %w", err)
 	}
-	t.slots.Adopt(used)
-	return byID, t.adoptSecondary(secondary, byID)
+	return byID, errors.Join(t.slots.Adopt(used), t.adoptSecondary(secondary, byID))
 }
 
 // adoptEndpoints goes through all rows that there are.

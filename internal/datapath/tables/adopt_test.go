@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/rows"
+	"loxilb/internal/datapath/tables/alloc"
 )
 
 // rowsOf says which id each endpoint of each service has.
@@ -222,5 +223,34 @@ func TestAdoptRemovedCounters(t *testing.T) {
 	apply(t, d, named(1))
 	if n := connections(); n != 0 {
 		t.Errorf("a new service begins with %d connections", n)
+	}
+}
+
+// TestSameTableStays: a table of slots that holds already what it shall is left where it is, by the same process and by the
+// next one; another order is another table.
+func TestSameTableStays(t *testing.T) {
+	t.Parallel()
+	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	change := puts(1, 2, 40)[0]
+	at := func() alloc.Range {
+		apply(t, d, change)
+		return d.services[change.Key].slots()
+	}
+	first := at()
+	if got := at(); got != first {
+		t.Errorf("applied again: %+v, before %+v", got, first)
+	}
+	d = reload(t, d)
+	if got := at(); got != first {
+		t.Errorf("applied by the next process: %+v, before %+v", got, first)
+	}
+	slots := change.Table.Slots
+	slots[0], slots[1] = slots[1], slots[0]
+	if got := at(); got == first {
+		t.Errorf("another order is where the first one was: %+v", got)
 	}
 }

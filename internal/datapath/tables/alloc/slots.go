@@ -1,8 +1,9 @@
 package alloc
 
 import (
+	"encoding/binary"
 	"fmt"
-	"slices"
+	"hash/maphash"
 	"time"
 
 	"loxilb/internal/datapath/bpf"
@@ -25,6 +26,8 @@ type Slots struct {
 	free        freeList
 	quarantined []quarantinedRange // the longest first
 	now         Clock
+	adopted     map[Range]uint64 // sums of what an earlier process wrote
+	seed        maphash.Seed
 }
 
 type quarantinedRange struct {
@@ -34,15 +37,52 @@ type quarantinedRange struct {
 
 // NewSlots gives out none that is used already: those of an earlier process are for Adopt.
 func NewSlots(blocks *rows.Array, now Clock) Slots {
-	return Slots{blocks: blocks, free: newFreeList(), now: now}
+	return Slots{blocks: blocks, free: newFreeList(), now: now, adopted: map[Range]uint64{}, seed: maphash.MakeSeed()}
 }
 
-// Adopt cuts out the ranges in use.
-func (s *Slots) Adopt(used []Range) {
-	for i := range used {
-		used[i] = used[i].whole()
+// Adopt cuts out the ranges in use, and notes what is in them: to read each by itself later takes a system call for each
+// block.
+func (s *Slots) Adopt(used []Range) error {
+	whole := make([]Range, len(used))
+	bySegment := map[uint32][]Range{}
+	for i, r := range used {
+		whole[i] = r.whole()
+		bySegment[r.Segment] = append(bySegment[r.Segment], r)
 	}
-	s.free.adopt(len(s.blocks.Segments()), used)
+	s.free.adopt(len(s.blocks.Segments()), whole)
+	for segment, m := range s.blocks.Segments() {
+		ranges := bySegment[uint32(segment)]
+		if len(ranges) == 0 {
+			continue
+		}
+		ids := make([]uint32, 0, SlotsPerSegment)
+		err := rows.EachBatch(m, rows.All, func(_ []uint32, blocks []bpf.TcSlotBlock) {
+			for i := range blocks {
+				ids = append(ids, blocks[i].Endpoints[:]...)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("read slots: %w", err)
+		}
+		for _, r := range ranges {
+			if int(r.end()) <= len(ids) {
+				s.adopted[r] = s.sumOf(ids[r.Offset:r.end()])
+			}
+		}
+	}
+	return nil
+}
+
+// sumOf is a hash of endpoint ids, another one in each process.
+func (s *Slots) sumOf(ids []uint32) uint64 {
+	var h maphash.Hash
+	h.SetSeed(s.seed)
+	var word [4]byte
+	for _, id := range ids {
+		binary.NativeEndian.PutUint32(word[:], id)
+		h.Write(word[:]) // never fails
+	}
+	return h.Sum64()
 }
 
 // whole is the range with the rest of its last block.
@@ -61,10 +101,8 @@ func (s *Slots) Write(endpoints []uint32, have Range) (Range, error) {
 	for i := range blocks {
 		copy(blocks[i].Endpoints[:], endpoints[i*int(slotsPerBlock):])
 	}
-	if int(have.Count) == len(endpoints) {
-		if there, err := s.read(have, len(blocks)); err == nil && slices.Equal(there, blocks) {
-			return have, nil
-		}
+	if int(have.Count) == len(endpoints) && s.holds(have, endpoints, blocks) {
+		return have, nil
 	}
 	r, err := s.get(uint32(len(endpoints)))
 	if err != nil {
@@ -86,14 +124,19 @@ func (r Range) keys(blocks int) []uint32 {
 	return keys
 }
 
-func (s *Slots) read(r Range, blocks int) ([]bpf.TcSlotBlock, error) {
-	there := make([]bpf.TcSlotBlock, blocks)
-	for i, key := range r.keys(blocks) { // a batch of an array is read from its first row on
-		if err := s.blocks.Segments()[r.Segment].Lookup(key, &there[i]); err != nil {
-			return nil, err
+// holds tells whether a range has just these ids.
+func (s *Slots) holds(r Range, ids []uint32, blocks []bpf.TcSlotBlock) bool {
+	if sum, ok := s.adopted[r]; ok { // good until the range may be written
+		delete(s.adopted, r)
+		return sum == s.sumOf(ids)
+	}
+	var there bpf.TcSlotBlock
+	for i, key := range r.keys(len(blocks)) {
+		if err := s.blocks.Segments()[r.Segment].Lookup(key, &there); err != nil || there != blocks[i] {
+			return false
 		}
 	}
-	return there, nil
+	return true
 }
 
 func (s *Slots) get(count uint32) (Range, error) {
@@ -130,6 +173,7 @@ func (s *Slots) grow() error {
 // Put takes a range back that no row leads to any more.
 func (s *Slots) Put(r Range) {
 	if r.Count > 0 {
+		delete(s.adopted, r)
 		s.quarantined = append(s.quarantined, quarantinedRange{r.whole(), s.now()})
 	}
 }
