@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"io/fs"
 	"os/user"
 	"strconv"
 	"strings"
@@ -16,7 +17,8 @@ func (f *flags) checkUsers(api *API) error {
 	if err == nil {
 		api.Group = int(gid)
 		api.GIDs = append(api.GIDs, gid)
-	} else if unknown := user.UnknownGroupError(""); !errors.As(err, &unknown) {
+	} else if unknown := user.UnknownGroupError(""); !errors.As(err, &unknown) && !errors.Is(err, fs.ErrNotExist) {
+		// a small image has no /etc/group, and so no such group
 		return &Error{"--api-users", "", "the group " + apiGroup + " can't be looked up: " + err.Error()}
 	}
 	for _, word := range f.apiUsers {

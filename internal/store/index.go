@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/btree"
+	"k8s.io/utils/third_party/forked/golang/btree"
 )
 
 // sortIndex is the place of the index that each table has: by what Kind.Sort makes of the key.
@@ -18,7 +18,7 @@ const treeDegree = 32
 
 // tree is an index: a B-tree that costs nothing to copy, and shares with its copy what neither changes. Making a copy
 // is for one goroutine at a time, the holder of Store.writing; reading is for all.
-type tree = btree.BTreeG[entry]
+type tree = btree.BTree[entry]
 
 // entry is a row by one of the keys that it has in an index.
 type entry struct {
@@ -27,7 +27,7 @@ type entry struct {
 }
 
 func newTree() *tree {
-	return btree.NewG(treeDegree, func(a, b entry) bool { return a.key < b.key })
+	return btree.New(treeDegree, func(a, b entry) bool { return a.key < b.key })
 }
 
 // data are the indexes of all tables, and of what is kept, which has but one: by place, then by index.
