@@ -123,7 +123,7 @@ func (p *peers) find(src, dst netip.AddrPort) (*diagSocket, error) {
 	answers, err := req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY)
 	switch {
 	case errors.Is(err, syscall.ENOENT), err == nil && len(answers) == 0:
-		return nil, errNoPeer
+		return procSocket(src, dst) // there is no such socket, or no sock_diag
 	case err != nil:
 		return nil, fmt.Errorf("the kernel does not tell whose it is: %w", err)
 	}

@@ -102,6 +102,11 @@ func TestPeerUID(t *testing.T) {
 			if got, err := p.uid(server); err != nil || int(got) != uid {
 				t.Errorf("%s: user %d, %v; want %d", name, got, err, uid)
 			}
+			// the same by /proc, where the kernel has no sock_diag
+			remote, local := addrPort(server.RemoteAddr()), addrPort(server.LocalAddr())
+			if m, err := procSocket(remote, local); err != nil || !m.is(remote, local) || !m.open() || int(m.UID) != uid {
+				t.Errorf("%s by /proc: %+v, %v; want %d", name, m, err, uid)
+			}
 		}
 	}
 }
