@@ -21,7 +21,6 @@ import (
 var version, build = "dev", ""
 
 func main() {
-	saveMemory()
 	// the data path and netlink live in the namespace of the thread, and so of the process
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

@@ -2,29 +2,17 @@ package main
 
 import (
 	"context"
-	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
 )
 
 const (
-	// gcPercent lets the heap grow by so much before it is collected: the daemon shares its machine with what it balances,
-	// and most of what it holds stays. Go's own 100 would have it take a third more memory, and a tenth less time for large
-	// changes.
-	gcPercent = 50
 	// memoryCheck is how often memory that is free is looked for, and memoryKept how much of it stays for the next change. Go
 	// gives back slowly what is within the goal of its next collection: after 65,536 services in one request, 130 MB.
 	memoryCheck = 10 * time.Second
 	memoryKept  = 32 << 20 // bytes
 )
-
-// saveMemory sets how the heap grows, unless the user has.
-func saveMemory() {
-	if _, chosen := os.LookupEnv("GOGC"); !chosen {
-		debug.SetGCPercent(gcPercent)
-	}
-}
 
 // returnMemory gives memory that is free back to the kernel until ctx ends.
 func returnMemory(ctx context.Context) {
