@@ -67,20 +67,14 @@ func NewServices(c ServicesConfig) *Services {
 func (s *Services) Run(ctx context.Context) {
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
-	helpers.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-s.Idle(): // neighbours of an earlier start are kept until all endpoints are known
-			s.index.notifier.run(ctx)
-		}
-	})
 	helpers.Go(func() { s.sources.task.Run(ctx) })
 	helpers.Go(func() {
 		select {
 		case <-ctx.Done():
-		case <-s.Idle():
+		case <-s.Idle(): // VIPs and neighbours of an earlier start are kept until all services are known
 			s.settled.Store(true)
 			s.Wake()
+			s.index.notifier.run(ctx)
 		}
 	})
 	s.Loop.Run(ctx)
@@ -206,7 +200,7 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 // read finds the services in the store, and what they are with the services behind them.
 func (s *Services) read(keys []lb.Key) []item {
 	snapshot := s.Desired.Snapshot()
-	resolver := compile.NewResolver(view{s.Desired.Services, snapshot})
+	resolver := compile.NewResolver(s.Desired.Services.At(snapshot))
 	items := make([]item, len(keys))
 	for n, key := range keys {
 		i := &items[n]
@@ -217,15 +211,6 @@ func (s *Services) read(keys []lb.Key) []item {
 	}
 	return items
 }
-
-// view is a snapshot as the resolver reads it.
-type view struct {
-	services *desired.Services
-	snapshot *store.Snapshot
-}
-
-func (v view) Reach(k lb.Key) (lb.Service, bool) { return v.services.Reach(v.snapshot, k) }
-func (v view) HasVIP(a netip.Addr) bool          { return v.services.HasVIP(v.snapshot, a) }
 
 // findSources looks up what endpoints will see as source, as far as that is not known. Services for which it fails go no
 // further.
