@@ -49,6 +49,7 @@ type Options struct {
 type API struct {
 	Options
 	mux     *http.ServeMux
+	codec   *codec
 	stall   time.Duration // how long a stream of events may be stuck
 	streams chan struct{} // holds a value for each stream of events
 	bodies  chan struct{} // holds a value for each body that is read
@@ -74,7 +75,7 @@ func New(o Options) *API {
 	}
 	a := &API{
 		stall:   stallLimit,
-		Options: o, mux: http.NewServeMux(),
+		Options: o, mux: http.NewServeMux(), codec: newCodec(),
 		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies),
 	}
 	a.closing, a.close = context.WithCancel(context.Background())

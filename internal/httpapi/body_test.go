@@ -40,7 +40,7 @@ func TestElementsOfBody(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, p := decodeServices([]byte(body))
+		_, _, p := newCodec().decodeServices([]byte(body))
 		if p == nil || p.body.Code != http.StatusRequestEntityTooLarge || !strings.Contains(p.body.Message, "more than the") {
 			t.Errorf("%s: %+v", name, p)
 		}

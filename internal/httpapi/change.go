@@ -16,7 +16,7 @@ import (
 func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 	var bulk bool
 	list, p := decoded(a, w, r, func(data []byte) (list []request, p *problem) {
-		list, bulk, p = decodeServices(data)
+		list, bulk, p = a.codec.decodeServices(data)
 		return list, p
 	})
 	if p != nil {
@@ -44,7 +44,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 }
 
 // decodeServices reads and checks a request without looking at the store.
-func decodeServices(data []byte) ([]request, bool, *problem) {
+func (c *codec) decodeServices(data []byte) ([]request, bool, *problem) {
 	req, p := decodeBody[v1.LoadbalanceRequest](data)
 	if p != nil {
 		return nil, false, p
@@ -53,7 +53,7 @@ func decodeServices(data []byte) ([]request, bool, *problem) {
 	if p != nil {
 		return nil, false, p
 	}
-	out, p := services(list, bulk)
+	out, p := c.services(list, bulk)
 	return out, bulk, p
 }
 
@@ -65,7 +65,7 @@ func exists(k lb.Key) *problem {
 
 // DeleteLoadbalancerList deletes the services of a list of keys, all of them or none.
 func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params v1.DeleteLoadbalancerListParams) {
-	keys, p := decoded(a, w, r, func(data []byte) ([]lb.Key, *problem) { return decodeKeys(data, params.Bgp) })
+	keys, p := decoded(a, w, r, func(data []byte) ([]lb.Key, *problem) { return a.codec.decodeKeys(data, params.Bgp) })
 	if p != nil {
 		p.write(w)
 		return
@@ -81,7 +81,7 @@ func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, par
 }
 
 // decodeKeys reads and checks a list of keys without looking at the store.
-func decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
+func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
 	list, p := decodeBody[v1.ServiceKeyList](data)
 	switch {
 	case p != nil:
@@ -92,7 +92,6 @@ func decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
 	if p := withdrawal(bgp); p != nil {
 		return nil, p
 	}
-	c := newCodec()
 	keys := make([]lb.Key, len(list.LbAttr))
 	first := make(map[lb.Key]int, len(keys))
 	for i := range list.LbAttr {

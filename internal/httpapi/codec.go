@@ -10,7 +10,8 @@ import (
 	"loxilb/internal/lb"
 )
 
-// codec turns entries of the API into services and back, by the fields of lb. It has no line for any one of them.
+// codec turns entries of the API into services and back, by the fields of lb. It has no line for any one of them. It is made
+// once, as that takes as long as some requests, and never changed: many goroutines may use it.
 type codec struct {
 	entry          v1.Properties[v1.LoadbalanceEntry]
 	endpoint       v1.Properties[v1.Endpoint]

@@ -151,13 +151,13 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, bulk, p := decodeServices(data)
+		got, bulk, p := newCodec().decodeServices(data)
 		if p != nil || bulk || !got[0].Equal(s) {
 			t.Fatalf("%s\ncame back from %s\nas %v, %v", s, data, got, p)
 		}
 		// What people would write by words is the same too.
 		words := strings.Replace(string(data), `"mode":`+string(data[strings.Index(string(data), `"mode":`)+7]), `"mode":"`+s.Mode.String()+`"`, 1)
-		if got, _, p := decodeServices([]byte(words)); p != nil || !got[0].Equal(s) {
+		if got, _, p := newCodec().decodeServices([]byte(words)); p != nil || !got[0].Equal(s) {
 			t.Fatalf("%s\ncame back from %s\nas %v, %v", s, words, got, p)
 		}
 	}
@@ -168,7 +168,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add([]byte(`{"lbAttr":[{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"}]}`), "false")
 	f.Add([]byte(`{"lbAttr":[{"externalIP":"::","port":0,"portMax":-1,"protocol":"icmp","block":7,"host":"x"}]}`), "")
 	f.Fuzz(func(t *testing.T, data []byte, bgp string) {
-		keys, p := decodeKeys(data, bgp)
+		keys, p := newCodec().decodeKeys(data, bgp)
 		if p != nil {
 			if p.body.Code < 400 || p.body.Message == "" {
 				t.Fatalf("refused with %+v", p.body)

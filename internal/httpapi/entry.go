@@ -23,8 +23,7 @@ func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool,
 }
 
 // services turns all of a request into services. Two that share a key are refused: which of them was meant?
-func services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *problem) {
-	c := newCodec()
+func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *problem) {
 	out := make([]request, 0, len(list))
 	seen := make(map[lb.Key]int, len(list))
 	for i := range list {

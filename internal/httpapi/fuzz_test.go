@@ -21,7 +21,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"serviceArguments":{"sel":{}},"endpoints":null,"x":1}`))
 	f.Add([]byte(`{"lbAttr":[{"serviceArguments":{"sel":"\ud800"}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, _, p := decodeServices(data)
+		list, _, p := newCodec().decodeServices(data)
 		if p != nil {
 			if p.body.Code != http.StatusBadRequest || p.body.Message == "" {
 				t.Fatalf("refused with %+v", p.body)
@@ -39,7 +39,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, _, p := decodeServices(out)
+		again, _, p := newCodec().decodeServices(out)
 		if p != nil {
 			t.Fatalf("what was taken is refused when it is sent back: %v\n%s", p, out)
 		}

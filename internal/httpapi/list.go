@@ -15,11 +15,11 @@ const stallLimit = 30 * time.Second
 
 // GetLoadbalancers answers with all services.
 func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request) {
-	out, c := newStream(w, "lbAttr"), newCodec()
+	out := newStream(w, "lbAttr")
 	now := a.Store.Snapshot()
 	for s := range a.Store.Services.All(now) {
 		stats, _ := a.DataPath.ServiceStats(s.Key)
-		e := c.answer(&s, &stats)
+		e := a.codec.answer(&s, &stats)
 		e.Status = a.serviceStatus(now, s.Key)
 		if r.Context().Err() != nil || !out.item(e) {
 			return
