@@ -59,6 +59,7 @@ enum drop_reason {
 	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
 	DROP_NOT_TRANSLATABLE, /* client and endpoint are of two IP versions, and the other one has nothing like this packet: a fragment of ICMP or with further extension headers, an ICMP error of another kind */
 	DROP_DSR_ROUTED, /* direct return by MAC address, and the endpoint is behind a router, which would not know whom it is for: --tunnel reaches it */
+	DROP_NO_MEMORY, /* a new connection while the kernel has no memory for its entry at once; the sender repeats */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -412,9 +413,17 @@ struct fragment {
 };
 _Static_assert(sizeof(struct fragment) == 20, "ABI");
 
-struct icmp_bucket {
+/* A token bucket (bucket.h). */
+struct token_bucket {
 	__u32 since; /* jiffies */
 	__u32 tokens;
+};
+
+/* The answers whose number is limited. */
+enum answer_limit {
+	LIMIT_ICMP_ERRORS,
+	LIMIT_RESETS, /* of segments of no connection */
+	ANSWER_LIMITS
 };
 
 struct icmp_scratch {

@@ -4,9 +4,10 @@
  *
  * The packet itself is rewritten into the answer: a RST (RFC 9293 section
  * 3.10.7.1), or an ICMP error that quotes it (RFC 1812, RFC 4443). The answer
- * is routed like any packet to the sender. An ICMP error costs its receiver
- * more than the packet cost its sender, so their number is limited. A RST is
- * never larger than the segment that it answers.
+ * is routed like any packet to the sender. The number of ICMP errors is limited,
+ * since one costs its receiver more than the packet cost its sender. So is that
+ * of RSTs to segments of no connection: whoever forges sources could have us
+ * send to anybody as many as he likes. They are never larger than the segment.
  *
  * This path is slow, so its functions are not inlined, and each has its own
  * stack frame.
@@ -14,6 +15,7 @@
 #ifndef LOXILB_ANSWER_H
 #define LOXILB_ANSWER_H
 
+#include "bucket.h"
 #include "checksum.h"
 #include "forward.h"
 #include "icmp.h"
@@ -29,29 +31,21 @@
 #define BPF_FIB_LOOKUP_SRC (1U << 4) /* 6.7 */
 #endif
 
-/* May another ICMP error be sent? There is a token bucket for each CPU. */
-static __always_inline bool icmp_allowed(__u32 now)
+/* May another answer of this kind be sent? There is a token bucket for each
+ * kind and CPU. */
+static __always_inline bool answer_is_within(__u32 kind, __u32 rate, __u32 now)
 {
-	struct icmp_bucket *b;
-	__u32 zero = 0, elapsed, more;
+	struct token_bucket *b = bpf_map_lookup_elem(&answer_buckets, &kind);
 
-	b = bpf_map_lookup_elem(&icmp_buckets, &zero);
-	if (!b)
-		return false;
-	elapsed = now - b->since;
-	if (elapsed > hz)
-		elapsed = hz;
-	more = elapsed * icmp_rate / hz;
-	if (more) {
-		b->since = now;
-		b->tokens += more;
-		if (b->tokens > icmp_rate)
-			b->tokens = icmp_rate;
-	}
-	if (!b->tokens)
-		return false;
-	b->tokens--;
-	return true;
+	return b && bucket_take(b, rate, rate, now);
+}
+
+static __noinline bool answer_allowed(const struct packet *p, bool reset)
+{
+	if (!reset)
+		return answer_is_within(LIMIT_ICMP_ERRORS, icmp_rate, p->now);
+	return p->drop != DROP_NO_CONNECTION ||
+	       answer_is_within(LIMIT_RESETS, reset_rate, p->now);
 }
 
 /* Is the checksum of this TCP or UDP packet left to the sending device? If the
@@ -302,24 +296,22 @@ __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 {
 	struct bpf_fib_lookup fib;
 	struct ip_addr src;
-	bool made, refuse;
+	bool made, refuse, reset;
 	int code;
 
 	if (!p)
 		return VERDICT_DROP;
 	refuse = p->action == ANSWER_REFUSE;
+	reset = refuse && p->tuple.protocol == IPPROTO_TCP;
 	src = p->tuple.daddr;
-	if (refuse && p->tuple.protocol == IPPROTO_TCP &&
-	    (p->tcp_flags & TCP_RST))
+	if ((reset && (p->tcp_flags & TCP_RST)) || !answer_allowed(p, reset))
 		return VERDICT_DROP;
 	code = answer_route(ctx, p, &fib, &src);
 	if (!fib_found(code))
 		return VERDICT_DROP;
-	if (refuse && p->tuple.protocol == IPPROTO_TCP) {
+	if (reset) {
 		made = answer_reset(ctx, p);
 	} else {
-		if (!icmp_allowed(p->now))
-			return VERDICT_DROP;
 		if (refuse)
 			src = p->tuple.daddr;
 		made = answer_icmp(ctx, p, &src);

@@ -36,6 +36,10 @@ const volatile __u32 timeout_fragment = 30 * 250;
  * many may be sent at once. */
 const volatile __u32 icmp_rate = 1000;
 
+/* How many RSTs it may send to segments of no connection, likewise. Enough to
+ * tell the clients of a lost table soon, at 2 % of a CPU. */
+const volatile __u32 reset_rate = 10000;
+
 /* Use bpf_redirect_peer where a link allows it. */
 const volatile __u8 redirect_peer = 1;
 

@@ -286,13 +286,13 @@ struct {
 	__type(value, struct fragment);
 } fragments SEC(".maps");
 
-/* 0 -> how many ICMP errors may be sent, per CPU. */
+/* enum answer_limit -> how many more answers may be sent, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, ANSWER_LIMITS);
 	__type(key, __u32);
-	__type(value, struct icmp_bucket);
-} icmp_buckets SEC(".maps");
+	__type(value, struct token_bucket);
+} answer_buckets SEC(".maps");
 
 /* 0 -> room for the packet that an ICMP error quotes, per CPU. */
 struct {

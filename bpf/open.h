@@ -249,8 +249,35 @@ static __always_inline enum verdict opening_failed(struct packet *p,
 		return service_refuse(p, svc, DROP_SNAT_PORTS_EXHAUSTED);
 	if (err == -ENETUNREACH)
 		return drop(p, DROP_NO_ROUTE);
+	if (err != -E2BIG && err != -ENOMEM)
+		return drop(p, DROP_CONNECTION_RACE);
 	__sync_fetch_and_add(&state->refused, 1);
-	return drop(p, DROP_CONNTRACK_FULL);
+	return drop(p, err == -E2BIG ? DROP_CONNTRACK_FULL : DROP_NO_MEMORY);
+}
+
+/* Translates and forwards the first packet by the entry c. */
+static __always_inline enum verdict
+forward_by(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
+{
+	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
+		return hop;
+	if (mss_applies(p) && mss_clamp(ctx, p, c) != VERDICT_CONTINUE)
+		return VERDICT_DROP;
+	return forward_uncommon(ctx, p, c, hop);
+}
+
+/* Takes back that the entry was made with its first packet counted, as that
+ * could not be translated. */
+static __noinline void opening_uncount(const struct packet *p,
+				       struct opening *o)
+{
+	struct connection *c =
+		bpf_map_lookup_elem(&connections, &o->client_key);
+
+	if (!c || !c->packets || !o->entry.packets)
+		return;
+	c->packets--;
+	c->bytes -= p->length;
 }
 
 /* Forwards the packet by the entry that it has made, or that the same packet
@@ -260,26 +287,26 @@ forward_first_packet(ctx_t *ctx, struct packet *p, struct opening *o,
 		     struct service_state *state, int err)
 {
 	struct connection *c = &o->entry;
-	enum verdict hop = o->hop_verdict;
+	enum verdict v, hop = o->hop_verdict;
 
 	if (unlikely(err == -EALREADY)) {
 		c = bpf_map_lookup_elem(&connections, &o->client_key);
 		if (!c)
 			return drop(p, DROP_CONNECTION_RACE);
 		hop = next_hop_prepare(ctx, p, c, p->l3);
-		if (hop == VERDICT_CONTINUE || hop == VERDICT_REDIRECT) {
-			c->packets++;
-			c->bytes += p->length;
-		}
 	} else if (err) {
 		return opening_failed(p, &o->service, state, err);
 	}
-	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
-		return hop;
+	v = forward_by(ctx, p, c, hop);
+	if (!is_forwarded(v)) {
+		if (!err)
+			opening_uncount(p, o);
+		return v;
+	}
+	if (unlikely(err)) /* else it was counted when the entry was made */
+		count_connection(p, c);
 	count_traffic(p, c);
-	if (mss_applies(p) && mss_clamp(ctx, p, c) != VERDICT_CONTINUE)
-		return VERDICT_DROP;
-	return forward_uncommon(ctx, p, c, hop);
+	return v;
 }
 
 /* Tries the endpoint at a position of the service's table, then the next ones.

@@ -29,11 +29,24 @@ static __always_inline void count_traffic(const struct packet *p,
 	}
 }
 
-/* Counts a packet that is forwarded. */
-static __always_inline void count(const struct packet *p, struct connection *c)
+/* Has a packet with this verdict gone on: to another machine, or to a socket of
+ * this one? */
+static __always_inline bool is_forwarded(enum verdict v)
+{
+	return v == VERDICT_REDIRECT || v == VERDICT_PASS;
+}
+
+static __always_inline void count_connection(const struct packet *p,
+					     struct connection *c)
 {
 	c->packets++;
 	c->bytes += p->length;
+}
+
+/* Counts a packet that is translated, and so will be forwarded. */
+static __always_inline void count(const struct packet *p, struct connection *c)
+{
+	count_connection(p, c);
 	count_traffic(p, c);
 }
 

@@ -61,6 +61,20 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 	return udp_update(p, c);
 }
 
+/* Translates and forwards a packet that leaves as most do: as an Ethernet frame
+ * of the same IP version. hop is the verdict of next_hop_prepare(). */
+static __always_inline enum verdict forward_common(ctx_t *ctx, struct packet *p,
+						   struct connection *c,
+						   enum verdict hop,
+						   const __u16 l3)
+{
+	enum verdict v = translate(ctx, p, c, l3);
+
+	if (v != VERDICT_CONTINUE)
+		return v;
+	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
+}
+
 /* Handles a packet that has ports. l3: the offset of the IP header when the
  * packet arrived. */
 static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
@@ -79,13 +93,13 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	hop = next_hop_prepare(ctx, p, c, l3);
 	if (unlikely(hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT))
 		return hop;
-	count(p, c);
 	if (unlikely(c->hop > HOP_PEER))
-		return forward_uncommon(ctx, p, c, hop);
-	v = translate(ctx, p, c, l3 ? l3 : p->l3);
-	if (v != VERDICT_CONTINUE)
-		return v;
-	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
+		v = forward_uncommon(ctx, p, c, hop);
+	else
+		v = forward_common(ctx, p, c, hop, l3 ? l3 : p->l3);
+	if (is_forwarded(v))
+		count(p, c);
+	return v;
 }
 
 /* Finds the connection of a later fragment or an ICMP error: CONTINUE, and *c
@@ -95,6 +109,19 @@ related_find_connection(ctx_t *ctx, struct packet *p, struct connection **c)
 {
 	return p->later_fragment ? fragment_find_connection(p, c) :
 				   icmp_translate(ctx, p, c);
+}
+
+/* Forwards one of them that leaves as most packets do. ICMP errors are
+ * translated already. */
+static __always_inline enum verdict forward_related_common(ctx_t *ctx,
+							   struct packet *p,
+							   struct connection *c,
+							   enum verdict hop)
+{
+	if (p->later_fragment &&
+	    translate_fragment(ctx, p, c) != VERDICT_CONTINUE)
+		return VERDICT_DROP;
+	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
 }
 
 /* Forwards a later fragment or an ICMP error through the connection c. */
@@ -108,18 +135,15 @@ static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 	hop = next_hop_prepare(ctx, p, c, p->l3);
 	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
 		return VERDICT_DROP; /* no ICMP error is sent about either (RFC 1122) */
-	if (p->later_fragment) {
+	if (p->later_fragment)
 		c->seen = p->now;
-		count(p, c);
-	}
 	if (c->hop > HOP_PEER)
-		return forward_uncommon(ctx, p, c, hop);
-	if (p->later_fragment) {
-		v = translate_fragment(ctx, p, c);
-		if (v != VERDICT_CONTINUE)
-			return v;
-	}
-	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
+		v = forward_uncommon(ctx, p, c, hop);
+	else
+		v = forward_related_common(ctx, p, c, hop);
+	if (p->later_fragment && is_forwarded(v))
+		count(p, c);
+	return v;
 }
 
 /* Handles later fragments and ICMP errors: they belong to a connection, and
@@ -189,9 +213,11 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 		return VERDICT_PASS;
 	if (v != VERDICT_CONTINUE)
 		return v;
-	count(p, c);
 	v = translate(ctx, p, c, l3);
-	return v == VERDICT_CONTINUE ? VERDICT_PASS : v;
+	if (v != VERDICT_CONTINUE)
+		return v;
+	count(p, c);
+	return VERDICT_PASS;
 }
 
 /* The same for later fragments and ICMP errors. */
@@ -208,9 +234,11 @@ __noinline enum verdict translate_local_related(ctx_t *ctx, struct packet *p)
 	if (!p->later_fragment)
 		return VERDICT_PASS;
 	c->seen = p->now;
-	count(p, c);
 	v = translate_fragment(ctx, p, c);
-	return v == VERDICT_CONTINUE ? VERDICT_PASS : v;
+	if (v != VERDICT_CONTINUE)
+		return v;
+	count(p, c);
+	return VERDICT_PASS;
 }
 
 static __always_inline int handle_egress(ctx_t *ctx, __u16 l3)

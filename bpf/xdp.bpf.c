@@ -127,11 +127,11 @@ int loxilb_xdp(struct xdp_md *ctx)
 	c->seen = p.now;
 	if (p.tuple.protocol == IPPROTO_TCP)
 		tcp_note_sequence(&p, c);
-	count(&p, c);
-	count_forwarded();
 	mac = ctx_header(ctx, 0, ETH_HLEN);
 	if (!mac || translate(ctx, &p, c, ETH_HLEN) != VERDICT_CONTINUE)
 		return XDP_ABORTED; /* never happens: all headers were read before */
+	count(&p, c);
+	count_forwarded();
 	macs_copy(mac, c->dmac);
 	return XDP_REDIRECT;
 }

@@ -33,6 +33,7 @@ type Config struct {
 	HashSeed       uint64   // key of the flow hash, as that of the tables
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
+	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: 10,000
 	Hook           Hook     // where to attach
 	XDP            XDPMode  // zero value: XDPNative
 	Log            *slog.Logger
@@ -58,7 +59,7 @@ type Datapath struct {
 func Load(cfg Config) (*Datapath, error) {
 	c, err := loader.Open(loader.Settings{
 		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HashSeed: cfg.HashSeed,
-		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, Log: cfg.Log,
+		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -160,6 +160,7 @@ func TestDropReasons(t *testing.T) {
 	unreachable := map[string]string{
 		"connection-race":      "takes two CPUs",
 		"not-linear":           "takes a kernel without memory",
+		"no-memory":            "takes a kernel without memory: TestNoMemory",
 		"fragments-full":       "takes 8,192 datagrams: TestFragmentsFull",
 		"snat-ports-exhausted": "takes 64,000 connections: TestSourcePorts",
 	}

@@ -51,6 +51,7 @@ const (
 	DecapVarIcmpRate              = "icmp_rate"
 	DecapVarKfuncs                = "kfuncs"
 	DecapVarRedirectPeer          = "redirect_peer"
+	DecapVarResetRate             = "reset_rate"
 	DecapVarTimeoutFragment       = "timeout_fragment"
 	DecapVarTimeoutSnatRest       = "timeout_snat_rest"
 	DecapVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -127,6 +128,7 @@ type DecapVariableSpecs struct {
 	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -181,6 +183,7 @@ type DecapVariables struct {
 	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

@@ -75,12 +75,6 @@ type SockFragmentKey struct {
 	Pad      [3]uint8
 }
 
-type SockIcmpBucket struct {
-	_      structs.HostLayout
-	Since  uint32
-	Tokens uint32
-}
-
 type SockIcmpScratch struct {
 	_     structs.HostLayout
 	Words [160]uint64
@@ -253,6 +247,12 @@ type SockSweepReport struct {
 	Ended   uint64
 }
 
+type SockTokenBucket struct {
+	_      structs.HostLayout
+	Since  uint32
+	Tokens uint32
+}
+
 type SockVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -264,6 +264,7 @@ type SockVip struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	SockMapAllowedSources        = "allowed_sources"
+	SockMapAnswerBuckets         = "answer_buckets"
 	SockMapConnections           = "connections"
 	SockMapDefaultRoutes         = "default_routes"
 	SockMapDrops                 = "drops"
@@ -272,7 +273,6 @@ const (
 	SockMapEndpointTraffics      = "endpoint_traffics"
 	SockMapEndpoints             = "endpoints"
 	SockMapFragments             = "fragments"
-	SockMapIcmpBuckets           = "icmp_buckets"
 	SockMapIcmpScratches         = "icmp_scratches"
 	SockMapIdleTimeouts          = "idle_timeouts"
 	SockMapLinks                 = "links"
@@ -312,6 +312,7 @@ const (
 	SockVarOwnNamespace          = "own_namespace"
 	SockVarRangeServices         = "range_services"
 	SockVarRedirectPeer          = "redirect_peer"
+	SockVarResetRate             = "reset_rate"
 	SockVarTimeoutFragment       = "timeout_fragment"
 	SockVarTimeoutSnatRest       = "timeout_snat_rest"
 	SockVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -380,6 +381,7 @@ type SockProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SockMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
+	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
@@ -388,7 +390,6 @@ type SockMapSpecs struct {
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
-	IcmpBuckets      *ebpf.MapSpec `ebpf:"icmp_buckets"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
@@ -425,6 +426,7 @@ type SockVariableSpecs struct {
 	OwnNamespace          *ebpf.VariableSpec `ebpf:"own_namespace"`
 	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -456,6 +458,7 @@ func (o *SockObjects) Close() error {
 // It can be passed to LoadSockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SockMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
+	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
@@ -464,7 +467,6 @@ type SockMaps struct {
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
-	IcmpBuckets      *ebpf.Map `ebpf:"icmp_buckets"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	Links            *ebpf.Map `ebpf:"links"`
@@ -489,6 +491,7 @@ type SockMaps struct {
 func (m *SockMaps) Close() error {
 	return _SockClose(
 		m.AllowedSources,
+		m.AnswerBuckets,
 		m.Connections,
 		m.DefaultRoutes,
 		m.Drops,
@@ -497,7 +500,6 @@ func (m *SockMaps) Close() error {
 		m.EndpointTraffics,
 		m.Endpoints,
 		m.Fragments,
-		m.IcmpBuckets,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.Links,
@@ -535,6 +537,7 @@ type SockVariables struct {
 	OwnNamespace          *ebpf.Variable `ebpf:"own_namespace"`
 	RangeServices         *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

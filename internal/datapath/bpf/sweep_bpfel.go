@@ -75,12 +75,6 @@ type SweepFragmentKey struct {
 	Pad      [3]uint8
 }
 
-type SweepIcmpBucket struct {
-	_      structs.HostLayout
-	Since  uint32
-	Tokens uint32
-}
-
 type SweepIcmpScratch struct {
 	_     structs.HostLayout
 	Words [160]uint64
@@ -224,6 +218,12 @@ type SweepSweepReport struct {
 	Ended   uint64
 }
 
+type SweepTokenBucket struct {
+	_      structs.HostLayout
+	Since  uint32
+	Tokens uint32
+}
+
 type SweepVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -235,6 +235,7 @@ type SweepVip struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	SweepMapAllowedSources        = "allowed_sources"
+	SweepMapAnswerBuckets         = "answer_buckets"
 	SweepMapConnections           = "connections"
 	SweepMapDefaultRoutes         = "default_routes"
 	SweepMapDrops                 = "drops"
@@ -243,7 +244,6 @@ const (
 	SweepMapEndpointTraffics      = "endpoint_traffics"
 	SweepMapEndpoints             = "endpoints"
 	SweepMapFragments             = "fragments"
-	SweepMapIcmpBuckets           = "icmp_buckets"
 	SweepMapIcmpScratches         = "icmp_scratches"
 	SweepMapIdleTimeouts          = "idle_timeouts"
 	SweepMapLinks                 = "links"
@@ -271,6 +271,7 @@ const (
 	SweepVarInnerRows             = "inner_rows"
 	SweepVarKfuncs                = "kfuncs"
 	SweepVarRedirectPeer          = "redirect_peer"
+	SweepVarResetRate             = "reset_rate"
 	SweepVarTimeoutFragment       = "timeout_fragment"
 	SweepVarTimeoutSnatRest       = "timeout_snat_rest"
 	SweepVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -333,6 +334,7 @@ type SweepProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
+	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
@@ -341,7 +343,6 @@ type SweepMapSpecs struct {
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
-	IcmpBuckets      *ebpf.MapSpec `ebpf:"icmp_buckets"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
@@ -372,6 +373,7 @@ type SweepVariableSpecs struct {
 	InnerRows             *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -403,6 +405,7 @@ func (o *SweepObjects) Close() error {
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
+	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
@@ -411,7 +414,6 @@ type SweepMaps struct {
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
-	IcmpBuckets      *ebpf.Map `ebpf:"icmp_buckets"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	Links            *ebpf.Map `ebpf:"links"`
@@ -435,6 +437,7 @@ type SweepMaps struct {
 func (m *SweepMaps) Close() error {
 	return _SweepClose(
 		m.AllowedSources,
+		m.AnswerBuckets,
 		m.Connections,
 		m.DefaultRoutes,
 		m.Drops,
@@ -443,7 +446,6 @@ func (m *SweepMaps) Close() error {
 		m.EndpointTraffics,
 		m.Endpoints,
 		m.Fragments,
-		m.IcmpBuckets,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.Links,
@@ -475,6 +477,7 @@ type SweepVariables struct {
 	InnerRows             *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

@@ -114,7 +114,8 @@ const (
 	TcDropReasonDROP_ICMP_MTU             TcDropReason = 22
 	TcDropReasonDROP_NOT_TRANSLATABLE     TcDropReason = 23
 	TcDropReasonDROP_DSR_ROUTED           TcDropReason = 24
-	TcDropReasonDROP_REASONS              TcDropReason = 25
+	TcDropReasonDROP_NO_MEMORY            TcDropReason = 25
+	TcDropReasonDROP_REASONS              TcDropReason = 26
 )
 
 type TcEgressEndpoint struct {
@@ -186,12 +187,6 @@ type TcFragmentKey struct {
 	Id       uint32
 	Protocol uint8
 	Pad      [3]uint8
-}
-
-type TcIcmpBucket struct {
-	_      structs.HostLayout
-	Since  uint32
-	Tokens uint32
 }
 
 type TcIcmpScratch struct {
@@ -409,6 +404,12 @@ type TcSweepReport struct {
 	Ended   uint64
 }
 
+type TcTokenBucket struct {
+	_      structs.HostLayout
+	Since  uint32
+	Tokens uint32
+}
+
 type TcVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -420,6 +421,7 @@ type TcVip struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	TcMapAllowedSources        = "allowed_sources"
+	TcMapAnswerBuckets         = "answer_buckets"
 	TcMapConnections           = "connections"
 	TcMapDefaultRoutes         = "default_routes"
 	TcMapDrops                 = "drops"
@@ -428,7 +430,6 @@ const (
 	TcMapEndpointTraffics      = "endpoint_traffics"
 	TcMapEndpoints             = "endpoints"
 	TcMapFragments             = "fragments"
-	TcMapIcmpBuckets           = "icmp_buckets"
 	TcMapIcmpScratches         = "icmp_scratches"
 	TcMapIdleTimeouts          = "idle_timeouts"
 	TcMapLinks                 = "links"
@@ -467,6 +468,7 @@ const (
 	TcVarNextHopsShared        = "next_hops_shared"
 	TcVarRangeServices         = "range_services"
 	TcVarRedirectPeer          = "redirect_peer"
+	TcVarResetRate             = "reset_rate"
 	TcVarTimeoutFragment       = "timeout_fragment"
 	TcVarTimeoutSnatRest       = "timeout_snat_rest"
 	TcVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -530,6 +532,7 @@ type TcProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
+	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
@@ -538,7 +541,6 @@ type TcMapSpecs struct {
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
-	IcmpBuckets      *ebpf.MapSpec `ebpf:"icmp_buckets"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
@@ -579,6 +581,7 @@ type TcVariableSpecs struct {
 	NextHopsShared        *ebpf.VariableSpec `ebpf:"next_hops_shared"`
 	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -610,6 +613,7 @@ func (o *TcObjects) Close() error {
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
+	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
@@ -618,7 +622,6 @@ type TcMaps struct {
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
-	IcmpBuckets      *ebpf.Map `ebpf:"icmp_buckets"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	Links            *ebpf.Map `ebpf:"links"`
@@ -642,6 +645,7 @@ type TcMaps struct {
 func (m *TcMaps) Close() error {
 	return _TcClose(
 		m.AllowedSources,
+		m.AnswerBuckets,
 		m.Connections,
 		m.DefaultRoutes,
 		m.Drops,
@@ -650,7 +654,6 @@ func (m *TcMaps) Close() error {
 		m.EndpointTraffics,
 		m.Endpoints,
 		m.Fragments,
-		m.IcmpBuckets,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.Links,
@@ -692,6 +695,7 @@ type TcVariables struct {
 	NextHopsShared        *ebpf.Variable `ebpf:"next_hops_shared"`
 	RangeServices         *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

@@ -75,12 +75,6 @@ type XdpFragmentKey struct {
 	Pad      [3]uint8
 }
 
-type XdpIcmpBucket struct {
-	_      structs.HostLayout
-	Since  uint32
-	Tokens uint32
-}
-
 type XdpIcmpScratch struct {
 	_     structs.HostLayout
 	Words [160]uint64
@@ -168,6 +162,12 @@ type XdpSweepReport struct {
 	Ended   uint64
 }
 
+type XdpTokenBucket struct {
+	_      structs.HostLayout
+	Since  uint32
+	Tokens uint32
+}
+
 type XdpVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -179,6 +179,7 @@ type XdpVip struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	XdpMapAllowedSources        = "allowed_sources"
+	XdpMapAnswerBuckets         = "answer_buckets"
 	XdpMapConnections           = "connections"
 	XdpMapDefaultRoutes         = "default_routes"
 	XdpMapDrops                 = "drops"
@@ -187,7 +188,6 @@ const (
 	XdpMapEndpointTraffics      = "endpoint_traffics"
 	XdpMapEndpoints             = "endpoints"
 	XdpMapFragments             = "fragments"
-	XdpMapIcmpBuckets           = "icmp_buckets"
 	XdpMapIcmpScratches         = "icmp_scratches"
 	XdpMapIdleTimeouts          = "idle_timeouts"
 	XdpMapLinks                 = "links"
@@ -216,6 +216,7 @@ const (
 	XdpVarInnerRows             = "inner_rows"
 	XdpVarKfuncs                = "kfuncs"
 	XdpVarRedirectPeer          = "redirect_peer"
+	XdpVarResetRate             = "reset_rate"
 	XdpVarTimeoutFragment       = "timeout_fragment"
 	XdpVarTimeoutSnatRest       = "timeout_snat_rest"
 	XdpVarTimeoutTcpClosed      = "timeout_tcp_closed"
@@ -276,6 +277,7 @@ type XdpProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type XdpMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
+	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
@@ -284,7 +286,6 @@ type XdpMapSpecs struct {
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
-	IcmpBuckets      *ebpf.MapSpec `ebpf:"icmp_buckets"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
@@ -318,6 +319,7 @@ type XdpVariableSpecs struct {
 	InnerRows             *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
@@ -349,6 +351,7 @@ func (o *XdpObjects) Close() error {
 // It can be passed to LoadXdpObjects or ebpf.CollectionSpec.LoadAndAssign.
 type XdpMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
+	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
@@ -357,7 +360,6 @@ type XdpMaps struct {
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
-	IcmpBuckets      *ebpf.Map `ebpf:"icmp_buckets"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	Links            *ebpf.Map `ebpf:"links"`
@@ -383,6 +385,7 @@ type XdpMaps struct {
 func (m *XdpMaps) Close() error {
 	return _XdpClose(
 		m.AllowedSources,
+		m.AnswerBuckets,
 		m.Connections,
 		m.DefaultRoutes,
 		m.Drops,
@@ -391,7 +394,6 @@ func (m *XdpMaps) Close() error {
 		m.EndpointTraffics,
 		m.Endpoints,
 		m.Fragments,
-		m.IcmpBuckets,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.Links,
@@ -426,6 +428,7 @@ type XdpVariables struct {
 	InnerRows             *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
+	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`

@@ -45,6 +45,7 @@ type Settings struct {
 	HashSeed       uint64   // key of the flow hash, as that of the tables
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
+	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: as many as config.h says
 	Log            *slog.Logger
 
 	hz uint32
@@ -98,7 +99,7 @@ func (s *Settings) constants() map[string]any {
 		return 0
 	}
 	t := s.Timeouts
-	return map[string]any{
+	all := map[string]any{
 		"hz":                      s.hz,
 		"kfuncs":                  flag(!s.NoKfuncs),
 		"redirect_peer":           flag(!s.NoRedirectPeer),
@@ -112,6 +113,10 @@ func (s *Settings) constants() map[string]any {
 		"timeout_udp_unreplied":   s.Jiffies(t.UDPUnreplied),
 		"timeout_udp_replied":     s.Jiffies(t.UDPReplied),
 	}
+	if s.ResetRate > 0 {
+		all["reset_rate"] = uint32(s.ResetRate)
+	}
+	return all
 }
 
 // jiffiesPerSecond is CONFIG_HZ: the coarse clock advances once a tick.

@@ -20,6 +20,7 @@ import (
 type Config struct {
 	Connections int  // size of the table; 0: 1024
 	OldKernel   bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
+	ResetRate   int  // RSTs to segments of no connection, a second and CPU; 0: as many as outside of tests
 	XDP         bool // Send also runs the XDP program, and fails if that does anything else than the one at the tc hook
 }
 
@@ -50,7 +51,7 @@ func New(cfg Config) (*Lab, error) {
 		cfg.Connections = 1024
 	}
 	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, xdp: cfg.XDP}
-	dp := datapath.Config{Connections: cfg.Connections, HashSeed: HashSeed, Hook: datapath.HookAuto}
+	dp := datapath.Config{Connections: cfg.Connections, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
 	}

@@ -1,0 +1,67 @@
+package datapath_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"loxilb/test/packet/lab"
+)
+
+// TestICMPRate: ICMP errors are limited, the drops that they report are not.
+func TestICMPRate(t *testing.T) {
+	t.Parallel()
+	inLab(t, "10.0.0.1:53/udp endpoints=192.168.1.10:5353:0", func(l *lab.Lab) error {
+		return limited(l, "udp 1.1.1.1:4000 > 10.0.0.1:53", "no-endpoint", 8000, 1000)
+	})
+}
+
+// TestResetRate: so are RSTs to segments of no connection.
+func TestResetRate(t *testing.T) {
+	t.Parallel()
+	const rate = 100
+	inLabWith(t, lab.Config{ResetRate: rate}, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080", func(l *lab.Lab) error {
+		return limited(l, "tcp 1.1.1.1:4000 > 10.0.0.1:80 A ack 7", "no-connection", 2000, rate)
+	})
+}
+
+// TestResetToSYN: a SYN that is refused is answered each time, whatever floods of other segments there are.
+func TestResetToSYN(t *testing.T) {
+	t.Parallel()
+	inLabWith(t, lab.Config{ResetRate: 1}, "10.0.0.1:80/tcp endpoints=192.168.1.10:8080:0", func(l *lab.Lab) error {
+		for i := range 300 {
+			res, err := sendLine(l, "tcp 1.1.1.1:4000 > 10.0.0.1:80 S")
+			if err != nil {
+				return err
+			}
+			if res.Verdict != "out" || res.Reason != "no-endpoint" {
+				return fmt.Errorf("SYN %d: %s %s", i, res.Verdict, res.Reason)
+			}
+		}
+		return nil
+	})
+}
+
+// limited sends packets that are dropped for a reason, and wants no more of them answered than the limit allows: each CPU may
+// send as many at once as in a second.
+func limited(l *lab.Lab, line, reason string, packets, rate int) error {
+	start, answers := time.Now(), 0
+	for range packets {
+		res, err := sendLine(l, line)
+		if err != nil {
+			return err
+		}
+		if res.Reason != reason {
+			return fmt.Errorf("%s %s", res.Verdict, res.Reason)
+		}
+		if res.Verdict == "out" {
+			answers++
+		}
+	}
+	most := (int(time.Since(start)/time.Second) + 2) * rate * runtime.NumCPU()
+	if answers < rate || answers > most {
+		return fmt.Errorf("%d answers in %v, want %d to %d", answers, time.Since(start), rate, most)
+	}
+	return nil
+}
