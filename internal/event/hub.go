@@ -16,33 +16,47 @@ const Kept = 4096
 // The road not taken is a queue for each subscriber: memory for each that stops reading, and a publisher that must
 // choose whom to drop. The zero value is no hub; NewHub makes one.
 type Hub struct {
-	mu   sync.Mutex
-	ring []Event       // by Seq modulo Kept
-	last uint64        // Seq of the last event; 0: none yet
-	more chan struct{} // closed when an event comes; nil: nobody waits
-	now  func() time.Time
+	mu      sync.Mutex
+	ring    []Event                         // by Seq modulo Kept
+	last    uint64                          // Seq of the last event; 0: none yet
+	waiting map[*Subscription]chan struct{} // closed when an event comes that is wanted; they have seen all others
+	now     func() time.Time
 }
 
 // NewHub makes an empty hub.
-func NewHub() *Hub { return &Hub{ring: make([]Event, 0, 64), now: time.Now} }
+func NewHub() *Hub {
+	return &Hub{ring: make([]Event, 0, 64), waiting: map[*Subscription]chan struct{}{}, now: time.Now}
+}
 
-// Publish adds an event. A nil hub takes it and forgets it, so that parts can be used without one.
-func (h *Hub) Publish(b Body) {
-	if h == nil {
+// Publish adds events. A nil hub takes them and forgets them, so that parts can be used without one.
+func (h *Hub) Publish(bodies ...Body) {
+	if h == nil || len(bodies) == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.last++
-	e := Event{Seq: h.last, Time: h.now(), Body: b}
-	if len(h.ring) < Kept {
-		h.ring = append(h.ring, e)
-	} else {
-		h.ring[(h.last-1)%Kept] = e
+	now := h.now()
+	for _, b := range bodies {
+		h.last++
+		e := Event{Seq: h.last, Time: now, Body: b}
+		if len(h.ring) < Kept {
+			h.ring = append(h.ring, e)
+		} else {
+			h.ring[(h.last-1)%Kept] = e
+		}
+		h.wake(&e)
 	}
-	if h.more != nil {
-		close(h.more)
-		h.more = nil
+}
+
+// wake ends the wait of those who want the event. The others need not look at it.
+func (h *Hub) wake(e *Event) {
+	for s, more := range h.waiting {
+		if s.wants(e) {
+			close(more)
+			delete(h.waiting, s)
+		} else {
+			s.seen = e.Seq
+		}
 	}
 }
 
@@ -75,13 +89,16 @@ type Subscription struct {
 // them; it is told once. The error is that of ctx.
 func (s *Subscription) Next(ctx context.Context) (e Event, lost uint64, err error) {
 	for {
-		e, ok, more := s.poll()
+		e, ok, more := s.poll(true)
 		if ok {
 			lost, s.lost = s.lost, 0
 			return e, lost, nil
 		}
 		select {
 		case <-ctx.Done():
+			s.hub.mu.Lock()
+			delete(s.hub.waiting, s)
+			s.hub.mu.Unlock()
 			return Event{}, 0, ctx.Err()
 		case <-more:
 		}
@@ -90,15 +107,15 @@ func (s *Subscription) Next(ctx context.Context) (e Event, lost uint64, err erro
 
 // Poll is Next that does not wait: ok is false when there is no event now.
 func (s *Subscription) Poll() (e Event, lost uint64, ok bool) {
-	e, ok, _ = s.poll()
+	e, ok, _ = s.poll(false)
 	if ok {
 		lost, s.lost = s.lost, 0
 	}
 	return e, lost, ok
 }
 
-// poll finds the next event that is wanted, or the channel that tells of more.
-func (s *Subscription) poll() (e Event, ok bool, more <-chan struct{}) {
+// poll finds the next event that is wanted, or, for who is to wait, the channel that tells of more.
+func (s *Subscription) poll(wait bool) (e Event, ok bool, more <-chan struct{}) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,12 +129,18 @@ func (s *Subscription) poll() (e Event, ok bool, more <-chan struct{}) {
 	for s.seen < h.last {
 		e = h.ring[s.seen%Kept]
 		s.seen++
-		if len(s.kinds) == 0 || slices.Contains(s.kinds, e.Kind()) {
+		if s.wants(&e) {
 			return e, true, nil
 		}
 	}
-	if h.more == nil {
-		h.more = make(chan struct{})
+	if !wait {
+		return Event{}, false, nil
 	}
-	return Event{}, false, h.more
+	coming := make(chan struct{})
+	h.waiting[s] = coming
+	return Event{}, false, coming
+}
+
+func (s *Subscription) wants(e *Event) bool {
+	return len(s.kinds) == 0 || slices.Contains(s.kinds, e.Kind())
 }

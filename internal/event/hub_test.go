@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -79,6 +80,40 @@ func TestNextWaits(t *testing.T) {
 	if _, _, err := h.Subscribe().Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
+}
+
+// Who waits for some kinds is neither woken by the others, nor has lost them.
+func TestWaitersSeeWhatTheyWant(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub()
+		links := h.Subscribe(KindLink)
+		done := make(chan Event)
+		go func() {
+			e, lost, err := links.Next(t.Context())
+			if err != nil || lost != 0 {
+				t.Errorf("%d lost, %v", lost, err)
+			}
+			done <- e
+		}()
+		synctest.Wait()
+		more := h.waiting[links]
+		for range Kept + 1 {
+			h.Publish(object("x"))
+		}
+		if h.waiting[links] != more {
+			t.Error("it was woken by objects")
+		}
+		h.Publish(object("x"), Link{Name: "eth0"}, object("x"))
+		if e := <-done; e.Object() != "eth0" || e.Seq != Kept+3 {
+			t.Errorf("%+v", e)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, _, err := links.Next(ctx); err == nil || len(h.waiting) != 0 {
+			t.Errorf("%v, %d still wait", err, len(h.waiting))
+		}
+	})
 }
 
 func TestNilHub(*testing.T) {

@@ -66,6 +66,7 @@ type Loop[K comparable] struct {
 	dirty map[K]struct{}
 	first []K // dirty keys that somebody waits for, in order of arrival
 	queue []K // the others; what was taken from first meanwhile is not dirty any more
+	most  int // that dirty has had since it was made
 	wake  chan struct{}
 
 	// touched by Run only
@@ -111,6 +112,7 @@ func (l *Loop[K]) mark(queue *[]K, keys []K) {
 			*queue = append(*queue, k)
 		}
 	}
+	l.most = max(l.most, len(l.dirty))
 	l.mu.Unlock()
 	l.Wake()
 }
@@ -193,8 +195,8 @@ func (l *Loop[K]) take(now time.Time) []K {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	batch := l.drain(&l.queue, l.drain(&l.first, nil))
-	if len(l.dirty) == 0 {
-		l.dirty = map[K]struct{}{} // one that was large keeps its memory
+	if len(l.dirty) == 0 && l.most > batchSize {
+		l.dirty, l.most = map[K]struct{}{}, 0 // one that was large keeps its memory
 	}
 	for k, r := range l.retries {
 		if _, marked := l.dirty[k]; !marked && !r.due.After(now) && len(batch) < batchSize {
@@ -253,54 +255,68 @@ func (l *Loop[K]) report(ctx context.Context, outcomes []Outcome[K]) {
 	if ctx.Err() != nil {
 		return
 	}
-	failures, recovered := 0, 0
-	for _, o := range outcomes {
-		id := status.ID{Kind: l.kind, Key: l.name(o.Key)}
-		if o.Version != 0 {
-			l.statuses.Want(id, o.Version) // those that no feed has announced
+	n := news{events: make([]event.Body, 0, len(outcomes))}
+	l.statuses.Update(func(w *status.Writer) {
+		for i := range outcomes {
+			l.note(w, &n, &outcomes[i])
 		}
-		if o.Err == nil {
-			if l.succeeded(id, o) {
-				if recovered++; recovered <= loggedOutcomes {
-					l.log.Info("object is in the data path again", "kind", id.Kind, "key", id.Key)
-				}
-			}
-			continue
-		}
-		next := l.again(o.Key)
-		if !l.statuses.Failed(id, o.Version, o.Err, next) {
-			continue
-		}
-		l.hub.Publish(event.Object{ObjectKind: id.Kind, Key: id.Key, Version: o.Version, Action: event.Failed, Error: o.Err.Error()})
-		if failures++; failures <= loggedOutcomes {
-			l.log.Error("object is not in the data path as it should be; trying again", "kind", id.Kind, "key", id.Key,
-				"error", o.Err, "next_try", next.Format(time.RFC3339))
-		}
+	})
+	l.hub.Publish(n.events...)
+	for _, f := range n.failed[:min(len(n.failed), loggedOutcomes)] {
+		l.log.Error("object is not in the data path as it should be; trying again", "kind", f.ObjectKind, "key", f.Key,
+			"error", f.Error, "next_try", f.next.Format(time.RFC3339))
 	}
-	if failures > loggedOutcomes {
-		l.log.Error("more objects are not in the data path as they should be", "kind", l.kind, "count", failures-loggedOutcomes,
+	if more := len(n.failed) - loggedOutcomes; more > 0 {
+		l.log.Error("more objects are not in the data path as they should be", "kind", l.kind, "count", more,
 			"hint", "loxicmd get status --failed")
 	}
-	if recovered > loggedOutcomes {
-		l.log.Info("more objects are in the data path again", "kind", l.kind, "count", recovered-loggedOutcomes)
+	for _, key := range n.recovered[:min(len(n.recovered), loggedOutcomes)] {
+		l.log.Info("object is in the data path again", "kind", l.kind, "key", key)
+	}
+	if more := len(n.recovered) - loggedOutcomes; more > 0 {
+		l.log.Info("more objects are in the data path again", "kind", l.kind, "count", more)
 	}
 }
 
-// succeeded returns whether the object had failed before.
-func (l *Loop[K]) succeeded(id status.ID, o Outcome[K]) (recovered bool) {
-	_, recovered = l.retries[o.Key]
-	delete(l.retries, o.Key)
-	if o.Version == 0 {
-		if _, had := l.statuses.Get(id); had {
-			l.statuses.Forget(id)
-			l.hub.Publish(event.Object{ObjectKind: id.Kind, Key: id.Key, Action: event.Removed})
+// news is what a pass has to tell.
+type news struct {
+	events    []event.Body
+	failed    []failedObject
+	recovered []string // keys
+}
+
+type failedObject struct {
+	event.Object
+	next time.Time
+}
+
+// note writes the status of one object.
+func (l *Loop[K]) note(w *status.Writer, n *news, o *Outcome[K]) {
+	id := status.ID{Kind: l.kind, Key: l.name(o.Key)}
+	if o.Version != 0 {
+		w.Want(id, o.Version) // those that no feed has announced
+	}
+	e := event.Object{ObjectKind: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied}
+	if o.Err != nil {
+		next := l.again(o.Key)
+		if w.Failed(id, o.Version, o.Err, next) {
+			e.Action, e.Error = event.Failed, o.Err.Error()
+			n.events, n.failed = append(n.events, e), append(n.failed, failedObject{e, next})
 		}
-		return recovered
+		return
 	}
-	if l.statuses.Succeeded(id, o.Version) {
-		l.hub.Publish(event.Object{ObjectKind: id.Kind, Key: id.Key, Version: o.Version, Action: event.Applied})
+	if _, failed := l.retries[o.Key]; failed {
+		delete(l.retries, o.Key)
+		n.recovered = append(n.recovered, id.Key)
 	}
-	return recovered
+	if o.Version != 0 {
+		if w.Succeeded(id, o.Version) {
+			n.events = append(n.events, e)
+		}
+	} else if w.Forget(id) {
+		e.Action = event.Removed
+		n.events = append(n.events, e)
+	}
 }
 
 // again says when an object that failed is tried next.

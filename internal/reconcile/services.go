@@ -24,6 +24,8 @@ import (
 type Tables interface {
 	// Apply returns an error for each change that failed, nil for the others.
 	Apply([]datapath.Change) []error
+	// Expect is told before how many services and endpoints there are to be, so that room is made for all of them at once.
+	Expect(services, endpoints int)
 	Services() []bpf.TcServiceKey
 }
 
@@ -97,14 +99,19 @@ func (s *Services) Started() (done bool, applied, total int) {
 // feed marks what changed in the store since the last time, and what endpoints see as another source now.
 func (s *Services) feed(ctx context.Context) {
 	snapshot, changed, ok := s.Desired.Since(s.seen)
-	if !ok || !s.started {
-		s.started = true
-		s.feedAll(snapshot)
-	} else if len(changed) > 0 {
-		s.feedChanges(snapshot, changed)
+	all := !ok || !s.started
+	if all || len(changed) > 0 {
+		s.started, s.seen = true, snapshot.Revision()
+		s.Tables.Expect(s.Desired.Services.Len(snapshot), s.Desired.Services.Endpoints(snapshot))
+		s.Statuses.Update(func(w *status.Writer) {
+			if all {
+				s.feedAll(w, snapshot)
+			} else {
+				s.feedChanges(w, snapshot, changed)
+			}
+			w.Seen(desired.ServiceKind, s.seen)
+		})
 	}
-	s.seen = snapshot.Revision()
-	s.Statuses.Seen(desired.ServiceKind, s.seen)
 	s.Mark(s.index.usersOf(s.sources.takeMoved())...)
 	s.removeOrphans(snapshot)
 	if s.settled.CompareAndSwap(true, false) {
@@ -113,11 +120,11 @@ func (s *Services) feed(ctx context.Context) {
 	s.vips.retry(ctx, s.index.hasVIP)
 }
 
-func (s *Services) feedChanges(snapshot *store.Snapshot, changed []store.ID) {
+func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, changed []store.ID) {
 	keys := make([]lb.Key, 0, len(changed))
 	for _, id := range changed {
 		if key, ok := desired.ServiceKey(id); ok {
-			s.want(snapshot, key)
+			s.want(w, snapshot, key)
 			keys = append(keys, key)
 		}
 	}
@@ -136,23 +143,23 @@ func (s *Services) rank(snapshot *store.Snapshot, key lb.Key) int {
 }
 
 // feedAll marks everything, and what the data path has besides: at the start, and when the store no longer knows what changed.
-func (s *Services) feedAll(snapshot *store.Snapshot) {
+func (s *Services) feedAll(w *status.Writer, snapshot *store.Snapshot) {
 	s.orphans = time.Now()
 	for _, key := range s.index.keys() {
 		if service, _ := s.Desired.Services.Shared(snapshot, key); service == nil {
-			s.want(snapshot, key)
+			s.want(w, snapshot, key)
 			s.Mark(key)
 		}
 	}
 	for service := range s.Desired.Services.All(snapshot) {
-		s.want(snapshot, service.Key)
+		s.want(w, snapshot, service.Key)
 		s.Mark(service.Key)
 	}
 }
 
-func (s *Services) want(snapshot *store.Snapshot, key lb.Key) {
+func (s *Services) want(w *status.Writer, snapshot *store.Snapshot, key lb.Key) {
 	_, version := s.Desired.Services.Shared(snapshot, key)
-	s.Statuses.Want(status.ID(desired.ServiceID(key)), version)
+	w.Want(status.ID(desired.ServiceID(key)), version)
 }
 
 // giveUpOthers gives up the VIPs that an earlier process owned and no service has. Those of a service stay that could not be

@@ -79,6 +79,8 @@ func (w *world) Apply(changes []datapath.Change) []error {
 	return errs
 }
 
+func (w *world) Expect(int, int) {}
+
 func (w *world) Services() []bpf.TcServiceKey {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -89,93 +89,6 @@ func NewTable() *Table {
 	return &Table{entries: map[ID]*entry{}, failed: map[ID]struct{}{}, seen: map[string]uint64{}, now: time.Now}
 }
 
-// Want notes that an object is wanted in a version, or gone (version 0: what is gone has none).
-func (t *Table) Want(id ID, version uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.entries[id]
-	switch {
-	case e == nil && version == 0:
-		return
-	case e == nil:
-		e = &entry{since: t.now().UnixNano()}
-		t.entries[id] = e
-	case e.desired == version && !e.removed:
-		return
-	}
-	if e.failure == nil && e.applied == e.desired {
-		e.since = t.now().UnixNano()
-	}
-	if e.failure != nil {
-		e.failure.outdated = true
-	}
-	e.removed = version == 0
-	if version != 0 {
-		e.desired = version
-	}
-	t.signal()
-}
-
-// Seen notes that Want was called for all changes of a kind up to a version.
-func (t *Table) Seen(kind string, version uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.seen[kind] = version
-	t.signal()
-}
-
-// Succeeded notes that the data path has the object in a version. What is gone is told to Forget. It returns whether that
-// changed the status.
-func (t *Table) Succeeded(id ID, version uint64) (changed bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.entries[id]
-	if e == nil {
-		return false
-	}
-	changed = e.failure != nil || e.applied != version || e.removed
-	e.failure, e.applied = nil, version
-	delete(t.failed, id)
-	if changed {
-		e.since = t.now().UnixNano()
-		t.signal()
-	}
-	return changed
-}
-
-// Failed notes that a try to apply the object in a version failed, and when the next one is due. It returns whether
-// that is news: the object had not failed before, or for another reason.
-func (t *Table) Failed(id ID, version uint64, err error, next time.Time) (news bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.entries[id]
-	if e == nil {
-		e = &entry{desired: version}
-		t.entries[id] = e
-	}
-	f := &failure{err: err, version: version, attempts: 1, next: next}
-	if old := e.failure; old != nil {
-		f.attempts += old.attempts
-		news = old.err.Error() != err.Error()
-	} else {
-		e.since = t.now().UnixNano()
-		news = true
-	}
-	e.failure = f
-	t.failed[id] = struct{}{}
-	t.signal()
-	return news
-}
-
-// Forget drops the status of an object that is gone, as users want it.
-func (t *Table) Forget(id ID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.entries, id)
-	delete(t.failed, id)
-	t.signal()
-}
-
 // Include adds statuses that are made when they are read. An object that has a status here already keeps that one. Call it
 // before the table is in use.
 func (t *Table) Include(source func() []Status) {
@@ -278,13 +191,6 @@ func (t *Table) Counts() map[string]map[State]int {
 	return out
 }
 
-func (t *Table) signal() {
-	if t.changed != nil {
-		close(t.changed)
-		t.changed = nil
-	}
-}
-
 // Error says which objects of a request failed, in whole sentences.
 type Error struct{ Failures []Status }
 
@@ -318,12 +224,16 @@ var ErrWaiting = errors.New("it is still at work on it")
 // which of them failed. An error that is expected to pass (Temporary) is no failure until ctx ends. When ctx ends first, it
 // returns those failures, or ErrWaiting.
 func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
+	left := ids
 	for {
-		pending, failed, changed := t.look(version, ids)
+		var waits bool
+		var failed []Status
+		var changed <-chan struct{}
+		left, waits, failed, changed = t.look(version, left)
 		switch {
-		case pending == 0 && len(failed) == 0:
+		case len(left) == 0:
 			return nil
-		case pending == 0:
+		case !waits:
 			return &Error{failed}
 		}
 		select {
@@ -342,27 +252,29 @@ func (f *failure) decides(version uint64, removed bool) bool {
 	return f.version >= version || removed && f.version == 0 && !f.outdated
 }
 
-// look counts what is not decided yet, and lists what failed.
-func (t *Table) look(version uint64, ids []ID) (pending int, failed []Status, changed <-chan struct{}) {
+// look returns the objects that are not as they should be, whether one of them may get there soon, and which failed.
+func (t *Table) look(version uint64, ids []ID) (left []ID, waits bool, failed []Status, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, id := range ids {
 		e := t.entries[id]
 		switch {
 		case e == nil && t.seen[id.Kind] >= version: // gone, by this request or another
+			continue
 		case e == nil:
-			pending++
+			waits = true
 		case e.failure != nil && e.failure.decides(version, e.removed && t.seen[id.Kind] >= version):
 			failed = append(failed, e.status(id))
-			if isTemporary(e.failure.err) {
-				pending++
-			}
+			waits = waits || isTemporary(e.failure.err)
 		case e.applied < version || e.removed:
-			pending++
+			waits = true
+		default:
+			continue
 		}
+		left = append(left, id)
 	}
 	if t.changed == nil {
 		t.changed = make(chan struct{})
 	}
-	return pending, failed, t.changed
+	return left, waits, failed, t.changed
 }

@@ -178,6 +178,39 @@ func TestWait(t *testing.T) {
 	})
 }
 
+// Who waits for many objects looks once for each pass, and only at those that are left.
+func TestUpdate(t *testing.T) {
+	t.Parallel()
+	table := NewTable()
+	a, b := service("a"), service("b")
+	left, _, _, changed := table.look(1, []ID{a, b})
+	table.Update(func(w *Writer) {
+		w.Want(a, 1)
+		w.Want(b, 1)
+		w.Succeeded(a, 1)
+		select {
+		case <-changed:
+			t.Error("told before the end")
+		default:
+		}
+	})
+	select {
+	case <-changed:
+	default:
+		t.Error("not told")
+	}
+	if left, waits, failed, _ := table.look(1, left); len(left) != 1 || left[0] != b || !waits || failed != nil {
+		t.Errorf("left %v, waits %t, failed %v", left, waits, failed)
+	}
+	_, _, _, changed = table.look(1, left)
+	table.Update(func(w *Writer) { w.Want(a, 1) })
+	select {
+	case <-changed:
+		t.Error("told of nothing")
+	default:
+	}
+}
+
 func TestErrorIsShort(t *testing.T) {
 	t.Parallel()
 	table := NewTable()

@@ -96,12 +96,26 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 // makeRows makes the rows of an id, if there are none yet: half as many as there are, since the kernel takes as long for some
 // segments as for one.
 func (t *Tables) makeRows(id uint32) error {
-	for _, a := range []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics} {
+	for _, a := range t.endpointRows() {
 		if int(id) >= a.Len() {
-			return rows.Grow(1+len(a.Segments())/2, t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics)
+			return rows.Grow(1+len(a.Segments())/2, t.endpointRows()...)
 		}
 	}
 	return nil
+}
+
+// growRows makes rows for as many endpoints, as far as there are none yet.
+func (t *Tables) growRows(endpoints int) error {
+	lacking := 0
+	for _, a := range t.endpointRows() {
+		per := int(a.PerSegment())
+		lacking = max(lacking, (endpoints-a.Len()+per-1)/per)
+	}
+	return rows.Grow(lacking, t.endpointRows()...)
+}
+
+func (t *Tables) endpointRows() []*rows.Array {
+	return []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics}
 }
 
 // updateEndpoint says where new connections to an endpoint go, a port for each of the service's ports or all to one, and

@@ -150,6 +150,31 @@ func TestChangeCostsTheSame(t *testing.T) {
 	}
 }
 
+// TestExpect: what is expected needs no more room when it comes, and takes no more than it needs.
+func TestExpect(t *testing.T) {
+	d := load(t)
+	const services, endpoints = 2000, 10
+	d.Expect(services, services*endpoints)
+	made := func() (n []int) {
+		for _, a := range append(d.endpointRows(), d.arrays.Slots) {
+			n = append(n, len(a.Segments()))
+		}
+		return n
+	}
+	if got := made(); !slices.Equal(got, []int{5, 5, 5, 1}) {
+		t.Errorf("segments of endpoints, states, traffics, slots: %v", got)
+	}
+	apply(t, d, puts(0, services, endpoints)...)
+	d.Expect(services, services*endpoints)
+	if got := made(); !slices.Equal(got, []int{5, 5, 5, 1}) {
+		t.Errorf("segments once they are there: %v", got)
+	}
+	d.Expect(MaxServices+1, 2*MaxEndpoints) // more than there can be
+	if got := made(); !slices.Equal(got, []int{64, 64, 64, 17}) {
+		t.Errorf("segments of more than there can be: %v", got)
+	}
+}
+
 func median(d []time.Duration) time.Duration {
 	d = slices.Clone(d)
 	slices.Sort(d)

@@ -42,6 +42,15 @@ func (t *Tables) applyOne(c Change) error {
 	return t.putService(c.Table)
 }
 
+// Expect makes room for as many services and endpoints, all of it at once: the kernel takes as long for much of it as for little.
+// What cannot be made now is made with the change that needs it, which says why not.
+func (t *Tables) Expect(services, endpoints int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_ = t.growRows(min(endpoints, MaxEndpoints))
+	_ = t.slots.Expect(services, endpoints)
+}
+
 // Services lists the keys of the services in the data path.
 func (t *Tables) Services() []bpf.TcServiceKey {
 	t.mu.RLock()

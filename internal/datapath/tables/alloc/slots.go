@@ -159,15 +159,27 @@ func (s *Slots) grow() error {
 	if before == s.blocks.MaxSegments() {
 		return fmt.Errorf("%w; all %d segments of slots are in use: weights with a smaller sum need less of them", ErrFull, before)
 	}
-	err := rows.Grow(1+before/4, s.blocks)
-	after := len(s.blocks.Segments())
-	for segment := before; segment < after; segment++ {
-		s.free.release(Range{uint32(segment), 0, SlotsPerSegment})
-	}
-	if after > before {
+	err := s.add(1 + before/4)
+	if len(s.blocks.Segments()) > before {
 		return nil
 	}
 	return err
+}
+
+func (s *Slots) add(segments int) error {
+	before := len(s.blocks.Segments())
+	err := rows.Grow(segments, s.blocks)
+	for segment := before; segment < len(s.blocks.Segments()); segment++ {
+		s.free.release(Range{uint32(segment), 0, SlotsPerSegment})
+	}
+	return err
+}
+
+// Expect adds segments for as many services and endpoints, if each endpoint takes one slot: most do, some more.
+func (s *Slots) Expect(services, endpoints int) error {
+	const perSegment = int(SlotsPerSegment)
+	least := max(endpoints, services*int(slotsPerBlock))
+	return s.add(max(0, (least+perSegment-1)/perSegment-len(s.blocks.Segments())))
 }
 
 // Put takes a range back that no row leads to any more.

@@ -1,0 +1,126 @@
+package status
+
+import "time"
+
+// Update writes statuses, many at once: those who wait look again when it is done, not after each of them.
+func (t *Table) Update(write func(*Writer)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := Writer{table: t}
+	write(&w)
+	if w.changed && t.changed != nil {
+		close(t.changed)
+		t.changed = nil
+	}
+}
+
+// Writer writes statuses during a call of Update. The methods of Table by the same names write one.
+type Writer struct {
+	table   *Table
+	changed bool
+}
+
+// Want notes that an object is wanted in a version, or gone (version 0: what is gone has none).
+func (w *Writer) Want(id ID, version uint64) {
+	t := w.table
+	e := t.entries[id]
+	switch {
+	case e == nil && version == 0:
+		return
+	case e == nil:
+		e = &entry{since: t.now().UnixNano()}
+		t.entries[id] = e
+	case e.desired == version && !e.removed:
+		return
+	}
+	if e.failure == nil && e.applied == e.desired {
+		e.since = t.now().UnixNano()
+	}
+	if e.failure != nil {
+		e.failure.outdated = true
+	}
+	e.removed = version == 0
+	if version != 0 {
+		e.desired = version
+	}
+	w.changed = true
+}
+
+// Seen notes that Want was called for all changes of a kind up to a version.
+func (w *Writer) Seen(kind string, version uint64) {
+	w.changed = w.changed || w.table.seen[kind] != version
+	w.table.seen[kind] = version
+}
+
+// Succeeded notes that the data path has the object in a version. What is gone is told to Forget. It returns whether that
+// changed the status.
+func (w *Writer) Succeeded(id ID, version uint64) (changed bool) {
+	t := w.table
+	e := t.entries[id]
+	if e == nil {
+		return false
+	}
+	changed = e.failure != nil || e.applied != version || e.removed
+	e.failure, e.applied = nil, version
+	delete(t.failed, id)
+	if changed {
+		e.since = t.now().UnixNano()
+		w.changed = true
+	}
+	return changed
+}
+
+// Failed notes that a try to apply the object in a version failed, and when the next one is due. It returns whether
+// that is news: the object had not failed before, or for another reason.
+func (w *Writer) Failed(id ID, version uint64, err error, next time.Time) (news bool) {
+	t := w.table
+	e := t.entries[id]
+	if e == nil {
+		e = &entry{desired: version}
+		t.entries[id] = e
+	}
+	f := &failure{err: err, version: version, attempts: 1, next: next}
+	if old := e.failure; old != nil {
+		f.attempts += old.attempts
+		news = old.err.Error() != err.Error()
+	} else {
+		e.since = t.now().UnixNano()
+		news = true
+	}
+	e.failure = f
+	t.failed[id] = struct{}{}
+	w.changed = true
+	return news
+}
+
+// Forget drops the status of an object that is gone, as users want it. It returns whether there was one.
+func (w *Writer) Forget(id ID) (had bool) {
+	_, had = w.table.entries[id]
+	delete(w.table.entries, id)
+	delete(w.table.failed, id)
+	w.changed = w.changed || had
+	return had
+}
+
+// Want is Writer.Want for one object.
+func (t *Table) Want(id ID, version uint64) { t.Update(func(w *Writer) { w.Want(id, version) }) }
+
+// Seen is Writer.Seen.
+func (t *Table) Seen(kind string, version uint64) {
+	t.Update(func(w *Writer) { w.Seen(kind, version) })
+}
+
+// Succeeded is Writer.Succeeded for one object.
+func (t *Table) Succeeded(id ID, version uint64) (changed bool) {
+	t.Update(func(w *Writer) { changed = w.Succeeded(id, version) })
+	return changed
+}
+
+// Failed is Writer.Failed for one object.
+func (t *Table) Failed(id ID, version uint64, err error, next time.Time) (news bool) {
+	t.Update(func(w *Writer) { news = w.Failed(id, version, err, next) })
+	return news
+}
+
+// Forget is Writer.Forget for one object.
+func (t *Table) Forget(id ID) { t.Update(func(w *Writer) { w.Forget(id) }) }
