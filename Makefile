@@ -9,8 +9,10 @@ KERNELS ?= 6.1 6.12 7
 # of the benchmarks: what, by whom, how often, how long; empty: all of it
 BENCH      ?=
 CONTENDERS ?=
-ROUNDS     ?= 5
-SECONDS    ?= 2
+FLOODS     := $(filter flood%,$(BENCH))
+ROUNDS     ?= $(if $(FLOODS),1,5)
+SECONDS    ?= $(if $(FLOODS),10,2)
+TABLE      ?= 0
 LAYOUT     ?= one
 WRK        ?= -t2 -c100
 NAME       ?=
@@ -42,7 +44,7 @@ test-kernels: build ## the data path on other kernels in a virtual machine; KERN
 	@tools/setup kernels
 	@test/kernels/run $(KERNELS)
 
-bench: build-bench ## rates beside plain routing and rivals; BENCH="rps cps" CONTENDERS="routing loxilb nft" ROUNDS=5 SECONDS=3 MTU=1500 LAYOUT=one|pinned WRK="-t2 -c100"
+bench: build-bench ## rates beside plain routing and rivals; BENCH="rps cps" CONTENDERS="routing loxilb nft" ROUNDS=5 SECONDS=3 MTU=1500 LAYOUT=one|pinned WRK="-t2 -c100"; BENCH=flood: under attack
 	@$(RUN_BENCH)
 
 bench-check: build-bench ## the same, into bin/, compared with bench/results: fails when ratios to plain routing are worse
@@ -69,7 +71,7 @@ build-bench: build
 	@$(GO) build -trimpath -o bin/ ./bench
 
 RUN_BENCH = bin/bench -works '$(BENCH)' -contenders '$(CONTENDERS)' -rounds $(ROUNDS) -seconds $(SECONDS) \
-	-mtu $(MTU) -layout $(LAYOUT) -wrk '$(WRK)' -name '$(NAME)'
+	-mtu $(MTU) -layout $(LAYOUT) -wrk '$(WRK)' -table $(TABLE) -name '$(NAME)'
 
 lint: ## golangci-lint, clang-format, shellcheck
 	@tools/setup build lint

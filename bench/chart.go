@@ -54,7 +54,7 @@ func chart(out io.Writer, r *result) error {
 // drawn are the works that have a ratio to show.
 func drawn(r *result) (out []work) {
 	for _, w := range r.works() {
-		if len(r.values(w.name, baseline)) > 0 && !w.less {
+		if len(r.values(w.name, baseline)) > 0 && !w.less && len(w.columns) == 0 {
 			out = append(out, w)
 		}
 	}

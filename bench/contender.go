@@ -16,10 +16,12 @@ import (
 type contender struct {
 	name      string
 	about     string
-	endpoints int  // it balances over
-	proxy     bool // ends the client's connections and opens its own
-	local     bool // no packet crosses an interface
-	routes    bool // the balancer's namespace forwards packets
+	endpoints int     // it balances over
+	proxy     bool    // ends the client's connections and opens its own
+	local     bool    // no packet crosses an interface
+	routes    bool    // the balancer's namespace forwards packets
+	floods    bool    // for works of floods alone
+	observe   observe // its table and drops; nil: what the kernel's own sockets say
 	missing   func() error
 	setup     setup
 }
@@ -35,28 +37,34 @@ var errMissing = errors.New("not here")
 func contenders() []contender {
 	all := []contender{
 		{name: baseline, about: "no load balancer: the client speaks to one endpoint, the balancer's namespace routes", endpoints: 1, routes: true, setup: routing},
-		{name: "loxilb-one", about: "loxilb with that endpoint alone: plain routing's fair pair", endpoints: 1, setup: loxilb("default")},
-		{name: "loxilb-other", about: "the loxilb of another build, in the directory LOXILB_OTHER, with that endpoint alone", endpoints: 1, missing: noOther, setup: loxilbOther},
-		{name: "loxilb", about: "loxilb over three endpoints", endpoints: 3, setup: loxilb("default")},
-		{name: "nft", about: "nftables DNAT and conntrack, as kube-proxy writes it", endpoints: 3, routes: true, missing: needs("nft"), setup: nft},
+		{name: "loxilb-one", about: "loxilb with that endpoint alone: plain routing's fair pair", endpoints: 1, observe: observeLoxilb, setup: loxilb("default")},
+		{name: "loxilb-other", about: "the loxilb of another build, in the directory LOXILB_OTHER, with that endpoint alone", endpoints: 1, missing: noOther, observe: observeLoxilb, setup: loxilbOther},
+		{name: "loxilb", about: "loxilb over three endpoints", endpoints: 3, observe: observeLoxilb, setup: loxilb("default")},
+		{name: "nft", about: "nftables DNAT and conntrack, as kube-proxy writes it", endpoints: 3, routes: true, missing: needs("nft"), observe: observeConntrack, setup: nft},
 		{name: "ipvs", about: "IPVS, masquerading, round robin", endpoints: 3, routes: true, missing: noIPVS, setup: ipvs},
 		{name: "haproxy", about: "HAProxy, mode tcp, a thread for each CPU", endpoints: 3, proxy: true, missing: needs("haproxy"), setup: haproxy},
 		{name: "nginx", about: "nginx stream, a worker for each CPU", endpoints: 3, proxy: true, missing: needs("nginx"), setup: nginx},
-		{name: "nft-one", about: "nftables DNAT with that endpoint alone", endpoints: 1, routes: true, missing: needs("nft"), setup: nft},
+		{name: "nft-one", about: "nftables DNAT with that endpoint alone", endpoints: 1, routes: true, missing: needs("nft"), observe: observeConntrack, setup: nft},
 		{name: "ipvs-one", about: "IPVS with that endpoint alone", endpoints: 1, routes: true, missing: noIPVS, setup: ipvs},
 		{name: "haproxy-one", about: "HAProxy with that endpoint alone", endpoints: 1, proxy: true, missing: needs("haproxy"), setup: haproxy},
 		{name: "nginx-one", about: "nginx with that endpoint alone", endpoints: 1, proxy: true, missing: needs("nginx"), setup: nginx},
 		{name: "bare", about: "no load balancer: a tc program with fixed MAC addresses and redirect_peer, the least that one there can do", endpoints: 1, setup: bare},
 		{name: "loopback", about: "client and endpoint in one namespace, over lo", endpoints: 1, local: true, setup: loopback},
-		{name: "loxilb-onearm", about: "loxilb, mode onearm", endpoints: 3, setup: loxilb("onearm")},
-		{name: "loxilb-fullnat", about: "loxilb, mode fullnat", endpoints: 3, setup: loxilb("fullnat")},
-		{name: "loxilb-clsact", about: "loxilb --attach clsact", endpoints: 3, setup: loxilb("default", "--attach", "clsact")},
-		{name: "loxilb-xdp", about: "loxilb-one with --xdp native, and GRO at the other ends, so that they take frames from XDP", endpoints: 1, setup: loxilbXDP},
-		{name: "loxilb-redirect", about: "loxilb --redirect-peer=false", endpoints: 3, setup: loxilb("default", "--redirect-peer=false")},
+		{name: "loxilb-onearm", about: "loxilb, mode onearm", endpoints: 3, observe: observeLoxilb, setup: loxilb("onearm")},
+		{name: "loxilb-fullnat", about: "loxilb, mode fullnat", endpoints: 3, observe: observeLoxilb, setup: loxilb("fullnat")},
+		{name: "loxilb-clsact", about: "loxilb --attach clsact", endpoints: 3, observe: observeLoxilb, setup: loxilb("default", "--attach", "clsact")},
+		{name: "loxilb-xdp", about: "loxilb-one with --xdp native, and GRO at the other ends, so that they take frames from XDP", endpoints: 1, observe: observeLoxilb, setup: loxilbXDP},
+		{name: "loxilb-redirect", about: "loxilb --redirect-peer=false", endpoints: 3, observe: observeLoxilb, setup: loxilb("default", "--redirect-peer=false")},
+		{name: "loxilb-hostonearm", about: "loxilb, mode hostonearm", endpoints: 3, floods: true, observe: observeLoxilb, setup: loxilbHost},
+		{name: "loxilb-dsr", about: "loxilb, mode dsr, endpoints on links of their own to the client", endpoints: 3, floods: true, observe: observeLoxilb, setup: loxilbDSR},
+		{name: "nft-synproxy", about: "nft-one behind the kernel's SYN proxy", endpoints: 1, routes: true, floods: true, missing: needs("nft"), observe: observeConntrack, setup: nftSynproxy},
 	}
 	for i := range all {
 		if all[i].missing == nil {
 			all[i].missing = func() error { return nil }
+		}
+		if all[i].observe == nil {
+			all[i].observe = observeKernel
 		}
 	}
 	return all
@@ -90,7 +98,7 @@ func contendersNamed(names []string) ([]contender, error) {
 
 // routing is plain routing to the first endpoint.
 func routing(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
-	return netip.AddrPortFrom(endpointAddr(r.serving[0]), uint16(s.target)), nil
+	return netip.AddrPortFrom(s.addressOf(r.serving[0]), uint16(s.target)), nil
 }
 
 // loopback has the client run where the first endpoint is.
@@ -100,18 +108,14 @@ func loopback(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 }
 
 // endpointAddr is the IPv4 address of a host of the topology.
-func endpointAddr(h *netnstest.Host) netip.Addr {
-	for _, n := range netnstest.StandardNetworks() {
-		if n.Host == h.Name {
-			return n.V4.Addr()
-		}
-	}
-	return netip.Addr{}
-}
+func endpointAddr(h *netnstest.Host) netip.Addr { return service{}.addressOf(h) }
 
 // ownVIP gives the VIP to the balancer's namespace, for those that need an address of their own.
-func (r *rig) ownVIP() error {
-	return r.LB.AddAddress("lo", netip.PrefixFrom(vip, vip.BitLen()))
+func (r *rig) ownVIP(s service) error { return own(r.LB, s.vip()) }
+
+// own gives a host an address that is no network's.
+func own(h *netnstest.Host, a netip.Addr) error {
+	return h.AddAddress("lo", netip.PrefixFrom(a, a.BitLen()))
 }
 
 // file writes a file of a contender and returns its path.
@@ -119,5 +123,3 @@ func (r *rig) file(name, content string) (string, error) {
 	path := r.dir + "/" + name
 	return path, os.WriteFile(path, []byte(content), 0o644)
 }
-
-func (s service) at(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, uint16(s.port)) }

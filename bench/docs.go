@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -72,6 +73,9 @@ func blockOf(path, link string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if len(r.Samples) > 0 && len(drawn(r)) == 0 {
+		return markdown(r), nil
+	}
 	if len(r.Samples) > 0 {
 		return "![ratios to plain routing](" + link + ".svg)\n\n" + markdown(r), nil
 	}
@@ -79,17 +83,32 @@ func blockOf(path, link string) (string, error) {
 	return "```text\n" + string(text) + "```\n", err
 }
 
-// markdown is a table: of each work plain routing's rate, and how many times that of each rival loxilb does.
+// markdown is tables: of each work plain routing's rate, and how many times that of each rival loxilb does; and of each work that
+// has columns one of its own.
 func markdown(r *result) string {
 	var b strings.Builder
 	m := r.Machine
 	fmt.Fprintf(&b, "%d CPUs, %s; Linux %s; commit %s, %s; medians of %d rounds (least to most).\n\n", m.CPUs, m.CPU, m.Kernel, m.Commit, m.Date, r.Setting.Rounds)
+	rates := slices.DeleteFunc(r.works(), func(w work) bool { return len(w.columns) > 0 })
+	if len(rates) > 0 {
+		rateTable(&b, r, rates)
+	}
+	for _, w := range r.works() {
+		if len(w.columns) > 0 {
+			columnMarkdown(&b, r, w)
+		}
+	}
+	return b.String()
+}
+
+// rateTable is a line for each work.
+func rateTable(b *strings.Builder, r *result, works []work) {
 	rivals := []string{"bare", "nft-one", "nft", "ipvs-one", "ipvs", "haproxy-one", "haproxy", "nginx-one", "nginx"}
 	b.WriteString("| measure | plain routing | loxilb to it, same endpoint |")
 	line := "\n|---|---|---|"
 	var shown []string
 	for _, c := range rivals {
-		for _, w := range r.works() {
+		for _, w := range works {
 			if r.ratio(w.name, fairPair(c), c).Rounds > 0 {
 				shown = append(shown, c)
 				b.WriteString(" to " + c + " |")
@@ -99,7 +118,7 @@ func markdown(r *result) string {
 		}
 	}
 	b.WriteString(line + "\n")
-	for _, w := range r.works() {
+	for _, w := range works {
 		if w.less {
 			continue
 		}
@@ -113,5 +132,4 @@ func markdown(r *result) string {
 		}
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}
-	return b.String()
 }

@@ -40,12 +40,9 @@ func exchange(streams int, keep bool) run {
 }
 
 func exchangeReport(text string, err error) (sample, error) {
+	r, err := parseExchanges(text, err)
 	if err != nil {
 		return sample{}, err
-	}
-	var r crr.Report
-	if err := json.Unmarshal([]byte(text), &r); err != nil {
-		return sample{}, fmt.Errorf("crr printed %q: %w", text, err)
 	}
 	s := sample{Value: r.Rate, Answers: float64(r.Exchanges), Details: map[string]float64{
 		"min_us": r.Min, "mean_us": r.Mean, "p50_us": r.P50, "p99_us": r.P99,
@@ -56,6 +53,16 @@ func exchangeReport(text string, err error) (sample, error) {
 	return s, nil
 }
 
+func parseExchanges(text string, err error) (r crr.Report, _ error) {
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return r, fmt.Errorf("crr printed %q: %w", text, err)
+	}
+	return r, nil
+}
+
 func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 // crrMain is the program of the load: `bench crr [flags] ADDRESS:PORT` prints a report as JSON.
@@ -64,6 +71,7 @@ func crrMain(args []string) error {
 	streams := flags.Int("streams", 1, "exchanges at once")
 	keep := flags.Bool("keep", false, "keep the connection of each stream")
 	seconds := flags.Float64("seconds", 3, "how long")
+	sources := flags.Int("sources", 0, "addresses of clients that streams have by turns")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -71,6 +79,6 @@ func crrMain(args []string) error {
 	if err != nil {
 		return fmt.Errorf("usage: bench crr [flags] ADDRESS:PORT: %w", err)
 	}
-	report := crr.Load{Address: to, Streams: *streams, Keep: *keep, Duration: duration(*seconds)}.Run()
+	report := crr.Load{Address: to, Streams: *streams, Keep: *keep, Duration: duration(*seconds), Sources: clientAddresses(to.Addr().Is6(), *sources)}.Run()
 	return json.NewEncoder(os.Stdout).Encode(report)
 }

@@ -21,14 +21,15 @@ import (
 type generator struct {
 	host    *netnstest.Host
 	cpu     int
-	frames  *ebpf.Map // all frames
+	size    int       // of a frame
+	frames  *ebpf.Map // all frames; nil of one that makes them
 	next    *ebpf.Map // index of the next one
 	program *ebpf.Program
 }
 
 // newGenerator makes a generator of frames that it sends by turns.
 func newGenerator(h *netnstest.Host, device string, cpu int, frames [][frameSize]byte) (*generator, error) {
-	g := &generator{host: h, cpu: cpu}
+	g := &generator{host: h, cpu: cpu, size: frameSize}
 	var err error
 	if g.frames, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: frameSize, MaxEntries: uint32(len(frames))}); err != nil {
 		return nil, fmt.Errorf("make the generator's frames: %w", err)
@@ -48,7 +49,7 @@ func newGenerator(h *netnstest.Host, device string, cpu int, frames [][frameSize
 
 // first is a generator of the first n frames of another; it must not outlive that one.
 func (g *generator) first(device string, n int) (*generator, error) {
-	f := &generator{host: g.host, cpu: g.cpu}
+	f := &generator{host: g.host, cpu: g.cpu, size: g.size}
 	var err error
 	if f.frames, err = g.frames.Clone(); err != nil {
 		return nil, err
@@ -130,7 +131,7 @@ func (g *generator) send(frames int) (took time.Duration, err error) {
 		defer restore()
 		start := time.Now()
 		_, err = g.program.Run(&ebpf.RunOptions{
-			Data: make([]byte, frameSize), Repeat: uint32(frames), Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES,
+			Data: make([]byte, g.size), Repeat: uint32(frames), Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES,
 		})
 		took = time.Since(start)
 		return err

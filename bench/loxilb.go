@@ -43,28 +43,81 @@ func noOther() error {
 // loxilbOf is of the build in a directory; "": this one's.
 func loxilbOf(bin, mode string, args ...string) setup {
 	return func(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
-		if bin == "" {
-			bin = r.bin
-		}
-		flags := slices.Clone(args)
-		if s.held > 0 {
-			flags = append(flags, "--ct-max", fmt.Sprint(s.held+s.held/8))
-		}
-		d, err := r.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: bin, Args: flags})
+		d, err := r.daemon(ctx, s, bin, args...)
 		if err != nil {
 			return netip.AddrPort{}, err
 		}
-		if cpus := r.cpus.lb; len(cpus) > 0 {
-			if _, err := r.LB.Run("taskset", "-a", "-cp", cpuList(cpus), fmt.Sprint(d.Pid())); err != nil {
-				return netip.AddrPort{}, err
+		return s.address(), balance(d, s, s.vip().String(), mode, r)
+	}
+}
+
+// loxilbHost balances what is sent to the balancer's own addresses: mode hostonearm.
+func loxilbHost(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
+	d, err := r.daemon(ctx, s, "")
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	client := netnstest.StandardNetworks()[0]
+	every, own := netip.IPv4Unspecified(), client.GW4
+	if s.v6 {
+		every, own = netip.IPv6Unspecified(), client.GW6
+	}
+	return netip.AddrPortFrom(own, uint16(s.port)), balance(d, s, every.String(), "hostonearm", r)
+}
+
+// loxilbDSR has the endpoints answer directly: they have the VIP, and a link of their own to the client.
+func loxilbDSR(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
+	for i, h := range r.serving {
+		here, there := s.direct(i, 1), s.direct(i, 254)
+		err := r.Link(netnstest.End{Host: h, Interface: "direct", Addresses: []netip.Prefix{here}},
+			netnstest.End{Host: r.Client, Interface: fmt.Sprintf("direct%d", i), Addresses: []netip.Prefix{there}}, 0)
+		if err == nil {
+			err = own(h, s.vip())
+		}
+		for _, p := range s.clients() {
+			if err == nil {
+				err = h.AddRoute(p, there.Addr())
 			}
 		}
-		var endpoints []string
-		for _, h := range r.serving {
-			endpoints = append(endpoints, endpointAddr(h).String()+":1")
+		if err != nil {
+			return netip.AddrPort{}, err
 		}
-		_, err = d.Command("create", "lb", vip.String(), fmt.Sprintf("--%s=%d:%d", s.protocol, s.port, s.target),
-			"--endpoints="+strings.Join(endpoints, ","), "--mode="+mode)
-		return s.at(vip), err
 	}
+	return loxilb("dsr")(ctx, r, s)
+}
+
+// daemon starts a loxilb of the build in a directory, with more flags, on the balancer's CPUs.
+func (r *rig) daemon(ctx context.Context, s service, bin string, args ...string) (*netnstest.Daemon, error) {
+	if bin == "" {
+		bin = r.bin
+	}
+	flags := slices.Clone(args)
+	if room := max(r.table, s.held+s.held/8); room > 0 {
+		flags = append(flags, "--ct-max", fmt.Sprint(room))
+	}
+	d, err := r.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: bin, Args: flags})
+	if err != nil {
+		return nil, err
+	}
+	if cpus := r.cpus.lb; len(cpus) > 0 {
+		if _, err := r.LB.Run("taskset", "-a", "-cp", cpuList(cpus), fmt.Sprint(d.Pid())); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// balance has a daemon balance a service in a mode.
+func balance(d *netnstest.Daemon, s service, vip, mode string, r *rig) error {
+	var endpoints []string
+	for _, a := range s.addresses(r) {
+		endpoints = append(endpoints, netip.AddrPortFrom(a.Addr(), 1).String()) // the weight is written as a port is
+	}
+	args := []string{"create", "lb", vip, fmt.Sprintf("--%s=%d:%d", s.protocol, s.port, s.target),
+		"--endpoints=" + strings.Join(endpoints, ","), "--mode=" + mode}
+	if s.udp > 0 {
+		args = append(args, fmt.Sprintf("--udp=%d:%d", s.udp, s.udp))
+	}
+	_, err := d.Command(args...)
+	return err
 }

@@ -52,6 +52,8 @@ func dispatch(ctx context.Context, args []string) error {
 		return serve(ctx, args[1:])
 	case "crr":
 		return crrMain(args[1:])
+	case "clients":
+		return clientsMain(ctx, args[1:])
 	case "packet":
 		return packetMain(args[1:])
 	case "control":
@@ -81,7 +83,8 @@ func parseOptions(args []string) (options, error) {
 	flags.IntVar(&o.MTU, "mtu", 1500, "MTU of every link")
 	flags.StringVar(&o.Layout, "layout", "one", "one: all share the CPUs; pinned: client, balancer and endpoints have their own")
 	flags.StringVar(&o.Wrk, "wrk", "-t2 -c100", "threads and connections of wrk")
-	flags.StringVar(&o.name, "name", "", "name of the result's files (default net-LAYOUT-MTU)")
+	flags.IntVar(&o.Table, "table", 0, "connections that loxilb is given room for: a small table is full soon; 0: its default")
+	flags.StringVar(&o.name, "name", "", "name of the result's files (default net-LAYOUT-MTU, of floods flood)")
 	flags.StringVar(&o.out, "out", "bench/results", "directory for NAME.txt, NAME.json and NAME.svg")
 	flags.StringVar(&o.check, "check", "", "fail if it is worse than this earlier result (a JSON file)")
 	flags.BoolVar(&o.json, "json", false, "print the result as JSON and write no files")
@@ -93,12 +96,15 @@ func parseOptions(args []string) (options, error) {
 	if flags.NArg() > 0 {
 		return o, fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
+	if o.Table < 0 {
+		return o, fmt.Errorf("table %d: at least 0 is needed", o.Table)
+	}
 	if o.Rounds < 1 || o.Seconds < 0.1 || o.Warmup < 0 || o.MTU < 1280 {
 		return o, fmt.Errorf("rounds %d, seconds %v, warmup %v, mtu %d: at least 1, 0.1, 0 and 1280 are needed", o.Rounds, o.Seconds, o.Warmup, o.MTU)
 	}
 	o.Works, o.Contenders = strings.Fields(*works), strings.Fields(*contenders)
 	if o.name == "" {
-		o.name = fmt.Sprintf("net-%s-%d", o.Layout, o.MTU)
+		o.name = nameOf(o.setting)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -107,6 +113,19 @@ func parseOptions(args []string) (options, error) {
 	o.bin = filepath.Dir(self)
 	o.cpus, err = layoutNamed(o.Layout, runtime.NumCPU())
 	return o, err
+}
+
+// nameOf is how the result's files are called if nobody says.
+func nameOf(s setting) string {
+	for _, n := range s.Works {
+		if group, _, _ := strings.Cut(n, "-"); group != "flood" {
+			return fmt.Sprintf("net-%s-%d", s.Layout, s.MTU)
+		}
+	}
+	if len(s.Works) == 0 {
+		return fmt.Sprintf("net-%s-%d", s.Layout, s.MTU)
+	}
+	return "flood"
 }
 
 // commitHere is the commit of the working directory, if git knows it.
@@ -145,7 +164,7 @@ func benchmark(ctx context.Context, o options) error {
 	return nil
 }
 
-// write writes a result's three files.
+// write writes a result's files: for machines, for people, and a chart of what there is to draw.
 func (r *result) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -162,7 +181,10 @@ func (r *result) write(dir string) error {
 	if err := errors.Join(text(&t, r), chart(&c, r)); err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(path(".txt"), []byte(t.String()), 0o644), os.WriteFile(path(".svg"), []byte(c.String()), 0o644))
+	if err := os.WriteFile(path(".txt"), []byte(t.String()), 0o644); err != nil || len(drawn(r)) == 0 {
+		return err
+	}
+	return os.WriteFile(path(".svg"), []byte(c.String()), 0o644)
 }
 
 // render writes the files of results anew: `bench render FILE.json...`.

@@ -12,7 +12,7 @@ import (
 // nft writes what kube-proxy's nftables mode has for a service: the service is found in a map of verdicts, an endpoint
 // by lot, and packets of an endpoint to itself are marked to be masqueraded.
 func nft(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
-	if err := r.ownVIP(); err != nil {
+	if err := r.ownVIP(s); err != nil {
 		return netip.AddrPort{}, err
 	}
 	if s.held > 0 {
@@ -20,41 +20,45 @@ func nft(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 			return netip.AddrPort{}, err
 		}
 	}
-	path, err := r.file("nft.conf", nftRules(s, r.addresses()))
+	path, err := r.file("nft.conf", nftRules(s, s.addresses(r)))
 	if err == nil {
 		_, err = r.LB.Run("nft", "-f", path)
 	}
-	return s.at(vip), err
+	return s.address(), err
 }
 
-func (r *rig) addresses() (out []netip.Addr) {
-	for _, h := range r.serving {
-		out = append(out, endpointAddr(h))
+func nftRules(s service, endpoints []netip.AddrPort) string {
+	ip, address := "ip", "ipv4_addr"
+	if s.v6 {
+		ip, address = "ip6", "ipv6_addr"
 	}
-	return out
-}
-
-func nftRules(s service, endpoints []netip.Addr) string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	p("table ip balance {")
+	p("table %s balance {", ip)
 	p("  chain mark-for-masquerade { meta mark set meta mark or 0x4000; }")
 	var choices []string
 	for i, a := range endpoints {
 		p("  chain endpoint-%d {", i)
-		p("    ip saddr %v jump mark-for-masquerade", a)
-		p("    meta l4proto %s dnat to %v:%d", s.protocol, a, s.target)
+		p("    %s saddr %v jump mark-for-masquerade", ip, a.Addr())
+		p("    meta l4proto %s dnat to %v", s.protocol, a)
+		if s.udp > 0 {
+			p("    meta l4proto udp dnat to %v", netip.AddrPortFrom(a.Addr(), uint16(s.udp)))
+		}
 		p("  }")
 		choices = append(choices, fmt.Sprintf("%d : goto endpoint-%d", i, i))
 	}
 	p("  chain service-0 { numgen random mod %d vmap { %s }; }", len(endpoints), strings.Join(choices, ", "))
 	p("  map services-by-address {")
-	p("    type ipv4_addr . inet_proto . inet_service : verdict")
-	p("    elements = { %v . %s . %d : goto service-0 }", vip, s.protocol, s.port)
+	p("    type %s . inet_proto . inet_service : verdict", address)
+	elements := fmt.Sprintf("%v . %s . %d : goto service-0", s.vip(), s.protocol, s.port)
+	if s.udp > 0 {
+		elements += fmt.Sprintf(", %v . udp . %d : goto service-0", s.vip(), s.udp)
+	}
+	p("    elements = { %s }", elements)
 	p("  }")
-	p("  map services-without-endpoints { type ipv4_addr . inet_proto . inet_service : verdict; }")
-	p("  chain services { ip daddr . meta l4proto . th dport vmap @services-by-address; }")
-	p("  chain no-endpoint { ip daddr . meta l4proto . th dport vmap @services-without-endpoints; }")
+	p("  map services-without-endpoints { type %s . inet_proto . inet_service : verdict; }", address)
+	p("  chain services { %s daddr . meta l4proto . th dport vmap @services-by-address; }", ip)
+	p("  chain no-endpoint { %s daddr . meta l4proto . th dport vmap @services-without-endpoints; }", ip)
 	p("  chain masquerading {")
 	p("    meta mark and 0x4000 == 0 return")
 	p("    meta mark set meta mark xor 0x4000")
@@ -68,6 +72,41 @@ func nftRules(s service, endpoints []netip.Addr) string {
 	p("  chain filter-output { type filter hook output priority -110; ct state new jump no-endpoint; }")
 	p("}")
 	return b.String()
+}
+
+// nftSynproxy puts the kernel's SYN proxy in front: it answers SYNs by cookies, and conntrack sees who has answered these.
+func nftSynproxy(ctx context.Context, r *rig, s service) (netip.AddrPort, error) {
+	to, err := nft(ctx, r, s)
+	if err != nil {
+		return to, err
+	}
+	if err := r.LB.Sysctl("net/netfilter/nf_conntrack_tcp_loose", "0"); err != nil { // an ACK alone makes no connection
+		return to, err
+	}
+	path, err := r.file("synproxy.conf", synproxyRules(s))
+	if err == nil {
+		_, err = r.LB.Run("nft", "-f", path)
+	}
+	return to, err
+}
+
+func synproxyRules(s service) string {
+	ip := "ip"
+	if s.v6 {
+		ip = "ip6"
+	}
+	return fmt.Sprintf(`table %[1]s proxy {
+  chain prerouting {
+    type filter hook prerouting priority raw;
+    %[1]s daddr %[2]v tcp dport %[3]d tcp flags & (fin | syn | rst | ack) == syn notrack
+  }
+  chain input {
+    type filter hook input priority filter;
+    %[1]s daddr %[2]v tcp dport %[3]d ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm
+    %[1]s daddr %[2]v tcp dport %[3]d ct state invalid drop
+  }
+}
+`, ip, s.vip(), s.port)
 }
 
 // raiseConntrack lets conntrack hold that many connections, with a bucket for each, until the rig is closed. Both are
@@ -86,20 +125,20 @@ func (r *rig) raiseConntrack(n int) error {
 
 // ipvs balances by the kernel's own load balancer, in the one mode of its that leaves the endpoints as they are.
 func ipvs(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
-	if err := r.ownVIP(); err != nil {
+	if err := r.ownVIP(s); err != nil {
 		return netip.AddrPort{}, err
 	}
 	flag := map[string]string{"tcp": "-t", "udp": "-u"}[s.protocol]
-	address := s.at(vip).String()
+	address := s.address().String()
 	if _, err := r.LB.Run("ipvsadm", "-A", flag, address, "-s", "rr"); err != nil {
 		return netip.AddrPort{}, err
 	}
-	for _, a := range r.addresses() {
-		if _, err := r.LB.Run("ipvsadm", "-a", flag, address, "-r", fmt.Sprintf("%v:%d", a, s.target), "-m"); err != nil {
+	for _, a := range s.addresses(r) {
+		if _, err := r.LB.Run("ipvsadm", "-a", flag, address, "-r", a.String(), "-m"); err != nil {
 			return netip.AddrPort{}, err
 		}
 	}
-	return s.at(vip), nil
+	return s.address(), nil
 }
 
 func noIPVS() error {

@@ -25,9 +25,9 @@ defaults
 listen service
 	bind %v
 	balance roundrobin
-`, r.cpus.forBalancer(), s.at(vip))
-	for i, a := range r.addresses() {
-		fmt.Fprintf(&b, "\tserver ep%d %v:%d\n", i+1, a, s.target)
+`, r.cpus.forBalancer(), s.address())
+	for i, a := range s.addresses(r) {
+		fmt.Fprintf(&b, "\tserver ep%d %v\n", i+1, a)
 	}
 	path, err := r.file("haproxy.cfg", b.String())
 	if err != nil {
@@ -52,10 +52,10 @@ events { worker_connections 9000; }
 stream {
 	upstream endpoints {
 `, r.cpus.forBalancer(), r.dir)
-	for _, a := range r.addresses() {
-		fmt.Fprintf(&b, "\t\tserver %v:%d;\n", a, s.target)
+	for _, a := range s.addresses(r) {
+		fmt.Fprintf(&b, "\t\tserver %v;\n", a)
 	}
-	fmt.Fprintf(&b, "\t}\n\tserver { listen %v reuseport backlog=4096; proxy_pass endpoints; }\n}\n", s.at(vip))
+	fmt.Fprintf(&b, "\t}\n\tserver { listen %v reuseport backlog=4096; proxy_pass endpoints; }\n}\n", s.address())
 	path, err := r.file("nginx.conf", b.String())
 	if err != nil {
 		return netip.AddrPort{}, err
@@ -83,7 +83,7 @@ func (l layout) forBalancer() int {
 
 // proxy runs a proxy in the balancer's namespace and waits until it takes connections.
 func (r *rig) proxy(ctx context.Context, s service, args ...string) (netip.AddrPort, error) {
-	if err := r.ownVIP(); err != nil {
+	if err := r.ownVIP(s); err != nil {
 		return netip.AddrPort{}, err
 	}
 	p, err := r.start(r.LB, args...)
@@ -98,11 +98,11 @@ func (r *rig) proxy(ctx context.Context, s service, args ...string) (netip.AddrP
 		}
 		dial, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		c, err := r.LB.DialContext(dial, "tcp", s.at(vip).String())
+		c, err := r.LB.DialContext(dial, "tcp", s.address().String())
 		if err == nil {
 			_ = c.Close()
 		}
 		return err
 	})
-	return s.at(vip), err
+	return s.address(), err
 }

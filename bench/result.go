@@ -26,6 +26,7 @@ type setting struct {
 	Seconds    float64  `json:"seconds"` // of each measurement
 	Warmup     float64  `json:"warmup"`  // seconds before it
 	Wrk        string   `json:"wrk"`
+	Table      int      `json:"table,omitempty"` // connections that loxilb is given room for; 0: its default
 	Works      []string `json:"works"`
 	Contenders []string `json:"contenders"`
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,9 +13,6 @@ import (
 	"loxilb/internal/netnstest"
 )
 
-// vip is the address of every service. No interface has it; those contenders that need that put it on lo.
-var vip = netip.MustParseAddr("20.20.20.1")
-
 // countsPort is where a server tells how much it has answered.
 const countsPort = 5002
 
@@ -24,11 +20,15 @@ const countsPort = 5002
 // rest in TIME_WAIT, caches of routes, counters) has a part in this one.
 type rig struct {
 	*netnstest.Standard
-	cpus    layout
-	bin     string            // directory of this program, loxilb and loxicmd
-	dir     string            // for files of contenders
-	source  *netnstest.Host   // where the load comes from: the client, but for loopback
-	serving []*netnstest.Host // endpoints that are balanced over
+	cpus     layout
+	bin      string            // directory of this program, loxilb and loxicmd
+	dir      string            // for files of contenders
+	source   *netnstest.Host   // where the load comes from: the client, but for loopback
+	serving  []*netnstest.Host // endpoints that are balanced over
+	service  service
+	table    int       // connections that loxilb has room for; 0: its default
+	observe  observe   // how the contender tells of its table and its drops
+	attacker *attacker // of floods; nil without
 }
 
 // newRig builds the topology with servers for a service in as many endpoints as it asks for.
@@ -41,7 +41,7 @@ func newRig(ctx context.Context, o options, c contender, s service) (*rig, error
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{Standard: std, cpus: o.cpus, bin: o.bin, source: std.Client}
+	r := &rig{Standard: std, cpus: o.cpus, bin: o.bin, source: std.Client, service: s, table: o.Table, observe: c.observe}
 	err = r.prepare(ctx, s, o.netns)
 	if err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -64,6 +64,11 @@ func (r *rig) prepare(ctx context.Context, s service, settings [][2]string) (err
 	}
 	if err := r.cpus.steer(r); err != nil {
 		return err
+	}
+	if s.udp > 0 {
+		if err := r.addAttacker(); err != nil {
+			return fmt.Errorf("add the attacker: %w", err)
+		}
 	}
 	for _, h := range r.serving {
 		if err := s.serve(ctx, r, h); err != nil {

@@ -27,7 +27,7 @@ func measureAll(ctx context.Context, o options, progress io.Writer) (*result, er
 	for round := 1; round <= o.Rounds; round++ {
 		for _, w := range ws {
 			for _, c := range turn(cs, round) {
-				if !w.fits(c) {
+				if !w.fits(c) || len(o.Contenders) == 0 && len(w.usual) > 0 && !slices.Contains(w.usual, c.name) {
 					continue
 				}
 				samples := measure(ctx, o, c, w, &res.Machine)
@@ -81,6 +81,9 @@ func measure(ctx context.Context, o options, c contender, w work, m *machine) []
 	}
 	if w.single && !o.cpus.steered {
 		o.cpus = together()
+	}
+	if w.spared {
+		o.cpus = spareCPU(o.cpus)
 	}
 	s := w.service
 	if s.endpoints == 0 {

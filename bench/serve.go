@@ -13,11 +13,11 @@ import (
 	"loxilb/bench/crr"
 )
 
-// serve is the program of an endpoint: `bench serve http|crr|rr PORT COUNTSPORT`. It tells how much it has answered by
+// serve is the program of an endpoint: `bench serve http|crr|rr|echo PORT COUNTSPORT`. It tells how much it has answered by
 // HTTP on another port.
 func serve(ctx context.Context, args []string) error {
 	if len(args) != 3 {
-		return fmt.Errorf("usage: bench serve http|crr|rr PORT COUNTSPORT")
+		return fmt.Errorf("usage: bench serve http|crr|rr|echo PORT COUNTSPORT")
 	}
 	port, err := strconv.ParseUint(args[1], 10, 16)
 	if err != nil {
@@ -41,8 +41,14 @@ func serve(ctx context.Context, args []string) error {
 		s := new(crr.Server)
 		read = func() uint64 { n, _ := s.Counts(); return n }
 		go func() { failed <- s.Serve(address, args[0] == "rr") }()
+	case "echo": // any number of connections, of both families
+		l, err := net.Listen("tcp", net.JoinHostPort("::", args[1]))
+		if err != nil {
+			return err
+		}
+		go func() { failed <- echo(l, count) }()
 	default:
-		return fmt.Errorf("%q is none of http, crr and rr", args[0])
+		return fmt.Errorf("%q is none of http, crr, rr and echo", args[0])
 	}
 	counts := &http.Server{Addr: ":" + args[2], ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(w, read()) })}
@@ -52,5 +58,29 @@ func serve(ctx context.Context, args []string) error {
 		return err
 	case <-ctx.Done():
 		return nil
+	}
+}
+
+// echo sends back what comes over each connection, and counts how often.
+func echo(l net.Listener, count *atomic.Uint64) error {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer c.Close()
+			b := make([]byte, 64)
+			for {
+				n, err := c.Read(b)
+				if err != nil {
+					return
+				}
+				if _, err := c.Write(b[:n]); err != nil {
+					return
+				}
+				count.Add(1)
+			}
+		}()
 	}
 }

@@ -21,6 +21,15 @@ type sink struct {
 
 // newSink attaches a sink to a host's eth0.
 func newSink(h *netnstest.Host, echo bool) (*sink, error) {
+	return attachSink(h, func(count *ebpf.Map, ifindex int) asm.Instructions { return sinkProgram(count, echo, ifindex) })
+}
+
+// newSilence attaches one that counts and drops all IP packets.
+func newSilence(h *netnstest.Host) (*sink, error) {
+	return attachSink(h, func(count *ebpf.Map, _ int) asm.Instructions { return silenceProgram(count) })
+}
+
+func attachSink(h *netnstest.Host, program func(count *ebpf.Map, ifindex int) asm.Instructions) (*sink, error) {
 	s := new(sink)
 	err := h.Do(func() (err error) {
 		dev, err := h.Netlink().LinkByName("eth0")
@@ -32,7 +41,7 @@ func newSink(h *netnstest.Host, echo bool) (*sink, error) {
 			return fmt.Errorf("make a sink's counter: %w", err)
 		}
 		s.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-			Type: ebpf.SchedCLS, License: "GPL", Instructions: sinkProgram(s.count, echo, index),
+			Type: ebpf.SchedCLS, License: "GPL", Instructions: program(s.count, index),
 		})
 		if err != nil {
 			return fmt.Errorf("load a sink: %w", err)
@@ -56,15 +65,8 @@ func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
 		asm.LoadMem(asm.R1, asm.R7, 18, asm.Half),
 		asm.HostTo(asm.BE, asm.R1, asm.Half),
 		asm.JNE.Imm(asm.R1, frameMark, next),
-		asm.StoreImm(asm.R10, -4, 0, asm.Word),
-		asm.LoadMapPtr(asm.R1, count.FD()),
-		asm.Mov.Reg(asm.R2, asm.R10),
-		asm.Add.Imm(asm.R2, -4),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, next),
-		asm.Mov.Imm(asm.R1, 1),
-		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
 	)
+	p = append(p, countOne(count, next)...)
 	if echo {
 		p = append(p, swap(0, 6, asm.Word)...) // MAC addresses
 		p = append(p, swap(4, 10, asm.Half)...)
@@ -75,6 +77,36 @@ func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
 		p = append(p, asm.Mov.Imm(asm.R0, 2), asm.Return()) // TC_ACT_SHOT
 	}
 	return append(p, asm.Mov.Imm(asm.R0, -1).WithSymbol(next), asm.Return()) // TCX_NEXT
+}
+
+// silenceProgram counts and drops what is IP. All else goes on.
+func silenceProgram(count *ebpf.Map) asm.Instructions {
+	const next, ip = "next", "ip"
+	p := append(packetOf(14, next),
+		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),
+		asm.HostTo(asm.BE, asm.R1, asm.Half),
+		asm.JEq.Imm(asm.R1, 0x0800, ip),
+		asm.JNE.Imm(asm.R1, 0x86dd, next),
+	)
+	counting := countOne(count, next)
+	counting[0] = counting[0].WithSymbol(ip)
+	return append(append(p, counting...),
+		asm.Mov.Imm(asm.R0, 2), asm.Return(), // TC_ACT_SHOT
+		asm.Mov.Imm(asm.R0, -1).WithSymbol(next), asm.Return()) // TCX_NEXT
+}
+
+// countOne adds one to a counter.
+func countOne(count *ebpf.Map, next string) asm.Instructions {
+	return asm.Instructions{
+		asm.StoreImm(asm.R10, -4, 0, asm.Word),
+		asm.LoadMapPtr(asm.R1, count.FD()),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, next),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+	}
 }
 
 // packetOf puts where the packet begins into R7, from the context in R1, and goes on at next when it has fewer bytes.

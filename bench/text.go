@@ -43,6 +43,9 @@ func header(b *strings.Builder, r *result) {
 	line("offloads", m.Offloads)
 	line("clock", m.Clock)
 	line("network", fmt.Sprintf("veth, MTU %d, layout %s", s.MTU, s.Layout))
+	if s.Table > 0 {
+		line("table", human(float64(s.Table))+" connections, not loxilb's default")
+	}
 	var versions []string
 	for name, v := range m.Versions {
 		versions = append(versions, name+" "+v)
@@ -62,6 +65,10 @@ func table(b *strings.Builder, r *result, w work) {
 		b.WriteString(" (less is better)")
 	}
 	b.WriteString("\n")
+	if len(w.columns) > 0 {
+		columnTable(b, r, w)
+		return
+	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "  contender\tmedian (least to most)\tto routing\tloxilb to it\tlatency\n")
 	var notes []string

@@ -16,27 +16,21 @@ type work struct {
 	group   string // also selects it: crr for crr-1 and crr-50
 	title   string
 	unit    string
-	less    bool    // less is better
-	extra   bool    // measured along with another work of its group, which has the run
-	single  bool    // one thing at a time: CPUs would spend it waking each other up
-	packets bool    // made of single packets: nothing for proxies and lo
-	again   float64 // retransmissions per answer that it may have beyond plain routing's
+	less    bool     // less is better
+	extra   bool     // measured along with another work of its group, which has the run
+	single  bool     // one thing at a time: CPUs would spend it waking each other up
+	packets bool     // made of single packets: nothing for proxies and lo
+	again   float64  // retransmissions per answer that it may have beyond plain routing's
+	asked   bool     // only when it is named
+	spared  bool     // clients and endpoints leave the generator its CPU
+	usual   []string // contenders when none is named; empty: all
+	columns []column // of its table, if it has more to say than a rate
 	service service
 	run     run
 }
 
 // run measures, through an address that leads to a rig's endpoints. It may return more samples than the work's own.
 type run func(context.Context, *rig, setting, netip.AddrPort) ([]sample, error)
-
-// service is what a contender is to balance for a work.
-type service struct {
-	name         string
-	protocol     string // tcp or udp
-	port, target int    // of the VIP, of the endpoints
-	endpoints    int    // 0: as many as the contender balances over
-	held         int    // connections that it must hold at once, if they are many
-	serve        func(context.Context, *rig, *netnstest.Host) error
-}
 
 // One retransmission in 10,000 answers is far below what a loss that shows in a rate would make. Bulk transfer loses
 // segments by design, when TCP looks for the rate that the way takes; half a percent of them does not slow it.
@@ -71,6 +65,7 @@ func works(s setting) []work {
 		{name: "held-pps", title: "packets of 256 connections, while 1,000,000 are held", unit: "packets/s", packets: true, extra: true},
 		{name: "held-pps-all", title: "packets of all 1,000,000 by turns", unit: "packets/s", packets: true, extra: true},
 	}
+	all = append(all, floodWorks()...)
 	for i := range all {
 		all[i].group, _, _ = strings.Cut(all[i].name, "-")
 		all[i].again = againAnswers
@@ -98,12 +93,15 @@ func worksNamed(s setting) ([]work, error) {
 		}
 	}
 	return slices.DeleteFunc(all, func(w work) bool {
-		return w.extra || len(s.Works) > 0 && !slices.Contains(s.Works, w.name) && !slices.Contains(s.Works, w.group)
+		return w.extra || w.asked && len(s.Works) == 0 || len(s.Works) > 0 && !slices.Contains(s.Works, w.name) && !slices.Contains(s.Works, w.group)
 	}), nil
 }
 
 // fits tells whether a contender can do a work.
 func (w work) fits(c contender) bool {
+	if c.floods && !w.asked {
+		return false
+	}
 	if w.service.held > 0 && !slices.Contains([]string{baseline, "loxilb", "nft"}, c.name) {
 		return false // one of a kind: it takes a minute, and onearm has no ports for so many
 	}

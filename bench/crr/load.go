@@ -17,7 +17,8 @@ type Load struct {
 	Address  netip.AddrPort
 	Streams  int // exchanges at once
 	Duration time.Duration
-	Keep     bool // one connection for each stream instead of one for each exchange
+	Keep     bool         // one connection for each stream instead of one for each exchange
+	Sources  []netip.Addr // that connections come from, by turns; none: the kernel chooses
 }
 
 // Report is what the client saw. Times are in microseconds.
@@ -40,6 +41,7 @@ type stream struct {
 	load Load
 	to   unix.Sockaddr
 	fd   int // -1: not connected
+	next int // source, of the next connection
 	took []time.Duration
 	errs []error
 }
@@ -53,7 +55,7 @@ func (l Load) Run() Report {
 	var wg sync.WaitGroup
 	start := time.Now()
 	for i := range streams {
-		streams[i] = stream{load: l, to: sockaddr(l.Address), fd: -1, took: make([]time.Duration, 0, 1<<16)}
+		streams[i] = stream{load: l, to: sockaddr(l.Address), fd: -1, next: i, took: make([]time.Duration, 0, 1<<16)}
 		wg.Go(func() {
 			runtime.LockOSThread()
 			streams[i].run(start.Add(l.Duration))
@@ -127,9 +129,26 @@ func (s *stream) connect() error {
 			return err
 		}
 	}
+	if err := s.bind(); err != nil {
+		return err
+	}
 	// Interrupted, a blocking connect goes on when it is called again.
 	_, err = retry(func() (int, error) { return 0, unix.Connect(fd, s.to) })
 	return err
+}
+
+// bind has the connection come from the stream's next source; its port is the kernel's choice when it connects.
+func (s *stream) bind() error {
+	n := len(s.load.Sources)
+	if n == 0 {
+		return nil
+	}
+	from := s.load.Sources[s.next%n]
+	s.next += s.load.Streams
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
+		return err
+	}
+	return unix.Bind(s.fd, sockaddr(netip.AddrPortFrom(from, 0)))
 }
 
 func (s *stream) close() {

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// attempt is what a client tried, a line of what `bench clients` prints.
+type attempt struct {
+	Kind   string
+	At     time.Time // when it began
+	Took   time.Duration
+	Result string
+}
+
+// Results of attempts; others are errors.
+const (
+	attemptOK  = "ok"
+	attemptCut = "cut" // the program was ended meanwhile
+)
+
+// repeated is what takes longer for certain when a SYN was lost, as TCP repeats one after a second; retransmitted is that of
+// data, after 200 ms at least.
+const (
+	repeated      = 900 * time.Millisecond
+	retransmitted = 200 * time.Millisecond
+)
+
+// servedShare is the share of new connections that must be made: some fail anywhere, and one in a hundred by the kernel's
+// SYN proxy.
+const servedShare = 0.95
+
+// String is the attempt's line.
+func (a attempt) String() string {
+	return fmt.Sprintf("%s %d %d %s", a.Kind, a.At.UnixMicro(), a.Took.Microseconds(), a.Result)
+}
+
+// parseAttempts reads lines; one whose end is not there yet is left out.
+func parseAttempts(text string) (out []attempt, err error) {
+	for line := range strings.Lines(text) {
+		if !strings.HasSuffix(line, "\n") {
+			break
+		}
+		f := strings.Fields(line)
+		if len(f) != 4 {
+			return nil, fmt.Errorf("the clients printed %.300q", line)
+		}
+		at, err1 := strconv.ParseInt(f[1], 10, 64)
+		took, err2 := strconv.ParseInt(f[2], 10, 64)
+		if err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("the clients printed %.300q", line)
+		}
+		out = append(out, attempt{Kind: f[0], At: time.UnixMicro(at), Took: time.Duration(took) * time.Microsecond, Result: f[3]})
+	}
+	return out, nil
+}
+
+// between are the attempts of a kind that began in a span.
+func between(all []attempt, kind string, from, to time.Time) (out []attempt) {
+	for _, a := range all {
+		if a.Kind == kind && !a.At.Before(from) && a.At.Before(to) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// connects are what became of new connections.
+type connects struct {
+	Tried, OK     int
+	Min, P50, P99 time.Duration // of those that are OK
+	Failed        map[string]int
+}
+
+func connectsOf(all []attempt) (c connects) {
+	c.Failed = map[string]int{}
+	var took []time.Duration
+	for _, a := range all {
+		switch a.Result {
+		case attemptCut:
+			continue
+		case attemptOK:
+			took = append(took, a.Took)
+		default:
+			c.Failed[a.Result]++
+		}
+		c.Tried++
+	}
+	c.OK = len(took)
+	if c.OK > 0 {
+		slices.Sort(took)
+		c.Min, c.P50, c.P99 = took[0], took[len(took)/2], took[len(took)*99/100]
+	}
+	return c
+}
+
+// percent is the share that succeeded.
+func (c connects) percent() float64 {
+	if c.Tried == 0 {
+		return 0
+	}
+	return 100 * float64(c.OK) / float64(c.Tried)
+}
+
+// exchangesOf says of exchanges over held connections how many were late, since a packet was lost, and how many broke theirs.
+// An exchange that waits since before the span, or after it, counts by when it began.
+func exchangesOf(held []attempt) (late, broken int) {
+	for _, a := range held {
+		switch {
+		case a.Result != attemptOK && a.Result != attemptCut:
+			broken++
+		case a.Took >= retransmitted:
+			late++
+		}
+	}
+	return late, broken
+}
+
+// backAfter is when, after the end of a flood, all is as before: the end of the last slot of half a second that began too few
+// connections at once.
+func backAfter(all []attempt, end time.Time) (back time.Duration) {
+	const slot = 500 * time.Millisecond
+	tried, made := map[time.Duration]int{}, map[time.Duration]int{}
+	for _, a := range all {
+		if a.Kind != attemptKnown && a.Kind != attemptFirst || a.Result == attemptCut || a.At.Before(end) {
+			continue
+		}
+		at := a.At.Sub(end) / slot
+		tried[at]++
+		if a.Result == attemptOK && a.Took < repeated {
+			made[at]++
+		}
+	}
+	for at, n := range tried {
+		if float64(made[at]) < servedShare*float64(n) {
+			back = max(back, (at+1)*slot)
+		}
+	}
+	return back
+}
+
+// served tells whether enough new connections are made.
+func (c connects) served() bool { return float64(c.OK) >= servedShare*float64(c.Tried) }

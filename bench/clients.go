@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Kinds of attempts of clients.
+const (
+	attemptHeld  = "held"  // an exchange of a connection that is held
+	attemptKnown = "known" // a connection of an address that had one before
+	attemptFirst = "first" // the first connection of an address
+	attemptLarge = "large" // a datagram in fragments, and back
+)
+
+// connectPatience is how long a client waits to be connected and answered.
+const connectPatience = 1500 * time.Millisecond
+
+// knownClients is how many addresses come again and again.
+const knownClients = 100
+
+// manyV4 and manyV6 are the networks behind the client with an address for each of many clients.
+func manyV4() netip.Prefix { return netip.MustParsePrefix("10.98.0.0/15") }
+func manyV6() netip.Prefix { return netip.MustParsePrefix("2001:db8:98::/47") }
+
+// clientAddress is the n-th of the known addresses, or of the others. IPv6 clients have a network each.
+func clientAddress(v6 bool, kind string, n int) netip.Addr {
+	net := byte(0x98)
+	if kind == attemptFirst {
+		net = 0x99
+	}
+	if v6 {
+		return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 0, net, byte(n >> 8), byte(n), 15: 1})
+	}
+	return netip.AddrFrom4([4]byte{10, net - 0x98 + 98, byte(n >> 8), byte(n)})
+}
+
+// clientAddresses are the first n of the known ones.
+func clientAddresses(v6 bool, n int) (out []netip.Addr) {
+	for i := range n {
+		out = append(out, clientAddress(v6, attemptKnown, i))
+	}
+	return out
+}
+
+// clients are real clients: some hold connections and use them, some open one, ask once and close it.
+type clients struct {
+	to      netip.AddrPort
+	held    int
+	every   time.Duration // between exchanges of a held connection
+	newEach time.Duration // between new connections of each kind
+	udp     int           // port that large datagrams go to; 0: none do
+
+	mu  sync.Mutex
+	out io.Writer
+	wg  sync.WaitGroup
+}
+
+// clientsMain is their program: `bench clients [flags] ADDRESS:PORT` prints a line for each attempt until SIGTERM.
+func clientsMain(ctx context.Context, args []string) error {
+	c := clients{out: os.Stdout}
+	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
+	flags.IntVar(&c.held, "held", 100, "connections that are held")
+	flags.DurationVar(&c.every, "every", 100*time.Millisecond, "between two exchanges of one")
+	flags.DurationVar(&c.newEach, "new", 20*time.Millisecond, "between two new connections: of known addresses, and of others")
+	flags.IntVar(&c.udp, "udp", 0, "port to send large datagrams to; 0: none")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var err error
+	if c.to, err = netip.ParseAddrPort(flags.Arg(0)); err != nil {
+		return fmt.Errorf("usage: bench clients [flags] ADDRESS:PORT: %w", err)
+	}
+	return c.run(ctx)
+}
+
+func (c *clients) run(ctx context.Context) error {
+	for i := range c.held {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", c.to.String())
+		if err != nil {
+			return fmt.Errorf("connection %d to hold: %w", i+1, err)
+		}
+		c.wg.Go(func() { c.hold(ctx, conn, c.every*time.Duration(i)/time.Duration(c.held)) })
+	}
+	for n := range knownClients {
+		if err := c.introduce(ctx, n); err != nil {
+			return fmt.Errorf("the first connection of client %d: %w", n+1, err)
+		}
+	}
+	tick := time.NewTicker(c.newEach)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			c.wg.Wait()
+			return nil
+		}
+		c.wg.Go(func() {
+			c.tell(ctx, attemptKnown, func() error { return c.connect(ctx, attemptKnown, n%knownClients) })
+		})
+		c.wg.Go(func() { c.tell(ctx, attemptFirst, func() error { return c.connect(ctx, attemptFirst, n) }) })
+		if c.udp > 0 {
+			c.wg.Go(func() { c.tell(ctx, attemptLarge, func() error { return c.sendLarge(ctx, n) }) })
+		}
+	}
+}
+
+// introduce makes a client known. A balancer that fails now and then when nobody attacks it is measured all the same.
+func (c *clients) introduce(ctx context.Context, n int) (err error) {
+	for range 5 {
+		if err = c.connect(ctx, attemptKnown, n); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return err
+}
+
+// hold exchanges a byte again and again over a connection until one is broken.
+func (c *clients) hold(ctx context.Context, conn net.Conn, after time.Duration) {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
+	for next := time.After(after); ; next = time.After(c.every) {
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return
+		}
+		if c.tell(ctx, attemptHeld, func() error { return exchangeByte(conn) }) != nil {
+			return
+		}
+	}
+}
+
+// connect opens a connection from the n-th address of a kind, asks once, and closes it.
+func (c *clients) connect(ctx context.Context, kind string, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
+	from := clientAddress(c.to.Addr().Is6(), kind, n)
+	conn, err := (&net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}).DialContext(ctx, "tcp", c.to.String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	return exchangeByte(conn)
+}
+
+// sendLarge sends a datagram that needs several fragments from a known address, and waits for one as large.
+func (c *clients) sendLarge(ctx context.Context, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
+	from := netip.AddrPortFrom(clientAddress(c.to.Addr().Is6(), attemptKnown, n%knownClients), 0)
+	to := netip.AddrPortFrom(c.to.Addr(), uint16(c.udp))
+	conn, err := (&net.Dialer{LocalAddr: net.UDPAddrFromAddrPort(from)}).DialContext(ctx, "udp", to.String())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return err
+	}
+	const size = 3000
+	b := make([]byte, 2*size)
+	if _, err := conn.Write(b[:size]); err != nil {
+		return err
+	}
+	if n, err := conn.Read(b); err != nil || n < size {
+		return fmt.Errorf("%d bytes came back: %w", n, errors.Join(err, io.ErrUnexpectedEOF))
+	}
+	return nil
+}
+
+func exchangeByte(conn net.Conn) error {
+	b := []byte{1}
+	if _, err := conn.Write(b); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(conn, b)
+	return err
+}
+
+// tell does something and prints how that went. What the end of the program cut short counts as far as it came.
+func (c *clients) tell(ctx context.Context, kind string, do func() error) error {
+	start := time.Now()
+	err := do()
+	a := attempt{Kind: kind, At: start, Took: time.Since(start), Result: resultOf(err)}
+	if err != nil && ctx.Err() != nil {
+		a.Result = attemptCut
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, _ = fmt.Fprintln(c.out, a)
+	return err
+}
+
+// resultOf is an error in a word.
+func resultOf(err error) string {
+	var timeout net.Error
+	switch {
+	case err == nil:
+		return attemptOK
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "reset"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "closed"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "timeout"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "unreachable"
+	}
+	return "other"
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// exampleFlood is a result of two rounds of a flood, in which one contender has no table and another fails once.
+func exampleFlood() *result {
+	r := example(1)
+	r.Name, r.Samples = "flood", nil
+	r.Setting.Works, r.Setting.Contenders = []string{"flood-syn"}, []string{baseline, "loxilb-one", "nft-one"}
+	for round := 1; round <= 2; round++ {
+		add := func(contender string, value float64, invalid string, details map[string]float64) {
+			r.Samples = append(r.Samples, sample{
+				Round: round, Work: "flood-syn", Contender: contender, Value: value, Invalid: invalid, Details: details,
+			})
+		}
+		add(baseline, 100, "", map[string]float64{
+			"taken": 215_000, "held_late": 0, "held_broken": 0, "back_s": 0,
+			"first_percent": 100, "first_min_us": 300, "first_p50_us": 900, "first_p99_us": 2500,
+			"known_percent": 100, "known_min_us": 200, "known_p50_us": 500, "known_p99_us": 1500,
+		})
+		add("loxilb-one", 73.7, "", map[string]float64{
+			"taken": 150_000, "held_late": float64(round), "held_broken": 0, "back_s": 40, "table_percent": 99.99, "table_end_percent": 99,
+			"first_percent": 60, "first_min_us": 500, "first_p50_us": 1_001_000, "first_p99_us": 1_400_000, "known_percent": 87.4,
+			"drop_conntrack-full": 200_000, "drop_no-connection": 3,
+		})
+		add("nft-one", 0, map[int]string{1: "the clients ended"}[round], map[string]float64{"first_percent": 0, "known_percent": 0, "back_s": 1.5})
+	}
+	return r
+}
+
+func TestFloodText(t *testing.T) {
+	var b strings.Builder
+	if err := text(&b, exampleFlood()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "flood.txt", b.String())
+}
+
+func TestFloodMarkdown(t *testing.T) {
+	golden(t, "flood.md", markdown(exampleFlood()))
+}
+
+// TestFloodsAreAsked: floods are measured when they are named alone, and have a result of their own.
+func TestFloodsAreAsked(t *testing.T) {
+	all, err := worksNamed(setting{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range all {
+		if w.group == "flood" {
+			t.Errorf("%s is measured by default", w.name)
+		}
+	}
+	named, err := worksNamed(setting{Works: []string{"flood"}})
+	if want := 2*len(floods()) + 1; err != nil || len(named) != want {
+		t.Errorf("flood is %d works, want %d: %v", len(named), want, err)
+	}
+	for _, w := range named {
+		if _, err := contendersNamed(nil); err != nil || len(w.usual) == 0 || len(w.columns) == 0 {
+			t.Errorf("%s: %v", w.name, err)
+		}
+	}
+	for want, works := range map[string][]string{"flood": {"flood-syn", "flood-honest"}, "net-one-1500": {"rps", "flood-syn"}} {
+		if got := nameOf(setting{Layout: "one", MTU: 1500, Works: works}); got != want {
+			t.Errorf("%v is called %s, not %s", works, got, want)
+		}
+	}
+}

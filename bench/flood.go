@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"loxilb/internal/netnstest"
+)
+
+// How long a flood is looked at beside its own time.
+const (
+	floodBefore = 1500 * time.Millisecond         // to see that clients are served
+	floodQuiet  = 2*time.Second + connectPatience // without a failure: everything is as before
+	floodLimit  = 40 * time.Second                // who is not back by then is not waited for
+)
+
+// floodWorks are one for each kind of flood and each family, and load that is honest.
+func floodWorks() (out []work) {
+	for _, v6 := range []bool{false, true} {
+		suffix, family := "", "IPv4"
+		if v6 {
+			suffix, family = "6", "IPv6"
+		}
+		for _, f := range floods() {
+			out = append(out, work{
+				name: "flood-" + f.name + suffix, title: f.title + " from random addresses, " + family + ": new connections of others",
+				unit: "% made", asked: true, spared: true, usual: []string{baseline, "loxilb-one", "nft-one", "nft-synproxy", "haproxy-one"},
+				columns: floodColumns(f), service: floodService(v6), run: withstand(f),
+			})
+		}
+	}
+	return append(out, honestWork())
+}
+
+// floodService is TCP and UDP; the ports stay, as dsr wants it.
+func floodService(v6 bool) service {
+	return service{name: "echo", protocol: "tcp", port: 5005, target: 5005, udp: 5006, v6: v6, serve: func(ctx context.Context, r *rig, h *netnstest.Host) error {
+		if err := h.ServeUDPEcho(":5006"); err != nil {
+			return err
+		}
+		return r.serve(ctx, h, "echo", 5005)
+	}}
+}
+
+// spareCPU leaves the generator's CPU to it, so that clients and endpoints fail by the balancer's doing alone.
+func spareCPU(l layout) layout {
+	if l.steered || runtime.NumCPU() < 2 {
+		return l
+	}
+	var rest []int
+	for cpu := range runtime.NumCPU() {
+		if cpu != l.generator() {
+			rest = append(rest, cpu)
+		}
+	}
+	return layout{client: rest, endpoints: rest}
+}
+
+// withstand has clients at work before, during and after a flood.
+func withstand(f flood) run {
+	return func(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
+		t, err := r.attacker.target(r.service, to)
+		if err != nil {
+			return nil, err
+		}
+		g, err := newFloodGenerator(r.attacker.Host, "eth0", r.cpus.generator(), f.packets(t))
+		if err != nil {
+			return nil, err
+		}
+		defer g.close()
+		for _, h := range r.serving {
+			s, err := newStandIn(h, r.service.v6)
+			if err != nil {
+				return nil, err
+			}
+			defer s.close()
+		}
+		w, err := r.watch(ctx, r.observe)
+		if err != nil {
+			return nil, err
+		}
+		args := []string{to.String()}
+		if f.large {
+			args = []string{"-udp", strconv.Itoa(r.service.udp), to.String()}
+		}
+		story, err := r.story(ctx, g, w, s, args...)
+		details, failed := w.end()
+		if err != nil {
+			return nil, err
+		}
+		if failed != nil {
+			return nil, failed
+		}
+		return []sample{story.sample(details)}, nil
+	}
+}
+
+// floodStory is what clients saw, and when.
+type floodStory struct {
+	attempts    []attempt
+	start, end  time.Time     // of the flood
+	sent, taken float64       // packets a second
+	back        time.Duration // after the end, all was as before
+}
+
+// story runs clients with arguments, lets the flood loose upon them, and waits until all is as before.
+func (r *rig) story(ctx context.Context, g *generator, w *watch, s setting, args ...string) (st floodStory, err error) {
+	p, err := r.start(r.Client, append([]string{filepath.Join(r.bin, "bench"), "clients"}, args...)...)
+	if err != nil {
+		return st, err
+	}
+	defer p.Stop()
+	if err := r.served(ctx, p, time.Now()); err != nil {
+		return st, err
+	}
+	st.start = time.Now()
+	if st.sent, st.taken, err = r.attacker.flood(g, duration(s.Seconds)); err != nil {
+		return st, err
+	}
+	st.end = time.Now()
+	for tick := time.NewTicker(250 * time.Millisecond); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return st, ctx.Err()
+		}
+		if st.attempts, err = parseAttempts(p.Output()); err != nil {
+			return st, err
+		}
+		st.back = max(backAfter(st.attempts, st.end), w.lastFull(st.end).Sub(st.end))
+		if since := time.Since(st.end); since > floodLimit || since > st.back+floodQuiet {
+			tick.Stop()
+			break
+		}
+	}
+	p.Stop()
+	st.attempts, err = parseAttempts(p.Output())
+	return st, err
+}
+
+// served waits until clients have been served for a while; it fails if some were not.
+func (r *rig) served(ctx context.Context, p *netnstest.Process, start time.Time) error {
+	for {
+		select {
+		case <-p.Done():
+			return fmt.Errorf("the clients ended: %s", lastLine(p.Output()))
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+		all, err := parseAttempts(p.Output())
+		if err != nil {
+			return err
+		}
+		if len(all) == 0 || time.Since(all[0].At) < floodBefore {
+			continue
+		}
+		for _, kind := range []string{attemptKnown, attemptFirst} {
+			if c := connectsOf(between(all, kind, start, time.Now())); !c.served() {
+				return fmt.Errorf("before the flood %d of %d connections failed: %v", c.Tried-c.OK, c.Tried, c.Failed)
+			}
+		}
+		return nil
+	}
+}
+
+// sample is the share of new connections that were made during the flood, and all else as details.
+func (st floodStory) sample(details map[string]float64) sample {
+	known := connectsOf(between(st.attempts, attemptKnown, st.start, st.end))
+	first := connectsOf(between(st.attempts, attemptFirst, st.start, st.end))
+	late, broken := exchangesOf(between(st.attempts, attemptHeld, st.start, time.Now()))
+	details["taken"], details["sent"] = st.taken, st.sent
+	details["held_late"], details["held_broken"] = float64(late), float64(broken)
+	details["back_s"] = min(st.back, floodLimit).Seconds()
+	for name, c := range map[string]connects{attemptKnown: known, attemptFirst: first} {
+		details[name+"_percent"] = c.percent()
+		if c.OK > 0 {
+			details[name+"_min_us"], details[name+"_p50_us"], details[name+"_p99_us"] = micros(c.Min), micros(c.P50), micros(c.P99)
+		}
+	}
+	if large := connectsOf(between(st.attempts, attemptLarge, st.start, st.end)); large.Tried > 0 {
+		details[attemptLarge+"_percent"] = large.percent()
+	}
+	both := connects{Tried: known.Tried + first.Tried, OK: known.OK + first.OK}
+	out := sample{Value: both.percent(), Details: details}
+	if both.Tried == 0 {
+		out.Invalid = "no client tried to connect during the flood"
+	}
+	return out
+}
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// observation is what a balancer says of its connection table and of what it dropped.
+type observation struct {
+	used, limit float64 // connections; 0 of one that has no table
+	drops       map[string]float64
+}
+
+// percent is how full the table is.
+func (o observation) percent() float64 {
+	if o.limit == 0 {
+		return 0
+	}
+	return 100 * o.used / o.limit
+}
+
+// observe asks a contender; it is done in the balancer's namespace.
+type observe func(context.Context, *rig) (observation, error)
+
+// observeLoxilb reads the daemon's metrics.
+func observeLoxilb(ctx context.Context, r *rig) (o observation, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:11111/netlox/v1/metrics", nil)
+	if err != nil {
+		return o, err
+	}
+	client := r.LB.HTTPClient(5 * time.Second)
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(req)
+	if err != nil {
+		return o, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return o, err
+	}
+	return parseMetrics(string(text))
+}
+
+// parseMetrics finds the table and the drops among metrics.
+func parseMetrics(text string) (o observation, err error) {
+	o.drops = map[string]float64{}
+	for line := range strings.Lines(text) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || strings.HasPrefix(line, "#") {
+			continue
+		}
+		var to *float64
+		reason, isDrop := strings.CutPrefix(name, `loxilb_drops_total{reason="`)
+		switch {
+		case name == "loxilb_active_conntrack_entries":
+			to = &o.used
+		case name == "loxilb_conntrack_max_entries":
+			to = &o.limit
+		case !isDrop:
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return o, fmt.Errorf("the metric %s is %q: %w", name, value, err)
+		}
+		if isDrop {
+			o.drops[strings.TrimSuffix(reason, `"}`)] = n
+		} else {
+			*to = n
+		}
+	}
+	if o.limit == 0 {
+		return o, fmt.Errorf("the metrics tell no size of the table")
+	}
+	return o, nil
+}
+
+// observeConntrack reads how full the kernel's table is, and what its per-CPU counters say.
+func observeConntrack(_ context.Context, r *rig) (o observation, err error) {
+	err = r.LB.Do(func() error {
+		for name, to := range map[string]*float64{"nf_conntrack_count": &o.used, "nf_conntrack_max": &o.limit} {
+			b, err := os.ReadFile("/proc/sys/net/netfilter/" + name)
+			if err != nil {
+				return err
+			}
+			if *to, err = strconv.ParseFloat(strings.TrimSpace(string(b)), 64); err != nil {
+				return err
+			}
+		}
+		o.drops, err = parseConntrackStat(readFile("/proc/thread-self/net/stat/nf_conntrack"))
+		return err
+	})
+	return o, err
+}
+
+// parseConntrackStat adds up the columns that tell of drops: a line of names, then one of hexadecimal numbers for each CPU.
+func parseConntrackStat(text string) (map[string]float64, error) {
+	out := map[string]float64{}
+	var names []string
+	for line := range strings.Lines(text) {
+		if names == nil {
+			names = strings.Fields(line)
+			continue
+		}
+		for i, v := range strings.Fields(line) {
+			if i >= len(names) || names[i] != "drop" && names[i] != "early_drop" && names[i] != "insert_failed" && names[i] != "invalid" {
+				continue
+			}
+			n, err := strconv.ParseUint(v, 16, 64)
+			if err != nil {
+				return nil, fmt.Errorf("read conntrack's counters: %w", err)
+			}
+			out["conntrack-"+strings.ReplaceAll(names[i], "_", "-")] += float64(n)
+		}
+	}
+	return out, nil
+}
+
+// observeKernel reads what the balancer's own sockets refused.
+func observeKernel(_ context.Context, r *rig) (o observation, err error) {
+	o.drops = map[string]float64{}
+	err = r.LB.Do(func() error {
+		text := readFile("/proc/thread-self/net/netstat")
+		for _, name := range []string{"ListenDrops", "SyncookiesSent", "SyncookiesFailed"} {
+			n, err := snmp(text, "TcpExt", name)
+			if err != nil {
+				return err
+			}
+			o.drops[name] = float64(n)
+		}
+		return nil
+	})
+	return o, err
+}
+
+// watch asks again and again until it is stopped, and keeps the fullest table and the last counters. A question that a machine
+// under load does not answer is asked again.
+type watch struct {
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu          sync.Mutex
+	first, last observation
+	peak        float64   // percent
+	full        time.Time // when it was seen last to have no room
+	err         error
+}
+
+// fullFrom is how much of a table, in percent, leaves no room to speak of.
+const fullFrom = 99
+
+func (r *rig) watch(ctx context.Context, see observe) (*watch, error) {
+	w := new(watch)
+	if w.first, w.err = see(ctx, r); w.err != nil {
+		return nil, w.err
+	}
+	w.note(w.first, nil)
+	ctx, w.stop = context.WithCancel(ctx)
+	w.done.Go(func() {
+		for tick := time.NewTicker(200 * time.Millisecond); ; {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			}
+			o, err := see(ctx, r)
+			if ctx.Err() == nil {
+				w.note(o, err)
+			}
+		}
+	})
+	return w, nil
+}
+
+func (w *watch) note(o observation, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.err = err
+	if err != nil {
+		return
+	}
+	w.last, w.peak = o, max(w.peak, o.percent())
+	if o.percent() >= fullFrom {
+		w.full = time.Now()
+	}
+}
+
+// lastFull is when the table was last seen full, if after a time; else that time.
+func (w *watch) lastFull(after time.Time) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.full.After(after) {
+		return w.full
+	}
+	return after
+}
+
+// end stops asking, and returns the fullest that the table was, and what was dropped since the start, as details.
+func (w *watch) end() (map[string]float64, error) {
+	w.stop()
+	w.done.Wait()
+	out := map[string]float64{}
+	if w.first.limit > 0 {
+		out["table_percent"], out["table_end_percent"] = w.peak, w.last.percent()
+	}
+	for reason, n := range maps.All(w.last.drops) {
+		if d := n - w.first.drops[reason]; d > 0 {
+			out[dropDetail+reason] = d
+		}
+	}
+	return out, w.err
+}
+
+// dropDetail begins the names of details that count packets dropped.
+const dropDetail = "drop_"

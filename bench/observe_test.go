@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseMetrics(t *testing.T) {
+	const text = `# HELP loxilb_active_conntrack_entries Connections that are tracked now.
+# TYPE loxilb_active_conntrack_entries gauge
+loxilb_active_conntrack_entries 65536
+loxilb_conntrack_max_entries 262144
+loxilb_drops_total{reason="conntrack-full"} 1.5e+06
+loxilb_drops_total{reason="no-endpoint"} 0
+loxilb_endpoints 3
+`
+	got, err := parseMetrics(text)
+	want := observation{used: 65536, limit: 262144, drops: map[string]float64{"conntrack-full": 1.5e6, "no-endpoint": 0}}
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(observation{})); d != "" || err != nil {
+		t.Error(err, d)
+	}
+	if p := got.percent(); p != 25 {
+		t.Errorf("the table is %v %% full", p)
+	}
+	for _, bad := range []string{"", "loxilb_conntrack_max_entries many\n"} {
+		if _, err := parseMetrics(bad); err == nil {
+			t.Errorf("%q passes for metrics", bad)
+		}
+	}
+}
+
+func TestParseConntrackStat(t *testing.T) {
+	const text = `entries  clashres found new invalid ignore delete delete_list insert insert_failed drop early_drop icmp_error
+000000a2  00000000 00000000 00000000 00000010 00000000 00000000 00000000 00000000 00000000 0000000f 00000001 00000000
+000000a2  00000000 00000000 00000000 00000001 00000000 00000000 00000000 00000000 00000000 00000001 00000000 00000000
+`
+	got, err := parseConntrackStat(text)
+	want := map[string]float64{"conntrack-invalid": 17, "conntrack-insert-failed": 0, "conntrack-drop": 16, "conntrack-early-drop": 1}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Error(err, d)
+	}
+}
+
+// TestWatch: the fullest that a table was is kept, only what was dropped meanwhile counts, and a question without an answer is
+// asked again.
+func TestWatch(t *testing.T) {
+	said, start := make(chan observation, 8), time.Now()
+	see := func(context.Context, *rig) (observation, error) {
+		o := <-said
+		if o.limit == 0 {
+			return o, errors.New("no answer")
+		}
+		return o, nil
+	}
+	say := func(used, drops float64) observation {
+		return observation{used: used, limit: 200, drops: map[string]float64{"full": drops, "other": 7}}
+	}
+	said <- say(10, 5)
+	w, err := new(rig).watch(t.Context(), see)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []observation{say(200, 30), {}, say(20, 45)} {
+		said <- o
+	}
+	for deadline := time.Now().Add(10 * time.Second); len(said) > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not ask")
+		}
+	}
+	if !w.lastFull(start).After(start) || !w.lastFull(time.Now().Add(time.Hour)).After(time.Now()) {
+		t.Error("it does not know when the table was full")
+	}
+	close(said)
+	got, err := w.end()
+	if d := cmp.Diff(map[string]float64{"table_percent": 100, "table_end_percent": 10, "drop_full": 40}, got); d != "" || err != nil {
+		t.Error(err, d)
+	}
+}
