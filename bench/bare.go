@@ -61,15 +61,14 @@ func (r *rig) bareWay(from, to *netnstest.Host) error {
 // bareProgram gives IPv4 packets these addresses, destination first, and hands them to the other end of an interface's veth.
 // All others go on.
 func bareProgram(macs net.HardwareAddr, ifindex int) asm.Instructions {
-	const next = "next"
-	p := append(packetOf(34, next),
+	p := append(packetOf(34),
 		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),
-		asm.JNE.Imm(asm.R1, 0x0008, next), // 0x0800 as a little-endian machine reads it
+		asm.JNE.Imm(asm.R1, 0x0008, goesOn), // 0x0800 as a little-endian machine reads it
 	)
 	for i, b := range macs {
 		p = append(p, asm.StoreImm(asm.R7, int16(i), int64(b), asm.Byte))
 	}
 	return append(p,
 		asm.Mov.Imm(asm.R1, int32(ifindex)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirectPeer.Call(), asm.Return(),
-		asm.Mov.Imm(asm.R0, -1).WithSymbol(next), asm.Return()) // TCX_NEXT
+		asm.Mov.Imm(asm.R0, -1).WithSymbol(goesOn), asm.Return()) // TCX_NEXT
 }

@@ -16,13 +16,13 @@ func newStandIn(h *netnstest.Host, v6 bool) (*sink, error) {
 
 // standInProgram knows the flood by its addresses (target.source).
 func standInProgram(count *ebpf.Map, v6 bool, ifindex int) asm.Instructions {
-	const next, drop = "next", "drop"
+	const drop = "drop"
 	l4, protocol, etherType := int16(34), int16(23), int32(0x0800)
 	addresses := swap(26, 30, asm.Word)
 	ours := asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R7, 26, asm.Byte),
 		asm.And.Imm(asm.R1, 0xc0),
-		asm.JNE.Imm(asm.R1, 0x80, next),
+		asm.JNE.Imm(asm.R1, 0x80, goesOn),
 	}
 	if v6 {
 		l4, protocol, etherType, addresses = 54, 20, 0x86dd, nil
@@ -32,17 +32,17 @@ func standInProgram(count *ebpf.Map, v6 bool, ifindex int) asm.Instructions {
 		ours = asm.Instructions{
 			asm.LoadMem(asm.R1, asm.R7, 22, asm.Half),
 			asm.HostTo(asm.BE, asm.R1, asm.Half),
-			asm.JNE.Imm(asm.R1, 0x2a00, next),
+			asm.JNE.Imm(asm.R1, 0x2a00, goesOn),
 		}
 	}
 	flags, sum := l4+13, l4+16
-	p := append(packetOf(int32(l4+20), next),
+	p := append(packetOf(int32(l4+20)),
 		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),
 		asm.HostTo(asm.BE, asm.R1, asm.Half),
-		asm.JNE.Imm(asm.R1, etherType, next),
+		asm.JNE.Imm(asm.R1, etherType, goesOn),
 	)
 	p = append(p, ours...)
-	p = append(p, countOne(count, next)...)
+	p = append(p, countOne(count)...)
 	p = append(p,
 		asm.LoadMem(asm.R1, asm.R7, protocol, asm.Byte),
 		asm.JNE.Imm(asm.R1, 6, drop),
@@ -69,5 +69,5 @@ func standInProgram(count *ebpf.Map, v6 bool, ifindex int) asm.Instructions {
 	return append(p,
 		asm.Mov.Imm(asm.R1, int32(ifindex)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return(),
 		asm.Mov.Imm(asm.R0, 2).WithSymbol(drop), asm.Return(), // TC_ACT_SHOT
-		asm.Mov.Imm(asm.R0, -1).WithSymbol(next), asm.Return()) // TCX_NEXT
+		asm.Mov.Imm(asm.R0, -1).WithSymbol(goesOn), asm.Return()) // TCX_NEXT
 }

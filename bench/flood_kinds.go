@@ -118,9 +118,10 @@ func (t target) frameLine(protocol string, source, to netip.AddrPort, rest strin
 	return fmt.Sprintf("%s %v > %v %s from %v to %v", protocol, source, to, rest, t.from, t.to)
 }
 
-func (t target) written(port uint16) netip.AddrPort {
+// written is what templates have in the place of a source.
+func (t target) written() netip.AddrPort {
 	_, a := t.source(0)
-	return netip.AddrPortFrom(a, port)
+	return netip.AddrPortFrom(a, 0)
 }
 
 // port is a hole for a random port from 32768 on.
@@ -141,7 +142,7 @@ func (t target) tcp(flags string, seq *hole) template {
 	if !t.v6() {
 		pad = " pad 6" // to the smallest frame that Ethernet has
 	}
-	return t.packet(t.frameLine("tcp", t.written(0), t.address, flags+" seq 0 ack 0 win 64240"+pad), l4+16, holes...)
+	return t.packet(t.frameLine("tcp", t.written(), t.address, flags+" seq 0 ack 0 win 64240"+pad), l4+16, holes...)
 }
 
 // handshake has an ACK follow the SYN of the same source, with the next sequence number.
@@ -159,7 +160,7 @@ func (t target) datagram(to uint16) template {
 	if to == 0 {
 		holes = append(holes, hole{at: l4 + 2, size: 2, number: numberTarget})
 	}
-	return t.packet(t.frameLine("udp", t.written(0), netip.AddrPortFrom(t.address.Addr(), to), "len 18"), l4+6, holes...)
+	return t.packet(t.frameLine("udp", t.written(), netip.AddrPortFrom(t.address.Addr(), to), "len 18"), l4+6, holes...)
 }
 
 // fragment is the first of a datagram to the UDP service. Nobody ever adds up its checksum.
@@ -167,11 +168,11 @@ func (t target) fragment() []template {
 	to := netip.AddrPortFrom(t.address.Addr(), t.udp)
 	if t.v6() {
 		const id, l4 = 58, 62
-		line := t.frameLine("udp", t.written(0), to, "ext frag:0+:0 len 24 udplen 2000")
+		line := t.frameLine("udp", t.written(), to, "ext frag:0+:0 len 24 udplen 2000")
 		return []template{t.packet(line, 0, hole{at: id, size: 4, number: numberID}, port(l4))}
 	}
 	const id, l4 = 18, 34
-	line := t.frameLine("udp", t.written(0), to, "len 24 udplen 2000 mf ipid 0")
+	line := t.frameLine("udp", t.written(), to, "len 24 udplen 2000 mf ipid 0")
 	return []template{t.packet(line, 0, hole{at: id, size: 2, number: numberID}, port(l4))}
 }
 
@@ -183,8 +184,8 @@ func (t target) icmpError() []template {
 	if t.v6() {
 		protocol, rest, header, destination = "icmp6", "unreach address", 40, inner+24
 	}
-	line := fmt.Sprintf("%s %v > %v %s from %v to %v / tcp %v > %v A seq 0 ack 0", protocol, t.written(0).Addr(), t.address.Addr(), rest, t.from, t.to,
-		t.address, t.written(0))
+	line := fmt.Sprintf("%s %v > %v %s from %v to %v / tcp %v > %v A seq 0 ack 0", protocol, t.written().Addr(), t.address.Addr(), rest, t.from, t.to,
+		t.address, t.written())
 	quoted, _ := t.source(destination)
 	more := []hole{port(inner + header + 2), {at: inner + header + 4, size: 4, number: numberSeq}}
 	out := t.packet(line, l4+2, append(quoted, more...)...)

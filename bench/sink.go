@@ -11,6 +11,9 @@ import (
 	"loxilb/internal/netnstest"
 )
 
+// goesOn is the label in tc programs behind which a packet is the host's.
+const goesOn = "goes-on"
+
 // sink is a tc program at a host's interface that counts the generator's packets. It drops them, or sends them back to
 // where they came from; the host's own stack sees none of them.
 type sink struct {
@@ -60,13 +63,12 @@ func attachSink(h *netnstest.Host, program func(count *ebpf.Map, ifindex int) as
 
 // sinkProgram counts packets whose IP identification is frameMark. All others go on.
 func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
-	const next = "next"
-	p := append(packetOf(42, next),
+	p := append(packetOf(42),
 		asm.LoadMem(asm.R1, asm.R7, 18, asm.Half),
 		asm.HostTo(asm.BE, asm.R1, asm.Half),
-		asm.JNE.Imm(asm.R1, frameMark, next),
+		asm.JNE.Imm(asm.R1, frameMark, goesOn),
 	)
-	p = append(p, countOne(count, next)...)
+	p = append(p, countOne(count)...)
 	if echo {
 		p = append(p, swap(0, 6, asm.Word)...) // MAC addresses
 		p = append(p, swap(4, 10, asm.Half)...)
@@ -76,47 +78,47 @@ func sinkProgram(count *ebpf.Map, echo bool, ifindex int) asm.Instructions {
 	} else {
 		p = append(p, asm.Mov.Imm(asm.R0, 2), asm.Return()) // TC_ACT_SHOT
 	}
-	return append(p, asm.Mov.Imm(asm.R0, -1).WithSymbol(next), asm.Return()) // TCX_NEXT
+	return append(p, asm.Mov.Imm(asm.R0, -1).WithSymbol(goesOn), asm.Return()) // TCX_NEXT
 }
 
 // silenceProgram counts and drops what is IP. All else goes on.
 func silenceProgram(count *ebpf.Map) asm.Instructions {
-	const next, ip = "next", "ip"
-	p := append(packetOf(14, next),
+	const ip = "ip"
+	p := append(packetOf(14),
 		asm.LoadMem(asm.R1, asm.R7, 12, asm.Half),
 		asm.HostTo(asm.BE, asm.R1, asm.Half),
 		asm.JEq.Imm(asm.R1, 0x0800, ip),
-		asm.JNE.Imm(asm.R1, 0x86dd, next),
+		asm.JNE.Imm(asm.R1, 0x86dd, goesOn),
 	)
-	counting := countOne(count, next)
+	counting := countOne(count)
 	counting[0] = counting[0].WithSymbol(ip)
 	return append(append(p, counting...),
 		asm.Mov.Imm(asm.R0, 2), asm.Return(), // TC_ACT_SHOT
-		asm.Mov.Imm(asm.R0, -1).WithSymbol(next), asm.Return()) // TCX_NEXT
+		asm.Mov.Imm(asm.R0, -1).WithSymbol(goesOn), asm.Return()) // TCX_NEXT
 }
 
 // countOne adds one to a counter.
-func countOne(count *ebpf.Map, next string) asm.Instructions {
+func countOne(count *ebpf.Map) asm.Instructions {
 	return asm.Instructions{
 		asm.StoreImm(asm.R10, -4, 0, asm.Word),
 		asm.LoadMapPtr(asm.R1, count.FD()),
 		asm.Mov.Reg(asm.R2, asm.R10),
 		asm.Add.Imm(asm.R2, -4),
 		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, next),
+		asm.JEq.Imm(asm.R0, 0, goesOn),
 		asm.Mov.Imm(asm.R1, 1),
 		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
 	}
 }
 
-// packetOf puts where the packet begins into R7, from the context in R1, and goes on at next when it has fewer bytes.
-func packetOf(bytes int32, next string) asm.Instructions {
+// packetOf puts where the packet begins into R7, from the context in R1, and goes on at goesOn when it has fewer bytes.
+func packetOf(bytes int32) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R7, asm.R1, 76, asm.Word), // data
 		asm.LoadMem(asm.R3, asm.R1, 80, asm.Word), // data_end
 		asm.Mov.Reg(asm.R2, asm.R7),
 		asm.Add.Imm(asm.R2, bytes),
-		asm.JGT.Reg(asm.R2, asm.R3, next),
+		asm.JGT.Reg(asm.R2, asm.R3, goesOn),
 	}
 }
 
