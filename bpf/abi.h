@@ -24,6 +24,9 @@ enum limit {
 	MAX_LINKS = 16384,
 	MAX_REASONS = 64, /* room for new reasons in maps that are pinned */
 	MAX_FRAGMENTED = 8192,
+	FRAGMENTED_PER_SOURCE =
+		1024, /* begun and not complete, within a second */
+	FRAGMENT_PLACES = 128,
 	MAX_LOCAL_ADDRESSES = 65536,
 	MAX_RANGE_PREFIXES = 1048576,
 	MAX_SOURCES = 1048576,
@@ -53,7 +56,7 @@ enum drop_reason {
 	DROP_NOT_LINEAR, /* headers could not be read or made writable: out of memory */
 	DROP_SOURCE_NOT_ALLOWED, /* a new connection from a source that the service's list does not have */
 	DROP_SNAT_PORTS_EXHAUSTED, /* every source address has its 64,000 connections with the endpoint */
-	DROP_FRAGMENTS_FULL, /* the first fragment of a datagram while 8,192 others are incomplete */
+	DROP_FRAGMENTS_FULL, /* the first fragment of a datagram from a source that has begun 1,024 others within a second and completed none of them */
 	DROP_FRAGMENT_OVERLAP, /* a fragment that would replace ports or flags of the first one */
 	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is told */
 	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
@@ -405,13 +408,18 @@ struct fragment {
 	__be16 sport;
 	__be16 dport;
 	__u32 since; /* jiffies */
+	__u64 seen
+		[2]; /* a bit for each place that a fragment has come for: FRAGMENT_PLACES */
 	__u32 received; /* bytes, of all fragments together */
 	__u32 total; /* bytes; 0: the last fragment has not come yet */
+	__u16 unit; /* bytes of the first fragment: so far apart are the places */
 	__u8 protocol;
 	__u8 foreign; /* not of a service */
-	__u16 pad;
+	__u32 pad;
 };
-_Static_assert(sizeof(struct fragment) == 20, "ABI");
+_Static_assert(sizeof(struct fragment) == 40, "ABI");
+_Static_assert(sizeof(((struct fragment *)0)->seen) * 8 == FRAGMENT_PLACES,
+	       "ABI");
 
 /* A token bucket (bucket.h). */
 struct token_bucket {

@@ -8,21 +8,22 @@
  * fragment that comes before the first one is dropped, not held: attackers
  * could fill the memory for it, and senders send the first fragment first.
  *
- * A record ends when all bytes have been seen, or after 30 s.
+ * A record ends when all bytes have been seen, or after 30 s, or when its place
+ * is needed: the map reuses the records that were used least recently. How many
+ * a source may begin without completing them is limited, so that one alone does
+ * not take the places of others (docs/adr/0022-fragments.md).
  */
 #ifndef LOXILB_FRAGMENT_H
 #define LOXILB_FRAGMENT_H
 
 #include <linux/errno.h>
+#include "bucket.h"
 #include "conntrack.h"
 #include "parse.h"
 
 /* Length of a TCP header without options. A later fragment must not overlap it
  * (RFC 1858, RFC 3128). */
 #define FRAGMENT_TCP_HEADER 20
-
-/* When expired records were last searched for. */
-volatile __u32 fragments_swept SEC(".data.runtime") = 0;
 
 static __always_inline void fragment_make_key(const struct packet *p,
 					      struct fragment_key *key)
@@ -42,28 +43,63 @@ static __always_inline bool fragment_expired(const struct fragment *f,
 	return (__s32)(now - f->since) > (__s32)timeout_fragment;
 }
 
-static long fragment_sweep_one(void *map, struct fragment_key *key,
-			       struct fragment *f, void *ctx)
+/* The source of datagrams, as the key of its budget: who has an IPv6 address has
+ * a /64 of them. */
+static __always_inline struct ip_addr fragment_source(const struct packet *p)
 {
-	__u32 now = *(__u32 *)ctx;
-	struct fragment_key old;
+	struct ip_addr source = p->tuple.saddr;
 
-	if (!fragment_expired(f, now))
-		return 0;
-	old = *key;
-	bpf_map_delete_elem(&fragments, &old);
-	return 0;
+	if (p->ipv6) {
+		source.word[2] = 0;
+		source.word[3] = 0;
+	}
+	return source;
 }
 
-/* Removes expired records, at most once a second: a table full of young records
- * stays full. */
-static __always_inline bool fragments_sweep(__u32 now)
+/* May the source begin another datagram in fragments? Not inlined, since the
+ * stack has no room for both keys at once. */
+static __noinline bool fragment_source_begins(const struct packet *p)
 {
-	if (now - fragments_swept < hz)
-		return false;
-	fragments_swept = now;
-	bpf_for_each_map_elem(&fragments, fragment_sweep_one, &now, 0);
+	const struct token_bucket first = {
+		.since = p->now,
+		.tokens = FRAGMENTED_PER_SOURCE - 1,
+	};
+	struct ip_addr source = fragment_source(p);
+	struct token_bucket *b =
+		bpf_map_lookup_elem(&fragment_sources, &source);
+
+	if (b)
+		return bucket_take(b, FRAGMENTED_PER_SOURCE,
+				   FRAGMENTED_PER_SOURCE, p->now);
+	bpf_map_update_elem(&fragment_sources, &source, &first, BPF_ANY);
 	return true;
+}
+
+/* Gives the source back what a datagram that is complete now has taken. */
+static __noinline void fragment_source_completes(const struct packet *p)
+{
+	struct ip_addr source = fragment_source(p);
+	struct token_bucket *b =
+		bpf_map_lookup_elem(&fragment_sources, &source);
+
+	if (b && b->tokens < FRAGMENTED_PER_SOURCE)
+		b->tokens++;
+}
+
+/* Notes that a fragment has come. Returns false if one at its place has come
+ * before. Places are as far apart as the first fragment is long, since all but
+ * the last are of one length. Where they are not, or where there are more
+ * places than bits, some fragments count as repeated: then the record does not
+ * end before its time. */
+static __always_inline bool fragment_is_new(const struct packet *p,
+					    struct fragment *f)
+{
+	__u32 place = (p->fragment & ~FRAGMENT_MORE) / f->unit;
+	__u64 bit = 1ULL << (place % 64);
+
+	if (place >= FRAGMENT_PLACES)
+		return false;
+	return !(__sync_fetch_and_or(&f->seen[place / 64], bit) & bit);
 }
 
 /* Counts the bytes of a fragment. The record ends with the last of them. */
@@ -77,19 +113,12 @@ static __always_inline void fragment_count_bytes(const struct packet *p,
 
 	if (!(p->fragment & FRAGMENT_MORE))
 		f->total = offset + bytes;
+	if (!fragment_is_new(p, f))
+		return;
 	received = __sync_fetch_and_add(&f->received, bytes) + bytes;
-	if (f->total && received >= f->total)
-		bpf_map_delete_elem(&fragments, key);
-}
-
-static __always_inline int fragment_insert(struct fragment_key *key,
-					   struct fragment *f, __u32 now)
-{
-	int err = bpf_map_update_elem(&fragments, key, f, BPF_NOEXIST);
-
-	if (err != -E2BIG || !fragments_sweep(now))
-		return err;
-	return bpf_map_update_elem(&fragments, key, f, BPF_NOEXIST);
+	if (f->total && received >= f->total &&
+	    !bpf_map_delete_elem(&fragments, key))
+		fragment_source_completes(p);
 }
 
 /* Records the first fragment of a datagram. foreign: it goes to the kernel, and
@@ -101,7 +130,9 @@ static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
 		.sport = p->tuple.sport,
 		.dport = p->tuple.dport,
 		.since = p->now,
+		.seen = { 1 },
 		.received = p->length - (p->l4 - p->l3),
+		.unit = p->length - (p->l4 - p->l3),
 		.protocol = p->tuple.protocol,
 		.foreign = foreign,
 	}, *old;
@@ -117,9 +148,11 @@ static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
 	}
 	if (old)
 		bpf_map_delete_elem(&fragments, &key);
-	err = fragment_insert(&key, &f, p->now);
-	if (err && err != -EEXIST)
+	if (!fragment_source_begins(p))
 		return drop(p, DROP_FRAGMENTS_FULL);
+	err = bpf_map_update_elem(&fragments, &key, &f, BPF_NOEXIST);
+	if (err && err != -EEXIST)
+		return drop(p, DROP_NO_MEMORY);
 	return VERDICT_CONTINUE;
 }
 

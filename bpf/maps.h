@@ -278,13 +278,24 @@ struct {
 } mss_limits SEC(".maps");
 
 /* addresses and identification of a fragmented datagram -> its ports. Written
- * and read by the packet path. */
+ * and read by the packet path. When it is full, the record that was used least
+ * recently gives way. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, MAX_FRAGMENTED);
 	__type(key, struct fragment_key);
 	__type(value, struct fragment);
 } fragments SEC(".maps");
+
+/* source of datagrams in fragments -> how many more it may begin. Written and
+ * read by the packet path. A source that gave way to others has all of its
+ * budget again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_FRAGMENTED);
+	__type(key, struct ip_addr);
+	__type(value, struct token_bucket);
+} fragment_sources SEC(".maps");
 
 /* enum answer_limit -> how many more answers may be sent, per CPU. */
 struct {

@@ -52,32 +52,90 @@ func sendLine(l *lab.Lab, line string) (lab.Result, error) {
 	return l.Send(l.Client, l.Arriving(l.Client, p).Build())
 }
 
-// TestFragmentsFull has as many datagrams under way as are remembered.
+// whole sends a datagram in two fragments, and wants both to go on.
+func whole(l *lab.Lab, client string, id int) error {
+	for _, line := range []string{
+		fmt.Sprintf("udp %s:4000 > 10.0.0.1:53 ipid %d mf len 1472 udplen 3000", client, id),
+		fmt.Sprintf("ip %s > 10.0.0.1 proto 17 ipid %d frag 1480 len 1520", client, id),
+	} {
+		if res, err := sendLine(l, line); err != nil || res.Verdict != "out" {
+			return fmt.Errorf("%s: %s %s %w", line, res.Verdict, res.Reason, err)
+		}
+	}
+	return nil
+}
+
+// unfinished sends n first fragments of datagrams whose others never come.
+func unfinished(l *lab.Lab, n int, client func(i int) string) (refused int, err error) {
+	for i := range n {
+		res, err := sendLine(l, fmt.Sprintf("udp %s:4000 > 10.0.0.1:53 ipid %d mf len 1472 udplen 3000", client(i), i))
+		switch {
+		case err != nil:
+			return refused, err
+		case res.Reason == "fragments-full":
+			refused++
+		case res.Verdict != "out":
+			return refused, fmt.Errorf("datagram %d: %s %s", i, res.Verdict, res.Reason)
+		}
+	}
+	return refused, nil
+}
+
+// TestFragmentsOldest has more datagrams under way than are remembered, of many sources.
 //
-// V122 8,192 datagrams are under way: the next is refused until they are old
-func TestFragmentsFull(t *testing.T) {
+// V122 8,192 datagrams are under way: the next one takes the place of the oldest
+func TestFragmentsOldest(t *testing.T) {
 	t.Parallel()
-	inLab(t, "10.0.0.1:53/udp endpoints=192.168.1.10:5353", func(l *lab.Lab) error {
-		const most = 8192
-		first := func(id int) error {
-			res, err := sendLine(l, fmt.Sprintf("udp 1.1.1.1:4000 > 10.0.0.1:53 ipid %d mf len 1472 udplen 3000", id))
-			if err == nil && res.Verdict != "out" {
-				err = fmt.Errorf("datagram %d: %s %s", id, res.Verdict, res.Reason)
-			}
+	inLabWith(t, lab.Config{Connections: 16384}, "10.0.0.1:53/udp endpoints=192.168.1.10:5353", func(l *lab.Lab) error {
+		refused, err := unfinished(l, 12000, func(i int) string { return fmt.Sprintf("1.2.%d.%d", i/100, i%100) })
+		if err != nil || refused > 0 {
+			return fmt.Errorf("%d refused: %w", refused, err)
+		}
+		if err := whole(l, "1.1.1.1", 7); err != nil {
 			return err
 		}
-		for id := range most {
-			if err := first(id); err != nil {
+		res, err := sendLine(l, "ip 1.2.0.0 > 10.0.0.1 proto 17 ipid 0 frag 1480 len 1520")
+		if err == nil && res.Reason != "fragment" {
+			err = fmt.Errorf("the oldest datagram's record is still there: %s", res.Verdict)
+		}
+		return err
+	})
+}
+
+// TestFragmentsOfOneSource has a source begin more datagrams than it may: it is refused, and no other is, neither in what it has begun
+// before nor in what it begins.
+func TestFragmentsOfOneSource(t *testing.T) {
+	t.Parallel()
+	const budget, flood = 1024, 6000
+	inLab(t, "10.0.0.1:53/udp endpoints=192.168.1.10:5353", func(l *lab.Lab) error {
+		if _, err := unfinished(l, 1, func(int) string { return "1.1.1.1" }); err != nil {
+			return err
+		}
+		start := time.Now()
+		refused, err := unfinished(l, flood, func(int) string { return "1.1.1.9" })
+		if err != nil {
+			return err
+		}
+		if most := budget * (int(time.Since(start)/time.Second) + 2); flood-refused < budget || flood-refused > most {
+			return fmt.Errorf("%d datagrams of one source in %v, want %d to %d", flood-refused, time.Since(start), budget, most)
+		}
+		res, err := sendLine(l, "ip 1.1.1.1 > 10.0.0.1 proto 17 ipid 0 frag 1480 len 1520")
+		if err != nil || res.Verdict != "out" {
+			return fmt.Errorf("a datagram begun before: %s %s %w", res.Verdict, res.Reason, err)
+		}
+		return whole(l, "1.1.1.2", 7)
+	})
+}
+
+// TestFragmentsComplete: datagrams that are complete take nothing from their source's budget.
+func TestFragmentsComplete(t *testing.T) {
+	t.Parallel()
+	inLab(t, "10.0.0.1:53/udp endpoints=192.168.1.10:5353", func(l *lab.Lab) error {
+		for id := range 4000 {
+			if err := whole(l, "1.1.1.1", id); err != nil {
 				return err
 			}
 		}
-		if err := first(most); err == nil || err.Error() != "datagram 8192: drop fragments-full" {
-			return fmt.Errorf("one too many: %s", fmt.Sprint(err))
-		}
-		if err := l.Advance(31 * time.Second); err != nil {
-			return err
-		}
-		time.Sleep(1100 * time.Millisecond) // a full table is searched for old records once a second
-		return first(most)
+		return nil
 	})
 }

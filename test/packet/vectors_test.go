@@ -161,7 +161,7 @@ func TestDropReasons(t *testing.T) {
 		"connection-race":      "takes two CPUs",
 		"not-linear":           "takes a kernel without memory",
 		"no-memory":            "takes a kernel without memory: TestNoMemory",
-		"fragments-full":       "takes 8,192 datagrams: TestFragmentsFull",
+		"fragments-full":       "takes 1,024 datagrams: TestFragmentsOfOneSource",
 		"snat-ports-exhausted": "takes 64,000 connections: TestSourcePorts",
 	}
 	scripts := ""

@@ -59,11 +59,13 @@ type SockFragment struct {
 	Sport    uint16
 	Dport    uint16
 	Since    uint32
+	Seen     [2]uint64
 	Received uint32
 	Total    uint32
+	Unit     uint16
 	Protocol uint8
 	Foreign  uint8
-	Pad      uint16
+	Pad      uint32
 }
 
 type SockFragmentKey struct {
@@ -272,6 +274,7 @@ const (
 	SockMapEndpointStates        = "endpoint_states"
 	SockMapEndpointTraffics      = "endpoint_traffics"
 	SockMapEndpoints             = "endpoints"
+	SockMapFragmentSources       = "fragment_sources"
 	SockMapFragments             = "fragments"
 	SockMapIcmpScratches         = "icmp_scratches"
 	SockMapIdleTimeouts          = "idle_timeouts"
@@ -301,7 +304,6 @@ const (
 	SockProgLoxilbSendmsg4       = "loxilb_sendmsg4"
 	SockProgLoxilbSendmsg6       = "loxilb_sendmsg6"
 	SockProgLoxilbSockRelease    = "loxilb_sock_release"
-	SockVarFragmentsSwept        = "fragments_swept"
 	SockVarHashSeed              = "hash_seed"
 	SockVarHostServices          = "host_services"
 	SockVarHz                    = "hz"
@@ -389,6 +391,7 @@ type SockMapSpecs struct {
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
+	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
@@ -415,7 +418,6 @@ type SockMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SockVariableSpecs struct {
-	FragmentsSwept        *ebpf.VariableSpec `ebpf:"fragments_swept"`
 	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HostServices          *ebpf.VariableSpec `ebpf:"host_services"`
 	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
@@ -466,6 +468,7 @@ type SockMaps struct {
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
+	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
@@ -499,6 +502,7 @@ func (m *SockMaps) Close() error {
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,
+		m.FragmentSources,
 		m.Fragments,
 		m.IcmpScratches,
 		m.IdleTimeouts,
@@ -526,7 +530,6 @@ func (m *SockMaps) Close() error {
 //
 // It can be passed to LoadSockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SockVariables struct {
-	FragmentsSwept        *ebpf.Variable `ebpf:"fragments_swept"`
 	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
 	HostServices          *ebpf.Variable `ebpf:"host_services"`
 	Hz                    *ebpf.Variable `ebpf:"hz"`

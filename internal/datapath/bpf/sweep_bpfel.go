@@ -59,11 +59,13 @@ type SweepFragment struct {
 	Sport    uint16
 	Dport    uint16
 	Since    uint32
+	Seen     [2]uint64
 	Received uint32
 	Total    uint32
+	Unit     uint16
 	Protocol uint8
 	Foreign  uint8
-	Pad      uint16
+	Pad      uint32
 }
 
 type SweepFragmentKey struct {
@@ -243,6 +245,7 @@ const (
 	SweepMapEndpointStates        = "endpoint_states"
 	SweepMapEndpointTraffics      = "endpoint_traffics"
 	SweepMapEndpoints             = "endpoints"
+	SweepMapFragmentSources       = "fragment_sources"
 	SweepMapFragments             = "fragments"
 	SweepMapIcmpScratches         = "icmp_scratches"
 	SweepMapIdleTimeouts          = "idle_timeouts"
@@ -342,6 +345,7 @@ type SweepMapSpecs struct {
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
+	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
@@ -413,6 +417,7 @@ type SweepMaps struct {
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
+	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
@@ -445,6 +450,7 @@ func (m *SweepMaps) Close() error {
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,
+		m.FragmentSources,
 		m.Fragments,
 		m.IcmpScratches,
 		m.IdleTimeouts,

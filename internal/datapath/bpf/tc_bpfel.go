@@ -173,11 +173,13 @@ type TcFragment struct {
 	Sport    uint16
 	Dport    uint16
 	Since    uint32
+	Seen     [2]uint64
 	Received uint32
 	Total    uint32
+	Unit     uint16
 	Protocol uint8
 	Foreign  uint8
-	Pad      uint16
+	Pad      uint32
 }
 
 type TcFragmentKey struct {
@@ -211,6 +213,8 @@ const (
 	TcLimitMAX_LINKS             TcLimit = 16384
 	TcLimitMAX_REASONS           TcLimit = 64
 	TcLimitMAX_FRAGMENTED        TcLimit = 8192
+	TcLimitFRAGMENTED_PER_SOURCE TcLimit = 1024
+	TcLimitFRAGMENT_PLACES       TcLimit = 128
 	TcLimitMAX_LOCAL_ADDRESSES   TcLimit = 65536
 	TcLimitMAX_RANGE_PREFIXES    TcLimit = 1048576
 	TcLimitMAX_SOURCES           TcLimit = 1048576
@@ -429,6 +433,7 @@ const (
 	TcMapEndpointStates        = "endpoint_states"
 	TcMapEndpointTraffics      = "endpoint_traffics"
 	TcMapEndpoints             = "endpoints"
+	TcMapFragmentSources       = "fragment_sources"
 	TcMapFragments             = "fragments"
 	TcMapIcmpScratches         = "icmp_scratches"
 	TcMapIdleTimeouts          = "idle_timeouts"
@@ -454,7 +459,6 @@ const (
 	TcProgLoxilbLayer3Out      = "loxilb_layer3_out"
 	TcVarAbiEnums              = "abi_enums"
 	TcVarEgressCount           = "egress_count"
-	TcVarFragmentsSwept        = "fragments_swept"
 	TcVarHashSeed              = "hash_seed"
 	TcVarHopGeneration         = "hop_generation"
 	TcVarHostServices          = "host_services"
@@ -540,6 +544,7 @@ type TcMapSpecs struct {
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
+	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
@@ -567,7 +572,6 @@ type TcMapSpecs struct {
 type TcVariableSpecs struct {
 	AbiEnums              *ebpf.VariableSpec `ebpf:"abi_enums"`
 	EgressCount           *ebpf.VariableSpec `ebpf:"egress_count"`
-	FragmentsSwept        *ebpf.VariableSpec `ebpf:"fragments_swept"`
 	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration         *ebpf.VariableSpec `ebpf:"hop_generation"`
 	HostServices          *ebpf.VariableSpec `ebpf:"host_services"`
@@ -621,6 +625,7 @@ type TcMaps struct {
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
+	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
@@ -653,6 +658,7 @@ func (m *TcMaps) Close() error {
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,
+		m.FragmentSources,
 		m.Fragments,
 		m.IcmpScratches,
 		m.IdleTimeouts,
@@ -681,7 +687,6 @@ func (m *TcMaps) Close() error {
 type TcVariables struct {
 	AbiEnums              *ebpf.Variable `ebpf:"abi_enums"`
 	EgressCount           *ebpf.Variable `ebpf:"egress_count"`
-	FragmentsSwept        *ebpf.Variable `ebpf:"fragments_swept"`
 	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration         *ebpf.Variable `ebpf:"hop_generation"`
 	HostServices          *ebpf.Variable `ebpf:"host_services"`

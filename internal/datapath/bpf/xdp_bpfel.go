@@ -59,11 +59,13 @@ type XdpFragment struct {
 	Sport    uint16
 	Dport    uint16
 	Since    uint32
+	Seen     [2]uint64
 	Received uint32
 	Total    uint32
+	Unit     uint16
 	Protocol uint8
 	Foreign  uint8
-	Pad      uint16
+	Pad      uint32
 }
 
 type XdpFragmentKey struct {
@@ -187,6 +189,7 @@ const (
 	XdpMapEndpointStates        = "endpoint_states"
 	XdpMapEndpointTraffics      = "endpoint_traffics"
 	XdpMapEndpoints             = "endpoints"
+	XdpMapFragmentSources       = "fragment_sources"
 	XdpMapFragments             = "fragments"
 	XdpMapIcmpScratches         = "icmp_scratches"
 	XdpMapIdleTimeouts          = "idle_timeouts"
@@ -285,6 +288,7 @@ type XdpMapSpecs struct {
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
+	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
@@ -359,6 +363,7 @@ type XdpMaps struct {
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
+	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
@@ -393,6 +398,7 @@ func (m *XdpMaps) Close() error {
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,
+		m.FragmentSources,
 		m.Fragments,
 		m.IcmpScratches,
 		m.IdleTimeouts,
