@@ -13,6 +13,7 @@ FLOODS     := $(filter flood%,$(BENCH))
 ROUNDS     ?= $(if $(FLOODS),1,5)
 SECONDS    ?= $(if $(FLOODS),10,2)
 TABLE      ?= 0
+OUT        ?= bench/results
 LAYOUT     ?= one
 WRK        ?= -t2 -c100
 NAME       ?=
@@ -71,7 +72,7 @@ build-bench: build
 	@$(GO) build -trimpath -o bin/ ./bench
 
 RUN_BENCH = bin/bench -works '$(BENCH)' -contenders '$(CONTENDERS)' -rounds $(ROUNDS) -seconds $(SECONDS) \
-	-mtu $(MTU) -layout $(LAYOUT) -wrk '$(WRK)' -table $(TABLE) -name '$(NAME)'
+	-mtu $(MTU) -layout $(LAYOUT) -wrk '$(WRK)' -table $(TABLE) -name '$(NAME)' -out '$(OUT)'
 
 lint: ## golangci-lint, clang-format, shellcheck
 	@tools/setup build lint
