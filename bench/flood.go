@@ -124,24 +124,37 @@ func (r *rig) story(ctx context.Context, g *generator, w *watch, s setting, args
 		return st, err
 	}
 	st.end = time.Now()
-	for tick := time.NewTicker(250 * time.Millisecond); ; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return st, ctx.Err()
-		}
-		if st.attempts, err = parseAttempts(p.Output()); err != nil {
-			return st, err
-		}
-		st.back = max(backAfter(st.attempts, st.end), w.lastFull(st.end).Sub(st.end))
-		if since := time.Since(st.end); since > floodLimit || since > st.back+floodQuiet {
-			tick.Stop()
-			break
-		}
+	if err := st.recover(ctx, p, w); err != nil {
+		return st, err
 	}
 	p.Stop()
 	st.attempts, err = parseAttempts(p.Output())
 	return st, err
+}
+
+// recover waits until all is as before, which it believes when it has stayed so for a while.
+func (st *floodStory) recover(ctx context.Context, p *netnstest.Process, w *watch) (err error) {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if st.attempts, err = parseAttempts(p.Output()); err != nil {
+			return err
+		}
+		since := time.Since(st.end)
+		st.back = max(backAfter(st.attempts, st.end), w.lastFull(st.end).Sub(st.end))
+		if since > floodLimit {
+			st.back = floodLimit
+			return nil
+		}
+		if since > st.back+floodQuiet {
+			return nil
+		}
+	}
 }
 
 // served waits until clients have been served for a while; it fails if some were not.
@@ -177,7 +190,7 @@ func (st floodStory) sample(details map[string]float64) sample {
 	late, broken := exchangesOf(between(st.attempts, attemptHeld, st.start, time.Now()))
 	details["taken"], details["sent"] = st.taken, st.sent
 	details["held_late"], details["held_broken"] = float64(late), float64(broken)
-	details["back_s"] = min(st.back, floodLimit).Seconds()
+	details["back_s"] = st.back.Seconds()
 	for name, c := range map[string]connects{attemptKnown: known, attemptFirst: first} {
 		details[name+"_percent"] = c.percent()
 		if c.OK > 0 {
