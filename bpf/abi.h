@@ -94,11 +94,14 @@ struct connection_key {
 _Static_assert(sizeof(struct connection_key) == 40, "ABI");
 
 /* What both directions of a connection have seen. Bits are only ever added,
- * atomically and on both entries, so that no CPU loses another's. */
+ * atomically and on both entries, so that no CPU loses another's. A connection
+ * that serves again (reopen.h) is another one. */
 enum connection_flag {
 	CONN_REPLY_DIRECTION = 0x01, /* of packets from the endpoint */
-	CONN_REPLIED = 0x02, /* the endpoint answered (TCP: SYN+ACK) */
-	CONN_ASSURED = 0x04, /* TCP: the handshake is complete */
+	CONN_REPLIED =
+		0x02, /* the endpoint answered (TCP: SYN+ACK); where answers are not seen, the client sent more */
+	CONN_ASSURED =
+		0x04, /* TCP: the handshake is complete; others: as CONN_REPLIED */
 	CONN_FIN_CLIENT = 0x08,
 	CONN_FIN_ENDPOINT = 0x10,
 	CONN_FIN_CLIENT_ACKED = 0x20,
@@ -115,6 +118,8 @@ enum connection_trait {
 	CONN_ONE_WAY = 4, /* the endpoint answers the client directly: there is
 			   * no entry of replies, and packets keep their
 			   * addresses and ports */
+	CONN_ENDED = 8, /* a CPU has ended the connection, and is about to
+			 * delete the entry (conntrack.h) */
 };
 
 /* The kind of a direction's next hop. What is above HOP_PEER is sent by
@@ -156,18 +161,27 @@ struct connection {
 	__u32 seq_end; /* TCP: highest sequence number sent, plus one */
 	__u32 ack; /* TCP: last acknowledgement sent */
 	__u32 endpoint; /* index into endpoints */
-	__u8 flags; /* enum connection_flag; changed by atomics on this word */
+	/* the state word (state.h): these four, changed by atomics */
+	__u8 flags; /* enum connection_flag */
 	__u8 hop; /* enum hop_kind, and what the packets of this direction need besides */
 	__u8 traits; /* enum connection_trait */
-	__u8 pad;
+	__u8 generation; /* of both entries; the memory's next connection has another */
 };
 _Static_assert(sizeof(struct connection) == 96, "ABI");
 _Static_assert(__builtin_offsetof(struct connection, flags) % 4 == 0, "ABI");
 
-/* Traits are added by atomics on the word of flags, which is little endian. */
-#define CONN_TRAITS_SHIFT 16
+/* Where they are in the state word, which is little endian. */
+#define STATE_HOP_SHIFT 8
+#define STATE_TRAITS_SHIFT 16
+#define STATE_GENERATION_SHIFT 24
+_Static_assert(__builtin_offsetof(struct connection, hop) ==
+		       __builtin_offsetof(struct connection, flags) + 1,
+	       "ABI");
 _Static_assert(__builtin_offsetof(struct connection, traits) ==
 		       __builtin_offsetof(struct connection, flags) + 2,
+	       "ABI");
+_Static_assert(__builtin_offsetof(struct connection, generation) ==
+		       __builtin_offsetof(struct connection, flags) + 3,
 	       "ABI");
 
 /* A cached next hop to an address (nexthop.h). */

@@ -26,6 +26,7 @@
 #include "maps.h"
 #include "rows.h"
 #include "packet.h"
+#include "state.h"
 
 /* Traits of an entry whose reversed key has no entry, or another
  * connection's. */
@@ -53,6 +54,15 @@ static __always_inline __u8 family_protocol(__u8 protocol)
 	return protocol == IPPROTO_ICMPV6 ? IPPROTO_ICMP : protocol;
 }
 
+/* Is this the tuple that the packets of an entry leave with? */
+static __always_inline bool connection_is_of(const struct connection *c,
+					     const struct connection_key *tuple)
+{
+	return c->sport == tuple->sport && c->dport == tuple->dport &&
+	       same_addr(&c->saddr, &tuple->saddr) &&
+	       same_addr(&c->daddr, &tuple->daddr);
+}
+
 /* Makes the key of the other direction's entry. */
 static __always_inline void connection_reverse(struct connection_key *key,
 					       const struct connection *c,
@@ -77,22 +87,37 @@ connection_peer(const struct connection *c, __u8 protocol)
 	return bpf_map_lookup_elem(&connections, &key);
 }
 
-/* Sets flags of an entry. Atomic, since the other direction may set one of its
- * own on another CPU. */
-static __always_inline void connection_add_flags(struct connection *c,
-						 __u8 flags)
+/* Notes events in the client's entry. Of all who note CONN_ASSURED, one finds it
+ * absent from the word that is returned, and CONN_ENDED too: the connection
+ * becomes assured there. */
+static __always_inline __u32 connection_note(struct connection *client,
+					     __u32 word, __u8 events)
 {
-	__sync_fetch_and_or((__u32 *)&c->flags, flags);
+	return state_change(client, word, 0, events);
 }
 
-static __always_inline void connection_add_flags_both(struct connection *c,
-						      struct connection *peer,
-						      __u8 flags)
+/* Notes events in both entries: the client's first, since it decides. */
+static __noinline __maybe_unused void
+connection_note_both(struct connection *client, __u32 client_word,
+		     struct connection *reply, __u32 reply_word, __u8 events)
 {
-	if ((c->flags & flags) != flags)
-		connection_add_flags(c, flags);
-	if (peer && (peer->flags & flags) != flags)
-		connection_add_flags(peer, flags);
+	if ((client_word & events) != events)
+		connection_note(client, client_word, events);
+	if ((reply_word & events) != events)
+		state_change(reply, reply_word, 0, events);
+}
+
+/* Are c, found by this key, and peer, found by c, the entries of one connection?
+ * Not if c was deleted meanwhile and its memory serves another. */
+static __always_inline bool connection_is_pair(const struct connection_key *key,
+					       __u32 word,
+					       const struct connection *peer,
+					       __u32 peer_word)
+{
+	return state_is_same_generation(word, peer_word) &&
+	       peer->dport == key->sport && peer->sport == key->dport &&
+	       same_addr(&peer->daddr, &key->saddr) &&
+	       same_addr(&peer->saddr, &key->daddr);
 }
 
 static __always_inline bool connection_is_closed(__u8 flags)
@@ -100,15 +125,6 @@ static __always_inline bool connection_is_closed(__u8 flags)
 	const __u8 acked = CONN_FIN_CLIENT_ACKED | CONN_FIN_ENDPOINT_ACKED;
 
 	return (flags & CONN_RESET) || (flags & acked) == acked;
-}
-
-/* Has a UDP client got an answer? Where answers are not seen: has it sent more
- * than one packet? */
-static __always_inline bool connection_is_replied(const struct connection *c)
-{
-	if (c->traits & CONN_ONE_WAY)
-		return c->packets > 1;
-	return c->flags & CONN_REPLIED;
 }
 
 /* Returns how long a connection in this state may be silent, in jiffies. */
@@ -134,7 +150,7 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 	}
 	if (protocol == IPPROTO_TCP)
 		return idle && *idle ? *idle : timeout_tcp_established;
-	if (protocol == IPPROTO_UDP && connection_is_replied(c))
+	if (protocol == IPPROTO_UDP && (c->flags & CONN_REPLIED))
 		return idle && *idle ? *idle : timeout_udp_replied;
 	return idle && *idle && *idle < timeout_udp_unreplied ?
 		       *idle :
@@ -173,7 +189,9 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 						    __u8 protocol, __u32 now,
 						    __u32 slack)
 {
-	__u32 limit = connection_timeout(c, protocol);
+	__u32 limit = c->traits & CONN_RESTING ?
+			      timeout_snat_rest :
+			      connection_timeout(c, protocol);
 
 	if ((c->traits & CONN_SNAT) && limit < timeout_snat_rest)
 		limit = timeout_snat_rest;
@@ -210,74 +228,119 @@ static __always_inline void endpoint_uncount(__u32 endpoint)
 		__sync_fetch_and_add(&s->active, (__u64)-1);
 }
 
-/* Removes both entries; returns false if there was none. Whoever removes the
- * client's entry also decreases the counts of the endpoint and of the source
- * port, so they are decreased once. */
-static __always_inline bool connection_remove(const struct connection_key *key,
-					      const struct connection *c)
+/* Counts a connection of an endpoint. Called before the connection can end, so
+ * that the count never goes below zero. */
+static __always_inline void connection_opened(struct endpoint_state *s)
 {
-	bool reply = c->flags & CONN_REPLY_DIRECTION;
-	__u8 traits = c->traits;
-	__u32 id = c->endpoint;
-	struct connection_key other;
-	long own, peer;
+	__sync_fetch_and_add(&s->active, 1);
+}
 
-	connection_reverse(&other, c, key->protocol);
-	own = bpf_map_delete_elem(&connections, key);
-	if (unlikely(traits & CONN_SINGLE_ENTRY)) {
-		if (own)
-			return false;
-		if (traits & CONN_RESTING)
-			snat_release(key);
-		else
-			endpoint_uncount(id);
-		return true;
-	}
-	peer = bpf_map_delete_elem(&connections, &other);
-	if (reply ? peer : own)
-		return !own || !peer;
-	endpoint_uncount(id);
-	if (unlikely(traits & CONN_SNAT))
-		snat_release(reply ? key : &other);
+/* Counts it no longer. Called once for each connection_opened(), by the CPU that
+ * has ended the connection, or failed to open it. word: the last one of the
+ * client's entry; CONN_ASSURED is in it iff the connection became assured. */
+static __noinline void connection_ended(__u32 endpoint, __u32 word)
+{
+	endpoint_uncount(endpoint);
+}
+
+/* What becomes of the source port of a connection that is ended. */
+enum port_fate {
+	PORT_IS_FREE,
+	PORT_RESTS, /* for timeout_snat_rest after the last packet */
+	PORT_RESTS_FROM_NOW,
+};
+
+/* Deletes an entry. Whoever deletes a reply entry frees its source port. */
+static __always_inline void entry_delete(const struct connection_key *key,
+					 __u32 word)
+{
+	const __u32 ours = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_SNAT);
+
+	if (!bpf_map_delete_elem(&connections, key) &&
+	    unlikely((word & ours) == ours))
+		snat_release(key);
+}
+
+/* Keeps the source port of an ended connection from others: its reply entry
+ * stays, and takes no packets. */
+static __always_inline void reply_rest(const struct connection_key *key,
+				       enum port_fate fate)
+{
+	struct connection *c = bpf_map_lookup_elem(&connections, key);
+
+	if (!c)
+		return;
+	if (fate == PORT_RESTS_FROM_NOW)
+		c->seen = (__u32)bpf_jiffies64();
+	state_change(c, state_read(c), 0,
+		     STATE_TRAIT(CONN_RESTING) | CONN_RESET);
+}
+
+/* Is a reply entry without client's entry what is left of a connection, and not
+ * one that is being opened at this moment? */
+static __always_inline bool reply_is_orphan(const struct connection *c)
+{
+	return (__s32)((__u32)bpf_jiffies64() - c->seen) > (__s32)(2 * hz);
+}
+
+/* Ends a reply entry that has no client's entry: of a port that has rested, or
+ * what is left of a connection. */
+static __always_inline bool reply_end(const struct connection_key *key,
+				      struct connection *c, __u32 word)
+{
+	word = state_change(c, word, 0, STATE_ENDED | CONN_RESET);
+	if (word & STATE_ENDED)
+		return false;
+	entry_delete(key, word);
 	return true;
 }
 
-/* Removes a connection and quarantines its source port: the reply entry stays,
- * keeps the port from others, and takes no packets. */
-static __noinline void connection_quarantine(const struct connection_key *key,
-					     struct connection *c, __u32 now)
+/* Ends a connection and deletes its entries. Returns whether this CPU has ended
+ * it. word: the entry's, read before the connection was found to be over.
+ *
+ * The client's entry decides who ends it: whoever sets CONN_ENDED there counts
+ * the connection no longer, and deletes both entries, the client's last. Nobody
+ * else deletes them, so none of another connection is deleted. */
+static __noinline bool connection_end(const struct connection_key *key,
+				      struct connection *c, __u32 word,
+				      enum port_fate fate)
 {
-	bool reply = c->flags & CONN_REPLY_DIRECTION;
-	struct connection *rests = c;
+	bool reply = word & CONN_REPLY_DIRECTION;
+	struct connection *client = c;
 	struct connection_key other;
-	__u32 id = c->endpoint;
 
-	if (c->traits & CONN_RESTING)
-		return;
+	if (unlikely(word & STATE_TRAIT(CONN_RESTING)))
+		return fate == PORT_IS_FREE && reply_end(key, c, word);
 	connection_reverse(&other, c, key->protocol);
-	if (bpf_map_delete_elem(&connections, reply ? &other : key))
-		return;
-	endpoint_uncount(id);
-	if (!reply)
-		rests = bpf_map_lookup_elem(&connections, &other);
-	if (!rests) {
-		snat_release(&other);
-		return;
+	if (reply) {
+		__u32 reply_word = word;
+
+		client = bpf_map_lookup_elem(&connections, &other);
+		if (!client)
+			return reply_is_orphan(c) && reply_end(key, c, word);
+		word = state_read(client);
+		if (!state_is_same_generation(word, reply_word))
+			return false;
 	}
-	if (connection_is_closed(rests->flags))
-		rests->seen = now;
-	__sync_fetch_and_or((__u32 *)&rests->flags,
-			    CONN_RESET | CONN_RESTING << CONN_TRAITS_SHIFT);
+	word = state_change(client, word, 0, STATE_ENDED | CONN_RESET);
+	if (word & STATE_ENDED)
+		return false;
+	connection_ended(client->endpoint, word);
+	if (unlikely(fate != PORT_IS_FREE && word & STATE_TRAIT(CONN_SNAT)))
+		reply_rest(reply ? key : &other, fate);
+	else if (likely(!(word & STATE_TRAIT(CONN_ONE_WAY))))
+		entry_delete(reply ? key : &other, word | CONN_REPLY_DIRECTION);
+	bpf_map_delete_elem(&connections, reply ? &other : key);
+	return true;
 }
 
 /* Ends a connection that a packet has found to be expired or closed. */
-static __always_inline void connection_discard(const struct connection_key *key,
-					       struct connection *c, __u32 now)
+static __always_inline bool connection_discard(const struct connection_key *key,
+					       struct connection *c, __u32 word)
 {
-	if (unlikely(c->traits & CONN_SNAT))
-		connection_quarantine(key, c, now);
-	else
-		connection_remove(key, c);
+	return connection_end(key, c, word,
+			      connection_is_closed(word) ? PORT_RESTS_FROM_NOW :
+							   PORT_RESTS);
 }
 
 #endif

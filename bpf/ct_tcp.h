@@ -77,6 +77,17 @@ static __always_inline __u8 tcp_events(const struct packet *p,
 	return events;
 }
 
+/* Notes events that a segment of direction c causes. */
+static __always_inline void tcp_note(struct connection *c, __u32 word,
+				     struct connection *peer, __u32 peer_word,
+				     __u8 events)
+{
+	if (word & CONN_REPLY_DIRECTION)
+		connection_note_both(peer, peer_word, c, word, events);
+	else
+		connection_note_both(c, word, peer, peer_word, events);
+}
+
 /* Does what tcp_transition() does, from the client's segments alone. Global:
  * the verifier checks it once. */
 __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
@@ -84,10 +95,13 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 	struct connection_key key;
 	__u8 events = 0;
-	__u32 ahead;
+	__u32 ahead, word;
 
 	if (!p || !c)
 		return VERDICT_DROP;
+	word = state_read(c);
+	if (!connection_is_of(c, &p->tuple))
+		return drop(p, DROP_CONNECTION_RACE);
 	ahead = p->seq - c->seq_end;
 	if ((p->tcp_flags & opens) == TCP_SYN) {
 		/* after its FIN, a client that connects again uses a higher
@@ -95,7 +109,7 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		if ((c->flags & CONN_RESET) ||
 		    ((c->flags & CONN_FIN_CLIENT) && (__s32)ahead >= 0)) {
 			key = p->tuple; /* see connection_find() */
-			connection_remove(&key, c);
+			connection_end(&key, c, word, PORT_IS_FREE);
 			return VERDICT_MISS;
 		}
 		if (c->flags & CONN_REPLIED)
@@ -116,7 +130,8 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 	}
 	c->seen = p->now;
 	tcp_note_sequence(p, c);
-	connection_add_flags_both(c, NULL, events);
+	if ((word & events) != events)
+		connection_note(c, word, events);
 	return VERDICT_CONTINUE;
 }
 
@@ -128,12 +143,14 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 					      struct connection *c)
 {
 	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
+	__u32 word = state_read(c), peer_word;
 	struct connection *peer;
 	__u8 events;
 
-	if (unlikely(c->traits & CONN_SINGLE_ENTRY))
-		return c->traits & CONN_RESTING ? VERDICT_MISS :
-						  tcp_single_entry(p, c);
+	if (unlikely(word & STATE_TRAIT(CONN_SINGLE_ENTRY | CONN_ENDED)))
+		return word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ?
+			       VERDICT_MISS :
+			       tcp_single_entry(p, c);
 	if (connection_is_closed(c->flags) &&
 	    (p->tcp_flags & opens) == TCP_SYN &&
 	    !(c->flags & CONN_REPLY_DIRECTION)) {
@@ -142,14 +159,17 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	}
 	peer = connection_peer(c, IPPROTO_TCP);
 	if (!peer) {
-		connection_discard(&p->tuple, c, p->now);
+		connection_discard(&p->tuple, c, word);
 		return VERDICT_MISS;
 	}
+	peer_word = state_read(peer);
+	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
+		return drop(p, DROP_CONNECTION_RACE);
 	if (p->tcp_flags & TCP_RST) {
 		if (!tcp_reset_plausible(p, c, peer))
 			return VERDICT_CONTINUE;
 		c->seen = p->now;
-		connection_add_flags_both(c, peer, CONN_RESET);
+		tcp_note(c, word, peer, peer_word, CONN_RESET);
 		return VERDICT_CONTINUE;
 	}
 	if ((p->tcp_flags & opens) == TCP_SYN && (c->flags & CONN_REPLIED) &&
@@ -163,7 +183,7 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	tcp_note_sequence(p, c);
 	events = tcp_events(p, c, peer);
 	if (events)
-		connection_add_flags_both(c, peer, events);
+		tcp_note(c, word, peer, peer_word, events);
 	return VERDICT_CONTINUE;
 }
 

@@ -7,19 +7,42 @@
 
 #include "conntrack.h"
 #include "established.h"
+#include "state.h"
 
-/* Notes the endpoint's first answer in both entries. */
-static __noinline void udp_note_reply(struct packet *p, struct connection *c)
+/* Handles a packet that may change the state. Returns MISS if the connection has
+ * ended. */
+static __noinline enum verdict udp_transition(struct packet *p,
+					      struct connection *c)
 {
-	connection_add_flags_both(c, connection_peer(c, p->tuple.protocol),
-				  CONN_REPLIED);
+	const __u8 events = CONN_REPLIED | CONN_ASSURED;
+	__u32 word = state_read(c), peer_word;
+	struct connection *peer;
+
+	if (word & CONN_RESET)
+		return VERDICT_MISS;
+	if (word & STATE_TRAIT(CONN_ONE_WAY)) {
+		connection_note(c, word, events);
+		return VERDICT_CONTINUE;
+	}
+	peer = connection_peer(c, p->tuple.protocol);
+	if (!peer)
+		return VERDICT_CONTINUE;
+	peer_word = state_read(peer);
+	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
+		return drop(p, DROP_CONNECTION_RACE);
+	connection_note_both(peer, peer_word, c, word, events);
+	return VERDICT_CONTINUE;
 }
 
 static __always_inline enum verdict udp_update(struct packet *p,
 					       struct connection *c)
 {
-	if (unlikely(udp_is_first_reply(c)))
-		udp_note_reply(p, c);
+	if (unlikely(!udp_is_settled(state_read(c)))) {
+		enum verdict v = udp_transition(p, c);
+
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
 	c->seen = p->now;
 	return VERDICT_CONTINUE;
 }

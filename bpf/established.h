@@ -10,6 +10,7 @@
 #include "abi.h"
 #include "packet.h"
 #include "parse.h"
+#include "state.h"
 
 /* An entry that was silent for longer than this, in jiffies, may be expired:
  * 0.26 to 2.6 s, by CONFIG_HZ. A constant, since reading hz would cost two
@@ -43,12 +44,13 @@ static __always_inline void tcp_note_sequence(const struct packet *p,
 		c->ack = p->ack;
 }
 
-/* Is this the endpoint's first answer? */
-static __always_inline bool udp_is_first_reply(const struct connection *c)
+/* Does a packet other than TCP leave the state as it is? Not the endpoint's
+ * first answer; where answers are not seen, not the client's second packet. */
+static __always_inline bool udp_is_settled(__u32 word)
 {
-	const __u8 both = CONN_REPLY_DIRECTION | CONN_REPLIED;
-
-	return (c->flags & both) == CONN_REPLY_DIRECTION;
+	return (word & (CONN_REPLIED | CONN_RESET)) == CONN_REPLIED ||
+	       !(word & (CONN_REPLIED | CONN_RESET | CONN_REPLY_DIRECTION |
+			 STATE_TRAIT(CONN_ONE_WAY)));
 }
 
 #endif

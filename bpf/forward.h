@@ -202,11 +202,10 @@ static __noinline bool is_local_address(const struct ip_addr *target)
 	return bpf_map_lookup_elem(&local_addresses, &addr);
 }
 
-/* Resolves the next hop and caches it (CONTINUE), or leaves the neighbour to
- * the kernel (REDIRECT). Called once for each direction and epoch. Global: the
- * verifier checks it by itself, not in the states of each caller. */
-__noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
-					 struct connection *c)
+/* Finds the next hop and caches it (CONTINUE), or leaves the neighbour to the
+ * kernel (REDIRECT). */
+static __always_inline enum verdict next_hop_find(ctx_t *ctx, struct packet *p,
+						  struct connection *c)
 {
 	struct bpf_fib_lookup fib = {};
 	const struct ip_addr *target;
@@ -214,8 +213,6 @@ __noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
 	long code;
 	__u8 kind;
 
-	if (!p || !c) /* for the verifier */
-		return VERDICT_DROP;
 	target = next_hop_target(c);
 	if (!target)
 		return drop(p, DROP_NO_ROUTE);
@@ -233,7 +230,7 @@ __noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
 	if (code == BPF_FIB_LKUP_RET_NOT_FWDED &&
 	    !(c->hop & (HOP_FAMILY | HOP_TUNNELS)) &&
 	    is_local_address(target)) {
-		c->hop = (c->hop & ~HOP_KINDS) | HOP_LOCAL;
+		hop_set_kind(c, HOP_LOCAL);
 		c->mtu = 0xffff;
 		c->hop_epoch = hop_epoch(p);
 		return VERDICT_CONTINUE;
@@ -258,13 +255,32 @@ __noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
 	c->ifindex = fib.ifindex;
 	__builtin_memcpy(c->dmac, fib.dmac, 6);
 	__builtin_memcpy(c->smac, fib.smac, 6);
-	c->hop = (c->hop & ~HOP_KINDS) | kind;
+	hop_set_kind(c, kind);
 	/* a packet without a link-layer header looks it up again each time */
 	if (p->l3)
 		c->hop_epoch = hop_epoch(p);
 	if (plain)
 		next_hop_cache_put(target, hop_epoch(p), c);
 	return VERDICT_CONTINUE;
+}
+
+/* Resolves the next hop. Called once for each direction and epoch. If the
+ * connection was deleted meanwhile, and its memory serves another, that one
+ * must find its own next hop (state.h). Global: the verifier checks it by
+ * itself, not in the states of each caller. */
+__noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
+					 struct connection *c)
+{
+	enum verdict v;
+	__u32 word;
+
+	if (!p || !c) /* for the verifier */
+		return VERDICT_DROP;
+	word = state_read(c);
+	v = next_hop_find(ctx, p, c);
+	if (unlikely(!state_is_current(c, word)))
+		c->hop_epoch = hop_epoch(p) - 1;
+	return v;
 }
 
 /* A packet of more than 64 KiB has this before its TCP header while it is

@@ -35,6 +35,18 @@ next_hop_cache_row(const struct ip_addr *target)
 	return bpf_map_lookup_elem(&next_hops, &hash);
 }
 
+/* Notes the kind of the next hop. In two steps, of which two CPUs may do each:
+ * both note the same. */
+static __always_inline void hop_set_kind(struct connection *c, __u8 kind)
+{
+	__u32 *state = (__u32 *)&c->flags, set = (__u32)kind << STATE_HOP_SHIFT;
+
+	if ((state_read(c) & STATE_HOP_KINDS) == set)
+		return;
+	__sync_fetch_and_and(state, ~STATE_HOP_KINDS);
+	__sync_fetch_and_or(state, set);
+}
+
 /* Copies the next hop to an address into a connection, if it is cached. */
 static __always_inline bool next_hop_cache_get(const struct ip_addr *target,
 					       __u32 epoch,
@@ -50,7 +62,7 @@ static __always_inline bool next_hop_cache_get(const struct ip_addr *target,
 	c->ifindex = row->ifindex;
 	macs_copy(c->dmac, row->dmac);
 	c->mtu = row->mtu;
-	c->hop = (c->hop & ~HOP_KINDS) | row->kind;
+	hop_set_kind(c, row->kind);
 	return true;
 }
 

@@ -28,6 +28,21 @@
  * another VIP. */
 #define OPEN_ATTEMPTS 4
 
+/* Is this the reply entry of the very connection that is to be opened, by the
+ * same packet on another CPU? What is left of an earlier one is not. */
+static __always_inline bool is_opened_elsewhere(const struct opening *o,
+						const struct connection *reply,
+						__u32 word)
+{
+	if (connection_is_closed(word) || reply->sport != o->entry.sport ||
+	    reply->dport != o->entry.dport ||
+	    !same_addr(&reply->saddr, &o->entry.saddr) ||
+	    !same_addr(&reply->daddr, &o->entry.daddr))
+		return false;
+	return !reply_is_orphan(reply) ||
+	       bpf_map_lookup_elem(&connections, &o->client_key);
+}
+
 /* Inserts the reply entry: its key is what the endpoint sends, its value is
  * what the client expects. Returns -EEXIST if the endpoint has a live
  * connection with that client already, -EALREADY if that is this very
@@ -37,6 +52,7 @@
 static __noinline int insert_reply_entry(struct packet *p, struct opening *o)
 {
 	struct connection *old;
+	__u32 word;
 	int err;
 
 	o->reply_key.daddr = o->source;
@@ -47,15 +63,15 @@ static __noinline int insert_reply_entry(struct packet *p, struct opening *o)
 	if (err != -EEXIST)
 		return err;
 	old = bpf_map_lookup_elem(&connections, &o->reply_key);
-	if (old && old->sport == o->entry.sport &&
-	    same_addr(&old->saddr, &o->entry.saddr) &&
-	    old->dport == o->entry.dport &&
-	    same_addr(&old->daddr, &o->entry.daddr) &&
-	    !connection_is_closed(old->flags))
-		return -EALREADY; /* of this very connection */
-	if (!old || !connection_is_replaceable(old, p))
+	if (!old)
+		return -EAGAIN;
+	word = state_read(old);
+	if (is_opened_elsewhere(o, old, word))
+		return -EALREADY;
+	if (!connection_is_replaceable(old, p))
 		return -EEXIST;
-	connection_remove(&o->reply_key, old);
+	if (!connection_end(&o->reply_key, old, word, PORT_IS_FREE))
+		return -EAGAIN; /* another CPU ends it */
 	return bpf_map_update_elem(&connections, &o->reply_key, &o->entry,
 				   BPF_NOEXIST);
 }
@@ -77,7 +93,9 @@ static __always_inline int insert_client_entry(ctx_t *ctx, struct packet *p,
 	if (err != -EEXIST)
 		return err;
 	old = bpf_map_lookup_elem(&connections, &o->client_key);
-	return old && (old->flags & CONN_REPLY_DIRECTION) ? -EEXIST : -EALREADY;
+	if (!old || old->traits & CONN_ENDED)
+		return -EAGAIN;
+	return old->flags & CONN_REPLY_DIRECTION ? -EEXIST : -EALREADY;
 }
 
 /* Makes the client's entry from the reply entry in o->entry, and inserts it. On
@@ -111,7 +129,6 @@ static __always_inline void opening_init(const struct packet *p,
 					 struct opening *o)
 {
 	__builtin_memset(&o->entry, 0, sizeof(o->entry));
-	o->reopened = false;
 	o->client_key = p->tuple;
 	o->source = p->tuple.saddr;
 	o->source_port = p->tuple.sport;
@@ -128,6 +145,7 @@ static __always_inline void opening_init(const struct packet *p,
 	o->entry.hop_epoch = hop_epoch(p) - 1; /* no next hop is known yet */
 	o->entry.endpoint = id;
 	o->entry.flags = CONN_REPLY_DIRECTION;
+	o->entry.generation = ++o->generation;
 	if (family_differs(p, ep)) {
 		o->reply_key.protocol = family_protocol(p->tuple.protocol);
 		o->entry.hop = HOP_FAMILY;
@@ -224,14 +242,11 @@ __noinline int open_to_endpoint(ctx_t *ctx, struct packet *p, __u32 id)
 	state = endpoint_state_find(id);
 	if (!ep || !state || ep->service != o->service.id)
 		return -EAGAIN;
-	/* Counted before it can be ended, so that the count never goes below
-	 * zero. A connection that is reopened is counted already, since it was
-	 * not removed. */
-	__sync_fetch_and_add(&state->active, 1);
+	connection_opened(state);
 	err = open_entries(ctx, p, o, ep, id);
-	if (err || o->reopened)
-		__sync_fetch_and_add(&state->active, (__u64)-1);
-	if (!err)
+	if (err)
+		connection_ended(o->entry.endpoint, 0);
+	else
 		__sync_fetch_and_add(&state->connections, 1);
 	return err;
 }
@@ -291,7 +306,7 @@ forward_first_packet(ctx_t *ctx, struct packet *p, struct opening *o,
 
 	if (unlikely(err == -EALREADY)) {
 		c = bpf_map_lookup_elem(&connections, &o->client_key);
-		if (!c)
+		if (!c || c->traits & CONN_ENDED)
 			return drop(p, DROP_CONNECTION_RACE);
 		hop = next_hop_prepare(ctx, p, c, p->l3);
 	} else if (err) {

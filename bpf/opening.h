@@ -20,7 +20,7 @@ struct load {
 struct opening {
 	struct service service; /* a copy: the row may be replaced meanwhile */
 	__u32 endpoint; /* index of the chosen one; valid iff the choice is made */
-	bool reopened; /* the entries of a closed connection serve again */
+	__u8 generation; /* of the last connection that this CPU has opened */
 	bool egress; /* an endpoint opens it: egress_peer is valid, and endpoint is the one that opens */
 	struct endpoint
 		egress_peer; /* the destination, in the form of an endpoint */

@@ -22,10 +22,6 @@
 #include "opening.h"
 #include "packet.h"
 
-/* Another CPU may set a flag at the same moment: then the compare-and-swap is
- * repeated. */
-#define REOPEN_ATTEMPTS 4
-
 /* Resolves the next hop for the first packet of a connection, and counts that
  * packet. */
 static __always_inline void opening_next_hop(ctx_t *ctx, struct packet *p,
@@ -43,33 +39,35 @@ static __always_inline void opening_next_hop(ctx_t *ctx, struct packet *p,
 /* Are these the entries that would be made? Not if a source port of ours is in
  * use, which is quarantined first, and not if there is one entry only. */
 static __always_inline bool reopen_matches(const struct connection *c,
+					   __u32 word,
 					   const struct connection *peer,
+					   __u32 peer_word,
 					   const struct opening *o)
 {
-	return !(c->traits | peer->traits) &&
+	return !((word | peer_word) & STATE_TRAITS) &&
+	       state_is_same_generation(word, peer_word) &&
 	       c->endpoint == o->entry.endpoint &&
 	       c->dport == o->reply_key.sport &&
 	       same_addr(&c->daddr, &o->reply_key.saddr) &&
-	       peer->flags & CONN_REPLY_DIRECTION &&
+	       peer_word & CONN_REPLY_DIRECTION &&
 	       peer->sport == o->entry.sport &&
 	       same_addr(&peer->saddr, &o->entry.saddr);
 }
 
-/* Takes the closed connection for this CPU. If two CPUs have the same SYN, the
- * second one gets -EALREADY. */
-static __always_inline int reopen_claim(struct connection *c)
+/* Ends the closed connection, and begins the next one, of the next generation,
+ * in the same entries. If two CPUs have the same SYN, one of them does. */
+static __noinline bool reopen_states(struct connection *c, __u32 word,
+				     struct connection *peer, __u32 peer_word)
 {
-	volatile __u32 *word = (volatile __u32 *)&c->flags;
+	const __u32 clear = STATE_ALL & ~STATE_HOP;
+	__u32 next = state_next_generation(word);
 
-	for (int i = 0; i < REOPEN_ATTEMPTS; i++) {
-		__u32 old = *word;
-
-		if (!connection_is_closed(old))
-			return -EALREADY;
-		if (__sync_val_compare_and_swap(word, old, old & ~0xffU) == old)
-			return 0;
-	}
-	return -EAGAIN;
+	word = state_change(c, word, clear, next);
+	if (word & STATE_ENDED)
+		return false;
+	connection_ended(c->endpoint, word);
+	state_change(peer, peer_word, clear, next | CONN_REPLY_DIRECTION);
+	return true;
 }
 
 static __always_inline void reopen_reset_entry(struct connection *c, __u32 now,
@@ -90,8 +88,13 @@ static __noinline void reopen_give_up(struct packet *p, struct opening *o)
 	struct connection *c =
 		bpf_map_lookup_elem(&connections, &o->client_key);
 
-	if (c && connection_is_closed(c->flags))
-		connection_discard(&o->client_key, c, p->now);
+	__u32 word;
+
+	if (!c)
+		return;
+	word = state_read(c);
+	if (connection_is_closed(word))
+		connection_discard(&o->client_key, c, word);
 }
 
 /* Reopens the closed connection, or returns -ENOENT if it cannot serve again.
@@ -101,27 +104,28 @@ static __noinline int reopen(ctx_t *ctx, struct packet *p, struct opening *o,
 			     bool plain)
 {
 	struct connection *c, *peer;
-	int err;
+	__u32 word, peer_word;
 
 	c = bpf_map_lookup_elem(&connections, &o->client_key);
 	if (!c)
 		return -ENOENT;
-	if (!connection_is_closed(c->flags))
+	word = state_read(c);
+	if (!connection_is_closed(word))
 		return -EALREADY;
 	o->reply_key.daddr = o->source;
 	o->reply_key.dport = o->source_port;
 	peer = bpf_map_lookup_elem(&connections, &o->reply_key);
-	if (!plain || !peer || !reopen_matches(c, peer, o))
+	if (!plain || !peer)
 		return -ENOENT;
-	err = reopen_claim(c);
-	if (err)
-		return err;
+	peer_word = state_read(peer);
+	if (!reopen_matches(c, word, peer, peer_word, o))
+		return -ENOENT;
+	if (!reopen_states(c, word, peer, peer_word))
+		return -EAGAIN;
 	reopen_reset_entry(peer, p->now, 0);
-	peer->flags = CONN_REPLY_DIRECTION;
 	reopen_reset_entry(c, p->now, p->seq_end);
 	opening_next_hop(ctx, p, o, c);
 	o->entry = *c;
-	o->reopened = true;
 	return 0;
 }
 

@@ -165,11 +165,13 @@ static __noinline bool snat_free_port(struct packet *p, struct opening *o)
 {
 	struct connection *old =
 		bpf_map_lookup_elem(&connections, &o->reply_key);
+	__u32 word;
 
-	if (!old || !connection_is_replaceable(old, p))
+	if (!old)
 		return false;
-	connection_remove(&o->reply_key, old);
-	return true;
+	word = state_read(old);
+	return connection_is_replaceable(old, p) &&
+	       connection_end(&o->reply_key, old, word, PORT_IS_FREE);
 }
 
 /* Would the client's own port make the key of replies the client's own key?

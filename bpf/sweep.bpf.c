@@ -58,19 +58,26 @@ static __always_inline bool endpoint_is_removed(const struct connection *c,
 	       (protocol == IPPROTO_TCP ? ENDPOINT_END_TCP : ENDPOINT_END_UDP);
 }
 
-static __always_inline bool
-sweep_should_remove(const struct connection_key *key,
-		    const struct connection *c)
+/* Ends the connection of an entry, if it is over. Returns whether it was. */
+static __always_inline bool sweep_entry(const struct connection_key *key,
+					struct connection *c, __u32 word)
 {
 	__u32 now = (__u32)bpf_jiffies64();
 
-	if (endpoint_is_removed(c, key->protocol))
-		return true;
+	if (!(word & STATE_TRAIT(CONN_RESTING)) &&
+	    endpoint_is_removed(c, key->protocol))
+		return connection_end(key, c, word, PORT_RESTS_FROM_NOW);
 	/* most entries have been used lately, or are within the shortest
 	 * timeout of all */
-	if ((__s32)(now - c->seen) <= (__s32)hz)
+	if ((__s32)(now - c->seen) <= (__s32)hz ||
+	    !connection_is_removable(c, key->protocol, now, SWEEP_SLACK * hz))
 		return false;
-	return connection_is_removable(c, key->protocol, now, SWEEP_SLACK * hz);
+	/* whoever ended the connection could not delete this entry */
+	if (word & STATE_ENDED) {
+		entry_delete(key, word);
+		return false;
+	}
+	return connection_end(key, c, word, PORT_IS_FREE);
 }
 
 SEC("iter/bpf_map_elem")
@@ -80,7 +87,7 @@ int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
 	struct connection *c = ctx->value;
 	struct seq_file *seq = ctx->meta->seq;
 	struct sweep_report *report;
-	__u32 zero = 0;
+	__u32 zero = 0, word;
 	__u8 mark;
 
 	if (!found || !c)
@@ -90,9 +97,11 @@ int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
 		return 0;
 	report->visited++;
 	/* the iterator may show, once more, an entry of the current bucket that
-	 * was just removed with its peer */
+	 * was just removed with its peer: another CPU may have used its memory
+	 * again before or after the word was read */
+	word = state_read(c);
 	key = *found;
-	if (sweep_should_remove(&key, c) && connection_remove(&key, c)) {
+	if (sweep_entry(&key, c, word)) {
 		report->ended++;
 		mark = SWEEP_MARK_ENDED;
 		if (!(report->ended % SWEEP_ENDED_PER_MARK))

@@ -36,9 +36,11 @@
 static __noinline bool connection_discard_expired(struct packet *p,
 						  struct connection *c)
 {
+	__u32 word = state_read(c);
+
 	if (!connection_is_expired(c, p->tuple.protocol, p->now, 0))
 		return false;
-	connection_discard(&p->tuple, c, p->now);
+	connection_discard(&p->tuple, c, word);
 	return true;
 }
 

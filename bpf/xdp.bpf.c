@@ -54,8 +54,8 @@ static __always_inline bool is_established(const struct packet *p,
 	if (p->tuple.protocol == IPPROTO_TCP)
 		return tcp_is_established(c->flags) &&
 		       !(p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST));
-	return p->tuple.protocol == IPPROTO_UDP && !udp_is_first_reply(c) &&
-	       !(c->flags & CONN_RESET);
+	return p->tuple.protocol == IPPROTO_UDP &&
+	       udp_is_settled(state_read(c));
 }
 
 /* Is the next hop known, does its MTU allow the packet, and can XDP send to its

@@ -145,7 +145,7 @@ func (m *Model) Delete(key lb.Key) {
 	for _, e := range m.table {
 		svc := e.conn.service
 		if svc == m.services[key] && slices.Contains(append(svc.endpoints, svc.ending...), e.conn.endpoint) {
-			m.remove(e.conn)
+			m.end(e.conn)
 		}
 	}
 	delete(m.services, key)
@@ -159,7 +159,10 @@ func (m *Model) Advance(d time.Duration) { m.now += d }
 func (m *Model) Sweep() {
 	for _, e := range m.table {
 		gone := slices.Contains(e.conn.service.ending, e.conn.endpoint)
-		if m.over(e.conn) || gone && e.conn.proto != lb.TCP {
+		if gone && e.conn.proto != lb.TCP {
+			m.end(e.conn)
+		}
+		if m.over(e.conn) {
 			m.remove(e.conn)
 		}
 	}
@@ -268,7 +271,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		e.conn.segment(p, e.dir, m.now)
 	} else {
 		e.conn.sides[e.dir].heard = m.now
-		e.conn.replied = e.conn.replied || e.dir == fromEndpoint || e.conn.oneWay && key.proto == lb.UDP
+		e.conn.replied = e.conn.replied || e.dir == fromEndpoint || e.conn.oneWay
 	}
 	return e.count(uint64(length))
 }

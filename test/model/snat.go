@@ -65,15 +65,30 @@ func (m *Model) vacate(reply tuple, client netip.AddrPort) bool {
 
 // leave ends a connection that a packet finds over. Its source port rests.
 func (m *Model) leave(c *connection) {
-	if !c.snat {
+	if c.snat {
+		m.rest(c, c.closed())
+	} else {
 		m.remove(c)
 	}
-	if !c.snat || c.resting {
+}
+
+// end ends a connection whose endpoint was removed.
+func (m *Model) end(c *connection) {
+	if c.snat {
+		m.rest(c, true)
+	} else {
+		m.remove(c)
+	}
+}
+
+// rest has the source port of a connection that is over rest, since its last packet or from now.
+func (m *Model) rest(c *connection, fromNow bool) {
+	if c.resting {
 		return
 	}
 	delete(m.table, tuple{c.proto, c.client, c.vip})
 	c.endpoint.stats.Active--
-	if c.closed() {
+	if fromNow {
 		c.sides[fromEndpoint].heard = m.now
 	}
 	c.reset, c.resting = true, true
@@ -81,7 +96,10 @@ func (m *Model) leave(c *connection) {
 
 // rested is how long the connection may be silent before its port is another's.
 func (c *connection) rested() time.Duration {
-	if c.snat {
+	switch {
+	case c.resting:
+		return rest
+	case c.snat:
 		return max(c.timeout(), rest)
 	}
 	return c.timeout()

@@ -35,7 +35,7 @@ type SockConnection struct {
 	Flags      uint8
 	Hop        uint8
 	Traits     uint8
-	Pad        uint8
+	Generation uint8
 }
 
 type SockConnectionKey struct {
@@ -103,7 +103,7 @@ type SockOpening struct {
 	_          structs.HostLayout
 	Service    SockService
 	Endpoint   uint32
-	Reopened   bool
+	Generation uint8
 	Egress     bool
 	_          [2]byte
 	EgressPeer struct {

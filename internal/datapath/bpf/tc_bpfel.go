@@ -46,7 +46,7 @@ type TcConnection struct {
 	Flags      uint8
 	Hop        uint8
 	Traits     uint8
-	Pad        uint8
+	Generation uint8
 }
 
 type TcConnectionFlag uint32
@@ -78,6 +78,7 @@ const (
 	TcConnectionTraitCONN_SNAT    TcConnectionTrait = 1
 	TcConnectionTraitCONN_RESTING TcConnectionTrait = 2
 	TcConnectionTraitCONN_ONE_WAY TcConnectionTrait = 4
+	TcConnectionTraitCONN_ENDED   TcConnectionTrait = 8
 )
 
 type TcDefaultRoute struct {
@@ -244,7 +245,7 @@ type TcOpening struct {
 	_             structs.HostLayout
 	Service       TcService
 	Endpoint      uint32
-	Reopened      bool
+	Generation    uint8
 	Egress        bool
 	_             [2]byte
 	EgressPeer    TcEndpoint

@@ -35,7 +35,7 @@ type XdpConnection struct {
 	Flags      uint8
 	Hop        uint8
 	Traits     uint8
-	Pad        uint8
+	Generation uint8
 }
 
 type XdpConnectionKey struct {

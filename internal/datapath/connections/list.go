@@ -63,9 +63,6 @@ func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Connec
 	if c.Reply {
 		c.Endpoint = c.Src
 	}
-	if c.Direct && c.Protocol == lb.UDP && r.Packets > 1 { // as the packet path takes it
-		c.State = stateName(k.Protocol, r.Flags|uint8(bpf.TcConnectionFlagCONN_REPLIED))
-	}
 	if o, ok := t.tables.Owner(r.Endpoint); ok {
 		if c.Direct {
 			c.Endpoint = netip.AddrPortFrom(o.Endpoint.Addr(), c.Dst.Port())

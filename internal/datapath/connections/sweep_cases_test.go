@@ -57,8 +57,8 @@ func TestSweepOrphan(t *testing.T) {
 	}
 }
 
-// TestSweepUnderTraffic: flows that are dead are opened again while sweeps go over them. None is lost, and the counts
-// of active connections stay those of the table.
+// TestSweepUnderTraffic: flows that are dead are opened again while sweeps go over them, at the latest by the second
+// packet, should the sweep be removing the flow when the first one comes. The counts of active connections stay those of the table.
 func TestSweepUnderTraffic(t *testing.T) {
 	t.Parallel()
 	const flows = 2000
@@ -103,6 +103,7 @@ func TestSweepUnderTraffic(t *testing.T) {
 		if err := <-swept; err != nil {
 			t.Fatal(err)
 		}
+		send()
 		have := map[uint32]uint64{}
 		all := dptest.Connections(t, d.shared)
 		for _, row := range all {

@@ -114,8 +114,8 @@ func (l *Lab) Reset() error {
 			return err
 		}
 	}
-	// a source port at rest outlives an endpoint that was removed before its service
-	if err := errors.Join(l.Advance(time.Minute), l.Sweep()); err != nil {
+	// source ports rest after their connections were ended
+	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep()); err != nil {
 		return err
 	}
 	left, err := l.Connections()

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * state.h - the state word of an entry: flags, hop, traits and generation.
+ *
+ * The kernel gives the memory of a deleted entry to a new one at once, while a
+ * packet on another CPU may still hold a pointer to it. So what must not go
+ * into a stranger's entry is written by a compare-and-swap from a word that was
+ * read before: the generation tells the two apart.
+ *
+ * A packet reads the word first, and what it decides by afterwards. Then the
+ * swap fails if the memory changed hands anywhere in between.
+ */
+#ifndef LOXILB_STATE_H
+#define LOXILB_STATE_H
+
+#include <stdbool.h>
+#include "abi.h"
+#include "packet.h"
+
+#define STATE_TRAIT(trait) ((__u32)(trait) << STATE_TRAITS_SHIFT)
+#define STATE_ENDED STATE_TRAIT(CONN_ENDED)
+#define STATE_TRAITS STATE_TRAIT(0xff)
+#define STATE_HOP (0xffU << STATE_HOP_SHIFT)
+#define STATE_HOP_KINDS ((__u32)HOP_KINDS << STATE_HOP_SHIFT)
+#define STATE_ALL 0xffffffffU
+
+/* How often a swap is tried. It fails when another CPU adds a bit to the same
+ * entry at the same moment, and there are few bits to add. */
+#define STATE_ATTEMPTS 4
+
+static __always_inline __u32 state_read(const struct connection *c)
+{
+	return *(const volatile __u32 *)&c->flags;
+}
+
+/* Are both words of the same connection? A CPU numbers the connections that it
+ * opens from 0 to 255 and over again. */
+static __always_inline bool state_is_same_generation(__u32 a, __u32 b)
+{
+	return !((a ^ b) >> STATE_GENERATION_SHIFT);
+}
+
+/* Returns the generation that follows, alone in a word. */
+static __always_inline __u32 state_next_generation(__u32 word)
+{
+	return ((word >> STATE_GENERATION_SHIFT) + 1) << STATE_GENERATION_SHIFT;
+}
+
+/* Is the entry still of the connection of which word was read? Atomic, so that
+ * all that was written to the entry before is seen by others before. */
+static __always_inline bool state_is_current(struct connection *c, __u32 word)
+{
+	return state_is_same_generation(
+		__sync_fetch_and_or((__u32 *)&c->flags, 0), word);
+}
+
+/* Clears and sets bits of an entry, if it is still of the connection of which
+ * word was read, and that has not ended. Returns the word that was replaced;
+ * with CONN_ENDED: none was. Global: the verifier checks it once, not at each
+ * call. */
+__noinline __maybe_unused __u32 state_change(struct connection *c, __u32 word,
+					     __u32 clear, __u32 set)
+{
+	if (!c) /* for the verifier */
+		return STATE_ENDED;
+	for (int i = 0; i < STATE_ATTEMPTS; i++) {
+		__u32 next = (word & ~clear) | set, found;
+
+		if (word & STATE_ENDED)
+			break;
+		found = __sync_val_compare_and_swap((__u32 *)&c->flags, word,
+						    next);
+		if (found == word)
+			return word;
+		if (!state_is_same_generation(found, word))
+			break;
+		word = found;
+	}
+	return word | STATE_ENDED;
+}
+
+#endif
