@@ -46,30 +46,59 @@ func isValue(t reflect.Type) bool {
 	return t.Kind() == reflect.Bool || t.Kind() == reflect.Int || t.Kind() == reflect.String
 }
 
-// Get is the value of a property. given is false when it holds what it would if nobody had written it; the value is nil
-// when nobody did for sure.
+// Property is one property of T: what Properties finds by name, for whoever reads it from many objects.
+type Property[T any] struct{ index []int }
+
+// Of is the property of that name. It panics on one that T does not have: which there are is known when the program is written.
+func (p Properties[T]) Of(name string) Property[T] {
+	index, ok := p[name]
+	if !ok {
+		panic(fmt.Sprintf("%T has no property %q", *new(T), name))
+	}
+	return Property[T]{index}
+}
+
+// Get is Property.Get of the property of that name.
 func (p Properties[T]) Get(object *T, name string) (value any, given bool) {
-	v := p.field(object, name)
-	given = !v.IsZero()
+	return p.Of(name).Get(object)
+}
+
+// Set is Property.Set of the property of that name.
+func (p Properties[T]) Set(object *T, name string, value any) { p.Of(name).Set(object, value) }
+
+// Given is false when the object holds what it would if nobody had written the property.
+func (p Property[T]) Given(object *T) bool { return given(p.of(object)) }
+
+func given(v reflect.Value) bool {
+	if v.Kind() == reflect.Slice {
+		return v.Len() > 0
+	}
+	return !v.IsZero()
+}
+
+// Get is the value of the property, and whether it is given; the value is nil when nobody wrote it for sure.
+func (p Property[T]) Get(object *T) (value any, ok bool) {
+	v := p.of(object)
+	ok = given(v)
 	switch v.Kind() {
 	case reflect.Pointer:
-		if !given {
+		if !ok {
 			return nil, false
 		}
 		return int(v.Elem().Int()), true
 	case reflect.Bool:
-		return v.Bool(), given
+		return v.Bool(), ok
 	case reflect.Int:
-		return int(v.Int()), given
+		return int(v.Int()), ok
 	case reflect.Slice:
-		return stringsOf(v), v.Len() > 0
+		return stringsOf(v), ok
 	}
-	return v.String(), given
+	return v.String(), ok
 }
 
-// Set gives a property a value; a number where there is a Choice is written as such.
-func (p Properties[T]) Set(object *T, name string, value any) {
-	v := p.field(object, name)
+// Set gives the property a value; a number where there is a Choice is written as such.
+func (p Property[T]) Set(object *T, value any) {
+	v := p.of(object)
 	switch value := value.(type) {
 	case bool:
 		v.SetBool(value)
@@ -89,13 +118,12 @@ func (p Properties[T]) Set(object *T, name string, value any) {
 	}
 }
 
-// field panics on a name that T does not have: which names there are is known when the program is written.
-func (p Properties[T]) field(object *T, name string) reflect.Value {
-	index, ok := p[name]
-	if !ok {
-		panic(fmt.Sprintf("%T has no property %q", *object, name))
+func (p Property[T]) of(object *T) reflect.Value {
+	v := reflect.ValueOf(object).Elem()
+	for _, i := range p.index {
+		v = v.Field(i)
 	}
-	return reflect.ValueOf(object).Elem().FieldByIndex(index)
+	return v
 }
 
 func stringsOf(v reflect.Value) []string {

@@ -55,8 +55,8 @@ func TestElementsOfBody(t *testing.T) {
 		`{"lbAttr":[` + strings.Repeat("{},", lb.MaxServices-1) + `{}]}`,
 		`{"lbAttr":[{"endpoints":[` + strings.Repeat("{},", 1<<20) + `{}]}]}`,
 	} {
-		if p := tooMany([]byte(body)); p != nil {
-			t.Errorf("%.40s: %s", body, p.body.Message)
+		if o := outlineOf([]byte(body), partSize); o.tooMany() != nil {
+			t.Errorf("%.40s: %s", body, o.tooMany().body.Message)
 		}
 	}
 }

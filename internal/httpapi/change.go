@@ -45,7 +45,14 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 
 // decodeServices reads and checks a request without looking at the store.
 func (c *codec) decodeServices(data []byte) ([]request, bool, *problem) {
-	req, p := decodeBody[v1.LoadbalanceRequest](data)
+	o := outlineOf(data, partSize)
+	if p := o.tooMany(); p != nil {
+		return nil, false, p
+	}
+	if list, ok := c.decodeParts(&o); ok {
+		return list, true, nil
+	}
+	req, p := decodeObject[v1.LoadbalanceRequest](data)
 	if p != nil {
 		return nil, false, p
 	}

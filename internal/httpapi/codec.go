@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	v1 "loxilb/api/v1"
@@ -13,37 +14,49 @@ import (
 // codec turns entries of the API into services and back, by the fields of lb. It has no line for any one of them. It is made
 // once, as that takes as long as some requests, and never changed: many goroutines may use it.
 type codec struct {
-	entry          v1.Properties[v1.LoadbalanceEntry]
-	endpoint       v1.Properties[v1.Endpoint]
-	key            v1.Properties[v1.ServiceKey]
-	keyFields      []lb.Field[lb.Service]
-	fields         []lb.Field[lb.Service] // without the endpoints, which have fields of their own
-	endpointFields []lb.Field[lb.Endpoint]
+	key         []property[lb.Service, v1.LoadbalanceEntry]
+	fields      []property[lb.Service, v1.LoadbalanceEntry] // without the endpoints, which have fields of their own
+	endpoint    []property[lb.Endpoint, v1.Endpoint]
+	keyAlone    []property[lb.Service, v1.ServiceKey]
+	unavailable []unavailable
+}
+
+// property is a field, and where an object of the API has it.
+type property[T, O any] struct {
+	lb.Field[T]
+	at v1.Property[O]
 }
 
 func newCodec() *codec {
-	c := &codec{
-		entry: v1.PropertiesOf[v1.LoadbalanceEntry](), endpoint: v1.PropertiesOf[v1.Endpoint](), key: v1.PropertiesOf[v1.ServiceKey](),
-		keyFields: lb.KeyFields(), endpointFields: lb.EndpointFields(),
+	entry := v1.PropertiesOf[v1.LoadbalanceEntry]()
+	fields := slices.DeleteFunc(lb.Fields(), func(f lb.Field[lb.Service]) bool { return f.Name == lb.FieldEndpoints })
+	return &codec{
+		key: properties(lb.KeyFields(), entry, same), fields: properties(fields, entry, same),
+		endpoint:    properties(lb.EndpointFields(), v1.PropertiesOf[v1.Endpoint](), same),
+		keyAlone:    properties(lb.KeyFields(), v1.PropertiesOf[v1.ServiceKey](), keyProperty),
+		unavailable: unavailableProperties(entry),
 	}
-	for _, f := range lb.Fields() {
-		if f.Name != lb.FieldEndpoints {
-			c.fields = append(c.fields, f)
-		}
-	}
-	return c
 }
 
-// set reads the fields of t from the properties of an object. name is what the object calls a field's property.
-func set[T, O any](t *T, fields []lb.Field[T], p v1.Properties[O], object *O, name func(string) string) error {
+// properties finds the fields in an object, which calls a field's property by name.
+func properties[T, O any](fields []lb.Field[T], in v1.Properties[O], name func(string) string) []property[T, O] {
+	list := make([]property[T, O], len(fields))
+	for i, f := range fields {
+		list[i] = property[T, O]{f, in.Of(name(f.Property))}
+	}
+	return list
+}
+
+// set reads the fields of t from the properties of an object.
+func set[T, O any](t *T, fields []property[T, O], object *O) error {
 	for i := range fields {
 		f := &fields[i]
-		value, given := p.Get(object, name(f.Property))
-		switch {
-		case value == nil && f.Required:
-			return lb.NewFieldError(f.Name, "", "is missing", f.Allowed)
-		case !given && !f.Required:
+		if !f.Required && !f.at.Given(object) {
 			continue
+		}
+		value, _ := f.at.Get(object)
+		if value == nil {
+			return lb.NewFieldError(f.Name, "", "is missing", f.Allowed)
 		}
 		if err := f.SetValue(t, value); err != nil {
 			return err
@@ -53,10 +66,10 @@ func set[T, O any](t *T, fields []lb.Field[T], p v1.Properties[O], object *O, na
 }
 
 // get writes the fields of t that have another value than their default.
-func get[T, O any](object *O, p v1.Properties[O], fields []lb.Field[T], t *T) {
+func get[T, O any](object *O, fields []property[T, O], t *T) {
 	for i := range fields {
 		if f := &fields[i]; f.Required || !f.IsDefault(t) {
-			p.Set(object, f.Property, f.Value(t))
+			f.at.Set(object, f.Value(t))
 		}
 	}
 }
@@ -65,15 +78,15 @@ func same(property string) string { return property }
 
 // service turns an entry into a service that passed lb's validation. at is a prefix for the names of properties.
 func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *problem) {
-	if p := c.unavailable(at, e); p != nil {
+	if p := c.refuseUnavailable(at, e); p != nil {
 		return s, p
 	}
 	err := aliases(&e.ServiceArguments)
 	if err == nil {
-		err = set(&s, c.keyFields, c.entry, e, same)
+		err = set(&s, c.key, e)
 	}
 	if err == nil {
-		err = set(&s, c.fields, c.entry, e, same)
+		err = set(&s, c.fields, e)
 	}
 	if err != nil {
 		return s, entryProblem(at, -1, err)
@@ -81,7 +94,7 @@ func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *pro
 	onePort(&s.Key)
 	s.Endpoints = make([]lb.Endpoint, len(e.Endpoints))
 	for i := range e.Endpoints {
-		if err := set(&s.Endpoints[i], c.endpointFields, c.endpoint, &e.Endpoints[i], same); err != nil {
+		if err := set(&s.Endpoints[i], c.endpoint, &e.Endpoints[i]); err != nil {
 			return s, entryProblem(at, i, err)
 		}
 	}
@@ -97,14 +110,14 @@ func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *problem) {
 		return lb.Key{}, notAvailable(at+"host", k.Host, "any")
 	}
 	var s lb.Service
-	err := set(&s, c.keyFields, c.key, k, keyProperty)
+	err := set(&s, c.keyAlone, k)
 	if err == nil {
 		onePort(&s.Key)
 		err = s.Key.Validate()
 	}
 	var fe *lb.FieldError
 	if errors.As(err, &fe) {
-		return lb.Key{}, fieldProblem(http.StatusBadRequest, renamed(at+keyProperty(property(fe.Field, -1)), fe))
+		return lb.Key{}, fieldProblem(http.StatusBadRequest, renamed(at+keyProperty(propertyOf(fe.Field, -1)), fe))
 	}
 	return s.Key, nil
 }
@@ -146,21 +159,21 @@ func aliases(a *v1.ServiceArguments) error {
 // answer is a service as the contract writes it, so that it can be sent back as it is.
 func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
-	get(e, c.entry, c.keyFields, s)
-	get(e, c.entry, c.fields, s)
+	get(e, c.key, s)
+	get(e, c.fields, s)
 	for i := range s.Endpoints {
 		var t lb.EndpointStats
 		if i < len(stats.Endpoints) {
 			t = stats.Endpoints[i]
 		}
-		get(&e.Endpoints[i], c.endpoint, c.endpointFields, &s.Endpoints[i])
+		get(&e.Endpoints[i], c.endpoint, &s.Endpoints[i])
 		e.Endpoints[i].Counter = counter(t)
 	}
 	return e
 }
 
-// property is what the API calls a field of lb. endpoint is the index of the one that is meant, or -1.
-func property(field string, endpoint int) string {
+// propertyOf is what the API calls a field of lb. endpoint is the index of the one that is meant, or -1.
+func propertyOf(field string, endpoint int) string {
 	for _, f := range append(lb.KeyFields(), lb.Fields()...) {
 		if (field == f.Name || field == f.Also) && field != lb.FieldEndpoint && field != lb.FieldEndpoints {
 			return f.Property
@@ -193,8 +206,8 @@ func (c *codec) faulty(s *lb.Service, err error) int {
 		if fe.Field == lb.FieldEndpoint && fe.Value == e.AddrPort().String() {
 			return i
 		}
-		for j := range c.endpointFields {
-			if f := &c.endpointFields[j]; fe.Field == f.Name && fe.Value == f.Show(e) {
+		for j := range c.endpoint {
+			if f := &c.endpoint[j]; fe.Field == f.Name && fe.Value == f.Show(e) {
 				return i
 			}
 		}
@@ -209,7 +222,7 @@ func entryProblem(at string, endpoint int, err error) *problem {
 	if !errors.As(err, &fe) {
 		return refuse(http.StatusBadRequest, "%s%v", at, err)
 	}
-	return fieldProblem(http.StatusBadRequest, renamed(at+property(fe.Field, endpoint), fe))
+	return fieldProblem(http.StatusBadRequest, renamed(at+propertyOf(fe.Field, endpoint), fe))
 }
 
 func renamed(field string, fe *lb.FieldError) *lb.FieldError {

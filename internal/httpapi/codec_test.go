@@ -33,7 +33,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 			known = append(known, f.Property)
 		}
 	}
-	for _, u := range unavailableProperties(&v1.ServiceArguments{}) {
+	for _, u := range newCodec().unavailable {
 		known = append(known, args+u.name)
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.LoadbalanceEntry]())))

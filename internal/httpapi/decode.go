@@ -8,15 +8,19 @@ import (
 	"io"
 	"net/http"
 	"strings"
-
-	"loxilb/internal/lb"
 )
 
 // decodeBody reads an object of the API: property names in any case, none unknown.
 func decodeBody[T any](data []byte) (*T, *problem) {
-	if p := tooMany(data); p != nil {
+	o := outlineOf(data, partSize)
+	if p := o.tooMany(); p != nil {
 		return nil, p
 	}
+	return decodeObject[T](data)
+}
+
+// decodeObject is decodeBody for who has looked at the outline.
+func decodeObject[T any](data []byte) (*T, *problem) {
 	req := new(T)
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -28,45 +32,6 @@ func decodeBody[T any](data []byte) (*T, *problem) {
 		return nil, syntaxProblem(data, dec.InputOffset(), "there is something after the end of the object")
 	}
 	return nil, decodeProblem(data, err)
-}
-
-// maxElements and maxObjects bound what a body may say: as many services, prefixes and endpoints as there may be, and some more.
-const (
-	maxElements = 2 * lb.MaxServices
-	maxObjects  = 2 << 20
-)
-
-// tooMany refuses a body of more elements than any request needs, before they are decoded: an empty object is three bytes in
-// a body, and some hundred in memory, so that 64 MiB of them would end the daemon.
-func tooMany(data []byte) *problem {
-	var quoted, escaped bool
-	var depth, objects, elements int
-	for _, c := range data {
-		switch {
-		case escaped:
-			escaped = false
-		case quoted:
-			quoted, escaped = c != '"', c == '\\'
-		case c == '"':
-			quoted = true
-		case c == '{' || c == '[':
-			depth++
-			if c == '{' {
-				objects++
-			}
-		case c == '}' || c == ']':
-			depth--
-		case c == ',' && depth == 2:
-			elements++ // of an array of the body, or properties of serviceArguments
-		}
-	}
-	switch {
-	case elements > maxElements:
-		return refuse(http.StatusRequestEntityTooLarge, "the body has %d elements in its arrays, more than the %d that may be: send them in several requests", elements, maxElements)
-	case objects > maxObjects:
-		return refuse(http.StatusRequestEntityTooLarge, "the body has %d objects, more than the %d that may be: send them in several requests", objects, maxObjects)
-	}
-	return nil
 }
 
 func decodeProblem(data []byte, err error) *problem {

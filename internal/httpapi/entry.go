@@ -3,6 +3,7 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
@@ -27,24 +28,35 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *pro
 	out := make([]request, 0, len(list))
 	seen := make(map[lb.Key]int, len(list))
 	for i := range list {
-		at := ""
-		if bulk {
-			at = fmt.Sprintf("lbAttr[%d].", i)
+		place := i
+		if !bulk {
+			place = alone
 		}
-		s, p := c.service(at, &list[i])
+		r, p := c.request(place, &list[i])
 		if p != nil {
 			return nil, p
 		}
-		if first, ok := seen[s.Key]; ok {
-			return nil, refuseField(http.StatusBadRequest, at+"serviceArguments", s.Key.String(),
+		if first, ok := seen[r.Key]; ok {
+			return nil, refuseField(http.StatusBadRequest, r.at+"serviceArguments", r.Key.String(),
 				fmt.Sprintf("is there twice, in lbAttr[%d] and lbAttr[%d]", first, i), "each service once")
 		}
-		o, p := operOf(at, &list[i].ServiceArguments)
-		if p != nil {
-			return nil, p
-		}
-		seen[s.Key] = i
-		out = append(out, request{s, o, at})
+		seen[r.Key] = i
+		out = append(out, r)
 	}
 	return out, nil
+}
+
+// alone is the place of a service that is in no list.
+const alone = -1
+
+// request turns an entry at a place of lbAttr into what it asks for.
+func (c *codec) request(place int, e *v1.LoadbalanceEntry) (r request, p *problem) {
+	if place != alone {
+		r.at = "lbAttr[" + strconv.Itoa(place) + "]."
+	}
+	if r.Service, p = c.service(r.at, e); p != nil {
+		return r, p
+	}
+	r.oper, p = operOf(r.at, &e.ServiceArguments)
+	return r, p
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,11 +18,24 @@ import (
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(demo))
 	f.Add([]byte(`{"lbAttr":[` + demo + `]}`))
+	other := strings.ReplaceAll(demo, "20.20.20.1", "20.20.20.2")
+	for _, list := range []string{demo + "," + other, demo + "," + demo, demo + ",," + other, demo + "," + other + ",", demo + "]," + other, demo + ",{]," + other, ",", demo + "}," + other} {
+		f.Add([]byte(` { "lbAttr" : [ ` + list + ` ] } `))
+	}
+	f.Add([]byte(`{"lbAttr":[` + demo + `,` + other))
+	f.Add([]byte(`{"lbAttr":[` + demo + `,` + other + `],"lbAttr":[` + demo + `,` + other + `]}`))
+	f.Add([]byte(`{"lbAttr":[` + demo + `,` + other + `]} {}`))
 	f.Add([]byte(`{"serviceArguments":{"externalIP":"2001:db8::1","port":53,"protocol":"udp","sel":"priority","name":"dns"},"endpoints":[{"endpointIP":"2001:db8::2","targetPort":53,"weight":0}]}`))
 	f.Add([]byte(`{"serviceArguments":{"sel":{}},"endpoints":null,"x":1}`))
 	f.Add([]byte(`{"lbAttr":[{"serviceArguments":{"sel":"\ud800"}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, _, p := newCodec().decodeServices(data)
+		o := outlineOf(data, 1)
+		if parts, ok := newCodec().decodeParts(&o); ok && (p != nil || !slices.EqualFunc(list, parts, sameRequest)) {
+			t.Fatalf("part by part it is %v, and as a whole %v, %v", parts, list, p)
+		} else if !ok && p == nil && len(o.parts) > 1 {
+			t.Fatalf("refused part by part: %v", list)
+		}
 		if p != nil {
 			if p.body.Code != http.StatusBadRequest || p.body.Message == "" {
 				t.Fatalf("refused with %+v", p.body)
@@ -50,6 +64,8 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+func sameRequest(a, b request) bool { return a.at == b.at && a.oper == b.oper && a.Equal(b.Service) }
 
 // FuzzPath holds that no path or query brings the server down, and that every refusal is JSON.
 func FuzzPath(f *testing.F) {

@@ -92,7 +92,7 @@ func (r *request) endpoints(have []lb.Endpoint) ([]lb.Endpoint, *problem) {
 		place, there := at[e.AddrPort()]
 		switch {
 		case r.oper == operDetach && !there:
-			return nil, refuseField(http.StatusNotFound, r.at+property(lb.FieldEndpoint, i), e.AddrPort().String(),
+			return nil, refuseField(http.StatusNotFound, r.at+propertyOf(lb.FieldEndpoint, i), e.AddrPort().String(),
 				"is no endpoint of service "+r.Key.String(), "")
 		case r.oper == operDetach:
 			gone[e.AddrPort()] = true

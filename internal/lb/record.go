@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // A record is a service as the journal keeps it: a JSON object of words, numbers and lists, so that it means the same
@@ -70,12 +69,22 @@ func appendJSON(b []byte, value any) ([]byte, error) {
 		}
 		return append(b, ']'), nil
 	case string:
-		if !strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r > '~' || strings.ContainsRune(`"\\<>&`, r) }) {
+		if plain(v) {
 			return append(append(append(b, '"'), v...), '"'), nil
 		}
 	}
 	text, err := json.Marshal(value)
 	return append(b, text...), err
+}
+
+// plain tells whether a text stands in JSON as it is.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }
 
 type member struct {

@@ -88,18 +88,39 @@ func (s Service) validateEndpoints() error {
 		}
 		return NewFieldError(FieldEndpoints, strconv.Itoa(n), reason, "1 to "+strconv.Itoa(MaxEndpointsPerService))
 	}
-	seen := make(map[netip.AddrPort]struct{}, n)
 	for _, e := range s.Endpoints {
 		if err := s.ValidateEndpoint(e); err != nil {
 			return err
 		}
-		at := e.AddrPort()
-		if _, ok := seen[at]; ok {
-			return NewFieldError(FieldEndpoint, at.String(), "is there twice", "each address and port once")
+	}
+	if at, twice := repeated(s.Endpoints); twice {
+		return NewFieldError(FieldEndpoint, at.String(), "is there twice", "each address and port once")
+	}
+	return nil
+}
+
+// repeated finds an endpoint that is there twice.
+func repeated(list []Endpoint) (at netip.AddrPort, twice bool) {
+	const few = 16 // that are compared with each other in less time than a map takes
+	if len(list) <= few {
+		for i, e := range list {
+			for _, o := range list[:i] {
+				if e.Port == o.Port && e.Addr == o.Addr {
+					return e.AddrPort(), true
+				}
+			}
+		}
+		return at, false
+	}
+	seen := make(map[netip.AddrPort]struct{}, len(list))
+	for _, e := range list {
+		at = e.AddrPort()
+		if _, twice = seen[at]; twice {
+			return at, true
 		}
 		seen[at] = struct{}{}
 	}
-	return nil
+	return at, false
 }
 
 // ValidateEndpoint tells whether the service could have this endpoint.

@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Versions of files. A file is written in the lowest that can say what it holds, so that an older loxilb reads it if
@@ -242,9 +241,7 @@ func (r *record) appendBare(b []byte, member string) []byte {
 }
 
 func appendQuoted(b []byte, s string) []byte {
-	if !strings.ContainsFunc(s, func(r rune) bool {
-		return r < ' ' || r > '~' || r == '"' || r == '\\' || r == '<' || r == '>' || r == '&'
-	}) {
+	if plain(s) {
 		return append(append(append(b, '"'), s...), '"')
 	}
 	quoted, err := json.Marshal(s)
@@ -252,6 +249,16 @@ func appendQuoted(b []byte, s string) []byte {
 		panic(err) // no string is refused
 	}
 	return append(b, quoted...)
+}
+
+// plain tells whether a text stands in JSON as it is.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }
 
 // appendList appends nothing for an empty list.

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "loxilb/api/v1"
+)
+
+// longBody is a request with n services of 10 endpoints.
+func longBody(n int) []byte {
+	var list []v1.LoadbalanceEntry
+	for i := range n {
+		e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{
+			ExternalIP: fmt.Sprintf("20.0.%d.%d", i>>8, i&255), Port: 80, Protocol: "tcp", Name: fmt.Sprintf("service-%d", i),
+		}}
+		for j := range 10 {
+			e.Endpoints = append(e.Endpoints, v1.Endpoint{EndpointIP: fmt.Sprintf("31.31.31.%d", 1+(i+j)%250), TargetPort: 8080 + j, Weight: new(1)})
+		}
+		list = append(list, e)
+	}
+	body, err := json.Marshal(v1.LoadbalanceRequest{LbAttr: list})
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+// A long list is decoded in parts, in its order, and what is wrong in one of them is said as of the whole.
+func TestLongList(t *testing.T) {
+	t.Parallel()
+	const n = 1000
+	body := longBody(n)
+	o := outlineOf(body, partSize)
+	if len(o.parts) < 3 {
+		t.Fatalf("%d parts", len(o.parts))
+	}
+	c := newCodec()
+	list, bulk, p := c.decodeServices(body)
+	if p != nil || !bulk || len(list) != n {
+		t.Fatalf("%d services, bulk %t, %v", len(list), bulk, p)
+	}
+	for i, r := range list {
+		if r.Name != fmt.Sprintf("service-%d", i) || r.at != fmt.Sprintf("lbAttr[%d].", i) || len(r.Endpoints) != 10 {
+			t.Fatalf("%d is %+v", i, r)
+		}
+	}
+	for replaced, want := range map[[2]string]string{
+		{`"20.0.3.7"`, `"x"`}:                `lbAttr[775].serviceArguments.externalIP "x" is not an IP address`,
+		{`"20.0.3.7"`, `"20.0.0.5"`}:         `lbAttr[5] and lbAttr[775]`,
+		{`"20.0.3.7"`, `7`}:                  `is of the wrong type (line 1, column `,
+		{`"name":"service-900"`, `"nom":""`}: `there is no property "nom"`,
+		{`"name":"service-900"`, `"name"`}:   `the body is not JSON (line 1, column `,
+	} {
+		bad := strings.Replace(string(body), replaced[0], replaced[1], 1)
+		if _, _, p := c.decodeServices([]byte(bad)); p == nil || !strings.Contains(p.body.Message, want) {
+			t.Errorf("%s: %v, want %s", replaced, p, want)
+		}
+	}
+}
+
+// What a long request costs before the store sees it.
+func BenchmarkDecode(b *testing.B) {
+	body := longBody(10_000)
+	c := newCodec()
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, p := c.decodeServices(body); p != nil {
+			b.Fatal(p)
+		}
+	}
+}
