@@ -224,22 +224,16 @@ var ErrWaiting = errors.New("it is still at work on it")
 // which of them failed. An error that is expected to pass (Temporary) is no failure until ctx ends. When ctx ends first, it
 // returns those failures, or ErrWaiting.
 func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
-	left := ids
+	w := wait{table: t, version: version, left: ids}
 	for {
-		var waits bool
-		var failed []Status
-		var changed <-chan struct{}
-		left, waits, failed, changed = t.look(version, left)
-		switch {
-		case len(left) == 0:
-			return nil
-		case !waits:
-			return &Error{failed}
+		failures, changed := w.look()
+		if changed == nil {
+			return failed(failures)
 		}
 		select {
 		case <-ctx.Done():
-			if len(failed) > 0 {
-				return &Error{failed}
+			if failures := w.failures(); len(failures) > 0 {
+				return failed(failures)
 			}
 			return fmt.Errorf("%w (%w)", ErrWaiting, ctx.Err())
 		case <-changed:
@@ -247,34 +241,81 @@ func (t *Table) Wait(ctx context.Context, version uint64, ids []ID) error {
 	}
 }
 
-// decides says whether it answers a request that made a version, or, if the object is to go, removed it.
-func (f *failure) decides(version uint64, removed bool) bool {
-	return f.version >= version || removed && f.version == 0 && !f.outdated
+func failed(list []Status) error {
+	if len(list) > 0 {
+		return &Error{list}
+	}
+	return nil
 }
 
-// look returns the objects that are not as they should be, whether one of them may get there soon, and which failed.
-func (t *Table) look(version uint64, ids []ID) (left []ID, waits bool, failed []Status, changed <-chan struct{}) {
+// wait is a call of Wait. It looks no further than to the first object that is not decided, so that of 10,000 each is looked at
+// about once, not all of them after each pass.
+type wait struct {
+	table        *Table
+	version      uint64
+	left, failed []ID // not looked at yet; failed, some of them for moments
+}
+
+// look returns which objects failed, or, if there is something to wait for, what tells of changes.
+func (w *wait) look() (failures []Status, changed <-chan struct{}) {
+	t := w.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, id := range ids {
-		e := t.entries[id]
-		switch {
-		case e == nil && t.seen[id.Kind] >= version: // gone, by this request or another
-			continue
-		case e == nil:
-			waits = true
-		case e.failure != nil && e.failure.decides(version, e.removed && t.seen[id.Kind] >= version):
-			failed = append(failed, e.status(id))
-			waits = waits || isTemporary(e.failure.err)
-		case e.applied < version || e.removed:
-			waits = true
-		default:
-			continue
+	for ; len(w.left) > 0; w.left = w.left[1:] {
+		switch done, failure := t.outcome(w.left[0], w.version); {
+		case failure != nil:
+			w.failed = append(w.failed, w.left[0])
+		case !done:
+			return nil, t.change()
 		}
-		left = append(left, id)
 	}
+	for _, id := range w.failed {
+		done, failure := t.outcome(id, w.version)
+		if !done {
+			return nil, t.change()
+		}
+		if failure != nil {
+			failures = append(failures, *failure)
+		}
+	}
+	return failures, nil
+}
+
+// failures are the objects that have failed by now, whatever is still to be waited for.
+func (w *wait) failures() (list []Status) {
+	t := w.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, id := range slices.Concat(w.failed, w.left) {
+		if _, failure := t.outcome(id, w.version); failure != nil {
+			list = append(list, *failure)
+		}
+	}
+	return list
+}
+
+// change is closed when something changes. The caller holds mu.
+func (t *Table) change() <-chan struct{} {
 	if t.changed == nil {
 		t.changed = make(chan struct{})
 	}
-	return left, waits, failed, t.changed
+	return t.changed
+}
+
+// outcome says whether the object is decided in a version, and how it failed.
+func (t *Table) outcome(id ID, version uint64) (done bool, failure *Status) {
+	e := t.entries[id]
+	switch {
+	case e == nil:
+		return t.seen[id.Kind] >= version, nil // gone, by this request or another
+	case e.failure != nil && e.failure.decides(version, e.removed && t.seen[id.Kind] >= version):
+		s := e.status(id)
+		return !isTemporary(e.failure.err), &s
+	}
+	return e.applied >= version && !e.removed, nil
+}
+
+// decides says whether it answers a request that made a version, or, if the object is to go, removed it.
+func (f *failure) decides(version uint64, removed bool) bool {
+	return f.version >= version || removed && f.version == 0 && !f.outdated
 }

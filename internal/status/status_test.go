@@ -178,36 +178,57 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// Who waits for many objects looks once for each pass, and only at those that are left.
+// Who waits for many objects is told once for each pass, and looks at each of them about once.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	table := NewTable()
-	a, b := service("a"), service("b")
-	left, _, _, changed := table.look(1, []ID{a, b})
-	table.Update(func(w *Writer) {
-		w.Want(a, 1)
-		w.Want(b, 1)
-		w.Succeeded(a, 1)
+	w := wait{table: table, version: 1, left: []ID{service("a"), service("b"), service("c")}}
+	look := func(left int) <-chan struct{} {
+		t.Helper()
+		failures, changed := w.look()
+		if failures != nil || changed == nil || len(w.left) != left {
+			t.Errorf("failed: %v, left: %v, want %d", failures, w.left, left)
+		}
+		return changed
+	}
+	told := func(changed <-chan struct{}) bool {
 		select {
 		case <-changed:
-			t.Error("told before the end")
+			return true
 		default:
+			return false
+		}
+	}
+	changed := look(3)
+	table.Update(func(u *Writer) {
+		u.Want(service("a"), 1)
+		u.Want(service("b"), 1)
+		u.Succeeded(service("a"), 1)
+		if told(changed) {
+			t.Error("told before the end")
 		}
 	})
-	select {
-	case <-changed:
-	default:
+	if !told(changed) {
 		t.Error("not told")
 	}
-	if left, waits, failed, _ := table.look(1, left); len(left) != 1 || left[0] != b || !waits || failed != nil {
-		t.Errorf("left %v, waits %t, failed %v", left, waits, failed)
-	}
-	_, _, _, changed = table.look(1, left)
-	table.Update(func(w *Writer) { w.Want(a, 1) })
-	select {
-	case <-changed:
+	changed = look(2)
+	table.Want(service("a"), 1)
+	if told(changed) {
 		t.Error("told of nothing")
-	default:
+	}
+	table.Want(service("c"), 1)
+	table.Failed(service("c"), 1, errBroken, time.Time{})
+	look(2)
+	if list := w.failures(); len(list) != 1 || list[0].ID != service("c") {
+		t.Errorf("failed so far: %v", list)
+	}
+	table.Succeeded(service("b"), 1)
+	if list, changed := w.look(); len(list) != 1 || list[0].ID != service("c") || changed != nil {
+		t.Errorf("failed: %v", list)
+	}
+	table.Succeeded(service("c"), 1)
+	if list, changed := w.look(); list != nil || changed != nil {
+		t.Errorf("failed: %v, though it recovered", list)
 	}
 }
 

@@ -3,6 +3,7 @@ package connections
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -20,6 +21,7 @@ type Table struct {
 	programs *bpf.SweepPrograms
 
 	sweeping sync.Mutex
+	cost     time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
 	sweptMu  sync.Mutex
 	swept    SweepStats
 }

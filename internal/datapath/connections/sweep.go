@@ -45,6 +45,8 @@ func (t *Table) Sweep(ctx context.Context) error {
 	defer t.sweeping.Unlock()
 	runtime.LockOSThread() // for cpuTime
 	defer runtime.UnlockOSThread()
+	start := cpuTime()
+	defer func() { t.cost = cpuTime() - start }()
 	each := pauseEnded
 	if t.nearlyFull() {
 		each /= 4
@@ -169,9 +171,11 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration, kick <-cha
 	}
 }
 
-// sweepPause is how long to wait after a sweep.
+// sweepPause is how long to wait after a sweep. What it costs to count connections and to free endpoints counts, too.
 func (t *Table) sweepPause(period time.Duration, kicked bool) time.Duration {
-	cost := t.Swept().Last
+	t.sweeping.Lock()
+	cost := t.cost
+	t.sweeping.Unlock()
 	if kicked {
 		return 10 * cost
 	}

@@ -43,10 +43,24 @@ func (t *Tables) anyEnding() bool {
 	return len(t.ending) > 0
 }
 
+// fewEnding are read one by one: of 100,000 endpoints, that takes less time than to read all.
+const fewEnding = 256
+
 // idleEnding lists endpoints that were taken out before a time and have no connection.
-func (t *Tables) idleEnding(before time.Time) ([]freeable, error) {
-	var idle []freeable
-	err := t.eachState(func(ids []uint32, rows []bpf.TcEndpointState) {
+func (t *Tables) idleEnding(before time.Time) (idle []freeable, err error) {
+	if few, states, ok := t.fewEndedBefore(before); ok {
+		for _, id := range few {
+			var state bpf.TcEndpointState
+			if err := states.Lookup(id, &state); err != nil {
+				return nil, err
+			}
+			if state.Active == 0 {
+				idle = append(idle, freeable{id, state.Connections})
+			}
+		}
+		return idle, nil
+	}
+	err = t.eachState(func(ids []uint32, rows []bpf.TcEndpointState) {
 		t.mu.RLock()
 		defer t.mu.RUnlock()
 		for i, id := range ids {
@@ -56,6 +70,21 @@ func (t *Tables) idleEnding(before time.Time) ([]freeable, error) {
 		}
 	})
 	return idle, err
+}
+
+// fewEndedBefore lists endpoints that were taken out before a time; false: there are more than a few.
+func (t *Tables) fewEndedBefore(before time.Time) (few []uint32, states rows.Array, ok bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if len(t.ending) > fewEnding {
+		return nil, states, false
+	}
+	for id, e := range t.ending {
+		if e.ended <= before.Sub(t.opened) {
+			few = append(few, id)
+		}
+	}
+	return few, *t.arrays.EndpointStates, true // as it grows meanwhile
 }
 
 // freeable is an endpoint without connections, and how many it had.
