@@ -19,6 +19,10 @@ enum ctx_checksum {
 	CTX_CHECKSUM_UNKNOWN, /* kernel before 6.2: only the helpers can tell */
 };
 
+/* A VLAN tag: three bits of priority, one of eligibility to be dropped, twelve of
+ * VLAN id. Id 0 is no VLAN: such a tag states a priority only (IEEE 802.1Q). */
+#define CTX_VLAN_ID 0x0fff
+
 #ifdef LOXILB_XDP
 #include "ctx_xdp.h"
 #else

@@ -9,6 +9,8 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <linux/if_ether.h>
 #include "config.h"
 #include "packet.h"
 
@@ -58,6 +60,38 @@ static __always_inline bool ctx_is_for_us(ctx_t *ctx)
 	return ctx->pkt_type == CTX_PACKET_HOST && !ctx->vlan_present;
 }
 
+#define CTX_TAG_TAKEN 1 /* in the saved form of a tag */
+#define CTX_TAG_AD 2 /* 802.1ad */
+#define CTX_TAG_PRIORITY_SHIFT 8
+
+/* Takes a priority tag off a packet for this machine, and saves it: where the
+ * packet is sent to, the tag means nothing. Returns false if it has none. The
+ * kernel has moved the tag from the frame to the metadata before the hook. Not
+ * inlined, since few packets have one. */
+static __noinline bool ctx_take_priority_tag(ctx_t *ctx, __u8 *tag)
+{
+	__u32 tci = ctx->vlan_tci, type = ctx->vlan_proto;
+
+	if (!tag || ctx->pkt_type != CTX_PACKET_HOST || !ctx->vlan_present ||
+	    (tci & CTX_VLAN_ID) ||
+	    (ctx->protocol != bpf_htons(ETH_P_IP) &&
+	     ctx->protocol != bpf_htons(ETH_P_IPV6)) ||
+	    bpf_skb_vlan_pop(ctx))
+		return false;
+	*tag = CTX_TAG_TAKEN | tci >> CTX_TAG_PRIORITY_SHIFT;
+	if (type == bpf_htons(ETH_P_8021AD))
+		*tag |= CTX_TAG_AD;
+	return true;
+}
+
+/* Puts it back to a packet that goes to the kernel, as it was. */
+static __noinline __maybe_unused void ctx_put_priority_tag(ctx_t *ctx, __u8 tag)
+{
+	__be16 type = bpf_htons(tag & CTX_TAG_AD ? ETH_P_8021AD : ETH_P_8021Q);
+
+	bpf_skb_vlan_push(ctx, type, (tag & 0xf0) << CTX_TAG_PRIORITY_SHIFT);
+}
+
 /* Has the packet arrived by an interface? Else this machine has made it. */
 static __always_inline bool ctx_has_arrived(ctx_t *ctx)
 {
@@ -65,7 +99,7 @@ static __always_inline bool ctx_has_arrived(ctx_t *ctx)
 }
 
 /* Returns the Ethertype in network byte order, without reading the frame. */
-static __always_inline __be16 ctx_ethertype(ctx_t *ctx)
+static __always_inline __be16 ctx_ethertype(ctx_t *ctx, __u16 l3)
 {
 	return ctx->protocol;
 }

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
 #include "packet.h"
@@ -20,10 +21,8 @@ struct link_address {
 	__u8 pad[2];
 } __attribute__((aligned(2)));
 
-/* Index of the Ethertype in a frame header of 16-bit words. The compiler
- * assumes that struct ethhdr is unaligned, and takes four times the
- * instructions. */
-#define CTX_ETHERTYPE 6
+/* Length of a VLAN tag in a frame, which is between addresses and Ethertype. */
+#define VLAN_HLEN 4
 
 /* interface index -> its MAC address. Written by user; read for every frame, as
  * XDP is not told whom a frame is for. An array, since its look-up is five
@@ -67,12 +66,30 @@ static __always_inline bool ctx_is_for_us(ctx_t *ctx)
 	       to[2] == own[2];
 }
 
-/* Returns the Ethertype; of a frame with a VLAN tag, that of the tag. */
-static __always_inline __be16 ctx_ethertype(ctx_t *ctx)
+/* Returns the Ethertype, which is in front of the IP header: of a frame with a
+ * VLAN tag, l3 says whether that is behind the tag. */
+static __always_inline __be16 ctx_ethertype(ctx_t *ctx, __u16 l3)
 {
-	const __be16 *eth = ctx_header(ctx, 0, ETH_HLEN);
+	const __be16 *type = ctx_header(ctx, l3 - sizeof(*type), sizeof(*type));
 
-	return eth ? eth[CTX_ETHERTYPE] : 0;
+	return type ? *type : 0;
+}
+
+/* Has the frame a priority tag? */
+static __always_inline bool ctx_has_priority_tag(ctx_t *ctx)
+{
+	const __be16 *tag = ctx_header(ctx, 2 * ETH_ALEN, VLAN_HLEN);
+
+	return tag &&
+	       (tag[0] == bpf_htons(ETH_P_8021Q) ||
+		tag[0] == bpf_htons(ETH_P_8021AD)) &&
+	       !(tag[1] & bpf_htons(CTX_VLAN_ID));
+}
+
+/* Tags are looked for when nothing else is found (xdp.bpf.c). */
+static __always_inline bool ctx_take_priority_tag(ctx_t *ctx, __u8 *tag)
+{
+	return false;
 }
 
 static __always_inline __u32 ctx_now(void)

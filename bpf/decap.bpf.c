@@ -99,7 +99,7 @@ static __always_inline bool outer_ip(ctx_t *ctx, struct outer *o)
 	struct ipv6hdr *ip6;
 	struct iphdr *ip;
 
-	if (ctx_ethertype(ctx) == bpf_htons(ETH_P_IPV6)) {
+	if (ctx_ethertype(ctx, o->l3) == bpf_htons(ETH_P_IPV6)) {
 		ip6 = ctx_header(ctx, o->l3, sizeof(*ip6));
 		if (!ip6 || ip6->version != 6)
 			return false;
@@ -111,7 +111,7 @@ static __always_inline bool outer_ip(ctx_t *ctx, struct outer *o)
 		__builtin_memcpy(&o->daddr, &ip6->daddr, 16);
 		return true;
 	}
-	if (ctx_ethertype(ctx) != bpf_htons(ETH_P_IP))
+	if (ctx_ethertype(ctx, o->l3) != bpf_htons(ETH_P_IP))
 		return false;
 	ip = ctx_header(ctx, o->l3, sizeof(*ip));
 	if (!ip || ip->version != 4 || ip->ihl != 5 ||

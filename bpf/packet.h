@@ -52,7 +52,7 @@ struct packet {
 	__u8 drop; /* enum drop_reason; before a verdict: drop with it if the packet is for us */
 	__u8 pass; /* enum pass_reason */
 	__u8 may_reopen; /* a SYN with the tuple of a closed connection whose entries are still there */
-	__u8 pad;
+	__u8 priority_tag; /* a VLAN tag of id 0 that was taken off (ctx_skb.h) */
 	__u32 seq; /* host order; valid iff TCP */
 	__u32 ack; /* host order; valid iff TCP with ACK */
 	int action; /* see the verdicts */

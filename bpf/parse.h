@@ -320,9 +320,10 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,
 static __always_inline enum verdict parse(ctx_t *ctx, struct packet *p,
 					  __u16 l3)
 {
-	if (!ctx_is_for_us(ctx))
+	if (!ctx_is_for_us(ctx) &&
+	    !ctx_take_priority_tag(ctx, &p->priority_tag))
 		return VERDICT_PASS;
-	switch (ctx_ethertype(ctx)) {
+	switch (ctx_ethertype(ctx, l3)) {
 	case bpf_htons(ETH_P_IP):
 		return parse_ipv4(ctx, p, l3);
 	case bpf_htons(ETH_P_IPV6):

@@ -164,7 +164,7 @@ __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 	return related_forward(ctx, p, c);
 }
 
-static __always_inline int finish(struct packet *p, enum verdict v)
+static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
 {
 	switch (v) {
 	case VERDICT_REDIRECT:
@@ -175,6 +175,8 @@ static __always_inline int finish(struct packet *p, enum verdict v)
 	default:
 		if (unlikely(p->pass))
 			count_pass(p->pass);
+		if (unlikely(p->priority_tag))
+			ctx_put_priority_tag(ctx, p->priority_tag);
 		return TC_NEXT;
 	}
 }
@@ -195,7 +197,7 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 		if (v == VERDICT_REDIRECT)
 			count_drop(p.drop);
 	}
-	return finish(&p, v);
+	return finish(ctx, &p, v);
 }
 
 /* Handles a packet that this machine itself sends: an answer of an endpoint on
@@ -258,7 +260,7 @@ static __always_inline int handle_egress(ctx_t *ctx, __u16 l3)
 		v = translate_local_related(ctx, &p);
 	if (v == VERDICT_ANSWER) /* no answer to this machine itself */
 		v = VERDICT_DROP;
-	return finish(&p, v);
+	return finish(ctx, &p, v);
 }
 
 /* The programs at egress, attached while an endpoint is on this machine: for

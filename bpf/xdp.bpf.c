@@ -107,17 +107,16 @@ static __always_inline void count_forwarded(void)
 		(*n)++;
 }
 
-/* In native mode it is loaded as a program that accepts frames of several
- * buffers, so that the MTU may be larger than a buffer. Those frames pass. */
-SEC("xdp")
-int loxilb_xdp(struct xdp_md *ctx)
+/* Forwards a packet of an established connection. l3: the offset of the IP
+ * header, behind a VLAN tag if there is one. */
+static __always_inline int forward_established(ctx_t *ctx, const __u16 l3)
 {
 	struct connection *c;
 	struct packet p;
 	void *mac;
 
-	packet_init(&p, ctx_now(), ETH_HLEN);
-	if (parse(ctx, &p, ETH_HLEN) != VERDICT_CONTINUE || p.drop)
+	packet_init(&p, ctx_now(), l3);
+	if (parse(ctx, &p, l3) != VERDICT_CONTINUE || p.drop)
 		return XDP_PASS;
 	c = bpf_map_lookup_elem(&connections, &p.tuple);
 	if (!c || !is_established(&p, c) || may_be_partial(ctx, &p) ||
@@ -127,13 +126,36 @@ int loxilb_xdp(struct xdp_md *ctx)
 	c->seen = p.now;
 	if (p.tuple.protocol == IPPROTO_TCP)
 		tcp_note_sequence(&p, c);
-	mac = ctx_header(ctx, 0, ETH_HLEN);
-	if (!mac || translate(ctx, &p, c, ETH_HLEN) != VERDICT_CONTINUE)
+	/* the tag ends here: the header moves up to the IP header */
+	if (translate(ctx, &p, c, l3) != VERDICT_CONTINUE ||
+	    (l3 != ETH_HLEN && bpf_xdp_adjust_head(ctx, l3 - ETH_HLEN)))
 		return XDP_ABORTED; /* never happens: all headers were read before */
+	mac = ctx_header(ctx, 0, ETH_HLEN);
+	if (!mac)
+		return XDP_ABORTED; /* likewise */
 	count(&p, c);
 	count_forwarded();
 	macs_copy(mac, c->dmac);
 	return XDP_REDIRECT;
+}
+
+/* The same for frames with a priority tag. Global: the verifier checks it by
+ * itself. */
+__noinline int forward_tagged(ctx_t *ctx)
+{
+	return forward_established(ctx, ETH_HLEN + VLAN_HLEN);
+}
+
+/* In native mode it is loaded as a program that accepts frames of several
+ * buffers, so that the MTU may be larger than a buffer. Those frames pass. */
+SEC("xdp")
+int loxilb_xdp(struct xdp_md *ctx)
+{
+	int action = forward_established(ctx, ETH_HLEN);
+
+	if (action == XDP_PASS && ctx_has_priority_tag(ctx))
+		return forward_tagged(ctx);
+	return action;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -422,6 +422,8 @@ func (g *generator) send(p *pkt.Packet, of *tuple) {
 		} else {
 			p.Set(pkt.IPOptions, pkt.Value{Text: "\x94\x04\x00\x00"})
 		}
+	case 4: // a priority tag, which changes nothing
+		p.Set(pkt.VLAN, pkt.Value{Text: []string{"0.3", "ad:0"}[g.IntN(2)]})
 	}
 	g.do(Op{Link: link, Packet: p, Of: of})
 }

@@ -3,8 +3,11 @@
 package testrun
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -72,9 +75,10 @@ func (r *Runner) Run(in Input) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
+	frame := withoutPriorityTag(in.Frame)
 	opts := ebpf.RunOptions{
-		Data:    in.Frame,
-		DataOut: make([]byte, len(in.Frame)+256),
+		Data:    frame,
+		DataOut: make([]byte, len(frame)+256),
 		Repeat:  in.Repeat,
 		Context: SKB{Ifindex: uint32(in.Ifindex), GSOSize: in.GSOSize, Mark: in.Mark},
 	}
@@ -84,7 +88,25 @@ func (r *Runner) Run(in Input) (Output, error) {
 		return Output{}, fmt.Errorf("run: %w", err)
 	}
 	took := time.Since(start) / time.Duration(max(in.Repeat, 1))
-	return Output{Verdict: Verdict(int32(ret)), Frame: opts.DataOut, Duration: took}, nil
+	out := Output{Verdict: Verdict(int32(ret)), Frame: opts.DataOut, Duration: took}
+	if out.Verdict == Next && bytes.Equal(out.Frame, frame) {
+		out.Frame = in.Frame
+	}
+	return out, nil
+}
+
+// withoutPriorityTag takes a VLAN tag of id 0 off a frame, as the kernel does before the hook and BPF_PROG_TEST_RUN does not: there it is beside
+// the frame, from where the program takes it away or leaves it alone.
+func withoutPriorityTag(frame []byte) []byte {
+	const at, size, dot1q, dot1ad = 12, 4, 0x8100, 0x88a8
+	if len(frame) < at+size+2 {
+		return frame
+	}
+	kind, tag := binary.BigEndian.Uint16(frame[at:]), binary.BigEndian.Uint16(frame[at+2:])
+	if kind != dot1q && kind != dot1ad || tag&0xfff != 0 {
+		return frame
+	}
+	return append(slices.Clone(frame[:at]), frame[at+size:]...)
 }
 
 // Age makes every connection look as if it had been silent for longer, by that much: tests need not wait.

@@ -61,8 +61,11 @@ func numbered(p, got *pkt.Packet) bool {
 	return got != nil && p.Is6() && got.Has(pkt.IPID) && !got.Is6() && !got.Has(pkt.MF) && !got.Has(pkt.Frag)
 }
 
-// hop makes the change that every hop makes, where change does not say otherwise.
+// hop makes the change that every hop makes, where change does not say otherwise. A priority tag is for the link that it came over.
 func (n *Network) hop(l *Link, p, out, change *pkt.Packet) *pkt.Packet {
+	if !change.Has(pkt.VLAN) {
+		out.Unset(pkt.VLAN)
+	}
 	if !change.Has(pkt.TTL) {
 		out.SetNum(pkt.TTL, (p.Num(pkt.TTL)-1)&0xff)
 	}
