@@ -27,6 +27,8 @@ func pathServices() []string {
 		"10.0.0.7:80/tcp select=hash endpoints=192.168.1.10:8080,192.168.1.11:8080,192.168.1.12:8080",
 		"10.0.0.8:80/tcp select=persist endpoints=192.168.1.10:8080,192.168.1.11:8080,192.168.1.12:8080",
 		"10.0.0.9:80/tcp select=lc endpoints=192.168.1.10:8080,192.168.1.11:8080,192.168.1.12:8080",
+		"10.0.0.11:80/tcp syn-protect=always endpoints=192.168.1.10:8080",
+		"[2001:db8::11]:80/tcp syn-protect=always endpoints=[2001:db8:2::10]:8080",
 		"10.0.0.10:80/tcp select=random endpoints=192.168.1.10:8080,192.168.1.11:8080,192.168.1.12:8080",
 	}
 }
@@ -63,6 +65,8 @@ func paths() []path {
 		{"new connection (SYN), IPv6", nil, to(client6, vip6, " S seq 1000"), "out", false},
 		{"new connection (SYN) from the port of a closed one, IPv4", append(open4[:1:1], "server tcp "+ep4+" > CLIENT RA seq 0 ack 1001"),
 			to(client4, vip4, " S seq 9000"), "out", false},
+		{"challenged SYN, IPv4", nil, to("1.2.ROUND.1:PORT", "10.0.0.11:80", " S seq 1000 opt mss:1460,sackok,ts:1:0,nop,ws:7"), "out challenged", true},
+		{"challenged SYN, IPv6", nil, to("[2001:db8:200::ROUND]:PORT", "[2001:db8::11]:80", " S seq 1000 opt mss:1440,sackok,ts:1:0,nop,ws:7"), "out challenged", true},
 		{"SYN+ACK", open4[:1], strings.TrimSpace(open4[1]), "out", false},
 		{"new connection, UDP", nil, "client udp " + client4 + " > 10.0.0.1:53 len 20", "out", false},
 		{"new connection, range of ports", nil, to(client4, "10.0.0.6:8080", " S seq 1000"), "out", false},

@@ -31,6 +31,8 @@ enum limit {
 	MAX_RANGE_PREFIXES = 1048576,
 	MAX_SOURCES = 1048576,
 	MAX_DEFAULT_ROUTES = 256,
+	KNOWN_SETS = 32768,
+	KNOWN_WAYS = 4,
 };
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
@@ -63,6 +65,7 @@ enum drop_reason {
 	DROP_NOT_TRANSLATABLE, /* client and endpoint are of two IP versions, and the other one has nothing like this packet: a fragment of ICMP or with further extension headers, an ICMP error of another kind */
 	DROP_DSR_ROUTED, /* direct return by MAC address, and the endpoint is behind a router, which would not know whom it is for: --tunnel reaches it */
 	DROP_NO_MEMORY, /* a new connection while the kernel has no memory for its entry at once; the sender repeats */
+	DROP_UNKNOWN_SOURCE, /* its service is being protected from made-up sources, and the packet's source has not shown lately that it is there, and cannot be asked by this packet: a fragment of a SYN */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -256,6 +259,9 @@ enum service_flag {
 	SERVICE_TUNNEL_IPIP =
 		0x400, /* MODE_DSR: packets get an outer IP header */
 	SERVICE_TUNNEL_GUE = 0x800, /* ... and UDP */
+	SERVICE_SYN_ALWAYS =
+		0x1000, /* clients that are not known are challenged at any time */
+	SERVICE_SYN_OFF = 0x2000, /* ... at no time */
 	SERVICE_SECONDARY =
 		0x8000, /* the row of a further VIP; for user space alone */
 };
@@ -450,6 +456,29 @@ enum answer_limit {
 
 struct icmp_scratch {
 	__u64 words[160];
+};
+
+struct siphash_key {
+	__u64 first;
+	__u64 second;
+};
+
+/* Random numbers that nobody else may know. */
+struct secret_keys {
+	struct siphash_key known;
+	struct siphash_key challenge;
+};
+
+/* Clients that are known, as many as share a value of the hash. A row is 32 bits
+ * of the hash, and below them the jiffies when it ends. */
+struct known_set {
+	__u64 rows[KNOWN_WAYS];
+};
+_Static_assert(sizeof(struct known_set) == 32, "ABI");
+
+struct challenge_counts {
+	__u64 sent; /* SYNs that were challenged */
+	__u64 answered; /* RSTs with the right number */
 };
 
 /* What the sweep has done. */

@@ -103,9 +103,10 @@ static __noinline bool answer_ip(ctx_t *ctx, struct packet *p,
 				    BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Rewrites a segment into the RST that answers it. Its source is the segment's
- * destination. */
-static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
+/* Rewrites a segment into one that answers it, without options and payload.
+ * Its source is the segment's destination. */
+static __noinline bool answer_segment(ctx_t *ctx, struct packet *p, __u8 flags,
+				      __u32 seq, __u32 ack)
 {
 	__u32 l4 = p->l3 +
 		   (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
@@ -114,20 +115,16 @@ static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 	struct tcphdr tcp = {
 		.source = p->tuple.dport,
 		.dest = p->tuple.sport,
+		.seq = bpf_htonl(seq),
+		.ack_seq = bpf_htonl(ack),
 		.doff = 5,
-		.rst = 1,
 	};
 	__u32 pseudo;
 
 	/* the device would write the checksum to the old place */
 	if (partial && l4 != p->l4)
 		return false;
-	if (p->tcp_flags & TCP_ACK) {
-		tcp.seq = bpf_htonl(p->ack);
-	} else {
-		tcp.ack = 1;
-		tcp.ack_seq = bpf_htonl(p->seq_end);
-	}
+	((__u8 *)&tcp)[13] = flags;
 	if (bpf_skb_change_tail(ctx, l4 + sizeof(tcp), 0))
 		return false;
 	pseudo = pseudo_sum(&src, &p->tuple.saddr, IPPROTO_TCP, sizeof(tcp));
@@ -139,6 +136,14 @@ static __noinline bool answer_reset(ctx_t *ctx, struct packet *p)
 	return !bpf_skb_store_bytes(ctx, l4, &tcp, sizeof(tcp),
 				    BPF_F_RECOMPUTE_CSUM) &&
 	       answer_ip(ctx, p, &src, IPPROTO_TCP, sizeof(tcp));
+}
+
+/* Rewrites a segment into the RST that answers it. */
+static __always_inline bool answer_reset(ctx_t *ctx, struct packet *p)
+{
+	if (p->tcp_flags & TCP_ACK)
+		return answer_segment(ctx, p, TCP_RST, p->ack, 0);
+	return answer_segment(ctx, p, TCP_RST | TCP_ACK, 0, p->seq_end);
 }
 
 /* Returns the sum of the first length bytes of the packet, at most

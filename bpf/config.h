@@ -23,6 +23,9 @@ const volatile __u32 timeout_snat_rest =
 const volatile __u32 timeout_udp_unreplied = 30 * 250;
 const volatile __u32 timeout_udp_replied = 300 * 250;
 
+/* For how long a client that has shown that it is there is known. */
+const volatile __u32 timeout_known = 600 * 250;
+
 /* Read ip_summed where the kernel has the kfunc for it. Off in tests that stand
  * for kernels before 6.2. */
 const volatile __u8 kfuncs = 1;

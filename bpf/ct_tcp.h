@@ -23,6 +23,7 @@
 
 #include "conntrack.h"
 #include "established.h"
+#include "known.h"
 #include "mss.h"
 #include "parse.h"
 
@@ -182,6 +183,8 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	c->seen = p->now;
 	tcp_note_sequence(p, c);
 	events = tcp_events(p, c, peer);
+	if (events & ~c->flags & CONN_ASSURED)
+		source_note_known(p);
 	if (events)
 		tcp_note(c, word, peer, peer_word, events);
 	return VERDICT_CONTINUE;

@@ -98,6 +98,12 @@ static __always_inline bool ctx_has_arrived(ctx_t *ctx)
 	return ctx->ingress_ifindex;
 }
 
+/* Returns the interface that the packet is at. */
+static __always_inline __u32 ctx_interface(ctx_t *ctx)
+{
+	return ctx->ifindex;
+}
+
 /* Returns the Ethertype in network byte order, without reading the frame. */
 static __always_inline __be16 ctx_ethertype(ctx_t *ctx, __u16 l3)
 {

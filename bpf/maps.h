@@ -297,6 +297,34 @@ struct {
 	__type(value, struct token_bucket);
 } fragment_sources SEC(".maps");
 
+/* 0 -> the keys of hashes. Written by user, once; read where clients are told
+ * apart that are known. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct secret_keys);
+} secrets SEC(".maps");
+
+/* hash of an address -> whether it is known. Written and read by the packet path.
+ * Mapped into memory by nobody: with that flag its rows begin at a page, so that
+ * none is in two cache lines. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, KNOWN_SETS);
+	__type(key, __u32);
+	__type(value, struct known_set);
+} known_clients SEC(".maps");
+
+/* 0 -> challenges, per CPU. Written by the packet path; read by user. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct challenge_counts);
+} challenges SEC(".maps");
+
 /* enum answer_limit -> how many more answers may be sent, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

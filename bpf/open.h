@@ -8,6 +8,7 @@
 #define LOXILB_OPEN_H
 
 #include <linux/errno.h>
+#include "challenge.h"
 #include "checksum.h"
 #include "ct_tcp.h"
 #include "ct_udp.h"
@@ -453,6 +454,8 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	if (!opening_find_service(p, o, ctx_mark(ctx)))
 		return unlikely(egress_count) ? open_egress(ctx, p, o) :
 						pass_without_service(p);
+	if (challenge_takes_answer(p, &o->service))
+		return drop(p, DROP_NONE);
 	v = service_admit(p, &o->service);
 	if (v != VERDICT_CONTINUE)
 		return v;
@@ -465,6 +468,15 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	if (!o->service.slot_count) {
 		__sync_fetch_and_add(&state->no_endpoint, 1);
 		return service_refuse(p, &o->service, DROP_NO_ENDPOINT);
+	}
+	if (challenge_wanted(p, &o->service)) {
+		if (p->may_reopen) {
+			/* the answer would be taken for one of the closed
+			 * connection */
+			o->client_key = p->tuple;
+			reopen_give_up(p, o);
+		}
+		return challenge(ctx, p);
 	}
 	return open_by_algorithm(ctx, p, o, state);
 }

@@ -18,7 +18,7 @@
 enum verdict {
 	VERDICT_CONTINUE,
 	VERDICT_PASS, /* hand it to the kernel, untouched */
-	VERDICT_DROP, /* valid iff packet.drop names the reason */
+	VERDICT_DROP, /* valid iff packet.drop names the reason; DROP_NONE: it was counted as something else */
 	VERDICT_REDIRECT, /* valid iff packet.action holds what the redirect helper returned */
 	VERDICT_ANSWER, /* drop it, and answer its sender; valid iff packet.drop names the reason and packet.action holds the answer */
 	VERDICT_UNCOMMON, /* parse only: an ICMP message or a later fragment, which take another path */

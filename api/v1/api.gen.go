@@ -275,6 +275,10 @@ type ServiceArguments struct {
 	// endpoint.
 	SnatIPs []string `json:"snatIPs,omitempty"`
 
+	// SynProtect Of TCP services, when a client that is not known is challenged before it may connect, which keeps made-up source
+	// addresses out: auto (while too many connections are half-open; the default), always or off.
+	SynProtect string `json:"synProtect,omitempty"`
+
 	// Tunnel With mode 3, how endpoints are reached: none (by their MAC addresses; the default), ipip (an outer IPv4 or IPv6 header)
 	// or gue (that, and UDP to port 6080). Endpoints may be behind routers then, and of the other IP version.
 	Tunnel string `json:"tunnel,omitempty"`

@@ -36,7 +36,7 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(n
 		Algorithm: uint8(s.Algorithm),
 		Mode:      uint8(s.Mode),
 		MSS:       s.MSS,
-		Flags:     refusal(s.Refuse) | tunnel(s.Tunnel),
+		Flags:     refusal(s.Refuse) | synProtect(s.SynProtect) | tunnel(s.Tunnel),
 		Endpoints: make([]bpf.EndpointTable, len(s.Endpoints)),
 	}
 	if s.Egress {
@@ -79,6 +79,16 @@ func tunnel(t lb.Tunnel) uint16 {
 		return uint16(bpf.TcServiceFlagSERVICE_TUNNEL_IPIP)
 	case lb.TunnelGUE:
 		return uint16(bpf.TcServiceFlagSERVICE_TUNNEL_GUE)
+	}
+	return 0
+}
+
+func synProtect(p lb.SynProtect) uint16 {
+	switch p {
+	case lb.SynProtectAlways:
+		return uint16(bpf.TcServiceFlagSERVICE_SYN_ALWAYS)
+	case lb.SynProtectOff:
+		return uint16(bpf.TcServiceFlagSERVICE_SYN_OFF)
 	}
 	return 0
 }

@@ -14,6 +14,7 @@ import (
 
 	"loxilb/internal/datapath/attach"
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/challenges"
 	"loxilb/internal/datapath/connections"
 	"loxilb/internal/datapath/drops"
 	"loxilb/internal/datapath/hostsockets"
@@ -48,6 +49,7 @@ type Datapath struct {
 	*xdp.XDP             // the program in front
 	*hostsockets.Sockets // this machine's own sockets
 	*drops.Counters      // packets dropped
+	*challenges.Clients  // clients that are known, and those that are asked
 
 	collection *loader.Collection
 	localMu    sync.Mutex
@@ -64,7 +66,7 @@ func Load(cfg Config) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{collection: c, Counters: drops.New(c), Hooks: attach.New(c, cfg.Hook)}
+	d := &Datapath{collection: c, Counters: drops.New(c), Clients: challenges.New(c), Hooks: attach.New(c, cfg.Hook)}
 	if err := d.load(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

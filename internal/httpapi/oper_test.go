@@ -74,6 +74,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		lb.FieldPersistPrefix:  func(s *lb.Service) { s.Algorithm, s.PersistPrefix = lb.Persist, 7 },
 		lb.FieldSNAT:           func(s *lb.Service) { s.Mode, s.SNAT = lb.ModeFullNAT, addrs("10.0.0.9") },
 		lb.FieldRefuse:         func(s *lb.Service) { s.Refuse = lb.RefusePass },
+		lb.FieldSynProtect:     func(s *lb.Service) { s.SynProtect = lb.SynProtectOff },
 		lb.FieldTunnel:         func(s *lb.Service) { s.Mode, s.Tunnel, s.SNAT, s.Endpoints[0].Port = lb.ModeDSR, lb.TunnelGUE, nil, 80 },
 		lb.FieldMSS:            func(s *lb.Service) { s.MSS = 777 },
 		lb.FieldEgress:         func(s *lb.Service) { s.Egress = true },

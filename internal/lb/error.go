@@ -31,6 +31,7 @@ const (
 	FieldPersistPrefix   = "persist prefix"
 	FieldManaged         = "managed"
 	FieldRefuse          = "refuse"
+	FieldSynProtect      = "SYN protection"
 	FieldTunnel          = "tunnel"
 	FieldMSS             = "mss"
 	FieldSNAT            = "snat"

@@ -80,6 +80,12 @@ func packetFields() []Field[Service] {
 			form: wordOfField(func(s *Service) *Refusal { return &s.Refuse }, ParseRefusal, refusals),
 		},
 		{
+			Name: FieldSynProtect, Text: "syn-protect", Record: "synProtect", Place: 16, Since: 3,
+			Property: "serviceArguments.synProtect", Flag: "syn-protect",
+			Help: "of TCP, when clients that are not known are challenged before they may connect",
+			form: wordOfField(func(s *Service) *SynProtect { return &s.SynProtect }, ParseSynProtect, synProtects),
+		},
+		{
 			Name: FieldTunnel, Text: "tunnel", Record: "tunnel", Place: 6, Property: "serviceArguments.tunnel", Flag: "tunnel",
 			Help: "with --mode=dsr, how endpoints are reached",
 			form: wordOfField(func(s *Service) *Tunnel { return &s.Tunnel }, ParseTunnel, tunnels),

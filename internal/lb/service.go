@@ -46,6 +46,7 @@ type Service struct {
 	SNAT           []netip.Addr // that the source becomes, instead of what the mode says; each has ports of its own
 	Egress         bool         // connections that its endpoints open outwards leave with the VIP for a source, or one of SNAT
 	Refuse         Refusal      // of packets that it has no use for
+	SynProtect     SynProtect   // TCP: when unknown clients are challenged
 	Tunnel         Tunnel       // with ModeDSR: how endpoints are reached
 	MSS            uint16       // largest TCP segment that the two sides may agree on; 0: any
 	Managed        bool         // owned by a controller; an update does not change it

@@ -41,6 +41,9 @@ func (s Service) Validate() error {
 	if err := s.validateRefusal(); err != nil {
 		return err
 	}
+	if err := s.validateSynProtect(); err != nil {
+		return err
+	}
 	if err := s.validateTunnel(); err != nil {
 		return err
 	}

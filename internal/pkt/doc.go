@@ -19,5 +19,5 @@
 // that size, and `head 14`, how many bytes of it lie together in memory.
 //
 // A port or an address may be `*` (anything). `10.1.0.1:* as P` gives the port a name when a pattern matches; later
-// lines write `10.1.0.1:P`.
+// lines write `10.1.0.1:P`. `seq * as N` and `ack * as N` do the same for numbers of TCP.
 package pkt

@@ -6,13 +6,13 @@ import (
 )
 
 // Match compares a packet with a pattern: every field that the pattern states, and every derived one (checksums,
-// lengths), which must be right when the pattern does not state it. It returns "" when they match and adds the ports
-// that the pattern names to vars; otherwise it returns both, field by field, and leaves vars alone.
+// lengths), which must be right when the pattern does not state it. It returns "" when they match and adds what
+// the pattern gives names to to vars; otherwise it returns both, field by field, and leaves vars alone.
 func Match(pattern, packet *Packet, vars Vars) (diff string) {
 	bound := Vars{}
 	if matches(pattern, packet, vars, bound) {
-		for name, port := range bound {
-			vars[name] = port
+		for name, n := range bound {
+			vars[name] = n
 		}
 		return ""
 	}
@@ -34,13 +34,13 @@ func matches(pattern, packet *Packet, vars, bound Vars) bool {
 		if name == "" {
 			continue
 		}
-		port := uint16(packet.Num(f))
+		got := uint32(packet.Num(f))
 		for _, known := range []Vars{vars, bound} {
-			if n, ok := known[name]; ok && n != port {
+			if n, ok := known[name]; ok && n != got {
 				return false
 			}
 		}
-		bound[name] = port
+		bound[name] = got
 	}
 	return matches(pattern.Inner, packet.Inner, vars, bound)
 }

@@ -12,8 +12,8 @@ type Value struct {
 	Num  uint64     // numbers, ports, flags, MAC addresses (48 bits), wrong sums
 	Addr netip.Addr // addresses
 	Text string     // bytes as they are; lists in their canonical form; "right", "bad", "zero", "partial"
-	Bind string     // `* as P`: the name that a match gives to the port
-	Var  string     // P: the port that was given that name
+	Bind string     // `* as P`: the name that a match gives to the port, or the sequence number
+	Var  string     // P: what was given that name
 }
 
 // Packet is one line: the fields that it states. A Packet of Decode states every field that the bytes have.
@@ -134,8 +134,8 @@ func (p *Packet) Merge(change *Packet) *Packet {
 	return out
 }
 
-// Vars are the ports that patterns have given names to.
-type Vars map[string]uint16
+// Vars are the ports and numbers that patterns have given names to.
+type Vars map[string]uint32
 
 // Resolve returns the packet with the named ports in place of their names.
 func (p *Packet) Resolve(vars Vars) (*Packet, error) {
@@ -152,7 +152,7 @@ func (p *Packet) Resolve(vars Vars) (*Packet, error) {
 		}
 		n, ok := vars[v.Var]
 		if !ok {
-			return nil, fmt.Errorf("%s: no earlier line gives a port the name %s (`* as %s`)", f, v.Var, v.Var)
+			return nil, fmt.Errorf("%s: no earlier line gives something the name %s (`* as %s`)", f, v.Var, v.Var)
 		}
 		out.values[f] = Value{Num: uint64(n)}
 	}

@@ -174,11 +174,7 @@ func (ps *parser) side(addr, port Field) error {
 	switch {
 	case number == "*":
 		if ps.accept("as") {
-			name := ps.next()
-			if !isName(name) {
-				return fmt.Errorf("as %q: a name is capital letters and digits, a letter first", name)
-			}
-			ps.p.Set(port, Value{Bind: name})
+			return ps.bind(port)
 		}
 	case isName(number):
 		ps.p.Set(port, Value{Var: number})
@@ -189,6 +185,16 @@ func (ps *parser) side(addr, port Field) error {
 		}
 		ps.p.SetNum(port, n)
 	}
+	return nil
+}
+
+// bind reads the name that a match gives to what the field has.
+func (ps *parser) bind(f Field) error {
+	name := ps.next()
+	if !isName(name) {
+		return fmt.Errorf("as %q: a name is capital letters and digits, a letter first", name)
+	}
+	ps.p.Set(f, Value{Bind: name})
 	return nil
 }
 
@@ -204,7 +210,7 @@ func (ps *parser) addr(f Field, word string) error {
 	return nil
 }
 
-// isName reports whether a word is the name of a port.
+// isName reports whether a word is the name of a port or a number.
 func isName(s string) bool {
 	for i, c := range s {
 		if !(c >= 'A' && c <= 'Z' || i > 0 && c >= '0' && c <= '9') {
@@ -230,6 +236,18 @@ func (ps *parser) field(name string) error {
 	if f.spec().kind == kindFlag {
 		ps.p.Set(f, Value{})
 		return nil
+	}
+	if f == Seq || f == Ack {
+		switch {
+		case ps.accept("*"):
+			if !ps.accept("as") {
+				return fmt.Errorf("%s *: want * as NAME", f)
+			}
+			return ps.bind(f)
+		case len(ps.words) > 0 && isName(ps.words[0]):
+			ps.p.Set(f, Value{Var: ps.next()})
+			return nil
+		}
 	}
 	return ps.value(f, ps.next())
 }
@@ -302,6 +320,9 @@ func canonicalList(k kind, word string) (string, error) {
 		chain, err := parseExt(word)
 		return formatExt(chain), err
 	default:
+		if word == "-" {
+			return "", nil
+		}
 		_, err := encodeTCPOpt(word)
 		return word, err
 	}

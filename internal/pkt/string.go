@@ -86,16 +86,15 @@ func (p *Packet) text(f Field) string {
 }
 
 func (v Value) format(f Field) string {
+	switch {
+	case v.Bind != "":
+		return "* as " + v.Bind
+	case v.Var != "":
+		return v.Var
+	}
 	switch f.spec().kind {
 	case kindAddr:
 		return v.Addr.String()
-	case kindPort:
-		switch {
-		case v.Bind != "":
-			return "* as " + v.Bind
-		case v.Var != "":
-			return v.Var
-		}
 	case kindFlags:
 		return FormatFlags(uint8(v.Num))
 	case kindFlag:
@@ -115,6 +114,9 @@ func (v Value) format(f Field) string {
 		}
 		return v.Text
 	case kindVLAN, kindExt, kindTCPOpt:
+		if v.Text == "" {
+			return "-"
+		}
 		return v.Text
 	}
 	return strconv.FormatUint(v.Num, 10)

@@ -13,6 +13,7 @@ import (
 //	nop eol sackok mss:SIZE ws:SHIFT ts:VALUE:ECHO
 //	o30:HEX   option of the kind 30 with this content
 //	x:HEX     bytes as they are
+//	-         none, where a pattern takes away what the packet had
 //
 // The area is filled with zeros to a multiple of four bytes.
 const maxTCPOptions = 40
@@ -20,6 +21,9 @@ const maxTCPOptions = 40
 // encodeTCPOpt returns the option area without the filling.
 func encodeTCPOpt(text string) ([]byte, error) {
 	var b []byte
+	if text == "" {
+		return nil, nil
+	}
 	for _, word := range strings.Split(text, ",") {
 		opt, err := encodeOption(word)
 		if err != nil {

@@ -21,6 +21,7 @@ type Op struct {
 	Link    string        // in
 	Packet  *pkt.Packet
 	Of      *tuple // the packet is to where the endpoint sees this client's connection come from
+	Answers bool   // the packet is the RST with which a client answers its challenge
 }
 
 // String writes the op as a line of a script.
@@ -59,9 +60,12 @@ func (o Op) Do(m *Model) Verdict {
 	return Verdict{}
 }
 
-// Resolve is the op with the source port that the connection has in this model: which one is drawn by lot, nobody can
-// tell before.
+// Resolve is the op with the source port that the connection has in this model, and the number of the challenge: which
+// ones are drawn by lot, nobody can tell before.
 func (o Op) Resolve(m *Model) Op {
+	if o.Answers {
+		o.Packet = o.Packet.Clone().SetNum(pkt.Seq, uint64(m.numbers[tupleOf(o.Packet)]))
+	}
 	if o.Of == nil {
 		return o
 	}
@@ -195,6 +199,9 @@ func (g *generator) client() netip.AddrPort {
 func (g *generator) service() {
 	s := lb.Service{Key: g.anyKey(), Refuse: lb.Refusal(g.IntN(3))}
 	g.mode(&s)
+	if s.Protocol == lb.TCP {
+		s.SynProtect = lb.SynProtect(g.IntN(3))
+	}
 	if g.IntN(5) == 0 {
 		a := g.client().Addr()
 		s.Sources = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
@@ -313,6 +320,9 @@ func (g *generator) fromClient() {
 	p := g.packet(proto, src, dst, 8, 128)
 	if e, ok := g.m.table[tuple{lb.TCP, src, dst}]; ok && proto == lb.TCP {
 		g.segment(p, e.conn, fromClient)
+	} else if key := (tuple{lb.TCP, src, dst}); proto == lb.TCP && g.m.numbers[key] != 0 && g.IntN(3) > 0 {
+		g.do(Op{Link: linkOf(src.Addr()), Packet: p.SetNum(pkt.Flags, pkt.FlagRST), Answers: true}.Resolve(g.m))
+		return
 	} else if proto == lb.TCP {
 		p.SetNum(pkt.Flags, pkt.FlagSYN).SetNum(pkt.Seq, uint64(g.Uint32()))
 		if g.IntN(6) == 0 {

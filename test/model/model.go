@@ -21,7 +21,10 @@ type Model struct {
 	mark     uint32 // of packets
 	lot      uint16 // the source port that the program drew by lot; 0: the model draws itself
 	services map[lb.Key]*service
-	table    map[tuple]entry // two entries a connection, one for each direction; but one if answers go another way
+	table    map[tuple]entry                // two entries a connection, one for each direction; but one if answers go another way
+	known    map[netip.Prefix]time.Duration // clients that have shown that they are there, and until when that counts
+	numbers  map[tuple]uint32               // of challenges
+	number   uint32                         // of the challenge that the program has just sent; 0: it has sent none
 }
 
 type service struct {
@@ -84,7 +87,9 @@ type side struct {
 
 // New makes a load balancer without services.
 func New() *Model {
-	return &Model{services: map[lb.Key]*service{}, table: map[tuple]entry{}}
+	return &Model{
+		services: map[lb.Key]*service{}, table: map[tuple]entry{}, known: map[netip.Prefix]time.Duration{}, numbers: map[tuple]uint32{},
+	}
 }
 
 // Apply makes a service, or updates it.
@@ -249,6 +254,9 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		if svc == nil || isEchoReply(p) {
 			return Verdict{Name: "pass"}
 		}
+		if m.answersChallenge(svc, key, p) {
+			return drop("challenge-answered")
+		}
 		if expired {
 			return answered(p, "ttl-expired")
 		}
@@ -257,6 +265,12 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		}
 		if !svc.allows(key.src.Addr()) {
 			return drop("source-not-allowed")
+		}
+		if m.challenges(svc, key, p) {
+			if closed != nil {
+				m.leave(closed)
+			}
+			return Verdict{Name: "out", Reason: "challenged"}
 		}
 		conn, reason := m.connect(svc, key, closed)
 		if reason == "no-endpoint" {
@@ -268,7 +282,11 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		conn.sides[fromClient].end = seqEnd(p)
 		e = entry{conn, fromClient}
 	} else if key.proto == lb.TCP {
+		opened := e.conn.open
 		e.conn.segment(p, e.dir, m.now)
+		if e.conn.open && !opened && !e.conn.oneWay {
+			m.know(key.src.Addr())
+		}
 	} else {
 		e.conn.sides[e.dir].heard = m.now
 		e.conn.replied = e.conn.replied || e.dir == fromEndpoint || e.conn.oneWay
@@ -393,6 +411,11 @@ func (m *Model) Close() bool {
 			if d := m.now - c.seen - svc.persistTimeout(); d > -3*time.Second && d < 6*time.Second {
 				return true
 			}
+		}
+	}
+	for _, until := range m.known {
+		if d := m.now - until; d > -3*time.Second && d < 6*time.Second {
+			return true
 		}
 	}
 	for _, e := range m.table {

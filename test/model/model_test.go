@@ -129,7 +129,10 @@ func step(l *lab.Lab, m *Model, o Op) error {
 	if err != nil {
 		return err
 	}
-	m.lot = 1 // not free
+	m.lot, m.number = 1, 0 // not free
+	if res.Reason == "challenged" {
+		m.number = uint32(pkt.Decode(res.Frame).Num(pkt.Ack))
+	}
 	if res.Verdict == "out" {
 		if m.lot = uint16(pkt.Decode(res.Frame).Num(pkt.SrcPort)); p.Has(pkt.Type) {
 			m.lot = uint16(pkt.Decode(res.Frame).Num(pkt.EchoID))
@@ -166,10 +169,20 @@ func compare(l *lab.Lab, p *pkt.Packet, want Verdict, res lab.Result) error {
 		return fmt.Errorf("the program says %s %s, the model %s %s", res.Verdict, res.Reason, want.Name, want.Reason)
 	}
 	frame := p.Build()
-	switch want.Name {
-	case "drop":
+	switch {
+	case want.Name == "drop":
 		return nil
-	case "out":
+	case want.Reason == "challenged":
+		out, err := l.Link(linkOf(p.SrcAddr().Addr()))
+		if err != nil {
+			return err
+		}
+		q, err := l.Leaving(out, p, challengeOf(p, pkt.Decode(res.Frame).Num(pkt.Ack)), nil, nil)
+		if err != nil {
+			return err
+		}
+		frame = q.Build()
+	case want.Name == "out":
 		out, err := l.Link(linkOf(want.Hop))
 		if err != nil {
 			return err
@@ -278,6 +291,10 @@ func report(l *lab.Lab, seed uint64, ops []Op, err error) string {
 		case "pass":
 			line = strings.Replace(line, "in ", "pass ", 1)
 		case "out":
+			if v.Reason != "" {
+				line += " reason=" + v.Reason + "\nout " + linkOf(o.Packet.SrcAddr().Addr()) + " " + challengeOf(o.Packet, 0).String()
+				break
+			}
 			mac := l.NextHop(l.Server, v.Hop) // stated for endpoints alone
 			line += "\nout " + linkOf(v.Hop) + " " + v.change(o.Packet, mac).String()
 		}

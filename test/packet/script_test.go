@@ -13,6 +13,7 @@ import (
 //	in LINK PACKET reason=NAME
 //	                       ... is dropped for that reason, and what leaves is the answer to it
 //	out LINK PACKET        ... and leaves: what is not stated is as it came in, TTL one less, MAC addresses of the hop
+//	                       (challenged, challenge-answered: a SYN went back as a question, and the client replied to that)
 //	pass LINK PACKET       a packet arrives and the kernel gets it, not a byte changed
 //	drop LINK PACKET reason=NAME
 //	                       a packet arrives and is dropped, and the counter of that reason alone goes up by one

@@ -53,6 +53,7 @@ const (
 	DecapVarRedirectPeer          = "redirect_peer"
 	DecapVarResetRate             = "reset_rate"
 	DecapVarTimeoutFragment       = "timeout_fragment"
+	DecapVarTimeoutKnown          = "timeout_known"
 	DecapVarTimeoutSnatRest       = "timeout_snat_rest"
 	DecapVarTimeoutTcpClosed      = "timeout_tcp_closed"
 	DecapVarTimeoutTcpClosing     = "timeout_tcp_closing"
@@ -130,6 +131,7 @@ type DecapVariableSpecs struct {
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutKnown          *ebpf.VariableSpec `ebpf:"timeout_known"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
@@ -185,6 +187,7 @@ type DecapVariables struct {
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutKnown          *ebpf.Variable `ebpf:"timeout_known"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`

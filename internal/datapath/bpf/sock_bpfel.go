@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type SockChallengeCounts struct {
+	_        structs.HostLayout
+	Sent     uint64
+	Answered uint64
+}
+
 type SockConnection struct {
 	_          structs.HostLayout
 	Saddr      SockIpAddr
@@ -85,6 +91,11 @@ type SockIcmpScratch struct {
 type SockIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
+}
+
+type SockKnownSet struct {
+	_    structs.HostLayout
+	Rows [4]uint64
 }
 
 type SockNextHop struct {
@@ -169,6 +180,20 @@ type SockRangeKey struct {
 	Protocol     uint8
 	Pad          uint8
 	Port         uint16
+}
+
+type SockSecretKeys struct {
+	_     structs.HostLayout
+	Known struct {
+		_      structs.HostLayout
+		First  uint64
+		Second uint64
+	}
+	Challenge struct {
+		_      structs.HostLayout
+		First  uint64
+		Second uint64
+	}
 }
 
 type SockService struct {
@@ -267,6 +292,7 @@ type SockVip struct {
 const (
 	SockMapAllowedSources        = "allowed_sources"
 	SockMapAnswerBuckets         = "answer_buckets"
+	SockMapChallenges            = "challenges"
 	SockMapConnections           = "connections"
 	SockMapDefaultRoutes         = "default_routes"
 	SockMapDrops                 = "drops"
@@ -278,6 +304,7 @@ const (
 	SockMapFragments             = "fragments"
 	SockMapIcmpScratches         = "icmp_scratches"
 	SockMapIdleTimeouts          = "idle_timeouts"
+	SockMapKnownClients          = "known_clients"
 	SockMapLinks                 = "links"
 	SockMapLocalAddresses        = "local_addresses"
 	SockMapMssLimits             = "mss_limits"
@@ -286,6 +313,7 @@ const (
 	SockMapPasses                = "passes"
 	SockMapPersistTimeouts       = "persist_timeouts"
 	SockMapPersists              = "persists"
+	SockMapSecrets               = "secrets"
 	SockMapServiceRanges         = "service_ranges"
 	SockMapServiceStates         = "service_states"
 	SockMapServices              = "services"
@@ -316,6 +344,7 @@ const (
 	SockVarRedirectPeer          = "redirect_peer"
 	SockVarResetRate             = "reset_rate"
 	SockVarTimeoutFragment       = "timeout_fragment"
+	SockVarTimeoutKnown          = "timeout_known"
 	SockVarTimeoutSnatRest       = "timeout_snat_rest"
 	SockVarTimeoutTcpClosed      = "timeout_tcp_closed"
 	SockVarTimeoutTcpClosing     = "timeout_tcp_closing"
@@ -384,6 +413,7 @@ type SockProgramSpecs struct {
 type SockMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
@@ -395,6 +425,7 @@ type SockMapSpecs struct {
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
+	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
@@ -403,6 +434,7 @@ type SockMapSpecs struct {
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
@@ -430,6 +462,7 @@ type SockVariableSpecs struct {
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutKnown          *ebpf.VariableSpec `ebpf:"timeout_known"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
@@ -461,6 +494,7 @@ func (o *SockObjects) Close() error {
 type SockMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
@@ -472,6 +506,7 @@ type SockMaps struct {
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
+	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
@@ -480,6 +515,7 @@ type SockMaps struct {
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
+	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
 	Services         *ebpf.Map `ebpf:"services"`
@@ -495,6 +531,7 @@ func (m *SockMaps) Close() error {
 	return _SockClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
 		m.Drops,
@@ -506,6 +543,7 @@ func (m *SockMaps) Close() error {
 		m.Fragments,
 		m.IcmpScratches,
 		m.IdleTimeouts,
+		m.KnownClients,
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,
@@ -514,6 +552,7 @@ func (m *SockMaps) Close() error {
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
+		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
 		m.Services,
@@ -542,6 +581,7 @@ type SockVariables struct {
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutKnown          *ebpf.Variable `ebpf:"timeout_known"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`

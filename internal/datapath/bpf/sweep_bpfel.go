@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type SweepChallengeCounts struct {
+	_        structs.HostLayout
+	Sent     uint64
+	Answered uint64
+}
+
 type SweepConnection struct {
 	_          structs.HostLayout
 	Saddr      SweepIpAddr
@@ -85,6 +91,11 @@ type SweepIcmpScratch struct {
 type SweepIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
+}
+
+type SweepKnownSet struct {
+	_    structs.HostLayout
+	Rows [4]uint64
 }
 
 type SweepNextHop struct {
@@ -171,6 +182,20 @@ type SweepRangeKey struct {
 	Port         uint16
 }
 
+type SweepSecretKeys struct {
+	_     structs.HostLayout
+	Known struct {
+		_      structs.HostLayout
+		First  uint64
+		Second uint64
+	}
+	Challenge struct {
+		_      structs.HostLayout
+		First  uint64
+		Second uint64
+	}
+}
+
 type SweepService struct {
 	_             structs.HostLayout
 	Id            uint32
@@ -238,6 +263,7 @@ type SweepVip struct {
 const (
 	SweepMapAllowedSources        = "allowed_sources"
 	SweepMapAnswerBuckets         = "answer_buckets"
+	SweepMapChallenges            = "challenges"
 	SweepMapConnections           = "connections"
 	SweepMapDefaultRoutes         = "default_routes"
 	SweepMapDrops                 = "drops"
@@ -249,6 +275,7 @@ const (
 	SweepMapFragments             = "fragments"
 	SweepMapIcmpScratches         = "icmp_scratches"
 	SweepMapIdleTimeouts          = "idle_timeouts"
+	SweepMapKnownClients          = "known_clients"
 	SweepMapLinks                 = "links"
 	SweepMapLocalAddresses        = "local_addresses"
 	SweepMapMssLimits             = "mss_limits"
@@ -257,6 +284,7 @@ const (
 	SweepMapPasses                = "passes"
 	SweepMapPersistTimeouts       = "persist_timeouts"
 	SweepMapPersists              = "persists"
+	SweepMapSecrets               = "secrets"
 	SweepMapServiceRanges         = "service_ranges"
 	SweepMapServiceStates         = "service_states"
 	SweepMapServices              = "services"
@@ -276,6 +304,7 @@ const (
 	SweepVarRedirectPeer          = "redirect_peer"
 	SweepVarResetRate             = "reset_rate"
 	SweepVarTimeoutFragment       = "timeout_fragment"
+	SweepVarTimeoutKnown          = "timeout_known"
 	SweepVarTimeoutSnatRest       = "timeout_snat_rest"
 	SweepVarTimeoutTcpClosed      = "timeout_tcp_closed"
 	SweepVarTimeoutTcpClosing     = "timeout_tcp_closing"
@@ -338,6 +367,7 @@ type SweepProgramSpecs struct {
 type SweepMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
@@ -349,6 +379,7 @@ type SweepMapSpecs struct {
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
+	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
@@ -357,6 +388,7 @@ type SweepMapSpecs struct {
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
@@ -379,6 +411,7 @@ type SweepVariableSpecs struct {
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutKnown          *ebpf.VariableSpec `ebpf:"timeout_known"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
@@ -410,6 +443,7 @@ func (o *SweepObjects) Close() error {
 type SweepMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
@@ -421,6 +455,7 @@ type SweepMaps struct {
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
+	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
@@ -429,6 +464,7 @@ type SweepMaps struct {
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
+	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
 	Services         *ebpf.Map `ebpf:"services"`
@@ -443,6 +479,7 @@ func (m *SweepMaps) Close() error {
 	return _SweepClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
 		m.Drops,
@@ -454,6 +491,7 @@ func (m *SweepMaps) Close() error {
 		m.Fragments,
 		m.IcmpScratches,
 		m.IdleTimeouts,
+		m.KnownClients,
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,
@@ -462,6 +500,7 @@ func (m *SweepMaps) Close() error {
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
+		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
 		m.Services,
@@ -485,6 +524,7 @@ type SweepVariables struct {
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutKnown          *ebpf.Variable `ebpf:"timeout_known"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`

@@ -24,6 +24,12 @@ const (
 	TcAlgorithmALGORITHM_RANDOM   TcAlgorithm = 7
 )
 
+type TcChallengeCounts struct {
+	_        structs.HostLayout
+	Sent     uint64
+	Answered uint64
+}
+
 type TcConnection struct {
 	_          structs.HostLayout
 	Saddr      TcIpAddr
@@ -116,7 +122,8 @@ const (
 	TcDropReasonDROP_NOT_TRANSLATABLE     TcDropReason = 23
 	TcDropReasonDROP_DSR_ROUTED           TcDropReason = 24
 	TcDropReasonDROP_NO_MEMORY            TcDropReason = 25
-	TcDropReasonDROP_REASONS              TcDropReason = 26
+	TcDropReasonDROP_UNKNOWN_SOURCE       TcDropReason = 26
+	TcDropReasonDROP_REASONS              TcDropReason = 27
 )
 
 type TcEgressEndpoint struct {
@@ -202,6 +209,11 @@ type TcIpAddr struct {
 	Word [4]uint32
 }
 
+type TcKnownSet struct {
+	_    structs.HostLayout
+	Rows [4]uint64
+}
+
 type TcLimit uint32
 
 const (
@@ -220,6 +232,8 @@ const (
 	TcLimitMAX_RANGE_PREFIXES    TcLimit = 1048576
 	TcLimitMAX_SOURCES           TcLimit = 1048576
 	TcLimitMAX_DEFAULT_ROUTES    TcLimit = 256
+	TcLimitKNOWN_SETS            TcLimit = 32768
+	TcLimitKNOWN_WAYS            TcLimit = 4
 )
 
 type TcLinkFlag uint32
@@ -312,6 +326,12 @@ type TcRangeKey struct {
 	Port         uint16
 }
 
+type TcSecretKeys struct {
+	_         structs.HostLayout
+	Known     TcSiphashKey
+	Challenge TcSiphashKey
+}
+
 type TcService struct {
 	_             structs.HostLayout
 	Id            uint32
@@ -335,6 +355,8 @@ const (
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
 	TcServiceFlagSERVICE_TUNNEL_IPIP TcServiceFlag = 1024
 	TcServiceFlagSERVICE_TUNNEL_GUE  TcServiceFlag = 2048
+	TcServiceFlagSERVICE_SYN_ALWAYS  TcServiceFlag = 4096
+	TcServiceFlagSERVICE_SYN_OFF     TcServiceFlag = 8192
 	TcServiceFlagSERVICE_SECONDARY   TcServiceFlag = 32768
 )
 
@@ -369,6 +391,12 @@ type TcServiceState struct {
 	Next       uint64
 	NoEndpoint uint64
 	Refused    uint64
+}
+
+type TcSiphashKey struct {
+	_      structs.HostLayout
+	First  uint64
+	Second uint64
 }
 
 type TcSlotBlock struct {
@@ -427,6 +455,7 @@ type TcVip struct {
 const (
 	TcMapAllowedSources        = "allowed_sources"
 	TcMapAnswerBuckets         = "answer_buckets"
+	TcMapChallenges            = "challenges"
 	TcMapConnections           = "connections"
 	TcMapDefaultRoutes         = "default_routes"
 	TcMapDrops                 = "drops"
@@ -438,6 +467,7 @@ const (
 	TcMapFragments             = "fragments"
 	TcMapIcmpScratches         = "icmp_scratches"
 	TcMapIdleTimeouts          = "idle_timeouts"
+	TcMapKnownClients          = "known_clients"
 	TcMapLinks                 = "links"
 	TcMapLocalAddresses        = "local_addresses"
 	TcMapMssLimits             = "mss_limits"
@@ -446,6 +476,7 @@ const (
 	TcMapPasses                = "passes"
 	TcMapPersistTimeouts       = "persist_timeouts"
 	TcMapPersists              = "persists"
+	TcMapSecrets               = "secrets"
 	TcMapServiceRanges         = "service_ranges"
 	TcMapServiceStates         = "service_states"
 	TcMapServices              = "services"
@@ -475,6 +506,7 @@ const (
 	TcVarRedirectPeer          = "redirect_peer"
 	TcVarResetRate             = "reset_rate"
 	TcVarTimeoutFragment       = "timeout_fragment"
+	TcVarTimeoutKnown          = "timeout_known"
 	TcVarTimeoutSnatRest       = "timeout_snat_rest"
 	TcVarTimeoutTcpClosed      = "timeout_tcp_closed"
 	TcVarTimeoutTcpClosing     = "timeout_tcp_closing"
@@ -538,6 +570,7 @@ type TcProgramSpecs struct {
 type TcMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
@@ -549,6 +582,7 @@ type TcMapSpecs struct {
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
+	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
@@ -557,6 +591,7 @@ type TcMapSpecs struct {
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
@@ -588,6 +623,7 @@ type TcVariableSpecs struct {
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutKnown          *ebpf.VariableSpec `ebpf:"timeout_known"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
@@ -619,6 +655,7 @@ func (o *TcObjects) Close() error {
 type TcMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
@@ -630,6 +667,7 @@ type TcMaps struct {
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
+	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
@@ -638,6 +676,7 @@ type TcMaps struct {
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
+	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
 	Services         *ebpf.Map `ebpf:"services"`
@@ -652,6 +691,7 @@ func (m *TcMaps) Close() error {
 	return _TcClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
 		m.Drops,
@@ -663,6 +703,7 @@ func (m *TcMaps) Close() error {
 		m.Fragments,
 		m.IcmpScratches,
 		m.IdleTimeouts,
+		m.KnownClients,
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,
@@ -671,6 +712,7 @@ func (m *TcMaps) Close() error {
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
+		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
 		m.Services,
@@ -703,6 +745,7 @@ type TcVariables struct {
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutKnown          *ebpf.Variable `ebpf:"timeout_known"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`

@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type XdpChallengeCounts struct {
+	_        structs.HostLayout
+	Sent     uint64
+	Answered uint64
+}
+
 type XdpConnection struct {
 	_          structs.HostLayout
 	Saddr      XdpIpAddr
@@ -87,6 +93,11 @@ type XdpIpAddr struct {
 	Word [4]uint32
 }
 
+type XdpKnownSet struct {
+	_    structs.HostLayout
+	Rows [4]uint64
+}
+
 type XdpLinkAddress struct {
 	_   structs.HostLayout
 	Mac [6]uint8
@@ -113,6 +124,20 @@ type XdpRangeKey struct {
 	Protocol     uint8
 	Pad          uint8
 	Port         uint16
+}
+
+type XdpSecretKeys struct {
+	_     structs.HostLayout
+	Known struct {
+		_      structs.HostLayout
+		First  uint64
+		Second uint64
+	}
+	Challenge struct {
+		_      structs.HostLayout
+		First  uint64
+		Second uint64
+	}
 }
 
 type XdpService struct {
@@ -182,6 +207,7 @@ type XdpVip struct {
 const (
 	XdpMapAllowedSources        = "allowed_sources"
 	XdpMapAnswerBuckets         = "answer_buckets"
+	XdpMapChallenges            = "challenges"
 	XdpMapConnections           = "connections"
 	XdpMapDefaultRoutes         = "default_routes"
 	XdpMapDrops                 = "drops"
@@ -193,6 +219,7 @@ const (
 	XdpMapFragments             = "fragments"
 	XdpMapIcmpScratches         = "icmp_scratches"
 	XdpMapIdleTimeouts          = "idle_timeouts"
+	XdpMapKnownClients          = "known_clients"
 	XdpMapLinks                 = "links"
 	XdpMapLocalAddresses        = "local_addresses"
 	XdpMapMssLimits             = "mss_limits"
@@ -200,6 +227,7 @@ const (
 	XdpMapPasses                = "passes"
 	XdpMapPersistTimeouts       = "persist_timeouts"
 	XdpMapPersists              = "persists"
+	XdpMapSecrets               = "secrets"
 	XdpMapServiceRanges         = "service_ranges"
 	XdpMapServiceStates         = "service_states"
 	XdpMapServices              = "services"
@@ -221,6 +249,7 @@ const (
 	XdpVarRedirectPeer          = "redirect_peer"
 	XdpVarResetRate             = "reset_rate"
 	XdpVarTimeoutFragment       = "timeout_fragment"
+	XdpVarTimeoutKnown          = "timeout_known"
 	XdpVarTimeoutSnatRest       = "timeout_snat_rest"
 	XdpVarTimeoutTcpClosed      = "timeout_tcp_closed"
 	XdpVarTimeoutTcpClosing     = "timeout_tcp_closing"
@@ -281,6 +310,7 @@ type XdpProgramSpecs struct {
 type XdpMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
@@ -292,6 +322,7 @@ type XdpMapSpecs struct {
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
+	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
@@ -299,6 +330,7 @@ type XdpMapSpecs struct {
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
 	Services         *ebpf.MapSpec `ebpf:"services"`
@@ -325,6 +357,7 @@ type XdpVariableSpecs struct {
 	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutKnown          *ebpf.VariableSpec `ebpf:"timeout_known"`
 	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
@@ -356,6 +389,7 @@ func (o *XdpObjects) Close() error {
 type XdpMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
@@ -367,6 +401,7 @@ type XdpMaps struct {
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
+	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
@@ -374,6 +409,7 @@ type XdpMaps struct {
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
+	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
 	Services         *ebpf.Map `ebpf:"services"`
@@ -391,6 +427,7 @@ func (m *XdpMaps) Close() error {
 	return _XdpClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
 		m.Drops,
@@ -402,6 +439,7 @@ func (m *XdpMaps) Close() error {
 		m.Fragments,
 		m.IcmpScratches,
 		m.IdleTimeouts,
+		m.KnownClients,
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,
@@ -409,6 +447,7 @@ func (m *XdpMaps) Close() error {
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
+		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
 		m.Services,
@@ -436,6 +475,7 @@ type XdpVariables struct {
 	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutKnown          *ebpf.Variable `ebpf:"timeout_known"`
 	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
 	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
 	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`

@@ -78,7 +78,7 @@ func (c *Collection) open() error {
 	if err := errors.Join(made.Assign(&c.Maps), made.Assign(&c.Variables)); err != nil {
 		return err
 	}
-	if err := errors.Join(c.keepPins(spec), c.openArrays(spec)); err != nil {
+	if err := errors.Join(c.keepPins(spec), c.openArrays(spec), c.drawSecrets()); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
 	return nil

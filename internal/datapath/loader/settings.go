@@ -35,6 +35,8 @@ const (
 	snatRest = 30 * time.Second
 	// fragmentTimeout is how long the later fragments of a datagram are let through after the first.
 	fragmentTimeout = 30 * time.Second
+	// KnownTime is for how long a client that has shown that it is there is known.
+	KnownTime = 10 * time.Minute
 )
 
 // Settings are what programs and maps are loaded with.
@@ -110,6 +112,7 @@ func (s *Settings) constants() map[string]any {
 		"timeout_tcp_closed":      s.Jiffies(t.TCPClosed),
 		"timeout_fragment":        s.Jiffies(fragmentTimeout),
 		"timeout_snat_rest":       s.Jiffies(snatRest),
+		"timeout_known":           s.Jiffies(KnownTime),
 		"timeout_udp_unreplied":   s.Jiffies(t.UDPUnreplied),
 		"timeout_udp_replied":     s.Jiffies(t.UDPReplied),
 	}

@@ -14,6 +14,7 @@ import (
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/rows"
 	"loxilb/internal/datapath/xdp"
 )
 
@@ -115,11 +116,11 @@ func (r *Runner) Age(by time.Duration) error {
 	keys := make([]bpf.TcConnectionKey, 0, 64)
 	var key bpf.TcConnectionKey
 	var row bpf.TcConnection
-	rows := r.shared.Maps.Connections.Iterate()
-	for rows.Next(&key, &row) {
+	all := r.shared.Maps.Connections.Iterate()
+	for all.Next(&key, &row) {
 		keys = append(keys, key)
 	}
-	if err := rows.Err(); err != nil {
+	if err := all.Err(); err != nil {
 		return fmt.Errorf("age connections: %w", err)
 	}
 	for _, key := range keys {
@@ -140,11 +141,11 @@ func (r *Runner) ageFragments(ticks uint32) error {
 	var keys []bpf.TcFragmentKey
 	var key bpf.TcFragmentKey
 	var row bpf.TcFragment
-	rows := r.shared.Maps.Fragments.Iterate()
-	for rows.Next(&key, &row) {
+	all := r.shared.Maps.Fragments.Iterate()
+	for all.Next(&key, &row) {
 		keys = append(keys, key)
 	}
-	if err := rows.Err(); err != nil {
+	if err := all.Err(); err != nil {
 		return fmt.Errorf("age fragments: %w", err)
 	}
 	for _, key := range keys {
@@ -169,11 +170,11 @@ func (r *Runner) AgePersists(by time.Duration) error {
 	if table == nil {
 		return nil
 	}
-	rows := table.Iterate()
-	for rows.Next(&key, &row) {
+	it := table.Iterate()
+	for it.Next(&key, &row) {
 		all[key] = row
 	}
-	if err := rows.Err(); err != nil {
+	if err := it.Err(); err != nil {
 		return fmt.Errorf("age clients: %w", err)
 	}
 	for key, row := range all {
@@ -183,4 +184,43 @@ func (r *Runner) AgePersists(by time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// AgeKnown does the same to what is known of clients.
+func (r *Runner) AgeKnown(by time.Duration) error {
+	return r.changeKnown(func(row uint64) uint64 { return row&^(1<<32-1) | uint64(uint32(row)-r.shared.Jiffies(by)) })
+}
+
+// ForgetKnown has no client be known.
+func (r *Runner) ForgetKnown() error { return r.changeKnown(func(uint64) uint64 { return 0 }) }
+
+func (r *Runner) changeKnown(change func(row uint64) uint64) error {
+	changed := map[uint32]bpf.TcKnownSet{}
+	err := rows.EachBatch(r.shared.Maps.KnownClients, rows.All, func(keys []uint32, sets []bpf.TcKnownSet) {
+		for i, set := range sets {
+			for j := range set.Rows {
+				if set.Rows[j] != 0 {
+					set.Rows[j] = change(set.Rows[j])
+					changed[keys[i]] = set
+				}
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read known clients: %w", err)
+	}
+	for key, set := range changed {
+		if err := r.shared.Maps.KnownClients.Put(key, set); err != nil {
+			return fmt.Errorf("change known clients: %w", err)
+		}
+	}
+	return nil
+}
+
+// Secrets are the keys of the packet path's hashes.
+func (r *Runner) Secrets() (keys bpf.TcSecretKeys, err error) {
+	if err := r.shared.Maps.Secrets.Lookup(uint32(0), &keys); err != nil {
+		return keys, fmt.Errorf("read the keys of challenges: %w", err)
+	}
+	return keys, nil
 }

@@ -57,7 +57,7 @@ func New(cfg Config) (*Lab, error) {
 	}
 	l.Datapath, err = datapath.Load(dp)
 	if err == nil {
-		l.drops, err = l.Datapath.Drops()
+		l.drops, err = l.counters()
 	}
 	if err == nil {
 		err = l.readLocalAddresses()
@@ -115,7 +115,7 @@ func (l *Lab) Reset() error {
 		}
 	}
 	// source ports rest after their connections were ended
-	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep()); err != nil {
+	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep(), l.Datapath.TestRun().ForgetKnown()); err != nil {
 		return err
 	}
 	left, err := l.Connections()
@@ -123,14 +123,14 @@ func (l *Lab) Reset() error {
 		err = fmt.Errorf("%d entries outlive their services", len(left))
 	}
 	if err == nil {
-		l.drops, err = l.Datapath.Drops()
+		l.drops, err = l.counters()
 	}
 	return err
 }
 
 // Advance lets time pass for all connections, and for what is remembered of clients.
 func (l *Lab) Advance(d time.Duration) error {
-	return errors.Join(l.Datapath.TestRun().Age(d), l.Datapath.TestRun().AgePersists(d))
+	return errors.Join(l.Datapath.TestRun().Age(d), l.Datapath.TestRun().AgePersists(d), l.Datapath.TestRun().AgeKnown(d))
 }
 
 // Mark has all packets carry a mark from here on (Send, not SendLive).
@@ -223,7 +223,7 @@ func (l *Lab) setXDP() error {
 
 // Counted returns the reasons whose counters went up since the last call or drop, "" for none.
 func (l *Lab) Counted() (string, error) {
-	now, err := l.Datapath.Drops()
+	now, err := l.counters()
 	if err != nil {
 		return "", err
 	}
@@ -238,6 +238,16 @@ func (l *Lab) Counted() (string, error) {
 	l.drops = now
 	slices.Sort(reasons)
 	return strings.Join(reasons, ","), nil
+}
+
+// counters are the packets dropped, by reason, and beside those the SYNs that were challenged and the answers to that.
+func (l *Lab) counters() (map[string]uint64, error) {
+	all, err := l.Datapath.Drops()
+	if err != nil {
+		return nil, err
+	}
+	all["challenged"], all["challenge-answered"], err = l.Datapath.Challenges()
+	return all, err
 }
 
 // Connections reads the table, both directions of every connection.

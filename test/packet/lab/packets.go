@@ -24,17 +24,17 @@ func (n *Network) Arriving(l *Link, p *pkt.Packet) *pkt.Packet {
 }
 
 // Leaving is the packet p after a translation as pattern says: what pattern does not state is as it came in, but that
-// TTL is one less and the MAC addresses are those of the next hop. got is what really left, from which the ports that
-// pattern names are taken into vars. A pattern of another protocol than p is the whole packet: something that the kernel
+// TTL is one less and the MAC addresses are those of the next hop. got is what really left, from which the ports and
+// numbers that pattern names are taken into vars. A pattern of another protocol than p is the whole packet: something that the kernel
 // sent because of p.
 func (n *Network) Leaving(l *Link, p, pattern, got *pkt.Packet, vars pkt.Vars) (*pkt.Packet, error) {
-	for _, f := range []pkt.Field{pkt.SrcPort, pkt.DstPort} {
+	for _, f := range []pkt.Field{pkt.SrcPort, pkt.DstPort, pkt.Seq, pkt.Ack} {
 		if v := pattern.Value(f); v.Bind == "" {
 			continue
 		} else if old, known := vars[v.Bind]; known && uint64(old) != got.Num(f) {
 			return nil, fmt.Errorf("%s is %d, but %s is %d", f, got.Num(f), v.Bind, old)
 		} else {
-			vars[v.Bind] = uint16(got.Num(f))
+			vars[v.Bind] = uint32(got.Num(f))
 			pattern = pattern.Clone().SetNum(f, got.Num(f))
 		}
 	}

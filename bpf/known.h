@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * known.h - clients that have shown that they are where their packets say: the
+ * last handshake of theirs that was completed, or challenge that was answered
+ * (challenge.h), is not long ago. Under a flood from made-up addresses they are
+ * served first.
+ *
+ * A client is an address, of IPv6 a network of 64 bits, which one client has as
+ * a whole. It is a row of 8 bytes in one of a few places that a keyed hash
+ * gives. There is no lock, and nothing to remove: a row that is over is as good
+ * as none, and of a full set the one that ends first gives way. A row that two
+ * CPUs write at once holds one of the two.
+ */
+#ifndef LOXILB_KNOWN_H
+#define LOXILB_KNOWN_H
+
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include "config.h"
+#include "maps.h"
+#include "packet.h"
+#include "siphash.h"
+
+static __always_inline struct secret_keys *secrets_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&secrets, &zero);
+}
+
+static __always_inline __u64 ip_addr_high(const struct ip_addr *a)
+{
+	return a->word[0] | (__u64)a->word[1] << 32;
+}
+
+static __always_inline __u64 ip_addr_low(const struct ip_addr *a)
+{
+	return a->word[2] | (__u64)a->word[3] << 32;
+}
+
+/* Returns the hash of the packet's source: the second half of a mapped IPv4
+ * address, the first half of an IPv6 address. Those differ, as no IPv6 network
+ * begins with 0:ffff. */
+static __always_inline __u64 known_hash(const struct packet *p,
+					const struct secret_keys *secret)
+{
+	struct siphash s;
+
+	siphash_begin(&s, &secret->known);
+	siphash_word(&s, p->ipv6 ? ip_addr_high(&p->tuple.saddr) :
+				   ip_addr_low(&p->tuple.saddr));
+	return siphash_end(&s, 8);
+}
+
+static __always_inline struct known_set *known_set_find(__u64 hash)
+{
+	__u32 index = hash % KNOWN_SETS;
+
+	return bpf_map_lookup_elem(&known_clients, &index);
+}
+
+/* A row: the hash's upper half, and the jiffies when it ends. */
+static __always_inline bool known_row_is(__u64 row, __u64 hash)
+{
+	return row >> 32 == hash >> 32;
+}
+
+/* Returns for how long a row still holds, in jiffies; 0: it is over. A row is
+ * never given more than timeout_known: what says so is of another turn of the
+ * clock. */
+static __always_inline __u32 known_row_left(__u64 row, __u32 now)
+{
+	__u32 left = (__u32)row - now;
+
+	return left <= timeout_known ? left : 0;
+}
+
+/* Has the packet's source shown lately that it is there? Global, as answer()
+ * is. */
+__noinline bool source_is_known(struct packet *p)
+{
+	const struct secret_keys *secret = secrets_get();
+	struct known_set *set;
+	__u64 hash;
+
+	if (!p || !secret)
+		return false;
+	hash = known_hash(p, secret);
+	set = known_set_find(hash);
+	if (!set)
+		return false;
+	for (int i = 0; i < KNOWN_WAYS; i++) {
+		__u64 row = set->rows[i];
+
+		if (known_row_is(row, hash) && known_row_left(row, p->now))
+			return true;
+	}
+	return false;
+}
+
+/* Notes that the packet's source has just shown that it is there. Returns
+ * whether it could: global functions return something. */
+__noinline bool source_note_known(struct packet *p)
+{
+	const struct secret_keys *secret = secrets_get();
+	__u32 least = ~0U, place = 0;
+	struct known_set *set;
+	__u64 hash;
+
+	if (!p || !secret)
+		return false;
+	hash = known_hash(p, secret);
+	set = known_set_find(hash);
+	if (!set)
+		return false;
+	for (int i = 0; i < KNOWN_WAYS; i++) {
+		__u64 row = set->rows[i];
+		__u32 left = known_row_left(row, p->now);
+
+		if (known_row_is(row, hash))
+			left = 0;
+		if (left < least) {
+			least = left;
+			place = i;
+		}
+		if (known_row_is(row, hash))
+			break;
+	}
+	set->rows[place % KNOWN_WAYS] =
+		(hash >> 32) << 32 | (__u32)(p->now + timeout_known);
+	return true;
+}
+
+#endif

@@ -1,0 +1,41 @@
+package lb
+
+// SynProtect is when a service asks clients that it does not know whether they are there, before it opens a connection:
+// against floods of SYNs from made-up addresses.
+type SynProtect uint8
+
+// The choices.
+const (
+	SynProtectAuto SynProtect = iota
+	SynProtectAlways
+	SynProtectOff
+)
+
+func synProtects() []choice[SynProtect] {
+	return []choice[SynProtect]{
+		{value: SynProtectAuto, word: "auto", help: "while too many connections are half-open"},
+		{value: SynProtectAlways, word: "always", help: "at any time"},
+		{value: SynProtectOff, word: "off", help: "never"},
+	}
+}
+
+// String is the word of flags, JSON and text.
+func (p SynProtect) String() string { return wordOf("SYN protection", p, synProtects()) }
+
+// ParseSynProtect takes the word; "" is auto.
+func ParseSynProtect(s string) (SynProtect, error) {
+	if s == "" {
+		return SynProtectAuto, nil
+	}
+	return parseWord(FieldSynProtect, s, synProtects())
+}
+
+func (s Service) validateSynProtect() error {
+	if err := wordError(FieldSynProtect, s.SynProtect, synProtects()); err != nil {
+		return err
+	}
+	if s.SynProtect != SynProtectAuto && s.Protocol != TCP {
+		return NewFieldError(FieldSynProtect, s.SynProtect.String(), "is given, and "+s.Protocol.String()+" has no SYNs", SynProtectAuto.String())
+	}
+	return nil
+}
