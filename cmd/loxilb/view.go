@@ -42,6 +42,15 @@ func (v view) Drops() map[string]uint64 {
 	return drops
 }
 
+// Pressure is without what cannot be read.
+func (v view) Pressure() lb.Pressure {
+	p, err := v.Datapath.Pressure()
+	if err != nil {
+		v.log.Error("challenges cannot be read", "error", err)
+	}
+	return p
+}
+
 // unknown are the statuses of stored objects that this loxilb does not understand: they are kept, and not served.
 func unknown(state *desired.State) (list []status.Status) {
 	for u := range state.Snapshot().Unknown() {

@@ -22,6 +22,13 @@ type ServiceStats struct {
 	Refused    uint64          // packets refused because the connection table was full
 }
 
+// Pressure is how the data path keeps made-up clients out.
+type Pressure struct {
+	Challenged   uint64 // SYNs of clients that were not known
+	Answered     uint64 // challenges
+	KnownClients uint64 // addresses, of IPv6 networks of 64 bits
+}
+
 // Connection is one direction of a tracked connection, as `loxicmd get ct` lists it.
 type Connection struct {
 	Protocol Protocol

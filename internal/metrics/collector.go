@@ -15,6 +15,7 @@ type collector struct {
 	services, endpoints                *prometheus.Desc
 	revision, applySuccess, objects    *prometheus.Desc
 	connections, connectionsMax, drops *prometheus.Desc
+	challenged, answered, known        *prometheus.Desc
 	xdp, xdpForwarded                  *prometheus.Desc
 }
 
@@ -32,6 +33,9 @@ func newCollector(st *desired.State, src Source) *collector {
 		connections:    desc("active_conntrack_entries", "Connections that are tracked now."),
 		connectionsMax: desc("conntrack_max_entries", "Connections that can be tracked."),
 		drops:          desc("drops_total", "Packets dropped, by reason.", "reason"),
+		challenged:     desc("syn_challenges_total", "SYNs of clients that were not known, and so were challenged."),
+		answered:       desc("syn_challenges_answered_total", "Challenges that the client has answered."),
+		known:          desc("known_clients", "Clients that have lately shown that they are where their packets say: addresses, of IPv6 networks of 64 bits."),
 		xdp:            desc("interface_xdp", "1 for an interface that the XDP program is attached to, by how: native or generic.", "interface", "mode"),
 		xdpForwarded:   desc("xdp_forwarded_packets_total", "Packets of established connections that the XDP program has forwarded by itself."),
 	}
@@ -41,7 +45,7 @@ func newCollector(st *desired.State, src Source) *collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.services, c.endpoints, c.revision, c.applySuccess, c.objects,
-		c.connections, c.connectionsMax, c.drops, c.xdp, c.xdpForwarded,
+		c.connections, c.connectionsMax, c.drops, c.challenged, c.answered, c.known, c.xdp, c.xdpForwarded,
 	} {
 		ch <- d
 	}
@@ -70,6 +74,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for reason, n := range c.src.Drops() {
 		ch <- prometheus.MustNewConstMetric(c.drops, prometheus.CounterValue, float64(n), reason)
 	}
+	pressure := c.src.Pressure()
+	ch <- prometheus.MustNewConstMetric(c.challenged, prometheus.CounterValue, float64(pressure.Challenged))
+	ch <- prometheus.MustNewConstMetric(c.answered, prometheus.CounterValue, float64(pressure.Answered))
+	gauge(c.known, float64(pressure.KnownClients))
 	interfaces, mode, forwarded := c.src.XDP()
 	for _, name := range interfaces {
 		ch <- prometheus.MustNewConstMetric(c.xdp, prometheus.GaugeValue, 1, name, mode)

@@ -38,6 +38,8 @@ type Source interface {
 	Drops() map[string]uint64
 	// Occupancy is how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
+	// Pressure is how made-up clients are kept out.
+	Pressure() lb.Pressure
 	// XDP is where the XDP program is attached, how, and how many packets it has forwarded.
 	XDP() (interfaces []string, mode string, forwarded uint64)
 	// Counts are the objects by kind and state.

@@ -18,6 +18,14 @@ func TestLayer3(t *testing.T) {
 	r.serveNames()
 	r.loxicmd("create lb %s --tcp=2020:5001 --endpoints=%s", vip4, endpoints4())
 	r.loxicmd("create lb %s --tcp=2020:5001 --endpoints=%s", vip6, endpoints6())
+	r.loxicmd("create lb %s --tcp=2021:5001 --syn-protect=always --endpoints=%s", vip4, endpoints4())
+	r.loxicmd("create lb %s --tcp=2021:5001 --syn-protect=always --endpoints=%s", vip6, endpoints6())
+	for _, vip := range []string{vip4, vip6} {
+		r.wantAnswers(join(vip, 2021), "ep1", "ep2")
+	}
+	if n := r.metric("syn_challenges_answered_total"); n != 2 {
+		t.Errorf("%v challenges were answered, want one of each IP version", n)
+	}
 	for vip, client := range map[string]string{vip4: "10.9.0.2", vip6: "2001:db8:9::2"} {
 		r.wantAnswers(join(vip, 2020), "ep1", "ep2", "ep3", "ep1")
 		if who, err := r.ask(join(vip, 2020)); err != nil || who != "ep2 sees "+client {

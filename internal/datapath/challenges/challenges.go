@@ -8,6 +8,7 @@ import (
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/rows"
+	"loxilb/internal/lb"
 )
 
 // Clients are those that the packet path knows, and those that it asks.
@@ -16,21 +17,22 @@ type Clients struct{ shared *loader.Collection }
 // New reads those of a collection.
 func New(c *loader.Collection) *Clients { return &Clients{c} }
 
-// Challenges are how many SYNs were challenged so far, and how many challenges were answered.
-func (c *Clients) Challenges() (sent, answered uint64, err error) {
+// Pressure is how many SYNs were challenged so far, how many challenges were answered, and how many clients are known.
+func (c *Clients) Pressure() (p lb.Pressure, err error) {
 	var each []bpf.TcChallengeCounts
 	if err := c.shared.Maps.Challenges.Lookup(uint32(0), &each); err != nil {
-		return 0, 0, fmt.Errorf("read challenges: %w", err)
+		return p, fmt.Errorf("read challenges: %w", err)
 	}
 	for _, n := range each {
-		sent += n.Sent
-		answered += n.Answered
+		p.Challenged += n.Sent
+		p.Answered += n.Answered
 	}
-	return sent, answered, nil
+	p.KnownClients, err = c.known()
+	return p, err
 }
 
-// KnownClients is how many clients are known: addresses, of IPv6 networks of 64 bits.
-func (c *Clients) KnownClients() (n int, err error) {
+// known counts the rows that still hold.
+func (c *Clients) known() (n uint64, err error) {
 	now, err := jiffies()
 	if err != nil {
 		return 0, err

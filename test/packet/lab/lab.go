@@ -246,7 +246,8 @@ func (l *Lab) counters() (map[string]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	all["challenged"], all["challenge-answered"], err = l.Datapath.Challenges()
+	pressure, err := l.Datapath.Pressure()
+	all["challenged"], all["challenge-answered"] = pressure.Challenged, pressure.Answered
 	return all, err
 }
 
