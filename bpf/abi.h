@@ -320,7 +320,8 @@ struct endpoint {
 	__u16 flags; /* enum endpoint_flag */
 	__u32 service; /* index into service_states */
 	__u16 port_shift; /* from the service's port to the endpoint's, machine's order; valid iff ENDPOINT_SHIFT */
-	__u16 pad;
+	__u8 source_bits; /* of the 128: so many begin the addresses of the network through which this machine reaches it; source is in it. 0: not known */
+	__u8 addr_bits; /* ... of the network that the endpoint itself is in, as the route to it says. 0: not known */
 	__u32 weight; /* for new connections; 0: it takes none */
 	struct ip_addr source; /* this machine's address towards it, or :: if
 				* there is none or no mode asks */
@@ -397,6 +398,7 @@ struct endpoint_traffic {
 enum link_flag {
 	LINK_PEER = 1, /* a veth whose other end is in another namespace */
 	LINK_LAYER3 = 2, /* no link-layer header: tun, wireguard */
+	LINK_BRIDGE = 4,
 };
 
 /* A client of a service with ALGORITHM_PERSIST: its address, or the first bits

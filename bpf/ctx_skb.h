@@ -18,6 +18,7 @@
 
 struct sk_buff___loxilb {
 	__u8 ip_summed : 2;
+	__u8 redirected : 1;
 } __attribute__((preserve_access_index));
 
 extern void *bpf_cast_to_kern_ctx(void *obj) __ksym __weak;
@@ -92,10 +93,23 @@ static __noinline __maybe_unused void ctx_put_priority_tag(ctx_t *ctx, __u8 tag)
 	bpf_skb_vlan_push(ctx, type, (tag & 0xf0) << CTX_TAG_PRIORITY_SHIFT);
 }
 
-/* Has the packet arrived by an interface? Else this machine has made it. */
-static __always_inline bool ctx_has_arrived(ctx_t *ctx)
+/* Has the packet a VLAN tag? */
+static __always_inline bool ctx_is_tagged(ctx_t *ctx)
 {
-	return ctx->ingress_ifindex;
+	return ctx->vlan_present;
+}
+
+/* Has a program at ingress redirected the packet, as this one does? Always false
+ * before 6.2, as for the checksum. */
+static __always_inline bool ctx_is_redirected(ctx_t *ctx)
+{
+	struct sk_buff___loxilb *skb;
+
+	if (!kfuncs || !bpf_cast_to_kern_ctx)
+		return false;
+	skb = bpf_cast_to_kern_ctx(ctx);
+	return bpf_core_field_exists(skb->redirected) &&
+	       BPF_CORE_READ_BITFIELD(skb, redirected);
 }
 
 /* Returns the interface that the packet is at. */

@@ -12,6 +12,21 @@
 #include "forward.h"
 #include "nat.h"
 
+/* Hands a translated packet up to a socket. A bridge may have shown the packet to
+ * netfilter as it came (br_netfilter), and then netfilter does not look at it
+ * again, so a rule that leads the endpoint's port elsewhere would not be seen.
+ * There the packet arrives once more, as it is now. */
+static __always_inline enum verdict hand_up(ctx_t *ctx, struct packet *p)
+{
+	__u32 ifindex = ctx_interface(ctx);
+	__u32 *flags = bpf_map_lookup_elem(&links, &ifindex);
+
+	if (!flags || !(*flags & LINK_BRIDGE))
+		return VERDICT_PASS;
+	p->action = bpf_redirect(ifindex, BPF_F_INGRESS);
+	return VERDICT_REDIRECT;
+}
+
 /* Sends a translated packet, by the kind of its next hop. hop is REDIRECT when
  * next_hop_prepare() has left the neighbour to the kernel. On an interface
  * without link-layer header the kernel takes the header off. */
@@ -23,7 +38,7 @@ static __always_inline enum verdict send_uncommon(ctx_t *ctx, struct packet *p,
 	__u8 *mac;
 
 	if (kind == HOP_LOCAL)
-		return VERDICT_PASS;
+		return hand_up(ctx, p);
 	if (hop == VERDICT_REDIRECT)
 		return hop;
 	if (kind != HOP_LAYER3) {

@@ -157,6 +157,19 @@ static __always_inline void opening_init(const struct packet *p,
  * none. Written by user. */
 volatile __u32 local_endpoints SEC(".data.runtime") = 0;
 
+/* Would the endpoint's answers take another way than through this machine? So
+ * it is if the client is in the endpoint's own network, or in the network
+ * through which this machine reaches the endpoint: then its router has the
+ * client for a neighbour. */
+static __always_inline bool answers_pass_by(const struct endpoint *ep,
+					    const struct ip_addr *client)
+{
+	if (ep->addr_bits && same_prefix(&ep->addr, client, ep->addr_bits))
+		return true;
+	return ep->source_bits &&
+	       same_prefix(&ep->source, client, ep->source_bits);
+}
+
 /* Must the endpoint see an address of ours as the source? Not an endpoint on
  * this machine: the kernel drops packets from outside that have an address of
  * the machine as their source. */
@@ -168,7 +181,8 @@ static __noinline bool opening_needs_snat(const struct opening *o,
 	if (o->entry.hop & HOP_FAMILY)
 		return true;
 	if (o->service.mode == MODE_DEFAULT &&
-	    !same_addr(&ep->addr, &o->source))
+	    !same_addr(&ep->addr, &o->source) &&
+	    !answers_pass_by(ep, &o->source))
 		return false;
 	if (!local_endpoints)
 		return true;
@@ -197,9 +211,9 @@ static __noinline int open_single_entry(ctx_t *ctx, struct packet *p,
 }
 
 /* Makes both entries. A client that is its own endpoint would send its answers
- * to itself, so it sees the VIP as the source, in every mode. An endpoint of
- * another IP version cannot see the client's address, so it sees one of
- * ours. */
+ * to itself, so it sees the VIP as the source, or what the mode says. An
+ * endpoint that would answer past this machine, or is of another IP version than
+ * the client, sees an address of ours. */
 static __always_inline int open_entries(ctx_t *ctx, struct packet *p,
 					struct opening *o,
 					const struct endpoint *ep, __u32 id)

@@ -317,12 +317,9 @@ static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,
 
 /* Parses a packet whose IP header is at offset l3. That is p->l3 too, but a
  * constant, which saves loads. */
-static __always_inline enum verdict parse(ctx_t *ctx, struct packet *p,
-					  __u16 l3)
+static __always_inline enum verdict parse_ip(ctx_t *ctx, struct packet *p,
+					     __u16 l3)
 {
-	if (!ctx_is_for_us(ctx) &&
-	    !ctx_take_priority_tag(ctx, &p->priority_tag))
-		return VERDICT_PASS;
 	switch (ctx_ethertype(ctx, l3)) {
 	case bpf_htons(ETH_P_IP):
 		return parse_ipv4(ctx, p, l3);
@@ -331,6 +328,16 @@ static __always_inline enum verdict parse(ctx_t *ctx, struct packet *p,
 	default:
 		return VERDICT_PASS;
 	}
+}
+
+/* Parses a packet that has arrived. */
+static __always_inline enum verdict parse(ctx_t *ctx, struct packet *p,
+					  __u16 l3)
+{
+	if (!ctx_is_for_us(ctx) &&
+	    !ctx_take_priority_tag(ctx, &p->priority_tag))
+		return VERDICT_PASS;
+	return parse_ip(ctx, p, l3);
 }
 
 #endif

@@ -25,9 +25,7 @@ static __always_inline void persist_make_key(struct persist_key *key,
 
 	key->service = svc->id;
 	for (int i = 0; i < 4; i++) {
-		__u32 mask = bits >= 32 ? ~0U : bits ? ~0U << (32 - bits) : 0;
-
-		key->client.word[i] = p->tuple.saddr.word[i] & bpf_htonl(mask);
+		key->client.word[i] = p->tuple.saddr.word[i] & prefix_mask(bits);
 		bits -= bits >= 32 ? 32 : bits;
 	}
 }

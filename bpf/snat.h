@@ -217,9 +217,22 @@ static __always_inline bool family_differs(const struct packet *p,
 	return is_mapped_ipv4(&ep->addr) == !!p->ipv6;
 }
 
-/* Returns a source address: one of the service's own list if it has one; the
- * machine's address towards the endpoint in mode onearm, and for an endpoint of
- * another IP version, which could answer no other; else the VIP. */
+/* Is the VIP the source? In mode fullnat, and for a client that is the endpoint
+ * itself in mode default. An endpoint of another IP version could not answer
+ * it. */
+static __always_inline bool snat_uses_vip(const struct packet *p,
+					  const struct service *svc,
+					  const struct endpoint *ep)
+{
+	if (family_differs(p, ep))
+		return false;
+	return svc->mode == MODE_FULLNAT ||
+	       (svc->mode == MODE_DEFAULT &&
+		same_addr(&ep->addr, &p->tuple.saddr));
+}
+
+/* Returns a source address: one of the service's own list if it has one, the
+ * VIP, or the machine's address towards the endpoint. */
 static __always_inline int snat_pick_address(const struct packet *p,
 					     const struct service *svc,
 					     const struct endpoint *ep,
@@ -238,13 +251,12 @@ static __always_inline int snat_pick_address(const struct packet *p,
 		*addr = *own;
 		return 0;
 	}
-	if (svc->mode == MODE_ONEARM || svc->mode == MODE_HOSTONEARM ||
-	    family_differs(p, ep)) {
-		*addr = ep->source;
-		return unspecified(addr) ? -ENETUNREACH : 0;
+	if (snat_uses_vip(p, svc, ep)) {
+		*addr = p->tuple.daddr;
+		return 0;
 	}
-	*addr = p->tuple.daddr;
-	return 0;
+	*addr = ep->source;
+	return unspecified(addr) ? -ENETUNREACH : 0;
 }
 
 /* Tries to find a port at one source address, and inserts the reply entry. */

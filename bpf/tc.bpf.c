@@ -200,9 +200,11 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 	return finish(ctx, &p, v);
 }
 
-/* Handles a packet that this machine itself sends: an answer of an endpoint on
- * it. The kernel has routed it already, so it only gets the VIP as its
- * source. */
+/* Handles a packet that leaves: perhaps an answer of an endpoint on this machine.
+ * The kernel has routed it already, so it only gets the VIP as its source. A
+ * socket has made it, or it has arrived and was forwarded or bridged: netfilter
+ * may have led the connection on, and be what answers with the endpoint's
+ * address. */
 static __always_inline enum verdict
 translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 {
@@ -250,10 +252,10 @@ static __always_inline int handle_egress(ctx_t *ctx, __u16 l3)
 	struct packet p;
 	enum verdict v;
 
-	if (ctx_has_arrived(ctx))
+	if (ctx_is_redirected(ctx) || ctx_is_tagged(ctx))
 		return TC_NEXT;
 	packet_init(&p, ctx_now(), l3);
-	v = parse(ctx, &p, l3);
+	v = parse_ip(ctx, &p, l3);
 	if (v == VERDICT_CONTINUE)
 		v = translate_local_reply(ctx, &p, l3);
 	else if (v == VERDICT_UNCOMMON)

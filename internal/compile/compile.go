@@ -24,9 +24,8 @@ func Key(k lb.Key) bpf.TcServiceKey {
 
 // Service compiles one service. up tells whether an endpoint may take new connections; nil means all may. seed is the
 // key of the tables of hash and persist: machines that have it in common choose alike.
-// source is this machine's address towards an endpoint, invalid if there is none; nil is the same as none for all.
-// The service must have passed lb.Service.Validate.
-func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(netip.Addr) netip.Addr) bpf.ServiceTable {
+// way is what is known of the way to an endpoint; nil: nothing. The service must have passed lb.Service.Validate.
+func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(netip.Addr) Way) bpf.ServiceTable {
 	t := bpf.ServiceTable{
 		Key:       Key(s.Key),
 		PortMax:   s.PortMax,
@@ -58,19 +57,12 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, source func(n
 			weights[i] = uint32(e.Weight)
 		}
 		t.Endpoints[i].Takes = weights[i]
-		if NeedsSource(s, e) && source != nil {
-			if a := source(e.Addr); a.IsValid() {
-				t.Endpoints[i].Source = bpf.Addr(a)
-			}
+		if NeedsWay(s, e) && way != nil {
+			way(e.Addr).put(&t.Endpoints[i])
 		}
 	}
 	t.Slots = places(s, weights, seed)
 	return t
-}
-
-// NeedsSource tells whether an endpoint of the service sees this machine's own address towards it.
-func NeedsSource(s lb.Service, e lb.Endpoint) bool {
-	return len(s.SNAT) == 0 && (s.Mode == lb.ModeOneArm || s.Mode == lb.ModeHostOneArm || s.Tunnel == lb.TunnelGUE || s.Translates(e))
 }
 
 func tunnel(t lb.Tunnel) uint16 {

@@ -104,7 +104,9 @@ func (d *Datapath) Close() error {
 }
 
 // SetLink says what kind of next hop an interface makes, attached or not. ForgetLink takes it back.
-func (d *Datapath) SetLink(i Interface) error { return d.Routing.SetLink(i.Index, i.Peer, i.Layer3) }
+func (d *Datapath) SetLink(i Interface) error {
+	return d.Routing.SetLink(i.Index, routing.Link{Peer: i.Peer, Layer3: i.Layer3, Bridge: i.Bridge})
+}
 
 // TestRun runs the programs on packets without a network.
 func (d *Datapath) TestRun() *testrun.Runner { return testrun.New(d.collection, d.XDP) }

@@ -66,7 +66,7 @@ func (n *Net) open() (err error) {
 	if n.neighbours, err = neighbour.New(n.ns, n.mirror, n.doctor.Soon, n.log); err != nil {
 		return err
 	}
-	if n.sources, err = openSources(n.ns); err != nil {
+	if n.sources, err = openSources(n.ns, n.mirror); err != nil {
 		return err
 	}
 	n.vips, err = vip.New(n.ns, n.mirror, n.settings, n.doctor.Soon)

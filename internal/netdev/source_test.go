@@ -7,31 +7,47 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestSourceAddresses: each host has a source address or a reason why not.
-func TestSourceAddresses(t *testing.T) {
+// TestWays: each host has a way or a reason why not. A neighbour is in the network of the source; a host behind a router is in
+// that of its route, and the router in that of the source. The default route says nothing of the host's network.
+func TestWays(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)
 	run(t, a, "ip", "route", "add", "10.9.0.0/16", "via", "10.1.0.2")
+	run(t, a, "ip", "route", "add", "10.8.0.0/20", "dev", "eth0")
+	run(t, a, "ip", "route", "add", "default", "via", "10.1.0.2")
+	run(t, a, "ip", "route", "add", "2001:db8:9::/56", "via", "2001:db8:1::2")
+	run(t, a, "ip", "route", "add", "2001:db8:a::/52", "via", "fe80::2", "dev", "eth0")
 	run(t, a, "ip", "route", "add", "unreachable", "10.66.0.0/16")
 	n := openHost(t, a)
-	hosts := ips("10.1.0.2", "10.9.0.1", "2001:db8:1::2", "10.1.0.1", "10.66.0.1", "10.250.0.1")
-	found, missing, err := n.Sources().SourceAddresses(t.Context(), hosts)
+	want := map[netip.Addr]Way{}
+	add := func(host, source string, sourceBits, routeBits uint8) {
+		want[netip.MustParseAddr(host)] = Way{netip.MustParseAddr(source), sourceBits, routeBits}
+	}
+	add("10.1.0.2", "10.1.0.1", 24, 0)
+	add("10.9.0.1", "10.1.0.1", 24, 16)
+	add("10.8.0.1", "10.1.0.1", 0, 20)
+	add("203.0.113.1", "10.1.0.1", 24, 0)
+	add("2001:db8:1::2", "2001:db8:1::1", 64, 0)
+	add("2001:db8:9::7", "2001:db8:1::1", 64, 56)
+	add("2001:db8:a::7", "2001:db8:1::1", 64, 52)
+	without := ips("10.1.0.1", "10.66.0.1", "2001:db8:250::1")
+	hosts := without
+	for host := range want {
+		hosts = append(hosts, host)
+	}
+	found, missing, err := n.Sources().Ways(t.Context(), hosts)
 	if err != nil {
 		t.Fatal(err)
-	}
-	want := map[netip.Addr]netip.Addr{}
-	for i, source := range ips("10.1.0.1", "10.1.0.1", "2001:db8:1::1") {
-		want[hosts[i]] = source
 	}
 	if diff := cmp.Diff(want, found, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("found: -want +got\n%s", diff)
 	}
-	for _, host := range hosts[3:] {
+	for _, host := range without {
 		if missing[host] == nil {
-			t.Errorf("no reason why %s has no source address", host)
+			t.Errorf("no reason why there is no way to %s", host)
 		}
 	}
-	if len(missing) != 3 {
+	if len(missing) != len(without) {
 		t.Errorf("missing: %v", missing)
 	}
 }

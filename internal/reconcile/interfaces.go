@@ -119,7 +119,7 @@ func (i *Interfaces) expand(keys []int, present map[int]netdev.Link) []int {
 func describe(l netdev.Link) datapath.Interface {
 	return datapath.Interface{
 		Index: l.Index, Name: l.Name, Layer3: !l.Ethernet() && len(l.MAC) == 0,
-		Peer: l.Kind == "veth" && l.PeerElsewhere,
+		Peer: l.Kind == "veth" && l.PeerElsewhere, Bridge: l.Kind == "bridge",
 	}
 }
 

@@ -49,7 +49,7 @@ type ServicesConfig struct {
 	Desired   *desired.State
 	Tables    Tables
 	VIPs      announce.Owner
-	Sources   SourceAddresses
+	Sources   Ways
 	Endpoints Endpoints
 	Ended     func() // called after a pass whose removals leave connections that wait for a sweep
 	Seed      uint64 // key of the tables of hashes
@@ -96,7 +96,7 @@ func (s *Services) Started() (done bool, applied, total int) {
 	return false, counts[status.Applied], s.Desired.Services.Len(s.Desired.Snapshot())
 }
 
-// feed marks what changed in the store since the last time, and what endpoints see as another source now.
+// feed marks what changed in the store since the last time, and those to whose endpoints the way is another one now.
 func (s *Services) feed(ctx context.Context) {
 	snapshot, changed, ok := s.Desired.Since(s.seen)
 	all := !ok || !s.started
@@ -219,7 +219,7 @@ func (s *Services) read(keys []lb.Key) []item {
 	return items
 }
 
-// findSources looks up what endpoints will see as source, as far as that is not known. Services for which it fails go no
+// findSources looks up the ways to endpoints, as far as they are not known. Services for which it fails go no
 // further.
 func (s *Services) findSources(ctx context.Context, items []item) {
 	var need []netip.Addr
@@ -232,7 +232,7 @@ func (s *Services) findSources(ctx context.Context, items []item) {
 	}
 	for n := range items {
 		if len(sourced(&items[n].resolved)) > 0 {
-			items[n].Err = fmt.Errorf("find the source address that its endpoints see: %w", err)
+			items[n].Err = fmt.Errorf("find the ways to its endpoints: %w", err)
 		}
 	}
 }
@@ -276,7 +276,7 @@ func (s *Services) write(items []item) (touched []netip.Addr) {
 	return touched
 }
 
-// forgetSources forgets the source addresses of endpoints that no service has any more.
+// forgetSources forgets the ways to endpoints that no service has any more.
 func (s *Services) forgetSources(items []item) {
 	var unused []netip.Addr
 	for n := range items {

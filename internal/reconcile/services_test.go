@@ -290,14 +290,19 @@ func TestManyWriters(t *testing.T) {
 	}
 }
 
-const arm = "10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.1:80"
+const (
+	arm = "10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.1:80"
+	// To these the way to an endpoint does not matter.
+	nat    = "10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.1:80"
+	direct = "10.0.0.2:80/tcp mode=dsr endpoints=192.168.1.1:80"
+)
 
-// TestSourceMoves: services whose endpoints see another source address are applied again, and no other.
+// TestSourceMoves: services to whose endpoints the way is another one are applied again, and no other.
 func TestSourceMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	w.source = netip.MustParseAddr("192.168.1.100")
-	r := newRig(t, w, web, arm)
+	r := newRig(t, w, nat, arm)
 	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.5:80/tcp from 192.168.1.100", "own [10.0.0.1 10.0.0.5]")
 	r.services.RoutesChanged()
 	r.mu.Lock()
@@ -373,10 +378,10 @@ func TestSourceLookupHoldsNobodyUp(t *testing.T) {
 	r.mu.Unlock()
 	r.services.RoutesChanged()
 	r.eventually("the look-up has begun", func() bool { return w.lookups > before })
-	r.wait(r.put(web))
+	r.wait(r.put(nat))
 	close(release)
 	r.eventually("its failure is told", func() bool { s := r.status(TaskKind, "source addresses"); return s.State() == status.Failed })
-	r.wait(r.put(dns))
+	r.wait(r.put(direct))
 	time.Sleep(firstRetry)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -391,7 +396,7 @@ func TestSourceLookupFails(t *testing.T) {
 	w := newWorld()
 	w.lookup = func() error { return errBroken }
 	r := newRig(t, w)
-	c := r.put(web, arm)
+	c := r.put(nat, arm)
 	err := r.try(c)
 	var failed *status.Error
 	if !errors.As(err, &failed) || len(failed.Failures) != 1 || failed.Failures[0].Key != "10.0.0.5:80/tcp" {

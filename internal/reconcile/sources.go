@@ -10,51 +10,52 @@ import (
 
 	"loxilb/internal/compile"
 	"loxilb/internal/lb"
+	"loxilb/internal/netdev"
 )
 
-// SourceAddresses finds this machine's addresses, as packets to hosts have them.
-type SourceAddresses interface {
-	// SourceAddresses returns the address for each host that has one, and why the others have none.
-	SourceAddresses(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]netip.Addr, missing map[netip.Addr]error, err error)
+// Ways finds the ways to hosts, with this machine's addresses as packets to them have them.
+type Ways interface {
+	// Ways returns the way to each host that has one, and why the others have none.
+	Ways(ctx context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Way, missing map[netip.Addr]error, err error)
 }
 
 // sourceShare bounds the part of the time that looking sources up again takes, however fast routes change.
 const sourceShare = 20
 
-// sources knows this machine's addresses as endpoints see them. The loop of the services asks for those that it needs; a task of its own looks
+// sources knows the ways to endpoints, and with them this machine's addresses as endpoints see them. The loop of the services asks for those that it needs; a task of its own looks
 // all of them up again when routes have changed, so that no change of a service waits for that.
 type sources struct {
-	lookup SourceAddresses
+	lookup Ways
 	task   *Task
 	wake   func() // has the loop take what moved
 
 	mu     sync.Mutex
 	routes uint64                    // how often they have changed
-	known  map[netip.Addr]netip.Addr // by endpoint; invalid: there is none
-	moved  map[netip.Addr]bool       // endpoints that see another one since they were taken last
+	known  map[netip.Addr]netdev.Way // by endpoint; zero: there is none
+	moved  map[netip.Addr]bool       // endpoints that have another one since they were taken last
 }
 
-func newSources(lookup SourceAddresses, o Observers, wake func()) *sources {
-	s := &sources{lookup: lookup, wake: wake, known: map[netip.Addr]netip.Addr{}, moved: map[netip.Addr]bool{}}
+func newSources(lookup Ways, o Observers, wake func()) *sources {
+	s := &sources{lookup: lookup, wake: wake, known: map[netip.Addr]netdev.Way{}, moved: map[netip.Addr]bool{}}
 	s.task = NewTask("source addresses", sourceShare, s.refresh, o)
 	return s
 }
 
-// sourced are the endpoints of a service that see one of this machine's addresses.
+// sourced are the endpoints of a service whose connections depend on the way to them.
 func sourced(s *lb.Service) (hosts []netip.Addr) {
 	for _, e := range s.Endpoints {
-		if compile.NeedsSource(*s, e) {
+		if compile.NeedsWay(*s, e) {
 			hosts = append(hosts, e.Addr)
 		}
 	}
 	return hosts
 }
 
-// get is this machine's address as an endpoint sees it; invalid: there is none.
-func (s *sources) get(endpoint netip.Addr) netip.Addr {
+// get is the way to an endpoint; zero: there is none.
+func (s *sources) get(endpoint netip.Addr) compile.Way {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.known[endpoint]
+	return compile.Way(s.known[endpoint])
 }
 
 // routesChanged has all of them looked up again, soon.
@@ -79,12 +80,12 @@ func (s *sources) forget(hosts []netip.Addr) {
 func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
 	s.mu.Lock()
 	routes := s.routes
-	need := slices.DeleteFunc(unique(hosts), func(a netip.Addr) bool { return s.known[a].IsValid() })
+	need := slices.DeleteFunc(unique(hosts), func(a netip.Addr) bool { return s.known[a].Source.IsValid() })
 	s.mu.Unlock()
 	if len(need) == 0 {
 		return nil
 	}
-	found, _, err := s.lookup.SourceAddresses(ctx, need)
+	found, _, err := s.lookup.Ways(ctx, need)
 	if err != nil {
 		return err
 	}
@@ -99,12 +100,12 @@ func (s *sources) find(ctx context.Context, hosts []netip.Addr) error {
 	return nil
 }
 
-// set notes what an endpoint sees. The caller holds mu.
-func (s *sources) set(host, source netip.Addr) {
-	if old, had := s.known[host]; had && old != source {
+// set notes the way to an endpoint. The caller holds mu.
+func (s *sources) set(host netip.Addr, way netdev.Way) {
+	if old, had := s.known[host]; had && old != way {
 		s.moved[host] = true // other services have the endpoint, too
 	}
-	s.known[host] = source
+	s.known[host] = way
 }
 
 // refresh looks all of them up again. Connections that are there keep theirs.
@@ -115,7 +116,7 @@ func (s *sources) refresh(ctx context.Context) error {
 	if len(hosts) == 0 {
 		return nil
 	}
-	found, _, err := s.lookup.SourceAddresses(ctx, hosts)
+	found, _, err := s.lookup.Ways(ctx, hosts)
 	if err != nil {
 		return fmt.Errorf("look source addresses up again: %w", err)
 	}
@@ -133,7 +134,7 @@ func (s *sources) refresh(ctx context.Context) error {
 	return nil
 }
 
-// takeMoved are the endpoints that see another address since it was called last.
+// takeMoved are the endpoints that have another way since it was called last.
 func (s *sources) takeMoved() map[netip.Addr]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
+	"loxilb/internal/netdev"
 	"loxilb/internal/status"
 	"loxilb/internal/store"
 )
@@ -152,8 +153,8 @@ func (e endpoints) Update(changes map[netip.Addr]bool) {
 	e.notices++
 }
 
-// SourceAddresses is the world as the interface of that name.
-func (w *world) SourceAddresses(_ context.Context, hosts []netip.Addr) (found map[netip.Addr]netip.Addr, missing map[netip.Addr]error, err error) {
+// Ways is the world as the interface of that name.
+func (w *world) Ways(_ context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Way, missing map[netip.Addr]error, err error) {
 	w.mu.Lock()
 	w.lookups++
 	lookup, source := w.lookup, w.source
@@ -163,10 +164,10 @@ func (w *world) SourceAddresses(_ context.Context, hosts []netip.Addr) (found ma
 			return nil, nil, err
 		}
 	}
-	found = map[netip.Addr]netip.Addr{}
+	found = map[netip.Addr]netdev.Way{}
 	for _, a := range hosts {
 		if source.IsValid() {
-			found[a] = source
+			found[a] = netdev.Way{Source: source}
 		}
 	}
 	return found, nil, nil

@@ -320,7 +320,7 @@ func (m *Model) connect(svc *service, key tuple, closed *connection) (*connectio
 		reason := ""
 		if svc.Mode == lb.ModeDSR {
 			conn.oneWay, conn.to = true, conn.vip
-		} else if svc.Mode != lb.ModeDefault || ep.addr.Addr() == key.src.Addr() {
+		} else if svc.Mode != lb.ModeDefault || conn.besides() {
 			reason = m.choosePort(conn)
 		} else if !m.vacate(conn.reply(), key.src) {
 			continue

@@ -11,12 +11,22 @@ import (
 // A source port rests after its connection.
 const rest = 30 * time.Second
 
+// besides reports whether the endpoint would answer the client past the load balancer: they are in one network.
+func (c *connection) besides() bool {
+	for _, network := range []string{"192.168.1.0/24", "2001:db8:2::/64"} {
+		if p := netip.MustParsePrefix(network); p.Contains(c.client.Addr()) && p.Contains(c.to.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
 // choosePort gives the connection a source of ours: the VIP, the address that the load balancer has towards the
 // endpoint, or one that the service says. The client's port if that is free, else any.
 func (m *Model) choosePort(c *connection) (reason string) {
 	addr := c.vip.Addr()
-	switch c.service.Mode {
-	case lb.ModeOneArm, lb.ModeHostOneArm:
+	itsOwn := c.service.Mode == lb.ModeDefault && c.client.Addr() == c.to.Addr()
+	if c.service.Mode != lb.ModeFullNAT && !itsOwn {
 		addr = netip.MustParseAddr("192.168.1.254")
 		if addr.Is4() != c.to.Addr().Is4() {
 			addr = netip.MustParseAddr("2001:db8:2::fe")

@@ -19,6 +19,7 @@ type Interface struct {
 	Name   string
 	Layer3 bool // no link-layer header: tun, wireguard
 	Peer   bool // a veth whose other end is in another network namespace
+	Bridge bool
 }
 
 // Hooks attaches the programs to interfaces, and knows where they are attached. Methods are safe for concurrent use.

@@ -118,15 +118,16 @@ type SweepOpening struct {
 	Egress     bool
 	_          [2]byte
 	EgressPeer struct {
-		_         structs.HostLayout
-		Addr      SweepIpAddr
-		Port      uint16
-		Flags     uint16
-		Service   uint32
-		PortShift uint16
-		Pad       uint16
-		Weight    uint32
-		Source    SweepIpAddr
+		_          structs.HostLayout
+		Addr       SweepIpAddr
+		Port       uint16
+		Flags      uint16
+		Service    uint32
+		PortShift  uint16
+		SourceBits uint8
+		AddrBits   uint8
+		Weight     uint32
+		Source     SweepIpAddr
 	}
 	Client struct {
 		_       structs.HostLayout

@@ -40,7 +40,10 @@ type EndpointTable struct {
 	Shift  bool     // Port is for the service's first port, the next for the next
 	Weight uint16   // for listings
 	Source TcIpAddr // ours towards it; zero: none is known, or the mode does not ask
-	Takes  uint32   // weight for new connections: 0 for none, whatever Weight says
+	// SourceBits and AddrBits are how long the networks are, in 128 bits, that Source and Addr are in; clients there are
+	// answered past this machine. 0: not known.
+	SourceBits, AddrBits uint8
+	Takes                uint32 // weight for new connections: 0 for none, whatever Weight says
 }
 
 // String prints the table as one line for the service, one for each endpoint and one for the slots, goldens and debug logs show what the maps will hold.

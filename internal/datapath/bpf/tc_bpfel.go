@@ -142,15 +142,16 @@ type TcEgressKey struct {
 }
 
 type TcEndpoint struct {
-	_         structs.HostLayout
-	Addr      TcIpAddr
-	Port      uint16
-	Flags     uint16
-	Service   uint32
-	PortShift uint16
-	Pad       uint16
-	Weight    uint32
-	Source    TcIpAddr
+	_          structs.HostLayout
+	Addr       TcIpAddr
+	Port       uint16
+	Flags      uint16
+	Service    uint32
+	PortShift  uint16
+	SourceBits uint8
+	AddrBits   uint8
+	Weight     uint32
+	Source     TcIpAddr
 }
 
 type TcEndpointFlag uint32
@@ -241,6 +242,7 @@ type TcLinkFlag uint32
 const (
 	TcLinkFlagLINK_PEER   TcLinkFlag = 1
 	TcLinkFlagLINK_LAYER3 TcLinkFlag = 2
+	TcLinkFlagLINK_BRIDGE TcLinkFlag = 4
 )
 
 type TcNextHop struct {

@@ -21,6 +21,7 @@ import (
 const (
 	linkPeer   = uint32(bpf.TcLinkFlagLINK_PEER)
 	linkLayer3 = uint32(bpf.TcLinkFlagLINK_LAYER3)
+	linkBridge = uint32(bpf.TcLinkFlagLINK_BRIDGE)
 )
 
 // DefaultRoute is a next hop of a default route.
@@ -55,15 +56,24 @@ func Open(c *loader.Collection) (*Routing, error) {
 	return r, r.BumpNextHops()
 }
 
-// SetLink says what kind of next hop an interface makes, attached or not: the other end of a veth in another network
-// namespace (peer), without link-layer header (layer3).
-func (r *Routing) SetLink(index int, peer, layer3 bool) error {
+// Link is what kind of next hop an interface makes.
+type Link struct {
+	Peer   bool // a veth whose other end is in another network namespace
+	Layer3 bool // without link-layer header
+	Bridge bool
+}
+
+// SetLink says what an interface is, attached or not.
+func (r *Routing) SetLink(index int, l Link) error {
 	var flags uint32
-	if peer {
+	if l.Peer {
 		flags |= linkPeer
 	}
-	if layer3 {
+	if l.Layer3 {
 		flags |= linkLayer3
+	}
+	if l.Bridge {
+		flags |= linkBridge
 	}
 	if err := r.links.Put(uint32(index), flags); err != nil {
 		return fmt.Errorf("describe interface %d: %w", index, err)

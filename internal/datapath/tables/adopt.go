@@ -125,7 +125,10 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 		byID[row.Service] = s
 		t.serviceIDs.Take(row.Service)
 	}
-	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Weight, shift: row.Flags&endpointShift != 0, source: row.Source, service: s}
+	e := &endpoint{
+		id: id, addr: row.Addr, port: row.Port, takes: row.Weight, shift: row.Flags&endpointShift != 0, service: s,
+		source: row.Source, sourceBits: row.SourceBits, addrBits: row.AddrBits,
+	}
 	t.enterEndpoint(e)
 	t.endpointIDs.Take(id)
 	const both = endpointEndTCP | endpointEndUDP

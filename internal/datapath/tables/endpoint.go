@@ -68,7 +68,8 @@ func (t *Tables) roomFor(s *service, want *bpf.ServiceTable, have map[netip.Addr
 // addEndpoint takes an endpoint back that was ending, or makes one. Its row is not written yet.
 func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTable) (*endpoint, error) {
 	if e, ok := s.ending[at]; ok {
-		e.takes, e.shift, e.source = row.Takes, row.Shift, row.Source
+		e.takes = row.Takes
+		e.lead(row)
 		delete(s.ending, at)
 		delete(t.ending, e.id)
 		return e, nil
@@ -87,7 +88,8 @@ func (t *Tables) addEndpoint(s *service, at netip.AddrPort, row bpf.EndpointTabl
 			return nil, err
 		}
 	}
-	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Takes, shift: row.Shift, source: row.Source, service: s}
+	e := &endpoint{id: id, addr: row.Addr, port: row.Port, takes: row.Takes, service: s}
+	e.lead(row)
 	t.enterEndpoint(e)
 	t.countLocal(e, 1)
 	return e, nil
@@ -121,16 +123,20 @@ func (t *Tables) endpointRows() []*rows.Array {
 // updateEndpoint says where new connections to an endpoint go, a port for each of the service's ports or all to one, and
 // where they come from. Those that are there keep what they have.
 func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLog) error {
-	shift, source := e.shift, e.source
-	if shift == row.Shift && source == row.Source {
+	was := *e
+	if e.lead(row); *e == was {
 		return nil
 	}
 	undo.add(func() error {
-		e.shift, e.source = shift, source
+		e.shift, e.source, e.sourceBits, e.addrBits = was.shift, was.source, was.sourceBits, was.addrBits
 		return t.writeEndpoint(e)
 	})
-	e.shift, e.source = row.Shift, row.Source
 	return t.writeEndpoint(e)
+}
+
+// lead has the endpoint say where its new connections go and come from.
+func (e *endpoint) lead(row bpf.EndpointTable) {
+	e.shift, e.source, e.sourceBits, e.addrBits = row.Shift, row.Source, row.SourceBits, row.AddrBits
 }
 
 func (t *Tables) writeEndpoint(e *endpoint) error {
@@ -141,7 +147,7 @@ func (t *Tables) writeEndpoint(e *endpoint) error {
 func endpointRow(e *endpoint, flags uint16) bpf.TcEndpoint {
 	row := bpf.TcEndpoint{
 		Addr: e.addr, Port: e.port, Flags: endpointInUse | flags, Service: e.service.id,
-		Weight: e.takes, Source: e.source,
+		Weight: e.takes, Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits,
 	}
 	if e.shift {
 		row.Flags |= endpointShift

@@ -138,6 +138,8 @@ type endpoint struct { // there are many: 64 bytes
 	port    uint16 // as in the row: network byte order
 	weight  uint16
 	shift   bool // port is for the service's first port
+
+	sourceBits, addrBits uint8 // as in bpf.EndpointTable
 }
 
 // endpoint is the one with an id. nil: there is none.

@@ -41,6 +41,19 @@ func (m *Mirror) OnLink(a netip.Addr) []Link {
 	return out
 }
 
+// NetworkBits is the length of the network that an address of this machine on a link has in common with a neighbour there;
+// 0: they have none. A neighbour that is named by its link-local address is in all networks of the link.
+func (m *Mirror) NetworkBits(own netip.Addr, link int, neighbour netip.Addr) uint8 {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	for _, a := range m.tables.addresses[own] {
+		if a.link == link && !a.prefix.IsSingleIP() && (neighbour.IsLinkLocalUnicast() || a.prefix.Contains(neighbour)) {
+			return uint8(a.prefix.Bits())
+		}
+	}
+	return 0
+}
+
 // IPv4Links returns the links that have a connected IPv4 network.
 func (m *Mirror) IPv4Links() []Link {
 	m.tables.mu.RLock()

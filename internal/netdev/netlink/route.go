@@ -2,6 +2,7 @@ package netlink
 
 import (
 	"context"
+	"encoding/binary"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -70,10 +71,21 @@ func RouteHeader(family, proto byte) []byte {
 // route, or with why there is none (ENETUNREACH, EHOSTUNREACH, ...). The returned error is the socket's or the
 // context's. It costs about 3 us a host.
 func (c *Conn) LookUp(ctx context.Context, hosts []netip.Addr, each func(i int, rt Route, err error)) error {
+	return c.lookUp(ctx, hosts, 0, each)
+}
+
+// Match is LookUp for the routes as the routing table has them: Dst is that of the route, and Source is there only if the
+// route itself names one.
+func (c *Conn) Match(ctx context.Context, hosts []netip.Addr, each func(i int, rt Route, err error)) error {
+	return c.lookUp(ctx, hosts, unix.RTM_F_FIB_MATCH, each)
+}
+
+func (c *Conn) lookUp(ctx context.Context, hosts []netip.Addr, flags uint32, each func(i int, rt Route, err error)) error {
 	requests := make([]*Request, len(hosts))
 	for i, a := range hosts {
 		header := Header(Family(a), unix.SizeofRtMsg)
 		header[1] = byte(a.BitLen())
+		binary.NativeEndian.PutUint32(header[8:], flags)
 		requests[i] = NewRequest(unix.RTM_GETROUTE, 0, header).Attr(unix.RTA_DST, a.AsSlice())
 	}
 	return c.Batch(ctx, requests, func(i int, answer []byte, err error) {

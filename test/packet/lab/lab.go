@@ -88,7 +88,7 @@ func (l *Lab) Apply(s lb.Service) error {
 	if err := s.Validate(); err != nil {
 		return err
 	}
-	table := compile.Service(s, nil, HashSeed, l.source)
+	table := compile.Service(s, nil, HashSeed, l.way)
 	l.services[s.Key] = s
 	return l.Datapath.Apply([]datapath.Change{{Key: table.Key, Table: &table}})[0]
 }

@@ -6,17 +6,28 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"loxilb/internal/compile"
 	"loxilb/internal/datapath"
 )
 
-// source is the load balancer's address towards an endpoint, as the kernel would choose it.
-func (l *Lab) source(endpoint netip.Addr) netip.Addr {
+// way is the way to an endpoint, as the kernel would choose it. A network of the lab is one address of the load balancer's,
+// one route, and one interface.
+func (l *Lab) way(endpoint netip.Addr) compile.Way {
 	routes, err := netlink.RouteGet(endpoint.AsSlice())
 	if err != nil || len(routes) == 0 {
-		return netip.Addr{}
+		return compile.Way{}
 	}
-	a, _ := netip.AddrFromSlice(routes[0].Src)
-	return a.Unmap()
+	source, _ := netip.AddrFromSlice(routes[0].Src)
+	way := compile.Way{Source: source.Unmap()}
+	found, err := netlink.RouteGetWithOptions(endpoint.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err == nil && len(found) > 0 && found[0].Dst != nil {
+		bits, _ := found[0].Dst.Mask.Size()
+		way.RouteBits = uint8(bits)
+	}
+	if len(routes[0].Gw) == 0 {
+		way.SourceBits = way.RouteBits
+	}
+	return way
 }
 
 // readLocalAddresses tells the data path which addresses the load balancer has.
