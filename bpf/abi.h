@@ -97,8 +97,9 @@ struct connection_key {
 _Static_assert(sizeof(struct connection_key) == 40, "ABI");
 
 /* What both directions of a connection have seen. Bits are only ever added,
- * atomically and on both entries, so that no CPU loses another's. A connection
- * that serves again (reopen.h) is another one. */
+ * atomically and on both entries, so that no CPU loses another's; but for
+ * CONN_RESET, which is taken back when the RST was forged. A connection that
+ * serves again (reopen.h) is another one. */
 enum connection_flag {
 	CONN_REPLY_DIRECTION = 0x01, /* of packets from the endpoint */
 	CONN_REPLIED =
@@ -123,6 +124,11 @@ enum connection_trait {
 			   * addresses and ports */
 	CONN_ENDED = 8, /* a CPU has ended the connection, and is about to
 			 * delete the entry (conntrack.h) */
+	/* These two come and go, each entry has its own (ct_tcp.h): */
+	CONN_SENT_RST =
+		0x10, /* TCP: CONN_RESET is by a RST of this direction */
+	CONN_OTHER_SYN =
+		0xe0, /* TCP: half of what is known of another SYN of the client */
 };
 
 /* The kind of a direction's next hop. What is above HOP_PEER is sent by
@@ -162,7 +168,7 @@ struct connection {
 	__u64 packets;
 	__u64 bytes; /* of IP packets */
 	__u32 seq_end; /* TCP: highest sequence number sent, plus one */
-	__u32 ack; /* TCP: last acknowledgement sent */
+	__u32 ack; /* TCP: last acknowledgement sent; at first, the least that acknowledges the other side's SYN */
 	__u32 endpoint; /* index into endpoints */
 	/* the state word (state.h): these four, changed by atomics */
 	__u8 flags; /* enum connection_flag */

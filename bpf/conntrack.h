@@ -263,6 +263,24 @@ static __noinline void connection_ended(__u32 endpoint, __u32 word)
 	endpoint_uncount(endpoint);
 }
 
+/* Ends a connection, and begins the next one, of the next generation, in the same
+ * entries: it has seen these events already. Whoever calls it has counted the
+ * next one. Of two CPUs, one succeeds. */
+static __noinline __maybe_unused bool
+connection_succeed(struct connection *client, __u32 word,
+		   struct connection *reply, __u32 reply_word, __u8 events)
+{
+	const __u32 clear = ~(STATE_HOP | (STATE_TRAITS & ~STATE_TCP));
+	__u32 next = state_next_generation(word) | events;
+
+	word = state_change(client, word, clear, next);
+	if (word & STATE_ENDED)
+		return false;
+	connection_ended(client->endpoint, word);
+	state_change(reply, reply_word, clear, next | CONN_REPLY_DIRECTION);
+	return true;
+}
+
 /* What becomes of the source port of a connection that is ended. */
 enum port_fate {
 	PORT_IS_FREE,

@@ -10,13 +10,18 @@
  *   FIN of both sides                     closed-wait
  *   FIN of both, both acknowledged; RST   closed
  *
- * Events are used instead of a state variable, because they are only ever
- * added: the two directions may add theirs on two CPUs at once without a lock,
- * and half-close and simultaneous close need no states of their own.
+ * Events are used instead of a state variable, because they are added and hardly
+ * ever taken back: the two directions may add theirs on two CPUs at once without
+ * a lock, and half-close and simultaneous close need no states of their own.
+ *
+ * Nobody is believed for knowing addresses and ports. A segment changes the state
+ * if its numbers are such that only somebody who sees the packets can know them;
+ * the others are forwarded, and the receiver judges them
+ * (docs/adr/0021-believe-nobody.md).
  *
  * If the endpoint answers the client directly, only the client's segments are
- * seen. The client acknowledges what it has received, so its first ACK stands
- * for the endpoint's SYN as well, and its FIN closes the connection here.
+ * seen. What the client acknowledges stands for what the endpoint has sent, and
+ * the client's FIN closes the connection here.
  */
 #ifndef LOXILB_CT_TCP_H
 #define LOXILB_CT_TCP_H
@@ -27,55 +32,69 @@
 #include "mss.h"
 #include "parse.h"
 
+#define TCP_OPENS (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)
+
+/* Is the number between what the receiver has acknowledged and what the sender
+ * has sent? */
+static __always_inline bool tcp_in_flight(__u32 number,
+					  const struct connection *sender,
+					  const struct connection *receiver)
+{
+	__u32 flight = sender->seq_end - receiver->ack;
+
+	return flight < TCP_MAX_AHEAD && number - receiver->ack <= flight;
+}
+
+/* A SYN that is not the one that the connection began with is remembered until
+ * the endpoint acknowledges it, as 6 bits of the number that does so: half of
+ * them in each entry, 0 for none. */
+#define TCP_TAG_BITS 3
+#define TCP_TAG_HALF ((1U << TCP_TAG_BITS) - 1)
+#define TCP_TAG_MOST ((1U << 2 * TCP_TAG_BITS) - 1)
+
+static __always_inline __u32 tcp_syn_tag(__u32 ack)
+{
+	return (ack & TCP_TAG_MOST) ?: TCP_TAG_MOST;
+}
+
+static __always_inline void
+tcp_note_other_syn(const struct packet *p, struct connection *client,
+		   __u32 word, struct connection *reply, __u32 reply_word)
+{
+	__u32 tag = tcp_syn_tag(p->seq + 1);
+
+	state_change(client, word, STATE_OTHER_SYN,
+		     (tag & TCP_TAG_HALF) << STATE_OTHER_SYN_SHIFT);
+	state_change(reply, reply_word, STATE_OTHER_SYN,
+		     tag >> TCP_TAG_BITS << STATE_OTHER_SYN_SHIFT);
+}
+
+static __always_inline bool tcp_acknowledges_other_syn(const struct packet *p,
+						       __u32 reply_word,
+						       __u32 client_word)
+{
+	__u32 low = client_word >> STATE_OTHER_SYN_SHIFT & TCP_TAG_HALF,
+	      high = reply_word >> STATE_OTHER_SYN_SHIFT & TCP_TAG_HALF;
+
+	return (low | high << TCP_TAG_BITS) == tcp_syn_tag(p->ack);
+}
+
 /* Would the receiver accept this RST (RFC 5961 section 3.2)? It must be at the
  * next byte that the receiver waits for. That is between what the receiver
  * acknowledged last and what was sent last. A RST that answers a SYN must
  * acknowledge that SYN. */
-static __always_inline bool tcp_reset_plausible(const struct packet *p,
-						const struct connection *c,
-						const struct connection *peer)
+static __always_inline bool
+tcp_reset_plausible(const struct packet *p, const struct connection *c,
+		    __u32 word, const struct connection *peer, __u32 peer_word)
 {
-	if ((c->flags & CONN_REPLY_DIRECTION) && !(c->flags & CONN_REPLIED))
-		return (p->tcp_flags & TCP_ACK) && p->ack == peer->seq_end;
-	if (!(c->flags & CONN_REPLIED))
-		return p->seq == c->seq_end || p->seq + 1 == c->seq_end;
-	return p->seq - peer->ack <= c->seq_end - peer->ack;
-}
-
-/* Is the FIN within the window? Called after tcp_note_sequence(): c->seq_end is
- * then the end of this segment, unless the segment is old or too far ahead. */
-static __always_inline bool tcp_fin_plausible(const struct packet *p,
-					      const struct connection *c,
-					      const struct connection *peer)
-{
-	return p->seq - peer->ack < TCP_MAX_WINDOW ||
-	       p->seq_end - c->seq_end < TCP_MAX_WINDOW;
-}
-
-/* Returns the events that a segment causes, except for RST. */
-static __always_inline __u8 tcp_events(const struct packet *p,
-				       const struct connection *c,
-				       const struct connection *peer)
-{
-	bool reply = c->flags & CONN_REPLY_DIRECTION;
-	__u8 events = 0, peer_fin, peer_fin_acked;
-
-	if (reply && (p->tcp_flags & TCP_SYN))
-		return CONN_REPLIED;
-	if (p->tcp_flags & TCP_SYN)
-		return 0;
-	if (!reply && (p->tcp_flags & TCP_ACK) && (c->flags & CONN_REPLIED))
-		events |= CONN_ASSURED;
-	if ((p->tcp_flags & TCP_FIN) && (c->flags & CONN_REPLIED) &&
-	    tcp_fin_plausible(p, c, peer))
-		events |= reply ? CONN_FIN_ENDPOINT : CONN_FIN_CLIENT;
-	peer_fin = reply ? CONN_FIN_CLIENT : CONN_FIN_ENDPOINT;
-	peer_fin_acked =
-		reply ? CONN_FIN_CLIENT_ACKED : CONN_FIN_ENDPOINT_ACKED;
-	if ((c->flags & peer_fin) && (p->tcp_flags & TCP_ACK) &&
-	    p->ack == peer->seq_end)
-		events |= peer_fin_acked;
-	return events;
+	if (word & CONN_REPLIED)
+		return tcp_in_flight(p->seq, c, peer) || p->seq == c->seq_end ||
+		       p->seq == peer->ack;
+	if (word & CONN_REPLY_DIRECTION)
+		return (p->tcp_flags & TCP_ACK) &&
+		       (p->ack == peer->seq_end ||
+			tcp_acknowledges_other_syn(p, word, peer_word));
+	return p->seq == c->seq_end || p->seq + 1 == c->seq_end;
 }
 
 /* Notes events that a segment of direction c causes. */
@@ -89,13 +108,227 @@ static __always_inline void tcp_note(struct connection *c, __u32 word,
 		connection_note_both(c, word, peer, peer_word, events);
 }
 
+static __always_inline void tcp_reset(const struct packet *p,
+				      struct connection *c, __u32 word,
+				      struct connection *peer, __u32 peer_word)
+{
+	if (!tcp_reset_plausible(p, c, word, peer, peer_word))
+		return;
+	c->seen = p->now;
+	if (!(word & STATE_SENT_RST))
+		state_change(c, word, 0, STATE_SENT_RST);
+	tcp_note(c, word, peer, peer_word, CONN_RESET);
+}
+
+/* Takes a RST back: its sender goes on, so that it was forged, and the receiver
+ * has not believed it. If the other side has sent one too, that one stands. If
+ * another CPU changes the peer's state, or has ended the connection, the next
+ * segment does it, or none. */
+static __always_inline void tcp_take_back_reset(struct connection *c,
+						__u32 word,
+						struct connection *peer,
+						__u32 peer_word)
+{
+	__u32 clear = STATE_SENT_RST;
+
+	if (!(peer_word & STATE_SENT_RST)) {
+		if (peer_word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ||
+		    __sync_val_compare_and_swap(
+			    (__u32 *)&peer->flags, peer_word,
+			    peer_word & ~(__u32)CONN_RESET) != peer_word)
+			return;
+		clear |= CONN_RESET;
+	}
+	state_change(c, word, clear, 0);
+}
+
+/* Notes a segment that the endpoint sends before the client has acknowledged one:
+ * client->ack is the first number of what the endpoint has sent. If it begins
+ * again elsewhere, as with SYN cookies, the last beginning counts. */
+static __always_inline void tcp_note_answer(const struct packet *p,
+					    struct connection *reply,
+					    struct connection *client)
+{
+	__u32 first = p->seq + !!(p->tcp_flags & TCP_SYN);
+
+	if (!tcp_in_flight(first, reply, client)) {
+		client->ack = first;
+		reply->seq_end = p->seq_end;
+	} else if (p->seq_end - reply->seq_end < TCP_MAX_AHEAD) {
+		reply->seq_end = p->seq_end;
+	}
+	if ((p->tcp_flags & TCP_ACK) && tcp_in_flight(p->ack, client, reply))
+		reply->ack = p->ack;
+}
+
+/* Begins the connection anew, of which nothing was known or, as it was live, both
+ * sides have forgotten: the endpoint has accepted another SYN of the client. */
+static __always_inline void tcp_begin_anew(const struct packet *p,
+					   struct connection *reply, __u32 word,
+					   struct connection *client,
+					   __u32 client_word)
+{
+	if (word & CONN_REPLIED) {
+		struct endpoint_state *s = endpoint_state_find(reply->endpoint);
+
+		if (!s)
+			return;
+		connection_opened(s);
+		if (!connection_succeed(client, client_word, reply, word,
+					CONN_REPLIED)) {
+			connection_ended(reply->endpoint, 0);
+			return;
+		}
+		__sync_fetch_and_add(&s->connections, 1);
+	} else {
+		state_change(client, client_word, STATE_TCP | CONN_RESET,
+			     CONN_REPLIED);
+		state_change(reply, word, STATE_TCP | CONN_RESET, CONN_REPLIED);
+	}
+	client->seq_end = p->ack;
+	client->ack = p->seq + 1;
+	reply->seq_end = p->seq_end;
+	reply->ack = p->ack;
+}
+
+/* Handles a SYN of the client: its first one again, or another one, which the
+ * endpoint answers with a challenge ACK or accepts. */
+static __always_inline void tcp_client_syn(const struct packet *p,
+					   struct connection *c, __u32 word,
+					   struct connection *reply,
+					   __u32 reply_word)
+{
+	bool alone = (p->tcp_flags & TCP_OPENS) == TCP_SYN;
+
+	if (!alone || !(word & CONN_REPLIED))
+		c->seen = p->now;
+	if (alone && p->seq_end != c->seq_end && p->seq + 1 != reply->ack)
+		tcp_note_other_syn(p, c, word, reply, reply_word);
+}
+
+/* Handles a SYN of the endpoint. It answers the client if it acknowledges the
+ * client's SYN, or crosses it (simultaneous open). */
+static __always_inline void tcp_endpoint_syn(const struct packet *p,
+					     struct connection *c, __u32 word,
+					     struct connection *client,
+					     __u32 client_word)
+{
+	bool ack = p->tcp_flags & TCP_ACK;
+
+	c->seen = p->now;
+	if (!(word & CONN_ASSURED) &&
+	    (!ack || tcp_in_flight(p->ack, client, c))) {
+		tcp_note_answer(p, c, client);
+		tcp_note(c, word, client, client_word, CONN_REPLIED);
+	} else if (ack && p->seq_end != c->seq_end &&
+		   tcp_acknowledges_other_syn(p, word, client_word)) {
+		tcp_begin_anew(p, c, word, client, client_word);
+	}
+}
+
+/* Does a FIN fit what the other side has sent and acknowledged? Asked where it
+ * does not go on from what was seen of its own direction, because a later
+ * segment has overtaken it, or some were not seen. Nothing was sent beyond it. */
+static __always_inline bool tcp_fin_fits(const struct packet *p,
+					 const struct connection *c,
+					 const struct connection *peer)
+{
+	return (__s32)(p->seq_end - c->seq_end) >= 0 &&
+	       p->seq_end - peer->ack < TCP_MAX_AHEAD &&
+	       peer->seq_end - p->ack < TCP_MAX_AHEAD;
+}
+
+/* Does a segment complete the handshake? The client's does if it acknowledges
+ * what the endpoint has sent; what the endpoint sends is noted. */
+static __always_inline bool tcp_handshake(const struct packet *p,
+					  struct connection *c, bool reply,
+					  struct connection *peer)
+{
+	if (reply) {
+		tcp_note_answer(p, c, peer);
+		return false;
+	}
+	if (!tcp_in_flight(p->ack, peer, c))
+		return false;
+	c->seq_end = p->seq_end;
+	c->ack = p->ack;
+	return true;
+}
+
+/* Handles a segment with ACK that has no SYN and no RST. */
+static __always_inline void tcp_segment(struct packet *p, struct connection *c,
+					__u32 word, struct connection *peer,
+					__u32 peer_word)
+{
+	bool reply = word & CONN_REPLY_DIRECTION, goes_on;
+	__u8 events = 0;
+
+	if (!(word & CONN_ASSURED)) {
+		if (!(word & CONN_REPLIED))
+			return;
+		if (tcp_handshake(p, c, reply, peer)) {
+			events = CONN_ASSURED;
+			source_note_known(p);
+		} else if (!reply) {
+			return;
+		}
+	}
+	goes_on = tcp_goes_on(p, c);
+	if (word & STATE_SENT_RST && goes_on &&
+	    (p->seq_end != c->seq_end || p->ack != c->ack))
+		tcp_take_back_reset(c, word, peer, peer_word);
+	if ((p->tcp_flags & TCP_FIN) && (goes_on || tcp_fin_fits(p, c, peer))) {
+		events |= reply ? CONN_FIN_ENDPOINT : CONN_FIN_CLIENT;
+		c->seq_end = p->seq_end;
+	}
+	if (goes_on) {
+		c->seq_end = p->seq_end;
+		c->ack = p->ack;
+	}
+	if (word & (reply ? CONN_FIN_CLIENT : CONN_FIN_ENDPOINT) &&
+	    p->ack == peer->seq_end)
+		events |=
+			reply ? CONN_FIN_CLIENT_ACKED : CONN_FIN_ENDPOINT_ACKED;
+	if (events)
+		tcp_note(c, word, peer, peer_word, events);
+}
+
+/* Handles an ACK where only the client is seen. The first one shows that the
+ * endpoint may have answered, the next one, if it goes on from there, that it
+ * has. What the endpoint's numbers are is not known. */
+static __always_inline void tcp_single_segment(const struct packet *p,
+					       struct connection *c, __u32 word)
+{
+	__u32 sent = p->seq_end - c->seq_end, acked = p->ack - c->ack;
+	bool fits = tcp_goes_on(p, c);
+	__u8 events = CONN_ASSURED;
+
+	if (!(word & CONN_REPLIED)) {
+		fits = sent + TCP_MAX_AHEAD < 2 * TCP_MAX_AHEAD;
+		events = CONN_REPLIED;
+	} else if (p->tcp_flags & TCP_FIN) { /* an ACK may have overtaken it */
+		fits |= sent < TCP_MAX_AHEAD &&
+			acked + TCP_MAX_AHEAD < 2 * TCP_MAX_AHEAD;
+	}
+	if (!fits)
+		return;
+	if (word & CONN_RESET && (sent || acked))
+		state_change(c, word, CONN_RESET, 0);
+	if ((__s32)sent > 0)
+		c->seq_end = p->seq_end;
+	if ((__s32)acked > 0 || events == CONN_REPLIED)
+		c->ack = p->ack;
+	if (p->tcp_flags & TCP_FIN)
+		events |= CONN_FIN_CLIENT;
+	if ((word & events) != events)
+		connection_note(c, word, events);
+}
+
 /* Does what tcp_transition() does, from the client's segments alone. Global:
  * the verifier checks it once. */
 __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 {
-	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 	struct connection_key key;
-	__u8 events = 0;
 	__u32 ahead, word;
 
 	if (!p || !c)
@@ -104,16 +337,16 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 	if (!connection_is_of(c, &p->tuple))
 		return drop(p, DROP_CONNECTION_RACE);
 	ahead = p->seq - c->seq_end;
-	if ((p->tcp_flags & opens) == TCP_SYN) {
+	if ((p->tcp_flags & TCP_OPENS) == TCP_SYN) {
 		/* after its FIN, a client that connects again uses a higher
 		 * sequence number (RFC 9293 section 3.6.1) */
-		if ((c->flags & CONN_RESET) ||
-		    ((c->flags & CONN_FIN_CLIENT) && (__s32)ahead >= 0)) {
+		if ((word & CONN_RESET) ||
+		    ((word & CONN_FIN_CLIENT) && (__s32)ahead >= 0)) {
 			key = p->tuple; /* see connection_find() */
 			connection_end(&key, c, word, PORT_IS_FREE);
 			return VERDICT_MISS;
 		}
-		if (c->flags & CONN_REPLIED)
+		if (word & CONN_REPLIED)
 			return VERDICT_CONTINUE; /* the endpoint answers it with a challenge ACK */
 		c->seq_end = p->seq_end;
 	} else if (p->tcp_flags & TCP_RST) {
@@ -122,39 +355,33 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		 * or not. */
 		if (ahead && ahead != (__u32)-1)
 			return VERDICT_CONTINUE;
-		events = CONN_RESET;
-	} else if (ahead + TCP_MAX_WINDOW < 2 * TCP_MAX_WINDOW) {
-		if (p->tcp_flags & TCP_ACK)
-			events = CONN_REPLIED | CONN_ASSURED;
-		if (p->tcp_flags & TCP_FIN)
-			events |= CONN_FIN_CLIENT;
+		connection_note(c, word, CONN_RESET);
+	} else if ((p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK) {
+		tcp_single_segment(p, c, word);
 	}
 	c->seen = p->now;
-	tcp_note_sequence(p, c);
-	if ((word & events) != events)
-		connection_note(c, word, events);
 	return VERDICT_CONTINUE;
 }
 
 /* Handles a segment that may change the state: SYN, FIN or RST, or any segment
  * while the connection opens or closes. Returns MISS if the segment opens a new
  * connection in place of this one: this one is removed, or may be reopened
- * (reopen.h). */
-static __noinline enum verdict tcp_transition(struct packet *p,
-					      struct connection *c)
+ * (reopen.h). Global, as tcp_single_entry() is. */
+__noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 {
-	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
-	__u32 word = state_read(c), peer_word;
 	struct connection *peer;
-	__u8 events;
+	__u32 word, peer_word;
 
+	if (!p || !c)
+		return VERDICT_DROP;
+	word = state_read(c);
 	if (unlikely(word & STATE_TRAIT(CONN_SINGLE_ENTRY | CONN_ENDED)))
 		return word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ?
 			       VERDICT_MISS :
 			       tcp_single_entry(p, c);
-	if (connection_is_closed(c->flags) &&
-	    (p->tcp_flags & opens) == TCP_SYN &&
-	    !(c->flags & CONN_REPLY_DIRECTION)) {
+	if (connection_is_closed(word) &&
+	    (p->tcp_flags & TCP_OPENS) == TCP_SYN &&
+	    !(word & CONN_REPLY_DIRECTION)) {
 		p->may_reopen = true;
 		return VERDICT_MISS;
 	}
@@ -167,26 +394,16 @@ static __noinline enum verdict tcp_transition(struct packet *p,
 	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
 		return drop(p, DROP_CONNECTION_RACE);
 	if (p->tcp_flags & TCP_RST) {
-		if (!tcp_reset_plausible(p, c, peer))
-			return VERDICT_CONTINUE;
+		tcp_reset(p, c, word, peer, peer_word);
+	} else if (!(p->tcp_flags & TCP_SYN)) {
 		c->seen = p->now;
-		tcp_note(c, word, peer, peer_word, CONN_RESET);
-		return VERDICT_CONTINUE;
+		if (p->tcp_flags & TCP_ACK)
+			tcp_segment(p, c, word, peer, peer_word);
+	} else if (word & CONN_REPLY_DIRECTION) {
+		tcp_endpoint_syn(p, c, word, peer, peer_word);
+	} else {
+		tcp_client_syn(p, c, word, peer, peer_word);
 	}
-	if ((p->tcp_flags & opens) == TCP_SYN && (c->flags & CONN_REPLIED) &&
-	    !(c->flags & CONN_REPLY_DIRECTION))
-		return VERDICT_CONTINUE; /* the endpoint answers it with a challenge ACK */
-	/* the endpoint's first sequence number; or a client that connects again
-	 * with another one */
-	if (!(c->flags & CONN_REPLIED))
-		c->seq_end = p->seq_end;
-	c->seen = p->now;
-	tcp_note_sequence(p, c);
-	events = tcp_events(p, c, peer);
-	if (events & ~c->flags & CONN_ASSURED)
-		source_note_known(p);
-	if (events)
-		tcp_note(c, word, peer, peer_word, events);
 	return VERDICT_CONTINUE;
 }
 

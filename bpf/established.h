@@ -23,25 +23,37 @@ static __always_inline bool connection_was_silent(const struct packet *p,
 	return (__s32)(p->now - c->seen) > SILENCE_LIMIT;
 }
 
-/* A segment that is further ahead than this of what was seen is not
- * believed. */
-#define TCP_MAX_WINDOW (1U << 24)
+/* How far ahead of what was seen of its direction a segment may be, in bytes
+ * sent and in bytes acknowledged: what may be lost at once before it gets here.
+ * A power of two. */
+#define TCP_MAX_AHEAD (1U << 22)
 
 static __always_inline bool tcp_is_established(__u8 flags)
 {
 	return (flags & ~CONN_REPLY_DIRECTION) == (CONN_REPLIED | CONN_ASSURED);
 }
 
+/* Does a segment go on from what was seen of its direction? One that nobody but
+ * the sender can know to fit: both numbers are there or a little ahead, or one
+ * is exact (docs/adr/0021-believe-nobody.md). Old segments do not. */
+static __always_inline bool tcp_goes_on(const struct packet *p,
+					const struct connection *c)
+{
+	__u32 sent = p->seq_end - c->seq_end, acked = p->ack - c->ack;
+
+	if (likely((sent | acked) < TCP_MAX_AHEAD))
+		return true;
+	return (!sent && (__s32)acked > 0) || (!acked && (__s32)sent > 0);
+}
+
 /* Notes how far this direction has sent and acknowledged. */
 static __always_inline void tcp_note_sequence(const struct packet *p,
 					      struct connection *c)
 {
-	__u32 ahead = p->seq_end - c->seq_end;
-
-	if (ahead - 1 < TCP_MAX_WINDOW)
+	if (likely(p->tcp_flags & TCP_ACK) && tcp_goes_on(p, c)) {
 		c->seq_end = p->seq_end;
-	if (p->tcp_flags & TCP_ACK)
 		c->ack = p->ack;
+	}
 }
 
 /* Does a packet other than TCP leave the state as it is? Not the endpoint's

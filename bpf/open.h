@@ -112,6 +112,7 @@ static __noinline int open_client_entry(ctx_t *ctx, struct packet *p,
 	c->sport = o->source_port;
 	c->dport = o->reply_key.sport;
 	c->seq_end = p->seq_end;
+	c->ack = 0;
 	c->flags = 0;
 	connection_invert_sums(c);
 	err = insert_client_entry(ctx, p, o);
@@ -145,6 +146,7 @@ static __always_inline void opening_init(const struct packet *p,
 	o->entry.seen = p->now;
 	o->entry.hop_epoch = hop_epoch(p) - 1; /* no next hop is known yet */
 	o->entry.endpoint = id;
+	o->entry.ack = p->seq + 1;
 	o->entry.flags = CONN_REPLY_DIRECTION;
 	o->entry.generation = ++o->generation;
 	if (family_differs(p, ep)) {
@@ -202,7 +204,12 @@ static __noinline int open_single_entry(ctx_t *ctx, struct packet *p,
 	c->sport = p->tuple.sport;
 	c->dport = p->tuple.dport;
 	c->seq_end = p->seq_end;
-	c->flags = 0;
+	c->ack = p->ack;
+	/* a segment from the middle of a connection opens it where there is a
+	 * hash (service_admit()) */
+	c->flags = (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK ?
+			   CONN_REPLIED :
+			   0;
 	c->traits = CONN_ONE_WAY;
 	c->hop = o->service.flags & SERVICE_TUNNEL_GUE	? HOP_TUNNEL_GUE :
 		 o->service.flags & SERVICE_TUNNEL_IPIP ? HOP_TUNNEL_IPIP :

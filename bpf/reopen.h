@@ -44,7 +44,7 @@ static __always_inline bool reopen_matches(const struct connection *c,
 					   __u32 peer_word,
 					   const struct opening *o)
 {
-	return !((word | peer_word) & STATE_TRAITS) &&
+	return !((word | peer_word) & (STATE_TRAITS & ~STATE_TCP)) &&
 	       state_is_same_generation(word, peer_word) &&
 	       c->endpoint == o->entry.endpoint &&
 	       c->dport == o->reply_key.sport &&
@@ -54,27 +54,11 @@ static __always_inline bool reopen_matches(const struct connection *c,
 	       same_addr(&peer->saddr, &o->entry.saddr);
 }
 
-/* Ends the closed connection, and begins the next one, of the next generation,
- * in the same entries. If two CPUs have the same SYN, one of them does. */
-static __noinline bool reopen_states(struct connection *c, __u32 word,
-				     struct connection *peer, __u32 peer_word)
-{
-	const __u32 clear = STATE_ALL & ~STATE_HOP;
-	__u32 next = state_next_generation(word);
-
-	word = state_change(c, word, clear, next);
-	if (word & STATE_ENDED)
-		return false;
-	connection_ended(c->endpoint, word);
-	state_change(peer, peer_word, clear, next | CONN_REPLY_DIRECTION);
-	return true;
-}
-
 static __always_inline void reopen_reset_entry(struct connection *c, __u32 now,
-					       __u32 seq_end)
+					       __u32 seq_end, __u32 ack)
 {
 	c->seq_end = seq_end;
-	c->ack = 0;
+	c->ack = ack;
 	c->seen = now;
 	c->packets = 0;
 	c->bytes = 0;
@@ -120,10 +104,10 @@ static __noinline int reopen(ctx_t *ctx, struct packet *p, struct opening *o,
 	peer_word = state_read(peer);
 	if (!reopen_matches(c, word, peer, peer_word, o))
 		return -ENOENT;
-	if (!reopen_states(c, word, peer, peer_word))
+	if (!connection_succeed(c, word, peer, peer_word, 0))
 		return -EAGAIN;
-	reopen_reset_entry(peer, p->now, 0);
-	reopen_reset_entry(c, p->now, p->seq_end);
+	reopen_reset_entry(peer, p->now, 0, p->seq + 1);
+	reopen_reset_entry(c, p->now, p->seq_end, 0);
 	opening_next_hop(ctx, p, o, c);
 	o->entry = *c;
 	return 0;

@@ -20,9 +20,12 @@
 #define STATE_TRAIT(trait) ((__u32)(trait) << STATE_TRAITS_SHIFT)
 #define STATE_ENDED STATE_TRAIT(CONN_ENDED)
 #define STATE_TRAITS STATE_TRAIT(0xff)
+#define STATE_SENT_RST STATE_TRAIT(CONN_SENT_RST)
+#define STATE_OTHER_SYN STATE_TRAIT(CONN_OTHER_SYN)
+#define STATE_OTHER_SYN_SHIFT (STATE_TRAITS_SHIFT + 5)
+#define STATE_TCP (STATE_SENT_RST | STATE_OTHER_SYN)
 #define STATE_HOP (0xffU << STATE_HOP_SHIFT)
 #define STATE_HOP_KINDS ((__u32)HOP_KINDS << STATE_HOP_SHIFT)
-#define STATE_ALL 0xffffffffU
 
 /* How often a swap is tried. It fails when another CPU adds a bit to the same
  * entry at the same moment, and there are few bits to add. */

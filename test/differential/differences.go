@@ -70,9 +70,9 @@ func endDifferences() []difference {
 	return []difference{
 		{
 			name: "reset-unbelieved",
-			what: "A SYN after a RST that its receiver would not have believed (or the next connection, if that SYN happens to go to the same endpoint). conntrack, before the endpoint has answered, takes any RST for the end, and opens a " +
-				"connection, in turn to another endpoint. Ours believes a RST only with a number that the receiver believes; the SYN goes to the endpoint that has the connection.",
-			why:  "RFC 5961 section 3.2, and RFC 9293 section 3.10.7.3 for SYN-SENT: else whoever guesses the ports ends connections.",
+			what: "A SYN after a RST that its receiver would not have believed, or after which its sender went on (or the next connection, if that SYN happens to go to the same endpoint). conntrack, before the endpoint has answered, takes any RST for the end, and opens a " +
+				"connection, in turn to another endpoint. Ours believes a RST only with a number that the receiver may believe, and takes it back when its sender sends or acknowledges more; the SYN goes to the endpoint that has the connection.",
+			why:  "RFC 5961 section 3.2, and RFC 9293 section 3.10.7.3 for SYN-SENT: else whoever guesses the ports ends connections. Whoever has sent a RST goes on with nothing (RFC 9293 section 3.10.7.1).",
 			ends: true,
 			is: func(h *happening) bool {
 				inUse := h.ours.reason() == "tuple-in-use" || h.otherEndpoint()
@@ -91,9 +91,9 @@ func endDifferences() []difference {
 		},
 		{
 			name: "reopened-after-reset",
-			what: "A SYN after a RST that its receiver believes, and after other segments since. conntrack lets the SYN through in the old connection, to the old endpoint. " +
+			what: "A SYN after a RST that its receiver believes, and after other segments since, which bring nothing new of the RST's sender. conntrack lets the SYN through in the old connection, to the old endpoint. " +
 				"Ours opens a connection.",
-			why: "After a valid RST there is no connection left (RFC 9293 section 3.10.7.4), whatever still comes: the SYN is a new one, " +
+			why: "After a valid RST there is no connection left (RFC 9293 section 3.10.7.4), whatever is still under way: the SYN is a new one, " +
 				"and it is the next endpoint's turn.",
 			ends: true,
 			is:   func(h *happening) bool { return h.anew(ourSide) && h.had(pkt.FlagRST) },

@@ -17,10 +17,10 @@ func (s *service) resumes(p *pkt.Packet) bool {
 // behind reports whether a number lies before another one, on the circle that they are on.
 func behind(a, b uint32) bool { return a-b >= 1<<31 }
 
-// redialled reports whether a SYN of the client ends the connection and opens another.
-func (c *connection) redialled(p *pkt.Packet) bool {
+// reopens reports whether a SYN of the client ends the connection and opens another.
+func (c *connection) reopens(p *pkt.Packet) bool {
 	if c.oneWay {
-		return c.reset || c.sides[fromClient].fin && !behind(uint32(p.Num(pkt.Seq)), c.sides[fromClient].end)
+		return c.sides[fromClient].reset || c.sides[fromClient].fin && !behind(uint32(p.Num(pkt.Seq)), c.sides[fromClient].end)
 	}
 	return c.closed()
 }
@@ -38,15 +38,37 @@ func (c *connection) segmentOneWay(p *pkt.Packet) bool {
 		if seq != own.end && seq+1 != own.end {
 			return false
 		}
-		c.reset = true
-	case seq-own.end+window < 2*window:
-		own.fin = own.fin || flags&pkt.FlagFIN != 0
-		if flags&pkt.FlagACK != 0 {
-			c.replied, c.open = true, true
-		}
-	}
-	if end := seqEnd(p); end-own.end < window {
-		own.end = end
+		own.reset = true
+	case flags&(pkt.FlagSYN|pkt.FlagACK) == pkt.FlagACK:
+		c.acknowledgeOneWay(p)
 	}
 	return true
 }
+
+// acknowledgeOneWay is an ACK of the client: it takes two of them, the second one going on from the first, for the
+// connection to be open.
+func (c *connection) acknowledgeOneWay(p *pkt.Packet) {
+	own, fin := &c.sides[fromClient], p.Num(pkt.Flags)&pkt.FlagFIN != 0
+	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))
+	switch {
+	case !c.replied && near(end, own.end):
+		c.replied, own.acked = true, ack
+	case c.replied && (own.goesOn(end, ack) || fin && end-own.end < window && near(ack, own.acked)):
+		c.open = true
+	default:
+		return
+	}
+	if end != own.end || ack != own.acked {
+		own.reset = false
+	}
+	own.fin = own.fin || fin
+	if behind(own.end, end) {
+		own.end = end
+	}
+	if behind(own.acked, ack) {
+		own.acked = ack
+	}
+}
+
+// near reports whether two numbers are within a window of each other.
+func near(a, b uint32) bool { return a-b < window || b-a <= window }

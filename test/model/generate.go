@@ -394,7 +394,10 @@ func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
 	if dir == fromEndpoint && flags&pkt.FlagRST != 0 && !c.replied && g.IntN(2) == 0 {
 		flags |= pkt.FlagACK
 	}
-	switch g.IntN(12) {
+	if dir == fromEndpoint && c.redialled && g.IntN(3) == 0 {
+		flags, seq, ack = pkt.FlagSYN|pkt.FlagACK, g.Uint32(), c.redial
+	}
+	switch g.IntN(16) {
 	case 0:
 		seq += uint32(g.IntN(200)) - 100
 	case 1:
@@ -407,6 +410,14 @@ func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
 		if c.oneWay { // the borders of what a RST or a SYN is believed at
 			seq = own.end + uint32(g.IntN(4)) - 2
 		}
+	case 6: // the borders of what goes on
+		seq = own.end + window + uint32(g.IntN(80)) - 40
+	case 7:
+		ack = own.acked + window + uint32(g.IntN(3)) - 1
+	case 8:
+		seq, ack = own.end+window/2, own.acked+window/2
+	case 9: // in flight
+		seq = other.acked + uint32(g.IntN(50))
 	}
 	p.SetNum(pkt.Flags, flags).SetNum(pkt.Seq, uint64(seq)).SetNum(pkt.Ack, uint64(ack))
 }

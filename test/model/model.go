@@ -63,24 +63,27 @@ type entry struct {
 }
 
 type connection struct {
-	service              *service
-	endpoint             *endpoint
-	client, vip          netip.AddrPort
-	to                   netip.AddrPort // where the endpoint listens for it
-	source               netip.AddrPort // that the endpoint sees: the client, or one of ours
-	snat                 bool           // ... of ours
-	oneWay               bool           // the endpoint answers the client directly
-	resting              bool           // it is gone, and keeps its source port from others
-	proto                lb.Protocol
-	replied, open, reset bool // open: the handshake is complete
-	sides                [2]side
+	service       *service
+	endpoint      *endpoint
+	client, vip   netip.AddrPort
+	to            netip.AddrPort // where the endpoint listens for it
+	source        netip.AddrPort // that the endpoint sees: the client, or one of ours
+	snat          bool           // ... of ours
+	oneWay        bool           // the endpoint answers the client directly
+	resting       bool           // it is gone, and keeps its source port from others
+	proto         lb.Protocol
+	replied, open bool   // open: the handshake is complete
+	redial        uint32 // TCP: what acknowledges a SYN that the endpoint has not answered; valid iff redialled
+	redialled     bool
+	sides         [2]side
 }
 
 // side is what is known of one direction.
 type side struct {
 	heard      time.Duration // when the last packet came
 	traffic    lb.Traffic
-	end, acked uint32 // TCP: the number after the last that was sent; the last acknowledgement sent
+	end, acked uint32 // TCP: the number after the last that was sent; the last acknowledgement sent, or the least that is right
+	reset      bool   // TCP: has sent a RST that counts
 	fin        bool   // TCP: has sent a FIN ...
 	finAcked   bool   // ... which the other side has acknowledged
 }
@@ -238,7 +241,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	key := tupleOf(p)
 	expired := p.Num(pkt.TTL) <= 1
 	e, ok := m.table[key]
-	redials := ok && e.dir == fromClient && isSYN(p) && e.conn.redialled(p)
+	redials := ok && e.dir == fromClient && isSYN(p) && e.conn.reopens(p)
 	var closed *connection // stays until another takes its place
 	switch {
 	case ok && expired:
@@ -279,7 +282,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		if reason != "" {
 			return drop(reason)
 		}
-		conn.sides[fromClient].end = seqEnd(p)
+		conn.begin(p)
 		e = entry{conn, fromClient}
 	} else if key.proto == lb.TCP {
 		opened := e.conn.open

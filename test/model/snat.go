@@ -101,7 +101,7 @@ func (m *Model) rest(c *connection, fromNow bool) {
 	if fromNow {
 		c.sides[fromEndpoint].heard = m.now
 	}
-	c.reset, c.resting = true, true
+	c.sides[fromEndpoint].reset, c.resting = true, true
 }
 
 // rested is how long the connection may be silent before its port is another's.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"time"
 
 	"loxilb/internal/lb"
@@ -8,7 +9,7 @@ import (
 )
 
 // window is how far ahead of what was seen a number is believed.
-const window = 1 << 24
+const window = 1 << 22
 
 func isSYN(p *pkt.Packet) bool {
 	return p.Num(pkt.Flags)&(pkt.FlagSYN|pkt.FlagACK|pkt.FlagRST|pkt.FlagFIN) == pkt.FlagSYN
@@ -26,7 +27,7 @@ func seqEnd(p *pkt.Packet) uint32 {
 }
 
 func (c *connection) closed() bool {
-	return c.reset || c.sides[0].finAcked && c.sides[1].finAcked
+	return c.sides[0].reset || c.sides[1].reset || c.sides[0].finAcked && c.sides[1].finAcked
 }
 
 // state is the word that listings show.
@@ -60,45 +61,139 @@ func (c *connection) state() string {
 	return "sync-sent"
 }
 
+// begin is the packet that the connection is made by: a SYN, or a segment from its middle.
+func (c *connection) begin(p *pkt.Packet) {
+	c.sides[fromClient].end = seqEnd(p)
+	c.sides[fromEndpoint].acked = uint32(p.Num(pkt.Seq)) + 1
+	if c.oneWay {
+		c.sides[fromClient].acked = uint32(p.Num(pkt.Ack))
+		c.replied = c.proto == lb.TCP && !isSYN(p)
+	}
+}
+
+// goesOn reports whether a segment may be the next one of a side: nobody else knows its numbers.
+func (s side) goesOn(end, ack uint32) bool {
+	sent, acked := end-s.end, ack-s.acked
+	return sent < window && acked < window || sent == 0 && acked < 1<<31 || acked == 0 && sent < 1<<31
+}
+
+// inFlight reports whether a number is one of what the sender has sent and the receiver has not acknowledged.
+func inFlight(number uint32, sender, receiver side) bool {
+	flight := sender.end - receiver.acked
+	return flight < window && number-receiver.acked <= flight
+}
+
 // segment is a TCP segment of the connection.
 func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
-	own, other := &c.sides[dir], &c.sides[1-dir]
-	if c.oneWay {
+	own, flags := &c.sides[dir], p.Num(pkt.Flags)
+	switch {
+	case c.oneWay:
 		if c.segmentOneWay(p) {
 			own.heard = now
 		}
 		return
-	}
-	flags, ack, end := p.Num(pkt.Flags), uint32(p.Num(pkt.Ack)), seqEnd(p)
-	if flags&pkt.FlagRST != 0 {
+	case flags&pkt.FlagRST != 0:
 		if c.believesReset(p, dir) {
-			own.heard, c.reset = now, true
+			own.heard, own.reset = now, true
 		}
 		return
-	}
-	if isSYN(p) && dir == fromClient && c.replied {
-		return // the endpoint answers it with a challenge
+	case isSYN(p) && dir == fromClient && c.replied:
+		c.dialAgain(p) // the endpoint answers it with a challenge, or accepts it
+		return
 	}
 	own.heard = now
-	if !c.replied || end-own.end < window {
+	switch {
+	case isSYN(p) && dir == fromClient:
+		c.dialAgain(p)
+	case flags&pkt.FlagSYN != 0 && dir == fromEndpoint:
+		c.answer(p)
+	case flags&pkt.FlagSYN != 0:
+	case !c.open:
+		c.handshake(p, dir)
+	case flags&pkt.FlagACK != 0:
+		c.acknowledge(p, dir)
+	}
+}
+
+// dialAgain is a SYN of the client in a connection that there is: the first one again, or another one.
+func (c *connection) dialAgain(p *pkt.Packet) {
+	ack := uint32(p.Num(pkt.Seq)) + 1
+	if seqEnd(p) != c.sides[fromClient].end && ack != c.sides[fromEndpoint].acked {
+		c.redial, c.redialled = ack, true
+	}
+}
+
+// acceptsRedial reports whether the endpoint acknowledges another SYN than the first: 6 bits of the number are kept, and 0
+// stands for none.
+func (c *connection) acceptsRedial(p *pkt.Packet) bool {
+	return p.Num(pkt.Flags)&pkt.FlagACK != 0 && c.redialled && kept(c.redial) == kept(uint32(p.Num(pkt.Ack)))
+}
+
+func kept(ack uint32) uint32 { return cmp.Or(ack&63, 63) }
+
+// answer is a SYN of the endpoint.
+func (c *connection) answer(p *pkt.Packet) {
+	client, own := &c.sides[fromClient], &c.sides[fromEndpoint]
+	seq, ack := uint32(p.Num(pkt.Seq)), uint32(p.Num(pkt.Ack))
+	switch {
+	case !c.open && (p.Num(pkt.Flags)&pkt.FlagACK == 0 || inFlight(ack, *client, *own)):
+		c.replied = true
+		c.beginAnswer(p, seq+1)
+	case c.acceptsRedial(p) && seqEnd(p) != own.end: // begins anew
+		if c.replied {
+			c.endpoint.stats.Connections++
+		}
+		c.replied, c.open, c.redialled = true, false, false
+		client.fin, client.finAcked, client.reset = false, false, false
+		own.fin, own.finAcked, own.reset = false, false, false
+		client.end, client.acked = ack, seq+1
+		own.end, own.acked = seqEnd(p), ack
+	}
+}
+
+// beginAnswer notes what the endpoint says before the client has acknowledged any of it.
+func (c *connection) beginAnswer(p *pkt.Packet, first uint32) {
+	client, own := &c.sides[fromClient], &c.sides[fromEndpoint]
+	if !inFlight(first, *own, *client) {
+		client.acked, own.end = first, seqEnd(p)
+	} else if end := seqEnd(p); end-own.end < window {
 		own.end = end
 	}
-	if flags&pkt.FlagACK != 0 {
+	if ack := uint32(p.Num(pkt.Ack)); p.Num(pkt.Flags)&pkt.FlagACK != 0 && inFlight(ack, *client, *own) {
 		own.acked = ack
 	}
-	if flags&pkt.FlagSYN != 0 {
-		c.replied = c.replied || dir == fromEndpoint
+}
+
+// handshake is an ACK before the handshake is complete: the client's completes it if it acknowledges what the endpoint
+// has sent.
+func (c *connection) handshake(p *pkt.Packet, dir direction) {
+	own, ack := &c.sides[dir], uint32(p.Num(pkt.Ack))
+	if p.Num(pkt.Flags)&pkt.FlagACK == 0 || !c.replied {
 		return
 	}
-	finBefore := other.fin
-	if flags&pkt.FlagFIN != 0 && c.replied && (uint32(p.Num(pkt.Seq))-other.acked < window || end-own.end < window) {
-		own.fin = true
-	}
-	if flags&pkt.FlagACK == 0 {
+	if dir == fromEndpoint {
+		c.beginAnswer(p, uint32(p.Num(pkt.Seq)))
+	} else if inFlight(ack, c.sides[fromEndpoint], *own) {
+		c.open, own.end, own.acked = true, seqEnd(p), ack
+	} else {
 		return
 	}
-	if dir == fromClient && c.replied {
-		c.open = true
+	c.acknowledge(p, dir)
+}
+
+// acknowledge is a segment with ACK.
+func (c *connection) acknowledge(p *pkt.Packet, dir direction) {
+	own, other, finBefore := &c.sides[dir], &c.sides[1-dir], c.sides[1-dir].fin
+	end, ack := seqEnd(p), uint32(p.Num(pkt.Ack))
+	next := own.goesOn(end, ack)
+	if next && (end != own.end || ack != own.acked) {
+		own.reset = false // whoever goes on has not sent it
+	}
+	if p.Num(pkt.Flags)&pkt.FlagFIN != 0 && (next || end-own.end < 1<<31 && end-other.acked < window && other.end-ack < window) {
+		own.fin, own.end = true, end
+	}
+	if next {
+		own.end, own.acked = end, ack
 	}
 	if finBefore && ack == other.end {
 		other.finAcked = true
@@ -110,9 +205,10 @@ func (c *connection) believesReset(p *pkt.Packet, dir direction) bool {
 	own, other, seq := c.sides[dir], c.sides[1-dir], uint32(p.Num(pkt.Seq))
 	switch {
 	case c.replied:
-		return seq-other.acked <= own.end-other.acked
+		return inFlight(seq, own, other) || seq == own.end || seq == other.acked
 	case dir == fromEndpoint:
-		return p.Num(pkt.Flags)&pkt.FlagACK != 0 && uint32(p.Num(pkt.Ack)) == other.end
+		ack := uint32(p.Num(pkt.Ack))
+		return p.Num(pkt.Flags)&pkt.FlagACK != 0 && (ack == other.end || c.acceptsRedial(p))
 	}
 	return seq == own.end || seq+1 == own.end
 }

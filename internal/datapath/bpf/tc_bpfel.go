@@ -81,10 +81,12 @@ type TcConnectionKey struct {
 type TcConnectionTrait uint32
 
 const (
-	TcConnectionTraitCONN_SNAT    TcConnectionTrait = 1
-	TcConnectionTraitCONN_RESTING TcConnectionTrait = 2
-	TcConnectionTraitCONN_ONE_WAY TcConnectionTrait = 4
-	TcConnectionTraitCONN_ENDED   TcConnectionTrait = 8
+	TcConnectionTraitCONN_SNAT      TcConnectionTrait = 1
+	TcConnectionTraitCONN_RESTING   TcConnectionTrait = 2
+	TcConnectionTraitCONN_ONE_WAY   TcConnectionTrait = 4
+	TcConnectionTraitCONN_ENDED     TcConnectionTrait = 8
+	TcConnectionTraitCONN_SENT_RST  TcConnectionTrait = 16
+	TcConnectionTraitCONN_OTHER_SYN TcConnectionTrait = 224
 )
 
 type TcDefaultRoute struct {
