@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"fmt"
 	"net/netip"
 
 	"loxilb/internal/datapath/bpf"
@@ -15,18 +16,28 @@ type Way struct {
 	Source     netip.Addr // this machine's address towards it; invalid: there is none
 	SourceBits uint8      // length of the network of that address, by which the endpoint is reached; 0: it is in none
 	RouteBits  uint8      // length of the route that leads to the endpoint; 0: the default route
+	Routed     bool       // a router is between, which is reached by its MAC address
 }
 
 // NeedsWay tells whether a connection to the endpoint depends on the way there: in default mode for clients that the endpoint would
-// answer past this machine, otherwise where it sees this machine's own address.
+// answer past this machine, in mode dsr since routers would send its packets back, otherwise where it sees this machine's own address.
 func NeedsWay(s lb.Service, e lb.Endpoint) bool {
 	switch {
-	case s.Mode == lb.ModeDefault:
+	case s.Mode == lb.ModeDefault, s.Mode == lb.ModeDSR:
 		return true
 	case len(s.SNAT) > 0:
 		return false
 	}
-	return s.Mode == lb.ModeOneArm || s.Mode == lb.ModeHostOneArm || s.Tunnel == lb.TunnelGUE || s.Translates(e)
+	return s.Mode == lb.ModeOneArm || s.Mode == lb.ModeHostOneArm || s.Translates(e)
+}
+
+// Misfit says why packets of the service do not get to the endpoint in its mode; nil: they do, if they do at all.
+func (w Way) Misfit(s lb.Service, e lb.Endpoint) error {
+	if s.Mode != lb.ModeDSR || s.Tunnel != lb.TunnelNone || !w.Routed {
+		return nil
+	}
+	return fmt.Errorf("endpoint %s of service %s is behind a router, and mode dsr reaches neighbours only: its packets are dropped "+
+		"as dsr-routed (use --tunnel=ipip or gue, or another mode)", e.Addr, s.Key)
 }
 
 // put writes the way into an endpoint's row.

@@ -21,6 +21,7 @@ type Way struct {
 	Source     netip.Addr // that packets of this machine would have
 	SourceBits uint8      // length of the network of Source, if the host or the router to it is in that; else 0
 	RouteBits  uint8      // length of the route to the host; 0: the default route, or SourceBits says it
+	Routed     bool       // a router is between, which is reached by its MAC address
 }
 
 // Sources finds the ways that packets of this machine take, and the source addresses that they have: it asks the kernel
@@ -96,7 +97,10 @@ func (s *Sources) way(host netip.Addr, rt netlink.Route) Way {
 	if !neighbour.IsValid() {
 		neighbour = host
 	}
-	return Way{Source: rt.Source, SourceBits: s.mirror.NetworkBits(rt.Source, rt.Link, neighbour)}
+	return Way{
+		Source: rt.Source, SourceBits: s.mirror.NetworkBits(rt.Source, rt.Link, neighbour),
+		Routed: rt.Gateway.IsValid() && s.mirror.Link(rt.Link).Ethernet(),
+	}
 }
 
 // measure finds out how long the routes to hosts are that are no neighbours.

@@ -20,16 +20,16 @@ func TestWays(t *testing.T) {
 	run(t, a, "ip", "route", "add", "unreachable", "10.66.0.0/16")
 	n := openHost(t, a)
 	want := map[netip.Addr]Way{}
-	add := func(host, source string, sourceBits, routeBits uint8) {
-		want[netip.MustParseAddr(host)] = Way{netip.MustParseAddr(source), sourceBits, routeBits}
+	add := func(host, source string, sourceBits, routeBits uint8, routed bool) {
+		want[netip.MustParseAddr(host)] = Way{netip.MustParseAddr(source), sourceBits, routeBits, routed}
 	}
-	add("10.1.0.2", "10.1.0.1", 24, 0)
-	add("10.9.0.1", "10.1.0.1", 24, 16)
-	add("10.8.0.1", "10.1.0.1", 0, 20)
-	add("203.0.113.1", "10.1.0.1", 24, 0)
-	add("2001:db8:1::2", "2001:db8:1::1", 64, 0)
-	add("2001:db8:9::7", "2001:db8:1::1", 64, 56)
-	add("2001:db8:a::7", "2001:db8:1::1", 64, 52)
+	add("10.1.0.2", "10.1.0.1", 24, 0, false)
+	add("10.9.0.1", "10.1.0.1", 24, 16, true)
+	add("10.8.0.1", "10.1.0.1", 0, 20, false)
+	add("203.0.113.1", "10.1.0.1", 24, 0, true)
+	add("2001:db8:1::2", "2001:db8:1::1", 64, 0, false)
+	add("2001:db8:9::7", "2001:db8:1::1", 64, 56, true)
+	add("2001:db8:a::7", "2001:db8:1::1", 64, 52, true)
 	without := ips("10.1.0.1", "10.66.0.1", "2001:db8:250::1")
 	hosts := without
 	for host := range want {

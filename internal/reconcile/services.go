@@ -41,6 +41,7 @@ type Services struct {
 	index   *index
 	vips    *vips
 	sources *sources
+	misfits misfits
 }
 
 // ServicesConfig is what Services stands on. All members are needed.
@@ -62,6 +63,7 @@ func NewServices(c ServicesConfig) *Services {
 	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
 	s.vips = newVIPs(c.VIPs, c.Observers, s.Wake)
 	s.sources = newSources(c.Sources, c.Observers, s.Wake)
+	c.Statuses.Include(s.misfits.statuses)
 	return s
 }
 
@@ -308,6 +310,7 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 		i := items[n]
 		if err == nil {
 			released = append(released, s.index.release(i.Key)...)
+			s.misfits.note(i.Key, i.effective(), s.sources.get)
 			continue
 		}
 		s.index.remove(i.Key)
@@ -320,6 +323,14 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 		i.Err = err
 	}
 	return released
+}
+
+// effective is the service as the data path has it once it is applied; nil: gone.
+func (i *item) effective() *lb.Service {
+	if i.service == nil {
+		return nil
+	}
+	return &i.resolved
 }
 
 // indexed is what the index has of the service once it is applied.

@@ -293,8 +293,8 @@ func TestManyWriters(t *testing.T) {
 const (
 	arm = "10.0.0.5:80/tcp mode=onearm endpoints=192.168.1.1:80"
 	// To these the way to an endpoint does not matter.
-	nat    = "10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.1:80"
-	direct = "10.0.0.2:80/tcp mode=dsr endpoints=192.168.1.1:80"
+	nat  = "10.0.0.1:80/tcp mode=fullnat endpoints=192.168.1.1:80"
+	nat2 = "10.0.0.2:80/tcp mode=fullnat endpoints=192.168.1.1:80"
 )
 
 // TestSourceMoves: services to whose endpoints the way is another one are applied again, and no other.
@@ -381,7 +381,7 @@ func TestSourceLookupHoldsNobodyUp(t *testing.T) {
 	r.wait(r.put(nat))
 	close(release)
 	r.eventually("its failure is told", func() bool { s := r.status(TaskKind, "source addresses"); return s.State() == status.Failed })
-	r.wait(r.put(direct))
+	r.wait(r.put(nat2))
 	time.Sleep(firstRetry)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -406,6 +406,33 @@ func TestSourceLookupFails(t *testing.T) {
 	w.lookup, w.source = nil, netip.MustParseAddr("192.168.1.100")
 	r.mu.Unlock()
 	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.5:80/tcp"); return s.State() == status.Applied })
+}
+
+// TestMisfit: an endpoint behind a router has a status that says why mode dsr does not get there, until the route or the service
+// is another one. The service is applied.
+func TestMisfit(t *testing.T) {
+	t.Parallel()
+	const direct = "10.0.0.6:80/tcp mode=dsr endpoints=192.168.1.1:80"
+	w := newWorld()
+	w.source, w.routed = netip.MustParseAddr("192.168.1.100"), true
+	r := newRig(t, w, direct)
+	r.eventually("applied", func() bool { s := r.status("service", "10.0.0.6:80/tcp"); return s.State() == status.Applied })
+	if s := r.status("endpoint", "192.168.1.1"); s.State() != status.Failed || !strings.Contains(s.Err.Error(), "behind a router") {
+		t.Errorf("the endpoint is %s: %v", s.State(), s.Err)
+	}
+	said := func() bool { s := r.status("endpoint", "192.168.1.1"); return s.Err != nil }
+	r.wait(r.put(direct + " tunnel=ipip"))
+	if said() {
+		t.Error("the endpoint is still said to be out of reach, with a tunnel")
+	}
+	r.wait(r.put(direct))
+	if !said() {
+		t.Error("nothing is said of the endpoint without the tunnel")
+	}
+	r.mu.Lock()
+	w.routed = false
+	r.mu.Unlock()
+	r.eventually("it is a neighbour now", func() bool { r.services.RoutesChanged(); return !said() })
 }
 
 // TestIdle: a loop with nothing to do does nothing.

@@ -35,6 +35,7 @@ type world struct {
 	fail     func(event string) error // nil: nothing fails
 	hold     chan struct{}            // if not nil, Apply waits until it is closed
 	source   netip.Addr               // what endpoints see; invalid: no way to them
+	routed   bool                     // a router is before them
 	lookups  int
 	lookup   func() error // nil: looking sources up works, at once
 }
@@ -157,7 +158,7 @@ func (e endpoints) Update(changes map[netip.Addr]bool) {
 func (w *world) Ways(_ context.Context, hosts []netip.Addr) (found map[netip.Addr]netdev.Way, missing map[netip.Addr]error, err error) {
 	w.mu.Lock()
 	w.lookups++
-	lookup, source := w.lookup, w.source
+	lookup, source, routed := w.lookup, w.source, w.routed
 	w.mu.Unlock()
 	if lookup != nil {
 		if err := lookup(); err != nil {
@@ -167,7 +168,7 @@ func (w *world) Ways(_ context.Context, hosts []netip.Addr) (found map[netip.Add
 	found = map[netip.Addr]netdev.Way{}
 	for _, a := range hosts {
 		if source.IsValid() {
-			found[a] = netdev.Way{Source: source}
+			found[a] = netdev.Way{Source: source, Routed: routed}
 		}
 	}
 	return found, nil, nil

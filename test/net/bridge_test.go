@@ -225,6 +225,23 @@ func TestBridges(t *testing.T) {
 	}
 }
 
+// TestBridgesDirect: with direct return a container sees the client on its bridge as it is; one behind the other node is out of reach, and
+// the service says so.
+func TestBridgesDirect(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	run(t, c.hosts["c12"], "ip", "address", "add", "20.20.20.8/32", "dev", "lo")
+	c.balance("20.20.20.8", "dsr", 80, "10.1.1.12:1")
+	if who, sees := c.asks("c11", "20.20.20.8"); who != "c12" || sees != "10.1.1.11" {
+		t.Errorf("%s answers, sees %s; want c12 sees 10.1.1.11", who, sees)
+	}
+	c.balance("20.20.20.9", "dsr", 80, "10.1.2.11:1")
+	out, err := c.Command("describe", "lb", "20.20.20.9:80/tcp")
+	if err != nil || !strings.Contains(out, "10.1.2.11 of service 20.20.20.9:80/tcp is behind a router") {
+		t.Errorf("the service does not say that its endpoint is out of reach: %v\n%s", err, out)
+	}
+}
+
 // answersByItsOwnRoute: the client's router is the endpoint, or a neighbour of it: whether the endpoint answers through the
 // load balancer is up to its routes, and in this cluster it does not.
 func answersByItsOwnRoute(client, endpoint string) bool {
