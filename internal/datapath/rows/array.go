@@ -70,56 +70,88 @@ func (a *Array) Adopt() error {
 	return nil
 }
 
-// growAtOnce bounds the threads that wait for the kernel.
-const growAtOnce = 16
+// runsAtOnce is how many runs the new segments of an array are added in, side by side.
+const runsAtOnce = 16
 
-// Grow gives each of some arrays n segments more, as far as they can have so many. The kernel waits for a grace period,
-// 10 ms and more, with each segment; those that are added side by side share it.
+// Grow gives each of some arrays n segments more, as far as they can have so many. After a segment is added, the kernel
+// waits for a grace period, 10 ms and more. Since Linux 6.8 it does so once for all that one call adds; those before wait
+// for each, so there are several calls, which share the periods: 1,000 segments take 30 ms instead of 1 s.
 func Grow(n int, arrays ...*Array) error {
-	var (
-		growing sync.WaitGroup
-		slots   = make(chan struct{}, growAtOnce)
-		errs    = make([][]error, len(arrays))
-		made    = make([][]*ebpf.Map, len(arrays))
-	)
+	var growing sync.WaitGroup
+	runs := make([][]*run, len(arrays))
 	for i, a := range arrays {
-		first := len(a.segments)
-		count := min(n, a.MaxSegments()-first)
-		errs[i], made[i] = make([]error, count), make([]*ebpf.Map, count)
-		for j := range count {
-			slots <- struct{}{}
-			growing.Go(func() {
-				made[i][j], errs[i][j] = a.add(uint32(first + j))
-				<-slots
-			})
+		runs[i] = a.runs(n)
+		for _, r := range runs[i] {
+			growing.Go(r.add)
 		}
 	}
 	growing.Wait()
 	var failed error
 	for i, a := range arrays {
-		whole := true
-		for j, m := range made[i] {
-			if whole = whole && errs[i][j] == nil; whole {
-				a.segments = append(a.segments, m)
-			} else if m != nil {
-				_ = m.Close() // it is made anew with the next try
-			}
-		}
-		failed = errors.Join(failed, errors.Join(errs[i]...))
+		failed = errors.Join(failed, a.take(runs[i]))
 	}
 	return failed
 }
 
-func (a *Array) add(segment uint32) (*ebpf.Map, error) {
-	m, err := ebpf.NewMap(a.inner)
-	if err != nil {
-		return nil, fmt.Errorf("make segment %d of %s: %w", segment, a.name, err)
+// run is new segments of an array, one after another.
+type run struct {
+	array *Array
+	first uint32
+	made  []*ebpf.Map // wanted, then those that were added
+	err   error
+}
+
+// runs splits n segments more, or what is left of them.
+func (a *Array) runs(n int) (runs []*run) {
+	first := len(a.segments)
+	end := min(first+n, a.MaxSegments())
+	length := (end - first + runsAtOnce - 1) / runsAtOnce
+	for ; first < end; first += length {
+		runs = append(runs, &run{array: a, first: uint32(first), made: make([]*ebpf.Map, min(length, end-first))})
 	}
-	if err := a.outer.Put(segment, m); err != nil {
+	return runs
+}
+
+// add makes the segments and adds them to the outer map.
+func (r *run) add() {
+	var keys, fds []uint32
+	for i := range r.made {
+		m, err := ebpf.NewMap(r.array.inner)
+		if err != nil {
+			r.err = fmt.Errorf("make segment %d of %s: %w", r.first+uint32(i), r.array.name, err)
+			break
+		}
+		r.made[i] = m
+		keys, fds = append(keys, r.first+uint32(i)), append(fds, uint32(m.FD()))
+	}
+	added := 0
+	if len(keys) > 0 {
+		var err error
+		if added, err = r.array.outer.BatchUpdate(keys, fds, nil); err != nil {
+			r.err = fmt.Errorf("add segment %d of %s: %w", r.first+uint32(added), r.array.name, err)
+		}
+	}
+	closeAll(r.made[added:len(keys)])
+	r.made = r.made[:added]
+}
+
+// take appends what was added, as far as none is missing before it. What comes later is made anew with the next try.
+func (a *Array) take(runs []*run) (failed error) {
+	for _, r := range runs {
+		if failed == nil {
+			a.segments = append(a.segments, r.made...)
+		} else {
+			closeAll(r.made)
+		}
+		failed = errors.Join(failed, r.err)
+	}
+	return failed
+}
+
+func closeAll(maps []*ebpf.Map) {
+	for _, m := range maps {
 		_ = m.Close()
-		return nil, fmt.Errorf("add segment %d of %s: %w", segment, a.name, err)
 	}
-	return m, nil
 }
 
 func (a *Array) row(id uint32) (*ebpf.Map, uint32, error) {

@@ -1,0 +1,51 @@
+package rows
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// TestGrow: arrays get the segments that they were asked for, in order, and no more than fit.
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 8}
+	arrays := make([]*Array, 2)
+	for i, most := range []uint32{50, 500} {
+		outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: most, InnerMap: inner})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = outer.Close() }()
+		arrays[i] = NewArray("test", outer, inner)
+	}
+	want := [2]int{}
+	for _, more := range []int{1, 0, 7, 33, 100} {
+		if err := Grow(more, arrays...); err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range arrays {
+			want[i] = min(want[i]+more, a.MaxSegments())
+			if len(a.Segments()) != want[i] {
+				t.Fatalf("%d segments, want %d", len(a.Segments()), want[i])
+			}
+		}
+	}
+	for _, a := range arrays {
+		for id := range uint32(a.Len()) {
+			if err := a.Put(id, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := NewArray("test", a.outer, inner)
+		if err := again.Adopt(); err != nil || len(again.Segments()) != len(a.Segments()) {
+			t.Fatalf("%d segments are found again, %v; want %d", len(again.Segments()), err, len(a.Segments()))
+		}
+		for id := range uint32(a.Len()) {
+			var row uint32
+			if err := again.Lookup(id, &row); err != nil || row != id {
+				t.Fatalf("row %d is %d, %v", id, row, err)
+			}
+		}
+	}
+}
