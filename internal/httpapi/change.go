@@ -30,7 +30,7 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		for i := range list {
-			if err := list[i].put(tx, a.Store.Services); err != nil {
+			if err := list[i].put(tx, a.Store.Services, a.codec); err != nil {
 				return err
 			}
 		}

@@ -38,14 +38,14 @@ func operOf(at string, a *v1.ServiceArguments) (oper, *problem) {
 }
 
 // put does what is asked for in a transaction.
-func (r *request) put(tx *store.Tx, services *desired.Services) error {
+func (r *request) put(tx *store.Tx, services *desired.Services, c *codec) error {
 	s := r.Service
 	old, there := services.Get(tx, s.Key)
 	switch {
 	case r.oper == operDetach && !there:
 		return refuse(http.StatusNotFound, "service %s does not exist", s.Key)
 	case r.oper != operReplace && there:
-		if p := r.unlike(&old); p != nil {
+		if p := r.unlike(&old, c); p != nil {
 			return p
 		}
 		all, p := r.endpoints(old.Endpoints)
@@ -58,8 +58,8 @@ func (r *request) put(tx *store.Tx, services *desired.Services) error {
 		s = old
 		s.Endpoints = all
 	case there:
-		for _, f := range lb.Fields() {
-			if f.Fixed {
+		for i := range c.fields {
+			if f := &c.fields[i]; f.Fixed {
 				f.Copy(&s, &old)
 			}
 		}
@@ -69,9 +69,10 @@ func (r *request) put(tx *store.Tx, services *desired.Services) error {
 
 // unlike refuses to attach or detach in one step with another change: only endpoints are meant, and what is written
 // beside them must be what the service has, or the default.
-func (r *request) unlike(old *lb.Service) *problem {
-	for _, f := range lb.Fields() {
-		if f.Name == lb.FieldEndpoints || f.Fixed || f.IsDefault(&r.Service) || f.Same(&r.Service, old) {
+func (r *request) unlike(old *lb.Service, c *codec) *problem {
+	for i := range c.fields {
+		f := &c.fields[i]
+		if f.Fixed || f.IsDefault(&r.Service) || f.Same(&r.Service, old) {
 			continue
 		}
 		return refuseField(http.StatusBadRequest, r.at+f.Property, f.Show(&r.Service),

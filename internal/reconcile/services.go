@@ -194,8 +194,11 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	slices.SortFunc(keys, lb.Key.Compare)
 	items := s.read(keys)
 	s.findSources(ctx, items)
-	touched := s.write(items)
+	touched, ended := s.write(items)
 	s.ownVIPs(ctx, items, touched)
+	if ended {
+		s.Ended()
+	}
 	out := make([]Outcome[lb.Key], len(items))
 	for n := range items {
 		if items[n].Err == nil {
@@ -239,10 +242,10 @@ func (s *Services) findSources(ctx context.Context, items []item) {
 	}
 }
 
-// write makes the tables: first of what goes, to make room. It returns the VIPs of what was and of what is.
-func (s *Services) write(items []item) (touched []netip.Addr) {
+// write makes the tables: first of what goes, to make room. It returns the VIPs of what was and of what is, and whether something
+// was there before.
+func (s *Services) write(items []item) (touched []netip.Addr, ended bool) {
 	var gone, put []*item
-	ended := false
 	for n := range items {
 		i := &items[n]
 		if i.Err != nil {
@@ -272,10 +275,7 @@ func (s *Services) write(items []item) (touched []netip.Addr) {
 	touched = append(touched, s.writeTables(append(gone, put...))...)
 	touched = append(touched, s.writeTables(slices.DeleteFunc(taken, replaced))...)
 	s.forgetSources(items)
-	if ended {
-		s.Ended()
-	}
-	return touched
+	return touched, ended
 }
 
 // forgetSources forgets the ways to endpoints that no service has any more.

@@ -80,7 +80,8 @@ type Table struct {
 	failed  map[ID]struct{}
 	sources []func() []Status // of statuses that are made when they are read
 	seen    map[string]uint64 // by kind: all changes up to this version are in entries
-	changed chan struct{}     // closed when something changes; nil: nobody waits
+	changed chan struct{}     // closed when something is decided; nil: nobody waits
+	unknown []ID              // that somebody waits for and that had no entry: Seen decides whether they are gone
 	now     func() time.Time
 }
 
@@ -266,13 +267,13 @@ func (w *wait) look() (failures []Status, changed <-chan struct{}) {
 		case failure != nil:
 			w.failed = append(w.failed, w.left[0])
 		case !done:
-			return nil, t.change()
+			return nil, t.change(w.left[0])
 		}
 	}
 	for _, id := range w.failed {
 		done, failure := t.outcome(id, w.version)
 		if !done {
-			return nil, t.change()
+			return nil, t.change(id)
 		}
 		if failure != nil {
 			failures = append(failures, *failure)
@@ -294,10 +295,14 @@ func (w *wait) failures() (list []Status) {
 	return list
 }
 
-// change is closed when something changes. The caller holds mu.
-func (t *Table) change() <-chan struct{} {
+// change is closed when something is decided, perhaps this object. The caller holds mu.
+func (t *Table) change(id ID) <-chan struct{} {
 	if t.changed == nil {
 		t.changed = make(chan struct{})
+		t.unknown = t.unknown[:0]
+	}
+	if t.entries[id] == nil {
+		t.unknown = append(t.unknown, id)
 	}
 	return t.changed
 }

@@ -212,11 +212,12 @@ func TestUpdate(t *testing.T) {
 		t.Error("not told")
 	}
 	changed = look(2)
-	table.Want(service("a"), 1)
-	if told(changed) {
-		t.Error("told of nothing")
-	}
+	table.Want(service("b"), 2)
 	table.Want(service("c"), 1)
+	table.Seen("service", 1)
+	if told(changed) {
+		t.Error("told though nothing is decided")
+	}
 	table.Failed(service("c"), 1, errBroken, time.Time{})
 	look(2)
 	if list := w.failures(); len(list) != 1 || list[0].ID != service("c") {
@@ -229,6 +230,24 @@ func TestUpdate(t *testing.T) {
 	table.Succeeded(service("c"), 1)
 	if list, changed := w.look(); list != nil || changed != nil {
 		t.Errorf("failed: %v, though it recovered", list)
+	}
+
+	w = wait{table: table, version: 5, left: []ID{service("d"), service("e")}} // made and deleted before anybody saw them
+	table.Want(service("e"), 4)
+	changed = look(2)
+	table.Seen("service", 4)
+	if !told(changed) {
+		t.Error("not told of a revision that may be without the object")
+	}
+	changed = look(2)
+	table.Seen("service", 5)
+	if !told(changed) {
+		t.Error("not told that the object is gone")
+	}
+	changed = look(1)
+	table.Forget(service("e"))
+	if !told(changed) {
+		t.Error("not told that the other object is gone")
 	}
 }
 

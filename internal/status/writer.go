@@ -8,7 +8,7 @@ func (t *Table) Update(write func(*Writer)) {
 	defer t.mu.Unlock()
 	w := Writer{table: t}
 	write(&w)
-	if w.changed && t.changed != nil {
+	if w.decided && t.changed != nil {
 		close(t.changed)
 		t.changed = nil
 	}
@@ -17,7 +17,7 @@ func (t *Table) Update(write func(*Writer)) {
 // Writer writes statuses during a call of Update. The methods of Table by the same names write one.
 type Writer struct {
 	table   *Table
-	changed bool
+	decided bool // something that others may wait for
 }
 
 // Want notes that an object is wanted in a version, or gone (version 0: what is gone has none).
@@ -43,13 +43,15 @@ func (w *Writer) Want(id ID, version uint64) {
 	if version != 0 {
 		e.desired = version
 	}
-	w.changed = true
 }
 
 // Seen notes that Want was called for all changes of a kind up to a version.
 func (w *Writer) Seen(kind string, version uint64) {
-	w.changed = w.changed || w.table.seen[kind] != version
-	w.table.seen[kind] = version
+	t := w.table
+	t.seen[kind] = version
+	for _, id := range t.unknown {
+		w.decided = w.decided || t.entries[id] == nil
+	}
 }
 
 // Succeeded notes that the data path has the object in a version. What is gone is told to Forget. It returns whether that
@@ -65,7 +67,7 @@ func (w *Writer) Succeeded(id ID, version uint64) (changed bool) {
 	delete(t.failed, id)
 	if changed {
 		e.since = t.now().UnixNano()
-		w.changed = true
+		w.decided = true
 	}
 	return changed
 }
@@ -89,7 +91,7 @@ func (w *Writer) Failed(id ID, version uint64, err error, next time.Time) (news 
 	}
 	e.failure = f
 	t.failed[id] = struct{}{}
-	w.changed = true
+	w.decided = true
 	return news
 }
 
@@ -98,7 +100,7 @@ func (w *Writer) Forget(id ID) (had bool) {
 	_, had = w.table.entries[id]
 	delete(w.table.entries, id)
 	delete(w.table.failed, id)
-	w.changed = w.changed || had
+	w.decided = w.decided || had
 	return had
 }
 
