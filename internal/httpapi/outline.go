@@ -30,10 +30,13 @@ type part struct {
 	count int    // how many
 }
 
-// outlineOf looks at a body, valid or not. The list is cut into parts of at least so many bytes.
+// outlineOf looks at a body, valid or not. The list is cut into parts of at least so many bytes. A body that is shorter than a part
+// has nothing to cut, and no more elements than there may be.
 func outlineOf(data []byte, partSize int) (o outline) {
-	var quoted, escaped, closed bool
-	depth, list := 0, onlyList(data)
+	if len(data) < partSize {
+		return o
+	}
+	depth, list, closed := 0, onlyList(data), false
 	var parts []part
 	cut := func(end, elements int) {
 		next := part{data: data[list:end]}
@@ -43,20 +46,16 @@ func outlineOf(data []byte, partSize int) (o outline) {
 		next.count = elements - next.first
 		parts, list = append(parts, next), end+1
 	}
-	for i, c := range data {
-		switch {
-		case escaped:
-			escaped = false
-		case quoted:
-			quoted, escaped = c != '"', c == '\\'
-		case c == '"':
-			quoted = true
-		case c == '{' || c == '[':
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			i = endOfString(data, i)
+		case '{', '[':
 			depth++
-			if c == '{' {
+			if data[i] == '{' {
 				o.objects++
 			}
-		case c == '}' || c == ']':
+		case '}', ']':
 			if depth--; depth == 1 && list >= 0 && !closed {
 				cut(i, o.elements+1)
 				closed = true
@@ -64,13 +63,34 @@ func outlineOf(data []byte, partSize int) (o outline) {
 					o.parts = parts
 				}
 			}
-		case c == ',' && depth == 2:
+		case ',':
+			if depth != 2 {
+				continue
+			}
 			if o.elements++; list >= 0 && !closed && i-list >= partSize {
 				cut(i, o.elements)
 			}
 		}
 	}
 	return o
+}
+
+// endOfString is where the quote is that ends the string which begins at start; the end of data if there is none.
+func endOfString(data []byte, start int) int {
+	for end := start; ; {
+		n := bytes.IndexByte(data[end+1:], '"')
+		if n < 0 {
+			return len(data)
+		}
+		end += 1 + n
+		first := end // of the backslashes before it: each two of them are one that is meant
+		for first-1 > start && data[first-1] == '\\' {
+			first--
+		}
+		if (end-first)%2 == 0 {
+			return end
+		}
+	}
 }
 
 // onlyList is where the elements of a list named lbAttr begin, if the body begins with that.
