@@ -185,12 +185,7 @@ func (res *controlResult) sweep(ctx context.Context) error {
 				return err
 			}
 			defer func() { err = errors.Join(err, l.Close()) }()
-			p, err := findPrograms()
-			if err != nil {
-				return err
-			}
-			defer p.close()
-			if err := addConnections(p.maps["connections"], 0, heldConnections); err != nil {
+			if err := addConnections(l, 0, heldConnections); err != nil {
 				return err
 			}
 			var whole, slice []float64

@@ -18,6 +18,7 @@ import (
 	"loxilb/internal/compile"
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
 	"loxilb/test/packet/lab"
@@ -142,7 +143,7 @@ func (res *packetResult) measure(small bool) (err error) {
 			return err
 		}
 		before := mapMemory(os.Getpid())
-		if err := addConnections(p.maps["connections"], connections, step[1]); err != nil {
+		if err := addConnections(l, connections, step[1]); err != nil {
 			return err
 		}
 		res.ConnectionSize = float64(mapMemory(os.Getpid())-before) / float64(step[1]-connections)
@@ -282,34 +283,31 @@ func addServices(l *lab.Lab, from, to int) error {
 
 // addConnections enters connections, two entries each, number from up to to. They are as alive as any: the time of the last
 // packet is now, and stays within their timeout for as long as this takes.
-func addConnections(m *ebpf.Map, from, to int) error {
+func addConnections(l *lab.Lab, from, to int) error {
 	now, err := lab.Jiffies()
 	if err != nil {
 		return err
 	}
-	const chunk = 10_000
+	const alive = uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED)
 	endpoint := netip.MustParseAddr("192.168.1.10")
 	vip := netip.MustParseAddr("10.0.0.1")
-	for ; from < to; from += chunk {
-		var keys []bpf.TcConnectionKey
-		var rows []bpf.TcConnection
-		for i := from; i < min(from+chunk, to); i++ {
-			client := netip.AddrFrom4([4]byte{11, byte(i >> 20), byte(i >> 12), byte(i >> 4)})
-			port := bpf.Port(uint16(10_000 + i&15))
-			in := bpf.TcConnectionKey{Saddr: bpf.Addr(client), Daddr: bpf.Addr(vip), Sport: port, Dport: bpf.Port(80), Protocol: 6}
-			back := bpf.TcConnectionKey{Saddr: bpf.Addr(endpoint), Daddr: bpf.Addr(client), Sport: bpf.Port(8080), Dport: port, Protocol: 6}
-			keys = append(keys, in, back)
-			alive := uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED)
-			rows = append(rows,
-				bpf.TcConnection{Saddr: back.Daddr, Daddr: back.Saddr, Sport: back.Dport, Dport: back.Sport, Seen: now, Flags: alive},
-				bpf.TcConnection{
-					Saddr: in.Daddr, Daddr: in.Saddr, Sport: in.Dport, Dport: in.Sport, Seen: now,
-					Flags: alive | uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION),
-				})
-		}
-		if _, err := m.BatchUpdate(keys, rows, nil); err != nil {
-			return fmt.Errorf("enter connections: %w", err)
-		}
+	entries := make([]conntrack.Entry, 0, 2*(to-from))
+	for i := from; i < to; i++ {
+		client := netip.AddrFrom4([4]byte{11, byte(i >> 20), byte(i >> 12), byte(i >> 4)})
+		port := bpf.Port(uint16(10_000 + i&15))
+		in := bpf.TcConnectionKey{Saddr: bpf.Addr(client), Daddr: bpf.Addr(vip), Sport: port, Dport: bpf.Port(80), Protocol: 6}
+		back := bpf.TcConnectionKey{Saddr: bpf.Addr(endpoint), Daddr: bpf.Addr(client), Sport: bpf.Port(8080), Dport: port, Protocol: 6}
+		entries = append(entries,
+			conntrack.Entry{Key: in, Row: bpf.TcConnection{
+				Saddr: back.Daddr, Daddr: back.Saddr, Sport: back.Dport, Dport: back.Sport, Seen: now, Flags: alive,
+			}},
+			conntrack.Entry{Key: back, Row: bpf.TcConnection{
+				Saddr: in.Daddr, Daddr: in.Saddr, Sport: in.Dport, Dport: in.Sport, Seen: now,
+				Flags: alive | uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION),
+			}})
+	}
+	if err := l.Datapath.TestRun().Fill(entries); err != nil {
+		return fmt.Errorf("enter connections: %w", err)
 	}
 	return nil
 }

@@ -33,6 +33,9 @@ enum limit {
 	MAX_DEFAULT_ROUTES = 256,
 	KNOWN_SETS = 32768,
 	KNOWN_WAYS = 4,
+	ROWS_PER_BUCKET = 31,
+	BUCKETS_PER_GROUP = 8,
+	TABLE_SEEDS = 10,
 };
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
@@ -93,7 +96,7 @@ struct connection_key {
 	__be16 dport;
 	__u8 protocol; /* IANA */
 	__u8 pad[3];
-};
+} __attribute__((aligned(8))); /* compared by words of 64 bits */
 _Static_assert(sizeof(struct connection_key) == 40, "ABI");
 
 /* What both directions of a connection have seen. Bits are only ever added,
@@ -192,6 +195,37 @@ _Static_assert(__builtin_offsetof(struct connection, traits) ==
 _Static_assert(__builtin_offsetof(struct connection, generation) ==
 		       __builtin_offsetof(struct connection, flags) + 3,
 	       "ABI");
+
+/* A row of the connection table (table.h). */
+struct table_row {
+	struct connection_key key;
+	__u64 status; /* ROW_LIVE, and how often the row was used: it has not changed hands while this is the same */
+	struct connection connection;
+};
+_Static_assert(sizeof(struct table_row) == 144, "ABI");
+#define ROW_LIVE (1ULL << 63)
+
+#define TAG_WORDS 8
+_Static_assert(ROWS_PER_BUCKET < TAG_WORDS * 4, "one lane is for control");
+
+struct table_bucket {
+	__u64 tags[TAG_WORDS]; /* 16 bits for each row, the first in the lowest; 0: free */
+	struct table_row rows[ROWS_PER_BUCKET];
+};
+
+/* The connection table as a whole. Members that change are on lines of their own. */
+struct table_state {
+	__u64 size; /* groups: SIZE_BITS in table.h */
+	__u32 seeds[TABLE_SEEDS]; /* of the hash; random */
+	__u32 count_batch; /* how exact entries is: this much for each CPU */
+	__u32 unfinished; /* the group of which the last move was given up halfway, by size, is to be moved again */
+	__s64 entries_max;
+	__u64 pad2[8];
+	__s64 entries;
+	__u64 pad3[8];
+};
+_Static_assert(sizeof(struct table_state) == 200, "ABI");
+_Static_assert(sizeof(struct connection_key) == 4 * TABLE_SEEDS, "ABI");
 
 /* A cached next hop to an address (nexthop.h). */
 struct next_hop {

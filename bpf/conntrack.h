@@ -28,6 +28,7 @@
 #include "rows.h"
 #include "packet.h"
 #include "state.h"
+#include "table.h"
 
 /* Traits of an entry whose reversed key has no entry, or another
  * connection's. */
@@ -104,7 +105,7 @@ connection_peer(const struct connection *c, __u8 protocol)
 	struct connection_key key;
 
 	connection_reverse(&key, c, protocol);
-	return bpf_map_lookup_elem(&connections, &key);
+	return entry_find(&key);
 }
 
 /* Notes events in the client's entry. Of all who note CONN_ASSURED, one finds it
@@ -294,7 +295,7 @@ static __always_inline void entry_delete(const struct connection_key *key,
 {
 	const __u32 ours = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_SNAT);
 
-	if (!bpf_map_delete_elem(&connections, key) &&
+	if (!entry_remove(key) &&
 	    unlikely((word & ours) == ours))
 		snat_release(key);
 }
@@ -304,7 +305,7 @@ static __always_inline void entry_delete(const struct connection_key *key,
 static __always_inline void reply_rest(const struct connection_key *key,
 				       enum port_fate fate)
 {
-	struct connection *c = bpf_map_lookup_elem(&connections, key);
+	struct connection *c = entry_find(key);
 
 	if (!c)
 		return;
@@ -353,7 +354,7 @@ static __noinline bool connection_end(const struct connection_key *key,
 	if (reply) {
 		__u32 reply_word = word;
 
-		client = bpf_map_lookup_elem(&connections, &other);
+		client = entry_find(&other);
 		if (!client)
 			return reply_is_orphan(c) && reply_end(key, c, word);
 		word = state_read(client);
@@ -368,7 +369,7 @@ static __noinline bool connection_end(const struct connection_key *key,
 		reply_rest(reply ? key : &other, fate);
 	else if (likely(!(word & STATE_TRAIT(CONN_ONE_WAY))))
 		entry_delete(reply ? key : &other, word | CONN_REPLY_DIRECTION);
-	bpf_map_delete_elem(&connections, reply ? &other : key);
+	entry_remove(reply ? &other : key);
 	return true;
 }
 

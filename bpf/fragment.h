@@ -177,7 +177,7 @@ static __noinline struct connection *connection_find(const struct packet *p)
 {
 	struct connection_key key = p->tuple;
 
-	return bpf_map_lookup_elem(&connections, &key);
+	return entry_find(&key);
 }
 
 /* Is the packet addressed to a VIP? */

@@ -291,7 +291,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	    !quote_read(ctx, &q) ||
 	    !same_addr(&q.p.tuple.daddr, &p->tuple.daddr))
 		return VERDICT_PASS;
-	c = bpf_map_lookup_elem(&connections, &q.p.tuple);
+	c = entry_find(&q.p.tuple);
 	if (!c || connection_is_expired(c, q.p.tuple.protocol, p->now, 0))
 		return VERDICT_PASS;
 	if (p->drop)

@@ -10,17 +10,40 @@
 
 #include "abi.h"
 
-/* packet tuple -> one direction of a connection. Written by the packet path
- * (create, touch) and the sweep (delete); read by user for listings. A plain
- * hash, never an LRU: a full table refuses newcomers and evicts nobody.
- * Entries are allocated on demand. max_entries is set at load. */
+/* group -> buckets -> one direction of a connection each, by the packet tuple
+ * (table.h). Written by the packet path (create, touch) and the sweep (delete);
+ * read by user for listings, which adds groups as the table fills. A full table
+ * refuses newcomers and evicts nobody. max_entries is set at load. */
+struct connection_group {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, BUCKETS_PER_GROUP);
+	__type(key, __u32);
+	__type(value, struct table_bucket);
+};
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 2 * 262144);
-	__type(key, struct connection_key);
-	__type(value, struct connection);
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 2048);
+	__type(key, __u32);
+	__array(values, struct connection_group);
 } connections SEC(".maps");
+
+/* 0 -> the size of that table, and how many entries it has. Written by user
+ * before packets come, and by the packet path. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct table_state);
+} table_states SEC(".maps");
+
+/* 0 -> entries made less entries removed that table_states has not counted yet,
+ * per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __s64);
+} table_counts SEC(".maps");
 
 /* VIP, port, protocol, kind, mark -> service. Written by user; read for new
  * connections and for packets of none. */
@@ -84,6 +107,7 @@ struct {
 /* Keeps in each object's BTF what rows of inner maps are made of: the compiler
  * leaves it out where nothing but a map in a map names it. */
 const struct {
+	struct table_bucket connections;
 	struct slot_block slots;
 	struct endpoint endpoint;
 	struct endpoint_state state;

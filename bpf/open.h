@@ -41,7 +41,7 @@ static __always_inline bool is_opened_elsewhere(const struct opening *o,
 	    !same_addr(&reply->daddr, &o->entry.daddr))
 		return false;
 	return !reply_is_orphan(reply) ||
-	       bpf_map_lookup_elem(&connections, &o->client_key);
+	       entry_find(&o->client_key);
 }
 
 /* Inserts the reply entry: its key is what the endpoint sends, its value is
@@ -59,11 +59,10 @@ static __noinline int insert_reply_entry(struct packet *p, struct opening *o)
 	o->reply_key.daddr = o->source;
 	o->reply_key.dport = o->source_port;
 	connection_set_sums(&o->entry, &o->reply_key);
-	err = bpf_map_update_elem(&connections, &o->reply_key, &o->entry,
-				  BPF_NOEXIST);
+	err = entry_insert(&o->reply_key, &o->entry);
 	if (err != -EEXIST)
 		return err;
-	old = bpf_map_lookup_elem(&connections, &o->reply_key);
+	old = entry_find(&o->reply_key);
 	if (!old)
 		return -EAGAIN;
 	word = state_read(old);
@@ -73,8 +72,7 @@ static __noinline int insert_reply_entry(struct packet *p, struct opening *o)
 		return -EEXIST;
 	if (!connection_end(&o->reply_key, old, word, PORT_IS_FREE))
 		return -EAGAIN; /* another CPU ends it */
-	return bpf_map_update_elem(&connections, &o->reply_key, &o->entry,
-				   BPF_NOEXIST);
+	return entry_insert(&o->reply_key, &o->entry);
 }
 
 /* Inserts the client's entry. Its next hop is resolved and this packet is
@@ -89,11 +87,10 @@ static __always_inline int insert_client_entry(ctx_t *ctx, struct packet *p,
 	int err;
 
 	opening_next_hop(ctx, p, o, &o->entry);
-	err = bpf_map_update_elem(&connections, &o->client_key, &o->entry,
-				  BPF_NOEXIST);
+	err = entry_insert(&o->client_key, &o->entry);
 	if (err != -EEXIST)
 		return err;
-	old = bpf_map_lookup_elem(&connections, &o->client_key);
+	old = entry_find(&o->client_key);
 	if (!old || old->traits & CONN_ENDED)
 		return -EAGAIN;
 	return old->flags & CONN_REPLY_DIRECTION ? -EEXIST : -EALREADY;
@@ -118,7 +115,7 @@ static __noinline int open_client_entry(ctx_t *ctx, struct packet *p,
 	err = insert_client_entry(ctx, p, o);
 	if (!err)
 		return 0;
-	bpf_map_delete_elem(&connections, &o->reply_key);
+	entry_remove(&o->reply_key);
 	if (c->traits & CONN_SNAT)
 		snat_release(&o->reply_key);
 	return err;
@@ -309,7 +306,7 @@ static __noinline void opening_uncount(const struct packet *p,
 				       struct opening *o)
 {
 	struct connection *c =
-		bpf_map_lookup_elem(&connections, &o->client_key);
+		entry_find(&o->client_key);
 
 	if (!c || !c->packets || !o->entry.packets)
 		return;
@@ -327,7 +324,7 @@ forward_first_packet(ctx_t *ctx, struct packet *p, struct opening *o,
 	enum verdict v, hop = o->hop_verdict;
 
 	if (unlikely(err == -EALREADY)) {
-		c = bpf_map_lookup_elem(&connections, &o->client_key);
+		c = entry_find(&o->client_key);
 		if (!c || c->traits & CONN_ENDED)
 			return drop(p, DROP_CONNECTION_RACE);
 		hop = next_hop_prepare(ctx, p, c, p->l3);

@@ -70,7 +70,7 @@ static __always_inline void reopen_reset_entry(struct connection *c, __u32 now,
 static __noinline void reopen_give_up(struct packet *p, struct opening *o)
 {
 	struct connection *c =
-		bpf_map_lookup_elem(&connections, &o->client_key);
+		entry_find(&o->client_key);
 
 	__u32 word;
 
@@ -90,7 +90,7 @@ static __noinline int reopen(ctx_t *ctx, struct packet *p, struct opening *o,
 	struct connection *c, *peer;
 	__u32 word, peer_word;
 
-	c = bpf_map_lookup_elem(&connections, &o->client_key);
+	c = entry_find(&o->client_key);
 	if (!c)
 		return -ENOENT;
 	word = state_read(c);
@@ -98,7 +98,7 @@ static __noinline int reopen(ctx_t *ctx, struct packet *p, struct opening *o,
 		return -EALREADY;
 	o->reply_key.daddr = o->source;
 	o->reply_key.dport = o->source_port;
-	peer = bpf_map_lookup_elem(&connections, &o->reply_key);
+	peer = entry_find(&o->reply_key);
 	if (!plain || !peer)
 		return -ENOENT;
 	peer_word = state_read(peer);

@@ -127,18 +127,17 @@ static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
 
 /* Takes this port. Returns -EEXIST if it is in use, here or by a socket of this
  * machine. */
-static __noinline int snat_claim_port(ctx_t *ctx, struct opening *o,
+static __always_inline int snat_claim_port(ctx_t *ctx, struct opening *o,
 				      __be16 port)
 {
 	int err;
 
 	o->reply_key.dport = port;
 	connection_set_sums(&o->entry, &o->reply_key);
-	err = bpf_map_update_elem(&connections, &o->reply_key, &o->entry,
-				  BPF_NOEXIST);
+	err = entry_insert(&o->reply_key, &o->entry);
 	if (err || !snat_has_local_socket(ctx, o))
 		return err;
-	bpf_map_delete_elem(&connections, &o->reply_key);
+	entry_remove(&o->reply_key);
 	return -EEXIST;
 }
 
@@ -161,10 +160,10 @@ static long snat_probe(__u32 i, struct snat_search *s)
 }
 
 /* Frees the port if its connection is replaceable. */
-static __noinline bool snat_free_port(struct packet *p, struct opening *o)
+static __always_inline bool snat_free_port(struct packet *p, struct opening *o)
 {
 	struct connection *old =
-		bpf_map_lookup_elem(&connections, &o->reply_key);
+		entry_find(&o->reply_key);
 	__u32 word;
 
 	if (!old)

@@ -2,11 +2,10 @@
 /*
  * sweep.bpf.c - frees the memory of connections that have ended.
  *
- * It is an iterator over the connections. A read by user space runs it until
- * it has written as many marks, of one byte, as were asked for; the next read
- * goes on from there. So the table is swept inside the kernel, in slices whose
- * size user space chooses, without a system call or a copy for each entry
- * (docs/adr/0005-sweep.md has the alternatives).
+ * User space runs it for one slice of the table after another. So the table is
+ * swept inside the kernel, without a system call or a copy for each entry, and
+ * nothing waits for longer than a slice takes (docs/adr/0005-sweep.md has the
+ * alternatives).
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -16,15 +15,18 @@
 #include "rows.h"
 #include "conntrack.h"
 #include "persist.h"
+#include "grow.h"
 
-/* A mark of either kind stands for about the same time. */
+/* A slice takes a millisecond or two: so many buckets, or so many connections
+ * that are ended. */
+#define SWEEP_SLICE_BUCKETS 128
+#define SWEEP_SLICE_ENDED 256
+
+/* How many entries of a hash table are looked at before user space may pause. */
 #define SWEEP_VISITED_PER_MARK 256
-#define SWEEP_ENDED_PER_MARK 16
 
-enum sweep_mark {
-	SWEEP_MARK_VISITED, /* so many entries were looked at */
-	SWEEP_MARK_ENDED, /* so many connections were removed */
-};
+/* How many groups are moved at a time, each in 5 to 50 us. */
+#define GROW_SLICE 32
 
 /* An entry that is expired for this long, in seconds, is in use on no CPU that
  * found it alive. */
@@ -80,37 +82,89 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	return connection_end(key, c, word, PORT_IS_FREE);
 }
 
-SEC("iter/bpf_map_elem")
-int loxilb_sweep(struct bpf_iter__bpf_map_elem *ctx)
+/* Does it for a row of the table. Returns 1 if a connection was ended. Global: the
+ * verifier checks it once. */
+__noinline int sweep_row(struct table_row *row)
 {
-	struct connection_key *found = ctx->key, key;
-	struct connection *c = ctx->value;
-	struct seq_file *seq = ctx->meta->seq;
-	struct sweep_report *report;
-	__u32 zero = 0, word;
-	__u8 mark;
+	struct connection_key key;
 
-	if (!found || !c)
+	if (!row || !(row->status & ROW_LIVE))
 		return 0;
-	report = bpf_map_lookup_elem(&sweep_reports, &zero);
-	if (!report)
-		return 0;
-	report->visited++;
-	/* the iterator may show, once more, an entry of the current bucket that
-	 * was just removed with its peer: another CPU may have used its memory
-	 * again before or after the word was read */
-	word = state_read(c);
-	key = *found;
-	if (sweep_entry(&key, c, word)) {
-		report->ended++;
-		mark = SWEEP_MARK_ENDED;
-		if (!(report->ended % SWEEP_ENDED_PER_MARK))
-			bpf_seq_write(seq, &mark, 1);
+	key = row->key; /* the row may change hands when the entry is removed */
+	return sweep_entry(&key, &row->connection,
+			   state_read(&row->connection));
+}
+
+struct sweep_slice {
+	__u32 bucket; /* the next one, counted through all groups */
+	__u32 visited;
+	__u32 ended;
+};
+
+static long sweep_bucket(__u32 n, struct sweep_slice *s)
+{
+	struct table_bucket *b = bucket_get(s->bucket / BUCKETS_PER_GROUP,
+					    s->bucket % BUCKETS_PER_GROUP);
+	struct table_row *row;
+	__u32 rows;
+
+	if (!b || s->ended >= SWEEP_SLICE_ENDED)
+		return 1;
+	s->bucket++;
+	rows = ~tags_match(b, 0) & ALL_ROWS;
+	NO_UNROLL
+	for (int i = 0; i < ROWS_PER_BUCKET && rows; i++) {
+		row = bucket_row(b, lowest_bit(rows));
+		rows &= rows - 1;
+		s->visited++;
+		if (row)
+			s->ended += sweep_row(row);
 	}
-	mark = SWEEP_MARK_VISITED;
-	if (!(ctx->meta->seq_num % SWEEP_VISITED_PER_MARK))
-		bpf_seq_write(seq, &mark, 1);
 	return 0;
+}
+
+/* Looks at a slice of the table, from the bucket on whose number is the packet's
+ * mark, and returns the next one's. User space runs it on an empty packet. */
+SEC("tc")
+int loxilb_sweep(struct __sk_buff *ctx)
+{
+	struct sweep_slice s = { .bucket = ctx->mark };
+	struct sweep_report *report;
+	__u32 zero = 0;
+
+	bpf_loop(SWEEP_SLICE_BUCKETS, sweep_bucket, &s, 0);
+	report = bpf_map_lookup_elem(&sweep_reports, &zero);
+	if (report) {
+		report->visited += s.visited;
+		report->ended += s.ended;
+	}
+	return s.bucket;
+}
+
+static long grow_once(__u32 n, __u32 *moved)
+{
+	if (!group_move_next())
+		return 1;
+	++*moved;
+	return 0;
+}
+
+/* Lets the table grow by a slice of groups, to the number of groups that the
+ * packet's mark says, and returns how many it has moved. User space runs it on
+ * an empty packet until the table has that size. */
+SEC("tc")
+int loxilb_grow(struct __sk_buff *ctx)
+{
+	struct table_state *t = table_state_get();
+	__u32 moved = 0, groups;
+
+	if (!t)
+		return 0;
+	groups = size_groups(t->size);
+	if (size_goal(t->size) == groups && ctx->mark > groups)
+		t->size = size_pack(groups, ctx->mark, groups);
+	bpf_loop(GROW_SLICE, grow_once, &moved, 0);
+	return moved;
 }
 
 /* Is the client to be forgotten? Yes if it was silent for longer than its

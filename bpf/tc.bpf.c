@@ -85,7 +85,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	enum verdict v = VERDICT_MISS, hop;
 	struct connection *c;
 
-	c = bpf_map_lookup_elem(&connections, &p->tuple);
+	c = entry_find_established(&p->tuple);
 	if (likely(c))
 		v = connection_update(ctx, p, c);
 	if (v == VERDICT_MISS)
@@ -211,7 +211,7 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 	struct connection *c;
 	enum verdict v;
 
-	c = bpf_map_lookup_elem(&connections, &p->tuple);
+	c = entry_find_established(&p->tuple);
 	if (!c || !(c->flags & CONN_REPLY_DIRECTION))
 		return VERDICT_PASS;
 	v = connection_update(ctx, p, c);

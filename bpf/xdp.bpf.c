@@ -21,6 +21,7 @@
 #include "ctx.h"
 #include "parse.h"
 #include "established.h"
+#include "table.h"
 #include "epoch.h"
 #include "ethernet.h"
 #include "nat.h"
@@ -118,7 +119,7 @@ static __always_inline int forward_established(ctx_t *ctx, const __u16 l3)
 	packet_init(&p, ctx_now(), l3);
 	if (parse(ctx, &p, l3) != VERDICT_CONTINUE || p.drop)
 		return XDP_PASS;
-	c = bpf_map_lookup_elem(&connections, &p.tuple);
+	c = entry_find_established(&p.tuple);
 	if (!c || !is_established(&p, c) || may_be_partial(ctx, &p) ||
 	    !can_redirect(&p, c))
 		return XDP_PASS;

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/rows"
 )
@@ -184,6 +185,7 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 		}
 	}
 	now := dptest.Jiffies(t)
+	entries := make([]conntrack.Entry, n)
 	for i := range n {
 		to := key(i + 1)
 		delta := uint32(to.Sport) + uint32(to.Dport) + uint32(^key(i).Sport) + uint32(^key(i).Dport)
@@ -195,9 +197,10 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 
 			Flags: uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED),
 		}
-		if err := d.collection.Maps.Connections.Put(key(i), row); err != nil {
-			t.Fatal(err)
-		}
+		entries[i] = conntrack.Entry{Key: key(i), Row: row}
+	}
+	if err := d.collection.Conntrack.Fill(entries); err != nil {
+		t.Fatal(err)
 	}
 	return func(i int) []byte {
 		return dptest.TCPFrame(src, dst, bpf.Port(key(i*ringRepeat).Sport), bpf.Port(key(i*ringRepeat).Dport))

@@ -19,41 +19,6 @@ type XdpChallengeCounts struct {
 	Answered uint64
 }
 
-type XdpConnection struct {
-	_          structs.HostLayout
-	Saddr      XdpIpAddr
-	Daddr      XdpIpAddr
-	Sport      uint16
-	Dport      uint16
-	AddressSum uint16
-	TupleSum   uint16
-	Ifindex    uint32
-	Dmac       [6]uint8
-	Smac       [6]uint8
-	HopEpoch   uint16
-	Mtu        uint16
-	Seen       uint32
-	Packets    uint64
-	Bytes      uint64
-	SeqEnd     uint32
-	Ack        uint32
-	Endpoint   uint32
-	Flags      uint8
-	Hop        uint8
-	Traits     uint8
-	Generation uint8
-}
-
-type XdpConnectionKey struct {
-	_        structs.HostLayout
-	Saddr    XdpIpAddr
-	Daddr    XdpIpAddr
-	Sport    uint16
-	Dport    uint16
-	Protocol uint8
-	Pad      [3]uint8
-}
-
 type XdpDefaultRoute struct {
 	_       structs.HostLayout
 	Gateway XdpIpAddr
@@ -189,6 +154,18 @@ type XdpSweepReport struct {
 	Ended   uint64
 }
 
+type XdpTableState struct {
+	_          structs.HostLayout
+	Size       uint64
+	Seeds      [10]uint32
+	CountBatch uint32
+	Unfinished uint32
+	EntriesMax int64
+	Pad2       [8]uint64
+	Entries    int64
+	Pad3       [8]uint64
+}
+
 type XdpTokenBucket struct {
 	_      structs.HostLayout
 	Since  uint32
@@ -235,6 +212,8 @@ const (
 	XdpMapSnatSources           = "snat_sources"
 	XdpMapSnatUsages            = "snat_usages"
 	XdpMapSweepReports          = "sweep_reports"
+	XdpMapTableCounts           = "table_counts"
+	XdpMapTableStates           = "table_states"
 	XdpMapVips                  = "vips"
 	XdpMapXdpAddresses          = "xdp_addresses"
 	XdpMapXdpForwarded          = "xdp_forwarded"
@@ -338,6 +317,8 @@ type XdpMapSpecs struct {
 	SnatSources      *ebpf.MapSpec `ebpf:"snat_sources"`
 	SnatUsages       *ebpf.MapSpec `ebpf:"snat_usages"`
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
+	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
+	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 	XdpAddresses     *ebpf.MapSpec `ebpf:"xdp_addresses"`
 	XdpForwarded     *ebpf.MapSpec `ebpf:"xdp_forwarded"`
@@ -417,6 +398,8 @@ type XdpMaps struct {
 	SnatSources      *ebpf.Map `ebpf:"snat_sources"`
 	SnatUsages       *ebpf.Map `ebpf:"snat_usages"`
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
+	TableCounts      *ebpf.Map `ebpf:"table_counts"`
+	TableStates      *ebpf.Map `ebpf:"table_states"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 	XdpAddresses     *ebpf.Map `ebpf:"xdp_addresses"`
 	XdpForwarded     *ebpf.Map `ebpf:"xdp_forwarded"`
@@ -455,6 +438,8 @@ func (m *XdpMaps) Close() error {
 		m.SnatSources,
 		m.SnatUsages,
 		m.SweepReports,
+		m.TableCounts,
+		m.TableStates,
 		m.Vips,
 		m.XdpAddresses,
 		m.XdpForwarded,

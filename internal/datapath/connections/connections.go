@@ -1,6 +1,7 @@
 package connections
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -20,15 +21,25 @@ type Table struct {
 	inUse    func() bool // whether there may be packets in the programs
 	programs *bpf.SweepPrograms
 
+	growing sync.Mutex
+	stop    context.CancelFunc // growEvery
+	stopped sync.WaitGroup
+
 	sweeping sync.Mutex
 	cost     time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
 	sweptMu  sync.Mutex
 	swept    SweepStats
 }
 
-// New lists and sweeps. inUse says whether there may be packets in the programs of the tc hooks.
+// New lists and sweeps, and lets the table grow as it fills until Close. inUse says whether there may be packets in the programs of the tc hooks.
 func New(c *loader.Collection, services *tables.Tables, programs *bpf.SweepPrograms, inUse func() bool) *Table {
-	return &Table{shared: c, tables: services, programs: programs, inUse: inUse}
+	t := &Table{shared: c, tables: services, programs: programs, inUse: inUse}
+	if programs != nil {
+		var ctx context.Context
+		ctx, t.stop = context.WithCancel(context.Background())
+		t.stopped.Go(func() { t.growEvery(ctx) })
+	}
+	return t
 }
 
 // LoadSweep loads the programs that sweep; types is a cache of the kernel's.
@@ -42,6 +53,8 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*bpf.SweepPrograms, erro
 	}
 	shared := map[string]*ebpf.Map{
 		"connections":      c.Maps.Connections,
+		"table_states":     c.Maps.TableStates,
+		"table_counts":     c.Maps.TableCounts,
 		"endpoints":        c.Maps.Endpoints,
 		"endpoint_states":  c.Maps.EndpointStates,
 		"idle_timeouts":    c.Maps.IdleTimeouts,
@@ -50,7 +63,7 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*bpf.SweepPrograms, erro
 		"snat_usages":      c.Maps.SnatUsages,
 		"sweep_reports":    c.Maps.SweepReports,
 	}
-	loader.ShareMaps(spec, shared)
+	loader.ShareMaps(spec, shared, "moved_entries")
 	programs := &bpf.SweepPrograms{}
 	if err := spec.LoadAndAssign(programs, &ebpf.CollectionOptions{MapReplacements: shared, Cache: types}); err != nil {
 		return nil, fmt.Errorf("load sweep: %w", err)
@@ -63,5 +76,7 @@ func (t *Table) Close() error {
 	if t == nil || t.programs == nil {
 		return nil
 	}
+	t.stop()
+	t.stopped.Wait()
 	return t.programs.Close()
 }

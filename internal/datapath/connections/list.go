@@ -4,46 +4,19 @@ package connections
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
 
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
-
 	"loxilb/internal/datapath/bpf"
-	"loxilb/internal/datapath/rows"
 	"loxilb/internal/lb"
 )
 
 // Connections calls yield for each direction of each connection, in no order, until it returns false. The
 // table goes on changing meanwhile: a connection that lives throughout is listed, others may or may not be.
 func (t *Table) Connections(ctx context.Context, yield func(lb.Connection) bool) error {
-	batch := 4096
-	var cursor ebpf.MapBatchCursor
-	keys, values := make([]bpf.TcConnectionKey, batch), make([]bpf.TcConnection, batch)
-	for {
-		n, err := t.shared.Maps.Connections.BatchLookup(&cursor, keys, values, nil)
-		if errors.Is(err, unix.ENOSPC) { // one bucket holds more than a batch
-			batch *= 2
-			keys, values = make([]bpf.TcConnectionKey, batch), make([]bpf.TcConnection, batch)
-			continue
-		}
-		for i := range n {
-			if c, ok := t.connection(keys[i], values[i]); ok && !yield(c) {
-				return nil
-			}
-		}
-		if rows.IsLast(err) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read connections: %w", err)
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
+	return t.shared.Conntrack.Each(ctx, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
+		c, ok := t.connection(k, r)
+		return !ok || yield(c)
+	})
 }
 
 // connection describes an entry. False: it is past its time and waits for the sweep.

@@ -1,7 +1,6 @@
 package connections
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/testrun"
 )
 
 // SweepStats say what the sweeps have done and what they cost.
@@ -25,17 +25,10 @@ type SweepStats struct {
 }
 
 const (
-	// sliceMarks is how many marks a slice reads: 4,096 entries that stay, or 256 connections that are ended. Either
-	// takes a millisecond or two.
-	sliceMarks   = 16
-	markEnded    = 1 // enum sweep_mark
-	endedPerMark = 16
+	// sliceMarks is how many marks a slice of a hash table reads: 4,096 rows.
+	sliceMarks = 16
 	// pause between slices lets packets and other programs have the CPU.
 	pause = 500 * time.Microsecond
-	// pauseEnded is added for each connection that the slice ended. The kernel frees removed entries one grace period
-	// (10 to 30 ms) later, all in one go, and packets wait meanwhile: 60,000 connections a second keep that to 7 ms,
-	// where a sweep without had 40. While the table is nearly full, four times as many are ended.
-	pauseEnded = 10 * time.Microsecond
 )
 
 // Sweep goes through the connection table once and removes what is over: connections past their time, and
@@ -47,16 +40,12 @@ func (t *Table) Sweep(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	start := cpuTime()
 	defer func() { t.cost = cpuTime() - start }()
-	each := pauseEnded
-	if t.nearlyFull() {
-		each /= 4
-	}
-	total, longest, err := sweepMap(ctx, t.programs.LoxilbSweep, t.shared.Maps.Connections, each)
+	total, longest, err := t.sweepTable(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep connections: %w", err)
 	}
 	if usages := t.tables.SNATUsages(); usages != nil {
-		if _, _, err := sweepMap(ctx, t.programs.LoxilbSweepSnat, usages, 0); err != nil {
+		if _, _, err := sweepMap(ctx, t.programs.LoxilbSweepSnat, usages); err != nil {
 			return fmt.Errorf("sweep source ports: %w", err)
 		}
 	}
@@ -65,7 +54,7 @@ func (t *Table) Sweep(ctx context.Context) error {
 		if persists == nil {
 			return t.noteSweep(total, longest)
 		}
-		more, slice, err := sweepMap(ctx, t.programs.LoxilbSweepPersists, persists, 0)
+		more, slice, err := sweepMap(ctx, t.programs.LoxilbSweepPersists, persists)
 		if err != nil {
 			return fmt.Errorf("sweep clients: %w", err)
 		}
@@ -73,8 +62,48 @@ func (t *Table) Sweep(ctx context.Context) error {
 	})
 }
 
-// sweepMap runs the program on each entry; each is the pause for a connection that was ended.
-func sweepMap(ctx context.Context, p *ebpf.Program, m *ebpf.Map, each time.Duration) (total, longest time.Duration, err error) {
+// sweepTable runs the program on one slice of the table after another.
+func (t *Table) sweepTable(ctx context.Context) (total, longest time.Duration, err error) {
+	for next := uint32(0); ; {
+		buckets, err := t.shared.Conntrack.Buckets() // the table may grow meanwhile
+		if err != nil {
+			return total, longest, err
+		}
+		if next >= buckets {
+			return total, longest, nil
+		}
+		start := cpuTime()
+		next, err = runMarked(t.programs.LoxilbSweep, next)
+		took := cpuTime() - start
+		total += took
+		longest = max(longest, took)
+		if err != nil {
+			return total, longest, err
+		}
+		if err := rest(ctx); err != nil {
+			return total, longest, err
+		}
+	}
+}
+
+// runMarked runs a program on an empty packet with this mark.
+func runMarked(p *ebpf.Program, mark uint32) (uint32, error) {
+	opts := ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: mark}}
+	return p.Run(&opts)
+}
+
+// rest lets others have the CPU for a moment.
+func rest(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(pause):
+		return nil
+	}
+}
+
+// sweepMap runs the program on each row of a hash table.
+func sweepMap(ctx context.Context, p *ebpf.Program, m *ebpf.Map) (total, longest time.Duration, err error) {
 	it, err := link.AttachIter(link.IterOptions{Program: p, Map: m})
 	if err != nil {
 		return 0, 0, err
@@ -85,15 +114,15 @@ func sweepMap(ctx context.Context, p *ebpf.Program, m *ebpf.Map, each time.Durat
 		return 0, 0, err
 	}
 	defer r.Close()
-	return readSlices(ctx, r, each)
+	return readSlices(ctx, r)
 }
 
-// readSlices reads to the end; each read is a slice. each is the pause for a connection that was ended.
-func readSlices(ctx context.Context, r io.Reader, each time.Duration) (total, longest time.Duration, err error) {
+// readSlices reads to the end; each read is a slice.
+func readSlices(ctx context.Context, r io.Reader) (total, longest time.Duration, err error) {
 	buf := make([]byte, sliceMarks)
 	for {
 		start := cpuTime()
-		n, err := r.Read(buf)
+		_, err := r.Read(buf)
 		took := cpuTime() - start
 		total += took
 		longest = max(longest, took)
@@ -103,11 +132,8 @@ func readSlices(ctx context.Context, r io.Reader, each time.Duration) (total, lo
 		if err != nil {
 			return total, longest, err
 		}
-		ended := endedPerMark * bytes.Count(buf[:n], []byte{markEnded})
-		select {
-		case <-ctx.Done():
-			return total, longest, ctx.Err()
-		case <-time.After(pause + time.Duration(ended)*each):
+		if err := rest(ctx); err != nil {
+			return total, longest, err
 		}
 	}
 }
@@ -196,7 +222,11 @@ func (t *Table) Occupancy() (active, size uint64) {
 	if err != nil {
 		t.shared.Log.Error("connections cannot be counted", "error", err)
 	}
-	return active, uint64(t.shared.Maps.Connections.MaxEntries()) / 2
+	most, err := t.shared.Conntrack.Max()
+	if err != nil {
+		t.shared.Log.Error("connections cannot be counted", "error", err)
+	}
+	return active, most / 2
 }
 
 // quiesce returns true when all packets are through that were in the programs when it was called. A program runs

@@ -37,7 +37,7 @@ func TestSweepOrphan(t *testing.T) {
 			if c.keep(row.Flags) {
 				continue
 			}
-			if err := d.shared.Maps.Connections.Delete(key); err != nil {
+			if err := d.shared.Conntrack.Remove(key); err != nil {
 				t.Fatal(err)
 			}
 		}

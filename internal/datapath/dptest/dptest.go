@@ -11,9 +11,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/pins"
-	"loxilb/internal/datapath/rows"
 )
 
 // PinDir is a folder of the test's own in the BPF file system, mounted if need be.
@@ -93,7 +93,10 @@ func UDPFrame(src, dst netip.Addr, sport, dport uint16) []byte {
 func Connections(t testing.TB, c *loader.Collection) map[bpf.TcConnectionKey]bpf.TcConnection {
 	t.Helper()
 	out := map[bpf.TcConnectionKey]bpf.TcConnection{}
-	err := rows.Each(c.Maps.Connections, func(key bpf.TcConnectionKey, row bpf.TcConnection) { out[key] = row })
+	err := c.Conntrack.Each(t.Context(), func(key bpf.TcConnectionKey, row bpf.TcConnection) bool {
+		out[key] = row
+		return true
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,34 +106,28 @@ func Connections(t testing.TB, c *loader.Collection) map[bpf.TcConnectionKey]bpf
 // Fill puts n connections into the table: established, last seen at the given time in jiffies.
 func Fill(t testing.TB, c *loader.Collection, n int, seen uint32) {
 	t.Helper()
-	const batch = 65536
 	flags := uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED)
-	keys := make([]bpf.TcConnectionKey, 0, batch)
-	values := make([]bpf.TcConnection, 0, batch)
-	flush := func() {
-		if _, err := c.Maps.Connections.BatchUpdate(keys, values, nil); err != nil {
-			t.Fatal(err)
-		}
-		keys, values = keys[:0], values[:0]
-	}
+	entries := make([]conntrack.Entry, 0, 2*n)
 	client := bpf.TcIpAddr{Word: [4]uint32{0, 0, 0xffff0000, 0}}
 	vip, endpoint := client, client
 	vip.Word[3], endpoint.Word[3] = 0x01000014, 0x0100001f
 	for i := range n {
 		client.Word[3] = uint32(0x0a000000 + i>>14)
 		port := uint16(i & 0x3fff)
-		keys = append(keys,
-			bpf.TcConnectionKey{Saddr: client, Daddr: vip, Sport: port, Dport: 80, Protocol: 6},
-			bpf.TcConnectionKey{Saddr: endpoint, Daddr: client, Sport: 80, Dport: port, Protocol: 6})
-		values = append(values,
-			bpf.TcConnection{Saddr: client, Daddr: endpoint, Sport: port, Dport: 80, Seen: seen, Flags: flags},
-			bpf.TcConnection{Saddr: vip, Daddr: client, Sport: 80, Dport: port, Seen: seen,
-				Flags: flags | uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION)})
-		if len(keys) == batch {
-			flush()
-		}
+		entries = append(entries,
+			conntrack.Entry{
+				Key: bpf.TcConnectionKey{Saddr: client, Daddr: vip, Sport: port, Dport: 80, Protocol: 6},
+				Row: bpf.TcConnection{Saddr: client, Daddr: endpoint, Sport: port, Dport: 80, Seen: seen, Flags: flags},
+			},
+			conntrack.Entry{
+				Key: bpf.TcConnectionKey{Saddr: endpoint, Daddr: client, Sport: 80, Dport: port, Protocol: 6},
+				Row: bpf.TcConnection{
+					Saddr: vip, Daddr: client, Sport: 80, Dport: port, Seen: seen,
+					Flags: flags | uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION),
+				},
+			})
 	}
-	if len(keys) > 0 {
-		flush()
+	if err := c.Conntrack.Fill(entries); err != nil {
+		t.Fatal(err)
 	}
 }

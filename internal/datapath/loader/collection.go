@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/datapath/pins"
 	"loxilb/internal/datapath/rows"
 )
@@ -22,10 +23,12 @@ type Collection struct {
 	Variables bpf.TcVariables
 	// The rows of arrays that grow: blocks of slots, and what there is by endpoint id.
 	Slots, Endpoints, EndpointStates, EndpointTraffics *rows.Array
+	Conntrack                                          *conntrack.Table // the connection table
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	Fresh                                 bool // no map was pinned: all are new and empty
 
+	connections *rows.Array          // of Conntrack
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	dropReasons map[uint32]string
 	spec        *ebpf.CollectionSpec // until LoadFirst
@@ -90,22 +93,29 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	c.Slots, c.Endpoints = array("slots", c.Maps.Slots), array("endpoints", c.Maps.Endpoints)
 	c.EndpointStates, c.EndpointTraffics = array("endpoint_states", c.Maps.EndpointStates), array("endpoint_traffics", c.Maps.EndpointTraffics)
 	c.SNATUsages, c.EgressEndpoints = array("snat_usages", c.Maps.SnatUsages), array("egress_endpoints", c.Maps.EgressEndpoints)
-	c.Persists = array("persists", c.Maps.Persists)
+	c.Persists, c.connections = array("persists", c.Maps.Persists), array("connections", c.Maps.Connections)
 	if !c.Pinned() || c.Fresh {
-		return nil
+		var err error
+		c.Conntrack, err = conntrack.Make(c.connections, c.Maps.TableStates, c.Maps.TableCounts, c.Connections)
+		return err
 	}
 	var errs []error
 	for _, a := range c.arrays() {
 		errs = append(errs, a.Adopt())
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	var err error
+	c.Conntrack, err = conntrack.Adopt(c.connections, c.Maps.TableStates, c.Maps.TableCounts)
+	return err
 }
 
 func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.SNATUsages, c.EgressEndpoints, c.Persists}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.SNATUsages, c.EgressEndpoints, c.Persists, c.connections}
 }
 
 // DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.

@@ -96,7 +96,7 @@ func TestTableKeepsItsSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := c.Maps.Connections.MaxEntries(); n != 2*1024 {
+		if n, err := c.Conntrack.Max(); n != 2*1024 || err != nil {
 			t.Errorf("%d asked for: the table has %d entries", asked, n)
 		}
 		if err := c.Close(); err != nil {

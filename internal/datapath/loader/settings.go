@@ -10,6 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"loxilb/internal/datapath/conntrack"
 )
 
 // Timeouts are how long a connection may be silent before it is over, by state.
@@ -85,7 +87,7 @@ func (s *Settings) Configure(spec *ebpf.CollectionSpec) error {
 		}
 	}
 	if m, ok := spec.Maps["connections"]; ok {
-		m.MaxEntries = uint32(2 * s.Connections)
+		m.MaxEntries = conntrack.Groups(s.Connections)
 	}
 	if m, ok := spec.Maps["persists"]; ok {
 		m.InnerMap.MaxEntries = uint32(s.Connections)

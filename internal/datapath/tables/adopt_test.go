@@ -11,7 +11,6 @@ import (
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
-	"loxilb/internal/datapath/rows"
 	"loxilb/internal/datapath/tables/alloc"
 )
 
@@ -52,11 +51,7 @@ func TestAdopt(t *testing.T) {
 		t.Errorf("the index changed: %s", diff)
 	}
 	wantIndex(t, d)
-	entries := 0
-	if err := rows.EachBatch(d.c.Maps.Connections, rows.All, func(k []bpf.TcConnectionKey, _ []bpf.TcConnection) { entries += len(k) }); err != nil {
-		t.Fatal(err)
-	}
-	if entries < 1000 {
+	if entries := len(dptest.Connections(t, d.c)); entries < 1000 {
 		t.Errorf("%d entries of 500 connections are left", entries)
 	}
 	apply(t, d, puts(200, 400, 5)...) // takes nothing that is in use

@@ -5,7 +5,6 @@ package testrun
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/rows"
 	"loxilb/internal/datapath/xdp"
@@ -110,29 +110,18 @@ func withoutPriorityTag(frame []byte) []byte {
 	return append(slices.Clone(frame[:at]), frame[at+size:]...)
 }
 
+// Fill writes connections into the table: one entry for each direction.
+func (r *Runner) Fill(entries []conntrack.Entry) error { return r.shared.Conntrack.Fill(entries) }
+
 // Age makes every connection look as if it had been silent for longer, by that much: tests need not wait.
 func (r *Runner) Age(by time.Duration) error {
 	ticks := r.shared.Jiffies(by)
-	keys := make([]bpf.TcConnectionKey, 0, 64)
-	var key bpf.TcConnectionKey
-	var row bpf.TcConnection
-	all := r.shared.Maps.Connections.Iterate()
-	for all.Next(&key, &row) {
-		keys = append(keys, key)
-	}
-	if err := all.Err(); err != nil {
+	err := r.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, c *bpf.TcConnection) bool {
+		c.Seen -= ticks
+		return true
+	})
+	if err != nil {
 		return fmt.Errorf("age connections: %w", err)
-	}
-	for _, key := range keys {
-		if err := r.shared.Maps.Connections.Lookup(key, &row); errors.Is(err, ebpf.ErrKeyNotExist) {
-			continue
-		} else if err != nil {
-			return fmt.Errorf("age connections: %w", err)
-		}
-		row.Seen -= ticks
-		if err := r.shared.Maps.Connections.Update(key, row, ebpf.UpdateExist); err != nil {
-			return fmt.Errorf("age connections: %w", err)
-		}
 	}
 	return r.ageFragments(ticks)
 }

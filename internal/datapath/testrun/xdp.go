@@ -2,6 +2,7 @@ package testrun
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,7 +10,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/bpf"
-	"loxilb/internal/datapath/rows"
 	"loxilb/internal/datapath/xdp"
 )
 
@@ -108,11 +108,10 @@ func (r *Runner) runXDP(in Input, mac [6]byte) (frame []byte, forwarded bool, er
 // Connections are the rows of the table as they are.
 func (r *Runner) Connections() (map[bpf.TcConnectionKey]bpf.TcConnection, error) {
 	out := map[bpf.TcConnectionKey]bpf.TcConnection{}
-	err := rows.Each(r.shared.Maps.Connections, func(key bpf.TcConnectionKey, row bpf.TcConnection) { out[key] = row })
-	if err != nil {
-		return nil, fmt.Errorf("list connections: %w", err)
-	}
-	return out, nil
+	return out, r.shared.Conntrack.Each(context.Background(), func(key bpf.TcConnectionKey, row bpf.TcConnection) bool {
+		out[key] = row
+		return true
+	})
 }
 
 // takeBack makes the entries, and the traffic of their endpoints, what they were, and returns those that it found changed.
@@ -128,8 +127,13 @@ func (r *Runner) takeBack(before map[bpf.TcConnectionKey]bpf.TcConnection) (map[
 		if !ok {
 			return nil, errors.New("XDP made a connection")
 		}
-		errs = append(errs, r.shared.Maps.Connections.Update(key, was, ebpf.UpdateExist), r.takeTrafficBack(was, now))
+		errs = append(errs, r.takeTrafficBack(was, now))
 	}
+	errs = append(errs, r.shared.Conntrack.Change(func(key bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+		_, ok := changed[key]
+		*row = before[key]
+		return ok
+	}))
 	return changed, errors.Join(errs...)
 }
 

@@ -199,7 +199,9 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 	if err := x.shared.Configure(spec); err != nil {
 		return nil, err
 	}
-	shared := map[string]*ebpf.Map{"connections": x.shared.Maps.Connections, "endpoint_traffics": x.shared.Maps.EndpointTraffics}
+	shared := map[string]*ebpf.Map{
+		"connections": x.shared.Maps.Connections, "table_states": x.shared.Maps.TableStates, "endpoint_traffics": x.shared.Maps.EndpointTraffics,
+	}
 	loader.ShareMaps(spec, shared, "xdp_addresses", "xdp_targets", "xdp_forwarded")
 	if x.mode.multiBuffer() {
 		spec.Programs[programName].Flags |= unix.BPF_F_XDP_HAS_FRAGS

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * grow.h - lets the connection table grow while packets use it.
+ *
+ * User space makes segments for the new size, which is a few groups more or
+ * many. Then groups are moved one by one, the last one first: a row's new
+ * place is never below its old one, so what is written into a group comes
+ * after what was there has left. How far it has come is in table_state.size,
+ * so it goes on where it was if the daemon ends in the middle.
+ *
+ * A packet on another CPU may hold an entry that is being moved. Its old place
+ * is marked as ended before it is copied, so that no state is set there any
+ * more (state.h); what that packet counts there is lost, once.
+ */
+#ifndef LOXILB_GROW_H
+#define LOXILB_GROW_H
+
+#include "state.h"
+#include "table.h"
+
+/* 0 -> the entry that is moved, per CPU. It does not fit the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct connection);
+} moved_entries SEC(".maps");
+
+/* A group that is being moved. */
+struct group_move {
+	__u32 group;
+	__u32 goal; /* groups of the new size */
+	bool failed; /* a lock was not to be had: to be tried again */
+};
+
+/* Copies a row to its new group. */
+static __always_inline bool row_copy(struct table_row *row, __u32 to,
+				     __u64 hash)
+{
+	struct table_bucket *first = bucket_get(to, 0);
+	struct connection *copy;
+	__u32 zero = 0, word;
+	int err;
+
+	copy = bpf_map_lookup_elem(&moved_entries, &zero);
+	if (!first || !copy || !group_lock(first))
+		return false;
+	word = __sync_fetch_and_or((__u32 *)&row->connection.flags,
+				   STATE_ENDED);
+	*copy = row->connection;
+	*(__u32 *)&copy->flags = word;
+	err = group_put(to, &row->key, copy, hash);
+	if (err)
+		*(volatile __u32 *)&row->connection.flags = word;
+	group_unlock(first);
+	return !err;
+}
+
+/* Moves the n-th row of a group, if it belongs elsewhere. */
+static long row_move(__u32 n, struct group_move *m)
+{
+	__u32 bucket = n / ROWS_PER_BUCKET, i = n % ROWS_PER_BUCKET, to;
+	struct table_bucket *b = bucket_get(m->group, bucket);
+	struct table_state *t = table_state_get();
+	struct table_row *row;
+	__u64 hash;
+
+	row = b ? bucket_row(b, i) : NULL;
+	if (!t || !row || !(row->status & ROW_LIVE))
+		return 0;
+	hash = table_hash(t, &row->key);
+	to = hash_group(hash, m->goal);
+	if (to == m->group)
+		return 0;
+	if (!row_copy(row, to, hash)) {
+		m->failed = true;
+		return 1;
+	}
+	group_clear(m->group, hash, bucket << FOUND_ROW_BITS | i);
+	return 0;
+}
+
+/* Moves the next group. Returns false if none is left, or a lock was not to be
+ * had. */
+static __noinline bool group_move_next(void)
+{
+	struct table_state *t = table_state_get();
+	struct group_move m = {};
+	struct table_bucket *first;
+	__u64 size;
+	__u32 unmoved;
+
+	if (!t)
+		return false;
+	size = t->size;
+	unmoved = size_unmoved(size);
+	m.goal = size_goal(size);
+	if (m.goal == size_groups(size))
+		return false;
+	if (!unmoved && !t->unfinished) {
+		t->size = size_pack(m.goal, m.goal, m.goal);
+		return false;
+	}
+	m.group = t->unfinished ? unmoved : unmoved - 1;
+	first = bucket_get(m.group, 0);
+	if (!first || !group_lock(first))
+		return false;
+	__sync_lock_test_and_set(&t->size,
+				 size_pack(size_groups(size), m.goal, m.group));
+	bpf_loop(BUCKETS_PER_GROUP * ROWS_PER_BUCKET, row_move, &m, 0);
+	t->unfinished = m.failed;
+	group_unlock(first);
+	return !m.failed;
+}
+
+#endif

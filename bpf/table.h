@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * table.h - the connection table: a hash table of our own, in arrays.
+ *
+ * A row is one direction of a connection. A bucket has 31 rows, and begins with
+ * a cache line of their tags: 16 bits of each key's hash, 0 for a free row. A
+ * look-up reads the row that the hash prefers (its home row), and the tags only
+ * if that is another key's. So it waits for memory once or twice, where the
+ * kernel's hash table waits three times; and to insert a row allocates nothing.
+ * A new connection takes a third of the time, and its end too
+ * (docs/adr/0025-connection-table.md).
+ *
+ * Eight buckets are a group, which is a map of its own: what finds its bucket
+ * full goes to another one of its group. Insertion and removal lock the group
+ * with a bit, for 100 ns; look-ups take no lock. A program that holds a lock
+ * may be interrupted by one that wants it on the same CPU: so nobody waits for
+ * ever, and a packet that gives up is dropped, as one that meets another.
+ *
+ * The table grows while packets go on (grow.h). A key's place among n groups
+ * is the hash times n, as a fraction: so places move up by the same factor, and
+ * groups can be moved one by one, the last one first.
+ */
+#ifndef LOXILB_TABLE_H
+#define LOXILB_TABLE_H
+
+#include <stdbool.h>
+#include <linux/errno.h>
+#include <bpf/bpf_helpers.h>
+#include "maps.h"
+#include "packet.h"
+
+/* Unrolled loops keep more on the stack, of which there is little. */
+#define NO_UNROLL _Pragma("clang loop unroll(disable)")
+
+/* A bucket's tags are 32 lanes of 16 bits in 8 words. The last lane is not a
+ * row's: it has the group's lock (in the group's first bucket), and how many
+ * keys of this bucket are in other buckets of the group. */
+#define TAG_BITS 16
+#define TAGS_PER_WORD 4
+#define CONTROL_WORD (TAG_WORDS - 1)
+#define CONTROL_LOCKED (1ULL << 63)
+#define CONTROL_SPILLED_ONE (1ULL << 48)
+#define CONTROL_SPILLED (0xffULL << 48)
+
+/* A mask of all rows of a bucket, one bit for each. */
+#define ALL_ROWS 0x7fffffffU
+
+/* table_state.size: the number of groups, the number to which it grows, and
+ * how many of the former have not moved yet. All are the same while the table
+ * does not grow. */
+#define SIZE_BITS 21
+#define SIZE_MASK ((1U << SIZE_BITS) - 1)
+
+/* A lock is held for longest while a group is moved, 50 us. An attempt takes 50
+ * to 200 ns. */
+#define LOCK_ATTEMPTS 512
+
+/* How often a look-up begins anew because the table has grown. */
+#define FIND_ATTEMPTS 3
+
+/* So many rows of a bucket may have one tag. Five of 31 do in one bucket of
+ * 10^14. */
+#define SAME_TAGS 4
+
+static __always_inline struct table_state *table_state_get(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&table_states, &zero);
+}
+
+static __always_inline __u64 table_size(const struct table_state *t)
+{
+	return *(const volatile __u64 *)&t->size;
+}
+
+static __always_inline __u64 size_pack(__u32 groups, __u32 goal, __u32 unmoved)
+{
+	return groups | (__u64)goal << SIZE_BITS |
+	       (__u64)unmoved << 2 * SIZE_BITS;
+}
+
+static __always_inline __u32 size_groups(__u64 size)
+{
+	return size & SIZE_MASK;
+}
+
+static __always_inline __u32 size_goal(__u64 size)
+{
+	return size >> SIZE_BITS & SIZE_MASK;
+}
+
+static __always_inline __u32 size_unmoved(__u64 size)
+{
+	return size >> 2 * SIZE_BITS;
+}
+
+/* NH, of UMAC (RFC 4418 section 5.2.2): two keys collide with probability
+ * 2^-32 for whoever does not know the seeds. The rest spreads the result over
+ * all bits. */
+static __always_inline __u64 table_hash(const struct table_state *t,
+					const struct connection_key *key)
+{
+	const __u32 *word = (const __u32 *)key;
+	__u64 hash = 0;
+
+	for (int i = 0; i < TABLE_SEEDS; i += 2)
+		hash += (__u64)(__u32)(word[i] + t->seeds[i]) *
+			(__u32)(word[i + 1] + t->seeds[i + 1]);
+	hash ^= hash >> 32;
+	hash *= 0x9e3779b97f4a7c15ULL;
+	hash ^= hash >> 29;
+	hash *= 0xbf58476d1ce4e5b9ULL;
+	return hash ^ hash >> 32;
+}
+
+/* Returns the key's group of so many. */
+static __always_inline __u32 hash_group(__u64 hash, __u32 groups)
+{
+	return (hash >> 32) * groups >> 32;
+}
+
+/* Returns the key's group as the table is now. */
+static __always_inline __u32 table_group(__u64 hash, __u64 size)
+{
+	__u32 group = hash_group(hash, size_groups(size));
+
+	return likely(group < size_unmoved(size)) ?
+		       group :
+		       hash_group(hash, size_goal(size));
+}
+
+static __always_inline __u32 hash_bucket(__u64 hash)
+{
+	return hash >> 32 & (BUCKETS_PER_GROUP - 1);
+}
+
+/* Returns the row that the key has in its bucket if that was free. */
+static __always_inline __u32 hash_home(__u64 hash)
+{
+	return ((__u32)hash >> TAG_BITS) * ROWS_PER_BUCKET >> 16;
+}
+
+static __always_inline __u32 hash_tag(__u64 hash)
+{
+	__u32 tag = (__u16)hash;
+
+	return tag ? tag : 1;
+}
+
+static __always_inline struct table_bucket *bucket_get(__u32 group, __u32 i)
+{
+	void *buckets = bpf_map_lookup_elem(&connections, &group);
+
+	return buckets ? bpf_map_lookup_elem(buckets, &i) : NULL;
+}
+
+/* Returns a row by its number, or NULL if there is none of that number. */
+static __always_inline struct table_row *bucket_row(struct table_bucket *b,
+						    __u64 i)
+{
+	/* keeps the compiler from comparing one copy of i and using another,
+	 * of which the verifier knows no bound */
+	asm volatile("" : "+r"(i));
+	if (i >= ROWS_PER_BUCKET)
+		return NULL;
+	asm volatile("" : "+r"(i));
+	return &b->rows[i];
+}
+
+static __always_inline bool same_key(const struct connection_key *a,
+				     const struct connection_key *b)
+{
+	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
+
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) |
+		 (x[3] ^ y[3]) | (x[4] ^ y[4]));
+}
+
+static __always_inline bool row_is_of(const struct table_row *row,
+				      const struct connection_key *key)
+{
+	return row->status & ROW_LIVE && same_key(&row->key, key);
+}
+
+/* Returns a mask of the rows with this tag; of the free rows, if it is 0. Four
+ * lanes at a time: the highest bit of a lane becomes 1 iff the lane is 0. */
+static __always_inline __u32 tags_match(const struct table_bucket *b, __u32 tag)
+{
+	const __u64 low = 0x7fff7fff7fff7fffULL;
+	__u32 rows = 0;
+
+	NO_UNROLL
+	for (int i = 0; i < TAG_WORDS; i++) {
+		__u64 x = *(const volatile __u64 *)&b->tags[i] ^
+			  tag * 0x0001000100010001ULL;
+
+		x = ~(((x & low) + low) | x | low);
+		/* gathers the four highest bits */
+		x = (x >> (TAG_BITS - 1)) * 0x1000200040008ULL >> 48 & 0xf;
+		rows |= (__u32)x << (TAGS_PER_WORD * i);
+	}
+	return rows & ALL_ROWS;
+}
+
+/* The place of the lowest bit (Leiserson et al., "Using de Bruijn sequences to
+ * index a 1 in a computer word"): eBPF has no instruction for it. */
+static const __u8 lowest_bit_places[32] = {
+	0,  1,	28, 2,	29, 14, 24, 3, 30, 22, 20, 15, 25, 17, 4,  8,
+	31, 27, 13, 23, 21, 19, 16, 7, 26, 12, 18, 6,  11, 5,  10, 9,
+};
+
+static __always_inline __u32 lowest_bit(__u32 mask)
+{
+	return lowest_bit_places[(__u32)((mask & -mask) * 0x077cb531U) >> 27];
+}
+
+/* Returns the number of the key's row in the bucket, or -ENOENT. Global: the
+ * verifier checks it once, not at each call. */
+__noinline int bucket_find(struct table_bucket *b,
+			   const struct connection_key *key, __u32 tag)
+{
+	struct table_row *row;
+	__u32 rows, i;
+
+	if (!b || !key) /* for the verifier */
+		return -ENOENT;
+	rows = tags_match(b, tag);
+	NO_UNROLL
+	for (int n = 0; n < SAME_TAGS && rows; n++) {
+		i = lowest_bit(rows);
+		rows &= rows - 1;
+		row = bucket_row(b, i);
+		if (row && row_is_of(row, key))
+			return i;
+	}
+	return -ENOENT;
+}
+
+/* What group_find() returns: the bucket, and in the lower bits the row. */
+#define FOUND_ROW_BITS 5
+#define FOUND_ROW_MASK ((1 << FOUND_ROW_BITS) - 1)
+
+/* Finds the key in a group: in its own bucket first, then, if keys of that have
+ * spilled, in the others. Returns where it is, or -ENOENT. */
+static __always_inline int group_find(__u32 group,
+				      const struct connection_key *key,
+				      __u64 hash)
+{
+	struct table_bucket *b;
+	__u32 own = hash_bucket(hash);
+	int row;
+
+	NO_UNROLL
+	for (__u32 n = 0; n < BUCKETS_PER_GROUP; n++) {
+		b = bucket_get(group, own ^ n);
+		if (!b)
+			return -ENOENT;
+		row = bucket_find(b, key, hash_tag(hash));
+		if (row >= 0)
+			return (own ^ n) << FOUND_ROW_BITS | row;
+		if (!n && !(b->tags[CONTROL_WORD] & CONTROL_SPILLED))
+			return -ENOENT;
+	}
+	return -ENOENT;
+}
+
+/* Where a row is: its group, and in the lower bits what group_find() returns. */
+#define FOUND_GROUP_BITS 8
+
+/* Finds a row that may be moved at this moment. A move is published before it
+ * begins, and copies each row before it frees it: what is not in the old group
+ * is in the new one, and a miss counts if the size is the same before and
+ * after. Global: the verifier checks it once, not at each call. */
+__noinline __s64 row_find(const struct connection_key *key, __u64 hash)
+{
+	struct table_state *t;
+	__u32 group;
+	int found;
+	__u64 size;
+
+	if (!key) /* for the verifier */
+		return -ENOENT;
+	NO_UNROLL
+	for (int n = 0; n < 2 * FIND_ATTEMPTS; n++) {
+		t = table_state_get();
+		if (!t)
+			return -ENOENT;
+		size = table_size(t);
+		group = hash_group(hash, size_groups(size));
+		if (n % 2)
+			group = table_group(hash, size);
+		else if (likely(group != size_unmoved(size)))
+			continue;
+		found = group_find(group, key, hash);
+		if (found >= 0)
+			return (__u64)group << FOUND_GROUP_BITS | found;
+		t = table_state_get();
+		if (n % 2 && t && table_size(t) == size)
+			break;
+	}
+	return -ENOENT;
+}
+
+static __always_inline struct connection *
+entry_find_hashed(const struct connection_key *key, __u64 hash)
+{
+	__s64 found = row_find(key, hash);
+	struct table_bucket *b;
+	struct table_row *row;
+
+	if (found < 0)
+		return NULL;
+	b = bucket_get(found >> FOUND_GROUP_BITS,
+		       (found & ((1 << FOUND_GROUP_BITS) - 1)) >>
+			       FOUND_ROW_BITS);
+	row = b ? bucket_row(b, found & FOUND_ROW_MASK) : NULL;
+	return row ? &row->connection : NULL;
+}
+
+/* Returns the entry of a key, or NULL. */
+static __always_inline struct connection *
+entry_find(const struct connection_key *key)
+{
+	struct table_state *t = table_state_get();
+
+	return t ? entry_find_hashed(key, table_hash(t, key)) : NULL;
+}
+
+/* Does the same, where most packets come by: the home row is tried first. */
+static __always_inline struct connection *
+entry_find_established(const struct connection_key *key)
+{
+	struct table_state *t = table_state_get();
+	struct table_bucket *b;
+	struct table_row *row;
+	__u64 hash;
+
+	if (!t)
+		return NULL;
+	hash = table_hash(t, key);
+	b = bucket_get(table_group(hash, table_size(t)), hash_bucket(hash));
+	row = b ? bucket_row(b, hash_home(hash)) : NULL;
+	if (likely(row && row_is_of(row, key)))
+		return &row->connection;
+	return entry_find_hashed(key, hash);
+}
+
+/* Locks a group by its first bucket. */
+static __always_inline bool group_lock(struct table_bucket *first)
+{
+	NO_UNROLL
+	for (int i = 0; i < LOCK_ATTEMPTS; i++) {
+		if (likely(!(__sync_fetch_and_or(&first->tags[CONTROL_WORD],
+						 CONTROL_LOCKED) &
+			     CONTROL_LOCKED)))
+			return true;
+		bpf_ktime_get_ns(); /* takes its time */
+	}
+	return false;
+}
+
+static __always_inline void group_unlock(struct table_bucket *first)
+{
+	__sync_fetch_and_and(&first->tags[CONTROL_WORD], ~CONTROL_LOCKED);
+}
+
+/* Counts entries. The shared number is behind by less than count_batch a CPU:
+ * a number that all CPUs write would cost each more than the row itself. */
+static __always_inline void table_count(__s32 n)
+{
+	struct table_state *t = table_state_get();
+	__u32 zero = 0;
+	__s64 *own = bpf_map_lookup_elem(&table_counts, &zero);
+
+	if (!own || !t)
+		return;
+	*own += n;
+	if (*own < t->count_batch && *own > -(__s64)t->count_batch)
+		return;
+	__sync_fetch_and_add(&t->entries, *own);
+	*own = 0;
+}
+
+/* Writes a row into a bucket, and shows it last. The lock of the group is
+ * held. */
+static __always_inline int bucket_put(struct table_bucket *b,
+				      const struct connection_key *key,
+				      __u64 hash, const struct connection *c)
+{
+	__u32 i = hash_home(hash), rows = tags_match(b, 0);
+	struct table_row *row;
+
+	if (!rows)
+		return -E2BIG;
+	if (!(rows >> i & 1))
+		i = lowest_bit(rows);
+	row = bucket_row(b, i);
+	if (!row)
+		return -EINVAL;
+	row->key = *key;
+	row->connection = *c;
+	__sync_lock_test_and_set(&row->status, (row->status + 1) | ROW_LIVE);
+	__sync_fetch_and_or(&b->tags[i / TAGS_PER_WORD % TAG_WORDS],
+			    (__u64)hash_tag(hash)
+				    << (i % TAGS_PER_WORD * TAG_BITS));
+	return 0;
+}
+
+/* Frees a row. The lock of the group is held. */
+static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
+{
+	struct table_row *row = bucket_row(b, i);
+
+	if (!row)
+		return;
+	__sync_fetch_and_and(&row->status, ~ROW_LIVE);
+	__sync_fetch_and_and(&b->tags[i / TAGS_PER_WORD % TAG_WORDS],
+			     ~(0xffffULL << (i % TAGS_PER_WORD * TAG_BITS)));
+}
+
+/* Writes a row into a group, whose lock is held: into its own bucket if there is
+ * room. */
+static __always_inline int group_put(__u32 group, const struct connection_key *key,
+			 const struct connection *c, __u64 hash)
+{
+	__u32 own = hash_bucket(hash);
+	struct table_bucket *b;
+	int err = -E2BIG;
+
+	NO_UNROLL
+	for (__u32 n = 0; n < BUCKETS_PER_GROUP && err == -E2BIG; n++) {
+		b = bucket_get(group, own ^ n);
+		if (!b)
+			return -E2BIG;
+		err = bucket_put(b, key, hash, c);
+		if (likely(err || !n))
+			continue;
+		b = bucket_get(group, own);
+		if (b)
+			__sync_fetch_and_add(&b->tags[CONTROL_WORD],
+					     CONTROL_SPILLED_ONE);
+	}
+	return err;
+}
+
+/* Frees a row of a group, whose lock is held; found is group_find()'s. */
+static __always_inline void group_clear(__u32 group, __u64 hash, int found)
+{
+	struct table_bucket *b = bucket_get(group, found >> FOUND_ROW_BITS);
+
+	if (!b)
+		return;
+	bucket_clear(b, found & FOUND_ROW_MASK);
+	if (likely(found >> FOUND_ROW_BITS == hash_bucket(hash)))
+		return;
+	b = bucket_get(group, hash_bucket(hash));
+	if (b)
+		__sync_fetch_and_add(&b->tags[CONTROL_WORD],
+				     -CONTROL_SPILLED_ONE);
+}
+
+/* Returns whether the key's row is where it belongs. Not if its group is being
+ * moved at this moment: then it waits for that. */
+static __always_inline bool table_is_settled(const struct table_state *t,
+					     const struct connection_key *key,
+					     __u64 hash)
+{
+	__u64 size = table_size(t);
+	__u32 old = hash_group(hash, size_groups(size));
+	struct table_bucket *first;
+	bool settled;
+
+	if (likely(old != size_unmoved(size)))
+		return true;
+	first = bucket_get(old, 0);
+	if (!first || !group_lock(first))
+		return false;
+	settled = group_find(old, key, hash) < 0 ||
+		  hash_group(hash, size_goal(size)) == old;
+	group_unlock(first);
+	return settled;
+}
+
+/* Locks the group of a key and returns its number, or -EBUSY: the lock was not to
+ * be had, or the group began to move at this moment. */
+static __always_inline __s64 key_lock(const struct table_state *t,
+				      const struct connection_key *key,
+				      __u64 hash)
+{
+	struct table_bucket *first;
+	__u32 group;
+
+	if (!table_is_settled(t, key, hash))
+		return -EBUSY;
+	group = table_group(hash, table_size(t));
+	first = bucket_get(group, 0);
+	if (!first || !group_lock(first))
+		return -EBUSY;
+	if (likely(table_group(hash, table_size(t)) == group))
+		return group;
+	group_unlock(first);
+	return -EBUSY;
+}
+
+static __always_inline void key_unlock(__u32 group)
+{
+	struct table_bucket *first = bucket_get(group, 0);
+
+	if (first)
+		group_unlock(first);
+}
+
+/* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is
+ * full, -EBUSY as above. Global, as above. */
+__noinline int entry_insert(const struct connection_key *key,
+			    const struct connection *c)
+{
+	struct table_state *t = table_state_get();
+	__s64 group;
+	__u64 hash;
+	int err;
+
+	if (!key || !c || !t) /* for the verifier */
+		return -EINVAL;
+	if (t->entries >= t->entries_max)
+		return -E2BIG;
+	hash = table_hash(t, key);
+	group = key_lock(t, key, hash);
+	if (group < 0)
+		return -EBUSY;
+	err = group_find(group, key, hash) >= 0 ?
+		      -EEXIST :
+		      group_put(group, key, c, hash);
+	key_unlock(group);
+	if (!err)
+		table_count(1);
+	return err;
+}
+
+/* Removes an entry. Returns -ENOENT if there is none, -EBUSY as above: then the
+ * sweep removes it. Global, as above. */
+__noinline int entry_remove(const struct connection_key *key)
+{
+	struct table_state *t = table_state_get();
+	__s64 group;
+	__u64 hash;
+	int found;
+
+	if (!key || !t) /* for the verifier */
+		return -EINVAL;
+	hash = table_hash(t, key);
+	group = key_lock(t, key, hash);
+	if (group < 0)
+		return -EBUSY;
+	found = group_find(group, key, hash);
+	if (found >= 0)
+		group_clear(group, hash, found);
+	key_unlock(group);
+	if (found < 0)
+		return -ENOENT;
+	table_count(-1);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,91 @@
+package connections
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/tables"
+)
+
+// TestGrow: while flows are opened, and packets of those that are open come on another CPU, the table grows from its first
+// size. No flow is lost for an instant: it would be opened again, and counted.
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	const flows = 60_000
+	d := open(t, loader.Settings{Connections: flows})
+	first, err := d.shared.Conntrack.Buckets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	vip := netip.MustParseAddr("10.0.0.1")
+	table := bpf.ServiceTable{
+		Key:       bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(53), Protocol: 17},
+		Endpoints: []bpf.EndpointTable{{Addr: bpf.Addr(netip.MustParseAddr("10.1.0.1")), Port: bpf.Port(53)}},
+		Slots:     []uint32{0},
+	}
+	if err := d.tables.Apply([]tables.Change{{Key: table.Key, Table: &table}})[0]; err != nil {
+		t.Fatal(err)
+	}
+	program := d.program(t)
+	send := func(flow int) error {
+		client := netip.AddrFrom4([4]byte{10, 8, byte(flow >> 14), 1})
+		_, err := program.Run(&ebpf.RunOptions{Data: dptest.UDPFrame(client, vip, uint16(1000+flow&0x3fff), 53)})
+		return err
+	}
+	var opened atomic.Int64
+	var others sync.WaitGroup
+	done := make(chan struct{})
+	others.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if n := int(opened.Load()); n > 0 {
+				if err := send(i * 7919 % n); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	for i := range flows {
+		if err := send(i); err != nil {
+			t.Fatal(err)
+		}
+		opened.Store(int64(i))
+	}
+	close(done)
+	others.Wait()
+	for i := range flows {
+		if err := send(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	buckets, err := d.shared.Conntrack.Buckets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if buckets < 2*first {
+		t.Errorf("%d buckets, of %d in the beginning", buckets, first)
+	}
+	var state bpf.TcEndpointState
+	if err := d.shared.EndpointStates.Lookup(uint32(0), &state); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := d.shared.Conntrack.Len()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(dptest.Connections(t, d.shared)); state.Connections != flows || n != 2*flows || entries != 2*flows {
+		t.Errorf("%d flows were opened %d times; %d entries, counted as %d", flows, state.Connections, n, entries)
+	}
+}

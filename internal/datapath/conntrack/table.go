@@ -1,0 +1,163 @@
+// Package conntrack is the connection table as user space sees it: its rows, its size, and room for more. What a row, a
+// bucket and a group are is in bpf/table.h.
+package conntrack
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
+)
+
+// Table is the connection table. Methods are safe for concurrent use, but for Extend.
+type Table struct {
+	groups        *rows.Array
+	state, counts *ebpf.Map
+}
+
+const (
+	entriesPerConnection = 2 // one for each direction
+	rowsPerGroup         = uint64(rowsPerBucket) * uint64(perGroup)
+	// A table grows when it is filled to 70 percent, to 62 percent: a group of 248 rows is then full before its time
+	// once in 10^7.
+	fullPercent, goalPercent = 70, 62
+	// firstGroups bounds what a table begins with: 32,000 entries.
+	firstGroups = 132
+	// countBatch is how many entries a CPU counts by itself, in a table that is large enough for it not to matter.
+	countBatch, largeTable = 32, 65536
+)
+
+// Groups is how many a table for so many connections can have.
+func Groups(connections int) uint32 {
+	return groupsFor(uint64(connections) * entriesPerConnection)
+}
+
+// groupsFor is how many hold so many entries with room to spare.
+func groupsFor(entries uint64) uint32 {
+	const perHundred = rowsPerGroup * goalPercent
+	return uint32((100*entries + perHundred - 1) / perHundred)
+}
+
+// Make makes an empty table for so many connections at most.
+func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table, error) {
+	t := &Table{groups: groups, state: state, counts: counts}
+	first := min(groups.MaxSegments(), firstGroups)
+	if err := rows.Grow(first, groups); err != nil {
+		return nil, err
+	}
+	most := int64(connections) * entriesPerConnection
+	batch := uint32(1)
+	if most >= largeTable {
+		batch = countBatch
+	}
+	row := bpf.TcTableState{Size: pack(uint32(first)), Seeds: newSeeds(), CountBatch: batch, EntriesMax: most}
+	if err := state.Put(uint32(0), row); err != nil {
+		return nil, fmt.Errorf("make connection table: %w", err)
+	}
+	return t, nil
+}
+
+// Adopt is the table that an earlier process made, whose groups are open.
+func Adopt(groups *rows.Array, state, counts *ebpf.Map) (*Table, error) {
+	t := &Table{groups: groups, state: state, counts: counts}
+	s, err := t.read()
+	if err != nil {
+		return nil, err
+	}
+	if n, have := s.goal(), len(groups.Segments()); n == 0 || int(n) > have {
+		return nil, fmt.Errorf("connection table: %d groups are to be there, and %d are", n, have)
+	}
+	return t, nil
+}
+
+type state bpf.TcTableState
+
+const sizeBits = 21 // SIZE_BITS
+
+// pack is the size of a table that does not grow.
+func pack(groups uint32) uint64 {
+	n := uint64(groups)
+	return n | n<<sizeBits | n<<(2*sizeBits)
+}
+
+func (s *state) groups() uint32 { return uint32(s.Size & (1<<sizeBits - 1)) }
+
+func (s *state) goal() uint32 { return uint32(s.Size >> sizeBits & (1<<sizeBits - 1)) }
+
+func (t *Table) read() (*state, error) {
+	var s state
+	if err := t.state.Lookup(uint32(0), (*bpf.TcTableState)(&s)); err != nil {
+		return nil, fmt.Errorf("read the size of the connection table: %w", err)
+	}
+	return &s, nil
+}
+
+// Max is how many entries the table takes: two for each connection.
+func (t *Table) Max() (uint64, error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, err
+	}
+	return uint64(s.EntriesMax), nil
+}
+
+// Len is how many entries there are.
+func (t *Table) Len() (uint64, error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, err
+	}
+	var own []int64
+	if err := t.counts.Lookup(uint32(0), &own); err != nil {
+		return 0, fmt.Errorf("count connections: %w", err)
+	}
+	n := s.Entries
+	for _, c := range own {
+		n += c
+	}
+	return uint64(max(0, n)), nil
+}
+
+// Buckets is how many buckets are in use.
+func (t *Table) Buckets() (uint32, error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, err
+	}
+	return max(s.groups(), s.goal()) * perGroup, nil
+}
+
+// Goal is how many groups the table should have. Below that it has, or is about to have, groups.
+func (t *Table) Goal() (goal uint32, growing bool, err error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, false, err
+	}
+	if s.goal() != s.groups() {
+		return s.goal(), true, nil
+	}
+	n, err := t.Len()
+	if err != nil {
+		return 0, false, err
+	}
+	goal = wanted(s.groups(), n, uint32(t.groups.MaxSegments()))
+	return goal, goal > s.groups(), nil
+}
+
+// wanted is how many groups a table should have.
+func wanted(groups uint32, entries uint64, most uint32) uint32 {
+	if 100*entries < fullPercent*uint64(groups)*rowsPerGroup {
+		return groups
+	}
+	return max(groups, min(groupsFor(entries), most))
+}
+
+// Extend makes groups until there are so many. The kernel waits 10 ms and more for it.
+func (t *Table) Extend(groups uint32) error {
+	if more := int(groups) - len(t.groups.Segments()); more > 0 {
+		return rows.Grow(more, t.groups)
+	}
+	return nil
+}
