@@ -19,41 +19,6 @@ type SockChallengeCounts struct {
 	Answered uint64
 }
 
-type SockConnection struct {
-	_          structs.HostLayout
-	Saddr      SockIpAddr
-	Daddr      SockIpAddr
-	Sport      uint16
-	Dport      uint16
-	AddressSum uint16
-	TupleSum   uint16
-	Ifindex    uint32
-	Dmac       [6]uint8
-	Smac       [6]uint8
-	HopEpoch   uint16
-	Mtu        uint16
-	Seen       uint32
-	Packets    uint64
-	Bytes      uint64
-	SeqEnd     uint32
-	Ack        uint32
-	Endpoint   uint32
-	Flags      uint8
-	Hop        uint8
-	Traits     uint8
-	Generation uint8
-}
-
-type SockConnectionKey struct {
-	_        structs.HostLayout
-	Saddr    SockIpAddr
-	Daddr    SockIpAddr
-	Sport    uint16
-	Dport    uint16
-	Protocol uint8
-	Pad      [3]uint8
-}
-
 type SockDefaultRoute struct {
 	_       structs.HostLayout
 	Gateway SockIpAddr
@@ -144,10 +109,49 @@ type SockOpening struct {
 	Source     SockIpAddr
 	SourcePort uint16
 	Pad        uint16
-	ReplyKey   SockConnectionKey
-	ClientKey  SockConnectionKey
 	_          [4]byte
-	Entry      SockConnection
+	ReplyKey   struct {
+		_        structs.HostLayout
+		Saddr    SockIpAddr
+		Daddr    SockIpAddr
+		Sport    uint16
+		Dport    uint16
+		Protocol uint8
+		Pad      [3]uint8
+	}
+	ClientKey struct {
+		_        structs.HostLayout
+		Saddr    SockIpAddr
+		Daddr    SockIpAddr
+		Sport    uint16
+		Dport    uint16
+		Protocol uint8
+		Pad      [3]uint8
+	}
+	Entry struct {
+		_          structs.HostLayout
+		Saddr      SockIpAddr
+		Daddr      SockIpAddr
+		Sport      uint16
+		Dport      uint16
+		AddressSum uint16
+		TupleSum   uint16
+		Ifindex    uint32
+		Dmac       [6]uint8
+		Smac       [6]uint8
+		HopEpoch   uint16
+		Mtu        uint16
+		Seen       uint32
+		Packets    uint64
+		Bytes      uint64
+		SeqEnd     uint32
+		Ack        uint32
+		Endpoint   uint32
+		Flags      uint8
+		Hop        uint8
+		Traits     uint8
+		Generation uint8
+	}
 	HopVerdict uint32
 	SnatPair   struct {
 		_        structs.HostLayout
@@ -275,6 +279,18 @@ type SockSweepReport struct {
 	Ended   uint64
 }
 
+type SockTableState struct {
+	_          structs.HostLayout
+	Size       uint64
+	Seeds      [10]uint32
+	CountBatch uint32
+	Unfinished uint32
+	EntriesMax int64
+	Pad2       [8]uint64
+	Entries    int64
+	Pad3       [8]uint64
+}
+
 type SockTokenBucket struct {
 	_      structs.HostLayout
 	Since  uint32
@@ -323,6 +339,8 @@ const (
 	SockMapSnatUsages            = "snat_usages"
 	SockMapSockFlows             = "sock_flows"
 	SockMapSweepReports          = "sweep_reports"
+	SockMapTableCounts           = "table_counts"
+	SockMapTableStates           = "table_states"
 	SockMapVips                  = "vips"
 	SockProgLoxilbConnect4       = "loxilb_connect4"
 	SockProgLoxilbConnect6       = "loxilb_connect6"
@@ -444,6 +462,8 @@ type SockMapSpecs struct {
 	SnatUsages       *ebpf.MapSpec `ebpf:"snat_usages"`
 	SockFlows        *ebpf.MapSpec `ebpf:"sock_flows"`
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
+	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
+	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 }
 
@@ -525,6 +545,8 @@ type SockMaps struct {
 	SnatUsages       *ebpf.Map `ebpf:"snat_usages"`
 	SockFlows        *ebpf.Map `ebpf:"sock_flows"`
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
+	TableCounts      *ebpf.Map `ebpf:"table_counts"`
+	TableStates      *ebpf.Map `ebpf:"table_states"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 }
 
@@ -562,6 +584,8 @@ func (m *SockMaps) Close() error {
 		m.SnatUsages,
 		m.SockFlows,
 		m.SweepReports,
+		m.TableCounts,
+		m.TableStates,
 		m.Vips,
 	)
 }

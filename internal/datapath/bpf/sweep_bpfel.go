@@ -44,16 +44,6 @@ type SweepConnection struct {
 	Generation uint8
 }
 
-type SweepConnectionKey struct {
-	_        structs.HostLayout
-	Saddr    SweepIpAddr
-	Daddr    SweepIpAddr
-	Sport    uint16
-	Dport    uint16
-	Protocol uint8
-	Pad      [3]uint8
-}
-
 type SweepDefaultRoute struct {
 	_       structs.HostLayout
 	Gateway SweepIpAddr
@@ -144,9 +134,25 @@ type SweepOpening struct {
 	Source     SweepIpAddr
 	SourcePort uint16
 	Pad        uint16
-	ReplyKey   SweepConnectionKey
-	ClientKey  SweepConnectionKey
 	_          [4]byte
+	ReplyKey   struct {
+		_        structs.HostLayout
+		Saddr    SweepIpAddr
+		Daddr    SweepIpAddr
+		Sport    uint16
+		Dport    uint16
+		Protocol uint8
+		Pad      [3]uint8
+	}
+	ClientKey struct {
+		_        structs.HostLayout
+		Saddr    SweepIpAddr
+		Daddr    SweepIpAddr
+		Sport    uint16
+		Dport    uint16
+		Protocol uint8
+		Pad      [3]uint8
+	}
 	Entry      SweepConnection
 	HopVerdict uint32
 	SnatPair   struct {
@@ -246,6 +252,18 @@ type SweepSweepReport struct {
 	Ended   uint64
 }
 
+type SweepTableState struct {
+	_          structs.HostLayout
+	Size       uint64
+	Seeds      [10]uint32
+	CountBatch uint32
+	Unfinished uint32
+	EntriesMax int64
+	Pad2       [8]uint64
+	Entries    int64
+	Pad3       [8]uint64
+}
+
 type SweepTokenBucket struct {
 	_      structs.HostLayout
 	Since  uint32
@@ -279,6 +297,7 @@ const (
 	SweepMapKnownClients          = "known_clients"
 	SweepMapLinks                 = "links"
 	SweepMapLocalAddresses        = "local_addresses"
+	SweepMapMovedEntries          = "moved_entries"
 	SweepMapMssLimits             = "mss_limits"
 	SweepMapNextHops              = "next_hops"
 	SweepMapOpenings              = "openings"
@@ -293,7 +312,10 @@ const (
 	SweepMapSnatSources           = "snat_sources"
 	SweepMapSnatUsages            = "snat_usages"
 	SweepMapSweepReports          = "sweep_reports"
+	SweepMapTableCounts           = "table_counts"
+	SweepMapTableStates           = "table_states"
 	SweepMapVips                  = "vips"
+	SweepProgLoxilbGrow           = "loxilb_grow"
 	SweepProgLoxilbSweep          = "loxilb_sweep"
 	SweepProgLoxilbSweepPersists  = "loxilb_sweep_persists"
 	SweepProgLoxilbSweepSnat      = "loxilb_sweep_snat"
@@ -357,6 +379,7 @@ type SweepSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepProgramSpecs struct {
+	LoxilbGrow          *ebpf.ProgramSpec `ebpf:"loxilb_grow"`
 	LoxilbSweep         *ebpf.ProgramSpec `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.ProgramSpec `ebpf:"loxilb_sweep_persists"`
 	LoxilbSweepSnat     *ebpf.ProgramSpec `ebpf:"loxilb_sweep_snat"`
@@ -383,6 +406,7 @@ type SweepMapSpecs struct {
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
+	MovedEntries     *ebpf.MapSpec `ebpf:"moved_entries"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
@@ -397,6 +421,8 @@ type SweepMapSpecs struct {
 	SnatSources      *ebpf.MapSpec `ebpf:"snat_sources"`
 	SnatUsages       *ebpf.MapSpec `ebpf:"snat_usages"`
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
+	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
+	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 }
 
@@ -459,6 +485,7 @@ type SweepMaps struct {
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
+	MovedEntries     *ebpf.Map `ebpf:"moved_entries"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Openings         *ebpf.Map `ebpf:"openings"`
@@ -473,6 +500,8 @@ type SweepMaps struct {
 	SnatSources      *ebpf.Map `ebpf:"snat_sources"`
 	SnatUsages       *ebpf.Map `ebpf:"snat_usages"`
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
+	TableCounts      *ebpf.Map `ebpf:"table_counts"`
+	TableStates      *ebpf.Map `ebpf:"table_states"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 }
 
@@ -495,6 +524,7 @@ func (m *SweepMaps) Close() error {
 		m.KnownClients,
 		m.Links,
 		m.LocalAddresses,
+		m.MovedEntries,
 		m.MssLimits,
 		m.NextHops,
 		m.Openings,
@@ -509,6 +539,8 @@ func (m *SweepMaps) Close() error {
 		m.SnatSources,
 		m.SnatUsages,
 		m.SweepReports,
+		m.TableCounts,
+		m.TableStates,
 		m.Vips,
 	)
 }
@@ -539,6 +571,7 @@ type SweepVariables struct {
 //
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepPrograms struct {
+	LoxilbGrow          *ebpf.Program `ebpf:"loxilb_grow"`
 	LoxilbSweep         *ebpf.Program `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.Program `ebpf:"loxilb_sweep_persists"`
 	LoxilbSweepSnat     *ebpf.Program `ebpf:"loxilb_sweep_snat"`
@@ -546,6 +579,7 @@ type SweepPrograms struct {
 
 func (p *SweepPrograms) Close() error {
 	return _SweepClose(
+		p.LoxilbGrow,
 		p.LoxilbSweep,
 		p.LoxilbSweepPersists,
 		p.LoxilbSweepSnat,

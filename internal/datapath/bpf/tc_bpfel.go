@@ -237,6 +237,9 @@ const (
 	TcLimitMAX_DEFAULT_ROUTES    TcLimit = 256
 	TcLimitKNOWN_SETS            TcLimit = 32768
 	TcLimitKNOWN_WAYS            TcLimit = 4
+	TcLimitROWS_PER_BUCKET       TcLimit = 31
+	TcLimitBUCKETS_PER_GROUP     TcLimit = 8
+	TcLimitTABLE_SEEDS           TcLimit = 10
 )
 
 type TcLinkFlag uint32
@@ -278,9 +281,9 @@ type TcOpening struct {
 	Source     TcIpAddr
 	SourcePort uint16
 	Pad        uint16
+	_          [4]byte
 	ReplyKey   TcConnectionKey
 	ClientKey  TcConnectionKey
-	_          [4]byte
 	Entry      TcConnection
 	HopVerdict uint32
 	SnatPair   TcSnatPair
@@ -441,6 +444,31 @@ type TcSweepReport struct {
 	Ended   uint64
 }
 
+type TcTableBucket struct {
+	_    structs.HostLayout
+	Tags [8]uint64
+	Rows [31]TcTableRow
+}
+
+type TcTableRow struct {
+	_          structs.HostLayout
+	Key        TcConnectionKey
+	Status     uint64
+	Connection TcConnection
+}
+
+type TcTableState struct {
+	_          structs.HostLayout
+	Size       uint64
+	Seeds      [10]uint32
+	CountBatch uint32
+	Unfinished uint32
+	EntriesMax int64
+	Pad2       [8]uint64
+	Entries    int64
+	Pad3       [8]uint64
+}
+
 type TcTokenBucket struct {
 	_      structs.HostLayout
 	Since  uint32
@@ -488,6 +516,8 @@ const (
 	TcMapSnatSources           = "snat_sources"
 	TcMapSnatUsages            = "snat_usages"
 	TcMapSweepReports          = "sweep_reports"
+	TcMapTableCounts           = "table_counts"
+	TcMapTableStates           = "table_states"
 	TcMapVips                  = "vips"
 	TcProgLoxilbEther          = "loxilb_ether"
 	TcProgLoxilbEtherOut       = "loxilb_ether_out"
@@ -603,6 +633,8 @@ type TcMapSpecs struct {
 	SnatSources      *ebpf.MapSpec `ebpf:"snat_sources"`
 	SnatUsages       *ebpf.MapSpec `ebpf:"snat_usages"`
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
+	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
+	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
 }
 
@@ -688,6 +720,8 @@ type TcMaps struct {
 	SnatSources      *ebpf.Map `ebpf:"snat_sources"`
 	SnatUsages       *ebpf.Map `ebpf:"snat_usages"`
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
+	TableCounts      *ebpf.Map `ebpf:"table_counts"`
+	TableStates      *ebpf.Map `ebpf:"table_states"`
 	Vips             *ebpf.Map `ebpf:"vips"`
 }
 
@@ -724,6 +758,8 @@ func (m *TcMaps) Close() error {
 		m.SnatSources,
 		m.SnatUsages,
 		m.SweepReports,
+		m.TableCounts,
+		m.TableStates,
 		m.Vips,
 	)
 }
