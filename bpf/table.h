@@ -482,6 +482,17 @@ static __always_inline bool table_is_settled(const struct table_state *t,
 	return settled;
 }
 
+/* Waits until a row that is being moved is where it belongs. Returns -EBUSY if
+ * that takes too long. Global: the verifier checks it once. */
+__noinline __maybe_unused int entry_settle(const struct connection_key *key)
+{
+	struct table_state *t = table_state_get();
+
+	if (!key || !t) /* for the verifier */
+		return -EBUSY;
+	return table_is_settled(t, key, table_hash(t, key)) ? 0 : -EBUSY;
+}
+
 /* Locks the group of a key and returns its number, or -EBUSY: the lock was not to
  * be had, or the group began to move at this moment. */
 static __always_inline __s64 key_lock(const struct table_state *t,

@@ -63,6 +63,34 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 	return udp_update(p, c);
 }
 
+/* Finds the connection of a packet and lets the packet change its state;
+ * VERDICT_MISS if there is none. replies: only if the packet is an answer. An
+ * entry that has ended may be one that another CPU is moving (grow.h): then it is
+ * looked for again. */
+static __always_inline enum verdict connection_track(ctx_t *ctx,
+						     struct packet *p,
+						     struct connection **found,
+						     bool replies)
+{
+	struct connection *c = entry_find_established(&p->tuple);
+	enum verdict v;
+
+	NO_UNROLL
+	for (int n = 0; n < 2; n++) {
+		if (!c || (replies && !(c->flags & CONN_REPLY_DIRECTION)))
+			return VERDICT_MISS;
+		*found = c;
+		v = connection_update(ctx, p, c);
+		if (likely(v != VERDICT_MISS ||
+			   !(state_read(c) & STATE_ENDED)))
+			return v;
+		if (entry_settle(&p->tuple))
+			return drop(p, DROP_CONNECTION_RACE);
+		c = entry_find(&p->tuple);
+	}
+	return VERDICT_MISS;
+}
+
 /* Translates and forwards a packet that leaves as most do: as an Ethernet frame
  * of the same IP version. hop is the verdict of next_hop_prepare(). */
 static __always_inline enum verdict forward_common(ctx_t *ctx, struct packet *p,
@@ -82,15 +110,13 @@ static __always_inline enum verdict forward_common(ctx_t *ctx, struct packet *p,
 static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 					    const __u16 l3)
 {
-	enum verdict v = VERDICT_MISS, hop;
-	struct connection *c;
+	struct connection *c = NULL;
+	enum verdict v, hop;
 
-	c = entry_find_established(&p->tuple);
-	if (likely(c))
-		v = connection_update(ctx, p, c);
+	v = connection_track(ctx, p, &c, false);
 	if (v == VERDICT_MISS)
 		return connection_open(ctx, p);
-	if (v != VERDICT_CONTINUE)
+	if (v != VERDICT_CONTINUE || !c) /* the latter for the verifier */
 		return v;
 	hop = next_hop_prepare(ctx, p, c, l3);
 	if (unlikely(hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT))
@@ -208,16 +234,13 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 static __always_inline enum verdict
 translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 {
-	struct connection *c;
+	struct connection *c = NULL;
 	enum verdict v;
 
-	c = entry_find_established(&p->tuple);
-	if (!c || !(c->flags & CONN_REPLY_DIRECTION))
-		return VERDICT_PASS;
-	v = connection_update(ctx, p, c);
+	v = connection_track(ctx, p, &c, true);
 	if (v == VERDICT_MISS)
 		return VERDICT_PASS;
-	if (v != VERDICT_CONTINUE)
+	if (v != VERDICT_CONTINUE || !c) /* the latter for the verifier */
 		return v;
 	v = translate(ctx, p, c, l3);
 	if (v != VERDICT_CONTINUE)

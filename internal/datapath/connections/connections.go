@@ -2,6 +2,7 @@ package connections
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -31,7 +32,8 @@ type Table struct {
 	swept    SweepStats
 }
 
-// New lists and sweeps, and lets the table grow as it fills until Close. inUse says whether there may be packets in the programs of the tc hooks.
+// New lists and sweeps, and lets the table grow as it fills until Close. inUse says whether there may be packets in the programs
+// of the tc hooks.
 func New(c *loader.Collection, services *tables.Tables, programs *bpf.SweepPrograms, inUse func() bool) *Table {
 	t := &Table{shared: c, tables: services, programs: programs, inUse: inUse}
 	if programs != nil {
@@ -71,12 +73,16 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*bpf.SweepPrograms, erro
 	return programs, nil
 }
 
-// Close gives up the programs.
+// Close gives up the programs. If packets go on without the process, it leaves spare room in the table.
 func (t *Table) Close() error {
 	if t == nil || t.programs == nil {
 		return nil
 	}
 	t.stop()
 	t.stopped.Wait()
-	return t.programs.Close()
+	var err error
+	if t.shared.Pinned() && t.inUse() {
+		err = t.leaveSpare()
+	}
+	return errors.Join(err, t.programs.Close())
 }

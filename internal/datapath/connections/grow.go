@@ -6,32 +6,54 @@ import (
 	"time"
 )
 
-// growPeriod is how often the table is looked at. A table of the first size is filled by 10,000 connections more than it
-// begins to grow at.
-const growPeriod = 50 * time.Millisecond
+// growPeriod is how often the table is looked at. Room is made for what comes within growAhead at the present rate: the kernel
+// takes some 30 ms to make it, and moves some 1,000 entries a millisecond.
+const (
+	growPeriod = 50 * time.Millisecond
+	growAhead  = time.Second
+)
+
+// spareEntries are what may come while no process lets the table grow.
+const spareEntries = 65_536
 
 // growEvery makes room in the table as it fills, until ctx ends.
 func (t *Table) growEvery(ctx context.Context) {
 	tick := time.NewTicker(growPeriod)
 	defer tick.Stop()
+	before, at := uint64(0), time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if err := t.Grow(ctx); err != nil && ctx.Err() == nil {
+		entries, err := t.shared.Conntrack.Len()
+		if err == nil {
+			now := time.Now()
+			err = t.grow(ctx, entries+coming(before, entries, now.Sub(at)))
+			before, at = entries, now
+		}
+		if err != nil && ctx.Err() == nil {
 			t.shared.Log.Error("the connection table cannot grow", "error", err, "hint", "new connections are refused once it is full; is there memory left?")
 		}
 	}
 }
 
-// Grow makes room in the table if it is nearly full, or goes on with what an earlier process had begun.
-func (t *Table) Grow(ctx context.Context) error {
+// coming is how many entries come within growAhead, if as many come as have since a while.
+func coming(before, now uint64, since time.Duration) uint64 {
+	if now <= before || since <= 0 {
+		return 0
+	}
+	return uint64(float64(now-before) * float64(growAhead) / float64(since))
+}
+
+// grow makes room in the table for so many entries, if they would nearly fill it, or goes on with what an earlier process had
+// begun.
+func (t *Table) grow(ctx context.Context, entries uint64) error {
 	t.growing.Lock()
 	defer t.growing.Unlock()
 	for ctx.Err() == nil {
-		goal, growing, err := t.shared.Conntrack.Goal()
+		goal, growing, err := t.shared.Conntrack.Goal(entries)
 		if err != nil || !growing {
 			return err
 		}
@@ -47,4 +69,13 @@ func (t *Table) Grow(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// leaveSpare makes room for what comes until the next process takes over.
+func (t *Table) leaveSpare() error {
+	entries, err := t.shared.Conntrack.Len()
+	if err != nil {
+		return err
+	}
+	return t.grow(context.Background(), entries+spareEntries)
 }

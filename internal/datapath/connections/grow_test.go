@@ -65,6 +65,10 @@ func TestGrow(t *testing.T) {
 	}
 	close(done)
 	others.Wait()
+	// Who came while the table was full comes again.
+	if err := d.grow(t.Context(), 2*flows); err != nil {
+		t.Fatal(err)
+	}
 	for i := range flows {
 		if err := send(i); err != nil {
 			t.Fatal(err)

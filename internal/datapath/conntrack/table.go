@@ -129,8 +129,8 @@ func (t *Table) Buckets() (uint32, error) {
 	return max(s.groups(), s.goal()) * perGroup, nil
 }
 
-// Goal is how many groups the table should have. Below that it has, or is about to have, groups.
-func (t *Table) Goal() (goal uint32, growing bool, err error) {
+// Goal is how many groups the table should have for so many entries. Below that it has, or is about to have, groups.
+func (t *Table) Goal(entries uint64) (goal uint32, growing bool, err error) {
 	s, err := t.read()
 	if err != nil {
 		return 0, false, err
@@ -138,11 +138,7 @@ func (t *Table) Goal() (goal uint32, growing bool, err error) {
 	if s.goal() != s.groups() {
 		return s.goal(), true, nil
 	}
-	n, err := t.Len()
-	if err != nil {
-		return 0, false, err
-	}
-	goal = wanted(s.groups(), n, uint32(t.groups.MaxSegments()))
+	goal = wanted(s.groups(), entries, uint32(t.groups.MaxSegments()))
 	return goal, goal > s.groups(), nil
 }
 
