@@ -119,7 +119,7 @@ func (c *Conn) send(b []byte) error {
 }
 
 func (c *Conn) receive(each func(Message) error) error {
-	n, _, err := unix.Recvfrom(c.fd, c.buf, 0)
+	n, err := unix.Read(c.fd, c.buf)
 	if errors.Is(err, unix.EINTR) {
 		return nil
 	}
@@ -154,8 +154,10 @@ func (c *Conn) slice(requests []*Request, start, limit int, done func(int, []byt
 		end := start
 		for end < limit && len(out) < batchBytes {
 			r := requests[end]
-			flags := binary.NativeEndian.Uint16(r.b[6:])
-			binary.NativeEndian.PutUint16(r.b[6:], flags|unix.NLM_F_ACK)
+			if !r.lookUp { // its answer would be followed by an acknowledgement
+				flags := binary.NativeEndian.Uint16(r.b[6:])
+				binary.NativeEndian.PutUint16(r.b[6:], flags|unix.NLM_F_ACK)
+			}
 			c.seq++
 			out = append(out, r.seal(c.seq)...)
 			end++
@@ -163,7 +165,7 @@ func (c *Conn) slice(requests []*Request, start, limit int, done func(int, []byt
 		if err := c.send(out); err != nil {
 			return err
 		}
-		if err := c.collect(start, end, first, done); err != nil {
+		if err := c.collect(requests[start:end], start, first, done); err != nil {
 			return err
 		}
 		start = end
@@ -171,19 +173,23 @@ func (c *Conn) slice(requests []*Request, start, limit int, done func(int, []byt
 	return nil
 }
 
-func (c *Conn) collect(start, end int, first uint32, done func(int, []byte, error)) error {
+// collect receives what the kernel says to the requests, which are those from start on and have numbers from first on.
+func (c *Conn) collect(requests []*Request, start int, first uint32, done func(int, []byte, error)) error {
 	var answer []byte
-	for next := start; next < end; {
+	for next := 0; next < len(requests); {
 		err := c.receive(func(m Message) error {
-			at := start + int(m.seq-first)
-			if m.seq < first || at != next {
+			if m.seq < first || next == len(requests) || int(m.seq-first) != next {
 				return nil // left over from a request that timed out
 			}
-			if m.Type != unix.NLMSG_ERROR {
+			switch {
+			case m.Type == unix.NLMSG_ERROR:
+				done(start+next, answer, m.verdict())
+			case requests[next].lookUp:
+				done(start+next, m.Body, nil)
+			default:
 				answer = append(answer[:0], m.Body...)
 				return nil
 			}
-			done(at, answer, m.verdict())
 			answer = answer[:0]
 			next++
 			return nil

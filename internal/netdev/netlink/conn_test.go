@@ -79,6 +79,9 @@ func TestLookUp(t *testing.T) {
 	if err != nil || len(failed) != 3 || failed[0] || !failed[1] || failed[2] {
 		t.Errorf("failed: %v, %v", failed, err)
 	}
+	if _, _, err := unix.Recvfrom(c.fd, c.buf, unix.MSG_DONTWAIT); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("the kernel says more than one thing of each host: %v", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err = c.LookUp(ctx, hosts, func(int, Route, error) { t.Error("looked up after the context ended") })

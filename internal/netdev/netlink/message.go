@@ -32,7 +32,8 @@ const headerBytes = unix.SizeofNlMsghdr
 
 // Request is a message to the kernel under construction. Numbers are in host byte order.
 type Request struct {
-	b []byte
+	b      []byte
+	lookUp bool // the kernel answers it by one message, or by an error
 }
 
 // NewRequest starts a message. typ is RTM_*; flags are NLM_F_*, and NLM_F_REQUEST is added; header is the fixed part.
