@@ -108,15 +108,21 @@ func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]
 
 // Remove has the owner give the VIPs up; announcements that are still to come are dropped.
 func (a *Announcer) Remove(ctx context.Context, vips ...netip.Addr) map[netip.Addr]error {
+	a.drop(vips)
+	return a.owner.Remove(ctx, vips...)
+}
+
+// drop forgets VIPs, and where they are announced. Of links whose networks have changed, the next look at all VIPs does.
+func (a *Announcer) drop(vips []netip.Addr) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	for _, vip := range vips {
 		delete(a.vips, vip)
 		delete(a.fresh, vip)
+		for _, l := range a.network.OnLink(vip) {
+			delete(a.announced, vipLink{vip, l.Index})
+		}
 	}
-	a.dirty = a.dirty || len(vips) > 0
-	a.mu.Unlock()
-	a.signal()
-	return a.owner.Remove(ctx, vips...)
 }
 
 // Invalidate says that links or networks may have changed.

@@ -286,6 +286,30 @@ func TestRemovedIsSilent(t *testing.T) {
 	}
 }
 
+// TestAddedAgain: a VIP that is removed and added again is new, however soon, and the others are not looked at for that.
+func TestAddedAgain(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 0)
+	a := New(l.network, l.network.VIPs(), slog.New(slog.NewTextHandler(t.Output(), nil))) // it does not run
+	add := func() {
+		t.Helper()
+		if failed := a.Add(t.Context(), vips("10.1.0.50")...); failed != nil {
+			t.Fatal(failed)
+		}
+		if due := a.look(time.Now(), false); len(due) != 1 {
+			t.Errorf("to be announced: %v", due)
+		}
+	}
+	add()
+	if failed := a.Remove(t.Context(), vips("10.1.0.50")...); failed != nil {
+		t.Fatal(failed)
+	}
+	if a.waits() || len(a.announced) != 0 {
+		t.Errorf("after the VIP was removed: %v, to look at all: %v", a.announced, a.waits())
+	}
+	add()
+}
+
 // TestGoesOn: VIPs that could not be announced are announced later, and meanwhile the error is known.
 func TestGoesOn(t *testing.T) {
 	t.Parallel()
