@@ -36,6 +36,7 @@ type Services struct {
 
 	seen    uint64      // revision up to which changes are marked
 	started bool        // a first round was begun
+	ended   bool        // the last pass removed something, and a sweep is still to be told
 	orphans time.Time   // when to remove services of an earlier process that nobody wants; zero: there are none
 	settled atomic.Bool // the first round is over, and VIPs of an earlier process are to be given up
 	index   *index
@@ -100,6 +101,10 @@ func (s *Services) Started() (done bool, applied, total int) {
 
 // feed marks what changed in the store since the last time, and those to whose endpoints the way is another one now.
 func (s *Services) feed(ctx context.Context) {
+	if s.ended { // only now: requests have been answered by the pass's report
+		s.ended = false
+		s.Ended()
+	}
 	snapshot, changed, ok := s.Desired.Since(s.seen)
 	all := !ok || !s.started
 	if all || len(changed) > 0 {
@@ -196,9 +201,7 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	s.findSources(ctx, items)
 	touched, ended := s.write(items)
 	s.ownVIPs(ctx, items, touched)
-	if ended {
-		s.Ended()
-	}
+	s.ended = s.ended || ended
 	out := make([]Outcome[lb.Key], len(items))
 	for n := range items {
 		if items[n].Err == nil {
