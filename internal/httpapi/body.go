@@ -16,6 +16,8 @@ const (
 	maxBody = 64 << 20
 	// maxBodies is how many requests are read and decoded at once, over all connections: it bounds the memory that they take.
 	maxBodies = 8
+	// maxTrusted is how much memory a body gets for what the request says of its length alone.
+	maxTrusted = 16 << 10
 	// bodyWait is how long a request waits for its turn.
 	bodyWait = 10 * time.Second
 )
@@ -59,7 +61,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	if r.ContentLength > maxBody {
 		return nil, tooLarge()
 	}
-	var buf bytes.Buffer
+	buf := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(max(0, r.ContentLength), maxTrusted)))
 	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooBig *http.MaxBytesError
 	switch {

@@ -16,6 +16,18 @@ func (m *Mirror) Links() []Link {
 	return slices.SortedFunc(maps.Values(m.tables.links), func(a, b Link) int { return a.Index - b.Index })
 }
 
+// Loopback returns the loopback interface, if there is one.
+func (m *Mirror) Loopback() (lo Link, ok bool) {
+	m.tables.mu.RLock()
+	defer m.tables.mu.RUnlock()
+	for _, l := range m.tables.links {
+		if l.Loopback() {
+			return l, true
+		}
+	}
+	return Link{}, false
+}
+
 // Link returns the link of an index; one of index 0 if there is none.
 func (m *Mirror) Link(index int) Link {
 	m.tables.mu.RLock()

@@ -129,18 +129,16 @@ func (o *Owner) Prepare() error {
 
 // loopback returns lo, set up.
 func (o *Owner) loopback() (mirror.Link, error) {
-	for _, l := range o.mirror.Links() {
-		if !l.Loopback() {
-			continue
-		}
-		if !l.Up {
-			if err := o.setUp(l); err != nil {
-				return l, fmt.Errorf("set %s up: %w", l.Name, err)
-			}
-		}
-		return l, nil
+	lo, ok := o.mirror.Loopback()
+	if !ok {
+		return lo, errors.New("this network namespace has no loopback interface")
 	}
-	return mirror.Link{}, errors.New("this network namespace has no loopback interface")
+	if !lo.Up {
+		if err := o.setUp(lo); err != nil {
+			return lo, fmt.Errorf("set %s up: %w", lo.Name, err)
+		}
+	}
+	return lo, nil
 }
 
 func (o *Owner) setUp(l mirror.Link) error {
