@@ -68,7 +68,8 @@ enum drop_reason {
 	DROP_NOT_TRANSLATABLE, /* client and endpoint are of two IP versions, and the other one has nothing like this packet: a fragment of ICMP or with further extension headers, an ICMP error of another kind */
 	DROP_DSR_ROUTED, /* direct return by MAC address, and the endpoint is behind a router, which would not know whom it is for: --tunnel reaches it */
 	DROP_NO_MEMORY, /* a new connection while the kernel has no memory for its entry at once; the sender repeats */
-	DROP_UNKNOWN_SOURCE, /* its service is being protected from made-up sources, and the packet's source has not shown lately that it is there, and cannot be asked by this packet: a fragment of a SYN */
+	DROP_UNKNOWN_SOURCE, /* its service is being protected from made-up sources, and the packet's source has not shown lately that it is there, and cannot be asked by this packet: no SYN, or a fragment of one */
+	DROP_HALF_OPEN_FULL, /* as many connections of its service, or of all, are half-open as may be, and the client cannot be challenged, or is known and there are half as many again */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -209,7 +210,8 @@ _Static_assert(sizeof(struct table_row) == 144, "ABI");
 _Static_assert(ROWS_PER_BUCKET < TAG_WORDS * 4, "one lane is for control");
 
 struct table_bucket {
-	__u64 tags[TAG_WORDS]; /* 16 bits for each row, the first in the lowest; 0: free */
+	__u64 tags
+		[TAG_WORDS]; /* 16 bits for each row, the first in the lowest; 0: free */
 	struct table_row rows[ROWS_PER_BUCKET];
 };
 
@@ -344,6 +346,7 @@ struct service_state {
 	__u64 next; /* round robin: how many connections were opened */
 	__u64 no_endpoint; /* packets refused for want of an endpoint */
 	__u64 refused; /* packets refused because the table was full */
+	__s64 half_open; /* connections that are not assured */
 };
 
 enum endpoint_flag {
@@ -521,6 +524,29 @@ _Static_assert(sizeof(struct known_set) == 32, "ABI");
 struct challenge_counts {
 	__u64 sent; /* SYNs that were challenged */
 	__u64 answered; /* RSTs with the right number */
+};
+
+/* Connections that are counted apart, so that a flood of one kind leaves room
+ * for the others. */
+#define HALF_OPEN_SERVICES 64 /* a power of two */
+
+enum half_open_class {
+	HALF_OPEN_TCP,
+	HALF_OPEN_OTHERS,
+	HALF_OPEN_CLASSES
+};
+
+/* How many connections are not assured. Signed: what one CPU has added may be
+ * here later than what another has taken away. */
+struct half_open {
+	__s64 of[HALF_OPEN_CLASSES];
+};
+
+/* What a CPU has not added to that yet, nor to service_state.half_open. */
+struct half_open_kept {
+	__s64 of[HALF_OPEN_CLASSES];
+	__u64 services
+		[HALF_OPEN_SERVICES]; /* by the lower bits of its id: the id, and in the lower 32 bits how many */
 };
 
 /* What the sweep has done. */

@@ -87,14 +87,6 @@ static __always_inline bool challenge_takes_answer(struct packet *p,
 	       !(svc->flags & SERVICE_SYN_OFF) && challenge_is_answered(p);
 }
 
-/* Is the packet a SYN whose client is to be challenged? */
-static __always_inline bool challenge_wanted(struct packet *p,
-					     const struct service *svc)
-{
-	return unlikely(svc->flags & SERVICE_SYN_ALWAYS) &&
-	       p->tcp_flags & TCP_SYN && !source_is_known(p);
-}
-
 /* Returns what the SYN+ACK acknowledges: the number, made such that the client
  * has not sent it. */
 static __always_inline __u32 challenge_acknowledgement(const struct packet *p)

@@ -23,6 +23,15 @@ const volatile __u32 timeout_snat_rest =
 const volatile __u32 timeout_udp_unreplied = 30 * 250;
 const volatile __u32 timeout_udp_replied = 300 * 250;
 
+/* How many of a hundred connections that fit may be half-open, of TCP and of all
+ * others each; 0: any, and nothing gives way (pressure.h). */
+const volatile __u32 half_open_percent = 0;
+
+/* Timeouts while there is pressure (pressure.h). */
+const volatile __u32 timeout_half_open_pressed = 3 * 250;
+const volatile __u32 timeout_closed_pressed = 1 * 250;
+const volatile __u32 timeout_snat_rest_pressed = 3 * 250;
+
 /* For how long a client that has shown that it is there is known. */
 const volatile __u32 timeout_known = 600 * 250;
 

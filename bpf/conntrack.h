@@ -27,6 +27,7 @@
 #include "maps.h"
 #include "rows.h"
 #include "packet.h"
+#include "pressure.h"
 #include "state.h"
 #include "table.h"
 
@@ -108,24 +109,30 @@ connection_peer(const struct connection *c, __u8 protocol)
 	return entry_find(&key);
 }
 
-/* Notes events in the client's entry. Of all who note CONN_ASSURED, one finds it
- * absent from the word that is returned, and CONN_ENDED too: the connection
- * becomes assured there. */
-static __always_inline __u32 connection_note(struct connection *client,
-					     __u32 word, __u8 events)
-{
-	return state_change(client, word, 0, events);
-}
-
-/* Notes events in both entries: the client's first, since it decides. */
-static __noinline __maybe_unused void
+/* Notes events in both entries: the client's first, since it decides. Returns
+ * the word that was replaced there: of all who note CONN_ASSURED, one finds it
+ * absent, and CONN_ENDED too. The connection becomes assured there. */
+static __noinline __maybe_unused __u32
 connection_note_both(struct connection *client, __u32 client_word,
 		     struct connection *reply, __u32 reply_word, __u8 events)
 {
 	if ((client_word & events) != events)
-		connection_note(client, client_word, events);
+		client_word = state_change(client, client_word, 0, events);
 	if ((reply_word & events) != events)
 		state_change(reply, reply_word, 0, events);
+	return client_word;
+}
+
+/* Counts a connection as half-open no longer, if noting these events has made it
+ * assured. word: what was replaced in the client's entry. Returns whether it has. */
+static __always_inline bool
+connection_is_assured_now(const struct connection *c, __u32 word, __u8 events,
+			  __u8 protocol)
+{
+	if (!(events & CONN_ASSURED) || word & (CONN_ASSURED | STATE_ENDED))
+		return false;
+	half_open_count(c->endpoint, protocol, -1);
+	return true;
 }
 
 /* Are c, found by this key, and peer, found by c, the entries of one connection?
@@ -148,22 +155,29 @@ static __always_inline bool connection_is_closed(__u8 flags)
 	return (flags & CONN_RESET) || (flags & acked) == acked;
 }
 
-/* Returns how long a connection in this state may be silent, in jiffies. */
-static __always_inline __u32 connection_timeout(const struct connection *c,
-						__u8 protocol)
+/* Returns how long a connection in this state may be silent, in jiffies. Global:
+ * the verifier checks it once, not at each call. */
+__noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u8 flags,
+						   __u8 protocol)
 {
-	__u32 id = c->endpoint, *idle = NULL;
+	bool closed = protocol == IPPROTO_TCP && connection_is_closed(flags);
 	struct endpoint *ep;
+	__u32 *idle = NULL;
 
+	if (closed && pressure_of_table())
+		return timeout_closed_pressed;
+	if (!(flags & CONN_ASSURED) &&
+	    pressure_of_half_open(endpoint, protocol))
+		return timeout_half_open_pressed;
+	if (closed)
+		return timeout_tcp_closed;
 	if (protocol == IPPROTO_TCP) {
-		if (connection_is_closed(c->flags))
-			return timeout_tcp_closed;
-		if (c->flags & (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT))
+		if (flags & (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT))
 			return timeout_tcp_closing;
-		if (!(c->flags & CONN_ASSURED))
+		if (!(flags & CONN_ASSURED))
 			return timeout_tcp_syn;
 	}
-	ep = endpoint_find(id);
+	ep = endpoint_find(endpoint);
 	if (ep) {
 		__u32 service = ep->service;
 
@@ -171,7 +185,7 @@ static __always_inline __u32 connection_timeout(const struct connection *c,
 	}
 	if (protocol == IPPROTO_TCP)
 		return idle && *idle ? *idle : timeout_tcp_established;
-	if (protocol == IPPROTO_UDP && (c->flags & CONN_REPLIED))
+	if (protocol == IPPROTO_UDP && (flags & CONN_REPLIED))
 		return idle && *idle ? *idle : timeout_udp_replied;
 	return idle && *idle && *idle < timeout_udp_unreplied ?
 		       *idle :
@@ -200,8 +214,9 @@ static __always_inline bool connection_is_expired(const struct connection *c,
 						  __u8 protocol, __u32 now,
 						  __u32 slack)
 {
-	return connection_is_silent(c, protocol, now,
-				    connection_timeout(c, protocol) + slack);
+	return connection_is_silent(
+		c, protocol, now,
+		connection_timeout(c->endpoint, c->flags, protocol) + slack);
 }
 
 /* Is the connection expired, and is the quarantine of its source port over?
@@ -210,12 +225,15 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 						    __u8 protocol, __u32 now,
 						    __u32 slack)
 {
-	__u32 limit = c->traits & CONN_RESTING ?
-			      timeout_snat_rest :
-			      connection_timeout(c, protocol);
+	__u32 rest = pressure_of_table() ? timeout_snat_rest_pressed :
+					   timeout_snat_rest;
+	__u32 limit =
+		c->traits & CONN_RESTING ?
+			rest :
+			connection_timeout(c->endpoint, c->flags, protocol);
 
-	if ((c->traits & CONN_SNAT) && limit < timeout_snat_rest)
-		limit = timeout_snat_rest;
+	if ((c->traits & CONN_SNAT) && limit < rest)
+		limit = rest;
 	return connection_is_silent(c, protocol, now, limit + slack);
 }
 
@@ -256,16 +274,18 @@ static __always_inline void connection_opened(struct endpoint_state *s)
 	__sync_fetch_and_add(&s->active, 1);
 }
 
-/* Counts it no longer. Called once for each connection_opened(), by the CPU that
- * has ended the connection, or failed to open it. word: the last one of the
+/* Counts it no longer. Called by the CPU that has ended the connection. word: the last one of the
  * client's entry; CONN_ASSURED is in it iff the connection became assured. */
-static __noinline void connection_ended(__u32 endpoint, __u32 word)
+static __noinline __maybe_unused void
+connection_ended(__u32 endpoint, __u32 word, __u8 protocol)
 {
 	endpoint_uncount(endpoint);
+	if (!(word & CONN_ASSURED))
+		half_open_count(endpoint, protocol, -1);
 }
 
 /* Ends a connection, and begins the next one, of the next generation, in the same
- * entries: it has seen these events already. Whoever calls it has counted the
+ * entries, of TCP: it has seen these events already. Whoever calls it has counted the
  * next one. Of two CPUs, one succeeds. */
 static __noinline __maybe_unused bool
 connection_succeed(struct connection *client, __u32 word,
@@ -277,7 +297,7 @@ connection_succeed(struct connection *client, __u32 word,
 	word = state_change(client, word, clear, next);
 	if (word & STATE_ENDED)
 		return false;
-	connection_ended(client->endpoint, word);
+	connection_ended(client->endpoint, word, IPPROTO_TCP);
 	state_change(reply, reply_word, clear, next | CONN_REPLY_DIRECTION);
 	return true;
 }
@@ -295,8 +315,7 @@ static __always_inline void entry_delete(const struct connection_key *key,
 {
 	const __u32 ours = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_SNAT);
 
-	if (!entry_remove(key) &&
-	    unlikely((word & ours) == ours))
+	if (!entry_remove(key) && unlikely((word & ours) == ours))
 		snat_release(key);
 }
 
@@ -364,7 +383,7 @@ static __noinline bool connection_end(const struct connection_key *key,
 	word = state_change(client, word, 0, STATE_ENDED | CONN_RESET);
 	if (word & STATE_ENDED)
 		return false;
-	connection_ended(client->endpoint, word);
+	connection_ended(client->endpoint, word, key->protocol);
 	if (unlikely(fate != PORT_IS_FREE && word & STATE_TRAIT(CONN_SNAT)))
 		reply_rest(reply ? key : &other, fate);
 	else if (likely(!(word & STATE_TRAIT(CONN_ONE_WAY))))

@@ -97,15 +97,15 @@ tcp_reset_plausible(const struct packet *p, const struct connection *c,
 	return p->seq == c->seq_end || p->seq + 1 == c->seq_end;
 }
 
-/* Notes events that a segment of direction c causes. */
-static __always_inline void tcp_note(struct connection *c, __u32 word,
-				     struct connection *peer, __u32 peer_word,
-				     __u8 events)
+/* Notes events that a segment of direction c causes. Returns the word that was
+ * replaced in the client's entry. */
+static __always_inline __u32 tcp_note(struct connection *c, __u32 word,
+				      struct connection *peer, __u32 peer_word,
+				      __u8 events)
 {
-	if (word & CONN_REPLY_DIRECTION)
-		connection_note_both(peer, peer_word, c, word, events);
-	else
-		connection_note_both(c, word, peer, peer_word, events);
+	return word & CONN_REPLY_DIRECTION ?
+		       connection_note_both(peer, peer_word, c, word, events) :
+		       connection_note_both(c, word, peer, peer_word, events);
 }
 
 static __always_inline void tcp_reset(const struct packet *p,
@@ -176,9 +176,10 @@ static __always_inline void tcp_begin_anew(const struct packet *p,
 		connection_opened(s);
 		if (!connection_succeed(client, client_word, reply, word,
 					CONN_REPLIED)) {
-			connection_ended(reply->endpoint, 0);
+			endpoint_uncount(reply->endpoint);
 			return;
 		}
+		half_open_count(reply->endpoint, IPPROTO_TCP, 1);
 		__sync_fetch_and_add(&s->connections, 1);
 	} else {
 		state_change(client, client_word, STATE_TCP | CONN_RESET,
@@ -266,12 +267,10 @@ static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 	if (!(word & CONN_ASSURED)) {
 		if (!(word & CONN_REPLIED))
 			return;
-		if (tcp_handshake(p, c, reply, peer)) {
+		if (tcp_handshake(p, c, reply, peer))
 			events = CONN_ASSURED;
-			source_note_known(p);
-		} else if (!reply) {
+		else if (!reply)
 			return;
-		}
 	}
 	goes_on = tcp_goes_on(p, c);
 	if (word & STATE_SENT_RST && goes_on &&
@@ -289,8 +288,12 @@ static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 	    p->ack == peer->seq_end)
 		events |=
 			reply ? CONN_FIN_CLIENT_ACKED : CONN_FIN_ENDPOINT_ACKED;
-	if (events)
-		tcp_note(c, word, peer, peer_word, events);
+	if (!events)
+		return;
+	word = tcp_note(c, word, peer, peer_word, events);
+	/* the ACK that makes a connection assured is the client's, who is there */
+	if (connection_is_assured_now(c, word, events, IPPROTO_TCP))
+		source_note_known(p);
 }
 
 /* Handles an ACK where only the client is seen. The first one shows that the
@@ -321,7 +324,8 @@ static __always_inline void tcp_single_segment(const struct packet *p,
 	if (p->tcp_flags & TCP_FIN)
 		events |= CONN_FIN_CLIENT;
 	if ((word & events) != events)
-		connection_note(c, word, events);
+		connection_is_assured_now(c, state_change(c, word, 0, events),
+					  events, IPPROTO_TCP);
 }
 
 /* Does what tcp_transition() does, from the client's segments alone. Global:
@@ -355,7 +359,7 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		 * or not. */
 		if (ahead && ahead != (__u32)-1)
 			return VERDICT_CONTINUE;
-		connection_note(c, word, CONN_RESET);
+		state_change(c, word, 0, CONN_RESET);
 	} else if ((p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK) {
 		tcp_single_segment(p, c, word);
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * ct_udp.h - the UDP state of a connection: replied to, or not yet.
+ * ct_udp.h - the UDP state of a connection: replied to, or not yet; assured once
+ * the client has sent again after that, since it is there then.
  */
 #ifndef LOXILB_CT_UDP_H
 #define LOXILB_CT_UDP_H
@@ -14,14 +15,16 @@
 static __noinline enum verdict udp_transition(struct packet *p,
 					      struct connection *c)
 {
-	const __u8 events = CONN_REPLIED | CONN_ASSURED;
+	const __u8 both = CONN_REPLIED | CONN_ASSURED;
 	__u32 word = state_read(c), peer_word;
+	__u8 protocol = p->tuple.protocol;
 	struct connection *peer;
 
 	if (word & CONN_RESET)
 		return VERDICT_MISS;
 	if (word & STATE_TRAIT(CONN_ONE_WAY)) {
-		connection_note(c, word, events);
+		connection_is_assured_now(c, state_change(c, word, 0, both),
+					  both, protocol);
 		return VERDICT_CONTINUE;
 	}
 	peer = connection_peer(c, p->tuple.protocol);
@@ -30,7 +33,12 @@ static __noinline enum verdict udp_transition(struct packet *p,
 	peer_word = state_read(peer);
 	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
 		return drop(p, DROP_CONNECTION_RACE);
-	connection_note_both(peer, peer_word, c, word, events);
+	if (word & CONN_REPLY_DIRECTION) {
+		connection_note_both(peer, peer_word, c, word, CONN_REPLIED);
+		return VERDICT_CONTINUE;
+	}
+	word = connection_note_both(c, word, peer, peer_word, CONN_ASSURED);
+	connection_is_assured_now(c, word, CONN_ASSURED, protocol);
 	return VERDICT_CONTINUE;
 }
 

@@ -57,12 +57,16 @@ static __always_inline void tcp_note_sequence(const struct packet *p,
 }
 
 /* Does a packet other than TCP leave the state as it is? Not the endpoint's
- * first answer; where answers are not seen, not the client's second packet. */
+ * first answer, nor what the client sends after it; where answers are not seen,
+ * not the client's second packet. */
 static __always_inline bool udp_is_settled(__u32 word)
 {
-	return (word & (CONN_REPLIED | CONN_RESET)) == CONN_REPLIED ||
-	       !(word & (CONN_REPLIED | CONN_RESET | CONN_REPLY_DIRECTION |
-			 STATE_TRAIT(CONN_ONE_WAY)));
+	const __u32 done = CONN_REPLIED | CONN_ASSURED;
+	const __u32 replied = CONN_REPLIED | CONN_REPLY_DIRECTION;
+
+	return (word & (done | CONN_RESET)) == done ||
+	       (word & (replied | CONN_RESET)) == replied ||
+	       !(word & (replied | CONN_RESET | STATE_TRAIT(CONN_ONE_WAY)));
 }
 
 #endif

@@ -349,6 +349,24 @@ struct {
 	__type(value, struct challenge_counts);
 } challenges SEC(".maps");
 
+/* 0 -> how many connections are half-open. Written by the packet path and the
+ * sweep, atomically, once for many; read by both, and by user. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct half_open);
+} half_opens SEC(".maps");
+
+/* 0 -> what this CPU has not added to them yet. Written atomically, since a packet
+ * may interrupt the sweep. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct half_open_kept);
+} half_opens_kept SEC(".maps");
+
 /* enum answer_limit -> how many more answers may be sent, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -8,7 +8,6 @@
 #define LOXILB_OPEN_H
 
 #include <linux/errno.h>
-#include "challenge.h"
 #include "checksum.h"
 #include "ct_tcp.h"
 #include "ct_udp.h"
@@ -18,6 +17,7 @@
 #include "opening.h"
 #include "forward_uncommon.h"
 #include "persist.h"
+#include "protect.h"
 #include "reopen.h"
 #include "select.h"
 #include "service.h"
@@ -40,8 +40,7 @@ static __always_inline bool is_opened_elsewhere(const struct opening *o,
 	    !same_addr(&reply->saddr, &o->entry.saddr) ||
 	    !same_addr(&reply->daddr, &o->entry.daddr))
 		return false;
-	return !reply_is_orphan(reply) ||
-	       entry_find(&o->client_key);
+	return !reply_is_orphan(reply) || entry_find(&o->client_key);
 }
 
 /* Inserts the reply entry: its key is what the endpoint sends, its value is
@@ -263,11 +262,13 @@ __noinline int open_to_endpoint(ctx_t *ctx, struct packet *p, __u32 id)
 		return -EAGAIN;
 	connection_opened(state);
 	err = open_entries(ctx, p, o, ep, id);
-	if (err)
-		connection_ended(o->entry.endpoint, 0);
-	else
-		__sync_fetch_and_add(&state->connections, 1);
-	return err;
+	if (err) {
+		endpoint_uncount(id);
+		return err;
+	}
+	__sync_fetch_and_add(&state->connections, 1);
+	half_open_count(id, p->tuple.protocol, 1);
+	return 0;
 }
 
 static __always_inline enum verdict opening_failed(struct packet *p,
@@ -305,8 +306,7 @@ forward_by(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
 static __noinline void opening_uncount(const struct packet *p,
 				       struct opening *o)
 {
-	struct connection *c =
-		entry_find(&o->client_key);
+	struct connection *c = entry_find(&o->client_key);
 
 	if (!c || !c->packets || !o->entry.packets)
 		return;
@@ -451,6 +451,9 @@ static __noinline enum verdict open_egress(ctx_t *ctx, struct packet *p,
 	if (!state)
 		return drop(p, DROP_CONNECTION_RACE);
 	o->egress = true;
+	if (half_open_exceeds(o->service.id, p->tuple.protocol,
+			      HALF_OPEN_FULL_FOR_KNOWN))
+		return drop(p, DROP_HALF_OPEN_FULL);
 	err = open_to_endpoint(ctx, p, o->endpoint);
 	return forward_first_packet(ctx, p, o, state, err);
 }
@@ -487,15 +490,9 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 		__sync_fetch_and_add(&state->no_endpoint, 1);
 		return service_refuse(p, &o->service, DROP_NO_ENDPOINT);
 	}
-	if (challenge_wanted(p, &o->service)) {
-		if (p->may_reopen) {
-			/* the answer would be taken for one of the closed
-			 * connection */
-			o->client_key = p->tuple;
-			reopen_give_up(p, o);
-		}
-		return challenge(ctx, p);
-	}
+	v = protect(ctx, p, o);
+	if (v != VERDICT_CONTINUE)
+		return v;
 	return open_by_algorithm(ctx, p, o, state);
 }
 

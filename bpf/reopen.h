@@ -69,8 +69,7 @@ static __always_inline void reopen_reset_entry(struct connection *c, __u32 now,
  * calls. */
 static __noinline void reopen_give_up(struct packet *p, struct opening *o)
 {
-	struct connection *c =
-		entry_find(&o->client_key);
+	struct connection *c = entry_find(&o->client_key);
 
 	__u32 word;
 

@@ -331,6 +331,7 @@ const struct {
 	enum algorithm algorithm;
 	enum drop_reason drop;
 	enum pass_reason pass;
+	enum half_open_class half_open;
 } abi_enums = {};
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -47,6 +47,7 @@ type daemon struct {
 	follower   *reconcile.Network
 	api        *httpapi.API
 	pins       *pinWatch
+	pressure   *pressureWatch
 	sweep      chan struct{} // capacity 1: connections wait for a sweep
 }
 
@@ -66,6 +67,8 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 	}
 	statuses.Include(func() []status.Status { return unknown(state) })
 	statuses.Include(func() []status.Status { return problems(network) })
+	p.pressure = &pressureWatch{fullness: d.Fullness, hub: p.hub, log: log}
+	statuses.Include(p.pressure.statuses)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
 	p.services = reconcile.NewServices(reconcile.ServicesConfig{
 		Observers: o, Desired: state, Tables: d, VIPs: owner{p.announcer}, Sources: network.Sources(),
@@ -113,6 +116,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(func(ctx context.Context) { p.datapath.SweepEvery(ctx, sweepEvery, p.sweep) })
 	run(p.datapath.LogDrops)
 	run(p.pins.run)
+	run(p.pressure.run)
 	run(p.attach)
 	run(returnMemory)
 	err = group.Wait()

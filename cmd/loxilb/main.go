@@ -60,7 +60,7 @@ func run(ctx context.Context, c *config.Config) error {
 	}
 	defer state.Close()
 	d, err := datapath.Load(datapath.Config{
-		PinDir: dir, Connections: int(c.CTMax), HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
+		PinDir: dir, Connections: int(c.CTMax), HalfOpen: c.HalfOpen, HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
 		XDP: reconcile.XDPMode(c.XDP), Log: log,
 	})
 	if err != nil {

@@ -56,7 +56,7 @@ func getEvents(o *options) *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVarP(&watch, "watch", "w", false, "show what happens from now on, until interrupted")
-	fs.StringVar(&params.Kind, "kind", "", "only events of these kinds: link, address, route, neighbour, health, object, peer; several with commas")
+	fs.StringVar(&params.Kind, "kind", "", "only events of these kinds: link, address, route, neighbour, health, object, peer, pressure; several with commas")
 	fs.StringVar(&params.Object, "object", "", "only events about this object, as in: service 20.20.20.1:2020/tcp")
 	fs.IntVar(&params.Limit, "limit", 0, "only so many, the last ones; 0 is all that the server has kept")
 	return cmd

@@ -46,7 +46,7 @@ func getStatus(o *options) *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	fs.BoolVar(&params.Failed, "failed", false, "only what failed")
-	fs.StringVar(&params.Kind, "kind", "", "only objects of this kind: service, interface, network, endpoint, vip or setting")
+	fs.StringVar(&params.Kind, "kind", "", "only objects of this kind: service, interface, network, endpoint, vip, setting or pressure")
 	return cmd
 }
 

@@ -18,12 +18,15 @@ import (
 // LevelTrace is below slog's debug: one line for each step of the control path.
 const LevelTrace = slog.LevelDebug - 4
 
+// maxHalfOpen is such that half-open connections of both kinds, half as many again of known clients included, leave room.
+const maxHalfOpen = 33
+
 const maxToken = 4096 // bytes of a token file that are read
 
 // check makes a Config of the flags. name says where a flag's value came from.
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
-		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HashSeed: f.hashSeed, PinPath: f.pinPath,
+		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, HashSeed: f.hashSeed, PinPath: f.pinPath,
 		StateDir: f.stateDir, Detach: f.detach, Force: f.force, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
 	if f.force && !f.detach {
@@ -42,6 +45,9 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	case XDPAuto, XDPNative, XDPGeneric, XDPOff:
 	default:
 		return nil, &Error{"--xdp", f.xdp, "is none of auto, native, generic and off"}
+	}
+	if c.HalfOpen < 0 || c.HalfOpen > maxHalfOpen {
+		return nil, &Error{"--half-open-max", strconv.Itoa(f.halfOpen), fmt.Sprintf("is not 0 (any number) to %d percent", maxHalfOpen)}
 	}
 	if c.Whitelist, err = expression("--whitelist", f.whitelist); err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ type Config struct {
 	Whitelist    *regexp.Regexp // nil: every interface
 	Blacklist    *regexp.Regexp // nil: none; Whitelist overrides it
 	CTMax        uint32         // connections; 0: by the memory of the machine
+	HalfOpen     int            // percent of the table that half-open connections may have; 0: any
 	HashSeed     uint64         // key of the flow hash
 	PinPath      string         // directory of pinned maps and links; empty: the daemon's own choice
 	StateDir     string         // desired state

@@ -40,7 +40,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: socket},
-		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", LogLevel: slog.LevelInfo,
+		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", LogLevel: slog.LevelInfo, HalfOpen: 25,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}), noGroup); diff != "" {
 		t.Error(diff)
@@ -74,7 +74,7 @@ func TestFlags(t *testing.T) {
 	got, code, msg := run(
 		map[string]string{"HOST": "127.0.0.2", "PORT": "1", "TLS": "true", "TLS_HOST": "::", "TLS_PORT": "444", "TLS_CERTIFICATE": pem, "TLS_PRIVATE_KEY": pem},
 		"--port=2222", "--manualtoken", "--manualtokenvalue", token, "--whitelist", "^eth", "--blacklist", "none",
-		"--ct-max", "1000", "--attach=clsact", "--xdp=native", "--redirect-peer=false", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
+		"--ct-max", "1000", "--half-open-max=10", "--attach=clsact", "--xdp=native", "--redirect-peer=false", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
 		"--socket=", "--state-dir=/s", "--config-path=/c", "-p", "--fallback", "--cluster=none", "--bgp=false")
 	if code != ExitOK {
 		t.Fatal(msg)
@@ -84,7 +84,7 @@ func TestFlags(t *testing.T) {
 			Plain: netip.MustParseAddrPort("127.0.0.2:2222"), TLS: netip.MustParseAddrPort("[::]:444"),
 			CertFile: pem, KeyFile: pem, Token: "s3cret",
 		},
-		Attach: AttachClsact, XDP: XDPNative, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, PinPath: "/sys/fs/bpf/x",
+		Attach: AttachClsact, XDP: XDPNative, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, HalfOpen: 10, PinPath: "/sys/fs/bpf/x",
 		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", LogLevel: LevelTrace,
 		Notes: []string{
 			"--config-path has no effect: nothing is read there: the services are kept in --state-dir",
@@ -145,6 +145,8 @@ func TestRefused(t *testing.T) {
 		{"", "--state-dir=", "--state-dir: is empty"},
 		{"", "--state-dir=s", "is not an absolute path"},
 		{"", "--ct-max=-1", "invalid argument"},
+		{"", "--half-open-max=34", "--half-open-max=34: is not 0 (any number) to 33 percent"},
+		{"", "--half-open-max=-1", "--half-open-max=-1: is not 0 (any number) to 33 percent"},
 		{"", "--bgp", "--bgp=true: BGP is not available yet"},
 		{"", "-k 1.1.1.1:2.2.2.2:200000", "--ka=1.1.1.1:2.2.2.2:200000: keepalive by BFD is not available yet"},
 		{"", "--cluster=1.1.1.1", "synchronising connections with a cluster is not available yet"},

@@ -14,12 +14,12 @@ import (
 
 	"loxilb/internal/datapath/attach"
 	"loxilb/internal/datapath/bpf"
-	"loxilb/internal/datapath/challenges"
 	"loxilb/internal/datapath/connections"
 	"loxilb/internal/datapath/drops"
 	"loxilb/internal/datapath/hostsockets"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/pins"
+	"loxilb/internal/datapath/pressure"
 	"loxilb/internal/datapath/routing"
 	"loxilb/internal/datapath/tables"
 	"loxilb/internal/datapath/testrun"
@@ -31,6 +31,7 @@ type Config struct {
 	PinDir         string   // in a BPF file system; empty: nothing is pinned, all ends with the process
 	Connections    int      // size of the connection table; 0: by memory (loader.DefaultConnections)
 	Timeouts       Timeouts // zero value: loader.DefaultTimeouts
+	HalfOpen       int      // percent of the table that half-open connections may have, of TCP and of all others each; 0: any
 	HashSeed       uint64   // key of the flow hash, as that of the tables
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
@@ -49,7 +50,7 @@ type Datapath struct {
 	*xdp.XDP             // the program in front
 	*hostsockets.Sockets // this machine's own sockets
 	*drops.Counters      // packets dropped
-	*challenges.Clients  // clients that are known, and those that are asked
+	*pressure.Meter      // how full the connection table is, and who is challenged
 
 	collection *loader.Collection
 	localMu    sync.Mutex
@@ -60,13 +61,13 @@ type Datapath struct {
 // endpoints and connections.
 func Load(cfg Config) (*Datapath, error) {
 	c, err := loader.Open(loader.Settings{
-		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HashSeed: cfg.HashSeed,
+		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, HashSeed: cfg.HashSeed,
 		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{collection: c, Counters: drops.New(c), Clients: challenges.New(c), Hooks: attach.New(c, cfg.Hook)}
+	d := &Datapath{collection: c, Counters: drops.New(c), Meter: pressure.New(c), Hooks: attach.New(c, cfg.Hook)}
 	if err := d.load(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -87,7 +88,7 @@ func (d *Datapath) load(cfg Config) error {
 		func() (err error) { sweep, err = connections.LoadSweep(d.collection, types); return err },
 		func() error { return d.collection.LoadFirst(types) },
 	)
-	d.Table = connections.New(d.collection, d.Tables, sweep, func() bool { return d.Hooks.Any() || d.collection.Pinned() })
+	d.Table = connections.New(d.collection, d.Tables, d.Meter, sweep, func() bool { return d.Hooks.Any() || d.collection.Pinned() })
 	if err != nil {
 		return err
 	}

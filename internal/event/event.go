@@ -20,11 +20,12 @@ const (
 	KindHealth    Kind = "health"
 	KindObject    Kind = "object"
 	KindPeer      Kind = "peer"
+	KindPressure  Kind = "pressure"
 )
 
 // Kinds lists all of them, for messages and completion.
 func Kinds() []Kind {
-	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPeer}
+	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPeer, KindPressure}
 }
 
 // Action is what happened.
@@ -38,6 +39,8 @@ const (
 	Applied Action = "applied" // the data path has the object as users want it
 	Failed  Action = "failed"  // the data path could not take it, or it does not work; it is tried again
 	Solved  Action = "solved"  // what Failed told of is no more
+	Began   Action = "began"
+	Ended   Action = "ended"
 )
 
 // Body is what an event says: one of the types below.
@@ -202,3 +205,22 @@ func (p Peer) Object() string { return p.Name }
 func (p Peer) Act() Action { return p.Action }
 
 func (p Peer) String() string { return fmt.Sprintf("peer %s %s", p.Name, p.Action) }
+
+// Pressure says that the connection table fills up with what must give way soon, as under a flood, or does so no longer.
+type Pressure struct {
+	Action Action // Began or Ended
+	Reason string // how full the table is
+}
+
+// Kind is KindPressure.
+func (Pressure) Kind() Kind { return KindPressure }
+
+// Object is the same for all: there is one table.
+func (Pressure) Object() string { return "connections" }
+
+// Act is Began or Ended.
+func (p Pressure) Act() Action { return p.Action }
+
+func (p Pressure) String() string {
+	return fmt.Sprintf("pressure on the connection table %s: %s", p.Action, p.Reason)
+}

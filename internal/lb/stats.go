@@ -22,11 +22,38 @@ type ServiceStats struct {
 	Refused    uint64          // packets refused because the connection table was full
 }
 
-// Pressure is how the data path keeps made-up clients out.
+// Pressure is how full the connection table is, and how the data path keeps made-up clients out.
 type Pressure struct {
-	Challenged   uint64 // SYNs of clients that were not known
-	Answered     uint64 // challenges
-	KnownClients uint64 // addresses, of IPv6 networks of 64 bits
+	HalfOpenTCP    int64 // connections without a complete handshake
+	HalfOpenOthers int64 // ... of other protocols, whose client has not sent again after an answer
+	HalfOpenMax    int64 // of each, beyond which clients that are not known are challenged or refused; a service may have half of it; 0: any
+	Entries        int64 // of the table: two for each connection, one for a source port at rest
+	EntriesMax     int64
+	Challenged     uint64 // SYNs of clients that were not known
+	Answered       uint64 // challenges
+	KnownClients   uint64 // addresses, of IPv6 networks of 64 bits
+}
+
+// Urgency is how soon entries of the connection table must give way.
+type Urgency int
+
+// The urgencies.
+const (
+	Calm       Urgency = iota
+	NearlyFull         // more than three quarters of the table are in use
+	Pressed            // half-open connections or closed ones are to give way soon
+)
+
+// Urgency tells from the numbers of the machine. Half of a service's share may be used up from a quarter of the machine's on.
+func (p *Pressure) Urgency() Urgency {
+	halfOpen := max(p.HalfOpenTCP, p.HalfOpenOthers)
+	switch {
+	case p.HalfOpenMax > 0 && (4*halfOpen >= p.HalfOpenMax || 2*p.Entries >= p.EntriesMax):
+		return Pressed
+	case 4*p.Entries > 3*p.EntriesMax:
+		return NearlyFull
+	}
+	return Calm
 }
 
 // Connection is one direction of a tracked connection, as `loxicmd get ct` lists it.

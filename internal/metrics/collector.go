@@ -16,6 +16,7 @@ type collector struct {
 	revision, applySuccess, objects    *prometheus.Desc
 	connections, connectionsMax, drops *prometheus.Desc
 	challenged, answered, known        *prometheus.Desc
+	halfOpen, halfOpenMax              *prometheus.Desc
 	xdp, xdpForwarded                  *prometheus.Desc
 }
 
@@ -36,6 +37,8 @@ func newCollector(st *desired.State, src Source) *collector {
 		challenged:     desc("syn_challenges_total", "SYNs of clients that were not known, and so were challenged."),
 		answered:       desc("syn_challenges_answered_total", "Challenges that the client has answered."),
 		known:          desc("known_clients", "Clients that have lately shown that they are where their packets say: addresses, of IPv6 networks of 64 bits."),
+		halfOpen:       desc("half_open_connections", "Connections without a complete handshake (tcp), or whose client has not sent again after an answer (others).", "protocol"),
+		halfOpenMax:    desc("half_open_max_connections", "Half-open connections, of each of both, beyond which clients that are not known are challenged or refused; 0: any number. A service may have half of it."),
 		xdp:            desc("interface_xdp", "1 for an interface that the XDP program is attached to, by how: native or generic.", "interface", "mode"),
 		xdpForwarded:   desc("xdp_forwarded_packets_total", "Packets of established connections that the XDP program has forwarded by itself."),
 	}
@@ -45,7 +48,7 @@ func newCollector(st *desired.State, src Source) *collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.services, c.endpoints, c.revision, c.applySuccess, c.objects,
-		c.connections, c.connectionsMax, c.drops, c.challenged, c.answered, c.known, c.xdp, c.xdpForwarded,
+		c.connections, c.connectionsMax, c.drops, c.challenged, c.answered, c.known, c.halfOpen, c.halfOpenMax, c.xdp, c.xdpForwarded,
 	} {
 		ch <- d
 	}
@@ -78,6 +81,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(c.challenged, prometheus.CounterValue, float64(pressure.Challenged))
 	ch <- prometheus.MustNewConstMetric(c.answered, prometheus.CounterValue, float64(pressure.Answered))
 	gauge(c.known, float64(pressure.KnownClients))
+	ch <- prometheus.MustNewConstMetric(c.halfOpen, prometheus.GaugeValue, float64(pressure.HalfOpenTCP), "tcp")
+	ch <- prometheus.MustNewConstMetric(c.halfOpen, prometheus.GaugeValue, float64(pressure.HalfOpenOthers), "others")
+	gauge(c.halfOpenMax, float64(pressure.HalfOpenMax))
 	interfaces, mode, forwarded := c.src.XDP()
 	for _, name := range interfaces {
 		ch <- prometheus.MustNewConstMetric(c.xdp, prometheus.GaugeValue, 1, name, mode)

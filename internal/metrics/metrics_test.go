@@ -35,7 +35,7 @@ func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "
 func (fake) Drops() map[string]uint64               { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }
 func (fake) Occupancy() (connections, limit uint64) { return 2, 262144 }
 func (fake) Pressure() lb.Pressure {
-	return lb.Pressure{Challenged: 9, Answered: 3, KnownClients: 4}
+	return lb.Pressure{HalfOpenTCP: 7, HalfOpenOthers: 2, HalfOpenMax: 65536, Challenged: 9, Answered: 3, KnownClients: 4}
 }
 func (fake) Counts() map[string]map[status.State]int {
 	return map[string]map[status.State]int{"service": {status.Applied: 2, status.Failed: 1}}
@@ -103,7 +103,7 @@ func TestScrape(t *testing.T) {
 	got := scrape(t, m)
 	golden(t, "testdata/scrape.txt", got)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 25 {
+	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 27 {
 		t.Errorf("%d families, %v", len(families), err)
 	}
 	problems, err := promlint.New(strings.NewReader(got)).Lint()

@@ -25,14 +25,30 @@ func clientOf(a netip.Addr) netip.Prefix {
 
 func (m *Model) know(a netip.Addr) { m.known[clientOf(a)] = m.now + knownTime }
 
-// challenges reports whether the packet is challenged, and notes by which number.
-func (m *Model) challenges(svc *service, key tuple, p *pkt.Packet) bool {
-	until, known := m.known[clientOf(key.src.Addr())]
-	if svc.SynProtect != lb.SynProtectAlways || key.proto != lb.TCP || !isSYN(p) || known && m.now <= until || len(svc.turns) == 0 {
-		return false
+// knows reports whether an address is that of a client that is known.
+func (m *Model) knows(a netip.Addr) bool {
+	until, known := m.known[clientOf(a)]
+	return known && m.now <= until
+}
+
+// protect is what becomes of a packet that would open a connection for which there is no room, or whose client is always
+// challenged; ok: it may open one. A number is noted of who is challenged.
+func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok bool) {
+	syn := key.proto == lb.TCP && isSYN(p)
+	switch {
+	case !m.halfOpenExceeds(svc, key.proto, 1) && (!syn || svc.SynProtect != lb.SynProtectAlways):
+		return v, true
+	case m.knows(key.src.Addr()) && m.halfOpenExceeds(svc, key.proto, 1.5):
+		return drop("half-open-full"), false
+	case m.knows(key.src.Addr()):
+		return v, true
+	case !syn:
+		return drop("unknown-source"), false
+	case svc.SynProtect == lb.SynProtectOff:
+		return drop("half-open-full"), false
 	}
 	m.numbers[key] = max(m.number, 1)
-	return true
+	return Verdict{Name: "out", Reason: "challenged"}, false
 }
 
 // answersChallenge reports whether the packet is the answer to a challenge, and takes it.

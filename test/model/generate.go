@@ -123,8 +123,11 @@ func Generate(seed uint64, n int) []Op {
 	return g.ops
 }
 
-// do adds an op, and passes over moments at which a connection is about to end.
+// do adds an op, but for a sweep whose order decides, and passes over moments at which a connection is about to end.
 func (g *generator) do(o Op) {
+	if o.Sweep && g.m.SweepsInOrder() {
+		return
+	}
 	o.Do(g.m)
 	g.ops = append(g.ops, o)
 	for g.m.Close() {

@@ -72,7 +72,7 @@ type connection struct {
 	oneWay        bool           // the endpoint answers the client directly
 	resting       bool           // it is gone, and keeps its source port from others
 	proto         lb.Protocol
-	replied, open bool   // open: the handshake is complete
+	replied, open bool   // open: the handshake is complete; not TCP: the client has sent after an answer
 	redial        uint32 // TCP: what acknowledges a SYN that the endpoint has not answered; valid iff redialled
 	redialled     bool
 	sides         [2]side
@@ -166,8 +166,7 @@ func (m *Model) Advance(d time.Duration) { m.now += d }
 // and have no connection left.
 func (m *Model) Sweep() {
 	for _, e := range m.table {
-		gone := slices.Contains(e.conn.service.ending, e.conn.endpoint)
-		if gone && e.conn.proto != lb.TCP {
+		if e.conn.ending() && e.conn.proto != lb.TCP {
 			m.end(e.conn)
 		}
 		if m.over(e.conn) {
@@ -184,6 +183,9 @@ func (m *Model) Sweep() {
 		})
 	}
 }
+
+// ending reports whether the endpoint was removed.
+func (c *connection) ending() bool { return slices.Contains(c.service.ending, c.endpoint) }
 
 // Verdict is what becomes of a packet.
 type Verdict struct {
@@ -269,11 +271,13 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		if !svc.allows(key.src.Addr()) {
 			return drop("source-not-allowed")
 		}
-		if m.challenges(svc, key, p) {
-			if closed != nil {
-				m.leave(closed)
+		if len(svc.turns) > 0 {
+			if v, ok := m.protect(svc, key, p); !ok {
+				if v.Reason == "challenged" && closed != nil {
+					m.leave(closed)
+				}
+				return v
 			}
-			return Verdict{Name: "out", Reason: "challenged"}
 		}
 		conn, reason := m.connect(svc, key, closed)
 		if reason == "no-endpoint" {
@@ -292,6 +296,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		}
 	} else {
 		e.conn.sides[e.dir].heard = m.now
+		e.conn.open = e.conn.open || e.dir == fromClient && (e.conn.replied || e.conn.oneWay)
 		e.conn.replied = e.conn.replied || e.dir == fromEndpoint || e.conn.oneWay
 	}
 	return e.count(uint64(length))
@@ -378,9 +383,11 @@ func (e entry) count(bytes uint64) Verdict {
 }
 
 // timeout is how long the connection may be silent.
-func (c *connection) timeout() time.Duration {
+func (m *Model) timeout(c *connection) time.Duration {
 	idle := c.service.IdleTimeout
 	switch {
+	case m.pressed(c):
+		return 3 * time.Second
 	case c.proto == lb.UDP && c.replied:
 		return cmp.Or(idle, 300*time.Second)
 	case c.proto != lb.TCP && idle > 0:
@@ -404,7 +411,7 @@ func (m *Model) silent(c *connection) time.Duration {
 	return m.now - max(c.sides[0].heard, c.sides[1].heard)
 }
 
-func (m *Model) dead(c *connection) bool { return m.silent(c) > c.timeout() }
+func (m *Model) dead(c *connection) bool { return m.silent(c) > m.timeout(c) }
 
 // Close reports whether some connection is within a few seconds of its timeout: then the model, whose clock stands
 // still between calls of Advance, does not know whether it is alive.
@@ -422,7 +429,7 @@ func (m *Model) Close() bool {
 		}
 	}
 	for _, e := range m.table {
-		for _, limit := range []time.Duration{e.conn.timeout(), e.conn.rested()} {
+		for _, limit := range []time.Duration{m.timeout(e.conn), m.rested(e.conn)} {
 			if d := m.silent(e.conn) - limit; d > -3*time.Second && d < 6*time.Second {
 				return true
 			}

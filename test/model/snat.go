@@ -105,15 +105,15 @@ func (m *Model) rest(c *connection, fromNow bool) {
 }
 
 // rested is how long the connection may be silent before its port is another's.
-func (c *connection) rested() time.Duration {
+func (m *Model) rested(c *connection) time.Duration {
 	switch {
 	case c.resting:
 		return rest
 	case c.snat:
-		return max(c.timeout(), rest)
+		return max(m.timeout(c), rest)
 	}
-	return c.timeout()
+	return m.timeout(c)
 }
 
 // over reports whether nothing is left to keep of the connection.
-func (m *Model) over(c *connection) bool { return m.silent(c) > c.rested() }
+func (m *Model) over(c *connection) bool { return m.silent(c) > m.rested(c) }

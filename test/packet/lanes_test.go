@@ -108,18 +108,28 @@ func (l *lanes) alone(j job) {
 func (s script) needsOwnLab() bool {
 	for _, line := range s.lines {
 		switch verb, _ := cutVerb(line); verb {
-		case "ip", "sysctl", "size", "live":
+		case "ip", "sysctl", "size", "half-open", "live":
 			return true
 		}
 	}
 	return false
 }
 
-// config adds to cfg what the first line of the script says about its lab.
+// config adds to cfg what the first lines of the script say about its lab.
 func (s script) config(cfg lab.Config) (lab.Config, error) {
-	if verb, rest := cutVerb(s.lines[0]); verb == "size" {
-		if _, err := fmt.Sscan(rest, &cfg.Connections); err != nil {
-			return cfg, fmt.Errorf("size %q: %w", rest, err)
+	for _, line := range s.lines {
+		verb, rest := cutVerb(line)
+		var into *int
+		switch verb {
+		case "size":
+			into = &cfg.Connections
+		case "half-open":
+			into = &cfg.HalfOpen
+		default:
+			return cfg, nil
+		}
+		if _, err := fmt.Sscan(rest, into); err != nil {
+			return cfg, fmt.Errorf("%s: %w", line, err)
 		}
 	}
 	return cfg, nil

@@ -120,6 +120,9 @@ func (r *runner) line(i int) (next int, err error) {
 	case "stats":
 		got, err := r.lab.DumpStats()
 		return r.block(r.s, i, got), err
+	case "pressure":
+		got, err := r.lab.DumpPressure()
+		return r.block(r.s, i, got), err
 	case "in", "pass", "drop":
 		return r.step(i)
 	case "out":
@@ -135,7 +138,7 @@ func (r *runner) line(i int) (next int, err error) {
 
 func (r *runner) command(verb, rest string) error {
 	switch verb {
-	case "", "size":
+	case "", "size", "half-open":
 		return nil
 	case "xdp":
 		return r.lab.CheckXDP(rest)

@@ -27,8 +27,10 @@ import (
 //	ip ARGUMENTS           the ip command in the load balancer's namespace
 //	sysctl NAME VALUE      a kernel setting there
 //	size N                 connections that the table holds (first line only)
+//	half-open N            percent of the table that half-open connections may have (first line, or after size)
 //	live                   from here on, packets go through the attached program and the kernel (lab.SendLive)
-//	conntrack | stats      the table, or the counters of all services; what is expected follows a line of dashes
+//	conntrack | stats | pressure
+//	                       the table, the counters of all services, or how full the table is; what is expected follows a line of dashes
 //	                       and ends with an empty line
 //
 // A comment starts with #; `# V43` says that the step below is that vector of the checklist.

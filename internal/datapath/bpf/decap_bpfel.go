@@ -39,28 +39,32 @@ type DecapIpAddr struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	DecapMapDecapCounts           = "decap_counts"
-	DecapMapDecapSources          = "decap_sources"
-	DecapMapDecapVips             = "decap_vips"
-	DecapProgLoxilbDecapEther     = "loxilb_decap_ether"
-	DecapProgLoxilbDecapLayer3    = "loxilb_decap_layer3"
-	DecapVarDecapEnums            = "decap_enums"
-	DecapVarDecapPort             = "decap_port"
-	DecapVarHashSeed              = "hash_seed"
-	DecapVarHz                    = "hz"
-	DecapVarIcmpRate              = "icmp_rate"
-	DecapVarKfuncs                = "kfuncs"
-	DecapVarRedirectPeer          = "redirect_peer"
-	DecapVarResetRate             = "reset_rate"
-	DecapVarTimeoutFragment       = "timeout_fragment"
-	DecapVarTimeoutKnown          = "timeout_known"
-	DecapVarTimeoutSnatRest       = "timeout_snat_rest"
-	DecapVarTimeoutTcpClosed      = "timeout_tcp_closed"
-	DecapVarTimeoutTcpClosing     = "timeout_tcp_closing"
-	DecapVarTimeoutTcpEstablished = "timeout_tcp_established"
-	DecapVarTimeoutTcpSyn         = "timeout_tcp_syn"
-	DecapVarTimeoutUdpReplied     = "timeout_udp_replied"
-	DecapVarTimeoutUdpUnreplied   = "timeout_udp_unreplied"
+	DecapMapDecapCounts            = "decap_counts"
+	DecapMapDecapSources           = "decap_sources"
+	DecapMapDecapVips              = "decap_vips"
+	DecapProgLoxilbDecapEther      = "loxilb_decap_ether"
+	DecapProgLoxilbDecapLayer3     = "loxilb_decap_layer3"
+	DecapVarDecapEnums             = "decap_enums"
+	DecapVarDecapPort              = "decap_port"
+	DecapVarHalfOpenPercent        = "half_open_percent"
+	DecapVarHashSeed               = "hash_seed"
+	DecapVarHz                     = "hz"
+	DecapVarIcmpRate               = "icmp_rate"
+	DecapVarKfuncs                 = "kfuncs"
+	DecapVarRedirectPeer           = "redirect_peer"
+	DecapVarResetRate              = "reset_rate"
+	DecapVarTimeoutClosedPressed   = "timeout_closed_pressed"
+	DecapVarTimeoutFragment        = "timeout_fragment"
+	DecapVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
+	DecapVarTimeoutKnown           = "timeout_known"
+	DecapVarTimeoutSnatRest        = "timeout_snat_rest"
+	DecapVarTimeoutSnatRestPressed = "timeout_snat_rest_pressed"
+	DecapVarTimeoutTcpClosed       = "timeout_tcp_closed"
+	DecapVarTimeoutTcpClosing      = "timeout_tcp_closing"
+	DecapVarTimeoutTcpEstablished  = "timeout_tcp_established"
+	DecapVarTimeoutTcpSyn          = "timeout_tcp_syn"
+	DecapVarTimeoutUdpReplied      = "timeout_udp_replied"
+	DecapVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
 )
 
 // LoadDecap returns the embedded CollectionSpec for Decap.
@@ -122,23 +126,27 @@ type DecapMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DecapVariableSpecs struct {
-	DecapEnums            *ebpf.VariableSpec `ebpf:"decap_enums"`
-	DecapPort             *ebpf.VariableSpec `ebpf:"decap_port"`
-	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
-	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
-	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
-	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
-	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
-	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
-	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
-	TimeoutKnown          *ebpf.VariableSpec `ebpf:"timeout_known"`
-	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
-	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
-	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
-	TimeoutTcpEstablished *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
-	TimeoutTcpSyn         *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
-	TimeoutUdpReplied     *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
-	TimeoutUdpUnreplied   *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	DecapEnums             *ebpf.VariableSpec `ebpf:"decap_enums"`
+	DecapPort              *ebpf.VariableSpec `ebpf:"decap_port"`
+	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
+	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
+	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
+	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
+	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
+	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
+	TimeoutKnown           *ebpf.VariableSpec `ebpf:"timeout_known"`
+	TimeoutSnatRest        *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
+	TimeoutSnatRestPressed *ebpf.VariableSpec `ebpf:"timeout_snat_rest_pressed"`
+	TimeoutTcpClosed       *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
+	TimeoutTcpClosing      *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
+	TimeoutTcpEstablished  *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
+	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
+	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
+	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
 }
 
 // DecapObjects contains all objects after they have been loaded into the kernel.
@@ -178,23 +186,27 @@ func (m *DecapMaps) Close() error {
 //
 // It can be passed to LoadDecapObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DecapVariables struct {
-	DecapEnums            *ebpf.Variable `ebpf:"decap_enums"`
-	DecapPort             *ebpf.Variable `ebpf:"decap_port"`
-	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
-	Hz                    *ebpf.Variable `ebpf:"hz"`
-	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
-	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
-	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
-	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
-	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
-	TimeoutKnown          *ebpf.Variable `ebpf:"timeout_known"`
-	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
-	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
-	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`
-	TimeoutTcpEstablished *ebpf.Variable `ebpf:"timeout_tcp_established"`
-	TimeoutTcpSyn         *ebpf.Variable `ebpf:"timeout_tcp_syn"`
-	TimeoutUdpReplied     *ebpf.Variable `ebpf:"timeout_udp_replied"`
-	TimeoutUdpUnreplied   *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	DecapEnums             *ebpf.Variable `ebpf:"decap_enums"`
+	DecapPort              *ebpf.Variable `ebpf:"decap_port"`
+	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
+	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
+	Hz                     *ebpf.Variable `ebpf:"hz"`
+	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
+	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
+	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
+	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
+	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`
+	TimeoutKnown           *ebpf.Variable `ebpf:"timeout_known"`
+	TimeoutSnatRest        *ebpf.Variable `ebpf:"timeout_snat_rest"`
+	TimeoutSnatRestPressed *ebpf.Variable `ebpf:"timeout_snat_rest_pressed"`
+	TimeoutTcpClosed       *ebpf.Variable `ebpf:"timeout_tcp_closed"`
+	TimeoutTcpClosing      *ebpf.Variable `ebpf:"timeout_tcp_closing"`
+	TimeoutTcpEstablished  *ebpf.Variable `ebpf:"timeout_tcp_established"`
+	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
+	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
+	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
 }
 
 // DecapPrograms contains all programs after they have been loaded into the kernel.

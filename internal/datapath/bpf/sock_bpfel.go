@@ -48,6 +48,17 @@ type SockFragmentKey struct {
 	Pad      [3]uint8
 }
 
+type SockHalfOpen struct {
+	_  structs.HostLayout
+	Of [2]int64
+}
+
+type SockHalfOpenKept struct {
+	_        structs.HostLayout
+	Of       [2]int64
+	Services [64]uint64
+}
+
 type SockIcmpScratch struct {
 	_     structs.HostLayout
 	Words [160]uint64
@@ -229,6 +240,7 @@ type SockServiceState struct {
 	Next       uint64
 	NoEndpoint uint64
 	Refused    uint64
+	HalfOpen   int64
 }
 
 type SockSnatSourceKey struct {
@@ -307,70 +319,76 @@ type SockVip struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	SockMapAllowedSources        = "allowed_sources"
-	SockMapAnswerBuckets         = "answer_buckets"
-	SockMapChallenges            = "challenges"
-	SockMapConnections           = "connections"
-	SockMapDefaultRoutes         = "default_routes"
-	SockMapDrops                 = "drops"
-	SockMapEgressEndpoints       = "egress_endpoints"
-	SockMapEndpointStates        = "endpoint_states"
-	SockMapEndpointTraffics      = "endpoint_traffics"
-	SockMapEndpoints             = "endpoints"
-	SockMapFragmentSources       = "fragment_sources"
-	SockMapFragments             = "fragments"
-	SockMapIcmpScratches         = "icmp_scratches"
-	SockMapIdleTimeouts          = "idle_timeouts"
-	SockMapKnownClients          = "known_clients"
-	SockMapLinks                 = "links"
-	SockMapLocalAddresses        = "local_addresses"
-	SockMapMssLimits             = "mss_limits"
-	SockMapNextHops              = "next_hops"
-	SockMapOpenings              = "openings"
-	SockMapPasses                = "passes"
-	SockMapPersistTimeouts       = "persist_timeouts"
-	SockMapPersists              = "persists"
-	SockMapSecrets               = "secrets"
-	SockMapServiceRanges         = "service_ranges"
-	SockMapServiceStates         = "service_states"
-	SockMapServices              = "services"
-	SockMapSlots                 = "slots"
-	SockMapSnatSources           = "snat_sources"
-	SockMapSnatUsages            = "snat_usages"
-	SockMapSockFlows             = "sock_flows"
-	SockMapSweepReports          = "sweep_reports"
-	SockMapTableCounts           = "table_counts"
-	SockMapTableStates           = "table_states"
-	SockMapVips                  = "vips"
-	SockProgLoxilbConnect4       = "loxilb_connect4"
-	SockProgLoxilbConnect6       = "loxilb_connect6"
-	SockProgLoxilbGetpeername4   = "loxilb_getpeername4"
-	SockProgLoxilbGetpeername6   = "loxilb_getpeername6"
-	SockProgLoxilbRecvmsg4       = "loxilb_recvmsg4"
-	SockProgLoxilbRecvmsg6       = "loxilb_recvmsg6"
-	SockProgLoxilbSendmsg4       = "loxilb_sendmsg4"
-	SockProgLoxilbSendmsg6       = "loxilb_sendmsg6"
-	SockProgLoxilbSockRelease    = "loxilb_sock_release"
-	SockVarHashSeed              = "hash_seed"
-	SockVarHostServices          = "host_services"
-	SockVarHz                    = "hz"
-	SockVarIcmpRate              = "icmp_rate"
-	SockVarInnerRows             = "inner_rows"
-	SockVarKfuncs                = "kfuncs"
-	SockVarMarkedServices        = "marked_services"
-	SockVarOwnNamespace          = "own_namespace"
-	SockVarRangeServices         = "range_services"
-	SockVarRedirectPeer          = "redirect_peer"
-	SockVarResetRate             = "reset_rate"
-	SockVarTimeoutFragment       = "timeout_fragment"
-	SockVarTimeoutKnown          = "timeout_known"
-	SockVarTimeoutSnatRest       = "timeout_snat_rest"
-	SockVarTimeoutTcpClosed      = "timeout_tcp_closed"
-	SockVarTimeoutTcpClosing     = "timeout_tcp_closing"
-	SockVarTimeoutTcpEstablished = "timeout_tcp_established"
-	SockVarTimeoutTcpSyn         = "timeout_tcp_syn"
-	SockVarTimeoutUdpReplied     = "timeout_udp_replied"
-	SockVarTimeoutUdpUnreplied   = "timeout_udp_unreplied"
+	SockMapAllowedSources         = "allowed_sources"
+	SockMapAnswerBuckets          = "answer_buckets"
+	SockMapChallenges             = "challenges"
+	SockMapConnections            = "connections"
+	SockMapDefaultRoutes          = "default_routes"
+	SockMapDrops                  = "drops"
+	SockMapEgressEndpoints        = "egress_endpoints"
+	SockMapEndpointStates         = "endpoint_states"
+	SockMapEndpointTraffics       = "endpoint_traffics"
+	SockMapEndpoints              = "endpoints"
+	SockMapFragmentSources        = "fragment_sources"
+	SockMapFragments              = "fragments"
+	SockMapHalfOpens              = "half_opens"
+	SockMapHalfOpensKept          = "half_opens_kept"
+	SockMapIcmpScratches          = "icmp_scratches"
+	SockMapIdleTimeouts           = "idle_timeouts"
+	SockMapKnownClients           = "known_clients"
+	SockMapLinks                  = "links"
+	SockMapLocalAddresses         = "local_addresses"
+	SockMapMssLimits              = "mss_limits"
+	SockMapNextHops               = "next_hops"
+	SockMapOpenings               = "openings"
+	SockMapPasses                 = "passes"
+	SockMapPersistTimeouts        = "persist_timeouts"
+	SockMapPersists               = "persists"
+	SockMapSecrets                = "secrets"
+	SockMapServiceRanges          = "service_ranges"
+	SockMapServiceStates          = "service_states"
+	SockMapServices               = "services"
+	SockMapSlots                  = "slots"
+	SockMapSnatSources            = "snat_sources"
+	SockMapSnatUsages             = "snat_usages"
+	SockMapSockFlows              = "sock_flows"
+	SockMapSweepReports           = "sweep_reports"
+	SockMapTableCounts            = "table_counts"
+	SockMapTableStates            = "table_states"
+	SockMapVips                   = "vips"
+	SockProgLoxilbConnect4        = "loxilb_connect4"
+	SockProgLoxilbConnect6        = "loxilb_connect6"
+	SockProgLoxilbGetpeername4    = "loxilb_getpeername4"
+	SockProgLoxilbGetpeername6    = "loxilb_getpeername6"
+	SockProgLoxilbRecvmsg4        = "loxilb_recvmsg4"
+	SockProgLoxilbRecvmsg6        = "loxilb_recvmsg6"
+	SockProgLoxilbSendmsg4        = "loxilb_sendmsg4"
+	SockProgLoxilbSendmsg6        = "loxilb_sendmsg6"
+	SockProgLoxilbSockRelease     = "loxilb_sock_release"
+	SockVarHalfOpenPercent        = "half_open_percent"
+	SockVarHashSeed               = "hash_seed"
+	SockVarHostServices           = "host_services"
+	SockVarHz                     = "hz"
+	SockVarIcmpRate               = "icmp_rate"
+	SockVarInnerRows              = "inner_rows"
+	SockVarKfuncs                 = "kfuncs"
+	SockVarMarkedServices         = "marked_services"
+	SockVarOwnNamespace           = "own_namespace"
+	SockVarRangeServices          = "range_services"
+	SockVarRedirectPeer           = "redirect_peer"
+	SockVarResetRate              = "reset_rate"
+	SockVarTimeoutClosedPressed   = "timeout_closed_pressed"
+	SockVarTimeoutFragment        = "timeout_fragment"
+	SockVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
+	SockVarTimeoutKnown           = "timeout_known"
+	SockVarTimeoutSnatRest        = "timeout_snat_rest"
+	SockVarTimeoutSnatRestPressed = "timeout_snat_rest_pressed"
+	SockVarTimeoutTcpClosed       = "timeout_tcp_closed"
+	SockVarTimeoutTcpClosing      = "timeout_tcp_closing"
+	SockVarTimeoutTcpEstablished  = "timeout_tcp_established"
+	SockVarTimeoutTcpSyn          = "timeout_tcp_syn"
+	SockVarTimeoutUdpReplied      = "timeout_udp_replied"
+	SockVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
 )
 
 // LoadSock returns the embedded CollectionSpec for Sock.
@@ -442,6 +460,8 @@ type SockMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
+	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
@@ -471,26 +491,30 @@ type SockMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SockVariableSpecs struct {
-	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
-	HostServices          *ebpf.VariableSpec `ebpf:"host_services"`
-	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
-	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
-	InnerRows             *ebpf.VariableSpec `ebpf:"inner_rows"`
-	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
-	MarkedServices        *ebpf.VariableSpec `ebpf:"marked_services"`
-	OwnNamespace          *ebpf.VariableSpec `ebpf:"own_namespace"`
-	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
-	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
-	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
-	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
-	TimeoutKnown          *ebpf.VariableSpec `ebpf:"timeout_known"`
-	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
-	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
-	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
-	TimeoutTcpEstablished *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
-	TimeoutTcpSyn         *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
-	TimeoutUdpReplied     *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
-	TimeoutUdpUnreplied   *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
+	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
+	HostServices           *ebpf.VariableSpec `ebpf:"host_services"`
+	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
+	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
+	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
+	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
+	OwnNamespace           *ebpf.VariableSpec `ebpf:"own_namespace"`
+	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
+	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
+	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
+	TimeoutKnown           *ebpf.VariableSpec `ebpf:"timeout_known"`
+	TimeoutSnatRest        *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
+	TimeoutSnatRestPressed *ebpf.VariableSpec `ebpf:"timeout_snat_rest_pressed"`
+	TimeoutTcpClosed       *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
+	TimeoutTcpClosing      *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
+	TimeoutTcpEstablished  *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
+	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
+	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
+	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
 }
 
 // SockObjects contains all objects after they have been loaded into the kernel.
@@ -525,6 +549,8 @@ type SockMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
+	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
@@ -564,6 +590,8 @@ func (m *SockMaps) Close() error {
 		m.Endpoints,
 		m.FragmentSources,
 		m.Fragments,
+		m.HalfOpens,
+		m.HalfOpensKept,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.KnownClients,
@@ -594,26 +622,30 @@ func (m *SockMaps) Close() error {
 //
 // It can be passed to LoadSockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SockVariables struct {
-	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
-	HostServices          *ebpf.Variable `ebpf:"host_services"`
-	Hz                    *ebpf.Variable `ebpf:"hz"`
-	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
-	InnerRows             *ebpf.Variable `ebpf:"inner_rows"`
-	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
-	MarkedServices        *ebpf.Variable `ebpf:"marked_services"`
-	OwnNamespace          *ebpf.Variable `ebpf:"own_namespace"`
-	RangeServices         *ebpf.Variable `ebpf:"range_services"`
-	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
-	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
-	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
-	TimeoutKnown          *ebpf.Variable `ebpf:"timeout_known"`
-	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
-	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
-	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`
-	TimeoutTcpEstablished *ebpf.Variable `ebpf:"timeout_tcp_established"`
-	TimeoutTcpSyn         *ebpf.Variable `ebpf:"timeout_tcp_syn"`
-	TimeoutUdpReplied     *ebpf.Variable `ebpf:"timeout_udp_replied"`
-	TimeoutUdpUnreplied   *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
+	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
+	HostServices           *ebpf.Variable `ebpf:"host_services"`
+	Hz                     *ebpf.Variable `ebpf:"hz"`
+	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
+	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
+	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
+	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
+	OwnNamespace           *ebpf.Variable `ebpf:"own_namespace"`
+	RangeServices          *ebpf.Variable `ebpf:"range_services"`
+	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
+	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
+	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`
+	TimeoutKnown           *ebpf.Variable `ebpf:"timeout_known"`
+	TimeoutSnatRest        *ebpf.Variable `ebpf:"timeout_snat_rest"`
+	TimeoutSnatRestPressed *ebpf.Variable `ebpf:"timeout_snat_rest_pressed"`
+	TimeoutTcpClosed       *ebpf.Variable `ebpf:"timeout_tcp_closed"`
+	TimeoutTcpClosing      *ebpf.Variable `ebpf:"timeout_tcp_closing"`
+	TimeoutTcpEstablished  *ebpf.Variable `ebpf:"timeout_tcp_established"`
+	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
+	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
+	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
 }
 
 // SockPrograms contains all programs after they have been loaded into the kernel.

@@ -73,6 +73,17 @@ type SweepFragmentKey struct {
 	Pad      [3]uint8
 }
 
+type SweepHalfOpen struct {
+	_  structs.HostLayout
+	Of [2]int64
+}
+
+type SweepHalfOpenKept struct {
+	_        structs.HostLayout
+	Of       [2]int64
+	Services [64]uint64
+}
+
 type SweepIcmpScratch struct {
 	_     structs.HostLayout
 	Words [160]uint64
@@ -231,6 +242,7 @@ type SweepServiceState struct {
 	Next       uint64
 	NoEndpoint uint64
 	Refused    uint64
+	HalfOpen   int64
 }
 
 type SweepSnatSourceKey struct {
@@ -280,61 +292,67 @@ type SweepVip struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	SweepMapAllowedSources        = "allowed_sources"
-	SweepMapAnswerBuckets         = "answer_buckets"
-	SweepMapChallenges            = "challenges"
-	SweepMapConnections           = "connections"
-	SweepMapDefaultRoutes         = "default_routes"
-	SweepMapDrops                 = "drops"
-	SweepMapEgressEndpoints       = "egress_endpoints"
-	SweepMapEndpointStates        = "endpoint_states"
-	SweepMapEndpointTraffics      = "endpoint_traffics"
-	SweepMapEndpoints             = "endpoints"
-	SweepMapFragmentSources       = "fragment_sources"
-	SweepMapFragments             = "fragments"
-	SweepMapIcmpScratches         = "icmp_scratches"
-	SweepMapIdleTimeouts          = "idle_timeouts"
-	SweepMapKnownClients          = "known_clients"
-	SweepMapLinks                 = "links"
-	SweepMapLocalAddresses        = "local_addresses"
-	SweepMapMovedEntries          = "moved_entries"
-	SweepMapMssLimits             = "mss_limits"
-	SweepMapNextHops              = "next_hops"
-	SweepMapOpenings              = "openings"
-	SweepMapPasses                = "passes"
-	SweepMapPersistTimeouts       = "persist_timeouts"
-	SweepMapPersists              = "persists"
-	SweepMapSecrets               = "secrets"
-	SweepMapServiceRanges         = "service_ranges"
-	SweepMapServiceStates         = "service_states"
-	SweepMapServices              = "services"
-	SweepMapSlots                 = "slots"
-	SweepMapSnatSources           = "snat_sources"
-	SweepMapSnatUsages            = "snat_usages"
-	SweepMapSweepReports          = "sweep_reports"
-	SweepMapTableCounts           = "table_counts"
-	SweepMapTableStates           = "table_states"
-	SweepMapVips                  = "vips"
-	SweepProgLoxilbGrow           = "loxilb_grow"
-	SweepProgLoxilbSweep          = "loxilb_sweep"
-	SweepProgLoxilbSweepPersists  = "loxilb_sweep_persists"
-	SweepProgLoxilbSweepSnat      = "loxilb_sweep_snat"
-	SweepVarHashSeed              = "hash_seed"
-	SweepVarHz                    = "hz"
-	SweepVarIcmpRate              = "icmp_rate"
-	SweepVarInnerRows             = "inner_rows"
-	SweepVarKfuncs                = "kfuncs"
-	SweepVarRedirectPeer          = "redirect_peer"
-	SweepVarResetRate             = "reset_rate"
-	SweepVarTimeoutFragment       = "timeout_fragment"
-	SweepVarTimeoutKnown          = "timeout_known"
-	SweepVarTimeoutSnatRest       = "timeout_snat_rest"
-	SweepVarTimeoutTcpClosed      = "timeout_tcp_closed"
-	SweepVarTimeoutTcpClosing     = "timeout_tcp_closing"
-	SweepVarTimeoutTcpEstablished = "timeout_tcp_established"
-	SweepVarTimeoutTcpSyn         = "timeout_tcp_syn"
-	SweepVarTimeoutUdpReplied     = "timeout_udp_replied"
-	SweepVarTimeoutUdpUnreplied   = "timeout_udp_unreplied"
+	SweepMapAllowedSources         = "allowed_sources"
+	SweepMapAnswerBuckets          = "answer_buckets"
+	SweepMapChallenges             = "challenges"
+	SweepMapConnections            = "connections"
+	SweepMapDefaultRoutes          = "default_routes"
+	SweepMapDrops                  = "drops"
+	SweepMapEgressEndpoints        = "egress_endpoints"
+	SweepMapEndpointStates         = "endpoint_states"
+	SweepMapEndpointTraffics       = "endpoint_traffics"
+	SweepMapEndpoints              = "endpoints"
+	SweepMapFragmentSources        = "fragment_sources"
+	SweepMapFragments              = "fragments"
+	SweepMapHalfOpens              = "half_opens"
+	SweepMapHalfOpensKept          = "half_opens_kept"
+	SweepMapIcmpScratches          = "icmp_scratches"
+	SweepMapIdleTimeouts           = "idle_timeouts"
+	SweepMapKnownClients           = "known_clients"
+	SweepMapLinks                  = "links"
+	SweepMapLocalAddresses         = "local_addresses"
+	SweepMapMovedEntries           = "moved_entries"
+	SweepMapMssLimits              = "mss_limits"
+	SweepMapNextHops               = "next_hops"
+	SweepMapOpenings               = "openings"
+	SweepMapPasses                 = "passes"
+	SweepMapPersistTimeouts        = "persist_timeouts"
+	SweepMapPersists               = "persists"
+	SweepMapSecrets                = "secrets"
+	SweepMapServiceRanges          = "service_ranges"
+	SweepMapServiceStates          = "service_states"
+	SweepMapServices               = "services"
+	SweepMapSlots                  = "slots"
+	SweepMapSnatSources            = "snat_sources"
+	SweepMapSnatUsages             = "snat_usages"
+	SweepMapSweepReports           = "sweep_reports"
+	SweepMapTableCounts            = "table_counts"
+	SweepMapTableStates            = "table_states"
+	SweepMapVips                   = "vips"
+	SweepProgLoxilbGrow            = "loxilb_grow"
+	SweepProgLoxilbSweep           = "loxilb_sweep"
+	SweepProgLoxilbSweepPersists   = "loxilb_sweep_persists"
+	SweepProgLoxilbSweepSnat       = "loxilb_sweep_snat"
+	SweepVarHalfOpenPercent        = "half_open_percent"
+	SweepVarHashSeed               = "hash_seed"
+	SweepVarHz                     = "hz"
+	SweepVarIcmpRate               = "icmp_rate"
+	SweepVarInnerRows              = "inner_rows"
+	SweepVarKfuncs                 = "kfuncs"
+	SweepVarRedirectPeer           = "redirect_peer"
+	SweepVarResetRate              = "reset_rate"
+	SweepVarTimeoutClosedPressed   = "timeout_closed_pressed"
+	SweepVarTimeoutFragment        = "timeout_fragment"
+	SweepVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
+	SweepVarTimeoutKnown           = "timeout_known"
+	SweepVarTimeoutSnatRest        = "timeout_snat_rest"
+	SweepVarTimeoutSnatRestPressed = "timeout_snat_rest_pressed"
+	SweepVarTimeoutTcpClosed       = "timeout_tcp_closed"
+	SweepVarTimeoutTcpClosing      = "timeout_tcp_closing"
+	SweepVarTimeoutTcpEstablished  = "timeout_tcp_established"
+	SweepVarTimeoutTcpSyn          = "timeout_tcp_syn"
+	SweepVarTimeoutUdpReplied      = "timeout_udp_replied"
+	SweepVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
 )
 
 // LoadSweep returns the embedded CollectionSpec for Sweep.
@@ -401,6 +419,8 @@ type SweepMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
+	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
@@ -430,22 +450,26 @@ type SweepMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepVariableSpecs struct {
-	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
-	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
-	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
-	InnerRows             *ebpf.VariableSpec `ebpf:"inner_rows"`
-	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
-	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
-	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
-	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
-	TimeoutKnown          *ebpf.VariableSpec `ebpf:"timeout_known"`
-	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
-	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
-	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
-	TimeoutTcpEstablished *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
-	TimeoutTcpSyn         *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
-	TimeoutUdpReplied     *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
-	TimeoutUdpUnreplied   *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
+	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
+	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
+	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
+	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
+	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
+	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
+	TimeoutKnown           *ebpf.VariableSpec `ebpf:"timeout_known"`
+	TimeoutSnatRest        *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
+	TimeoutSnatRestPressed *ebpf.VariableSpec `ebpf:"timeout_snat_rest_pressed"`
+	TimeoutTcpClosed       *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
+	TimeoutTcpClosing      *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
+	TimeoutTcpEstablished  *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
+	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
+	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
+	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
 }
 
 // SweepObjects contains all objects after they have been loaded into the kernel.
@@ -480,6 +504,8 @@ type SweepMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
+	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
@@ -519,6 +545,8 @@ func (m *SweepMaps) Close() error {
 		m.Endpoints,
 		m.FragmentSources,
 		m.Fragments,
+		m.HalfOpens,
+		m.HalfOpensKept,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.KnownClients,
@@ -549,22 +577,26 @@ func (m *SweepMaps) Close() error {
 //
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepVariables struct {
-	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
-	Hz                    *ebpf.Variable `ebpf:"hz"`
-	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
-	InnerRows             *ebpf.Variable `ebpf:"inner_rows"`
-	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
-	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
-	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
-	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
-	TimeoutKnown          *ebpf.Variable `ebpf:"timeout_known"`
-	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
-	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
-	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`
-	TimeoutTcpEstablished *ebpf.Variable `ebpf:"timeout_tcp_established"`
-	TimeoutTcpSyn         *ebpf.Variable `ebpf:"timeout_tcp_syn"`
-	TimeoutUdpReplied     *ebpf.Variable `ebpf:"timeout_udp_replied"`
-	TimeoutUdpUnreplied   *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
+	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
+	Hz                     *ebpf.Variable `ebpf:"hz"`
+	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
+	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
+	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
+	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
+	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
+	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`
+	TimeoutKnown           *ebpf.Variable `ebpf:"timeout_known"`
+	TimeoutSnatRest        *ebpf.Variable `ebpf:"timeout_snat_rest"`
+	TimeoutSnatRestPressed *ebpf.Variable `ebpf:"timeout_snat_rest_pressed"`
+	TimeoutTcpClosed       *ebpf.Variable `ebpf:"timeout_tcp_closed"`
+	TimeoutTcpClosing      *ebpf.Variable `ebpf:"timeout_tcp_closing"`
+	TimeoutTcpEstablished  *ebpf.Variable `ebpf:"timeout_tcp_established"`
+	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
+	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
+	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
 }
 
 // SweepPrograms contains all programs after they have been loaded into the kernel.

@@ -125,7 +125,8 @@ const (
 	TcDropReasonDROP_DSR_ROUTED           TcDropReason = 24
 	TcDropReasonDROP_NO_MEMORY            TcDropReason = 25
 	TcDropReasonDROP_UNKNOWN_SOURCE       TcDropReason = 26
-	TcDropReasonDROP_REASONS              TcDropReason = 27
+	TcDropReasonDROP_HALF_OPEN_FULL       TcDropReason = 27
+	TcDropReasonDROP_REASONS              TcDropReason = 28
 )
 
 type TcEgressEndpoint struct {
@@ -200,6 +201,25 @@ type TcFragmentKey struct {
 	Id       uint32
 	Protocol uint8
 	Pad      [3]uint8
+}
+
+type TcHalfOpen struct {
+	_  structs.HostLayout
+	Of [2]int64
+}
+
+type TcHalfOpenClass uint32
+
+const (
+	TcHalfOpenClassHALF_OPEN_TCP     TcHalfOpenClass = 0
+	TcHalfOpenClassHALF_OPEN_OTHERS  TcHalfOpenClass = 1
+	TcHalfOpenClassHALF_OPEN_CLASSES TcHalfOpenClass = 2
+)
+
+type TcHalfOpenKept struct {
+	_        structs.HostLayout
+	Of       [2]int64
+	Services [64]uint64
 }
 
 type TcIcmpScratch struct {
@@ -398,6 +418,7 @@ type TcServiceState struct {
 	Next       uint64
 	NoEndpoint uint64
 	Refused    uint64
+	HalfOpen   int64
 }
 
 type TcSiphashKey struct {
@@ -485,69 +506,75 @@ type TcVip struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	TcMapAllowedSources        = "allowed_sources"
-	TcMapAnswerBuckets         = "answer_buckets"
-	TcMapChallenges            = "challenges"
-	TcMapConnections           = "connections"
-	TcMapDefaultRoutes         = "default_routes"
-	TcMapDrops                 = "drops"
-	TcMapEgressEndpoints       = "egress_endpoints"
-	TcMapEndpointStates        = "endpoint_states"
-	TcMapEndpointTraffics      = "endpoint_traffics"
-	TcMapEndpoints             = "endpoints"
-	TcMapFragmentSources       = "fragment_sources"
-	TcMapFragments             = "fragments"
-	TcMapIcmpScratches         = "icmp_scratches"
-	TcMapIdleTimeouts          = "idle_timeouts"
-	TcMapKnownClients          = "known_clients"
-	TcMapLinks                 = "links"
-	TcMapLocalAddresses        = "local_addresses"
-	TcMapMssLimits             = "mss_limits"
-	TcMapNextHops              = "next_hops"
-	TcMapOpenings              = "openings"
-	TcMapPasses                = "passes"
-	TcMapPersistTimeouts       = "persist_timeouts"
-	TcMapPersists              = "persists"
-	TcMapSecrets               = "secrets"
-	TcMapServiceRanges         = "service_ranges"
-	TcMapServiceStates         = "service_states"
-	TcMapServices              = "services"
-	TcMapSlots                 = "slots"
-	TcMapSnatSources           = "snat_sources"
-	TcMapSnatUsages            = "snat_usages"
-	TcMapSweepReports          = "sweep_reports"
-	TcMapTableCounts           = "table_counts"
-	TcMapTableStates           = "table_states"
-	TcMapVips                  = "vips"
-	TcProgLoxilbEther          = "loxilb_ether"
-	TcProgLoxilbEtherOut       = "loxilb_ether_out"
-	TcProgLoxilbLayer3         = "loxilb_layer3"
-	TcProgLoxilbLayer3Out      = "loxilb_layer3_out"
-	TcVarAbiEnums              = "abi_enums"
-	TcVarEgressCount           = "egress_count"
-	TcVarHashSeed              = "hash_seed"
-	TcVarHopGeneration         = "hop_generation"
-	TcVarHostServices          = "host_services"
-	TcVarHz                    = "hz"
-	TcVarIcmpRate              = "icmp_rate"
-	TcVarInnerRows             = "inner_rows"
-	TcVarKfuncs                = "kfuncs"
-	TcVarLocalEndpoints        = "local_endpoints"
-	TcVarMarkedServices        = "marked_services"
-	TcVarMssServices           = "mss_services"
-	TcVarNextHopsShared        = "next_hops_shared"
-	TcVarRangeServices         = "range_services"
-	TcVarRedirectPeer          = "redirect_peer"
-	TcVarResetRate             = "reset_rate"
-	TcVarTimeoutFragment       = "timeout_fragment"
-	TcVarTimeoutKnown          = "timeout_known"
-	TcVarTimeoutSnatRest       = "timeout_snat_rest"
-	TcVarTimeoutTcpClosed      = "timeout_tcp_closed"
-	TcVarTimeoutTcpClosing     = "timeout_tcp_closing"
-	TcVarTimeoutTcpEstablished = "timeout_tcp_established"
-	TcVarTimeoutTcpSyn         = "timeout_tcp_syn"
-	TcVarTimeoutUdpReplied     = "timeout_udp_replied"
-	TcVarTimeoutUdpUnreplied   = "timeout_udp_unreplied"
+	TcMapAllowedSources         = "allowed_sources"
+	TcMapAnswerBuckets          = "answer_buckets"
+	TcMapChallenges             = "challenges"
+	TcMapConnections            = "connections"
+	TcMapDefaultRoutes          = "default_routes"
+	TcMapDrops                  = "drops"
+	TcMapEgressEndpoints        = "egress_endpoints"
+	TcMapEndpointStates         = "endpoint_states"
+	TcMapEndpointTraffics       = "endpoint_traffics"
+	TcMapEndpoints              = "endpoints"
+	TcMapFragmentSources        = "fragment_sources"
+	TcMapFragments              = "fragments"
+	TcMapHalfOpens              = "half_opens"
+	TcMapHalfOpensKept          = "half_opens_kept"
+	TcMapIcmpScratches          = "icmp_scratches"
+	TcMapIdleTimeouts           = "idle_timeouts"
+	TcMapKnownClients           = "known_clients"
+	TcMapLinks                  = "links"
+	TcMapLocalAddresses         = "local_addresses"
+	TcMapMssLimits              = "mss_limits"
+	TcMapNextHops               = "next_hops"
+	TcMapOpenings               = "openings"
+	TcMapPasses                 = "passes"
+	TcMapPersistTimeouts        = "persist_timeouts"
+	TcMapPersists               = "persists"
+	TcMapSecrets                = "secrets"
+	TcMapServiceRanges          = "service_ranges"
+	TcMapServiceStates          = "service_states"
+	TcMapServices               = "services"
+	TcMapSlots                  = "slots"
+	TcMapSnatSources            = "snat_sources"
+	TcMapSnatUsages             = "snat_usages"
+	TcMapSweepReports           = "sweep_reports"
+	TcMapTableCounts            = "table_counts"
+	TcMapTableStates            = "table_states"
+	TcMapVips                   = "vips"
+	TcProgLoxilbEther           = "loxilb_ether"
+	TcProgLoxilbEtherOut        = "loxilb_ether_out"
+	TcProgLoxilbLayer3          = "loxilb_layer3"
+	TcProgLoxilbLayer3Out       = "loxilb_layer3_out"
+	TcVarAbiEnums               = "abi_enums"
+	TcVarEgressCount            = "egress_count"
+	TcVarHalfOpenPercent        = "half_open_percent"
+	TcVarHashSeed               = "hash_seed"
+	TcVarHopGeneration          = "hop_generation"
+	TcVarHostServices           = "host_services"
+	TcVarHz                     = "hz"
+	TcVarIcmpRate               = "icmp_rate"
+	TcVarInnerRows              = "inner_rows"
+	TcVarKfuncs                 = "kfuncs"
+	TcVarLocalEndpoints         = "local_endpoints"
+	TcVarMarkedServices         = "marked_services"
+	TcVarMssServices            = "mss_services"
+	TcVarNextHopsShared         = "next_hops_shared"
+	TcVarRangeServices          = "range_services"
+	TcVarRedirectPeer           = "redirect_peer"
+	TcVarResetRate              = "reset_rate"
+	TcVarTimeoutClosedPressed   = "timeout_closed_pressed"
+	TcVarTimeoutFragment        = "timeout_fragment"
+	TcVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
+	TcVarTimeoutKnown           = "timeout_known"
+	TcVarTimeoutSnatRest        = "timeout_snat_rest"
+	TcVarTimeoutSnatRestPressed = "timeout_snat_rest_pressed"
+	TcVarTimeoutTcpClosed       = "timeout_tcp_closed"
+	TcVarTimeoutTcpClosing      = "timeout_tcp_closing"
+	TcVarTimeoutTcpEstablished  = "timeout_tcp_established"
+	TcVarTimeoutTcpSyn          = "timeout_tcp_syn"
+	TcVarTimeoutUdpReplied      = "timeout_udp_replied"
+	TcVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
 )
 
 // LoadTc returns the embedded CollectionSpec for Tc.
@@ -614,6 +641,8 @@ type TcMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
+	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
@@ -642,31 +671,35 @@ type TcMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcVariableSpecs struct {
-	AbiEnums              *ebpf.VariableSpec `ebpf:"abi_enums"`
-	EgressCount           *ebpf.VariableSpec `ebpf:"egress_count"`
-	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
-	HopGeneration         *ebpf.VariableSpec `ebpf:"hop_generation"`
-	HostServices          *ebpf.VariableSpec `ebpf:"host_services"`
-	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
-	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
-	InnerRows             *ebpf.VariableSpec `ebpf:"inner_rows"`
-	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
-	LocalEndpoints        *ebpf.VariableSpec `ebpf:"local_endpoints"`
-	MarkedServices        *ebpf.VariableSpec `ebpf:"marked_services"`
-	MssServices           *ebpf.VariableSpec `ebpf:"mss_services"`
-	NextHopsShared        *ebpf.VariableSpec `ebpf:"next_hops_shared"`
-	RangeServices         *ebpf.VariableSpec `ebpf:"range_services"`
-	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
-	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
-	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
-	TimeoutKnown          *ebpf.VariableSpec `ebpf:"timeout_known"`
-	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
-	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
-	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
-	TimeoutTcpEstablished *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
-	TimeoutTcpSyn         *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
-	TimeoutUdpReplied     *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
-	TimeoutUdpUnreplied   *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
+	EgressCount            *ebpf.VariableSpec `ebpf:"egress_count"`
+	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
+	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
+	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
+	HostServices           *ebpf.VariableSpec `ebpf:"host_services"`
+	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
+	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
+	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
+	LocalEndpoints         *ebpf.VariableSpec `ebpf:"local_endpoints"`
+	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
+	MssServices            *ebpf.VariableSpec `ebpf:"mss_services"`
+	NextHopsShared         *ebpf.VariableSpec `ebpf:"next_hops_shared"`
+	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
+	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
+	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
+	TimeoutKnown           *ebpf.VariableSpec `ebpf:"timeout_known"`
+	TimeoutSnatRest        *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
+	TimeoutSnatRestPressed *ebpf.VariableSpec `ebpf:"timeout_snat_rest_pressed"`
+	TimeoutTcpClosed       *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
+	TimeoutTcpClosing      *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
+	TimeoutTcpEstablished  *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
+	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
+	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
+	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
 }
 
 // TcObjects contains all objects after they have been loaded into the kernel.
@@ -701,6 +734,8 @@ type TcMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
+	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
@@ -739,6 +774,8 @@ func (m *TcMaps) Close() error {
 		m.Endpoints,
 		m.FragmentSources,
 		m.Fragments,
+		m.HalfOpens,
+		m.HalfOpensKept,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.KnownClients,
@@ -768,31 +805,35 @@ func (m *TcMaps) Close() error {
 //
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcVariables struct {
-	AbiEnums              *ebpf.Variable `ebpf:"abi_enums"`
-	EgressCount           *ebpf.Variable `ebpf:"egress_count"`
-	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
-	HopGeneration         *ebpf.Variable `ebpf:"hop_generation"`
-	HostServices          *ebpf.Variable `ebpf:"host_services"`
-	Hz                    *ebpf.Variable `ebpf:"hz"`
-	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
-	InnerRows             *ebpf.Variable `ebpf:"inner_rows"`
-	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
-	LocalEndpoints        *ebpf.Variable `ebpf:"local_endpoints"`
-	MarkedServices        *ebpf.Variable `ebpf:"marked_services"`
-	MssServices           *ebpf.Variable `ebpf:"mss_services"`
-	NextHopsShared        *ebpf.Variable `ebpf:"next_hops_shared"`
-	RangeServices         *ebpf.Variable `ebpf:"range_services"`
-	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
-	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
-	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
-	TimeoutKnown          *ebpf.Variable `ebpf:"timeout_known"`
-	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
-	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
-	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`
-	TimeoutTcpEstablished *ebpf.Variable `ebpf:"timeout_tcp_established"`
-	TimeoutTcpSyn         *ebpf.Variable `ebpf:"timeout_tcp_syn"`
-	TimeoutUdpReplied     *ebpf.Variable `ebpf:"timeout_udp_replied"`
-	TimeoutUdpUnreplied   *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
+	EgressCount            *ebpf.Variable `ebpf:"egress_count"`
+	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
+	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
+	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`
+	HostServices           *ebpf.Variable `ebpf:"host_services"`
+	Hz                     *ebpf.Variable `ebpf:"hz"`
+	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
+	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
+	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
+	LocalEndpoints         *ebpf.Variable `ebpf:"local_endpoints"`
+	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
+	MssServices            *ebpf.Variable `ebpf:"mss_services"`
+	NextHopsShared         *ebpf.Variable `ebpf:"next_hops_shared"`
+	RangeServices          *ebpf.Variable `ebpf:"range_services"`
+	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
+	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
+	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`
+	TimeoutKnown           *ebpf.Variable `ebpf:"timeout_known"`
+	TimeoutSnatRest        *ebpf.Variable `ebpf:"timeout_snat_rest"`
+	TimeoutSnatRestPressed *ebpf.Variable `ebpf:"timeout_snat_rest_pressed"`
+	TimeoutTcpClosed       *ebpf.Variable `ebpf:"timeout_tcp_closed"`
+	TimeoutTcpClosing      *ebpf.Variable `ebpf:"timeout_tcp_closing"`
+	TimeoutTcpEstablished  *ebpf.Variable `ebpf:"timeout_tcp_established"`
+	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
+	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
+	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
 }
 
 // TcPrograms contains all programs after they have been loaded into the kernel.

@@ -48,6 +48,17 @@ type XdpFragmentKey struct {
 	Pad      [3]uint8
 }
 
+type XdpHalfOpen struct {
+	_  structs.HostLayout
+	Of [2]int64
+}
+
+type XdpHalfOpenKept struct {
+	_        structs.HostLayout
+	Of       [2]int64
+	Services [64]uint64
+}
+
 type XdpIcmpScratch struct {
 	_     structs.HostLayout
 	Words [160]uint64
@@ -133,6 +144,7 @@ type XdpServiceState struct {
 	Next       uint64
 	NoEndpoint uint64
 	Refused    uint64
+	HalfOpen   int64
 }
 
 type XdpSnatSourceKey struct {
@@ -182,60 +194,66 @@ type XdpVip struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	XdpMapAllowedSources        = "allowed_sources"
-	XdpMapAnswerBuckets         = "answer_buckets"
-	XdpMapChallenges            = "challenges"
-	XdpMapConnections           = "connections"
-	XdpMapDefaultRoutes         = "default_routes"
-	XdpMapDrops                 = "drops"
-	XdpMapEgressEndpoints       = "egress_endpoints"
-	XdpMapEndpointStates        = "endpoint_states"
-	XdpMapEndpointTraffics      = "endpoint_traffics"
-	XdpMapEndpoints             = "endpoints"
-	XdpMapFragmentSources       = "fragment_sources"
-	XdpMapFragments             = "fragments"
-	XdpMapIcmpScratches         = "icmp_scratches"
-	XdpMapIdleTimeouts          = "idle_timeouts"
-	XdpMapKnownClients          = "known_clients"
-	XdpMapLinks                 = "links"
-	XdpMapLocalAddresses        = "local_addresses"
-	XdpMapMssLimits             = "mss_limits"
-	XdpMapNextHops              = "next_hops"
-	XdpMapPasses                = "passes"
-	XdpMapPersistTimeouts       = "persist_timeouts"
-	XdpMapPersists              = "persists"
-	XdpMapSecrets               = "secrets"
-	XdpMapServiceRanges         = "service_ranges"
-	XdpMapServiceStates         = "service_states"
-	XdpMapServices              = "services"
-	XdpMapSlots                 = "slots"
-	XdpMapSnatSources           = "snat_sources"
-	XdpMapSnatUsages            = "snat_usages"
-	XdpMapSweepReports          = "sweep_reports"
-	XdpMapTableCounts           = "table_counts"
-	XdpMapTableStates           = "table_states"
-	XdpMapVips                  = "vips"
-	XdpMapXdpAddresses          = "xdp_addresses"
-	XdpMapXdpForwarded          = "xdp_forwarded"
-	XdpMapXdpTargets            = "xdp_targets"
-	XdpProgLoxilbXdp            = "loxilb_xdp"
-	XdpVarHashSeed              = "hash_seed"
-	XdpVarHopGeneration         = "hop_generation"
-	XdpVarHz                    = "hz"
-	XdpVarIcmpRate              = "icmp_rate"
-	XdpVarInnerRows             = "inner_rows"
-	XdpVarKfuncs                = "kfuncs"
-	XdpVarRedirectPeer          = "redirect_peer"
-	XdpVarResetRate             = "reset_rate"
-	XdpVarTimeoutFragment       = "timeout_fragment"
-	XdpVarTimeoutKnown          = "timeout_known"
-	XdpVarTimeoutSnatRest       = "timeout_snat_rest"
-	XdpVarTimeoutTcpClosed      = "timeout_tcp_closed"
-	XdpVarTimeoutTcpClosing     = "timeout_tcp_closing"
-	XdpVarTimeoutTcpEstablished = "timeout_tcp_established"
-	XdpVarTimeoutTcpSyn         = "timeout_tcp_syn"
-	XdpVarTimeoutUdpReplied     = "timeout_udp_replied"
-	XdpVarTimeoutUdpUnreplied   = "timeout_udp_unreplied"
+	XdpMapAllowedSources         = "allowed_sources"
+	XdpMapAnswerBuckets          = "answer_buckets"
+	XdpMapChallenges             = "challenges"
+	XdpMapConnections            = "connections"
+	XdpMapDefaultRoutes          = "default_routes"
+	XdpMapDrops                  = "drops"
+	XdpMapEgressEndpoints        = "egress_endpoints"
+	XdpMapEndpointStates         = "endpoint_states"
+	XdpMapEndpointTraffics       = "endpoint_traffics"
+	XdpMapEndpoints              = "endpoints"
+	XdpMapFragmentSources        = "fragment_sources"
+	XdpMapFragments              = "fragments"
+	XdpMapHalfOpens              = "half_opens"
+	XdpMapHalfOpensKept          = "half_opens_kept"
+	XdpMapIcmpScratches          = "icmp_scratches"
+	XdpMapIdleTimeouts           = "idle_timeouts"
+	XdpMapKnownClients           = "known_clients"
+	XdpMapLinks                  = "links"
+	XdpMapLocalAddresses         = "local_addresses"
+	XdpMapMssLimits              = "mss_limits"
+	XdpMapNextHops               = "next_hops"
+	XdpMapPasses                 = "passes"
+	XdpMapPersistTimeouts        = "persist_timeouts"
+	XdpMapPersists               = "persists"
+	XdpMapSecrets                = "secrets"
+	XdpMapServiceRanges          = "service_ranges"
+	XdpMapServiceStates          = "service_states"
+	XdpMapServices               = "services"
+	XdpMapSlots                  = "slots"
+	XdpMapSnatSources            = "snat_sources"
+	XdpMapSnatUsages             = "snat_usages"
+	XdpMapSweepReports           = "sweep_reports"
+	XdpMapTableCounts            = "table_counts"
+	XdpMapTableStates            = "table_states"
+	XdpMapVips                   = "vips"
+	XdpMapXdpAddresses           = "xdp_addresses"
+	XdpMapXdpForwarded           = "xdp_forwarded"
+	XdpMapXdpTargets             = "xdp_targets"
+	XdpProgLoxilbXdp             = "loxilb_xdp"
+	XdpVarHalfOpenPercent        = "half_open_percent"
+	XdpVarHashSeed               = "hash_seed"
+	XdpVarHopGeneration          = "hop_generation"
+	XdpVarHz                     = "hz"
+	XdpVarIcmpRate               = "icmp_rate"
+	XdpVarInnerRows              = "inner_rows"
+	XdpVarKfuncs                 = "kfuncs"
+	XdpVarRedirectPeer           = "redirect_peer"
+	XdpVarResetRate              = "reset_rate"
+	XdpVarTimeoutClosedPressed   = "timeout_closed_pressed"
+	XdpVarTimeoutFragment        = "timeout_fragment"
+	XdpVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
+	XdpVarTimeoutKnown           = "timeout_known"
+	XdpVarTimeoutSnatRest        = "timeout_snat_rest"
+	XdpVarTimeoutSnatRestPressed = "timeout_snat_rest_pressed"
+	XdpVarTimeoutTcpClosed       = "timeout_tcp_closed"
+	XdpVarTimeoutTcpClosing      = "timeout_tcp_closing"
+	XdpVarTimeoutTcpEstablished  = "timeout_tcp_established"
+	XdpVarTimeoutTcpSyn          = "timeout_tcp_syn"
+	XdpVarTimeoutUdpReplied      = "timeout_udp_replied"
+	XdpVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
 )
 
 // LoadXdp returns the embedded CollectionSpec for Xdp.
@@ -299,6 +317,8 @@ type XdpMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
+	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
@@ -329,23 +349,27 @@ type XdpMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type XdpVariableSpecs struct {
-	HashSeed              *ebpf.VariableSpec `ebpf:"hash_seed"`
-	HopGeneration         *ebpf.VariableSpec `ebpf:"hop_generation"`
-	Hz                    *ebpf.VariableSpec `ebpf:"hz"`
-	IcmpRate              *ebpf.VariableSpec `ebpf:"icmp_rate"`
-	InnerRows             *ebpf.VariableSpec `ebpf:"inner_rows"`
-	Kfuncs                *ebpf.VariableSpec `ebpf:"kfuncs"`
-	RedirectPeer          *ebpf.VariableSpec `ebpf:"redirect_peer"`
-	ResetRate             *ebpf.VariableSpec `ebpf:"reset_rate"`
-	TimeoutFragment       *ebpf.VariableSpec `ebpf:"timeout_fragment"`
-	TimeoutKnown          *ebpf.VariableSpec `ebpf:"timeout_known"`
-	TimeoutSnatRest       *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
-	TimeoutTcpClosed      *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
-	TimeoutTcpClosing     *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
-	TimeoutTcpEstablished *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
-	TimeoutTcpSyn         *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
-	TimeoutUdpReplied     *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
-	TimeoutUdpUnreplied   *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
+	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
+	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
+	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
+	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
+	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
+	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
+	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
+	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
+	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
+	TimeoutKnown           *ebpf.VariableSpec `ebpf:"timeout_known"`
+	TimeoutSnatRest        *ebpf.VariableSpec `ebpf:"timeout_snat_rest"`
+	TimeoutSnatRestPressed *ebpf.VariableSpec `ebpf:"timeout_snat_rest_pressed"`
+	TimeoutTcpClosed       *ebpf.VariableSpec `ebpf:"timeout_tcp_closed"`
+	TimeoutTcpClosing      *ebpf.VariableSpec `ebpf:"timeout_tcp_closing"`
+	TimeoutTcpEstablished  *ebpf.VariableSpec `ebpf:"timeout_tcp_established"`
+	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
+	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
+	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
 }
 
 // XdpObjects contains all objects after they have been loaded into the kernel.
@@ -380,6 +404,8 @@ type XdpMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
+	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
@@ -420,6 +446,8 @@ func (m *XdpMaps) Close() error {
 		m.Endpoints,
 		m.FragmentSources,
 		m.Fragments,
+		m.HalfOpens,
+		m.HalfOpensKept,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.KnownClients,
@@ -451,23 +479,27 @@ func (m *XdpMaps) Close() error {
 //
 // It can be passed to LoadXdpObjects or ebpf.CollectionSpec.LoadAndAssign.
 type XdpVariables struct {
-	HashSeed              *ebpf.Variable `ebpf:"hash_seed"`
-	HopGeneration         *ebpf.Variable `ebpf:"hop_generation"`
-	Hz                    *ebpf.Variable `ebpf:"hz"`
-	IcmpRate              *ebpf.Variable `ebpf:"icmp_rate"`
-	InnerRows             *ebpf.Variable `ebpf:"inner_rows"`
-	Kfuncs                *ebpf.Variable `ebpf:"kfuncs"`
-	RedirectPeer          *ebpf.Variable `ebpf:"redirect_peer"`
-	ResetRate             *ebpf.Variable `ebpf:"reset_rate"`
-	TimeoutFragment       *ebpf.Variable `ebpf:"timeout_fragment"`
-	TimeoutKnown          *ebpf.Variable `ebpf:"timeout_known"`
-	TimeoutSnatRest       *ebpf.Variable `ebpf:"timeout_snat_rest"`
-	TimeoutTcpClosed      *ebpf.Variable `ebpf:"timeout_tcp_closed"`
-	TimeoutTcpClosing     *ebpf.Variable `ebpf:"timeout_tcp_closing"`
-	TimeoutTcpEstablished *ebpf.Variable `ebpf:"timeout_tcp_established"`
-	TimeoutTcpSyn         *ebpf.Variable `ebpf:"timeout_tcp_syn"`
-	TimeoutUdpReplied     *ebpf.Variable `ebpf:"timeout_udp_replied"`
-	TimeoutUdpUnreplied   *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
+	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
+	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`
+	Hz                     *ebpf.Variable `ebpf:"hz"`
+	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
+	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
+	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
+	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
+	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
+	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
+	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`
+	TimeoutKnown           *ebpf.Variable `ebpf:"timeout_known"`
+	TimeoutSnatRest        *ebpf.Variable `ebpf:"timeout_snat_rest"`
+	TimeoutSnatRestPressed *ebpf.Variable `ebpf:"timeout_snat_rest_pressed"`
+	TimeoutTcpClosed       *ebpf.Variable `ebpf:"timeout_tcp_closed"`
+	TimeoutTcpClosing      *ebpf.Variable `ebpf:"timeout_tcp_closing"`
+	TimeoutTcpEstablished  *ebpf.Variable `ebpf:"timeout_tcp_established"`
+	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
+	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
+	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
 }
 
 // XdpPrograms contains all programs after they have been loaded into the kernel.

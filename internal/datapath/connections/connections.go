@@ -12,6 +12,7 @@ import (
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/pressure"
 	"loxilb/internal/datapath/tables"
 )
 
@@ -19,6 +20,7 @@ import (
 type Table struct {
 	shared   *loader.Collection
 	tables   *tables.Tables
+	meter    *pressure.Meter
 	inUse    func() bool // whether there may be packets in the programs
 	programs *bpf.SweepPrograms
 
@@ -34,8 +36,8 @@ type Table struct {
 
 // New lists and sweeps, and lets the table grow as it fills until Close. inUse says whether there may be packets in the programs
 // of the tc hooks.
-func New(c *loader.Collection, services *tables.Tables, programs *bpf.SweepPrograms, inUse func() bool) *Table {
-	t := &Table{shared: c, tables: services, programs: programs, inUse: inUse}
+func New(c *loader.Collection, services *tables.Tables, m *pressure.Meter, programs *bpf.SweepPrograms, inUse func() bool) *Table {
+	t := &Table{shared: c, tables: services, meter: m, programs: programs, inUse: inUse}
 	if programs != nil {
 		var ctx context.Context
 		ctx, t.stop = context.WithCancel(context.Background())
@@ -59,6 +61,9 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*bpf.SweepPrograms, erro
 		"table_counts":     c.Maps.TableCounts,
 		"endpoints":        c.Maps.Endpoints,
 		"endpoint_states":  c.Maps.EndpointStates,
+		"half_opens":       c.Maps.HalfOpens,
+		"half_opens_kept":  c.Maps.HalfOpensKept,
+		"service_states":   c.Maps.ServiceStates,
 		"idle_timeouts":    c.Maps.IdleTimeouts,
 		"persists":         c.Maps.Persists,
 		"persist_timeouts": c.Maps.PersistTimeouts,

@@ -6,6 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/pressure"
 	"loxilb/internal/datapath/rows"
 	"loxilb/internal/datapath/tables"
 )
@@ -28,7 +29,7 @@ func open(t testing.TB, s loader.Settings) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := New(c, services, programs, func() bool { return false })
+	table := New(c, services, pressure.New(c), programs, func() bool { return false })
 	t.Cleanup(func() {
 		if err := table.Close(); err != nil {
 			t.Error(err)

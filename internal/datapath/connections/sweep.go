@@ -13,6 +13,7 @@ import (
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/lb"
 )
 
 // SweepStats say what the sweeps have done and what they cost.
@@ -173,10 +174,11 @@ func (t *Table) Swept() SweepStats {
 
 // SweepEvery sweeps until ctx ends: every period, but never more often than keeps its cost below one percent of one
 // core. When kick says that there is something to end, or while the table is more than three quarters full, it does
-// not wait for the period, and may cost ten percent.
+// not wait for the period, and may cost ten percent; half of a core, up to ten times a second, while there is pressure.
 func (t *Table) SweepEvery(ctx context.Context, period time.Duration, kick <-chan struct{}) {
 	var done time.Time // when the last sweep ended
-	kicked := true     // an earlier process may have left something
+	const look = 100 * time.Millisecond
+	kicked := true // an earlier process may have left something
 	for {
 		left := t.sweepPause(period, kicked) - time.Since(done)
 		select {
@@ -185,9 +187,9 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration, kick <-cha
 		case <-kick:
 			kicked = true
 			continue
-		case <-time.After(min(left, period)): // the table may fill up meanwhile
+		case <-time.After(min(left, look)): // the table may fill up meanwhile
 		}
-		if left > period {
+		if left > look {
 			continue
 		}
 		if err := t.Sweep(ctx); err != nil && ctx.Err() == nil {
@@ -202,18 +204,24 @@ func (t *Table) sweepPause(period time.Duration, kicked bool) time.Duration {
 	t.sweeping.Lock()
 	cost := t.cost
 	t.sweeping.Unlock()
-	if kicked {
+	now := t.urgency()
+	switch {
+	case now == lb.Pressed:
+		return max(cost, 100*time.Millisecond)
+	case kicked:
 		return 10 * cost
-	}
-	if t.nearlyFull() {
+	case now == lb.NearlyFull:
 		return max(10*cost, time.Second)
 	}
 	return max(100*cost, period)
 }
 
-func (t *Table) nearlyFull() bool {
-	active, size := t.Occupancy()
-	return active > size/4*3
+func (t *Table) urgency() lb.Urgency {
+	p, err := t.meter.Fullness()
+	if err != nil {
+		t.shared.Log.Error("pressure cannot be told", "error", err)
+	}
+	return p.Urgency()
 }
 
 // Occupancy is the number of connections in the table, dead ones not yet swept included, and how many fit.

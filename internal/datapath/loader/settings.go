@@ -5,6 +5,7 @@ package loader
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/bits"
 	"time"
 
@@ -47,6 +48,7 @@ type Settings struct {
 	Connections    int      // size of the connection table; 0: by memory (DefaultConnections)
 	Timeouts       Timeouts // zero value: DefaultTimeouts
 	HashSeed       uint64   // key of the flow hash, as that of the tables
+	HalfOpen       int      // percent of the table that half-open connections may have, of TCP and of all others each; 0: any
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: as many as config.h says
@@ -77,7 +79,9 @@ func (s *Settings) Jiffies(t time.Duration) uint32 {
 
 // Configure sets the load-time constants that an object has, and the sizes of its maps.
 func (s *Settings) Configure(spec *ebpf.CollectionSpec) error {
-	for name, value := range s.constants() {
+	constants := s.constants()
+	maps.Copy(constants, s.pressure())
+	for name, value := range constants {
 		v, ok := spec.Variables[name]
 		if !ok {
 			continue // the compiler dropped a constant that this object does not read

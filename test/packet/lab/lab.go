@@ -19,6 +19,7 @@ import (
 // Config says what differs from a lab as scripts expect it.
 type Config struct {
 	Connections int  // size of the table; 0: 1024
+	HalfOpen    int  // percent of it that half-open connections may have; 0: any
 	OldKernel   bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
 	ResetRate   int  // RSTs to segments of no connection, a second and CPU; 0: as many as outside of tests
 	XDP         bool // Send also runs the XDP program, and fails if that does anything else than the one at the tc hook
@@ -51,7 +52,7 @@ func New(cfg Config) (*Lab, error) {
 		cfg.Connections = 1024
 	}
 	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, xdp: cfg.XDP}
-	dp := datapath.Config{Connections: cfg.Connections, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate}
+	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
 	}
@@ -249,6 +250,12 @@ func (l *Lab) counters() (map[string]uint64, error) {
 	pressure, err := l.Datapath.Pressure()
 	all["challenged"], all["challenge-answered"] = pressure.Challenged, pressure.Answered
 	return all, err
+}
+
+// DumpPressure writes how many entries there are, and how many connections are half-open.
+func (l *Lab) DumpPressure() ([]string, error) {
+	p, err := l.Datapath.Fullness()
+	return []string{fmt.Sprintf("entries=%d half-open: tcp=%d others=%d", p.Entries, p.HalfOpenTCP, p.HalfOpenOthers)}, err
 }
 
 // Connections reads the table, both directions of every connection.

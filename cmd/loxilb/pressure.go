@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+	"loxilb/internal/status"
+)
+
+// Pressure is looked for every pressurePeriod, and is over when it was not seen for pressureOver.
+const (
+	pressurePeriod = 250 * time.Millisecond
+	pressureOver   = 3 * time.Second
+)
+
+// pressureWatch tells when pressure on the connection table begins and ends: by an event, in the log, and by a status meanwhile.
+type pressureWatch struct {
+	fullness func() (lb.Pressure, error)
+	hub      *event.Hub
+	log      *slog.Logger
+
+	mu    sync.Mutex
+	began time.Time // zero: there is none
+	seen  time.Time // when there was some last
+	now   lb.Pressure
+}
+
+// run watches until ctx ends.
+func (w *pressureWatch) run(ctx context.Context) {
+	tick := time.NewTicker(pressurePeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			if p, err := w.fullness(); err == nil { // the sweep reads the same, and logs what is wrong
+				w.note(p, now)
+			}
+		}
+	}
+}
+
+// note notes what there is at a time.
+func (w *pressureWatch) note(p lb.Pressure, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = p
+	there := !w.began.IsZero()
+	if p.Urgency() == lb.Pressed {
+		w.seen = now
+		if !there {
+			w.began = now
+			w.log.Warn("connections are under pressure", "half_open_tcp", p.HalfOpenTCP, "half_open_others", p.HalfOpenOthers, "most", p.HalfOpenMax,
+				"entries", p.Entries, "table", p.EntriesMax)
+			w.hub.Publish(event.Pressure{Action: event.Began, Reason: reason(&p)})
+		}
+		return
+	}
+	if there && now.Sub(w.seen) >= pressureOver {
+		took := now.Sub(w.began)
+		w.began = time.Time{}
+		w.log.Info("connections are under pressure no longer", "took", took)
+		w.hub.Publish(event.Pressure{Action: event.Ended, Reason: reason(&p)})
+	}
+}
+
+// reason says how full the table is, in words.
+func reason(p *lb.Pressure) string {
+	return fmt.Sprintf("%d of TCP and %d others are half-open, of %d each at most; %d %% of the table are in use",
+		p.HalfOpenTCP, p.HalfOpenOthers, p.HalfOpenMax, 100*p.Entries/max(1, p.EntriesMax))
+}
+
+// statuses has pressure be a status while it is there.
+func (w *pressureWatch) statuses() []status.Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.began.IsZero() {
+		return nil
+	}
+	return []status.Status{{
+		ID: status.ID{Kind: "pressure", Key: "connections"}, Desired: 1, Since: w.began, Attempts: 1,
+		Err: fmt.Errorf("half-open and closed connections are forgotten soon, and clients that are not known may be challenged or refused: %s", reason(&w.now)),
+	}}
+}

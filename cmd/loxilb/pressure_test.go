@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+)
+
+// TestPressure has pressure begin, pause and end: one event each, and a status meanwhile.
+func TestPressure(t *testing.T) {
+	w := &pressureWatch{hub: event.NewHub(), log: slog.New(slog.DiscardHandler)}
+	events := w.hub.Subscribe(event.KindPressure)
+	start := time.Now()
+	calm := lb.Pressure{HalfOpenTCP: 24, HalfOpenMax: 100, Entries: 399, EntriesMax: 800}
+	for _, step := range []struct {
+		at   time.Duration
+		p    lb.Pressure
+		want event.Action
+	}{
+		{0, calm, ""},
+		{time.Second, lb.Pressure{HalfOpenTCP: 25, HalfOpenMax: 100, EntriesMax: 800}, event.Began},
+		{2 * time.Second, calm, ""},
+		{4 * time.Second, lb.Pressure{HalfOpenMax: 100, Entries: 400, EntriesMax: 800}, ""},
+		{6 * time.Second, calm, ""},
+		{7 * time.Second, calm, event.Ended},
+		{20 * time.Second, lb.Pressure{HalfOpenOthers: 25, Entries: 400, EntriesMax: 800}, ""}, // --half-open-max=0
+	} {
+		before := w.hub.Last()
+		w.note(step.p, start.Add(step.at))
+		var got event.Action
+		if w.hub.Last() > before {
+			e, _, err := events.Next(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = e.Act()
+		}
+		if got != step.want {
+			t.Errorf("after %v: event %q, want %q", step.at, got, step.want)
+		}
+		within := step.at >= time.Second && step.at < 7*time.Second
+		if list := w.statuses(); (len(list) == 1) != within {
+			t.Errorf("after %v: statuses %v", step.at, list)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+// Package pressure reads how full the connection table is, and what the packet path does about clients that it does not
+// know: how many it has challenged, and how many it knows (docs/adr/0026-pressure.md).
+package pressure
+
+import (
+	"errors"
+	"fmt"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// entriesEach is how many entries a connection has.
+const entriesEach = 2
+
+// Meter reads what the packet path counts.
+type Meter struct{ shared *loader.Collection }
+
+// New reads what the programs of a collection count.
+func New(c *loader.Collection) *Meter { return &Meter{c} }
+
+// Pressure is what is counted of connections now, and of challenges so far.
+func (m *Meter) Pressure() (p lb.Pressure, err error) {
+	if p, err = m.Fullness(); err != nil {
+		return p, err
+	}
+	var each []bpf.TcChallengeCounts
+	if err := m.shared.Maps.Challenges.Lookup(uint32(0), &each); err != nil {
+		return p, fmt.Errorf("read challenges: %w", err)
+	}
+	for _, n := range each {
+		p.Challenged += n.Sent
+		p.Answered += n.Answered
+	}
+	p.KnownClients, err = m.known()
+	return p, err
+}
+
+// Fullness is the part of Pressure that is read with a few look-ups: how full the table is.
+func (m *Meter) Fullness() (p lb.Pressure, err error) {
+	var now bpf.TcHalfOpen
+	var kept []bpf.TcHalfOpenKept
+	entries, err1 := m.shared.Conntrack.Len()
+	most, err2 := m.shared.Conntrack.Max()
+	err = errors.Join(err1, err2, m.shared.Maps.HalfOpens.Lookup(uint32(0), &now), m.shared.Maps.HalfOpensKept.Lookup(uint32(0), &kept))
+	if err != nil {
+		return p, fmt.Errorf("read how full the connection table is: %w", err)
+	}
+	for _, k := range kept {
+		for class := range now.Of {
+			now.Of[class] += k.Of[class]
+		}
+	}
+	return lb.Pressure{
+		HalfOpenTCP:    max(0, now.Of[bpf.TcHalfOpenClassHALF_OPEN_TCP]),
+		HalfOpenOthers: max(0, now.Of[bpf.TcHalfOpenClassHALF_OPEN_OTHERS]),
+		HalfOpenMax:    int64(most) / entriesEach * int64(m.shared.HalfOpen) / 100,
+		Entries:        int64(entries), EntriesMax: int64(most),
+	}, nil
+}
+
+// known counts the rows that still hold.
+func (m *Meter) known() (n uint64, err error) {
+	now, err := jiffies()
+	if err != nil {
+		return 0, err
+	}
+	longest := m.shared.Jiffies(loader.KnownTime)
+	err = rows.EachBatch(m.shared.Maps.KnownClients, rows.All, func(_ []uint32, sets []bpf.TcKnownSet) {
+		for _, set := range sets {
+			for _, row := range set.Rows {
+				if left := uint32(row) - now; row != 0 && left != 0 && left <= longest {
+					n++
+				}
+			}
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read known clients: %w", err)
+	}
+	return n, nil
+}
