@@ -106,15 +106,15 @@ static __always_inline enum verdict nat_l4(ctx_t *ctx, struct packet *p,
 					   const __u32 sum_offset)
 {
 	const bool udp = sum_offset == UDP_SUM_OFFSET;
-	enum ctx_checksum state = ctx_checksum_state(ctx);
+	__be16 *l4 = ctx_header(ctx, p->l4, sum_offset + 2);
+	enum ctx_checksum state;
 	__u16 *check, old, sum;
-	__be16 *l4;
 
-	if (unlikely(state == CTX_CHECKSUM_UNKNOWN))
-		return nat_l4_helpers(ctx, p, c);
-	l4 = ctx_header(ctx, p->l4, sum_offset + 2);
 	if (!l4)
 		return drop(p, DROP_NOT_LINEAR);
+	state = ctx_checksum_state(ctx);
+	if (unlikely(state == CTX_CHECKSUM_UNKNOWN))
+		return nat_l4_helpers(ctx, p, c);
 	check = (void *)l4 + sum_offset;
 	l4[0] = c->sport;
 	l4[1] = c->dport;

@@ -295,6 +295,8 @@ __noinline __s64 row_find(const struct connection_key *key, __u64 hash)
 		found = group_find(group, key, hash);
 		if (found >= 0)
 			return (__u64)group << FOUND_GROUP_BITS | found;
+		/* keeps what is computed of it off the stack, which is short */
+		asm volatile("" : "+r"(n));
 		t = table_state_get();
 		if (n % 2 && t && table_size(t) == size)
 			break;
@@ -540,6 +542,7 @@ __noinline int entry_insert(const struct connection_key *key,
 	group = key_lock(t, key, hash);
 	if (group < 0)
 		return -EBUSY;
+	asm volatile("" : "+r"(hash)); /* as above */
 	err = group_find(group, key, hash) >= 0 ?
 		      -EEXIST :
 		      group_put(group, key, c, hash);
