@@ -237,6 +237,20 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 	return connection_is_silent(c, protocol, now, limit + slack);
 }
 
+/* Was the entry not just made? The other one may be missing until then. */
+static __always_inline bool connection_is_settled(const struct connection *c)
+{
+	return (__s32)((__u32)bpf_jiffies64() - c->seen) > (__s32)(2 * hz);
+}
+
+/* Is the entry all that is left of a connection? */
+static __always_inline bool connection_is_orphan(const struct connection *c,
+						 __u8 protocol)
+{
+	return !(c->traits & CONN_SINGLE_ENTRY) && connection_is_settled(c) &&
+	       !connection_peer(c, protocol);
+}
+
 /* Counts one connection less of a source address and an endpoint. */
 static __always_inline void snat_usage_dec(const struct snat_pair *pair)
 {
@@ -334,13 +348,6 @@ static __always_inline void reply_rest(const struct connection_key *key,
 		     STATE_TRAIT(CONN_RESTING) | CONN_RESET);
 }
 
-/* Is a reply entry without client's entry what is left of a connection, and not
- * one that is being opened at this moment? */
-static __always_inline bool reply_is_orphan(const struct connection *c)
-{
-	return (__s32)((__u32)bpf_jiffies64() - c->seen) > (__s32)(2 * hz);
-}
-
 /* Ends a reply entry that has no client's entry: of a port that has rested, or
  * what is left of a connection. */
 static __always_inline bool reply_end(const struct connection_key *key,
@@ -375,7 +382,8 @@ static __noinline bool connection_end(const struct connection_key *key,
 
 		client = entry_find(&other);
 		if (!client)
-			return reply_is_orphan(c) && reply_end(key, c, word);
+			return connection_is_settled(c) &&
+			       reply_end(key, c, word);
 		word = state_read(client);
 		if (!state_is_same_generation(word, reply_word))
 			return false;

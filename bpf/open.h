@@ -29,18 +29,14 @@
  * another VIP. */
 #define OPEN_ATTEMPTS 4
 
-/* Is this the reply entry of the very connection that is to be opened, by the
- * same packet on another CPU? What is left of an earlier one is not. */
-static __always_inline bool is_opened_elsewhere(const struct opening *o,
-						const struct connection *reply,
-						__u32 word)
+/* Is this a reply entry of the connection that is to be opened? */
+static __always_inline bool is_own_reply(const struct opening *o,
+					 const struct connection *reply)
 {
-	if (connection_is_closed(word) || reply->sport != o->entry.sport ||
-	    reply->dport != o->entry.dport ||
-	    !same_addr(&reply->saddr, &o->entry.saddr) ||
-	    !same_addr(&reply->daddr, &o->entry.daddr))
-		return false;
-	return !reply_is_orphan(reply) || entry_find(&o->client_key);
+	return reply->sport == o->entry.sport &&
+	       reply->dport == o->entry.dport &&
+	       same_addr(&reply->saddr, &o->entry.saddr) &&
+	       same_addr(&reply->daddr, &o->entry.daddr);
 }
 
 /* Inserts the reply entry: its key is what the endpoint sends, its value is
@@ -65,10 +61,8 @@ static __noinline int insert_reply_entry(struct packet *p, struct opening *o)
 	if (!old)
 		return -EAGAIN;
 	word = state_read(old);
-	if (is_opened_elsewhere(o, old, word))
-		return -EALREADY;
-	if (!connection_is_replaceable(old, p))
-		return -EEXIST;
+	if (!connection_is_replaceable(old, p, o->reply_key.protocol))
+		return is_own_reply(o, old) ? -EALREADY : -EEXIST;
 	if (!connection_end(&o->reply_key, old, word, PORT_IS_FREE))
 		return -EAGAIN; /* another CPU ends it */
 	return entry_insert(&o->reply_key, &o->entry);

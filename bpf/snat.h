@@ -53,17 +53,19 @@ static __always_inline void connection_invert_sums(struct connection *c)
 
 /* May a new connection take the key of this one? Yes if the old one is expired
  * or closed, and its source port, if it is one of ours, has left quarantine or
- * was the same client's. */
+ * was the same client's; and yes if only one of its entries is left. */
 static __noinline bool connection_is_replaceable(const struct connection *old,
-						 const struct packet *p)
+						 const struct packet *p,
+						 __u8 protocol)
 {
+	if (connection_is_orphan(old, protocol))
+		return true;
 	if ((old->traits & CONN_SNAT) &&
 	    !(same_addr(&old->daddr, &p->tuple.saddr) &&
 	      old->dport == p->tuple.sport))
-		return connection_is_removable(old, p->tuple.protocol, p->now,
-					       0);
+		return connection_is_removable(old, protocol, p->now, 0);
 	return connection_is_closed(old->flags) ||
-	       connection_is_expired(old, p->tuple.protocol, p->now, 0);
+	       connection_is_expired(old, protocol, p->now, 0);
 }
 
 /* Counts one more connection of the pair, unless the pair has as many as it may
@@ -169,7 +171,7 @@ static __always_inline bool snat_free_port(struct packet *p, struct opening *o)
 	if (!old)
 		return false;
 	word = state_read(old);
-	return connection_is_replaceable(old, p) &&
+	return connection_is_replaceable(old, p, o->reply_key.protocol) &&
 	       connection_end(&o->reply_key, old, word, PORT_IS_FREE);
 }
 
