@@ -234,6 +234,9 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 
 	if ((c->traits & CONN_SNAT) && limit < rest)
 		limit = rest;
+	/* under pressure, soon */
+	if (limit <= timeout_half_open_pressed)
+		slack /= 4;
 	return connection_is_silent(c, protocol, now, limit + slack);
 }
 

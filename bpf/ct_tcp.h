@@ -208,7 +208,8 @@ static __always_inline void tcp_client_syn(const struct packet *p,
 }
 
 /* Handles a SYN of the endpoint. It answers the client if it acknowledges the
- * client's SYN, or crosses it (simultaneous open). */
+ * client's SYN, or crosses it (simultaneous open). If it comes again, because the
+ * client is silent, it is no sign of life. */
 static __always_inline void tcp_endpoint_syn(const struct packet *p,
 					     struct connection *c, __u32 word,
 					     struct connection *client,
@@ -216,13 +217,15 @@ static __always_inline void tcp_endpoint_syn(const struct packet *p,
 {
 	bool ack = p->tcp_flags & TCP_ACK;
 
-	c->seen = p->now;
 	if (!(word & CONN_ASSURED) &&
 	    (!ack || tcp_in_flight(p->ack, client, c))) {
+		if (!(word & CONN_REPLIED))
+			c->seen = p->now;
 		tcp_note_answer(p, c, client);
 		tcp_note(c, word, client, client_word, CONN_REPLIED);
 	} else if (ack && p->seq_end != c->seq_end &&
 		   tcp_acknowledges_other_syn(p, word, client_word)) {
+		c->seen = p->now;
 		tcp_begin_anew(p, c, word, client, client_word);
 	}
 }

@@ -6,7 +6,7 @@
  * complete, all others when the client has sent again after the endpoint's
  * answer. Whoever sends from made-up addresses gets no further. So half-open
  * connections have a share of the table, TCP's and the others' one each, and a
- * service half of that. From half of either on they are forgotten after a short
+ * service half of that. From a quarter of either on they are forgotten after a short
  * silence (conntrack.h), and when it is used up new clients are challenged or
  * refused (protect.h). So they are while the table has not grown yet.
  *
@@ -126,7 +126,7 @@ static __always_inline bool table_is_tight(const struct table_state *t)
 }
 
 /* Parts of the share, in eighths. */
-#define HALF_OPEN_HALF 4
+#define HALF_OPEN_QUARTER 2
 #define HALF_OPEN_FULL 8
 #define HALF_OPEN_FULL_FOR_KNOWN 12
 
@@ -166,7 +166,7 @@ static __always_inline bool pressure_of_half_open(__u32 endpoint,
 {
 	struct endpoint *ep = endpoint_find(endpoint);
 
-	return ep && half_open_exceeds(ep->service, protocol, HALF_OPEN_HALF);
+	return ep && half_open_exceeds(ep->service, protocol, HALF_OPEN_QUARTER);
 }
 
 /* Are closed connections to give way? From half of the table on. */

@@ -28,9 +28,9 @@
 /* How many groups are moved at a time, each in 5 to 50 us. */
 #define GROW_SLICE 32
 
-/* An entry that is expired for this long, in seconds, is in use on no CPU that
- * found it alive. */
-#define SWEEP_SLACK 2
+/* An entry that is expired for this long is in use on no CPU that found it
+ * alive. */
+#define SWEEP_SLACK (2 * hz)
 
 struct seq_file;
 
@@ -72,7 +72,7 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	/* most entries have been used lately, or are within the shortest
 	 * timeout of all */
 	if ((__s32)(now - c->seen) <= (__s32)hz ||
-	    !connection_is_removable(c, key->protocol, now, SWEEP_SLACK * hz))
+	    !connection_is_removable(c, key->protocol, now, SWEEP_SLACK))
 		return false;
 	/* whoever ended the connection could not delete this entry */
 	if (word & STATE_ENDED) {
@@ -180,7 +180,7 @@ static __always_inline bool persist_is_removable(const struct persist_key *key,
 
 	if (!ep || ep->service != key->service || ep->flags & ended)
 		return true;
-	return persist_expired(e, key->service, now, SWEEP_SLACK * hz);
+	return persist_expired(e, key->service, now, SWEEP_SLACK);
 }
 
 SEC("iter/bpf_map_elem")

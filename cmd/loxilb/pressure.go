@@ -52,7 +52,7 @@ func (w *pressureWatch) note(p lb.Pressure, now time.Time) {
 	defer w.mu.Unlock()
 	w.now = p
 	there := !w.began.IsZero()
-	if p.Urgency() == lb.Pressed {
+	if presses(&p, there) {
 		w.seen = now
 		if !there {
 			w.began = now
@@ -68,6 +68,18 @@ func (w *pressureWatch) note(p lb.Pressure, now time.Time) {
 		w.log.Info("connections are under pressure no longer", "took", took)
 		w.hub.Publish(event.Pressure{Action: event.Ended, Reason: reason(&p)})
 	}
+}
+
+// presses reports whether there is pressure worth telling: three quarters of the share of a service are used, or more of the
+// table than half, from which on closed connections give way. What is left of a flood is a quarter of the share, and stays
+// for a minute: so an end takes less than a beginning.
+func presses(p *lb.Pressure, before bool) bool {
+	const parts = 16 // of the share of all services
+	least := int64(6)
+	if before {
+		least = 5
+	}
+	return p.HalfOpenMax > 0 && (max(p.HalfOpenTCP, p.HalfOpenOthers)*parts >= p.HalfOpenMax*least || p.Entries*20 >= p.EntriesMax*11)
 }
 
 // reason says how full the table is, in words.

@@ -15,19 +15,21 @@ func TestPressure(t *testing.T) {
 	w := &pressureWatch{hub: event.NewHub(), log: slog.New(slog.DiscardHandler)}
 	events := w.hub.Subscribe(event.KindPressure)
 	start := time.Now()
-	calm := lb.Pressure{HalfOpenTCP: 24, HalfOpenMax: 100, Entries: 399, EntriesMax: 800}
+	calm := lb.Pressure{HalfOpenTCP: 49, HalfOpenMax: 160, Entries: 439, EntriesMax: 800}
 	for _, step := range []struct {
 		at   time.Duration
 		p    lb.Pressure
 		want event.Action
 	}{
 		{0, calm, ""},
-		{time.Second, lb.Pressure{HalfOpenTCP: 25, HalfOpenMax: 100, EntriesMax: 800}, event.Began},
+		{500 * time.Millisecond, lb.Pressure{HalfOpenTCP: 59, HalfOpenMax: 160, EntriesMax: 800}, ""},
+		{time.Second, lb.Pressure{HalfOpenTCP: 60, HalfOpenMax: 160, EntriesMax: 800}, event.Began},
 		{2 * time.Second, calm, ""},
-		{4 * time.Second, lb.Pressure{HalfOpenMax: 100, Entries: 400, EntriesMax: 800}, ""},
+		{3 * time.Second, lb.Pressure{HalfOpenMax: 160, Entries: 440, EntriesMax: 800}, ""},
+		{4 * time.Second, lb.Pressure{HalfOpenOthers: 50, HalfOpenMax: 160, EntriesMax: 800}, ""},
 		{6 * time.Second, calm, ""},
 		{7 * time.Second, calm, event.Ended},
-		{20 * time.Second, lb.Pressure{HalfOpenOthers: 25, Entries: 400, EntriesMax: 800}, ""}, // --half-open-max=0
+		{20 * time.Second, lb.Pressure{HalfOpenOthers: 60, Entries: 440, EntriesMax: 800}, ""}, // --half-open-max=0
 	} {
 		before := w.hub.Last()
 		w.note(step.p, start.Add(step.at))

@@ -44,11 +44,12 @@ const (
 	Pressed            // half-open connections or closed ones are to give way soon
 )
 
-// Urgency tells from the numbers of the machine. Half of a service's share may be used up from a quarter of the machine's on.
+// Urgency tells from the numbers of the machine. A quarter of a service's share may be used
+// up from an eighth of the machine's on.
 func (p *Pressure) Urgency() Urgency {
 	halfOpen := max(p.HalfOpenTCP, p.HalfOpenOthers)
 	switch {
-	case p.HalfOpenMax > 0 && (4*halfOpen >= p.HalfOpenMax || 2*p.Entries >= p.EntriesMax):
+	case p.HalfOpenMax > 0 && (8*halfOpen >= p.HalfOpenMax || 2*p.Entries >= p.EntriesMax):
 		return Pressed
 	case 4*p.Entries > 3*p.EntriesMax:
 		return NearlyFull

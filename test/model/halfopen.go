@@ -42,7 +42,7 @@ func (m *Model) halfOpen(svc *service, proto lb.Protocol, counts func(*connectio
 
 // pressed reports whether the connection is to be forgotten soon.
 func (m *Model) pressed(c *connection) bool {
-	return c.halfOpen() && m.halfOpenExceeds(c.service, c.proto, 0.5)
+	return c.halfOpen() && m.halfOpenExceeds(c.service, c.proto, 0.25)
 }
 
 // SweepsInOrder reports whether the order in which a sweep comes by decides what it removes: pressure may be over before it is
@@ -51,7 +51,7 @@ func (m *Model) SweepsInOrder() bool {
 	stays := func(c *connection) bool { return !m.over(c) && (c.proto == lb.TCP || !c.ending()) }
 	for _, e := range m.table {
 		if m.pressed(e.conn) && m.over(e.conn) {
-			if machine, service := m.halfOpen(e.conn.service, e.conn.proto, stays); !exceeds(machine, service, 0.5) {
+			if machine, service := m.halfOpen(e.conn.service, e.conn.proto, stays); !exceeds(machine, service, 0.25) {
 				return true
 			}
 		}

@@ -101,12 +101,16 @@ func (c *connection) segment(p *pkt.Packet, dir direction, now time.Duration) {
 		c.dialAgain(p) // the endpoint answers it with a challenge, or accepts it
 		return
 	}
+	if flags&pkt.FlagSYN != 0 && dir == fromEndpoint {
+		if c.answer(p) {
+			own.heard = now
+		}
+		return
+	}
 	own.heard = now
 	switch {
 	case isSYN(p) && dir == fromClient:
 		c.dialAgain(p)
-	case flags&pkt.FlagSYN != 0 && dir == fromEndpoint:
-		c.answer(p)
 	case flags&pkt.FlagSYN != 0:
 	case !c.open:
 		c.handshake(p, dir)
@@ -131,12 +135,13 @@ func (c *connection) acceptsRedial(p *pkt.Packet) bool {
 
 func kept(ack uint32) uint32 { return cmp.Or(ack&63, 63) }
 
-// answer is a SYN of the endpoint.
-func (c *connection) answer(p *pkt.Packet) {
+// answer is a SYN of the endpoint. It reports whether it is a sign of life: not if it comes again.
+func (c *connection) answer(p *pkt.Packet) (alive bool) {
 	client, own := &c.sides[fromClient], &c.sides[fromEndpoint]
 	seq, ack := uint32(p.Num(pkt.Seq)), uint32(p.Num(pkt.Ack))
 	switch {
 	case !c.open && (p.Num(pkt.Flags)&pkt.FlagACK == 0 || inFlight(ack, *client, *own)):
+		alive = !c.replied
 		c.replied = true
 		c.beginAnswer(p, seq+1)
 	case c.acceptsRedial(p) && seqEnd(p) != own.end: // begins anew
@@ -148,7 +153,9 @@ func (c *connection) answer(p *pkt.Packet) {
 		own.fin, own.finAcked, own.reset = false, false, false
 		client.end, client.acked = ack, seq+1
 		own.end, own.acked = seqEnd(p), ack
+		alive = true
 	}
+	return alive
 }
 
 // beginAnswer notes what the endpoint says before the client has acknowledged any of it.
