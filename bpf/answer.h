@@ -246,6 +246,23 @@ static __noinline bool answer_icmp(ctx_t *ctx, struct packet *p,
 	       answer_ip(ctx, p, src, protocol, length);
 }
 
+/* Finds the address that an answer is routed to: the packet's source. But an
+ * endpoint that answers clients directly says the VIP, and is found by its own
+ * address. */
+static __noinline void answer_target(const struct packet *p, struct ip_addr *to)
+{
+	const struct ip_addr *endpoint;
+	struct connection *c;
+
+	if (!to)
+		return;
+	*to = p->tuple.saddr;
+	c = direct_find(&p->tuple, p->now);
+	endpoint = c && !(c->hop & HOP_TUNNELS) ? next_hop_target(c) : NULL;
+	if (endpoint)
+		*to = *endpoint;
+}
+
 /* Looks up the route to the sender. src becomes the machine's address towards
  * the sender if the kernel tells it; else it does not change. */
 static __noinline int answer_route(ctx_t *ctx, struct packet *p,
@@ -253,14 +270,16 @@ static __noinline int answer_route(ctx_t *ctx, struct packet *p,
 				   struct ip_addr *src)
 {
 	__u32 flags = BPF_FIB_LOOKUP_SRC;
+	struct ip_addr target;
 	int code;
 
 	if (!fib || !src)
 		return -EINVAL;
+	answer_target(p, &target);
 	for (int i = 0; i < 2; i++, flags = 0) {
 		__builtin_memset(fib, 0, sizeof(*fib));
 		fib->l4_protocol = p->tuple.protocol;
-		fib_addresses(fib, p->ipv6, &p->tuple.daddr, &p->tuple.saddr);
+		fib_addresses(fib, p->ipv6, &p->tuple.daddr, &target);
 		code = bpf_fib_lookup(ctx, fib, sizeof(*fib), flags);
 		if (code >= 0)
 			break;

@@ -22,11 +22,17 @@
  * section of its own, because user space writes it at run time. */
 volatile __u32 hop_generation SEC(".data.runtime") = 0;
 
-/* Returns the current epoch. A row of next_hops keeps all 32 bits, a connection
- * 16. */
+/* Returns the epoch at a time in jiffies. A row of next_hops keeps all 32 bits,
+ * a connection 16. */
+static __always_inline __u32 epoch_at(__u32 now)
+{
+	return hop_generation + (now >> HOP_EPOCH_SHIFT);
+}
+
+/* Returns the current epoch. */
 static __always_inline __u32 hop_epoch(const struct packet *p)
 {
-	return hop_generation + (p->now >> HOP_EPOCH_SHIFT);
+	return epoch_at(p->now);
 }
 
 /* Is the connection's cached next hop valid? */

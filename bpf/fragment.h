@@ -19,6 +19,7 @@
 #include <linux/errno.h>
 #include "bucket.h"
 #include "conntrack.h"
+#include "direct.h"
 #include "parse.h"
 
 /* Length of a TCP header without options. A later fragment must not overlap it
@@ -171,19 +172,19 @@ static __noinline enum verdict packet_check_fault(struct packet *p)
 	return fragment_record(p, false);
 }
 
-/* Returns the connection of a packet. The key is copied, since before 6.2 a map
- * key may not be in the argument of a global function. */
+/* Returns the entry of a packet, or a made-up one. */
 static __noinline struct connection *connection_find(const struct packet *p)
 {
-	struct connection_key key = p->tuple;
+	struct connection *c = entry_find(&p->tuple);
 
-	return entry_find(&key);
+	return c ? c : direct_answer_entry(&p->tuple, p->now);
 }
 
-/* Is the packet addressed to a VIP? */
+/* Is the packet addressed to a VIP? The key is copied, since before Linux 6.2 it
+ * may not be in the argument of a global function. */
 static __noinline bool is_to_vip(const struct packet *p)
 {
-	struct ip_addr daddr = p->tuple.daddr; /* see connection_find() */
+	struct ip_addr daddr = p->tuple.daddr;
 
 	return bpf_map_lookup_elem(&vips, &daddr);
 }

@@ -81,6 +81,30 @@ struct quote {
 	__be16 ports[2];
 };
 
+/* 0 -> the quote of the error that this CPU translates. It does not fit the
+ * stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64[(sizeof(struct quote) + 7) / 8]);
+} quotes SEC(".maps");
+
+/* Returns this CPU's quote, in which nothing is read yet. */
+static __always_inline struct quote *quote_get(const struct packet *p)
+{
+	__u32 zero = 0;
+	struct quote *q = bpf_map_lookup_elem(&quotes, &zero);
+
+	if (!q)
+		return NULL;
+	__builtin_memset(q, 0, sizeof(*q));
+	q->p.ipv6 = p->ipv6;
+	q->p.now = p->now;
+	q->p.l3 = p->l4 + sizeof(struct icmp_header);
+	return q;
+}
+
 /* Reads the quoted packet's IP header. */
 static __always_inline bool quote_ip(ctx_t *ctx, struct quote *q)
 {
@@ -280,19 +304,18 @@ icmp_translate_header(ctx_t *ctx, struct packet *p,
 static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 					      struct connection **found)
 {
-	struct quote q = { .p = { .ipv6 = p->ipv6,
-				  .l3 = p->l4 + sizeof(struct icmp_header) } };
+	struct quote *q = quote_get(p);
 	struct icmp_header icmp;
 	struct connection *c;
 	__u16 delta;
 
-	if (bpf_skb_load_bytes(ctx, p->l4, &icmp, sizeof(icmp)) ||
+	if (!q || bpf_skb_load_bytes(ctx, p->l4, &icmp, sizeof(icmp)) ||
 	    p->drop == DROP_FRAGMENT || !icmp_is_error(p, icmp.type) ||
-	    !quote_read(ctx, &q) ||
-	    !same_addr(&q.p.tuple.daddr, &p->tuple.daddr))
+	    !quote_read(ctx, q) ||
+	    !same_addr(&q->p.tuple.daddr, &p->tuple.daddr))
 		return VERDICT_PASS;
-	c = entry_find(&q.p.tuple);
-	if (!c || connection_is_expired(c, q.p.tuple.protocol, p->now, 0))
+	c = connection_find(&q->p);
+	if (!c || connection_is_expired(c, q->p.tuple.protocol, p->now, 0))
 		return VERDICT_PASS;
 	if (p->drop)
 		return VERDICT_DROP;
@@ -302,10 +325,10 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_ICMP_MTU);
 	if (!(c->hop &
 	      HOP_FAMILY) && /* else forward_uncommon() translates it */
-	    (!quote_restore(ctx, &q, c, &delta) ||
-	     !icmp_translate_header(ctx, p, &q.p.tuple, c, delta)))
+	    (!quote_restore(ctx, q, c, &delta) ||
+	     !icmp_translate_header(ctx, p, &q->p.tuple, c, delta)))
 		return drop(p, DROP_NOT_LINEAR);
-	p->tuple.protocol = q.p.tuple.protocol; /* the route depends on it */
+	p->tuple.protocol = q->p.tuple.protocol; /* the route depends on it */
 	p->icmp_error = 1;
 	*found = c;
 	return VERDICT_CONTINUE;

@@ -407,7 +407,7 @@ static __noinline bool opening_find_service(struct packet *p, struct opening *o,
 
 /* Leaves a packet without service to the kernel. If it is the first fragment to
  * a VIP, the later ones, which have no ports, go to the kernel too. */
-static __always_inline enum verdict pass_without_service(struct packet *p)
+static __noinline enum verdict pass_without_service(struct packet *p)
 {
 	if (likely(!p->drop))
 		return VERDICT_PASS;

@@ -130,6 +130,30 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	return v;
 }
 
+/* Forwards a packet of no connection and no service, if an endpoint sends it to
+ * its client directly (direct.h). Global: the verifier checks it once, not at
+ * each call. */
+__noinline enum verdict forward_direct_answer(ctx_t *ctx, struct packet *p)
+{
+	struct connection *c;
+	enum verdict v;
+
+	if (!p)
+		return VERDICT_DROP;
+	c = direct_answer_entry(&p->tuple, p->now);
+	if (!c)
+		return VERDICT_PASS;
+	if (p->drop) { /* parsing has found a fault */
+		v = packet_check_fault(p);
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
+	v = forward_by(ctx, p, c, next_hop_prepare(ctx, p, c, p->l3));
+	if (is_forwarded(v))
+		count_traffic(p, c);
+	return v;
+}
+
 /* Finds the connection of a later fragment or an ICMP error: CONTINUE, and *c
  * is it. */
 static __always_inline enum verdict
@@ -214,10 +238,13 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 
 	packet_init(&p, ctx_now(), l3);
 	v = parse(ctx, &p, l3);
-	if (likely(v == VERDICT_CONTINUE))
+	if (likely(v == VERDICT_CONTINUE)) {
 		v = balance(ctx, &p, l3);
-	else if (v == VERDICT_UNCOMMON)
+		if (unlikely(v == VERDICT_PASS && direct_answers))
+			v = forward_direct_answer(ctx, &p);
+	} else if (v == VERDICT_UNCOMMON) {
 		v = forward_related(ctx, &p);
+	}
 	if (unlikely(v == VERDICT_ANSWER)) {
 		v = answer(ctx, &p);
 		if (v == VERDICT_REDIRECT)

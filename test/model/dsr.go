@@ -6,7 +6,24 @@ import (
 )
 
 // The rules of mode dsr: packets leave as they came, the endpoint answers past the load balancer, and so all that is known
-// of a connection is what its client sends.
+// of a connection is what its client sends. Answers that come here all the same, as this is the endpoint's router, go on as they are.
+
+// directAnswer is what becomes of a packet of no connection and no service: it may be such an answer.
+func (m *Model) directAnswer(key tuple, p *pkt.Packet, length uint64) Verdict {
+	e, ok := m.table[tuple{key.proto, key.dst, key.src}]
+	if !ok || !e.conn.oneWay || m.dead(e.conn) {
+		return Verdict{Name: "pass"}
+	}
+	if !e.conn.closed() {
+		e.conn.sides[fromClient].heard = m.now
+	}
+	if p.Num(pkt.TTL) <= 1 {
+		return answered(p, "ttl-expired")
+	}
+	out := &e.conn.endpoint.stats.Out
+	out.Packets, out.Bytes = out.Packets+1, out.Bytes+length
+	return Verdict{Name: "out", Src: key.src, Dst: key.dst, Hop: key.dst.Addr()}
+}
 
 // resumes reports whether a packet from the middle of a connection that nobody knows has it made anew.
 func (s *service) resumes(p *pkt.Packet) bool {

@@ -334,7 +334,7 @@ func (g *generator) fromClient() {
 	} else if p.Has(pkt.Type) {
 		p.SetNum(pkt.EchoID, uint64(src.Port()))
 	}
-	g.send(p, nil)
+	g.send(linkOf(src.Addr()), p, nil)
 }
 
 // packet is one of the protocol; an echo of this type, the first for IPv4.
@@ -359,21 +359,18 @@ func (g *generator) fromEndpoint() {
 		return
 	}
 	c := conns[g.IntN(len(conns))]
-	if c.oneWay && g.IntN(4) > 0 { // its answers are nobody's here
-		g.fromClient()
-		return
-	}
+	link := linkOf(c.endpoint.addr.Addr())
 	p := g.packet(c.proto, c.to, c.source, 0, 129)
 	if c.proto == lb.TCP {
 		g.segment(p, c, fromEndpoint)
 	}
 	if g.IntN(20) == 0 { // of no connection
 		setPort(p, 5000)
-		g.send(p, nil)
+		g.send(link, p, nil)
 		return
 	}
 	setPort(p, c.source.Port())
-	g.send(p, &tuple{c.proto, c.client, c.vip})
+	g.send(link, p, &tuple{c.proto, c.client, c.vip})
 }
 
 // segment makes up a segment that fits the connection, or nearly.
@@ -425,9 +422,8 @@ func (g *generator) segment(p *pkt.Packet, c *connection, dir direction) {
 	p.SetNum(pkt.Flags, flags).SetNum(pkt.Seq, uint64(seq)).SetNum(pkt.Ack, uint64(ack))
 }
 
-// send adds the packet, now and then with something unusual about it.
-func (g *generator) send(p *pkt.Packet, of *tuple) {
-	link := linkOf(p.SrcAddr().Addr())
+// send adds the packet, which arrives at the link, now and then with something unusual about it.
+func (g *generator) send(link string, p *pkt.Packet, of *tuple) {
 	if p.Proto != pkt.TCP {
 		p.SetNum(pkt.Len, uint64(g.IntN(60)))
 	}

@@ -257,7 +257,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	if !ok {
 		svc := m.find(key)
 		if svc == nil || isEchoReply(p) {
-			return Verdict{Name: "pass"}
+			return m.directAnswer(key, p, uint64(length))
 		}
 		if m.answersChallenge(svc, key, p) {
 			return drop("challenge-answered")

@@ -161,6 +161,44 @@ func TestDSR(t *testing.T) {
 	}
 }
 
+// TestDSRInLine: client, load balancer and endpoint in one line, so that answers come back through the load balancer. They reach the
+// client, whole, also by a link that takes less than the endpoints send.
+func TestDSRInLine(t *testing.T) {
+	t.Parallel()
+	const bytes = 16 << 20
+	r := newRig(t, options{before: func(t testing.TB, s *netnstest.Standard) {
+		for _, h := range s.Endpoints {
+			for _, vip := range []string{vip4 + "/32", vip6 + "/128"} {
+				if err := h.AddAddress("lo", prefix(vip)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		run(t, s.LB, "ip", "link", "set", "client", "mtu", "1400")
+	}})
+	r.serveNames()
+	serveAt(r, vip4, vip6)
+	for _, h := range r.Endpoints {
+		if err := h.ServeTCP(":7001", serveTransfer(bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []struct{ vip, endpoints, client string }{
+		{vip4, endpoints4(), "100.100.100.1"}, {vip6, endpoints6(), "2001:db8:100::1"},
+	} {
+		r.loxicmd("create lb %s --tcp=5001:5001 --mode=dsr --endpoints=%s", f.vip, f.endpoints)
+		r.loxicmd("create lb %s --tcp=7000-7001:7000-7001 --mode=dsr --endpoints=%s", f.vip, f.endpoints)
+		r.loxicmd("create lb %s --udp=7000:7000 --mode=dsr --endpoints=%s", f.vip, f.endpoints)
+		r.wantAnswers(join(f.vip, 5001), "ep1", "ep2", "ep3", "ep1")
+		for _, network := range []string{"tcp", "udp"} {
+			r.sees(r.Client, network, join(f.vip, 7000), f.client)
+		}
+		if err := transfer(r.dial(join(f.vip, 7001)), bytes); err != nil {
+			t.Errorf("%s: %v", f.vip, err)
+		}
+	}
+}
+
 // TestDSRAlgorithms: every algorithm spreads direct connections as it does others, and fewest connections counts them
 // back when they end.
 func TestDSRAlgorithms(t *testing.T) {

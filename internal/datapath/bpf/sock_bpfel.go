@@ -365,8 +365,10 @@ const (
 	SockProgLoxilbSendmsg4        = "loxilb_sendmsg4"
 	SockProgLoxilbSendmsg6        = "loxilb_sendmsg6"
 	SockProgLoxilbSockRelease     = "loxilb_sock_release"
+	SockVarDirectAnswers          = "direct_answers"
 	SockVarHalfOpenPercent        = "half_open_percent"
 	SockVarHashSeed               = "hash_seed"
+	SockVarHopGeneration          = "hop_generation"
 	SockVarHostServices           = "host_services"
 	SockVarHz                     = "hz"
 	SockVarIcmpRate               = "icmp_rate"
@@ -491,8 +493,10 @@ type SockMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SockVariableSpecs struct {
+	DirectAnswers          *ebpf.VariableSpec `ebpf:"direct_answers"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
+	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
 	HostServices           *ebpf.VariableSpec `ebpf:"host_services"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
@@ -622,8 +626,10 @@ func (m *SockMaps) Close() error {
 //
 // It can be passed to LoadSockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SockVariables struct {
+	DirectAnswers          *ebpf.Variable `ebpf:"direct_answers"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
+	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`
 	HostServices           *ebpf.Variable `ebpf:"host_services"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`

@@ -531,6 +531,7 @@ const (
 	TcMapPasses                 = "passes"
 	TcMapPersistTimeouts        = "persist_timeouts"
 	TcMapPersists               = "persists"
+	TcMapQuotes                 = "quotes"
 	TcMapSecrets                = "secrets"
 	TcMapServiceRanges          = "service_ranges"
 	TcMapServiceStates          = "service_states"
@@ -547,6 +548,7 @@ const (
 	TcProgLoxilbLayer3          = "loxilb_layer3"
 	TcProgLoxilbLayer3Out       = "loxilb_layer3_out"
 	TcVarAbiEnums               = "abi_enums"
+	TcVarDirectAnswers          = "direct_answers"
 	TcVarEgressCount            = "egress_count"
 	TcVarHalfOpenPercent        = "half_open_percent"
 	TcVarHashSeed               = "hash_seed"
@@ -654,6 +656,7 @@ type TcMapSpecs struct {
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	Quotes           *ebpf.MapSpec `ebpf:"quotes"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -672,6 +675,7 @@ type TcMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcVariableSpecs struct {
 	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
+	DirectAnswers          *ebpf.VariableSpec `ebpf:"direct_answers"`
 	EgressCount            *ebpf.VariableSpec `ebpf:"egress_count"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -747,6 +751,7 @@ type TcMaps struct {
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
+	Quotes           *ebpf.Map `ebpf:"quotes"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -787,6 +792,7 @@ func (m *TcMaps) Close() error {
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
+		m.Quotes,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -806,6 +812,7 @@ func (m *TcMaps) Close() error {
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcVariables struct {
 	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
+	DirectAnswers          *ebpf.Variable `ebpf:"direct_answers"`
 	EgressCount            *ebpf.Variable `ebpf:"egress_count"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`

@@ -72,6 +72,7 @@ func (t *Tables) adoptServices() (map[uint32]*service, error) {
 	byID := map[uint32]*service{}
 	var used []alloc.Range
 	secondary := map[bpf.TcServiceKey]bpf.TcService{}
+	var errs []error
 	err := rows.EachBatch(t.maps.Services, rows.All, func(keys []bpf.TcServiceKey, rows []bpf.TcService) {
 		for i, row := range rows {
 			if row.Flags&serviceSecondary != 0 {
@@ -89,6 +90,7 @@ func (t *Tables) adoptServices() (map[uint32]*service, error) {
 			}
 			t.serviceIDs.Take(row.Id)
 			byID[row.Id] = s
+			errs = append(errs, t.expectDirectAnswers(row))
 			if row.SlotCount > 0 {
 				used = append(used, s.slots())
 			}
@@ -97,7 +99,7 @@ func (t *Tables) adoptServices() (map[uint32]*service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read services: %w", err)
 	}
-	return byID, errors.Join(t.slots.Adopt(used), t.adoptSecondary(secondary, byID))
+	return byID, errors.Join(append(errs, t.slots.Adopt(used), t.adoptSecondary(secondary, byID))...)
 }
 
 // adoptEndpoints goes through all rows that there are.

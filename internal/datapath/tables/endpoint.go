@@ -106,13 +106,14 @@ func (t *Tables) makeRows(id uint32) error {
 	return nil
 }
 
-// lackingRows is how many segments of rows there are too few for as many endpoints.
-func (t *Tables) lackingRows(endpoints int) (segments int) {
+// growRows makes rows for as many endpoints, as far as there are none yet.
+func (t *Tables) growRows(endpoints int) error {
+	lacking := 0
 	for _, a := range t.endpointRows() {
 		per := int(a.PerSegment())
-		segments = max(segments, (endpoints-a.Len()+per-1)/per)
+		lacking = max(lacking, (endpoints-a.Len()+per-1)/per)
 	}
-	return segments
+	return rows.Grow(lacking, t.endpointRows()...)
 }
 
 func (t *Tables) endpointRows() []*rows.Array {

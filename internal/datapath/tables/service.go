@@ -3,13 +3,11 @@ package tables
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
-	"loxilb/internal/datapath/rows"
 	"loxilb/internal/datapath/tables/alloc"
 )
 
@@ -45,22 +43,12 @@ func (t *Tables) applyOne(c Change) error {
 }
 
 // Expect makes room for as many services and endpoints, all of it at once: the kernel takes as long for much of it as for little.
-// The caller goes on meanwhile; changes and readers wait. What cannot be made now is made with the change that needs it, which
-// says why not.
+// What cannot be made now is made with the change that needs it, which says why not.
 func (t *Tables) Expect(services, endpoints int) {
 	t.mu.Lock()
-	segments, slots := t.lackingRows(min(endpoints, MaxEndpoints)), t.slots.Lacking(services, endpoints)
-	if segments == 0 && slots == 0 {
-		t.mu.Unlock()
-		return
-	}
-	go func() {
-		defer t.mu.Unlock()
-		var growing sync.WaitGroup
-		growing.Go(func() { _ = rows.Grow(segments, t.endpointRows()...) })
-		growing.Go(func() { _ = t.slots.Add(slots) })
-		growing.Wait()
-	}()
+	defer t.mu.Unlock()
+	_ = t.growRows(min(endpoints, MaxEndpoints))
+	_ = t.slots.Expect(services, endpoints)
 }
 
 // Services lists the keys of the services in the data path.
@@ -220,10 +208,25 @@ func (t *Tables) putRow(s *service, row bpf.TcService, there bool, undo *undoLog
 		}
 		return errors.Join(t.maps.Services.Put(s.key, old), t.putSecondary(s, s.furtherVIPs(), &undoLog{}))
 	})
+	if err := t.expectDirectAnswers(row); err != nil {
+		return err
+	}
 	if err := t.maps.Services.Put(s.key, row); err != nil {
 		return fmt.Errorf("write service: %w", full(err))
 	}
 	s.row = row
+	return nil
+}
+
+// expectDirectAnswers has packets looked at as answers of endpoints that answer clients directly, from the first such service on:
+// its connections outlive a change of its mode.
+func (t *Tables) expectDirectAnswers(row bpf.TcService) error {
+	if row.Mode != uint8(bpf.TcServiceModeMODE_DSR) {
+		return nil
+	}
+	if err := t.vars.DirectAnswers.Set(uint32(1)); err != nil {
+		return fmt.Errorf("expect direct answers: %w", err)
+	}
 	return nil
 }
 

@@ -74,12 +74,9 @@ type counts struct {
 
 // Close gives up what the process opened. What is pinned stays.
 func (t *Tables) Close() {
-	if t == nil {
-		return
+	if t != nil {
+		t.removed.close()
 	}
-	t.mu.Lock() // room may still be made
-	defer t.mu.Unlock()
-	t.removed.close()
 }
 
 // service is a row of the services map and what hangs on it.

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * direct.h - answers of endpoints that answer clients directly (MODE_DSR), when
+ * their way leads through this machine all the same: it is the endpoints'
+ * router. The kernel would drop them, since their source is the VIP, which is
+ * an address of this machine. So they are forwarded here, unchanged but for
+ * the TTL (docs/adr/0023-direct-answers.md).
+ *
+ * They have no entry. An entry is made up for each of them, from that of the
+ * client's packets; it is never in the table.
+ */
+#ifndef LOXILB_DIRECT_H
+#define LOXILB_DIRECT_H
+
+#include "conntrack.h"
+#include "epoch.h"
+#include "opening.h"
+#include "packet.h"
+
+/* Has there been a service of MODE_DSR? Else nothing looks for such answers.
+ * Connections outlive a change of the mode, so it stays. Written by user. */
+volatile __u32 direct_answers SEC(".data.runtime") = 0;
+
+/* Returns the client's entry of the connection that a packet with this tuple
+ * answers. The key is in the opening, since the stack has no room for it. */
+static __noinline __maybe_unused struct connection *
+direct_find(const struct connection_key *answer, __u32 now)
+{
+	struct opening *o = opening_get();
+	struct connection *c;
+
+	if (likely(!direct_answers) || !o)
+		return NULL;
+	o->client_key = *answer;
+	o->client_key.saddr = answer->daddr;
+	o->client_key.daddr = answer->saddr;
+	o->client_key.sport = answer->dport;
+	o->client_key.dport = answer->sport;
+	c = entry_find(&o->client_key);
+	if (!c || (c->traits & (CONN_ONE_WAY | CONN_ENDED)) != CONN_ONE_WAY)
+		return NULL;
+	/* no other entry of it can have been seen later */
+	if ((__s32)(now - c->seen) >
+	    (__s32)connection_timeout(c->endpoint, c->flags,
+					answer->protocol))
+		return NULL;
+	return c;
+}
+
+/* Makes up the entry of answers with this tuple, in the opening of this CPU.
+ * Returns NULL if they answer no connection. */
+static __always_inline struct connection *
+direct_answer_entry(const struct connection_key *answer, __u32 now)
+{
+	struct connection *c = direct_find(answer, now);
+	struct opening *o = opening_get();
+
+	if (!c || !o)
+		return NULL;
+	if (!connection_is_closed(c->flags))
+		c->seen = now;
+	__builtin_memset(&o->entry, 0, sizeof(o->entry));
+	o->entry.saddr = answer->saddr;
+	o->entry.daddr = answer->daddr;
+	o->entry.sport = answer->sport;
+	o->entry.dport = answer->dport;
+	o->entry.seen = now;
+	o->entry.hop_epoch = epoch_at(now) - 1; /* no next hop is known yet */
+	o->entry.endpoint = c->endpoint;
+	o->entry.flags = CONN_REPLY_DIRECTION;
+	return &o->entry;
+}
+
+#endif
