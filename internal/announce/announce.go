@@ -101,8 +101,11 @@ func (a *Announcer) Add(ctx context.Context, vips ...netip.Addr) map[netip.Addr]
 	for _, vip := range vips {
 		a.note(vip)
 	}
+	fresh := len(a.fresh) > 0
 	a.mu.Unlock()
-	a.signal()
+	if fresh {
+		a.signal()
+	}
 	return failed
 }
 
@@ -133,9 +136,13 @@ func (a *Announcer) Invalidate() {
 	a.signal()
 }
 
+// note enters a VIP. One that is in no connected network has no neighbours to tell; should that change, all are looked at.
 func (a *Announcer) note(vip netip.Addr) {
-	if _, had := a.vips[vip]; !had {
-		a.vips[vip] = struct{}{}
+	if _, had := a.vips[vip]; had {
+		return
+	}
+	a.vips[vip] = struct{}{}
+	if len(a.network.OnLink(vip)) > 0 {
 		a.fresh[vip] = struct{}{}
 	}
 }

@@ -106,14 +106,13 @@ func (t *Tables) makeRows(id uint32) error {
 	return nil
 }
 
-// growRows makes rows for as many endpoints, as far as there are none yet.
-func (t *Tables) growRows(endpoints int) error {
-	lacking := 0
+// lackingRows is how many segments of rows there are too few for as many endpoints.
+func (t *Tables) lackingRows(endpoints int) (segments int) {
 	for _, a := range t.endpointRows() {
 		per := int(a.PerSegment())
-		lacking = max(lacking, (endpoints-a.Len()+per-1)/per)
+		segments = max(segments, (endpoints-a.Len()+per-1)/per)
 	}
-	return rows.Grow(lacking, t.endpointRows()...)
+	return segments
 }
 
 func (t *Tables) endpointRows() []*rows.Array {

@@ -156,6 +156,8 @@ func TestExpect(t *testing.T) {
 	const services, endpoints = 2000, 10
 	d.Expect(services, services*endpoints)
 	made := func() (n []int) {
+		d.mu.Lock() // it waits, as changes do
+		defer d.mu.Unlock()
 		for _, a := range append(d.endpointRows(), d.arrays.Slots) {
 			n = append(n, len(a.Segments()))
 		}
@@ -173,6 +175,11 @@ func TestExpect(t *testing.T) {
 	if got := made(); !slices.Equal(got, []int{64, 64, 64, 17}) {
 		t.Errorf("segments of more than there can be: %v", got)
 	}
+	d.Expect(MaxServices+1, 2*MaxEndpoints)
+	if !d.mu.TryLock() {
+		t.Fatal("changes wait though there is nothing to make")
+	}
+	d.mu.Unlock()
 }
 
 func median(d []time.Duration) time.Duration {

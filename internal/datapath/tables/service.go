@@ -3,11 +3,13 @@ package tables
 import (
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
 	"loxilb/internal/datapath/tables/alloc"
 )
 
@@ -43,12 +45,22 @@ func (t *Tables) applyOne(c Change) error {
 }
 
 // Expect makes room for as many services and endpoints, all of it at once: the kernel takes as long for much of it as for little.
-// What cannot be made now is made with the change that needs it, which says why not.
+// The caller goes on meanwhile; changes and readers wait. What cannot be made now is made with the change that needs it, which
+// says why not.
 func (t *Tables) Expect(services, endpoints int) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	_ = t.growRows(min(endpoints, MaxEndpoints))
-	_ = t.slots.Expect(services, endpoints)
+	segments, slots := t.lackingRows(min(endpoints, MaxEndpoints)), t.slots.Lacking(services, endpoints)
+	if segments == 0 && slots == 0 {
+		t.mu.Unlock()
+		return
+	}
+	go func() {
+		defer t.mu.Unlock()
+		var growing sync.WaitGroup
+		growing.Go(func() { _ = rows.Grow(segments, t.endpointRows()...) })
+		growing.Go(func() { _ = t.slots.Add(slots) })
+		growing.Wait()
+	}()
 }
 
 // Services lists the keys of the services in the data path.

@@ -74,9 +74,12 @@ type counts struct {
 
 // Close gives up what the process opened. What is pinned stays.
 func (t *Tables) Close() {
-	if t != nil {
-		t.removed.close()
+	if t == nil {
+		return
 	}
+	t.mu.Lock() // room may still be made
+	defer t.mu.Unlock()
+	t.removed.close()
 }
 
 // service is a row of the services map and what hangs on it.

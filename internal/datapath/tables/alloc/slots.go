@@ -159,14 +159,15 @@ func (s *Slots) grow() error {
 	if before == s.blocks.MaxSegments() {
 		return fmt.Errorf("%w; all %d segments of slots are in use: weights with a smaller sum need less of them", ErrFull, before)
 	}
-	err := s.add(1 + before/4)
+	err := s.Add(1 + before/4)
 	if len(s.blocks.Segments()) > before {
 		return nil
 	}
 	return err
 }
 
-func (s *Slots) add(segments int) error {
+// Add adds segments.
+func (s *Slots) Add(segments int) error {
 	before := len(s.blocks.Segments())
 	err := rows.Grow(segments, s.blocks)
 	for segment := before; segment < len(s.blocks.Segments()); segment++ {
@@ -175,11 +176,13 @@ func (s *Slots) add(segments int) error {
 	return err
 }
 
-// Expect adds segments for as many services and endpoints, if each endpoint takes one slot: most do, some more.
-func (s *Slots) Expect(services, endpoints int) error {
+// Lacking is how many segments there are too few for as many services and endpoints, if each endpoint takes one slot: most do,
+// some more.
+func (s *Slots) Lacking(services, endpoints int) int {
 	const perSegment = int(SlotsPerSegment)
 	least := max(endpoints, services*int(slotsPerBlock))
-	return s.add(max(0, (least+perSegment-1)/perSegment-len(s.blocks.Segments())))
+	wanted := min((least+perSegment-1)/perSegment, s.blocks.MaxSegments())
+	return max(0, wanted-len(s.blocks.Segments()))
 }
 
 // Put takes a range back that no row leads to any more.
