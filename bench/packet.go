@@ -27,6 +27,9 @@ import (
 // pathRuns is how often a path is run, each time by a connection of its own.
 const pathRuns = 300
 
+// manyRuns are enough for the program to notice that packets of a kind are many (bpf/foreign.h).
+const manyRuns = 1000
+
 // pathCost is what a packet costs. Own is beyond an empty program's.
 type pathCost struct {
 	Path        string  `json:"path"`
@@ -210,6 +213,11 @@ func (path path) measure(l *lab.Lab, p *programs, port int) (c pathCost, err err
 				return c, err
 			}
 			continue
+		}
+		if path.many {
+			if err := runOften(p.live, frame, link.Index, manyRuns); err != nil {
+				return c, err
+			}
 		}
 		e, err := took(p.empty, frame, link.Index)
 		if err != nil {

@@ -226,10 +226,13 @@ func (p *programs) read(n int) ([]uint64, error) {
 }
 
 // runOnce runs a program once on a packet that arrives at an interface.
-func runOnce(p *ebpf.Program, frame []byte, ifindex int) error {
+func runOnce(p *ebpf.Program, frame []byte, ifindex int) error { return runOften(p, frame, ifindex, 1) }
+
+// runOften runs a program on a packet again and again. It must not change it.
+func runOften(p *ebpf.Program, frame []byte, ifindex int, times uint32) error {
 	context := make([]byte, 192) // struct __sk_buff
 	binary.NativeEndian.PutUint32(context[40:], uint32(ifindex))
-	_, err := p.Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: context})
+	_, err := p.Run(&ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: context, Repeat: times})
 	return err
 }
 

@@ -486,6 +486,21 @@ _Static_assert(sizeof(struct fragment) == 40, "ABI");
 _Static_assert(sizeof(((struct fragment *)0)->seen) * 8 == FRAGMENT_PLACES,
 	       "ABI");
 
+/* Which addresses and ports concern us (bloom.h). */
+#define BLOOM_SHIFT 22
+#define BLOOM_WORDS (1 << (BLOOM_SHIFT - 6))
+#define BLOOM_FACTOR 0x9e3779b97f4a7c15ULL
+
+struct bloom {
+	__u64 bits[BLOOM_WORDS];
+	__u64 next[BLOOM_WORDS]; /* what the bits become; valid iff building */
+	__u32 wildcards; /* some stand for all ports of an address, or for a port at every address */
+	__u32 building; /* the sweep adds to next what entries need */
+	__u32 next_wildcards;
+	__u32 kept; /* entries for which the sweep added to next */
+};
+_Static_assert(sizeof(struct bloom) % 8 == 0, "ABI");
+
 /* A token bucket (bucket.h). */
 struct token_bucket {
 	__u32 since; /* jiffies */

@@ -55,4 +55,8 @@ const volatile __u32 reset_rate = 10000;
 /* Use bpf_redirect_peer where a link allows it. */
 const volatile __u8 redirect_peer = 1;
 
+/* Ask whether a packet is foreign before its connection is looked up, at all
+ * times. On in tests. */
+const volatile __u8 foreign_first = 0;
+
 #endif

@@ -17,6 +17,7 @@
 
 #include "checksum.h"
 #include "conntrack.h"
+#include "foreign.h"
 #include "parse.h"
 #include "service.h"
 
@@ -312,7 +313,8 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	if (!q || bpf_skb_load_bytes(ctx, p->l4, &icmp, sizeof(icmp)) ||
 	    p->drop == DROP_FRAGMENT || !icmp_is_error(p, icmp.type) ||
 	    !quote_read(ctx, q) ||
-	    !same_addr(&q->p.tuple.daddr, &p->tuple.daddr))
+	    !same_addr(&q->p.tuple.daddr, &p->tuple.daddr) ||
+	    is_foreign_called(&q->p))
 		return VERDICT_PASS;
 	c = connection_find(&q->p);
 	if (!c || connection_is_expired(c, q->p.tuple.protocol, p->now, 0))

@@ -209,6 +209,16 @@ struct {
 	__type(value, struct ip_addr);
 } snat_sources SEC(".maps");
 
+/* 0 -> which addresses and ports concern us. Written by user, and by the sweep
+ * (next); read for packets that have no connection. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bloom);
+} bloom_filter SEC(".maps");
+
 /* address of this machine -> 1. Written by user; read, while any service is of
  * every local address, for packets without a service of their own. */
 struct {

@@ -14,8 +14,9 @@
 #include "maps.h"
 #include "rows.h"
 #include "conntrack.h"
-#include "persist.h"
+#include "bloom_sweep.h"
 #include "grow.h"
+#include "persist.h"
 
 /* A slice takes a millisecond or two: so many buckets, or so many connections
  * that are ended. */
@@ -91,8 +92,10 @@ __noinline int sweep_row(struct table_row *row)
 	if (!row || !(row->status & ROW_LIVE))
 		return 0;
 	key = row->key; /* the row may change hands when the entry is removed */
-	return sweep_entry(&key, &row->connection,
-			   state_read(&row->connection));
+	if (sweep_entry(&key, &row->connection, state_read(&row->connection)))
+		return 1;
+	bloom_keep(&key);
+	return 0;
 }
 
 struct sweep_slice {

@@ -2,7 +2,8 @@
 /*
  * tc.bpf.c - the load balancer at the tc hooks (tcx, or clsact).
  *
- *	parse -> conntrack find -> (miss: service lookup -> select -> create)
+ *	parse -> (foreign?) -> conntrack find
+ *	      -> (miss: foreign? -> service lookup -> select -> create)
  *	      -> translate -> forward -> finish
  *
  * Each stage returns a verdict. Only finish() counts drops and returns tc's
@@ -16,6 +17,7 @@
 #include "packet.h"
 #include "ctx.h"
 #include "parse.h"
+#include "foreign.h"
 #include "conntrack.h"
 #include "open.h"
 #include "nat.h"
@@ -113,9 +115,12 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	struct connection *c = NULL;
 	enum verdict v, hop;
 
+	if (unlikely(foreign_are_many(p)) && is_foreign(p))
+		return VERDICT_PASS;
 	v = connection_track(ctx, p, &c, false);
 	if (v == VERDICT_MISS)
-		return connection_open(ctx, p);
+		return is_foreign_after_all(p) ? VERDICT_PASS :
+						 connection_open(ctx, p);
 	if (v != VERDICT_CONTINUE || !c) /* the latter for the verifier */
 		return v;
 	hop = next_hop_prepare(ctx, p, c, l3);
@@ -264,6 +269,8 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 	struct connection *c = NULL;
 	enum verdict v;
 
+	if (is_foreign_called(p))
+		return VERDICT_PASS;
 	v = connection_track(ctx, p, &c, true);
 	if (v == VERDICT_MISS)
 		return VERDICT_PASS;

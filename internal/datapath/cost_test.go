@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"loxilb/internal/datapath/bloom"
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/datapath/dptest"
@@ -165,9 +166,13 @@ func emptyProgram(t testing.TB, kind ebpf.ProgramType) *ebpf.Program {
 	return p
 }
 
-// ring fills the table with n flows, each of which translates into the next, and returns frames that enter it.
+// ring fills the table with n flows, each of which translates into the next, and returns frames that enter it. No service has
+// them, so the filter of addresses lets all packets through.
 func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	t.Helper()
+	if _, err := bloom.Open(d.collection.Maps.BloomFilter, false); err != nil {
+		t.Fatal(err)
+	}
 	if d.collection.EndpointTraffics.Len() == 0 { // where the packets are counted
 		if err := rows.Grow(1, d.collection.EndpointTraffics); err != nil {
 			t.Fatal(err)

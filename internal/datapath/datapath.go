@@ -36,6 +36,7 @@ type Config struct {
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: 10,000
+	ForeignFirst   bool     // foreign packets are told before their connection is looked up at all times, for tests
 	Hook           Hook     // where to attach
 	XDP            XDPMode  // zero value: XDPNative
 	Log            *slog.Logger
@@ -62,7 +63,7 @@ type Datapath struct {
 func Load(cfg Config) (*Datapath, error) {
 	c, err := loader.Open(loader.Settings{
 		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, HashSeed: cfg.HashSeed,
-		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, Log: cfg.Log,
+		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

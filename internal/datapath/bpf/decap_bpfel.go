@@ -46,6 +46,7 @@ const (
 	DecapProgLoxilbDecapLayer3     = "loxilb_decap_layer3"
 	DecapVarDecapEnums             = "decap_enums"
 	DecapVarDecapPort              = "decap_port"
+	DecapVarForeignFirst           = "foreign_first"
 	DecapVarHalfOpenPercent        = "half_open_percent"
 	DecapVarHashSeed               = "hash_seed"
 	DecapVarHz                     = "hz"
@@ -128,6 +129,7 @@ type DecapMapSpecs struct {
 type DecapVariableSpecs struct {
 	DecapEnums             *ebpf.VariableSpec `ebpf:"decap_enums"`
 	DecapPort              *ebpf.VariableSpec `ebpf:"decap_port"`
+	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
@@ -188,6 +190,7 @@ func (m *DecapMaps) Close() error {
 type DecapVariables struct {
 	DecapEnums             *ebpf.Variable `ebpf:"decap_enums"`
 	DecapPort              *ebpf.Variable `ebpf:"decap_port"`
+	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`

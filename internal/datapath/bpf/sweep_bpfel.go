@@ -13,6 +13,16 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type SweepBloom struct {
+	_             structs.HostLayout
+	Bits          [65536]uint64
+	Next          [65536]uint64
+	Wildcards     uint32
+	Building      uint32
+	NextWildcards uint32
+	Kept          uint32
+}
+
 type SweepChallengeCounts struct {
 	_        structs.HostLayout
 	Sent     uint64
@@ -294,6 +304,7 @@ type SweepVip struct {
 const (
 	SweepMapAllowedSources         = "allowed_sources"
 	SweepMapAnswerBuckets          = "answer_buckets"
+	SweepMapBloomFilter            = "bloom_filter"
 	SweepMapChallenges             = "challenges"
 	SweepMapConnections            = "connections"
 	SweepMapDefaultRoutes          = "default_routes"
@@ -333,6 +344,7 @@ const (
 	SweepProgLoxilbSweep           = "loxilb_sweep"
 	SweepProgLoxilbSweepPersists   = "loxilb_sweep_persists"
 	SweepProgLoxilbSweepSnat       = "loxilb_sweep_snat"
+	SweepVarForeignFirst           = "foreign_first"
 	SweepVarHalfOpenPercent        = "half_open_percent"
 	SweepVarHashSeed               = "hash_seed"
 	SweepVarHz                     = "hz"
@@ -409,6 +421,7 @@ type SweepProgramSpecs struct {
 type SweepMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
@@ -450,6 +463,7 @@ type SweepMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepVariableSpecs struct {
+	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
@@ -494,6 +508,7 @@ func (o *SweepObjects) Close() error {
 type SweepMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
@@ -535,6 +550,7 @@ func (m *SweepMaps) Close() error {
 	return _SweepClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.BloomFilter,
 		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
@@ -577,6 +593,7 @@ func (m *SweepMaps) Close() error {
 //
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepVariables struct {
+	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`

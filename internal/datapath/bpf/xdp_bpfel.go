@@ -13,6 +13,16 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type XdpBloom struct {
+	_             structs.HostLayout
+	Bits          [65536]uint64
+	Next          [65536]uint64
+	Wildcards     uint32
+	Building      uint32
+	NextWildcards uint32
+	Kept          uint32
+}
+
 type XdpChallengeCounts struct {
 	_        structs.HostLayout
 	Sent     uint64
@@ -196,6 +206,7 @@ type XdpVip struct {
 const (
 	XdpMapAllowedSources         = "allowed_sources"
 	XdpMapAnswerBuckets          = "answer_buckets"
+	XdpMapBloomFilter            = "bloom_filter"
 	XdpMapChallenges             = "challenges"
 	XdpMapConnections            = "connections"
 	XdpMapDefaultRoutes          = "default_routes"
@@ -233,6 +244,7 @@ const (
 	XdpMapXdpForwarded           = "xdp_forwarded"
 	XdpMapXdpTargets             = "xdp_targets"
 	XdpProgLoxilbXdp             = "loxilb_xdp"
+	XdpVarForeignFirst           = "foreign_first"
 	XdpVarHalfOpenPercent        = "half_open_percent"
 	XdpVarHashSeed               = "hash_seed"
 	XdpVarHopGeneration          = "hop_generation"
@@ -307,6 +319,7 @@ type XdpProgramSpecs struct {
 type XdpMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
@@ -349,6 +362,7 @@ type XdpMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type XdpVariableSpecs struct {
+	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
@@ -394,6 +408,7 @@ func (o *XdpObjects) Close() error {
 type XdpMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
@@ -436,6 +451,7 @@ func (m *XdpMaps) Close() error {
 	return _XdpClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.BloomFilter,
 		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
@@ -479,6 +495,7 @@ func (m *XdpMaps) Close() error {
 //
 // It can be passed to LoadXdpObjects or ebpf.CollectionSpec.LoadAndAssign.
 type XdpVariables struct {
+	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`

@@ -56,6 +56,7 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*bpf.SweepPrograms, erro
 		return nil, err
 	}
 	shared := map[string]*ebpf.Map{
+		"bloom_filter":     c.Maps.BloomFilter,
 		"connections":      c.Maps.Connections,
 		"table_states":     c.Maps.TableStates,
 		"table_counts":     c.Maps.TableCounts,

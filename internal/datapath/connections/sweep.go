@@ -41,10 +41,12 @@ func (t *Table) Sweep(ctx context.Context) error {
 	defer runtime.UnlockOSThread()
 	start := cpuTime()
 	defer func() { t.cost = cpuTime() - start }()
+	t.tables.BeginSweep(t.quiesce)
 	total, longest, err := t.sweepTable(ctx)
 	if err != nil {
 		return fmt.Errorf("sweep connections: %w", err)
 	}
+	t.tables.EndSweep()
 	if usages := t.tables.SNATUsages(); usages != nil {
 		if _, _, err := sweepMap(ctx, t.programs.LoxilbSweepSnat, usages); err != nil {
 			return fmt.Errorf("sweep source ports: %w", err)

@@ -52,6 +52,7 @@ type Settings struct {
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: as many as config.h says
+	ForeignFirst   bool     // foreign packets are told before their connection is looked up at all times, for tests
 	Log            *slog.Logger
 
 	hz uint32
@@ -110,6 +111,7 @@ func (s *Settings) constants() map[string]any {
 	all := map[string]any{
 		"hz":                      s.hz,
 		"kfuncs":                  flag(!s.NoKfuncs),
+		"foreign_first":           flag(s.ForeignFirst),
 		"redirect_peer":           flag(!s.NoRedirectPeer),
 		"hash_seed":               s.HashSeed,
 		"timeout_tcp_established": s.Jiffies(t.TCPEstablished),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"loxilb/internal/datapath/bloom"
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/rows"
@@ -33,6 +34,10 @@ func Open(c *loader.Collection) (*Tables, error) {
 		countSets: []map[string]*ebpf.Variable{{
 			"range_services": c.Variables.RangeServices, "marked_services": c.Variables.MarkedServices, "host_services": c.Variables.HostServices,
 		}},
+	}
+	var err error
+	if t.filter, err = bloom.Open(c.Maps.BloomFilter, !c.Pinned() || c.Fresh); err != nil {
+		return nil, err
 	}
 	if err := t.adopt(c); err != nil {
 		t.Close()

@@ -126,6 +126,7 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	t.filter.Changed()
 	for s := range heirs {
 		if err := t.removed.put(s.id, s.extras().removed); err != nil {
 			return err

@@ -38,9 +38,11 @@ func (t *Tables) Apply(changes []Change) []error {
 func (t *Tables) applyOne(c Change) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.filter.Changed()
 	if c.Table == nil {
 		return t.deleteService(c.Key)
 	}
+	t.addToFilter(c.Table)
 	return t.putService(c.Table)
 }
 

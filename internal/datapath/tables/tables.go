@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"loxilb/internal/datapath/bloom"
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/tables/alloc"
@@ -61,6 +62,7 @@ type Tables struct {
 	slots        alloc.Slots
 	arrays       *loader.Collection // rows by endpoint id; they grow under mu
 	removed      removedEndpointCounters
+	filter       *bloom.Filter
 	persisting   bool // some service remembers clients, or did
 }
 

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * foreign.h - tells packets that are of no connection and of no service, by two
+ * bits instead of look-ups in large tables.
+ *
+ * While foreign packets are many, as on machines that are not balancers alone,
+ * they are told before their connection is looked up: three quarters of their
+ * time are saved. Else that is asked after the look-up, and packets of
+ * connections do not pay for it.
+ */
+#ifndef LOXILB_FOREIGN_H
+#define LOXILB_FOREIGN_H
+
+#include "bloom.h"
+#include "config.h"
+#include "packet.h"
+
+/* The rest of is_foreign(), for packets that have neither of the two bits. One
+ * in which parsing has found a fault takes the long way. Global: the verifier
+ * checks it once. */
+__noinline bool is_foreign_indeed(const struct packet *p)
+{
+	const struct bloom *b = bloom_get();
+
+	return p && b && !p->drop &&
+	       !(b->wildcards && bloom_has_wildcard(b->bits, &p->tuple));
+}
+
+/* Is it certain that the packet is of no connection, and that no service wants
+ * it? */
+static __always_inline bool is_foreign(const struct packet *p)
+{
+	const struct bloom *b = bloom_get();
+
+	return b && unlikely(!bloom_has(b->bits, &p->tuple)) &&
+	       is_foreign_indeed(p);
+}
+
+/* The same, where a call may take its time. Global, as above. */
+__noinline bool is_foreign_called(const struct packet *p)
+{
+	return p && is_foreign(p);
+}
+
+#define FOREIGN_WINDOW 16 /* jiffies: 16 to 160 ms */
+#define FOREIGN_MANY 64 /* packets in a window */
+#define FOREIGN_PERIOD 1024 /* jiffies: 1 to 10 s */
+
+/* Foreign packets whose connection was looked up, in the current window. CPUs
+ * write without locks: a count that is a little wrong does no harm. */
+volatile __u32 foreign_packets SEC(".data.runtime") = 0;
+volatile __u32 foreign_window SEC(".data.runtime") = 0;
+/* Until when they are told first, in jiffies. */
+volatile __u32 foreign_until SEC(".data.runtime") = 0;
+
+static __always_inline bool foreign_are_many(const struct packet *p)
+{
+	return foreign_first || (__s32)(foreign_until - p->now) > 0;
+}
+
+static __always_inline void note_foreign(const struct packet *p)
+{
+	__u32 window = p->now / FOREIGN_WINDOW;
+
+	if (foreign_window != window) {
+		foreign_window = window;
+		foreign_packets = 0;
+	}
+	foreign_packets++;
+	if (foreign_packets >= FOREIGN_MANY)
+		foreign_until = p->now + FOREIGN_PERIOD;
+}
+
+/* Is a packet foreign whose connection was not found? */
+static __always_inline bool is_foreign_after_all(const struct packet *p)
+{
+	if (!is_foreign_called(p))
+		return false;
+	note_foreign(p);
+	return true;
+}
+
+#endif
