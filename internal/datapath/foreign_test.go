@@ -83,8 +83,8 @@ func TestFilterAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	for sweeps := range 4 {
-		if share := d.FilterShare(); (share < 1) != (sweeps >= 2) {
+	for sweeps := range 3 {
+		if share := d.FilterShare(); (share < 1) != (sweeps >= 1) {
 			t.Errorf("after %d sweeps %g of the filter is set", sweeps, share)
 		}
 		if verdictOf(t, d, frame) == testrun.Next {

@@ -2,8 +2,7 @@
 //
 // A bit is set before the row that it stands for is written. It is cleared when neither a row nor an entry of the table of
 // connections needs it: the next filter is made of all rows that there are, the sweep adds what entries need besides, and
-// then it takes the place of the first. The sweep goes over the table twice, since it may miss an entry whose neighbour is removed just
-// then.
+// then it takes the place of the first. The sweep misses no entry: one that moves while the table grows moves onwards.
 package bloom
 
 import (
@@ -21,7 +20,6 @@ import (
 const (
 	words  = len(bpf.TcBloom{}.Bits)
 	factor = 0x9e3779b97f4a7c15 // BLOOM_FACTOR
-	passes = 2                  // of the sweep, until the next filter is there
 
 	bitsAt          = int64(unsafe.Offsetof(bpf.TcBloom{}.Bits))
 	nextAt          = int64(unsafe.Offsetof(bpf.TcBloom{}.Next))
@@ -71,7 +69,6 @@ func (s *set) add(k Key) {
 type Filter struct {
 	memory  *ebpf.Memory
 	changed bool  // some bits may be of no use since the last filter was made
-	swept   int   // how often, for the next one; valid iff added is not nil
 	added   []Key // since Start; nil: no filter is being made
 }
 
@@ -128,7 +125,7 @@ func (f *Filter) Start(rows func(add func(Key))) bool {
 	f.setFlag(nextWildcardsAt, next.wildcards)
 	f.setFlag(keptAt, false)
 	f.setFlag(buildingAt, true)
-	f.added, f.swept = []Key{}, 0
+	f.added = []Key{}
 	return true
 }
 
@@ -138,12 +135,9 @@ func (f *Filter) Abort() {
 	f.added, f.changed = nil, true
 }
 
-// Swept says that the sweep has been over the whole table. The second time, the next filter is in force.
+// Swept says that the sweep has been over the whole table: now the next filter is in force.
 func (f *Filter) Swept() {
 	if f.added == nil {
-		return
-	}
-	if f.swept++; f.swept < passes {
 		return
 	}
 	f.setFlag(buildingAt, false)
