@@ -13,6 +13,16 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type SockBloom struct {
+	_             structs.HostLayout
+	Bits          [65536]uint64
+	Next          [65536]uint64
+	Wildcards     uint32
+	Building      uint32
+	NextWildcards uint32
+	Kept          uint32
+}
+
 type SockChallengeCounts struct {
 	_        structs.HostLayout
 	Sent     uint64
@@ -321,6 +331,7 @@ type SockVip struct {
 const (
 	SockMapAllowedSources         = "allowed_sources"
 	SockMapAnswerBuckets          = "answer_buckets"
+	SockMapBloomFilter            = "bloom_filter"
 	SockMapChallenges             = "challenges"
 	SockMapConnections            = "connections"
 	SockMapDefaultRoutes          = "default_routes"
@@ -366,6 +377,7 @@ const (
 	SockProgLoxilbSendmsg6        = "loxilb_sendmsg6"
 	SockProgLoxilbSockRelease     = "loxilb_sock_release"
 	SockVarDirectAnswers          = "direct_answers"
+	SockVarForeignFirst           = "foreign_first"
 	SockVarHalfOpenPercent        = "half_open_percent"
 	SockVarHashSeed               = "hash_seed"
 	SockVarHopGeneration          = "hop_generation"
@@ -452,6 +464,7 @@ type SockProgramSpecs struct {
 type SockMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
@@ -494,6 +507,7 @@ type SockMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SockVariableSpecs struct {
 	DirectAnswers          *ebpf.VariableSpec `ebpf:"direct_answers"`
+	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
@@ -543,6 +557,7 @@ func (o *SockObjects) Close() error {
 type SockMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
@@ -584,6 +599,7 @@ func (m *SockMaps) Close() error {
 	return _SockClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.BloomFilter,
 		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
@@ -627,6 +643,7 @@ func (m *SockMaps) Close() error {
 // It can be passed to LoadSockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SockVariables struct {
 	DirectAnswers          *ebpf.Variable `ebpf:"direct_answers"`
+	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`

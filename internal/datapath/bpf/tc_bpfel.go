@@ -24,6 +24,16 @@ const (
 	TcAlgorithmALGORITHM_RANDOM   TcAlgorithm = 7
 )
 
+type TcBloom struct {
+	_             structs.HostLayout
+	Bits          [65536]uint64
+	Next          [65536]uint64
+	Wildcards     uint32
+	Building      uint32
+	NextWildcards uint32
+	Kept          uint32
+}
+
 type TcChallengeCounts struct {
 	_        structs.HostLayout
 	Sent     uint64
@@ -508,6 +518,7 @@ type TcVip struct {
 const (
 	TcMapAllowedSources         = "allowed_sources"
 	TcMapAnswerBuckets          = "answer_buckets"
+	TcMapBloomFilter            = "bloom_filter"
 	TcMapChallenges             = "challenges"
 	TcMapConnections            = "connections"
 	TcMapDefaultRoutes          = "default_routes"
@@ -550,6 +561,10 @@ const (
 	TcVarAbiEnums               = "abi_enums"
 	TcVarDirectAnswers          = "direct_answers"
 	TcVarEgressCount            = "egress_count"
+	TcVarForeignFirst           = "foreign_first"
+	TcVarForeignPackets         = "foreign_packets"
+	TcVarForeignUntil           = "foreign_until"
+	TcVarForeignWindow          = "foreign_window"
 	TcVarHalfOpenPercent        = "half_open_percent"
 	TcVarHashSeed               = "hash_seed"
 	TcVarHopGeneration          = "hop_generation"
@@ -633,6 +648,7 @@ type TcProgramSpecs struct {
 type TcMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
@@ -677,6 +693,10 @@ type TcVariableSpecs struct {
 	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
 	DirectAnswers          *ebpf.VariableSpec `ebpf:"direct_answers"`
 	EgressCount            *ebpf.VariableSpec `ebpf:"egress_count"`
+	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
+	ForeignPackets         *ebpf.VariableSpec `ebpf:"foreign_packets"`
+	ForeignUntil           *ebpf.VariableSpec `ebpf:"foreign_until"`
+	ForeignWindow          *ebpf.VariableSpec `ebpf:"foreign_window"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
@@ -728,6 +748,7 @@ func (o *TcObjects) Close() error {
 type TcMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
@@ -769,6 +790,7 @@ func (m *TcMaps) Close() error {
 	return _TcClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.BloomFilter,
 		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
@@ -814,6 +836,10 @@ type TcVariables struct {
 	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
 	DirectAnswers          *ebpf.Variable `ebpf:"direct_answers"`
 	EgressCount            *ebpf.Variable `ebpf:"egress_count"`
+	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
+	ForeignPackets         *ebpf.Variable `ebpf:"foreign_packets"`
+	ForeignUntil           *ebpf.Variable `ebpf:"foreign_until"`
+	ForeignWindow          *ebpf.Variable `ebpf:"foreign_window"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`
