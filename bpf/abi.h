@@ -60,7 +60,7 @@ enum drop_reason {
 	DROP_ROUTE_ENCAP, /* the route has a lightweight tunnel, which the data path does not build */
 	DROP_NOT_LINEAR, /* headers could not be read or made writable: out of memory */
 	DROP_SOURCE_NOT_ALLOWED, /* a new connection from a source that the service's list does not have */
-	DROP_SNAT_PORTS_EXHAUSTED, /* every source address has its 64,000 connections with the endpoint */
+	DROP_SNAT_PORTS_EXHAUSTED, /* every source address has its 64,000 connections with the endpoint, or as many as the machine's own sockets leave */
 	DROP_FRAGMENTS_FULL, /* the first fragment of a datagram from a source that has begun 1,024 others within a second and completed none of them */
 	DROP_FRAGMENT_OVERLAP, /* a fragment that would replace ports or flags of the first one */
 	DROP_TOO_BIG, /* larger than the MTU towards its next hop; the sender is told */
@@ -382,6 +382,14 @@ struct snat_pair {
 _Static_assert(sizeof(struct snat_pair) == 36, "ABI");
 
 #define SNAT_RETIRED 0x80000000
+
+/* The ports that sockets of this machine get from the kernel without asking for
+ * one. Connections get none of them where the source address is the machine's. */
+struct host_ports {
+	__u32 limit; /* of connections of a pair with such an address; 0: no port is kept for the machine */
+	__u32 pad;
+	__u64 bits[1024]; /* port / 64, port % 64: 1 iff it is kept */
+};
 
 struct snat_usage {
 	__u32 count; /* ports in use or in quarantine; SNAT_RETIRED: the row is being removed */

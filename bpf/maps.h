@@ -219,8 +219,9 @@ struct {
 	__type(value, struct bloom);
 } bloom_filter SEC(".maps");
 
-/* address of this machine -> 1. Written by user; read, while any service is of
- * every local address, for packets without a service of their own. */
+/* address of this machine -> 1. Written by user; read for new connections with a
+ * source of ours, and, while any service is of every local address, for packets
+ * without a service of their own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -228,6 +229,15 @@ struct {
 	__type(key, struct ip_addr);
 	__type(value, __u8);
 } local_addresses SEC(".maps");
+
+/* 0 -> the ports that the kernel gives to this machine's own sockets. Written by
+ * user; read for new connections with a source of ours. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct host_ports);
+} kept_ports SEC(".maps");
 
 /* 0 -> address, protocol -> the service by whose address its connections leave.
  * Written by user; read, while there is any, for packets of no connection and

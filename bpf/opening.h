@@ -42,6 +42,7 @@ struct opening {
 	__u32 first_probe;
 	__u32 probe_stride;
 	__s32 snat_err; /* of the last step */
+	bool keeps_ports; /* the source is an address of this machine, whose sockets have ports that are not ours */
 };
 
 /* 0 -> the connection that this CPU opens. Written and read by the packet path

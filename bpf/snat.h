@@ -7,7 +7,9 @@
  * whatever fails, and there is no second table to keep consistent. snat_usages
  * only counts, so that a search without hope is refused at once: below
  * SNAT_LIMIT at least 512 of 64,512 ports are free, and a search with a random
- * stride misses them all once in ten million times.
+ * stride misses them all once in ten million times. Where the source address is
+ * the machine's, ports that the kernel gives to its sockets are not ours, and the
+ * limit is lower by as many.
  *
  * A port is quarantined after its connection: the reply entry stays for
  * timeout_snat_rest (conntrack.h). docs/adr/0010-source-ports.md has the
@@ -20,6 +22,7 @@
 #include "checksum.h"
 #include "conntrack.h"
 #include "ctx_skb.h"
+#include "forward.h"
 #include "opening.h"
 #include "packet.h"
 #include "parse.h"
@@ -68,9 +71,39 @@ static __noinline bool connection_is_replaceable(const struct connection *old,
 	       connection_is_expired(old, protocol, p->now, 0);
 }
 
+static __always_inline const struct host_ports *snat_kept_ports(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&kept_ports, &zero);
+}
+
+/* Is the port one that the kernel gives to sockets of this machine? */
+static __always_inline bool snat_is_kept(const struct opening *o, __u16 port)
+{
+	const struct host_ports *kept;
+
+	if (!o->keeps_ports)
+		return false;
+	kept = snat_kept_ports();
+	return kept && kept->bits[port / 64 % 1024] >> port % 64 & 1;
+}
+
+/* Returns how many connections a pair may have. Sets whether ports are kept at
+ * its source address: only sockets of this machine could have them. */
+static __always_inline __u32 snat_limit(struct opening *o)
+{
+	const struct host_ports *kept = snat_kept_ports();
+
+	o->keeps_ports = kept && kept->limit &&
+			 is_local_address(&o->snat_pair.source);
+	return o->keeps_ports && kept ? kept->limit : SNAT_LIMIT;
+}
+
 /* Counts one more connection of the pair, unless the pair has as many as it may
  * have. */
-static __always_inline int snat_usage_inc(const struct snat_pair *pair)
+static __always_inline int snat_usage_inc(const struct snat_pair *pair,
+					  __u32 limit)
 {
 	const struct snat_usage none = {};
 	void *usages = table_find(&snat_usages);
@@ -87,7 +120,7 @@ static __always_inline int snat_usage_inc(const struct snat_pair *pair)
 			return -ENOMEM;
 	}
 	old = __sync_fetch_and_add(&u->count, 1);
-	if (old < SNAT_LIMIT)
+	if (old < limit)
 		return 0;
 	__sync_fetch_and_add(&u->count, (__u32)-1);
 	return old & SNAT_RETIRED ? -EAGAIN : -ENOSPC;
@@ -157,6 +190,8 @@ static long snat_probe(__u32 i, struct snat_search *s)
 	__u32 port = SNAT_FIRST_PORT +
 		     (o->first_probe + (__u64)i * o->probe_stride) % SNAT_PORTS;
 
+	if (snat_is_kept(o, port))
+		return 0;
 	o->snat_err = snat_claim_port(s->ctx, o, bpf_htons(port));
 	return o->snat_err != -EEXIST;
 }
@@ -198,7 +233,9 @@ static __always_inline int snat_find_port(struct snat_search *s)
 	__be16 own = s->p->tuple.sport;
 
 	o->snat_err = -EEXIST;
-	if (bpf_ntohs(own) >= SNAT_FIRST_PORT && !snat_is_own_reply(s->p, o)) {
+	if (bpf_ntohs(own) >= SNAT_FIRST_PORT &&
+	    !snat_is_kept(o, bpf_ntohs(own)) &&
+	    !snat_is_own_reply(s->p, o)) {
 		o->snat_err = snat_claim_port(s->ctx, o, own);
 		if (o->snat_err == -EEXIST && snat_free_port(s->p, o))
 			o->snat_err = snat_claim_port(s->ctx, o, own);
@@ -270,7 +307,7 @@ static long snat_try_address(__u32 i, struct snat_search *s)
 	o->snat_err = snat_pick_address(s->p, &o->service, s->ep, place,
 					&o->snat_pair.source);
 	if (!o->snat_err)
-		o->snat_err = snat_usage_inc(&o->snat_pair);
+		o->snat_err = snat_usage_inc(&o->snat_pair, snat_limit(o));
 	if (o->snat_err)
 		return o->snat_err != -ENOSPC;
 	o->reply_key.daddr = o->snat_pair.source;

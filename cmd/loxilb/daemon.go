@@ -115,6 +115,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.services.Run)
 	run(func(ctx context.Context) { p.datapath.SweepEvery(ctx, sweepEvery, p.sweep) })
 	run(p.datapath.LogDrops)
+	run(p.datapath.KeepHostPorts)
 	run(p.pins.run)
 	run(p.pressure.run)
 	run(p.attach)

@@ -16,6 +16,7 @@ import (
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/connections"
 	"loxilb/internal/datapath/drops"
+	"loxilb/internal/datapath/hostports"
 	"loxilb/internal/datapath/hostsockets"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/pins"
@@ -50,6 +51,7 @@ type Datapath struct {
 	*routing.Routing     // next hops and default routes
 	*xdp.XDP             // the program in front
 	*hostsockets.Sockets // this machine's own sockets
+	*hostports.Ports     // their ports
 	*drops.Counters      // packets dropped
 	*pressure.Meter      // how full the connection table is, and who is challenged
 
@@ -68,7 +70,7 @@ func Load(cfg Config) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{collection: c, Counters: drops.New(c), Meter: pressure.New(c), Hooks: attach.New(c, cfg.Hook)}
+	d := &Datapath{collection: c, Counters: drops.New(c), Meter: pressure.New(c), Ports: hostports.New(c), Hooks: attach.New(c, cfg.Hook)}
 	if err := d.load(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

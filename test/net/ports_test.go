@@ -10,8 +10,8 @@ import (
 	"loxilb/internal/netnstest"
 )
 
-// TestHeldPorts: of 70,000 connections to one endpoint at once, 64,000 have a source port of the one address of mode
-// onearm, and the others are refused at once; two addresses have ports for all. Each connection carries a byte there
+// TestHeldPorts: of 70,000 connections to one endpoint at once, 64,000 have a source port of the one address that mode
+// onearm is given, and the others are refused at once; two addresses have ports for all. Each connection carries a byte there
 // and back while all others are held. A process may have 20,000 open files here, so both ends are several.
 func TestHeldPorts(t *testing.T) {
 	long(t)
@@ -37,7 +37,7 @@ func TestHeldPorts(t *testing.T) {
 		host                 *netnstest.Host
 		held                 int
 	}{
-		{"20.20.20.1", "31.31.31.1", "--mode=onearm", r.Endpoints[0], limit},
+		{"20.20.20.1", "31.31.31.1", "--mode=onearm --snat=20.20.20.100", r.Endpoints[0], limit},
 		{"20.20.20.2", "32.32.32.1", "--mode=fullnat --snat=20.20.20.101,20.20.20.102", r.Endpoints[1], processes * each},
 	} {
 		var servers, clients []*netnstest.Process

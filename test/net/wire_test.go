@@ -5,14 +5,20 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/netnstest"
 )
 
 // TestModesOnTheWire: each mode, over TCP and UDP, IPv4 and IPv6, as it is seen on the wires of both sides: at the client
 // nothing but its own address and the VIP's, at the endpoint nothing but its own and the one that the mode gives the
-// client, all with the client's port.
+// client, all with the client's port, which is none of those that the load balancer's sockets get.
 func TestModesOnTheWire(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, options{})
+	r := newRig(t, options{before: func(t testing.TB, s *netnstest.Standard) {
+		if err := s.LB.Sysctl("net/ipv4/ip_local_port_range", "10000 20000"); err != nil {
+			t.Fatal(err)
+		}
+	}})
 	serveSources(r)
 	for _, f := range []struct{ vip, any, host, endpoint, client, towards, own string }{
 		{vip4, "0.0.0.0", "100.100.100.254", "31.31.31.1", "100.100.100.1", "31.31.31.254", "20.20.20.77"},

@@ -69,6 +69,13 @@ type SockHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type SockHostPorts struct {
+	_     structs.HostLayout
+	Limit uint32
+	Pad   uint32
+	Bits  [1024]uint64
+}
+
 type SockIcmpScratch struct {
 	_     structs.HostLayout
 	Words [160]uint64
@@ -196,6 +203,8 @@ type SockOpening struct {
 	FirstProbe  uint32
 	ProbeStride uint32
 	SnatErr     int32
+	KeepsPorts  bool
+	_           [7]byte
 }
 
 type SockRangeKey struct {
@@ -346,6 +355,7 @@ const (
 	SockMapHalfOpensKept          = "half_opens_kept"
 	SockMapIcmpScratches          = "icmp_scratches"
 	SockMapIdleTimeouts           = "idle_timeouts"
+	SockMapKeptPorts              = "kept_ports"
 	SockMapKnownClients           = "known_clients"
 	SockMapLinks                  = "links"
 	SockMapLocalAddresses         = "local_addresses"
@@ -479,6 +489,7 @@ type SockMapSpecs struct {
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
+	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
@@ -572,6 +583,7 @@ type SockMaps struct {
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
+	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
@@ -614,6 +626,7 @@ func (m *SockMaps) Close() error {
 		m.HalfOpensKept,
 		m.IcmpScratches,
 		m.IdleTimeouts,
+		m.KeptPorts,
 		m.KnownClients,
 		m.Links,
 		m.LocalAddresses,

@@ -94,6 +94,13 @@ type SweepHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type SweepHostPorts struct {
+	_     structs.HostLayout
+	Limit uint32
+	Pad   uint32
+	Bits  [1024]uint64
+}
+
 type SweepIcmpScratch struct {
 	_     structs.HostLayout
 	Words [160]uint64
@@ -198,6 +205,8 @@ type SweepOpening struct {
 	FirstProbe  uint32
 	ProbeStride uint32
 	SnatErr     int32
+	KeepsPorts  bool
+	_           [7]byte
 }
 
 type SweepRangeKey struct {
@@ -319,6 +328,7 @@ const (
 	SweepMapHalfOpensKept          = "half_opens_kept"
 	SweepMapIcmpScratches          = "icmp_scratches"
 	SweepMapIdleTimeouts           = "idle_timeouts"
+	SweepMapKeptPorts              = "kept_ports"
 	SweepMapKnownClients           = "known_clients"
 	SweepMapLinks                  = "links"
 	SweepMapLocalAddresses         = "local_addresses"
@@ -436,6 +446,7 @@ type SweepMapSpecs struct {
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
+	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
@@ -523,6 +534,7 @@ type SweepMaps struct {
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
+	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
@@ -565,6 +577,7 @@ func (m *SweepMaps) Close() error {
 		m.HalfOpensKept,
 		m.IcmpScratches,
 		m.IdleTimeouts,
+		m.KeptPorts,
 		m.KnownClients,
 		m.Links,
 		m.LocalAddresses,

@@ -232,6 +232,13 @@ type TcHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type TcHostPorts struct {
+	_     structs.HostLayout
+	Limit uint32
+	Pad   uint32
+	Bits  [1024]uint64
+}
+
 type TcIcmpScratch struct {
 	_     structs.HostLayout
 	Words [160]uint64
@@ -331,6 +338,8 @@ type TcOpening struct {
 	FirstProbe  uint32
 	ProbeStride uint32
 	SnatErr     int32
+	KeepsPorts  bool
+	_           [7]byte
 }
 
 type TcPassReason uint32
@@ -533,6 +542,7 @@ const (
 	TcMapHalfOpensKept          = "half_opens_kept"
 	TcMapIcmpScratches          = "icmp_scratches"
 	TcMapIdleTimeouts           = "idle_timeouts"
+	TcMapKeptPorts              = "kept_ports"
 	TcMapKnownClients           = "known_clients"
 	TcMapLinks                  = "links"
 	TcMapLocalAddresses         = "local_addresses"
@@ -663,6 +673,7 @@ type TcMapSpecs struct {
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
+	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
@@ -763,6 +774,7 @@ type TcMaps struct {
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
+	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
@@ -805,6 +817,7 @@ func (m *TcMaps) Close() error {
 		m.HalfOpensKept,
 		m.IcmpScratches,
 		m.IdleTimeouts,
+		m.KeptPorts,
 		m.KnownClients,
 		m.Links,
 		m.LocalAddresses,

@@ -69,6 +69,13 @@ type XdpHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type XdpHostPorts struct {
+	_     structs.HostLayout
+	Limit uint32
+	Pad   uint32
+	Bits  [1024]uint64
+}
+
 type XdpIcmpScratch struct {
 	_     structs.HostLayout
 	Words [160]uint64
@@ -221,6 +228,7 @@ const (
 	XdpMapHalfOpensKept          = "half_opens_kept"
 	XdpMapIcmpScratches          = "icmp_scratches"
 	XdpMapIdleTimeouts           = "idle_timeouts"
+	XdpMapKeptPorts              = "kept_ports"
 	XdpMapKnownClients           = "known_clients"
 	XdpMapLinks                  = "links"
 	XdpMapLocalAddresses         = "local_addresses"
@@ -334,6 +342,7 @@ type XdpMapSpecs struct {
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
+	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
@@ -423,6 +432,7 @@ type XdpMaps struct {
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
+	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
@@ -466,6 +476,7 @@ func (m *XdpMaps) Close() error {
 		m.HalfOpensKept,
 		m.IcmpScratches,
 		m.IdleTimeouts,
+		m.KeptPorts,
 		m.KnownClients,
 		m.Links,
 		m.LocalAddresses,
