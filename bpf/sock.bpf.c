@@ -27,6 +27,9 @@
 
 #define AF_INET6 10
 
+struct bpf_iter_meta;
+struct bpf_map;
+
 /* Cookie of the load balancer's network namespace. */
 const volatile __u64 own_namespace = 0;
 
@@ -288,6 +291,67 @@ int loxilb_sock_release(struct bpf_sock *sk)
 	for (int i = 0; i < SOCK_FLOWS; i++)
 		sock_uncount(&s->flows[i]);
 	return SOCK_ALLOW;
+}
+
+struct bpf_iter__bpf_sk_storage_map {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	struct sock *sk;
+	void *value;
+} __attribute__((preserve_access_index));
+
+/* endpoint id -> flows of the sockets that there are. Emptied by user, written by
+ * loxilb_find_sockets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} sockets_found SEC(".maps");
+
+static __noinline void sock_find(__u32 endpoint, __u32 used)
+{
+	__u64 none = 0, *n;
+
+	if (!used)
+		return;
+	bpf_map_update_elem(&sockets_found, &endpoint, &none, BPF_NOEXIST);
+	n = bpf_map_lookup_elem(&sockets_found, &endpoint);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
+/* Goes through all sockets that speak to a VIP. */
+SEC("iter/bpf_sk_storage_map")
+int loxilb_find_sockets(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct sock_flows *s = ctx->value;
+
+	if (!s)
+		return 0;
+	sock_find(s->connected.endpoint, s->connected.used);
+	for (int i = 0; i < SOCK_FLOWS; i++)
+		sock_find(s->flows[i].endpoint, s->flows[i].used);
+	return 0;
+}
+
+/* Counts so many flows (cb[0]) of an endpoint (the mark) no longer: their sockets
+ * were closed while nobody was told. User space runs it on an empty packet. */
+SEC("tc")
+int loxilb_forget_sockets(struct __sk_buff *ctx)
+{
+	__u32 endpoint = ctx->mark;
+	struct socket_count *n = bpf_map_lookup_elem(&socket_counts, &endpoint);
+	struct endpoint_state *s = endpoint_state_find(endpoint);
+	__s64 lost = (__s32)ctx->cb[0];
+
+	if (!n)
+		return 0;
+	__sync_fetch_and_add(&n->open, -lost);
+	if (s)
+		__sync_fetch_and_add(&s->active, -lost);
+	return 0;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

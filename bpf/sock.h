@@ -57,7 +57,40 @@ struct {
 	__type(value, struct sock_flows);
 } sock_flows SEC(".maps");
 
-static __always_inline void sock_count(__u32 endpoint)
+/* How many flows of sockets count as connections of an endpoint, and how often
+ * that has changed. */
+struct socket_count {
+	__s64 open;
+	__u64 changes;
+};
+
+/* endpoint id -> its count. Written by the hooks; read by user, which compares it
+ * with the sockets that there are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct socket_count);
+} socket_counts SEC(".maps");
+
+static __always_inline void sock_note_change(__u32 endpoint, __s64 by)
+{
+	const struct socket_count none = {};
+	struct socket_count *n = bpf_map_lookup_elem(&socket_counts, &endpoint);
+
+	if (!n) {
+		bpf_map_update_elem(&socket_counts, &endpoint, &none,
+				    BPF_NOEXIST);
+		n = bpf_map_lookup_elem(&socket_counts, &endpoint);
+		if (!n)
+			return;
+	}
+	__sync_fetch_and_add(&n->open, by);
+	__sync_fetch_and_add(&n->changes, 1);
+}
+
+static __noinline void sock_count(__u32 endpoint)
 {
 	struct endpoint_state *s = endpoint_state_find(endpoint);
 
@@ -65,13 +98,20 @@ static __always_inline void sock_count(__u32 endpoint)
 		return;
 	__sync_fetch_and_add(&s->active, 1);
 	__sync_fetch_and_add(&s->connections, 1);
+	sock_note_change(endpoint, 1);
 }
 
-/* Uncounts a flow that was replaced. */
+static __noinline void sock_uncount_endpoint(__u32 endpoint)
+{
+	endpoint_uncount(endpoint);
+	sock_note_change(endpoint, -1);
+}
+
+/* Uncounts a flow that was replaced, or whose socket is closed. */
 static __always_inline void sock_uncount(const struct sock_flow *f)
 {
 	if (f->used)
-		endpoint_uncount(f->endpoint);
+		sock_uncount_endpoint(f->endpoint);
 }
 
 /* Returns the error of a service that refuses: what the program would see of an

@@ -116,6 +116,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(func(ctx context.Context) { p.datapath.SweepEvery(ctx, sweepEvery, p.sweep) })
 	run(p.datapath.LogDrops)
 	run(p.datapath.KeepHostPorts)
+	run(p.datapath.RecountSockets)
 	run(p.pins.run)
 	run(p.pressure.run)
 	run(p.attach)

@@ -189,6 +189,31 @@ func (r *rig) ownDial(address string) net.Conn {
 	return c
 }
 
+// TestOwnHostOutlived: sockets that are closed while no program is told, since the next daemon leaves the host's sockets to the
+// kernel, count no longer; those that are still open count.
+func TestOwnHostOutlived(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	serveEcho(r)
+	r.loxicmd("create lb %s --tcp=80:7 --endpoints=%s", vip4, endpoints4())
+	service := join(vip4, 80) + "/tcp"
+	var conns []net.Conn
+	for range 6 {
+		conns = append(conns, r.ownDial(join(vip4, 80)))
+	}
+	r.wantActive(service, 2, 2, 2)
+	r.Stop()
+	r.Daemon.SetArgs("--localsockpolicy=false")
+	r.restart()
+	for _, c := range conns[:4] {
+		_ = c.Close()
+	}
+	r.wantActive(service, 0, 1, 1)
+	if err := exchange(conns[4], "hello"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestOwnHostRefused: a service without an endpoint refuses the host at once, as it would have others refused.
 func TestOwnHostRefused(t *testing.T) {
 	t.Parallel()

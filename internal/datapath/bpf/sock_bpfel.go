@@ -297,6 +297,12 @@ type SockSockFlows struct {
 	}
 }
 
+type SockSocketCount struct {
+	_       structs.HostLayout
+	Open    int64
+	Changes uint64
+}
+
 type SockSourceKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
@@ -373,12 +379,16 @@ const (
 	SockMapSnatSources            = "snat_sources"
 	SockMapSnatUsages             = "snat_usages"
 	SockMapSockFlows              = "sock_flows"
+	SockMapSocketCounts           = "socket_counts"
+	SockMapSocketsFound           = "sockets_found"
 	SockMapSweepReports           = "sweep_reports"
 	SockMapTableCounts            = "table_counts"
 	SockMapTableStates            = "table_states"
 	SockMapVips                   = "vips"
 	SockProgLoxilbConnect4        = "loxilb_connect4"
 	SockProgLoxilbConnect6        = "loxilb_connect6"
+	SockProgLoxilbFindSockets     = "loxilb_find_sockets"
+	SockProgLoxilbForgetSockets   = "loxilb_forget_sockets"
 	SockProgLoxilbGetpeername4    = "loxilb_getpeername4"
 	SockProgLoxilbGetpeername6    = "loxilb_getpeername6"
 	SockProgLoxilbRecvmsg4        = "loxilb_recvmsg4"
@@ -457,15 +467,17 @@ type SockSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SockProgramSpecs struct {
-	LoxilbConnect4     *ebpf.ProgramSpec `ebpf:"loxilb_connect4"`
-	LoxilbConnect6     *ebpf.ProgramSpec `ebpf:"loxilb_connect6"`
-	LoxilbGetpeername4 *ebpf.ProgramSpec `ebpf:"loxilb_getpeername4"`
-	LoxilbGetpeername6 *ebpf.ProgramSpec `ebpf:"loxilb_getpeername6"`
-	LoxilbRecvmsg4     *ebpf.ProgramSpec `ebpf:"loxilb_recvmsg4"`
-	LoxilbRecvmsg6     *ebpf.ProgramSpec `ebpf:"loxilb_recvmsg6"`
-	LoxilbSendmsg4     *ebpf.ProgramSpec `ebpf:"loxilb_sendmsg4"`
-	LoxilbSendmsg6     *ebpf.ProgramSpec `ebpf:"loxilb_sendmsg6"`
-	LoxilbSockRelease  *ebpf.ProgramSpec `ebpf:"loxilb_sock_release"`
+	LoxilbConnect4      *ebpf.ProgramSpec `ebpf:"loxilb_connect4"`
+	LoxilbConnect6      *ebpf.ProgramSpec `ebpf:"loxilb_connect6"`
+	LoxilbFindSockets   *ebpf.ProgramSpec `ebpf:"loxilb_find_sockets"`
+	LoxilbForgetSockets *ebpf.ProgramSpec `ebpf:"loxilb_forget_sockets"`
+	LoxilbGetpeername4  *ebpf.ProgramSpec `ebpf:"loxilb_getpeername4"`
+	LoxilbGetpeername6  *ebpf.ProgramSpec `ebpf:"loxilb_getpeername6"`
+	LoxilbRecvmsg4      *ebpf.ProgramSpec `ebpf:"loxilb_recvmsg4"`
+	LoxilbRecvmsg6      *ebpf.ProgramSpec `ebpf:"loxilb_recvmsg6"`
+	LoxilbSendmsg4      *ebpf.ProgramSpec `ebpf:"loxilb_sendmsg4"`
+	LoxilbSendmsg6      *ebpf.ProgramSpec `ebpf:"loxilb_sendmsg6"`
+	LoxilbSockRelease   *ebpf.ProgramSpec `ebpf:"loxilb_sock_release"`
 }
 
 // SockMapSpecs contains maps before they are loaded into the kernel.
@@ -507,6 +519,8 @@ type SockMapSpecs struct {
 	SnatSources      *ebpf.MapSpec `ebpf:"snat_sources"`
 	SnatUsages       *ebpf.MapSpec `ebpf:"snat_usages"`
 	SockFlows        *ebpf.MapSpec `ebpf:"sock_flows"`
+	SocketCounts     *ebpf.MapSpec `ebpf:"socket_counts"`
+	SocketsFound     *ebpf.MapSpec `ebpf:"sockets_found"`
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
@@ -601,6 +615,8 @@ type SockMaps struct {
 	SnatSources      *ebpf.Map `ebpf:"snat_sources"`
 	SnatUsages       *ebpf.Map `ebpf:"snat_usages"`
 	SockFlows        *ebpf.Map `ebpf:"sock_flows"`
+	SocketCounts     *ebpf.Map `ebpf:"socket_counts"`
+	SocketsFound     *ebpf.Map `ebpf:"sockets_found"`
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
@@ -644,6 +660,8 @@ func (m *SockMaps) Close() error {
 		m.SnatSources,
 		m.SnatUsages,
 		m.SockFlows,
+		m.SocketCounts,
+		m.SocketsFound,
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
@@ -688,21 +706,25 @@ type SockVariables struct {
 //
 // It can be passed to LoadSockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SockPrograms struct {
-	LoxilbConnect4     *ebpf.Program `ebpf:"loxilb_connect4"`
-	LoxilbConnect6     *ebpf.Program `ebpf:"loxilb_connect6"`
-	LoxilbGetpeername4 *ebpf.Program `ebpf:"loxilb_getpeername4"`
-	LoxilbGetpeername6 *ebpf.Program `ebpf:"loxilb_getpeername6"`
-	LoxilbRecvmsg4     *ebpf.Program `ebpf:"loxilb_recvmsg4"`
-	LoxilbRecvmsg6     *ebpf.Program `ebpf:"loxilb_recvmsg6"`
-	LoxilbSendmsg4     *ebpf.Program `ebpf:"loxilb_sendmsg4"`
-	LoxilbSendmsg6     *ebpf.Program `ebpf:"loxilb_sendmsg6"`
-	LoxilbSockRelease  *ebpf.Program `ebpf:"loxilb_sock_release"`
+	LoxilbConnect4      *ebpf.Program `ebpf:"loxilb_connect4"`
+	LoxilbConnect6      *ebpf.Program `ebpf:"loxilb_connect6"`
+	LoxilbFindSockets   *ebpf.Program `ebpf:"loxilb_find_sockets"`
+	LoxilbForgetSockets *ebpf.Program `ebpf:"loxilb_forget_sockets"`
+	LoxilbGetpeername4  *ebpf.Program `ebpf:"loxilb_getpeername4"`
+	LoxilbGetpeername6  *ebpf.Program `ebpf:"loxilb_getpeername6"`
+	LoxilbRecvmsg4      *ebpf.Program `ebpf:"loxilb_recvmsg4"`
+	LoxilbRecvmsg6      *ebpf.Program `ebpf:"loxilb_recvmsg6"`
+	LoxilbSendmsg4      *ebpf.Program `ebpf:"loxilb_sendmsg4"`
+	LoxilbSendmsg6      *ebpf.Program `ebpf:"loxilb_sendmsg6"`
+	LoxilbSockRelease   *ebpf.Program `ebpf:"loxilb_sock_release"`
 }
 
 func (p *SockPrograms) Close() error {
 	return _SockClose(
 		p.LoxilbConnect4,
 		p.LoxilbConnect6,
+		p.LoxilbFindSockets,
+		p.LoxilbForgetSockets,
 		p.LoxilbGetpeername4,
 		p.LoxilbGetpeername6,
 		p.LoxilbRecvmsg4,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -45,11 +46,17 @@ type Sockets struct {
 	tables   *tables.Tables
 	programs *ebpf.Collection     // nil: not attached
 	links    map[string]link.Link // by program
+
+	mu    sync.Mutex
+	leaks map[uint32]leak // of the last recount, by endpoint
 }
+
+// socketsMap and countsMap are the maps that outlive the process.
+const socketsMap, countsMap = "sock_flows", "socket_counts"
 
 // New attaches nothing yet.
 func New(c *loader.Collection, services *tables.Tables) *Sockets {
-	return &Sockets{shared: c, tables: services, links: map[string]link.Link{}}
+	return &Sockets{shared: c, tables: services, links: map[string]link.Link{}, leaks: map[uint32]leak{}}
 }
 
 // Close gives up the programs. What is pinned goes on working.
@@ -76,26 +83,45 @@ func (s *Sockets) AttachSockets(cgroup string) error {
 		return err
 	}
 	defer root.Close()
-	if s.programs == nil {
-		programs, err := s.load()
-		if err != nil {
-			return err
-		}
-		if err := s.tables.AddCounts(programs.Variables); err != nil {
-			programs.Close()
-			return err
-		}
-		s.programs = programs
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.open(); err != nil {
+		return err
 	}
 	return s.attach(root, s.shared.PinFolder(pins.Sockets))
 }
 
-// DetachSockets takes away what an earlier process attached.
+// open loads the programs, if that is not done.
+func (s *Sockets) open() error {
+	if s.programs != nil {
+		return nil
+	}
+	programs, err := s.load()
+	if err != nil {
+		return err
+	}
+	if err := s.tables.AddCounts(programs.Variables); err != nil {
+		programs.Close()
+		return err
+	}
+	s.programs = programs
+	return nil
+}
+
+// DetachSockets takes away what an earlier process attached. Sockets that it has counted are recounted, as they are closed.
 func (s *Sockets) DetachSockets() error {
 	if !s.shared.Pinned() {
 		return nil
 	}
-	return pins.RemoveLinks(s.shared.PinFolder(pins.Sockets))
+	if err := pins.RemoveLinks(s.shared.PinFolder(pins.Sockets)); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(s.shared.MapFolder(), countsMap)); err != nil {
+		return nil // there have never been any
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open()
 }
 
 func (s *Sockets) load() (*ebpf.Collection, error) {
@@ -114,17 +140,19 @@ func (s *Sockets) load() (*ebpf.Collection, error) {
 		return nil, fmt.Errorf("set the network namespace: %w", err)
 	}
 	opts := ebpf.CollectionOptions{MapReplacements: s.maps()}
-	loader.ShareMaps(spec, opts.MapReplacements, "openings", "sock_flows")
+	loader.ShareMaps(spec, opts.MapReplacements, "openings", "sock_flows", "socket_counts", "sockets_found")
 	if s.shared.Pinned() {
-		spec.Maps["sock_flows"].Pinning = ebpf.PinByName
 		opts.Maps.PinPath = s.shared.MapFolder()
-		if err := pins.DropOtherLayout(s.shared.PinDir, "sock_flows", spec.Maps["sock_flows"]); err != nil {
-			return nil, err
+		for _, name := range []string{socketsMap, countsMap} {
+			spec.Maps[name].Pinning = ebpf.PinByName
+			if err := pins.DropOtherLayout(s.shared.PinDir, name, spec.Maps[name]); err != nil {
+				return nil, err
+			}
 		}
 	}
 	made, err := loader.MakeMaps(spec, opts)
 	if errors.Is(err, ebpf.ErrMapIncompatible) { // of another version: its sockets are forgotten
-		if err = os.Remove(filepath.Join(s.shared.MapFolder(), "sock_flows")); err == nil {
+		if err = os.Remove(filepath.Join(s.shared.MapFolder(), socketsMap)); err == nil {
 			made, err = loader.MakeMaps(spec, opts)
 		}
 	}
