@@ -135,15 +135,18 @@ enum connection_trait {
 		0xe0, /* TCP: half of what is known of another SYN of the client */
 };
 
-/* The kind of a direction's next hop. What is above HOP_PEER is sent by
- * forward_uncommon(): one comparison keeps all of it off the common path. */
+/* The kind of a way (struct way). */
 enum hop_kind {
-	HOP_REDIRECT, /* to the interface, with the cached MAC addresses */
+	HOP_REDIRECT, /* to the interface, with the MAC addresses */
 	HOP_PEER, /* straight into the other end of a veth, in its namespace */
 	HOP_LAYER3, /* to an interface without link-layer header */
 	HOP_LOCAL, /* to a socket of this machine */
-	HOP_KINDS =
-		0x0f, /* the above; resolving a next hop replaces only these bits */
+};
+
+/* What packets of a direction need besides. What is above HOP_PEER, be it by the
+ * kind of the way or by these, is sent by forward_uncommon(): one comparison of
+ * both keeps all of it off the common path. */
+enum hop_flag {
 	HOP_FAMILY =
 		0x20, /* packets leave as packets of the other IP version */
 	HOP_TUNNEL_IPIP = 0x40, /* packets leave with an outer IP header */
@@ -151,9 +154,10 @@ enum hop_kind {
 	HOP_TUNNELS = 0xc0,
 };
 
-/* One direction of a connection. Its size is chosen so that an entry of the
- * hash table (48 bytes of its own, 40 of key, 8 of the allocator) fills three
- * cache lines exactly. */
+/* One direction of a connection: 80 bytes, which with a key of 40 and a word for
+ * the table are two cache lines. One member more would cost every connection a
+ * third line, for each direction. What few connections have is in a table of its
+ * own. */
 struct connection {
 	/* the tuple that packets leave with; reversed, it is the key of the
 	 * other direction's entry */
@@ -163,12 +167,9 @@ struct connection {
 	__be16 dport;
 	__u16 address_sum; /* ones' complement: new minus old addresses */
 	__u16 tuple_sum; /* the same, of addresses and ports */
-	__u32 ifindex; /* next hop: valid iff hop_epoch is the current one */
-	__u8 dmac[6];
-	__u8 smac[6];
-	__u16 hop_epoch; /* 65,536 of them last 25 days; a connection is not silent for so long */
-	__u16 mtu; /* of the next hop, at most 65,535; valid with it */
 	__u32 seen; /* jiffies (low 32 bits) of the last packet */
+	__u16 way; /* its next hop: index into ways; valid iff way_epoch is the present one */
+	__u16 way_epoch;
 	__u64 packets;
 	__u64 bytes; /* of IP packets */
 	__u32 seq_end; /* TCP: highest sequence number sent, plus one */
@@ -176,11 +177,12 @@ struct connection {
 	__u32 endpoint; /* index into endpoints */
 	/* the state word (state.h): these four, changed by atomics */
 	__u8 flags; /* enum connection_flag */
-	__u8 hop; /* enum hop_kind, and what the packets of this direction need besides */
+	__u8 hop; /* enum hop_flag */
 	__u8 traits; /* enum connection_trait */
 	__u8 generation; /* of both entries; the memory's next connection has another */
 };
-_Static_assert(sizeof(struct connection) == 96, "ABI");
+_Static_assert(sizeof(struct connection) == 80, "ABI");
+_Static_assert(__builtin_offsetof(struct connection, way) % 4 == 0, "ABI");
 _Static_assert(__builtin_offsetof(struct connection, flags) % 4 == 0, "ABI");
 
 /* Where they are in the state word, which is little endian. */
@@ -203,7 +205,7 @@ struct table_row {
 	__u64 status; /* ROW_LIVE, and how often the row was used: it has not changed hands while this is the same */
 	struct connection connection;
 };
-_Static_assert(sizeof(struct table_row) == 144, "ABI");
+_Static_assert(sizeof(struct table_row) == 128, "ABI");
 #define ROW_LIVE (1ULL << 63)
 
 #define TAG_WORDS 8
@@ -229,18 +231,48 @@ struct table_state {
 _Static_assert(sizeof(struct table_state) == 200, "ABI");
 _Static_assert(sizeof(struct connection_key) == 4 * TABLE_SEEDS, "ABI");
 
-/* A cached next hop to an address (nexthop.h). */
+/* What a way is. */
+struct way_key {
+	struct ip_addr
+		gateway; /* or the target itself; :: where no neighbour is asked for */
+	__u32 ifindex;
+	__u16 mtu; /* of packets as they arrive: what is added to them is taken off; at most 65,535 */
+	__u8 smac[6]; /* of the interface */
+	__u8 kind; /* enum hop_kind */
+	__u8 pad[3];
+} __attribute__((aligned(8)));
+_Static_assert(sizeof(struct way_key) == 32, "ABI");
+_Static_assert(__builtin_offsetof(struct way_key, smac[2]) % 4 == 0, "ABI");
+
+/* A next hop, which connections share (way.h). One cache line. */
+struct way {
+	struct way_key key;
+	__u64 macs; /* the first 8 bytes of frames: the gateway's MAC address, and smac[0] and smac[1] */
+	__u64 claim; /* in the lower half jiffies of the last confirmation; above how often the row was claimed; WAY_CLAIMED */
+	__u32 neighbours; /* generation of neighbours that macs is of, or WAY_IS_WRITTEN */
+	__u32 pad[3];
+};
+_Static_assert(sizeof(struct way) == 64, "ABI");
+#define WAYS_SHIFT 14
+#define WAYS (1 << WAYS_SHIFT)
+#define WAY_CLAIMED (1ULL << 63) /* its key is being written */
+#define WAY_IS_WRITTEN (1U << 31) /* no generation */
+
+/* What epochs are made of (epoch.h). */
+struct hop_generations {
+	__u32 routes;
+	__u32 neighbours;
+};
+_Static_assert(sizeof(struct hop_generations) == 8, "ABI");
+
+/* The way to an address, as it was found last (nexthop.h). */
 struct next_hop {
 	struct ip_addr target;
-	__u32 epoch; /* as hop_epoch in connection, but all 32 bits */
-	__u32 ifindex;
-	__u8 dmac[6];
-	__u8 smac[6];
-	__u16 mtu;
-	__u8 kind; /* enum hop_kind, of HOP_KINDS alone */
-	__u8 pad;
+	__u32 epoch; /* as way_epoch in connection, but all 32 bits */
+	__u16 way;
+	__u16 pad;
 };
-_Static_assert(sizeof(struct next_hop) == 40, "ABI");
+_Static_assert(sizeof(struct next_hop) == 24, "ABI");
 #define NEXT_HOPS_SHIFT 10
 #define NEXT_HOPS (1 << NEXT_HOPS_SHIFT)
 

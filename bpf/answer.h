@@ -293,16 +293,20 @@ static __noinline int answer_route(ctx_t *ctx, struct packet *p,
 	return code;
 }
 
-/* Sends the answer, as next_hop_resolve() and forward() send a packet of a
+/* Sends the answer, as next_hop_prepare() and forward() send a packet of a
  * connection. */
 static __always_inline enum verdict
 answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 {
 	__u8 kind = link_hop_kind(p, fib->ifindex);
+	struct ip_addr gateway;
 	__u8 *mac;
 
-	if (kind != HOP_LAYER3 && (code == BPF_FIB_LKUP_RET_NO_NEIGH || !p->l3))
-		return redirect_neigh(p, fib);
+	if (kind != HOP_LAYER3 &&
+	    (code == BPF_FIB_LKUP_RET_NO_NEIGH || !p->l3)) {
+		fib_gateway(fib, &gateway);
+		return redirect_neigh(p, fib->ifindex, &gateway);
+	}
 	if (kind != HOP_LAYER3) {
 		mac = ctx_header(ctx, 0, 14);
 		if (!mac)

@@ -41,8 +41,7 @@ direct_find(const struct connection_key *answer, __u32 now)
 		return NULL;
 	/* no other entry of it can have been seen later */
 	if ((__s32)(now - c->seen) >
-	    (__s32)connection_timeout(c->endpoint, c->flags,
-					answer->protocol))
+	    (__s32)connection_timeout(c->endpoint, c->flags, answer->protocol))
 		return NULL;
 	return c;
 }
@@ -57,15 +56,17 @@ direct_answer_entry(const struct connection_key *answer, __u32 now)
 
 	if (!c || !o)
 		return NULL;
-	if (!connection_is_closed(c->flags))
+	if (!connection_is_closed(c->flags)) {
+		way_forget_if_old(c, now);
 		c->seen = now;
+	}
 	__builtin_memset(&o->entry, 0, sizeof(o->entry));
 	o->entry.saddr = answer->saddr;
 	o->entry.daddr = answer->daddr;
 	o->entry.sport = answer->sport;
 	o->entry.dport = answer->dport;
 	o->entry.seen = now;
-	o->entry.hop_epoch = epoch_at(now) - 1; /* no next hop is known yet */
+	way_forget(&o->entry, now); /* none is known yet */
 	o->entry.endpoint = c->endpoint;
 	o->entry.flags = CONN_REPLY_DIRECTION;
 	return &o->entry;

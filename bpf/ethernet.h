@@ -8,20 +8,27 @@
 #include <linux/types.h>
 #include "abi.h"
 
-_Static_assert(__builtin_offsetof(struct connection, dmac) % 4 == 0 &&
-		       __builtin_offsetof(struct next_hop, dmac) % 4 == 0,
-	       "ABI");
+#define ETH_ADDR_LEN 6
 
-/* Copies both MAC addresses between a frame and a cached next hop. By words:
- * the compiler assumes that byte arrays are unaligned, and would copy byte by
- * byte, 24 instructions in place of 6, for which the next read of the header
- * would wait. */
-static __always_inline void macs_copy(void *to, const void *from)
+/* Writes the MAC addresses of a way into a frame, in two stores. The first has
+ * all of the destination, so that it is never half of an old one. */
+static __always_inline void macs_write(void *frame, const struct way *w)
 {
-	typedef __u32 __attribute__((may_alias)) word;
+	typedef __u64 __attribute__((may_alias)) start;
+	typedef __u32 __attribute__((may_alias)) end;
 
-	for (int i = 0; i < 3; i++)
-		((word *)to)[i] = ((const word *)from)[i];
+	*(start *)frame = *(volatile __u64 *)&w->macs;
+	*(end *)(frame + sizeof(start)) = *(const end *)&w->key.smac[2];
+}
+
+/* Returns the first of these stores. */
+static __always_inline __u64 macs_begin(const __u8 *dmac, const __u8 *smac)
+{
+	__u64 macs = 0;
+
+	__builtin_memcpy(&macs, dmac, ETH_ADDR_LEN);
+	__builtin_memcpy((__u8 *)&macs + ETH_ADDR_LEN, smac, 2);
+	return macs;
 }
 
 #endif

@@ -277,17 +277,16 @@ static __noinline enum verdict family_to_ipv4(ctx_t *ctx, struct packet *p,
 
 /* Checks the MTU again for a fragment to IPv6: it gets one header more than
  * next_hop_prepare() knows of. */
-static __always_inline enum verdict family_fits(struct packet *p,
-						const struct connection *c)
+static __always_inline enum verdict family_fits(struct packet *p)
 {
 	const __u32 more = sizeof(struct fragment_header);
 
-	if (p->ipv6 || !p->fragment || p->length + more <= c->mtu)
+	if (p->ipv6 || !p->fragment || p->length + more <= p->mtu)
 		return VERDICT_CONTINUE;
 	if (p->later_fragment)
 		return drop(p, DROP_TOO_BIG);
 	return drop_and_answer(p, DROP_TOO_BIG,
-			       ANSWER_TOO_BIG | (c->mtu - more)
+			       ANSWER_TOO_BIG | (p->mtu - more)
 							<< ANSWER_MTU_SHIFT);
 }
 
@@ -299,7 +298,7 @@ __noinline enum verdict family_translate(ctx_t *ctx, struct packet *p,
 
 	if (!p || !c)
 		return VERDICT_DROP;
-	v = family_fits(p, c);
+	v = family_fits(p);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	if (p->tuple.protocol == IPPROTO_TCP ||

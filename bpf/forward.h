@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * forward.h - resolves next hops, and redirects packets to them.
+ * forward.h - resolves next hops, and redirects packets to them. A next hop that
+ * was found is a way (way.h), which the connection refers to.
  */
 #ifndef LOXILB_FORWARD_H
 #define LOXILB_FORWARD_H
@@ -17,6 +18,8 @@
 #include "nexthop.h"
 #include "packet.h"
 #include "parse.h"
+#include "way.h"
+#include "way_find.h"
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -103,33 +106,25 @@ static __always_inline __u16 route_mtu(ctx_t *ctx, const struct packet *p,
 	return code == BPF_FIB_LKUP_RET_FRAG_NEEDED ? fib->mtu_result : 0xffff;
 }
 
-/* Looks up the next hop, into fib, and the MTU on the way to it, into c. A
- * packet of one byte gets both at once; without a neighbour a second look-up is
- * needed. An MTU of 65,536, which only loopback has, reads as 0. */
+/* Looks up the next hop, into fib, and the MTU on the way to it. A packet of one
+ * byte gets both at once; without a neighbour a second look-up is needed. An MTU
+ * of 65,536, which only loopback has, reads as 0. */
 static __always_inline long next_hop_lookup(ctx_t *ctx, const struct packet *p,
-					    struct connection *c,
+					    const struct connection *c,
 					    const struct ip_addr *target,
-					    struct bpf_fib_lookup *fib)
+					    struct bpf_fib_lookup *fib,
+					    __u16 *mtu)
 {
 	long code;
 
 	fib->tot_len = 1;
 	code = fib_lookup(ctx, p, c, target, fib);
-	c->mtu = fib->mtu_result ? fib->mtu_result : 0xffff;
+	*mtu = fib->mtu_result ? fib->mtu_result : 0xffff;
 	if (code == BPF_FIB_LKUP_RET_SUCCESS)
 		return code;
-	c->mtu = route_mtu(ctx, p, c, target, fib);
+	*mtu = route_mtu(ctx, p, c, target, fib);
 	__builtin_memset(fib, 0, sizeof(*fib));
 	return fib_lookup(ctx, p, c, target, fib);
-}
-
-/* Returns the length of the largest packet that fits the MTU after it was
- * translated to the other IP version. */
-static __always_inline __u16 family_mtu(const struct connection *c, __u16 mtu)
-{
-	if (leaves_as_ipv6(c))
-		return mtu - FAMILY_GROWTH;
-	return mtu < 0xffff - FAMILY_GROWTH ? mtu + FAMILY_GROWTH : 0xffff;
 }
 
 static __always_inline enum verdict fib_drop(struct packet *p, long code)
@@ -148,29 +143,32 @@ static __always_inline enum verdict fib_drop(struct packet *p, long code)
 	}
 }
 
-/* The neighbour is not resolved yet. This packet goes through the kernel's
- * neighbour queue, and a later one finds the MAC address. */
-static __always_inline enum verdict
-redirect_neigh(struct packet *p, const struct bpf_fib_lookup *fib)
+/* Returns the gateway that a look-up has found, or the target itself. */
+static __always_inline void fib_gateway(const struct bpf_fib_lookup *fib,
+					struct ip_addr *gateway)
 {
-	struct bpf_redir_neigh nh = { .nh_family = fib->family };
-
 	if (fib->family == AF_INET6)
-		__builtin_memcpy(nh.ipv6_nh, fib->ipv6_dst, 16);
+		__builtin_memcpy(gateway, fib->ipv6_dst, 16);
 	else
-		nh.ipv4_nh = fib->ipv4_dst;
-	p->action = bpf_redirect_neigh(fib->ifindex, &nh, sizeof(nh), 0);
-	return VERDICT_REDIRECT;
+		map_ipv4(gateway, fib->ipv4_dst);
 }
 
-/* Is the next hop the target itself, not a router? */
-static __always_inline bool is_on_link(const struct bpf_fib_lookup *fib,
-				       const struct ip_addr *target)
+/* Sends a packet through the kernel's neighbour queue, which adds the MAC
+ * addresses. */
+static __noinline enum verdict redirect_neigh(struct packet *p, __u32 ifindex,
+					      const struct ip_addr *gateway)
 {
-	if (is_mapped_ipv4(target))
-		return fib->family == AF_INET &&
-		       fib->ipv4_dst == target->word[3];
-	return !__builtin_memcmp(fib->ipv6_dst, target, sizeof(*target));
+	struct bpf_redir_neigh nh = {};
+
+	if (is_mapped_ipv4(gateway)) {
+		nh.nh_family = AF_INET;
+		nh.ipv4_nh = gateway->word[3];
+	} else {
+		nh.nh_family = AF_INET6;
+		__builtin_memcpy(nh.ipv6_nh, gateway, 16);
+	}
+	p->action = bpf_redirect_neigh(ifindex, &nh, sizeof(nh), 0);
+	return VERDICT_REDIRECT;
 }
 
 static __always_inline __u8 link_hop_kind(const struct packet *p, __u32 ifindex)
@@ -202,85 +200,47 @@ static __noinline bool is_local_address(const struct ip_addr *target)
 	return bpf_map_lookup_elem(&local_addresses, &addr);
 }
 
-/* Finds the next hop and caches it (CONTINUE), or leaves the neighbour to the
- * kernel (REDIRECT). */
-static __always_inline enum verdict next_hop_find(ctx_t *ctx, struct packet *p,
-						  struct connection *c)
+/* Returns the length of the largest packet that fits the MTU, before this
+ * direction adds a tunnel's header to it or translates it to the other IP
+ * version. */
+static __always_inline __u16 mtu_before(const struct connection *c,
+					const struct ip_addr *target, __u16 mtu)
 {
-	struct bpf_fib_lookup fib = {};
-	const struct ip_addr *target;
-	bool plain; /* the next hop depends on the target alone */
-	long code;
-	__u8 kind;
-
-	target = next_hop_target(c);
-	if (!target)
-		return drop(p, DROP_NO_ROUTE);
-	plain = p->l3 && !(c->traits & CONN_ONE_WAY) && !(c->hop & ~HOP_KINDS);
-	if (plain && next_hop_cache_get(target, hop_epoch(p), c)) {
-		c->hop_epoch = hop_epoch(p);
-		return VERDICT_CONTINUE;
-	}
-	code = next_hop_lookup(ctx, p, c, target, &fib);
-	if (c->hop & HOP_FAMILY)
-		c->mtu = family_mtu(c, c->mtu);
 	if (c->hop & HOP_TUNNELS)
-		c->mtu -= tunnel_overhead(c, target);
-
-	if (code == BPF_FIB_LKUP_RET_NOT_FWDED &&
-	    !(c->hop & (HOP_FAMILY | HOP_TUNNELS)) &&
-	    is_local_address(target)) {
-		hop_set_kind(c, HOP_LOCAL);
-		c->mtu = 0xffff;
-		c->hop_epoch = hop_epoch(p);
-		return VERDICT_CONTINUE;
-	}
-	if (!fib_found(code))
-		return fib_drop(p, code);
-	kind = link_hop_kind(p, fib.ifindex);
-	if ((c->traits & CONN_ONE_WAY) && !(c->hop & HOP_TUNNELS) &&
-	    kind != HOP_LAYER3 && !is_on_link(&fib, target))
-		return drop(p, DROP_DSR_ROUTED);
-	/* redirect_neigh removes an Ethernet header, and silently drops packets
-	 * without one */
-	if (kind != HOP_LAYER3 && !p->l3) {
-		if (bpf_skb_change_head(ctx, ETH_HLEN, 0))
-			return drop(p, DROP_NOT_LINEAR);
-		p->l3 += ETH_HLEN;
-		p->l4 += ETH_HLEN;
-		return redirect_neigh(p, &fib);
-	}
-	if (kind != HOP_LAYER3 && code == BPF_FIB_LKUP_RET_NO_NEIGH)
-		return redirect_neigh(p, &fib);
-	c->ifindex = fib.ifindex;
-	__builtin_memcpy(c->dmac, fib.dmac, 6);
-	__builtin_memcpy(c->smac, fib.smac, 6);
-	hop_set_kind(c, kind);
-	/* a packet without a link-layer header looks it up again each time */
-	if (p->l3)
-		c->hop_epoch = hop_epoch(p);
-	if (plain)
-		next_hop_cache_put(target, hop_epoch(p), c);
-	return VERDICT_CONTINUE;
+		return mtu - tunnel_overhead(c, target);
+	if (!(c->hop & HOP_FAMILY))
+		return mtu;
+	if (leaves_as_ipv6(c))
+		return mtu - FAMILY_GROWTH;
+	return mtu < 0xffff - FAMILY_GROWTH ? mtu + FAMILY_GROWTH : 0xffff;
 }
 
-/* Resolves the next hop. Called once for each direction and epoch. If the
- * connection was deleted meanwhile, and its memory serves another, that one
- * must find its own next hop (state.h). Global: the verifier checks it by
- * itself, not in the states of each caller. */
-__noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
-					 struct connection *c)
+/* Fills in what a look-up has found. way->mtu is the route's when it is
+ * called. */
+static __always_inline void way_describe(const struct packet *p,
+					 const struct connection *c,
+					 const struct ip_addr *target,
+					 const struct bpf_fib_lookup *fib,
+					 struct way_key *way)
 {
-	enum verdict v;
-	__u32 word;
+	way->ifindex = fib->ifindex;
+	way->mtu = mtu_before(c, target, way->mtu);
+	way->kind = link_hop_kind(p, fib->ifindex);
+	if (way->kind == HOP_LAYER3)
+		return;
+	fib_gateway(fib, &way->gateway);
+	__builtin_memcpy(way->smac, fib->smac, sizeof(way->smac));
+}
 
-	if (!p || !c) /* for the verifier */
-		return VERDICT_DROP;
-	word = state_read(c);
-	v = next_hop_find(ctx, p, c);
-	if (unlikely(!state_is_current(c, word)))
-		c->hop_epoch = hop_epoch(p) - 1;
-	return v;
+/* Does the way lead to a router that would bring the packet back? Its
+ * destination is still the VIP, if the endpoint answers directly without a
+ * tunnel. */
+static __always_inline bool way_leads_astray(const struct connection *c,
+					     const struct ip_addr *target,
+					     const struct way_key *way)
+{
+	return (c->traits & CONN_ONE_WAY) && !(c->hop & HOP_TUNNELS) &&
+	       way->kind != HOP_LAYER3 && !same_addr(&way->gateway, target);
 }
 
 /* A packet of more than 64 KiB has this before its TCP header while it is
@@ -290,7 +250,7 @@ __noinline enum verdict next_hop_resolve(ctx_t *ctx, struct packet *p,
 
 /* Returns the length of the packet, or of each packet that it will be segmented
  * into, except perhaps the last. */
-static __noinline __u32 segment_length(ctx_t *ctx, const struct packet *p)
+static __always_inline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 {
 	__u32 payload, headers, segment = ctx->gso_size;
 
@@ -306,42 +266,134 @@ static __noinline __u32 segment_length(ctx_t *ctx, const struct packet *p)
 	return headers + segment;
 }
 
-/* Handles a packet that is longer than the MTU. Returns CONTINUE if it will be
- * segmented and each segment fits. Packets are never fragmented here, even
+/* Handles a packet that is longer than its way's MTU. Returns CONTINUE if it will
+ * be segmented and each segment fits. Packets are never fragmented here, even
  * where IPv4 would allow it: senders heed the ICMP error all the same, and send
  * smaller ones. */
 static __noinline enum verdict next_hop_check_mtu(ctx_t *ctx, struct packet *p,
-						  struct connection *c)
+						  __u16 mtu)
 {
-	if (segment_length(ctx, p) <= c->mtu)
+	if (segment_length(ctx, p) <= mtu)
 		return VERDICT_CONTINUE;
 	if (p->later_fragment) /* no ICMP error is sent about it (RFC 1122) */
 		return drop(p, DROP_TOO_BIG);
 	return drop_and_answer(p, DROP_TOO_BIG,
-			       ANSWER_TOO_BIG | c->mtu << ANSWER_MTU_SHIFT);
+			       ANSWER_TOO_BIG | mtu << ANSWER_MTU_SHIFT);
 }
 
-/* Makes sure that the connection's next hop is known and its MTU allows the
- * packet: CONTINUE. REDIRECT: the kernel resolves the neighbour, once the
- * packet is translated. Called before the translation, so that an ICMP error
- * quotes the packet that the sender sent. */
+/* Sends a packet whose way is not kept: the kernel adds the MAC addresses. A
+ * packet without a link-layer header gets room for one first: redirect_neigh()
+ * removes it, and silently drops packets that have none. */
 static __always_inline enum verdict
-next_hop_prepare(ctx_t *ctx, struct packet *p, struct connection *c, __u16 l3)
+send_without_way(ctx_t *ctx, struct packet *p, const struct way_key *way)
 {
-	enum verdict v = VERDICT_CONTINUE;
-
-	if (unlikely(!next_hop_is_current(p, c) || !l3)) {
-		v = next_hop_resolve(ctx, p, c);
-		if (v == VERDICT_DROP)
-			return v;
+	p->mtu = way->mtu;
+	if (way->kind == HOP_LAYER3) {
+		p->action = bpf_redirect(way->ifindex, 0);
+		return VERDICT_REDIRECT;
 	}
-	if (unlikely(p->length > c->mtu)) {
-		enum verdict fits = next_hop_check_mtu(ctx, p, c);
-
-		if (fits != VERDICT_CONTINUE)
-			return fits;
+	if (!p->l3) {
+		if (bpf_skb_change_head(ctx, ETH_HLEN, 0))
+			return drop(p, DROP_NOT_LINEAR);
+		p->l3 += ETH_HLEN;
+		p->l4 += ETH_HLEN;
 	}
+	return redirect_neigh(p, way->ifindex, &way->gateway);
+}
+
+/* Does the way depend on the target alone? */
+static __always_inline bool next_hop_is_plain(const struct connection *c)
+{
+	return !(c->traits & CONN_ONE_WAY) && !c->hop;
+}
+
+/* Finds the connection's way and notes it (CONTINUE), or leaves the packet to the
+ * kernel (REDIRECT). */
+static __always_inline enum verdict next_hop_find(ctx_t *ctx, struct packet *p,
+						  struct connection *c)
+{
+	/* before the kernel's tables are asked */
+	const __u32 epoch = hop_epoch(p), neighbours = neighbour_generation;
+	const struct ip_addr *target = next_hop_target(c);
+	struct bpf_fib_lookup fib = {};
+	struct way_key way = {};
+	__u32 found;
+	long code;
+
+	if (!target)
+		return drop(p, DROP_NO_ROUTE);
+	if (next_hop_is_plain(c) && next_hop_cache_get(target, epoch, c))
+		return VERDICT_CONTINUE;
+	code = next_hop_lookup(ctx, p, c, target, &fib, &way.mtu);
+	if (code == BPF_FIB_LKUP_RET_NOT_FWDED && !c->hop &&
+	    is_local_address(target)) {
+		way_make_local(neighbours);
+		connection_set_way(c, WAY_LOCAL, epoch);
+		return VERDICT_CONTINUE;
+	}
+	if (!fib_found(code))
+		return fib_drop(p, code);
+	way_describe(p, c, target, &fib, &way);
+	if (way_leads_astray(c, target, &way))
+		return drop(p, DROP_DSR_ROUTED);
+	if (code == BPF_FIB_LKUP_RET_NO_NEIGH && way.kind != HOP_LAYER3)
+		return send_without_way(ctx, p, &way);
+	found = way_find(&way, p->now, macs_begin(fib.dmac, fib.smac),
+			 neighbours);
+	if (!found) {
+		way_count_full();
+		return send_without_way(ctx, p, &way);
+	}
+	connection_set_way(c, found, epoch);
+	if (next_hop_is_plain(c))
+		next_hop_cache_put(target, epoch, found);
+	return VERDICT_CONTINUE;
+}
+
+/* Finds the connection's way if it is not known. If the connection was deleted
+ * meanwhile, and its memory serves another, that one must find its own
+ * (state.h). */
+static __always_inline enum verdict next_hop_renew(ctx_t *ctx, struct packet *p,
+						   struct connection *c)
+{
+	__u32 word = state_read(c);
+	enum verdict v;
+
+	if (next_hop_is_known(p, c, way_of(c)))
+		return VERDICT_CONTINUE;
+	v = next_hop_find(ctx, p, c);
+	if (v != VERDICT_CONTINUE || !state_is_current(c, word))
+		way_forget(c, p->now);
 	return v;
+}
+
+/* Finds the connection's way, and asks whether its MTU allows the packet:
+ * CONTINUE. REDIRECT: the kernel finds it, once the packet is translated. Called
+ * before the translation, so that an ICMP error quotes the packet that the sender
+ * sent. Global: the verifier checks it by itself, not in the states of each
+ * caller. */
+__noinline enum verdict next_hop_prepare(ctx_t *ctx, struct packet *p,
+					 struct connection *c)
+{
+	enum verdict v, fits;
+	struct way *w;
+
+	if (!p || !c) /* for the verifier */
+		return VERDICT_DROP;
+	v = next_hop_renew(ctx, p, c);
+	w = way_of(c);
+	if (v == VERDICT_CONTINUE && w) {
+		p->mtu = w->key.mtu;
+		/* another CPU may be about to write a MAC address that is
+		 * newer */
+		if ((!p->l3 && w->key.kind < HOP_LAYER3) || !way_is_fresh(w))
+			v = send_without_way(ctx, p, &w->key);
+	}
+	if ((v != VERDICT_CONTINUE && v != VERDICT_REDIRECT) ||
+	    p->length <= p->mtu)
+		return v;
+	fits = next_hop_check_mtu(ctx, p, p->mtu);
+	return fits == VERDICT_CONTINUE ? v : fits;
 }
 
 /* Returns the program's return code for a packet that leaves by an
@@ -352,18 +404,17 @@ static __always_inline int hop_redirect(__u8 kind, __u32 ifindex)
 				  bpf_redirect(ifindex, 0);
 }
 
-/* Sends a translated packet as an Ethernet frame. */
+/* Sends a packet as an Ethernet frame. It may be translated before or after: it
+ * leaves when the program returns. */
 static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
-					    struct connection *c)
+					    const struct way *w)
 {
-	__u32 ifindex = c->ifindex;
-	__u8 *mac;
+	__u8 *mac = ctx_header(ctx, 0, ETH_HLEN);
 
-	mac = ctx_header(ctx, 0, 14);
 	if (!mac)
 		return drop(p, DROP_NOT_LINEAR);
-	macs_copy(mac, c->dmac);
-	p->action = hop_redirect(c->hop, ifindex);
+	macs_write(mac, w);
+	p->action = hop_redirect(w->key.kind, w->key.ifindex);
 	return VERDICT_REDIRECT;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * forward_uncommon.h - forwards packets of connections whose hop is above
- * HOP_PEER: no link-layer header, a local socket, a tunnel, another IP version.
+ * forward_uncommon.h - forwards packets that do not leave as most do: without a
+ * link-layer header, to a local socket, by a tunnel, as another IP version, or by
+ * a way that is left to the kernel.
  */
 #ifndef LOXILB_FORWARD_UNCOMMON_H
 #define LOXILB_FORWARD_UNCOMMON_H
@@ -27,38 +28,33 @@ static __always_inline enum verdict hand_up(ctx_t *ctx, struct packet *p)
 	return VERDICT_REDIRECT;
 }
 
-/* Sends a translated packet, by the kind of its next hop. hop is REDIRECT when
- * next_hop_prepare() has left the neighbour to the kernel. On an interface
- * without link-layer header the kernel takes the header off. */
+/* Sends a translated packet by its way. */
 static __always_inline enum verdict send_uncommon(ctx_t *ctx, struct packet *p,
-						  struct connection *c,
-						  enum verdict hop)
+						  const struct way *w)
 {
-	__u8 kind = c->hop & HOP_KINDS;
-	__u8 *mac;
-
-	if (kind == HOP_LOCAL)
+	if (w->key.kind == HOP_LOCAL)
 		return hand_up(ctx, p);
-	if (hop == VERDICT_REDIRECT)
-		return hop;
-	if (kind != HOP_LAYER3) {
-		mac = ctx_header(ctx, 0, 14);
-		if (!mac)
-			return drop(p, DROP_NOT_LINEAR);
-		macs_copy(mac, c->dmac);
-	}
-	p->action = hop_redirect(kind, c->ifindex);
+	if (w->key.kind != HOP_LAYER3)
+		return forward(ctx, p, w);
+	/* the kernel takes the link-layer header off */
+	p->action = bpf_redirect(w->key.ifindex, 0);
 	return VERDICT_REDIRECT;
 }
 
-/* Translates and forwards a packet; hop is the verdict of next_hop_prepare().
- * Global: the verifier checks it once. */
+/* Translates and forwards a packet of any kind. hop is what next_hop_prepare()
+ * said of it. Global: the verifier checks it once. */
 __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 					 struct connection *c, enum verdict hop)
 {
 	enum verdict v = VERDICT_CONTINUE;
+	const struct way *w;
 
 	if (!p || !c)
+		return VERDICT_DROP;
+	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
+		return hop;
+	w = way_of(c);
+	if (!w)
 		return VERDICT_DROP;
 	if (c->hop & HOP_FAMILY)
 		v = p->icmp_error ? family_error(ctx, p, c) :
@@ -71,7 +67,7 @@ __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 		v = encap(ctx, p, c);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	return send_uncommon(ctx, p, c, hop);
+	return hop == VERDICT_CONTINUE ? send_uncommon(ctx, p, w) : hop;
 }
 
 #endif

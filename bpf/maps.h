@@ -276,6 +276,35 @@ struct {
 	__type(value, __u32);
 } links SEC(".maps");
 
+/* a hash of what it is, or one of the next rows -> a way. Written and read by the
+ * packet path. That user space may map it has its rows begin at a page, so that
+ * each is one cache line. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, WAYS);
+	__type(key, __u32);
+	__type(value, struct way);
+} ways SEC(".maps");
+
+/* 0 -> the generations that the programs have (epoch.h). Written and read by
+ * user: the next daemon goes on from there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct hop_generations);
+} generations SEC(".maps");
+
+/* 0 -> packets that found no row for their way, per CPU. Written by the packet
+ * path, read by user. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} ways_full SEC(".maps");
+
 /* hash of an address -> the way there, per CPU. Written and read by the packet
  * path. */
 struct {

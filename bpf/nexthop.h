@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * nexthop.h - a cache of next hops by destination.
+ * nexthop.h - a cache of ways by destination.
  *
  * A new connection needs the next hop of both directions, and most of them
  * were looked up before: to the same endpoint, to the same client.
@@ -10,16 +10,16 @@
  * a source or several next hops.
  *
  * The cache is per CPU. An address has one row, which its hash gives; a later
- * address with that hash replaces it. Rows are valid for an epoch, as next
- * hops in connections are (epoch.h).
+ * address with that hash replaces it. Rows are valid for an epoch, as ways in
+ * connections are (epoch.h).
  */
 #ifndef LOXILB_NEXTHOP_H
 #define LOXILB_NEXTHOP_H
 
 #include <bpf/bpf_helpers.h>
 #include "conntrack.h"
-#include "ethernet.h"
 #include "maps.h"
+#include "way.h"
 
 /* Does the next hop depend on the destination alone? Written by user. */
 volatile __u32 next_hops_shared SEC(".data.runtime") = 0;
@@ -35,40 +35,28 @@ next_hop_cache_row(const struct ip_addr *target)
 	return bpf_map_lookup_elem(&next_hops, &hash);
 }
 
-/* Notes the kind of the next hop. In two steps, of which two CPUs may do each:
- * both note the same. */
-static __always_inline void hop_set_kind(struct connection *c, __u8 kind)
-{
-	__u32 *state = (__u32 *)&c->flags, set = (__u32)kind << STATE_HOP_SHIFT;
-
-	if ((state_read(c) & STATE_HOP_KINDS) == set)
-		return;
-	__sync_fetch_and_and(state, ~STATE_HOP_KINDS);
-	__sync_fetch_and_or(state, set);
-}
-
-/* Copies the next hop to an address into a connection, if it is cached. */
+/* Notes the way to an address for a connection, if it is cached and fresh. */
 static __always_inline bool next_hop_cache_get(const struct ip_addr *target,
 					       __u32 epoch,
 					       struct connection *c)
 {
 	const struct next_hop *row;
+	const struct way *w;
 
 	if (!next_hops_shared)
 		return false;
 	row = next_hop_cache_row(target);
 	if (!row || row->epoch != epoch || !same_addr(&row->target, target))
 		return false;
-	c->ifindex = row->ifindex;
-	macs_copy(c->dmac, row->dmac);
-	c->mtu = row->mtu;
-	hop_set_kind(c, row->kind);
+	w = way_row(row->way);
+	if (!w || !way_is_fresh(w))
+		return false;
+	connection_set_way(c, row->way, epoch);
 	return true;
 }
 
 static __always_inline void next_hop_cache_put(const struct ip_addr *target,
-					       __u32 epoch,
-					       const struct connection *c)
+					       __u32 epoch, __u16 way)
 {
 	struct next_hop *row;
 
@@ -78,10 +66,7 @@ static __always_inline void next_hop_cache_put(const struct ip_addr *target,
 	if (!row)
 		return;
 	row->target = *target;
-	row->ifindex = c->ifindex;
-	macs_copy(row->dmac, c->dmac);
-	row->mtu = c->mtu;
-	row->kind = c->hop & HOP_KINDS;
+	row->way = way;
 	row->epoch = epoch;
 }
 

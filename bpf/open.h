@@ -134,7 +134,7 @@ static __always_inline void opening_init(const struct packet *p,
 	o->entry.sport = p->tuple.dport;
 	o->entry.dport = p->tuple.sport;
 	o->entry.seen = p->now;
-	o->entry.hop_epoch = hop_epoch(p) - 1; /* no next hop is known yet */
+	way_forget(&o->entry, p->now); /* none is known yet */
 	o->entry.endpoint = id;
 	o->entry.ack = p->seq + 1;
 	o->entry.flags = CONN_REPLY_DIRECTION;
@@ -321,7 +321,7 @@ forward_first_packet(ctx_t *ctx, struct packet *p, struct opening *o,
 		c = entry_find(&o->client_key);
 		if (!c || c->traits & CONN_ENDED)
 			return drop(p, DROP_CONNECTION_RACE);
-		hop = next_hop_prepare(ctx, p, c, p->l3);
+		hop = next_hop_prepare(ctx, p, c);
 	} else if (err) {
 		return opening_failed(p, &o->service, state, err);
 	}

@@ -55,9 +55,11 @@ struct packet {
 	__u8 priority_tag; /* a VLAN tag of id 0 that was taken off (ctx_skb.h) */
 	__u32 seq; /* host order; valid iff TCP */
 	__u32 ack; /* host order; valid iff TCP with ACK */
+	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
 	int action; /* see the verdicts */
 	__u32 fragment_id; /* as in the header; valid iff fragment */
-	__u32 seq_end; /* seq + payload + SYN + FIN; valid iff TCP */
+	__u16 mtu; /* of its way; valid iff next_hop_prepare() has found one */
+	__u16 pad2;
 };
 
 static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)
@@ -67,8 +69,9 @@ static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)
 	__builtin_memset(&p->fragment, 0,
 			 __builtin_offsetof(struct packet, seq) -
 				 __builtin_offsetof(struct packet, fragment));
-	p->action = 0;
-	p->fragment_id = 0;
+	__builtin_memset(&p->action, 0,
+			 sizeof(*p) -
+				 __builtin_offsetof(struct packet, action));
 }
 
 /* Sets the protocol and clears the key's padding in one store of four bytes.

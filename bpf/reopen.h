@@ -28,7 +28,7 @@ static __always_inline void opening_next_hop(ctx_t *ctx, struct packet *p,
 					     struct opening *o,
 					     struct connection *c)
 {
-	o->hop_verdict = next_hop_prepare(ctx, p, c, p->l3);
+	o->hop_verdict = next_hop_prepare(ctx, p, c);
 	if (o->hop_verdict == VERDICT_CONTINUE ||
 	    o->hop_verdict == VERDICT_REDIRECT) {
 		c->packets = 1;
@@ -54,12 +54,14 @@ static __always_inline bool reopen_matches(const struct connection *c,
 	       same_addr(&peer->saddr, &o->entry.saddr);
 }
 
-static __always_inline void reopen_reset_entry(struct connection *c, __u32 now,
+static __always_inline void reopen_reset_entry(const struct packet *p,
+					       struct connection *c,
 					       __u32 seq_end, __u32 ack)
 {
+	way_forget_if_silent(c, p->now);
 	c->seq_end = seq_end;
 	c->ack = ack;
-	c->seen = now;
+	c->seen = p->now;
 	c->packets = 0;
 	c->bytes = 0;
 }
@@ -105,8 +107,8 @@ static __noinline int reopen(ctx_t *ctx, struct packet *p, struct opening *o,
 		return -ENOENT;
 	if (!connection_succeed(c, word, peer, peer_word, 0))
 		return -EAGAIN;
-	reopen_reset_entry(peer, p->now, 0, p->seq + 1);
-	reopen_reset_entry(c, p->now, p->seq_end, 0);
+	reopen_reset_entry(p, peer, 0, p->seq + 1);
+	reopen_reset_entry(p, c, p->seq_end, 0);
 	opening_next_hop(ctx, p, o, c);
 	o->entry = *c;
 	return 0;

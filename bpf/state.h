@@ -25,7 +25,6 @@
 #define STATE_OTHER_SYN_SHIFT (STATE_TRAITS_SHIFT + 5)
 #define STATE_TCP (STATE_SENT_RST | STATE_OTHER_SYN)
 #define STATE_HOP (0xffU << STATE_HOP_SHIFT)
-#define STATE_HOP_KINDS ((__u32)HOP_KINDS << STATE_HOP_SHIFT)
 
 /* How often a swap is tried. It fails when another CPU adds a bit to the same
  * entry at the same moment, and there are few bits to add. */

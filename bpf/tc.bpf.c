@@ -40,8 +40,10 @@ static __noinline bool connection_discard_expired(struct packet *p,
 {
 	__u32 word = state_read(c);
 
-	if (!connection_is_expired(c, p->tuple.protocol, p->now, 0))
+	if (!connection_is_expired(c, p->tuple.protocol, p->now, 0)) {
+		way_forget_if_silent(c, p->now);
 		return false;
+	}
 	connection_discard(&p->tuple, c, word);
 	return true;
 }
@@ -83,8 +85,7 @@ static __always_inline enum verdict connection_track(ctx_t *ctx,
 			return VERDICT_MISS;
 		*found = c;
 		v = connection_update(ctx, p, c);
-		if (likely(v != VERDICT_MISS ||
-			   !(state_read(c) & STATE_ENDED)))
+		if (likely(v != VERDICT_MISS || !(state_read(c) & STATE_ENDED)))
 			return v;
 		if (entry_settle(&p->tuple))
 			return drop(p, DROP_CONNECTION_RACE);
@@ -93,18 +94,19 @@ static __always_inline enum verdict connection_track(ctx_t *ctx,
 	return VERDICT_MISS;
 }
 
-/* Translates and forwards a packet that leaves as most do: as an Ethernet frame
- * of the same IP version. hop is the verdict of next_hop_prepare(). */
+/* Translates and forwards a packet that leaves as most do. Its way first: there
+ * is no room on the stack to keep it meanwhile. */
 static __always_inline enum verdict forward_common(ctx_t *ctx, struct packet *p,
 						   struct connection *c,
-						   enum verdict hop,
+						   const struct way *w,
 						   const __u16 l3)
 {
-	enum verdict v = translate(ctx, p, c, l3);
+	enum verdict v = forward(ctx, p, w), translated;
 
-	if (v != VERDICT_CONTINUE)
+	if (v != VERDICT_REDIRECT)
 		return v;
-	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
+	translated = translate(ctx, p, c, l3);
+	return translated == VERDICT_CONTINUE ? v : translated;
 }
 
 /* Handles a packet that has ports. l3: the offset of the IP header when the
@@ -113,7 +115,8 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 					    const __u16 l3)
 {
 	struct connection *c = NULL;
-	enum verdict v, hop;
+	const struct way *w;
+	enum verdict v;
 
 	if (unlikely(foreign_are_many(p)) && is_foreign(p))
 		return VERDICT_PASS;
@@ -123,13 +126,11 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 						 connection_open(ctx, p);
 	if (v != VERDICT_CONTINUE || !c) /* the latter for the verifier */
 		return v;
-	hop = next_hop_prepare(ctx, p, c, l3);
-	if (unlikely(hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT))
-		return hop;
-	if (unlikely(c->hop > HOP_PEER))
-		v = forward_uncommon(ctx, p, c, hop);
+	w = way_of(c);
+	if (likely(l3 && way_takes(p, c, w)))
+		v = forward_common(ctx, p, c, w, l3);
 	else
-		v = forward_common(ctx, p, c, hop, l3 ? l3 : p->l3);
+		v = forward_uncommon(ctx, p, c, next_hop_prepare(ctx, p, c));
 	if (is_forwarded(v))
 		count(p, c);
 	return v;
@@ -153,7 +154,7 @@ __noinline enum verdict forward_direct_answer(ctx_t *ctx, struct packet *p)
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}
-	v = forward_by(ctx, p, c, next_hop_prepare(ctx, p, c, p->l3));
+	v = forward_by(ctx, p, c, next_hop_prepare(ctx, p, c));
 	if (is_forwarded(v))
 		count_traffic(p, c);
 	return v;
@@ -168,19 +169,6 @@ related_find_connection(ctx_t *ctx, struct packet *p, struct connection **c)
 				   icmp_translate(ctx, p, c);
 }
 
-/* Forwards one of them that leaves as most packets do. ICMP errors are
- * translated already. */
-static __always_inline enum verdict forward_related_common(ctx_t *ctx,
-							   struct packet *p,
-							   struct connection *c,
-							   enum verdict hop)
-{
-	if (p->later_fragment &&
-	    translate_fragment(ctx, p, c) != VERDICT_CONTINUE)
-		return VERDICT_DROP;
-	return hop == VERDICT_REDIRECT ? hop : forward(ctx, p, c);
-}
-
 /* Forwards a later fragment or an ICMP error through the connection c. */
 static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 					       struct connection *c)
@@ -189,15 +177,13 @@ static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 
 	if (!c)
 		return VERDICT_DROP;
-	hop = next_hop_prepare(ctx, p, c, p->l3);
-	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
+	way_forget_if_silent(c, p->now);
+	hop = next_hop_prepare(ctx, p, c);
+	if (hop == VERDICT_ANSWER)
 		return VERDICT_DROP; /* no ICMP error is sent about either (RFC 1122) */
 	if (p->later_fragment)
 		c->seen = p->now;
-	if (c->hop > HOP_PEER)
-		v = forward_uncommon(ctx, p, c, hop);
-	else
-		v = forward_related_common(ctx, p, c, hop);
+	v = forward_uncommon(ctx, p, c, hop);
 	if (p->later_fragment && is_forwarded(v))
 		count(p, c);
 	return v;
@@ -276,6 +262,7 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 		return VERDICT_PASS;
 	if (v != VERDICT_CONTINUE || !c) /* the latter for the verifier */
 		return v;
+	way_forget_if_old(c, p->now); /* the kernel finds it */
 	v = translate(ctx, p, c, l3);
 	if (v != VERDICT_CONTINUE)
 		return v;
@@ -296,6 +283,7 @@ __noinline enum verdict translate_local_related(ctx_t *ctx, struct packet *p)
 		return v;
 	if (!p->later_fragment)
 		return VERDICT_PASS;
+	way_forget_if_old(c, p->now);
 	c->seen = p->now;
 	v = translate_fragment(ctx, p, c);
 	if (v != VERDICT_CONTINUE)
@@ -358,6 +346,7 @@ const struct {
 	enum connection_flag connection;
 	enum endpoint_flag endpoint;
 	enum link_flag link;
+	enum hop_kind way;
 	enum service_kind kind;
 	enum service_mode mode;
 	enum connection_trait trait;

@@ -22,10 +22,10 @@
 #include "parse.h"
 #include "established.h"
 #include "table.h"
-#include "epoch.h"
 #include "ethernet.h"
 #include "nat.h"
 #include "stats.h"
+#include "way.h"
 
 /* interface index -> itself, if it can send frames that XDP redirects to it.
  * Written by user. */
@@ -59,14 +59,14 @@ static __always_inline bool is_established(const struct packet *p,
 	       udp_is_settled(state_read(c));
 }
 
-/* Is the next hop known, does its MTU allow the packet, and can XDP send to its
- * interface? Asked last: this also sets where the frame is redirected to. */
+/* Does the way take the packet, and can XDP send to its interface? Asked last:
+ * this also sets where the frame is redirected to. */
 static __always_inline bool can_redirect(const struct packet *p,
-					 const struct connection *c)
+					 const struct connection *c,
+					 const struct way *w)
 {
-	return c->hop <= HOP_PEER && next_hop_is_current(p, c) &&
-	       p->length <= c->mtu &&
-	       bpf_redirect_map(&xdp_targets, c->ifindex, XDP_PASS) ==
+	return way_takes(p, c, w) &&
+	       bpf_redirect_map(&xdp_targets, w->key.ifindex, XDP_PASS) ==
 		       XDP_REDIRECT;
 }
 
@@ -113,6 +113,7 @@ static __always_inline void count_forwarded(void)
 static __always_inline int forward_established(ctx_t *ctx, const __u16 l3)
 {
 	struct connection *c;
+	const struct way *w;
 	struct packet p;
 	void *mac;
 
@@ -120,8 +121,10 @@ static __always_inline int forward_established(ctx_t *ctx, const __u16 l3)
 	if (parse(ctx, &p, l3) != VERDICT_CONTINUE || p.drop)
 		return XDP_PASS;
 	c = entry_find_established(&p.tuple);
-	if (!c || !is_established(&p, c) || may_be_partial(ctx, &p) ||
-	    !can_redirect(&p, c))
+	if (!c || !is_established(&p, c) || may_be_partial(ctx, &p))
+		return XDP_PASS;
+	w = way_of(c);
+	if (!can_redirect(&p, c, w))
 		return XDP_PASS;
 
 	c->seen = p.now;
@@ -136,7 +139,7 @@ static __always_inline int forward_established(ctx_t *ctx, const __u16 l3)
 		return XDP_ABORTED; /* likewise */
 	count(&p, c);
 	count_forwarded();
-	macs_copy(mac, c->dmac);
+	macs_write(mac, w);
 	return XDP_REDIRECT;
 }
 

@@ -180,12 +180,14 @@ func (p *daemon) started() []<-chan struct{} {
 
 // networkChanged has further parts follow the network.
 func (p *daemon) networkChanged(b event.Body) {
-	switch b.Kind() {
-	case event.KindLink:
+	switch b := b.(type) {
+	case event.Link:
 		p.interfaces.MarkAll()
 		p.xdp.Mark()
-	case event.KindRoute:
-		p.services.RoutesChanged()
+	case event.Routes:
+		if !b.Neighbours {
+			p.services.RoutesChanged()
+		}
 	}
 }
 

@@ -33,6 +33,15 @@ func (v view) XDP() (interfaces []string, mode string, forwarded uint64) {
 	return interfaces, string(how), forwarded
 }
 
+// NextHopsFull is 0 if it cannot be read.
+func (v view) NextHopsFull() uint64 {
+	n, err := v.Datapath.NextHopsFull()
+	if err != nil {
+		v.log.Error("packets without a row for their next hop cannot be counted", "error", err)
+	}
+	return n
+}
+
 // Drops are without those that cannot be read.
 func (v view) Drops() map[string]uint64 {
 	drops, err := v.Datapath.Drops()

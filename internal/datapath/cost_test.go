@@ -191,6 +191,7 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	}
 	now := dptest.Jiffies(t)
 	entries := make([]conntrack.Entry, n)
+	routes, way := wayToLoopback(t, d)
 	for i := range n {
 		to := key(i + 1)
 		delta := uint32(to.Sport) + uint32(to.Dport) + uint32(^key(i).Sport) + uint32(^key(i).Dport)
@@ -198,7 +199,7 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 		delta = delta&0xffff + delta>>16
 		row := bpf.TcConnection{
 			Saddr: to.Saddr, Daddr: to.Daddr, Sport: to.Sport, Dport: to.Dport, AddressSum: 0xffff, TupleSum: uint16(delta),
-			Ifindex: 1, HopEpoch: uint16(d.Generation() + now>>13), Mtu: 1500, Seen: now + 1<<16, // not silent, however long the rest of the ring takes to make
+			Way: way, WayEpoch: uint16(routes + now>>13), Seen: now + 1<<16, // not silent, however long the rest of the ring takes to make
 
 			Flags: uint8(bpf.TcConnectionFlagCONN_REPLIED | bpf.TcConnectionFlagCONN_ASSURED),
 		}
@@ -210,4 +211,15 @@ func ring(t testing.TB, d *Datapath, n int, v6 bool) func(int) []byte {
 	return func(i int) []byte {
 		return dptest.TCPFrame(src, dst, bpf.Port(key(i*ringRepeat).Sport), bpf.Port(key(i*ringRepeat).Dport))
 	}
+}
+
+// wayToLoopback makes a way that ends at lo, as it is in the present generation of routes.
+func wayToLoopback(t testing.TB, d *Datapath) (routes uint32, way uint16) {
+	t.Helper()
+	routes, neighbours := d.Generations()
+	row := bpf.TcWay{Key: bpf.TcWayKey{Ifindex: 1, Mtu: 1500}, Claim: 1<<32 | uint64(dptest.Jiffies(t)), Neighbours: neighbours}
+	if err := d.collection.Maps.Ways.Put(uint32(1), row); err != nil {
+		t.Fatal(err)
+	}
+	return routes, 1
 }

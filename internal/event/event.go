@@ -101,8 +101,9 @@ func (a Address) String() string { return fmt.Sprintf("address %s %s", a.Addr, a
 
 // Routes says that routes, rules or next hops changed. Storms of them come as a few events.
 type Routes struct {
-	Count    int  // messages of the kernel that this event stands for; 0: unknown, everything was read again
-	Defaults bool // the default routes of the main table are others now
+	Count      int  // messages of the kernel that this event stands for; 0: unknown, everything was read again
+	Defaults   bool // the default routes of the main table are others now
+	Neighbours bool // the routes are what they were: neighbours have other MAC addresses
 }
 
 // Kind is KindRoute.
@@ -115,6 +116,9 @@ func (Routes) Object() string { return "routes" }
 func (Routes) Act() Action { return Changed }
 
 func (r Routes) String() string {
+	if r.Neighbours {
+		return "neighbours have other MAC addresses"
+	}
 	if r.Count == 0 {
 		return "routes were read again"
 	}

@@ -145,6 +145,7 @@ func TestSentences(t *testing.T) {
 		"interface eth0 (2) removed":                Link{Index: 2, Name: "eth0", State: "down", Action: Removed},
 		"routes changed (7 messages of the kernel)": Routes{Count: 7},
 		"routes changed":                            Routes{Count: 1},
+		"neighbours have other MAC addresses":       Routes{Count: 2, Neighbours: true},
 		"endpoint 10.0.0.1 failed: no route":        Object{ObjectKind: "endpoint", Key: "10.0.0.1", Action: Failed, Error: "no route"},
 		"endpoint 10.0.0.1 solved: no route":        Object{ObjectKind: "endpoint", Key: "10.0.0.1", Action: Solved, Error: "no route"},
 		"service a applied":                         object("a"),

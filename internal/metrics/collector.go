@@ -17,7 +17,7 @@ type collector struct {
 	connections, connectionsMax, drops *prometheus.Desc
 	challenged, answered, known        *prometheus.Desc
 	halfOpen, halfOpenMax              *prometheus.Desc
-	xdp, xdpForwarded                  *prometheus.Desc
+	xdp, xdpForwarded, nextHopsFull    *prometheus.Desc
 }
 
 func newCollector(st *desired.State, src Source) *collector {
@@ -41,6 +41,7 @@ func newCollector(st *desired.State, src Source) *collector {
 		halfOpenMax:    desc("half_open_max_connections", "Half-open connections, of each of both, beyond which clients that are not known are challenged or refused; 0: any number. A service may have half of it."),
 		xdp:            desc("interface_xdp", "1 for an interface that the XDP program is attached to, by how: native or generic.", "interface", "mode"),
 		xdpForwarded:   desc("xdp_forwarded_packets_total", "Packets of established connections that the XDP program has forwarded by itself."),
+		nextHopsFull:   desc("next_hops_full_packets_total", "Packets whose next hop was looked up for them alone, as the table of next hops had no room."),
 	}
 }
 
@@ -49,6 +50,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.services, c.endpoints, c.revision, c.applySuccess, c.objects,
 		c.connections, c.connectionsMax, c.drops, c.challenged, c.answered, c.known, c.halfOpen, c.halfOpenMax, c.xdp, c.xdpForwarded,
+		c.nextHopsFull,
 	} {
 		ch <- d
 	}
@@ -89,6 +91,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.xdp, prometheus.GaugeValue, 1, name, mode)
 	}
 	ch <- prometheus.MustNewConstMetric(c.xdpForwarded, prometheus.CounterValue, float64(forwarded))
+	ch <- prometheus.MustNewConstMetric(c.nextHopsFull, prometheus.CounterValue, float64(c.src.NextHopsFull()))
 }
 
 func truth(b bool) float64 {

@@ -42,6 +42,7 @@ type Source interface {
 	Pressure() lb.Pressure
 	// XDP is where the XDP program is attached, how, and how many packets it has forwarded.
 	XDP() (interfaces []string, mode string, forwarded uint64)
+	NextHopsFull() uint64 // packets for which the table of next hops had no room
 	// Counts are the objects by kind and state.
 	Counts() map[string]map[status.State]int
 }

@@ -46,7 +46,7 @@ func (n *Net) Run(ctx context.Context, hub *event.Hub) {
 		for _, e := range c.Events {
 			hub.Publish(e)
 		}
-		routes.Put(mirror.Change{NextHops: c.NextHops, Messages: c.Messages, Defaults: c.Defaults, Gone: c.Gone, Unmanaged: c.Unmanaged})
+		routes.Put(mirror.Change{NextHops: c.NextHops, MACs: c.MACs, Messages: c.Messages, Defaults: c.Defaults, Gone: c.Gone, Unmanaged: c.Unmanaged})
 		upkeep.Put(mirror.Change{Addresses: c.Addresses, Places: c.Places, Loopback: c.Loopback, Settings: c.Settings})
 	})
 }
@@ -65,8 +65,8 @@ func (n *Net) publishRoutes(ctx context.Context, in *mirror.Inbox, hub *event.Hu
 	pause := settle
 	for in.Wait(ctx) {
 		c := in.Take()
-		if c.NextHops || c.Defaults {
-			hub.Publish(event.Routes{Count: c.Messages, Defaults: c.Defaults})
+		if c.NextHops || c.MACs || c.Defaults {
+			hub.Publish(event.Routes{Count: c.Messages, Defaults: c.Defaults, Neighbours: !c.NextHops && !c.Defaults})
 			n.neighbours.Invalidate()
 		} else if c.Unmanaged {
 			n.neighbours.Check()

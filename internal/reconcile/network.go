@@ -18,6 +18,7 @@ const networkShare = 20
 type NetworkPath interface {
 	ShareNextHops(shared bool) error
 	BumpNextHops() error
+	BumpNeighbours() error
 	SetLocalAddresses([]netip.Addr) error
 	SetDefaultRoutes([]datapath.DefaultRoute) error
 }
@@ -32,11 +33,12 @@ type NetworkView interface {
 // Network keeps what the data path knows of the network as the kernel has it: each part is a task, which is tried again
 // when it fails.
 type Network struct {
-	events   *event.Hub
-	nextHops *Task
-	local    *Task
-	defaults *Task
-	others   func(event.Body) // further parts that follow the network
+	events     *event.Hub
+	nextHops   *Task
+	neighbours *Task
+	local      *Task
+	defaults   *Task
+	others     func(event.Body) // further parts that follow the network
 }
 
 // NewNetwork makes it. others is called for each event of the network.
@@ -46,6 +48,7 @@ func NewNetwork(p NetworkPath, v NetworkView, o Observers, others func(event.Bod
 		nextHops: NewTask("next hops", 0, func(context.Context) error {
 			return errors.Join(p.ShareNextHops(v.RoutesByDestination()), p.BumpNextHops())
 		}, o),
+		neighbours: NewTask("neighbours", 0, func(context.Context) error { return p.BumpNeighbours() }, o),
 		local: NewTask("local addresses", networkShare, func(context.Context) error {
 			return p.SetLocalAddresses(v.Addresses())
 		}, o),
@@ -65,7 +68,7 @@ func NewNetwork(p NetworkPath, v NetworkView, o Observers, others func(event.Bod
 
 // Idle are closed once each part was tried.
 func (n *Network) Idle() []<-chan struct{} {
-	return []<-chan struct{}{n.nextHops.Idle(), n.local.Idle(), n.defaults.Idle()}
+	return []<-chan struct{}{n.nextHops.Idle(), n.neighbours.Idle(), n.local.Idle(), n.defaults.Idle()}
 }
 
 // Run follows the network until ctx ends. Everything is due at its start.
@@ -74,7 +77,7 @@ func (n *Network) Run(ctx context.Context) {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	n.everything() // first, so that no task finds nothing to do and calls itself idle
-	for _, t := range []*Task{n.nextHops, n.local, n.defaults} {
+	for _, t := range []*Task{n.nextHops, n.neighbours, n.local, n.defaults} {
 		tasks.Go(func() { t.Run(ctx) })
 	}
 	for {
@@ -91,7 +94,7 @@ func (n *Network) Run(ctx context.Context) {
 
 // everything makes all due: at the start, and when events were lost.
 func (n *Network) everything() {
-	for _, b := range []event.Body{event.Link{}, event.Address{}, event.Routes{Defaults: true}} {
+	for _, b := range []event.Body{event.Link{}, event.Address{}, event.Routes{Defaults: true}, event.Routes{Neighbours: true}} {
 		n.changed(b)
 	}
 }
@@ -101,7 +104,11 @@ func (n *Network) everything() {
 func (n *Network) changed(b event.Body) {
 	switch b := b.(type) {
 	case event.Routes:
-		n.nextHops.Mark()
+		if b.Neighbours {
+			n.neighbours.Mark()
+		} else {
+			n.nextHops.Mark()
+		}
 		if b.Defaults {
 			n.defaults.Mark()
 		}

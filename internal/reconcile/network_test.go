@@ -41,6 +41,7 @@ func (p *path) took(what string) int {
 
 func (p *path) ShareNextHops(bool) error                       { return nil }
 func (p *path) BumpNextHops() error                            { return p.call("next hops") }
+func (p *path) BumpNeighbours() error                          { return p.call("neighbours") }
 func (p *path) SetLocalAddresses([]netip.Addr) error           { return p.call("local addresses") }
 func (p *path) SetDefaultRoutes([]datapath.DefaultRoute) error { return p.call("default routes") }
 func (p *path) RoutesByDestination() bool                      { return true }
@@ -59,28 +60,30 @@ func TestNetwork(t *testing.T) {
 		done := make(chan struct{})
 		go func() { n.Run(ctx); close(done) }()
 		defer func() { cancel(); <-done }()
-		want := func(step string, nextHops, local, defaults int) {
+		want := func(step string, nextHops, neighbours, local, defaults int) {
 			t.Helper()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			a, b, c := p.took("next hops"), p.took("local addresses"), p.took("default routes")
-			if a != nextHops || b != local || c != defaults {
-				t.Errorf("%s: %d %d %d, want %d %d %d", step, a, b, c, nextHops, local, defaults)
+			got := []int{p.took("next hops"), p.took("neighbours"), p.took("local addresses"), p.took("default routes")}
+			if want := []int{nextHops, neighbours, local, defaults}; !slices.Equal(got, want) {
+				t.Errorf("%s: %d, want %d", step, got, want)
 			}
 		}
-		want("at the start", 1, 1, 1)
+		want("at the start", 1, 1, 1, 1)
 		o.Events.Publish(event.Routes{Count: 3})
-		want("routes", 1, 0, 0)
+		want("routes", 1, 0, 0, 0)
 		o.Events.Publish(event.Routes{Count: 1, Defaults: true})
-		want("a default route", 1, 0, 1)
+		want("a default route", 1, 0, 0, 1)
+		o.Events.Publish(event.Routes{Count: 1, Neighbours: true})
+		want("MAC addresses", 0, 1, 0, 0)
 		o.Events.Publish(event.Address{Action: event.Added})
-		want("an address", 0, 1, 0)
+		want("an address", 0, 0, 1, 0)
 		for range event.Kept {
 			o.Events.Publish(event.Neighbour{})
 		}
-		want("neighbours, which matter as routes only", 0, 0, 0)
+		want("neighbours, which matter as routes only", 0, 0, 0, 0)
 		o.Events.Publish(event.Object{})
-		want("something else", 0, 0, 0)
+		want("something else", 0, 0, 0, 0)
 
 		p.mu.Lock()
 		p.broken = errors.New("bpf is out of order")
@@ -94,7 +97,7 @@ func TestNetwork(t *testing.T) {
 		busy.Unlock()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		for _, what := range []string{"next hops", "local addresses", "default routes"} {
+		for _, what := range []string{"next hops", "neighbours", "local addresses", "default routes"} {
 			if n := p.took(what); n < 10 {
 				t.Errorf("%s: tried %d times in ten minutes", what, n)
 			}
@@ -105,11 +108,11 @@ func TestNetwork(t *testing.T) {
 		p.mu.Lock()
 		p.broken = nil
 		p.mu.Unlock()
-		want("well again", 1, 1, 1)
+		want("well again", 1, 1, 1, 1)
 		if list := o.Statuses.List("", true); len(list) != 0 {
 			t.Errorf("%+v", list)
 		}
-		if !slices.Equal(told[:6], []event.Kind{"link", "address", "route", "route", "route", "address"}) {
+		if !slices.Equal(told[:8], []event.Kind{"link", "address", "route", "route", "route", "route", "route", "address"}) {
 			t.Errorf("others were told of %v", told)
 		}
 	})

@@ -180,6 +180,8 @@ func (r *runner) command(verb, rest string) error {
 			return r.lab.KeepNextHops()
 		}
 		return fmt.Errorf("next-hops %q is not empty, shared, each or stay", rest)
+	case "neighbours":
+		return r.lab.BumpNeighbours()
 	case "ip":
 		out, err := exec.Command("ip", strings.Fields(rest)...).CombinedOutput()
 		if err != nil {

@@ -69,6 +69,12 @@ type SockHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type SockHopGenerations struct {
+	_          structs.HostLayout
+	Routes     uint32
+	Neighbours uint32
+}
+
 type SockHostPorts struct {
 	_     structs.HostLayout
 	Limit uint32
@@ -92,15 +98,11 @@ type SockKnownSet struct {
 }
 
 type SockNextHop struct {
-	_       structs.HostLayout
-	Target  SockIpAddr
-	Epoch   uint32
-	Ifindex uint32
-	Dmac    [6]uint8
-	Smac    [6]uint8
-	Mtu     uint16
-	Kind    uint8
-	Pad     uint8
+	_      structs.HostLayout
+	Target SockIpAddr
+	Epoch  uint32
+	Way    uint16
+	Pad    uint16
 }
 
 type SockOpening struct {
@@ -164,12 +166,9 @@ type SockOpening struct {
 		Dport      uint16
 		AddressSum uint16
 		TupleSum   uint16
-		Ifindex    uint32
-		Dmac       [6]uint8
-		Smac       [6]uint8
-		HopEpoch   uint16
-		Mtu        uint16
 		Seen       uint32
+		Way        uint16
+		WayEpoch   uint16
 		Packets    uint64
 		Bytes      uint64
 		SeqEnd     uint32
@@ -340,6 +339,23 @@ type SockVip struct {
 	Ranges   uint32
 }
 
+type SockWay struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway SockIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Pad     [3]uint8
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -357,6 +373,7 @@ const (
 	SockMapEndpoints              = "endpoints"
 	SockMapFragmentSources        = "fragment_sources"
 	SockMapFragments              = "fragments"
+	SockMapGenerations            = "generations"
 	SockMapHalfOpens              = "half_opens"
 	SockMapHalfOpensKept          = "half_opens_kept"
 	SockMapIcmpScratches          = "icmp_scratches"
@@ -385,6 +402,8 @@ const (
 	SockMapTableCounts            = "table_counts"
 	SockMapTableStates            = "table_states"
 	SockMapVips                   = "vips"
+	SockMapWays                   = "ways"
+	SockMapWaysFull               = "ways_full"
 	SockProgLoxilbConnect4        = "loxilb_connect4"
 	SockProgLoxilbConnect6        = "loxilb_connect6"
 	SockProgLoxilbFindSockets     = "loxilb_find_sockets"
@@ -407,6 +426,7 @@ const (
 	SockVarInnerRows              = "inner_rows"
 	SockVarKfuncs                 = "kfuncs"
 	SockVarMarkedServices         = "marked_services"
+	SockVarNeighbourGeneration    = "neighbour_generation"
 	SockVarOwnNamespace           = "own_namespace"
 	SockVarRangeServices          = "range_services"
 	SockVarRedirectPeer           = "redirect_peer"
@@ -497,6 +517,7 @@ type SockMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
@@ -525,6 +546,8 @@ type SockMapSpecs struct {
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Ways             *ebpf.MapSpec `ebpf:"ways"`
+	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 }
 
 // SockVariableSpecs contains global variables before they are loaded into the kernel.
@@ -542,6 +565,7 @@ type SockVariableSpecs struct {
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
+	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	OwnNamespace           *ebpf.VariableSpec `ebpf:"own_namespace"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
@@ -593,6 +617,7 @@ type SockMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
@@ -621,6 +646,8 @@ type SockMaps struct {
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Ways             *ebpf.Map `ebpf:"ways"`
+	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 }
 
 func (m *SockMaps) Close() error {
@@ -638,6 +665,7 @@ func (m *SockMaps) Close() error {
 		m.Endpoints,
 		m.FragmentSources,
 		m.Fragments,
+		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
 		m.IcmpScratches,
@@ -666,6 +694,8 @@ func (m *SockMaps) Close() error {
 		m.TableCounts,
 		m.TableStates,
 		m.Vips,
+		m.Ways,
+		m.WaysFull,
 	)
 }
 
@@ -684,6 +714,7 @@ type SockVariables struct {
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
+	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	OwnNamespace           *ebpf.Variable `ebpf:"own_namespace"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`

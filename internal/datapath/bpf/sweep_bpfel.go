@@ -37,12 +37,9 @@ type SweepConnection struct {
 	Dport      uint16
 	AddressSum uint16
 	TupleSum   uint16
-	Ifindex    uint32
-	Dmac       [6]uint8
-	Smac       [6]uint8
-	HopEpoch   uint16
-	Mtu        uint16
 	Seen       uint32
+	Way        uint16
+	WayEpoch   uint16
 	Packets    uint64
 	Bytes      uint64
 	SeqEnd     uint32
@@ -94,6 +91,12 @@ type SweepHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type SweepHopGenerations struct {
+	_          structs.HostLayout
+	Routes     uint32
+	Neighbours uint32
+}
+
 type SweepHostPorts struct {
 	_     structs.HostLayout
 	Limit uint32
@@ -117,15 +120,11 @@ type SweepKnownSet struct {
 }
 
 type SweepNextHop struct {
-	_       structs.HostLayout
-	Target  SweepIpAddr
-	Epoch   uint32
-	Ifindex uint32
-	Dmac    [6]uint8
-	Smac    [6]uint8
-	Mtu     uint16
-	Kind    uint8
-	Pad     uint8
+	_      structs.HostLayout
+	Target SweepIpAddr
+	Epoch  uint32
+	Way    uint16
+	Pad    uint16
 }
 
 type SweepOpening struct {
@@ -307,6 +306,23 @@ type SweepVip struct {
 	Ranges   uint32
 }
 
+type SweepWay struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway SweepIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Pad     [3]uint8
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -324,6 +340,7 @@ const (
 	SweepMapEndpoints              = "endpoints"
 	SweepMapFragmentSources        = "fragment_sources"
 	SweepMapFragments              = "fragments"
+	SweepMapGenerations            = "generations"
 	SweepMapHalfOpens              = "half_opens"
 	SweepMapHalfOpensKept          = "half_opens_kept"
 	SweepMapIcmpScratches          = "icmp_scratches"
@@ -350,6 +367,8 @@ const (
 	SweepMapTableCounts            = "table_counts"
 	SweepMapTableStates            = "table_states"
 	SweepMapVips                   = "vips"
+	SweepMapWays                   = "ways"
+	SweepMapWaysFull               = "ways_full"
 	SweepProgLoxilbGrow            = "loxilb_grow"
 	SweepProgLoxilbSweep           = "loxilb_sweep"
 	SweepProgLoxilbSweepPersists   = "loxilb_sweep_persists"
@@ -442,6 +461,7 @@ type SweepMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
@@ -468,6 +488,8 @@ type SweepMapSpecs struct {
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Ways             *ebpf.MapSpec `ebpf:"ways"`
+	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 }
 
 // SweepVariableSpecs contains global variables before they are loaded into the kernel.
@@ -530,6 +552,7 @@ type SweepMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
@@ -556,6 +579,8 @@ type SweepMaps struct {
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Ways             *ebpf.Map `ebpf:"ways"`
+	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 }
 
 func (m *SweepMaps) Close() error {
@@ -573,6 +598,7 @@ func (m *SweepMaps) Close() error {
 		m.Endpoints,
 		m.FragmentSources,
 		m.Fragments,
+		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
 		m.IcmpScratches,
@@ -599,6 +625,8 @@ func (m *SweepMaps) Close() error {
 		m.TableCounts,
 		m.TableStates,
 		m.Vips,
+		m.Ways,
+		m.WaysFull,
 	)
 }
 

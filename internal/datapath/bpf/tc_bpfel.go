@@ -48,12 +48,9 @@ type TcConnection struct {
 	Dport      uint16
 	AddressSum uint16
 	TupleSum   uint16
-	Ifindex    uint32
-	Dmac       [6]uint8
-	Smac       [6]uint8
-	HopEpoch   uint16
-	Mtu        uint16
 	Seen       uint32
+	Way        uint16
+	WayEpoch   uint16
 	Packets    uint64
 	Bytes      uint64
 	SeqEnd     uint32
@@ -232,6 +229,21 @@ type TcHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type TcHopGenerations struct {
+	_          structs.HostLayout
+	Routes     uint32
+	Neighbours uint32
+}
+
+type TcHopKind uint32
+
+const (
+	TcHopKindHOP_REDIRECT TcHopKind = 0
+	TcHopKindHOP_PEER     TcHopKind = 1
+	TcHopKindHOP_LAYER3   TcHopKind = 2
+	TcHopKindHOP_LOCAL    TcHopKind = 3
+)
+
 type TcHostPorts struct {
 	_     structs.HostLayout
 	Limit uint32
@@ -288,15 +300,11 @@ const (
 )
 
 type TcNextHop struct {
-	_       structs.HostLayout
-	Target  TcIpAddr
-	Epoch   uint32
-	Ifindex uint32
-	Dmac    [6]uint8
-	Smac    [6]uint8
-	Mtu     uint16
-	Kind    uint8
-	Pad     uint8
+	_      structs.HostLayout
+	Target TcIpAddr
+	Epoch  uint32
+	Way    uint16
+	Pad    uint16
 }
 
 type TcOpening struct {
@@ -521,6 +529,25 @@ type TcVip struct {
 	Ranges   uint32
 }
 
+type TcWay struct {
+	_          structs.HostLayout
+	Key        TcWayKey
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
+type TcWayKey struct {
+	_       structs.HostLayout
+	Gateway TcIpAddr
+	Ifindex uint32
+	Mtu     uint16
+	Smac    [6]uint8
+	Kind    uint8
+	Pad     [3]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -538,6 +565,7 @@ const (
 	TcMapEndpoints              = "endpoints"
 	TcMapFragmentSources        = "fragment_sources"
 	TcMapFragments              = "fragments"
+	TcMapGenerations            = "generations"
 	TcMapHalfOpens              = "half_opens"
 	TcMapHalfOpensKept          = "half_opens_kept"
 	TcMapIcmpScratches          = "icmp_scratches"
@@ -564,6 +592,8 @@ const (
 	TcMapTableCounts            = "table_counts"
 	TcMapTableStates            = "table_states"
 	TcMapVips                   = "vips"
+	TcMapWays                   = "ways"
+	TcMapWaysFull               = "ways_full"
 	TcProgLoxilbEther           = "loxilb_ether"
 	TcProgLoxilbEtherOut        = "loxilb_ether_out"
 	TcProgLoxilbLayer3          = "loxilb_layer3"
@@ -586,6 +616,7 @@ const (
 	TcVarLocalEndpoints         = "local_endpoints"
 	TcVarMarkedServices         = "marked_services"
 	TcVarMssServices            = "mss_services"
+	TcVarNeighbourGeneration    = "neighbour_generation"
 	TcVarNextHopsShared         = "next_hops_shared"
 	TcVarRangeServices          = "range_services"
 	TcVarRedirectPeer           = "redirect_peer"
@@ -669,6 +700,7 @@ type TcMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
@@ -695,6 +727,8 @@ type TcMapSpecs struct {
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Ways             *ebpf.MapSpec `ebpf:"ways"`
+	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 }
 
 // TcVariableSpecs contains global variables before they are loaded into the kernel.
@@ -719,6 +753,7 @@ type TcVariableSpecs struct {
 	LocalEndpoints         *ebpf.VariableSpec `ebpf:"local_endpoints"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
 	MssServices            *ebpf.VariableSpec `ebpf:"mss_services"`
+	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.VariableSpec `ebpf:"next_hops_shared"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
@@ -770,6 +805,7 @@ type TcMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
@@ -796,6 +832,8 @@ type TcMaps struct {
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Ways             *ebpf.Map `ebpf:"ways"`
+	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 }
 
 func (m *TcMaps) Close() error {
@@ -813,6 +851,7 @@ func (m *TcMaps) Close() error {
 		m.Endpoints,
 		m.FragmentSources,
 		m.Fragments,
+		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
 		m.IcmpScratches,
@@ -839,6 +878,8 @@ func (m *TcMaps) Close() error {
 		m.TableCounts,
 		m.TableStates,
 		m.Vips,
+		m.Ways,
+		m.WaysFull,
 	)
 }
 
@@ -864,6 +905,7 @@ type TcVariables struct {
 	LocalEndpoints         *ebpf.Variable `ebpf:"local_endpoints"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
 	MssServices            *ebpf.Variable `ebpf:"mss_services"`
+	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.Variable `ebpf:"next_hops_shared"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`

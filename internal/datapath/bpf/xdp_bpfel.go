@@ -69,6 +69,12 @@ type XdpHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type XdpHopGenerations struct {
+	_          structs.HostLayout
+	Routes     uint32
+	Neighbours uint32
+}
+
 type XdpHostPorts struct {
 	_     structs.HostLayout
 	Limit uint32
@@ -98,15 +104,11 @@ type XdpLinkAddress struct {
 }
 
 type XdpNextHop struct {
-	_       structs.HostLayout
-	Target  XdpIpAddr
-	Epoch   uint32
-	Ifindex uint32
-	Dmac    [6]uint8
-	Smac    [6]uint8
-	Mtu     uint16
-	Kind    uint8
-	Pad     uint8
+	_      structs.HostLayout
+	Target XdpIpAddr
+	Epoch  uint32
+	Way    uint16
+	Pad    uint16
 }
 
 type XdpRangeKey struct {
@@ -207,6 +209,23 @@ type XdpVip struct {
 	Ranges   uint32
 }
 
+type XdpWay struct {
+	_   structs.HostLayout
+	Key struct {
+		_       structs.HostLayout
+		Gateway XdpIpAddr
+		Ifindex uint32
+		Mtu     uint16
+		Smac    [6]uint8
+		Kind    uint8
+		Pad     [3]uint8
+	}
+	Macs       uint64
+	Claim      uint64
+	Neighbours uint32
+	Pad        [3]uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -224,6 +243,7 @@ const (
 	XdpMapEndpoints              = "endpoints"
 	XdpMapFragmentSources        = "fragment_sources"
 	XdpMapFragments              = "fragments"
+	XdpMapGenerations            = "generations"
 	XdpMapHalfOpens              = "half_opens"
 	XdpMapHalfOpensKept          = "half_opens_kept"
 	XdpMapIcmpScratches          = "icmp_scratches"
@@ -248,6 +268,8 @@ const (
 	XdpMapTableCounts            = "table_counts"
 	XdpMapTableStates            = "table_states"
 	XdpMapVips                   = "vips"
+	XdpMapWays                   = "ways"
+	XdpMapWaysFull               = "ways_full"
 	XdpMapXdpAddresses           = "xdp_addresses"
 	XdpMapXdpForwarded           = "xdp_forwarded"
 	XdpMapXdpTargets             = "xdp_targets"
@@ -260,6 +282,7 @@ const (
 	XdpVarIcmpRate               = "icmp_rate"
 	XdpVarInnerRows              = "inner_rows"
 	XdpVarKfuncs                 = "kfuncs"
+	XdpVarNeighbourGeneration    = "neighbour_generation"
 	XdpVarRedirectPeer           = "redirect_peer"
 	XdpVarResetRate              = "reset_rate"
 	XdpVarTimeoutClosedPressed   = "timeout_closed_pressed"
@@ -338,6 +361,7 @@ type XdpMapSpecs struct {
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
+	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
@@ -362,6 +386,8 @@ type XdpMapSpecs struct {
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Ways             *ebpf.MapSpec `ebpf:"ways"`
+	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	XdpAddresses     *ebpf.MapSpec `ebpf:"xdp_addresses"`
 	XdpForwarded     *ebpf.MapSpec `ebpf:"xdp_forwarded"`
 	XdpTargets       *ebpf.MapSpec `ebpf:"xdp_targets"`
@@ -379,6 +405,7 @@ type XdpVariableSpecs struct {
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
+	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
@@ -428,6 +455,7 @@ type XdpMaps struct {
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
+	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
@@ -452,6 +480,8 @@ type XdpMaps struct {
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Ways             *ebpf.Map `ebpf:"ways"`
+	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	XdpAddresses     *ebpf.Map `ebpf:"xdp_addresses"`
 	XdpForwarded     *ebpf.Map `ebpf:"xdp_forwarded"`
 	XdpTargets       *ebpf.Map `ebpf:"xdp_targets"`
@@ -472,6 +502,7 @@ func (m *XdpMaps) Close() error {
 		m.Endpoints,
 		m.FragmentSources,
 		m.Fragments,
+		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
 		m.IcmpScratches,
@@ -496,6 +527,8 @@ func (m *XdpMaps) Close() error {
 		m.TableCounts,
 		m.TableStates,
 		m.Vips,
+		m.Ways,
+		m.WaysFull,
 		m.XdpAddresses,
 		m.XdpForwarded,
 		m.XdpTargets,
@@ -514,6 +547,7 @@ type XdpVariables struct {
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
+	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`

@@ -143,10 +143,9 @@ func jiffiesPerSecond() (uint32, error) {
 }
 
 // DefaultConnections sizes the connection table: as many connections as fit into 0.5 % of memory, at least
-// 262,144, to the nearest power of two. The kernel makes a power of two of buckets at once, 16 bytes each: with any other size
-// up to half of them are never of use.
+// 262,144, to the nearest power of two: machines that differ little have the same.
 func DefaultConnections() int {
-	const smallest, bytesEach = 262144, 416 // two entries of 192 bytes and their buckets
+	const smallest, bytesEach = 262144, 400 // two entries of 128 bytes, and what the table leaves free
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
 		return smallest

@@ -7,7 +7,6 @@ package routing
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
 
@@ -32,24 +31,26 @@ type DefaultRoute struct {
 
 // Routing is what is written. Methods are safe for concurrent use.
 type Routing struct {
-	links, routes *ebpf.Map
-	shared        *ebpf.Variable
+	links, routes, full *ebpf.Map
+	shared              *ebpf.Variable
 
-	mu          sync.Mutex
-	generation  uint32           // of next hops
-	generations []*ebpf.Variable // where it is written
-	defaults    map[bpf.TcDefaultRoute]bool
+	mu       sync.Mutex
+	epochs   *epochs
+	defaults map[bpf.TcDefaultRoute]bool
 }
 
-// Open reads what an earlier process left, and begins a generation of next hops of its own: connections may have next
-// hops cached from that time.
+// Open reads what an earlier process left, and begins a generation of next hops after those of its: connections may know
+// theirs from that time.
 func Open(c *loader.Collection) (*Routing, error) {
+	epochs, err := newEpochs(c)
+	if err != nil {
+		return nil, err
+	}
 	r := &Routing{
 		links: c.Maps.Links, routes: c.Maps.DefaultRoutes, shared: c.Variables.NextHopsShared,
-		generation: rand.Uint32(), generations: []*ebpf.Variable{c.Variables.HopGeneration},
-		defaults: map[bpf.TcDefaultRoute]bool{},
+		full: c.Maps.WaysFull, epochs: epochs, defaults: map[bpf.TcDefaultRoute]bool{},
 	}
-	err := rows.Each(r.routes, func(k bpf.TcDefaultRoute, _ uint8) { r.defaults[k] = true })
+	err = rows.Each(r.routes, func(k bpf.TcDefaultRoute, _ uint8) { r.defaults[k] = true })
 	if err != nil {
 		return nil, fmt.Errorf("read default routes: %w", err)
 	}
@@ -89,38 +90,37 @@ func (r *Routing) ForgetLink(index int) error {
 	return nil
 }
 
-// BumpNextHops makes every connection resolve its next hop anew with its next packet: a neighbour, a route or
-// a link has changed.
+// BumpNextHops makes every connection resolve its next hop anew with its next packet: a route, a rule, an address or a
+// link has changed.
 func (r *Routing) BumpNextHops() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.generation++
-	var errs []error
-	for _, v := range r.generations {
-		errs = append(errs, v.Set(r.generation))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("bump next hop generation: %w", err)
-	}
-	return nil
+	r.epochs.routes++
+	r.epochs.neighbours++
+	return r.epochs.write()
 }
 
-// Generation is the present generation of next hops.
-func (r *Routing) Generation() uint32 {
+// BumpNeighbours makes every next hop ask for its MAC address anew with its next packet: a neighbour has another one.
+func (r *Routing) BumpNeighbours() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.generation
+	r.epochs.neighbours++
+	return r.epochs.write()
 }
 
-// AddGeneration writes the generation of next hops to a variable of another object too, now and at each bump.
-func (r *Routing) AddGeneration(v *ebpf.Variable) error {
+// Generations are the present ones of routes and of neighbours.
+func (r *Routing) Generations() (routes, neighbours uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := v.Set(r.generation); err != nil {
-		return fmt.Errorf("set next hop generation: %w", err)
-	}
-	r.generations = append(r.generations, v)
-	return nil
+	return r.epochs.routes, r.epochs.neighbours
+}
+
+// Follow writes the generations to variables of another object too, now and at each bump.
+func (r *Routing) Follow(routes, neighbours *ebpf.Variable) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epochs.written = append(r.epochs.written, generations{routes, neighbours})
+	return r.epochs.write()
 }
 
 // ShareNextHops says whether all packets to an address take the same route. If so, a new connection uses the next hop that another
@@ -134,6 +134,18 @@ func (r *Routing) ShareNextHops(shared bool) error {
 		return fmt.Errorf("share next hops: %w", err)
 	}
 	return nil
+}
+
+// NextHopsFull counts the packets whose next hop found no room among those that are kept. They are looked up one by one.
+func (r *Routing) NextHopsFull() (sum uint64, err error) {
+	var each []uint64
+	if err := r.full.Lookup(uint32(0), &each); err != nil {
+		return 0, fmt.Errorf("read packets without a row for their next hop: %w", err)
+	}
+	for _, n := range each {
+		sum += n
+	}
+	return sum, nil
 }
 
 // SetDefaultRoutes makes these the routes that connections of --egress services are translated on. Only differences are

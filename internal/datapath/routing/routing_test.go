@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"testing"
@@ -98,4 +99,51 @@ func wantRoutes(t *testing.T, r *Routing, list []DefaultRoute) {
 	if !maps.Equal(have, want) {
 		t.Errorf("the routes are %v, want %v", have, want)
 	}
+}
+
+// TestGenerations: what a daemon begins with is none that connections know from the last one, nor from what that one's programs
+// still note; who follows late is told, and a change of neighbours is none of routes.
+func TestGenerations(t *testing.T) {
+	t.Parallel()
+	c, err := loader.Open(loader.Settings{Connections: 1024})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	first, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes, neighbours := first.Generations()
+	want := func(r *Routing, step string, wantRoutes, wantNeighbours uint32) {
+		t.Helper()
+		gotRoutes, gotNeighbours := r.Generations()
+		var seenRoutes, seenNeighbours uint32
+		if err := errors.Join(c.Variables.HopGeneration.Get(&seenRoutes), c.Variables.NeighbourGeneration.Get(&seenNeighbours)); err != nil {
+			t.Fatal(err)
+		}
+		if gotRoutes != wantRoutes || gotNeighbours != wantNeighbours || seenRoutes != wantRoutes || seenNeighbours != wantNeighbours {
+			t.Errorf("%s: generations are %d and %d, programs see %d and %d, want %d and %d",
+				step, gotRoutes, gotNeighbours, seenRoutes, seenNeighbours, wantRoutes, wantNeighbours)
+		}
+	}
+	if err := first.BumpNeighbours(); err != nil {
+		t.Fatal(err)
+	}
+	want(first, "neighbours", routes, neighbours+1)
+	if err := first.BumpNextHops(); err != nil {
+		t.Fatal(err)
+	}
+	want(first, "routes", routes+1, neighbours+2)
+	second, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(second, "the next daemon", routes+1+afterRestart+1, neighbours+3)
+
+	second.epochs.neighbours = neighbourBits
+	if err := second.BumpNeighbours(); err != nil {
+		t.Fatal(err)
+	}
+	want(second, "after the last one", routes+1+afterRestart+1, 0)
 }

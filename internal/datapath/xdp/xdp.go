@@ -199,8 +199,9 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 	if err := x.shared.Configure(spec); err != nil {
 		return nil, err
 	}
+	maps := x.shared.Maps
 	shared := map[string]*ebpf.Map{
-		"connections": x.shared.Maps.Connections, "table_states": x.shared.Maps.TableStates, "endpoint_traffics": x.shared.Maps.EndpointTraffics,
+		"connections": maps.Connections, "table_states": maps.TableStates, "ways": maps.Ways, "endpoint_traffics": maps.EndpointTraffics,
 	}
 	loader.ShareMaps(spec, shared, "xdp_addresses", "xdp_targets", "xdp_forwarded")
 	if x.mode.multiBuffer() {
@@ -213,7 +214,7 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load XDP: %w", err)
 	}
-	if err := x.routing.AddGeneration(programs.Variables["hop_generation"]); err != nil {
+	if err := x.routing.Follow(programs.Variables["hop_generation"], programs.Variables["neighbour_generation"]); err != nil {
 		programs.Close()
 		return nil, err
 	}

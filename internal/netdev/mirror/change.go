@@ -10,7 +10,8 @@ import (
 type Change struct {
 	Events    []event.Body // links, addresses and neighbours that came, went or changed
 	NextHops  bool         // a next hop that was found before may be another one now
-	Messages  int          // of the kernel that NextHops stands for
+	MACs      bool         // ... or has another MAC address
+	Messages  int          // of the kernel that both stand for
 	Defaults  bool         // the default routes are others now
 	Gone      bool         // a route or an address went: the kernel may tell that a moment before it is so
 	Addresses []netip.Addr // addresses of others that came or went, and ours that went
@@ -24,6 +25,7 @@ type Change struct {
 func (c *Change) Merge(o Change) {
 	c.Events = append(c.Events, o.Events...)
 	c.NextHops = c.NextHops || o.NextHops
+	c.MACs = c.MACs || o.MACs
 	c.Messages += o.Messages
 	c.Defaults = c.Defaults || o.Defaults
 	c.Gone = c.Gone || o.Gone
@@ -36,5 +38,5 @@ func (c *Change) Merge(o Change) {
 
 // Empty says whether nothing changed.
 func (c *Change) Empty() bool {
-	return len(c.Events) == 0 && !c.NextHops && !c.Defaults && len(c.Addresses) == 0 && !c.Places && !c.Loopback && !c.Unmanaged && !c.Settings
+	return len(c.Events) == 0 && !c.NextHops && !c.MACs && !c.Defaults && len(c.Addresses) == 0 && !c.Places && !c.Loopback && !c.Unmanaged && !c.Settings
 }

@@ -88,7 +88,7 @@ func (t *tables) apply(m netlink.Message) (c Change) {
 	case unix.RTM_NEWNETCONF:
 		c.Settings = true
 	}
-	if c.NextHops {
+	if c.NextHops || c.MACs {
 		c.Messages = 1
 	}
 	return c
@@ -248,10 +248,10 @@ func (t *tables) applyNeighbour(m netlink.Message) Change {
 	}
 	n.silent = n.state&unix.NUD_FAILED != 0 || (old.silent && n.state&unix.NUD_INCOMPLETE != 0)
 	t.neighbours[key] = n
-	c := Change{NextHops: old.mac != "" && n.mac != old.mac, Unmanaged: old.managed && old.ours && !n.managed}
+	c := Change{MACs: old.mac != "" && n.mac != old.mac, Unmanaged: old.managed && old.ours && !n.managed}
 	action := event.Changed
 	switch {
-	case c.NextHops:
+	case c.MACs:
 	case n.silent && !old.silent && n.mac != "":
 		action = event.Removed
 	case old.silent && !n.silent && n.mac != "":
@@ -270,8 +270,8 @@ func (t *tables) forget(key Hop) {
 	delete(t.neighbours, key)
 }
 
-// boundGone drops what is remembered of deleted neighbours when that grows too long; next hops cached from them are
-// then looked up again.
+// boundGone drops what is remembered of deleted neighbours when that grows too long; all next hops are then asked for
+// their MAC addresses again.
 func (t *tables) boundGone() Change {
 	if t.gone <= rememberedGone {
 		return Change{}
@@ -282,7 +282,7 @@ func (t *tables) boundGone() Change {
 		}
 	}
 	t.gone = 0
-	return Change{NextHops: true}
+	return Change{MACs: true}
 }
 
 func (t *tables) applyRoute(m netlink.Message) Change {

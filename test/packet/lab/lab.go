@@ -145,6 +145,9 @@ func (l *Lab) Sweep() error { return l.Datapath.Sweep(context.Background()) }
 // BumpNextHops has every connection ask for its next hop again.
 func (l *Lab) BumpNextHops() error { return l.Datapath.BumpNextHops() }
 
+// BumpNeighbours has every next hop ask for its MAC address again.
+func (l *Lab) BumpNeighbours() error { return l.Datapath.BumpNeighbours() }
+
 // ShareNextHops has connections use what others found of the way to an address, as in any network without source routing
 // and several ways: the lab begins so.
 func (l *Lab) ShareNextHops(shared bool) error { return l.Datapath.ShareNextHops(shared) }
