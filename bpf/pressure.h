@@ -122,7 +122,7 @@ static __always_inline bool table_is_tight(const struct table_state *t)
 {
 	const __s64 rows = BUCKETS_PER_GROUP * ROWS_PER_BUCKET;
 
-	return t->entries * 8 >= size_groups(table_size(t)) * rows * 7;
+	return t->entries * 4 >= size_groups(table_size(t)) * rows * 3;
 }
 
 /* Parts of the share, in eighths. */
