@@ -70,6 +70,8 @@ enum drop_reason {
 	DROP_NO_MEMORY, /* a new connection while the kernel has no memory for its entry at once; the sender repeats */
 	DROP_UNKNOWN_SOURCE, /* its service is being protected from made-up sources, and the packet's source has not shown lately that it is there, and cannot be asked by this packet: no SYN, or a fragment of one */
 	DROP_HALF_OPEN_FULL, /* as many connections of its service, or of all, are half-open as may be, and the client cannot be challenged, or is known and there are half as many again */
+	DROP_RATE_LIMIT, /* its service, or its client, has opened as many connections in this second as it may */
+	DROP_CONNECTION_LIMIT, /* its service, or its client, has as many open connections as it may */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -327,6 +329,7 @@ enum service_mode {
 enum service_flag {
 	SERVICE_SOURCES = 1, /* only sources in the list open connections */
 	SERVICE_EGRESS = 2, /* its endpoints are in egress_endpoints */
+	SERVICE_LIMITED = 4, /* it has a row in limits_by_service */
 	SERVICE_REFUSE_DROP =
 		0x10, /* what is refused is dropped, without an answer */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
@@ -373,12 +376,43 @@ struct vip {
 	__u32 ranges;
 };
 
+/* A token bucket (bucket.h). */
+struct token_bucket {
+	__u32 since; /* jiffies */
+	__u32 tokens; /* hz times as many as there are */
+} __attribute__((aligned(8))); /* swapped as a whole */
+
 /* What the data path itself keeps of a service. */
 struct service_state {
 	__u64 next; /* round robin: how many connections were opened */
 	__u64 no_endpoint; /* packets refused for want of an endpoint */
 	__u64 refused; /* packets refused because the table was full */
 	__s64 half_open; /* connections that are not assured */
+	struct token_bucket opens; /* while it has limits (limit.h) */
+	__s64 open; /* connections that are not closed, of those that began since some service has limits */
+};
+
+/* How many connections there may be of a service, and of each of its clients; 0:
+ * any number. Rates are of new ones, a second. */
+struct service_limits {
+	__u32 rate;
+	__u32 connections;
+	__u32 client_rate;
+	__u32 client_connections;
+	__u32 client_prefix; /* bits of the 128 of a client's address that count */
+	__u32 generation; /* of the rows of its clients */
+};
+
+/* A client of a service with limits. */
+struct limit_key {
+	__u32 service;
+	__u32 generation;
+	struct ip_addr client;
+};
+
+struct limit_row {
+	struct token_bucket opens;
+	__s64 open; /* connections that are not closed */
 };
 
 enum endpoint_flag {
@@ -540,12 +574,6 @@ struct bloom {
 	__u32 kept; /* entries for which the sweep added to next */
 };
 _Static_assert(sizeof(struct bloom) % 8 == 0, "ABI");
-
-/* A token bucket (bucket.h). */
-struct token_bucket {
-	__u32 since; /* jiffies */
-	__u32 tokens;
-};
 
 /* The answers whose number is limited. */
 enum answer_limit {

@@ -9,25 +9,48 @@
 #include "abi.h"
 #include "config.h"
 
-/* Takes a token, of which rate come in a second and size are kept at most.
- * Returns whether there was one. A bucket of zeros fills at once. */
+/* Takes a token, of which rate come in a second and size are kept at most, both
+ * up to a million. Returns whether there was one. A bucket of zeros fills at
+ * once. */
 static __always_inline bool bucket_take(struct token_bucket *b, __u32 rate,
 					__u32 size, __u32 now)
 {
-	__u32 elapsed = now - b->since, more;
+	__u32 elapsed = now - b->since;
 
 	if (elapsed > hz)
 		elapsed = hz;
-	more = elapsed * rate / hz;
-	if (more) {
-		b->since = now;
-		b->tokens += more;
-		if (b->tokens > size)
-			b->tokens = size;
-	}
-	if (!b->tokens)
+	b->since = now;
+	b->tokens += elapsed * rate;
+	if (b->tokens > size * hz)
+		b->tokens = size * hz;
+	if (b->tokens < hz)
 		return false;
-	b->tokens--;
+	b->tokens -= hz;
+	return true;
+}
+
+/* How often it is tried to take a token before it is taken for granted. */
+#define BUCKET_ATTEMPTS 4
+
+/* The same, for a bucket that several CPUs use. */
+static __always_inline bool
+bucket_take_shared(struct token_bucket *b, __u32 rate, __u32 size, __u32 now)
+{
+	union {
+		struct token_bucket bucket;
+		__u64 word;
+	} next;
+	__u64 found;
+	bool taken;
+
+	for (int i = 0; i < BUCKET_ATTEMPTS; i++) {
+		found = *(volatile __u64 *)b;
+		next.word = found;
+		taken = bucket_take(&next.bucket, rate, size, now);
+		if (__sync_val_compare_and_swap((__u64 *)b, found, next.word) ==
+		    found)
+			return taken;
+	}
 	return true;
 }
 

@@ -24,6 +24,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "config.h"
+#include "limit.h"
 #include "maps.h"
 #include "rows.h"
 #include "packet.h"
@@ -40,13 +41,6 @@ static __always_inline bool same_addr(const struct ip_addr *a,
 {
 	return a->word[3] == b->word[3] && a->word[2] == b->word[2] &&
 	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
-}
-
-/* Returns the mask of a word of an address of which so many bits count, or
- * more. */
-static __always_inline __be32 prefix_mask(__u32 bits)
-{
-	return bpf_htonl(bits >= 32 ? ~0U : bits ? ~0U << (32 - bits) : 0);
 }
 
 /* Do two addresses begin with the same bits? */
@@ -109,6 +103,25 @@ connection_peer(const struct connection *c, __u8 protocol)
 	return entry_find(&key);
 }
 
+static __always_inline bool connection_is_closed(__u8 flags)
+{
+	const __u8 acked = CONN_FIN_CLIENT_ACKED | CONN_FIN_ENDPOINT_ACKED;
+
+	return (flags & CONN_RESET) || (flags & acked) == acked;
+}
+
+/* Counts a connection of a client as open no longer if it is closed now, or as
+ * open again. word: the client's entry's that was replaced, by next. */
+static __noinline __maybe_unused void
+connection_limits(__u32 endpoint, const struct ip_addr *client, __u32 word,
+		  __u32 next)
+{
+	bool was = connection_is_closed(word), is = connection_is_closed(next);
+
+	if (was != is && !(word & STATE_ENDED))
+		limit_count(endpoint, client, is ? -1 : 1);
+}
+
 /* Notes events in both entries: the client's first, since it decides. Returns
  * the word that was replaced there: of all who note CONN_ASSURED, one finds it
  * absent, and CONN_ENDED too. The connection becomes assured there. */
@@ -116,8 +129,11 @@ static __noinline __maybe_unused __u32
 connection_note_both(struct connection *client, __u32 client_word,
 		     struct connection *reply, __u32 reply_word, __u8 events)
 {
-	if ((client_word & events) != events)
+	if ((client_word & events) != events) {
 		client_word = state_change(client, client_word, 0, events);
+		connection_limits(client->endpoint, &reply->daddr, client_word,
+				  client_word | events);
+	}
 	if ((reply_word & events) != events)
 		state_change(reply, reply_word, 0, events);
 	return client_word;
@@ -146,13 +162,6 @@ static __always_inline bool connection_is_pair(const struct connection_key *key,
 	       peer->dport == key->sport && peer->sport == key->dport &&
 	       same_addr(&peer->daddr, &key->saddr) &&
 	       same_addr(&peer->saddr, &key->daddr);
-}
-
-static __always_inline bool connection_is_closed(__u8 flags)
-{
-	const __u8 acked = CONN_FIN_CLIENT_ACKED | CONN_FIN_ENDPOINT_ACKED;
-
-	return (flags & CONN_RESET) || (flags & acked) == acked;
 }
 
 /* Returns how long a connection in this state may be silent, in jiffies. Global:
@@ -294,11 +303,14 @@ static __always_inline void connection_opened(struct endpoint_state *s)
 /* Counts it no longer. Called by the CPU that has ended the connection. word: the last one of the
  * client's entry; CONN_ASSURED is in it iff the connection became assured. */
 static __noinline __maybe_unused void
-connection_ended(__u32 endpoint, __u32 word, __u8 protocol)
+connection_ended(__u32 endpoint, const struct ip_addr *client, __u32 word,
+		 __u8 protocol)
 {
 	endpoint_uncount(endpoint);
 	if (!(word & CONN_ASSURED))
 		half_open_count(endpoint, protocol, -1);
+	if (!connection_is_closed(word))
+		limit_count(endpoint, client, -1);
 }
 
 /* Ends a connection, and begins the next one, of the next generation, in the same
@@ -314,7 +326,7 @@ connection_succeed(struct connection *client, __u32 word,
 	word = state_change(client, word, clear, next);
 	if (word & STATE_ENDED)
 		return false;
-	connection_ended(client->endpoint, word, IPPROTO_TCP);
+	connection_ended(client->endpoint, &reply->daddr, word, IPPROTO_TCP);
 	state_change(reply, reply_word, clear, next | CONN_REPLY_DIRECTION);
 	return true;
 }
@@ -394,7 +406,8 @@ static __noinline bool connection_end(const struct connection_key *key,
 	word = state_change(client, word, 0, STATE_ENDED | CONN_RESET);
 	if (word & STATE_ENDED)
 		return false;
-	connection_ended(client->endpoint, word, key->protocol);
+	connection_ended(client->endpoint, reply ? &other.saddr : &key->saddr,
+			 word, key->protocol);
 	if (unlikely(fate != PORT_IS_FREE && word & STATE_TRAIT(CONN_SNAT)))
 		reply_rest(reply ? key : &other, fate);
 	else if (likely(!(word & STATE_TRAIT(CONN_ONE_WAY))))

@@ -124,11 +124,11 @@ static __always_inline void tcp_reset(const struct packet *p,
  * has not believed it. If the other side has sent one too, that one stands. If
  * another CPU changes the peer's state, or has ended the connection, the next
  * segment does it, or none. */
-static __always_inline void tcp_take_back_reset(struct connection *c,
-						__u32 word,
-						struct connection *peer,
-						__u32 peer_word)
+static __noinline void tcp_take_back_reset(struct connection *c, __u32 word,
+					   struct connection *peer,
+					   __u32 peer_word)
 {
+	bool reply = word & CONN_REPLY_DIRECTION;
 	__u32 clear = STATE_SENT_RST;
 
 	if (!(peer_word & STATE_SENT_RST)) {
@@ -137,9 +137,15 @@ static __always_inline void tcp_take_back_reset(struct connection *c,
 			    (__u32 *)&peer->flags, peer_word,
 			    peer_word & ~(__u32)CONN_RESET) != peer_word)
 			return;
+		if (reply)
+			connection_limits(c->endpoint, &c->daddr, peer_word,
+					  peer_word & ~(__u32)CONN_RESET);
 		clear |= CONN_RESET;
 	}
-	state_change(c, word, clear, 0);
+	word = state_change(c, word, clear, 0);
+	if (!reply)
+		connection_limits(c->endpoint, &peer->daddr, word,
+				  word & ~clear);
 }
 
 /* Notes a segment that the endpoint sends before the client has acknowledged one:
@@ -163,10 +169,10 @@ static __always_inline void tcp_note_answer(const struct packet *p,
 
 /* Begins the connection anew, of which nothing was known or, as it was live, both
  * sides have forgotten: the endpoint has accepted another SYN of the client. */
-static __always_inline void tcp_begin_anew(const struct packet *p,
-					   struct connection *reply, __u32 word,
-					   struct connection *client,
-					   __u32 client_word)
+static __noinline void tcp_begin_anew(const struct packet *p,
+				      struct connection *reply, __u32 word,
+				      struct connection *client,
+				      __u32 client_word)
 {
 	if (word & CONN_REPLIED) {
 		struct endpoint_state *s = endpoint_state_find(reply->endpoint);
@@ -180,10 +186,14 @@ static __always_inline void tcp_begin_anew(const struct packet *p,
 			return;
 		}
 		half_open_count(reply->endpoint, IPPROTO_TCP, 1);
+		limit_count(reply->endpoint, &reply->daddr, 1);
 		__sync_fetch_and_add(&s->connections, 1);
 	} else {
-		state_change(client, client_word, STATE_TCP | CONN_RESET,
-			     CONN_REPLIED);
+		client_word =
+			state_change(client, client_word,
+				     STATE_TCP | CONN_RESET, CONN_REPLIED);
+		connection_limits(client->endpoint, &reply->daddr, client_word,
+				  client_word & ~(__u32)CONN_RESET);
 		state_change(reply, word, STATE_TCP | CONN_RESET, CONN_REPLIED);
 	}
 	client->seq_end = p->ack;
@@ -318,8 +328,12 @@ static __always_inline void tcp_single_segment(const struct packet *p,
 	}
 	if (!fits)
 		return;
-	if (word & CONN_RESET && (sent || acked))
-		state_change(c, word, CONN_RESET, 0);
+	if (word & CONN_RESET && (sent || acked)) {
+		__u32 was = state_change(c, word, CONN_RESET, 0);
+
+		connection_limits(c->endpoint, &c->saddr, was,
+				  was & ~(__u32)CONN_RESET);
+	}
 	if ((__s32)sent > 0)
 		c->seq_end = p->seq_end;
 	if ((__s32)acked > 0 || events == CONN_REPLIED)
@@ -362,7 +376,9 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		 * or not. */
 		if (ahead && ahead != (__u32)-1)
 			return VERDICT_CONTINUE;
-		state_change(c, word, 0, CONN_RESET);
+		word = state_change(c, word, 0, CONN_RESET);
+		connection_limits(c->endpoint, &c->saddr, word,
+				  word | CONN_RESET);
 	} else if ((p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK) {
 		tcp_single_segment(p, c, word);
 	}

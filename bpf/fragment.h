@@ -63,7 +63,7 @@ static __noinline bool fragment_source_begins(const struct packet *p)
 {
 	const struct token_bucket first = {
 		.since = p->now,
-		.tokens = FRAGMENTED_PER_SOURCE - 1,
+		.tokens = (FRAGMENTED_PER_SOURCE - 1) * hz,
 	};
 	struct ip_addr source = fragment_source(p);
 	struct token_bucket *b =
@@ -83,8 +83,8 @@ static __noinline void fragment_source_completes(const struct packet *p)
 	struct token_bucket *b =
 		bpf_map_lookup_elem(&fragment_sources, &source);
 
-	if (b && b->tokens < FRAGMENTED_PER_SOURCE)
-		b->tokens++;
+	if (b && b->tokens < FRAGMENTED_PER_SOURCE * hz)
+		b->tokens += hz;
 }
 
 /* Notes that a fragment has come. Returns false if one at its place has come

@@ -108,6 +108,9 @@ struct {
  * leaves it out where nothing but a map in a map names it. */
 const struct {
 	struct table_bucket connections;
+	struct service_limits limits;
+	struct limit_key limit_key;
+	struct limit_row limit_row;
 	struct slot_block slots;
 	struct endpoint endpoint;
 	struct endpoint_state state;
@@ -340,6 +343,38 @@ struct {
 	__type(key, __u32);
 	__array(values, struct persist_table);
 } persists SEC(".maps");
+
+/* 0 -> service id -> how many connections it may have. Written by user; read for
+ * new connections of services with limits, and when any connection closes. Made
+ * with the first such service. */
+struct limits_table {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_SERVICES);
+	__type(key, __u32);
+	__type(value, struct service_limits);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct limits_table);
+} limits_by_service SEC(".maps");
+
+/* 0 -> client of a service with limits -> how many connections it has opened.
+ * Written and read by the packet path. When it is full, the client that was heard
+ * of least recently is forgotten. Made with the first such service. */
+struct limit_clients {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 131072);
+	__type(key, struct limit_key);
+	__type(value, struct limit_row);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct limit_clients);
+} limited_clients SEC(".maps");
 
 /* service id -> largest TCP segment, 0 for any. Written by user; read for SYNs
  * while any service has one. */

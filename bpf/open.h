@@ -262,6 +262,7 @@ __noinline int open_to_endpoint(ctx_t *ctx, struct packet *p, __u32 id)
 	}
 	__sync_fetch_and_add(&state->connections, 1);
 	half_open_count(id, p->tuple.protocol, 1);
+	limit_count(id, &p->tuple.saddr, 1);
 	return 0;
 }
 
@@ -487,6 +488,12 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	v = protect(ctx, p, o);
 	if (v != VERDICT_CONTINUE)
 		return v;
+	if (unlikely(o->service.flags & SERVICE_LIMITED)) {
+		enum drop_reason why = limit_reason(p, id);
+
+		if (why)
+			return service_refuse(p, &o->service, why);
+	}
 	return open_by_algorithm(ctx, p, o, state);
 }
 

@@ -175,6 +175,15 @@ type ServiceArguments struct {
 	// Block The mark (skb->mark) of the service's packets; 0: those of any mark, or none, that no other service wants.
 	Block int `json:"block"`
 
+	// ClientConnections Open connections that each client has at most; 0: any number.
+	ClientConnections int `json:"clientConnections,omitempty"`
+
+	// ClientPrefix How many leading bits of an address make a client of clientRate and clientConnections; 0: 32 of IPv4, 64 of IPv6.
+	ClientPrefix int `json:"clientPrefix,omitempty"`
+
+	// ClientRate New connections a second that each client may open, at most a million; 0: any number.
+	ClientRate int `json:"clientRate,omitempty"`
+
 	// Egress Connections of the service's protocol that its endpoints open by a default route leave with the VIP for a source,
 	// or with one of snatIPs, which need no mode that translates then.
 	Egress bool `json:"egress"`
@@ -190,6 +199,12 @@ type ServiceArguments struct {
 
 	// Managed Owned by a controller. An update does not change it.
 	Managed bool `json:"managed"`
+
+	// MaxConnections Open connections that the service has at most; 0: any number.
+	MaxConnections int `json:"maxConnections,omitempty"`
+
+	// MaxRate New connections a second that the service takes, at most a million; what is beyond is refused as refuse says. 0: any number.
+	MaxRate int `json:"maxRate,omitempty"`
 
 	// Mode 0 default (destination NAT), 1 onearm, 2 fullnat, 3 dsr, 4 fullproxy, 5 hostonearm; the number or the word.
 	// All but 4 are available. With 3, targetPort is port. Answers hold the number.

@@ -15,8 +15,9 @@ func TestFieldFlags(t *testing.T) {
 		"mode": {"fullnat", "2"}, "select": {"persist", "3"}, "secips": {"1.1.1.2,1.1.1.3", `[{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]`},
 		"inatimeout": {"60", "60"}, "sources": {"10.0.0.0/8", `[{"prefix":"10.0.0.0/8"}]`}, "persist-timeout": {"7", "7"}, "persist-prefix": {"24", "24"},
 		"snat": {"10.0.0.1,10.0.0.2", `["10.0.0.1","10.0.0.2"]`}, "refuse": {"drop", `"drop"`}, "tunnel": {"gue", `"gue"`}, "mss": {"1200", "1200"},
-		"syn-protect": {"always", `"always"`},
-		"egress":      {"true", "true"}, "name": {"a b", `"a b"`}, "mark": {"0x1f", "31"},
+		"syn-protect": {"always", `"always"`}, "max-rate": {"1000", "1000"}, "max-connections": {"7", "7"},
+		"client-rate": {"5", "5"}, "client-connections": {"6", "6"}, "client-prefix": {"24", "24"},
+		"egress": {"true", "true"}, "name": {"a b", `"a b"`}, "mark": {"0x1f", "31"},
 	}
 	cmd := createLB(&options{})
 	for _, field := range append(lb.Fields(), lb.KeyFields()...) {

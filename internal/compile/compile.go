@@ -41,6 +41,10 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(neti
 	if s.Egress {
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_EGRESS)
 	}
+	if s.Limited() {
+		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_LIMITED)
+		t.Limits = connectionLimits(s)
+	}
 	if s.Algorithm == lb.Persist {
 		t.Persist, t.PersistPrefix = persist(s)
 	}
@@ -63,6 +67,22 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(neti
 	}
 	t.Slots = places(s, weights, seed)
 	return t
+}
+
+// connectionLimits are as the maps have them.
+func connectionLimits(s lb.Service) bpf.Limits {
+	l, bits := s.ConnectionLimits, uint32(s.ClientPrefix)
+	switch {
+	case s.VIP.Is4() && bits != 0:
+		bits += 96
+	case s.VIP.Is4():
+		bits = 128
+	case bits == 0:
+		bits = 64
+	}
+	return bpf.Limits{
+		Rate: l.MaxRate, Connections: l.MaxConnections, ClientRate: l.ClientRate, ClientConnections: l.ClientConnections, ClientPrefix: bits,
+	}
 }
 
 func tunnel(t lb.Tunnel) uint16 {

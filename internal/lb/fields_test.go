@@ -133,7 +133,7 @@ func randomService(r *rand.Rand) Service {
 				v = r.IntN(2) == 0
 			case int:
 				v = r.IntN(200)
-				if f.Name == FieldPersistPrefix {
+				if f.Name == FieldPersistPrefix || f.Name == FieldClientPrefix {
 					v = r.IntN(129)
 				}
 			case []string:

@@ -32,6 +32,7 @@ type Endpoint struct {
 // round robin.
 type Service struct {
 	Key
+	ConnectionLimits
 	Name        string // free text, may be empty; services may share it
 	Mode        Mode
 	Algorithm   Algorithm

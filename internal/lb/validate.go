@@ -44,6 +44,9 @@ func (s Service) Validate() error {
 	if err := s.validateSynProtect(); err != nil {
 		return err
 	}
+	if err := s.validateLimits(); err != nil {
+		return err
+	}
 	if err := s.validateTunnel(); err != nil {
 		return err
 	}

@@ -278,6 +278,9 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 				}
 				return v
 			}
+			if m.limited(svc, key.src.Addr()) {
+				return refused(svc, p, "connection-limit")
+			}
 		}
 		conn, reason := m.connect(svc, key, closed)
 		if reason == "no-endpoint" {

@@ -73,6 +73,10 @@ func lane(seeds <-chan uint64, failures chan<- string) {
 		return
 	}
 	defer l.Close()
+	if err := countFromHere(l); err != nil {
+		failures <- err.Error()
+		return
+	}
 	failed := false
 	for seed := range seeds {
 		if failed {
@@ -85,6 +89,15 @@ func lane(seeds <-chan uint64, failures chan<- string) {
 			failed = true
 		}
 	}
+}
+
+// countFromHere makes a service with limits, so that open connections are counted from then on.
+func countFromHere(l *lab.Lab) error {
+	s, err := lb.ParseService("10.0.0.1:80/tcp max-connections=1 endpoints=192.168.1.10:80")
+	if err != nil {
+		return err
+	}
+	return l.Apply(s)
 }
 
 // run runs a sequence through both and returns the first difference. It stops where a connection is about to end, or the

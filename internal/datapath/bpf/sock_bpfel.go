@@ -259,6 +259,8 @@ type SockServiceState struct {
 	NoEndpoint uint64
 	Refused    uint64
 	HalfOpen   int64
+	Opens      SockTokenBucket
+	Open       int64
 }
 
 type SockSnatSourceKey struct {
@@ -380,6 +382,8 @@ const (
 	SockMapIdleTimeouts           = "idle_timeouts"
 	SockMapKeptPorts              = "kept_ports"
 	SockMapKnownClients           = "known_clients"
+	SockMapLimitedClients         = "limited_clients"
+	SockMapLimitsByService        = "limits_by_service"
 	SockMapLinks                  = "links"
 	SockMapLocalAddresses         = "local_addresses"
 	SockMapMssLimits              = "mss_limits"
@@ -524,6 +528,8 @@ type SockMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
+	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
@@ -624,6 +630,8 @@ type SockMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
+	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
@@ -672,6 +680,8 @@ func (m *SockMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.LimitedClients,
+		m.LimitsByService,
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,

@@ -261,6 +261,8 @@ type SweepServiceState struct {
 	NoEndpoint uint64
 	Refused    uint64
 	HalfOpen   int64
+	Opens      SweepTokenBucket
+	Open       int64
 }
 
 type SweepSnatSourceKey struct {
@@ -347,6 +349,8 @@ const (
 	SweepMapIdleTimeouts           = "idle_timeouts"
 	SweepMapKeptPorts              = "kept_ports"
 	SweepMapKnownClients           = "known_clients"
+	SweepMapLimitedClients         = "limited_clients"
+	SweepMapLimitsByService        = "limits_by_service"
 	SweepMapLinks                  = "links"
 	SweepMapLocalAddresses         = "local_addresses"
 	SweepMapMovedEntries           = "moved_entries"
@@ -468,6 +472,8 @@ type SweepMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
+	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MovedEntries     *ebpf.MapSpec `ebpf:"moved_entries"`
@@ -559,6 +565,8 @@ type SweepMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
+	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MovedEntries     *ebpf.Map `ebpf:"moved_entries"`
@@ -605,6 +613,8 @@ func (m *SweepMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.LimitedClients,
+		m.LimitsByService,
 		m.Links,
 		m.LocalAddresses,
 		m.MovedEntries,

@@ -22,6 +22,7 @@ type ServiceTable struct {
 	Mode      uint8         // enum service_mode
 	Flags     uint16        // enum service_flag, but for those that datapath adds itself
 	MSS       uint16        // largest TCP segment; 0: any
+	Limits    Limits        // of connections
 	SNAT      []TcIpAddr    // that sources become, instead of what the mode says
 	Secondary []TcIpAddr    // further VIPs, each with the same row
 	Persist   time.Duration // how long a client's endpoint is kept; 0: not ALGORITHM_PERSIST
@@ -32,6 +33,15 @@ type ServiceTable struct {
 	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
 	Slots         []uint32        // places of the table that connections walk through: indices into Endpoints
 }
+
+// Limits are how many connections a service and each of its clients may have, as limits_by_service has them; 0: any number.
+type Limits struct {
+	Rate, Connections, ClientRate, ClientConnections uint32
+	ClientPrefix                                     uint32 // bits of the 128 of an address that make a client
+}
+
+// Any reports whether anything is limited.
+func (l Limits) Any() bool { return l.Rate|l.Connections|l.ClientRate|l.ClientConnections != 0 }
 
 // EndpointTable is one endpoint of a ServiceTable.
 type EndpointTable struct {
@@ -73,6 +83,9 @@ func (t ServiceTable) String() string {
 	}
 	if t.Flags != 0 || t.MSS != 0 {
 		fmt.Fprintf(&b, "flags=%#x mss=%d\n", t.Flags, t.MSS)
+	}
+	if t.Limits.Any() {
+		fmt.Fprintf(&b, "limits %+v\n", t.Limits)
 	}
 	for _, a := range t.Secondary {
 		fmt.Fprintf(&b, "also at %s\n", a.Netip())

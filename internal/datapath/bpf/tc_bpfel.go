@@ -133,7 +133,9 @@ const (
 	TcDropReasonDROP_NO_MEMORY            TcDropReason = 25
 	TcDropReasonDROP_UNKNOWN_SOURCE       TcDropReason = 26
 	TcDropReasonDROP_HALF_OPEN_FULL       TcDropReason = 27
-	TcDropReasonDROP_REASONS              TcDropReason = 28
+	TcDropReasonDROP_RATE_LIMIT           TcDropReason = 28
+	TcDropReasonDROP_CONNECTION_LIMIT     TcDropReason = 29
+	TcDropReasonDROP_REASONS              TcDropReason = 30
 )
 
 type TcEgressEndpoint struct {
@@ -291,6 +293,19 @@ const (
 	TcLimitTABLE_SEEDS           TcLimit = 10
 )
 
+type TcLimitKey struct {
+	_          structs.HostLayout
+	Service    uint32
+	Generation uint32
+	Client     TcIpAddr
+}
+
+type TcLimitRow struct {
+	_     structs.HostLayout
+	Opens TcTokenBucket
+	Open  int64
+}
+
 type TcLinkFlag uint32
 
 const (
@@ -405,6 +420,7 @@ type TcServiceFlag uint32
 const (
 	TcServiceFlagSERVICE_SOURCES     TcServiceFlag = 1
 	TcServiceFlagSERVICE_EGRESS      TcServiceFlag = 2
+	TcServiceFlagSERVICE_LIMITED     TcServiceFlag = 4
 	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
 	TcServiceFlagSERVICE_TUNNEL_IPIP TcServiceFlag = 1024
@@ -430,6 +446,16 @@ const (
 	TcServiceKindSERVICE_RANGE    TcServiceKind = 1
 )
 
+type TcServiceLimits struct {
+	_                 structs.HostLayout
+	Rate              uint32
+	Connections       uint32
+	ClientRate        uint32
+	ClientConnections uint32
+	ClientPrefix      uint32
+	Generation        uint32
+}
+
 type TcServiceMode uint32
 
 const (
@@ -446,6 +472,8 @@ type TcServiceState struct {
 	NoEndpoint uint64
 	Refused    uint64
 	HalfOpen   int64
+	Opens      TcTokenBucket
+	Open       int64
 }
 
 type TcSiphashKey struct {
@@ -572,6 +600,8 @@ const (
 	TcMapIdleTimeouts           = "idle_timeouts"
 	TcMapKeptPorts              = "kept_ports"
 	TcMapKnownClients           = "known_clients"
+	TcMapLimitedClients         = "limited_clients"
+	TcMapLimitsByService        = "limits_by_service"
 	TcMapLinks                  = "links"
 	TcMapLocalAddresses         = "local_addresses"
 	TcMapMssLimits              = "mss_limits"
@@ -707,6 +737,8 @@ type TcMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
+	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
@@ -812,6 +844,8 @@ type TcMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
+	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
@@ -858,6 +892,8 @@ func (m *TcMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.LimitedClients,
+		m.LimitsByService,
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,

@@ -164,6 +164,8 @@ type XdpServiceState struct {
 	NoEndpoint uint64
 	Refused    uint64
 	HalfOpen   int64
+	Opens      XdpTokenBucket
+	Open       int64
 }
 
 type XdpSnatSourceKey struct {
@@ -250,6 +252,8 @@ const (
 	XdpMapIdleTimeouts           = "idle_timeouts"
 	XdpMapKeptPorts              = "kept_ports"
 	XdpMapKnownClients           = "known_clients"
+	XdpMapLimitedClients         = "limited_clients"
+	XdpMapLimitsByService        = "limits_by_service"
 	XdpMapLinks                  = "links"
 	XdpMapLocalAddresses         = "local_addresses"
 	XdpMapMssLimits              = "mss_limits"
@@ -368,6 +372,8 @@ type XdpMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
+	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
@@ -462,6 +468,8 @@ type XdpMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
+	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
@@ -509,6 +517,8 @@ func (m *XdpMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.LimitedClients,
+		m.LimitsByService,
 		m.Links,
 		m.LocalAddresses,
 		m.MssLimits,

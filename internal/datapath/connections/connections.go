@@ -56,20 +56,22 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*bpf.SweepPrograms, erro
 		return nil, err
 	}
 	shared := map[string]*ebpf.Map{
-		"bloom_filter":     c.Maps.BloomFilter,
-		"connections":      c.Maps.Connections,
-		"table_states":     c.Maps.TableStates,
-		"table_counts":     c.Maps.TableCounts,
-		"endpoints":        c.Maps.Endpoints,
-		"endpoint_states":  c.Maps.EndpointStates,
-		"half_opens":       c.Maps.HalfOpens,
-		"half_opens_kept":  c.Maps.HalfOpensKept,
-		"service_states":   c.Maps.ServiceStates,
-		"idle_timeouts":    c.Maps.IdleTimeouts,
-		"persists":         c.Maps.Persists,
-		"persist_timeouts": c.Maps.PersistTimeouts,
-		"snat_usages":      c.Maps.SnatUsages,
-		"sweep_reports":    c.Maps.SweepReports,
+		"bloom_filter":      c.Maps.BloomFilter,
+		"connections":       c.Maps.Connections,
+		"table_states":      c.Maps.TableStates,
+		"table_counts":      c.Maps.TableCounts,
+		"endpoints":         c.Maps.Endpoints,
+		"endpoint_states":   c.Maps.EndpointStates,
+		"half_opens":        c.Maps.HalfOpens,
+		"half_opens_kept":   c.Maps.HalfOpensKept,
+		"service_states":    c.Maps.ServiceStates,
+		"limits_by_service": c.Maps.LimitsByService,
+		"limited_clients":   c.Maps.LimitedClients,
+		"idle_timeouts":     c.Maps.IdleTimeouts,
+		"persists":          c.Maps.Persists,
+		"persist_timeouts":  c.Maps.PersistTimeouts,
+		"snat_usages":       c.Maps.SnatUsages,
+		"sweep_reports":     c.Maps.SweepReports,
 	}
 	loader.ShareMaps(spec, shared, "moved_entries")
 	programs := &bpf.SweepPrograms{}

@@ -26,6 +26,7 @@ type Collection struct {
 	Conntrack                                          *conntrack.Table // the connection table
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
+	ServiceLimits, LimitedClients         *rows.Array
 	Fresh                                 bool // no map was pinned: all are new and empty
 
 	connections *rows.Array          // of Conntrack
@@ -94,6 +95,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	c.EndpointStates, c.EndpointTraffics = array("endpoint_states", c.Maps.EndpointStates), array("endpoint_traffics", c.Maps.EndpointTraffics)
 	c.SNATUsages, c.EgressEndpoints = array("snat_usages", c.Maps.SnatUsages), array("egress_endpoints", c.Maps.EgressEndpoints)
 	c.Persists, c.connections = array("persists", c.Maps.Persists), array("connections", c.Maps.Connections)
+	c.ServiceLimits, c.LimitedClients = array("limits_by_service", c.Maps.LimitsByService), array("limited_clients", c.Maps.LimitedClients)
 	if !c.Pinned() || c.Fresh {
 		var err error
 		c.Conntrack, err = conntrack.Make(c.connections, c.Maps.TableStates, c.Maps.TableCounts, c.Connections)
@@ -115,7 +117,7 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.SNATUsages, c.EgressEndpoints, c.Persists, c.connections}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.SNATUsages, c.EgressEndpoints, c.Persists, c.connections, c.ServiceLimits, c.LimitedClients}
 }
 
 // DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.

@@ -192,6 +192,9 @@ func (t *Tables) putAttributes(s *service, want *bpf.ServiceTable, undo *undoLog
 	if err := t.putSNAT(s, want.SNAT, undo); err != nil {
 		return err
 	}
+	if err := t.putLimits(s, want.Limits, undo); err != nil {
+		return err
+	}
 	return t.putMSS(s, want.MSS, undo)
 }
 

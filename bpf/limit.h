@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * limit.h - how many connections a service, and each of its clients, may have.
+ *
+ * New connections are limited by token buckets that hold one second's worth; open
+ * ones are counted until they are closed: TCP when both sides have sent FIN or
+ * one a RST, all others when they are over. A client is an address, or the first
+ * bits of one. Of 131,072 clients the one heard of least recently is forgotten:
+ * then it may have more. A count that is not known from the beginning is too
+ * low, never too high, and does not go below zero.
+ *
+ * While no service has limits there is no table of them: that is what a
+ * connection looks at when it closes. New connections look at a flag of their
+ * service.
+ */
+#ifndef LOXILB_LIMIT_H
+#define LOXILB_LIMIT_H
+
+#include <stdbool.h>
+#include <bpf/bpf_helpers.h>
+#include "bucket.h"
+#include "maps.h"
+#include "packet.h"
+#include "rows.h"
+
+/* Returns the mask of a word of an address of which so many bits count, or
+ * more. */
+static __always_inline __be32 prefix_mask(__u32 bits)
+{
+	return bpf_htonl(bits >= 32 ? ~0U : bits ? ~0U << (32 - bits) : 0);
+}
+
+/* Finds the row of a client, or makes one. */
+static __always_inline struct limit_row *
+limit_row_find(__u32 service, const struct service_limits *limits,
+	       const struct ip_addr *client, bool make)
+{
+	struct limit_key key = {
+		.service = service,
+		.generation = limits->generation,
+	};
+	void *rows = table_find(&limited_clients);
+	__u32 bits = limits->client_prefix;
+	struct limit_row none = {}, *row;
+
+	if (!rows)
+		return NULL;
+	for (int i = 0; i < 4; i++) {
+		key.client.word[i] = client->word[i] & prefix_mask(bits);
+		bits -= bits >= 32 ? 32 : bits;
+	}
+	row = bpf_map_lookup_elem(rows, &key);
+	if (row || !make)
+		return row;
+	bpf_map_update_elem(rows, &key, &none, BPF_NOEXIST);
+	return bpf_map_lookup_elem(rows, &key);
+}
+
+/* Adds to a count that does not go below zero. */
+static __always_inline void limit_add(__s64 *open, __s64 by)
+{
+	if (__sync_fetch_and_add(open, by) + by < 0)
+		__sync_fetch_and_add(open, -by);
+}
+
+/* Counts an open connection of an endpoint's service and a client, or counts it no
+ * longer. Returns something, as global functions do: the verifier checks it
+ * once. */
+__noinline __maybe_unused int
+limit_count(__u32 endpoint, const struct ip_addr *client, __s32 by)
+{
+	void *table = table_find(&limits_by_service);
+	struct service_limits *limits;
+	struct service_state *state;
+	struct limit_row *row;
+	struct endpoint *ep;
+	__u32 service;
+
+	if (likely(!table) || !client)
+		return 0;
+	ep = endpoint_find(endpoint);
+	if (!ep)
+		return 0;
+	service = ep->service;
+	state = bpf_map_lookup_elem(&service_states, &service);
+	limits = bpf_map_lookup_elem(table, &service);
+	if (state)
+		limit_add(&state->open, by);
+	if (!limits || !limits->client_connections)
+		return 0;
+	row = limit_row_find(service, limits, client, by > 0);
+	if (row)
+		limit_add(&row->open, by);
+	return 0;
+}
+
+/* Returns why a client of a service with limits may not open a connection, or
+ * DROP_NONE. */
+static __noinline __maybe_unused enum drop_reason
+limit_reason(const struct packet *p, __u32 service)
+{
+	struct service_limits *limits = table_row(&limits_by_service, &service);
+	struct service_state *state =
+		bpf_map_lookup_elem(&service_states, &service);
+	struct limit_row *row = NULL;
+
+	if (!limits || !state)
+		return DROP_NONE;
+	if (limits->connections && state->open >= limits->connections)
+		return DROP_CONNECTION_LIMIT;
+	if (limits->client_rate || limits->client_connections)
+		row = limit_row_find(service, limits, &p->tuple.saddr, true);
+	if (row && limits->client_connections &&
+	    row->open >= limits->client_connections)
+		return DROP_CONNECTION_LIMIT;
+	if (row && limits->client_rate &&
+	    !bucket_take_shared(&row->opens, limits->client_rate,
+				limits->client_rate, p->now))
+		return DROP_RATE_LIMIT;
+	if (limits->rate && !bucket_take_shared(&state->opens, limits->rate,
+						limits->rate, p->now))
+		return DROP_RATE_LIMIT;
+	return DROP_NONE;
+}
+
+#endif
