@@ -171,6 +171,12 @@ func (res *packetResult) round(l *lab.Lab, p *programs, services, connections, r
 		c.Services, c.Connections = services, connections
 		res.Costs = append(res.Costs, c)
 	}
+	c, err := measureLife(l, p, round, 2000+len(paths())*(pathRuns+1))
+	if err != nil {
+		return fmt.Errorf("%s: %w", lifeName, err)
+	}
+	c.Services, c.Connections = services, connections
+	res.Costs = append(res.Costs, c)
 	return l.Sweep()
 }
 

@@ -33,7 +33,7 @@ enum limit {
 	MAX_DEFAULT_ROUTES = 256,
 	KNOWN_SETS = 32768,
 	KNOWN_WAYS = 4,
-	ROWS_PER_BUCKET = 31,
+	ROWS_PER_BUCKET = 30,
 	BUCKETS_PER_GROUP = 8,
 	TABLE_SEEDS = 10,
 };
@@ -218,6 +218,14 @@ struct table_bucket {
 		[TAG_WORDS]; /* 16 bits for each row, the first in the lowest; 0: free */
 	struct table_row rows[ROWS_PER_BUCKET];
 };
+
+/* A bucket as a map has it: its lines of cache are the processor's if it begins
+ * table_skew bytes later, as a map's first value lies anywhere (config.h). A
+ * multiple of a line, so that this is so for each. */
+#define CACHE_LINE 64
+#define TABLE_ELEMENT                                           \
+	((sizeof(struct table_bucket) + 2 * CACHE_LINE - 9) /   \
+	 CACHE_LINE * CACHE_LINE)
 
 /* The connection table as a whole. Members that change are on lines of their own. */
 struct table_state {

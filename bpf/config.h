@@ -14,6 +14,10 @@
 #include <bpf/bpf_helpers.h>
 
 const volatile __u32 hz = 250;
+
+/* Bytes from where a map of the connection table has a value to the next line of
+ * cache: a multiple of 8. */
+const volatile __u32 table_skew = 0;
 const volatile __u32 timeout_tcp_established = 7440 * 250;
 const volatile __u32 timeout_tcp_syn = 60 * 250;
 const volatile __u32 timeout_tcp_closing = 120 * 250;

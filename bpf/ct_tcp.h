@@ -392,6 +392,7 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
  * (reopen.h). Global, as tcp_single_entry() is. */
 __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 {
+	struct connection_key key;
 	struct connection *peer;
 	__u32 word, peer_word;
 
@@ -408,7 +409,8 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 		p->may_reopen = true;
 		return VERDICT_MISS;
 	}
-	peer = connection_peer(c, IPPROTO_TCP);
+	connection_reverse(&key, c, IPPROTO_TCP);
+	peer = entry_find_established(&key, false);
 	if (!peer) {
 		connection_discard(&p->tuple, c, word);
 		return VERDICT_MISS;

@@ -37,13 +37,13 @@ struct group_move {
 static __always_inline bool row_copy(struct table_row *row, __u32 to,
 				     __u64 hash)
 {
-	struct table_bucket *first = bucket_get(to, 0);
+	struct table_bucket *b = bucket_get(to, hash_bucket(hash));
 	struct connection *copy;
 	__u32 zero = 0, word;
 	int err;
 
 	copy = bpf_map_lookup_elem(&moved_entries, &zero);
-	if (!first || !copy || !group_lock(first))
+	if (!b || !copy || !bucket_lock(b))
 		return false;
 	word = __sync_fetch_and_or((__u32 *)&row->connection.flags,
 				   STATE_ENDED);
@@ -52,7 +52,7 @@ static __always_inline bool row_copy(struct table_row *row, __u32 to,
 	err = group_put(to, &row->key, copy, hash);
 	if (err)
 		*(volatile __u32 *)&row->connection.flags = word;
-	group_unlock(first);
+	bucket_unlock(b);
 	return !err;
 }
 
@@ -80,13 +80,46 @@ static long row_move(__u32 n, struct group_move *m)
 	return 0;
 }
 
+/* Locks a bucket by its number. Global: the verifier checks it once. */
+__noinline int group_lock_bucket(__u32 group, __u32 i)
+{
+	struct table_bucket *b = bucket_get(group, i);
+
+	return b && bucket_lock(b) ? 0 : -EBUSY;
+}
+
+static __always_inline void group_unlock(__u32 group, __u32 buckets)
+{
+	struct table_bucket *b;
+
+	NO_UNROLL
+	for (__u32 i = 0; i < buckets && i < BUCKETS_PER_GROUP; i++) {
+		b = bucket_get(group, i);
+		if (b)
+			bucket_unlock(b);
+	}
+}
+
+/* Locks all buckets of a group. Nobody who has locked a bucket of another group
+ * wants one of this. */
+static __always_inline bool group_lock(__u32 group)
+{
+	NO_UNROLL
+	for (__u32 i = 0; i < BUCKETS_PER_GROUP; i++) {
+		if (group_lock_bucket(group, i)) {
+			group_unlock(group, i);
+			return false;
+		}
+	}
+	return true;
+}
+
 /* Moves the next group. Returns false if none is left, or a lock was not to be
  * had. */
 static __noinline bool group_move_next(void)
 {
 	struct table_state *t = table_state_get();
 	struct group_move m = {};
-	struct table_bucket *first;
 	__u64 size;
 	__u32 unmoved;
 
@@ -102,14 +135,13 @@ static __noinline bool group_move_next(void)
 		return false;
 	}
 	m.group = t->unfinished ? unmoved : unmoved - 1;
-	first = bucket_get(m.group, 0);
-	if (!first || !group_lock(first))
+	if (!group_lock(m.group))
 		return false;
 	__sync_lock_test_and_set(&t->size,
 				 size_pack(size_groups(size), m.goal, m.group));
 	bpf_loop(BUCKETS_PER_GROUP * ROWS_PER_BUCKET, row_move, &m, 0);
 	t->unfinished = m.failed;
-	group_unlock(first);
+	group_unlock(m.group, BUCKETS_PER_GROUP);
 	return !m.failed;
 }
 

@@ -18,7 +18,7 @@ struct connection_group {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, BUCKETS_PER_GROUP);
 	__type(key, __u32);
-	__type(value, struct table_bucket);
+	__uint(value_size, TABLE_ELEMENT);
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);

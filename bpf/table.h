@@ -2,7 +2,7 @@
 /*
  * table.h - the connection table: a hash table of our own, in arrays.
  *
- * A row is one direction of a connection. A bucket has 31 rows, and begins with
+ * A row is one direction of a connection. A bucket has 30 rows, and begins with
  * a cache line of their tags: 16 bits of each key's hash, 0 for a free row. A
  * look-up reads the row that the hash prefers (its home row), and the tags only
  * if that is another key's. So it waits for memory once or twice, where the
@@ -11,10 +11,10 @@
  * (docs/adr/0025-connection-table.md).
  *
  * Eight buckets are a group, which is a map of its own: what finds its bucket
- * full goes to another one of its group. Insertion and removal lock the group
- * with a bit, for 100 ns; look-ups take no lock. A program that holds a lock
- * may be interrupted by one that wants it on the same CPU: so nobody waits for
- * ever, and a packet that gives up is dropped, as one that meets another.
+ * full goes to another one of its group. Insertion and removal lock the bucket
+ * with a bit of its tags, for 100 ns; look-ups take no lock. A program that holds
+ * a lock may be interrupted by one that wants it on the same CPU: so nobody waits
+ * for ever, and a packet that gives up is dropped, as one that meets another.
  *
  * The table grows while packets go on (grow.h). A key's place among n groups
  * is the hash times n, as a fraction: so places move up by the same factor, and
@@ -33,8 +33,8 @@
 #define NO_UNROLL _Pragma("clang loop unroll(disable)")
 
 /* A bucket's tags are 32 lanes of 16 bits in 8 words. The last lane is not a
- * row's: it has the group's lock (in the group's first bucket), and how many
- * keys of this bucket are in other buckets of the group. */
+ * row's: it has the bucket's lock, and how many of its keys are in other buckets
+ * of the group. */
 #define TAG_BITS 16
 #define TAGS_PER_WORD 4
 #define CONTROL_WORD (TAG_WORDS - 1)
@@ -43,7 +43,7 @@
 #define CONTROL_SPILLED (0xffULL << 48)
 
 /* A mask of all rows of a bucket, one bit for each. */
-#define ALL_ROWS 0x7fffffffU
+#define ALL_ROWS 0x3fffffffU
 
 /* table_state.size: the number of groups, the number to which it grows, and
  * how many of the former have not moved yet. All are the same while the table
@@ -51,14 +51,16 @@
 #define SIZE_BITS 21
 #define SIZE_MASK ((1U << SIZE_BITS) - 1)
 
-/* A lock is held for longest while a group is moved, 50 us. An attempt takes 50
- * to 200 ns. */
-#define LOCK_ATTEMPTS 512
+/* A lock is held for longest while a group is moved, 50 us, or while a
+ * hypervisor has taken its CPU away. An attempt takes some 200 ns. */
+#define LOCK_ATTEMPTS 2048
+#define LOCK_PAUSES 4
 
-/* How often a look-up begins anew because the table has grown. */
+/* How often a look-up, or who locks, begins anew because the table has grown. */
 #define FIND_ATTEMPTS 3
+#define KEY_LOCK_ATTEMPTS 4
 
-/* So many rows of a bucket may have one tag. Five of 31 do in one bucket of
+/* So many rows of a bucket may have one tag. Five of 30 do in one bucket of
  * 10^14. */
 #define SAME_TAGS 4
 
@@ -151,8 +153,9 @@ static __always_inline __u32 hash_tag(__u64 hash)
 static __always_inline struct table_bucket *bucket_get(__u32 group, __u32 i)
 {
 	void *buckets = bpf_map_lookup_elem(&connections, &group);
+	void *element = buckets ? bpf_map_lookup_elem(buckets, &i) : NULL;
 
-	return buckets ? bpf_map_lookup_elem(buckets, &i) : NULL;
+	return element ? element + table_skew : NULL;
 }
 
 /* Returns a row by its number, or NULL if there is none of that number. */
@@ -218,14 +221,18 @@ static __always_inline __u32 lowest_bit(__u32 mask)
 /* Returns the number of the key's row in the bucket, or -ENOENT. Global: the
  * verifier checks it once, not at each call. */
 __noinline int bucket_find(struct table_bucket *b,
-			   const struct connection_key *key, __u32 tag)
+			   const struct connection_key *key, __u64 hash)
 {
 	struct table_row *row;
 	__u32 rows, i;
 
 	if (!b || !key) /* for the verifier */
 		return -ENOENT;
-	rows = tags_match(b, tag);
+	/* has the processor read the home row and the tags at the same time */
+	row = bucket_row(b, hash_home(hash));
+	if (row)
+		*(const volatile __u64 *)&row->status;
+	rows = tags_match(b, hash_tag(hash));
 	NO_UNROLL
 	for (int n = 0; n < SAME_TAGS && rows; n++) {
 		i = lowest_bit(rows);
@@ -256,7 +263,7 @@ static __always_inline int group_find(__u32 group,
 		b = bucket_get(group, own ^ n);
 		if (!b)
 			return -ENOENT;
-		row = bucket_find(b, key, hash_tag(hash));
+		row = bucket_find(b, key, hash);
 		if (row >= 0)
 			return (own ^ n) << FOUND_ROW_BITS | row;
 		if (!n && !(b->tags[CONTROL_WORD] & CONTROL_SPILLED))
@@ -329,42 +336,62 @@ entry_find(const struct connection_key *key)
 	return t ? entry_find_hashed(key, table_hash(t, key)) : NULL;
 }
 
-/* Does the same, where most packets come by: the home row is tried first. */
+/* Does the same, where most packets come by. The home row is tried first, unless
+ * the packet is one that begins a connection: then there is hardly an entry, and
+ * the processor would wait for the row before it waits for the tags. What is not
+ * there is looked for with its hash computed anew: the stack is short. */
 static __always_inline struct connection *
-entry_find_established(const struct connection_key *key)
+entry_find_established(const struct connection_key *key, bool begins)
 {
-	struct table_state *t = table_state_get();
+	struct table_state *t;
 	struct table_bucket *b;
 	struct table_row *row;
 	__u64 hash;
 
-	if (!t)
-		return NULL;
-	hash = table_hash(t, key);
-	b = bucket_get(table_group(hash, table_size(t)), hash_bucket(hash));
-	row = b ? bucket_row(b, hash_home(hash)) : NULL;
-	if (likely(row && row_is_of(row, key)))
-		return &row->connection;
-	return entry_find_hashed(key, hash);
+	if (likely(!begins)) {
+		t = table_state_get();
+		if (!t)
+			return NULL;
+		hash = table_hash(t, key);
+		b = bucket_get(table_group(hash, table_size(t)),
+			       hash_bucket(hash));
+		row = b ? bucket_row(b, hash_home(hash)) : NULL;
+		if (likely(row && row_is_of(row, key)))
+			return &row->connection;
+	}
+	return entry_find(key);
 }
 
-/* Locks a group by its first bucket. */
-static __always_inline bool group_lock(struct table_bucket *first)
+/* Takes a bucket's lock, if nobody has it. */
+static __always_inline bool bucket_try_lock(struct table_bucket *b)
 {
+	return !(__sync_fetch_and_or(&b->tags[CONTROL_WORD], CONTROL_LOCKED) &
+		 CONTROL_LOCKED);
+}
+
+/* Waits for the lock of a bucket. Global: the verifier checks it once. */
+__noinline int bucket_wait(struct table_bucket *b)
+{
+	if (!b) /* for the verifier */
+		return -EBUSY;
 	NO_UNROLL
 	for (int i = 0; i < LOCK_ATTEMPTS; i++) {
-		if (likely(!(__sync_fetch_and_or(&first->tags[CONTROL_WORD],
-						 CONTROL_LOCKED) &
-			     CONTROL_LOCKED)))
-			return true;
-		bpf_ktime_get_ns(); /* takes its time */
+		for (int n = 0; n < LOCK_PAUSES; n++)
+			bpf_ktime_get_ns(); /* takes its time */
+		if (bucket_try_lock(b))
+			return 0;
 	}
-	return false;
+	return -EBUSY;
 }
 
-static __always_inline void group_unlock(struct table_bucket *first)
+static __always_inline bool bucket_lock(struct table_bucket *b)
 {
-	__sync_fetch_and_and(&first->tags[CONTROL_WORD], ~CONTROL_LOCKED);
+	return likely(bucket_try_lock(b)) || !bucket_wait(b);
+}
+
+static __always_inline void bucket_unlock(struct table_bucket *b)
+{
+	__sync_fetch_and_and(&b->tags[CONTROL_WORD], ~CONTROL_LOCKED);
 }
 
 /* Counts entries. The shared number is behind by less than count_batch a CPU:
@@ -384,8 +411,7 @@ static __always_inline void table_count(__s32 n)
 	*own = 0;
 }
 
-/* Writes a row into a bucket, and shows it last. The lock of the group is
- * held. */
+/* Writes a row into a bucket, whose lock is held, and shows it last. */
 static __always_inline int bucket_put(struct table_bucket *b,
 				      const struct connection_key *key,
 				      __u64 hash, const struct connection *c)
@@ -409,7 +435,8 @@ static __always_inline int bucket_put(struct table_bucket *b,
 	return 0;
 }
 
-/* Frees a row. The lock of the group is held. */
+/* Frees a row. The lock of its key's own bucket is held, so nobody else frees
+ * it, and nobody takes it before its tag is cleared. */
 static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
 {
 	struct table_row *row = bucket_row(b, i);
@@ -421,32 +448,50 @@ static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
 			     ~(0xffffULL << (i % TAGS_PER_WORD * TAG_BITS)));
 }
 
-/* Writes a row into a group, whose lock is held: into its own bucket if there is
- * room. */
-static __always_inline int group_put(__u32 group, const struct connection_key *key,
-			 const struct connection *c, __u64 hash)
+/* Writes a row into another bucket of the group than its own, which is full and
+ * locked. Waits for no lock: another CPU may have the one and want the other. */
+static __always_inline int group_spill(__u32 group,
+				       const struct connection_key *key,
+				       const struct connection *c, __u64 hash)
 {
-	__u32 own = hash_bucket(hash);
 	struct table_bucket *b;
 	int err = -E2BIG;
 
 	NO_UNROLL
-	for (__u32 n = 0; n < BUCKETS_PER_GROUP && err == -E2BIG; n++) {
-		b = bucket_get(group, own ^ n);
-		if (!b)
-			return -E2BIG;
-		err = bucket_put(b, key, hash, c);
-		if (likely(err || !n))
+	for (__u32 n = 1; n < BUCKETS_PER_GROUP && err; n++) {
+		b = bucket_get(group, hash_bucket(hash) ^ n);
+		if (!b || !bucket_try_lock(b))
 			continue;
-		b = bucket_get(group, own);
-		if (b)
-			__sync_fetch_and_add(&b->tags[CONTROL_WORD],
-					     CONTROL_SPILLED_ONE);
+		err = bucket_put(b, key, hash, c);
+		bucket_unlock(b);
 	}
-	return err;
+	if (err)
+		return -E2BIG;
+	b = bucket_get(group, hash_bucket(hash));
+	if (b)
+		__sync_fetch_and_add(&b->tags[CONTROL_WORD],
+				     CONTROL_SPILLED_ONE);
+	return 0;
 }
 
-/* Frees a row of a group, whose lock is held; found is group_find()'s. */
+/* Writes a row into a group: into its own bucket, which is locked, if there is
+ * room. */
+static __always_inline int group_put(__u32 group,
+				     const struct connection_key *key,
+				     const struct connection *c, __u64 hash)
+{
+	struct table_bucket *own = bucket_get(group, hash_bucket(hash));
+	int err;
+
+	if (!own)
+		return -EINVAL;
+	err = bucket_put(own, key, hash, c);
+	if (likely(err != -E2BIG))
+		return err;
+	return group_spill(group, key, c, hash);
+}
+
+/* Frees a row of a group. Its own bucket is locked; found is group_find()'s. */
 static __always_inline void group_clear(__u32 group, __u64 hash, int found)
 {
 	struct table_bucket *b = bucket_get(group, found >> FOUND_ROW_BITS);
@@ -470,17 +515,17 @@ static __always_inline bool table_is_settled(const struct table_state *t,
 {
 	__u64 size = table_size(t);
 	__u32 old = hash_group(hash, size_groups(size));
-	struct table_bucket *first;
+	struct table_bucket *b;
 	bool settled;
 
 	if (likely(old != size_unmoved(size)))
 		return true;
-	first = bucket_get(old, 0);
-	if (!first || !group_lock(first))
+	b = bucket_get(old, hash_bucket(hash));
+	if (!b || !bucket_lock(b))
 		return false;
 	settled = group_find(old, key, hash) < 0 ||
 		  hash_group(hash, size_goal(size)) == old;
-	group_unlock(first);
+	bucket_unlock(b);
 	return settled;
 }
 
@@ -495,33 +540,36 @@ __noinline __maybe_unused int entry_settle(const struct connection_key *key)
 	return table_is_settled(t, key, table_hash(t, key)) ? 0 : -EBUSY;
 }
 
-/* Locks the group of a key and returns its number, or -EBUSY: the lock was not to
- * be had, or the group began to move at this moment. */
+/* Locks the bucket of a key and returns its group, or -EBUSY: the lock was not
+ * to be had. */
 static __always_inline __s64 key_lock(const struct table_state *t,
 				      const struct connection_key *key,
 				      __u64 hash)
 {
-	struct table_bucket *first;
+	struct table_bucket *b;
 	__u32 group;
 
-	if (!table_is_settled(t, key, hash))
-		return -EBUSY;
-	group = table_group(hash, table_size(t));
-	first = bucket_get(group, 0);
-	if (!first || !group_lock(first))
-		return -EBUSY;
-	if (likely(table_group(hash, table_size(t)) == group))
-		return group;
-	group_unlock(first);
+	NO_UNROLL
+	for (int n = 0; n < KEY_LOCK_ATTEMPTS; n++) {
+		if (!table_is_settled(t, key, hash))
+			break;
+		group = table_group(hash, table_size(t));
+		b = bucket_get(group, hash_bucket(hash));
+		if (!b || !bucket_lock(b))
+			break;
+		if (likely(table_group(hash, table_size(t)) == group))
+			return group;
+		bucket_unlock(b); /* the group has begun to move */
+	}
 	return -EBUSY;
 }
 
-static __always_inline void key_unlock(__u32 group)
+static __always_inline void key_unlock(__u32 group, __u64 hash)
 {
-	struct table_bucket *first = bucket_get(group, 0);
+	struct table_bucket *b = bucket_get(group, hash_bucket(hash));
 
-	if (first)
-		group_unlock(first);
+	if (b)
+		bucket_unlock(b);
 }
 
 /* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is
@@ -542,11 +590,12 @@ __noinline int entry_insert(const struct connection_key *key,
 	group = key_lock(t, key, hash);
 	if (group < 0)
 		return -EBUSY;
-	asm volatile("" : "+r"(hash)); /* as above */
-	err = group_find(group, key, hash) >= 0 ?
-		      -EEXIST :
-		      group_put(group, key, c, hash);
-	key_unlock(group);
+	err = -EEXIST;
+	if (group_find(group, key, hash) < 0) {
+		asm volatile("" : "+r"(hash)); /* as above */
+		err = group_put(group, key, c, hash);
+	}
+	key_unlock(group, hash);
 	if (!err)
 		table_count(1);
 	return err;
@@ -570,7 +619,7 @@ __noinline int entry_remove(const struct connection_key *key)
 	found = group_find(group, key, hash);
 	if (found >= 0)
 		group_clear(group, hash, found);
-	key_unlock(group);
+	key_unlock(group, hash);
 	if (found < 0)
 		return -ENOENT;
 	table_count(-1);

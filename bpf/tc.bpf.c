@@ -76,7 +76,9 @@ static __always_inline enum verdict connection_track(ctx_t *ctx,
 						     struct connection **found,
 						     bool replies)
 {
-	struct connection *c = entry_find_established(&p->tuple);
+	const bool begins = p->tuple.protocol == IPPROTO_TCP &&
+			    (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+	struct connection *c = entry_find_established(&p->tuple, begins);
 	enum verdict v;
 
 	NO_UNROLL

@@ -120,7 +120,7 @@ static __always_inline int forward_established(ctx_t *ctx, const __u16 l3)
 	packet_init(&p, ctx_now(), l3);
 	if (parse(ctx, &p, l3) != VERDICT_CONTINUE || p.drop)
 		return XDP_PASS;
-	c = entry_find_established(&p.tuple);
+	c = entry_find_established(&p.tuple, false);
 	if (!c || !is_established(&p, c) || may_be_partial(ctx, &p))
 		return XDP_PASS;
 	w = way_of(c);

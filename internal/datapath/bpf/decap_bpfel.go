@@ -54,6 +54,7 @@ const (
 	DecapVarKfuncs                 = "kfuncs"
 	DecapVarRedirectPeer           = "redirect_peer"
 	DecapVarResetRate              = "reset_rate"
+	DecapVarTableSkew              = "table_skew"
 	DecapVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	DecapVarTimeoutFragment        = "timeout_fragment"
 	DecapVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
@@ -137,6 +138,7 @@ type DecapVariableSpecs struct {
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
@@ -198,6 +200,7 @@ type DecapVariables struct {
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`

@@ -435,6 +435,7 @@ const (
 	SockVarRangeServices          = "range_services"
 	SockVarRedirectPeer           = "redirect_peer"
 	SockVarResetRate              = "reset_rate"
+	SockVarTableSkew              = "table_skew"
 	SockVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	SockVarTimeoutFragment        = "timeout_fragment"
 	SockVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
@@ -576,6 +577,7 @@ type SockVariableSpecs struct {
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
@@ -729,6 +731,7 @@ type SockVariables struct {
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`

@@ -386,6 +386,7 @@ const (
 	SweepVarKfuncs                 = "kfuncs"
 	SweepVarRedirectPeer           = "redirect_peer"
 	SweepVarResetRate              = "reset_rate"
+	SweepVarTableSkew              = "table_skew"
 	SweepVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	SweepVarTimeoutFragment        = "timeout_fragment"
 	SweepVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
@@ -511,6 +512,7 @@ type SweepVariableSpecs struct {
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
@@ -653,6 +655,7 @@ type SweepVariables struct {
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`

@@ -288,7 +288,7 @@ const (
 	TcLimitMAX_DEFAULT_ROUTES    TcLimit = 256
 	TcLimitKNOWN_SETS            TcLimit = 32768
 	TcLimitKNOWN_WAYS            TcLimit = 4
-	TcLimitROWS_PER_BUCKET       TcLimit = 31
+	TcLimitROWS_PER_BUCKET       TcLimit = 30
 	TcLimitBUCKETS_PER_GROUP     TcLimit = 8
 	TcLimitTABLE_SEEDS           TcLimit = 10
 )
@@ -523,7 +523,7 @@ type TcSweepReport struct {
 type TcTableBucket struct {
 	_    structs.HostLayout
 	Tags [8]uint64
-	Rows [31]TcTableRow
+	Rows [30]TcTableRow
 }
 
 type TcTableRow struct {
@@ -651,6 +651,7 @@ const (
 	TcVarRangeServices          = "range_services"
 	TcVarRedirectPeer           = "redirect_peer"
 	TcVarResetRate              = "reset_rate"
+	TcVarTableSkew              = "table_skew"
 	TcVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	TcVarTimeoutFragment        = "timeout_fragment"
 	TcVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
@@ -790,6 +791,7 @@ type TcVariableSpecs struct {
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
@@ -946,6 +948,7 @@ type TcVariables struct {
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`

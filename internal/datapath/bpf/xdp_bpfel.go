@@ -289,6 +289,7 @@ const (
 	XdpVarNeighbourGeneration    = "neighbour_generation"
 	XdpVarRedirectPeer           = "redirect_peer"
 	XdpVarResetRate              = "reset_rate"
+	XdpVarTableSkew              = "table_skew"
 	XdpVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	XdpVarTimeoutFragment        = "timeout_fragment"
 	XdpVarTimeoutHalfOpenPressed = "timeout_half_open_pressed"
@@ -414,6 +415,7 @@ type XdpVariableSpecs struct {
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.VariableSpec `ebpf:"timeout_half_open_pressed"`
@@ -560,6 +562,7 @@ type XdpVariables struct {
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`
 	TimeoutHalfOpenPressed *ebpf.Variable `ebpf:"timeout_half_open_pressed"`

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -75,16 +76,14 @@ func (t *Table) write(entries []Entry) error {
 	}
 	slices.SortFunc(places, func(a, b place) int { return cmp.Compare(a.group, b.group) })
 	for group := range groups {
-		buckets := make([]bpf.TcTableBucket, perGroup)
+		buckets := make([]element, perGroup)
 		for ; len(places) > 0 && places[0].group == group; places = places[1:] {
 			if !put(buckets, places[0].hash, &entries[places[0].entry]) {
 				return fmt.Errorf("fill connections: group %d of %d is full", group, groups)
 			}
 		}
-		for i := range buckets {
-			if err := t.groups.Segments()[group].Put(uint32(i), &buckets[i]); err != nil {
-				return fmt.Errorf("write connections: %w", err)
-			}
+		if err := t.writeGroup(group, buckets); err != nil {
+			return fmt.Errorf("write connections: %w", err)
 		}
 	}
 	s.Size, s.Entries = pack(groups), int64(len(entries))
@@ -92,6 +91,20 @@ func (t *Table) write(entries []Entry) error {
 		return fmt.Errorf("count connections: %w", err)
 	}
 	return t.clearCounts()
+}
+
+func (t *Table) writeGroup(number uint32, buckets []element) (err error) {
+	group, err := t.groups.Open(int(number))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, group.Close()) }()
+	for i := range buckets {
+		if err := group.Put(uint32(i), &buckets[i]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (t *Table) clearCounts() error {
@@ -107,10 +120,10 @@ func (t *Table) clearCounts() error {
 }
 
 // put writes an entry into its bucket, or another one of the group.
-func put(buckets []bpf.TcTableBucket, h uint64, e *Entry) bool {
+func put(buckets []element, h uint64, e *Entry) bool {
 	own := bucketOf(h)
 	for n := range perGroup {
-		b := &buckets[own^n]
+		b := bucketIn(&buckets[own^n])
 		for r := range rowsPerBucket {
 			i := (homeOf(h) + r) % rowsPerBucket
 			if b.Rows[i].Status&rowLive != 0 {
@@ -119,7 +132,7 @@ func put(buckets []bpf.TcTableBucket, h uint64, e *Entry) bool {
 			b.Rows[i] = bpf.TcTableRow{Key: e.Key, Status: rowLive, Connection: e.Row}
 			b.Tags[i/tagsPerWord] |= tag(h) << (i % tagsPerWord * tagBits)
 			if n > 0 {
-				buckets[own].Tags[len(b.Tags)-1] += spilledOne
+				bucketIn(&buckets[own]).Tags[len(b.Tags)-1] += spilledOne
 			}
 			return true
 		}

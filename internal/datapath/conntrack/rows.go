@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -14,15 +15,14 @@ import (
 // throughout is shown, perhaps twice while the table grows; others may or may not be.
 func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) error {
 	keys := make([]uint32, perGroup)
-	buckets := make([]bpf.TcTableBucket, perGroup)
-	for i := 0; i < len(t.groups.Segments()); i++ { // entries move to groups that come later
-		var cursor ebpf.MapBatchCursor
-		n, err := t.groups.Segments()[i].BatchLookup(&cursor, keys, buckets, nil)
-		if err != nil && !rows.IsLast(err) {
+	buckets := make([]element, perGroup)
+	for i := 0; i < t.groups.Count(); i++ { // entries move to groups that come later
+		n, err := t.readGroup(i, keys, buckets)
+		if err != nil {
 			return fmt.Errorf("read connections: %w", err)
 		}
 		for b := range buckets[:n] {
-			if !eachRow(&buckets[b], yield) {
+			if !eachRow(bucketIn(&buckets[b]), yield) {
 				return nil
 			}
 		}
@@ -31,6 +31,21 @@ func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.Tc
 		}
 	}
 	return nil
+}
+
+// readGroup reads the buckets of a group.
+func (t *Table) readGroup(i int, keys []uint32, buckets []element) (n int, err error) {
+	group, err := t.groups.Open(i)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, group.Close()) }()
+	var cursor ebpf.MapBatchCursor
+	n, err = group.BatchLookup(&cursor, keys, buckets, nil)
+	if rows.IsLast(err) {
+		err = nil
+	}
+	return n, err
 }
 
 func eachRow(b *bpf.TcTableBucket, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) bool {
@@ -45,24 +60,37 @@ func eachRow(b *bpf.TcTableBucket, yield func(bpf.TcConnectionKey, bpf.TcConnect
 // Change has edit change entries, of which it returns those that it wants to be written. For tests and measurements: a
 // packet that counts in the same bucket at that moment may be forgotten.
 func (t *Table) Change(edit func(bpf.TcConnectionKey, *bpf.TcConnection) bool) error {
-	for _, group := range t.groups.Segments() {
-		for number := range perGroup {
-			var b bpf.TcTableBucket
-			if err := group.Lookup(number, &b); err != nil {
-				return fmt.Errorf("read connections: %w", err)
+	for i := range t.groups.Count() {
+		if err := t.changeGroup(i, edit); err != nil {
+			return fmt.Errorf("change connections: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *Table) changeGroup(i int, edit func(bpf.TcConnectionKey, *bpf.TcConnection) bool) (err error) {
+	group, err := t.groups.Open(i)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, group.Close()) }()
+	for number := range perGroup {
+		var e element
+		if err := group.Lookup(number, &e); err != nil {
+			return err
+		}
+		b := bucketIn(&e)
+		changed := false
+		for i := range b.Rows {
+			if r := &b.Rows[i]; r.Status&rowLive != 0 && edit(r.Key, &r.Connection) {
+				changed = true
 			}
-			changed := false
-			for i := range b.Rows {
-				if r := &b.Rows[i]; r.Status&rowLive != 0 && edit(r.Key, &r.Connection) {
-					changed = true
-				}
-			}
-			if !changed {
-				continue
-			}
-			if err := group.Put(number, &b); err != nil {
-				return fmt.Errorf("write connections: %w", err)
-			}
+		}
+		if !changed {
+			continue
+		}
+		if err := group.Put(number, &e); err != nil {
+			return err
 		}
 	}
 	return nil

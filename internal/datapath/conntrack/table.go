@@ -44,7 +44,7 @@ func groupsFor(entries uint64) uint32 {
 func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table, error) {
 	t := &Table{groups: groups, state: state, counts: counts}
 	first := min(groups.MaxSegments(), firstGroups)
-	if err := rows.Grow(first, groups); err != nil {
+	if err := groups.GrowReleased(first); err != nil {
 		return nil, err
 	}
 	most := int64(connections) * entriesPerConnection
@@ -59,14 +59,17 @@ func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table,
 	return t, nil
 }
 
-// Adopt is the table that an earlier process made, whose groups are open.
+// Adopt is the table that an earlier process made.
 func Adopt(groups *rows.Array, state, counts *ebpf.Map) (*Table, error) {
 	t := &Table{groups: groups, state: state, counts: counts}
+	if err := groups.AdoptReleased(); err != nil {
+		return nil, err
+	}
 	s, err := t.read()
 	if err != nil {
 		return nil, err
 	}
-	if n, have := s.goal(), len(groups.Segments()); n == 0 || int(n) > have {
+	if n, have := s.goal(), groups.Count(); n == 0 || int(n) > have {
 		return nil, fmt.Errorf("connection table: %d groups are to be there, and %d are", n, have)
 	}
 	return t, nil
@@ -152,8 +155,5 @@ func wanted(groups uint32, entries uint64, most uint32) uint32 {
 
 // Extend makes groups until there are so many. The kernel waits 10 ms and more for it.
 func (t *Table) Extend(groups uint32) error {
-	if more := int(groups) - len(t.groups.Segments()); more > 0 {
-		return rows.Grow(more, t.groups)
-	}
-	return nil
+	return t.groups.GrowReleased(int(groups))
 }

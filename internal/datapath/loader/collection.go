@@ -29,7 +29,6 @@ type Collection struct {
 	ServiceLimits, LimitedClients         *rows.Array
 	Fresh                                 bool // no map was pinned: all are new and empty
 
-	connections *rows.Array          // of Conntrack
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	dropReasons map[uint32]string
 	spec        *ebpf.CollectionSpec // until LoadFirst
@@ -94,11 +93,12 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	c.Slots, c.Endpoints = array("slots", c.Maps.Slots), array("endpoints", c.Maps.Endpoints)
 	c.EndpointStates, c.EndpointTraffics = array("endpoint_states", c.Maps.EndpointStates), array("endpoint_traffics", c.Maps.EndpointTraffics)
 	c.SNATUsages, c.EgressEndpoints = array("snat_usages", c.Maps.SnatUsages), array("egress_endpoints", c.Maps.EgressEndpoints)
-	c.Persists, c.connections = array("persists", c.Maps.Persists), array("connections", c.Maps.Connections)
+	c.Persists = array("persists", c.Maps.Persists)
 	c.ServiceLimits, c.LimitedClients = array("limits_by_service", c.Maps.LimitsByService), array("limited_clients", c.Maps.LimitedClients)
+	connections := array("connections", c.Maps.Connections)
 	if !c.Pinned() || c.Fresh {
 		var err error
-		c.Conntrack, err = conntrack.Make(c.connections, c.Maps.TableStates, c.Maps.TableCounts, c.Connections)
+		c.Conntrack, err = conntrack.Make(connections, c.Maps.TableStates, c.Maps.TableCounts, c.Connections)
 		return err
 	}
 	var errs []error
@@ -109,7 +109,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	var err error
-	c.Conntrack, err = conntrack.Adopt(c.connections, c.Maps.TableStates, c.Maps.TableCounts)
+	c.Conntrack, err = conntrack.Adopt(connections, c.Maps.TableStates, c.Maps.TableCounts)
 	return err
 }
 
@@ -117,7 +117,7 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.SNATUsages, c.EgressEndpoints, c.Persists, c.connections, c.ServiceLimits, c.LimitedClients}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients}
 }
 
 // DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.

@@ -110,6 +110,7 @@ func (s *Settings) constants() map[string]any {
 	t := s.Timeouts
 	all := map[string]any{
 		"hz":                      s.hz,
+		"table_skew":              conntrack.Skew(),
 		"kfuncs":                  flag(!s.NoKfuncs),
 		"foreign_first":           flag(s.ForeignFirst),
 		"redirect_peer":           flag(!s.NoRedirectPeer),

@@ -14,7 +14,8 @@ type Array struct {
 	name     string
 	outer    *ebpf.Map
 	inner    *ebpf.MapSpec
-	segments []*ebpf.Map
+	released int         // segments that are there and not open
+	segments []*ebpf.Map // those after them
 }
 
 // NewArray is the array in an array of maps, so far without segments.
@@ -106,7 +107,7 @@ type run struct {
 
 // runs splits n segments more, or what is left of them.
 func (a *Array) runs(n int) (runs []*run) {
-	first := len(a.segments)
+	first := a.Count()
 	end := min(first+n, a.MaxSegments())
 	length := (end - first + runsAtOnce - 1) / runsAtOnce
 	for ; first < end; first += length {

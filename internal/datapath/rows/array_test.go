@@ -49,3 +49,36 @@ func TestGrow(t *testing.T) {
 		}
 	}
 }
+
+// TestReleased: segments that are closed are there, go on where they ended, and are found by the next process.
+func TestReleased(t *testing.T) {
+	t.Parallel()
+	const most = 2*releaseEvery + 100
+	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: most, InnerMap: inner})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = outer.Close() }()
+	a := NewArray("test", outer, inner)
+	for _, count := range []int{0, 3, 1, releaseEvery + 7, most + 5} {
+		want := min(max(a.Count(), count), most)
+		if err := a.GrowReleased(count); err != nil || a.Count() != want || len(a.Segments()) != 0 {
+			t.Fatalf("%d segments, %d open, %v; want %d, none open", a.Count(), len(a.Segments()), err, want)
+		}
+		again := NewArray("test", outer, inner)
+		if err := again.AdoptReleased(); err != nil || again.Count() != want {
+			t.Fatalf("%d segments are found again, %v; want %d", again.Count(), err, want)
+		}
+	}
+	m, err := a.Open(most - 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.Open(most); err == nil {
+		t.Error("a segment that is not there was opened")
+	}
+}

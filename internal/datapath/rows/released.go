@@ -1,0 +1,67 @@
+package rows
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+
+	"github.com/cilium/ebpf"
+)
+
+// Released arrays have more segments than a process may have files open: each is opened when it is read. Methods that take ids of
+// rows are not for these.
+
+// releaseEvery bounds how many files are open while segments are added.
+const releaseEvery = 1024
+
+// Count is how many segments there are, open or not.
+func (a *Array) Count() int { return a.released + len(a.segments) }
+
+// GrowReleased adds segments until there are so many, as far as there can be, and closes them.
+func (a *Array) GrowReleased(count int) error {
+	for more := count - a.Count(); more > 0; more = count - a.Count() {
+		before := a.Count()
+		err := Grow(min(more, releaseEvery), a)
+		a.release()
+		if err != nil || a.Count() == before {
+			return err
+		}
+	}
+	return nil
+}
+
+// AdoptReleased counts the segments that an earlier process made.
+func (a *Array) AdoptReleased() error {
+	var failed error
+	a.released = sort.Search(a.MaxSegments(), func(segment int) bool {
+		var id ebpf.MapID
+		err := a.outer.Lookup(uint32(segment), &id)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			failed = errors.Join(failed, err)
+		}
+		return err != nil
+	})
+	if failed != nil {
+		return fmt.Errorf("count segments of %s: %w", a.name, failed)
+	}
+	return nil
+}
+
+// Open opens a segment. The caller closes it.
+func (a *Array) Open(segment int) (*ebpf.Map, error) {
+	var id ebpf.MapID
+	if err := a.outer.Lookup(uint32(segment), &id); err != nil {
+		return nil, fmt.Errorf("open segment %d of %s: %w", segment, a.name, err)
+	}
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return nil, fmt.Errorf("open segment %d of %s: %w", segment, a.name, err)
+	}
+	return m, nil
+}
+
+func (a *Array) release() {
+	closeAll(a.segments)
+	a.released += len(a.segments)
+	a.segments = nil
+}
