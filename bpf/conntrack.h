@@ -406,6 +406,8 @@ static __noinline bool connection_end(const struct connection_key *key,
 	word = state_change(client, word, 0, STATE_ENDED | CONN_RESET);
 	if (word & STATE_ENDED)
 		return false;
+	/* keeps what depends on it off the stack, which is short */
+	asm volatile("" : "+r"(reply));
 	connection_ended(client->endpoint, reply ? &other.saddr : &key->saddr,
 			 word, key->protocol);
 	if (unlikely(fate != PORT_IS_FREE && word & STATE_TRAIT(CONN_SNAT)))
