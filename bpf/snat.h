@@ -236,9 +236,10 @@ static __always_inline int snat_find_port(struct snat_search *s)
 	if (bpf_ntohs(own) >= SNAT_FIRST_PORT &&
 	    !snat_is_kept(o, bpf_ntohs(own)) &&
 	    !snat_is_own_reply(s->p, o)) {
-		o->snat_err = snat_claim_port(s->ctx, o, own);
+		o->first_probe = bpf_ntohs(own) - SNAT_FIRST_PORT;
+		bpf_loop(1, snat_probe, s, 0);
 		if (o->snat_err == -EEXIST && snat_free_port(s->p, o))
-			o->snat_err = snat_claim_port(s->ctx, o, own);
+			bpf_loop(1, snat_probe, s, 0);
 	}
 	if (o->snat_err != -EEXIST)
 		return o->snat_err;
