@@ -40,6 +40,20 @@ func (m *Model) halfOpen(svc *service, proto lb.Protocol, counts func(*connectio
 	return machine, service
 }
 
+// HalfOpen counts those of TCP, and those of all other protocols.
+func (m *Model) HalfOpen() (tcp, others int64) {
+	for _, e := range m.table {
+		switch {
+		case e.dir != fromClient || !e.conn.halfOpen():
+		case e.conn.proto == lb.TCP:
+			tcp++
+		default:
+			others++
+		}
+	}
+	return tcp, others
+}
+
 // pressed reports whether the connection is to be forgotten soon.
 func (m *Model) pressed(c *connection) bool {
 	return c.halfOpen() && m.halfOpenExceeds(c.service, c.proto, 0.25)

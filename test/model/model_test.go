@@ -249,6 +249,20 @@ func compareReset(p, q *pkt.Packet, bad func(string) error) error {
 	return nil
 }
 
+// comparePressure compares how many connections are half-open, and how many entries there are.
+func comparePressure(l *lab.Lab, m *Model) error {
+	p, err := l.Datapath.Fullness()
+	if err != nil {
+		return err
+	}
+	tcp, others := m.HalfOpen()
+	if p.HalfOpenTCP != tcp || p.HalfOpenOthers != others || p.Entries != int64(len(m.table)) {
+		return fmt.Errorf("the program counts %d and %d half-open connections and %d entries, the model %d, %d and %d",
+			p.HalfOpenTCP, p.HalfOpenOthers, p.Entries, tcp, others, len(m.table))
+	}
+	return nil
+}
+
 // compareTables compares connections and counters.
 func compareTables(l *lab.Lab, m *Model) error {
 	got, err := l.DumpConnections()
@@ -263,6 +277,9 @@ func compareTables(l *lab.Lab, m *Model) error {
 	if !slices.Equal(want, got) {
 		diff := cmp.Diff(want, got)
 		return fmt.Errorf("connections, - model, + program:\n%s", diff)
+	}
+	if err := comparePressure(l, m); err != nil {
+		return err
 	}
 	for _, key := range m.keys() {
 		want, err := m.Stats(key)
