@@ -72,6 +72,7 @@ enum drop_reason {
 	DROP_HALF_OPEN_FULL, /* as many connections of its service, or of all, are half-open as may be, and the client cannot be challenged, or is known and there are half as many again */
 	DROP_RATE_LIMIT, /* its service, or its client, has opened as many connections in this second as it may */
 	DROP_CONNECTION_LIMIT, /* its service, or its client, has as many open connections as it may */
+	DROP_SOURCE_DENIED, /* its source is in the list of those that may not connect to the service */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -315,12 +316,13 @@ _Static_assert(sizeof(struct range_key) == 28, "ABI");
 #define RANGE_FIXED_BITS 176
 #define RANGE_BITS 192
 
-/* A prefix of addresses that may open connections of a service. */
+/* A prefix of addresses that may open connections of a service, or may not. */
 struct source_key {
 	__u32 prefix_length;
-	__u32 service; /* id */
+	__u32 list; /* the service's id; of sources that may not, with SOURCES_DENIED */
 	struct ip_addr addr;
 };
+#define SOURCES_DENIED (1U << 31)
 _Static_assert(sizeof(struct source_key) == 24, "ABI");
 #define SOURCE_FIXED_BITS 32
 #define SOURCE_BITS 160
@@ -338,6 +340,7 @@ enum service_flag {
 	SERVICE_SOURCES = 1, /* only sources in the list open connections */
 	SERVICE_EGRESS = 2, /* its endpoints are in egress_endpoints */
 	SERVICE_LIMITED = 4, /* it has a row in limits_by_service */
+	SERVICE_DENIES = 8, /* sources in its second list open none */
 	SERVICE_REFUSE_DROP =
 		0x10, /* what is refused is dropped, without an answer */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */

@@ -476,8 +476,12 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 	if (v != VERDICT_CONTINUE)
 		return v;
 	id = o->service.id;
-	if (o->service.flags & SERVICE_SOURCES && !is_source_allowed(p, id))
-		return drop(p, DROP_SOURCE_NOT_ALLOWED);
+	if (unlikely(o->service.flags & (SERVICE_SOURCES | SERVICE_DENIES))) {
+		enum drop_reason why = source_reason(p, &o->service);
+
+		if (why)
+			return drop(p, why);
+	}
 	state = bpf_map_lookup_elem(&service_states, &id);
 	if (!state)
 		return drop(p, DROP_CONNECTION_RACE);

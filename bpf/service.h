@@ -79,17 +79,29 @@ static __always_inline struct service *service_find(const struct packet *p,
 	return service_find_mark_or_range(p, 0);
 }
 
-/* Does the service's list of sources have this one? */
-static __noinline __maybe_unused bool is_source_allowed(const struct packet *p,
-							__u32 service)
+/* Does a list of sources have the packet's? */
+static __noinline __maybe_unused bool is_source_listed(const struct packet *p,
+						       __u32 list)
 {
 	struct source_key key = {
 		.prefix_length = SOURCE_BITS,
-		.service = service,
+		.list = list,
 		.addr = p->tuple.saddr,
 	};
 
 	return bpf_map_lookup_elem(&allowed_sources, &key);
+}
+
+/* Returns why a source may not open connections of the service, or DROP_NONE. */
+static __always_inline enum drop_reason source_reason(const struct packet *p,
+						      const struct service *svc)
+{
+	if (svc->flags & SERVICE_DENIES &&
+	    is_source_listed(p, svc->id | SOURCES_DENIED))
+		return DROP_SOURCE_DENIED;
+	if (svc->flags & SERVICE_SOURCES && !is_source_listed(p, svc->id))
+		return DROP_SOURCE_NOT_ALLOWED;
+	return DROP_NONE;
 }
 
 /* How many services are on every local address; their VIP is :: or

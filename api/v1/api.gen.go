@@ -184,6 +184,9 @@ type ServiceArguments struct {
 	// ClientRate New connections a second that each client may open, at most a million; 0: any number.
 	ClientRate int `json:"clientRate,omitempty"`
 
+	// Deny Prefixes or addresses that may not open connections, whatever allowedSources says, at most 100,000, of the VIP's family.
+	Deny []string `json:"deny,omitempty"`
+
 	// Egress Connections of the service's protocol that its endpoints open by a default route leave with the VIP for a source,
 	// or with one of snatIPs, which need no mode that translates then.
 	Egress bool `json:"egress"`

@@ -16,7 +16,7 @@ func TestFieldFlags(t *testing.T) {
 		"inatimeout": {"60", "60"}, "sources": {"10.0.0.0/8", `[{"prefix":"10.0.0.0/8"}]`}, "persist-timeout": {"7", "7"}, "persist-prefix": {"24", "24"},
 		"snat": {"10.0.0.1,10.0.0.2", `["10.0.0.1","10.0.0.2"]`}, "refuse": {"drop", `"drop"`}, "tunnel": {"gue", `"gue"`}, "mss": {"1200", "1200"},
 		"syn-protect": {"always", `"always"`}, "max-rate": {"1000", "1000"}, "max-connections": {"7", "7"},
-		"client-rate": {"5", "5"}, "client-connections": {"6", "6"}, "client-prefix": {"24", "24"},
+		"client-rate": {"5", "5"}, "client-connections": {"6", "6"}, "client-prefix": {"24", "24"}, "deny": {"10.0.0.0/8,11.1.1.1", `["10.0.0.0/8","11.1.1.1/32"]`},
 		"egress": {"true", "true"}, "name": {"a b", `"a b"`}, "mark": {"0x1f", "31"},
 	}
 	cmd := createLB(&options{})

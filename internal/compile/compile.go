@@ -30,6 +30,7 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(neti
 		Key:       Key(s.Key),
 		PortMax:   s.PortMax,
 		Sources:   s.Sources,
+		Denied:    s.Denied,
 		Name:      s.Name,
 		Idle:      s.IdleTimeout,
 		Algorithm: uint8(s.Algorithm),

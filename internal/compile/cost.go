@@ -25,7 +25,7 @@ func CostOf(s *lb.Service) Cost {
 		Services:  vips,
 		Endpoints: len(s.Endpoints),
 		Slots:     slotCount(s),
-		Sources:   len(s.Sources),
+		Sources:   len(s.Sources) + len(s.Denied),
 		Ranges:    vips * rangePrefixes(s.Key),
 		SNAT:      len(s.SNAT),
 	}

@@ -68,7 +68,7 @@ func newServices(admit Admission) *Services {
 		},
 		Totals: []func(lb.Service) int{
 			endpointTotal:  func(s lb.Service) int { return len(s.Endpoints) },
-			sourceTotal:    func(s lb.Service) int { return len(s.Sources) },
+			sourceTotal:    func(s lb.Service) int { return len(s.Sources) + len(s.Denied) },
 			secondaryTotal: func(s lb.Service) int { return len(s.Secondary) },
 			rangeTotal:     func(s lb.Service) int { return int(min(s.PortMax, 1)) },
 		},

@@ -75,6 +75,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		lb.FieldSNAT:              func(s *lb.Service) { s.Mode, s.SNAT = lb.ModeFullNAT, addrs("10.0.0.9") },
 		lb.FieldRefuse:            func(s *lb.Service) { s.Refuse = lb.RefusePass },
 		lb.FieldSynProtect:        func(s *lb.Service) { s.SynProtect = lb.SynProtectOff },
+		lb.FieldDenied:            func(s *lb.Service) { s.Denied = []netip.Prefix{netip.MustParsePrefix("12.0.0.0/8")} },
 		lb.FieldRate:              func(s *lb.Service) { s.MaxRate = 7 },
 		lb.FieldConnections:       func(s *lb.Service) { s.MaxConnections = 7 },
 		lb.FieldClientRate:        func(s *lb.Service) { s.ClientRate = 7 },

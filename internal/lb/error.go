@@ -17,6 +17,8 @@ const (
 	FieldMark              = "mark"
 	FieldSource            = "source"
 	FieldSources           = "sources"
+	FieldDenied            = "denied sources"
+	FieldDeniedSource      = "denied source"
 	FieldProtocol          = "protocol"
 	FieldMode              = "mode"
 	FieldSelect            = "select"

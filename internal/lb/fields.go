@@ -49,6 +49,12 @@ func endpointChoiceFields() []Field[Service] {
 			form: listOf(func(s *Service) *[]netip.Prefix { return &s.Sources }, parseSources),
 		},
 		{
+			Name: FieldDenied, Also: FieldDeniedSource, Text: "deny", Record: "deny", Place: 22, Since: 3,
+			Property: "serviceArguments.deny", Flag: "deny",
+			Help: "prefixes that may not connect, whatever --sources says",
+			form: listOf(func(s *Service) *[]netip.Prefix { return &s.Denied }, parseSources),
+		},
+		{
 			Name: FieldPersistTimeout, Text: "persist-timeout", Record: "persistTimeout", Place: 13,
 			Property: "serviceArguments.persistTimeout", Flag: "persist-timeout",
 			Help:    "with --select=persist: seconds without a new connection until a client is forgotten; 0 is 10800",

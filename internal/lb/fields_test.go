@@ -142,7 +142,7 @@ func randomService(r *rand.Rand) Service {
 					switch f.Name {
 					case FieldEndpoints:
 						list = append(list, pick("10.1.0.1:80", "[2001:db8::2]:8080-8090:0", "10.1.0.2:443:65535"))
-					case FieldSources:
+					case FieldSources, FieldDenied:
 						list = append(list, pick("10.0.0.0/8", "10.1.2.3", "2001:db8::/32"))
 					default:
 						list = append(list, addr())

@@ -40,6 +40,7 @@ type Service struct {
 	IdleTimeout time.Duration  // 0: the protocol's default; whole seconds, at most 24 h
 	Secondary   []netip.Addr   // further VIPs, of the IP version of the first: the same service, with the same endpoints and counters
 	Sources     []netip.Prefix // that may open connections, of the VIP's IP version, as NormalSources leaves them; none: all
+	Denied      []netip.Prefix // that may not, of the same form; a source in both lists may not
 	// With Persist: how long a client that opens no connection is remembered, in whole seconds up to 24 h, 0 for
 	// DefaultPersistTimeout; and how many bits of its address make it the client that it is, 0 for all of them.
 	PersistTimeout time.Duration

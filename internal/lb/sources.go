@@ -48,22 +48,29 @@ func ComparePrefix(a, b netip.Prefix) int {
 }
 
 func (s Service) validateSources() error {
-	if n := len(s.Sources); n > MaxSourcesPerService {
-		return NewFieldError(FieldSources, strconv.Itoa(n), "is too many", "0 to "+strconv.Itoa(MaxSourcesPerService))
+	if err := s.validateSourceList(FieldSources, FieldSource, s.Sources); err != nil {
+		return err
 	}
-	for i, p := range s.Sources {
+	return s.validateSourceList(FieldDenied, FieldDeniedSource, s.Denied)
+}
+
+func (s Service) validateSourceList(field, one string, list []netip.Prefix) error {
+	if n := len(list); n > MaxSourcesPerService {
+		return NewFieldError(field, strconv.Itoa(n), "is too many", "0 to "+strconv.Itoa(MaxSourcesPerService))
+	}
+	for i, p := range list {
 		if !p.IsValid() {
-			return NewFieldError(FieldSource, p.String(), "is not a prefix", "IP/LENGTH or IP")
+			return NewFieldError(one, p.String(), "is not a prefix", "IP/LENGTH or IP")
 		}
-		if err := addrForm(FieldSource, p.Addr()); err != nil {
+		if err := addrForm(one, p.Addr()); err != nil {
 			return err
 		}
 		if p.Addr().Is4() != s.VIP.Is4() {
-			return NewFieldError(FieldSource, p.String(), "is "+family(p.Addr())+", and the VIP is "+family(s.VIP),
+			return NewFieldError(one, p.String(), "is "+family(p.Addr())+", and the VIP is "+family(s.VIP),
 				family(s.VIP)+" prefixes")
 		}
-		if p != p.Masked() || i > 0 && ComparePrefix(s.Sources[i-1], p) >= 0 {
-			return NewFieldError(FieldSource, p.String(), "is not in its place or has bits behind its length", "sorted prefixes, each once")
+		if p != p.Masked() || i > 0 && ComparePrefix(list[i-1], p) >= 0 {
+			return NewFieldError(one, p.String(), "is not in its place or has bits behind its length", "sorted prefixes, each once")
 		}
 	}
 	return nil

@@ -92,6 +92,11 @@ func (s *service) allows(a netip.Addr) bool {
 	return len(s.Sources) == 0 || slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// denies reports whether a source may open none.
+func (s *service) denies(a netip.Addr) bool {
+	return slices.ContainsFunc(s.Denied, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
 // listens is where the endpoint listens for connections to a port of the service: all at one port, or port by port.
 func (s *service) listens(e *endpoint, port uint16) netip.AddrPort {
 	i := slices.Index(s.endpoints, e)

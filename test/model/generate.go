@@ -210,6 +210,10 @@ func (g *generator) service() {
 		a := g.client().Addr()
 		s.Sources = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
 	}
+	if g.IntN(6) == 0 {
+		a := g.client().Addr()
+		s.Denied = []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}
+	}
 	algorithms := []lb.Algorithm{lb.RoundRobin, lb.Priority, lb.Hash, lb.Persist, lb.LeastConnections, lb.Random}
 	s.Algorithm = algorithms[g.IntN(len(algorithms))]
 	if s.Mode == lb.ModeDSR && g.IntN(3) == 0 {

@@ -268,6 +268,9 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		if key.proto == lb.TCP && !isSYN(p) && !svc.resumes(p) {
 			return refused(svc, p, "no-connection")
 		}
+		if svc.denies(key.src.Addr()) {
+			return drop("source-denied")
+		}
 		if !svc.allows(key.src.Addr()) {
 			return drop("source-not-allowed")
 		}

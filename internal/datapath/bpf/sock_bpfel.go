@@ -307,7 +307,7 @@ type SockSocketCount struct {
 type SockSourceKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
-	Service      uint32
+	List         uint32
 	Addr         SockIpAddr
 }
 

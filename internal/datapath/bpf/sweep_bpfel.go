@@ -274,7 +274,7 @@ type SweepSnatSourceKey struct {
 type SweepSourceKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
-	Service      uint32
+	List         uint32
 	Addr         SweepIpAddr
 }
 

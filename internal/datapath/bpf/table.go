@@ -30,6 +30,7 @@ type ServiceTable struct {
 	PersistPrefix uint8
 	Endpoints     []EndpointTable // in the user's order, without duplicates
 	Parents       []uint32        // for each of Endpoints the place of the user's endpoint whose counters have it; nil: its own place
+	Denied        []netip.Prefix  // that may not connect, sorted, each once
 	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
 	Slots         []uint32        // places of the table that connections walk through: indices into Endpoints
 }
@@ -77,6 +78,9 @@ func (t ServiceTable) String() string {
 			b.WriteString(" and on")
 		}
 		b.WriteByte('\n')
+	}
+	for _, p := range t.Denied {
+		fmt.Fprintf(&b, "denied %s\n", p)
 	}
 	for _, p := range t.Sources {
 		fmt.Fprintf(&b, "source %s\n", p)

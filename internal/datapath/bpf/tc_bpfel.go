@@ -135,7 +135,8 @@ const (
 	TcDropReasonDROP_HALF_OPEN_FULL       TcDropReason = 27
 	TcDropReasonDROP_RATE_LIMIT           TcDropReason = 28
 	TcDropReasonDROP_CONNECTION_LIMIT     TcDropReason = 29
-	TcDropReasonDROP_REASONS              TcDropReason = 30
+	TcDropReasonDROP_SOURCE_DENIED        TcDropReason = 30
+	TcDropReasonDROP_REASONS              TcDropReason = 31
 )
 
 type TcEgressEndpoint struct {
@@ -421,6 +422,7 @@ const (
 	TcServiceFlagSERVICE_SOURCES     TcServiceFlag = 1
 	TcServiceFlagSERVICE_EGRESS      TcServiceFlag = 2
 	TcServiceFlagSERVICE_LIMITED     TcServiceFlag = 4
+	TcServiceFlagSERVICE_DENIES      TcServiceFlag = 8
 	TcServiceFlagSERVICE_REFUSE_DROP TcServiceFlag = 16
 	TcServiceFlagSERVICE_REFUSE_PASS TcServiceFlag = 32
 	TcServiceFlagSERVICE_TUNNEL_IPIP TcServiceFlag = 1024
@@ -510,7 +512,7 @@ type TcSnatUsage struct {
 type TcSourceKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
-	Service      uint32
+	List         uint32
 	Addr         TcIpAddr
 }
 

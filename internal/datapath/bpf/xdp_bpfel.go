@@ -177,7 +177,7 @@ type XdpSnatSourceKey struct {
 type XdpSourceKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
-	Service      uint32
+	List         uint32
 	Addr         XdpIpAddr
 }
 

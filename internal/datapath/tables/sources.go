@@ -22,24 +22,41 @@ const (
 
 // A list changes in this order: what is new is added, the service's row says whether there is a list, what is gone is
 // removed. So a source that is in the old list and in the new one is never refused in between, and one that is in
-// neither is never let in.
+// neither is never let in. A list of sources that are denied changes alike.
+
+// sourceList is one of a service's two lists.
+type sourceList uint32
+
+const (
+	allowedSources sourceList = 0
+	deniedSources  sourceList = 1 << 31 // SOURCES_DENIED
+)
+
+// of is the list as the process knows it.
+func (l sourceList) of(e *extras) *[]netip.Prefix {
+	if l == deniedSources {
+		return &e.denied
+	}
+	return &e.sources
+}
 
 // addSources adds what the service's list does not have yet.
-func (t *Tables) addSources(s *service, list []netip.Prefix, undo *undoLog) error {
-	was := s.extras().sources
+func (t *Tables) addSources(s *service, l sourceList, list []netip.Prefix, undo *undoLog) error {
+	extra := s.extras()
+	was := *l.of(&extra)
 	fresh := without(list, was)
 	if len(fresh) == 0 {
 		return nil
 	}
-	undo.add(func() error { return t.keepSources(s, was) })
-	s.makeExtras().sources = union(was, fresh)
+	undo.add(func() error { return t.keepSources(s, l, was) })
+	*l.of(s.makeExtras()) = union(was, fresh)
 	for len(fresh) > 0 {
 		n := min(len(fresh), sourcesAtOnce)
 		ones := make([]uint8, n)
 		for i := range ones {
 			ones[i] = 1
 		}
-		if _, err := t.maps.AllowedSources.BatchUpdate(sourceKeys(s.id, fresh[:n]), ones, nil); err != nil {
+		if _, err := t.maps.AllowedSources.BatchUpdate(sourceKeys(s.id, l, fresh[:n]), ones, nil); err != nil {
 			return fmt.Errorf("write sources: %w", full(err))
 		}
 		fresh = fresh[n:]
@@ -48,17 +65,18 @@ func (t *Tables) addSources(s *service, list []netip.Prefix, undo *undoLog) erro
 }
 
 // keepSources removes all but list, which the service's list has.
-func (t *Tables) keepSources(s *service, list []netip.Prefix) error {
+func (t *Tables) keepSources(s *service, l sourceList, list []netip.Prefix) error {
 	if s.extra == nil {
 		return nil
 	}
-	gone := without(s.extra.sources, list)
-	s.extra.sources = list
-	return t.deleteSources(s.id, gone)
+	known := l.of(s.extra)
+	gone := without(*known, list)
+	*known = list
+	return t.deleteSources(s.id, l, gone)
 }
 
-func (t *Tables) deleteSources(id uint32, list []netip.Prefix) error {
-	for _, k := range sourceKeys(id, list) {
+func (t *Tables) deleteSources(id uint32, l sourceList, list []netip.Prefix) error {
+	for _, k := range sourceKeys(id, l, list) {
 		if err := t.maps.AllowedSources.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("delete sources: %w", err)
 		}
@@ -66,16 +84,22 @@ func (t *Tables) deleteSources(id uint32, list []netip.Prefix) error {
 	return nil
 }
 
-func sourceKeys(id uint32, list []netip.Prefix) []bpf.TcSourceKey {
+func sourceKeys(id uint32, l sourceList, list []netip.Prefix) []bpf.TcSourceKey {
 	keys := make([]bpf.TcSourceKey, len(list))
 	for i, p := range list {
 		bits := p.Bits()
 		if p.Addr().Is4() {
 			bits += mappedBits
 		}
-		keys[i] = bpf.TcSourceKey{PrefixLength: uint32(sourceFixedBits + bits), Service: id, Addr: bpf.Addr(p.Addr())}
+		keys[i] = bpf.TcSourceKey{PrefixLength: uint32(sourceFixedBits + bits), List: id | uint32(l), Addr: bpf.Addr(p.Addr())}
 	}
 	return keys
+}
+
+// listOf is the service's id and which of its lists a key is of.
+func listOf(k bpf.TcSourceKey) (id uint32, l sourceList) {
+	l = sourceList(k.List) & deniedSources
+	return k.List &^ uint32(l), l
 }
 
 // prefixOf is the inverse of sourceKeys.
@@ -93,13 +117,14 @@ func (t *Tables) adoptSources() error {
 	for _, s := range t.services {
 		byID[s.id] = s
 	}
-	stale := map[uint32][]netip.Prefix{}
+	var stale []bpf.TcSourceKey
 	err := rows.Each(t.maps.AllowedSources, func(k bpf.TcSourceKey, _ uint8) {
-		if s, ok := byID[k.Service]; ok {
-			extra := s.makeExtras()
-			extra.sources = append(extra.sources, prefixOf(k))
+		id, l := listOf(k)
+		if s, ok := byID[id]; ok {
+			list := l.of(s.makeExtras())
+			*list = append(*list, prefixOf(k))
 		} else {
-			stale[k.Service] = append(stale[k.Service], prefixOf(k))
+			stale = append(stale, k)
 		}
 	})
 	if err != nil {
@@ -107,11 +132,12 @@ func (t *Tables) adoptSources() error {
 	}
 	for _, s := range byID {
 		if s.extra != nil {
-			s.extra.sources = lb.NormalSources(s.extra.sources)
+			s.extra.sources, s.extra.denied = lb.NormalSources(s.extra.sources), lb.NormalSources(s.extra.denied)
 		}
 	}
-	for id, list := range stale {
-		if err := t.deleteSources(id, list); err != nil {
+	for _, k := range stale {
+		id, l := listOf(k)
+		if err := t.deleteSources(id, l, []netip.Prefix{prefixOf(k)}); err != nil {
 			return err
 		}
 	}

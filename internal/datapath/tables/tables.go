@@ -28,6 +28,7 @@ const (
 	endpointEndUDP = uint16(bpf.TcEndpointFlagENDPOINT_END_UDP)
 
 	serviceSources   = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
+	serviceDenies    = uint16(bpf.TcServiceFlagSERVICE_DENIES)
 	serviceSecondary = uint16(bpf.TcServiceFlagSERVICE_SECONDARY)
 	serviceEgress    = uint16(bpf.TcServiceFlagSERVICE_EGRESS)
 )
@@ -109,6 +110,7 @@ func (s *service) slots() alloc.Range {
 // extras are what few services have any of.
 type extras struct {
 	sources []netip.Prefix // as the trie has them
+	denied  []netip.Prefix // the same
 	snat    []bpf.TcIpAddr // as in snat_sources
 	parents []uint32       // as in the table
 	further []*service     // the same at further VIPs: of these, key and portMax alone count
