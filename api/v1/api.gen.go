@@ -124,7 +124,7 @@ type EventList struct {
 
 // LoadbalanceEntry defines model for LoadbalanceEntry.
 type LoadbalanceEntry struct {
-	// AllowedSources Prefixes or addresses that may open connections, at most 100,000, of the VIP's family; none: all may. A
+	// AllowedSources Prefixes or addresses that may open connections, at most 1,000,000, of the VIP's family; none: all may. A
 	// change of the list leaves connections alone.
 	AllowedSources []AllowedSource `json:"allowedSources,omitempty"`
 
@@ -184,7 +184,7 @@ type ServiceArguments struct {
 	// ClientRate New connections a second that each client may open, at most a million; 0: any number.
 	ClientRate int `json:"clientRate,omitempty"`
 
-	// Deny Prefixes or addresses that may not open connections, whatever allowedSources says, at most 100,000, of the VIP's family.
+	// Deny Prefixes or addresses that may not open connections, whatever allowedSources says, at most 1,000,000, of the VIP's family.
 	Deny []string `json:"deny,omitempty"`
 
 	// Egress Connections of the service's protocol that its endpoints open by a default route leave with the VIP for a source,

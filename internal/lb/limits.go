@@ -7,7 +7,7 @@ const (
 	MaxServices            = 65536
 	MaxEndpointsPerService = 4096
 	MaxEndpoints           = 262144 // of all services together
-	MaxSourcesPerService   = 100000
+	MaxSourcesPerService   = 1000000
 	MaxSources             = 1048576 // of all services together
 	MaxSNAT                = 64      // addresses of a service's own choice
 	MaxSecondary           = 3       // further VIPs of a service, as many as an SCTP association of the contract has

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -76,8 +77,15 @@ func (t *Tables) keepSources(s *service, l sourceList, list []netip.Prefix) erro
 }
 
 func (t *Tables) deleteSources(id uint32, l sourceList, list []netip.Prefix) error {
-	for _, k := range sourceKeys(id, l, list) {
-		if err := t.maps.AllowedSources.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	for keys := range slices.Chunk(sourceKeys(id, l, list), sourcesAtOnce) {
+		n, err := t.maps.AllowedSources.BatchDelete(keys, nil)
+		for errors.Is(err, ebpf.ErrKeyNotExist) && n < len(keys) { // that one is gone already
+			keys = keys[n+1:]
+			if n, err = 0, nil; len(keys) > 0 {
+				n, err = t.maps.AllowedSources.BatchDelete(keys, nil)
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("delete sources: %w", err)
 		}
 	}

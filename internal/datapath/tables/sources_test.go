@@ -12,21 +12,26 @@ import (
 	"loxilb/internal/lb"
 )
 
-// TestManySources writes the longest list there may be, changes some of it, and takes it away.
+// TestManySources writes the longest list there may be, exchanges it for another one as long, changes some of it, and takes it
+// away.
 func TestManySources(t *testing.T) {
 	d, err := open(loader.Settings{Connections: 1024})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	list := make([]netip.Prefix, lb.MaxSourcesPerService)
-	for i := range list {
-		list[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(10 + i>>16), byte(i >> 8), byte(i), 0}), 24)
+	long := func(first byte) []netip.Prefix {
+		list := make([]netip.Prefix, lb.MaxSourcesPerService)
+		for i := range list {
+			list[i] = netip.PrefixFrom(netip.AddrFrom4([4]byte{first + byte(i>>16), byte(i >> 8), byte(i), 0}), 24)
+		}
+		return list
 	}
+	list := long(60)
 	table := bpf.ServiceTable{
 		Key:       bpf.TcServiceKey{Vip: bpf.Addr(netip.MustParseAddr("20.0.0.1")), Port: bpf.Port(80), Protocol: 6},
 		Endpoints: []bpf.EndpointTable{{Addr: bpf.Addr(netip.MustParseAddr("10.0.0.1")), Port: bpf.Port(80), Weight: 1}},
-		Slots:     []uint32{0}, Sources: list,
+		Slots:     []uint32{0},
 	}
 	apply := func(what string) {
 		t.Helper()
@@ -43,10 +48,15 @@ func TestManySources(t *testing.T) {
 			t.Errorf("%s: the trie has %d prefixes, want %d", what, len(have), len(table.Sources))
 		}
 	}
-	apply("100,000 prefixes")
-	table.Sources = slices.Concat(list[:500], list[501:])
-	apply("one less")
+	table.Sources = long(20)
+	apply("1,000,000 prefixes")
 	table.Sources = list
+	apply("1,000,000 others")
+	table.Sources = list[:1000]
+	apply("1,000 of them")
+	table.Sources = slices.Concat(list[:500], list[501:1000])
+	apply("one less")
+	table.Sources = list[:1000]
 	apply("one more")
 	table.Sources = nil
 	apply("none")
