@@ -643,6 +643,54 @@ struct half_open_kept {
 		[HALF_OPEN_SERVICES]; /* by the lower bits of its id: the id, and in the lower 32 bits how many */
 };
 
+/* Who may be told of connections at once (event.h). */
+#define MAX_WATCHERS 4
+
+enum connection_event_kind {
+	EVENT_OPENED,
+	EVENT_ASSURED,
+	EVENT_CLOSING, /* TCP: the first FIN; flags say whose */
+	EVENT_ENDED,
+};
+
+/* Why a connection has ended, beyond what its flags say. */
+enum connection_event_cause {
+	CAUSE_STATE, /* it was closed or reset, or silent for too long */
+	CAUSE_REMOVED, /* its endpoint was */
+	CAUSE_REPLACED, /* both sides had forgotten it, and began another */
+};
+
+struct connection_event {
+	__u64 time; /* nanoseconds of CLOCK_MONOTONIC */
+	struct ip_addr client; /* as its packets arrive */
+	struct ip_addr vip;
+	struct ip_addr source; /* as they leave */
+	struct ip_addr peer; /* the endpoint; with CONN_ONE_WAY, the VIP */
+	__be16 client_port;
+	__be16 vip_port;
+	__be16 source_port;
+	__be16 peer_port;
+	__u32 endpoint; /* index into endpoints */
+	__u32 sample; /* one connection of so many is told of at present */
+	__u8 kind; /* enum connection_event_kind */
+	__u8 cause; /* enum connection_event_cause; of EVENT_ENDED */
+	__u8 protocol;
+	__u8 flags; /* enum connection_flag, of EVENT_CLOSING and EVENT_ENDED */
+	__u8 traits; /* enum connection_trait; likewise, of the client's entry */
+	__u8 pad[3];
+	__u64 packets_in; /* since the entries were made */
+	__u64 bytes_in;
+	__u64 packets_out;
+	__u64 bytes_out;
+};
+_Static_assert(sizeof(struct connection_event) == 128, "ABI");
+
+/* What a watcher was not told. */
+struct untold {
+	__u64 sampled; /* events of connections that were left out */
+	__u64 lost; /* events for which its ring had no room */
+};
+
 /* What the sweep has done. */
 struct sweep_report {
 	__u64 visited; /* entries looked at */

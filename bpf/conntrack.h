@@ -24,6 +24,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 #include "config.h"
+#include "event.h"
 #include "limit.h"
 #include "maps.h"
 #include "rows.h"
@@ -139,15 +140,27 @@ connection_note_both(struct connection *client, __u32 client_word,
 	return client_word;
 }
 
+/* Tells of a connection by a packet of its client. A call, since the stack is
+ * short. */
+static __noinline __maybe_unused void
+connection_tell(const struct packet *p, const struct connection *c,
+		enum connection_event_kind kind)
+{
+	event_tell(&p->tuple, c, NULL, EVENT(kind, 0, p->tuple.protocol, 0));
+}
+
 /* Counts a connection as half-open no longer, if noting these events has made it
- * assured. word: what was replaced in the client's entry. Returns whether it has. */
+ * assured. It was the client's packet. word: what was replaced in the client's
+ * entry. Returns whether it has. */
 static __always_inline bool
-connection_is_assured_now(const struct connection *c, __u32 word, __u8 events,
-			  __u8 protocol)
+connection_is_assured_now(const struct packet *p, const struct connection *c,
+			  __u32 word, __u8 events)
 {
 	if (!(events & CONN_ASSURED) || word & (CONN_ASSURED | STATE_ENDED))
 		return false;
-	half_open_count(c->endpoint, protocol, -1);
+	half_open_count(c->endpoint, p->tuple.protocol, -1);
+	if (unlikely(watching))
+		connection_tell(p, c, EVENT_ASSURED);
 	return true;
 }
 
@@ -327,6 +340,10 @@ connection_succeed(struct connection *client, __u32 word,
 	if (word & STATE_ENDED)
 		return false;
 	connection_ended(client->endpoint, &reply->daddr, word, IPPROTO_TCP);
+	if (unlikely(watching))
+		event_tell(NULL, client, reply,
+			   EVENT(EVENT_ENDED, CAUSE_REPLACED, IPPROTO_TCP,
+				 word));
 	state_change(reply, reply_word, clear, next | CONN_REPLY_DIRECTION);
 	return true;
 }
@@ -385,14 +402,14 @@ static __noinline bool connection_end(const struct connection_key *key,
 				      struct connection *c, __u32 word,
 				      enum port_fate fate)
 {
-	bool reply = word & CONN_REPLY_DIRECTION;
 	struct connection *client = c;
 	struct connection_key other;
+	bool reply;
 
 	if (unlikely(word & STATE_TRAIT(CONN_RESTING)))
 		return fate == PORT_IS_FREE && reply_end(key, c, word);
 	connection_reverse(&other, c, key->protocol);
-	if (reply) {
+	if (word & CONN_REPLY_DIRECTION) {
 		__u32 reply_word = word;
 
 		client = entry_find(&other);
@@ -406,10 +423,19 @@ static __noinline bool connection_end(const struct connection_key *key,
 	word = state_change(client, word, 0, STATE_ENDED | CONN_RESET);
 	if (word & STATE_ENDED)
 		return false;
-	/* keeps what depends on it off the stack, which is short */
+	if (unlikely(watching))
+		event_tell(client == c ? key : NULL, client,
+			   client == c ? NULL : c,
+			   EVENT(EVENT_ENDED,
+				 fate == PORT_RESTS_FROM_NOW ? CAUSE_REMOVED :
+							       CAUSE_STATE,
+				 key->protocol, word));
+	connection_ended(client->endpoint,
+			 client == c ? &key->saddr : &other.saddr, word,
+			 key->protocol);
+	reply = client != c;
+	/* from here on it stands for both, which are not kept on the stack */
 	asm volatile("" : "+r"(reply));
-	connection_ended(client->endpoint, reply ? &other.saddr : &key->saddr,
-			 word, key->protocol);
 	if (unlikely(fate != PORT_IS_FREE && word & STATE_TRAIT(CONN_SNAT)))
 		reply_rest(reply ? key : &other, fate);
 	else if (likely(!(word & STATE_TRAIT(CONN_ONE_WAY))))
@@ -418,13 +444,37 @@ static __noinline bool connection_end(const struct connection_key *key,
 	return true;
 }
 
-/* Ends a connection that a packet has found to be expired or closed. */
+/* Does the same by the reply entry, if somebody is to be told what that has
+ * counted. */
+static __always_inline bool
+connection_end_by_reply(const struct connection_key *key, struct connection *c,
+			__u32 word, enum port_fate fate)
+{
+	const __u32 alone = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_ONE_WAY);
+	struct connection_key answers;
+	struct connection *reply;
+
+	if (likely(!watching) || word & alone)
+		return connection_end(key, c, word, fate);
+	connection_reverse(&answers, c, key->protocol);
+	reply = entry_find(&answers);
+	if (!reply || !state_is_same_generation(word, state_read(reply)))
+		return connection_end(key, c, word, fate);
+	return connection_end(&answers, reply, state_read(reply), fate);
+}
+
+/* Returns what becomes of the source port of a connection that a packet has found
+ * to be expired or closed. */
+static __always_inline enum port_fate port_fate(__u32 word)
+{
+	return connection_is_closed(word) ? PORT_RESTS_FROM_NOW : PORT_RESTS;
+}
+
+/* Ends such a connection. */
 static __always_inline bool connection_discard(const struct connection_key *key,
 					       struct connection *c, __u32 word)
 {
-	return connection_end(key, c, word,
-			      connection_is_closed(word) ? PORT_RESTS_FROM_NOW :
-							   PORT_RESTS);
+	return connection_end_by_reply(key, c, word, port_fate(word));
 }
 
 #endif

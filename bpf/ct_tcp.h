@@ -167,6 +167,12 @@ static __always_inline void tcp_note_answer(const struct packet *p,
 		reply->ack = p->ack;
 }
 
+static __noinline void tcp_tell_anew(const struct connection *client,
+				     const struct connection *reply)
+{
+	event_tell(NULL, client, reply, EVENT(EVENT_OPENED, 0, IPPROTO_TCP, 0));
+}
+
 /* Begins the connection anew, of which nothing was known or, as it was live, both
  * sides have forgotten: the endpoint has accepted another SYN of the client. */
 static __noinline void tcp_begin_anew(const struct packet *p,
@@ -188,6 +194,8 @@ static __noinline void tcp_begin_anew(const struct packet *p,
 		half_open_count(reply->endpoint, IPPROTO_TCP, 1);
 		limit_count(reply->endpoint, &reply->daddr, 1);
 		__sync_fetch_and_add(&s->connections, 1);
+		if (unlikely(watching))
+			tcp_tell_anew(client, reply);
 	} else {
 		client_word =
 			state_change(client, client_word,
@@ -269,6 +277,22 @@ static __always_inline bool tcp_handshake(const struct packet *p,
 	return true;
 }
 
+/* Tells who closes a connection, of which events were noted, if that is the first
+ * FIN. word: what was replaced in the client's entry. */
+static __noinline void tcp_tell_closing(const struct connection_key *key,
+					const struct connection *client,
+					const struct connection *reply,
+					__u32 word, __u8 events)
+{
+	const __u8 fins = CONN_FIN_CLIENT | CONN_FIN_ENDPOINT;
+
+	if (!(events & fins) || word & (fins | STATE_ENDED) ||
+	    likely(!watching))
+		return;
+	event_tell(key, client, reply,
+		   EVENT(EVENT_CLOSING, 0, IPPROTO_TCP, word | events));
+}
+
 /* Handles a segment with ACK that has no SYN and no RST. */
 static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 					__u32 word, struct connection *peer,
@@ -304,8 +328,10 @@ static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 	if (!events)
 		return;
 	word = tcp_note(c, word, peer, peer_word, events);
+	tcp_tell_closing(NULL, reply ? peer : c, reply ? c : peer, word,
+			 events);
 	/* the ACK that makes a connection assured is the client's, who is there */
-	if (connection_is_assured_now(c, word, events, IPPROTO_TCP))
+	if (connection_is_assured_now(p, c, word, events))
 		source_note_known(p);
 }
 
@@ -340,9 +366,11 @@ static __always_inline void tcp_single_segment(const struct packet *p,
 		c->ack = p->ack;
 	if (p->tcp_flags & TCP_FIN)
 		events |= CONN_FIN_CLIENT;
-	if ((word & events) != events)
-		connection_is_assured_now(c, state_change(c, word, 0, events),
-					  events, IPPROTO_TCP);
+	if ((word & events) == events)
+		return;
+	word = state_change(c, word, 0, events);
+	connection_is_assured_now(p, c, word, events);
+	tcp_tell_closing(&p->tuple, c, NULL, word, events);
 }
 
 /* Does what tcp_transition() does, from the client's segments alone. Global:
@@ -412,7 +440,7 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 	connection_reverse(&key, c, IPPROTO_TCP);
 	peer = entry_find_established(&key, false);
 	if (!peer) {
-		connection_discard(&p->tuple, c, word);
+		connection_end(&p->tuple, c, word, port_fate(word));
 		return VERDICT_MISS;
 	}
 	peer_word = state_read(peer);

@@ -17,14 +17,13 @@ static __noinline enum verdict udp_transition(struct packet *p,
 {
 	const __u8 both = CONN_REPLIED | CONN_ASSURED;
 	__u32 word = state_read(c), peer_word;
-	__u8 protocol = p->tuple.protocol;
 	struct connection *peer;
 
 	if (word & CONN_RESET)
 		return VERDICT_MISS;
 	if (word & STATE_TRAIT(CONN_ONE_WAY)) {
-		connection_is_assured_now(c, state_change(c, word, 0, both),
-					  both, protocol);
+		connection_is_assured_now(p, c, state_change(c, word, 0, both),
+					  both);
 		return VERDICT_CONTINUE;
 	}
 	peer = connection_peer(c, p->tuple.protocol);
@@ -38,7 +37,7 @@ static __noinline enum verdict udp_transition(struct packet *p,
 		return VERDICT_CONTINUE;
 	}
 	word = connection_note_both(c, word, peer, peer_word, CONN_ASSURED);
-	connection_is_assured_now(c, word, CONN_ASSURED, protocol);
+	connection_is_assured_now(p, c, word, CONN_ASSURED);
 	return VERDICT_CONTINUE;
 }
 

@@ -491,4 +491,35 @@ struct {
 	__type(value, struct sweep_report);
 } sweep_reports SEC(".maps");
 
+/* 0 -> a bit for each watcher. Written by user; read when a connection is opened,
+ * assured, closing or ended. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} watchers_now SEC(".maps");
+
+/* number of a watcher -> what it is to read. Made by user, with the size that
+ * the watcher needs; written by the packet path and the sweep. */
+struct watcher_ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 65536);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_WATCHERS);
+	__type(key, __u32);
+	__array(values, struct watcher_ring);
+} watchers SEC(".maps");
+
+/* number of a watcher -> what it was not told, per CPU, of all that had this
+ * number. Written by the packet path and the sweep; read by user. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_WATCHERS);
+	__type(key, __u32);
+	__type(value, struct untold);
+} untold_counts SEC(".maps");
+
 #endif

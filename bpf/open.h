@@ -237,6 +237,16 @@ static __always_inline int open_entries(ctx_t *ctx, struct packet *p,
 	return err ? err : open_client_entry(ctx, p, o);
 }
 
+/* Tells that a connection is opened. Whose it is, is looked up once more: the stack
+ * of who calls is short. */
+static __noinline void opening_tell(const struct packet *p)
+{
+	struct opening *o = opening_get();
+
+	if (o)
+		connection_tell(p, &o->entry, EVENT_OPENED);
+}
+
 /* Opens a connection to one endpoint, with the opening of this CPU. Returns
  * -EAGAIN if the slot and the service are of two generations: the table was
  * replaced meanwhile. Global, so that the verifier checks it once, not at each
@@ -261,6 +271,8 @@ __noinline int open_to_endpoint(ctx_t *ctx, struct packet *p, __u32 id)
 		return err;
 	}
 	__sync_fetch_and_add(&state->connections, 1);
+	if (unlikely(watching))
+		opening_tell(p);
 	half_open_count(id, p->tuple.protocol, 1);
 	limit_count(id, &p->tuple.saddr, 1);
 	return 0;

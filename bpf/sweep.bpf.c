@@ -69,7 +69,8 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 
 	if (!(word & STATE_TRAIT(CONN_RESTING)) &&
 	    endpoint_is_removed(c, key->protocol))
-		return connection_end(key, c, word, PORT_RESTS_FROM_NOW);
+		return connection_end_by_reply(key, c, word,
+					       PORT_RESTS_FROM_NOW);
 	/* most entries have been used lately, or are within the shortest
 	 * timeout of all */
 	if ((__s32)(now - c->seen) <= (__s32)hz ||
@@ -80,7 +81,7 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 		entry_delete(key, word);
 		return false;
 	}
-	return connection_end(key, c, word, PORT_IS_FREE);
+	return connection_end_by_reply(key, c, word, PORT_IS_FREE);
 }
 
 /* Does it for a row of the table. Returns 1 if a connection was ended. Global: the

@@ -341,9 +341,10 @@ int loxilb_layer3(struct __sk_buff *ctx)
 	return handle_ingress(ctx, 0);
 }
 
-/* Keeps the enums of abi.h in the object's BTF, from which the Go types are
- * made: the code uses only their values. */
+/* Keeps types of abi.h in the object's BTF, from which the Go types are made:
+ * the code uses only the values of enums, and the kernel's memory for events. */
 const struct {
+	struct connection_event told;
 	enum limit limit;
 	enum connection_flag connection;
 	enum endpoint_flag endpoint;
@@ -357,6 +358,8 @@ const struct {
 	enum drop_reason drop;
 	enum pass_reason pass;
 	enum half_open_class half_open;
+	enum connection_event_kind event;
+	enum connection_event_cause cause;
 } abi_enums = {};
 
 char _license[] SEC("license") = "Dual BSD/GPL";

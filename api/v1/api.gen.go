@@ -46,6 +46,42 @@ type ConntrackEntry struct {
 	SourcePort uint16 `json:"sourcePort"`
 }
 
+// ConntrackEvent defines model for ConntrackEvent.
+type ConntrackEvent struct {
+	// Act opened, assured (TCP: the handshake is complete; others: the client has sent after an answer), closing (TCP: the first FIN), ended.
+	Act      string `json:"act"`
+	BytesIn  uint64 `json:"bytesIn,omitempty"`
+	BytesOut uint64 `json:"bytesOut,omitempty"`
+
+	// Client IP:PORT, as here and below.
+	Client string `json:"client"`
+
+	// ClosedBy Of closing and an end: client or endpoint, who has closed or reset it; both of an end, if both have closed: closing says who was the first.
+	ClosedBy string `json:"closedBy,omitempty"`
+	Endpoint string `json:"endpoint"`
+
+	// OneOf Of so many connections one is told of at present; absent: of all.
+	OneOf int `json:"oneOf,omitempty"`
+
+	// PacketsIn Of an end: from the client.
+	PacketsIn uint64 `json:"packetsIn,omitempty"`
+
+	// PacketsOut Of an end: to the client.
+	PacketsOut uint64 `json:"packetsOut,omitempty"`
+	Protocol   string `json:"protocol"`
+
+	// Reason Of an end: closed, reset, silent (for too long), removed (its endpoint was), replaced (both sides had forgotten it, and began another).
+	Reason   string `json:"reason,omitempty"`
+	ServName string `json:"servName"`
+
+	// Source What the endpoint sees; the client, unless the source is translated.
+	Source string    `json:"source"`
+	Time   time.Time `json:"time"`
+
+	// Vip What the client speaks to.
+	Vip string `json:"vip"`
+}
+
 // ConntrackList defines model for ConntrackList.
 type ConntrackList struct {
 	CtAttr []ConntrackEntry `json:"ctAttr"`
@@ -430,6 +466,31 @@ type GetConntracksParams struct {
 	Offset int `form:"offset,omitempty" json:"offset,omitempty"`
 }
 
+// WatchConntracksParams defines parameters for WatchConntracks.
+type WatchConntracksParams struct {
+	// Protocol Only this protocol (tcp, udp, icmp).
+	Protocol string `form:"protocol,omitempty" json:"protocol,omitempty"`
+
+	// Vip Only connections that clients made to this address.
+	Vip string `form:"vip,omitempty" json:"vip,omitempty"`
+
+	// ServName Only connections of the services of this name.
+	ServName string `form:"servName,omitempty" json:"servName,omitempty"`
+
+	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp.
+	Service string `form:"service,omitempty" json:"service,omitempty"`
+
+	// Source Only connections that this address, or an address of this prefix, opened.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+
+	// Endpoint Only connections with this endpoint, IP or IP:PORT.
+	Endpoint string `form:"endpoint,omitempty" json:"endpoint,omitempty"`
+
+	// Rate How many events a second of all connections the client wants to be told of, 1 to 1000000; absent is 10000.
+	// What comes faster, or than the client reads, is sampled by connections. The kernel keeps 34 bytes for each.
+	Rate int `form:"rate,omitempty" json:"rate,omitempty"`
+}
+
 // DeleteLoadbalancerListParams defines parameters for DeleteLoadbalancerList.
 type DeleteLoadbalancerListParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
@@ -583,6 +644,16 @@ type ClientInterface interface {
 	// Corresponds with GET /config/conntrack/all (the `GetConntracks` operationId).
 	GetConntracks(ctx context.Context, params *GetConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// WatchConntracks Connections, as they are opened, assured, closing and ended
+	//
+	// A stream of server-sent events that does not end, a ConntrackEvent as data of each. An event "untold" says how
+	// many events the client was not told of since the last one: "sampled" are those of connections that were left
+	// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. What
+	// this machine's own sockets do to a VIP is not among them. Not of the contract.
+	//
+	// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
+	WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DeleteLoadbalancerListWithBody Delete services by their keys
 	//
 	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
@@ -701,6 +772,26 @@ type ClientInterface interface {
 // Corresponds with GET /config/conntrack/all (the `GetConntracks` operationId).
 func (c *Client) GetConntracks(ctx context.Context, params *GetConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetConntracksRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WatchConntracks Connections, as they are opened, assured, closing and ended
+//
+// A stream of server-sent events that does not end, a ConntrackEvent as data of each. An event "untold" says how
+// many events the client was not told of since the last one: "sampled" are those of connections that were left
+// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. What
+// this machine's own sockets do to a VIP is not among them. Not of the contract.
+//
+// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
+func (c *Client) WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWatchConntracksRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -1064,6 +1155,104 @@ func NewGetConntracksRequest(server string, params *GetConntracksParams) (*http.
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewWatchConntracksRequest constructs an http.Request for the WatchConntracks method
+func NewWatchConntracksRequest(server string, params *WatchConntracksParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/conntrack/events")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "protocol", params.Protocol, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "vip", params.Vip, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "servName", params.ServName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "source", params.Source, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoint", params.Endpoint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "rate", params.Rate, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {
@@ -1859,6 +2048,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /config/conntrack/all (the `GetConntracks` operationId).
 	GetConntracksWithResponse(ctx context.Context, params *GetConntracksParams, reqEditors ...RequestEditorFn) (*GetConntracksResponse, error)
 
+	// WatchConntracksWithResponse Connections, as they are opened, assured, closing and ended
+	//
+	// A stream of server-sent events that does not end, a ConntrackEvent as data of each. An event "untold" says how
+	// many events the client was not told of since the last one: "sampled" are those of connections that were left
+	// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. What
+	// this machine's own sockets do to a VIP is not among them. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
+	WatchConntracksWithResponse(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*WatchConntracksResponse, error)
+
 	// DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
 	//
 	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
@@ -2034,6 +2235,47 @@ func (r GetConntracksResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetConntracksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type WatchConntracksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r WatchConntracksResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WatchConntracksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WatchConntracksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WatchConntracksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WatchConntracksResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -2672,6 +2914,24 @@ func (c *ClientWithResponses) GetConntracksWithResponse(ctx context.Context, par
 	return ParseGetConntracksResponse(rsp)
 }
 
+// WatchConntracksWithResponse Connections, as they are opened, assured, closing and ended
+//
+// A stream of server-sent events that does not end, a ConntrackEvent as data of each. An event "untold" says how
+// many events the client was not told of since the last one: "sampled" are those of connections that were left
+// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. What
+// this machine's own sockets do to a VIP is not among them. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
+func (c *ClientWithResponses) WatchConntracksWithResponse(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*WatchConntracksResponse, error) {
+	rsp, err := c.WatchConntracks(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWatchConntracksResponse(rsp)
+}
+
 // DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
 //
 // Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
@@ -2915,6 +3175,32 @@ func ParseGetConntracksResponse(rsp *http.Response) (*GetConntracksResponse, err
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseWatchConntracksResponse parses an HTTP response from a WatchConntracksWithResponse call
+func ParseWatchConntracksResponse(rsp *http.Response) (*WatchConntracksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WatchConntracksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refused
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3357,6 +3643,9 @@ type ServerInterface interface {
 	// GetConntracks Connections, one entry a direction
 	// (GET /config/conntrack/all)
 	GetConntracks(w http.ResponseWriter, r *http.Request, params GetConntracksParams)
+	// WatchConntracks Connections, as they are opened, assured, closing and ended
+	// (GET /config/conntrack/events)
+	WatchConntracks(w http.ResponseWriter, r *http.Request, params WatchConntracksParams)
 	// DeleteLoadbalancerList Delete services by their keys
 	// (DELETE /config/loadbalancer)
 	DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params DeleteLoadbalancerListParams)
@@ -3535,6 +3824,117 @@ func (siw *ServerInterfaceWrapper) GetConntracks(w http.ResponseWriter, r *http.
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetConntracks(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// WatchConntracks operation middleware
+func (siw *ServerInterfaceWrapper) WatchConntracks(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params WatchConntracksParams
+
+	// ------------- Optional query parameter "protocol" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "protocol", r.URL.Query(), &params.Protocol, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "protocol"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "protocol", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "vip" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "vip", r.URL.Query(), &params.Vip, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "vip"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vip", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "servName" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "servName", r.URL.Query(), &params.ServName, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "servName"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "servName", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", r.URL.Query(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "source"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "endpoint" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "endpoint", r.URL.Query(), &params.Endpoint, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "endpoint"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "endpoint", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "rate" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "rate", r.URL.Query(), &params.Rate, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "rate"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "rate", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.WatchConntracks(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4249,6 +4649,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/protocol/{proto}", wrapper.DeleteLoadbalancerHost)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/portmax/{portmax}/protocol/{proto}", wrapper.DeleteLoadbalancerHostRange)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/events", wrapper.WatchConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/objects", wrapper.GetStatuses)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/events", wrapper.GetEvents)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/version", wrapper.GetVersion)

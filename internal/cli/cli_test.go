@@ -173,6 +173,8 @@ func TestUsage(t *testing.T) {
 		{"get events -w --limit=3", "--limit stands beside --watch"},
 		{"get events --limit=-1", "--limit is 0 or more"},
 		{"get ct --offset=-1", "--limit and --offset are 0 or more"},
+		{"get ct -w --limit=3", "--limit, --offset and --state stand beside --watch"},
+		{"get ct -w --rate=0", "--rate is 1 or more"},
 		{"describe", "describe what? One of lb"},
 		{"describe lb a b", "accepts at most 1 arg"},
 		{"get lb -o xml", `--output "xml" is none of wide, json and yaml`},

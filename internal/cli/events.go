@@ -91,19 +91,24 @@ func (o *options) watchEvents(ctx context.Context, params *v1.GetEventsParams) e
 	if err != nil {
 		return &failure{ExitUnreachable, o.unreachable(err)}
 	}
+	return o.follow(ctx, resp, o.printEvent)
+}
+
+// follow prints server-sent events until interrupted.
+func (o *options) follow(ctx context.Context, resp *http.Response, show func(json.RawMessage) error) error {
 	if resp.StatusCode/100 != 2 {
 		_, err := o.answer(resp, nil)
 		return err
 	}
 	defer resp.Body.Close() //nolint:errcheck // it is only read
-	if err := o.readEvents(resp.Body); ctx.Err() == nil {
+	if err := o.readEvents(resp.Body, show); ctx.Err() == nil {
 		return err
 	}
 	return nil // it was interrupted, which is how it ends
 }
 
 // readEvents prints server-sent events until there are no more.
-func (o *options) readEvents(body io.Reader) error {
+func (o *options) readEvents(body io.Reader, show func(json.RawMessage) error) error {
 	lines := bufio.NewScanner(body)
 	var name string
 	for lines.Scan() {
@@ -118,8 +123,14 @@ func (o *options) readEvents(body io.Reader) error {
 				return err
 			}
 			fmt.Fprintf(o.env.Stderr, "%d events were lost: they came faster than they were read\n", l.Lost)
+		case field == "data" && name == "untold":
+			var u struct{ Sampled, Lost uint64 }
+			if err := decode([]byte(value), &u); err != nil {
+				return err
+			}
+			fmt.Fprintf(o.env.Stderr, "%d events of connections that were left out, and %d more, were not told: they came faster than they were read\n", u.Sampled, u.Lost)
 		case field == "data":
-			if err := o.printEvent(json.RawMessage(value)); err != nil {
+			if err := show(json.RawMessage(value)); err != nil {
 				return err
 			}
 		}

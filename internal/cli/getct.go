@@ -15,6 +15,8 @@ const tableChunk = 1000
 
 func getCT(o *options) *cobra.Command {
 	params := &v1.GetConntracksParams{}
+	var watch bool
+	var rate int
 	cmd := &cobra.Command{
 		Use:     "ct",
 		Aliases: []string{"conntrack", "cts", "conntracks"},
@@ -22,11 +24,21 @@ func getCT(o *options) *cobra.Command {
 		Long: "Shows connections, a line for each direction, as they come from the server: any number of them takes no\n" +
 			"memory. The server does the choosing; several flags choose what has all of them.",
 		Example: "  loxicmd get ct --service=20.20.20.1:2020/tcp --state=est\n" +
-			"  loxicmd get ct --source=100.100.100.0/24 --limit=100 --offset=200",
+			"  loxicmd get ct --source=100.100.100.0/24 --limit=100 --offset=200\n" +
+			"  loxicmd get ct -w --vip=20.20.20.1",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if params.Limit < 0 || params.Offset < 0 {
 				return fmt.Errorf("--limit and --offset are 0 or more")
+			}
+			if watch {
+				if cmd.Flags().Changed("limit") || cmd.Flags().Changed("offset") || cmd.Flags().Changed("state") {
+					return fmt.Errorf("--limit, --offset and --state stand beside --watch, which shows what happens from now on")
+				}
+				if rate < 1 {
+					return fmt.Errorf("--rate is 1 or more")
+				}
+				return o.watchConntracks(cmd.Context(), params, rate)
 			}
 			client, err := o.client()
 			if err != nil {
@@ -53,6 +65,8 @@ func getCT(o *options) *cobra.Command {
 	fs.StringVar(&params.Source, "source", "", "only connections of this client, IP or IP/LENGTH")
 	fs.StringVar(&params.Endpoint, "endpoint", "", "only connections with this endpoint, IP or IP:PORT")
 	fs.IntVar(&params.Limit, "limit", 0, "at most so many lines; 0 is all")
+	fs.BoolVarP(&watch, "watch", "w", false, "show connections as they are opened, assured, closing and ended, until interrupted")
+	fs.IntVar(&rate, "rate", 10000, "with --watch: so many events a second; of more, all of some connections are shown")
 	fs.IntVar(&params.Offset, "offset", 0, "leave out so many lines first")
 	return cmd
 }

@@ -206,3 +206,25 @@ func TestWatchEvents(t *testing.T) {
 	}
 	close(hold)
 }
+
+func TestWatchConntracks(t *testing.T) {
+	t.Parallel()
+	var asked string
+	s := &server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Header.Get("Accept") + " " + r.URL.Path + " " + r.URL.RawQuery
+		_, _ = io.WriteString(w, ": hello\n\nevent: connection\ndata: {\"time\":\"2020-01-02T03:04:05Z\",\"act\":\"opened\",\"protocol\":\"tcp\",\"client\":\"10.0.0.1:1000\",\"vip\":\"20.20.20.1:80\","+
+			"\"source\":\"30.30.30.1:1000\",\"endpoint\":\"31.31.31.1:8080\",\"servName\":\"web\"}\n\nevent: untold\ndata: {\"sampled\":3,\"lost\":2}\n\n"+
+			"event: connection\ndata: {\"time\":\"2020-01-02T03:04:06Z\",\"act\":\"ended\",\"protocol\":\"tcp\",\"client\":\"10.0.0.1:1000\",\"vip\":\"20.20.20.1:80\","+
+			"\"source\":\"10.0.0.1:1000\",\"endpoint\":\"31.31.31.1:8080\",\"servName\":\"web\",\"reason\":\"reset\",\"closedBy\":\"client\",\"packetsIn\":5,\"bytesIn\":500,\"packetsOut\":4,\"bytesOut\":400,\"oneOf\":16}\n\n")
+	}))}
+	t.Cleanup(s.Close)
+	r := run(t, "", s.at("get ct -w --vip=20.20.20.1 --rate=500")...)
+	const want = "2020-01-02T03:04:05Z  opened   tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080 from 30.30.30.1:1000  web\n" +
+		"2020-01-02T03:04:06Z  ended    tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080  web  reset by client  in 5 packets, 500 bytes  out 4 packets, 400 bytes  (one connection of 16)\n"
+	if r.code != ExitUnreachable || r.stdout != want || !strings.Contains(r.stderr, "3 events of connections that were left out, and 2 more, were not told") {
+		t.Errorf("%+v", r)
+	}
+	if !strings.HasPrefix(asked, "text/event-stream /netlox/v1/config/conntrack/events ") || !strings.Contains(asked, "vip=20.20.20.1") || !strings.Contains(asked, "rate=500") {
+		t.Error(asked)
+	}
+}

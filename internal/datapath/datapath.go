@@ -24,6 +24,7 @@ import (
 	"loxilb/internal/datapath/routing"
 	"loxilb/internal/datapath/tables"
 	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/datapath/watch"
 	"loxilb/internal/datapath/xdp"
 )
 
@@ -53,6 +54,7 @@ type Datapath struct {
 	*hostsockets.Sockets // this machine's own sockets
 	*hostports.Ports     // their ports
 	*drops.Counters      // packets dropped
+	*watch.Watchers      // who is told of connections
 	*pressure.Meter      // how full the connection table is, and who is challenged
 
 	collection *loader.Collection
@@ -97,6 +99,7 @@ func (d *Datapath) load(cfg Config) error {
 	}
 	d.XDP = xdp.New(d.collection, d.Routing, cfg.XDP)
 	d.Sockets = hostsockets.New(d.collection, d.Tables)
+	d.Watchers = watch.New(d.collection, d.Tables)
 	return d.followLocal(d.LocalAnswersWanted())
 }
 

@@ -45,10 +45,16 @@ func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEve
 		p.write(w)
 		return
 	}
-	ctx, cancel := context.WithCancel(r.Context())
+	ctx, cancel := a.untilClosing(r)
 	defer cancel()
-	defer context.AfterFunc(a.closing, cancel)()
 	a.newEventStream(w).follow(ctx, a.Events.SubscribeAfter(after, f.kinds...), f)
+}
+
+// untilClosing is the time in which a request that does not end by itself is answered.
+func (a *API) untilClosing(r *http.Request) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(r.Context())
+	stop := context.AfterFunc(a.closing, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 type eventFilter struct {

@@ -29,6 +29,10 @@ type fake struct {
 	applyErr    error
 	wait        bool // until the table has it
 	connErr     error
+	events      []lb.ConnectionEvent // all at once, and then nothing
+	untold      lb.Untold
+	watchErr    error
+	watchRate   int // that was asked for
 }
 
 func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
@@ -43,6 +47,14 @@ func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) er
 		}
 	}
 	return f.connErr
+}
+
+func (f *fake) WatchConnections(_ context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {
+	f.watchRate = rate
+	if f.watchErr == nil {
+		yield(f.events, f.untold)
+	}
+	return f.watchErr
 }
 
 func (f *fake) Wait(ctx context.Context, version uint64, ids []status.ID) error {

@@ -335,6 +335,12 @@ type SockTokenBucket struct {
 	Tokens uint32
 }
 
+type SockUntold struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
+}
+
 type SockVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -405,7 +411,10 @@ const (
 	SockMapSweepReports           = "sweep_reports"
 	SockMapTableCounts            = "table_counts"
 	SockMapTableStates            = "table_states"
+	SockMapUntoldCounts           = "untold_counts"
 	SockMapVips                   = "vips"
+	SockMapWatchers               = "watchers"
+	SockMapWatchersNow            = "watchers_now"
 	SockMapWays                   = "ways"
 	SockMapWaysFull               = "ways_full"
 	SockProgLoxilbConnect4        = "loxilb_connect4"
@@ -448,6 +457,7 @@ const (
 	SockVarTimeoutTcpSyn          = "timeout_tcp_syn"
 	SockVarTimeoutUdpReplied      = "timeout_udp_replied"
 	SockVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
+	SockVarWatching               = "watching"
 )
 
 // LoadSock returns the embedded CollectionSpec for Sock.
@@ -552,7 +562,10 @@ type SockMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
+	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 }
@@ -590,6 +603,7 @@ type SockVariableSpecs struct {
 	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
 // SockObjects contains all objects after they have been loaded into the kernel.
@@ -655,7 +669,10 @@ type SockMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Watchers         *ebpf.Map `ebpf:"watchers"`
+	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 }
@@ -705,7 +722,10 @@ func (m *SockMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.UntoldCounts,
 		m.Vips,
+		m.Watchers,
+		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 	)
@@ -744,6 +764,7 @@ type SockVariables struct {
 	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 
 // SockPrograms contains all programs after they have been loaded into the kernel.

@@ -302,6 +302,12 @@ type SweepTokenBucket struct {
 	Tokens uint32
 }
 
+type SweepUntold struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
+}
+
 type SweepVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -370,7 +376,10 @@ const (
 	SweepMapSweepReports           = "sweep_reports"
 	SweepMapTableCounts            = "table_counts"
 	SweepMapTableStates            = "table_states"
+	SweepMapUntoldCounts           = "untold_counts"
 	SweepMapVips                   = "vips"
+	SweepMapWatchers               = "watchers"
+	SweepMapWatchersNow            = "watchers_now"
 	SweepMapWays                   = "ways"
 	SweepMapWaysFull               = "ways_full"
 	SweepProgLoxilbGrow            = "loxilb_grow"
@@ -399,6 +408,7 @@ const (
 	SweepVarTimeoutTcpSyn          = "timeout_tcp_syn"
 	SweepVarTimeoutUdpReplied      = "timeout_udp_replied"
 	SweepVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
+	SweepVarWatching               = "watching"
 )
 
 // LoadSweep returns the embedded CollectionSpec for Sweep.
@@ -494,7 +504,10 @@ type SweepMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
+	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 }
@@ -525,6 +538,7 @@ type SweepVariableSpecs struct {
 	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
 // SweepObjects contains all objects after they have been loaded into the kernel.
@@ -588,7 +602,10 @@ type SweepMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Watchers         *ebpf.Map `ebpf:"watchers"`
+	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 }
@@ -636,7 +653,10 @@ func (m *SweepMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.UntoldCounts,
 		m.Vips,
+		m.Watchers,
+		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 	)
@@ -668,6 +688,7 @@ type SweepVariables struct {
 	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 
 // SweepPrograms contains all programs after they have been loaded into the kernel.

@@ -62,6 +62,48 @@ type TcConnection struct {
 	Generation uint8
 }
 
+type TcConnectionEvent struct {
+	_          structs.HostLayout
+	Time       uint64
+	Client     TcIpAddr
+	Vip        TcIpAddr
+	Source     TcIpAddr
+	Peer       TcIpAddr
+	ClientPort uint16
+	VipPort    uint16
+	SourcePort uint16
+	PeerPort   uint16
+	Endpoint   uint32
+	Sample     uint32
+	Kind       uint8
+	Cause      uint8
+	Protocol   uint8
+	Flags      uint8
+	Traits     uint8
+	Pad        [3]uint8
+	PacketsIn  uint64
+	BytesIn    uint64
+	PacketsOut uint64
+	BytesOut   uint64
+}
+
+type TcConnectionEventCause uint32
+
+const (
+	TcConnectionEventCauseCAUSE_STATE    TcConnectionEventCause = 0
+	TcConnectionEventCauseCAUSE_REMOVED  TcConnectionEventCause = 1
+	TcConnectionEventCauseCAUSE_REPLACED TcConnectionEventCause = 2
+)
+
+type TcConnectionEventKind uint32
+
+const (
+	TcConnectionEventKindEVENT_OPENED  TcConnectionEventKind = 0
+	TcConnectionEventKindEVENT_ASSURED TcConnectionEventKind = 1
+	TcConnectionEventKindEVENT_CLOSING TcConnectionEventKind = 2
+	TcConnectionEventKindEVENT_ENDED   TcConnectionEventKind = 3
+)
+
 type TcConnectionFlag uint32
 
 const (
@@ -553,6 +595,12 @@ type TcTokenBucket struct {
 	Tokens uint32
 }
 
+type TcUntold struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
+}
+
 type TcVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -623,7 +671,10 @@ const (
 	TcMapSweepReports           = "sweep_reports"
 	TcMapTableCounts            = "table_counts"
 	TcMapTableStates            = "table_states"
+	TcMapUntoldCounts           = "untold_counts"
 	TcMapVips                   = "vips"
+	TcMapWatchers               = "watchers"
+	TcMapWatchersNow            = "watchers_now"
 	TcMapWays                   = "ways"
 	TcMapWaysFull               = "ways_full"
 	TcProgLoxilbEther           = "loxilb_ether"
@@ -666,6 +717,7 @@ const (
 	TcVarTimeoutTcpSyn          = "timeout_tcp_syn"
 	TcVarTimeoutUdpReplied      = "timeout_udp_replied"
 	TcVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
+	TcVarWatching               = "watching"
 )
 
 // LoadTc returns the embedded CollectionSpec for Tc.
@@ -761,7 +813,10 @@ type TcMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
+	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 }
@@ -806,6 +861,7 @@ type TcVariableSpecs struct {
 	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
 // TcObjects contains all objects after they have been loaded into the kernel.
@@ -869,7 +925,10 @@ type TcMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Watchers         *ebpf.Map `ebpf:"watchers"`
+	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 }
@@ -917,7 +976,10 @@ func (m *TcMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.UntoldCounts,
 		m.Vips,
+		m.Watchers,
+		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 	)
@@ -963,6 +1025,7 @@ type TcVariables struct {
 	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 
 // TcPrograms contains all programs after they have been loaded into the kernel.

@@ -205,6 +205,12 @@ type XdpTokenBucket struct {
 	Tokens uint32
 }
 
+type XdpUntold struct {
+	_       structs.HostLayout
+	Sampled uint64
+	Lost    uint64
+}
+
 type XdpVip struct {
 	_        structs.HostLayout
 	Services uint32
@@ -271,7 +277,10 @@ const (
 	XdpMapSweepReports           = "sweep_reports"
 	XdpMapTableCounts            = "table_counts"
 	XdpMapTableStates            = "table_states"
+	XdpMapUntoldCounts           = "untold_counts"
 	XdpMapVips                   = "vips"
+	XdpMapWatchers               = "watchers"
+	XdpMapWatchersNow            = "watchers_now"
 	XdpMapWays                   = "ways"
 	XdpMapWaysFull               = "ways_full"
 	XdpMapXdpAddresses           = "xdp_addresses"
@@ -392,7 +401,10 @@ type XdpMapSpecs struct {
 	SweepReports     *ebpf.MapSpec `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.MapSpec `ebpf:"table_counts"`
 	TableStates      *ebpf.MapSpec `ebpf:"table_states"`
+	UntoldCounts     *ebpf.MapSpec `ebpf:"untold_counts"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Watchers         *ebpf.MapSpec `ebpf:"watchers"`
+	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
 	XdpAddresses     *ebpf.MapSpec `ebpf:"xdp_addresses"`
@@ -489,7 +501,10 @@ type XdpMaps struct {
 	SweepReports     *ebpf.Map `ebpf:"sweep_reports"`
 	TableCounts      *ebpf.Map `ebpf:"table_counts"`
 	TableStates      *ebpf.Map `ebpf:"table_states"`
+	UntoldCounts     *ebpf.Map `ebpf:"untold_counts"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Watchers         *ebpf.Map `ebpf:"watchers"`
+	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
 	XdpAddresses     *ebpf.Map `ebpf:"xdp_addresses"`
@@ -538,7 +553,10 @@ func (m *XdpMaps) Close() error {
 		m.SweepReports,
 		m.TableCounts,
 		m.TableStates,
+		m.UntoldCounts,
 		m.Vips,
+		m.Watchers,
+		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
 		m.XdpAddresses,

@@ -72,8 +72,14 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*bpf.SweepPrograms, erro
 		"persist_timeouts":  c.Maps.PersistTimeouts,
 		"snat_usages":       c.Maps.SnatUsages,
 		"sweep_reports":     c.Maps.SweepReports,
+		"watchers":          c.Maps.Watchers,
+		"watchers_now":      c.Maps.WatchersNow,
+		"untold_counts":     c.Maps.UntoldCounts,
 	}
 	loader.ShareMaps(spec, shared, "moved_entries")
+	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it asks who watches each time
+		return nil, fmt.Errorf("have the sweep tell watchers: %w", err)
+	}
 	programs := &bpf.SweepPrograms{}
 	if err := spec.LoadAndAssign(programs, &ebpf.CollectionOptions{MapReplacements: shared, Cache: types}); err != nil {
 		return nil, fmt.Errorf("load sweep: %w", err)

@@ -47,8 +47,10 @@ func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 	return c.MapFolder(), pins.CheckLayouts(c.PinDir, PinnedByName(spec.Maps))
 }
 
-// scratchMaps are those whose content is of one packet. They are not pinned: another build may lay them out anew.
-func scratchMaps() []string { return []string{"icmp_scratches", "openings"} }
+// scratchMaps are those whose content is of one packet, or of one process. They are not pinned: another build may lay them out anew.
+func scratchMaps() []string {
+	return []string{"icmp_scratches", "openings", "watchers", "watchers_now", "untold_counts"}
+}
 
 // keepPins has the pin directory know the layouts of its maps, and whether the thread's network namespace lives.
 func (c *Collection) keepPins(spec *ebpf.CollectionSpec) error {

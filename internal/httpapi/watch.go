@@ -1,0 +1,110 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+const (
+	watchRate    = 10_000 // events a second, if the client says nothing
+	watchRateMax = 1_000_000
+	// untoldEvery is how often a client is told at most what it was not told.
+	untoldEvery = time.Second
+)
+
+// WatchConntracks tells what becomes of connections.
+func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.WatchConntracksParams) {
+	f, p := a.newFilter(&v1.GetConntracksParams{
+		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,
+	})
+	rate := params.Rate
+	if !r.URL.Query().Has("rate") {
+		rate = watchRate
+	}
+	if p == nil && (rate < 1 || rate > watchRateMax) {
+		p = refuseField(http.StatusBadRequest, "rate", strconv.Itoa(rate), "is out of range", "1 to "+strconv.Itoa(watchRateMax)+" events a second")
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	ctx, cancel := a.untilClosing(r)
+	defer cancel()
+	s := &watchStream{filter: f, eventStream: a.newEventStream(w), last: time.Now()}
+	if err := a.DataPath.WatchConnections(ctx, rate, s.tell); err != nil && !s.begun {
+		w.Header().Del("Cache-Control")
+		w.Header().Set("Retry-After", "30")
+		refuse(http.StatusServiceUnavailable, "the connections can't be watched: %v", err).write(w)
+	} else if err != nil {
+		a.Log.Error("connections could not be watched any longer", "error", err)
+	}
+}
+
+// watchStream writes what becomes of connections.
+type watchStream struct {
+	*eventStream
+	filter filter
+	begun  bool
+	last   time.Time // when something was written
+	noted  time.Time // when untold was
+	untold lb.Untold
+}
+
+// tell is false when the client has left.
+func (s *watchStream) tell(events []lb.ConnectionEvent, untold lb.Untold) bool {
+	now, wrote := time.Now(), !s.begun
+	s.begun = true
+	for i := range events {
+		if e := &events[i]; s.filter.matches(connectionOf(e)) {
+			s.write(e)
+			wrote = true
+		}
+	}
+	if untold != s.untold && now.Sub(s.noted) >= untoldEvery {
+		s.print("event: untold\ndata: {\"sampled\":%d,\"lost\":%d}\n\n", untold.Sampled-s.untold.Sampled, untold.Lost-s.untold.Lost)
+		s.untold, s.noted = untold, now
+		wrote = true
+	}
+	if !wrote && now.Sub(s.last) >= heartbeat {
+		s.print(": nothing happened\n\n")
+		wrote = true
+	}
+	if wrote {
+		s.flush()
+		s.last = now
+	}
+	return s.err == nil
+}
+
+func (s *watchStream) write(e *lb.ConnectionEvent) {
+	data, err := json.Marshal(conntrackEventOf(e))
+	if err != nil {
+		s.err = err
+		return
+	}
+	s.print("event: connection\ndata: %s\n\n", data)
+}
+
+// connectionOf is what the filter knows.
+func connectionOf(e *lb.ConnectionEvent) *lb.Connection {
+	return &lb.Connection{Protocol: e.Protocol, Src: e.Client, Dst: e.VIP, Endpoint: e.Endpoint, Service: e.Service}
+}
+
+func conntrackEventOf(e *lb.ConnectionEvent) v1.ConntrackEvent {
+	out := v1.ConntrackEvent{
+		Time: e.Time, Act: e.Act, Protocol: e.Protocol.String(), Client: e.Client.String(), Vip: e.VIP.String(), Source: e.Source.String(),
+		Endpoint: e.Endpoint.String(), ServName: e.Service, Reason: e.Reason, ClosedBy: e.By,
+	}
+	if e.Reason != "" {
+		out.PacketsIn, out.BytesIn, out.PacketsOut, out.BytesOut = e.In.Packets, e.In.Bytes, e.Out.Packets, e.Out.Bytes
+	}
+	if e.OneOf > 1 {
+		out.OneOf = e.OneOf
+	}
+	return out
+}
