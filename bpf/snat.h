@@ -82,11 +82,15 @@ static __always_inline const struct host_ports *snat_kept_ports(void)
 static __always_inline bool snat_is_kept(const struct opening *o, __u16 port)
 {
 	const struct host_ports *kept;
+	__u64 word = port / 64;
 
 	if (!o->keeps_ports)
 		return false;
 	kept = snat_kept_ports();
-	return kept && kept->bits[port / 64 % 1024] >> port % 64 & 1;
+	/* keeps the bound where the verifier of Linux 6.1 sees it */
+	asm volatile("" : "+r"(word));
+	word &= 1023;
+	return kept && kept->bits[word] >> port % 64 & 1;
 }
 
 /* Returns how many connections a pair may have. Sets whether ports are kept at
