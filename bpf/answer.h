@@ -156,7 +156,7 @@ static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 	struct icmp_scratch *s;
 
 	s = bpf_map_lookup_elem(&icmp_scratches, &zero);
-	/* 1 to ICMP6_LARGEST, so that verifiers before 6.5 see both bounds */
+	/* 1 to ICMP6_LARGEST, both bounds to be seen (verifier 5) */
 	asm volatile("" : "+r"(last));
 	if (!s || last >= ICMP6_LARGEST)
 		return 0;
@@ -318,8 +318,7 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 	return VERDICT_REDIRECT;
 }
 
-/* Answers the sender: REDIRECT. DROP: no answer is possible. Global: the
- * verifier checks it once, not for each path that leads here. */
+/* Answers the sender: REDIRECT. DROP: no answer is possible. Global (verifier 1). */
 __noinline enum verdict answer(ctx_t *ctx, struct packet *p)
 {
 	struct bpf_fib_lookup fib;

@@ -173,8 +173,7 @@ static __always_inline bool challenge_macs(ctx_t *ctx)
 	return true;
 }
 
-/* Challenges the client of a SYN: REDIRECT. Global: the verifier checks it
- * once. */
+/* Challenges the client of a SYN: REDIRECT. Global (verifier 1). */
 __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 {
 	struct challenge_counts *n = challenge_counts_get();

@@ -177,8 +177,7 @@ static __always_inline bool connection_is_pair(const struct connection_key *key,
 	       same_addr(&peer->saddr, &key->daddr);
 }
 
-/* Returns how long a connection in this state may be silent, in jiffies. Global:
- * the verifier checks it once, not at each call. */
+/* Returns how long a connection in this state may be silent, in jiffies. Global (verifier 1). */
 __noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u8 flags,
 						   __u8 protocol)
 {

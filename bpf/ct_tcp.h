@@ -373,8 +373,7 @@ static __always_inline void tcp_single_segment(const struct packet *p,
 	tcp_tell_closing(&p->tuple, c, NULL, word, events);
 }
 
-/* Does what tcp_transition() does, from the client's segments alone. Global:
- * the verifier checks it once. */
+/* Does what tcp_transition() does, from the client's segments alone. Global (verifier 1). */
 __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 {
 	struct connection_key key;

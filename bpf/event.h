@@ -140,8 +140,7 @@ static __noinline void event_tell_one(__u32 number,
 }
 
 /* Tells all watchers of a connection, by the entry of its client, and the key of
- * that or the entry of answers. Global: the verifier checks it once, not at each
- * call. */
+ * that or the entry of answers. Global (verifier 1). */
 __noinline __maybe_unused int event_tell(const struct connection_key *key,
 					 const struct connection *client,
 					 const struct connection *reply,
@@ -149,7 +148,7 @@ __noinline __maybe_unused int event_tell(const struct connection_key *key,
 {
 	__u32 left = event_watchers();
 
-	if (!client) /* for the verifier */
+	if (!client) /* verifier 2 */
 		return 0;
 	NO_UNROLL
 	for (__u32 i = 0; i < MAX_WATCHERS; i++) {

@@ -290,7 +290,7 @@ static __always_inline enum verdict family_fits(struct packet *p)
 							<< ANSWER_MTU_SHIFT);
 }
 
-/* Translates a packet of a connection. Global: the verifier checks it once. */
+/* Translates a packet of a connection. Global (verifier 1). */
 __noinline enum verdict family_translate(ctx_t *ctx, struct packet *p,
 					 struct connection *c)
 {

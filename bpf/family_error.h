@@ -345,7 +345,7 @@ static __noinline bool error_write_ipv4(ctx_t *ctx, struct packet *p,
 /* Translates an ICMP error about a packet of a connection; c is the entry of
  * replies to that packet. The error seems to come from the packet's
  * destination, since its real source has no address in the other version.
- * Global: the verifier checks it once. */
+ * Global (verifier 1). */
 __noinline enum verdict family_error(ctx_t *ctx, struct packet *p,
 				     struct connection *c)
 {

@@ -16,8 +16,7 @@
 #include "packet.h"
 
 /* The rest of is_foreign(), for packets that have neither of the two bits. One
- * in which parsing has found a fault takes the long way. Global: the verifier
- * checks it once. */
+ * in which parsing has found a fault takes the long way. Global (verifier 1). */
 __noinline bool is_foreign_indeed(const struct packet *p)
 {
 	const struct bloom *b = bloom_get();
@@ -36,7 +35,7 @@ static __always_inline bool is_foreign(const struct packet *p)
 	       is_foreign_indeed(p);
 }
 
-/* The same, where a call may take its time. Global, as above. */
+/* The same, where a call may take its time. Global (verifier 1). */
 __noinline bool is_foreign_called(const struct packet *p)
 {
 	return p && is_foreign(p);

@@ -370,15 +370,14 @@ static __always_inline enum verdict next_hop_renew(ctx_t *ctx, struct packet *p,
 /* Finds the connection's way, and asks whether its MTU allows the packet:
  * CONTINUE. REDIRECT: the kernel finds it, once the packet is translated. Called
  * before the translation, so that an ICMP error quotes the packet that the sender
- * sent. Global: the verifier checks it by itself, not in the states of each
- * caller. */
+ * sent. Global (verifier 1). */
 __noinline enum verdict next_hop_prepare(ctx_t *ctx, struct packet *p,
 					 struct connection *c)
 {
 	enum verdict v, fits;
 	struct way *w;
 
-	if (!p || !c) /* for the verifier */
+	if (!p || !c) /* verifier 2 */
 		return VERDICT_DROP;
 	v = next_hop_renew(ctx, p, c);
 	w = way_of(c);

@@ -42,7 +42,7 @@ static __always_inline enum verdict send_uncommon(ctx_t *ctx, struct packet *p,
 }
 
 /* Translates and forwards a packet of any kind. hop is what next_hop_prepare()
- * said of it. Global: the verifier checks it once. */
+ * said of it. Global (verifier 1). */
 __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 					 struct connection *c, enum verdict hop)
 {

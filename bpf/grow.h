@@ -80,7 +80,7 @@ static long row_move(__u32 n, struct group_move *m)
 	return 0;
 }
 
-/* Locks a bucket by its number. Global: the verifier checks it once. */
+/* Locks a bucket by its number. Global (verifier 1). */
 __noinline int group_lock_bucket(__u32 group, __u32 i)
 {
 	struct table_bucket *b = bucket_get(group, i);

@@ -160,7 +160,7 @@ static __always_inline bool quote_is_echo(const struct quote *q)
 }
 
 /* Reads the quoted packet's headers. RFC 792 promises 8 bytes after the IP
- * header. Global: the verifier checks it once. */
+ * header. Global (verifier 1). */
 __noinline bool quote_read(ctx_t *ctx, struct quote *q)
 {
 	if (!q || !quote_ip(ctx, q))

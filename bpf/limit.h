@@ -64,8 +64,7 @@ static __always_inline void limit_add(__s64 *open, __s64 by)
 }
 
 /* Counts an open connection of an endpoint's service and a client, or counts it no
- * longer. Returns something, as global functions do: the verifier checks it
- * once. */
+ * longer. Returns something (verifier 1). */
 __noinline __maybe_unused int
 limit_count(__u32 endpoint, const struct ip_addr *client, __s32 by)
 {

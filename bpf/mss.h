@@ -48,7 +48,7 @@ static __noinline __u32 mss_find(ctx_t *ctx, const struct packet *p)
 		return 0;
 	asm volatile(
 		""
-		: "+r"(end)); /* for the verifier, which then checks both bounds */
+		: "+r"(end)); /* verifier 5 */
 	if (end < 4 || bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct tcphdr),
 					  options, end))
 		return 0;

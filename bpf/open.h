@@ -42,9 +42,7 @@ static __always_inline bool is_own_reply(const struct opening *o,
 /* Inserts the reply entry: its key is what the endpoint sends, its value is
  * what the client expects. Returns -EEXIST if the endpoint has a live
  * connection with that client already, -EALREADY if that is this very
- * connection. Errors are int, not long as the helpers' types say: before 6.4
- * map operations return int, and the verifier's inlined call leaves zeros in
- * the upper half, so no negative long would compare equal. */
+ * connection. Errors are int (verifier 8). */
 static __noinline int insert_reply_entry(struct packet *p, struct opening *o)
 {
 	struct connection *old;
@@ -249,8 +247,7 @@ static __noinline void opening_tell(const struct packet *p)
 
 /* Opens a connection to one endpoint, with the opening of this CPU. Returns
  * -EAGAIN if the slot and the service are of two generations: the table was
- * replaced meanwhile. Global, so that the verifier checks it once, not at each
- * call. */
+ * replaced meanwhile. Global (verifier 1). */
 __noinline int open_to_endpoint(ctx_t *ctx, struct packet *p, __u32 id)
 {
 	struct opening *o = opening_get();
@@ -258,7 +255,7 @@ __noinline int open_to_endpoint(ctx_t *ctx, struct packet *p, __u32 id)
 	struct endpoint *ep;
 	int err;
 
-	if (!p || !o) /* for the verifier */
+	if (!p || !o) /* verifier 2 */
 		return -EAGAIN;
 	ep = o->egress ? &o->egress_peer : endpoint_find(id);
 	state = endpoint_state_find(id);
@@ -436,14 +433,13 @@ static __noinline enum verdict pass_without_service(struct packet *p)
 static __noinline enum verdict open_egress(ctx_t *ctx, struct packet *p,
 					   struct opening *o)
 {
-	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 	struct service_state *state;
 	enum verdict v;
 	__u32 id;
 	int err;
 
 	if (p->tuple.protocol == IPPROTO_TCP &&
-	    (p->tcp_flags & opens) != TCP_SYN)
+	    (p->tcp_flags & TCP_OPENS) != TCP_SYN)
 		return pass_without_service(p);
 	if (!egress_find_endpoint(p, o) || is_martian_source(p) ||
 	    !egress_uses_default_route(ctx, p))

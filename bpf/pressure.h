@@ -93,7 +93,7 @@ static __always_inline void half_open_add_by_service(__u64 *kept, __u32 service,
 }
 
 /* Counts half-open connections, of the machine and of the endpoint's service.
- * Returns something, as global functions do: the verifier checks it once. */
+ * Returns something (verifier 1). */
 __noinline __maybe_unused int half_open_count(__u32 endpoint, __u8 protocol,
 					      __s32 by)
 {
@@ -131,7 +131,7 @@ static __always_inline bool table_is_tight(const struct table_state *t)
 #define HALF_OPEN_FULL_FOR_KNOWN 12
 
 /* Are there more half-open connections, of the machine or of a service, than
- * this part of what may be? Global, as above. */
+ * this part of what may be? Global (verifier 1). */
 __noinline __maybe_unused bool half_open_exceeds(__u32 service, __u8 protocol,
 						 __s64 part)
 {

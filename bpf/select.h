@@ -90,8 +90,7 @@ static __always_inline bool load_is_less(const struct load *a,
 }
 
 /* Searches the slots of a service for the least loaded endpoint. The result is
- * not on the stack: verifiers before 6.7 check the body of bpf_loop once, and
- * would take what the stack has in the first round for what it has in all. */
+ * not on the stack (verifier 7). */
 struct least_search {
 	void *table;
 	struct opening *opening;

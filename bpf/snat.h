@@ -87,7 +87,7 @@ static __always_inline bool snat_is_kept(const struct opening *o, __u16 port)
 	if (!o->keeps_ports)
 		return false;
 	kept = snat_kept_ports();
-	/* keeps the bound where the verifier of Linux 6.1 sees it */
+	/* verifier 5 */
 	asm volatile("" : "+r"(word));
 	word &= 1023;
 	return kept && kept->bits[word] >> port % 64 & 1;

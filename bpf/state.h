@@ -58,12 +58,11 @@ static __always_inline bool state_is_current(struct connection *c, __u32 word)
 
 /* Clears and sets bits of an entry, if it is still of the connection of which
  * word was read, and that has not ended. Returns the word that was replaced;
- * with CONN_ENDED: none was. Global: the verifier checks it once, not at each
- * call. */
+ * with CONN_ENDED: none was. Global (verifier 1). */
 __noinline __maybe_unused __u32 state_change(struct connection *c, __u32 word,
 					     __u32 clear, __u32 set)
 {
-	if (!c) /* for the verifier */
+	if (!c) /* verifier 2 */
 		return STATE_ENDED;
 	for (int i = 0; i < STATE_ATTEMPTS; i++) {
 		__u32 next = (word & ~clear) | set, found;

@@ -84,8 +84,7 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	return connection_end_by_reply(key, c, word, PORT_IS_FREE);
 }
 
-/* Does it for a row of the table. Returns 1 if a connection was ended. Global: the
- * verifier checks it once. */
+/* Does it for a row of the table. Returns 1 if a connection was ended. Global (verifier 1). */
 __noinline int sweep_row(struct table_row *row)
 {
 	struct connection_key key;

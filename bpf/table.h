@@ -162,8 +162,7 @@ static __always_inline struct table_bucket *bucket_get(__u32 group, __u32 i)
 static __always_inline struct table_row *bucket_row(struct table_bucket *b,
 						    __u64 i)
 {
-	/* keeps the compiler from comparing one copy of i and using another,
-	 * of which the verifier knows no bound */
+	/* verifier 5 */
 	asm volatile("" : "+r"(i));
 	if (i >= ROWS_PER_BUCKET)
 		return NULL;
@@ -218,15 +217,15 @@ static __always_inline __u32 lowest_bit(__u32 mask)
 	return lowest_bit_places[(__u32)((mask & -mask) * 0x077cb531U) >> 27];
 }
 
-/* Returns the number of the key's row in the bucket, or -ENOENT. Global: the
- * verifier checks it once, not at each call. */
+/* Returns the number of the key's row in the bucket, or -ENOENT. Global
+ * (verifier 1). */
 __noinline int bucket_find(struct table_bucket *b,
 			   const struct connection_key *key, __u64 hash)
 {
 	struct table_row *row;
 	__u32 rows, i;
 
-	if (!b || !key) /* for the verifier */
+	if (!b || !key) /* verifier 2 */
 		return -ENOENT;
 	/* has the processor read the home row and the tags at the same time */
 	row = bucket_row(b, hash_home(hash));
@@ -278,7 +277,7 @@ static __always_inline int group_find(__u32 group,
 /* Finds a row that may be moved at this moment. A move is published before it
  * begins, and copies each row before it frees it: what is not in the old group
  * is in the new one, and a miss counts if the size is the same before and
- * after. Global: the verifier checks it once, not at each call. */
+ * after. Global (verifier 1). */
 __noinline __s64 row_find(const struct connection_key *key, __u64 hash)
 {
 	struct table_state *t;
@@ -286,7 +285,7 @@ __noinline __s64 row_find(const struct connection_key *key, __u64 hash)
 	int found;
 	__u64 size;
 
-	if (!key) /* for the verifier */
+	if (!key) /* verifier 2 */
 		return -ENOENT;
 	NO_UNROLL
 	for (int n = 0; n < 2 * FIND_ATTEMPTS; n++) {
@@ -369,10 +368,10 @@ static __always_inline bool bucket_try_lock(struct table_bucket *b)
 		 CONTROL_LOCKED);
 }
 
-/* Waits for the lock of a bucket. Global: the verifier checks it once. */
+/* Waits for the lock of a bucket. Global (verifier 1). */
 __noinline int bucket_wait(struct table_bucket *b)
 {
-	if (!b) /* for the verifier */
+	if (!b) /* verifier 2 */
 		return -EBUSY;
 	NO_UNROLL
 	for (int i = 0; i < LOCK_ATTEMPTS; i++) {
@@ -530,12 +529,12 @@ static __always_inline bool table_is_settled(const struct table_state *t,
 }
 
 /* Waits until a row that is being moved is where it belongs. Returns -EBUSY if
- * that takes too long. Global: the verifier checks it once. */
+ * that takes too long. Global (verifier 1). */
 __noinline __maybe_unused int entry_settle(const struct connection_key *key)
 {
 	struct table_state *t = table_state_get();
 
-	if (!key || !t) /* for the verifier */
+	if (!key || !t) /* verifier 2 */
 		return -EBUSY;
 	return table_is_settled(t, key, table_hash(t, key)) ? 0 : -EBUSY;
 }
@@ -573,7 +572,7 @@ static __always_inline void key_unlock(__u32 group, __u64 hash)
 }
 
 /* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is
- * full, -EBUSY as above. Global, as above. */
+ * full, -EBUSY as above. Global (verifier 1). */
 __noinline int entry_insert(const struct connection_key *key,
 			    const struct connection *c)
 {
@@ -582,7 +581,7 @@ __noinline int entry_insert(const struct connection_key *key,
 	__u64 hash;
 	int err;
 
-	if (!key || !c || !t) /* for the verifier */
+	if (!key || !c || !t) /* verifier 2 */
 		return -EINVAL;
 	if (t->entries >= t->entries_max)
 		return -E2BIG;
@@ -592,7 +591,7 @@ __noinline int entry_insert(const struct connection_key *key,
 		return -EBUSY;
 	err = -EEXIST;
 	if (group_find(group, key, hash) < 0) {
-		asm volatile("" : "+r"(hash)); /* as above */
+		asm volatile("" : "+r"(hash)); /* verifier 4 */
 		err = group_put(group, key, c, hash);
 	}
 	key_unlock(group, hash);
@@ -602,7 +601,7 @@ __noinline int entry_insert(const struct connection_key *key,
 }
 
 /* Removes an entry. Returns -ENOENT if there is none, -EBUSY as above: then the
- * sweep removes it. Global, as above. */
+ * sweep removes it. Global (verifier 1). */
 __noinline int entry_remove(const struct connection_key *key)
 {
 	struct table_state *t = table_state_get();
@@ -610,7 +609,7 @@ __noinline int entry_remove(const struct connection_key *key)
 	__u64 hash;
 	int found;
 
-	if (!key || !t) /* for the verifier */
+	if (!key || !t) /* verifier 2 */
 		return -EINVAL;
 	hash = table_hash(t, key);
 	group = key_lock(t, key, hash);

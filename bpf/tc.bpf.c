@@ -126,7 +126,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	if (v == VERDICT_MISS)
 		return is_foreign_after_all(p) ? VERDICT_PASS :
 						 connection_open(ctx, p);
-	if (v != VERDICT_CONTINUE || !c) /* the latter for the verifier */
+	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier 2 */
 		return v;
 	w = way_of(c);
 	if (likely(l3 && way_takes(p, c, w)))
@@ -139,8 +139,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 }
 
 /* Forwards a packet of no connection and no service, if an endpoint sends it to
- * its client directly (direct.h). Global: the verifier checks it once, not at
- * each call. */
+ * its client directly (direct.h). Global (verifier 1). */
 __noinline enum verdict forward_direct_answer(ctx_t *ctx, struct packet *p)
 {
 	struct connection *c;
@@ -262,7 +261,7 @@ translate_local_reply(ctx_t *ctx, struct packet *p, const __u16 l3)
 	v = connection_track(ctx, p, &c, true);
 	if (v == VERDICT_MISS)
 		return VERDICT_PASS;
-	if (v != VERDICT_CONTINUE || !c) /* the latter for the verifier */
+	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier 2 */
 		return v;
 	way_forget_if_old(c, p->now); /* the kernel finds it */
 	v = translate(ctx, p, c, l3);

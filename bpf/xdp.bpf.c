@@ -143,8 +143,7 @@ static __always_inline int forward_established(ctx_t *ctx, const __u16 l3)
 	return XDP_REDIRECT;
 }
 
-/* The same for frames with a priority tag. Global: the verifier checks it by
- * itself. */
+/* The same for frames with a priority tag. Global (verifier 1). */
 __noinline int forward_tagged(ctx_t *ctx)
 {
 	return forward_established(ctx, ETH_HLEN + VLAN_HLEN);
