@@ -52,15 +52,20 @@ func watchConnections(t testing.TB, d *Datapath, rate int) *watcher {
 	return w
 }
 
-// wait waits for so many events, told or not, and returns those that were told.
-func (w *watcher) wait(t testing.TB, n int) []lb.ConnectionEvent {
+// soFar is what it was told, and what not.
+func (w *watcher) soFar() ([]lb.ConnectionEvent, lb.Untold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.events), w.untold
+}
+
+// wait waits for so many events, told or not, and returns those that were told, and how many were not.
+func (w *watcher) wait(t testing.TB, n int) ([]lb.ConnectionEvent, lb.Untold) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		w.mu.Lock()
-		events, untold := slices.Clone(w.events), w.untold
-		w.mu.Unlock()
+		events, untold := w.soFar()
 		if len(events)+int(untold.Sampled+untold.Lost) >= n {
-			return events
+			return events, untold
 		}
 		if time.Now().After(end) {
 			t.Fatalf("%d events, and %+v not told; want %d", len(events), untold, n)
@@ -120,7 +125,8 @@ func TestWatch(t *testing.T) {
 				}
 			}
 			var got []string
-			for _, e := range w.wait(t, len(c.want)) {
+			events, _ := w.wait(t, len(c.want))
+			for _, e := range events {
 				text := e.Act
 				if e.Reason != "" {
 					text += " " + e.Reason
@@ -153,7 +159,8 @@ func TestWatchEnds(t *testing.T) {
 	if err := o.d.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if e := w.wait(t, 2)[1]; e.Act != "ended" || e.Reason != "removed" || e.By != "" {
+	events, _ := w.wait(t, 2)
+	if e := events[1]; e.Act != "ended" || e.Reason != "removed" || e.By != "" {
 		t.Errorf("%+v", e)
 	}
 }
@@ -168,14 +175,14 @@ func TestWatchAll(t *testing.T) {
 	start := time.Now()
 	openFlows(t, d, flows)
 	took := time.Since(start)
-	events := w.wait(t, flows)
+	events, untold := w.wait(t, flows)
 	t.Logf("%.0f connections a second", flows/took.Seconds())
 	seen := map[netip.AddrPort]bool{}
 	for _, e := range events {
 		seen[e.Client] = e.Act == "opened" && e.OneOf == 1
 	}
-	if w.untold != (lb.Untold{}) || len(seen) != flows || len(events) != flows {
-		t.Errorf("%d events of %d connections, %+v not told", len(events), len(seen), w.untold)
+	if untold != (lb.Untold{}) || len(seen) != flows || len(events) != flows {
+		t.Errorf("%d events of %d connections, %+v not told", len(events), len(seen), untold)
 	}
 }
 
@@ -188,9 +195,9 @@ func TestWatchPressure(t *testing.T) {
 	w.mu.Lock() // it does not read
 	openFlows(t, d, flows)
 	w.mu.Unlock()
-	events := w.wait(t, flows)
-	if w.untold.Sampled == 0 || len(events)+int(w.untold.Sampled+w.untold.Lost) != flows {
-		t.Errorf("%d events, %+v not told", len(events), w.untold)
+	events, untold := w.wait(t, flows)
+	if untold.Sampled == 0 || len(events)+int(untold.Sampled+untold.Lost) != flows {
+		t.Errorf("%d events, %+v not told", len(events), untold)
 	}
 	if last := events[len(events)-1]; last.OneOf == 1 {
 		t.Errorf("%+v", last)
@@ -216,7 +223,7 @@ func TestWatchers(t *testing.T) {
 			w.wait(t, 1)
 		}
 	}
-	if len(all[1].events) > 0 {
+	if events, _ := all[1].soFar(); len(events) > 0 {
 		t.Error("told after it has left")
 	}
 }
