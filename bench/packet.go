@@ -140,6 +140,11 @@ func (res *packetResult) measure(small bool) (err error) {
 	if err := res.round(l, p, 1, 1, 1); err != nil || small {
 		return err
 	}
+	costs, err := measureCPUs(l, p)
+	if err != nil {
+		return err
+	}
+	res.Costs = append(res.Costs, costs...)
 	services, connections := 0, 0
 	for i, step := range [][2]int{{1000, 200_000}, {65_000, most}} {
 		if err := addServices(l, services, step[0]); err != nil {

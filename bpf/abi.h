@@ -202,6 +202,8 @@ _Static_assert(__builtin_offsetof(struct connection, generation) ==
 		       __builtin_offsetof(struct connection, flags) + 3,
 	       "ABI");
 
+#define CACHE_LINE 64
+
 /* A row of the connection table (table.h). */
 struct table_row {
 	struct connection_key key;
@@ -223,7 +225,6 @@ struct table_bucket {
 /* A bucket as a map has it: its lines of cache are the processor's if it begins
  * table_skew bytes later, as a map's first value lies anywhere (config.h). A
  * multiple of a line, so that this is so for each. */
-#define CACHE_LINE 64
 #define TABLE_ELEMENT                                           \
 	((sizeof(struct table_bucket) + 2 * CACHE_LINE - 9) /   \
 	 CACHE_LINE * CACHE_LINE)
@@ -393,15 +394,20 @@ struct token_bucket {
 	__u32 tokens; /* hz times as many as there are */
 } __attribute__((aligned(8))); /* swapped as a whole */
 
-/* What the data path itself keeps of a service. */
+/* What the data path itself keeps of a service. Rows of this and of the next are
+ * as long as a line of cache, so that CPUs that open connections of two services
+ * or endpoints do not wait for each other. A row begins anywhere in a line: what
+ * comes first is what is seldom written. */
 struct service_state {
-	__u64 next; /* round robin: how many connections were opened */
 	__u64 no_endpoint; /* packets refused for want of an endpoint */
+	__u64 next; /* round robin: how many connections were opened */
 	__u64 refused; /* packets refused because the table was full */
 	__s64 half_open; /* connections that are not assured */
 	struct token_bucket opens; /* while it has limits (limit.h) */
 	__s64 open; /* connections that are not closed, of those that began since some service has limits */
+	__u64 pad[2];
 };
+_Static_assert(sizeof(struct service_state) == CACHE_LINE, "ABI");
 
 /* How many connections there may be of a service, and of each of its clients; 0:
  * any number. Rates are of new ones, a second. */
@@ -511,9 +517,12 @@ struct slot_block {
 _Static_assert(sizeof(struct slot_block) == 64, "ABI");
 
 struct endpoint_state {
+	__u64 pad;
 	__u64 connections; /* opened, ever */
 	__u64 active; /* in the table */
+	__u64 pad2[5];
 };
+_Static_assert(sizeof(struct endpoint_state) == CACHE_LINE, "ABI");
 
 /* Per CPU. "in" is from the client to the endpoint. */
 struct endpoint_traffic {

@@ -255,12 +255,13 @@ type SockServiceKey struct {
 
 type SockServiceState struct {
 	_          structs.HostLayout
-	Next       uint64
 	NoEndpoint uint64
+	Next       uint64
 	Refused    uint64
 	HalfOpen   int64
 	Opens      SockTokenBucket
 	Open       int64
+	Pad        [2]uint64
 }
 
 type SockSnatSourceKey struct {

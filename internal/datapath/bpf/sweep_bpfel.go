@@ -257,12 +257,13 @@ type SweepServiceKey struct {
 
 type SweepServiceState struct {
 	_          structs.HostLayout
-	Next       uint64
 	NoEndpoint uint64
+	Next       uint64
 	Refused    uint64
 	HalfOpen   int64
 	Opens      SweepTokenBucket
 	Open       int64
+	Pad        [2]uint64
 }
 
 type SweepSnatSourceKey struct {

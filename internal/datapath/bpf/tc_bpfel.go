@@ -220,8 +220,10 @@ const (
 
 type TcEndpointState struct {
 	_           structs.HostLayout
+	Pad         uint64
 	Connections uint64
 	Active      uint64
+	Pad2        [5]uint64
 }
 
 type TcEndpointTraffic struct {
@@ -512,12 +514,13 @@ const (
 
 type TcServiceState struct {
 	_          structs.HostLayout
-	Next       uint64
 	NoEndpoint uint64
+	Next       uint64
 	Refused    uint64
 	HalfOpen   int64
 	Opens      TcTokenBucket
 	Open       int64
+	Pad        [2]uint64
 }
 
 type TcSiphashKey struct {

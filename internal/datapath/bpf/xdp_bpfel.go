@@ -160,12 +160,13 @@ type XdpServiceKey struct {
 
 type XdpServiceState struct {
 	_          structs.HostLayout
-	Next       uint64
 	NoEndpoint uint64
+	Next       uint64
 	Refused    uint64
 	HalfOpen   int64
 	Opens      XdpTokenBucket
 	Open       int64
+	Pad        [2]uint64
 }
 
 type XdpSnatSourceKey struct {
