@@ -117,7 +117,7 @@ __noinline __maybe_unused int half_open_count(__u32 endpoint, __u8 protocol,
 }
 
 /* Do so many entries nearly fill the table at the size to which it has grown?
- * It grows at 70 percent, while the daemon is there. */
+ * It grows at 72 percent, while the daemon is there. */
 static __always_inline bool table_is_tight(const struct table_state *t)
 {
 	const __s64 rows = BUCKETS_PER_GROUP * ROWS_PER_BUCKET;

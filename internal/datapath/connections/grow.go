@@ -7,10 +7,12 @@ import (
 )
 
 // growPeriod is how often the table is looked at. Room is made for what comes within growAhead at the present rate: the kernel
-// takes some 30 ms to make it, and moves some 1,000 entries a millisecond.
+// takes some 30 ms to make it, and moves some 1,000 entries a millisecond. At most an eighth is added at once: a burst need not
+// go on, and the table does not shrink.
 const (
 	growPeriod = 50 * time.Millisecond
 	growAhead  = time.Second
+	growAtMost = 8 // one of so many
 )
 
 // spareEntries are what may come while no process lets the table grow.
@@ -39,12 +41,12 @@ func (t *Table) growEvery(ctx context.Context) {
 	}
 }
 
-// coming is how many entries come within growAhead, if as many come as have since a while.
+// coming is how many entries are prepared for: those that come within growAhead, if as many come as have since a while.
 func coming(before, now uint64, since time.Duration) uint64 {
 	if now <= before || since <= 0 {
 		return 0
 	}
-	return uint64(float64(now-before) * float64(growAhead) / float64(since))
+	return min(uint64(float64(now-before)*float64(growAhead)/float64(since)), now/growAtMost)
 }
 
 // grow makes room in the table for so many entries, if they would nearly fill it, or goes on with what an earlier process had

@@ -20,9 +20,9 @@ type Table struct {
 const (
 	entriesPerConnection = 2 // one for each direction
 	rowsPerGroup         = uint64(rowsPerBucket) * uint64(perGroup)
-	// A table grows when it is filled to 70 percent, to 62 percent: a group of 248 rows is then full before its time
+	// A table grows when it is filled to 72 percent, to 68 percent: a group of 240 rows is then full before its time
 	// once in 10^7.
-	fullPercent, goalPercent = 70, 62
+	fullPercent, goalPercent = 72, 68
 	// firstGroups bounds what a table begins with: 32,000 entries.
 	firstGroups = 132
 	// countBatch is how many entries a CPU counts by itself, in a table that is large enough for it not to matter.
