@@ -7,15 +7,15 @@ import (
 )
 
 // growPeriod is how often the table is looked at. Room is made for what comes within growAhead at the present rate: the kernel
-// takes some 30 ms to make it, and moves some 1,000 entries a millisecond. At most an eighth is added at once: a burst need not
-// go on, and the table does not shrink.
+// takes some 30 ms to make it, and moves some 1,000 entries a millisecond. At most an eighth is added at once, or spareEntries, 9
+// MB: a burst need not go on, and the table does not shrink.
 const (
 	growPeriod = 50 * time.Millisecond
 	growAhead  = time.Second
 	growAtMost = 8 // one of so many
 )
 
-// spareEntries are what may come while no process lets the table grow.
+// spareEntries are what may come before the table grows again, or while no process lets it grow.
 const spareEntries = 65_536
 
 // growEvery makes room in the table as it fills, until ctx ends.
@@ -46,7 +46,7 @@ func coming(before, now uint64, since time.Duration) uint64 {
 	if now <= before || since <= 0 {
 		return 0
 	}
-	return min(uint64(float64(now-before)*float64(growAhead)/float64(since)), now/growAtMost)
+	return min(uint64(float64(now-before)*float64(growAhead)/float64(since)), max(now/growAtMost, spareEntries))
 }
 
 // grow makes room in the table for so many entries, if they would nearly fill it, or goes on with what an earlier process had
