@@ -15,7 +15,8 @@ import (
 )
 
 // TestGrow: while flows are opened, and packets of those that are open come on another CPU, the table grows from its first
-// size. No flow is lost for an instant: it would be opened again, and counted.
+// size. No flow is lost for an instant: it would be opened again, and counted. Whoever lists the table meanwhile is told what is
+// there.
 func TestGrow(t *testing.T) {
 	t.Parallel()
 	const flows = 60_000
@@ -54,6 +55,20 @@ func TestGrow(t *testing.T) {
 					t.Error(err)
 					return
 				}
+			}
+		}
+	})
+	others.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			err := d.shared.Conntrack.Each(t.Context(), func(bpf.TcConnectionKey, bpf.TcConnection) bool { return true })
+			if err != nil {
+				t.Error(err)
+				return
 			}
 		}
 	})

@@ -16,7 +16,16 @@ import (
 func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) error {
 	keys := make([]uint32, perGroup)
 	buckets := make([]element, perGroup)
-	for i := 0; i < t.groups.Count(); i++ { // entries move to groups that come later
+	for i, groups := 0, 0; ; i++ {
+		if i == groups { // entries move to groups that come later
+			s, err := t.read()
+			if err != nil {
+				return err
+			}
+			if groups = s.inUse(); i == groups {
+				return nil
+			}
+		}
 		n, err := t.readGroup(i, keys, buckets)
 		if err != nil {
 			return fmt.Errorf("read connections: %w", err)
@@ -30,7 +39,6 @@ func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.Tc
 			return err
 		}
 	}
-	return nil
 }
 
 // readGroup reads the buckets of a group.

@@ -89,6 +89,9 @@ func (s *state) groups() uint32 { return uint32(s.Size & (1<<sizeBits - 1)) }
 
 func (s *state) goal() uint32 { return uint32(s.Size >> sizeBits & (1<<sizeBits - 1)) }
 
+// inUse is how many groups may have entries. All of them are there.
+func (s *state) inUse() int { return int(max(s.groups(), s.goal())) }
+
 func (t *Table) read() (*state, error) {
 	var s state
 	if err := t.state.Lookup(uint32(0), (*bpf.TcTableState)(&s)); err != nil {
@@ -129,7 +132,7 @@ func (t *Table) Buckets() (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	return max(s.groups(), s.goal()) * perGroup, nil
+	return uint32(s.inUse()) * perGroup, nil
 }
 
 // Goal is how many groups the table should have for so many entries. Below that it has, or is about to have, groups.

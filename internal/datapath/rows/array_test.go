@@ -82,3 +82,38 @@ func TestReleased(t *testing.T) {
 		t.Error("a segment that is not there was opened")
 	}
 }
+
+// TestReleasedWithGap: the segments that a killed process has left behind a gap do not count, wherever the gap is. They are made
+// anew, and none is missing then.
+func TestReleasedWithGap(t *testing.T) {
+	t.Parallel()
+	const most = 64
+	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	for _, gap := range []uint32{0, 1, 20, 31, 32, 33, most - 2} {
+		outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: most, InnerMap: inner})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = outer.Close() }()
+		if err := NewArray("test", outer, inner).GrowReleased(most); err != nil {
+			t.Fatal(err)
+		}
+		if err := outer.Delete(gap); err != nil {
+			t.Fatal(err)
+		}
+		a := NewArray("test", outer, inner)
+		if err := a.AdoptReleased(); err != nil || a.Count() != int(gap) {
+			t.Errorf("%d segments are found before a gap at %d, %v", a.Count(), gap, err)
+		}
+		if err := a.GrowReleased(most); err != nil {
+			t.Fatal(err)
+		}
+		for i := range most {
+			m, err := a.Open(i)
+			if err != nil {
+				t.Fatalf("after a gap at %d: %v", gap, err)
+			}
+			_ = m.Close()
+		}
+	}
+}

@@ -3,7 +3,6 @@ package rows
 import (
 	"errors"
 	"fmt"
-	"sort"
 
 	"github.com/cilium/ebpf"
 )
@@ -30,19 +29,18 @@ func (a *Array) GrowReleased(count int) error {
 	return nil
 }
 
-// AdoptReleased counts the segments that an earlier process made.
+// AdoptReleased counts the segments that an earlier process made, up to the first that is missing: a process that was killed
+// while it added segments side by side has left some behind a gap. They are made anew when they are needed.
 func (a *Array) AdoptReleased() error {
-	var failed error
-	a.released = sort.Search(a.MaxSegments(), func(segment int) bool {
+	for a.released = 0; a.released < a.MaxSegments(); a.released++ {
 		var id ebpf.MapID
-		err := a.outer.Lookup(uint32(segment), &id)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			failed = errors.Join(failed, err)
+		err := a.outer.Lookup(uint32(a.released), &id)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
 		}
-		return err != nil
-	})
-	if failed != nil {
-		return fmt.Errorf("count segments of %s: %w", a.name, failed)
+		if err != nil {
+			return fmt.Errorf("count segments of %s: %w", a.name, err)
+		}
 	}
 	return nil
 }
