@@ -125,7 +125,8 @@ connection_limits(__u32 endpoint, const struct ip_addr *client, __u32 word,
 
 /* Notes events in both entries: the client's first, since it decides. Returns
  * the word that was replaced there: of all who note CONN_ASSURED, one finds it
- * absent, and CONN_ENDED too. The connection becomes assured there. */
+ * absent, and CONN_ENDED too. The connection becomes assured there. If the client's
+ * entry is being moved (grow.h), both are left for the next packet. */
 static __noinline __maybe_unused __u32
 connection_note_both(struct connection *client, __u32 client_word,
 		     struct connection *reply, __u32 reply_word, __u8 events)
@@ -135,7 +136,7 @@ connection_note_both(struct connection *client, __u32 client_word,
 		connection_limits(client->endpoint, &reply->daddr, client_word,
 				  client_word | events);
 	}
-	if ((reply_word & events) != events)
+	if (!(client_word & STATE_ENDED) && (reply_word & events) != events)
 		state_change(reply, reply_word, 0, events);
 	return client_word;
 }

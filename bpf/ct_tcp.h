@@ -456,6 +456,11 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 	} else {
 		tcp_client_syn(p, c, word, peer, peer_word);
 	}
+	/* an entry that another CPU was moving may not know of it: then it comes
+	 * again, but for a RST */
+	if (unlikely((state_read(c) | state_read(peer)) & STATE_ENDED) &&
+	    !(p->tcp_flags & TCP_RST))
+		return drop(p, DROP_CONNECTION_RACE);
 	return VERDICT_CONTINUE;
 }
 

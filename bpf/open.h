@@ -106,9 +106,8 @@ static __noinline int open_client_entry(ctx_t *ctx, struct packet *p,
 	err = insert_client_entry(ctx, p, o);
 	if (!err)
 		return 0;
-	entry_remove(&o->reply_key);
-	if (c->traits & CONN_SNAT)
-		snat_release(&o->reply_key);
+	entry_delete(&o->reply_key,
+		     STATE_TRAIT(c->traits) | CONN_REPLY_DIRECTION);
 	return err;
 }
 

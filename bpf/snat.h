@@ -165,7 +165,8 @@ static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
 }
 
 /* Takes this port. Returns -EEXIST if it is in use, here or by a socket of this
- * machine. */
+ * machine; -ESTALE if the latter, and its entry could not be removed again: the
+ * sweep does it, and counts it no longer. */
 static __always_inline int snat_claim_port(ctx_t *ctx, struct opening *o,
 				      __be16 port)
 {
@@ -176,8 +177,7 @@ static __always_inline int snat_claim_port(ctx_t *ctx, struct opening *o,
 	err = entry_insert(&o->reply_key, &o->entry);
 	if (err || !snat_has_local_socket(ctx, o))
 		return err;
-	entry_remove(&o->reply_key);
-	return -EEXIST;
+	return entry_remove(&o->reply_key) ? -ESTALE : -EEXIST;
 }
 
 /* The arguments of a search through source addresses and ports. */
@@ -317,7 +317,7 @@ static long snat_try_address(__u32 i, struct snat_search *s)
 		return o->snat_err != -ENOSPC;
 	o->reply_key.daddr = o->snat_pair.source;
 	o->snat_err = snat_find_port(s);
-	if (o->snat_err)
+	if (o->snat_err && o->snat_err != -ESTALE)
 		snat_usage_dec(&o->snat_pair);
 	return o->snat_err != -ENOSPC;
 }

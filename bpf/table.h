@@ -394,20 +394,21 @@ static __always_inline void bucket_unlock(struct table_bucket *b)
 }
 
 /* Counts entries. The shared number is behind by less than count_batch a CPU:
- * a number that all CPUs write would cost each more than the row itself. */
+ * a number that all CPUs write would cost each more than the row itself. A packet
+ * may interrupt the sweep here, so a CPU's own is atomic too. */
 static __always_inline void table_count(__s32 n)
 {
 	struct table_state *t = table_state_get();
 	__u32 zero = 0;
-	__s64 *own = bpf_map_lookup_elem(&table_counts, &zero);
+	__s64 *own = bpf_map_lookup_elem(&table_counts, &zero), sum;
 
 	if (!own || !t)
 		return;
-	*own += n;
-	if (*own < t->count_batch && *own > -(__s64)t->count_batch)
+	sum = __sync_fetch_and_add(own, n) + n;
+	if (sum < t->count_batch && sum > -(__s64)t->count_batch)
 		return;
-	__sync_fetch_and_add(&t->entries, *own);
-	*own = 0;
+	sum = __sync_lock_test_and_set(own, 0);
+	__sync_fetch_and_add(&t->entries, sum);
 }
 
 /* Writes a row into a bucket, whose lock is held, and shows it last. */

@@ -96,7 +96,9 @@ func (t *Table) Close() error {
 	t.stopped.Wait()
 	var err error
 	if t.shared.Pinned() && t.inUse() {
-		err = t.leaveSpare()
+		ctx, cancel := context.WithTimeout(context.Background(), spareTime)
+		err = t.leaveSpare(ctx)
+		cancel()
 	}
 	return errors.Join(err, t.programs.Close())
 }

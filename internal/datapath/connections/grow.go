@@ -15,8 +15,15 @@ const (
 	growAtMost = 8 // one of so many
 )
 
-// spareEntries are what may come before the table grows again, or while no process lets it grow.
-const spareEntries = 65_536
+// growRetry is when it is tried again to make room, if there was no memory for it.
+const growRetry = time.Second
+
+// spareEntries are what may come before the table grows again, or while no process lets it grow. A process that ends takes so
+// long at most to make room for them.
+const (
+	spareEntries = 65_536
+	spareTime    = 10 * time.Second
+)
 
 // growEvery makes room in the table as it fills, until ctx ends.
 func (t *Table) growEvery(ctx context.Context) {
@@ -35,7 +42,9 @@ func (t *Table) growEvery(ctx context.Context) {
 			err = t.grow(ctx, entries+coming(before, entries, now.Sub(at)))
 			before, at = entries, now
 		}
+		tick.Reset(growPeriod)
 		if err != nil && ctx.Err() == nil {
+			tick.Reset(growRetry)
 			t.shared.Log.Error("the connection table cannot grow", "error", err, "hint", "new connections are refused once it is full; is there memory left?")
 		}
 	}
@@ -73,11 +82,11 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 	return ctx.Err()
 }
 
-// leaveSpare makes room for what comes until the next process takes over.
-func (t *Table) leaveSpare() error {
+// leaveSpare makes room for what comes until the next process takes over, or as much as it can until ctx ends.
+func (t *Table) leaveSpare(ctx context.Context) error {
 	entries, err := t.shared.Conntrack.Len()
 	if err != nil {
 		return err
 	}
-	return t.grow(context.Background(), entries+spareEntries)
+	return t.grow(ctx, entries+spareEntries)
 }
