@@ -85,7 +85,11 @@ func lane(seeds <-chan uint64, failures chan<- string) {
 		ops := Generate(seed, 60)
 		if err := run(l, ops); err != nil {
 			ops = shrink(l, ops)
-			failures <- report(l, seed, ops, run(l, ops))
+			again := run(l, ops)
+			if again == nil {
+				again = fmt.Errorf("not again; the first time: %w", err)
+			}
+			failures <- report(l, seed, ops, again)
 			failed = true
 		}
 	}
