@@ -11,15 +11,17 @@
  * the client known (known.h), and the next SYN goes to an endpoint.
  *
  * The SYN+ACK has the SYN's length and leaves by the interface that the SYN came
- * in by, to whom it came from: no route is looked up.
+ * in by, to whom it came from: no route is looked up. It is sent by XDP
+ * (xdp_syn.h) or at the tc hook (challenge_tc.h).
  */
 #ifndef LOXILB_CHALLENGE_H
 #define LOXILB_CHALLENGE_H
 
-#include "answer.h"
 #include "checksum.h"
+#include "ctx.h"
 #include "known.h"
 #include "parse.h"
+#include "siphash.h"
 
 /* A number is valid for 16,384 jiffies or less than twice as long: 16 to 330 s,
  * by CONFIG_HZ. What was seen on a wire is worth nothing after that. */
@@ -173,28 +175,17 @@ static __always_inline bool challenge_macs(ctx_t *ctx)
 	return true;
 }
 
-/* Challenges the client of a SYN: REDIRECT. Global (verifier 1). */
-__noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
+/* Carries the SYN nothing that would go back? The source may be made up. */
+static __always_inline bool challenge_is_plain(const struct packet *p)
 {
-	struct challenge_counts *n = challenge_counts_get();
-	__u32 ack;
-	bool made;
+	return p->seq_end - p->seq == 1;
+}
 
-	if (!p || !n)
-		return VERDICT_DROP;
-	if (p->fragment) /* the rest of it cannot be answered */
-		return drop(p, DROP_UNKNOWN_SOURCE);
-	ack = challenge_acknowledgement(p);
-	/* what a SYN carries does not come back: the source may be made up */
-	made = p->seq_end - p->seq == 1 ?
-		       challenge_tcp(ctx, p, bpf_htonl(ack)) &&
-			       challenge_ip(ctx, p) :
-		       answer_segment(ctx, p, TCP_SYN | TCP_ACK, p->seq, ack);
-	if (!made || (p->l3 && !challenge_macs(ctx)))
-		return drop(p, DROP_NOT_LINEAR);
-	n->sent++;
-	p->action = bpf_redirect(ctx_interface(ctx), 0);
-	return VERDICT_REDIRECT;
+/* Turns a plain SYN into the SYN+ACK, all but MAC addresses. */
+static __always_inline bool challenge_turn(ctx_t *ctx, struct packet *p,
+					   __u32 ack)
+{
+	return challenge_tcp(ctx, p, bpf_htonl(ack)) && challenge_ip(ctx, p);
 }
 
 #endif

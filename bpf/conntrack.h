@@ -23,6 +23,7 @@
 #include <linux/in6.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include "address.h"
 #include "config.h"
 #include "event.h"
 #include "limit.h"
@@ -36,31 +37,6 @@
 /* Traits of an entry whose reversed key has no entry, or another
  * connection's. */
 #define CONN_SINGLE_ENTRY (CONN_RESTING | CONN_ONE_WAY)
-
-static __always_inline bool same_addr(const struct ip_addr *a,
-				      const struct ip_addr *b)
-{
-	return a->word[3] == b->word[3] && a->word[2] == b->word[2] &&
-	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
-}
-
-/* Do two addresses begin with the same bits? */
-static __always_inline bool same_prefix(const struct ip_addr *a,
-					const struct ip_addr *b, __u32 bits)
-{
-	for (int i = 0; i < 4; i++) {
-		if ((a->word[i] ^ b->word[i]) & prefix_mask(bits))
-			return false;
-		bits -= bits >= 32 ? 32 : bits;
-	}
-	return true;
-}
-
-/* :: stands for no address in our maps. */
-static __always_inline bool unspecified(const struct ip_addr *a)
-{
-	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
-}
 
 /* Returns the protocol in the other IP version: ICMP and ICMPv6 are two
  * protocols. */

@@ -18,17 +18,11 @@
 
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
+#include "address.h"
 #include "bucket.h"
 #include "maps.h"
 #include "packet.h"
 #include "rows.h"
-
-/* Returns the mask of a word of an address of which so many bits count, or
- * more. */
-static __always_inline __be32 prefix_mask(__u32 bits)
-{
-	return bpf_htonl(bits >= 32 ? ~0U : bits ? ~0U << (32 - bits) : 0);
-}
 
 /* Finds the row of a client, or makes one. */
 static __always_inline struct limit_row *
@@ -93,6 +87,41 @@ limit_count(__u32 endpoint, const struct ip_addr *client, __s32 by)
 	return 0;
 }
 
+/* Has a service, or a client of it, as many open connections as it may? */
+static __always_inline bool
+limit_service_is_full(const struct service_limits *limits,
+		      const struct service_state *state)
+{
+	return limits->connections && state->open >= limits->connections;
+}
+
+static __always_inline bool
+limit_client_is_full(const struct service_limits *limits,
+		     const struct limit_row *row)
+{
+	return row && limits->client_connections &&
+	       row->open >= limits->client_connections;
+}
+
+/* Has the service of a new connection, or its client, as many as it may? This
+ * says what limit_reason() says first, and changes nothing. */
+static __noinline __maybe_unused bool limit_is_full(const struct packet *p,
+						    __u32 service)
+{
+	struct service_limits *limits = table_row(&limits_by_service, &service);
+	struct service_state *state =
+		bpf_map_lookup_elem(&service_states, &service);
+
+	if (!limits || !state)
+		return false;
+	if (limit_service_is_full(limits, state))
+		return true;
+	return limits->client_connections &&
+	       limit_client_is_full(limits,
+				    limit_row_find(service, limits,
+						   &p->tuple.saddr, false));
+}
+
 /* Returns why a client of a service with limits may not open a connection, or
  * DROP_NONE. */
 static __noinline __maybe_unused enum drop_reason
@@ -105,12 +134,11 @@ limit_reason(const struct packet *p, __u32 service)
 
 	if (!limits || !state)
 		return DROP_NONE;
-	if (limits->connections && state->open >= limits->connections)
+	if (limit_service_is_full(limits, state))
 		return DROP_CONNECTION_LIMIT;
 	if (limits->client_rate || limits->client_connections)
 		row = limit_row_find(service, limits, &p->tuple.saddr, true);
-	if (row && limits->client_connections &&
-	    row->open >= limits->client_connections)
+	if (limit_client_is_full(limits, row))
 		return DROP_CONNECTION_LIMIT;
 	if (row && limits->client_rate &&
 	    !bucket_take_shared(&row->opens, limits->client_rate,

@@ -8,6 +8,8 @@
 #define LOXILB_OPEN_H
 
 #include <linux/errno.h>
+#include "admit.h"
+#include "challenge_tc.h"
 #include "checksum.h"
 #include "ct_tcp.h"
 #include "ct_udp.h"
@@ -496,7 +498,9 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 		__sync_fetch_and_add(&state->no_endpoint, 1);
 		return service_refuse(p, &o->service, DROP_NO_ENDPOINT);
 	}
-	v = protect(ctx, p, o);
+	v = protect(p, &o->service);
+	if (v == VERDICT_CHALLENGE)
+		return challenge_client(ctx, p, o);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	if (unlikely(o->service.flags & SERVICE_LIMITED)) {

@@ -23,6 +23,7 @@ enum verdict {
 	VERDICT_ANSWER, /* drop it, and answer its sender; valid iff packet.drop names the reason and packet.action holds the answer */
 	VERDICT_UNCOMMON, /* parse only: an ICMP message or a later fragment, which take another path */
 	VERDICT_MISS, /* conntrack only: no live connection */
+	VERDICT_CHALLENGE, /* protect only: a SYN, whose client is to be asked whether it is there */
 };
 
 /* The answer to the sender, in packet.action. */

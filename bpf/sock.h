@@ -16,6 +16,7 @@
 #define LOXILB_SOCK_H
 
 #include <linux/errno.h>
+#include "parse.h"
 #include "persist.h"
 #include "select.h"
 #include "service.h"

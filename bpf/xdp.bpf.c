@@ -4,8 +4,9 @@
  *
  * It forwards packets of established TCP and UDP connections that leave as
  * plain Ethernet frames. It uses the entries that tc.bpf.c has made, and does
- * what that program would do. All other packets pass on to tc.bpf.c, which
- * alone opens, closes and refuses connections, drops packets and answers them.
+ * what that program would do. Of SYNs it challenges or drops what that program
+ * would for sure (xdp_syn.h). All other packets pass on to tc.bpf.c, which
+ * alone opens, closes and refuses connections.
  *
  * It decides first and changes the packet then: a packet that passes is
  * unchanged, and so is its connection.
@@ -26,15 +27,8 @@
 #include "nat.h"
 #include "stats.h"
 #include "way.h"
-
-/* interface index -> itself, if it can send frames that XDP redirects to it.
- * Written by user. */
-struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, MAX_LINKS);
-	__type(key, __u32);
-	__type(value, __u32);
-} xdp_targets SEC(".maps");
+#include "xdp_send.h"
+#include "xdp_syn.h"
 
 /* 0 -> packets forwarded, per CPU. */
 struct {
@@ -59,46 +53,6 @@ static __always_inline bool is_established(const struct packet *p,
 	       udp_is_settled(state_read(c));
 }
 
-/* Does the way take the packet, and can XDP send to its interface? Asked last:
- * this also sets where the frame is redirected to. */
-static __always_inline bool can_redirect(const struct packet *p,
-					 const struct connection *c,
-					 const struct way *w)
-{
-	return way_takes(p, c, w) &&
-	       bpf_redirect_map(&xdp_targets, w->key.ifindex, XDP_PASS) ==
-		       XDP_REDIRECT;
-}
-
-/* Returns the sum of the pseudo header of TCP or UDP. The 0xffff of mapped IPv4
- * addresses does not change a sum. */
-static __always_inline __u16 pseudo_header_sum(const struct packet *p)
-{
-	__u64 sum = bpf_htons(p->length - (p->l4 - p->l3)) +
-		    bpf_htons(p->tuple.protocol);
-
-	if (p->ipv6) {
-		for (int i = 0; i < 3; i++) {
-			sum += p->tuple.saddr.word[i];
-			sum += p->tuple.daddr.word[i];
-		}
-	}
-	sum += p->tuple.saddr.word[3];
-	sum += p->tuple.daddr.word[3];
-	return sum_fold64(sum);
-}
-
-/* May the checksum be left to a device (CHECKSUM_PARTIAL)? A packet that this
- * machine or a guest has made, and that was on no wire yet, may have only the
- * sum of the pseudo header in the field, and XDP is not told. One complete
- * checksum in 65,535 is that number too; tc can tell them apart. */
-static __always_inline bool may_be_partial(ctx_t *ctx, const struct packet *p)
-{
-	__u16 *sum = ctx_header(ctx, p->l4 + sum_offset(p->tuple.protocol), 2);
-
-	return !sum || *sum == pseudo_header_sum(p);
-}
-
 static __always_inline void count_forwarded(void)
 {
 	__u32 zero = 0;
@@ -108,23 +62,27 @@ static __always_inline void count_forwarded(void)
 		(*n)++;
 }
 
-/* Forwards a packet of an established connection. l3: the offset of the IP
- * header, behind a VLAN tag if there is one. */
-static __always_inline int forward_established(ctx_t *ctx, const __u16 l3)
+/* Forwards a packet of an established connection, and handles SYNs that open
+ * one. l3: the offset of the IP header, behind a VLAN tag if there is one. */
+static __always_inline int handle(ctx_t *ctx, const __u16 l3)
 {
 	struct connection *c;
 	const struct way *w;
 	struct packet p;
+	bool opens;
 	void *mac;
 
 	packet_init(&p, ctx_now(), l3);
 	if (parse(ctx, &p, l3) != VERDICT_CONTINUE || p.drop)
 		return XDP_PASS;
-	c = entry_find_established(&p.tuple, false);
-	if (!c || !is_established(&p, c) || may_be_partial(ctx, &p))
+	opens = is_opening_syn(&p);
+	c = entry_find_established(&p.tuple, opens);
+	if (!c)
+		return opens && l3 == ETH_HLEN ? handle_syn(ctx, &p) : XDP_PASS;
+	if (!is_established(&p, c) || may_be_partial(ctx, &p))
 		return XDP_PASS;
 	w = way_of(c);
-	if (!can_redirect(&p, c, w))
+	if (!way_takes(&p, c, w) || !xdp_send_to(w->key.ifindex))
 		return XDP_PASS;
 
 	c->seen = p.now;
@@ -144,9 +102,9 @@ static __always_inline int forward_established(ctx_t *ctx, const __u16 l3)
 }
 
 /* The same for frames with a priority tag. Global (verifier 1). */
-__noinline int forward_tagged(ctx_t *ctx)
+__noinline int handle_tagged(ctx_t *ctx)
 {
-	return forward_established(ctx, ETH_HLEN + VLAN_HLEN);
+	return handle(ctx, ETH_HLEN + VLAN_HLEN);
 }
 
 /* In native mode it is loaded as a program that accepts frames of several
@@ -154,10 +112,10 @@ __noinline int forward_tagged(ctx_t *ctx)
 SEC("xdp")
 int loxilb_xdp(struct xdp_md *ctx)
 {
-	int action = forward_established(ctx, ETH_HLEN);
+	int action = handle(ctx, ETH_HLEN);
 
 	if (action == XDP_PASS && ctx_has_priority_tag(ctx))
-		return forward_tagged(ctx);
+		return handle_tagged(ctx);
 	return action;
 }
 

@@ -97,7 +97,7 @@ func (d *Datapath) load(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	d.XDP = xdp.New(d.collection, d.Routing, cfg.XDP)
+	d.XDP = xdp.New(d.collection, d.Routing, d.Tables.AddCounts, cfg.XDP)
 	d.Sockets = hostsockets.New(d.collection, d.Tables)
 	d.Watchers = watch.New(d.collection, d.Tables)
 	return d.followLocal(d.LocalAnswersWanted())

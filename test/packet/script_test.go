@@ -17,7 +17,8 @@ import (
 //	pass LINK PACKET       a packet arrives and the kernel gets it, not a byte changed
 //	drop LINK PACKET reason=NAME
 //	                       a packet arrives and is dropped, and the counter of that reason alone goes up by one
-//	xdp forwards|passes    that is what the XDP program, where it runs too, does with the packet above
+//	xdp forwards|passes|challenges|drops
+//	                       that is what the XDP program, where it runs too, does with the packet above
 //	advance 61s            all connections have been silent for that much longer
 //	mark N                 from here on, packets carry that mark
 //	sweep                  connections that are over are removed

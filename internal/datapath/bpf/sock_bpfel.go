@@ -429,18 +429,15 @@ const (
 	SockProgLoxilbSendmsg4        = "loxilb_sendmsg4"
 	SockProgLoxilbSendmsg6        = "loxilb_sendmsg6"
 	SockProgLoxilbSockRelease     = "loxilb_sock_release"
-	SockVarDirectAnswers          = "direct_answers"
 	SockVarForeignFirst           = "foreign_first"
 	SockVarHalfOpenPercent        = "half_open_percent"
 	SockVarHashSeed               = "hash_seed"
-	SockVarHopGeneration          = "hop_generation"
 	SockVarHostServices           = "host_services"
 	SockVarHz                     = "hz"
 	SockVarIcmpRate               = "icmp_rate"
 	SockVarInnerRows              = "inner_rows"
 	SockVarKfuncs                 = "kfuncs"
 	SockVarMarkedServices         = "marked_services"
-	SockVarNeighbourGeneration    = "neighbour_generation"
 	SockVarOwnNamespace           = "own_namespace"
 	SockVarRangeServices          = "range_services"
 	SockVarRedirectPeer           = "redirect_peer"
@@ -575,18 +572,15 @@ type SockMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SockVariableSpecs struct {
-	DirectAnswers          *ebpf.VariableSpec `ebpf:"direct_answers"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
-	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
 	HostServices           *ebpf.VariableSpec `ebpf:"host_services"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
-	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	OwnNamespace           *ebpf.VariableSpec `ebpf:"own_namespace"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
@@ -736,18 +730,15 @@ func (m *SockMaps) Close() error {
 //
 // It can be passed to LoadSockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SockVariables struct {
-	DirectAnswers          *ebpf.Variable `ebpf:"direct_answers"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
-	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`
 	HostServices           *ebpf.Variable `ebpf:"host_services"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
-	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	OwnNamespace           *ebpf.Variable `ebpf:"own_namespace"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`

@@ -292,11 +292,14 @@ const (
 	XdpVarHalfOpenPercent        = "half_open_percent"
 	XdpVarHashSeed               = "hash_seed"
 	XdpVarHopGeneration          = "hop_generation"
+	XdpVarHostServices           = "host_services"
 	XdpVarHz                     = "hz"
 	XdpVarIcmpRate               = "icmp_rate"
 	XdpVarInnerRows              = "inner_rows"
 	XdpVarKfuncs                 = "kfuncs"
+	XdpVarMarkedServices         = "marked_services"
 	XdpVarNeighbourGeneration    = "neighbour_generation"
+	XdpVarRangeServices          = "range_services"
 	XdpVarRedirectPeer           = "redirect_peer"
 	XdpVarResetRate              = "reset_rate"
 	XdpVarTableSkew              = "table_skew"
@@ -421,11 +424,14 @@ type XdpVariableSpecs struct {
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
+	HostServices           *ebpf.VariableSpec `ebpf:"host_services"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
+	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
+	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
@@ -574,11 +580,14 @@ type XdpVariables struct {
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`
+	HostServices           *ebpf.Variable `ebpf:"host_services"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
+	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
+	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`

@@ -15,60 +15,120 @@ import (
 
 // XDP's verdicts.
 const (
+	xdpDrop     = 1
 	xdpPass     = 2
 	xdpRedirect = 4
 )
 
-// xdpRun is what the XDP program did to a packet and to the table.
+// XDPDoes is what the XDP program does with a packet.
+type XDPDoes string
+
+// What it may do.
+const (
+	XDPPasses     XDPDoes = "passes"
+	XDPForwards   XDPDoes = "forwards"
+	XDPChallenges XDPDoes = "challenges"
+	XDPDrops      XDPDoes = "drops"
+)
+
+// xdpRun is what the XDP program did to a packet, to the table and to counters.
 type xdpRun struct {
-	frame    []byte
-	forwards bool
-	changed  map[bpf.TcConnectionKey]bpf.TcConnection
+	does    XDPDoes
+	frame   []byte
+	changed map[bpf.TcConnectionKey]bpf.TcConnection
+	before  counts
+	counted counted
 }
 
-// RunWithXDP runs the XDP program on a packet to an interface with that MAC address, takes back what it did to its connection,
-// and then runs the program at the tc hook as Run does. It is an error if XDP forwards a packet in another way than that, or
-// changes what it passes.
-func (r *Runner) RunWithXDP(in Input, mac [6]byte) (out Output, forwards bool, err error) {
+// RunWithXDP runs the XDP program on a packet to an interface with that MAC address, takes back what it did to its connection
+// and to counters, and then runs the program at the tc hook as Run does. It is an error if XDP does anything else than that with
+// what it does not pass, or changes what it passes.
+func (r *Runner) RunWithXDP(in Input, mac [6]byte) (out Output, does XDPDoes, err error) {
 	x, err := r.tryXDP(in, mac)
 	if err != nil {
-		return Output{}, false, err
+		return Output{}, "", err
 	}
-	if out, err = r.Run(in); err != nil || !x.forwards {
-		return out, x.forwards, err
+	if out, err = r.Run(in); err != nil || x.does == XDPPasses {
+		return out, x.does, err
 	}
-	after, err := r.Connections()
+	after, err := r.counts()
 	if err != nil {
-		return out, true, err
+		return out, x.does, err
 	}
-	return out, true, x.sameWay(in, out, after)
+	if tc := after.since(x.before); !maps.Equal(tc.drops, x.counted.drops) || tc.challenges != x.counted.challenges {
+		return out, x.does, fmt.Errorf("XDP %s the packet and counts %+v, tc counts %+v", x.does, x.counted, tc)
+	}
+	if x.does == XDPChallenges && !bytes.Equal(x.frame, out.Frame) { // the period of the number may have ended meanwhile
+		if x, err = r.tryXDP(in, mac); err != nil {
+			return out, x.does, err
+		}
+	}
+	table, err := r.Connections()
+	if err != nil {
+		return out, x.does, err
+	}
+	return out, x.does, x.sameWay(in, out, table)
 }
 
-// XDPForwards runs the XDP program alone, and takes back what it did.
-func (r *Runner) XDPForwards(in Input, mac [6]byte) (bool, error) {
+// XDPDoes runs the XDP program alone, and takes back what it did.
+func (r *Runner) XDPDoes(in Input, mac [6]byte) (XDPDoes, error) {
 	x, err := r.tryXDP(in, mac)
-	return x.forwards, err
+	return x.does, err
 }
 
 func (r *Runner) tryXDP(in Input, mac [6]byte) (x xdpRun, err error) {
-	before, err := r.Connections()
+	table, err := r.Connections()
 	if err != nil {
 		return x, err
 	}
-	if x.frame, x.forwards, err = r.runXDP(in, mac); err != nil {
+	if x.before, err = r.counts(); err != nil {
 		return x, err
 	}
-	if x.changed, err = r.takeBack(before); err != nil {
+	frame, verdict, err := r.runXDP(in, mac)
+	if err != nil {
 		return x, err
 	}
-	if !x.forwards && (len(x.changed) > 0 || !bytes.Equal(x.frame, in.Frame)) {
-		return x, fmt.Errorf("XDP passed a packet and had changed it, or %d entries", len(x.changed))
+	after, err := r.counts()
+	if err != nil {
+		return x, err
 	}
-	return x, nil
+	x.frame, x.counted = frame, after.since(x.before)
+	if x.changed, err = r.takeBack(table); err != nil {
+		return x, err
+	}
+	if !x.counted.none() {
+		if err := r.restoreCounts(x.before, after); err != nil {
+			return x, err
+		}
+	}
+	x.does, err = x.doing(verdict, in.Frame)
+	return x, err
+}
+
+// doing names what the program did, and checks that it did nothing else.
+func (x xdpRun) doing(verdict uint32, frame []byte) (XDPDoes, error) {
+	quiet := len(x.changed) == 0 && bytes.Equal(x.frame, frame)
+	switch {
+	case verdict == xdpPass && quiet && x.counted.none():
+		return XDPPasses, nil
+	case verdict == xdpDrop && quiet && len(x.counted.drops) == 1 && x.counted.challenges == 0:
+		return XDPDrops, nil
+	case verdict == xdpRedirect && x.counted.challenges == 1 && len(x.changed) == 0 && len(x.counted.drops) == 0:
+		return XDPChallenges, nil
+	case verdict == xdpRedirect && x.counted.none():
+		return XDPForwards, nil
+	}
+	return "", fmt.Errorf("XDP returned %d, and had changed %d entries, counted %+v and made\n%x of\n%x", verdict, len(x.changed), x.counted, x.frame, frame)
 }
 
 // sameWay compares what XDP did with what the program at the tc hook did from the same state.
 func (x xdpRun) sameWay(in Input, out Output, after map[bpf.TcConnectionKey]bpf.TcConnection) error {
+	if x.does == XDPDrops {
+		if out.Verdict != Shot {
+			return fmt.Errorf("XDP drops what tc does not\nof %x\ntc %x, verdict %d", in.Frame, out.Frame, out.Verdict)
+		}
+		return nil
+	}
 	if out.Verdict != Redirect || !bytes.Equal(x.frame, out.Frame) {
 		return fmt.Errorf("XDP makes another packet\nof  %x\nxdp %x\ntc  %x, verdict %d", in.Frame, x.frame, out.Frame, out.Verdict)
 	}
@@ -85,24 +145,21 @@ func (x xdpRun) sameWay(in Input, out Output, after map[bpf.TcConnectionKey]bpf.
 }
 
 // runXDP stands in for the interface with lo, whose frames the kernel has the program see.
-func (r *Runner) runXDP(in Input, mac [6]byte) (frame []byte, forwarded bool, err error) {
+func (r *Runner) runXDP(in Input, mac [6]byte) (frame []byte, verdict uint32, err error) {
 	const lo = 1
-	if err := r.xdp.SetXDP(xdp.Interface{Index: lo, Name: "lo", MAC: mac}); err != nil {
-		return nil, false, err
+	if err := r.xdp.SetXDP(xdp.Interface{Index: lo, Name: "lo", MAC: mac, Target: true}); err != nil {
+		return nil, 0, err
 	}
 	program, err := r.xdp.Program()
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
 	opts := ebpf.RunOptions{Data: in.Frame, DataOut: make([]byte, len(in.Frame)+256)}
 	ret, err := program.Run(&opts)
 	if err != nil {
-		return nil, false, fmt.Errorf("run XDP: %w", err)
+		return nil, 0, fmt.Errorf("run XDP: %w", err)
 	}
-	if ret != xdpPass && ret != xdpRedirect {
-		return nil, false, fmt.Errorf("XDP returned %d", ret)
-	}
-	return opts.DataOut, ret == xdpRedirect, nil
+	return opts.DataOut, ret, nil
 }
 
 // Connections are the rows of the table as they are.

@@ -1,5 +1,5 @@
-// Package xdp attaches the XDP program: it stands in front of the one at the tc hook and forwards packets of established
-// connections by itself. What it does not take, or where it is not attached, goes the way through tc: that it is missing
+// Package xdp attaches the XDP program: it stands in front of the one at the tc hook, forwards packets of established
+// connections by itself, and challenges or drops the SYNs of a flood. What it does not take, or where it is not attached, goes the way through tc: that it is missing
 // loses no packet.
 package xdp
 
@@ -74,6 +74,7 @@ const maxIndex = 16383
 type XDP struct {
 	shared  *loader.Collection
 	routing *routing.Routing
+	counts  Counts
 	mode    Mode
 
 	mu       sync.RWMutex
@@ -87,12 +88,15 @@ type attached struct {
 	name string
 }
 
+// Counts has the variables of an object follow how many services are rare (tables.AddCounts).
+type Counts func(variables map[string]*ebpf.Variable) error
+
 // New loads nothing yet. The program is attached in one mode, everywhere; empty: Native.
-func New(c *loader.Collection, r *routing.Routing, mode Mode) *XDP {
+func New(c *loader.Collection, r *routing.Routing, counts Counts, mode Mode) *XDP {
 	if mode == "" {
 		mode = Native
 	}
-	return &XDP{shared: c, routing: r, mode: mode, attached: map[int]attached{}}
+	return &XDP{shared: c, routing: r, counts: counts, mode: mode, attached: map[int]attached{}}
 }
 
 // SetXDP has the XDP program know an interface, and attaches or detaches it there. An error to attach leaves the rest done.
@@ -202,6 +206,10 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 	maps := x.shared.Maps
 	shared := map[string]*ebpf.Map{
 		"connections": maps.Connections, "table_states": maps.TableStates, "ways": maps.Ways, "endpoint_traffics": maps.EndpointTraffics,
+		"services": maps.Services, "vips": maps.Vips, "service_ranges": maps.ServiceRanges, "local_addresses": maps.LocalAddresses,
+		"allowed_sources": maps.AllowedSources, "service_states": maps.ServiceStates, "half_opens": maps.HalfOpens, "secrets": maps.Secrets,
+		"known_clients": maps.KnownClients, "challenges": maps.Challenges, "drops": maps.Drops,
+		"limits_by_service": maps.LimitsByService, "limited_clients": maps.LimitedClients,
 	}
 	loader.ShareMaps(spec, shared, "xdp_addresses", "xdp_targets", "xdp_forwarded")
 	if x.mode.multiBuffer() {
@@ -215,6 +223,10 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 		return nil, fmt.Errorf("load XDP: %w", err)
 	}
 	if err := x.routing.Follow(programs.Variables["hop_generation"], programs.Variables["neighbour_generation"]); err != nil {
+		programs.Close()
+		return nil, err
+	}
+	if err := x.counts(programs.Variables); err != nil {
 		programs.Close()
 		return nil, err
 	}

@@ -39,9 +39,9 @@ type Lab struct {
 	mark     uint32
 	cpus     unix.CPUSet // where the thread ran before KeepNextHops; empty: it runs there
 
-	xdp      bool
-	forwards bool                 // the XDP program would have forwarded the last packet
-	again    func() (bool, error) // ... and would now
+	xdp   bool
+	did   testrun.XDPDoes                 // what the XDP program did with the last packet
+	again func() (testrun.XDPDoes, error) // ... and would now
 }
 
 // New makes the network and loads the data path in it. The calling goroutine has locked its thread for good.
@@ -195,23 +195,24 @@ func (l *Lab) run(link *Link, in testrun.Input) (testrun.Output, error) {
 		return l.Datapath.TestRun().Run(in)
 	}
 	mac := [6]byte(link.MAC)
-	out, forwards, err := l.Datapath.TestRun().RunWithXDP(in, mac)
-	l.forwards, l.again = forwards, func() (bool, error) { return l.Datapath.TestRun().XDPForwards(in, mac) }
+	out, does, err := l.Datapath.TestRun().RunWithXDP(in, mac)
+	l.did, l.again = does, func() (testrun.XDPDoes, error) { return l.Datapath.TestRun().XDPDoes(in, mac) }
 	return out, err
 }
 
-// CheckXDP fails unless the XDP program does that with the last packet: it "forwards" it, at least when it comes again, as it
-// passes packets after a second of silence and when a new epoch begins; or "passes" it. A lab without XDP has nothing to check.
+// CheckXDP fails unless the XDP program does that with the last packet: it "challenges", "drops" or "passes" it, or "forwards"
+// it, at least when it comes again, as it passes packets after a second of silence and when a new epoch begins. A lab without
+// XDP has nothing to check.
 func (l *Lab) CheckXDP(want string) error {
 	if !l.xdp {
 		return nil
 	}
-	forwards, err := l.forwards, error(nil)
-	if want == "forwards" && !forwards {
-		forwards, err = l.again()
+	did, err := l.did, error(nil)
+	if want == string(testrun.XDPForwards) && did == testrun.XDPPasses {
+		did, err = l.again()
 	}
-	if err == nil && forwards != (want == "forwards") {
-		err = fmt.Errorf("XDP does not do that, but forwards=%v", forwards)
+	if err == nil && string(did) != want {
+		err = fmt.Errorf("XDP does not do that, but %s it", did)
 	}
 	return err
 }

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * address.h - compares IP addresses.
+ */
+#ifndef LOXILB_ADDRESS_H
+#define LOXILB_ADDRESS_H
+
+#include <stdbool.h>
+#include <bpf/bpf_endian.h>
+#include "abi.h"
+
+/* Returns the mask of a word of an address of which so many bits count, or
+ * more. */
+static __always_inline __be32 prefix_mask(__u32 bits)
+{
+	return bpf_htonl(bits >= 32 ? ~0U : bits ? ~0U << (32 - bits) : 0);
+}
+
+static __always_inline bool same_addr(const struct ip_addr *a,
+				      const struct ip_addr *b)
+{
+	return a->word[3] == b->word[3] && a->word[2] == b->word[2] &&
+	       a->word[1] == b->word[1] && a->word[0] == b->word[0];
+}
+
+/* Do two addresses begin with the same bits? */
+static __always_inline bool same_prefix(const struct ip_addr *a,
+					const struct ip_addr *b, __u32 bits)
+{
+	for (int i = 0; i < 4; i++) {
+		if ((a->word[i] ^ b->word[i]) & prefix_mask(bits))
+			return false;
+		bits -= bits >= 32 ? 32 : bits;
+	}
+	return true;
+}
+
+/* :: stands for no address in our maps. */
+static __always_inline bool unspecified(const struct ip_addr *a)
+{
+	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
+}
+
+#endif

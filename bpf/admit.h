@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * admit.h - decides whether a packet may open a connection of its service.
+ */
+#ifndef LOXILB_ADMIT_H
+#define LOXILB_ADMIT_H
+
+#include "fragment.h"
+#include "parse.h"
+#include "service.h"
+
+/* Refuses a packet in the way that the service is configured for. */
+static __always_inline enum verdict service_refuse(struct packet *p,
+						   const struct service *svc,
+						   enum drop_reason why)
+{
+	if (svc->flags & SERVICE_REFUSE_PASS)
+		return VERDICT_PASS;
+	if (svc->flags & SERVICE_REFUSE_DROP)
+		return drop(p, why);
+	return drop_and_answer(p, why, ANSWER_REFUSE);
+}
+
+/* May a segment from the middle of a connection open it? Yes where packets go
+ * unchanged to the endpoint that their own hash chooses: the table of
+ * connections was lost, or was another machine's, and the connection goes on
+ * where it was. If it was elsewhere, the endpoint answers with RST. */
+static __always_inline bool service_allows_midstream(const struct packet *p,
+						     const struct service *svc)
+{
+	return svc->mode == MODE_DSR && svc->algorithm == ALGORITHM_HASH &&
+	       (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK;
+}
+
+/* Returns CONTINUE if the packet may open a connection of the service. */
+static __always_inline enum verdict service_admit(struct packet *p,
+						  const struct service *svc)
+{
+	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
+	enum verdict v;
+
+	if (is_martian_source(p))
+		return drop(p, DROP_MARTIAN_SOURCE);
+	if (p->drop) { /* parsing has found a fault */
+		v = packet_check_fault(p);
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
+	if (p->tuple.protocol == IPPROTO_TCP &&
+	    (p->tcp_flags & opens) != TCP_SYN &&
+	    !service_allows_midstream(p, svc))
+		return service_refuse(p, svc, DROP_NO_CONNECTION);
+	return VERDICT_CONTINUE;
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * challenge_tc.h - sends challenges (challenge.h) from the tc hook: for SYNs that
+ * XDP has not seen, or has passed.
+ */
+#ifndef LOXILB_CHALLENGE_TC_H
+#define LOXILB_CHALLENGE_TC_H
+
+#include "answer.h"
+#include "challenge.h"
+#include "opening.h"
+#include "reopen.h"
+
+/* Challenges the client of a SYN: REDIRECT. Global (verifier 1). */
+__noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
+{
+	struct challenge_counts *n = challenge_counts_get();
+	__u32 ack;
+	bool made;
+
+	if (!p || !n)
+		return VERDICT_DROP;
+	if (p->fragment) /* the rest of it cannot be answered */
+		return drop(p, DROP_UNKNOWN_SOURCE);
+	ack = challenge_acknowledgement(p);
+	made = challenge_is_plain(p) ?
+		       challenge_turn(ctx, p, ack) :
+		       answer_segment(ctx, p, TCP_SYN | TCP_ACK, p->seq, ack);
+	if (!made || (p->l3 && !challenge_macs(ctx)))
+		return drop(p, DROP_NOT_LINEAR);
+	n->sent++;
+	p->action = bpf_redirect(ctx_interface(ctx), 0);
+	return VERDICT_REDIRECT;
+}
+
+/* Challenges a client. What is left of a closed connection of this tuple goes:
+ * the client's answer would be taken for one of it. */
+static __noinline enum verdict challenge_client(ctx_t *ctx, struct packet *p,
+						struct opening *o)
+{
+	if (p->may_reopen) {
+		o->client_key = p->tuple;
+		reopen_give_up(p, o);
+	}
+	return challenge(ctx, p);
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * xdp_syn.h - what XDP does about the SYN of a new connection: it takes from
+ * tc.bpf.c what a flood consists of.
+ *
+ *	source that a reply cannot reach, or that a list refuses	drop
+ *	no room for it (protect.h)					drop
+ *	its client is to be challenged					challenge
+ *	beyond a number of open connections, to be refused in silence	drop
+ *	all else							pass
+ *
+ * These are the first decisions of connection_open(), in its order and by the
+ * same functions. Nothing is changed before they are made: tc.bpf.c makes all of
+ * them anew for a SYN that passes.
+ */
+#ifndef LOXILB_XDP_SYN_H
+#define LOXILB_XDP_SYN_H
+
+#include "challenge.h"
+#include "limit.h"
+#include "protect.h"
+#include "service.h"
+#include "stats.h"
+#include "xdp_send.h"
+
+/* Is it a SYN that opens connections? */
+static __always_inline bool is_opening_syn(const struct packet *p)
+{
+	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
+
+	return (p->tcp_flags & opens) == TCP_SYN;
+}
+
+/* Copies the packet's service: the row in the map may be replaced at any time.
+ * XDP is not told of marks. */
+static __noinline bool syn_find_service(struct packet *p, struct service *svc)
+{
+	struct service *found;
+
+	if (marked_services)
+		return false;
+	found = service_find(p, 0);
+	if (!found && unlikely(host_services))
+		found = service_find_any_local(p, 0);
+	if (!found)
+		return false;
+	*svc = *found;
+	return true;
+}
+
+/* Does tc.bpf.c drop the SYN because of its source? */
+static __always_inline enum verdict syn_check_source(struct packet *p,
+						     const struct service *svc)
+{
+	enum drop_reason why = DROP_MARTIAN_SOURCE;
+
+	if (!is_martian_source(p))
+		why = source_reason(p, svc);
+	return why ? drop(p, why) : VERDICT_CONTINUE;
+}
+
+/* Does it, because there are connections enough? */
+static __always_inline enum verdict syn_check_limits(struct packet *p,
+						     const struct service *svc)
+{
+	const __u16 silent = SERVICE_LIMITED | SERVICE_REFUSE_DROP;
+
+	if ((svc->flags & (silent | SERVICE_REFUSE_PASS)) == silent &&
+	    limit_is_full(p, svc->id))
+		return drop(p, DROP_CONNECTION_LIMIT);
+	return VERDICT_CONTINUE;
+}
+
+/* Decides. CONTINUE: tc.bpf.c is to. */
+static __noinline enum verdict syn_decide(struct packet *p)
+{
+	struct service svc;
+	enum verdict v;
+
+	if (!syn_find_service(p, &svc))
+		return VERDICT_CONTINUE;
+	v = syn_check_source(p, &svc);
+	if (v != VERDICT_CONTINUE || !svc.slot_count)
+		return v;
+	v = protect(p, &svc);
+	return v == VERDICT_CONTINUE ? syn_check_limits(p, &svc) : v;
+}
+
+/* Challenges the client of a SYN, if the interface sends frames of XDP. */
+static __noinline int syn_challenge(ctx_t *ctx, struct packet *p)
+{
+	struct challenge_counts *n = challenge_counts_get();
+
+	if (!n || !challenge_is_plain(p) || may_be_partial(ctx, p) ||
+	    !xdp_send_to(ctx->ingress_ifindex))
+		return XDP_PASS;
+	if (!challenge_turn(ctx, p, challenge_acknowledgement(p)) ||
+	    !challenge_macs(ctx))
+		return XDP_ABORTED; /* never happens: all headers were read before */
+	n->sent++;
+	return XDP_REDIRECT;
+}
+
+/* Handles a SYN of no connection. Global (verifier 1). */
+__noinline int handle_syn(ctx_t *ctx, struct packet *p)
+{
+	if (!p)
+		return XDP_PASS;
+	switch (syn_decide(p)) {
+	case VERDICT_CHALLENGE:
+		return syn_challenge(ctx, p);
+	case VERDICT_DROP:
+		count_drop(p->drop);
+		return XDP_DROP;
+	default:
+		return XDP_PASS;
+	}
+}
+
+#endif
