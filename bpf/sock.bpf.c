@@ -305,7 +305,7 @@ struct bpf_iter__bpf_sk_storage_map {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, MAX_ENDPOINTS);
+	__uint(max_entries, 2 * MAX_SOCKET_ENDPOINTS);
 	__type(key, __u32);
 	__type(value, __u64);
 } sockets_found SEC(".maps");

@@ -65,12 +65,16 @@ struct socket_count {
 	__u64 changes;
 };
 
+/* Endpoints of whose connections sockets of this machine can be recounted: a
+ * table for all endpoints would take 4 MB of buckets. */
+#define MAX_SOCKET_ENDPOINTS 16384
+
 /* endpoint id -> its count. Written by the hooks; read by user, which compares it
- * with the sockets that there are. */
+ * with the sockets that there are, unless it is full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, MAX_ENDPOINTS);
+	__uint(max_entries, MAX_SOCKET_ENDPOINTS);
 	__type(key, __u32);
 	__type(value, struct socket_count);
 } socket_counts SEC(".maps");

@@ -51,8 +51,8 @@ func (s *Sockets) Recount() error {
 		return nil
 	}
 	before, err := s.counts()
-	if err != nil || len(before) == 0 {
-		return err
+	if err != nil || len(before) == 0 || len(before) == int(s.programs.Maps[countsMap].MaxEntries()) {
+		return err // a full table has not counted all
 	}
 	found, err := s.find()
 	if err != nil {
