@@ -236,7 +236,9 @@ struct table_state {
 	__u32 count_batch; /* how exact entries is: this much for each CPU */
 	__u32 unfinished; /* the group of which the last move was given up halfway, by size, is to be moved again */
 	__s64 entries_max;
-	__u64 pad2[8];
+	__u32 skew; /* table_skew when the table was made */
+	__u32 pad;
+	__u64 pad2[7];
 	__s64 entries;
 	__u64 pad3[8];
 };

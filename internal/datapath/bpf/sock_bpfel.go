@@ -325,7 +325,9 @@ type SockTableState struct {
 	CountBatch uint32
 	Unfinished uint32
 	EntriesMax int64
-	Pad2       [8]uint64
+	Skew       uint32
+	Pad        uint32
+	Pad2       [7]uint64
 	Entries    int64
 	Pad3       [8]uint64
 }

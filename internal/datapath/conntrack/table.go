@@ -52,7 +52,7 @@ func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table,
 	if most >= largeTable {
 		batch = countBatch
 	}
-	row := bpf.TcTableState{Size: pack(uint32(first)), Seeds: newSeeds(), CountBatch: batch, EntriesMax: most}
+	row := bpf.TcTableState{Size: pack(uint32(first)), Seeds: newSeeds(), CountBatch: batch, EntriesMax: most, Skew: Skew()}
 	if err := state.Put(uint32(0), row); err != nil {
 		return nil, fmt.Errorf("make connection table: %w", err)
 	}
@@ -68,6 +68,9 @@ func Adopt(groups *rows.Array, state, counts *ebpf.Map) (*Table, error) {
 	s, err := t.read()
 	if err != nil {
 		return nil, err
+	}
+	if s.Skew != Skew() {
+		return nil, fmt.Errorf("connection table: buckets begin %d bytes into their values, and %d are computed from the kernel's BTF now: is /sys/kernel/btf/vmlinux readable? Else run loxilb --detach, which ends connections, and start again", s.Skew, Skew())
 	}
 	if n, have := s.goal(), groups.Count(); n == 0 || int(n) > have {
 		return nil, fmt.Errorf("connection table: %d groups are to be there, and %d are", n, have)
