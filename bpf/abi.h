@@ -225,9 +225,9 @@ struct table_bucket {
 /* A bucket as a map has it: its lines of cache are the processor's if it begins
  * table_skew bytes later, as a map's first value lies anywhere (config.h). A
  * multiple of a line, so that this is so for each. */
-#define TABLE_ELEMENT                                           \
-	((sizeof(struct table_bucket) + 2 * CACHE_LINE - 9) /   \
-	 CACHE_LINE * CACHE_LINE)
+#define TABLE_ELEMENT                                                      \
+	((sizeof(struct table_bucket) + 2 * CACHE_LINE - 9) / CACHE_LINE * \
+	 CACHE_LINE)
 
 /* The connection table as a whole. Members that change are on lines of their own. */
 struct table_state {

@@ -82,7 +82,8 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 2 * MAX_SOURCES); /* what is new comes before what is old goes */
+	__uint(max_entries,
+	       2 * MAX_SOURCES); /* what is new comes before what is old goes */
 	__type(key, struct source_key);
 	__type(value, __u8);
 } allowed_sources SEC(".maps");

@@ -46,9 +46,7 @@ static __noinline __u32 mss_find(ctx_t *ctx, const struct packet *p)
 	end = (offset >> 4) * 4 - sizeof(struct tcphdr);
 	if (end > TCP_OPTIONS_LONGEST)
 		return 0;
-	asm volatile(
-		""
-		: "+r"(end)); /* verifier 5 */
+	asm volatile("" : "+r"(end)); /* verifier 5 */
 	if (end < 4 || bpf_skb_load_bytes(ctx, p->l4 + sizeof(struct tcphdr),
 					  options, end))
 		return 0;

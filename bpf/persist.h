@@ -25,7 +25,8 @@ static __always_inline void persist_make_key(struct persist_key *key,
 
 	key->service = svc->id;
 	for (int i = 0; i < 4; i++) {
-		key->client.word[i] = p->tuple.saddr.word[i] & prefix_mask(bits);
+		key->client.word[i] =
+			p->tuple.saddr.word[i] & prefix_mask(bits);
 		bits -= bits >= 32 ? 32 : bits;
 	}
 }

@@ -161,12 +161,12 @@ static __noinline __maybe_unused bool half_open_is_full(__u32 service,
 }
 
 /* Are half-open connections of an endpoint to be forgotten soon? */
-static __always_inline bool pressure_of_half_open(__u32 endpoint,
-						  __u8 protocol)
+static __always_inline bool pressure_of_half_open(__u32 endpoint, __u8 protocol)
 {
 	struct endpoint *ep = endpoint_find(endpoint);
 
-	return ep && half_open_exceeds(ep->service, protocol, HALF_OPEN_QUARTER);
+	return ep &&
+	       half_open_exceeds(ep->service, protocol, HALF_OPEN_QUARTER);
 }
 
 /* Are closed connections to give way? From half of the table on. */

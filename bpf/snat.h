@@ -99,8 +99,8 @@ static __always_inline __u32 snat_limit(struct opening *o)
 {
 	const struct host_ports *kept = snat_kept_ports();
 
-	o->keeps_ports = kept && kept->limit &&
-			 is_local_address(&o->snat_pair.source);
+	o->keeps_ports =
+		kept && kept->limit && is_local_address(&o->snat_pair.source);
 	return o->keeps_ports && kept ? kept->limit : SNAT_LIMIT;
 }
 
@@ -168,7 +168,7 @@ static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
  * machine; -ESTALE if the latter, and its entry could not be removed again: the
  * sweep does it, and counts it no longer. */
 static __always_inline int snat_claim_port(ctx_t *ctx, struct opening *o,
-				      __be16 port)
+					   __be16 port)
 {
 	int err;
 
@@ -203,8 +203,7 @@ static long snat_probe(__u32 i, struct snat_search *s)
 /* Frees the port if its connection is replaceable. */
 static __always_inline bool snat_free_port(struct packet *p, struct opening *o)
 {
-	struct connection *old =
-		entry_find(&o->reply_key);
+	struct connection *old = entry_find(&o->reply_key);
 	__u32 word;
 
 	if (!old)
@@ -238,8 +237,7 @@ static __always_inline int snat_find_port(struct snat_search *s)
 
 	o->snat_err = -EEXIST;
 	if (bpf_ntohs(own) >= SNAT_FIRST_PORT &&
-	    !snat_is_kept(o, bpf_ntohs(own)) &&
-	    !snat_is_own_reply(s->p, o)) {
+	    !snat_is_kept(o, bpf_ntohs(own)) && !snat_is_own_reply(s->p, o)) {
 		o->first_probe = bpf_ntohs(own) - SNAT_FIRST_PORT;
 		bpf_loop(1, snat_probe, s, 0);
 		if (o->snat_err == -EEXIST && snat_free_port(s->p, o))

@@ -175,8 +175,8 @@ static __always_inline bool same_key(const struct connection_key *a,
 {
 	const __u64 *x = (const __u64 *)a, *y = (const __u64 *)b;
 
-	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) |
-		 (x[3] ^ y[3]) | (x[4] ^ y[4]));
+	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) |
+		 (x[4] ^ y[4]));
 }
 
 static __always_inline bool row_is_of(const struct table_row *row,
@@ -249,9 +249,8 @@ __noinline int bucket_find(struct table_bucket *b,
 
 /* Finds the key in a group: in its own bucket first, then, if keys of that have
  * spilled, in the others. Returns where it is, or -ENOENT. */
-static __always_inline int group_find(__u32 group,
-				      const struct connection_key *key,
-				      __u64 hash)
+static __always_inline int
+group_find(__u32 group, const struct connection_key *key, __u64 hash)
 {
 	struct table_bucket *b;
 	__u32 own = hash_bucket(hash);
