@@ -19,9 +19,8 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/netnstest"
+	"loxilb/test/mapmemory"
 	"loxilb/test/packet/lab"
-
-	"github.com/cilium/ebpf"
 )
 
 // How large it gets: as large as test/net's tests of scale.
@@ -134,68 +133,7 @@ func (res *controlResult) memory(when string, d *netnstest.Daemon) {
 	if kb, err := strconv.ParseFloat(strings.TrimSuffix(status, " kB"), 64); err == nil {
 		res.add(when+": memory of the daemon", "MB", kb/1024)
 	}
-	res.add(when+": memory of its maps", "MB", float64(mapMemory(d.Pid()))/(1<<20))
-}
-
-// mapMemory is what the kernel says that a process's BPF maps take, in bytes, each map once, and those that are in arrays of
-// maps, which are not all open.
-func mapMemory(pid int) (sum int) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
-	if err != nil {
-		return 0
-	}
-	seen := map[string]bool{}
-	for _, f := range files {
-		text := readFile(f)
-		id := field(text, "map_id")
-		if size, err := strconv.Atoi(field(text, "memlock")); err == nil && id != "" && !seen[id] {
-			seen[id] = true
-			sum += size
-			if field(text, "map_type") == strconv.Itoa(int(ebpf.ArrayOfMaps)) {
-				sum += innerMemory(id, seen)
-			}
-		}
-	}
-	return sum
-}
-
-// innerMemory is what the maps of an array of maps take that were not seen before.
-func innerMemory(outer string, seen map[string]bool) (sum int) {
-	id, err := strconv.Atoi(outer)
-	if err != nil {
-		return 0
-	}
-	m, err := ebpf.NewMapFromID(ebpf.MapID(id))
-	if err != nil {
-		return 0
-	}
-	defer m.Close()
-	for i := range m.MaxEntries() {
-		var inner ebpf.MapID
-		if m.Lookup(i, &inner) != nil {
-			break // they are made in order
-		}
-		name := strconv.Itoa(int(inner))
-		if seen[name] {
-			continue
-		}
-		seen[name] = true
-		sum += memoryOf(inner)
-	}
-	return sum
-}
-
-func memoryOf(id ebpf.MapID) int {
-	m, err := ebpf.NewMapFromID(id)
-	if err != nil {
-		return 0
-	}
-	defer m.Close()
-	size, err := strconv.Atoi(field(readFile(fmt.Sprintf("/proc/self/fdinfo/%d", m.FD())), "memlock"))
-	if err != nil {
-		return 0
-	}
-	return size
+	res.add(when+": memory of its maps", "MB", float64(mapmemory.Of(d.Pid()))/(1<<20))
 }
 
 // changes creates, updates and deletes one service.

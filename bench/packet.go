@@ -21,6 +21,7 @@ import (
 	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/lb"
 	"loxilb/internal/pkt"
+	"loxilb/test/mapmemory"
 	"loxilb/test/packet/lab"
 )
 
@@ -150,11 +151,11 @@ func (res *packetResult) measure(small bool) (err error) {
 		if err := addServices(l, services, step[0]); err != nil {
 			return err
 		}
-		before := mapMemory(os.Getpid())
+		before := mapmemory.Of(os.Getpid())
 		if err := addConnections(l, connections, step[1]); err != nil {
 			return err
 		}
-		res.ConnectionSize = float64(mapMemory(os.Getpid())-before) / float64(step[1]-connections)
+		res.ConnectionSize = float64(mapmemory.Of(os.Getpid())-before) / float64(step[1]-connections)
 		services, connections = step[0], step[1]
 		if err := res.round(l, p, services, connections, i+2); err != nil {
 			return err

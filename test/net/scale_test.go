@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/test/mapmemory"
 )
 
 // big is how many services the tests of scale have, each of bigEndpoints.
@@ -133,38 +133,7 @@ func (r *rig) memory(field string) string {
 }
 
 // maps is the memory of the daemon's maps in the kernel, in KiB, as far as the kernel tells.
-func (r *rig) maps() int {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", r.Pid()))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	bytesOf := map[string]int{}
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			continue // closed meanwhile
-		}
-		var id string
-		var size int
-		for line := range strings.Lines(string(b)) {
-			key, value, _ := strings.Cut(line, ":")
-			switch value = strings.TrimSpace(value); key {
-			case "map_id":
-				id = value
-			case "memlock":
-				size, _ = strconv.Atoi(value)
-			}
-		}
-		if id != "" {
-			bytesOf[id] = size
-		}
-	}
-	sum := 0
-	for _, size := range bytesOf {
-		sum += size
-	}
-	return sum >> 10
-}
+func (r *rig) maps() int { return mapmemory.Of(r.Pid()) >> 10 }
 
 // TestScale: 10,000 services of 10 endpoints come in one request and are balanced when it is answered; a change
 // beside them takes as long as alone; a restart loses no request. Times are shown and not judged but by comparison,

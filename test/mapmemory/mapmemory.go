@@ -1,0 +1,95 @@
+// Package mapmemory tells what the BPF maps of a process take in the kernel, for tests and measurements.
+package mapmemory
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// Of is what the kernel says that the maps take that a process has open, in bytes, each once, and those that are in its arrays
+// of maps, which are not all open. What goes away meanwhile counts as nothing.
+func Of(pid int) (sum int) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		return 0
+	}
+	seen := map[ebpf.MapID]bool{}
+	for _, f := range files {
+		m, ok := read(f)
+		if !ok || seen[m.id] {
+			continue
+		}
+		seen[m.id] = true
+		sum += m.size
+		if m.kind == ebpf.ArrayOfMaps {
+			sum += inside(m.id, seen)
+		}
+	}
+	return sum
+}
+
+// openMap is what the kernel tells of a file that is a map.
+type openMap struct {
+	id   ebpf.MapID
+	kind ebpf.MapType
+	size int
+}
+
+// read reads an fdinfo. False: the file is no map, or closed meanwhile.
+func read(fdinfo string) (m openMap, ok bool) {
+	text, err := os.ReadFile(fdinfo)
+	if err != nil {
+		return m, false
+	}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		n, err := strconv.Atoi(strings.TrimSpace(value))
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "map_id":
+			m.id, ok = ebpf.MapID(n), true
+		case "map_type":
+			m.kind = ebpf.MapType(n)
+		case "memlock":
+			m.size = n
+		}
+	}
+	return m, ok
+}
+
+// inside is what the maps of an array of maps take that were not seen before.
+func inside(outer ebpf.MapID, seen map[ebpf.MapID]bool) (sum int) {
+	m, err := ebpf.NewMapFromID(outer)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = m.Close() }()
+	for i := range m.MaxEntries() {
+		var id ebpf.MapID
+		if m.Lookup(i, &id) != nil {
+			break // they are made in order
+		}
+		if !seen[id] {
+			seen[id] = true
+			sum += sizeOf(id)
+		}
+	}
+	return sum
+}
+
+func sizeOf(id ebpf.MapID) int {
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = m.Close() }()
+	own, _ := read(fmt.Sprintf("/proc/self/fdinfo/%d", m.FD()))
+	return own.size
+}
