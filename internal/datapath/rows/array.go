@@ -56,18 +56,13 @@ func (a *Array) MaxSegments() int { return int(a.outer.MaxEntries()) }
 
 // Adopt opens the segments that an earlier process made.
 func (a *Array) Adopt() error {
-	for segment := range a.outer.MaxEntries() {
-		var id ebpf.MapID
-		err := a.outer.Lookup(segment, &id)
+	for segment := range a.MaxSegments() {
+		m, err := a.Open(segment)
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("open segment %d of %s: %w", segment, a.name, err)
-		}
-		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			return fmt.Errorf("open segment %d of %s: %w", segment, a.name, err)
+			return err
 		}
 		a.segments = append(a.segments, m)
 	}
