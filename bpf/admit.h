@@ -36,7 +36,6 @@ static __always_inline bool service_allows_midstream(const struct packet *p,
 static __always_inline enum verdict service_admit(struct packet *p,
 						  const struct service *svc)
 {
-	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
 	enum verdict v;
 
 	if (is_martian_source(p))
@@ -46,8 +45,7 @@ static __always_inline enum verdict service_admit(struct packet *p,
 		if (v != VERDICT_CONTINUE)
 			return v;
 	}
-	if (p->tuple.protocol == IPPROTO_TCP &&
-	    (p->tcp_flags & opens) != TCP_SYN &&
+	if (p->tuple.protocol == IPPROTO_TCP && !is_opening_syn(p) &&
 	    !service_allows_midstream(p, svc))
 		return service_refuse(p, svc, DROP_NO_CONNECTION);
 	return VERDICT_CONTINUE;

@@ -32,8 +32,6 @@
 #include "mss.h"
 #include "parse.h"
 
-#define TCP_OPENS (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)
-
 /* Is the number between what the receiver has acknowledged and what the sender
  * has sent? */
 static __always_inline bool tcp_in_flight(__u32 number,
@@ -217,7 +215,7 @@ static __always_inline void tcp_client_syn(const struct packet *p,
 					   struct connection *reply,
 					   __u32 reply_word)
 {
-	bool alone = (p->tcp_flags & TCP_OPENS) == TCP_SYN;
+	bool alone = is_opening_syn(p);
 
 	if (!alone || !(word & CONN_REPLIED))
 		c->seen = p->now;
@@ -385,7 +383,7 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 	if (!connection_is_of(c, &p->tuple))
 		return drop(p, DROP_CONNECTION_RACE);
 	ahead = p->seq - c->seq_end;
-	if ((p->tcp_flags & TCP_OPENS) == TCP_SYN) {
+	if (is_opening_syn(p)) {
 		/* after its FIN, a client that connects again uses a higher
 		 * sequence number (RFC 9293 section 3.6.1) */
 		if ((word & CONN_RESET) ||
@@ -430,8 +428,7 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 		return word & STATE_TRAIT(CONN_RESTING | CONN_ENDED) ?
 			       VERDICT_MISS :
 			       tcp_single_entry(p, c);
-	if (connection_is_closed(word) &&
-	    (p->tcp_flags & TCP_OPENS) == TCP_SYN &&
+	if (connection_is_closed(word) && is_opening_syn(p) &&
 	    !(word & CONN_REPLY_DIRECTION)) {
 		p->may_reopen = true;
 		return VERDICT_MISS;

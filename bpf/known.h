@@ -52,10 +52,18 @@ static __always_inline __u64 known_hash(const struct packet *p,
 	return siphash_end(&s, 8);
 }
 
-static __always_inline struct known_set *known_set_find(__u64 hash)
+/* Returns the set of the packet's source, and its hash; NULL before there is a
+ * secret. */
+static __always_inline struct known_set *known_set_find(const struct packet *p,
+							__u64 *hash)
 {
-	__u32 index = hash % KNOWN_SETS;
+	const struct secret_keys *secret = secrets_get();
+	__u32 index;
 
+	if (!secret)
+		return NULL;
+	*hash = known_hash(p, secret);
+	index = *hash % KNOWN_SETS;
 	return bpf_map_lookup_elem(&known_clients, &index);
 }
 
@@ -75,18 +83,16 @@ static __always_inline __u32 known_row_left(__u64 row, __u32 now)
 	return left <= timeout_known ? left : 0;
 }
 
-/* Has the packet's source shown lately that it is there? Global, as answer()
- * is. */
+/* Has the packet's source shown lately that it is there? Global
+ * (verifier 1). */
 __noinline bool source_is_known(struct packet *p)
 {
-	const struct secret_keys *secret = secrets_get();
 	struct known_set *set;
 	__u64 hash;
 
-	if (!p || !secret)
+	if (!p) /* verifier 2 */
 		return false;
-	hash = known_hash(p, secret);
-	set = known_set_find(hash);
+	set = known_set_find(p, &hash);
 	if (!set)
 		return false;
 	for (int i = 0; i < KNOWN_WAYS; i++) {
@@ -99,18 +105,16 @@ __noinline bool source_is_known(struct packet *p)
 }
 
 /* Notes that the packet's source has just shown that it is there. Returns
- * whether it could: global functions return something. */
+ * whether it could. Global (verifier 1). */
 __noinline bool source_note_known(struct packet *p)
 {
-	const struct secret_keys *secret = secrets_get();
 	__u32 least = ~0U, place = 0;
 	struct known_set *set;
 	__u64 hash;
 
-	if (!p || !secret)
+	if (!p) /* verifier 2 */
 		return false;
-	hash = known_hash(p, secret);
-	set = known_set_find(hash);
+	set = known_set_find(p, &hash);
 	if (!set)
 		return false;
 	for (int i = 0; i < KNOWN_WAYS; i++) {

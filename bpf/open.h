@@ -439,8 +439,7 @@ static __noinline enum verdict open_egress(ctx_t *ctx, struct packet *p,
 	__u32 id;
 	int err;
 
-	if (p->tuple.protocol == IPPROTO_TCP &&
-	    (p->tcp_flags & TCP_OPENS) != TCP_SYN)
+	if (p->tuple.protocol == IPPROTO_TCP && !is_opening_syn(p))
 		return pass_without_service(p);
 	if (!egress_find_endpoint(p, o) || is_martian_source(p) ||
 	    !egress_uses_default_route(ctx, p))

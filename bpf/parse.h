@@ -40,6 +40,14 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
+/* Is it a segment that opens connections: a SYN, and nothing else that counts? */
+static __always_inline bool is_opening_syn(const struct packet *p)
+{
+	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
+
+	return (p->tcp_flags & opens) == TCP_SYN;
+}
+
 struct extension_header {
 	__u8 next;
 	__u8 length; /* in 8 octets, the first 8 not counted */

@@ -309,13 +309,18 @@ __noinline __s64 row_find(const struct connection_key *key, __u64 hash)
 	return -ENOENT;
 }
 
+/* Returns the entry of a key, or NULL. */
 static __always_inline struct connection *
-entry_find_hashed(const struct connection_key *key, __u64 hash)
+entry_find(const struct connection_key *key)
 {
-	__s64 found = row_find(key, hash);
+	struct table_state *t = table_state_get();
 	struct table_bucket *b;
 	struct table_row *row;
+	__s64 found;
 
+	if (!t)
+		return NULL;
+	found = row_find(key, table_hash(t, key));
 	if (found < 0)
 		return NULL;
 	b = bucket_get(found >> FOUND_GROUP_BITS,
@@ -323,15 +328,6 @@ entry_find_hashed(const struct connection_key *key, __u64 hash)
 			       FOUND_ROW_BITS);
 	row = b ? bucket_row(b, found & FOUND_ROW_MASK) : NULL;
 	return row ? &row->connection : NULL;
-}
-
-/* Returns the entry of a key, or NULL. */
-static __always_inline struct connection *
-entry_find(const struct connection_key *key)
-{
-	struct table_state *t = table_state_get();
-
-	return t ? entry_find_hashed(key, table_hash(t, key)) : NULL;
 }
 
 /* Does the same, where most packets come by. The home row is tried first, unless

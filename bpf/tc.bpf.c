@@ -76,9 +76,8 @@ static __always_inline enum verdict connection_track(ctx_t *ctx,
 						     struct connection **found,
 						     bool replies)
 {
-	const bool begins = p->tuple.protocol == IPPROTO_TCP &&
-			    (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-	struct connection *c = entry_find_established(&p->tuple, begins);
+	struct connection *c =
+		entry_find_established(&p->tuple, is_opening_syn(p));
 	enum verdict v;
 
 	NO_UNROLL

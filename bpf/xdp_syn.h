@@ -23,14 +23,6 @@
 #include "stats.h"
 #include "xdp_send.h"
 
-/* Is it a SYN that opens connections? */
-static __always_inline bool is_opening_syn(const struct packet *p)
-{
-	const __u8 opens = TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN;
-
-	return (p->tcp_flags & opens) == TCP_SYN;
-}
-
 /* Copies the packet's service: the row in the map may be replaced at any time.
  * XDP is not told of marks. */
 static __noinline bool syn_find_service(struct packet *p, struct service *svc)
