@@ -47,7 +47,7 @@ enum drop_reason {
 	DROP_NO_CONNECTION, /* a TCP segment other than SYN for a service, of no connection in the table */
 	DROP_CONNTRACK_FULL, /* the connection table is full: new connections are refused, established ones go on */
 	DROP_TUPLE_IN_USE, /* every endpoint tried already has a connection with this client address and port */
-	DROP_CONNECTION_RACE, /* a new connection met itself on another CPU, or its service being replaced; the sender repeats */
+	DROP_CONNECTION_RACE, /* another CPU opens, ends or moves the packet's connection at this moment, or holds the lock of its bucket for too long, or the service of a new one is being replaced; the sender repeats */
 	DROP_TTL_EXPIRED, /* TTL or hop limit would reach zero */
 	DROP_MARTIAN_SOURCE, /* the source is loopback, multicast, unspecified or the VIP itself */
 	DROP_MALFORMED, /* a TCP or UDP header that contradicts the packet's length */
@@ -67,7 +67,7 @@ enum drop_reason {
 	DROP_ICMP_MTU, /* an ICMP error about a connection that reports an impossible MTU: below 68 (IPv4) or 1280 (IPv6) */
 	DROP_NOT_TRANSLATABLE, /* client and endpoint are of two IP versions, and the other one has nothing like this packet: a fragment of ICMP or with further extension headers, an ICMP error of another kind */
 	DROP_DSR_ROUTED, /* direct return by MAC address, and the endpoint is behind a router, which would not know whom it is for: --tunnel reaches it */
-	DROP_NO_MEMORY, /* a new connection while the kernel has no memory for its entry at once; the sender repeats */
+	DROP_NO_MEMORY, /* the kernel has no memory at once to count a source port of ours, or to record a datagram in fragments; the sender repeats */
 	DROP_UNKNOWN_SOURCE, /* its service is being protected from made-up sources, and the packet's source has not shown lately that it is there, and cannot be asked by this packet: no SYN, or a fragment of one */
 	DROP_HALF_OPEN_FULL, /* as many connections of its service, or of all, are half-open as may be, and the client cannot be challenged, or is known and there are half as many again */
 	DROP_RATE_LIMIT, /* its service, or its client, has opened as many connections in this second as it may */
@@ -182,7 +182,7 @@ struct connection {
 	__u8 flags; /* enum connection_flag */
 	__u8 hop; /* enum hop_flag */
 	__u8 traits; /* enum connection_trait */
-	__u8 generation; /* of both entries; the memory's next connection has another */
+	__u8 generation; /* of both entries; the row's next connection has another one, but for one in 256 */
 };
 _Static_assert(sizeof(struct connection) == 80, "ABI");
 _Static_assert(__builtin_offsetof(struct connection, way) % 4 == 0, "ABI");
@@ -207,7 +207,7 @@ _Static_assert(__builtin_offsetof(struct connection, generation) ==
 /* A row of the connection table (table.h). */
 struct table_row {
 	struct connection_key key;
-	__u64 status; /* ROW_LIVE, and how often the row was used: it has not changed hands while this is the same */
+	__u64 status; /* ROW_LIVE, or 0 */
 	struct connection connection;
 };
 _Static_assert(sizeof(struct table_row) == 128, "ABI");

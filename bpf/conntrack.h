@@ -2,17 +2,17 @@
 /*
  * conntrack.h - finds, updates, creates and ends connections.
  *
- * A connection is two entries of one map, one for each direction, which are
- * made and removed together. A packet needs one look-up and finds there all
+ * A connection is two entries of one table (table.h), one for each direction,
+ * which are made and removed together. A packet needs one look-up and finds there all
  * that it needs. Rare events (SYN, FIN, RST, the end of the handshake) look up
  * the other entry as well and are noted in both. If the endpoint answers the
  * client directly (CONN_ONE_WAY), there is the client's entry only.
  *
  * A connection is expired when both directions have been silent for longer
  * than the timeout of its state. The packet path treats an expired connection
- * as absent, whether or not the sweep has come by, so expiry is exact. Since
- * nothing revives an expired connection, the sweep may remove it without a
- * lock.
+ * as absent, whether or not the sweep has come by, so expiry is exact. Nothing
+ * revives an expired connection: the sweep need not keep packets out while it
+ * judges one.
  */
 #ifndef LOXILB_CONNTRACK_H
 #define LOXILB_CONNTRACK_H
@@ -142,7 +142,7 @@ connection_is_assured_now(const struct packet *p, const struct connection *c,
 }
 
 /* Are c, found by this key, and peer, found by c, the entries of one connection?
- * Not if c was deleted meanwhile and its memory serves another. */
+ * Not if c was removed meanwhile and its row serves another. */
 static __always_inline bool connection_is_pair(const struct connection_key *key,
 					       __u32 word,
 					       const struct connection *peer,

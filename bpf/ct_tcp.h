@@ -388,7 +388,7 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		 * sequence number (RFC 9293 section 3.6.1) */
 		if ((word & CONN_RESET) ||
 		    ((word & CONN_FIN_CLIENT) && (__s32)ahead >= 0)) {
-			key = p->tuple; /* see connection_find() */
+			key = p->tuple; /* verifier 3 */
 			connection_end(&key, c, word, PORT_IS_FREE);
 			return VERDICT_MISS;
 		}

@@ -10,10 +10,11 @@
  * bytes each, and all before them, are shorter. */
 #define CTX_MAX_OFFSET 0x3fff
 
-/* What the layer 4 checksum field holds. */
+/* What the layer 4 checksum field holds. The first four are the kernel's values
+ * of skb->ip_summed. */
 enum ctx_checksum {
-	CTX_CHECKSUM_NONE, /* also UNNECESSARY: the field is complete */
-	CTX_CHECKSUM_UNNECESSARY,
+	CTX_CHECKSUM_NONE, /* the field is complete */
+	CTX_CHECKSUM_UNNECESSARY, /* the same, and the card has found it right */
 	CTX_CHECKSUM_COMPLETE, /* the field is complete, and skb->csum is the sum of the whole packet */
 	CTX_CHECKSUM_PARTIAL, /* the field holds the sum of the pseudo header only; the device adds the rest */
 	CTX_CHECKSUM_UNKNOWN, /* kernel before 6.2: only the helpers can tell */

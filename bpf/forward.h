@@ -350,9 +350,8 @@ static __always_inline enum verdict next_hop_find(ctx_t *ctx, struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* Finds the connection's way if it is not known. If the connection was deleted
- * meanwhile, and its memory serves another, that one must find its own
- * (state.h). */
+/* Finds the connection's way if it is not known. If the connection was removed
+ * meanwhile, and its row serves another, that one must find its own (state.h). */
 static __always_inline enum verdict next_hop_renew(ctx_t *ctx, struct packet *p,
 						   struct connection *c)
 {

@@ -180,8 +180,7 @@ static __noinline struct connection *connection_find(const struct packet *p)
 	return c ? c : direct_answer_entry(&p->tuple, p->now);
 }
 
-/* Is the packet addressed to a VIP? The key is copied, since before Linux 6.2 it
- * may not be in the argument of a global function. */
+/* Is the packet addressed to a VIP? The key is copied (verifier 3). */
 static __noinline bool is_to_vip(const struct packet *p)
 {
 	struct ip_addr daddr = p->tuple.daddr;

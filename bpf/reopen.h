@@ -6,8 +6,8 @@
  * A client with many short connections uses a port again within a second or
  * two, and closed connections are kept for ten. To remove two entries and to
  * insert the same two again is most of the cost of a new connection: six
- * operations on the hash table, the allocator, the routing table. Reopening
- * costs two look-ups, and the next hops are known.
+ * operations on the table, and next hops to be found. Reopening costs two
+ * look-ups, and the next hops are known.
  *
  * Readers on other CPUs see nothing torn: the translation does not change,
  * only the state starts anew. The sweep does not remove a connection that was
@@ -72,7 +72,6 @@ static __always_inline void reopen_reset_entry(const struct packet *p,
 static __noinline void reopen_give_up(struct packet *p, struct opening *o)
 {
 	struct connection *c = entry_find(&o->client_key);
-
 	__u32 word;
 
 	if (!c)

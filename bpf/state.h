@@ -2,13 +2,15 @@
 /*
  * state.h - the state word of an entry: flags, hop, traits and generation.
  *
- * The kernel gives the memory of a deleted entry to a new one at once, while a
- * packet on another CPU may still hold a pointer to it. So what must not go
- * into a stranger's entry is written by a compare-and-swap from a word that was
- * read before: the generation tells the two apart.
+ * The row of a removed entry may get the next one at once, while a packet on
+ * another CPU still holds a pointer to it: no grace period lies between. So what
+ * must not go into a stranger's entry is written by a compare-and-swap from a
+ * word that was read before: the generation tells the two apart.
  *
  * A packet reads the word first, and what it decides by afterwards. Then the
- * swap fails if the memory changed hands anywhere in between.
+ * swap fails if the row changed hands anywhere in between, but for one case in
+ * 256: any CPU may have made the next entry, and its number be the same by
+ * chance (docs/adr/0003-connection-tracking.md says what that does).
  */
 #ifndef LOXILB_STATE_H
 #define LOXILB_STATE_H
@@ -36,7 +38,7 @@ static __always_inline __u32 state_read(const struct connection *c)
 }
 
 /* Are both words of the same connection? A CPU numbers the connections that it
- * opens from 0 to 255 and over again. */
+ * opens from 0 to 255 and over again, so words of two are alike once in 256. */
 static __always_inline bool state_is_same_generation(__u32 a, __u32 b)
 {
 	return !((a ^ b) >> STATE_GENERATION_SHIFT);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * sweep.bpf.c - frees the memory of connections that have ended.
+ * sweep.bpf.c - frees the rows of connections that have ended.
  *
  * User space runs it for one slice of the table after another. So the table is
  * swept inside the kernel, without a system call or a copy for each entry, and

@@ -423,7 +423,7 @@ static __always_inline int bucket_put(struct table_bucket *b,
 		return -EINVAL;
 	row->key = *key;
 	row->connection = *c;
-	__sync_lock_test_and_set(&row->status, (row->status + 1) | ROW_LIVE);
+	__sync_lock_test_and_set(&row->status, ROW_LIVE);
 	__sync_fetch_and_or(&b->tags[i / TAGS_PER_WORD % TAG_WORDS],
 			    (__u64)hash_tag(hash)
 				    << (i % TAGS_PER_WORD * TAG_BITS));

@@ -26,7 +26,7 @@ import (
 	"loxilb/internal/status"
 )
 
-// sweepEvery is how often connections that are over give their memory back; they are treated as absent from
+// sweepEvery is how often connections that are over free their places in the table; they are treated as absent from
 // the moment that they are.
 const sweepEvery = 5 * time.Second
 

@@ -67,7 +67,7 @@ type Connection struct {
 	NewDst   netip.AddrPort
 	Endpoint netip.AddrPort
 	Weight   uint16
-	State    string // closed, sync-sent, sync-ack, est, h/e, closed-wait, fini; udp-uni, udp-est; req-sent, bidir (ICMP)
+	State    string // closed, sync-sent, sync-ack, est, closed-wait, fini; udp-uni, udp-est; req-sent, bidir (ICMP)
 	Traffic  Traffic
 	Service  string // the service's name, or its key when it has none
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // growPeriod is how often the table is looked at. Room is made for what comes within growAhead at the present rate: the kernel
-// takes some 30 ms to make it, and moves some 1,000 entries a millisecond. At most an eighth is added at once, or spareEntries, 9
-// MB: a burst need not go on, and the table does not shrink.
+// takes some 30 ms to make it, and moves some 1,000 entries a millisecond. At most an eighth is added at once, or spareEntries,
+// 13 MB: a burst need not go on, and the table does not shrink.
 const (
 	growPeriod = 50 * time.Millisecond
 	growAhead  = time.Second

@@ -1,5 +1,5 @@
-// Package connections lists the connection table, and sweeps it: connections that are over give their memory back, and the
-// rows of removed endpoints after them.
+// Package connections lists the connection table, lets it grow, and sweeps it: connections that are over free their rows in it,
+// and removed endpoints theirs after them.
 package connections
 
 import (
