@@ -119,14 +119,19 @@ func rateTable(b *strings.Builder, r *result, works []work) {
 	}
 	b.WriteString(line + "\n")
 	for _, w := range works {
-		if w.less {
-			continue
+		plain := r.of(w.name, baseline)
+		if w.less && plain.Rounds == 0 {
+			continue // plain routing holds no connections
 		}
 		same := r.ratio(w.name, fairPair(baseline), baseline)
 		if same.Rounds == 0 {
 			same = r.ratio(w.name, "loxilb", baseline)
 		}
-		cells := []string{w.title, human(r.of(w.name, baseline).Median) + " " + w.unit, times(same, false)}
+		title := w.title
+		if w.less {
+			title += " (less is better)"
+		}
+		cells := []string{title, human(plain.Median) + " " + w.unit, times(same, false)}
 		for _, c := range shown {
 			cells = append(cells, times(r.ratio(w.name, fairPair(c), c), false))
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,6 +27,22 @@ func TestDocumentsShowResults(t *testing.T) {
 		if d := cmp.Diff(want, string(b)); d != "" {
 			t.Errorf("%s is not up to date: make bench-docs\n%s", path, d)
 		}
+	}
+}
+
+// TestMarkdownSaysWhatIsBetter: a latency is in the table, and that less of it is better.
+func TestMarkdownSaysWhatIsBetter(t *testing.T) {
+	r := example(0.9)
+	for i := range r.Samples {
+		r.Samples[i].Work = "qperf-lat"
+	}
+	got := markdown(r)
+	if !strings.Contains(got, "one CPU (less is better) | 11,000 us | 0.91x (0.90 to 0.92) |") {
+		t.Error(got)
+	}
+	r.Samples = slices.DeleteFunc(r.Samples, func(s sample) bool { return s.Contender == baseline })
+	if got := markdown(r); strings.Contains(got, "less is better") {
+		t.Errorf("a line without plain routing:\n%s", got)
 	}
 }
 

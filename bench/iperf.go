@@ -12,23 +12,29 @@ import (
 )
 
 // iperfPort is iperf3's own. One endpoint serves: the control connection and all streams must meet at one.
-const iperfPort = "5201"
+const iperfPort = 5201
 
 func serveIperf(ctx context.Context, r *rig, h *netnstest.Host) error {
-	p, err := r.start(h, "iperf3", "-s", "-p", iperfPort)
+	return r.serveListening(ctx, h, iperfPort, "iperf3", "-s", "-p", strconv.Itoa(iperfPort))
+}
+
+// serveListening starts a server that says nothing until somebody comes, and takes that for its client: it is there once it
+// listens on its port.
+func (r *rig) serveListening(ctx context.Context, h *netnstest.Host, port int, args ...string) error {
+	p, err := r.start(h, args...)
 	if err != nil {
 		return err
 	}
-	return until(ctx, func() error { // iperf3 says nothing until somebody comes, and takes that for its client
+	return until(ctx, func() error {
 		select {
 		case <-p.Done():
-			return fmt.Errorf("iperf3 ended: %s", p.Output())
+			return fmt.Errorf("%s ended: %s", args[0], p.Output())
 		default:
 		}
-		if listens(h, 5201) {
+		if listens(h, port) {
 			return nil
 		}
-		return fmt.Errorf("iperf3 does not listen")
+		return fmt.Errorf("%s does not listen", args[0])
 	})
 }
 

@@ -111,12 +111,11 @@ func (r *rig) daemon(ctx context.Context, s service, bin string, args ...string)
 func balance(d *netnstest.Daemon, s service, vip, mode string, r *rig) error {
 	var endpoints []string
 	for _, a := range s.addresses(r) {
-		endpoints = append(endpoints, netip.AddrPortFrom(a.Addr(), 1).String()) // the weight is written as a port is
+		endpoints = append(endpoints, netip.AddrPortFrom(a, 1).String()) // the weight is written as a port is
 	}
-	args := []string{"create", "lb", vip, fmt.Sprintf("--%s=%d:%d", s.protocol, s.port, s.target),
-		"--endpoints=" + strings.Join(endpoints, ","), "--mode=" + mode}
-	if s.udp > 0 {
-		args = append(args, fmt.Sprintf("--udp=%d:%d", s.udp, s.udp))
+	args := []string{"create", "lb", vip, "--endpoints=" + strings.Join(endpoints, ","), "--mode=" + mode}
+	for _, p := range s.ports() {
+		args = append(args, fmt.Sprintf("--%s=%d:%d", p.protocol, p.port, p.target))
 	}
 	_, err := d.Command(args...)
 	return err

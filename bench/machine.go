@@ -73,7 +73,7 @@ func versions() map[string]string {
 	out := map[string]string{"go": runtime.Version()}
 	number := regexp.MustCompile(`\d+\.\d+[\w.+~-]*`)
 	for name, args := range map[string][]string{
-		"haproxy": {"-v"}, "nginx": {"-v"}, "nft": {"--version"}, "wrk": {"-v"}, "iperf3": {"--version"}, "ipvsadm": {"--version"},
+		"haproxy": {"-v"}, "nginx": {"-v"}, "nft": {"--version"}, "wrk": {"-v"}, "iperf3": {"--version"}, "qperf": {"--version"}, "ipvsadm": {"--version"},
 	} {
 		b, _ := exec.Command(name, args...).CombinedOutput() // wrk -v fails
 		if v := number.FindString(string(b)); v != "" {

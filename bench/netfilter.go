@@ -27,7 +27,7 @@ func nft(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	return s.address(), err
 }
 
-func nftRules(s service, endpoints []netip.AddrPort) string {
+func nftRules(s service, endpoints []netip.Addr) string {
 	ip, address := "ip", "ipv4_addr"
 	if s.v6 {
 		ip, address = "ip6", "ipv6_addr"
@@ -36,25 +36,22 @@ func nftRules(s service, endpoints []netip.AddrPort) string {
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("table %s balance {", ip)
 	p("  chain mark-for-masquerade { meta mark set meta mark or 0x4000; }")
-	var choices []string
-	for i, a := range endpoints {
-		p("  chain endpoint-%d {", i)
-		p("    %s saddr %v jump mark-for-masquerade", ip, a.Addr())
-		p("    meta l4proto %s dnat to %v", s.protocol, a)
-		if s.udp > 0 {
-			p("    meta l4proto udp dnat to %v", netip.AddrPortFrom(a.Addr(), uint16(s.udp)))
+	var elements []string
+	for n, port := range s.ports() {
+		var choices []string
+		for i, a := range endpoints {
+			p("  chain endpoint-%d-%d {", n, i)
+			p("    %s saddr %v jump mark-for-masquerade", ip, a)
+			p("    meta l4proto %s dnat to %v", port.protocol, port.at(a))
+			p("  }")
+			choices = append(choices, fmt.Sprintf("%d : goto endpoint-%d-%d", i, n, i))
 		}
-		p("  }")
-		choices = append(choices, fmt.Sprintf("%d : goto endpoint-%d", i, i))
+		p("  chain service-%d { numgen random mod %d vmap { %s }; }", n, len(endpoints), strings.Join(choices, ", "))
+		elements = append(elements, fmt.Sprintf("%v . %s . %d : goto service-%d", s.vip(), port.protocol, port.port, n))
 	}
-	p("  chain service-0 { numgen random mod %d vmap { %s }; }", len(endpoints), strings.Join(choices, ", "))
 	p("  map services-by-address {")
 	p("    type %s . inet_proto . inet_service : verdict", address)
-	elements := fmt.Sprintf("%v . %s . %d : goto service-0", s.vip(), s.protocol, s.port)
-	if s.udp > 0 {
-		elements += fmt.Sprintf(", %v . udp . %d : goto service-0", s.vip(), s.udp)
-	}
-	p("    elements = { %s }", elements)
+	p("    elements = { %s }", strings.Join(elements, ", "))
 	p("  }")
 	p("  map services-without-endpoints { type %s . inet_proto . inet_service : verdict; }", address)
 	p("  chain services { %s daddr . meta l4proto . th dport vmap @services-by-address; }", ip)
@@ -128,14 +125,15 @@ func ipvs(_ context.Context, r *rig, s service) (netip.AddrPort, error) {
 	if err := r.ownVIP(s); err != nil {
 		return netip.AddrPort{}, err
 	}
-	flag := map[string]string{"tcp": "-t", "udp": "-u"}[s.protocol]
-	address := s.address().String()
-	if _, err := r.LB.Run("ipvsadm", "-A", flag, address, "-s", "rr"); err != nil {
-		return netip.AddrPort{}, err
-	}
-	for _, a := range s.addresses(r) {
-		if _, err := r.LB.Run("ipvsadm", "-a", flag, address, "-r", a.String(), "-m"); err != nil {
+	for _, p := range s.ports() {
+		flag, address := map[string]string{"tcp": "-t", "udp": "-u"}[p.protocol], netip.AddrPortFrom(s.vip(), uint16(p.port)).String()
+		if _, err := r.LB.Run("ipvsadm", "-A", flag, address, "-s", "rr"); err != nil {
 			return netip.AddrPort{}, err
+		}
+		for _, a := range s.addresses(r) {
+			if _, err := r.LB.Run("ipvsadm", "-a", flag, address, "-r", p.at(a).String(), "-m"); err != nil {
+				return netip.AddrPort{}, err
+			}
 		}
 	}
 	return s.address(), nil

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"math"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -52,6 +54,46 @@ func TestParseIperf(t *testing.T) {
 	}
 	if got, _ := parseIperf(`{"end":{}}`); got.Invalid == "" {
 		t.Error("a test that moved nothing is valid")
+	}
+}
+
+func TestParseQperf(t *testing.T) {
+	got, err := parseQperfLatency("tcp_lat:\n    latency  =  12322.7 ns\n")
+	if math.Abs(got-12.3227) > 1e-9 || err != nil {
+		t.Error(got, err)
+	}
+	got, err = parseQperfBandwidth("tcp_bw:\n    bw  =  2502819840 bytes/sec\n")
+	if math.Abs(got-20.02255872) > 1e-9 || err != nil {
+		t.Error(got, err)
+	}
+	for _, bad := range []string{"20.20.20.1: failed to connect\n", "tcp_lat:\n    latency  =  12.3 us\n", "tcp_bw:\n    bw  =  0 bytes/sec\n"} {
+		if v, err := parseQperfLatency(bad); err == nil {
+			t.Errorf("%q is a latency: %v", bad, v)
+		}
+		if v, err := parseQperfBandwidth(bad); err == nil {
+			t.Errorf("%q is a bandwidth: %v", bad, v)
+		}
+	}
+	// a latency is of one way: 10 us make 50,000 exchanges in a second
+	if got := qperfExchanges(10, 1); got != 50_000 {
+		t.Error(got)
+	}
+}
+
+// TestServicePorts: what has several ports is balanced at all of them by every contender; a proxy knows no UDP.
+func TestServicePorts(t *testing.T) {
+	s := service{protocol: "tcp", port: 80, target: 8080, tcp: 81, udp: 82}
+	rules := nftRules(s, []netip.Addr{netip.MustParseAddr("31.31.31.1"), netip.MustParseAddr("32.32.32.1")})
+	for _, want := range []string{
+		"20.20.20.1 . tcp . 80 : goto service-0", "20.20.20.1 . tcp . 81 : goto service-1", "20.20.20.1 . udp . 82 : goto service-2",
+		"meta l4proto tcp dnat to 32.32.32.1:8080", "meta l4proto tcp dnat to 32.32.32.1:81", "meta l4proto udp dnat to 31.31.31.1:82",
+	} {
+		if !strings.Contains(rules, want) {
+			t.Errorf("the rules have no %q:\n%s", want, rules)
+		}
+	}
+	if d := cmp.Diff([]balancedPort{{"tcp", 80, 8080}, {"tcp", 81, 81}}, s.proxied(), cmp.AllowUnexported(balancedPort{})); d != "" {
+		t.Error(d)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,12 +23,12 @@ defaults
 	timeout connect 5s
 	timeout client 1m
 	timeout server 1m
-listen service
-	bind %v
-	balance roundrobin
-`, r.cpus.forBalancer(), s.address())
-	for i, a := range s.addresses(r) {
-		fmt.Fprintf(&b, "\tserver ep%d %v\n", i+1, a)
+`, r.cpus.forBalancer())
+	for _, p := range s.proxied() {
+		fmt.Fprintf(&b, "listen service-%d\n\tbind %v\n\tbalance roundrobin\n", p.port, netip.AddrPortFrom(s.vip(), uint16(p.port)))
+		for i, a := range s.addresses(r) {
+			fmt.Fprintf(&b, "\tserver ep%d %v\n", i+1, p.at(a))
+		}
 	}
 	path, err := r.file("haproxy.cfg", b.String())
 	if err != nil {
@@ -50,17 +51,26 @@ error_log stderr error;
 daemon off;
 events { worker_connections 9000; }
 stream {
-	upstream endpoints {
 `, r.cpus.forBalancer(), r.dir)
-	for _, a := range s.addresses(r) {
-		fmt.Fprintf(&b, "\t\tserver %v;\n", a)
+	for _, p := range s.proxied() {
+		fmt.Fprintf(&b, "\tupstream endpoints-%d {\n", p.port)
+		for _, a := range s.addresses(r) {
+			fmt.Fprintf(&b, "\t\tserver %v;\n", p.at(a))
+		}
+		fmt.Fprintf(&b, "\t}\n\tserver { listen %v reuseport backlog=4096; proxy_pass endpoints-%d; }\n",
+			netip.AddrPortFrom(s.vip(), uint16(p.port)), p.port)
 	}
-	fmt.Fprintf(&b, "\t}\n\tserver { listen %v reuseport backlog=4096; proxy_pass endpoints; }\n}\n", s.address())
+	b.WriteString("}\n")
 	path, err := r.file("nginx.conf", b.String())
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
 	return r.proxy(ctx, s, "nginx", "-e", "stderr", "-p", r.dir, "-c", path)
+}
+
+// proxied are the ports that a proxy balances: of TCP alone.
+func (s service) proxied() []balancedPort {
+	return slices.DeleteFunc(s.ports(), func(p balancedPort) bool { return p.protocol != "tcp" })
 }
 
 // streamModule is the file of nginx's stream module where it is one; none where it is built in.

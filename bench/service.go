@@ -13,6 +13,7 @@ type service struct {
 	protocol     string // tcp or udp
 	port, target int    // of the VIP, of the endpoints
 	udp          int    // port of a UDP service beside it, of the VIP and of the endpoints; 0: none
+	tcp          int    // port of a second TCP service, likewise
 	v6           bool   // over IPv6
 	endpoints    int    // 0: as many as the contender balances over
 	held         int    // connections that it must hold at once, if they are many
@@ -30,6 +31,27 @@ func (s service) vip() netip.Addr {
 // address is the VIP with the service's port.
 func (s service) address() netip.AddrPort { return netip.AddrPortFrom(s.vip(), uint16(s.port)) }
 
+// balancedPort is one that is balanced, of the VIP and of the endpoints.
+type balancedPort struct {
+	protocol     string
+	port, target int
+}
+
+// at is the port of an endpoint with an address.
+func (p balancedPort) at(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, uint16(p.target)) }
+
+// ports are all that are balanced, the service's own first.
+func (s service) ports() []balancedPort {
+	out := []balancedPort{{s.protocol, s.port, s.target}}
+	if s.tcp > 0 {
+		out = append(out, balancedPort{"tcp", s.tcp, s.tcp})
+	}
+	if s.udp > 0 {
+		out = append(out, balancedPort{"udp", s.udp, s.udp})
+	}
+	return out
+}
+
 // addressOf is the address of a host of the topology, in the service's family.
 func (s service) addressOf(h *netnstest.Host) netip.Addr {
 	for _, n := range netnstest.StandardNetworks() {
@@ -43,10 +65,10 @@ func (s service) addressOf(h *netnstest.Host) netip.Addr {
 	return netip.Addr{}
 }
 
-// addresses are those of the endpoints, with their port.
-func (s service) addresses(r *rig) (out []netip.AddrPort) {
+// addresses are those of the endpoints.
+func (s service) addresses(r *rig) (out []netip.Addr) {
 	for _, h := range r.serving {
-		out = append(out, netip.AddrPortFrom(s.addressOf(h), uint16(s.target)))
+		out = append(out, s.addressOf(h))
 	}
 	return out
 }

@@ -44,7 +44,8 @@ func works(s setting) []work {
 	http := service{name: "http", protocol: "tcp", port: 80, target: 5001, serve: serves("http", 5001)}
 	crr := service{name: "crr", protocol: "tcp", port: 81, target: 5003, serve: serves("crr", 5003)}
 	rr := service{name: "rr", protocol: "tcp", port: 82, target: 5004, serve: serves("rr", 5004)}
-	iperf := service{name: "iperf", protocol: "tcp", port: 5201, target: 5201, endpoints: 1, serve: serveIperf}
+	iperf := service{name: "iperf", protocol: "tcp", port: iperfPort, target: iperfPort, endpoints: 1, serve: serveIperf}
+	qperf := service{name: "qperf", protocol: "tcp", port: qperfPort, target: qperfPort, tcp: qperfDataPort, endpoints: 1, serve: serveQperf}
 	tcp := service{name: "echo", protocol: "tcp", port: 83, target: 5005, serve: serves("rr", 5005)}
 	udp := service{name: "udp", protocol: "udp", port: 84, target: 5006, serve: noServer}
 	held := udp
@@ -58,6 +59,10 @@ func works(s setting) []work {
 		{name: "rr-50", title: "request, response over kept connections: 50 streams", unit: "exchanges/s", service: rr, run: exchange(50, true)},
 		{name: "iperf-1", title: "iperf3, 1 stream, one endpoint", unit: "Gbit/s", service: iperf, run: iperfRun(1)},
 		{name: "iperf-100", title: "iperf3, 100 streams, one endpoint", unit: "Gbit/s", service: iperf, run: iperfRun(100)},
+		{name: "qperf-lat", title: "qperf tcp_lat, one endpoint: one way of a byte there and back" + alone(s), unit: "us", single: true, less: true, service: qperf,
+			run: qperfRun("tcp_lat", parseQperfLatency, qperfExchanges)},
+		{name: "qperf-bw", title: "qperf tcp_bw: 1 stream, one endpoint", unit: "Gbit/s", service: qperf,
+			run: qperfRun("tcp_bw", parseQperfBandwidth, qperfSegments)},
 		{name: "pps-tcp", title: "smallest packets of 256 established TCP connections through one CPU", unit: "packets/s", packets: true, service: tcp, run: packetsTCP},
 		{name: "pps-udp", title: "smallest packets of 256 UDP flows through one CPU", unit: "packets/s", packets: true, service: udp, run: packetsUDP},
 		{name: "held-new", title: "new UDP connections through one CPU, until 1,000,000 are held", unit: "connections/s", packets: true, service: held, run: hold},
@@ -69,7 +74,7 @@ func works(s setting) []work {
 	for i := range all {
 		all[i].group, _, _ = strings.Cut(all[i].name, "-")
 		all[i].again = againAnswers
-		if all[i].group == "iperf" {
+		if strings.HasSuffix(all[i].unit, "bit/s") {
 			all[i].again = againSegments
 		}
 	}
