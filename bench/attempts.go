@@ -68,6 +68,16 @@ func between(all []attempt, kind string, from, to time.Time) (out []attempt) {
 	return out
 }
 
+// atWork is for how long clients have opened connections, other than those that they hold.
+func atWork(all []attempt, now time.Time) (d time.Duration) {
+	for _, a := range all {
+		if a.Kind == attemptKnown || a.Kind == attemptFirst {
+			d = max(d, now.Sub(a.At))
+		}
+	}
+	return d
+}
+
 // connects are what became of new connections.
 type connects struct {
 	Tried, OK     int

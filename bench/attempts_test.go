@@ -38,6 +38,18 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
+// TestAtWork: connections that are held are made before, and may take long where SYNs are lost.
+func TestAtWork(t *testing.T) {
+	held := attempt{attemptHeld, at(0), millis(1), attemptOK}
+	if got := atWork([]attempt{held}, at(5000)); got != 0 {
+		t.Errorf("held connections alone: %v", got)
+	}
+	later := attempt{attemptKnown, at(4100), millis(1), attemptOK}
+	if got := atWork([]attempt{held, later, {attemptFirst, at(4000), millis(1500), "timeout"}}, at(5000)); got != time.Second {
+		t.Errorf("the first began a second ago: %v", got)
+	}
+}
+
 func TestConnectsOf(t *testing.T) {
 	var all []attempt
 	for i := range 100 {

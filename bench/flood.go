@@ -171,7 +171,7 @@ func (r *rig) served(ctx context.Context, p *netnstest.Process, start time.Time)
 		if err != nil {
 			return err
 		}
-		if len(all) == 0 || time.Since(all[0].At) < floodBefore {
+		if atWork(all, time.Now()) < floodBefore {
 			continue
 		}
 		for _, kind := range []string{attemptKnown, attemptFirst} {
