@@ -40,11 +40,9 @@ static __always_inline enum verdict service_admit(struct packet *p,
 
 	if (is_martian_source(p))
 		return drop(p, DROP_MARTIAN_SOURCE);
-	if (p->drop) { /* parsing has found a fault */
-		v = packet_check_fault(p);
-		if (v != VERDICT_CONTINUE)
-			return v;
-	}
+	v = packet_check_fault(p);
+	if (v != VERDICT_CONTINUE)
+		return v;
 	if (p->tuple.protocol == IPPROTO_TCP && !is_opening_syn(p) &&
 	    !service_allows_midstream(p, svc))
 		return service_refuse(p, svc, DROP_NO_CONNECTION);

@@ -85,7 +85,7 @@ static __noinline bool challenge_is_answered(struct packet *p)
 static __always_inline bool challenge_takes_answer(struct packet *p,
 						   const struct service *svc)
 {
-	return unlikely(p->tcp_flags & TCP_RST) && !p->drop &&
+	return unlikely(p->tcp_flags & TCP_RST) && !p->fault &&
 	       !(svc->flags & SERVICE_SYN_OFF) && challenge_is_answered(p);
 }
 

@@ -21,7 +21,7 @@ __noinline bool is_foreign_indeed(const struct packet *p)
 {
 	const struct bloom *b = bloom_get();
 
-	return p && b && !p->drop &&
+	return p && b && !p->fault &&
 	       !(b->wildcards && bloom_has_wildcard(b->bits, &p->tuple));
 }
 

@@ -160,16 +160,22 @@ static __noinline enum verdict fragment_record(struct packet *p, bool foreign)
 /* Handles a packet in which parsing has found a fault, once it is known to
  * belong to a connection or a service. Returns CONTINUE for a first fragment,
  * after it was recorded. */
-static __noinline enum verdict packet_check_fault(struct packet *p)
+static __noinline enum verdict packet_handle_fault(struct packet *p)
 {
 	if (p->ttl <= 1 &&
-	    (p->drop == DROP_FRAGMENT || p->drop == DROP_TTL_EXPIRED))
+	    (p->fault == DROP_FRAGMENT || p->fault == DROP_TTL_EXPIRED))
 		return drop_and_answer(p, DROP_TTL_EXPIRED,
 				       ANSWER_TIME_EXCEEDED);
-	if (p->drop != DROP_FRAGMENT || p->later_fragment)
-		return VERDICT_DROP;
-	p->drop = DROP_NONE;
+	if (p->fault != DROP_FRAGMENT || p->later_fragment)
+		return drop(p, p->fault);
+	p->fault = DROP_NONE;
 	return fragment_record(p, false);
+}
+
+/* The same for any packet that is known to belong to us. */
+static __always_inline enum verdict packet_check_fault(struct packet *p)
+{
+	return likely(!p->fault) ? VERDICT_CONTINUE : packet_handle_fault(p);
 }
 
 /* Returns the entry of a packet, or a made-up one. */
@@ -202,7 +208,7 @@ fragment_find_connection(struct packet *p, struct connection **c)
 	fragment_make_key(p, &key);
 	f = bpf_map_lookup_elem(&fragments, &key);
 	if (!f || fragment_expired(f, p->now))
-		return is_to_vip(p) ? VERDICT_DROP : VERDICT_PASS;
+		return is_to_vip(p) ? drop(p, p->fault) : VERDICT_PASS;
 	if (f->foreign)
 		return VERDICT_PASS;
 	p->tuple.protocol = f->protocol;
@@ -213,12 +219,12 @@ fragment_find_connection(struct packet *p, struct connection **c)
 		return drop(p, DROP_FRAGMENT_OVERLAP);
 	*c = connection_find(p);
 	if (!*c || connection_is_expired(*c, p->tuple.protocol, p->now, 0))
-		return VERDICT_DROP;
+		return drop(p, p->fault);
 	if (p->ttl <=
 	    1) /* no ICMP error is sent about a later fragment (RFC 1122) */
 		return drop(p, DROP_TTL_EXPIRED);
 	fragment_count_bytes(p, &key, f);
-	p->drop = DROP_NONE;
+	p->fault = DROP_NONE;
 	return VERDICT_CONTINUE;
 }
 

@@ -311,7 +311,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	__u16 delta;
 
 	if (!q || bpf_skb_load_bytes(ctx, p->l4, &icmp, sizeof(icmp)) ||
-	    p->drop == DROP_FRAGMENT || !icmp_is_error(p, icmp.type) ||
+	    p->fault == DROP_FRAGMENT || !icmp_is_error(p, icmp.type) ||
 	    !quote_read(ctx, q) ||
 	    !same_addr(&q->p.tuple.daddr, &p->tuple.daddr) ||
 	    is_foreign_called(&q->p))
@@ -319,8 +319,8 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	c = connection_find(&q->p);
 	if (!c || connection_is_expired(c, q->p.tuple.protocol, p->now, 0))
 		return VERDICT_PASS;
-	if (p->drop)
-		return VERDICT_DROP;
+	if (p->fault)
+		return drop(p, p->fault);
 	if (is_martian_source(p))
 		return drop(p, DROP_MARTIAN_SOURCE);
 	if (icmp_mtu_is_invalid(p, &icmp))

@@ -420,12 +420,12 @@ static __noinline bool opening_find_service(struct packet *p, struct opening *o,
  * a VIP, the later ones, which have no ports, go to the kernel too. */
 static __noinline enum verdict pass_without_service(struct packet *p)
 {
-	if (likely(!p->drop))
+	if (likely(!p->fault))
 		return VERDICT_PASS;
-	if (p->drop == DROP_FRAGMENT && is_to_vip(p))
+	if (p->fault == DROP_FRAGMENT && is_to_vip(p))
 		fragment_record(p, true);
-	return p->drop == DROP_MALFORMED && p->fragment && is_to_vip(p) ?
-		       VERDICT_DROP :
+	return p->fault == DROP_MALFORMED && p->fragment && is_to_vip(p) ?
+		       drop(p, DROP_MALFORMED) :
 		       VERDICT_PASS;
 }
 
@@ -444,11 +444,9 @@ static __noinline enum verdict open_egress(ctx_t *ctx, struct packet *p,
 	if (!egress_find_endpoint(p, o) || is_martian_source(p) ||
 	    !egress_uses_default_route(ctx, p))
 		return pass_without_service(p);
-	if (p->drop) { /* parsing has found a fault */
-		v = packet_check_fault(p);
-		if (v != VERDICT_CONTINUE)
-			return v;
-	}
+	v = packet_check_fault(p);
+	if (v != VERDICT_CONTINUE)
+		return v;
 	id = o->service.id;
 	state = bpf_map_lookup_elem(&service_states, &id);
 	if (!state)

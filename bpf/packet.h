@@ -50,7 +50,7 @@ struct packet {
 	__u8 later_fragment; /* a fragment that is not the first */
 	__u8 echo_reply; /* ICMP: an answer, which never opens a connection */
 	__u8 icmp_error; /* about a connection, and translated already */
-	__u8 drop; /* enum drop_reason; before a verdict: drop with it if the packet is for us */
+	__u8 fault; /* enum drop_reason: why the packet must not be forwarded as it is; acted upon once it turns out to be ours */
 	__u8 pass; /* enum pass_reason */
 	__u8 may_reopen; /* a SYN with the tuple of a closed connection whose entries are still there */
 	__u8 priority_tag; /* a VLAN tag of id 0 that was taken off (ctx_skb.h) */
@@ -60,7 +60,8 @@ struct packet {
 	int action; /* see the verdicts */
 	__u32 fragment_id; /* as in the header; valid iff fragment */
 	__u16 mtu; /* of its way; valid iff next_hop_prepare() has found one */
-	__u16 pad2;
+	__u8 drop; /* enum drop_reason; see the verdicts */
+	__u8 pad;
 };
 
 static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)

@@ -5,7 +5,7 @@
  *
  * Each function checks its own bounds. PASS: the packet cannot be ours (no IP,
  * another protocol, a header that the kernel will refuse anyway). If it might
- * be ours but must not be forwarded, packet.drop has the reason, and the stage
+ * be ours but must not be forwarded, packet.fault has the reason, and the stage
  * that knows whether it is ours acts on that: other packets with a fault are
  * left to the kernel.
  */
@@ -76,9 +76,9 @@ static __always_inline enum verdict fragment_tiny(struct packet *p)
 {
 	p->tuple.sport = 0;
 	p->tuple.dport = 0;
-	if (p->drop != DROP_FRAGMENT)
+	if (p->fault != DROP_FRAGMENT)
 		return VERDICT_PASS;
-	p->drop = DROP_MALFORMED;
+	p->fault = DROP_MALFORMED;
 	return VERDICT_CONTINUE;
 }
 
@@ -139,7 +139,7 @@ static __always_inline enum verdict parse_tcp(ctx_t *ctx, struct packet *p,
 	header = tcp->doff * 4;
 	if (unlikely(header < sizeof(*tcp) || header > l4_length)) {
 		p->seq_end = 0;
-		p->drop = DROP_MALFORMED;
+		p->fault = DROP_MALFORMED;
 		return VERDICT_CONTINUE;
 	}
 	p->seq_end = p->seq + l4_length - header;
@@ -161,15 +161,15 @@ static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
 	p->tuple.dport = udp->dest;
 	length = bpf_ntohs(udp->len);
 	if (unlikely(
-		    p->drop)) { /* a fragment is shorter than the length field says */
+		    p->fault)) { /* a fragment is shorter than the length field says */
 		if (l4_length < sizeof(*udp))
-			p->drop = DROP_MALFORMED;
+			p->fault = DROP_MALFORMED;
 		return VERDICT_CONTINUE;
 	}
 	if (unlikely(length < sizeof(*udp) || length > l4_length))
-		p->drop = DROP_MALFORMED;
+		p->fault = DROP_MALFORMED;
 	else if (unlikely(p->ipv6 && !udp->check))
-		p->drop = DROP_UDP_ZERO_CHECKSUM;
+		p->fault = DROP_UDP_ZERO_CHECKSUM;
 	return VERDICT_CONTINUE;
 }
 
@@ -177,8 +177,8 @@ static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
 static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 					     __u32 l4_length)
 {
-	if (unlikely(p->ttl <= 1 && !p->drop))
-		p->drop = DROP_TTL_EXPIRED;
+	if (unlikely(p->ttl <= 1 && !p->fault))
+		p->fault = DROP_TTL_EXPIRED;
 	if (unlikely(p->later_fragment)) {
 		p->tuple.sport = 0;
 		p->tuple.dport = 0;
@@ -224,7 +224,7 @@ static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p,
 	if (unlikely(p->length > have || p->length < header))
 		return VERDICT_PASS;
 	if (unlikely(ip->frag_off & (IP_OFFSET_MASK | IP_MORE_FRAGMENTS))) {
-		p->drop = DROP_FRAGMENT;
+		p->fault = DROP_FRAGMENT;
 		p->later_fragment = !!(ip->frag_off & IP_OFFSET_MASK);
 		p->fragment = (bpf_ntohs(ip->frag_off & IP_OFFSET_MASK) << 3) |
 			      !!(ip->frag_off & IP_MORE_FRAGMENTS);
@@ -262,7 +262,7 @@ static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 			struct fragment_header *f = (void *)h;
 
 			if (f->offset & bpf_htons(0xfff9))
-				p->drop = DROP_FRAGMENT;
+				p->fault = DROP_FRAGMENT;
 			p->later_fragment = !!(f->offset & bpf_htons(0xfff8));
 			p->fragment = bpf_ntohs(f->offset) & 0xfff9;
 			p->fragment_id = f->id;
@@ -275,7 +275,7 @@ static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 			return VERDICT_CONTINUE;
 		}
 		if (next == IPPROTO_ROUTING && (!h->type || h->segments_left))
-			p->drop = DROP_ROUTING_HEADER;
+			p->fault = DROP_ROUTING_HEADER;
 		next = h->next;
 		off += (h->length + 1) * 8;
 	}

@@ -53,12 +53,10 @@ static __noinline bool connection_discard_expired(struct packet *p,
 static __always_inline enum verdict
 connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 {
-	if (unlikely(p->drop)) {
-		enum verdict v = packet_check_fault(p);
+	enum verdict v = packet_check_fault(p);
 
-		if (v != VERDICT_CONTINUE)
-			return v;
-	}
+	if (v != VERDICT_CONTINUE)
+		return v;
 	if (unlikely(connection_was_silent(p, c)) &&
 	    connection_discard_expired(p, c))
 		return VERDICT_MISS;
@@ -149,11 +147,9 @@ __noinline enum verdict forward_direct_answer(ctx_t *ctx, struct packet *p)
 	c = direct_answer_entry(&p->tuple, p->now);
 	if (!c)
 		return VERDICT_PASS;
-	if (p->drop) { /* parsing has found a fault */
-		v = packet_check_fault(p);
-		if (v != VERDICT_CONTINUE)
-			return v;
-	}
+	v = packet_check_fault(p);
+	if (v != VERDICT_CONTINUE)
+		return v;
 	v = forward_by(ctx, p, c, next_hop_prepare(ctx, p, c));
 	if (is_forwarded(v))
 		count_traffic(p, c);

@@ -73,7 +73,7 @@ static __always_inline int handle(ctx_t *ctx, const __u16 l3)
 	void *mac;
 
 	packet_init(&p, ctx_now(), l3);
-	if (parse(ctx, &p, l3) != VERDICT_CONTINUE || p.drop)
+	if (parse(ctx, &p, l3) != VERDICT_CONTINUE || p.fault)
 		return XDP_PASS;
 	opens = is_opening_syn(&p);
 	c = entry_find_established(&p.tuple, opens);
