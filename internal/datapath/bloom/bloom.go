@@ -162,15 +162,6 @@ func (f *Filter) exceeds(other set) bool {
 	return f.flag(wildcardsAt) && !other.wildcards
 }
 
-// Share is the part of the bits that is set: so many of all addresses and ports that are nobody's are taken for somebody's.
-func (f *Filter) Share() float64 {
-	n := 0
-	for _, word := range f.read(bitsAt) {
-		n += bits.OnesCount64(word)
-	}
-	return float64(n) / float64(words*64)
-}
-
 func (f *Filter) read(at int64) []uint64 {
 	b := make([]byte, words*8)
 	f.must(f.memory.ReadAt(b, at))

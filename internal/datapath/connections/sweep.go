@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/datapath/testrun"
 	"loxilb/internal/lb"
 )
@@ -236,7 +237,7 @@ func (t *Table) Occupancy() (active, size uint64) {
 	if err != nil {
 		t.shared.Log.Error("connections cannot be counted", "error", err)
 	}
-	return active, most / 2
+	return active, most / conntrack.EntriesPerConnection
 }
 
 // quiesce returns true when all packets are through that were in the programs when it was called. A program runs

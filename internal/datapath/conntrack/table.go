@@ -18,8 +18,10 @@ type Table struct {
 }
 
 const (
-	entriesPerConnection = 2 // one for each direction
-	rowsPerGroup         = uint64(rowsPerBucket) * uint64(perGroup)
+	// EntriesPerConnection is one for each direction.
+	EntriesPerConnection = 2
+
+	rowsPerGroup = uint64(rowsPerBucket) * uint64(perGroup)
 	// A table grows when it is filled to 72 percent, to 68 percent: a group of 240 rows is then full before its time
 	// once in 10^7.
 	fullPercent, goalPercent = 72, 68
@@ -31,7 +33,7 @@ const (
 
 // Groups is how many a table for so many connections can have.
 func Groups(connections int) uint32 {
-	return groupsFor(uint64(connections) * entriesPerConnection)
+	return groupsFor(uint64(connections) * EntriesPerConnection)
 }
 
 // groupsFor is how many hold so many entries with room to spare.
@@ -47,7 +49,7 @@ func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table,
 	if err := groups.GrowReleased(first); err != nil {
 		return nil, err
 	}
-	most := int64(connections) * entriesPerConnection
+	most := int64(connections) * EntriesPerConnection
 	batch := uint32(1)
 	if most >= largeTable {
 		batch = countBatch

@@ -109,8 +109,22 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 		return err
 	}
 	var err error
-	c.Conntrack, err = conntrack.Adopt(connections, c.Maps.TableStates, c.Maps.TableCounts)
-	return err
+	if c.Conntrack, err = conntrack.Adopt(connections, c.Maps.TableStates, c.Maps.TableCounts); err != nil {
+		return err
+	}
+	return c.tellSize()
+}
+
+// tellSize says so if the connection table that was found takes another number of connections than is asked for.
+func (c *Collection) tellSize() error {
+	entries, err := c.Conntrack.Max()
+	if err != nil {
+		return err
+	}
+	if has := entries / conntrack.EntriesPerConnection; has != uint64(c.Connections) {
+		c.Log.Warn("the connection table keeps its size, since it holds connections; `loxilb --detach` gives it up", "connections", has, "asked", c.Connections)
+	}
+	return nil
 }
 
 func (c *Collection) arrays() []*rows.Array {

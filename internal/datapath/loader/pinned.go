@@ -30,7 +30,7 @@ func (s *Settings) MapFolder() string {
 }
 
 // preparePins makes the folders and marks the maps to be pinned by name, which also adopts those that are
-// there. A table that exists keeps its size.
+// there. The connection table keeps its size.
 func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 	var err error
 	if c.Fresh, err = pins.Prepare(c.PinDir); err != nil {
@@ -41,7 +41,7 @@ func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 			m.Pinning = ebpf.PinByName
 		}
 	}
-	if err := pins.KeepSize(c.PinDir, "connections", spec.Maps["connections"], c.Log); err != nil {
+	if err := pins.KeepSize(c.PinDir, "connections", spec.Maps["connections"]); err != nil {
 		return "", err
 	}
 	return c.MapFolder(), pins.CheckLayouts(c.PinDir, PinnedByName(spec.Maps))

@@ -1,6 +1,8 @@
 package loader
 
 import (
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,18 +88,25 @@ func askTwice(t *testing.T, c *Collection, layer3, egress bool) {
 	}
 }
 
-// TestTableKeepsItsSize: another size asked for does not cost the connections that there are.
+// TestTableKeepsItsSize: another size asked for does not cost the connections that there are, and is said, also where it is so
+// small a difference that the table would have as many groups.
 func TestTableKeepsItsSize(t *testing.T) {
 	t.Parallel()
-	settings := Settings{Connections: 1024, PinDir: pinDir(t)}
-	for _, asked := range []int{1024, 4096} {
+	var log strings.Builder
+	settings := Settings{Connections: 1024, PinDir: pinDir(t), Log: slog.New(slog.NewTextHandler(&log, nil))}
+	for _, asked := range []int{1024, 4096, 1025} {
 		settings.Connections = asked
+		log.Reset()
 		c, err := Open(settings)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if n, err := c.Conntrack.Max(); n != 2*1024 || err != nil {
 			t.Errorf("%d asked for: the table has %d entries", asked, n)
+		}
+		said := strings.Contains(log.String(), fmt.Sprintf("connections=1024 asked=%d\n", asked))
+		if said != (asked != 1024) {
+			t.Errorf("%d asked for: the log says %q", asked, log.String())
 		}
 		if err := c.Close(); err != nil {
 			t.Fatal(err)

@@ -5,7 +5,6 @@ package pins
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -83,21 +82,17 @@ func Prepare(dir string) (fresh bool, err error) {
 	return len(pinned) == 0, nil
 }
 
-// KeepSize gives a table the size that it has when it is pinned already: resizing would mean to lose its connections.
-func KeepSize(dir, table string, spec *ebpf.MapSpec, log *slog.Logger) error {
-	pinned, err := ebpf.LoadPinnedMap(filepath.Join(Maps(dir), table), nil)
+// KeepSize gives a map the size that it has when it is pinned already: one of another size would begin empty.
+func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
+	pinned, err := ebpf.LoadPinnedMap(filepath.Join(Maps(dir), name), nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("open pinned map %s: %w", table, err)
+		return fmt.Errorf("open pinned map %s: %w", name, err)
 	}
 	defer pinned.Close()
-	if pinned.MaxEntries() != spec.MaxEntries {
-		log.Warn("a table keeps its size, since it holds connections; `loxilb --detach` gives it up",
-			"table", table, "entries", pinned.MaxEntries(), "asked", spec.MaxEntries)
-		spec.MaxEntries = pinned.MaxEntries()
-	}
+	spec.MaxEntries = pinned.MaxEntries()
 	return nil
 }
 

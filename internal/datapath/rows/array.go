@@ -26,9 +26,6 @@ func NewArray(name string, outer *ebpf.Map, inner *ebpf.MapSpec) *Array {
 // PerSegment is the number of rows of a segment.
 func (a *Array) PerSegment() uint32 { return a.inner.MaxEntries }
 
-// Outer is the map of the segments.
-func (a *Array) Outer() *ebpf.Map { return a.outer }
-
 // Segments are the maps of the rows.
 func (a *Array) Segments() []*ebpf.Map { return a.segments }
 

@@ -95,10 +95,3 @@ func (t *Tables) EndSweep() {
 	defer t.mu.Unlock()
 	t.filter.Swept()
 }
-
-// FilterShare is the part of the filter that is set: so many addresses and ports of nobody's look like somebody's.
-func (t *Tables) FilterShare() float64 {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return t.filter.Share()
-}
