@@ -33,9 +33,6 @@ enum limit {
 	MAX_DEFAULT_ROUTES = 256,
 	KNOWN_SETS = 32768,
 	KNOWN_WAYS = 4,
-	ROWS_PER_BUCKET = 30,
-	BUCKETS_PER_GROUP = 8,
-	TABLE_SEEDS = 10,
 };
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
@@ -202,36 +199,49 @@ _Static_assert(__builtin_offsetof(struct connection, generation) ==
 		       __builtin_offsetof(struct connection, flags) + 3,
 	       "ABI");
 
-#define CACHE_LINE 64
+/* How the connection table is laid out (table.h). */
+enum table_layout {
+	ENTRIES_PER_CONNECTION = 2, /* one for each direction */
+	CACHE_LINE = 64, /* of x86-64 and nearly all of arm64 */
+	ROWS_PER_BUCKET = 30,
+	BUCKETS_PER_GROUP = 8,
+	TABLE_SEEDS = 10,
+	TAG_BITS = 16,
+	TAG_WORDS = 8,
+	TAGS_PER_WORD = 64 / TAG_BITS,
+	SPILLED_SHIFT =
+		48, /* in the last word of tags: how many of the bucket's keys are in others of its group */
+	ROW_LIVE_BIT = 63,
+	SIZE_BITS = 21, /* of each number in table_state.size */
+};
+_Static_assert(ROWS_PER_BUCKET < (int)TAG_WORDS * (int)TAGS_PER_WORD,
+	       "one lane is for control");
 
-/* A row of the connection table (table.h). */
+/* A row of the connection table. */
 struct table_row {
 	struct connection_key key;
-	__u64 status; /* ROW_LIVE, or 0 */
+	__u64 status; /* bit ROW_LIVE_BIT */
 	struct connection connection;
 };
 _Static_assert(sizeof(struct table_row) == 128, "ABI");
-#define ROW_LIVE (1ULL << 63)
-
-#define TAG_WORDS 8
-_Static_assert(ROWS_PER_BUCKET < TAG_WORDS * 4, "one lane is for control");
 
 struct table_bucket {
 	__u64 tags
-		[TAG_WORDS]; /* 16 bits for each row, the first in the lowest; 0: free */
+		[TAG_WORDS]; /* TAG_BITS for each row, the first in the lowest; 0: free */
 	struct table_row rows[ROWS_PER_BUCKET];
 };
 
 /* A bucket as a map has it: its lines of cache are the processor's if it begins
  * table_skew bytes later, as a map's first value lies anywhere (config.h). A
  * multiple of a line, so that this is so for each. */
-#define TABLE_ELEMENT                                                      \
-	((sizeof(struct table_bucket) + 2 * CACHE_LINE - 9) / CACHE_LINE * \
-	 CACHE_LINE)
+enum table_element {
+	TABLE_ELEMENT = (sizeof(struct table_bucket) + 2 * CACHE_LINE - 9) /
+			CACHE_LINE * CACHE_LINE,
+};
 
 /* The connection table as a whole. Members that change are on lines of their own. */
 struct table_state {
-	__u64 size; /* groups: SIZE_BITS in table.h */
+	__u64 size; /* how many groups, three times (table.h) */
 	__u32 seeds[TABLE_SEEDS]; /* of the hash; random */
 	__u32 count_batch; /* how exact entries is: this much for each CPU */
 	__u32 unfinished; /* the group of which the last move was given up halfway, by size, is to be moved again */
@@ -583,9 +593,11 @@ _Static_assert(sizeof(((struct fragment *)0)->seen) * 8 == FRAGMENT_PLACES,
 	       "ABI");
 
 /* Which addresses and ports concern us (bloom.h). */
-#define BLOOM_SHIFT 22
-#define BLOOM_WORDS (1 << (BLOOM_SHIFT - 6))
-#define BLOOM_FACTOR 0x9e3779b97f4a7c15ULL
+enum bloom_layout {
+	BLOOM_SHIFT = 22,
+	BLOOM_WORDS = 1 << (BLOOM_SHIFT - 6),
+	BLOOM_ALL_PORTS = 1 << 16, /* in place of a port */
+};
 
 struct bloom {
 	__u64 bits[BLOOM_WORDS];
@@ -606,6 +618,14 @@ enum answer_limit {
 
 struct icmp_scratch {
 	__u64 words[160];
+};
+
+/* What hashes multiply by: 2^64 divided by the golden ratio, which spreads over the
+ * bits above (Knuth, The Art of Computer Programming, 6.4), and a second one, of
+ * SplitMix64. */
+enum hash_factor {
+	HASH_FACTOR = 0x9e3779b97f4a7c15ULL,
+	HASH_FACTOR_2 = 0xbf58476d1ce4e5b9ULL,
 };
 
 struct siphash_key {

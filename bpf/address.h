@@ -16,6 +16,16 @@ static __always_inline __be32 prefix_mask(__u32 bits)
 	return bpf_htonl(bits >= 32 ? ~0U : bits ? ~0U << (32 - bits) : 0);
 }
 
+/* Copies the first bits of an address; the others become 0. */
+static __always_inline void copy_prefix(struct ip_addr *prefix,
+					const struct ip_addr *a, __u32 bits)
+{
+	for (int i = 0; i < 4; i++) {
+		prefix->word[i] = a->word[i] & prefix_mask(bits);
+		bits -= bits >= 32 ? 32 : bits;
+	}
+}
+
 static __always_inline bool same_addr(const struct ip_addr *a,
 				      const struct ip_addr *b)
 {

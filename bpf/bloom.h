@@ -23,8 +23,6 @@
 #include <bpf/bpf_helpers.h>
 #include "maps.h"
 
-#define BLOOM_ALL_PORTS (1 << 16) /* in place of a port */
-
 static __always_inline struct bloom *bloom_get(void)
 {
 	__u32 zero = 0;
@@ -41,7 +39,7 @@ static __always_inline __u32 bloom_bit(const struct ip_addr *a, __u32 port)
 {
 	const half_addr *half = (const half_addr *)a;
 
-	return ((half[0] * BLOOM_FACTOR ^ half[1] ^ port) * BLOOM_FACTOR) >>
+	return ((half[0] * HASH_FACTOR ^ half[1] ^ port) * HASH_FACTOR) >>
 	       (64 - BLOOM_SHIFT);
 }
 

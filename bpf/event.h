@@ -59,7 +59,7 @@ static __always_inline __u32 event_hash(const struct connection_key *key,
 	else if (reply)
 		client = (reply->daddr.word[2] ^ reply->daddr.word[3]) +
 			 reply->dport;
-	return client * 0x9e3779b1U >> 24;
+	return client * (__u32)(HASH_FACTOR >> 32) >> 24;
 }
 
 /* What is told besides the entries, in one word: the kind, why the connection has

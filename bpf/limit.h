@@ -34,15 +34,11 @@ limit_row_find(__u32 service, const struct service_limits *limits,
 		.generation = limits->generation,
 	};
 	void *rows = table_find(&limited_clients);
-	__u32 bits = limits->client_prefix;
 	struct limit_row none = {}, *row;
 
 	if (!rows)
 		return NULL;
-	for (int i = 0; i < 4; i++) {
-		key.client.word[i] = client->word[i] & prefix_mask(bits);
-		bits -= bits >= 32 ? 32 : bits;
-	}
+	copy_prefix(&key.client, client, limits->client_prefix);
 	row = bpf_map_lookup_elem(rows, &key);
 	if (row || !make)
 		return row;

@@ -30,7 +30,7 @@ next_hop_cache_row(const struct ip_addr *target)
 	__u32 hash = target->word[0] ^ target->word[1] ^ target->word[2] ^
 		     target->word[3];
 
-	hash *= 0x9e3779b1;
+	hash *= (__u32)(HASH_FACTOR >> 32);
 	hash >>= 32 - NEXT_HOPS_SHIFT;
 	return bpf_map_lookup_elem(&next_hops, &hash);
 }

@@ -21,14 +21,8 @@ static __always_inline void persist_make_key(struct persist_key *key,
 					     const struct packet *p,
 					     const struct service *svc)
 {
-	__u32 bits = svc->persist_prefix;
-
 	key->service = svc->id;
-	for (int i = 0; i < 4; i++) {
-		key->client.word[i] =
-			p->tuple.saddr.word[i] & prefix_mask(bits);
-		bits -= bits >= 32 ? 32 : bits;
-	}
+	copy_prefix(&key->client, &p->tuple.saddr, svc->persist_prefix);
 }
 
 /* Returns the first position of a client without a record. The service's id is

@@ -139,8 +139,8 @@ __noinline __maybe_unused bool half_open_exceeds(__u32 service, __u8 protocol,
 		bpf_map_lookup_elem(&service_states, &service);
 	const struct table_state *t = table_state_get();
 	const struct half_open *all = half_open_get();
-	/* two entries for each connection, percent, eighths */
-	const __s64 unit = 2 * 100 * 8;
+	/* percent, eighths */
+	const __s64 unit = ENTRIES_PER_CONNECTION * 100 * 8;
 	__s64 share;
 
 	if (!half_open_percent || !state || !t || !all)

@@ -35,12 +35,12 @@
 /* A bucket's tags are 32 lanes of 16 bits in 8 words. The last lane is not a
  * row's: it has the bucket's lock, and how many of its keys are in other buckets
  * of the group. */
-#define TAG_BITS 16
-#define TAGS_PER_WORD 4
 #define CONTROL_WORD (TAG_WORDS - 1)
 #define CONTROL_LOCKED (1ULL << 63)
-#define CONTROL_SPILLED_ONE (1ULL << 48)
-#define CONTROL_SPILLED (0xffULL << 48)
+#define CONTROL_SPILLED_ONE (1ULL << SPILLED_SHIFT)
+#define CONTROL_SPILLED (0xffULL << SPILLED_SHIFT)
+
+#define ROW_LIVE (1ULL << ROW_LIVE_BIT)
 
 /* A mask of all rows of a bucket, one bit for each. */
 #define ALL_ROWS 0x3fffffffU
@@ -48,7 +48,6 @@
 /* table_state.size: the number of groups, the number to which it grows, and
  * how many of the former have not moved yet. All are the same while the table
  * does not grow. */
-#define SIZE_BITS 21
 #define SIZE_MASK ((1U << SIZE_BITS) - 1)
 
 /* A lock is held for longest while a group is moved, 50 us, or while a
@@ -110,9 +109,9 @@ static __always_inline __u64 table_hash(const struct table_state *t,
 		hash += (__u64)(__u32)(word[i] + t->seeds[i]) *
 			(__u32)(word[i + 1] + t->seeds[i + 1]);
 	hash ^= hash >> 32;
-	hash *= 0x9e3779b97f4a7c15ULL;
+	hash *= HASH_FACTOR;
 	hash ^= hash >> 29;
-	hash *= 0xbf58476d1ce4e5b9ULL;
+	hash *= HASH_FACTOR_2;
 	return hash ^ hash >> 32;
 }
 

@@ -340,6 +340,10 @@ int loxilb_layer3(struct __sk_buff *ctx)
 const struct {
 	struct connection_event told;
 	enum limit limit;
+	enum table_layout table;
+	enum table_element element;
+	enum bloom_layout bloom;
+	enum hash_factor hash;
 	enum connection_flag connection;
 	enum endpoint_flag endpoint;
 	enum link_flag link;

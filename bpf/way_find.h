@@ -73,7 +73,7 @@ static __always_inline __u32 way_hash(const struct way_key *key)
 	__u64 hash = 0;
 
 	for (int i = 0; i < 4; i++) {
-		hash = (hash ^ ((const word *)key)[i]) * 0x9e3779b97f4a7c15ULL;
+		hash = (hash ^ ((const word *)key)[i]) * HASH_FACTOR;
 		hash ^= hash >> 32;
 	}
 	return hash;

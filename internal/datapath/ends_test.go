@@ -294,7 +294,8 @@ func runMarked(p *ebpf.Program, mark uint32) (uint32, error) {
 // shrinkTable gives an empty table fewer groups, and so little room that some connections are refused.
 func shrinkTable(t *testing.T, d *Datapath) {
 	t.Helper()
-	const packed = stressFirstGroups | stressFirstGroups<<21 | stressFirstGroups<<42 // SIZE_BITS
+	const bits = bpf.TcTableLayoutSIZE_BITS
+	const packed = stressFirstGroups | stressFirstGroups<<bits | stressFirstGroups<<(2*bits)
 	states := d.collection.Maps.TableStates
 	var row bpf.TcTableState
 	err := states.Lookup(uint32(0), &row)

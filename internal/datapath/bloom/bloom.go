@@ -19,7 +19,7 @@ import (
 
 const (
 	words  = len(bpf.TcBloom{}.Bits)
-	factor = 0x9e3779b97f4a7c15 // BLOOM_FACTOR
+	factor = uint64(bpf.TcHashFactorHASH_FACTOR)
 
 	bitsAt          = int64(unsafe.Offsetof(bpf.TcBloom{}.Bits))
 	nextAt          = int64(unsafe.Offsetof(bpf.TcBloom{}.Next))
@@ -30,7 +30,7 @@ const (
 )
 
 // allPorts stands in place of a port.
-const allPorts = 1 << 16 // BLOOM_ALL_PORTS
+const allPorts = uint32(bpf.TcBloomLayoutBLOOM_ALL_PORTS)
 
 // Key is a bit's meaning: packets to or from an address and port, all ports of an address, or a port of every address.
 type Key struct {

@@ -34,6 +34,14 @@ type TcBloom struct {
 	Kept          uint32
 }
 
+type TcBloomLayout uint32
+
+const (
+	TcBloomLayoutBLOOM_SHIFT     TcBloomLayout = 22
+	TcBloomLayoutBLOOM_WORDS     TcBloomLayout = 65536
+	TcBloomLayoutBLOOM_ALL_PORTS TcBloomLayout = 65536
+)
+
 type TcChallengeCounts struct {
 	_        structs.HostLayout
 	Sent     uint64
@@ -276,6 +284,13 @@ type TcHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type TcHashFactor uint64
+
+const (
+	TcHashFactorHASH_FACTOR   TcHashFactor = 11400714819323198485
+	TcHashFactorHASH_FACTOR_2 TcHashFactor = 13787848793156543929
+)
+
 type TcHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -333,9 +348,6 @@ const (
 	TcLimitMAX_DEFAULT_ROUTES    TcLimit = 256
 	TcLimitKNOWN_SETS            TcLimit = 32768
 	TcLimitKNOWN_WAYS            TcLimit = 4
-	TcLimitROWS_PER_BUCKET       TcLimit = 30
-	TcLimitBUCKETS_PER_GROUP     TcLimit = 8
-	TcLimitTABLE_SEEDS           TcLimit = 10
 )
 
 type TcLimitKey struct {
@@ -572,6 +584,28 @@ type TcTableBucket struct {
 	Tags [8]uint64
 	Rows [30]TcTableRow
 }
+
+type TcTableElement uint32
+
+const (
+	TcTableElementTABLE_ELEMENT TcTableElement = 3968
+)
+
+type TcTableLayout uint32
+
+const (
+	TcTableLayoutENTRIES_PER_CONNECTION TcTableLayout = 2
+	TcTableLayoutCACHE_LINE             TcTableLayout = 64
+	TcTableLayoutROWS_PER_BUCKET        TcTableLayout = 30
+	TcTableLayoutBUCKETS_PER_GROUP      TcTableLayout = 8
+	TcTableLayoutTABLE_SEEDS            TcTableLayout = 10
+	TcTableLayoutTAG_BITS               TcTableLayout = 16
+	TcTableLayoutTAG_WORDS              TcTableLayout = 8
+	TcTableLayoutTAGS_PER_WORD          TcTableLayout = 4
+	TcTableLayoutSPILLED_SHIFT          TcTableLayout = 48
+	TcTableLayoutROW_LIVE_BIT           TcTableLayout = 63
+	TcTableLayoutSIZE_BITS              TcTableLayout = 21
+)
 
 type TcTableRow struct {
 	_          structs.HostLayout

@@ -102,7 +102,7 @@ func TestSpareGivesUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := buckets/uint32(bpf.TcLimitBUCKETS_PER_GROUP) - 1
+	last := buckets/uint32(bpf.TcTableLayoutBUCKETS_PER_GROUP) - 1
 	lock := func(on byte) {
 		t.Helper()
 		var id ebpf.MapID

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	tagBits       = 16
-	tagsPerWord   = 4
-	rowsPerBucket = uint32(bpf.TcLimitROWS_PER_BUCKET)
-	perGroup      = uint32(bpf.TcLimitBUCKETS_PER_GROUP)
-	rowLive       = 1 << 63
-	spilledOne    = 1 << 48 // in the last word of tags
+	tagBits       = uint32(bpf.TcTableLayoutTAG_BITS)
+	tagsPerWord   = uint32(bpf.TcTableLayoutTAGS_PER_WORD)
+	rowsPerBucket = uint32(bpf.TcTableLayoutROWS_PER_BUCKET)
+	perGroup      = uint32(bpf.TcTableLayoutBUCKETS_PER_GROUP)
+	rowLive       = uint64(1) << bpf.TcTableLayoutROW_LIVE_BIT
+	spilledOne    = uint64(1) << bpf.TcTableLayoutSPILLED_SHIFT // in the last word of tags
 )
 
 // seeds are those of the table's hash: random, so that nobody can choose tuples that share a bucket.
-type seeds = [bpf.TcLimitTABLE_SEEDS]uint32
+type seeds = [bpf.TcTableLayoutTABLE_SEEDS]uint32
 
 func newSeeds() seeds {
 	var (
@@ -43,9 +43,9 @@ func hash(s *seeds, k *bpf.TcConnectionKey) uint64 {
 		h += uint64(words[i]+s[i]) * uint64(words[i+1]+s[i+1])
 	}
 	h ^= h >> 32
-	h *= 0x9e3779b97f4a7c15
+	h *= uint64(bpf.TcHashFactorHASH_FACTOR)
 	h ^= h >> 29
-	h *= 0xbf58476d1ce4e5b9
+	h *= uint64(bpf.TcHashFactorHASH_FACTOR_2)
 	return h ^ h>>32
 }
 

@@ -9,8 +9,7 @@ import (
 	"loxilb/internal/datapath/bpf"
 )
 
-// cacheLine is the processor's: of x86-64 and nearly all of arm64.
-const cacheLine = 64
+const cacheLine = uint32(bpf.TcTableLayoutCACHE_LINE)
 
 // Skew is how many bytes after a map's value a bucket begins, so that what is read together is in as few lines of cache as can
 // be. Where the kernel has the first value of an array is its own matter, and another one with each version. A kernel that does not
@@ -28,8 +27,8 @@ var Skew = sync.OnceValue(func() uint32 {
 	return (cacheLine - value%cacheLine) % cacheLine &^ 7
 })
 
-// element is what a map has for a bucket: TABLE_ELEMENT bytes.
-type element [(unsafe.Sizeof(bpf.TcTableBucket{}) + 2*cacheLine - 9) / cacheLine * cacheLine / 8]uint64
+// element is what a map has for a bucket, in words of 8 bytes.
+type element [bpf.TcTableElementTABLE_ELEMENT / 8]uint64
 
 // bucketIn is the bucket in what a map has.
 func bucketIn(e *element) *bpf.TcTableBucket {

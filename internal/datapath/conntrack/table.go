@@ -19,7 +19,7 @@ type Table struct {
 
 const (
 	// EntriesPerConnection is one for each direction.
-	EntriesPerConnection = 2
+	EntriesPerConnection = uint64(bpf.TcTableLayoutENTRIES_PER_CONNECTION)
 
 	rowsPerGroup = uint64(rowsPerBucket) * uint64(perGroup)
 	// A table grows when it is filled to 72 percent, to 68 percent: a group of 240 rows is then full before its time
@@ -49,7 +49,7 @@ func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table,
 	if err := groups.GrowReleased(first); err != nil {
 		return nil, err
 	}
-	most := int64(connections) * EntriesPerConnection
+	most := int64(uint64(connections) * EntriesPerConnection)
 	batch := uint32(1)
 	if most >= largeTable {
 		batch = countBatch
@@ -82,7 +82,7 @@ func Adopt(groups *rows.Array, state, counts *ebpf.Map) (*Table, error) {
 
 type state bpf.TcTableState
 
-const sizeBits = 21 // SIZE_BITS
+const sizeBits = bpf.TcTableLayoutSIZE_BITS
 
 // pack is the size of a table that does not grow.
 func pack(groups uint32) uint64 {

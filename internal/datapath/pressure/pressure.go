@@ -54,7 +54,7 @@ func (m *Meter) Fullness() (p lb.Pressure, err error) {
 	return lb.Pressure{
 		HalfOpenTCP:    max(0, now.Of[bpf.TcHalfOpenClassHALF_OPEN_TCP]),
 		HalfOpenOthers: max(0, now.Of[bpf.TcHalfOpenClassHALF_OPEN_OTHERS]),
-		HalfOpenMax:    int64(most) / conntrack.EntriesPerConnection * int64(m.shared.HalfOpen) / 100,
+		HalfOpenMax:    int64(most/conntrack.EntriesPerConnection) * int64(m.shared.HalfOpen) / 100,
 		Entries:        int64(entries), EntriesMax: int64(most),
 	}, nil
 }
