@@ -12,6 +12,10 @@
 
 #include <linux/types.h>
 
+/*
+ * Sizes
+ */
+
 /* How many rows the maps have at most. A request of a user that needs more is
  * refused. */
 enum limit {
@@ -34,6 +38,10 @@ enum limit {
 	KNOWN_SETS = 32768,
 	KNOWN_WAYS = 4,
 };
+
+/*
+ * Reasons
+ */
 
 /* Why a packet was dropped. The name in lower case, without DROP_ and with '-'
  * for '_', is the metric label, the text in logs and the row in
@@ -81,6 +89,10 @@ enum pass_reason {
 	PASS_EXTENSION_CHAIN, /* more IPv6 extension headers than the parser follows */
 	PASS_REASONS
 };
+
+/*
+ * Connections
+ */
 
 /* An address of either IP version: IPv4 is ::ffff:a.b.c.d (RFC 4291 section
  * 2.5.5.2). */
@@ -199,6 +211,10 @@ _Static_assert(__builtin_offsetof(struct connection, generation) ==
 		       __builtin_offsetof(struct connection, flags) + 3,
 	       "ABI");
 
+/*
+ * The connection table
+ */
+
 /* How the connection table is laid out (table.h). */
 enum table_layout {
 	ENTRIES_PER_CONNECTION = 2, /* one for each direction */
@@ -255,6 +271,16 @@ struct table_state {
 _Static_assert(sizeof(struct table_state) == 200, "ABI");
 _Static_assert(sizeof(struct connection_key) == 4 * TABLE_SEEDS, "ABI");
 
+/*
+ * Next hops
+ */
+
+enum link_flag {
+	LINK_PEER = 1, /* a veth whose other end is in another namespace */
+	LINK_LAYER3 = 2, /* no link-layer header: tun, wireguard */
+	LINK_BRIDGE = 4,
+};
+
 /* What a way is. */
 struct way_key {
 	struct ip_addr
@@ -299,6 +325,10 @@ struct next_hop {
 _Static_assert(sizeof(struct next_hop) == 24, "ABI");
 #define NEXT_HOPS_SHIFT 10
 #define NEXT_HOPS (1 << NEXT_HOPS_SHIFT)
+
+/*
+ * Services
+ */
 
 enum service_kind {
 	SERVICE_ONE_PORT, /* or a protocol without ports */
@@ -421,6 +451,21 @@ struct service_state {
 };
 _Static_assert(sizeof(struct service_state) == CACHE_LINE, "ABI");
 
+/* A client of a service with ALGORITHM_PERSIST: its address, or the first bits
+ * of it that count. */
+struct persist_key {
+	struct ip_addr client;
+	__u32 service; /* id */
+};
+_Static_assert(sizeof(struct persist_key) == 20, "ABI");
+
+/* The endpoint of the client's last connection, which the next one gets too. */
+struct persist_entry {
+	__u32 endpoint; /* index into endpoints */
+	__u32 seen; /* jiffies of its last new connection */
+};
+_Static_assert(sizeof(struct persist_entry) == 8, "ABI");
+
 /* How many connections there may be of a service, and of each of its clients; 0:
  * any number. Rates are of new ones, a second. */
 struct service_limits {
@@ -444,6 +489,10 @@ struct limit_row {
 	__s64 open; /* connections that are not closed */
 };
 
+/*
+ * Endpoints
+ */
+
 enum endpoint_flag {
 	ENDPOINT_IN_USE = 1, /* the index is taken */
 	ENDPOINT_END_TCP = 2, /* the sweep ends its TCP connections */
@@ -465,6 +514,32 @@ struct endpoint {
 				* there is none or no mode asks */
 };
 _Static_assert(sizeof(struct endpoint) == 48, "ABI");
+
+/* The kernel rounds rows of an array up to 8 bytes: slots share one. */
+struct slot_block {
+	__u32 endpoints[SLOTS_PER_BLOCK];
+};
+_Static_assert(sizeof(struct slot_block) == 64, "ABI");
+
+struct endpoint_state {
+	__u64 pad;
+	__u64 connections; /* opened, ever */
+	__u64 active; /* in the table */
+	__u64 pad2[5];
+};
+_Static_assert(sizeof(struct endpoint_state) == CACHE_LINE, "ABI");
+
+/* Per CPU. "in" is from the client to the endpoint. */
+struct endpoint_traffic {
+	__u64 packets_in;
+	__u64 bytes_in;
+	__u64 packets_out;
+	__u64 bytes_out;
+};
+
+/*
+ * Source addresses and ports of ours
+ */
 
 /* A source address of ours towards an endpoint: each pair has its own ports. */
 struct snat_pair {
@@ -522,48 +597,9 @@ struct default_route {
 };
 _Static_assert(sizeof(struct default_route) == 20, "ABI");
 
-/* The kernel rounds rows of an array up to 8 bytes: slots share one. */
-struct slot_block {
-	__u32 endpoints[SLOTS_PER_BLOCK];
-};
-_Static_assert(sizeof(struct slot_block) == 64, "ABI");
-
-struct endpoint_state {
-	__u64 pad;
-	__u64 connections; /* opened, ever */
-	__u64 active; /* in the table */
-	__u64 pad2[5];
-};
-_Static_assert(sizeof(struct endpoint_state) == CACHE_LINE, "ABI");
-
-/* Per CPU. "in" is from the client to the endpoint. */
-struct endpoint_traffic {
-	__u64 packets_in;
-	__u64 bytes_in;
-	__u64 packets_out;
-	__u64 bytes_out;
-};
-
-enum link_flag {
-	LINK_PEER = 1, /* a veth whose other end is in another namespace */
-	LINK_LAYER3 = 2, /* no link-layer header: tun, wireguard */
-	LINK_BRIDGE = 4,
-};
-
-/* A client of a service with ALGORITHM_PERSIST: its address, or the first bits
- * of it that count. */
-struct persist_key {
-	struct ip_addr client;
-	__u32 service; /* id */
-};
-_Static_assert(sizeof(struct persist_key) == 20, "ABI");
-
-/* The endpoint of the client's last connection, which the next one gets too. */
-struct persist_entry {
-	__u32 endpoint; /* index into endpoints */
-	__u32 seen; /* jiffies of its last new connection */
-};
-_Static_assert(sizeof(struct persist_entry) == 8, "ABI");
+/*
+ * Fragments
+ */
 
 /* A datagram of which some fragments are still to come. */
 struct fragment_key {
@@ -592,6 +628,10 @@ _Static_assert(sizeof(struct fragment) == 40, "ABI");
 _Static_assert(sizeof(((struct fragment *)0)->seen) * 8 == FRAGMENT_PLACES,
 	       "ABI");
 
+/*
+ * The filter of addresses and ports
+ */
+
 /* Which addresses and ports concern us (bloom.h). */
 enum bloom_layout {
 	BLOOM_SHIFT = 22,
@@ -609,6 +649,10 @@ struct bloom {
 };
 _Static_assert(sizeof(struct bloom) % 8 == 0, "ABI");
 
+/*
+ * Answers
+ */
+
 /* The answers whose number is limited. */
 enum answer_limit {
 	LIMIT_ICMP_ERRORS,
@@ -619,6 +663,10 @@ enum answer_limit {
 struct icmp_scratch {
 	__u64 words[160];
 };
+
+/*
+ * Hashes
+ */
 
 /* What hashes multiply by: 2^64 divided by the golden ratio, which spreads over the
  * bits above (Knuth, The Art of Computer Programming, 6.4), and a second one, of
@@ -632,6 +680,10 @@ struct siphash_key {
 	__u64 first;
 	__u64 second;
 };
+
+/*
+ * Clients that are challenged and known
+ */
 
 /* Random numbers that nobody else may know. */
 struct secret_keys {
@@ -650,6 +702,10 @@ struct challenge_counts {
 	__u64 sent; /* SYNs that were challenged */
 	__u64 answered; /* RSTs with the right number */
 };
+
+/*
+ * Half-open connections
+ */
 
 /* Connections that are counted apart, so that a flood of one kind leaves room
  * for the others. */
@@ -673,6 +729,10 @@ struct half_open_kept {
 	__u64 services
 		[HALF_OPEN_SERVICES]; /* by the lower bits of its id: the id, and in the lower 32 bits how many */
 };
+
+/*
+ * Events
+ */
 
 /* Who may be told of connections at once (event.h). */
 #define MAX_WATCHERS 4
@@ -721,6 +781,10 @@ struct untold {
 	__u64 sampled; /* events of connections that were left out */
 	__u64 lost; /* events for which its ring had no room */
 };
+
+/*
+ * The sweep
+ */
 
 /* What the sweep has done. */
 struct sweep_report {

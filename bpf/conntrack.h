@@ -238,24 +238,24 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 	return connection_is_silent(c, protocol, now, limit + slack);
 }
 
-/* Was the entry not just made? The other one may be missing until then. */
-static __always_inline bool connection_is_settled(const struct connection *c)
+/* Was the entry just made? The other one may be missing until then. */
+static __always_inline bool connection_is_new(const struct connection *c)
 {
-	return (__s32)((__u32)bpf_jiffies64() - c->seen) > (__s32)(2 * hz);
+	return (__s32)((__u32)bpf_jiffies64() - c->seen) <= (__s32)(2 * hz);
 }
 
 /* Is the entry all that is left of a connection? */
 static __always_inline bool connection_is_orphan(const struct connection *c,
 						 __u8 protocol)
 {
-	return !(c->traits & CONN_SINGLE_ENTRY) && connection_is_settled(c) &&
+	return !(c->traits & CONN_SINGLE_ENTRY) && !connection_is_new(c) &&
 	       !connection_peer(c, protocol);
 }
 
 /* Counts one connection less of a source address and an endpoint. */
 static __always_inline void snat_usage_dec(const struct snat_pair *pair)
 {
-	struct snat_usage *u = table_row(&snat_usages, pair);
+	struct snat_usage *u = lazy_hash_find(&snat_usages, pair);
 
 	if (u)
 		__sync_fetch_and_add(&u->count, (__u32)-1);
@@ -390,8 +390,7 @@ static __noinline bool connection_end(const struct connection_key *key,
 
 		client = entry_find(&other);
 		if (!client)
-			return connection_is_settled(c) &&
-			       reply_end(key, c, word);
+			return !connection_is_new(c) && reply_end(key, c, word);
 		word = state_read(client);
 		if (!state_is_same_generation(word, reply_word))
 			return false;

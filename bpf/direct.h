@@ -72,4 +72,14 @@ direct_answer_entry(const struct connection_key *answer, __u32 now)
 	return &o->entry;
 }
 
+/* Returns the entry of a packet, or the one that is made up for a direct
+ * answer. */
+static __noinline __maybe_unused struct connection *
+entry_or_direct_answer(const struct packet *p)
+{
+	struct connection *c = entry_find(&p->tuple);
+
+	return c ? c : direct_answer_entry(&p->tuple, p->now);
+}
+
 #endif

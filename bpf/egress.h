@@ -62,7 +62,7 @@ static __noinline bool egress_find_endpoint(const struct packet *p,
 	};
 	struct egress_endpoint *row;
 
-	row = table_row(&egress_endpoints, &key);
+	row = lazy_hash_find(&egress_endpoints, &key);
 	if (!row)
 		return false;
 	__builtin_memset(&o->service, 0, sizeof(o->service));

@@ -178,14 +178,6 @@ static __always_inline enum verdict packet_check_fault(struct packet *p)
 	return likely(!p->fault) ? VERDICT_CONTINUE : packet_handle_fault(p);
 }
 
-/* Returns the entry of a packet, or a made-up one. */
-static __noinline struct connection *connection_find(const struct packet *p)
-{
-	struct connection *c = entry_find(&p->tuple);
-
-	return c ? c : direct_answer_entry(&p->tuple, p->now);
-}
-
 /* Is the packet addressed to a VIP? The key is copied (verifier 3). */
 static __noinline bool is_to_vip(const struct packet *p)
 {
@@ -217,7 +209,7 @@ fragment_find_connection(struct packet *p, struct connection **c)
 	if (p->tuple.protocol == IPPROTO_TCP &&
 	    (p->fragment & ~FRAGMENT_MORE) < FRAGMENT_TCP_HEADER)
 		return drop(p, DROP_FRAGMENT_OVERLAP);
-	*c = connection_find(p);
+	*c = entry_or_direct_answer(p);
 	if (!*c || connection_is_expired(*c, p->tuple.protocol, p->now, 0))
 		return drop(p, p->fault);
 	if (p->ttl <=

@@ -316,7 +316,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	    !same_addr(&q->p.tuple.daddr, &p->tuple.daddr) ||
 	    is_foreign_called(&q->p))
 		return VERDICT_PASS;
-	c = connection_find(&q->p);
+	c = entry_or_direct_answer(&q->p);
 	if (!c || connection_is_expired(c, q->p.tuple.protocol, p->now, 0))
 		return VERDICT_PASS;
 	if (p->fault)

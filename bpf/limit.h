@@ -33,7 +33,7 @@ limit_row_find(__u32 service, const struct service_limits *limits,
 		.service = service,
 		.generation = limits->generation,
 	};
-	void *rows = table_find(&limited_clients);
+	void *rows = lazy_hash_get(&limited_clients);
 	struct limit_row none = {}, *row;
 
 	if (!rows)
@@ -58,7 +58,7 @@ static __always_inline void limit_add(__s64 *open, __s64 by)
 __noinline __maybe_unused int
 limit_count(__u32 endpoint, const struct ip_addr *client, __s32 by)
 {
-	void *table = table_find(&limits_by_service);
+	void *table = lazy_hash_get(&limits_by_service);
 	struct service_limits *limits;
 	struct service_state *state;
 	struct limit_row *row;
@@ -104,7 +104,8 @@ limit_client_is_full(const struct service_limits *limits,
 static __noinline __maybe_unused bool limit_is_full(const struct packet *p,
 						    __u32 service)
 {
-	struct service_limits *limits = table_row(&limits_by_service, &service);
+	struct service_limits *limits =
+		lazy_hash_find(&limits_by_service, &service);
 	struct service_state *state =
 		bpf_map_lookup_elem(&service_states, &service);
 
@@ -123,7 +124,8 @@ static __noinline __maybe_unused bool limit_is_full(const struct packet *p,
 static __noinline __maybe_unused enum drop_reason
 limit_reason(const struct packet *p, __u32 service)
 {
-	struct service_limits *limits = table_row(&limits_by_service, &service);
+	struct service_limits *limits =
+		lazy_hash_find(&limits_by_service, &service);
 	struct service_state *state =
 		bpf_map_lookup_elem(&service_states, &service);
 	struct limit_row *row = NULL;

@@ -63,7 +63,7 @@ static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 	struct persist_entry entry, *old;
 
 	persist_make_key(&o->client, p, &o->service);
-	old = table_row(&persists, &o->client);
+	old = lazy_hash_find(&persists, &o->client);
 	if (!old)
 		return false;
 	entry = *old;
@@ -78,7 +78,7 @@ static __noinline __maybe_unused void persist_store(const struct opening *o,
 						    __u32 now)
 {
 	struct persist_entry entry = { .endpoint = o->endpoint, .seen = now };
-	void *table = table_find(&persists);
+	void *table = lazy_hash_get(&persists);
 
 	if (table)
 		bpf_map_update_elem(table, &o->client, &entry, BPF_ANY);

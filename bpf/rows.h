@@ -41,7 +41,7 @@ static __always_inline __u32 *slot_find(void *segment, __u32 slot)
 }
 
 /* Returns a hash that is made when it is first needed, or NULL. */
-static __always_inline void *table_find(void *map)
+static __always_inline void *lazy_hash_get(void *map)
 {
 	__u32 zero = 0;
 
@@ -49,11 +49,11 @@ static __always_inline void *table_find(void *map)
 }
 
 /* Returns a row of such a hash, or NULL. */
-static __always_inline void *table_row(void *map, const void *key)
+static __always_inline void *lazy_hash_find(void *map, const void *key)
 {
-	void *table = table_find(map);
+	void *hash = lazy_hash_get(map);
 
-	return table ? bpf_map_lookup_elem(table, key) : NULL;
+	return hash ? bpf_map_lookup_elem(hash, key) : NULL;
 }
 
 #endif

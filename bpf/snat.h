@@ -110,7 +110,7 @@ static __always_inline int snat_usage_inc(const struct snat_pair *pair,
 					  __u32 limit)
 {
 	const struct snat_usage none = {};
-	void *usages = table_find(&snat_usages);
+	void *usages = lazy_hash_get(&snat_usages);
 	struct snat_usage *u;
 	__u32 old;
 

@@ -152,7 +152,7 @@ static __noinline __u32 *sock_persist(const struct packet *p,
 {
 	struct persist_key client = { .service = svc->id };
 	struct persist_entry entry = { .seen = p->now }, *old;
-	void *table = table_find(&persists);
+	void *table = lazy_hash_get(&persists);
 	__u32 *slot;
 
 	if (!table)

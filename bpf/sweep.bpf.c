@@ -204,7 +204,7 @@ int loxilb_sweep_persists(struct bpf_iter__bpf_map_elem *ctx)
 {
 	struct persist_key *found = ctx->key, key;
 	struct persist_entry *e = ctx->value;
-	void *table = table_find(&persists);
+	void *table = lazy_hash_get(&persists);
 	__u8 zero = 0;
 
 	if (!found || !e || !table)
@@ -223,7 +223,7 @@ SEC("iter/bpf_map_elem")
 int loxilb_sweep_snat(struct bpf_iter__bpf_map_elem *ctx)
 {
 	struct snat_pair *found = ctx->key, key;
-	void *usages = table_find(&snat_usages);
+	void *usages = lazy_hash_get(&snat_usages);
 	struct snat_usage *u;
 
 	if (!found || !usages)
