@@ -56,7 +56,7 @@ func contenders() []contender {
 		{name: "loxilb-xdp", about: "loxilb-one with --xdp native, and GRO at the other ends, so that they take frames from XDP", endpoints: 1, observe: observeLoxilb, setup: loxilbXDP},
 		{name: "loxilb-redirect", about: "loxilb --redirect-peer=false", endpoints: 3, observe: observeLoxilb, setup: loxilb("default", "--redirect-peer=false")},
 		{name: "loxilb-hostonearm", about: "loxilb, mode hostonearm", endpoints: 3, floods: true, observe: observeLoxilb, setup: loxilbHost},
-		{name: "loxilb-dsr", about: "loxilb, mode dsr, endpoints on links of their own to the client", endpoints: 3, floods: true, observe: observeLoxilb, setup: loxilbDSR},
+		{name: "loxilb-dsr", about: "loxilb, mode dsr, endpoints on links of their own to the client", endpoints: 3, floods: true, observe: observeDirect, setup: loxilbDSR},
 		{name: "nft-synproxy", about: "nft-one behind the kernel's SYN proxy", endpoints: 1, routes: true, floods: true, missing: needs("nft"), observe: observeConntrack, setup: nftSynproxy},
 	}
 	for i := range all {

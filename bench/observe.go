@@ -50,6 +50,13 @@ func observeLoxilb(ctx context.Context, r *rig) (o observation, err error) {
 	return parseMetrics(string(text))
 }
 
+// observeDirect is of mode dsr, whose connections have one entry in place of two.
+func observeDirect(ctx context.Context, r *rig) (observation, error) {
+	o, err := observeLoxilb(ctx, r)
+	o.used /= 2
+	return o, err
+}
+
 // parseMetrics finds the table and the drops among metrics.
 func parseMetrics(text string) (o observation, err error) {
 	o.drops = map[string]float64{}

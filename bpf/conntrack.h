@@ -154,10 +154,18 @@ static __always_inline bool connection_is_pair(const struct connection_key *key,
 	       same_addr(&peer->saddr, &key->daddr);
 }
 
+/* Is this TCP connection perhaps over, although nobody has seen the end? An
+ * endpoint that answers directly closes it out of our sight. */
+static __always_inline bool connection_may_be_closed(__u32 word)
+{
+	return (word & STATE_TRAIT(CONN_ONE_WAY)) && (word & CONN_FIN_CLIENT);
+}
+
 /* Returns how long a connection in this state may be silent, in jiffies. Global (verifier 1). */
-__noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u8 flags,
+__noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u32 word,
 						   __u8 protocol)
 {
+	const __u8 flags = word;
 	bool closed = protocol == IPPROTO_TCP && connection_is_closed(flags);
 	struct endpoint *ep;
 	__u32 *idle = NULL;
@@ -170,6 +178,8 @@ __noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u8 flags,
 	if (closed)
 		return timeout_tcp_closed;
 	if (protocol == IPPROTO_TCP) {
+		if (connection_may_be_closed(word) && pressure_of_table())
+			return timeout_tcp_closed;
 		if (flags & (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT))
 			return timeout_tcp_closing;
 		if (!(flags & CONN_ASSURED))
@@ -214,7 +224,8 @@ static __always_inline bool connection_is_expired(const struct connection *c,
 {
 	return connection_is_silent(
 		c, protocol, now,
-		connection_timeout(c->endpoint, c->flags, protocol) + slack);
+		connection_timeout(c->endpoint, state_read(c), protocol) +
+			slack);
 }
 
 /* Is the connection expired, and is the quarantine of its source port over?
@@ -225,10 +236,10 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 {
 	__u32 rest = pressure_of_table() ? timeout_snat_rest_pressed :
 					   timeout_snat_rest;
-	__u32 limit =
-		c->traits & CONN_RESTING ?
-			rest :
-			connection_timeout(c->endpoint, c->flags, protocol);
+	__u32 limit = c->traits & CONN_RESTING ?
+			      rest :
+			      connection_timeout(c->endpoint, state_read(c),
+						 protocol);
 
 	if ((c->traits & CONN_SNAT) && limit < rest)
 		limit = rest;

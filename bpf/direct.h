@@ -41,7 +41,8 @@ direct_find(const struct connection_key *answer, __u32 now)
 		return NULL;
 	/* no other entry of it can have been seen later */
 	if ((__s32)(now - c->seen) >
-	    (__s32)connection_timeout(c->endpoint, c->flags, answer->protocol))
+	    (__s32)connection_timeout(c->endpoint, state_read(c),
+				      answer->protocol))
 		return NULL;
 	return c;
 }
