@@ -11,9 +11,10 @@
 #include "abi.h"
 
 /* group -> buckets -> one direction of a connection each, by the packet tuple
- * (table.h). Written by the packet path (create, touch) and the sweep (delete);
- * read by user for listings, which adds groups as the table fills. A full table
- * refuses newcomers and evicts nobody. max_entries is set at load. */
+ * (table.h). Written by the packet path (create, touch, delete) and the sweep
+ * (delete, move); read by user for listings, who adds groups as the table fills.
+ * A full table refuses newcomers and evicts nobody. max_entries is set at
+ * load. */
 struct connection_group {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, BUCKETS_PER_GROUP);
