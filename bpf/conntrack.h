@@ -342,14 +342,18 @@ enum port_fate {
 	PORT_RESTS_FROM_NOW,
 };
 
-/* Deletes an entry. Whoever deletes a reply entry frees its source port. */
-static __always_inline void entry_delete(const struct connection_key *key,
+/* Deletes an entry; one that has ended, if its word says so. Returns whether it was
+ * there. Whoever deletes a reply entry frees its source port. */
+static __always_inline bool entry_delete(const struct connection_key *key,
 					 __u32 word)
 {
 	const __u32 ours = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_SNAT);
 
-	if (!entry_remove(key) && unlikely((word & ours) == ours))
+	if (entry_remove(key, word))
+		return false;
+	if (unlikely((word & ours) == ours))
 		snat_release(key);
+	return true;
 }
 
 /* Keeps the source port of an ended connection from others: its reply entry
@@ -368,10 +372,13 @@ static __always_inline void reply_rest(const struct connection_key *key,
 }
 
 /* Ends a reply entry that has no client's entry: of a port that has rested, or
- * what is left of a connection. */
+ * what is left of a connection. Or deletes what could not be deleted when its
+ * connection ended. */
 static __always_inline bool reply_end(const struct connection_key *key,
 				      struct connection *c, __u32 word)
 {
+	if ((word & STATE_LEFT) == STATE_LEFT)
+		return entry_delete(key, word);
 	word = state_change(c, word, 0, STATE_ENDED | CONN_RESET);
 	if (word & STATE_ENDED)
 		return false;
@@ -426,7 +433,8 @@ static __noinline bool connection_end(const struct connection_key *key,
 		reply_rest(reply ? key : &other, fate);
 	else if (likely(!(word & STATE_TRAIT(CONN_ONE_WAY))))
 		entry_delete(reply ? key : &other, word | CONN_REPLY_DIRECTION);
-	entry_remove(reply ? &other : key);
+	entry_delete(reply ? &other : key,
+		     (word & ~CONN_REPLY_DIRECTION) | STATE_ENDED);
 	return true;
 }
 

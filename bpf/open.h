@@ -77,6 +77,7 @@ static __always_inline int insert_client_entry(ctx_t *ctx, struct packet *p,
 					       struct opening *o)
 {
 	struct connection *old;
+	__u32 word;
 	int err;
 
 	opening_next_hop(ctx, p, o, &o->entry);
@@ -84,9 +85,14 @@ static __always_inline int insert_client_entry(ctx_t *ctx, struct packet *p,
 	if (err != -EEXIST)
 		return err;
 	old = entry_find(&o->client_key);
-	if (!old || old->traits & CONN_ENDED)
+	if (!old)
 		return -EAGAIN;
-	return old->flags & CONN_REPLY_DIRECTION ? -EEXIST : -EALREADY;
+	word = state_read(old);
+	if (!(word & STATE_ENDED))
+		return word & CONN_REPLY_DIRECTION ? -EEXIST : -EALREADY;
+	if (!connection_end(&o->client_key, old, word, PORT_IS_FREE))
+		return -EAGAIN; /* another CPU is about to delete it */
+	return entry_insert(&o->client_key, &o->entry);
 }
 
 /* Makes the client's entry from the reply entry in o->entry, and inserts it. On
@@ -108,8 +114,7 @@ static __noinline int open_client_entry(ctx_t *ctx, struct packet *p,
 	err = insert_client_entry(ctx, p, o);
 	if (!err)
 		return 0;
-	entry_delete(&o->reply_key,
-		     STATE_TRAIT(c->traits) | CONN_REPLY_DIRECTION);
+	entry_delete(&o->reply_key, state_read(c) | CONN_REPLY_DIRECTION);
 	return err;
 }
 

@@ -177,7 +177,8 @@ static __always_inline int snat_claim_port(ctx_t *ctx, struct opening *o,
 	err = entry_insert(&o->reply_key, &o->entry);
 	if (err || !snat_has_local_socket(ctx, o))
 		return err;
-	return entry_remove(&o->reply_key) ? -ESTALE : -EEXIST;
+	return entry_remove(&o->reply_key, state_read(&o->entry)) ? -ESTALE :
+								    -EEXIST;
 }
 
 /* The arguments of a search through source addresses and ports. */

@@ -61,20 +61,6 @@ static __always_inline bool endpoint_is_removed(const struct connection *c,
 	       (protocol == IPPROTO_TCP ? ENDPOINT_END_TCP : ENDPOINT_END_UDP);
 }
 
-/* Deletes an entry that whoever ended the connection could not delete. Not one
- * that seems to have ended because another CPU is moving it (grow.h): that has not
- * been counted as ended yet. */
-static __noinline void sweep_ended(const struct connection_key *key, __u32 word)
-{
-	struct connection *c;
-
-	if (entry_settle(key))
-		return;
-	c = entry_find(key);
-	if (c && state_read(c) & STATE_ENDED)
-		entry_delete(key, word);
-}
-
 /* Ends the connection of an entry, if it is over. Returns whether it was. */
 static __always_inline bool sweep_entry(const struct connection_key *key,
 					struct connection *c, __u32 word)
@@ -90,8 +76,8 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	if ((__s32)(now - c->seen) <= (__s32)hz ||
 	    !connection_is_removable(c, key->protocol, now, SWEEP_SLACK))
 		return false;
-	if (word & STATE_ENDED) {
-		sweep_ended(key, word);
+	if (word & STATE_ENDED) { /* whoever ended it could not delete it */
+		entry_delete(key, word);
 		return false;
 	}
 	return connection_end_by_reply(key, c, word, PORT_IS_FREE);

@@ -28,6 +28,7 @@
 #include <bpf/bpf_helpers.h>
 #include "maps.h"
 #include "packet.h"
+#include "state.h"
 
 /* Unrolled loops keep more on the stack, of which there is little. */
 #define NO_UNROLL _Pragma("clang loop unroll(disable)")
@@ -94,6 +95,20 @@ static __always_inline __u32 size_goal(__u64 size)
 static __always_inline __u32 size_unmoved(__u64 size)
 {
 	return size >> 2 * SIZE_BITS;
+}
+
+static __always_inline bool size_grows(__u64 size)
+{
+	return size_groups(size) != size_goal(size);
+}
+
+/* Has all that was read and written before come before what is read and written
+ * after. */
+static __always_inline void table_barrier(struct table_state *t)
+{
+	__s64 found = __sync_fetch_and_add(&t->entries, 0);
+
+	asm volatile("" : : "r"(found));
 }
 
 /* NH, of UMAC (RFC 4418 section 5.2.2): two keys collide with probability
@@ -302,6 +317,8 @@ __noinline __s64 row_find(const struct connection_key *key, __u64 hash)
 		/* keeps what is computed of it off the stack, which is short */
 		asm volatile("" : "+r"(n));
 		t = table_state_get();
+		if (t && unlikely(size_grows(size)))
+			table_barrier(t);
 		if (n % 2 && t && table_size(t) == size)
 			break;
 	}
@@ -382,9 +399,13 @@ static __always_inline bool bucket_lock(struct table_bucket *b)
 	return likely(bucket_try_lock(b)) || !bucket_wait(b);
 }
 
+/* Adds to the word's highest bit: AND is no barrier, and a loop if it is made one. */
 static __always_inline void bucket_unlock(struct table_bucket *b)
 {
-	__sync_fetch_and_and(&b->tags[CONTROL_WORD], ~CONTROL_LOCKED);
+	__u64 found =
+		__sync_fetch_and_add(&b->tags[CONTROL_WORD], CONTROL_LOCKED);
+
+	asm volatile("" : : "r"(found));
 }
 
 /* Counts entries. The shared number is behind by less than count_batch a CPU:
@@ -437,7 +458,7 @@ static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
 
 	if (!row)
 		return;
-	__sync_fetch_and_and(&row->status, ~ROW_LIVE);
+	__sync_lock_test_and_set(&row->status, row->status & ~ROW_LIVE);
 	__sync_fetch_and_and(&b->tags[i / TAGS_PER_WORD % TAG_WORDS],
 			     ~(0xffffULL << (i % TAGS_PER_WORD * TAG_BITS)));
 }
@@ -501,61 +522,36 @@ static __always_inline void group_clear(__u32 group, __u64 hash, int found)
 				     -CONTROL_SPILLED_ONE);
 }
 
-/* Returns whether the key's row is where it belongs. Not if its group is being
- * moved at this moment: then it waits for that. */
-static __always_inline bool table_is_settled(const struct table_state *t,
-					     const struct connection_key *key,
-					     __u64 hash)
-{
-	__u64 size = table_size(t);
-	__u32 old = hash_group(hash, size_groups(size));
-	struct table_bucket *b;
-	bool settled;
-
-	if (likely(old != size_unmoved(size)))
-		return true;
-	b = bucket_get(old, hash_bucket(hash));
-	if (!b || !bucket_lock(b))
-		return false;
-	settled = group_find(old, key, hash) < 0 ||
-		  hash_group(hash, size_goal(size)) == old;
-	bucket_unlock(b);
-	return settled;
-}
-
-/* Waits until a row that is being moved is where it belongs. Returns -EBUSY if
- * that takes too long. Global (verifier 1). */
+/* Waits until no row of the key's group is being moved. Returns -EBUSY if that
+ * takes too long. Global (verifier 1). */
 __noinline __maybe_unused int entry_settle(const struct connection_key *key)
 {
 	struct table_state *t = table_state_get();
+	struct table_bucket *b;
+	__u64 hash, size;
+	__u32 group;
 
 	if (!key || !t) /* verifier 2 */
 		return -EBUSY;
-	return table_is_settled(t, key, table_hash(t, key)) ? 0 : -EBUSY;
+	table_barrier(t);
+	hash = table_hash(t, key);
+	size = table_size(t);
+	group = hash_group(hash, size_groups(size));
+	if (likely(group != size_unmoved(size)))
+		return 0;
+	b = bucket_get(group, hash_bucket(hash));
+	if (!b || !bucket_lock(b))
+		return -EBUSY;
+	bucket_unlock(b);
+	return 0;
 }
 
-/* Locks the bucket of a key and returns its group, or -EBUSY: the lock was not
- * to be had. */
-static __always_inline __s64 key_lock(const struct table_state *t,
-				      const struct connection_key *key,
-				      __u64 hash)
+/* Locks the key's bucket in a group. */
+static __always_inline bool group_lock_key(__u32 group, __u64 hash)
 {
-	struct table_bucket *b;
-	__u32 group;
+	struct table_bucket *b = bucket_get(group, hash_bucket(hash));
 
-	NO_UNROLL
-	for (int n = 0; n < KEY_LOCK_ATTEMPTS; n++) {
-		if (!table_is_settled(t, key, hash))
-			break;
-		group = table_group(hash, table_size(t));
-		b = bucket_get(group, hash_bucket(hash));
-		if (!b || !bucket_lock(b))
-			break;
-		if (likely(table_group(hash, table_size(t)) == group))
-			return group;
-		bucket_unlock(b); /* the group has begun to move */
-	}
-	return -EBUSY;
+	return b && bucket_lock(b);
 }
 
 static __always_inline void key_unlock(__u32 group, __u64 hash)
@@ -564,6 +560,38 @@ static __always_inline void key_unlock(__u32 group, __u64 hash)
 
 	if (b)
 		bucket_unlock(b);
+}
+
+/* Locks the key's bucket where the key has its row, or is to have it, and returns
+ * the group; -EBUSY: the lock was not to be had. Of the group that is moved next
+ * or was moved last, a row is in its old place if a move was given up halfway. Who
+ * has locked its bucket there may use it: nobody moves it meanwhile. */
+static __always_inline __s64 key_lock(const struct table_state *t,
+				      const struct connection_key *key,
+				      __u64 hash)
+{
+	__u64 size;
+	__u32 group;
+
+	NO_UNROLL
+	for (int n = 0; n < KEY_LOCK_ATTEMPTS; n++) {
+		size = table_size(t);
+		group = hash_group(hash, size_groups(size));
+		if (unlikely(group == size_unmoved(size))) {
+			if (!group_lock_key(group, hash))
+				break;
+			if (group_find(group, key, hash) >= 0)
+				return group;
+			key_unlock(group, hash);
+		}
+		group = table_group(hash, size);
+		if (!group_lock_key(group, hash))
+			break;
+		if (likely(table_group(hash, table_size(t)) == group))
+			return group;
+		key_unlock(group, hash); /* the group has begun to move */
+	}
+	return -EBUSY;
 }
 
 /* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is
@@ -595,24 +623,53 @@ __noinline int entry_insert(const struct connection_key *key,
 	return err;
 }
 
-/* Removes an entry. Returns -ENOENT if there is none, -EBUSY as above: then the
- * sweep removes it. Global (verifier 1). */
-__noinline int entry_remove(const struct connection_key *key)
+/* Clears a row of a group that group_find() has found; or, as its lock was not to be
+ * had, marks it. Not if the word says that it has ended and it has not: then it is
+ * the next connection's. Returns whether it did. */
+static __always_inline bool group_remove(__u32 group, __u64 hash, int found,
+					 __u32 word, bool locked)
+{
+	struct table_bucket *b = bucket_get(group, found >> FOUND_ROW_BITS);
+	struct table_row *row =
+		b ? bucket_row(b, found & FOUND_ROW_MASK) : NULL;
+	__u32 now;
+
+	if (!row)
+		return false;
+	now = state_read(&row->connection);
+	if (word & ~now & STATE_ENDED)
+		return false;
+	if (locked)
+		group_clear(group, hash, found);
+	else if (state_is_same_generation(now, word))
+		__sync_val_compare_and_swap((__u32 *)&row->connection.flags,
+					    now, now | STATE_LEFT);
+	return true;
+}
+
+/* Removes an entry; one that has ended, if its word says so. Returns -ENOENT if there
+ * is none; -EBUSY as above: then whoever wants its place removes it, or the sweep.
+ * Global (verifier 1). */
+__noinline int entry_remove(const struct connection_key *key, __u32 word)
 {
 	struct table_state *t = table_state_get();
 	__s64 group;
 	__u64 hash;
 	int found;
+	bool locked;
 
 	if (!key || !t) /* verifier 2 */
 		return -EINVAL;
 	hash = table_hash(t, key);
 	group = key_lock(t, key, hash);
-	if (group < 0)
-		return -EBUSY;
+	locked = group >= 0;
+	if (unlikely(!locked))
+		group = table_group(hash, table_size(t));
 	found = group_find(group, key, hash);
-	if (found >= 0)
-		group_clear(group, hash, found);
+	if (found >= 0 && !group_remove(group, hash, found, word, locked))
+		found = -ENOENT;
+	if (unlikely(!locked))
+		return -EBUSY;
 	key_unlock(group, hash);
 	if (found < 0)
 		return -ENOENT;

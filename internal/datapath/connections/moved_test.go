@@ -11,7 +11,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/bpf"
-	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/tables"
@@ -41,8 +40,11 @@ func TestAnswerMeetsMove(t *testing.T) {
 	mark := func(set, reset uint8) {
 		t.Helper()
 		err := d.shared.Conntrack.Change(func(k bpf.TcConnectionKey, c *bpf.TcConnection) bool {
+			if k.Saddr != bpf.Addr(client) {
+				return false
+			}
 			c.Traits = c.Traits&^reset | set
-			return k.Saddr == bpf.Addr(client)
+			return true
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -102,34 +104,20 @@ func TestSpareGivesUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := buckets/uint32(bpf.TcTableLayoutBUCKETS_PER_GROUP) - 1
-	lock := func(on byte) {
+	last := int(buckets/uint32(bpf.TcTableLayoutBUCKETS_PER_GROUP)) - 1
+	lock := func(on bool) {
 		t.Helper()
-		var id ebpf.MapID
-		if err := d.shared.Maps.Connections.Lookup(last, &id); err != nil {
-			t.Fatal(err)
-		}
-		group, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = group.Close() }()
-		bucket, err := group.LookupBytes(uint32(0))
-		if err != nil {
-			t.Fatal(err)
-		}
-		bucket[conntrack.Skew()+63] = on // CONTROL_LOCKED
-		if err := group.Put(uint32(0), bucket); err != nil {
+		if err := d.shared.Conntrack.Hold(on, func(group, _ int, _ []bpf.TcConnectionKey) bool { return group == last }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	lock(0x80)
+	lock(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := d.leaveSpare(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a table that cannot grow: %v", err)
 	}
-	lock(0)
+	lock(false)
 	if err := d.leaveSpare(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -13,7 +13,9 @@ const (
 	rowsPerBucket = uint32(bpf.TcTableLayoutROWS_PER_BUCKET)
 	perGroup      = uint32(bpf.TcTableLayoutBUCKETS_PER_GROUP)
 	rowLive       = uint64(1) << bpf.TcTableLayoutROW_LIVE_BIT
-	spilledOne    = uint64(1) << bpf.TcTableLayoutSPILLED_SHIFT // in the last word of tags
+	// In the last word of tags.
+	spilledOne = uint64(1) << bpf.TcTableLayoutSPILLED_SHIFT
+	locked     = uint64(1) << 63
 )
 
 // seeds are those of the table's hash: random, so that nobody can choose tuples that share a bucket.
