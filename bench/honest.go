@@ -11,7 +11,7 @@ import (
 // honestWork is load of clients that mean no harm: they open a connection, ask, and close it, as fast as they can.
 func honestWork() work {
 	return work{
-		name: "flood-honest", title: "connect, request, response, close: 50 streams of " + strconv.Itoa(knownClients) + " addresses",
+		name: "flood-honest", title: "honest load for twice as long: connect, request, response, close, 50 streams of " + strconv.Itoa(knownClients) + " addresses",
 		unit: "connections/s", asked: true, columns: honestColumns(),
 		usual:   []string{baseline, "loxilb", "loxilb-onearm", "loxilb-fullnat", "loxilb-hostonearm", "loxilb-dsr", "nft", "haproxy"},
 		service: service{name: "crr", protocol: "tcp", port: 5005, target: 5005, udp: 5006, serve: serves("crr", 5005)}, run: honest,
@@ -28,6 +28,9 @@ func honestColumns() []column {
 	}
 }
 
+// honestTimes is how much longer honest load lasts than a flood: ports and connections at rest pile up for 30 s.
+const honestTimes = 2
+
 // honest measures the rate, and counts whom the balancer refused.
 func honest(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample, error) {
 	w, err := r.watch(ctx, r.observe)
@@ -36,7 +39,7 @@ func honest(ctx context.Context, r *rig, s setting, to netip.AddrPort) ([]sample
 	}
 	out, err := r.counted(ctx, true, func() (sample, error) {
 		return honestReport(r.load(filepath.Join(r.bin, "bench"), "crr", "-streams", "50", "-sources", strconv.Itoa(knownClients),
-			"-seconds", strconv.FormatFloat(s.Seconds, 'f', -1, 64), to.String()))
+			"-seconds", strconv.FormatFloat(honestTimes*s.Seconds, 'f', -1, 64), to.String()))
 	})
 	details, failed := w.end()
 	if err != nil {
