@@ -24,16 +24,24 @@ func (m *Meter) Pressure() (p lb.Pressure, err error) {
 	if p, err = m.Fullness(); err != nil {
 		return p, err
 	}
-	var each []bpf.TcChallengeCounts
-	if err := m.shared.Maps.Challenges.Lookup(uint32(0), &each); err != nil {
-		return p, fmt.Errorf("read challenges: %w", err)
-	}
-	for _, n := range each {
-		p.Challenged += n.Sent
-		p.Answered += n.Answered
+	if p.Challenged, p.Answered, err = m.Challenges(); err != nil {
+		return p, err
 	}
 	p.KnownClients, err = m.known()
 	return p, err
+}
+
+// Challenges are the SYNs that were challenged so far, and the answers to that.
+func (m *Meter) Challenges() (sent, answered uint64, err error) {
+	var each []bpf.TcChallengeCounts
+	if err := m.shared.Maps.Challenges.Lookup(uint32(0), &each); err != nil {
+		return 0, 0, fmt.Errorf("read challenges: %w", err)
+	}
+	for _, n := range each {
+		sent += n.Sent
+		answered += n.Answered
+	}
+	return sent, answered, nil
 }
 
 // Fullness is the part of Pressure that is read with a few look-ups: how full the table is.

@@ -253,8 +253,7 @@ func (l *Lab) counters() (map[string]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	pressure, err := l.Datapath.Pressure()
-	all["challenged"], all["challenge-answered"] = pressure.Challenged, pressure.Answered
+	all["challenged"], all["challenge-answered"], err = l.Datapath.Challenges()
 	return all, err
 }
 
