@@ -49,7 +49,7 @@ static __always_inline bool row_copy(struct table_row *row, __u32 to,
 				   STATE_ENDED);
 	*copy = row->connection;
 	*(__u32 *)&copy->flags = word;
-	err = group_put(to, &row->key, copy, hash);
+	err = group_put(b, to, &row->key, copy, hash);
 	if (err)
 		*(volatile __u32 *)&row->connection.flags = word;
 	bucket_unlock(b);

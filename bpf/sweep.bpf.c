@@ -108,19 +108,17 @@ static long sweep_bucket(__u32 n, struct sweep_slice *s)
 	struct table_bucket *b = bucket_get(s->bucket / BUCKETS_PER_GROUP,
 					    s->bucket % BUCKETS_PER_GROUP);
 	struct table_row *row;
-	__u32 rows;
 
 	if (!b || s->ended >= SWEEP_SLICE_ENDED)
 		return 1;
 	s->bucket++;
-	rows = ~tags_match(b, 0) & ALL_ROWS;
 	NO_UNROLL
-	for (int i = 0; i < ROWS_PER_BUCKET && rows; i++) {
-		row = bucket_row(b, lowest_bit(rows));
-		rows &= rows - 1;
+	for (__u32 i = 0; i < ROWS_PER_BUCKET; i++) {
+		row = bucket_has(b, i) ? bucket_row(b, i) : NULL;
+		if (!row)
+			continue;
 		s->visited++;
-		if (row)
-			s->ended += sweep_row(row);
+		s->ended += sweep_row(row);
 	}
 	return 0;
 }

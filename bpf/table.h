@@ -43,9 +43,6 @@
 
 #define ROW_LIVE (1ULL << ROW_LIVE_BIT)
 
-/* A mask of all rows of a bucket, one bit for each. */
-#define ALL_ROWS 0x3fffffffU
-
 /* table_state.size: the number of groups, the number to which it grows, and
  * how many of the former have not moved yet. All are the same while the table
  * does not grow. */
@@ -59,10 +56,6 @@
 /* How often a look-up, or who locks, begins anew because the table has grown. */
 #define FIND_ATTEMPTS 3
 #define KEY_LOCK_ATTEMPTS 4
-
-/* So many rows of a bucket may have one tag. Five of 30 do in one bucket of
- * 10^14. */
-#define SAME_TAGS 4
 
 static __always_inline struct table_state *table_state_get(void)
 {
@@ -199,45 +192,36 @@ static __always_inline bool row_is_of(const struct table_row *row,
 	return row->status & ROW_LIVE && same_key(&row->key, key);
 }
 
-/* Returns a mask of the rows with this tag; of the free rows, if it is 0. Four
- * lanes at a time: the highest bit of a lane becomes 1 iff the lane is 0. */
-static __always_inline __u32 tags_match(const struct table_bucket *b, __u32 tag)
+/* The lowest bit, and the highest, of each lane of a word of tags. */
+#define LANES_LOW 0x0001000100010001ULL
+#define LANES_HIGH 0x8000800080008000ULL
+
+/* Returns the highest bit of the lanes of a word that have this tag; the lowest
+ * one is right, of those above it one may be that has another. */
+static __always_inline __u64 lanes_match(const struct table_bucket *b,
+					 __u32 word, __u32 tag)
 {
-	const __u64 low = 0x7fff7fff7fff7fffULL;
-	__u32 rows = 0;
+	__u64 x = *(const volatile __u64 *)&b->tags[word % TAG_WORDS] ^
+		  tag * LANES_LOW;
 
-	NO_UNROLL
-	for (int i = 0; i < TAG_WORDS; i++) {
-		__u64 x = *(const volatile __u64 *)&b->tags[i] ^
-			  tag * 0x0001000100010001ULL;
-
-		x = ~(((x & low) + low) | x | low);
-		/* gathers the four highest bits */
-		x = (x >> (TAG_BITS - 1)) * 0x1000200040008ULL >> 48 & 0xf;
-		rows |= (__u32)x << (TAGS_PER_WORD * i);
-	}
-	return rows & ALL_ROWS;
+	return (x - LANES_LOW) & ~x & LANES_HIGH;
 }
 
-/* The place of the lowest bit (Leiserson et al., "Using de Bruijn sequences to
- * index a 1 in a computer word"): eBPF has no instruction for it. */
-static const __u8 lowest_bit_places[32] = {
-	0,  1,	28, 2,	29, 14, 24, 3, 30, 22, 20, 15, 25, 17, 4,  8,
-	31, 27, 13, 23, 21, 19, 16, 7, 26, 12, 18, 6,  11, 5,  10, 9,
-};
-
-static __always_inline __u32 lowest_bit(__u32 mask)
+/* Returns the lowest of these lanes. */
+static __always_inline __u32 lanes_first(__u64 lanes)
 {
-	return lowest_bit_places[(__u32)((mask & -mask) * 0x077cb531U) >> 27];
+	lanes &= -lanes;
+	return (lanes >> 31 & 1) + (lanes >> 47 & 1) * 2 + (lanes >> 63) * 3;
 }
 
-/* Returns the number of the key's row in the bucket, or -ENOENT. Global
- * (verifier 1). */
+/* Returns the number of the key's row in the bucket, or -ENOENT. Most keys are in
+ * the word of their home row, with which it begins. Global (verifier 1). */
 __noinline int bucket_find(struct table_bucket *b,
 			   const struct connection_key *key, __u64 hash)
 {
 	struct table_row *row;
-	__u32 rows, i;
+	__u64 lanes;
+	__u32 i;
 
 	if (!b || !key) /* verifier 2 */
 		return -ENOENT;
@@ -245,11 +229,19 @@ __noinline int bucket_find(struct table_bucket *b,
 	row = bucket_row(b, hash_home(hash));
 	if (row)
 		*(const volatile __u64 *)&row->status;
-	rows = tags_match(b, hash_tag(hash));
 	NO_UNROLL
-	for (int n = 0; n < SAME_TAGS && rows; n++) {
-		i = lowest_bit(rows);
-		rows &= rows - 1;
+	for (__u32 n = 0; n < TAG_WORDS * TAGS_PER_WORD; n++) {
+		i = (hash_home(hash) / TAGS_PER_WORD + n / TAGS_PER_WORD) %
+		    TAG_WORDS;
+		lanes = lanes_match(b, i, hash_tag(hash)) >>
+			(n % TAGS_PER_WORD * TAG_BITS);
+		if (!lanes) {
+			n |= TAGS_PER_WORD - 1; /* to the next word */
+			continue;
+		}
+		if (!(lanes & 1ULL << (TAG_BITS - 1)))
+			continue; /* to the next lane */
+		i = i * TAGS_PER_WORD + n % TAGS_PER_WORD;
 		row = bucket_row(b, i);
 		if (row && row_is_of(row, key))
 			return i;
@@ -257,49 +249,102 @@ __noinline int bucket_find(struct table_bucket *b,
 	return -ENOENT;
 }
 
+/* Is the row in use? */
+static __always_inline bool bucket_has(const struct table_bucket *b, __u32 i)
+{
+	__u64 word = *(const volatile __u64 *)&b
+			      ->tags[i / TAGS_PER_WORD % TAG_WORDS];
+
+	return (__u16)(word >> (i % TAGS_PER_WORD * TAG_BITS));
+}
+
+/* Returns a free row of the bucket: the key's home row, else the first of that
+ * word or of the next ones, where bucket_find() will look first.
+ * ROWS_PER_BUCKET: there is none. */
+static __always_inline __u32 bucket_free_row(const struct table_bucket *b,
+					     __u64 hash)
+{
+	__u32 i = hash_home(hash), word = i / TAGS_PER_WORD;
+	__u64 lanes;
+
+	if (!bucket_has(b, i))
+		return i;
+	NO_UNROLL
+	for (int n = 0; n < TAG_WORDS; n++) {
+		lanes = lanes_match(b, word, 0);
+		i = word * TAGS_PER_WORD + lanes_first(lanes);
+		if (lanes && i < ROWS_PER_BUCKET)
+			return i;
+		word = (word + 1) % TAG_WORDS;
+	}
+	return ROWS_PER_BUCKET;
+}
+
 /* What group_find() returns: the bucket, and in the lower bits the row. */
 #define FOUND_ROW_BITS 5
 #define FOUND_ROW_MASK ((1 << FOUND_ROW_BITS) - 1)
 
-/* Finds the key in a group: in its own bucket first, then, if keys of that have
- * spilled, in the others. Returns where it is, or -ENOENT. */
-static __always_inline int
-group_find(__u32 group, const struct connection_key *key, __u64 hash)
+/* Finds the key in its own bucket, then, if keys of that have spilled, in the
+ * others of the group. Returns where it is, or -ENOENT. */
+static __always_inline int bucket_group_find(struct table_bucket *own,
+					     __u32 group,
+					     const struct connection_key *key,
+					     __u64 hash)
 {
-	struct table_bucket *b;
-	__u32 own = hash_bucket(hash);
+	__u32 place = hash_bucket(hash);
+	struct table_bucket *b = own;
 	int row;
 
 	NO_UNROLL
 	for (__u32 n = 0; n < BUCKETS_PER_GROUP; n++) {
-		b = bucket_get(group, own ^ n);
+		if (n)
+			b = bucket_get(group, place ^ n);
 		if (!b)
 			return -ENOENT;
 		row = bucket_find(b, key, hash);
 		if (row >= 0)
-			return (own ^ n) << FOUND_ROW_BITS | row;
+			return (place ^ n) << FOUND_ROW_BITS | row;
 		if (!n && !(b->tags[CONTROL_WORD] & CONTROL_SPILLED))
 			return -ENOENT;
 	}
 	return -ENOENT;
 }
 
+/* Finds the key in a group. */
+static __always_inline int
+group_find(__u32 group, const struct connection_key *key, __u64 hash)
+{
+	struct table_bucket *own = bucket_get(group, hash_bucket(hash));
+
+	return own ? bucket_group_find(own, group, key, hash) : -ENOENT;
+}
+
 /* Where a row is: its group, and in the lower bits what group_find() returns. */
 #define FOUND_GROUP_BITS 8
 
-/* Finds a row that may be moved at this moment. A move is published before it
- * begins, and copies each row before it frees it: what is not in the old group
- * is in the new one, and a miss counts if the size is the same before and
- * after. Global (verifier 1). */
-__noinline __s64 row_find(const struct connection_key *key, __u64 hash)
+/* Is a key that is not in its bucket in no other? The table was of this size
+ * when its bucket was read. */
+static __always_inline bool key_is_absent(const struct table_bucket *own,
+					  __u64 size)
+{
+	struct table_state *t = table_state_get();
+
+	return !(own->tags[CONTROL_WORD] & CONTROL_SPILLED) &&
+	       !size_grows(size) && t && table_size(t) == size;
+}
+
+/* Finds a row that may be in another bucket than its own, or moved at this
+ * moment. A move is published before it begins, and copies each row before it
+ * frees it: what is not in the old group is in the new one, and a miss counts if
+ * the size is the same before and after. */
+static __always_inline __s64
+row_find_elsewhere(const struct connection_key *key, __u64 hash)
 {
 	struct table_state *t;
 	__u32 group;
 	int found;
 	__u64 size;
 
-	if (!key) /* verifier 2 */
-		return -ENOENT;
 	NO_UNROLL
 	for (int n = 0; n < 2 * FIND_ATTEMPTS; n++) {
 		t = table_state_get();
@@ -325,18 +370,41 @@ __noinline __s64 row_find(const struct connection_key *key, __u64 hash)
 	return -ENOENT;
 }
 
+/* Finds a row: in the key's own bucket first. Returns where it is, or -ENOENT.
+ * Global (verifier 1). */
+__noinline __s64 row_find(const struct connection_key *key)
+{
+	struct table_state *t = table_state_get();
+	struct table_bucket *own;
+	__u64 hash, size;
+	__u32 group;
+	int row;
+
+	if (!key || !t) /* verifier 2 */
+		return -ENOENT;
+	hash = table_hash(t, key);
+	size = table_size(t);
+	group = table_group(hash, size);
+	own = bucket_get(group, hash_bucket(hash));
+	if (!own)
+		return -ENOENT;
+	row = bucket_find(own, key, hash);
+	if (likely(row >= 0))
+		return (__u64)group << FOUND_GROUP_BITS |
+		       hash_bucket(hash) << FOUND_ROW_BITS | row;
+	if (likely(key_is_absent(own, size)))
+		return -ENOENT;
+	return row_find_elsewhere(key, hash);
+}
+
 /* Returns the entry of a key, or NULL. */
 static __always_inline struct connection *
 entry_find(const struct connection_key *key)
 {
-	struct table_state *t = table_state_get();
+	__s64 found = row_find(key);
 	struct table_bucket *b;
 	struct table_row *row;
-	__s64 found;
 
-	if (!t)
-		return NULL;
-	found = row_find(key, table_hash(t, key));
 	if (found < 0)
 		return NULL;
 	b = bucket_get(found >> FOUND_GROUP_BITS,
@@ -357,6 +425,7 @@ entry_find_established(const struct connection_key *key, bool begins)
 	struct table_bucket *b;
 	struct table_row *row;
 	__u64 hash;
+	int i;
 
 	if (likely(!begins)) {
 		t = table_state_get();
@@ -367,6 +436,10 @@ entry_find_established(const struct connection_key *key, bool begins)
 			       hash_bucket(hash));
 		row = b ? bucket_row(b, hash_home(hash)) : NULL;
 		if (likely(row && row_is_of(row, key)))
+			return &row->connection;
+		i = b ? bucket_find(b, key, hash) : -ENOENT;
+		row = i >= 0 ? bucket_row(b, i) : NULL;
+		if (likely(row))
 			return &row->connection;
 	}
 	return entry_find(key);
@@ -431,16 +504,11 @@ static __always_inline int bucket_put(struct table_bucket *b,
 				      const struct connection_key *key,
 				      __u64 hash, const struct connection *c)
 {
-	__u32 i = hash_home(hash), rows = tags_match(b, 0);
-	struct table_row *row;
+	__u32 i = bucket_free_row(b, hash);
+	struct table_row *row = bucket_row(b, i);
 
-	if (!rows)
-		return -E2BIG;
-	if (!(rows >> i & 1))
-		i = lowest_bit(rows);
-	row = bucket_row(b, i);
 	if (!row)
-		return -EINVAL;
+		return -E2BIG;
 	row->key = *key;
 	row->connection = *c;
 	__sync_lock_test_and_set(&row->status, ROW_LIVE);
@@ -465,7 +533,7 @@ static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
 
 /* Writes a row into another bucket of the group than its own, which is full and
  * locked. Waits for no lock: another CPU may have the one and want the other. */
-static __always_inline int group_spill(__u32 group,
+static __always_inline int group_spill(struct table_bucket *own, __u32 group,
 				       const struct connection_key *key,
 				       const struct connection *c, __u64 hash)
 {
@@ -482,28 +550,21 @@ static __always_inline int group_spill(__u32 group,
 	}
 	if (err)
 		return -E2BIG;
-	b = bucket_get(group, hash_bucket(hash));
-	if (b)
-		__sync_fetch_and_add(&b->tags[CONTROL_WORD],
-				     CONTROL_SPILLED_ONE);
+	__sync_fetch_and_add(&own->tags[CONTROL_WORD], CONTROL_SPILLED_ONE);
 	return 0;
 }
 
 /* Writes a row into a group: into its own bucket, which is locked, if there is
  * room. */
-static __always_inline int group_put(__u32 group,
+static __always_inline int group_put(struct table_bucket *own, __u32 group,
 				     const struct connection_key *key,
 				     const struct connection *c, __u64 hash)
 {
-	struct table_bucket *own = bucket_get(group, hash_bucket(hash));
-	int err;
+	int err = bucket_put(own, key, hash, c);
 
-	if (!own)
-		return -EINVAL;
-	err = bucket_put(own, key, hash, c);
 	if (likely(err != -E2BIG))
 		return err;
-	return group_spill(group, key, c, hash);
+	return group_spill(own, group, key, c, hash);
 }
 
 /* Frees a row of a group. Its own bucket is locked; found is group_find()'s. */
@@ -595,11 +656,12 @@ static __always_inline __s64 key_lock(const struct table_state *t,
 }
 
 /* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is
- * full, -EBUSY as above. Global (verifier 1). */
+ * full, -EBUSY if its bucket's lock was not to be had. Global (verifier 1). */
 __noinline int entry_insert(const struct connection_key *key,
 			    const struct connection *c)
 {
 	struct table_state *t = table_state_get();
+	struct table_bucket *own;
 	__s64 group;
 	__u64 hash;
 	int err;
@@ -612,12 +674,15 @@ __noinline int entry_insert(const struct connection_key *key,
 	group = key_lock(t, key, hash);
 	if (group < 0)
 		return -EBUSY;
+	own = bucket_get(group, hash_bucket(hash));
+	if (!own)
+		return -EINVAL;
 	err = -EEXIST;
-	if (group_find(group, key, hash) < 0) {
+	if (bucket_group_find(own, group, key, hash) < 0) {
 		asm volatile("" : "+r"(hash)); /* verifier 4 */
-		err = group_put(group, key, c, hash);
+		err = group_put(own, group, key, c, hash);
 	}
-	key_unlock(group, hash);
+	bucket_unlock(own);
 	if (!err)
 		table_count(1);
 	return err;
