@@ -51,4 +51,19 @@ static __always_inline bool unspecified(const struct ip_addr *a)
 	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
 }
 
+/* Is it ::ffff:a.b.c.d? That is an IPv4 address in our maps, and no IPv6 packet
+ * may carry it. */
+static __always_inline bool is_mapped_ipv4(const struct ip_addr *a)
+{
+	return !a->word[0] && !a->word[1] && a->word[2] == bpf_htonl(0xffff);
+}
+
+static __always_inline void map_ipv4(struct ip_addr *to, __be32 from)
+{
+	to->word[0] = 0;
+	to->word[1] = 0;
+	to->word[2] = bpf_htonl(0xffff);
+	to->word[3] = from;
+}
+
 #endif

@@ -6,7 +6,9 @@
 #define LOXILB_ADMIT_H
 
 #include "fragment.h"
+#include "limit.h"
 #include "parse.h"
+#include "protect.h"
 #include "service.h"
 
 /* Refuses a packet in the way that the service is configured for. */
@@ -32,9 +34,9 @@ static __always_inline bool service_allows_midstream(const struct packet *p,
 	       (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_ACK;
 }
 
-/* Returns CONTINUE if the packet may open a connection of the service. */
-static __always_inline enum verdict service_admit(struct packet *p,
-						  const struct service *svc)
+/* Is it a packet that opens connections of the service? */
+static __always_inline enum verdict admit_packet(struct packet *p,
+						 const struct service *svc)
 {
 	enum verdict v;
 
@@ -47,6 +49,63 @@ static __always_inline enum verdict service_admit(struct packet *p,
 	    !service_allows_midstream(p, svc))
 		return service_refuse(p, svc, DROP_NO_CONNECTION);
 	return VERDICT_CONTINUE;
+}
+
+/* Is its source one that the service is for? */
+static __always_inline enum verdict admit_source(struct packet *p,
+						 const struct service *svc)
+{
+	enum drop_reason why;
+
+	if (likely(!(svc->flags & (SERVICE_SOURCES | SERVICE_DENIES))))
+		return VERDICT_CONTINUE;
+	why = source_reason(p, svc);
+	return why ? drop(p, why) : VERDICT_CONTINUE;
+}
+
+/* Refuses a packet of a service that has nobody to send it to, and counts
+ * that. */
+static __noinline enum verdict
+refuse_without_endpoint(struct packet *p, const struct service *svc)
+{
+	__u32 id = svc->id;
+	struct service_state *state = bpf_map_lookup_elem(&service_states, &id);
+
+	if (state)
+		__sync_fetch_and_add(&state->no_endpoint, 1);
+	return service_refuse(p, svc, DROP_NO_ENDPOINT);
+}
+
+/* Have the service and the client as few connections as they must? */
+static __always_inline enum verdict admit_by_limits(struct packet *p,
+						    const struct service *svc)
+{
+	enum drop_reason why;
+
+	if (likely(!(svc->flags & SERVICE_LIMITED)))
+		return VERDICT_CONTINUE;
+	why = limit_reason(p, svc->id);
+	return why ? service_refuse(p, svc, why) : VERDICT_CONTINUE;
+}
+
+/* May the packet open a connection of the service: CONTINUE. CHALLENGE: only if
+ * its client is there. */
+static __always_inline enum verdict service_admit(struct packet *p,
+						  const struct service *svc)
+{
+	enum verdict v = admit_packet(p, svc);
+
+	if (v != VERDICT_CONTINUE)
+		return v;
+	v = admit_source(p, svc);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	if (!svc->slot_count)
+		return refuse_without_endpoint(p, svc);
+	v = protect(p, svc);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	return admit_by_limits(p, svc);
 }
 
 #endif

@@ -8,7 +8,6 @@
 
 #include "answer.h"
 #include "challenge.h"
-#include "opening.h"
 #include "reopen.h"
 
 /* Challenges the client of a SYN: REDIRECT. Global (verifier 1). */
@@ -35,13 +34,10 @@ __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 
 /* Challenges a client. What is left of a closed connection of this tuple goes:
  * the client's answer would be taken for one of it. */
-static __noinline enum verdict challenge_client(ctx_t *ctx, struct packet *p,
-						struct opening *o)
+static __noinline enum verdict challenge_client(ctx_t *ctx, struct packet *p)
 {
-	if (p->may_reopen) {
-		o->client_key = p->tuple;
-		reopen_give_up(p, o);
-	}
+	if (p->may_reopen)
+		reopen_give_up(&p->tuple);
 	return challenge(ctx, p);
 }
 

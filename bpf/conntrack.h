@@ -263,16 +263,34 @@ static __always_inline bool connection_is_orphan(const struct connection *c,
 	       !connection_peer(c, protocol);
 }
 
-/* Counts one connection less of a source address and an endpoint. */
-static __always_inline void snat_usage_dec(const struct snat_pair *pair)
+/* May a new connection take the key of this one? Yes if the old one is expired
+ * or closed, and its source port, if it is one of ours, has left quarantine or
+ * was the same client's; and yes if only one of its entries is left. */
+static __noinline __maybe_unused bool
+connection_is_replaceable(const struct connection *old, const struct packet *p,
+			  __u8 protocol)
+{
+	if (connection_is_orphan(old, protocol))
+		return true;
+	if ((old->traits & CONN_SNAT) &&
+	    !(same_addr(&old->daddr, &p->tuple.saddr) &&
+	      old->dport == p->tuple.sport))
+		return connection_is_removable(old, protocol, p->now, 0);
+	return connection_is_closed(old->flags) ||
+	       connection_is_expired(old, protocol, p->now, 0);
+}
+
+/* Counts connections of a source address and an endpoint. */
+static __always_inline void snat_usage_add(const struct snat_pair *pair,
+					   __s32 by)
 {
 	struct snat_usage *u = lazy_hash_find(&snat_usages, pair);
 
 	if (u)
-		__sync_fetch_and_add(&u->count, (__u32)-1);
+		__sync_fetch_and_add(&u->count, by);
 }
 
-/* The same, by the key of the reply entry. */
+/* Counts one less, by the key of the reply entry. */
 static __noinline void snat_release(const struct connection_key *reply)
 {
 	struct snat_pair pair = {
@@ -282,7 +300,7 @@ static __noinline void snat_release(const struct connection_key *reply)
 		.protocol = reply->protocol,
 	};
 
-	snat_usage_dec(&pair);
+	snat_usage_add(&pair, -1);
 }
 
 static __always_inline void endpoint_uncount(__u32 endpoint)
@@ -293,15 +311,22 @@ static __always_inline void endpoint_uncount(__u32 endpoint)
 		__sync_fetch_and_add(&s->active, (__u64)-1);
 }
 
-/* Counts a connection of an endpoint. Called before the connection can end, so
- * that the count never goes below zero. */
-static __always_inline void connection_opened(struct endpoint_state *s)
+/* Counts a connection that is about to begin: of its endpoint, half-open, and of its
+ * service and client. Called before others can see the connection, so that who
+ * assures or ends it finds it counted, and no number goes below zero. */
+static __always_inline void connection_begins(struct endpoint_state *s,
+					      __u32 endpoint,
+					      const struct ip_addr *client,
+					      __u8 protocol)
 {
 	__sync_fetch_and_add(&s->active, 1);
+	half_open_count(endpoint, protocol, 1);
+	limit_count(endpoint, client, 1);
 }
 
-/* Counts it no longer. Called by the CPU that has ended the connection. word: the last one of the
- * client's entry; CONN_ASSURED is in it iff the connection became assured. */
+/* Counts it no longer. Called by the CPU that has ended the connection, or could not
+ * begin it. word: the last one of the client's entry; CONN_ASSURED is in it iff the
+ * connection became assured. */
 static __noinline __maybe_unused void
 connection_ended(__u32 endpoint, const struct ip_addr *client, __u32 word,
 		 __u8 protocol)

@@ -183,14 +183,14 @@ static __noinline void tcp_begin_anew(const struct packet *p,
 
 		if (!s)
 			return;
-		connection_opened(s);
+		connection_begins(s, reply->endpoint, &reply->daddr,
+				  IPPROTO_TCP);
 		if (!connection_succeed(client, client_word, reply, word,
 					CONN_REPLIED)) {
-			endpoint_uncount(reply->endpoint);
+			connection_ended(reply->endpoint, &reply->daddr, 0,
+					 IPPROTO_TCP);
 			return;
 		}
-		half_open_count(reply->endpoint, IPPROTO_TCP, 1);
-		limit_count(reply->endpoint, &reply->daddr, 1);
 		__sync_fetch_and_add(&s->connections, 1);
 		if (unlikely(watching))
 			tcp_tell_anew(client, reply);

@@ -31,12 +31,12 @@ direct_find(const struct connection_key *answer, __u32 now)
 
 	if (likely(!direct_answers) || !o)
 		return NULL;
-	o->client_key = *answer;
-	o->client_key.saddr = answer->daddr;
-	o->client_key.daddr = answer->saddr;
-	o->client_key.sport = answer->dport;
-	o->client_key.dport = answer->sport;
-	c = entry_find(&o->client_key);
+	o->entries.client_key = *answer;
+	o->entries.client_key.saddr = answer->daddr;
+	o->entries.client_key.daddr = answer->saddr;
+	o->entries.client_key.sport = answer->dport;
+	o->entries.client_key.dport = answer->sport;
+	c = entry_find(&o->entries.client_key);
 	if (!c || (c->traits & (CONN_ONE_WAY | CONN_ENDED)) != CONN_ONE_WAY)
 		return NULL;
 	/* no other entry of it can have been seen later */
@@ -61,16 +61,16 @@ direct_answer_entry(const struct connection_key *answer, __u32 now)
 		way_forget_if_old(c, now);
 		c->seen = now;
 	}
-	__builtin_memset(&o->entry, 0, sizeof(o->entry));
-	o->entry.saddr = answer->saddr;
-	o->entry.daddr = answer->daddr;
-	o->entry.sport = answer->sport;
-	o->entry.dport = answer->dport;
-	o->entry.seen = now;
-	way_forget(&o->entry, now); /* none is known yet */
-	o->entry.endpoint = c->endpoint;
-	o->entry.flags = CONN_REPLY_DIRECTION;
-	return &o->entry;
+	__builtin_memset(&o->entries.entry, 0, sizeof(o->entries.entry));
+	o->entries.entry.saddr = answer->saddr;
+	o->entries.entry.daddr = answer->daddr;
+	o->entries.entry.sport = answer->sport;
+	o->entries.entry.dport = answer->dport;
+	o->entries.entry.seen = now;
+	way_forget(&o->entries.entry, now); /* none is known yet */
+	o->entries.entry.endpoint = c->endpoint;
+	o->entries.entry.flags = CONN_REPLY_DIRECTION;
+	return &o->entries.entry;
 }
 
 /* Returns the entry of a packet, or the one that is made up for a direct

@@ -14,8 +14,10 @@
 
 #include "conntrack.h"
 #include "forward.h"
+#include "fragment.h"
 #include "opening.h"
 #include "parse.h"
+#include "service.h"
 
 /* How many endpoints may open connections. Packets pay nothing while there is
  * none. Written by user. */
@@ -51,8 +53,8 @@ static __noinline bool egress_uses_default_route(ctx_t *ctx,
 	return bpf_map_lookup_elem(&default_routes, &route);
 }
 
-/* Finds the endpoint that has sent the packet. Then o is ready to open a
- * connection to the packet's destination. */
+/* Finds the endpoint that has sent the packet. Then o says of it what open.h has
+ * to know of a service and of its endpoint. */
 static __noinline bool egress_find_endpoint(const struct packet *p,
 					    struct opening *o)
 {
@@ -69,13 +71,39 @@ static __noinline bool egress_find_endpoint(const struct packet *p,
 	o->service.id = row->service;
 	o->service.mode = MODE_ONEARM;
 	o->service.source_count = row->source_count;
-	o->endpoint = row->endpoint;
-	__builtin_memset(&o->egress_peer, 0, sizeof(o->egress_peer));
-	o->egress_peer.addr = p->tuple.daddr;
-	o->egress_peer.port = p->tuple.dport;
-	o->egress_peer.service = row->service;
-	o->egress_peer.source = row->source;
+	o->choice.endpoint = row->endpoint;
+	__builtin_memset(&o->outward, 0, sizeof(o->outward));
+	o->outward.is = true;
+	o->outward.peer.addr = p->tuple.daddr;
+	o->outward.peer.port = p->tuple.dport;
+	o->outward.peer.service = row->service;
+	o->outward.peer.source = row->source;
 	return true;
+}
+
+/* Is it a packet with which an endpoint opens a connection of its own? Then that
+ * connection is of the endpoint's service. */
+static __noinline bool egress_find_service(ctx_t *ctx, const struct packet *p,
+					   struct opening *o)
+{
+	if (p->tuple.protocol == IPPROTO_TCP && !is_opening_syn(p))
+		return false;
+	return egress_find_endpoint(p, o) && !is_martian_source(p) &&
+	       egress_uses_default_route(ctx, p);
+}
+
+/* May it be opened? */
+static __noinline enum verdict egress_admit(struct packet *p,
+					    const struct service *svc)
+{
+	enum verdict v = packet_check_fault(p);
+
+	if (v != VERDICT_CONTINUE)
+		return v;
+	if (half_open_exceeds(svc->id, p->tuple.protocol,
+			      HALF_OPEN_FULL_FOR_KNOWN))
+		return drop(p, DROP_HALF_OPEN_FULL);
+	return VERDICT_CONTINUE;
 }
 
 #endif

@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * opening.h - the state of opening one connection, which the steps hand on. It is
- * in a map, since it does not fit the stack: the deepest chain of calls has 512
- * bytes in all.
+ * opening.h - what the steps of opening a connection (open.h) hand on to each
+ * other. It is in a map, since it does not fit the stack (verifier 4).
  */
 #ifndef LOXILB_OPENING_H
 #define LOXILB_OPENING_H
 
 #include <linux/bpf.h>
+#include <linux/errno.h>
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
+#include "packet.h"
+#include "rows.h"
+#include "table.h"
+
+/* A connection that an endpoint opens itself (egress.h). */
+struct outward {
+	bool is; /* else the rest is not valid */
+	struct endpoint
+		peer; /* the packet's destination, in the form of an endpoint */
+};
 
 /* How loaded an endpoint is: active connections for its weight. */
 struct load {
@@ -17,32 +27,57 @@ struct load {
 	__u64 weight; /* 0: the endpoint takes no connections */
 };
 
-struct opening {
-	struct service service; /* a copy: the row may be replaced meanwhile */
-	__u32 endpoint; /* index of the chosen one; valid iff the choice is made */
-	__u8 generation; /* of the last connection that this CPU has opened */
-	bool egress; /* an endpoint opens it: egress_peer is valid, and endpoint is the one that opens */
-	struct endpoint
-		egress_peer; /* the destination, in the form of an endpoint */
+/* The endpoint. */
+struct choice {
+	__u32 endpoint; /* its id; of an outward connection, of the one that opens it */
+	bool is_held; /* the client has had it before (persist.h) */
+	__u64 place; /* in the service's table, where it was looked for; valid iff an algorithm was asked */
 	struct persist_key client; /* valid iff ALGORITHM_PERSIST */
-	__u32 least_position; /* of the least loaded slot so far, in the service's table */
-	struct load least_load; /* its load; both valid iff ALGORITHM_LC */
-	struct ip_addr
-		source; /* of packets to the endpoint: the client's, or an address of ours */
-	__be16 source_port;
-	__u16 pad;
-	struct connection_key reply_key; /* key of the reply entry */
-	struct connection_key client_key; /* key of the client's entry */
-	struct connection entry; /* the reply entry, then the client's */
-	__u32 hop_verdict; /* enum verdict: what next_hop_prepare() said of the first packet; valid iff the client's entry is made */
-	/* The search for a source address and port of ours. Probe i is for port
-	 * SNAT_FIRST_PORT + (first_probe + i * probe_stride) % SNAT_PORTS. */
-	struct snat_pair snat_pair;
-	struct bpf_sock_tuple snat_socket;
+	struct {
+		__u32 place;
+		struct load load;
+	} least; /* the least loaded one so far; valid while lc searches */
+};
+
+/* What the endpoint sees as the source: the client's address and port, or ours. */
+struct source {
+	struct ip_addr addr;
+	__be16 port;
+};
+
+/* The search for an address and a port of ours (snat.h). Probe i is for port
+ * SNAT_FIRST_PORT + (first_probe + i * probe_stride) % SNAT_PORTS. */
+struct source_search {
+	struct snat_pair pair;
+	struct bpf_sock_tuple socket;
 	__u32 first_probe;
 	__u32 probe_stride;
-	__s32 snat_err; /* of the last step */
-	bool keeps_ports; /* the source is an address of this machine, whose sockets have ports that are not ours */
+	__u32 verdict; /* enum verdict: of the last step */
+	bool keeps_ports; /* the address is of this machine, whose sockets have ports that are not ours */
+};
+
+/* The connection's rows of the table. */
+struct entries {
+	struct connection_key reply_key; /* of what the endpoint sends */
+	struct connection_key client_key; /* of what the client sends */
+	struct connection
+		entry; /* of the endpoint's packets, then of the client's */
+};
+
+struct opening {
+	/* find_service(): */
+	struct service service; /* a copy: the row may be replaced meanwhile */
+	struct outward outward;
+	/* choose(), and claim() where it tries the next one: */
+	struct choice choice;
+	/* claim(): */
+	struct source source;
+	struct source_search search; /* valid inside of claim() only */
+	/* claim() and enter(), or reopen(): */
+	struct entries entries;
+	__u32 hop; /* enum verdict: what next_hop_prepare() said of the packet; filled by enter() or reopen() */
+	/* each opening leaves it to the next one: */
+	__u8 generation; /* of the last connection that this CPU has opened */
 };
 
 /* 0 -> the connection that this CPU opens. Written and read by the packet path
@@ -59,6 +94,49 @@ static __always_inline struct opening *opening_get(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&openings, &zero);
+}
+
+/* Returns the endpoint that was chosen. NULL: it is gone, or its id is another
+ * service's by now. */
+static __always_inline const struct endpoint *
+opening_endpoint(const struct opening *o)
+{
+	__u32 id = o->choice.endpoint;
+	const struct endpoint *ep =
+		o->outward.is ? &o->outward.peer : endpoint_find(id);
+
+	return ep && ep->service == o->service.id ? ep : NULL;
+}
+
+/* What a step answers where another endpoint, or another source, may do. */
+static __always_inline enum verdict taken(struct packet *p,
+					  enum drop_reason why)
+{
+	p->drop = why;
+	return VERDICT_TAKEN;
+}
+
+/* What a step answers where there is no room for the connection. */
+static __always_inline enum verdict full(struct packet *p, enum drop_reason why)
+{
+	p->drop = why;
+	return VERDICT_FULL;
+}
+
+/* Inserts an entry into the table. TAKEN: its key has one. */
+static __always_inline enum verdict
+insert_entry(struct packet *p, const struct connection_key *key,
+	     const struct connection *c)
+{
+	int err = entry_insert(key, c); /* verifier 8 */
+
+	if (likely(!err))
+		return VERDICT_CONTINUE;
+	if (err == -EEXIST)
+		return taken(p, DROP_TUPLE_IN_USE);
+	if (err == -E2BIG)
+		return full(p, DROP_CONNTRACK_FULL);
+	return drop(p, DROP_CONNECTION_RACE);
 }
 
 #endif

@@ -22,8 +22,13 @@ enum verdict {
 	VERDICT_REDIRECT, /* valid iff packet.action holds what the redirect helper returned */
 	VERDICT_ANSWER, /* drop it, and answer its sender; valid iff packet.drop names the reason and packet.action holds the answer */
 	VERDICT_UNCOMMON, /* parse only: an ICMP message or a later fragment, which take another path */
-	VERDICT_MISS, /* conntrack only: no live connection */
-	VERDICT_CHALLENGE, /* protect only: a SYN, whose client is to be asked whether it is there */
+	VERDICT_MISS, /* conntrack and reopen only: no live connection */
+	VERDICT_CHALLENGE, /* admit only: a SYN, whose client is to be asked whether it is there */
+	/* open.h only: */
+	VERDICT_TAKEN, /* the tuple at this endpoint is another connection's, or no source port is free; packet.drop says which */
+	VERDICT_FULL, /* there is no room for the connection; packet.drop says of what */
+	VERDICT_TWIN, /* a copy of the packet has opened the connection on another CPU */
+	VERDICT_OPENED, /* the connection is open */
 };
 
 /* The answer to the sender, in packet.action. */

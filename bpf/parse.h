@@ -19,6 +19,7 @@
 #include <linux/tcp.h>
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
+#include "address.h"
 #include "ctx.h"
 #include "packet.h"
 
@@ -200,14 +201,6 @@ static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 	}
 }
 
-static __always_inline void map_ipv4(struct ip_addr *to, __be32 from)
-{
-	to->word[0] = 0;
-	to->word[1] = 0;
-	to->word[2] = bpf_htonl(0xffff);
-	to->word[3] = from;
-}
-
 static __always_inline enum verdict parse_ipv4(ctx_t *ctx, struct packet *p,
 					       const __u16 l3)
 {
@@ -281,13 +274,6 @@ static __noinline enum verdict parse_extensions(ctx_t *ctx, struct packet *p)
 	}
 	p->pass = PASS_EXTENSION_CHAIN;
 	return VERDICT_PASS;
-}
-
-/* Is it ::ffff:a.b.c.d? That is an IPv4 address in our maps, and no IPv6 packet
- * may carry it. */
-static __always_inline bool is_mapped_ipv4(const struct ip_addr *a)
-{
-	return !a->word[0] && !a->word[1] && a->word[2] == bpf_htonl(0xffff);
 }
 
 static __always_inline enum verdict parse_ipv6(ctx_t *ctx, struct packet *p,

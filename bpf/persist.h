@@ -54,7 +54,7 @@ static __always_inline bool persist_is_valid(const struct persist_entry *e,
 	       !persist_expired(e, service, now, 0);
 }
 
-/* Finds the endpoint that the client has, and stores it in o->endpoint. The
+/* Chooses the endpoint that the client has. The
  * record's time is renewed. At worst its memory belongs to another client by
  * now, and that record is kept a little longer. */
 static __noinline __maybe_unused bool persist_lookup(struct opening *o,
@@ -62,26 +62,29 @@ static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 {
 	struct persist_entry entry, *old;
 
-	persist_make_key(&o->client, p, &o->service);
-	old = lazy_hash_find(&persists, &o->client);
+	persist_make_key(&o->choice.client, p, &o->service);
+	old = lazy_hash_find(&persists, &o->choice.client);
 	if (!old)
 		return false;
 	entry = *old;
 	if (!persist_is_valid(&entry, o->service.id, p->now))
 		return false;
 	old->seen = p->now;
-	o->endpoint = entry.endpoint;
+	o->choice.endpoint = entry.endpoint;
 	return true;
 }
 
 static __noinline __maybe_unused void persist_store(const struct opening *o,
 						    __u32 now)
 {
-	struct persist_entry entry = { .endpoint = o->endpoint, .seen = now };
+	struct persist_entry entry = {
+		.endpoint = o->choice.endpoint,
+		.seen = now,
+	};
 	void *table = lazy_hash_get(&persists);
 
 	if (table)
-		bpf_map_update_elem(table, &o->client, &entry, BPF_ANY);
+		bpf_map_update_elem(table, &o->choice.client, &entry, BPF_ANY);
 }
 
 #endif

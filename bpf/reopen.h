@@ -5,9 +5,8 @@
  *
  * A client with many short connections uses a port again within a second or
  * two, and closed connections are kept for ten. To remove two entries and to
- * insert the same two again is most of the cost of a new connection: six
- * operations on the table, and next hops to be found. Reopening costs two
- * look-ups, and the next hops are known.
+ * insert the same two again is most of the cost of a new connection. Reopening
+ * costs two look-ups, and the next hops are known.
  *
  * Readers on other CPUs see nothing torn: the translation does not change,
  * only the state starts anew. The sweep does not remove a connection that was
@@ -16,21 +15,20 @@
 #ifndef LOXILB_REOPEN_H
 #define LOXILB_REOPEN_H
 
-#include <linux/errno.h>
+#include "claim.h"
 #include "conntrack.h"
 #include "forward.h"
 #include "opening.h"
 #include "packet.h"
 
-/* Resolves the next hop for the first packet of a connection, and counts that
- * packet. */
-static __always_inline void opening_next_hop(ctx_t *ctx, struct packet *p,
-					     struct opening *o,
-					     struct connection *c)
+/* Finds the next hop for the first packet of a connection, whose entry of the
+ * client's packets this is, and counts the packet there. */
+static __always_inline void prepare_first_packet(ctx_t *ctx, struct packet *p,
+						 struct opening *o,
+						 struct connection *c)
 {
-	o->hop_verdict = next_hop_prepare(ctx, p, c);
-	if (o->hop_verdict == VERDICT_CONTINUE ||
-	    o->hop_verdict == VERDICT_REDIRECT) {
+	o->hop = next_hop_prepare(ctx, p, c);
+	if (o->hop == VERDICT_CONTINUE || o->hop == VERDICT_REDIRECT) {
 		c->packets = 1;
 		c->bytes = p->length;
 	}
@@ -42,21 +40,21 @@ static __always_inline bool reopen_matches(const struct connection *c,
 					   __u32 word,
 					   const struct connection *peer,
 					   __u32 peer_word,
-					   const struct opening *o)
+					   const struct entries *new)
 {
 	return !((word | peer_word) & (STATE_TRAITS & ~STATE_TCP)) &&
 	       state_is_same_generation(word, peer_word) &&
-	       c->endpoint == o->entry.endpoint &&
-	       c->dport == o->reply_key.sport &&
-	       same_addr(&c->daddr, &o->reply_key.saddr) &&
-	       peer_word & CONN_REPLY_DIRECTION &&
-	       peer->sport == o->entry.sport &&
-	       same_addr(&peer->saddr, &o->entry.saddr);
+	       c->endpoint == new->entry.endpoint &&
+	       c->dport == new->reply_key.sport &&same_addr(
+				   &c->daddr, &new->reply_key.saddr) &&
+	       peer_word &CONN_REPLY_DIRECTION &&
+	       peer->sport == new->entry.sport &&same_addr(&peer->saddr,
+							   &new->entry.saddr);
 }
 
-static __always_inline void reopen_reset_entry(const struct packet *p,
-					       struct connection *c,
-					       __u32 seq_end, __u32 ack)
+static __always_inline void reopen_entry(const struct packet *p,
+					 struct connection *c, __u32 seq_end,
+					 __u32 ack)
 {
 	way_forget_if_silent(c, p->now);
 	c->seq_end = seq_end;
@@ -66,51 +64,82 @@ static __always_inline void reopen_reset_entry(const struct packet *p,
 	c->bytes = 0;
 }
 
-/* Removes the closed connection, so that new entries can be made. Not part of
- * reopen(): the stack frames of both would be too large for one chain of
- * calls. */
-static __noinline void reopen_give_up(struct packet *p, struct opening *o)
+/* Begins the connection anew in these two entries. */
+static __always_inline enum verdict
+reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
+	       struct connection *c, __u32 word, struct connection *peer,
+	       __u32 peer_word)
 {
-	struct connection *c = entry_find(&o->client_key);
+	struct endpoint_state *state = endpoint_state_find(c->endpoint);
+
+	if (!state)
+		return drop(p, DROP_CONNECTION_RACE);
+	connection_begins(state, c->endpoint, &p->tuple.saddr, IPPROTO_TCP);
+	if (!connection_succeed(c, word, peer, peer_word, 0)) {
+		connection_ended(c->endpoint, &p->tuple.saddr, 0, IPPROTO_TCP);
+		return drop(p, DROP_CONNECTION_RACE);
+	}
+	__sync_fetch_and_add(&state->connections, 1);
+	reopen_entry(p, peer, 0, p->seq + 1);
+	reopen_entry(p, c, p->seq_end, 0);
+	prepare_first_packet(ctx, p, o, c);
+	o->entries.entry = *c;
+	return VERDICT_OPENED;
+}
+
+/* Reopens the closed connection: OPENED. MISS: it cannot serve again. */
+static __noinline enum verdict reopen_closed(ctx_t *ctx, struct packet *p,
+					     struct opening *o)
+{
+	const struct endpoint *ep = opening_endpoint(o);
+	struct connection *c, *peer;
+	__u32 word, peer_word;
+
+	if (!ep)
+		return drop(p, DROP_CONNECTION_RACE);
+	describe_entries(p, ep, o);
+	c = entry_find(&o->entries.client_key);
+	if (!c)
+		return VERDICT_MISS;
+	word = state_read(c);
+	if (!connection_is_closed(word))
+		return VERDICT_TWIN;
+	peer = entry_find(&o->entries.reply_key);
+	if (!peer || o->service.mode == MODE_DSR ||
+	    needs_source_of_ours(p, o, ep))
+		return VERDICT_MISS;
+	peer_word = state_read(peer);
+	if (!reopen_matches(c, word, peer, peer_word, &o->entries))
+		return VERDICT_MISS;
+	return reopen_entries(ctx, p, o, c, word, peer, peer_word);
+}
+
+/* Removes the closed connection of a key, so that new entries can be made. */
+static __noinline void reopen_give_up(const struct connection_key *key)
+{
+	struct connection *c = entry_find(key);
 	__u32 word;
 
 	if (!c)
 		return;
 	word = state_read(c);
 	if (connection_is_closed(word))
-		connection_discard(&o->client_key, c, word);
+		connection_discard(key, c, word);
 }
 
-/* Reopens the closed connection, or returns -ENOENT if it cannot serve again.
- * plain: the new connection is to have two entries, and the client's own
- * address and port. */
-static __noinline int reopen(ctx_t *ctx, struct packet *p, struct opening *o,
-			     bool plain)
+/* Reopens the closed connection that the packet has met, if there is one and it
+ * can serve again: OPENED. Else it is removed: MISS. */
+static __always_inline enum verdict reopen(ctx_t *ctx, struct packet *p,
+					   struct opening *o)
 {
-	struct connection *c, *peer;
-	__u32 word, peer_word;
+	enum verdict v = VERDICT_MISS;
 
-	c = entry_find(&o->client_key);
-	if (!c)
-		return -ENOENT;
-	word = state_read(c);
-	if (!connection_is_closed(word))
-		return -EALREADY;
-	o->reply_key.daddr = o->source;
-	o->reply_key.dport = o->source_port;
-	peer = entry_find(&o->reply_key);
-	if (!plain || !peer)
-		return -ENOENT;
-	peer_word = state_read(peer);
-	if (!reopen_matches(c, word, peer, peer_word, o))
-		return -ENOENT;
-	if (!connection_succeed(c, word, peer, peer_word, 0))
-		return -EAGAIN;
-	reopen_reset_entry(p, peer, 0, p->seq + 1);
-	reopen_reset_entry(p, c, p->seq_end, 0);
-	opening_next_hop(ctx, p, o, c);
-	o->entry = *c;
-	return 0;
+	if (likely(!p->may_reopen))
+		return VERDICT_MISS;
+	v = reopen_closed(ctx, p, o);
+	if (v == VERDICT_MISS)
+		reopen_give_up(&o->entries.client_key);
+	return v;
 }
 
 #endif

@@ -19,6 +19,7 @@
 #ifndef LOXILB_SELECT_H
 #define LOXILB_SELECT_H
 
+#include "address.h"
 #include "config.h"
 #include "maps.h"
 #include "rows.h"
@@ -29,9 +30,12 @@
 #define SELECT_SCAN 64
 
 /* One sequence for all CPUs: one atomic operation for each new connection. */
-static __always_inline __u64 select_round_robin(struct service_state *state)
+static __always_inline __u64 select_round_robin(const struct service *svc)
 {
-	return __sync_fetch_and_add(&state->next, 1);
+	__u32 id = svc->id;
+	struct service_state *state = bpf_map_lookup_elem(&service_states, &id);
+
+	return state ? __sync_fetch_and_add(&state->next, 1) : 0;
 }
 
 /* Adds a word to the hash: multiplies it in and folds the upper half down,
@@ -106,10 +110,10 @@ static long least_loaded_step(__u32 place, struct least_search *l)
 	if (!slot)
 		return 1;
 	load = endpoint_load(*slot);
-	if (load.weight &&
-	    (!o->least_load.weight || load_is_less(&load, &o->least_load))) {
-		o->least_load = load;
-		o->least_position = place;
+	if (load.weight && (!o->choice.least.load.weight ||
+			    load_is_less(&load, &o->choice.least.load))) {
+		o->choice.least.load = load;
+		o->choice.least.place = place;
 	}
 	return 0;
 }
@@ -123,13 +127,13 @@ static __noinline __u64 select_least_loaded(struct opening *o)
 	struct least_search l = { .opening = o };
 	__u32 segment = o->service.slot_segment;
 
-	o->least_position = 0;
-	o->least_load.weight = 0;
+	o->choice.least.place = 0;
+	o->choice.least.load.weight = 0;
 	l.table = bpf_map_lookup_elem(&slots, &segment);
 	if (!l.table)
 		return 0;
 	bpf_loop(o->service.slot_count, least_loaded_step, &l, 0);
-	return o->least_position;
+	return o->choice.least.place;
 }
 
 /* Returns the id of the endpoint at a position of the service's table. */
@@ -166,8 +170,7 @@ static __noinline __u64 select_better_of_two(const struct service *svc)
 /* Returns the position in the service's table at which a new connection looks
  * for its endpoint. */
 static __always_inline __u64 select_position(const struct packet *p,
-					     struct opening *o,
-					     struct service_state *state)
+					     struct opening *o)
 {
 	const struct service *svc = &o->service;
 
@@ -181,7 +184,7 @@ static __always_inline __u64 select_position(const struct packet *p,
 	case ALGORITHM_RANDOM:
 		return bpf_get_prandom_u32();
 	default:
-		return select_round_robin(state);
+		return select_round_robin(svc);
 	}
 }
 
@@ -192,6 +195,13 @@ static __always_inline __be16 endpoint_port(const struct packet *p,
 	if (ep->flags & ENDPOINT_SHIFT)
 		return bpf_htons(bpf_ntohs(p->tuple.dport) + ep->port_shift);
 	return ep->port;
+}
+
+/* Is the endpoint of another IP version than the client? */
+static __always_inline bool family_differs(const struct packet *p,
+					   const struct endpoint *ep)
+{
+	return is_mapped_ipv4(&ep->addr) == !!p->ipv6;
 }
 
 #endif

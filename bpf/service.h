@@ -128,6 +128,17 @@ static __noinline struct service *service_find_any_local(struct packet *p,
 	return svc;
 }
 
+/* Finds the service that a packet is for, those of all local addresses
+ * included. */
+static __always_inline struct service *service_find_any(struct packet *p,
+							__u32 mark)
+{
+	struct service *svc = service_find(p, mark);
+
+	return svc || likely(!host_services) ? svc :
+					       service_find_any_local(p, mark);
+}
+
 /* Is the source one that no reply can reach (RFC 6890, RFC 1122 section
  * 3.2.1.3), or the VIP itself? With the VIP the service would talk to
  * itself. */

@@ -18,7 +18,6 @@
 #ifndef LOXILB_SNAT_H
 #define LOXILB_SNAT_H
 
-#include <linux/errno.h>
 #include "checksum.h"
 #include "conntrack.h"
 #include "ctx_skb.h"
@@ -31,45 +30,6 @@
 #define SNAT_PORTS (65536 - SNAT_FIRST_PORT) /* 2^10 * 3^2 * 7 */
 #define SNAT_LIMIT 64000 /* ports in use for each pair */
 #define SNAT_PROBES 2048
-
-/* Computes how the checksums of packets with this key change when they get the
- * tuple of c. Added up here: two calls of bpf_csum_diff took four times as
- * long. */
-static __always_inline void
-connection_set_sums(struct connection *c, const struct connection_key *key)
-{
-	__u64 sum = address_sum(&c->saddr) + address_sum(&c->daddr) +
-		    address_sum_not(&key->saddr) + address_sum_not(&key->daddr);
-
-	c->address_sum = sum_fold64(sum);
-	sum += (__u32)c->sport + c->dport + (__u16)~key->sport +
-	       (__u16)~key->dport;
-	c->tuple_sum = sum_fold64(sum);
-}
-
-/* The other direction subtracts what this one adds. */
-static __always_inline void connection_invert_sums(struct connection *c)
-{
-	c->address_sum = ~c->address_sum;
-	c->tuple_sum = ~c->tuple_sum;
-}
-
-/* May a new connection take the key of this one? Yes if the old one is expired
- * or closed, and its source port, if it is one of ours, has left quarantine or
- * was the same client's; and yes if only one of its entries is left. */
-static __noinline bool connection_is_replaceable(const struct connection *old,
-						 const struct packet *p,
-						 __u8 protocol)
-{
-	if (connection_is_orphan(old, protocol))
-		return true;
-	if ((old->traits & CONN_SNAT) &&
-	    !(same_addr(&old->daddr, &p->tuple.saddr) &&
-	      old->dport == p->tuple.sport))
-		return connection_is_removable(old, protocol, p->now, 0);
-	return connection_is_closed(old->flags) ||
-	       connection_is_expired(old, protocol, p->now, 0);
-}
 
 static __always_inline const struct host_ports *snat_kept_ports(void)
 {
@@ -84,7 +44,7 @@ static __always_inline bool snat_is_kept(const struct opening *o, __u16 port)
 	const struct host_ports *kept;
 	__u64 word = port / 64;
 
-	if (!o->keeps_ports)
+	if (!o->search.keeps_ports)
 		return false;
 	kept = snat_kept_ports();
 	/* verifier 5 */
@@ -99,15 +59,15 @@ static __always_inline __u32 snat_limit(struct opening *o)
 {
 	const struct host_ports *kept = snat_kept_ports();
 
-	o->keeps_ports =
-		kept && kept->limit && is_local_address(&o->snat_pair.source);
-	return o->keeps_ports && kept ? kept->limit : SNAT_LIMIT;
+	o->search.keeps_ports =
+		kept && kept->limit && is_local_address(&o->search.pair.source);
+	return o->search.keeps_ports && kept ? kept->limit : SNAT_LIMIT;
 }
 
 /* Counts one more connection of the pair, unless the pair has as many as it may
  * have. */
-static __always_inline int snat_usage_inc(const struct snat_pair *pair,
-					  __u32 limit)
+static __always_inline enum verdict
+snat_usage_begin(struct packet *p, const struct snat_pair *pair, __u32 limit)
 {
 	const struct snat_usage none = {};
 	void *usages = lazy_hash_get(&snat_usages);
@@ -115,27 +75,28 @@ static __always_inline int snat_usage_inc(const struct snat_pair *pair,
 	__u32 old;
 
 	if (!usages)
-		return -ENOMEM;
+		return full(p, DROP_NO_MEMORY);
 	u = bpf_map_lookup_elem(usages, pair);
 	if (!u) {
 		bpf_map_update_elem(usages, pair, &none, BPF_NOEXIST);
 		u = bpf_map_lookup_elem(usages, pair);
 		if (!u)
-			return -ENOMEM;
+			return full(p, DROP_NO_MEMORY);
 	}
 	old = __sync_fetch_and_add(&u->count, 1);
 	if (old < limit)
-		return 0;
+		return VERDICT_CONTINUE;
 	__sync_fetch_and_add(&u->count, (__u32)-1);
-	return old & SNAT_RETIRED ? -EAGAIN : -ENOSPC;
+	return old & SNAT_RETIRED ? drop(p, DROP_CONNECTION_RACE) :
+				    taken(p, DROP_SNAT_PORTS_EXHAUSTED);
 }
 
 /* Does a socket of this machine expect packets with this key? The machine's own
  * connections to the endpoint, such as probes, must go on. */
 static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
 {
-	const struct connection_key *key = &o->reply_key;
-	struct bpf_sock_tuple *t = &o->snat_socket;
+	const struct connection_key *key = &o->entries.reply_key;
+	struct bpf_sock_tuple *t = &o->search.socket;
 	struct bpf_sock *sk;
 	__u32 size;
 
@@ -164,21 +125,24 @@ static __always_inline bool snat_has_local_socket(ctx_t *ctx, struct opening *o)
 	return true;
 }
 
-/* Takes this port. Returns -EEXIST if it is in use, here or by a socket of this
- * machine; -ESTALE if the latter, and its entry could not be removed again: the
- * sweep does it, and counts it no longer. */
-static __always_inline int snat_claim_port(ctx_t *ctx, struct opening *o,
-					   __be16 port)
+/* Takes this port. TAKEN: it is in use, here or by a socket of this machine. If an
+ * entry that was made for a socket's port cannot be removed again, the sweep does
+ * it, and counts it no longer: so it is counted. */
+static __always_inline enum verdict
+snat_claim_port(ctx_t *ctx, struct packet *p, struct opening *o, __be16 port)
 {
-	int err;
+	struct connection_key *key = &o->entries.reply_key;
+	enum verdict v;
 
-	o->reply_key.dport = port;
-	connection_set_sums(&o->entry, &o->reply_key);
-	err = entry_insert(&o->reply_key, &o->entry);
-	if (err || !snat_has_local_socket(ctx, o))
-		return err;
-	return entry_remove(&o->reply_key, state_read(&o->entry)) ? -ESTALE :
-								    -EEXIST;
+	key->dport = port;
+	connection_set_sums(&o->entries.entry, key);
+	v = insert_entry(p, key, &o->entries.entry);
+	if (v != VERDICT_CONTINUE || !snat_has_local_socket(ctx, o))
+		return v;
+	if (!entry_remove(key, state_read(&o->entries.entry)))
+		return taken(p, DROP_TUPLE_IN_USE);
+	snat_usage_add(&o->search.pair, 1);
+	return drop(p, DROP_CONNECTION_RACE);
 }
 
 /* The arguments of a search through source addresses and ports. */
@@ -192,71 +156,70 @@ struct snat_search {
 static long snat_probe(__u32 i, struct snat_search *s)
 {
 	struct opening *o = s->opening;
-	__u32 port = SNAT_FIRST_PORT +
-		     (o->first_probe + (__u64)i * o->probe_stride) % SNAT_PORTS;
+	__u32 port = SNAT_FIRST_PORT + (o->search.first_probe +
+					(__u64)i * o->search.probe_stride) %
+					       SNAT_PORTS;
 
 	if (snat_is_kept(o, port))
 		return 0;
-	o->snat_err = snat_claim_port(s->ctx, o, bpf_htons(port));
-	return o->snat_err != -EEXIST;
+	o->search.verdict = snat_claim_port(s->ctx, s->p, o, bpf_htons(port));
+	return o->search.verdict != VERDICT_TAKEN;
 }
 
 /* Frees the port if its connection is replaceable. */
 static __always_inline bool snat_free_port(struct packet *p, struct opening *o)
 {
-	struct connection *old = entry_find(&o->reply_key);
+	const struct connection_key *key = &o->entries.reply_key;
+	struct connection *old = entry_find(key);
 	__u32 word;
 
 	if (!old)
 		return false;
 	word = state_read(old);
-	return connection_is_replaceable(old, p, o->reply_key.protocol) &&
-	       connection_end(&o->reply_key, old, word, PORT_IS_FREE);
+	return connection_is_replaceable(old, p, key->protocol) &&
+	       connection_end(key, old, word, PORT_IS_FREE);
 }
 
 /* Would the client's own port make the key of replies the client's own key?
  * That is so when the client is the endpoint, and its source port is the port
  * that it listens at. */
-static __always_inline bool snat_is_own_reply(const struct packet *p,
-					      const struct opening *o)
+static __always_inline bool
+snat_is_own_reply(const struct packet *p, const struct connection_key *reply)
 {
 	const struct connection_key *own = &p->tuple;
 
-	return own->sport == own->dport && own->sport == o->reply_key.sport &&
-	       same_addr(&own->saddr, &o->reply_key.saddr) &&
-	       same_addr(&own->daddr, &o->reply_key.daddr);
+	return own->sport == own->dport && own->sport == reply->sport &&
+	       same_addr(&own->saddr, &reply->saddr) &&
+	       same_addr(&own->daddr, &reply->daddr);
 }
 
 /* Takes the client's own port if it is free, else a random free one. A sequence
  * would be slow where connections opened one after the other hold long runs of
  * ports, so the search has a random start and stride. The stride has no common
  * divisor with the number of ports, so no port comes twice. */
-static __always_inline int snat_find_port(struct snat_search *s)
+static __always_inline enum verdict snat_find_port(struct snat_search *s)
 {
 	struct opening *o = s->opening;
-	__be16 own = s->p->tuple.sport;
+	struct source_search *search = &o->search;
+	__u16 own = bpf_ntohs(s->p->tuple.sport);
 
-	o->snat_err = -EEXIST;
-	if (bpf_ntohs(own) >= SNAT_FIRST_PORT &&
-	    !snat_is_kept(o, bpf_ntohs(own)) && !snat_is_own_reply(s->p, o)) {
-		o->first_probe = bpf_ntohs(own) - SNAT_FIRST_PORT;
+	search->verdict = VERDICT_TAKEN;
+	if (own >= SNAT_FIRST_PORT && !snat_is_kept(o, own) &&
+	    !snat_is_own_reply(s->p, &o->entries.reply_key)) {
+		search->first_probe = own - SNAT_FIRST_PORT;
 		bpf_loop(1, snat_probe, s, 0);
-		if (o->snat_err == -EEXIST && snat_free_port(s->p, o))
+		if (search->verdict == VERDICT_TAKEN && snat_free_port(s->p, o))
 			bpf_loop(1, snat_probe, s, 0);
 	}
-	if (o->snat_err != -EEXIST)
-		return o->snat_err;
-	o->first_probe = bpf_get_prandom_u32() % SNAT_PORTS;
-	o->probe_stride = 1 + 42 * (bpf_get_prandom_u32() % (SNAT_PORTS / 42));
+	if (search->verdict != VERDICT_TAKEN)
+		return search->verdict;
+	search->first_probe = bpf_get_prandom_u32() % SNAT_PORTS;
+	search->probe_stride =
+		1 + 42 * (bpf_get_prandom_u32() % (SNAT_PORTS / 42));
 	bpf_loop(SNAT_PROBES, snat_probe, s, 0);
-	return o->snat_err == -EEXIST ? -ENOSPC : o->snat_err;
-}
-
-/* Is the endpoint of another IP version than the client? */
-static __always_inline bool family_differs(const struct packet *p,
-					   const struct endpoint *ep)
-{
-	return is_mapped_ipv4(&ep->addr) == !!p->ipv6;
+	return search->verdict == VERDICT_TAKEN ?
+		       taken(s->p, DROP_SNAT_PORTS_EXHAUSTED) :
+		       search->verdict;
 }
 
 /* Is the VIP the source? In mode fullnat, and for a client that is the endpoint
@@ -273,12 +236,12 @@ static __always_inline bool snat_uses_vip(const struct packet *p,
 		same_addr(&ep->addr, &p->tuple.saddr));
 }
 
-/* Returns a source address: one of the service's own list if it has one, the
+/* Chooses a source address: one of the service's own list if it has one, the
  * VIP, or the machine's address towards the endpoint. */
-static __always_inline int snat_pick_address(const struct packet *p,
-					     const struct service *svc,
-					     const struct endpoint *ep,
-					     __u32 place, struct ip_addr *addr)
+static __always_inline enum verdict
+snat_choose_address(struct packet *p, const struct service *svc,
+		    const struct endpoint *ep, __u32 place,
+		    struct ip_addr *addr)
 {
 	if (svc->source_count) {
 		struct snat_source_key key = { .service = svc->id };
@@ -287,47 +250,51 @@ static __always_inline int snat_pick_address(const struct packet *p,
 		key.place = place % svc->source_count;
 		own = bpf_map_lookup_elem(&snat_sources, &key);
 		if (!own)
-			return -EAGAIN;
+			return drop(p, DROP_CONNECTION_RACE);
+		/* it is for endpoints of the other IP version */
 		if (is_mapped_ipv4(own) != is_mapped_ipv4(&ep->addr))
-			return -ENOSPC; /* for endpoints of the other IP version */
+			return taken(p, DROP_SNAT_PORTS_EXHAUSTED);
 		*addr = *own;
-		return 0;
+		return VERDICT_CONTINUE;
 	}
 	if (snat_uses_vip(p, svc, ep)) {
 		*addr = p->tuple.daddr;
-		return 0;
+		return VERDICT_CONTINUE;
 	}
 	*addr = ep->source;
-	return unspecified(addr) ? -ENETUNREACH : 0;
+	return unspecified(addr) ? drop(p, DROP_NO_ROUTE) : VERDICT_CONTINUE;
 }
 
-/* Tries to find a port at one source address, and inserts the reply entry. */
+/* Tries to find a port at one source address, and makes the entry of answers. */
 static long snat_try_address(__u32 i, struct snat_search *s)
 {
 	struct opening *o = s->opening;
 	__u32 place = bpf_ntohl(s->p->tuple.saddr.word[3]) +
 		      bpf_ntohs(s->p->tuple.sport) + i;
+	enum verdict v;
 
-	o->snat_err = snat_pick_address(s->p, &o->service, s->ep, place,
-					&o->snat_pair.source);
-	if (!o->snat_err)
-		o->snat_err = snat_usage_inc(&o->snat_pair, snat_limit(o));
-	if (o->snat_err)
-		return o->snat_err != -ENOSPC;
-	o->reply_key.daddr = o->snat_pair.source;
-	o->snat_err = snat_find_port(s);
-	if (o->snat_err && o->snat_err != -ESTALE)
-		snat_usage_dec(&o->snat_pair);
-	return o->snat_err != -ENOSPC;
+	v = snat_choose_address(s->p, &o->service, s->ep, place,
+				&o->search.pair.source);
+	if (v == VERDICT_CONTINUE)
+		v = snat_usage_begin(s->p, &o->search.pair, snat_limit(o));
+	if (v == VERDICT_CONTINUE) {
+		o->entries.reply_key.daddr = o->search.pair.source;
+		v = snat_find_port(s);
+		if (v != VERDICT_CONTINUE)
+			snat_usage_add(&o->search.pair, -1);
+	}
+	o->search.verdict = v;
+	return v != VERDICT_TAKEN;
 }
 
-/* Inserts the reply entry with a source address and port of ours, and notes
- * both in o. Clients are spread over the service's addresses; an address
- * without free ports is skipped. Returns -ENOSPC if none has one. */
-static __always_inline int snat_insert_reply_entry(ctx_t *ctx, struct packet *p,
-						   const struct endpoint *ep,
-						   struct opening *o)
+/* Takes a tuple with a source address and port of ours, and notes both in o.
+ * Clients are spread over the service's addresses; an address without free ports
+ * is skipped. TAKEN: none has one. */
+static __always_inline enum verdict
+claim_source_of_ours(ctx_t *ctx, struct packet *p, const struct endpoint *ep,
+		     struct opening *o)
 {
+	const struct connection_key *key = &o->entries.reply_key;
 	struct snat_search search = {
 		.ctx = ctx,
 		.p = p,
@@ -335,15 +302,15 @@ static __always_inline int snat_insert_reply_entry(ctx_t *ctx, struct packet *p,
 		.opening = o,
 	};
 
-	o->entry.traits = CONN_SNAT;
-	o->snat_pair.endpoint = o->reply_key.saddr;
-	o->snat_pair.port = o->reply_key.sport;
-	o->snat_pair.protocol = o->reply_key.protocol;
+	o->entries.entry.traits = CONN_SNAT;
+	o->search.pair.endpoint = key->saddr;
+	o->search.pair.port = key->sport;
+	o->search.pair.protocol = key->protocol;
 	bpf_loop(o->service.source_count ? o->service.source_count : 1,
 		 snat_try_address, &search, 0);
-	o->source = o->reply_key.daddr;
-	o->source_port = o->reply_key.dport;
-	return o->snat_err;
+	o->source.addr = key->daddr;
+	o->source.port = key->dport;
+	return o->search.verdict;
 }
 
 #endif

@@ -133,8 +133,7 @@ static __always_inline int sock_refuse_error(const struct service *svc)
  * opening too. Any position is valid, so at worst it is not the least loaded
  * one. */
 static __noinline __u32 *sock_select(struct packet *p,
-				     const struct service *svc,
-				     struct service_state *state, __u64 cookie)
+				     const struct service *svc, __u64 cookie)
 {
 	struct opening *o = opening_get();
 
@@ -143,7 +142,7 @@ static __noinline __u32 *sock_select(struct packet *p,
 	o->service = *svc;
 	p->tuple.saddr.word[0] = cookie;
 	p->tuple.saddr.word[1] = cookie >> 32;
-	return select_slot(svc, select_position(p, o, state));
+	return select_slot(svc, select_position(p, o));
 }
 
 /* Chooses for algorithm persist: this machine is one client. */
@@ -174,7 +173,6 @@ static __noinline __u32 *sock_persist(const struct packet *p,
  * service is being replaced. */
 static __noinline int sock_flow_to_endpoint(struct packet *p,
 					    const struct service *svc,
-					    struct service_state *state,
 					    const struct sock_request *request,
 					    struct sock_flow *f)
 {
@@ -183,7 +181,7 @@ static __noinline int sock_flow_to_endpoint(struct packet *p,
 
 	slot = svc->algorithm == ALGORITHM_PERSIST ?
 		       sock_persist(p, svc) :
-		       sock_select(p, svc, state, request->cookie);
+		       sock_select(p, svc, request->cookie);
 	if (!slot)
 		return -EAGAIN;
 	id = *slot;
@@ -215,9 +213,7 @@ static __noinline int sock_new_flow(struct packet *p,
 	__u32 id;
 
 	for (int i = 0; i < 3 && err == -EAGAIN; i++) {
-		found = service_find(p, request->mark);
-		if (!found && host_services)
-			found = service_find_any_local(p, request->mark);
+		found = service_find_any(p, request->mark);
 		if (!found)
 			return -ENOENT;
 		svc = *found; /* a copy: the row may be replaced meanwhile */
@@ -229,7 +225,7 @@ static __noinline int sock_new_flow(struct packet *p,
 			__sync_fetch_and_add(&state->no_endpoint, 1);
 			return sock_refuse_error(&svc);
 		}
-		err = sock_flow_to_endpoint(p, &svc, state, request, f);
+		err = sock_flow_to_endpoint(p, &svc, request, f);
 	}
 	return err;
 }

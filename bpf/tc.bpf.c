@@ -2,8 +2,7 @@
 /*
  * tc.bpf.c - the load balancer at the tc hooks (tcx, or clsact).
  *
- *	parse -> (foreign?) -> conntrack find
- *	      -> (miss: foreign? -> service lookup -> select -> create)
+ *	parse -> (foreign?) -> conntrack find -> (miss: foreign? -> open)
  *	      -> translate -> forward -> finish
  *
  * Each stage returns a verdict. Only finish() counts drops and returns tc's

@@ -27,13 +27,11 @@
  * XDP is not told of marks. */
 static __noinline bool syn_find_service(struct packet *p, struct service *svc)
 {
-	struct service *found;
+	const struct service *found;
 
 	if (marked_services)
 		return false;
-	found = service_find(p, 0);
-	if (!found && unlikely(host_services))
-		found = service_find_any_local(p, 0);
+	found = service_find_any(p, 0);
 	if (!found)
 		return false;
 	*svc = *found;

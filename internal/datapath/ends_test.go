@@ -155,7 +155,7 @@ func newStress(t *testing.T) *stress {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { walk.Close() })
-	s := &stress{t: t, d: d, program: program(t, d), slow: slowProgram(t, d), walk: walk, groups: stressFirstGroups}
+	s := &stress{t: t, d: d, program: program(t, d), slow: slowProgram(t, d, "state_change", 4), walk: walk, groups: stressFirstGroups}
 	for _, line := range []string{
 		"10.0.0.1:80/tcp endpoints=192.0.2.1:80,192.0.2.2:80,192.0.2.3:80",
 		"10.0.0.2:80/tcp mode=fullnat endpoints=192.0.2.1:80,192.0.2.2:80,192.0.2.3:80",

@@ -73,6 +73,44 @@ func TestRecycledMemory(t *testing.T) {
 	}
 }
 
+// TestCountedFirst: a connection that another CPU closes as soon as it can be seen is counted as open no longer, although
+// the CPU that opens it is slow to count it.
+func TestCountedFirst(t *testing.T) {
+	t.Parallel()
+	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:80 max-connections=1000")
+	slow, fast := slowProgram(t, o.d, "limit_count", 3), program(t, o.d)
+	client, vip := netip.MustParseAddrPort("198.51.100.1:2000"), netip.MustParseAddrPort("10.0.0.1:80")
+	run := func(p *ebpf.Program, flags byte, seq uint32) {
+		if _, err := p.Run(&ebpf.RunOptions{Data: segment(client, vip, flags, seq, 0)}); err != nil {
+			t.Error(err)
+		}
+	}
+	end := time.Now().Add(2 * time.Second)
+	var closing sync.WaitGroup
+	closing.Go(func() {
+		for time.Now().Before(end) {
+			run(fast, tcpRST, isn+101)
+		}
+	})
+	rounds := 0
+	for ; time.Now().Before(end); rounds++ {
+		run(slow, tcpSYN, isn)
+	}
+	closing.Wait()
+	run(fast, tcpRST, isn+101)
+	var open int64
+	for id := range uint32(2) {
+		var state bpf.TcServiceState
+		if err := o.d.collection.Maps.ServiceStates.Lookup(id, &state); err != nil {
+			t.Fatal(err)
+		}
+		open += state.Open
+	}
+	if open != 0 {
+		t.Errorf("%d connections are counted as open after %d rounds, and none is", open, rounds)
+	}
+}
+
 // fillerPort is that of a service whose flows stay.
 const fillerPort = 53
 
@@ -104,10 +142,11 @@ func (s *stress) fillBut(free int) {
 	}
 }
 
-// slowProgram is a copy of the program, on the same tables, that takes some 20 us more before it changes a state word.
-func slowProgram(t *testing.T, d *Datapath) *ebpf.Program {
+// slowProgram is a copy of the program, on the same tables, that takes some 20 us more before the function, of so many
+// arguments, does anything.
+func slowProgram(t *testing.T, d *Datapath, function string, arguments asm.Register) *ebpf.Program {
 	t.Helper()
-	const name, function = "loxilb_ether", "state_change"
+	const name = "loxilb_ether"
 	spec, err := bpf.LoadTc()
 	if err == nil {
 		err = d.collection.Configure(spec)
@@ -131,14 +170,14 @@ func slowProgram(t *testing.T, d *Datapath) *ebpf.Program {
 	}
 	first := program.Instructions[at]
 	var wait asm.Instructions
-	for i := range asm.Register(4) {
+	for i := range arguments {
 		wait = append(wait, asm.Mov.Reg(asm.R6+i, asm.R1+i))
 	}
 	wait[0].Metadata = first.Metadata // it is the function's first instruction now
 	for range 2000 {
 		wait = append(wait, asm.FnGetPrandomU32.Call())
 	}
-	for i := range asm.Register(4) {
+	for i := range arguments {
 		wait = append(wait, asm.Mov.Reg(asm.R1+i, asm.R6+i))
 	}
 	program.Instructions[at] = asm.Instruction{OpCode: first.OpCode, Dst: first.Dst, Src: first.Src, Offset: first.Offset, Constant: first.Constant}.WithSource(first.Source())

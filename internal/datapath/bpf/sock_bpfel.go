@@ -106,104 +106,127 @@ type SockNextHop struct {
 }
 
 type SockOpening struct {
-	_          structs.HostLayout
-	Service    SockService
-	Endpoint   uint32
-	Generation uint8
-	Egress     bool
-	_          [2]byte
-	EgressPeer struct {
-		_          structs.HostLayout
-		Addr       SockIpAddr
-		Port       uint16
-		Flags      uint16
-		Service    uint32
-		PortShift  uint16
-		SourceBits uint8
-		AddrBits   uint8
-		Weight     uint32
-		Source     SockIpAddr
-	}
-	Client struct {
-		_       structs.HostLayout
-		Client  SockIpAddr
-		Service uint32
-	}
-	LeastPosition uint32
-	_             [4]byte
-	LeastLoad     struct {
-		_      structs.HostLayout
-		Active uint64
-		Weight uint64
-	}
-	Source     SockIpAddr
-	SourcePort uint16
-	Pad        uint16
-	_          [4]byte
-	ReplyKey   struct {
-		_        structs.HostLayout
-		Saddr    SockIpAddr
-		Daddr    SockIpAddr
-		Sport    uint16
-		Dport    uint16
-		Protocol uint8
-		Pad      [3]uint8
-	}
-	ClientKey struct {
-		_        structs.HostLayout
-		Saddr    SockIpAddr
-		Daddr    SockIpAddr
-		Sport    uint16
-		Dport    uint16
-		Protocol uint8
-		Pad      [3]uint8
-	}
-	Entry struct {
-		_          structs.HostLayout
-		Saddr      SockIpAddr
-		Daddr      SockIpAddr
-		Sport      uint16
-		Dport      uint16
-		AddressSum uint16
-		TupleSum   uint16
-		Seen       uint32
-		Way        uint16
-		WayEpoch   uint16
-		Packets    uint64
-		Bytes      uint64
-		SeqEnd     uint32
-		Ack        uint32
-		Endpoint   uint32
-		Flags      uint8
-		Hop        uint8
-		Traits     uint8
-		Generation uint8
-	}
-	HopVerdict uint32
-	SnatPair   struct {
-		_        structs.HostLayout
-		Source   SockIpAddr
-		Endpoint SockIpAddr
-		Port     uint16
-		Protocol uint8
-		Pad      uint8
-	}
-	SnatSocket struct {
+	_       structs.HostLayout
+	Service SockService
+	Outward struct {
 		_    structs.HostLayout
-		Ipv4 struct {
-			_     structs.HostLayout
-			Saddr uint32
-			Daddr uint32
-			Sport uint16
-			Dport uint16
+		Is   bool
+		_    [3]byte
+		Peer struct {
+			_          structs.HostLayout
+			Addr       SockIpAddr
+			Port       uint16
+			Flags      uint16
+			Service    uint32
+			PortShift  uint16
+			SourceBits uint8
+			AddrBits   uint8
+			Weight     uint32
+			Source     SockIpAddr
 		}
-		_ [24]byte
 	}
-	FirstProbe  uint32
-	ProbeStride uint32
-	SnatErr     int32
-	KeepsPorts  bool
-	_           [7]byte
+	Choice struct {
+		_        structs.HostLayout
+		Endpoint uint32
+		IsHeld   bool
+		_        [3]byte
+		Place    uint64
+		Client   struct {
+			_       structs.HostLayout
+			Client  SockIpAddr
+			Service uint32
+		}
+		_     [4]byte
+		Least struct {
+			_     structs.HostLayout
+			Place uint32
+			_     [4]byte
+			Load  struct {
+				_      structs.HostLayout
+				Active uint64
+				Weight uint64
+			}
+		}
+	}
+	Source struct {
+		_    structs.HostLayout
+		Addr SockIpAddr
+		Port uint16
+		_    [2]byte
+	}
+	Search struct {
+		_    structs.HostLayout
+		Pair struct {
+			_        structs.HostLayout
+			Source   SockIpAddr
+			Endpoint SockIpAddr
+			Port     uint16
+			Protocol uint8
+			Pad      uint8
+		}
+		Socket struct {
+			_    structs.HostLayout
+			Ipv4 struct {
+				_     structs.HostLayout
+				Saddr uint32
+				Daddr uint32
+				Sport uint16
+				Dport uint16
+			}
+			_ [24]byte
+		}
+		FirstProbe  uint32
+		ProbeStride uint32
+		Verdict     uint32
+		KeepsPorts  bool
+		_           [3]byte
+	}
+	_       [4]byte
+	Entries struct {
+		_        structs.HostLayout
+		ReplyKey struct {
+			_        structs.HostLayout
+			Saddr    SockIpAddr
+			Daddr    SockIpAddr
+			Sport    uint16
+			Dport    uint16
+			Protocol uint8
+			Pad      [3]uint8
+		}
+		ClientKey struct {
+			_        structs.HostLayout
+			Saddr    SockIpAddr
+			Daddr    SockIpAddr
+			Sport    uint16
+			Dport    uint16
+			Protocol uint8
+			Pad      [3]uint8
+		}
+		Entry struct {
+			_          structs.HostLayout
+			Saddr      SockIpAddr
+			Daddr      SockIpAddr
+			Sport      uint16
+			Dport      uint16
+			AddressSum uint16
+			TupleSum   uint16
+			Seen       uint32
+			Way        uint16
+			WayEpoch   uint16
+			Packets    uint64
+			Bytes      uint64
+			SeqEnd     uint32
+			Ack        uint32
+			Endpoint   uint32
+			Flags      uint8
+			Hop        uint8
+			Traits     uint8
+			Generation uint8
+		}
+	}
+	Hop        uint32
+	Generation uint8
+	_          [3]byte
 }
 
 type SockRangeKey struct {
