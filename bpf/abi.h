@@ -315,7 +315,7 @@ struct hop_generations {
 };
 _Static_assert(sizeof(struct hop_generations) == 8, "ABI");
 
-/* The way to an address, as it was found last (nexthop.h). */
+/* The way to an address, as it was found last (nexthop_cache.h). */
 struct next_hop {
 	struct ip_addr target;
 	__u32 epoch; /* as way_epoch in connection, but all 32 bits */

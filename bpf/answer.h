@@ -17,8 +17,10 @@
 
 #include "bucket.h"
 #include "checksum.h"
+#include "fib.h"
 #include "forward.h"
 #include "icmp.h"
+#include "nexthop.h"
 #include "parse.h"
 
 #define ANSWER_TTL 64

@@ -81,18 +81,13 @@ static __noinline bool needs_source_of_ours(const struct packet *p,
 					    const struct opening *o,
 					    const struct endpoint *ep)
 {
-	struct ip_addr addr;
-
 	if (family_differs(p, ep))
 		return true;
 	if (o->service.mode == MODE_DEFAULT &&
 	    !same_addr(&ep->addr, &p->tuple.saddr) &&
 	    !answers_pass_by(ep, &p->tuple.saddr))
 		return false;
-	if (!local_endpoints)
-		return true;
-	addr = ep->addr;
-	return !bpf_map_lookup_elem(&local_addresses, &addr);
+	return !local_endpoints || !is_local_address(&ep->addr);
 }
 
 /* Is this the entry of answers of the very connection that is to be opened? */

@@ -13,7 +13,7 @@
 #define LOXILB_EGRESS_H
 
 #include "conntrack.h"
-#include "forward.h"
+#include "fib.h"
 #include "fragment.h"
 #include "opening.h"
 #include "parse.h"
@@ -41,10 +41,7 @@ static __noinline bool egress_uses_default_route(ctx_t *ctx,
 	if (!fib_found(code))
 		return false;
 	route.ifindex = fib.ifindex;
-	if (p->ipv6)
-		__builtin_memcpy(&route.gateway, fib.ipv6_dst, 16);
-	else
-		map_ipv4(&route.gateway, fib.ipv4_dst);
+	fib_gateway(&fib, &route.gateway);
 	if (!same_addr(&route.gateway, &p->tuple.daddr) &&
 	    bpf_map_lookup_elem(&default_routes, &route))
 		return true;

@@ -14,7 +14,6 @@
 #define LOXILB_ENCAP_H
 
 #include "checksum.h"
-#include "forward.h"
 #include "select.h"
 
 #define TUNNEL_TTL 64

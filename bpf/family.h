@@ -17,7 +17,7 @@
 
 #include "answer.h"
 #include "checksum.h"
-#include "forward.h"
+#include "mtu.h"
 #include "nat.h"
 
 /* A packet of at most this size is smaller than what every IPv6 link takes, so

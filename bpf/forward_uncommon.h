@@ -11,6 +11,7 @@
 #include "family.h"
 #include "family_error.h"
 #include "forward.h"
+#include "mss.h"
 #include "nat.h"
 
 /* Hands a translated packet up to a socket. A bridge may have shown the packet to
@@ -68,6 +69,19 @@ __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 	if (v != VERDICT_CONTINUE)
 		return v;
 	return hop == VERDICT_CONTINUE ? send_uncommon(ctx, p, w) : hop;
+}
+
+/* Does the same for a packet that may be a SYN, whose segment size a service may
+ * limit. */
+static __always_inline enum verdict forward_first(ctx_t *ctx, struct packet *p,
+						  struct connection *c,
+						  enum verdict hop)
+{
+	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
+		return hop;
+	if (mss_applies(p) && mss_clamp(ctx, p, c) != VERDICT_CONTINUE)
+		return VERDICT_DROP;
+	return forward_uncommon(ctx, p, c, hop);
 }
 
 #endif

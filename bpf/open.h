@@ -27,9 +27,8 @@
 #include "ct_tcp.h"
 #include "ct_udp.h"
 #include "egress.h"
-#include "forward.h"
 #include "forward_uncommon.h"
-#include "mss.h"
+#include "nexthop.h"
 #include "opening.h"
 #include "persist.h"
 #include "reopen.h"
@@ -265,17 +264,6 @@ static __always_inline void note_opened(const struct packet *p,
 		persist_store(o, p->now);
 }
 
-/* Translates and forwards the first packet by the client's entry c. */
-static __always_inline enum verdict
-forward_by(ctx_t *ctx, struct packet *p, struct connection *c, enum verdict hop)
-{
-	if (hop != VERDICT_CONTINUE && hop != VERDICT_REDIRECT)
-		return hop;
-	if (mss_applies(p) && mss_clamp(ctx, p, c) != VERDICT_CONTINUE)
-		return VERDICT_DROP;
-	return forward_uncommon(ctx, p, c, hop);
-}
-
 /* Takes back that the entry was made with its first packet counted, as that
  * could not be translated. */
 static __noinline void uncount_first_packet(const struct packet *p,
@@ -297,7 +285,7 @@ static __always_inline enum verdict leave_first(ctx_t *ctx, struct packet *p,
 	enum verdict v;
 
 	note_opened(p, o);
-	v = forward_by(ctx, p, c, o->hop);
+	v = forward_first(ctx, p, c, o->hop);
 	if (is_forwarded(v))
 		count_traffic(p, c);
 	else
@@ -315,7 +303,7 @@ static __always_inline enum verdict leave_second(ctx_t *ctx, struct packet *p,
 
 	if (!c || c->traits & CONN_ENDED)
 		return drop(p, DROP_CONNECTION_RACE);
-	v = forward_by(ctx, p, c, next_hop_prepare(ctx, p, c));
+	v = forward_first(ctx, p, c, next_hop_prepare(ctx, p, c));
 	if (is_forwarded(v))
 		count(p, c);
 	return v;

@@ -17,7 +17,7 @@
 
 #include "claim.h"
 #include "conntrack.h"
-#include "forward.h"
+#include "nexthop.h"
 #include "opening.h"
 #include "packet.h"
 

@@ -21,7 +21,7 @@
 #include "checksum.h"
 #include "conntrack.h"
 #include "ctx_skb.h"
-#include "forward.h"
+#include "fib.h"
 #include "opening.h"
 #include "packet.h"
 #include "parse.h"

@@ -22,6 +22,7 @@
 #include "nat.h"
 #include "forward.h"
 #include "forward_uncommon.h"
+#include "nexthop.h"
 #include "fragment.h"
 #include "icmp.h"
 #include "answer.h"
@@ -149,7 +150,7 @@ __noinline enum verdict forward_direct_answer(ctx_t *ctx, struct packet *p)
 	v = packet_check_fault(p);
 	if (v != VERDICT_CONTINUE)
 		return v;
-	v = forward_by(ctx, p, c, next_hop_prepare(ctx, p, c));
+	v = forward_first(ctx, p, c, next_hop_prepare(ctx, p, c));
 	if (is_forwarded(v))
 		count_traffic(p, c);
 	return v;

@@ -380,46 +380,69 @@ type TcNextHop struct {
 }
 
 type TcOpening struct {
-	_             structs.HostLayout
-	Service       TcService
-	Endpoint      uint32
-	Generation    uint8
-	Egress        bool
-	_             [2]byte
-	EgressPeer    TcEndpoint
-	Client        TcPersistKey
-	LeastPosition uint32
-	_             [4]byte
-	LeastLoad     struct {
-		_      structs.HostLayout
-		Active uint64
-		Weight uint64
-	}
-	Source     TcIpAddr
-	SourcePort uint16
-	Pad        uint16
-	_          [4]byte
-	ReplyKey   TcConnectionKey
-	ClientKey  TcConnectionKey
-	Entry      TcConnection
-	HopVerdict uint32
-	SnatPair   TcSnatPair
-	SnatSocket struct {
+	_       structs.HostLayout
+	Service TcService
+	Outward struct {
 		_    structs.HostLayout
-		Ipv4 struct {
-			_     structs.HostLayout
-			Saddr uint32
-			Daddr uint32
-			Sport uint16
-			Dport uint16
-		}
-		_ [24]byte
+		Is   bool
+		_    [3]byte
+		Peer TcEndpoint
 	}
-	FirstProbe  uint32
-	ProbeStride uint32
-	SnatErr     int32
-	KeepsPorts  bool
-	_           [7]byte
+	Choice struct {
+		_        structs.HostLayout
+		Endpoint uint32
+		IsHeld   bool
+		_        [3]byte
+		Place    uint64
+		Client   TcPersistKey
+		_        [4]byte
+		Least    struct {
+			_     structs.HostLayout
+			Place uint32
+			_     [4]byte
+			Load  struct {
+				_      structs.HostLayout
+				Active uint64
+				Weight uint64
+			}
+		}
+	}
+	Source struct {
+		_    structs.HostLayout
+		Addr TcIpAddr
+		Port uint16
+		_    [2]byte
+	}
+	Search struct {
+		_      structs.HostLayout
+		Pair   TcSnatPair
+		Socket struct {
+			_    structs.HostLayout
+			Ipv4 struct {
+				_     structs.HostLayout
+				Saddr uint32
+				Daddr uint32
+				Sport uint16
+				Dport uint16
+			}
+			_ [24]byte
+		}
+		FirstProbe  uint32
+		ProbeStride uint32
+		Verdict     uint32
+		KeepsPorts  bool
+		_           [3]byte
+	}
+	_       [4]byte
+	Entries struct {
+		_         structs.HostLayout
+		ReplyKey  TcConnectionKey
+		ClientKey TcConnectionKey
+		Entry     TcConnection
+	}
+	Hop        uint32
+	Generation uint8
+	_          [3]byte
 }
 
 type TcPassReason uint32
