@@ -21,13 +21,13 @@
 #include "forward.h"
 #include "icmp.h"
 #include "nexthop.h"
+#include "packet_sum.h"
 #include "parse.h"
 
 #define ANSWER_TTL 64
 #define ANSWER_ICMP_TOS \
 	0xc0 /* internetwork control (RFC 1812 section 4.3.2.5) */
 #define ICMP_LARGEST 576 /* RFC 1812 section 4.3.2.3 */
-#define ICMP6_LARGEST 1280 /* RFC 4443 section 3.1 */
 
 #ifndef BPF_FIB_LOOKUP_SRC
 #define BPF_FIB_LOOKUP_SRC (1U << 4) /* 6.7 */
@@ -48,27 +48,6 @@ static __noinline bool answer_allowed(const struct packet *p, bool reset)
 		return answer_is_within(LIMIT_ICMP_ERRORS, icmp_rate, p->now);
 	return p->drop != DROP_NO_CONNECTION ||
 	       answer_is_within(LIMIT_RESETS, reset_rate, p->now);
-}
-
-/* Is the checksum of this TCP or UDP packet left to the sending device? If the
- * kernel does not show that: the helper changes the field unless it is. */
-static __noinline bool checksum_is_partial(ctx_t *ctx, struct packet *p)
-{
-	enum ctx_checksum state = ctx_checksum_state(ctx);
-	__u32 at = p->l4 + sum_offset(p->tuple.protocol);
-	__u16 before, after;
-
-	if (p->tuple.protocol != IPPROTO_TCP &&
-	    p->tuple.protocol != IPPROTO_UDP)
-		return false;
-	if (state != CTX_CHECKSUM_UNKNOWN)
-		return state == CTX_CHECKSUM_PARTIAL;
-	if (bpf_skb_load_bytes(ctx, at, &before, sizeof(before)) ||
-	    bpf_l4_csum_replace(ctx, at, 0, 1, 2) ||
-	    bpf_skb_load_bytes(ctx, at, &after, sizeof(after)))
-		return false;
-	bpf_skb_store_bytes(ctx, at, &before, sizeof(before), 0);
-	return before == after;
 }
 
 /* Writes the IP header of an answer. */
@@ -146,33 +125,6 @@ static __always_inline bool answer_reset(ctx_t *ctx, struct packet *p)
 	if (p->tcp_flags & TCP_ACK)
 		return answer_segment(ctx, p, TCP_RST, p->ack, 0);
 	return answer_segment(ctx, p, TCP_RST | TCP_ACK, 0, p->seq_end);
-}
-
-/* Returns the sum of the first length bytes of the packet, at most
- * ICMP6_LARGEST. The memory beyond them is cleared and added too: every
- * kernel's verifier accepts parts of fixed size, and bpf_csum_diff takes at
- * most 512 bytes before 6.14. */
-static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
-{
-	__u32 zero = 0, sum, last = length - 1;
-	struct icmp_scratch *s;
-
-	s = bpf_map_lookup_elem(&icmp_scratches, &zero);
-	/* 1 to ICMP6_LARGEST, both bounds to be seen (verifier 5) */
-	asm volatile("" : "+r"(last));
-	if (!s || last >= ICMP6_LARGEST)
-		return 0;
-	/* in two parts, since the compiler writes out at most 128 stores; it
-	 * would join them without the barrier */
-	__builtin_memset(s->words, 0, 640);
-	asm volatile("" ::: "memory");
-	__builtin_memset(s->words + 80, 0, 640);
-	if (bpf_skb_load_bytes(ctx, from, s->words, last + 1))
-		return 0;
-	sum = bpf_csum_diff(NULL, 0, (void *)s->words, 512, 0);
-	sum = bpf_csum_diff(NULL, 0, (void *)(s->words + 64), 512, sum);
-	return sum_fold(
-		bpf_csum_diff(NULL, 0, (void *)(s->words + 128), 256, sum));
 }
 
 /* Fills in type, code and the rest of the ICMP header. */
@@ -302,7 +254,7 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 {
 	__u8 kind = link_hop_kind(p, fib->ifindex);
 	struct ip_addr gateway;
-	__u8 *mac;
+	void *frame;
 
 	if (kind != HOP_LAYER3 &&
 	    (code == BPF_FIB_LKUP_RET_NO_NEIGH || !p->l3)) {
@@ -310,11 +262,10 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 		return redirect_neigh(p, fib->ifindex, &gateway);
 	}
 	if (kind != HOP_LAYER3) {
-		mac = ctx_header(ctx, 0, 14);
-		if (!mac)
+		frame = ctx_header(ctx, 0, ETH_HLEN);
+		if (!frame)
 			return VERDICT_DROP;
-		__builtin_memcpy(mac, fib->dmac, 6);
-		__builtin_memcpy(mac + 6, fib->smac, 6);
+		macs_write_pair(frame, fib->dmac, fib->smac);
 	}
 	p->action = hop_redirect(kind, fib->ifindex);
 	return VERDICT_REDIRECT;

@@ -19,6 +19,7 @@
 
 #include "checksum.h"
 #include "ctx.h"
+#include "ethernet.h"
 #include "known.h"
 #include "parse.h"
 #include "siphash.h"
@@ -139,8 +140,9 @@ static __always_inline bool challenge_ip(ctx_t *ctx, struct packet *p)
 			return false;
 		/* nothing balances the hop limit in skb->csum */
 		if (ctx_checksum_state(ctx) >= CTX_CHECKSUM_COMPLETE)
-			ctx_sum_update(ctx, (__u32)bpf_htons(CHALLENGE_TTL) +
-						    (__u16)~bpf_htons(p->ttl));
+			ctx_sum_update(ctx,
+				       sum_change(bpf_htons(p->ttl),
+						  bpf_htons(CHALLENGE_TTL)));
 		ip6->hop_limit = CHALLENGE_TTL;
 		__builtin_memcpy(&ip6->saddr, &p->tuple.daddr, 16);
 		__builtin_memcpy(&ip6->daddr, &p->tuple.saddr, 16);
@@ -152,26 +154,20 @@ static __always_inline bool challenge_ip(ctx_t *ctx, struct packet *p)
 	old = bpf_htons(p->ttl << 8);
 	new = bpf_htons(CHALLENGE_TTL << 8);
 	ip->ttl = CHALLENGE_TTL;
-	ip->check = sum_replace(ip->check, sum_add(new, ~old));
+	ip->check = sum_replace(ip->check, sum_change(old, new));
 	ip->saddr = p->tuple.daddr.word[3];
 	ip->daddr = p->tuple.saddr.word[3];
 	return true;
 }
 
-/* Exchanges the two MAC addresses, by words as macs_copy() does. */
+/* Exchanges the two MAC addresses. */
 static __always_inline bool challenge_macs(ctx_t *ctx)
 {
-	typedef __u32 __attribute__((may_alias)) word;
-	word *mac = ctx_header(ctx, 0, ETH_HLEN), a, b, c;
+	void *frame = ctx_header(ctx, 0, ETH_HLEN);
 
-	if (!mac)
+	if (!frame)
 		return false;
-	a = mac[0];
-	b = mac[1];
-	c = mac[2];
-	mac[0] = b >> 16 | c << 16;
-	mac[1] = c >> 16 | a << 16;
-	mac[2] = a >> 16 | b << 16;
+	macs_exchange(frame);
 	return true;
 }
 

@@ -205,7 +205,7 @@ static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
 		new = bpf_htons((bpf_ntohs(old) & 0xf00f) | tos << 4);
 		if (old != new) {
 			*(__be16 *)ip6 = new;
-			bpf_csum_update(ctx, sum_fold((__u16)~old + new));
+			ctx_sum_update(ctx, sum_change(old, new));
 		}
 		return 1;
 	}
@@ -221,7 +221,7 @@ static __noinline int inner_admit(ctx_t *ctx, const struct outer *o)
 	old = *(__be16 *)ip;
 	ip->tos = tos;
 	new = *(__be16 *)ip;
-	ip->check = sum_replace(ip->check, sum_fold((__u16)~old + new));
+	ip->check = sum_replace(ip->check, sum_change(old, new));
 	return 1;
 }
 

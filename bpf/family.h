@@ -15,10 +15,10 @@
 #ifndef LOXILB_FAMILY_H
 #define LOXILB_FAMILY_H
 
-#include "answer.h"
 #include "checksum.h"
 #include "mtu.h"
 #include "nat.h"
+#include "packet_sum.h"
 
 /* A packet of at most this size is smaller than what every IPv6 link takes, so
  * routers may fragment it (RFC 7915 section 5.1). */
@@ -161,11 +161,11 @@ static __always_inline enum verdict family_l4(ctx_t *ctx, struct packet *p,
 			return drop(p, DROP_UDP_ZERO_CHECKSUM);
 		sum = family_udp_sum(ctx, p, c);
 	} else {
-		sum = partial ? sum_fold(old + c->address_sum) :
+		sum = partial ? sum_replace_pseudo(old, c->address_sum) :
 				sum_replace(old, c->tuple_sum);
 	}
-	if (udp && !sum)
-		sum = 0xffff;
+	if (udp)
+		sum = sum_of_udp(sum);
 	return bpf_skb_store_bytes(ctx, at, &sum, sizeof(sum),
 				   BPF_F_RECOMPUTE_CSUM) ?
 		       drop(p, DROP_NOT_LINEAR) :

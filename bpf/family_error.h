@@ -228,9 +228,9 @@ static __noinline __u16 error_ports(ctx_t *ctx, const struct quote *q,
 	__be16 ports[2] = { c->dport, c->sport };
 	__u32 sum = quote_fix_sum(ctx, q, c);
 
-	bpf_csum_update(ctx,
-			sum); /* for a store that does not change skb->csum */
-	sum += c->tuple_sum + (__u16)~c->address_sum;
+	ctx_sum_update(ctx,
+		       sum); /* for a store that does not change skb->csum */
+	sum += connection_ports_sum(c);
 	bpf_skb_store_bytes(ctx, q->p.l4, ports, sizeof(ports),
 			    BPF_F_RECOMPUTE_CSUM);
 	return sum_fold(sum);

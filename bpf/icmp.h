@@ -203,13 +203,13 @@ static __always_inline __u16 quote_fix_sum(ctx_t *ctx, const struct quote *q,
 	if (bpf_skb_load_bytes(ctx, at, &old, sizeof(old)) || (udp && !old))
 		return 0;
 	if (q->p.tuple.protocol == IPPROTO_ICMP)
-		by = sum_fold(by + (__u16)~c->address_sum);
+		by = connection_ports_sum(c);
 	new = sum_replace(old, by);
-	if (udp && !new)
-		new = 0xffff;
+	if (udp)
+		new = sum_of_udp(new);
 	if (bpf_skb_store_bytes(ctx, at, &new, sizeof(new), 0))
 		return 0;
-	return sum_fold((__u16)~old + new);
+	return sum_change(old, new);
 }
 
 /* Restores the quoted packet to what its sender sent; c is the entry of replies
@@ -234,7 +234,7 @@ static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 				 sizeof(struct ip_addr));
 		__builtin_memcpy(&q->header.ip6.daddr, &c->saddr,
 				 sizeof(struct ip_addr));
-		*delta = sum_fold(sum + c->tuple_sum);
+		*delta = sum_add(sum, c->tuple_sum);
 		length = sizeof(q->header.ip6);
 	} else {
 		q->header.ip.saddr = c->daddr.word[3];
@@ -242,8 +242,7 @@ static __always_inline bool quote_restore(ctx_t *ctx, struct quote *q,
 		/* the header's checksum balances its addresses */
 		q->header.ip.check =
 			sum_replace(q->header.ip.check, c->address_sum);
-		*delta = sum_fold(
-			sum + sum_fold(c->tuple_sum + (__u16)~c->address_sum));
+		*delta = sum_add(sum, connection_ports_sum(c));
 		length = sizeof(q->header.ip);
 	}
 	return !bpf_skb_store_bytes(ctx, at, q->ports, ports, 0) &&
@@ -272,7 +271,7 @@ icmp_translate_header(ctx_t *ctx, struct packet *p,
 	addresses = sum_fold(addresses);
 	if (bpf_skb_load_bytes(ctx, at, &sum, sizeof(sum)))
 		return false;
-	sum = sum_replace(sum, p->ipv6 ? sum_fold(delta + addresses) : delta);
+	sum = sum_replace_all(sum, p->ipv6 ? delta + addresses : delta);
 	if (bpf_skb_store_bytes(ctx, at, &sum, sizeof(sum), 0))
 		return false;
 	if (p->ipv6) {
@@ -285,7 +284,7 @@ icmp_translate_header(ctx_t *ctx, struct packet *p,
 		ip6->hop_limit--;
 		/* checksums balance all else; does nothing unless skb->csum is
 		 * in use */
-		bpf_csum_update(ctx, (__u16)~bpf_htons(0x0001));
+		ctx_sum_update(ctx, HOP_LIMIT_CHANGE);
 		return true;
 	}
 	ip = ctx_header(ctx, p->l3, sizeof(*ip));
@@ -294,8 +293,7 @@ icmp_translate_header(ctx_t *ctx, struct packet *p,
 	ip->saddr = src->word[3];
 	ip->daddr = c->daddr.word[3];
 	ip->ttl--;
-	ip->check = sum_replace(
-		ip->check, sum_fold(addresses + (__u16)~bpf_htons(0x0100)));
+	ip->check = sum_replace_all(ip->check, addresses + TTL_CHANGE);
 	return true;
 }
 

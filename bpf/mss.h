@@ -9,6 +9,7 @@
 #ifndef LOXILB_MSS_H
 #define LOXILB_MSS_H
 
+#include "checksum.h"
 #include "conntrack.h"
 #include "parse.h"
 
@@ -77,6 +78,7 @@ static __noinline enum verdict mss_clamp(ctx_t *ctx, struct packet *p,
 	__u32 limit, at;
 	__be16 old, new;
 	__u8 *option;
+	__u16 delta;
 
 	if (!c)
 		return VERDICT_CONTINUE;
@@ -92,11 +94,10 @@ static __noinline enum verdict mss_clamp(ctx_t *ctx, struct packet *p,
 		return VERDICT_CONTINUE;
 	new = bpf_htons(limit);
 	__builtin_memcpy(option, &new, 2);
-	if (at & 1) { /* the option lies across two words of the sum */
-		old = __builtin_bswap16(old);
-		new = __builtin_bswap16(new);
-	}
-	if (bpf_l4_csum_replace(ctx, p->l4 + TCP_SUM_OFFSET, old, new, 2))
+	delta = sum_change(old, new);
+	if (at & 1) /* the option lies across two words of the sum */
+		delta = __builtin_bswap16(delta);
+	if (ctx_sum_replace(ctx, p->l4 + TCP_SUM_OFFSET, 0, delta, 0))
 		return drop(p, DROP_NOT_LINEAR);
 	return VERDICT_CONTINUE;
 }

@@ -22,21 +22,17 @@
 #include "checksum.h"
 #include "parse.h"
 
-/* How the decremented hop limit changes the sum of an IPv6 packet. IPv4's
- * header has a checksum that balances it, IPv6's has none. */
-#define NAT_HOP_LIMIT_DELTA ((__u16)~bpf_htons(0x0001))
-
 /* CHECKSUM_COMPLETE: updates skb->csum. In a UDP packet without a checksum (old
  * is 0) nothing balances the ports and addresses. */
 static __noinline void nat_sum_complete(ctx_t *ctx, struct packet *p,
 					struct connection *c, __u16 old)
 {
 	bool none = p->tuple.protocol == IPPROTO_UDP && !old;
-	__u16 ports = sum_fold(c->tuple_sum + (__u16)~c->address_sum);
+	__u16 ports = connection_ports_sum(c);
 
 	if (p->ipv6)
 		ctx_sum_update(ctx,
-			       (none ? c->tuple_sum : 0) + NAT_HOP_LIMIT_DELTA);
+			       (none ? c->tuple_sum : 0) + HOP_LIMIT_CHANGE);
 	else
 		ctx_sum_update(ctx, none ? ports : (__u16)~c->address_sum);
 }
@@ -52,9 +48,7 @@ nat_ipv4(ctx_t *ctx, struct packet *p, const struct connection *c, __u16 l3)
 	ip->saddr = c->saddr.word[3];
 	ip->daddr = c->daddr.word[3];
 	ip->ttl--;
-	/* the word of TTL and protocol has decreased by 0x0100 */
-	ip->check = ~sum_fold((__u16)~ip->check + c->address_sum +
-			      (__u16)~bpf_htons(0x0100));
+	ip->check = sum_replace_all(ip->check, c->address_sum + TTL_CHANGE);
 	return VERDICT_CONTINUE;
 }
 
@@ -79,7 +73,7 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 	bool is_udp = p->tuple.protocol == IPPROTO_UDP;
 	__u32 field = p->l4 + sum_offset(p->tuple.protocol);
 	__u64 udp = is_udp ? BPF_F_MARK_MANGLED_0 : 0;
-	__u16 ports = sum_fold(c->tuple_sum + (__u16)~c->address_sum);
+	__u16 ports = connection_ports_sum(c);
 	__be16 *l4;
 
 	if (ctx_sum_replace(ctx, field, 0, ports, udp) ||
@@ -94,7 +88,7 @@ static __noinline enum verdict nat_l4_helpers(ctx_t *ctx, struct packet *p,
 	/* IPv6: the helper wrongly subtracts the addresses from skb->csum.
 	 * IPv4: nothing balances the ports of UDP without a checksum. */
 	if (p->ipv6)
-		ctx_sum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
+		ctx_sum_update(ctx, c->address_sum + HOP_LIMIT_CHANGE);
 	else if (is_udp && !((struct udphdr *)l4)->check)
 		ctx_sum_update(ctx, ports);
 	return VERDICT_CONTINUE;
@@ -120,15 +114,13 @@ static __always_inline enum verdict nat_l4(ctx_t *ctx, struct packet *p,
 	l4[1] = c->dport;
 	old = *check;
 	if (state == CTX_CHECKSUM_PARTIAL) {
-		*check = sum_add(old, c->address_sum);
+		*check = sum_replace_pseudo(old, c->address_sum);
 		return VERDICT_CONTINUE;
 	}
 	if (udp && !old) /* the datagram has no checksum */
 		goto complete;
 	sum = sum_replace(old, c->tuple_sum);
-	if (udp && !sum)
-		sum = 0xffff; /* RFC 768: zero would mean none */
-	*check = sum;
+	*check = udp ? sum_of_udp(sum) : sum;
 complete:
 	if (unlikely(state == CTX_CHECKSUM_COMPLETE))
 		nat_sum_complete(ctx, p, c, old);
@@ -142,7 +134,7 @@ translate_fragment(ctx_t *ctx, struct packet *p, struct connection *c)
 {
 	if (!p->ipv6)
 		return nat_ipv4(ctx, p, c, p->l3);
-	ctx_sum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
+	ctx_sum_update(ctx, c->address_sum + HOP_LIMIT_CHANGE);
 	return nat_ipv6(ctx, p, c, p->l3);
 }
 
@@ -151,7 +143,7 @@ translate_fragment(ctx_t *ctx, struct packet *p, struct connection *c)
 static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,
 					struct connection *c)
 {
-	__u16 ports = sum_fold(c->tuple_sum + (__u16)~c->address_sum);
+	__u16 ports = connection_ports_sum(c);
 	__be16 id = p->echo_reply ? c->dport : c->sport;
 	enum ctx_checksum state = ctx_checksum_state(ctx);
 	struct echo_header *echo;
@@ -164,7 +156,7 @@ static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,
 		    ctx_sum_replace(ctx, field, 0, c->address_sum,
 				    BPF_F_PSEUDO_HDR))
 			return drop(p, DROP_NOT_LINEAR);
-		ctx_sum_update(ctx, c->address_sum + NAT_HOP_LIMIT_DELTA);
+		ctx_sum_update(ctx, c->address_sum + HOP_LIMIT_CHANGE);
 	}
 	echo = ctx_header(ctx, p->l4, sizeof(*echo));
 	if (!echo)
@@ -172,12 +164,12 @@ static __noinline enum verdict nat_echo(ctx_t *ctx, struct packet *p,
 	if (!p->ipv6 && echo->id != id)
 		echo->check = sum_replace(echo->check, ports);
 	else if (p->ipv6 && state == CTX_CHECKSUM_PARTIAL)
-		echo->check = sum_fold(echo->check + c->address_sum);
+		echo->check = sum_replace_pseudo(echo->check, c->address_sum);
 	else if (p->ipv6 && state != CTX_CHECKSUM_UNKNOWN)
 		echo->check = sum_replace(echo->check, c->tuple_sum);
 	echo->id = id;
 	if (p->ipv6 && state == CTX_CHECKSUM_COMPLETE)
-		ctx_sum_update(ctx, NAT_HOP_LIMIT_DELTA);
+		ctx_sum_update(ctx, HOP_LIMIT_CHANGE);
 	return VERDICT_CONTINUE;
 }
 

@@ -11,11 +11,10 @@
  *	               open
  *	leave          forwards the packet, or refuses it
  *
- * connection_open(), below, is these steps. Each answers with a verdict, fills in
- * its part of struct opening (opening.h), and is done by the header that its
- * first lines name. If the client has just closed a connection from the same
- * port, the two entries of that may serve again (reopen.h), in place of claim and
- * enter.
+ * connection_open(), at the end of the file, is these steps. Each answers with a
+ * verdict and fills in its part of struct opening (opening.h). If the client has
+ * just closed a connection from the same port, the two entries of that may serve
+ * again (reopen.h), in place of claim and enter.
  */
 #ifndef LOXILB_OPEN_H
 #define LOXILB_OPEN_H
