@@ -102,7 +102,7 @@ connection_limits(__u32 endpoint, const struct ip_addr *client, __u32 word,
 /* Notes events in both entries: the client's first, since it decides. Returns
  * the word that was replaced there: of all who note CONN_ASSURED, one finds it
  * absent, and CONN_ENDED too. The connection becomes assured there. If the client's
- * entry is being moved (grow.h), both are left for the next packet. */
+ * entry is being moved (grow.h), both are left for when it is found again. */
 static __noinline __maybe_unused __u32
 connection_note_both(struct connection *client, __u32 client_word,
 		     struct connection *reply, __u32 reply_word, __u8 events)
@@ -338,12 +338,31 @@ connection_ended(__u32 endpoint, const struct ip_addr *client, __u32 word,
 		limit_count(endpoint, client, -1);
 }
 
+/* Begins the next connection in the reply entry, if another CPU was moving it when
+ * that began in the client's. */
+static __always_inline void reply_succeed(const struct connection_key *key,
+					  __u32 word, __u32 clear, __u32 next)
+{
+	struct connection *reply;
+	__u32 now;
+
+	if (entry_settle(key))
+		return;
+	reply = entry_find(key);
+	if (!reply)
+		return;
+	now = state_read(reply);
+	if (state_is_same_generation(now, word))
+		state_change(reply, now, clear, next);
+}
+
 /* Ends a connection, and begins the next one, of the next generation, in the same
- * entries, of TCP: it has seen these events already. Whoever calls it has counted the
- * next one. Of two CPUs, one succeeds. */
+ * entries, of TCP: it has seen these events already. key: of the reply entry. Whoever
+ * calls it has counted the next one. Of two CPUs, one succeeds. */
 static __noinline __maybe_unused bool
 connection_succeed(struct connection *client, __u32 word,
-		   struct connection *reply, __u32 reply_word, __u8 events)
+		   const struct connection_key *key, struct connection *reply,
+		   __u8 events)
 {
 	const __u32 clear = ~(STATE_HOP | (STATE_TRAITS & ~STATE_TCP));
 	__u32 next = state_next_generation(word) | events;
@@ -356,7 +375,10 @@ connection_succeed(struct connection *client, __u32 word,
 		event_tell(NULL, client, reply,
 			   EVENT(EVENT_ENDED, CAUSE_REPLACED, IPPROTO_TCP,
 				 word));
-	state_change(reply, reply_word, clear, next | CONN_REPLY_DIRECTION);
+	next |= CONN_REPLY_DIRECTION;
+	if (unlikely(state_change(reply, state_read(reply), clear, next) &
+		     STATE_ENDED))
+		reply_succeed(key, word, clear, next);
 	return true;
 }
 

@@ -185,7 +185,7 @@ static __noinline void tcp_begin_anew(const struct packet *p,
 			return;
 		connection_begins(s, reply->endpoint, &reply->daddr,
 				  IPPROTO_TCP);
-		if (!connection_succeed(client, client_word, reply, word,
+		if (!connection_succeed(client, client_word, &p->tuple, reply,
 					CONN_REPLIED)) {
 			connection_ended(reply->endpoint, &reply->daddr, 0,
 					 IPPROTO_TCP);
@@ -198,6 +198,8 @@ static __noinline void tcp_begin_anew(const struct packet *p,
 		client_word =
 			state_change(client, client_word,
 				     STATE_TCP | CONN_RESET, CONN_REPLIED);
+		if (client_word & STATE_ENDED)
+			return;
 		connection_limits(client->endpoint, &reply->daddr, client_word,
 				  client_word & ~(__u32)CONN_RESET);
 		state_change(reply, word, STATE_TCP | CONN_RESET, CONN_REPLIED);
@@ -408,7 +410,7 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		tcp_single_segment(p, c, word);
 	}
 	c->seen = p->now;
-	return VERDICT_CONTINUE;
+	return state_read(c) & STATE_ENDED ? VERDICT_AGAIN : VERDICT_CONTINUE;
 }
 
 /* Handles a segment that may change the state: SYN, FIN or RST, or any segment
@@ -453,12 +455,11 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 	} else {
 		tcp_client_syn(p, c, word, peer, peer_word);
 	}
-	/* an entry that another CPU was moving may not know of it: then it comes
-	 * again, but for a RST */
-	if (unlikely((state_read(c) | state_read(peer)) & STATE_ENDED) &&
-	    !(p->tcp_flags & TCP_RST))
-		return drop(p, DROP_CONNECTION_RACE);
-	return VERDICT_CONTINUE;
+	/* an entry that another CPU was moving may not know of it */
+	if (likely(!((state_read(c) | state_read(peer)) & STATE_ENDED)))
+		return VERDICT_CONTINUE;
+	return entry_settle(&key) ? drop(p, DROP_CONNECTION_RACE) :
+				    VERDICT_AGAIN;
 }
 
 static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,

@@ -17,6 +17,7 @@ static __noinline enum verdict udp_transition(struct packet *p,
 {
 	const __u8 both = CONN_REPLIED | CONN_ASSURED;
 	__u32 word = state_read(c), peer_word;
+	struct connection_key key;
 	struct connection *peer;
 
 	if (word & CONN_RESET)
@@ -26,7 +27,8 @@ static __noinline enum verdict udp_transition(struct packet *p,
 					  both);
 		return VERDICT_CONTINUE;
 	}
-	peer = connection_peer(c, p->tuple.protocol);
+	connection_reverse(&key, c, p->tuple.protocol);
+	peer = entry_find(&key);
 	if (!peer)
 		return VERDICT_CONTINUE;
 	peer_word = state_read(peer);
@@ -34,11 +36,15 @@ static __noinline enum verdict udp_transition(struct packet *p,
 		return drop(p, DROP_CONNECTION_RACE);
 	if (word & CONN_REPLY_DIRECTION) {
 		connection_note_both(peer, peer_word, c, word, CONN_REPLIED);
-		return VERDICT_CONTINUE;
+	} else {
+		word = connection_note_both(c, word, peer, peer_word,
+					    CONN_ASSURED);
+		connection_is_assured_now(p, c, word, CONN_ASSURED);
 	}
-	word = connection_note_both(c, word, peer, peer_word, CONN_ASSURED);
-	connection_is_assured_now(p, c, word, CONN_ASSURED);
-	return VERDICT_CONTINUE;
+	if (likely(!((state_read(c) | state_read(peer)) & STATE_ENDED)))
+		return VERDICT_CONTINUE;
+	return entry_settle(&key) ? drop(p, DROP_CONNECTION_RACE) :
+				    VERDICT_AGAIN;
 }
 
 static __always_inline enum verdict udp_update(struct packet *p,

@@ -10,7 +10,11 @@
  *
  * A packet on another CPU may hold an entry that is being moved. Its old place
  * is marked as ended before it is copied, so that no state is set there any
- * more (state.h); what that packet counts there is lost, once.
+ * more (state.h): the packet finds the entry again, and does there what it has to
+ * do. What is written without an atomic is in the copy or is lost: this packet's
+ * count and time, and numbers, which its direction's next packet corrects. Who was
+ * stopped for longer than a group takes may write those into the row's next entry;
+ * that happens to any row whose entry has gone.
  */
 #ifndef LOXILB_GROW_H
 #define LOXILB_GROW_H

@@ -23,6 +23,7 @@ enum verdict {
 	VERDICT_ANSWER, /* drop it, and answer its sender; valid iff packet.drop names the reason and packet.action holds the answer */
 	VERDICT_UNCOMMON, /* parse only: an ICMP message or a later fragment, which take another path */
 	VERDICT_MISS, /* conntrack and reopen only: no live connection */
+	VERDICT_AGAIN, /* conntrack only: an entry was being moved, and is to be looked for again */
 	VERDICT_CHALLENGE, /* admit only: a SYN, whose client is to be asked whether it is there */
 	/* open.h only: */
 	VERDICT_TAKEN, /* the tuple at this endpoint is another connection's, or no source port is free; packet.drop says which */

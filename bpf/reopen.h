@@ -64,24 +64,50 @@ static __always_inline void reopen_entry(const struct packet *p,
 	c->bytes = 0;
 }
 
+static __always_inline void reopen_both(const struct packet *p,
+					struct connection *c,
+					struct connection *peer)
+{
+	reopen_entry(p, peer, 0, p->seq + 1);
+	reopen_entry(p, c, p->seq_end, 0);
+}
+
+/* The same, after another CPU was moving one of them (grow.h). */
+static __noinline void reopen_moved(const struct packet *p,
+				    const struct entries *e)
+{
+	struct connection *c, *peer;
+
+	entry_settle(&e->client_key);
+	entry_settle(&e->reply_key);
+	peer = entry_find(&e->reply_key);
+	c = entry_find(&e->client_key);
+	if (c && peer)
+		reopen_both(p, c, peer);
+}
+
 /* Begins the connection anew in these two entries. */
 static __always_inline enum verdict
 reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
-	       struct connection *c, __u32 word, struct connection *peer,
-	       __u32 peer_word)
+	       struct connection *c, __u32 word, struct connection *peer)
 {
 	struct endpoint_state *state = endpoint_state_find(c->endpoint);
 
 	if (!state)
 		return drop(p, DROP_CONNECTION_RACE);
 	connection_begins(state, c->endpoint, &p->tuple.saddr, IPPROTO_TCP);
-	if (!connection_succeed(c, word, peer, peer_word, 0)) {
+	if (!connection_succeed(c, word, &o->entries.reply_key, peer, 0)) {
 		connection_ended(c->endpoint, &p->tuple.saddr, 0, IPPROTO_TCP);
 		return drop(p, DROP_CONNECTION_RACE);
 	}
 	__sync_fetch_and_add(&state->connections, 1);
-	reopen_entry(p, peer, 0, p->seq + 1);
-	reopen_entry(p, c, p->seq_end, 0);
+	reopen_both(p, c, peer);
+	if (unlikely((state_read(c) | state_read(peer)) & STATE_ENDED)) {
+		reopen_moved(p, &o->entries);
+		c = entry_find(&o->entries.client_key);
+		if (!c)
+			return drop(p, DROP_CONNECTION_RACE);
+	}
 	prepare_first_packet(ctx, p, o, c);
 	o->entries.entry = *c;
 	return VERDICT_OPENED;
@@ -111,7 +137,7 @@ static __noinline enum verdict reopen_closed(ctx_t *ctx, struct packet *p,
 	peer_word = state_read(peer);
 	if (!reopen_matches(c, word, peer, peer_word, &o->entries))
 		return VERDICT_MISS;
-	return reopen_entries(ctx, p, o, c, word, peer, peer_word);
+	return reopen_entries(ctx, p, o, c, word, peer);
 }
 
 /* Removes the closed connection of a key, so that new entries can be made. */

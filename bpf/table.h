@@ -69,6 +69,14 @@ static __always_inline __u64 table_size(const struct table_state *t)
 	return *(const volatile __u64 *)&t->size;
 }
 
+/* The same, where the stack has no room for the pointer. */
+static __always_inline __u64 table_size_now(void)
+{
+	struct table_state *t = table_state_get();
+
+	return t ? table_size(t) : 0;
+}
+
 static __always_inline __u64 size_pack(__u32 groups, __u32 goal, __u32 unmoved)
 {
 	return groups | (__u64)goal << SIZE_BITS |
@@ -627,8 +635,7 @@ static __always_inline void key_unlock(__u32 group, __u64 hash)
  * the group; -EBUSY: the lock was not to be had. Of the group that is moved next
  * or was moved last, a row is in its old place if a move was given up halfway. Who
  * has locked its bucket there may use it: nobody moves it meanwhile. */
-static __always_inline __s64 key_lock(const struct table_state *t,
-				      const struct connection_key *key,
+static __always_inline __s64 key_lock(const struct connection_key *key,
 				      __u64 hash)
 {
 	__u64 size;
@@ -636,7 +643,7 @@ static __always_inline __s64 key_lock(const struct table_state *t,
 
 	NO_UNROLL
 	for (int n = 0; n < KEY_LOCK_ATTEMPTS; n++) {
-		size = table_size(t);
+		size = table_size_now();
 		group = hash_group(hash, size_groups(size));
 		if (unlikely(group == size_unmoved(size))) {
 			if (!group_lock_key(group, hash))
@@ -648,7 +655,7 @@ static __always_inline __s64 key_lock(const struct table_state *t,
 		group = table_group(hash, size);
 		if (!group_lock_key(group, hash))
 			break;
-		if (likely(table_group(hash, table_size(t)) == group))
+		if (likely(table_group(hash, table_size_now()) == group))
 			return group;
 		key_unlock(group, hash); /* the group has begun to move */
 	}
@@ -671,7 +678,7 @@ __noinline int entry_insert(const struct connection_key *key,
 	if (t->entries >= t->entries_max)
 		return -E2BIG;
 	hash = table_hash(t, key);
-	group = key_lock(t, key, hash);
+	group = key_lock(key, hash);
 	if (group < 0)
 		return -EBUSY;
 	own = bucket_get(group, hash_bucket(hash));
@@ -688,11 +695,14 @@ __noinline int entry_insert(const struct connection_key *key,
 	return err;
 }
 
+/* What entry_remove() adds to a group whose lock was not to be had. */
+#define GROUP_UNLOCKED (1LL << 32)
+
 /* Clears a row of a group that group_find() has found; or, as its lock was not to be
  * had, marks it. Not if the word says that it has ended and it has not: then it is
  * the next connection's. Returns whether it did. */
-static __always_inline bool group_remove(__u32 group, __u64 hash, int found,
-					 __u32 word, bool locked)
+static __always_inline bool group_remove(__s64 group, __u64 hash, int found,
+					 __u32 word)
 {
 	struct table_bucket *b = bucket_get(group, found >> FOUND_ROW_BITS);
 	struct table_row *row =
@@ -704,7 +714,7 @@ static __always_inline bool group_remove(__u32 group, __u64 hash, int found,
 	now = state_read(&row->connection);
 	if (word & ~now & STATE_ENDED)
 		return false;
-	if (locked)
+	if (likely(!(group & GROUP_UNLOCKED)))
 		group_clear(group, hash, found);
 	else if (state_is_same_generation(now, word))
 		__sync_val_compare_and_swap((__u32 *)&row->connection.flags,
@@ -721,19 +731,17 @@ __noinline int entry_remove(const struct connection_key *key, __u32 word)
 	__s64 group;
 	__u64 hash;
 	int found;
-	bool locked;
 
 	if (!key || !t) /* verifier 2 */
 		return -EINVAL;
 	hash = table_hash(t, key);
-	group = key_lock(t, key, hash);
-	locked = group >= 0;
-	if (unlikely(!locked))
-		group = table_group(hash, table_size(t));
+	group = key_lock(key, hash);
+	if (unlikely(group < 0))
+		group = GROUP_UNLOCKED | table_group(hash, table_size_now());
 	found = group_find(group, key, hash);
-	if (found >= 0 && !group_remove(group, hash, found, word, locked))
+	if (found >= 0 && !group_remove(group, hash, found, word))
 		found = -ENOENT;
-	if (unlikely(!locked))
+	if (unlikely(group & GROUP_UNLOCKED))
 		return -EBUSY;
 	key_unlock(group, hash);
 	if (found < 0)

@@ -68,7 +68,7 @@ connection_update(ctx_t *ctx, struct packet *p, struct connection *c)
 /* Finds the connection of a packet and lets the packet change its state;
  * VERDICT_MISS if there is none. replies: only if the packet is an answer. An
  * entry that has ended may be one that another CPU is moving (grow.h): then it is
- * looked for again. */
+ * looked for again, and notes what its old place has missed. */
 static __always_inline enum verdict connection_track(ctx_t *ctx,
 						     struct packet *p,
 						     struct connection **found,
@@ -84,13 +84,15 @@ static __always_inline enum verdict connection_track(ctx_t *ctx,
 			return VERDICT_MISS;
 		*found = c;
 		v = connection_update(ctx, p, c);
-		if (likely(v != VERDICT_MISS || !(state_read(c) & STATE_ENDED)))
+		if (likely(v < VERDICT_MISS))
+			return v;
+		if (v == VERDICT_MISS && (n || !(state_read(c) & STATE_ENDED)))
 			return v;
 		if (entry_settle(&p->tuple))
-			return drop(p, DROP_CONNECTION_RACE);
+			break;
 		c = entry_find(&p->tuple);
 	}
-	return VERDICT_MISS;
+	return drop(p, DROP_CONNECTION_RACE);
 }
 
 /* Translates and forwards a packet that leaves as most do. Its way first: there

@@ -1,0 +1,63 @@
+package datapath
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
+)
+
+// TestNotedWhileMoved: connections are closed and opened again on a slow CPU, while another one moves their entries, of which the table
+// grows. Each RST is noted, and both entries are of the connection that was opened last.
+func TestNotedWhileMoved(t *testing.T) {
+	t.Parallel()
+	const clients = 100
+	s := newStress(t)
+	vip := netip.AddrPortFrom(s.services[0].VIP, s.services[0].Port)
+	all := func(flags byte, seq uint32) {
+		t.Helper()
+		for i := range uint16(clients) {
+			client := netip.AddrPortFrom(s.client(0).Addr(), 2000+i)
+			if err := s.sendBy(s.slow, segment(client, vip, flags, seq, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var grown, failed atomic.Bool
+	var mover sync.WaitGroup
+	defer mover.Wait()
+	defer failed.Store(true)
+	mover.Go(func() {
+		defer grown.Store(true)
+		for s.groups < stressGroups && !failed.Load() {
+			if err := s.grow(time.Millisecond); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	rounds := 0
+	for ; !grown.Load(); rounds++ {
+		for range 3 { // who meets the move of the client's entry comes again
+			all(tcpSYN, isn)
+		}
+		for key, row := range dptest.Connections(t, s.d.collection) {
+			if row.Flags&^uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0 {
+				t.Fatalf("round %d: %v has flags %#x after a SYN", rounds, key, row.Flags)
+			}
+		}
+		all(tcpRST, isn+101)
+		for key, row := range dptest.Connections(t, s.d.collection) {
+			if row.Flags&uint8(bpf.TcConnectionFlagCONN_RESET) == 0 {
+				t.Fatalf("round %d: %v has flags %#x after a RST", rounds, key, row.Flags)
+			}
+		}
+	}
+	mover.Wait()
+	t.Logf("%d rounds", rounds)
+	s.check()
+}
