@@ -150,8 +150,9 @@ static long grow_once(__u32 n, __u32 *moved)
 }
 
 /* Lets the table grow by a slice of groups, to the number of groups that the
- * packet's mark says, and returns how many it has moved. User space runs it on
- * an empty packet until the table has that size. */
+ * packet's mark says, and returns how many it has moved: none at first, when it
+ * says that the table grows. User space runs it on an empty packet until the table
+ * has that size, and waits a little when none was moved. */
 SEC("tc")
 int loxilb_grow(struct __sk_buff *ctx)
 {
@@ -161,8 +162,10 @@ int loxilb_grow(struct __sk_buff *ctx)
 	if (!t)
 		return 0;
 	groups = size_groups(t->size);
-	if (size_goal(t->size) == groups && ctx->mark > groups)
+	if (size_goal(t->size) == groups && ctx->mark > groups) {
 		t->size = size_pack(groups, ctx->mark, groups);
+		return 0; /* look-ups that began before it do not see a move */
+	}
 	bpf_loop(GROW_SLICE, grow_once, &moved, 0);
 	return moved;
 }

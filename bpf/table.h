@@ -19,6 +19,23 @@
  * The table grows while packets go on (grow.h). A key's place among n groups
  * is the hash times n, as a fraction: so places move up by the same factor, and
  * groups can be moved one by one, the last one first.
+ *
+ * Order, on machines that reorder what is read and written (arm64). There an
+ * atomic that returns what it has found is a full barrier, and any other is none:
+ *
+ * - Locks are taken, and given back, by full barriers. Who has one sees all that
+ *   was done under it.
+ * - A row is written, shown by its status with a full barrier, then by its tag. Who
+ *   has its number from the tag reads the row after the tag.
+ * - A row is hidden with a full barrier, then its tag is cleared: so nobody hides
+ *   the row's next entry, and one that moves is shown in its new place before it is
+ *   hidden in the old one.
+ * - While the table grows, a look-up has a full barrier between the two places, and
+ *   before it takes a miss for one. That it grows is said before groups move.
+ * - A look-up of the home row has none, which each packet would pay for. When two
+ *   packets of a new connection come at once, the second may meet what the row was
+ *   before: it leaves by that translation, and what it notes is refused, as it is of
+ *   another generation (state.h).
  */
 #ifndef LOXILB_TABLE_H
 #define LOXILB_TABLE_H

@@ -75,7 +75,7 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 		if err != nil {
 			return fmt.Errorf("move connections: %w", err)
 		}
-		if moved == 0 { // the last one is moved, or another CPU holds a lock
+		if moved == 0 { // none is to be moved yet, or none is left, or another CPU holds a lock
 			time.Sleep(pause)
 		}
 	}
