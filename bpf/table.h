@@ -551,7 +551,7 @@ static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
 
 	if (!row)
 		return;
-	__sync_lock_test_and_set(&row->status, row->status & ~ROW_LIVE);
+	__sync_lock_test_and_set(&row->status, 0);
 	__sync_fetch_and_and(&b->tags[i / TAGS_PER_WORD % TAG_WORDS],
 			     ~(0xffffULL << (i % TAGS_PER_WORD * TAG_BITS)));
 }
