@@ -21,6 +21,9 @@ const LevelTrace = slog.LevelDebug - 4
 // maxHalfOpen is such that half-open connections of both kinds, half as many again of known clients included, leave room.
 const maxHalfOpen = 33
 
+// maxConnections is what the connection table's size has room for (SIZE_BITS in bpf/abi.h), rounded. It is 40 GB of memory.
+const maxConnections = 100_000_000
+
 const maxToken = 4096 // bytes of a token file that are read
 
 // check makes a Config of the flags. name says where a flag's value came from.
@@ -45,6 +48,9 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	case XDPAuto, XDPNative, XDPGeneric, XDPOff:
 	default:
 		return nil, &Error{"--xdp", f.xdp, "is none of auto, native, generic and off"}
+	}
+	if c.CTMax > maxConnections {
+		return nil, &Error{"--ct-max", strconv.FormatUint(uint64(f.ctMax), 10), fmt.Sprintf("is more than %d, the most that the connection table can have", maxConnections)}
 	}
 	if c.HalfOpen < 0 || c.HalfOpen > maxHalfOpen {
 		return nil, &Error{"--half-open-max", strconv.Itoa(f.halfOpen), fmt.Sprintf("is not 0 (any number) to %d percent", maxHalfOpen)}

@@ -145,6 +145,7 @@ func TestRefused(t *testing.T) {
 		{"", "--state-dir=", "--state-dir: is empty"},
 		{"", "--state-dir=s", "is not an absolute path"},
 		{"", "--ct-max=-1", "invalid argument"},
+		{"", "--ct-max=100000001", "--ct-max=100000001: is more than 100000000, the most that the connection table can have"},
 		{"", "--half-open-max=34", "--half-open-max=34: is not 0 (any number) to 33 percent"},
 		{"", "--half-open-max=-1", "--half-open-max=-1: is not 0 (any number) to 33 percent"},
 		{"", "--bgp", "--bgp=true: BGP is not available yet"},

@@ -63,6 +63,7 @@ func coming(before, now uint64, since time.Duration) uint64 {
 func (t *Table) grow(ctx context.Context, entries uint64) error {
 	t.growing.Lock()
 	defer t.growing.Unlock()
+	progress := time.Now()
 	for ctx.Err() == nil {
 		goal, growing, err := t.shared.Conntrack.Goal(entries)
 		if err != nil || !growing {
@@ -75,9 +76,14 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 		if err != nil {
 			return fmt.Errorf("move connections: %w", err)
 		}
-		if moved == 0 { // none is to be moved yet, or none is left, or another CPU holds a lock
-			time.Sleep(pause)
+		if moved > 0 {
+			progress = time.Now()
+			continue
 		}
+		if time.Since(progress) > growRetry {
+			return fmt.Errorf("move connections: none could be moved for %v: a group of buckets is full, until one of its connections ends", growRetry)
+		}
+		time.Sleep(pause) // none is to be moved yet, or none is left, or another CPU holds a lock
 	}
 	return ctx.Err()
 }
