@@ -365,7 +365,7 @@ connection_succeed(struct connection *client, __u32 word,
 		   __u8 events)
 {
 	const __u32 clear = ~(STATE_HOP | (STATE_TRAITS & ~STATE_TCP));
-	__u32 next = state_next_generation(word) | events;
+	__u32 next = state_next_generation(word) | events, now;
 
 	word = state_change(client, word, clear, next);
 	if (word & STATE_ENDED)
@@ -376,8 +376,9 @@ connection_succeed(struct connection *client, __u32 word,
 			   EVENT(EVENT_ENDED, CAUSE_REPLACED, IPPROTO_TCP,
 				 word));
 	next |= CONN_REPLY_DIRECTION;
-	if (unlikely(state_change(reply, state_read(reply), clear, next) &
-		     STATE_ENDED))
+	now = state_read(reply);
+	if (unlikely(!state_is_same_generation(now, word) ||
+		     state_change(reply, now, clear, next) & STATE_ENDED))
 		reply_succeed(key, word, clear, next);
 	return true;
 }
@@ -408,14 +409,22 @@ static __always_inline bool entry_delete(const struct connection_key *key,
 static __always_inline void reply_rest(const struct connection_key *key,
 				       enum port_fate fate)
 {
-	struct connection *c = entry_find(key);
+	const __u32 rests = STATE_TRAIT(CONN_RESTING) | CONN_RESET;
+	struct connection *c;
 
-	if (!c)
-		return;
-	if (fate == PORT_RESTS_FROM_NOW)
-		c->seen = (__u32)bpf_jiffies64();
-	state_change(c, state_read(c), 0,
-		     STATE_TRAIT(CONN_RESTING) | CONN_RESET);
+	/* twice, as it may be being moved (grow.h) */
+	NO_UNROLL
+	for (int i = 0; i < 2; i++) {
+		c = entry_find(key);
+		if (!c)
+			return;
+		if (fate == PORT_RESTS_FROM_NOW)
+			c->seen = (__u32)bpf_jiffies64();
+		if (!(state_change(c, state_read(c), 0, rests) & STATE_ENDED))
+			return;
+		if (entry_settle(key))
+			return;
+	}
 }
 
 /* Ends a reply entry that has no client's entry: of a port that has rested, or

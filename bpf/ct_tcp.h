@@ -179,16 +179,17 @@ static __noinline void tcp_begin_anew(const struct packet *p,
 				      __u32 client_word)
 {
 	if (word & CONN_REPLIED) {
-		struct endpoint_state *s = endpoint_state_find(reply->endpoint);
+		/* read once: the row may change hands */
+		const struct ip_addr addr = reply->daddr;
+		const __u32 id = reply->endpoint;
+		struct endpoint_state *s = endpoint_state_find(id);
 
 		if (!s)
 			return;
-		connection_begins(s, reply->endpoint, &reply->daddr,
-				  IPPROTO_TCP);
+		connection_begins(s, id, &addr, IPPROTO_TCP);
 		if (!connection_succeed(client, client_word, &p->tuple, reply,
 					CONN_REPLIED)) {
-			connection_ended(reply->endpoint, &reply->daddr, 0,
-					 IPPROTO_TCP);
+			connection_ended(id, &addr, 0, IPPROTO_TCP);
 			return;
 		}
 		__sync_fetch_and_add(&s->connections, 1);
@@ -304,7 +305,9 @@ static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 	if (!(word & CONN_ASSURED)) {
 		if (!(word & CONN_REPLIED))
 			return;
-		if (tcp_handshake(p, c, reply, peer))
+		if (reply && peer_word & CONN_ASSURED)
+			events = CONN_ASSURED; /* it was being moved then */
+		else if (tcp_handshake(p, c, reply, peer))
 			events = CONN_ASSURED;
 		else if (!reply)
 			return;

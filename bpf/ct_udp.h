@@ -35,7 +35,9 @@ static __noinline enum verdict udp_transition(struct packet *p,
 	if (!connection_is_pair(&p->tuple, word, peer, peer_word))
 		return drop(p, DROP_CONNECTION_RACE);
 	if (word & CONN_REPLY_DIRECTION) {
-		connection_note_both(peer, peer_word, c, word, CONN_REPLIED);
+		/* it may have been moved when the other became assured */
+		connection_note_both(peer, peer_word, c, word,
+				     CONN_REPLIED | (peer_word & CONN_ASSURED));
 	} else {
 		word = connection_note_both(c, word, peer, peer_word,
 					    CONN_ASSURED);

@@ -207,7 +207,8 @@ static __always_inline enum verdict insert_client_entry(struct packet *p,
 	if (!(word & STATE_ENDED))
 		return word & CONN_REPLY_DIRECTION ? VERDICT_TAKEN :
 						     VERDICT_TWIN;
-	if (!connection_end(&e->client_key, old, word, PORT_IS_FREE))
+	if ((word & STATE_LEFT) != STATE_LEFT ||
+	    !connection_end(&e->client_key, old, word, PORT_IS_FREE))
 		return drop(
 			p,
 			DROP_CONNECTION_RACE); /* another CPU is about to delete it */

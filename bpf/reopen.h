@@ -91,13 +91,15 @@ static __always_inline enum verdict
 reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 	       struct connection *c, __u32 word, struct connection *peer)
 {
-	struct endpoint_state *state = endpoint_state_find(c->endpoint);
+	/* read once: the row may change hands */
+	const __u32 id = o->entries.entry.endpoint;
+	struct endpoint_state *state = endpoint_state_find(id);
 
 	if (!state)
 		return drop(p, DROP_CONNECTION_RACE);
-	connection_begins(state, c->endpoint, &p->tuple.saddr, IPPROTO_TCP);
+	connection_begins(state, id, &p->tuple.saddr, IPPROTO_TCP);
 	if (!connection_succeed(c, word, &o->entries.reply_key, peer, 0)) {
-		connection_ended(c->endpoint, &p->tuple.saddr, 0, IPPROTO_TCP);
+		connection_ended(id, &p->tuple.saddr, 0, IPPROTO_TCP);
 		return drop(p, DROP_CONNECTION_RACE);
 	}
 	__sync_fetch_and_add(&state->connections, 1);
