@@ -83,9 +83,12 @@ func TestFlood(t *testing.T) {
 	if n := r.metric("drops_total", "reason=conntrack-full"); n > 0 {
 		t.Errorf("%v packets found the table full", n)
 	}
-	if out := r.loxicmd("get status --failed"); !strings.Contains(out, "pressure") {
-		t.Errorf("the status says nothing of the pressure:\n%s", out)
-	}
+	labtest.Eventually(t, floodTime, func(context.Context) error {
+		if out := r.loxicmd("get status --failed"); !strings.Contains(out, "pressure") {
+			return fmt.Errorf("the status says nothing of the pressure:\n%s", out)
+		}
+		return nil
+	})
 	if err := <-events; err != nil {
 		t.Fatal(err)
 	}
