@@ -137,6 +137,9 @@ func (x xdpRun) sameWay(in Input, out Output, after map[bpf.TcConnectionKey]bpf.
 		if tc.Seen-row.Seen < 1000 { // the clock went on meanwhile
 			row.Seen = tc.Seen
 		}
+		if tc.WayEpoch-row.WayEpoch == 1 { // and an epoch has ended
+			row.WayEpoch = tc.WayEpoch
+		}
 		if row != tc {
 			return fmt.Errorf("XDP notes something else\nof  %x\nxdp %+v\ntc  %+v", in.Frame, row, tc)
 		}
