@@ -459,7 +459,7 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 		tcp_client_syn(p, c, word, peer, peer_word);
 	}
 	/* an entry that another CPU was moving may not know of it */
-	if (likely(!((state_read(c) | state_read(peer)) & STATE_ENDED)))
+	if (likely(states_are_of_pair(state_read(c), state_read(peer))))
 		return VERDICT_CONTINUE;
 	return entry_settle(&key) ? drop(p, DROP_CONNECTION_RACE) :
 				    VERDICT_AGAIN;

@@ -43,7 +43,7 @@ static __noinline enum verdict udp_transition(struct packet *p,
 					    CONN_ASSURED);
 		connection_is_assured_now(p, c, word, CONN_ASSURED);
 	}
-	if (likely(!((state_read(c) | state_read(peer)) & STATE_ENDED)))
+	if (likely(states_are_of_pair(state_read(c), state_read(peer))))
 		return VERDICT_CONTINUE;
 	return entry_settle(&key) ? drop(p, DROP_CONNECTION_RACE) :
 				    VERDICT_AGAIN;

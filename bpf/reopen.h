@@ -104,7 +104,7 @@ reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 	}
 	__sync_fetch_and_add(&state->connections, 1);
 	reopen_both(p, c, peer);
-	if (unlikely((state_read(c) | state_read(peer)) & STATE_ENDED)) {
+	if (unlikely(!states_are_of_pair(state_read(c), state_read(peer)))) {
 		reopen_moved(p, &o->entries);
 		c = entry_find(&o->entries.client_key);
 		if (!c)

@@ -46,6 +46,13 @@ static __always_inline bool state_is_same_generation(__u32 a, __u32 b)
 	return !((a ^ b) >> STATE_GENERATION_SHIFT);
 }
 
+/* Are these the words of the two entries of one connection, neither of which has
+ * ended or was being moved (grow.h), or is another connection's by now? */
+static __always_inline bool states_are_of_pair(__u32 a, __u32 b)
+{
+	return !((a | b) & STATE_ENDED) && state_is_same_generation(a, b);
+}
+
 /* Returns the generation that follows, alone in a word. */
 static __always_inline __u32 state_next_generation(__u32 word)
 {

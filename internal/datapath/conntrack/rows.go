@@ -68,7 +68,11 @@ func eachRow(b *bpf.TcTableBucket, yield func(bpf.TcConnectionKey, bpf.TcConnect
 // Change has edit change entries, of which it returns those that it wants to be written. For tests and measurements: a
 // packet that counts in the same bucket at that moment may be forgotten.
 func (t *Table) Change(edit func(bpf.TcConnectionKey, *bpf.TcConnection) bool) error {
-	for i := range t.groups.Count() {
+	s, err := t.read()
+	if err != nil {
+		return err
+	}
+	for i := range s.inUse() {
 		if err := t.changeGroup(i, edit); err != nil {
 			return fmt.Errorf("change connections: %w", err)
 		}
