@@ -170,16 +170,18 @@ __noinline __maybe_unused __u32 connection_timeout(__u32 endpoint, __u32 word,
 	struct endpoint *ep;
 	__u32 *idle = NULL;
 
-	if (closed && pressure_of_table())
-		return timeout_closed_pressed;
 	if (!(flags & CONN_ASSURED) &&
 	    pressure_of_half_open(endpoint, protocol))
-		return timeout_half_open_pressed;
+		return closed ? timeout_by_pressure(timeout_half_open_pressed,
+						    timeout_closed_pressed) :
+				timeout_half_open_pressed;
 	if (closed)
-		return timeout_tcp_closed;
+		return timeout_by_pressure(timeout_tcp_closed,
+					   timeout_closed_pressed);
 	if (protocol == IPPROTO_TCP) {
-		if (connection_may_be_closed(word) && pressure_of_table())
-			return timeout_tcp_closed;
+		if (connection_may_be_closed(word))
+			return timeout_by_pressure(timeout_tcp_closing,
+						   timeout_tcp_closed);
 		if (flags & (CONN_FIN_CLIENT | CONN_FIN_ENDPOINT))
 			return timeout_tcp_closing;
 		if (!(flags & CONN_ASSURED))
@@ -234,8 +236,8 @@ static __always_inline bool connection_is_removable(const struct connection *c,
 						    __u8 protocol, __u32 now,
 						    __u32 slack)
 {
-	__u32 rest = pressure_of_table() ? timeout_snat_rest_pressed :
-					   timeout_snat_rest;
+	__u32 rest = timeout_by_pressure(timeout_snat_rest,
+					 timeout_snat_rest_pressed);
 	__u32 limit = c->traits & CONN_RESTING ?
 			      rest :
 			      connection_timeout(c->endpoint, state_read(c),

@@ -169,12 +169,32 @@ static __always_inline bool pressure_of_half_open(__u32 endpoint, __u8 protocol)
 	       half_open_exceeds(ep->service, protocol, HALF_OPEN_QUARTER);
 }
 
-/* Are closed connections to give way? From half of the table on. */
-static __always_inline bool pressure_of_table(void)
+/* How much closed connections are to give way: not at all while half of the table
+ * is free, and wholly from nine sixteenths on. */
+#define PRESSURE_WHOLE 16
+
+static __always_inline __u32 pressure_of_table(void)
 {
 	const struct table_state *t = table_state_get();
+	__u64 level;
+	__s64 over;
 
-	return half_open_percent && t && t->entries * 2 >= t->entries_max;
+	if (!half_open_percent || !t)
+		return 0;
+	over = t->entries * 2 - t->entries_max;
+	if (over < 0)
+		return 0;
+	level = 1 +
+		(__u64)over * 8 * PRESSURE_WHOLE / ((__u64)t->entries_max | 1);
+	return level < PRESSURE_WHOLE ? level : PRESSURE_WHOLE;
+}
+
+/* Returns a timeout between the usual one and that under pressure. It shrinks by
+ * degrees: if it were one or the other, the sweep would empty the part of the
+ * table where it is when the table is half full, and leave the rest to fill. */
+static __always_inline __u32 timeout_by_pressure(__u32 usual, __u32 pressed)
+{
+	return usual - (usual - pressed) * pressure_of_table() / PRESSURE_WHOLE;
 }
 
 #endif
