@@ -201,8 +201,8 @@ func (g *generator) client() netip.AddrPort {
 // service makes a service or updates one; the sweep that follows is the daemon's.
 func (g *generator) service() {
 	s := lb.Service{Key: g.anyKey(), Refuse: lb.Refusal(g.IntN(3))}
-	s.ConnectionLimits = limitsOf(s.Key)
 	g.mode(&s)
+	s.ConnectionLimits = limitsOf(s.Key) // of the key that the mode has left
 	if s.Protocol == lb.TCP {
 		s.SynProtect = lb.SynProtect(g.IntN(3))
 	}
