@@ -187,9 +187,24 @@ static __always_inline void describe_single_entry(const struct packet *p,
 						 0;
 }
 
-/* Inserts the client's entry. TWIN: the same packet has arrived on another CPU.
- * TAKEN: the client is itself an endpoint, and its key is that of answers to a
- * source port of ours that rests. */
+/* Says what the entry that has the client's key means. TWIN: the same packet has
+ * arrived on another CPU. TAKEN: the client is itself an endpoint, and its key is
+ * that of answers to a source port of ours that rests. CONTINUE: it is to be
+ * removed: nobody else will, or its connection is closed and was not seen as
+ * another CPU moved it (grow.h). */
+static __always_inline enum verdict judge_client_entry(struct packet *p,
+						       __u32 word)
+{
+	if (word & STATE_ENDED)
+		return (word & STATE_LEFT) == STATE_LEFT ?
+			       VERDICT_CONTINUE :
+			       drop(p, DROP_CONNECTION_RACE);
+	if (word & CONN_REPLY_DIRECTION)
+		return VERDICT_TAKEN;
+	return connection_is_closed(word) ? VERDICT_CONTINUE : VERDICT_TWIN;
+}
+
+/* Inserts the client's entry. */
 static __always_inline enum verdict insert_client_entry(struct packet *p,
 							const struct entries *e)
 {
@@ -204,14 +219,13 @@ static __always_inline enum verdict insert_client_entry(struct packet *p,
 	if (!old)
 		return drop(p, DROP_CONNECTION_RACE);
 	word = state_read(old);
-	if (!(word & STATE_ENDED))
-		return word & CONN_REPLY_DIRECTION ? VERDICT_TAKEN :
-						     VERDICT_TWIN;
-	if ((word & STATE_LEFT) != STATE_LEFT ||
-	    !connection_end(&e->client_key, old, word, PORT_IS_FREE))
-		return drop(
-			p,
-			DROP_CONNECTION_RACE); /* another CPU is about to delete it */
+	v = judge_client_entry(p, word);
+	if (v != VERDICT_CONTINUE)
+		return v;
+	if (!connection_end(&e->client_key, old, word,
+			    word & STATE_ENDED ? PORT_IS_FREE :
+						 port_fate(word)))
+		return drop(p, DROP_CONNECTION_RACE); /* another CPU ends it */
 	return insert_entry(p, &e->client_key, &e->entry);
 }
 
