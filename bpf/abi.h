@@ -264,7 +264,8 @@ struct table_state {
 	__s64 entries_max;
 	__u32 skew; /* table_skew when the table was made */
 	__u32 pad;
-	__u64 pad2[7];
+	__s64 entries_swept; /* as many as there were when this pass of the sweep began; 0: none goes on */
+	__u64 pad2[6];
 	__s64 entries;
 	__u64 pad3[8];
 };

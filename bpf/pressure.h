@@ -176,12 +176,13 @@ static __always_inline bool pressure_of_half_open(__u32 endpoint, __u8 protocol)
 static __always_inline __u32 pressure_of_table(void)
 {
 	const struct table_state *t = table_state_get();
+	__s64 entries, over;
 	__u64 level;
-	__s64 over;
 
 	if (!half_open_percent || !t)
 		return 0;
-	over = t->entries * 2 - t->entries_max;
+	entries = t->entries > t->entries_swept ? t->entries : t->entries_swept;
+	over = entries * 2 - t->entries_max;
 	if (over < 0)
 		return 0;
 	level = 1 +

@@ -103,10 +103,27 @@ struct sweep_slice {
 	__u32 ended;
 };
 
+/* Begins a pass through the table, or ends it: all of it is swept by the pressure
+ * that there was at the beginning. Else the groups that come first would be
+ * emptied until the pressure is over, and the others fill. */
+static __always_inline void sweep_pass(bool begins)
+{
+	struct table_state *t = table_state_get();
+
+	if (t)
+		t->entries_swept = begins ? t->entries : 0;
+}
+
+static __always_inline struct table_bucket *
+sweep_next(const struct sweep_slice *s)
+{
+	return bucket_get(s->bucket / BUCKETS_PER_GROUP,
+			  s->bucket % BUCKETS_PER_GROUP);
+}
+
 static long sweep_bucket(__u32 n, struct sweep_slice *s)
 {
-	struct table_bucket *b = bucket_get(s->bucket / BUCKETS_PER_GROUP,
-					    s->bucket % BUCKETS_PER_GROUP);
+	struct table_bucket *b = sweep_next(s);
 	struct table_row *row;
 
 	if (!b || s->ended >= SWEEP_SLICE_ENDED)
@@ -132,7 +149,11 @@ int loxilb_sweep(struct __sk_buff *ctx)
 	struct sweep_report *report;
 	__u32 zero = 0;
 
+	if (!s.bucket)
+		sweep_pass(true);
 	bpf_loop(SWEEP_SLICE_BUCKETS, sweep_bucket, &s, 0);
+	if (!sweep_next(&s))
+		sweep_pass(false);
 	report = bpf_map_lookup_elem(&sweep_reports, &zero);
 	if (report) {
 		report->visited += s.visited;

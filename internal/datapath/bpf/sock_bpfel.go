@@ -342,17 +342,18 @@ type SockSweepReport struct {
 }
 
 type SockTableState struct {
-	_          structs.HostLayout
-	Size       uint64
-	Seeds      [10]uint32
-	CountBatch uint32
-	Unfinished uint32
-	EntriesMax int64
-	Skew       uint32
-	Pad        uint32
-	Pad2       [7]uint64
-	Entries    int64
-	Pad3       [8]uint64
+	_            structs.HostLayout
+	Size         uint64
+	Seeds        [10]uint32
+	CountBatch   uint32
+	Unfinished   uint32
+	EntriesMax   int64
+	Skew         uint32
+	Pad          uint32
+	EntriesSwept int64
+	Pad2         [6]uint64
+	Entries      int64
+	Pad3         [8]uint64
 }
 
 type SockTokenBucket struct {

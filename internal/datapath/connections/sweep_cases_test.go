@@ -57,6 +57,34 @@ func TestSweepOrphan(t *testing.T) {
 	}
 }
 
+// TestSweepUnderPressure: a pass through a table that is more than half full treats all closed connections alike, those too that
+// it meets when it has made room.
+func TestSweepUnderPressure(t *testing.T) {
+	t.Parallel()
+	const most, closed = 8000, 4400 // 55 percent
+	d := open(t, loader.Settings{Connections: most, HalfOpen: 25})
+	for _, c := range []struct {
+		silent time.Duration
+		ended  uint64
+	}{{2 * time.Second, 0}, {6 * time.Second, closed}} { // the sweep waits two seconds longer
+		dptest.Fill(t, d.shared, closed, dptest.Jiffies(t)-d.shared.Jiffies(c.silent))
+		err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, row *bpf.TcConnection) bool {
+			row.Flags |= uint8(bpf.TcConnectionFlagCONN_RESET)
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := d.Swept().Ended
+		if err := d.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Swept().Ended - before; got != c.ended {
+			t.Errorf("silent for %v: %d connections of %d ended; want %d", c.silent, got, closed, c.ended)
+		}
+	}
+}
+
 // TestSweepUnderTraffic: flows that are dead are opened again while sweeps go over them, at the latest by the second
 // packet, should the sweep be removing the flow when the first one comes. The counts of active connections stay those of the table.
 func TestSweepUnderTraffic(t *testing.T) {
