@@ -63,7 +63,7 @@ func TestFloodsAreAsked(t *testing.T) {
 			t.Errorf("%s: %v", w.name, err)
 		}
 	}
-	for want, works := range map[string][]string{"flood": {"flood-syn", "flood-honest"}, "net-one-1500": {"rps", "flood-syn"}} {
+	for want, works := range map[string][]string{"flood": {"flood-syn", "flood-honest"}, "flood-honest": {"flood-honest"}, "net-one-1500": {"rps", "flood-syn"}} {
 		if got := nameOf(setting{Layout: "one", MTU: 1500, Works: works}); got != want {
 			t.Errorf("%v is called %s, not %s", works, got, want)
 		}

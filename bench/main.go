@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -122,8 +123,11 @@ func nameOf(s setting) string {
 			return fmt.Sprintf("net-%s-%d", s.Layout, s.MTU)
 		}
 	}
-	if len(s.Works) == 0 {
+	switch {
+	case len(s.Works) == 0:
 		return fmt.Sprintf("net-%s-%d", s.Layout, s.MTU)
+	case slices.Equal(s.Works, []string{"flood-honest"}):
+		return "flood-honest"
 	}
 	return "flood"
 }
