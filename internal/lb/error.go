@@ -45,6 +45,7 @@ const (
 	FieldSecondary         = "secondary VIP"
 	FieldEgress            = "egress"
 	FieldName              = "name"
+	FieldProbeType         = "probe type"
 )
 
 // maxShown bounds what of a refused value is shown, in bytes: enough for every value that was meant seriously.

@@ -1,13 +1,17 @@
 package lb
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // ProbeType is what a probe of an endpoint does.
 type ProbeType uint8
 
 // What a probe asks for.
 const (
-	ProbeNone  ProbeType = iota // nothing: the endpoint is taken to be up
+	ProbeAuto  ProbeType = iota // nobody has said: what the service's protocol asks for
+	ProbeNone                   // nothing: the endpoint is taken to be up
 	ProbePing                   // an answer to ICMP echo
 	ProbeTCP                    // that a connection is accepted; with Request, an answer that has Response in it
 	ProbeUDP                    // an answer that has Response in it; without Response, no ICMP port unreachable
@@ -15,7 +19,34 @@ const (
 	ProbeHTTPS                  // the same, by TLS
 	ProbeGRPC                   // SERVING, as grpc.health.v1 says; Request is the name of the service
 	ProbeDNS                    // an answer without error to a query for the name Request; with Response, this address in it
+	ProbeSCTP                   // that an association comes about
 )
+
+func probeTypes() []choice[ProbeType] {
+	return []choice[ProbeType]{
+		{value: ProbeAuto, word: "auto", help: "tcp, udp or ping, as the service's protocol is"},
+		{value: ProbeTCP, word: "tcp", help: "the endpoint accepts a connection, and answers --probereq with --proberesp if they are given"},
+		{value: ProbeUDP, word: "udp", help: "it answers --probereq with --proberesp; without an answer to expect, it does not refuse the datagram"},
+		{value: ProbePing, word: "ping", help: "it answers an echo request"},
+		{value: ProbeHTTP, word: "http", help: "it answers GET of the path --probereq with one of --probe-statuses, and --proberesp in the body"},
+		{value: ProbeHTTPS, word: "https", help: "the same over TLS"},
+		{value: ProbeGRPC, word: "grpc", help: "grpc.health.v1 says SERVING of the service --probereq"},
+		{value: ProbeDNS, word: "dns", help: "it resolves the name --probereq, to the address --proberesp if that is given"},
+		{value: ProbeNone, word: "none", help: "nothing is asked: it is up until POST config/endpointhoststate says otherwise"},
+		{value: ProbeSCTP, word: "sctp", help: "it takes an association", later: true},
+	}
+}
+
+// String is the word of flags, JSON and text.
+func (t ProbeType) String() string { return wordOf("probe type", t, probeTypes()) }
+
+// ParseProbeType takes the word; "" is auto.
+func ParseProbeType(s string) (ProbeType, error) {
+	if s == "" {
+		return ProbeAuto, nil
+	}
+	return parseWord(FieldProbeType, s, probeTypes())
+}
 
 // Probe is how the health of an endpoint is found out by asking it.
 type Probe struct {
@@ -37,6 +68,14 @@ type Probe struct {
 
 // StatusRange is a range of HTTP statuses, both ends included.
 type StatusRange struct{ First, Last uint16 }
+
+// String is 200, or 200-299.
+func (r StatusRange) String() string {
+	if r.First == r.Last {
+		return strconv.Itoa(int(r.First))
+	}
+	return strconv.Itoa(int(r.First)) + "-" + strconv.Itoa(int(r.Last))
+}
 
 // What a probe's members are when they are not given.
 const (
