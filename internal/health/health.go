@@ -1,0 +1,115 @@
+// Package health knows which endpoints are up: it asks them, by probes, or is told (docs/health.md).
+package health
+
+import (
+	"cmp"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"loxilb/internal/health/probe"
+	"loxilb/internal/lb"
+)
+
+// Target is what is probed.
+type Target struct {
+	Addr   netip.Addr
+	Port   uint16
+	Probe  lb.Probe
+	Source netip.Addr // an address of this machine that probes leave from; zero: the kernel's choice
+}
+
+// State is whether a target is up.
+type State uint8
+
+// The states.
+const (
+	Unknown State = iota // no probe has ended yet
+	Up
+	Down
+)
+
+func (s State) String() string {
+	switch s {
+	case Up:
+		return "up"
+	case Down:
+		return "down"
+	}
+	return "unknown"
+}
+
+// Change is a state that became another.
+type Change struct {
+	At       time.Time
+	From, To State
+	Evidence string
+}
+
+// Status is what is known of a target.
+type Status struct {
+	State    State
+	Since    time.Time
+	Evidence string   // a sentence: what was asked, of whom, what came, how often of how often it takes
+	History  []Change // the last ones, oldest first
+	// How long the last successful probes waited for their answer; 0: there was none, or nothing to wait for.
+	MinDelay, AvgDelay, MaxDelay time.Duration
+	Failures, Successes          int       // in a row
+	Checked                      time.Time // when the last probe ended
+}
+
+// resolved has no member that something else stands for.
+func (t Target) resolved() Target {
+	t.Addr, t.Source = t.Addr.Unmap(), t.Source.Unmap()
+	p := &t.Probe
+	if p.Port != 0 {
+		t.Port = p.Port
+	}
+	p.Port = 0
+	p.Interval = cmp.Or(p.Interval, lb.DefaultProbeInterval)
+	p.Timeout = cmp.Or(p.Timeout, min(p.Interval, lb.DefaultProbeTimeout))
+	p.Fall = cmp.Or(p.Fall, lb.DefaultProbeFall)
+	p.Rise = cmp.Or(p.Rise, lb.DefaultProbeRise)
+	p.Statuses = slices.Clone(p.Statuses)
+	return t
+}
+
+// sameSubject says whether what is known of one is true of the other.
+func (t Target) sameSubject(u Target) bool {
+	return t.Addr == u.Addr && t.Port == u.Port && t.Probe.Type == u.Probe.Type
+}
+
+// sameQuestion says whether the answer to the probe of one is an answer to that of the other.
+func (t Target) sameQuestion(u Target) bool {
+	for _, x := range []*Target{&t, &u} {
+		x.Probe.Interval, x.Probe.Fall, x.Probe.Rise = 0, 0, 0
+	}
+	return reflect.DeepEqual(t, u)
+}
+
+func (t Target) question() probe.Question {
+	return probe.Question{To: netip.AddrPortFrom(t.Addr, t.Port), From: t.Source, Probe: t.Probe}
+}
+
+// subject is what evidence begins with: what is asked of whom.
+func (t Target) subject() string {
+	who := netip.AddrPortFrom(t.Addr, t.Port).String()
+	switch t.Probe.Type {
+	case lb.ProbePing:
+		return "ping " + t.Addr.String()
+	case lb.ProbeTCP:
+		return "tcp " + who
+	case lb.ProbeUDP:
+		return "udp " + who
+	case lb.ProbeHTTP:
+		return "http " + who
+	case lb.ProbeHTTPS:
+		return "https " + who
+	case lb.ProbeGRPC:
+		return "grpc " + who
+	case lb.ProbeDNS:
+		return "dns " + who
+	}
+	return who
+}

@@ -1,0 +1,46 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// datagram sends the request by UDP, and waits for a datagram that has the response in it. Without a response, it is content
+// if nobody says until the end that the port is unreachable.
+type datagram struct{ q Question }
+
+func (d datagram) Probe(ctx context.Context) (Answer, error) {
+	start := time.Now()
+	c, err := dial(ctx, "udp", d.q)
+	if err != nil {
+		return Answer{}, plain(d.q, err)
+	}
+	defer c.Close()
+	defer interrupt(ctx, c)()
+	if _, err := io.WriteString(c, d.q.Probe.Request); err != nil {
+		return Answer{}, plain(d.q, err)
+	}
+	want, strange := []byte(d.q.Probe.Response), false
+	buf := make([]byte, chunk)
+	for {
+		n, err := c.Read(buf)
+		var timeout net.Error
+		switch over := errors.As(err, &timeout) && timeout.Timeout(); {
+		case err == nil && bytes.Contains(buf[:n], want):
+			return Answer{What: "answered", Delay: time.Since(start)}, nil
+		case err == nil:
+			strange = true // another one may come
+		case over && strange:
+			return Answer{}, fmt.Errorf("the answer has no %q in it", want)
+		case over && len(want) == 0 && !errors.Is(ctx.Err(), context.Canceled):
+			return Answer{What: fmt.Sprintf("nothing came back for %v, not even that the port is unreachable", d.q.Probe.Timeout)}, nil
+		default:
+			return Answer{}, plain(d.q, err)
+		}
+	}
+}

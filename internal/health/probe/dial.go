@@ -1,0 +1,74 @@
+package probe
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// dial connects. A TCP connection is reset when it is closed, so that neither side keeps its ports busy for a minute.
+func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
+	d := net.Dialer{
+		LocalAddr: local(network, q.From),
+		KeepAlive: -1,
+		Control:   func(_, _ string, c syscall.RawConn) error { return control(c, q) },
+	}
+	c, err := d.DialContext(ctx, network, q.To.String())
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := c.(*net.TCPConn); ok {
+		if err := t.SetLinger(0); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := c.SetDeadline(deadline); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// local is the address to leave from, as net wants it; nil: the kernel's choice.
+func local(network string, from netip.Addr) net.Addr {
+	switch {
+	case !from.IsValid():
+		return nil
+	case network == "udp":
+		return net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+}
+
+// control sets what a socket needs before it is bound.
+func control(c syscall.RawConn, q Question) (err error) {
+	if e := c.Control(func(fd uintptr) { err = options(int(fd), q) }); e != nil {
+		return e
+	}
+	return err
+}
+
+// options has the kernel choose the port when it knows the destination, as it does without an address to leave from: two
+// sockets that speak to different endpoints may then have the same port. And errors that routers report are to be known, not
+// those of the endpoint alone.
+func options(fd int, q Question) error {
+	if q.From.IsValid() {
+		if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
+			return err
+		}
+	}
+	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	if err != nil || kind != unix.SOCK_DGRAM {
+		return err
+	}
+	if q.To.Addr().Is4() {
+		return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
+	}
+	return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
+}

@@ -1,0 +1,61 @@
+// Package probe asks endpoints whether they are well: one file for each way to ask (docs/health.md).
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// Question is what is asked of whom. All members of the probe are given: no defaults are left to be filled in.
+type Question struct {
+	To    netip.AddrPort
+	From  netip.Addr // zero: the kernel's choice
+	Probe lb.Probe
+}
+
+// Answer is what came. An error of a Prober instead says what was wrong with it.
+type Answer struct {
+	What  string        // "status 200"
+	Delay time.Duration // from the question to the answer; 0: there is none to measure
+}
+
+// Prober asks one question, again and again.
+type Prober interface {
+	// Probe asks once, until ctx ends at the latest. An error says nothing about the endpoint if ErrNotAsked is in it.
+	Probe(ctx context.Context) (Answer, error)
+}
+
+// ErrNotAsked is in errors that kept a probe from being sent: what is missing is on this machine.
+var ErrNotAsked = errors.New("cannot be asked")
+
+// Sockets is what probers share.
+type Sockets struct {
+}
+
+// Close ends it. Probers that go on fail.
+func (s *Sockets) Close() error { return nil }
+
+// New makes the prober of a question.
+func New(q Question, shared *Sockets) Prober {
+	switch q.Probe.Type {
+	case lb.ProbeTCP:
+		return stream{q}
+	case lb.ProbeHTTP, lb.ProbeHTTPS:
+		return newWeb(q)
+	case lb.ProbeUDP:
+		return datagram{q}
+	}
+	return unknown{q.Probe.Type}
+}
+
+// unknown is a prober of a type that this version does not know.
+type unknown struct{ kind lb.ProbeType }
+
+func (u unknown) Probe(context.Context) (Answer, error) {
+	return Answer{}, fmt.Errorf("%w: no probe of type %d", ErrNotAsked, u.kind)
+}

@@ -1,0 +1,128 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// web asks by HTTP/1.1, or by TLS and what the endpoint prefers of HTTP/1.1 and HTTP/2. Each probe is a connection of its own: one that
+// is kept would go on to answer when no new one is accepted.
+type web struct {
+	q       Question
+	url     string
+	secrets *secrets // nil: no TLS
+}
+
+func newWeb(q Question) *web {
+	w := &web{q: q, url: "http://"}
+	if q.Probe.Type == lb.ProbeHTTPS {
+		w.url, w.secrets = "https://", newSecrets(q)
+	}
+	w.url += q.To.String() + "/" + strings.TrimPrefix(q.Probe.Request, "/")
+	return w
+}
+
+// How far a probe has come, for its evidence.
+const (
+	nothing int32 = iota
+	connected
+	encrypted
+)
+
+func (w *web) Probe(ctx context.Context) (Answer, error) {
+	var stage atomic.Int32
+	transport, err := w.transport(&stage)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer transport.CloseIdleConnections()
+	request, err := w.request(ctx, &stage)
+	if err != nil {
+		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
+	}
+	start := time.Now()
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return Answer{}, w.failed(stage.Load(), err)
+	}
+	defer response.Body.Close()
+	a := Answer{What: fmt.Sprintf("status %d", response.StatusCode), Delay: time.Since(start)}
+	if !w.good(response.StatusCode) {
+		return Answer{}, fmt.Errorf("%s", a.What)
+	}
+	if want := w.q.Probe.Response; want != "" {
+		if err := look(w.q, response.Body, want); err != nil {
+			return Answer{}, fmt.Errorf("%s, but %w", a.What, err)
+		}
+	}
+	return a, nil
+}
+
+// transport connects to the endpoint directly, whatever the environment says of proxies, and does no more than it is told: no
+// redirect is followed, nothing is decompressed.
+func (w *web) transport(stage *atomic.Int32) (*http.Transport, error) {
+	t := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			c, err := dial(ctx, "tcp", w.q)
+			if err == nil {
+				stage.Store(connected)
+			}
+			return c, err
+		},
+		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: most, Protocols: new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(true)
+	if w.secrets != nil {
+		t.Protocols.SetHTTP2(true)
+		var err error
+		if t.TLSClientConfig, err = w.secrets.config(); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+func (w *web) request(ctx context.Context, stage *atomic.Int32) (*http.Request, error) {
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { stage.Store(encrypted) }})
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("User-Agent", "loxilb")
+	request.Host = w.q.Probe.Host
+	return request, nil
+}
+
+// failed says how far it came.
+func (w *web) failed(stage int32, err error) error {
+	err = plain(w.q, err)
+	switch {
+	case !errors.Is(err, errLate) || stage == nothing:
+		return err
+	case stage == connected && w.secrets != nil:
+		return fmt.Errorf("connected, but no TLS handshake within %v", w.q.Probe.Timeout)
+	}
+	return fmt.Errorf("connected, but %w", err)
+}
+
+// good says whether the status is one of those that are wanted.
+func (w *web) good(status int) bool {
+	if len(w.q.Probe.Statuses) == 0 {
+		return status == http.StatusOK
+	}
+	for _, r := range w.q.Probe.Statuses {
+		if int(r.First) <= status && status <= int(r.Last) {
+			return true
+		}
+	}
+	return false
+}

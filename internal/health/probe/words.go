@@ -1,0 +1,57 @@
+package probe
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"syscall"
+)
+
+// plain makes one short clause of an error, without the addresses that evidence begins with anyway. It has ErrNotAsked in it
+// if the fault is this machine's.
+func plain(q Question, err error) error {
+	var (
+		errno   syscall.Errno
+		timeout net.Error
+		trust   *tls.CertificateVerificationError
+		wrapped *url.Error
+		op      *net.OpError
+	)
+	switch {
+	case errors.Is(err, ErrNotAsked):
+		return err
+	case errors.As(err, &errno):
+		return errnoError(q, errno)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return late(q)
+	case errors.As(err, &trust):
+		return fmt.Errorf("certificate is not trusted: %w", trust.Err)
+	case errors.As(err, &wrapped):
+		return wrapped.Err
+	case errors.As(err, &op):
+		return op.Err
+	}
+	return err
+}
+
+// errLate is in errors that say that the time was over.
+var errLate = errors.New("no answer")
+
+func late(q Question) error { return fmt.Errorf("%w within %v", errLate, q.Probe.Timeout) }
+
+// errnoError tells what this machine lacks, which is no news of the endpoint, from what came from the network.
+func errnoError(q Question, errno syscall.Errno) error {
+	switch errno {
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, // descriptors, memory
+		syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, // ports; the source address
+		syscall.EPERM, syscall.EACCES, // a firewall of this machine
+		syscall.EINVAL, syscall.EAFNOSUPPORT: // a source of the other IP version; IPv6 is switched off
+		return fmt.Errorf("%w: %w", ErrNotAsked, errno)
+	case syscall.ETIMEDOUT:
+		return late(q)
+	}
+	return errno
+}

@@ -1,0 +1,46 @@
+package health
+
+import (
+	"log/slog"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// calm is how long there must have been no want of descriptors until it is told to be over.
+const calm = 10 * time.Second
+
+// shortage tells once that probes want for descriptors, and once that they do no more.
+type shortage struct {
+	log         *slog.Logger
+	first, hits time.Time // zero: there is none
+}
+
+// hit notes that a probe did not get one.
+func (s *shortage) hit(now time.Time) {
+	if !s.lasts() {
+		s.first = now
+		s.log.Warn("probes are late, as there are no descriptors for all; raise the limit of open files (LimitNOFILE), or probe less often")
+	}
+	s.hits = now
+}
+
+// lasts says whether it is told to be there.
+func (s *shortage) lasts() bool { return !s.first.IsZero() }
+
+// check tells of its end.
+func (s *shortage) check(now time.Time) {
+	if s.lasts() && now.Sub(s.hits) > calm {
+		s.log.Info("there are descriptors for all probes again", "after", s.hits.Sub(s.first).Round(time.Millisecond))
+		s.first = time.Time{}
+	}
+}
+
+// descriptors is how many probes may have one: as many as the process may have files, less an eighth for all else.
+func descriptors() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return int(min(limit.Cur, 1<<20) / 8 * 7)
+}

@@ -1,0 +1,36 @@
+package health
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// TestTCP: a listening port is up at once, over both IP versions; one that is closed is down at once.
+func TestTCP(t *testing.T) {
+	t.Parallel()
+	for _, loopback := range []string{"127.0.0.1", "[::1]"} {
+		t.Run(loopback, func(t *testing.T) {
+			t.Parallel()
+			m := start(t, Config{})
+			p := lb.Probe{Type: lb.ProbeTCP, Interval: 100 * time.Millisecond, Fall: 2, Rise: 2}
+			open := listen(t, loopback+":0")
+			m.Set("open", at(open, p))
+			closed := netip.AddrPortFrom(open.Addr(), 1)
+			m.Set("closed", at(closed, p))
+			s := becomes(t, m, "open", Up)
+			if want := "tcp " + open.String() + ": accepts connections, 1 of 1"; s.History[0].Evidence != want {
+				t.Errorf("evidence %q, want %q", s.History[0].Evidence, want)
+			}
+			if s.MinDelay <= 0 || s.MinDelay > s.AvgDelay || s.AvgDelay > s.MaxDelay || s.MaxDelay > time.Second {
+				t.Errorf("delays %v %v %v", s.MinDelay, s.AvgDelay, s.MaxDelay)
+			}
+			s = becomes(t, m, "closed", Down)
+			if want := "tcp " + closed.String() + ": connection refused, 1 of 1"; s.History[0].Evidence != want {
+				t.Errorf("evidence %q, want %q", s.History[0].Evidence, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,114 @@
+package health
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	historyLength = 20
+	delaysLength  = 16
+)
+
+// verdict is what the results of a target's probes, and the word of others, amount to.
+type verdict struct {
+	probed              State // what the probes say
+	failures, successes int
+	what                string // the last result
+	of                  int    // so many such results in a row are needed; 0: it does not count
+	checked             time.Time
+	delays              [delaysLength]time.Duration // of the last successes, in a ring
+	answered            int                         // how many delays were written
+
+	told    State  // what somebody else says; Unknown: nothing
+	because string // why
+
+	since   time.Time
+	history []Change
+}
+
+// state is what holds.
+func (v *verdict) state() State {
+	if v.told != Unknown {
+		return v.told
+	}
+	return v.probed
+}
+
+// success counts a good answer. One makes up what is not known to be up or down, rise ones what is down.
+func (v *verdict) success(what string, delay time.Duration, rise int) {
+	v.failures = 0
+	v.successes++
+	if delay > 0 {
+		v.delays[v.answered%delaysLength] = delay
+		v.answered++
+	}
+	if v.probed == Unknown {
+		rise = 1
+	}
+	v.what, v.of = what, rise
+	if v.successes >= rise {
+		v.probed = Up
+	}
+}
+
+// failure counts a bad one, or none.
+func (v *verdict) failure(what string, fall int) {
+	v.successes = 0
+	v.failures++
+	if v.probed == Unknown {
+		fall = 1
+	}
+	v.what, v.of = what, fall
+	if v.failures >= fall {
+		v.probed = Down
+	}
+}
+
+// restart begins to count anew: what is asked is another thing. The state stays until enough of the new answers are there.
+func (v *verdict) restart() { v.failures, v.successes = 0, 0 }
+
+// evidence is the sentence for it.
+func (v *verdict) evidence(subject string) string {
+	switch {
+	case v.told != Unknown:
+		return v.because
+	case v.what == "":
+		return subject + ": not probed yet"
+	case v.of == 0:
+		return subject + ": " + v.what
+	}
+	return fmt.Sprintf("%s: %s, %d of %d", subject, v.what, min(max(v.failures, v.successes), v.of), v.of)
+}
+
+// note enters a state into the history if it is not the one before.
+func (v *verdict) note(before State, now time.Time, subject string) (changed bool) {
+	after := v.state()
+	if after == before {
+		return false
+	}
+	v.since = now
+	if len(v.history) == historyLength {
+		v.history = slices.Delete(v.history, 0, 1)
+	}
+	v.history = append(v.history, Change{At: now, From: before, To: after, Evidence: v.evidence(subject)})
+	return true
+}
+
+func (v *verdict) status(subject string) Status {
+	s := Status{
+		State: v.state(), Since: v.since, Evidence: v.evidence(subject), History: slices.Clone(v.history),
+		Failures: v.failures, Successes: v.successes, Checked: v.checked,
+	}
+	delays := v.delays[:min(v.answered, delaysLength)]
+	if len(delays) == 0 {
+		return s
+	}
+	var sum time.Duration
+	for _, d := range delays {
+		sum += d
+	}
+	s.MinDelay, s.AvgDelay, s.MaxDelay = slices.Min(delays), sum/time.Duration(len(delays)), slices.Max(delays)
+	return s
+}
