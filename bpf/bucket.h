@@ -9,17 +9,27 @@
 #include "abi.h"
 #include "config.h"
 
+/* Returns for how long tokens have come since the last one was asked for, a second
+ * at most. That may be ahead of now: a packet on another CPU began a tick later,
+ * and was faster. */
+static __always_inline __u32 bucket_advance(struct token_bucket *b, __u32 now)
+{
+	__u32 elapsed = now - b->since;
+
+	if (elapsed > -hz)
+		return 0;
+	b->since = now;
+	return elapsed < hz ? elapsed : hz;
+}
+
 /* Takes a token, of which rate come in a second and size are kept at most, both
  * up to a million. Returns whether there was one. A bucket of zeros fills at
  * once. */
 static __always_inline bool bucket_take(struct token_bucket *b, __u32 rate,
 					__u32 size, __u32 now)
 {
-	__u32 elapsed = now - b->since;
+	__u32 elapsed = bucket_advance(b, now);
 
-	if (elapsed > hz)
-		elapsed = hz;
-	b->since = now;
 	b->tokens += elapsed * rate;
 	if (b->tokens > size * hz)
 		b->tokens = size * hz;
