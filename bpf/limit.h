@@ -68,7 +68,8 @@ limit_count(__u32 endpoint, const struct ip_addr *client, __s32 by)
 	if (likely(!table) || !client)
 		return 0;
 	ep = endpoint_find(endpoint);
-	if (!ep)
+	/* what the endpoint itself opens (egress.h) takes no client's place */
+	if (!ep || same_addr(client, &ep->addr))
 		return 0;
 	service = ep->service;
 	state = bpf_map_lookup_elem(&service_states, &service);

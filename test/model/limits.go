@@ -6,14 +6,15 @@ import (
 	"loxilb/internal/lb"
 )
 
-// The rules of limits: open connections of a service, and of a client of it, are those that are in the table and not closed.
+// The rules of limits: open connections of a service, and of a client of it, are those that are in the table and not closed, but for those
+// of an endpoint with itself.
 // Rates are left to packet scripts: the model's clock stands still.
 
 // limited reports whether the service, or the client, has as many open connections as it may.
 func (m *Model) limited(svc *service, client netip.Addr) bool {
 	all, own := uint32(0), uint32(0)
 	for _, e := range m.table {
-		if e.dir != fromClient || e.conn.service != svc || e.conn.resting || e.conn.closed() {
+		if e.dir != fromClient || e.conn.service != svc || e.conn.resting || e.conn.closed() || e.conn.client.Addr() == e.conn.to.Addr() {
 			continue
 		}
 		all++
