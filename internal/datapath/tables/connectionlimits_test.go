@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
+	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/tables/alloc"
 )
 
@@ -40,5 +42,42 @@ func TestLimitsOfNext(t *testing.T) {
 	apply(t, w, Change{Key: key, Table: &limited})
 	if got := limits(); got.ClientConnections != 2 || got.Generation == first.Generation {
 		t.Errorf("the next service's limits are %+v; want another generation than %d", got, first.Generation)
+	}
+}
+
+// TestLimitsAfterKill: limits that a process left behind, which was killed after it had removed the service, are no longer there for the
+// next service, nor is what they counted.
+func TestLimitsAfterKill(t *testing.T) {
+	w, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { w.Close() }()
+	limited := func(n int) Change {
+		c := Change{Key: serviceKey(n), Table: table(n, 1)}
+		c.Table.Limits, c.Table.Flags = bpf.Limits{ClientConnections: 2, ClientPrefix: 128}, serviceLimited
+		return c
+	}
+	rows := func() (rows [2]bpf.TcServiceLimits) {
+		t.Helper()
+		for id := range rows {
+			if err := w.arrays.ServiceLimits.Table().Lookup(uint32(id), &rows[id]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return rows
+	}
+	apply(t, w, limited(1), limited(2))
+	before := rows()
+	if err := w.maps.Services.Delete(serviceKey(1)); err != nil {
+		t.Fatal(err)
+	}
+	w = reload(t, w)
+	after := rows()
+	if got := after[0]; got != (bpf.TcServiceLimits{Generation: got.Generation}) || got.Generation == before[0].Generation {
+		t.Errorf("the limits of the service that is gone are %+v; before %+v", got, before[0])
+	}
+	if after[1] != before[1] {
+		t.Errorf("the limits of the other are %+v; before %+v", after[1], before[1])
 	}
 }

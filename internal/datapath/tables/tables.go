@@ -31,6 +31,7 @@ const (
 	serviceDenies    = uint16(bpf.TcServiceFlagSERVICE_DENIES)
 	serviceSecondary = uint16(bpf.TcServiceFlagSERVICE_SECONDARY)
 	serviceEgress    = uint16(bpf.TcServiceFlagSERVICE_EGRESS)
+	serviceLimited   = uint16(bpf.TcServiceFlagSERVICE_LIMITED)
 )
 
 // ErrFull says that a map has no row left. It may pass: what was removed gives its rows back a moment after its last
