@@ -25,6 +25,9 @@ func rich(n, size int) Change {
 		t.Secondary = append(t.Secondary, bpf.Addr(netip.AddrFrom4([4]byte{30, 0, byte(n), i})))
 		t.SNAT = append(t.SNAT, bpf.Addr(netip.AddrFrom4([4]byte{40, 0, byte(size), i})))
 		t.Sources = append(t.Sources, netip.PrefixFrom(netip.AddrFrom4([4]byte{50, 0, byte(n), i}), 32))
+		if i > 0 {
+			t.Denied = append(t.Denied, netip.PrefixFrom(netip.AddrFrom4([4]byte{50, 1, byte(n), i}), 32))
+		}
 	}
 	for i := range t.Endpoints {
 		e := &t.Endpoints[i]

@@ -105,7 +105,7 @@ func (t *Tables) putService(want *bpf.ServiceTable) error {
 	for i, e := range order {
 		e.weight = want.Endpoints[i].Weight
 	}
-	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.keepSources(s, allowedSources, want.Sources), t.keepSources(s, deniedSources, want.Denied), t.replaceOrder(s, order, want.Parents))
+	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.trimSources(s, want), t.replaceOrder(s, order, want.Parents))
 }
 
 // prepareService does the steps that can fail. old is where the service's slots were before.
@@ -183,10 +183,7 @@ func (t *Tables) putSlots(s *service, want *bpf.ServiceTable, order []*endpoint,
 
 // putAttributes writes what the service's row leads to besides its endpoints.
 func (t *Tables) putAttributes(s *service, want *bpf.ServiceTable, undo *undoLog) error {
-	if err := t.addSources(s, allowedSources, want.Sources, undo); err != nil {
-		return err
-	}
-	if err := t.addSources(s, deniedSources, want.Denied, undo); err != nil {
+	if err := t.putSources(s, want, undo); err != nil {
 		return err
 	}
 	if err := t.putTimeouts(s, t.ticks(want.Idle), t.ticks(want.Persist), undo); err != nil {
@@ -210,7 +207,7 @@ func (t *Tables) rowOf(s *service, want *bpf.ServiceTable, slots alloc.Range) bp
 	if len(want.Sources) > 0 {
 		row.Flags |= serviceSources
 	}
-	if len(want.Denied) > 0 {
+	if len(s.extras().denied) > 0 { // those that are gone too, until trimSources
 		row.Flags |= serviceDenies
 	}
 	return row

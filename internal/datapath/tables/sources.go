@@ -24,6 +24,9 @@ const (
 // A list changes in this order: what is new is added, the service's row says whether there is a list, what is gone is
 // removed. So a source that is in the old list and in the new one is never refused in between, and one that is in
 // neither is never let in. A list of sources that are denied changes alike.
+//
+// Where both change, the one of the denied is heeded before sources are added to the other, and until those that are gone
+// are removed there: else a source that one list refuses before, and the other afterwards, would be let in between.
 
 // sourceList is one of a service's two lists.
 type sourceList uint32
@@ -32,6 +35,14 @@ const (
 	allowedSources sourceList = 0
 	deniedSources  sourceList = 1 << 31 // SOURCES_DENIED
 )
+
+// flag is what the service's row says where packets heed the list.
+func (l sourceList) flag() uint16 {
+	if l == deniedSources {
+		return serviceDenies
+	}
+	return serviceSources
+}
 
 // of is the list as the process knows it.
 func (l sourceList) of(e *extras) *[]netip.Prefix {
@@ -65,19 +76,65 @@ func (t *Tables) addSources(s *service, l sourceList, list []netip.Prefix, undo 
 	return nil
 }
 
+// putSources adds what both lists are to have.
+func (t *Tables) putSources(s *service, want *bpf.ServiceTable, undo *undoLog) error {
+	if err := t.addSources(s, deniedSources, want.Denied, undo); err != nil {
+		return err
+	}
+	if err := t.heedDenied(s, undo); err != nil {
+		return err
+	}
+	return t.addSources(s, allowedSources, want.Sources, undo)
+}
+
+// heedDenied has a service that is there heed the list of the denied, if it has only now got one.
+func (t *Tables) heedDenied(s *service, undo *undoLog) error {
+	if t.services[s.key] != s || s.row.Flags&serviceDenies != 0 || len(s.extras().denied) == 0 {
+		return nil
+	}
+	row := s.row
+	row.Flags |= serviceDenies
+	return t.putRows(s, row, undo)
+}
+
+// trimSources removes what neither list is to have any more.
+func (t *Tables) trimSources(s *service, want *bpf.ServiceTable) error {
+	if err := t.keepSources(s, allowedSources, want.Sources); err != nil {
+		return err
+	}
+	if row := s.row; len(want.Denied) == 0 && row.Flags&serviceDenies != 0 {
+		row.Flags &^= serviceDenies
+		var never undoLog
+		if err := t.putRows(s, row, &never); err != nil {
+			return err
+		}
+	}
+	return t.keepSources(s, deniedSources, want.Denied)
+}
+
+// putRows replaces the row of a service that is there, at all of its VIPs.
+func (t *Tables) putRows(s *service, row bpf.TcService, undo *undoLog) error {
+	if err := t.putRow(s, row, true, undo); err != nil {
+		return err
+	}
+	return t.putSecondary(s, s.furtherVIPs(), undo)
+}
+
 // keepSources removes all but list, which the service's list has.
 func (t *Tables) keepSources(s *service, l sourceList, list []netip.Prefix) error {
 	if s.extra == nil {
 		return nil
 	}
 	known := l.of(s.extra)
-	gone := without(*known, list)
+	if err := t.deleteSources(sourceKeys(s.id, l, without(*known, list))); err != nil {
+		return err
+	}
 	*known = list
-	return t.deleteSources(s.id, l, gone)
+	return nil
 }
 
-func (t *Tables) deleteSources(id uint32, l sourceList, list []netip.Prefix) error {
-	for keys := range slices.Chunk(sourceKeys(id, l, list), sourcesAtOnce) {
+func (t *Tables) deleteSources(all []bpf.TcSourceKey) error {
+	for keys := range slices.Chunk(all, sourcesAtOnce) {
 		n, err := t.maps.AllowedSources.BatchDelete(keys, nil)
 		for errors.Is(err, ebpf.ErrKeyNotExist) && n < len(keys) { // that one is gone already
 			keys = keys[n+1:]
@@ -119,7 +176,8 @@ func prefixOf(k bpf.TcSourceKey) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// adoptSources reads the lists back, and removes those of services that are gone.
+// adoptSources reads the lists back, and removes those of services that are gone, and those that no packet heeds: an earlier
+// process was about to add or to remove them.
 func (t *Tables) adoptSources() error {
 	byID := make(map[uint32]*service, len(t.services))
 	for _, s := range t.services {
@@ -128,7 +186,7 @@ func (t *Tables) adoptSources() error {
 	var stale []bpf.TcSourceKey
 	err := rows.Each(t.maps.AllowedSources, func(k bpf.TcSourceKey, _ uint8) {
 		id, l := listOf(k)
-		if s, ok := byID[id]; ok {
+		if s, ok := byID[id]; ok && s.row.Flags&l.flag() != 0 {
 			list := l.of(s.makeExtras())
 			*list = append(*list, prefixOf(k))
 		} else {
@@ -143,13 +201,7 @@ func (t *Tables) adoptSources() error {
 			s.extra.sources, s.extra.denied = lb.NormalSources(s.extra.sources), lb.NormalSources(s.extra.denied)
 		}
 	}
-	for _, k := range stale {
-		id, l := listOf(k)
-		if err := t.deleteSources(id, l, []netip.Prefix{prefixOf(k)}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.deleteSources(stale)
 }
 
 // without are the prefixes of a that b does not have; both are sorted, and so is it.

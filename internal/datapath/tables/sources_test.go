@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/rows"
 	"loxilb/internal/lb"
@@ -60,6 +61,44 @@ func TestManySources(t *testing.T) {
 	apply("one more")
 	table.Sources = nil
 	apply("none")
+}
+
+// TestAdoptSources: of a list that a killed process had begun to add, or not yet removed, nothing is left that might be heeded one day;
+// one that packets heed stays.
+func TestAdoptSources(t *testing.T) {
+	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	prefixes := func(of sourceList) (list []netip.Prefix) {
+		t.Helper()
+		if err := rows.Each(d.c.Maps.AllowedSources, func(k bpf.TcSourceKey, _ uint8) {
+			if _, l := listOf(k); l == of {
+				list = append(list, prefixOf(k))
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return lb.NormalSources(list)
+	}
+	list := []netip.Prefix{netip.MustParsePrefix("50.0.0.0/8"), netip.MustParsePrefix("60.1.0.0/16")}
+	both := Change{Key: serviceKey(1), Table: table(1, 1)}
+	both.Table.Sources, both.Table.Denied = list[:1], list[1:]
+	apply(t, d, both)
+	row := d.services[serviceKey(1)].row
+	row.Flags &^= serviceDenies
+	if err := d.c.Maps.Services.Put(serviceKey(1), row); err != nil {
+		t.Fatal(err)
+	}
+	d = reload(t, d)
+	if allowed, denied := prefixes(allowedSources), prefixes(deniedSources); !slices.Equal(allowed, list[:1]) || denied != nil {
+		t.Errorf("may connect: %v, may not: %v; want %v and none", allowed, denied, list[:1])
+	}
+	apply(t, d, both)
+	if allowed, denied := prefixes(allowedSources), prefixes(deniedSources); !slices.Equal(allowed, list[:1]) || !slices.Equal(denied, list[1:]) {
+		t.Errorf("applied again, may connect: %v, may not: %v; want %v and %v", allowed, denied, list[:1], list[1:])
+	}
 }
 
 // TestRangeKeys: the prefixes of a range have its ports, each once, and no other.
