@@ -85,6 +85,23 @@ func TestParseKey(t *testing.T) {
 	})
 }
 
+func TestParseSource(t *testing.T) {
+	t.Parallel()
+	const form = "(allowed: IP/LENGTH or IP)"
+	runParse(t, func(s string) (netip.Prefix, error) { return parseSource("source", s) }, netip.Prefix.String, []parseCase{
+		{in: "10.1.2.3/8", want: "10.1.2.3/8"}, // NormalSources clears the rest
+		{in: "10.1.2.3", want: "10.1.2.3/32"},
+		{in: "2001:DB8::", want: "2001:db8::/128"},
+		{in: "::/0", want: "::/0"},
+		{in: "10.0.0.0/33", err: `source "10.0.0.0/33" is not a prefix ` + form},
+		{in: "10.0.0.0/08", err: `source "10.0.0.0/08" is not a prefix ` + form},
+		{in: "", err: `source "" is not a prefix ` + form},
+		{in: "::ffff:10.0.0.0/104", err: `source "::ffff:10.0.0.0" is an IPv4 address written as IPv6 (allowed: 10.0.0.0)`},
+		{in: "fe80::1%eth0", err: `source "fe80::1%eth0" has a zone (allowed: fe80::1)`},
+		{in: "fe80::%eth0/64", err: `source "fe80::%eth0/64" has a zone (allowed: fe80::)`},
+	})
+}
+
 func TestParseEndpoint(t *testing.T) {
 	t.Parallel()
 	const form = "(allowed: IP:PORT or IP:PORT:WEIGHT, IPv6 in brackets)"

@@ -28,7 +28,10 @@ func parseSource(field, s string) (netip.Prefix, error) {
 		if addrErr != nil {
 			return p, NewFieldError(field, s, "is not a prefix", "IP/LENGTH or IP")
 		}
-		p = netip.PrefixFrom(a.WithZone(""), a.BitLen())
+		if err := addrForm(field, a); err != nil { // a prefix has no zone: it would be lost, and a length behind it, too
+			return p, err
+		}
+		p = netip.PrefixFrom(a, a.BitLen())
 	}
 	return p, addrForm(field, p.Addr())
 }
