@@ -37,6 +37,7 @@ func TestElementsOfBody(t *testing.T) {
 		"services":  `{"lbAttr":[` + many + `]}`,
 		"endpoints": `{"lbAttr":[{"endpoints":[` + many + `]}]}`,
 		"prefixes":  `{"allowedSources":[` + many + `]}`,
+		"behind":    `{"allowedSources":[{}],"lbAttr":[` + strings.Repeat("{},", 1<<18) + `{}]}`,
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -54,6 +55,7 @@ func TestElementsOfBody(t *testing.T) {
 		`{"serviceArguments":{"name":"` + strings.Repeat(`{},[\"`, 1<<19) + `"}}`,
 		`{"lbAttr":[` + strings.Repeat("{},", lb.MaxServices-1) + `{}]}`,
 		`{"lbAttr":[{"endpoints":[` + strings.Repeat("{},", 1<<20) + `{}]}]}`,
+		`{"allowedSources" : [` + strings.Repeat(`{"prefix":"1.2.3.4"},`, lb.MaxSourcesPerService-1) + `{}]}`,
 	} {
 		if o := outlineOf([]byte(body), partSize); o.tooMany() != nil {
 			t.Errorf("%.40s: %s", body, o.tooMany().body.Message)

@@ -7,11 +7,15 @@ import (
 	"loxilb/internal/lb"
 )
 
-// maxElements and maxObjects bound what a body may say: as many services, prefixes and endpoints as there may be, and some more.
+// maxElements and maxObjects bound what a body may say: as many services, and as many prefixes and endpoints, as there may be, and some
+// more.
 const (
 	maxElements = 2 * lb.MaxServices
 	maxObjects  = 2 << 20
 )
+
+// prefixList is the member of a service that stands alone which may have more elements than there may be services: they are small.
+const prefixList = `"allowedSources"`
 
 // partSize is about how many bytes of a list of services are decoded at once.
 const partSize = 64 << 10
@@ -19,7 +23,7 @@ const partSize = 64 << 10
 // outline is what a look at a body finds without decoding it.
 type outline struct {
 	objects  int
-	elements int    // commas in arrays of the body, or between properties of serviceArguments
+	elements int    // commas in arrays of the body, but for prefixList, or between properties of serviceArguments
 	parts    []part // of the elements of its only member, if that is lbAttr and a list; none: it is something else
 }
 
@@ -38,6 +42,7 @@ func outlineOf(data []byte, partSize int) (o outline) {
 	}
 	depth, list, closed := 0, onlyList(data), false
 	var parts []part
+	var member []byte // of the body, with its quotes
 	cut := func(end, elements int) {
 		next := part{data: data[list:end]}
 		if n := len(parts); n > 0 {
@@ -49,7 +54,11 @@ func outlineOf(data []byte, partSize int) (o outline) {
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			i = endOfString(data, i)
+			end := endOfString(data, i)
+			if depth == 1 {
+				member = data[i:min(end+1, len(data))]
+			}
+			i = end
 		case '{', '[':
 			depth++
 			if data[i] == '{' {
@@ -64,7 +73,7 @@ func outlineOf(data []byte, partSize int) (o outline) {
 				}
 			}
 		case ',':
-			if depth != 2 {
+			if depth != 2 || bytes.EqualFold(member, []byte(prefixList)) {
 				continue
 			}
 			if o.elements++; list >= 0 && !closed && i-list >= partSize {
