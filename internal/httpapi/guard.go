@@ -32,6 +32,7 @@ func (a *API) handler(by way) http.Handler {
 			if p.body.Code == http.StatusUnauthorized {
 				ow.Header().Set("WWW-Authenticate", "Bearer")
 			}
+			ow.Header().Set("Connection", "close") // who may not use the API keeps nobody from it
 			p.write(ow)
 			return
 		}

@@ -41,6 +41,9 @@ func TestGuard(t *testing.T) {
 		if w.Code != tc.code {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, tc.code)
 		}
+		if closes, stranger := w.Header().Get("Connection") == "close", tc.code == 401 || tc.code == 403; closes != stranger {
+			t.Errorf("%s: the connection is closed: %t", name, closes)
+		}
 		if w.Code != 200 {
 			if e := problemOf(t, w); strings.Contains(e.Message, token) {
 				t.Errorf("%s: the answer has the token: %s", name, e.Message)

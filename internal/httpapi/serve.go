@@ -64,7 +64,7 @@ func (s *Server) open(ctx context.Context, a *API, l Listen) error {
 		if err != nil {
 			return listenError(l.Plain, "--port", err)
 		}
-		s.add(a, ln, wayTo(l.Plain))
+		s.addTCP(a, ln, l.Plain, nil)
 	}
 	if l.TLS.IsValid() {
 		cert, err := newCertificate(l.CertFile, l.KeyFile, a.Log)
@@ -75,10 +75,9 @@ func (s *Server) open(ctx context.Context, a *API, l Listen) error {
 		if err != nil {
 			return listenError(l.TLS, "--tls-port", err)
 		}
-		conf := &tls.Config{
+		s.addTCP(a, ln, l.TLS, &tls.Config{
 			GetCertificate: cert.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
-		}
-		s.add(a, tls.NewListener(ln, conf), wayTo(l.TLS))
+		})
 	}
 	if l.Socket != "" {
 		ln, err := listenUnix(ctx, l.Socket, l.SocketGroup)
@@ -112,6 +111,17 @@ func (s *Server) add(a *API, ln net.Listener, w way) {
 	}
 	server.RegisterOnShutdown(a.close)
 	s.ports = append(s.ports, port{ln, server})
+}
+
+// addTCP answers at a TCP port; secure, if not nil, says how by TLS.
+func (s *Server) addTCP(a *API, ln net.Listener, at netip.AddrPort, secure *tls.Config) {
+	p := newPlaces(ln, maxConns)
+	ln = p
+	if secure != nil {
+		ln = tls.NewListener(p, secure)
+	}
+	s.add(a, ln, wayTo(at))
+	s.ports[len(s.ports)-1].server.ConnState = p.connState
 }
 
 // Addrs are the addresses that the sockets got.
