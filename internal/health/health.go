@@ -94,22 +94,11 @@ func (t Target) question() probe.Question {
 
 // subject is what evidence begins with: what is asked of whom.
 func (t Target) subject() string {
-	who := netip.AddrPortFrom(t.Addr, t.Port).String()
 	switch t.Probe.Type {
 	case lb.ProbePing:
 		return "ping " + t.Addr.String()
-	case lb.ProbeTCP:
-		return "tcp " + who
-	case lb.ProbeUDP:
-		return "udp " + who
-	case lb.ProbeHTTP:
-		return "http " + who
-	case lb.ProbeHTTPS:
-		return "https " + who
-	case lb.ProbeGRPC:
-		return "grpc " + who
-	case lb.ProbeDNS:
-		return "dns " + who
+	case lb.ProbeNone:
+		return t.Addr.String()
 	}
-	return who
+	return t.Probe.Type.String() + " " + netip.AddrPortFrom(t.Addr, t.Port).String()
 }

@@ -197,9 +197,9 @@ func TestInPlace(t *testing.T) {
 			t.Errorf("history %+v, told of %d changes", st.History, changes.count()-before)
 		}
 		want(t, s.next(t, m), Down, "http [2001:db8::2]:80: bad, 1 of 1")
-		m.Set("a", at(two, lb.Probe{}))
+		m.Set("a", at(two, lb.Probe{Type: lb.ProbeNone}))
 		st, _ = m.Status("a")
-		want(t, st, Up, "[2001:db8::2]:80: not probed, and so taken to be up")
+		want(t, st, Up, "2001:db8::2: not probed, and so taken to be up")
 		n := s.probes.Load()
 		time.Sleep(time.Minute)
 		if s.probes.Load() != n {

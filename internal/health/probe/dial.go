@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects. A TCP connection is reset when it is closed, so that neither side keeps its ports busy for a minute.
+// dial connects; what is done then is the caller's to end with ctx. A TCP connection is reset when it is closed, so that neither side keeps its ports busy for a minute.
 func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	d := net.Dialer{
 		LocalAddr: local(network, q.From),
@@ -22,12 +22,6 @@ func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	}
 	if t, ok := c.(*net.TCPConn); ok {
 		if err := t.SetLinger(0); err != nil {
-			c.Close()
-			return nil, err
-		}
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := c.SetDeadline(deadline); err != nil {
 			c.Close()
 			return nil, err
 		}

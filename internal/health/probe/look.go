@@ -23,7 +23,7 @@ func look(q Question, r io.Reader, want string) error {
 		switch {
 		case n > 0 && bytes.Contains(have, []byte(want)):
 			return nil
-		case errors.Is(err, io.EOF) && total == 0 && want == "":
+		case errors.Is(err, io.EOF) && total == 0:
 			return errors.New("closed without an answer")
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("the answer has no %q in it", want)

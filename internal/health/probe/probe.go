@@ -33,22 +33,21 @@ type Prober interface {
 // ErrNotAsked is in errors that kept a probe from being sent: what is missing is on this machine.
 var ErrNotAsked = errors.New("cannot be asked")
 
-// Sockets is what probers share.
-type Sockets struct {
-}
-
-// Close ends it. Probers that go on fail.
-func (s *Sockets) Close() error { return nil }
-
 // New makes the prober of a question.
 func New(q Question, shared *Sockets) Prober {
 	switch q.Probe.Type {
+	case lb.ProbePing:
+		return ping{q, shared}
 	case lb.ProbeTCP:
 		return stream{q}
 	case lb.ProbeHTTP, lb.ProbeHTTPS:
 		return newWeb(q)
 	case lb.ProbeUDP:
 		return datagram{q}
+	case lb.ProbeGRPC:
+		return newCall(q)
+	case lb.ProbeDNS:
+		return name{q}
 	}
 	return unknown{q.Probe.Type}
 }
@@ -57,5 +56,5 @@ func New(q Question, shared *Sockets) Prober {
 type unknown struct{ kind lb.ProbeType }
 
 func (u unknown) Probe(context.Context) (Answer, error) {
-	return Answer{}, fmt.Errorf("%w: no probe of type %d", ErrNotAsked, u.kind)
+	return Answer{}, fmt.Errorf("%w: no probe of type %v", ErrNotAsked, u.kind)
 }

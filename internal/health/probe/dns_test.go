@@ -1,0 +1,93 @@
+package probe
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"loxilb/internal/lb"
+)
+
+// records answers queries as DNS servers do; ff makes what is sent of the right answer.
+func records(t *testing.T, loopback netip.Addr, f func(m *dns.Msg) [][]byte) netip.AddrPort {
+	t.Helper()
+	return packets(t, loopback, func(question []byte) [][]byte {
+		q := new(dns.Msg)
+		if err := q.Unpack(question); err != nil {
+			t.Errorf("no query: %v", err)
+			return nil
+		}
+		m := new(dns.Msg).SetReply(q)
+		head := dns.RR_Header{Name: q.Question[0].Name, Rrtype: q.Question[0].Qtype, Class: dns.ClassINET, Ttl: 1}
+		switch {
+		case q.Question[0].Name != "www.example.com.":
+			m.Rcode = dns.RcodeNameError
+		case head.Rrtype == dns.TypeA:
+			m.Answer = []dns.RR{&dns.A{Hdr: head, A: net.IPv4(192, 0, 2, 1)}, &dns.A{Hdr: head, A: net.IPv4(192, 0, 2, 2)}}
+		case head.Rrtype == dns.TypeAAAA:
+			m.Answer = []dns.RR{&dns.AAAA{Hdr: head, AAAA: net.ParseIP("2001:db8::1")}}
+		}
+		return f(m)
+	})
+}
+
+func packed(t *testing.T, m *dns.Msg) []byte {
+	t.Helper()
+	b, err := m.Pack()
+	if err != nil {
+		t.Error(err)
+	}
+	return b
+}
+
+// TestDNS: a name that is known, with an address of either version if one is asked for.
+func TestDNS(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		server := records(t, loopback, func(m *dns.Msg) [][]byte { return [][]byte{packed(t, m)} })
+		for _, c := range []struct{ name, response, want string }{
+			{"www.example.com", "", ""},
+			{"www.example.com.", "192.0.2.2", ""},
+			{"www.example.com", "2001:db8::1", ""},
+			{"www.example.com", "192.0.2.3", "the answer for www.example.com. has no 192.0.2.3 in it"},
+			{"www.example.com", "2001:db8::2", "the answer for www.example.com. has no 2001:db8::2 in it"},
+			{"www.example.net", "", "answered NXDOMAIN for www.example.net."},
+		} {
+			q := Question{To: server, Probe: lb.Probe{Type: lb.ProbeDNS, Request: c.name, Response: c.response}}
+			if c.want == "" {
+				good(t, q, "answered")
+			} else {
+				bad(t, q, c.want)
+			}
+		}
+		q := Question{To: closed(loopback), Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com"}}
+		bad(t, q, "connection refused")
+	})
+}
+
+// TestDNSStrangers: what answers another query, or is no answer, is not heeded.
+func TestDNSStrangers(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		strange := func(m *dns.Msg) (out [][]byte) {
+			for _, change := range []func(*dns.Msg){
+				func(m *dns.Msg) { m.Id++ },
+				func(m *dns.Msg) { m.Response = false },
+				func(m *dns.Msg) { m.Question[0].Name = "other.example.com." },
+				func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeMX },
+				func(m *dns.Msg) { m.Question = nil },
+			} {
+				other := m.Copy()
+				change(other)
+				out = append(out, packed(t, other))
+			}
+			return append(out, nil, []byte("x"), packed(t, m)[:20])
+		}
+		q := Question{Probe: lb.Probe{Type: lb.ProbeDNS, Request: "www.example.com", Timeout: 500 * time.Millisecond}}
+		q.To = records(t, loopback, strange)
+		bad(t, q, "no answer within 500ms")
+		q.To = records(t, loopback, func(m *dns.Msg) [][]byte { return append(strange(m), packed(t, m)) })
+		good(t, q, "answered")
+	})
+}

@@ -1,0 +1,76 @@
+package probe
+
+import (
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"loxilb/internal/lb"
+)
+
+// calls serves grpc.health.v1; nil: serves nothing.
+func calls(t *testing.T, loopback netip.Addr, h grpc_health_v1.HealthServer, options ...grpc.ServerOption) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(options...)
+	t.Cleanup(s.Stop)
+	if h != nil {
+		grpc_health_v1.RegisterHealthServer(s, h)
+	}
+	go s.Serve(l)
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// TestGRPC: the state of the whole server, or of a service.
+func TestGRPC(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		h := health.NewServer()
+		h.SetServingStatus("shop", grpc_health_v1.HealthCheckResponse_SERVING)
+		h.SetServingStatus("till", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
+		q := Question{To: calls(t, loopback, h), Probe: lb.Probe{Type: lb.ProbeGRPC, Timeout: 5 * time.Second}}
+		good(t, q, "SERVING")
+		q.Probe.Request = "shop"
+		good(t, q, "SERVING")
+		q.Probe.Request = "till"
+		bad(t, q, "NOT_SERVING")
+		q.Probe.Request = "bank"
+		bad(t, q, `service "bank" is not known there`)
+		q.To = calls(t, loopback, nil)
+		bad(t, q, "the endpoint does not serve grpc.health.v1")
+		q.To = closed(loopback)
+		bad(t, q, "connection refused")
+		q.To, q.Probe.Timeout = serve(t, loopback, hold), 500*time.Millisecond
+		bad(t, q, "connected, but no answer within 500ms")
+		q.To = deaf(t, loopback)
+		bad(t, q, "no answer within 500ms")
+	})
+}
+
+// TestGRPCTLS: TLS is spoken when there are files for it.
+func TestGRPCTLS(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		ca, other := newAuthority(t), newAuthority(t)
+		config := &tls.Config{
+			Certificates: []tls.Certificate{ca.issue(t, "www.example.com").pair},
+			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: ca.pool,
+		}
+		client := ca.issue(t, "loxilb")
+		q := Question{To: calls(t, loopback, health.NewServer(), grpc.Creds(credentials.NewTLS(config)))}
+		q.Probe = lb.Probe{Type: lb.ProbeGRPC, Host: "www.example.com", CA: ca.file, Certificate: client.certificate, Key: client.key}
+		good(t, q, "SERVING")
+		q.Probe.CA = ""
+		good(t, q, "SERVING")
+		q.Probe.CA = other.file
+		bad(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
+	})
+}

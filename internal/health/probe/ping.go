@@ -1,0 +1,232 @@
+package probe
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+)
+
+// ping asks by ICMP echo. All probes of an IP version share a socket: one of each probe would see the answers of all.
+type ping struct {
+	q      Question
+	shared *Sockets
+}
+
+func (p ping) Probe(ctx context.Context) (Answer, error) {
+	e, err := p.shared.echoer(p.q.To.Addr().Is6())
+	if err != nil {
+		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
+	}
+	delay, err := e.ask(ctx, p.q)
+	if err != nil {
+		return Answer{}, plain(p.q, errors.Join(notOurs(p.q.From, err), err))
+	}
+	return Answer{What: "answered", Delay: delay}, nil
+}
+
+// notOurs tells whether a request could not be sent because this machine does not have its source address: the kernel says then
+// that there is no route.
+func notOurs(from netip.Addr, sending error) error {
+	var errno syscall.Errno
+	if !from.IsValid() || !errors.As(sending, &errno) {
+		return nil
+	}
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)))
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// echoer sends echo requests of one IP version, and hands on what answers them.
+type echoer struct {
+	conn *net.IPConn
+	v4   *ipv4.PacketConn // one of these
+	v6   *ipv6.PacketConn
+	id   uint16 // which no other process has, by chance
+
+	mu      sync.Mutex
+	next    uint16           // sequence number
+	waiting map[uint16]*echo // by sequence number
+}
+
+// echo is a request that waits for its reply.
+type echo struct {
+	to    netip.Addr
+	token uint64 // in the request and in the reply
+	came  chan time.Time
+}
+
+// pause is after which time a socket that fails is read again.
+const pause = 10 * time.Millisecond
+
+// receiveBuffer has room for the answers to some thousand requests that are sent at once.
+const receiveBuffer = 4 << 20
+
+func newEchoer(six bool) (*echoer, error) {
+	e := &echoer{id: uint16(rand.Uint32()), waiting: map[uint16]*echo{}}
+	network, address := "ip4:icmp", "0.0.0.0"
+	if six {
+		network, address = "ip6:ipv6-icmp", "::"
+	}
+	open := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		if e := c.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
+		}); e != nil {
+			return e
+		}
+		return err
+	}}
+	conn, err := open.ListenPacket(context.Background(), network, address)
+	if err != nil {
+		return nil, err
+	}
+	e.conn = conn.(*net.IPConn)
+	if six {
+		e.v6 = ipv6.NewPacketConn(conn)
+	} else {
+		e.v4 = ipv4.NewPacketConn(conn)
+	}
+	if err := e.filter(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	go e.receive()
+	return e, nil
+}
+
+// filter has the kernel keep all else from us: other ICMP, and the answers that other processes wait for.
+func (e *echoer) filter() error {
+	keep := []bpf.Instruction{bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(e.id), SkipFalse: 1}, bpf.RetConstant{Val: 1 << 16}, bpf.RetConstant{Val: 0}}
+	if e.v6 != nil {
+		var replies ipv6.ICMPFilter
+		replies.SetAll(true)
+		replies.Accept(ipv6.ICMPTypeEchoReply)
+		program, err := bpf.Assemble(append([]bpf.Instruction{bpf.LoadAbsolute{Off: 4, Size: 2}}, keep...))
+		if err != nil {
+			return err
+		}
+		return errors.Join(e.v6.SetICMPFilter(&replies), e.v6.SetBPF(program))
+	}
+	var replies ipv4.ICMPFilter
+	replies.SetAll(true)
+	replies.Accept(ipv4.ICMPTypeEchoReply)
+	program, err := bpf.Assemble(append([]bpf.Instruction{bpf.LoadMemShift{Off: 0}, bpf.LoadIndirect{Off: 4, Size: 2}}, keep...))
+	if err != nil {
+		return err
+	}
+	return errors.Join(e.v4.SetICMPFilter(&replies), e.v4.SetBPF(program))
+}
+
+// ask sends a request, and waits for its reply.
+func (e *echoer) ask(ctx context.Context, q Question) (time.Duration, error) {
+	w := &echo{to: q.To.Addr(), token: rand.Uint64(), came: make(chan time.Time, 1)}
+	number, err := e.enter(w)
+	if err != nil {
+		return 0, err
+	}
+	defer e.leave(number)
+	start := time.Now()
+	if err := e.send(q, number, w.token); err != nil {
+		return 0, err
+	}
+	select {
+	case at := <-w.came:
+		return at.Sub(start), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// enter gives a request a number that no other one has.
+func (e *echoer) enter(w *echo) (number uint16, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for range 1 << 16 {
+		e.next++
+		if e.waiting[e.next] == nil {
+			e.waiting[e.next] = w
+			return e.next, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: %d others wait for an answer", ErrNotAsked, len(e.waiting))
+}
+
+func (e *echoer) leave(number uint16) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.waiting, number)
+}
+
+func (e *echoer) send(q Question, number uint16, token uint64) error {
+	m := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: int(e.id), Seq: int(number), Data: binary.BigEndian.AppendUint64(nil, token)}}
+	to, from := &net.IPAddr{IP: q.To.Addr().AsSlice()}, net.IP(q.From.AsSlice())
+	if e.v6 != nil {
+		m.Type = ipv6.ICMPTypeEchoRequest
+	}
+	packet, err := m.Marshal(nil) // of IPv6, the kernel makes the checksum
+	if err != nil {
+		return err
+	}
+	if e.v6 != nil {
+		_, err = e.v6.WriteTo(packet, &ipv6.ControlMessage{Src: from}, to)
+		return err
+	}
+	_, err = e.v4.WriteTo(packet, &ipv4.ControlMessage{Src: from}, to)
+	return err
+}
+
+// receive takes replies until the socket is closed.
+func (e *echoer) receive() {
+	protocol := ipv4.ICMPTypeEchoReply.Protocol()
+	if e.v6 != nil {
+		protocol = ipv6.ICMPTypeEchoReply.Protocol()
+	}
+	buf := make([]byte, 256)
+	for {
+		n, from, err := e.conn.ReadFromIP(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(pause)
+			continue
+		}
+		came := time.Now()
+		m, err := icmp.ParseMessage(protocol, buf[:n])
+		if err != nil {
+			continue
+		}
+		if reply, ok := m.Body.(*icmp.Echo); ok && len(reply.Data) == 8 {
+			address, _ := netip.AddrFromSlice(from.IP)
+			e.deliver(address.Unmap(), reply, came)
+		}
+	}
+}
+
+// deliver hands a reply to who waits for it: it comes from whom was asked, and brings back the token.
+func (e *echoer) deliver(from netip.Addr, reply *icmp.Echo, came time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.waiting[uint16(reply.Seq)]
+	if w == nil || reply.ID != int(e.id) || w.to != from || w.token != binary.BigEndian.Uint64(reply.Data) {
+		return
+	}
+	select {
+	case w.came <- came:
+	default: // a copy
+	}
+}

@@ -1,0 +1,114 @@
+package probe
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
+	"loxilb/internal/lb"
+)
+
+// TestPing: who answers is up, many at a time, from a source address too; who does not is not.
+func TestPing(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		var shared Sockets
+		defer shared.Close()
+		var all sync.WaitGroup
+		for i := range 1000 {
+			q := Question{To: netip.AddrPortFrom(loopback, 0), Probe: lb.Probe{Type: lb.ProbePing, Timeout: 10 * time.Second}}
+			if loopback.Is4() {
+				q.To = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 9, byte(i >> 8), byte(i)}), 0)
+				q.From = netip.MustParseAddr("127.0.0.77")
+			}
+			all.Go(func() {
+				if a, err := New(q, &shared).Probe(t.Context()); err != nil || a.What != "answered" || a.Delay <= 0 {
+					t.Errorf("%v: %+v, %v", q.To, a, err)
+				}
+			})
+		}
+		all.Wait()
+		for _, e := range shared.echo {
+			if e != nil && len(e.waiting) != 0 {
+				t.Errorf("%d requests still wait", len(e.waiting))
+			}
+		}
+	})
+}
+
+// TestPingStrangers: what comes from another address, with another id, number or token, or is no echo reply, answers nothing.
+func TestPingStrangers(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		e, err := newEchoer(loopback.Is6())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.conn.Close()
+		network := "ip4:icmp"
+		if loopback.Is6() {
+			network = "ip6:ipv6-icmp"
+		}
+		stranger, err := net.ListenPacket(network, loopback.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stranger.Close()
+		asked := netip.MustParseAddr("192.0.2.1")
+		if loopback.Is6() {
+			asked = netip.MustParseAddr("2001:db8::1")
+		}
+		fromOther := &echo{to: asked, token: 7, came: make(chan time.Time, 1)}
+		fromHere := &echo{to: loopback, token: 7, came: make(chan time.Time, 1)}
+		last := &echo{to: loopback, token: 7, came: make(chan time.Time, 1)}
+		for _, w := range []*echo{fromOther, fromHere, last} {
+			if _, err := e.enter(w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reply := func(id uint16, number int, data []byte) {
+			t.Helper()
+			m := icmp.Message{Type: ipv4.ICMPTypeEchoReply, Body: &icmp.Echo{ID: int(id), Seq: number, Data: data}}
+			if loopback.Is6() {
+				m.Type = ipv6.ICMPTypeEchoReply
+			}
+			packet, err := m.Marshal(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stranger.WriteTo(packet, &net.IPAddr{IP: loopback.AsSlice()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		token := binary.BigEndian.AppendUint64(nil, 7)
+		reply(e.id, 1, token)                                   // of another address
+		reply(e.id+1, 2, token)                                 // id
+		reply(e.id, 9, token)                                   // number
+		reply(e.id, 2, binary.BigEndian.AppendUint64(nil, 8))   // token
+		reply(e.id, 2, nil)                                     // none
+		reply(e.id, 2, append([]byte("xxxxxxxxxxx"), token...)) // too long
+		reply(e.id, 3, token)                                   // the only right one
+		reply(e.id, 3, token)                                   // a copy of it
+		select {
+		case <-last.came:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the right reply was not taken")
+		}
+		if len(fromOther.came)+len(fromHere.came) != 0 {
+			t.Error("a stranger's reply was taken")
+		}
+	})
+}
+
+// TestPingSilence: nobody answers.
+func TestPingSilence(t *testing.T) {
+	t.Parallel()
+	for _, to := range silent(t) {
+		bad(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbePing, Timeout: 200 * time.Millisecond}}, "no answer within 200ms")
+	}
+}

@@ -1,0 +1,195 @@
+package probe
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// site serves HTTP; with a configuration, by TLS.
+func site(t *testing.T, loopback netip.Addr, config *tls.Config, f http.HandlerFunc) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", netip.AddrPortFrom(loopback, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: f, TLSConfig: config, ErrorLog: log.New(io.Discard, "", 0)}
+	t.Cleanup(func() { s.Close() })
+	go func() {
+		if config == nil {
+			s.Serve(l)
+			return
+		}
+		s.ServeTLS(l, "", "")
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// TestHTTP: path, header, status and body.
+func TestHTTP(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		var connections atomic.Int32
+		to := site(t, loopback, nil, func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.RequestURI() {
+			case "/":
+				fmt.Fprintf(w, "root of %s", r.Host)
+			case "/health?full=1":
+				if connections.Add(1); r.Header.Get("Connection") != "close" || r.Header.Get("User-Agent") != "loxilb" || r.Method != http.MethodGet || r.Proto != "HTTP/1.1" {
+					t.Errorf("%s %s %v", r.Method, r.Proto, r.Header)
+				}
+				io.WriteString(w, "all is well")
+			case "/elsewhere":
+				http.Redirect(w, r, "/health?full=1", http.StatusFound)
+			default:
+				http.NotFound(w, r)
+			}
+		})
+		q := Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP}}
+		q.Probe.Response = "root of " + to.String()
+		good(t, q, "status 200")
+		q.Probe.Host, q.Probe.Response = "www.example.com", "root of www.example.com"
+		good(t, q, "status 200")
+		q.Probe.Request, q.Probe.Response = "/health?full=1", "is well"
+		good(t, q, "status 200")
+		q.Probe.Response = "is ill"
+		bad(t, q, `status 200, but the answer has no "is ill" in it`)
+		q.Probe.Request, q.Probe.Response = "/elsewhere", ""
+		bad(t, q, "status 302")
+		q.Probe.Statuses = []lb.StatusRange{{First: 200, Last: 204}, {First: 300, Last: 399}}
+		good(t, q, "status 302")
+		q.Probe.Request = "nothing"
+		bad(t, q, "status 404")
+		if connections.Load() != 2 {
+			t.Errorf("%d probes came to /health: a redirect was followed", connections.Load())
+		}
+		q.To = closed(loopback)
+		bad(t, q, "connection refused")
+	})
+}
+
+// TestHTTPNoProxy: probes go to the endpoint, whatever the environment says.
+func TestHTTPNoProxy(t *testing.T) {
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY"} {
+		t.Setenv(name, "http://127.0.0.1:1")
+	}
+	to := site(t, netip.MustParseAddr("127.0.0.1"), nil, func(http.ResponseWriter, *http.Request) {})
+	good(t, Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTP, Host: "www.example.com"}}, "status 200")
+}
+
+// TestHTTPS: both versions of HTTP; certificates are verified if there is something to verify them by, and shown.
+func TestHTTPS(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		ca, other := newAuthority(t), newAuthority(t)
+		for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+			config := &tls.Config{Certificates: []tls.Certificate{ca.issue(t, "www.example.com", loopback.String()).pair}, NextProtos: []string{"http/1.1"}}
+			if protocol == "HTTP/2.0" {
+				config.NextProtos = []string{"h2"}
+			}
+			to := site(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprintf(w, "%s for %s by %q", r.Proto, r.Host, r.TLS.ServerName)
+			})
+			q := Question{To: to, Probe: lb.Probe{Type: lb.ProbeHTTPS}}
+			q.Probe.Response = protocol + " for " + to.String() + ` by ""`
+			good(t, q, "status 200")
+			q.Probe.CA = ca.file
+			good(t, q, "status 200")
+			q.Probe.Host, q.Probe.Response = "www.example.com", protocol+` for www.example.com by "www.example.com"`
+			good(t, q, "status 200")
+			q.Probe.Host, q.Probe.Response = "www.example.com:8443", protocol+` for www.example.com:8443 by "www.example.com"`
+			good(t, q, "status 200")
+			q.Probe.Host = "www.example.net"
+			bad(t, q, "certificate is not trusted: x509: certificate is valid for www.example.com, not www.example.net")
+			q.Probe.Host, q.Probe.CA = "www.example.com", other.file
+			bad(t, q, "certificate is not trusted: x509: certificate signed by unknown authority")
+			q.Probe.CA = "/nowhere/ca.pem"
+			bad(t, q, "cannot be asked: stat /nowhere/ca.pem: no such file or directory")
+		}
+	})
+}
+
+// TestClientCertificate: it is shown, and read again when the file is another one.
+func TestClientCertificate(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		ca, other := newAuthority(t), newAuthority(t)
+		config := &tls.Config{
+			Certificates: []tls.Certificate{ca.issue(t, "www.example.com").pair},
+			ClientAuth:   tls.RequireAndVerifyClientCert, ClientCAs: ca.pool, NextProtos: []string{"http/1.1"},
+		}
+		q := Question{Probe: lb.Probe{Type: lb.ProbeHTTPS, Response: "loxilb", Timeout: 10 * time.Second}}
+		q.To = site(t, loopback, config, func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
+		})
+		bad(t, q, "tls: certificate required")
+		shown := other.issue(t, "loxilb")
+		q.Probe.Certificate, q.Probe.Key = shown.certificate, shown.key
+		p := newWeb(q)
+		if a, err := p.Probe(t.Context()); err == nil {
+			t.Errorf("%+v by a certificate of another authority", a)
+		}
+		right := ca.issue(t, "loxilb")
+		for to, from := range map[string]string{shown.certificate: right.certificate, shown.key: right.key} {
+			pem, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(to, append(pem, '\n'), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if a, err := p.Probe(t.Context()); err != nil {
+			t.Errorf("%+v, %v after the certificate is renewed", a, err)
+		}
+	})
+}
+
+// TestHTTPAttacks: whatever an endpoint does, a probe ends, and says why.
+func TestHTTPAttacks(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		head := func(c net.Conn) { c.Read(make([]byte, 4096)) }
+		const begins = "HTTP/1.1 200 OK\r\n"
+		for name, attack := range map[string]struct {
+			f     func(net.Conn)
+			plain string // what is said of it; a suffix
+		}{
+			"silence":          {hold, "connected, but no answer within 500ms"},
+			"head without end": {func(c net.Conn) { head(c); io.WriteString(c, begins+"A: "); flood(c) }, "server response headers exceeded 65536 bytes; aborted"},
+			"head by byte":     {func(c net.Conn) { head(c); io.WriteString(c, begins); drip(c, "A: b\r\n") }, "connected, but no answer within 500ms"},
+			"a gigabyte":       {func(c net.Conn) { head(c); io.WriteString(c, begins+"Content-Length: 1000000000\r\n\r\n"); flood(c) }, `status 200, but no "well" in the first 65536 bytes of the answer`},
+			"body by byte":     {func(c net.Conn) { head(c); io.WriteString(c, begins+"\r\n"); drip(c, "wel") }, ` without "well"`},
+			"cut short":        {func(c net.Conn) { head(c); io.WriteString(c, begins+"Content-Length: 9\r\n\r\nwel") }, `status 200, but unexpected EOF after 3 bytes without "well"`},
+			"no HTTP":          {func(c net.Conn) { head(c); io.WriteString(c, "SSH-2.0\x1b[2J\r\n\r\n") }, `malformed HTTP response "SSH-2.0\x1b[2J"`},
+			"resets":           {func(c net.Conn) { c.(*net.TCPConn).SetLinger(0) }, "connection reset by peer"},
+			"closes":           {head, "EOF"},
+			"informs forever":  {func(c net.Conn) { head(c); drip(c, "HTTP/1.1 100 Continue\r\n\r\n") }, "500ms"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				q := Question{To: serve(t, loopback, attack.f), Probe: lb.Probe{Type: lb.ProbeHTTP, Response: "well", Timeout: 500 * time.Millisecond}}
+				a, err := ask(t, q)
+				if err == nil || !strings.HasSuffix(err.Error(), attack.plain) {
+					t.Errorf("%q, %v; want %q", a.What, err, attack.plain)
+				}
+			})
+		}
+		t.Run("no handshake", func(t *testing.T) {
+			t.Parallel()
+			q := Question{To: serve(t, loopback, hold), Probe: lb.Probe{Type: lb.ProbeHTTPS, Timeout: 500 * time.Millisecond}}
+			bad(t, q, "connected, but no TLS handshake within 500ms")
+			q.To = serve(t, loopback, func(c net.Conn) { drip(c, "\x16\x03\x03\x3f\xff\x02\x00\x3f\xfb") })
+			bad(t, q, "connected, but no TLS handshake within 500ms")
+			q.To = serve(t, loopback, func(c net.Conn) { head(c); io.WriteString(c, "HTTP/1.0 400 Bad Request\r\n\r\n"); hold(c) })
+			bad(t, q, "tls: first record does not look like a TLS handshake")
+		})
+	})
+}
