@@ -96,7 +96,8 @@ type Endpoint struct {
 	// towards it, or one of snatIPs, in every mode; mode 2 needs one there, mode 3 has none.
 	EndpointIP string `json:"endpointIP"`
 
-	// State What its probe says: active or inactive. Absent without a probe: nobody knows. In requests it is ignored.
+	// State What its probe says: active (also before the first answer) or inactive. Absent without a probe: nobody knows. In requests
+	// it is ignored.
 	State string `json:"state,omitempty"`
 
 	// TargetPort 1 to 65535.
@@ -108,6 +109,95 @@ type Endpoint struct {
 
 	// Weight 0 to 65535; 0 takes no new connection.
 	Weight *int `json:"weight"`
+}
+
+// EndpointChange defines model for EndpointChange.
+type EndpointChange struct {
+	// Evidence What was seen.
+	Evidence string `json:"evidence"`
+
+	// From ok, nok or unknown.
+	From string    `json:"from"`
+	Time time.Time `json:"time"`
+	To   string    `json:"to"`
+}
+
+// EndpointHostState defines model for EndpointHostState.
+type EndpointHostState struct {
+	// EpPort The port that is probed; 0: any.
+	EpPort int `json:"epPort,omitempty"`
+
+	// EpProto The type of the probe; absent: any.
+	EpProto string `json:"epProto,omitempty"`
+
+	// HostName The endpoint's address.
+	HostName string `json:"hostName"`
+
+	// State red: it takes no new connections. green, yellow: its probe decides.
+	State string `json:"state"`
+}
+
+// EndpointProbe The settings are those of serviceArguments, some by other names.
+type EndpointProbe struct {
+	AvgDelay string `json:"avgDelay"`
+
+	// Checked When the last probe ended.
+	Checked time.Time `json:"checked,omitempty,omitzero"`
+
+	// CurrState ok, nok, red (an agent has taken it out), or unknown (nothing was found out yet; it takes connections).
+	CurrState string `json:"currState"`
+
+	// Evidence What the last probe has seen.
+	Evidence string `json:"evidence,omitempty"`
+
+	// History The last 20 changes, oldest first.
+	History []EndpointChange `json:"history,omitempty"`
+
+	// HostName The address that is probed.
+	HostName string `json:"hostName"`
+
+	// InactiveReTries probeRetries; 0: 3.
+	InactiveReTries int    `json:"inactiveReTries"`
+	MaxDelay        string `json:"maxDelay"`
+
+	// MinDelay Of successful probes, as 1.2ms. In requests this and what follows is ignored.
+	MinDelay string `json:"minDelay"`
+
+	// Name Absent: as 10.0.0.1_tcp_80.
+	Name string `json:"name,omitempty"`
+
+	// Object It is an object of its own, made by POST config/endpoint.
+	Object    bool   `json:"object,omitempty"`
+	ProbeCA   string `json:"probeCA,omitempty"`
+	ProbeCert string `json:"probeCert,omitempty"`
+
+	// ProbeDuration The contract's word for probeInterval, in seconds, 1 to 86400; answers round it up. Beside probeInterval it is ignored.
+	ProbeDuration int    `json:"probeDuration"`
+	ProbeHost     string `json:"probeHost,omitempty"`
+	ProbeInterval string `json:"probeInterval,omitempty"`
+	ProbeKey      string `json:"probeKey,omitempty"`
+
+	// ProbePort 1 to 65535; 0 for ping and none.
+	ProbePort     int      `json:"probePort"`
+	ProbeReq      string   `json:"probeReq"`
+	ProbeResp     string   `json:"probeResp"`
+	ProbeRise     int      `json:"probeRise,omitempty"`
+	ProbeStatuses []string `json:"probeStatuses,omitempty"`
+
+	// ProbeType probetype; absent: ping.
+	ProbeType string `json:"probeType,omitempty"`
+	ProbeWait string `json:"probeWait,omitempty"`
+
+	// Services Services that heed it, as 20.20.20.1:2020/tcp: at most 100 of them.
+	Services []string `json:"services,omitempty"`
+
+	// Since Since when currState is what it is.
+	Since time.Time `json:"since,omitempty,omitzero"`
+}
+
+// EndpointProbeList defines model for EndpointProbeList.
+type EndpointProbeList struct {
+	Attr []EndpointProbe `json:"Attr"`
 }
 
 // Error defines model for Error.
@@ -205,6 +295,10 @@ type SecondaryIP struct {
 
 // ServiceArguments defines model for ServiceArguments.
 type ServiceArguments struct {
+	// AllDown While no endpoint is up, new connections are refused as refuse says (refuse, the default), or go to all endpoints as if
+	// all were up (panic).
+	AllDown string `json:"allDown,omitempty"`
+
 	// Bgp true is not available yet.
 	Bgp bool `json:"bgp"`
 
@@ -249,7 +343,8 @@ type ServiceArguments struct {
 	// All but 4 are available. With 3, targetPort is port. Answers hold the number.
 	Mode Choice `json:"mode"`
 
-	// Monitor true is not available yet.
+	// Monitor The endpoints are probed, and one that is down takes no new connections; those that it has stay. So it is with a probetype
+	// other than none, too.
 	Monitor bool `json:"monitor"`
 
 	// Mss Largest TCP segment that client and endpoint may agree on, 88 to 65495; 0 leaves it to them.
@@ -281,22 +376,48 @@ type ServiceArguments struct {
 	// PrivateIP Another way to write one address of snatIPs, in requests.
 	PrivateIP string `json:"privateIP,omitempty"`
 
-	// ProbeRetries Not available yet.
+	// ProbeCA https: file (PEM, on the load balancer) of who may have signed the certificate. Absent: it is not verified.
+	ProbeCA string `json:"probeCA,omitempty"`
+
+	// ProbeCert https: file (PEM) of the certificate that the probe shows; with probeKey.
+	ProbeCert string `json:"probeCert,omitempty"`
+
+	// ProbeHost http, https: the host that is asked for, and that the certificate must be for. Absent: the endpoint's address.
+	ProbeHost string `json:"probeHost,omitempty"`
+
+	// ProbeInterval Time from probe to probe, 100ms to 24h, as 500ms or 10s. Absent: 2s.
+	ProbeInterval string `json:"probeInterval,omitempty"`
+
+	// ProbeKey https: file (PEM) of its key.
+	ProbeKey string `json:"probeKey,omitempty"`
+
+	// ProbeRetries Failures in a row that make an endpoint be down, 1 to 100; 0: 3.
 	ProbeRetries int `json:"probeRetries,omitempty"`
 
-	// ProbeTimeout Not available yet.
+	// ProbeRise Successes in a row that make an endpoint be up again, 1 to 100; 0: 2.
+	ProbeRise int `json:"probeRise,omitempty"`
+
+	// ProbeStatuses http, https: the statuses that are good, as 200-299 and 404, at most 16. None: 200.
+	ProbeStatuses []string `json:"probeStatuses,omitempty"`
+
+	// ProbeTimeout The contract's word for probeInterval, in seconds, in requests: 1 to 86400. 0: the default.
 	ProbeTimeout int `json:"probeTimeout,omitempty"`
 
-	// Probeport Not available yet.
+	// ProbeWait How long a probe waits for its answer, at most probeInterval. Absent: probeInterval, or 2s if it is longer.
+	ProbeWait string `json:"probeWait,omitempty"`
+
+	// Probeport Port that is probed; 0: that of the endpoint, the first one of a range.
 	Probeport int `json:"probeport,omitempty"`
 
-	// Probereq Not available yet.
+	// Probereq http, https: the path; grpc: the service; dns: the name; tcp, udp: what is sent. At most 1024 bytes.
 	Probereq string `json:"probereq,omitempty"`
 
-	// Proberesp Not available yet.
+	// Proberesp What must be in the answer; dns: an address of it. At most 1024 bytes.
 	Proberesp string `json:"proberesp,omitempty"`
 
-	// Probetype Not available yet.
+	// Probetype tcp (it accepts a connection), udp (it answers, or does not refuse, a datagram), ping, http, https, grpc
+	// (grpc.health.v1), dns, or none (it is up, until POST config/endpointhoststate says otherwise); sctp is not available
+	// yet. Absent, or auto: as the protocol is.
 	Probetype string `json:"probetype,omitempty"`
 
 	// Protocol tcp, udp or icmp (echo requests; port, targetPort 0); sctp is not available yet.
@@ -491,6 +612,18 @@ type WatchConntracksParams struct {
 	Rate int `form:"rate,omitempty" json:"rate,omitempty"`
 }
 
+// DeleteEndpointParams defines parameters for DeleteEndpoint.
+type DeleteEndpointParams struct {
+	// Name Its name, if it was given one.
+	Name string `form:"name,omitempty" json:"name,omitempty"`
+
+	// ProbeType Its probeType; absent: ping.
+	ProbeType string `form:"probe_type,omitempty" json:"probe_type,omitempty"`
+
+	// ProbePort Its probePort.
+	ProbePort string `form:"probe_port,omitempty" json:"probe_port,omitempty"`
+}
+
 // DeleteLoadbalancerListParams defines parameters for DeleteLoadbalancerList.
 type DeleteLoadbalancerListParams struct {
 	// Bgp Withdraw the VIP from BGP. true is not available yet.
@@ -556,6 +689,12 @@ type GetStatusesParams struct {
 	// Failed true leaves out what did not fail.
 	Failed bool `form:"failed,omitempty" json:"failed,omitempty"`
 }
+
+// CreateEndpointJSONRequestBody defines body for CreateEndpoint for application/json ContentType.
+type CreateEndpointJSONRequestBody = EndpointProbe
+
+// SetEndpointHostStateJSONRequestBody defines body for SetEndpointHostState for application/json ContentType.
+type SetEndpointHostStateJSONRequestBody = EndpointHostState
 
 // DeleteLoadbalancerListJSONRequestBody defines body for DeleteLoadbalancerList for application/json ContentType.
 type DeleteLoadbalancerListJSONRequestBody = ServiceKeyList
@@ -653,6 +792,63 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 	WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateEndpointWithBody Have an address probed, or change how it is
+	//
+	// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
+	// refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
+	// place of the service's own settings.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/endpoint (the `CreateEndpoint` operationId).
+	CreateEndpointWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateEndpoint Have an address probed, or change how it is
+	//
+	// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
+	// refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
+	// place of the service's own settings.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/endpoint (the `CreateEndpoint` operationId).
+	CreateEndpoint(ctx context.Context, body CreateEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetEndpoints What is probed, and what was found
+	//
+	// Objects, and what services have probed: each address, type and port once, however many services use it, unless
+	// they ask it in different ways.
+	//
+	// Corresponds with GET /config/endpoint/all (the `GetEndpoints` operationId).
+	GetEndpoints(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteEndpoint Delete the object by which an address is probed
+	//
+	// What services have probed goes on being probed, as the services say.
+	//
+	// Corresponds with DELETE /config/endpoint/epipaddress/{ip_address} (the `DeleteEndpoint` operationId).
+	DeleteEndpoint(ctx context.Context, ipAddress string, params *DeleteEndpointParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetEndpointHostStateWithBody Take an endpoint out, whatever its probe says, or leave it to its probe again
+	//
+	// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
+	// like it is probed.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
+	SetEndpointHostStateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetEndpointHostState Take an endpoint out, whatever its probe says, or leave it to its probe again
+	//
+	// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
+	// like it is probed.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
+	SetEndpointHostState(ctx context.Context, body SetEndpointHostStateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteLoadbalancerListWithBody Delete services by their keys
 	//
@@ -792,6 +988,123 @@ func (c *Client) GetConntracks(ctx context.Context, params *GetConntracksParams,
 // Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 func (c *Client) WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewWatchConntracksRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateEndpointWithBody Have an address probed, or change how it is
+//
+// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
+// refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
+// place of the service's own settings.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/endpoint (the `CreateEndpoint` operationId).
+func (c *Client) CreateEndpointWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateEndpointRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateEndpoint Have an address probed, or change how it is
+//
+// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
+// refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
+// place of the service's own settings.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/endpoint (the `CreateEndpoint` operationId).
+func (c *Client) CreateEndpoint(ctx context.Context, body CreateEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateEndpointRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetEndpoints What is probed, and what was found
+//
+// Objects, and what services have probed: each address, type and port once, however many services use it, unless
+// they ask it in different ways.
+//
+// Corresponds with GET /config/endpoint/all (the `GetEndpoints` operationId).
+func (c *Client) GetEndpoints(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEndpointsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteEndpoint Delete the object by which an address is probed
+//
+// What services have probed goes on being probed, as the services say.
+//
+// Corresponds with DELETE /config/endpoint/epipaddress/{ip_address} (the `DeleteEndpoint` operationId).
+func (c *Client) DeleteEndpoint(ctx context.Context, ipAddress string, params *DeleteEndpointParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteEndpointRequest(c.Server, ipAddress, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetEndpointHostStateWithBody Take an endpoint out, whatever its probe says, or leave it to its probe again
+//
+// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
+// like it is probed.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
+func (c *Client) SetEndpointHostStateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetEndpointHostStateRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetEndpointHostState Take an endpoint out, whatever its probe says, or leave it to its probe again
+//
+// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
+// like it is probed.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
+func (c *Client) SetEndpointHostState(ctx context.Context, body SetEndpointHostStateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetEndpointHostStateRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -1270,6 +1583,186 @@ func NewWatchConntracksRequest(server string, params *WatchConntracksParams) (*h
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewCreateEndpointRequest calls the generic CreateEndpoint builder with application/json body
+func NewCreateEndpointRequest(server string, body CreateEndpointJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateEndpointRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateEndpointRequestWithBody constructs an http.Request for the CreateEndpoint method, with any body, and a specified content type
+func NewCreateEndpointRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/endpoint")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetEndpointsRequest constructs an http.Request for the GetEndpoints method
+func NewGetEndpointsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/endpoint/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteEndpointRequest constructs an http.Request for the DeleteEndpoint method
+func NewDeleteEndpointRequest(server string, ipAddress string, params *DeleteEndpointParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ip_address", ipAddress, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/endpoint/epipaddress/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "probe_type", params.ProbeType, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "probe_port", params.ProbePort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSetEndpointHostStateRequest calls the generic SetEndpointHostState builder with application/json body
+func NewSetEndpointHostStateRequest(server string, body SetEndpointHostStateJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetEndpointHostStateRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewSetEndpointHostStateRequestWithBody constructs an http.Request for the SetEndpointHostState method, with any body, and a specified content type
+func NewSetEndpointHostStateRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/endpointhoststate")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -2060,6 +2553,67 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 	WatchConntracksWithResponse(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*WatchConntracksResponse, error)
 
+	// CreateEndpointWithBodyWithResponse Have an address probed, or change how it is
+	//
+	// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
+	// refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
+	// place of the service's own settings.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/endpoint (the `CreateEndpoint` operationId).
+	CreateEndpointWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateEndpointResponse, error)
+
+	// CreateEndpointWithResponse Have an address probed, or change how it is
+	//
+	// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
+	// refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
+	// place of the service's own settings.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/endpoint (the `CreateEndpoint` operationId).
+	CreateEndpointWithResponse(ctx context.Context, body CreateEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateEndpointResponse, error)
+
+	// GetEndpointsWithResponse What is probed, and what was found
+	//
+	// Objects, and what services have probed: each address, type and port once, however many services use it, unless
+	// they ask it in different ways.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/endpoint/all (the `GetEndpoints` operationId).
+	GetEndpointsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetEndpointsResponse, error)
+
+	// DeleteEndpointWithResponse Delete the object by which an address is probed
+	//
+	// What services have probed goes on being probed, as the services say.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/endpoint/epipaddress/{ip_address} (the `DeleteEndpoint` operationId).
+	DeleteEndpointWithResponse(ctx context.Context, ipAddress string, params *DeleteEndpointParams, reqEditors ...RequestEditorFn) (*DeleteEndpointResponse, error)
+
+	// SetEndpointHostStateWithBodyWithResponse Take an endpoint out, whatever its probe says, or leave it to its probe again
+	//
+	// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
+	// like it is probed.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
+	SetEndpointHostStateWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetEndpointHostStateResponse, error)
+
+	// SetEndpointHostStateWithResponse Take an endpoint out, whatever its probe says, or leave it to its probe again
+	//
+	// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
+	// like it is probed.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
+	SetEndpointHostStateWithResponse(ctx context.Context, body SetEndpointHostStateJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEndpointHostStateResponse, error)
+
 	// DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
 	//
 	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
@@ -2276,6 +2830,198 @@ func (r WatchConntracksResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r WatchConntracksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateEndpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateEndpointResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateEndpointResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateEndpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateEndpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateEndpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateEndpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetEndpointsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *EndpointProbeList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetEndpointsResponse) GetJSON200() *EndpointProbeList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetEndpointsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetEndpointsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetEndpointsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetEndpointsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetEndpointsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteEndpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteEndpointResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteEndpointResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteEndpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteEndpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteEndpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteEndpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SetEndpointHostStateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetEndpointHostStateResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r SetEndpointHostStateResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SetEndpointHostStateResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetEndpointHostStateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetEndpointHostStateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetEndpointHostStateResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -2932,6 +3678,103 @@ func (c *ClientWithResponses) WatchConntracksWithResponse(ctx context.Context, p
 	return ParseWatchConntracksResponse(rsp)
 }
 
+// CreateEndpointWithBodyWithResponse Have an address probed, or change how it is
+//
+// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
+// refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
+// place of the service's own settings.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/endpoint (the `CreateEndpoint` operationId).
+func (c *ClientWithResponses) CreateEndpointWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateEndpointResponse, error) {
+	rsp, err := c.CreateEndpointWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateEndpointResponse(rsp)
+}
+
+// CreateEndpointWithResponse Have an address probed, or change how it is
+//
+// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
+// refused with 409. Where a service would have an address probed by the same name, as 10.0.0.1_tcp_80, this takes the
+// place of the service's own settings.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/endpoint (the `CreateEndpoint` operationId).
+func (c *ClientWithResponses) CreateEndpointWithResponse(ctx context.Context, body CreateEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateEndpointResponse, error) {
+	rsp, err := c.CreateEndpoint(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateEndpointResponse(rsp)
+}
+
+// GetEndpointsWithResponse What is probed, and what was found
+//
+// Objects, and what services have probed: each address, type and port once, however many services use it, unless
+// they ask it in different ways.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/endpoint/all (the `GetEndpoints` operationId).
+func (c *ClientWithResponses) GetEndpointsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetEndpointsResponse, error) {
+	rsp, err := c.GetEndpoints(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetEndpointsResponse(rsp)
+}
+
+// DeleteEndpointWithResponse Delete the object by which an address is probed
+//
+// What services have probed goes on being probed, as the services say.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/endpoint/epipaddress/{ip_address} (the `DeleteEndpoint` operationId).
+func (c *ClientWithResponses) DeleteEndpointWithResponse(ctx context.Context, ipAddress string, params *DeleteEndpointParams, reqEditors ...RequestEditorFn) (*DeleteEndpointResponse, error) {
+	rsp, err := c.DeleteEndpoint(ctx, ipAddress, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteEndpointResponse(rsp)
+}
+
+// SetEndpointHostStateWithBodyWithResponse Take an endpoint out, whatever its probe says, or leave it to its probe again
+//
+// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
+// like it is probed.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
+func (c *ClientWithResponses) SetEndpointHostStateWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetEndpointHostStateResponse, error) {
+	rsp, err := c.SetEndpointHostStateWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetEndpointHostStateResponse(rsp)
+}
+
+// SetEndpointHostStateWithResponse Take an endpoint out, whatever its probe says, or leave it to its probe again
+//
+// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
+// like it is probed.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
+func (c *ClientWithResponses) SetEndpointHostStateWithResponse(ctx context.Context, body SetEndpointHostStateJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEndpointHostStateResponse, error) {
+	rsp, err := c.SetEndpointHostState(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetEndpointHostStateResponse(rsp)
+}
+
 // DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
 //
 // Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
@@ -3201,6 +4044,138 @@ func ParseWatchConntracksResponse(rsp *http.Response) (*WatchConntracksResponse,
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateEndpointResponse parses an HTTP response from a CreateEndpointWithResponse call
+func ParseCreateEndpointResponse(rsp *http.Response) (*CreateEndpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateEndpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetEndpointsResponse parses an HTTP response from a GetEndpointsWithResponse call
+func ParseGetEndpointsResponse(rsp *http.Response) (*GetEndpointsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetEndpointsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest EndpointProbeList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteEndpointResponse parses an HTTP response from a DeleteEndpointWithResponse call
+func ParseDeleteEndpointResponse(rsp *http.Response) (*DeleteEndpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteEndpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSetEndpointHostStateResponse parses an HTTP response from a SetEndpointHostStateWithResponse call
+func ParseSetEndpointHostStateResponse(rsp *http.Response) (*SetEndpointHostStateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetEndpointHostStateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refused
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -3646,6 +4621,18 @@ type ServerInterface interface {
 	// WatchConntracks Connections, as they are opened, assured, closing and ended
 	// (GET /config/conntrack/events)
 	WatchConntracks(w http.ResponseWriter, r *http.Request, params WatchConntracksParams)
+	// CreateEndpoint Have an address probed, or change how it is
+	// (POST /config/endpoint)
+	CreateEndpoint(w http.ResponseWriter, r *http.Request)
+	// GetEndpoints What is probed, and what was found
+	// (GET /config/endpoint/all)
+	GetEndpoints(w http.ResponseWriter, r *http.Request)
+	// DeleteEndpoint Delete the object by which an address is probed
+	// (DELETE /config/endpoint/epipaddress/{ip_address})
+	DeleteEndpoint(w http.ResponseWriter, r *http.Request, ipAddress string, params DeleteEndpointParams)
+	// SetEndpointHostState Take an endpoint out, whatever its probe says, or leave it to its probe again
+	// (POST /config/endpointhoststate)
+	SetEndpointHostState(w http.ResponseWriter, r *http.Request)
 	// DeleteLoadbalancerList Delete services by their keys
 	// (DELETE /config/loadbalancer)
 	DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params DeleteLoadbalancerListParams)
@@ -3935,6 +4922,116 @@ func (siw *ServerInterfaceWrapper) WatchConntracks(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.WatchConntracks(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateEndpoint operation middleware
+func (siw *ServerInterfaceWrapper) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateEndpoint(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetEndpoints operation middleware
+func (siw *ServerInterfaceWrapper) GetEndpoints(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetEndpoints(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteEndpoint operation middleware
+func (siw *ServerInterfaceWrapper) DeleteEndpoint(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "ip_address" -------------
+	var ipAddress string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "ip_address", r.PathValue("ip_address"), &ipAddress, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ip_address", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteEndpointParams
+
+	// ------------- Optional query parameter "name" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "name", r.URL.Query(), &params.Name, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "name"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "probe_type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "probe_type", r.URL.Query(), &params.ProbeType, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "probe_type"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "probe_type", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "probe_port" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "probe_port", r.URL.Query(), &params.ProbePort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "probe_port"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "probe_port", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteEndpoint(w, r, ipAddress, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SetEndpointHostState operation middleware
+func (siw *ServerInterfaceWrapper) SetEndpointHostState(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SetEndpointHostState(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -4648,6 +5745,10 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/loadbalancer/externalipaddress/{ip_address}/port/{port}/portmax/{portmax}/protocol/{proto}", wrapper.DeleteLoadbalancerRange)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/protocol/{proto}", wrapper.DeleteLoadbalancerHost)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/portmax/{portmax}/protocol/{proto}", wrapper.DeleteLoadbalancerHostRange)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/endpoint", wrapper.CreateEndpoint)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/endpoint/all", wrapper.GetEndpoints)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/endpoint/epipaddress/{ip_address}", wrapper.DeleteEndpoint)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/endpointhoststate", wrapper.SetEndpointHostState)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/events", wrapper.WatchConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/objects", wrapper.GetStatuses)

@@ -19,6 +19,7 @@ import (
 	"loxilb/internal/datapath/pins"
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
+	"loxilb/internal/health"
 	"loxilb/internal/httpapi"
 	"loxilb/internal/metrics"
 	"loxilb/internal/netdev"
@@ -40,7 +41,10 @@ type daemon struct {
 	datapath   *datapath.Datapath
 	hub        *event.Hub
 	announcer  *announce.Announcer
+	monitor    *health.Monitor
+	health     *reconcile.Health
 	services   *reconcile.Services
+	endpoints  *reconcile.EndpointProbes
 	interfaces *reconcile.Interfaces
 	xdp        *reconcile.Task
 	sockets    *reconcile.Task
@@ -70,10 +74,13 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 	p.pressure = &pressureWatch{fullness: d.Fullness, hub: p.hub, log: log}
 	statuses.Include(p.pressure.statuses)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
+	p.monitor = health.New(health.Config{Log: log, Changed: func(key string) { p.health.Changed(key) }})
+	p.health = reconcile.NewHealth(p.monitor, o)
 	p.services = reconcile.NewServices(reconcile.ServicesConfig{
 		Observers: o, Desired: state, Tables: d, VIPs: owner{p.announcer}, Sources: network.Sources(),
-		Endpoints: network.Neighbours(), Ended: p.sweepSoon, Seed: c.HashSeed,
+		Endpoints: network.Neighbours(), Health: p.health, Ended: p.sweepSoon, Seed: c.HashSeed,
 	})
+	p.endpoints = reconcile.NewEndpointProbes(state, p.health, o)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
 	})
@@ -84,13 +91,13 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 	p.sockets = reconcile.NewTask("own sockets", 0, p.attachSockets, o)
 	p.follower = reconcile.NewNetwork(d, network, o, p.networkChanged)
 
-	source := view{d, statuses, log}
+	source := view{d, statuses, p.health, log}
 	measured, err := metrics.New(state, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
 	if err != nil {
 		return nil, err
 	}
 	p.api = httpapi.New(httpapi.Options{
-		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Metrics: measured, Observe: measured.Observe,
+		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs}, Ready: p.ready,
 		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log,
 	})
@@ -113,6 +120,8 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(func(ctx context.Context) { p.network.Run(ctx, p.hub) })
 	run(func(ctx context.Context) { p.announcer.Run(ctx, p.hub) })
 	run(p.services.Run)
+	run(p.endpoints.Run)
+	run(p.monitor.Run)
 	run(func(ctx context.Context) { p.datapath.SweepEvery(ctx, sweepEvery, p.sweep) })
 	run(p.datapath.LogDrops)
 	run(p.datapath.KeepHostPorts)

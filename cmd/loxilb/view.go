@@ -8,6 +8,7 @@ import (
 	"loxilb/internal/datapath"
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/reconcile"
 	"loxilb/internal/status"
 )
 
@@ -15,6 +16,7 @@ import (
 type view struct {
 	*datapath.Datapath
 	*status.Table
+	*reconcile.Health
 	log *slog.Logger
 }
 

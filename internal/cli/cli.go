@@ -79,15 +79,15 @@ func Root(env Env) *cobra.Command {
 		Example: "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd create -f services.yaml",
 	}
 	create.RunE = createFile(o, create)
-	create.AddCommand(createLB(o))
+	create.AddCommand(createLB(o), createEndpoint(o))
 	get := &cobra.Command{
 		Use: "get", Short: "show what is there", Example: "  loxicmd get lb -o wide\n  loxicmd get status --failed\n  loxicmd get ct", Args: noObject, RunE: needObject,
 	}
-	get.AddCommand(getLB(o), getCT(o), getStatus(o), getEvents(o), getVersion(o))
+	get.AddCommand(getLB(o), getCT(o), getEndpoint(o), getStatus(o), getEvents(o), getVersion(o))
 	del := &cobra.Command{
 		Use: "delete", Short: "delete what is balanced", Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020", Args: noObject, RunE: needObject,
 	}
-	del.AddCommand(deleteLB(o))
+	del.AddCommand(deleteLB(o), deleteEndpoint(o))
 	describe := &cobra.Command{
 		Use: "describe", Short: "show all that is known of one object", Example: "  loxicmd describe lb web", Args: noObject, RunE: needObject,
 	}

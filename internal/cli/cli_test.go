@@ -76,6 +76,7 @@ func TestRequests(t *testing.T) {
 	t.Parallel()
 	const post = "POST /netlox/v1/config/loadbalancer "
 	const del = "DELETE /netlox/v1/config/loadbalancer/"
+	const ep = "POST /netlox/v1/config/endpoint"
 	const rest = `"egress":false,"externalIP":"20.20.20.1","inactiveTimeOut":0,"managed":false,"mode":0,"monitor":false,"name":"","port":`
 	const tail = `,"proxyprotocolv2":false,"security":0,"sel":0}`
 	for _, tc := range []struct {
@@ -117,6 +118,16 @@ func TestRequests(t *testing.T) {
 		{"delete lb --name=web", []string{del + "name/web"}},
 		{"delete lb 20.20.20.1 --name=web", []string{del + "name/web"}},
 		{"delete lb --all", []string{del + "all"}},
+		{"create endpoint 31.31.31.1", []string{ep + ` {"avgDelay":"","currState":"","hostName":"31.31.31.1","inactiveReTries":0,"maxDelay":"","minDelay":"","probeDuration":0,"probePort":0,"probeReq":"","probeResp":"","probeType":"ping"}`}},
+		{"create ep 31.31.31.1 --desc=31.31.31.1_tcp_80 --probetype=http --probeport=80 --probereq=/x --proberesp=ok --period=60 --retries=2 --probe-statuses=200,204", []string{
+			ep + ` {"avgDelay":"","currState":"","hostName":"31.31.31.1","inactiveReTries":2,"maxDelay":"","minDelay":"","name":"31.31.31.1_tcp_80","probeDuration":60,"probePort":80,` +
+				`"probeReq":"/x","probeResp":"ok","probeStatuses":["200","204"],"probeType":"http"}`,
+		}},
+		{"create Endpoint 2001:db8::1 --name=n --probe-interval=500ms --probe-retries=7", []string{
+			ep + ` {"avgDelay":"","currState":"","hostName":"2001:db8::1","inactiveReTries":7,"maxDelay":"","minDelay":"","name":"n","probeDuration":0,"probeInterval":"500ms","probePort":0,"probeReq":"","probeResp":"","probeType":"ping"}`,
+		}},
+		{"delete endpoint 31.31.31.1", []string{"DELETE /netlox/v1/config/endpoint/epipaddress/31.31.31.1?probe_port=0&probe_type=ping"}},
+		{"delete ep 31.31.31.1 --name=n --probetype=tcp --probeport=80", []string{"DELETE /netlox/v1/config/endpoint/epipaddress/31.31.31.1?name=n&probe_port=80&probe_type=tcp"}},
 	} {
 		s := newServer(t, 200, success)
 		got := run(t, "", s.at(tc.args)...)
@@ -136,11 +147,11 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, 200, success)
 	for _, tc := range []struct{ args, message string }{
-		{"create", "create what? One of lb"},
+		{"create", "create what? One of endpoint, lb"},
 		{"create firewall", `create knows no "firewall"`},
-		{"get", "get what? One of ct, events, lb, lbversion, status"},
+		{"get", "get what? One of ct, endpoint, events, lb, lbversion, status"},
 		{"get lbs extra", "unknown command"},
-		{"delete", "delete what? One of lb"},
+		{"delete", "delete what? One of endpoint, lb"},
 		{"list", `unknown command "list"`},
 		{"apply", "which file?"},
 		{"create lb", "an argument is missing: the VIP"},
@@ -161,6 +172,15 @@ func TestUsage(t *testing.T) {
 		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --attachEP --detachEP", "attachEP detachEP"},
 		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --mark=4294967296", "invalid argument"},
 		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --colour=red", "unknown flag: --colour"},
+		{"create endpoint", "an argument is missing: the address"},
+		{"create endpoint 31.31.31", `endpoint address "31.31.31" is not an IP address`},
+		{"create endpoint fe80::1%eth0", `endpoint address "fe80::1%eth0" has a zone`},
+		{"create endpoint 1.1.1.1 --probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp,`},
+		{"create endpoint 1.1.1.1 --probeport=65536", `probe port "65536" is out of range`},
+		{"create endpoint 1.1.1.1 --probe-retries=1000000000", `probe retries "1000000000" is out of range`},
+		{"create endpoint 1.1.1.1 --period=2 --probe-interval=3s", "period probe-interval"},
+		{"delete endpoint 1.1.1", `endpoint address "1.1.1" is not an IP address`},
+		{"delete endpoint 1.1.1.1 --probeport=x", "invalid argument"},
 		{"delete lb", "which service?"},
 		{"delete lb 1.1.1.1", "which port?"},
 		{"delete lb 1.1.1 --tcp=1", "is not an IP address"},
@@ -217,7 +237,7 @@ func TestServerRefuses(t *testing.T) {
 			t.Errorf("%d %s: %+v, want %q", tc.code, tc.body, got, tc.message)
 		}
 	}
-	for _, args := range []string{"get lb", "get ct", "get lbversion", "get lb -o json", "get ct -o yaml", "get lb -o json --servName=x"} {
+	for _, args := range []string{"get lb", "get ct", "get lbversion", "get lb -o json", "get ct -o yaml", "get lb -o json --servName=x", "get ep"} {
 		s := newServer(t, 200, "{[")
 		if got := run(t, "", s.at(args)...); got.code != ExitRefused || got.stdout != "" || got.stderr == "" {
 			t.Errorf("%s of something else than JSON: %+v", args, got)

@@ -15,12 +15,12 @@ import (
 
 // createFlags are the flags of create lb: those of fields, and the rest as they are written.
 type createFlags struct {
-	fieldFlags
+	fieldFlags[lb.Service, v1.LoadbalanceEntry]
 	tcp, udp, sctp []string
 	icmp           bool
 	endpoints      []string
 	attach, detach bool
-	bgp, monitor   bool
+	bgp            bool
 	security, host string
 	ppv2           bool
 }
@@ -30,11 +30,12 @@ const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoint
   loxicmd create lb 20.20.20.1 --tcp=80:8080 --select=priority --endpoints=10.0.0.1:5,10.0.0.2:9090:3
   loxicmd create lb 20.20.20.1 --tcp=443:8443 --select=persist --persist-timeout=3600 --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 20.20.20.1 --tcp=8080-8090:80,9000-9010:9100-9110 --udp=any:any --endpoints=10.0.0.1:1,10.0.0.2:1
+  loxicmd create lb 20.20.20.1 --tcp=80:8080 --endpoints=10.0.0.1:1,10.0.0.2:1 --probetype=http --probereq=/health --probe-interval=500ms
   loxicmd create lb 20.20.20.1 --tcp=80:80 --mode=dsr --select=hash --endpoints=10.0.0.1:1,10.0.0.2:1
   loxicmd create lb 2001:db8::1 --tcp=80:8080 --endpoints=[2001:db8:1::1]:1,[2001:db8:1::2]:1`
 
 func createLB(o *options) *cobra.Command {
-	f := &createFlags{}
+	f := &createFlags{fieldFlags: newFieldFlags[lb.Service, v1.LoadbalanceEntry](append(lb.Fields(), lb.KeyFields()...))}
 	cmd := &cobra.Command{
 		Use:     "lb IP",
 		Aliases: []string{"loadbalancer"},
@@ -80,7 +81,6 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	const later = "not available yet: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, later+"SCTP ports")
 	fs.BoolVar(&f.bgp, "bgp", false, later+"advertise the VIP by BGP")
-	fs.BoolVar(&f.monitor, "monitor", false, later+"probe the endpoints")
 	fs.StringVar(&f.security, "security", "", later+"https or tls, e2ehttps or e2etls")
 	fs.StringVar(&f.host, "host", "", later+"host to match")
 	fs.BoolVar(&f.ppv2, "ppv2en", false, later+"send a PROXY protocol header to the endpoint")
@@ -141,7 +141,7 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 func (f *createFlags) shared(vip string) (v1.LoadbalanceEntry, error) {
 	e := f.entry()
 	a := &e.ServiceArguments
-	a.ExternalIP, a.Bgp, a.Monitor, a.Host, a.Proxyprotocolv2 = vip, f.bgp, f.monitor, f.host, f.ppv2
+	a.ExternalIP, a.Bgp, a.Host, a.Proxyprotocolv2 = vip, f.bgp, f.host, f.ppv2
 	switch {
 	case f.attach:
 		a.Oper = 1
@@ -177,10 +177,11 @@ func endpointsOf(endpoints []lb.Endpoint, p lb.PortPair) []v1.Endpoint {
 	return out
 }
 
-// existsAlready tells whether the answer refuses a service because it is there, with the same content.
+// existsAlready tells whether the answer refuses an object because it is there, with the same content.
 func existsAlready(body []byte) bool {
 	var e v1.Error
-	return json.Unmarshal(body, &e) == nil && e.Code == http.StatusConflict && e.Result == "lbrule-exists error"
+	return json.Unmarshal(body, &e) == nil && e.Code == http.StatusConflict &&
+		(e.Result == "lbrule-exists error" || strings.HasSuffix(e.Message, "exists already with the same content"))
 }
 
 // exactly asks for one argument, and says which when it is missing.

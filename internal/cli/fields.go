@@ -9,13 +9,21 @@ import (
 	"loxilb/internal/lb"
 )
 
-// fieldFlags are the flags that the fields of lb declare: what they are called, what they take and what their help is
-// stands there.
-type fieldFlags struct{ service lb.Service }
+// fieldFlags are the flags that the fields of lb declare for a T, which an O of the API holds: what they are called, what they
+// take and what their help is stands there.
+type fieldFlags[T, O any] struct {
+	object T
+	fields []lb.Field[T] // those with a flag
+}
 
-func (f *fieldFlags) register(cmd *cobra.Command) {
-	for _, field := range flagFields() {
-		flag := cmd.Flags().VarPF(&fieldFlag{field, &f.service}, field.Flag, "", field.Usage())
+// newFieldFlags leaves out fields without a flag.
+func newFieldFlags[T, O any](fields []lb.Field[T]) fieldFlags[T, O] {
+	return fieldFlags[T, O]{fields: slices.DeleteFunc(fields, func(f lb.Field[T]) bool { return f.Flag == "" })}
+}
+
+func (f *fieldFlags[T, O]) register(cmd *cobra.Command) {
+	for _, field := range f.fields {
+		flag := cmd.Flags().VarPF(&fieldFlag[T]{field, &f.object}, field.Flag, "", field.Usage())
 		if field.IsBool() {
 			flag.NoOptDefVal = "true"
 		}
@@ -30,44 +38,39 @@ func (f *fieldFlags) register(cmd *cobra.Command) {
 }
 
 // entry has the properties that the flags give.
-func (f *fieldFlags) entry() (e v1.LoadbalanceEntry) {
-	properties := v1.PropertiesOf[v1.LoadbalanceEntry]()
-	for _, field := range flagFields() {
-		if !field.IsDefault(&f.service) {
-			properties.Set(&e, field.Property, field.Value(&f.service))
+func (f *fieldFlags[T, O]) entry() (e O) {
+	properties := v1.PropertiesOf[O]()
+	for _, field := range f.fields {
+		if !field.IsDefault(&f.object) {
+			properties.Set(&e, field.Property, field.Value(&f.object))
 		}
 	}
 	return e
 }
 
-func flagFields() []lb.Field[lb.Service] {
-	all := append(lb.Fields(), lb.KeyFields()...)
-	return slices.DeleteFunc(all, func(f lb.Field[lb.Service]) bool { return f.Flag == "" })
-}
-
 // fieldFlag is one of them, as a pflag.Value.
-type fieldFlag struct {
-	field   lb.Field[lb.Service]
-	service *lb.Service
+type fieldFlag[T any] struct {
+	field  lb.Field[T]
+	object *T
 }
 
 // Set reads the value.
-func (f *fieldFlag) Set(s string) error { return f.field.SetFlag(f.service, s) }
+func (f *fieldFlag[T]) Set(s string) error { return f.field.SetFlag(f.object, s) }
 
 // String is the value; "" for a default that says nothing.
-func (f *fieldFlag) String() string {
-	if f.field.IsDefault(f.service) && len(f.field.Choices()) == 0 {
+func (f *fieldFlag[T]) String() string {
+	if f.field.IsDefault(f.object) && len(f.field.Choices()) == 0 {
 		return ""
 	}
-	return f.field.Show(f.service)
+	return f.field.Show(f.object)
 }
 
 // Type is the name of the value in the help.
-func (f *fieldFlag) Type() string {
+func (f *fieldFlag[T]) Type() string {
 	if len(f.field.Choices()) > 0 {
 		return "word"
 	}
-	switch f.field.Value(f.service).(type) {
+	switch f.field.Value(f.object).(type) {
 	case bool:
 		return "bool"
 	case []string:

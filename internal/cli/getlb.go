@@ -67,7 +67,7 @@ func narrowLB(list []v1.LoadbalanceEntry) *table {
 	for i := range list {
 		a := &list[i].ServiceArguments
 		monitor := "Off"
-		if a.Monitor {
+		if monitored(a) {
 			monitor = "On"
 		}
 		t.add(a.ExternalIP, ports(a), protocol(a), a.Name, strconv.Itoa(a.Block), algorithm(a), mode(a),
@@ -110,9 +110,17 @@ func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
 	if e.Weight != nil {
 		row[2] = strconv.Itoa(*e.Weight)
 	}
-	if a.Monitor {
+	if monitored(a) {
 		row[3] = cmp.Or(e.State, "-")
 	}
+}
+
+// monitored tells whether the service heeds the health of its endpoints. Servers of the contract tell a state anyway.
+func monitored(a *v1.ServiceArguments) bool {
+	var s lb.Service
+	s.Monitor = a.Monitor
+	s.Probe.Type, _ = lb.ParseProbeType(a.Probetype) // one that a newer server knows is not auto either, but what it is
+	return s.Monitored()
 }
 
 func ports(a *v1.ServiceArguments) string { return portCell(a.Port, a.PortMax) }

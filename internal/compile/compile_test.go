@@ -68,3 +68,22 @@ func TestUnhealthy(t *testing.T) {
 		t.Errorf("slots: -want +got:\n%s", diff)
 	}
 }
+
+// TestAllDown: while no endpoint is up nobody gets connections, or all who have a weight do.
+func TestAllDown(t *testing.T) {
+	const line = "10.0.0.1:80/tcp endpoints=10.0.1.1:80:0,10.0.1.2:80,10.0.1.3:80"
+	down := func(lb.Endpoint) bool { return false }
+	for text, want := range map[string][]uint32{line: {}, line + " all-down=panic": {1, 2}} {
+		s, err := lb.ParseService(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, Service(s, down, 1, nil).Slots); diff != "" {
+			t.Errorf("%s: slots: -want +got:\n%s", text, diff)
+		}
+		one := Service(s, func(e lb.Endpoint) bool { return e.Addr == s.Endpoints[2].Addr }, 1, nil)
+		if diff := cmp.Diff([]uint32{2}, one.Slots); diff != "" || one.Endpoints[1].Takes != 0 || one.Endpoints[1].Weight != 1 {
+			t.Errorf("%s, one up: slots: -want +got:\n%s", text, diff)
+		}
+	}
+}

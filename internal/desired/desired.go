@@ -12,7 +12,8 @@ import (
 // State is the desired state: the store, and the tables of its kinds.
 type State struct {
 	*store.Store
-	Services *Services
+	Services  *Services
+	Endpoints *Endpoints
 }
 
 // Admission refuses what a commit would make of the services if the data path could not hold it. An error for want of room
@@ -33,9 +34,9 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s := &State{Services: newServices(o.admit)}
+	s := &State{Services: newServices(o.admit), Endpoints: newEndpoints()}
 	var err error
-	if s.Store, err = store.Open(dir, log, s.Services.Table); err != nil {
+	if s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table); err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -150,7 +150,7 @@ func (n Neighbour) String() string {
 
 // Health is an endpoint whose state changed.
 type Health struct {
-	Endpoint netip.AddrPort
+	Endpoint netip.AddrPort // that is probed; port 0: by ping
 	State    string
 	Evidence string // what was seen: "tcp 31.31.31.1:5001: connection refused, 3 of 3"
 }
@@ -159,13 +159,18 @@ type Health struct {
 func (Health) Kind() Kind { return KindHealth }
 
 // Object is the endpoint.
-func (h Health) Object() string { return h.Endpoint.String() }
+func (h Health) Object() string {
+	if h.Endpoint.Port() == 0 {
+		return h.Endpoint.Addr().String()
+	}
+	return h.Endpoint.String()
+}
 
 // Act is Changed.
 func (Health) Act() Action { return Changed }
 
 func (h Health) String() string {
-	return fmt.Sprintf("endpoint %s is %s: %s", h.Endpoint, h.State, h.Evidence)
+	return fmt.Sprintf("endpoint %s is %s: %s", h.Object(), h.State, h.Evidence)
 }
 
 // Object is an object that the data path now has as users want it, or could not take.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	v1 "loxilb/api/v1"
@@ -31,11 +32,23 @@ type DataPath interface {
 	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error
 }
 
+// Health tells how endpoints are.
+type Health interface {
+	// EndpointState is false for an endpoint whose health the service does not heed.
+	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
+	// Endpoints yields all that is probed, by name.
+	Endpoints(yield func(*lb.EndpointHealth) bool)
+	// SetHostState takes out what is probed at an address, a port (0: any), by a type (lb.ProbeAuto: any), or leaves it to its probes. It
+	// returns how many that are.
+	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
+}
+
 // Options are the parts that the API stands on. All but Observe, Events and Ready are needed.
 type Options struct {
 	Store     *desired.State
 	Statuses  Statuses
 	DataPath  DataPath
+	Health    Health
 	Events    *event.Hub                    // nil: one that nothing happens in
 	Metrics   http.Handler                  // answers GET metrics
 	Observe   func(method string, code int) // is told of every answer

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "loxilb/api/v1"
@@ -15,6 +16,7 @@ import (
 // once, as that takes as long as some requests, and never changed: many goroutines may use it.
 type codec struct {
 	key         []property[lb.Service, v1.LoadbalanceEntry]
+	probe       []property[lb.EndpointProbe, v1.EndpointProbe]
 	fields      []property[lb.Service, v1.LoadbalanceEntry] // without the endpoints, which have fields of their own
 	endpoint    []property[lb.Endpoint, v1.Endpoint]
 	keyAlone    []property[lb.Service, v1.ServiceKey]
@@ -33,6 +35,7 @@ func newCodec() *codec {
 	return &codec{
 		key: properties(lb.KeyFields(), entry, same), fields: properties(fields, entry, same),
 		endpoint:    properties(lb.EndpointFields(), v1.PropertiesOf[v1.Endpoint](), same),
+		probe:       properties(lb.EndpointProbeFields(), v1.PropertiesOf[v1.EndpointProbe](), same),
 		keyAlone:    properties(lb.KeyFields(), v1.PropertiesOf[v1.ServiceKey](), keyProperty),
 		unavailable: unavailableProperties(entry),
 	}
@@ -153,11 +156,27 @@ func aliases(a *v1.ServiceArguments) error {
 		}
 		a.SnatIPs = []string{a.PrivateIP}
 	}
-	return nil
+	var err error
+	a.ProbeInterval, err = intervalOf(a.ProbeInterval, a.ProbeTimeout)
+	return err
 }
 
+// intervalOf is the interval of probes, which the contract has in whole seconds and by a name of its own: 0 is none.
+func intervalOf(interval string, seconds int) (string, error) {
+	switch {
+	case seconds < 0 || seconds > 86400:
+		return "", lb.NewFieldError(fieldPeriod, strconv.Itoa(seconds), "is out of range", "0 (the default) to 86400 seconds")
+	case interval != "" || seconds == 0:
+		return interval, nil
+	}
+	return strconv.Itoa(seconds) + "s", nil
+}
+
+// fieldPeriod is the contract's other name for the interval of probes, which propertyOf knows.
+const fieldPeriod = "probe period"
+
 // answer is a service as the contract writes it, so that it can be sent back as it is.
-func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats) *v1.LoadbalanceEntry {
+func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, state func(*lb.Service, lb.Endpoint) (lb.HealthState, bool)) *v1.LoadbalanceEntry {
 	e := &v1.LoadbalanceEntry{Endpoints: make([]v1.Endpoint, len(s.Endpoints))}
 	get(e, c.key, s)
 	get(e, c.fields, s)
@@ -168,12 +187,21 @@ func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats) *v1.LoadbalanceEnt
 		}
 		get(&e.Endpoints[i], c.endpoint, &s.Endpoints[i])
 		e.Endpoints[i].Counter = counter(t)
+		if state, probed := state(s, s.Endpoints[i]); probed {
+			e.Endpoints[i].State = "active" // so too while nothing is known: it takes connections
+			if state == lb.HealthDown {
+				e.Endpoints[i].State = "inactive"
+			}
+		}
 	}
 	return e
 }
 
 // propertyOf is what the API calls a field of lb. endpoint is the index of the one that is meant, or -1.
 func propertyOf(field string, endpoint int) string {
+	if field == fieldPeriod {
+		return "serviceArguments.probeTimeout"
+	}
 	for _, f := range append(lb.KeyFields(), lb.Fields()...) {
 		if (field == f.Name || field == f.Also) && field != lb.FieldEndpoint && field != lb.FieldEndpoints {
 			return f.Property

@@ -26,6 +26,8 @@ func TestEveryPropertyIsAField(t *testing.T) {
 		args + "oper":      "says what becomes of the endpoints",
 		args + "select":    "another name of sel",
 		args + "privateIP": "another name of snatIPs",
+
+		args + "probeTimeout": "another name of probeInterval, in seconds",
 	}
 	known := slices.Collect(maps.Keys(other))
 	for _, f := range append(lb.KeyFields(), lb.Fields()...) {
@@ -43,6 +45,14 @@ func TestEveryPropertyIsAField(t *testing.T) {
 		known = append(known, f.Property)
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.Endpoint]())))
+
+	known = []string{ // what services share, another name of probeInterval, and what is observed
+		"probeDuration", "minDelay", "avgDelay", "maxDelay", "currState", "evidence", "object", "services",
+	}
+	for _, f := range lb.EndpointProbeFields() {
+		known = append(known, f.Property)
+	}
+	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.EndpointProbe]())))
 
 	known = []string{"host"}
 	for _, f := range lb.KeyFields() {
@@ -113,6 +123,8 @@ func TestRoundTrip(t *testing.T) {
 		"[2001:db8::1]:443/tcp mode=dsr select=persist persist-timeout=60s persist-prefix=64 endpoints=10.1.0.1:443,[2001:db8::2]:443 tunnel=gue mss=1400 refuse=drop syn-protect=always max-rate=1000000 max-connections=7 client-rate=5 client-connections=1000000000 client-prefix=56 deny=2001:db8:bad::/48",
 		"0.0.0.0:80/tcp mode=hostonearm select=random endpoints=10.1.0.1:80 tunnel=none",
 		"10.0.0.1:0/icmp endpoints=10.1.0.1:0",
+		"10.0.0.1:80/tcp endpoints=10.1.0.1:80 monitor=true all-down=panic probetype=https probeport=81 probereq=/x proberesp=ok probe-interval=5s probe-wait=100ms " +
+			"probe-retries=5 probe-rise=7 probe-host=a.example probe-statuses=200-299,404 probe-ca=/ca probe-cert=/cert probe-key=/key",
 	}
 	written := make(map[string]bool)
 	var all []lb.Service
@@ -147,7 +159,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("only %d services are valid", len(all))
 	}
 	for _, s := range all {
-		data, err := json.Marshal(newCodec().answer(&s, &lb.ServiceStats{}))
+		data, err := json.Marshal(newCodec().answer(&s, &lb.ServiceStats{}, (&fake{}).EndpointState))
 		if err != nil {
 			t.Fatal(err)
 		}

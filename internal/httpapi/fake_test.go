@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -33,6 +34,36 @@ type fake struct {
 	untold      lb.Untold
 	watchErr    error
 	watchRate   int // that was asked for
+	health      []*lb.EndpointHealth
+	said        []string // by SetHostState
+}
+
+// EndpointState is that of the first with the endpoint's address and port.
+func (f *fake) EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool) {
+	for _, h := range f.health {
+		if s.Monitored() && h.Addr == e.Addr && h.Probe.Port == e.Port {
+			return h.State, true
+		}
+	}
+	return 0, false
+}
+
+func (f *fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
+	for _, h := range f.health {
+		if !yield(h) {
+			return
+		}
+	}
+}
+
+func (f *fake) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
+	f.said = append(f.said, fmt.Sprint(a, " ", port, " ", t, " ", out))
+	for _, h := range f.health {
+		if h.Addr == a {
+			found++
+		}
+	}
+	return found
 }
 
 func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
@@ -88,7 +119,7 @@ func newBench(t testing.TB, change func(*Options)) *bench {
 	})
 	f := &fake{Table: status.NewTable(), stats: map[lb.Key]lb.ServiceStats{}}
 	o := Options{
-		Store: st, Statuses: f, DataPath: f, Log: log,
+		Store: st, Statuses: f, DataPath: f, Health: f, Log: log,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
 		Version: v1.Version{Version: "1.2.3", BuildInfo: "test"},
 	}

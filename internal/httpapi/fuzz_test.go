@@ -47,7 +47,7 @@ func FuzzDecode(f *testing.F) {
 			if err := s.Validate(); err != nil {
 				t.Fatalf("%s: %v", s, err)
 			}
-			answer.LbAttr = append(answer.LbAttr, *newCodec().answer(&s.Service, &lb.ServiceStats{}))
+			answer.LbAttr = append(answer.LbAttr, *newCodec().answer(&s.Service, &lb.ServiceStats{}, (&fake{}).EndpointState))
 		}
 		out, err := json.Marshal(answer)
 		if err != nil {

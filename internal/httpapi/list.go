@@ -19,7 +19,7 @@ func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request) {
 	now := a.Store.Snapshot()
 	for s := range a.Store.Services.All(now) {
 		stats, _ := a.DataPath.ServiceStats(s.Key)
-		e := a.codec.answer(&s, &stats)
+		e := a.codec.answer(&s, &stats, a.Health.EndpointState)
 		e.Status = a.serviceStatus(now, s.Key)
 		if r.Context().Err() != nil || !out.item(e) {
 			return

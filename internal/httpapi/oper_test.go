@@ -85,6 +85,23 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		lb.FieldMSS:               func(s *lb.Service) { s.MSS = 777 },
 		lb.FieldEgress:            func(s *lb.Service) { s.Egress = true },
 		lb.FieldName:              func(s *lb.Service) { s.Name = "other" },
+		lb.FieldMonitor:           func(s *lb.Service) { s.Monitor = true },
+		lb.FieldAllDown:           func(s *lb.Service) { s.AllDown = lb.AllDownPanic },
+		lb.FieldProbeType:         func(s *lb.Service) { s.Probe.Type = lb.ProbePing },
+		lb.FieldProbePort:         func(s *lb.Service) { s.Probe.Port = 81 },
+		lb.FieldProbeRequest:      func(s *lb.Service) { s.Probe.Request = "x" },
+		lb.FieldProbeResponse:     func(s *lb.Service) { s.Probe.Response = "x" },
+		lb.FieldProbeInterval:     func(s *lb.Service) { s.Probe.Interval = time.Second },
+		lb.FieldProbeWait:         func(s *lb.Service) { s.Probe.Timeout = time.Second },
+		lb.FieldProbeRetries:      func(s *lb.Service) { s.Probe.Fall = 7 },
+		lb.FieldProbeRise:         func(s *lb.Service) { s.Probe.Rise = 7 },
+		lb.FieldProbeHost:         func(s *lb.Service) { s.Probe.Type, s.Probe.Host = lb.ProbeHTTP, "other" },
+		lb.FieldProbeStatuses: func(s *lb.Service) {
+			s.Probe.Type, s.Probe.Statuses = lb.ProbeHTTP, []lb.StatusRange{{First: 204, Last: 204}}
+		},
+		lb.FieldProbeCA:          func(s *lb.Service) { s.Probe.Type, s.Probe.CA = lb.ProbeHTTPS, "/ca" },
+		lb.FieldProbeCertificate: func(s *lb.Service) { s.Probe.Type, s.Probe.Certificate, s.Probe.Key = lb.ProbeHTTPS, "/c", "/k" },
+		lb.FieldProbeKey:         func(s *lb.Service) { s.Probe.Type, s.Probe.Certificate, s.Probe.Key = lb.ProbeHTTPS, "/c", "/k" },
 	}
 	full, err := lb.ParseService("20.20.20.1:80/tcp mode=fullnat select=persist endpoints=10.0.0.1:80 secips=20.20.20.2 idle=300s " +
 		"sources=10.0.0.0/8 persist-timeout=60s persist-prefix=24 snat=10.0.0.8 refuse=drop mss=1200 name=web")
@@ -152,7 +169,7 @@ func addrs(text string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(t
 
 func asRequest(t *testing.T, s *lb.Service, oper int) string {
 	t.Helper()
-	e := newCodec().answer(s, &lb.ServiceStats{})
+	e := newCodec().answer(s, &lb.ServiceStats{}, (&fake{}).EndpointState)
 	e.ServiceArguments.Oper = oper
 	out, err := json.Marshal(v1.RequestOf([]v1.LoadbalanceEntry{*e}))
 	if err != nil {

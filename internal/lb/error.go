@@ -45,7 +45,22 @@ const (
 	FieldSecondary         = "secondary VIP"
 	FieldEgress            = "egress"
 	FieldName              = "name"
+	FieldMonitor           = "monitor"
+	FieldAllDown           = "all down"
 	FieldProbeType         = "probe type"
+	FieldProbePort         = "probe port"
+	FieldProbeRequest      = "probe request"
+	FieldProbeResponse     = "probe response"
+	FieldProbeInterval     = "probe interval"
+	FieldProbeWait         = "probe wait"
+	FieldProbeRetries      = "probe retries"
+	FieldProbeRise         = "probe rise"
+	FieldProbeHost         = "probe host"
+	FieldProbeStatuses     = "probe statuses"
+	FieldProbeStatus       = "probe status"
+	FieldProbeCA           = "probe CA"
+	FieldProbeCertificate  = "probe certificate"
+	FieldProbeKey          = "probe key"
 )
 
 // maxShown bounds what of a refused value is shown, in bytes: enough for every value that was meant seriously.

@@ -14,16 +14,14 @@ func TestEveryMemberHasAField(t *testing.T) {
 	t.Parallel()
 	checkMembers[Service](t, append(KeyFields(), Fields()...))
 	checkMembers[Endpoint](t, EndpointFields())
+	checkMembers[EndpointProbe](t, EndpointProbeFields())
 }
 
 func checkMembers[T any](t *testing.T, fields []Field[T]) {
 	t.Helper()
 	var plain T
 	seen := make(map[string]string)
-	for _, m := range reflect.VisibleFields(reflect.TypeFor[T]()) {
-		if m.Anonymous {
-			continue
-		}
+	for _, m := range membersOf(reflect.TypeFor[T]()) {
 		changed := plain
 		fill(t, reflect.ValueOf(&changed).Elem().FieldByIndex(m.Index))
 		var found []string
@@ -53,6 +51,23 @@ func checkMembers[T any](t *testing.T, fields []Field[T]) {
 	}
 }
 
+// membersOf are the members of a struct, those of a probe in it one by one.
+func membersOf(t reflect.Type) (list []reflect.StructField) {
+	for _, m := range reflect.VisibleFields(t) {
+		switch {
+		case m.Anonymous:
+		case m.Type == reflect.TypeFor[Probe]():
+			for _, of := range membersOf(m.Type) {
+				of.Index = append(slices.Clone(m.Index), of.Index...)
+				list = append(list, of)
+			}
+		default:
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
 // fill gives a member another value than its zero.
 func fill(t *testing.T, v reflect.Value) {
 	t.Helper()
@@ -66,13 +81,16 @@ func fill(t *testing.T, v reflect.Value) {
 	case Endpoint:
 		v.Set(reflect.ValueOf(Endpoint{Addr: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}))
 		return
+	case StatusRange:
+		v.Set(reflect.ValueOf(StatusRange{200, 299}))
+		return
 	}
 	switch v.Kind() {
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.String:
 		v.SetString("x")
-	case reflect.Int64:
+	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(time.Second))
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		v.SetUint(1)
@@ -133,8 +151,11 @@ func randomService(r *rand.Rand) Service {
 				v = r.IntN(2) == 0
 			case int:
 				v = r.IntN(200)
-				if f.Name == FieldPersistPrefix || f.Name == FieldClientPrefix {
+				switch f.Name {
+				case FieldPersistPrefix, FieldClientPrefix:
 					v = r.IntN(129)
+				case FieldProbeRetries, FieldProbeRise:
+					v = r.IntN(maxProbeCount + 1)
 				}
 			case []string:
 				list := old[:0]
@@ -142,6 +163,8 @@ func randomService(r *rand.Rand) Service {
 					switch f.Name {
 					case FieldEndpoints:
 						list = append(list, pick("10.1.0.1:80", "[2001:db8::2]:8080-8090:0", "10.1.0.2:443:65535"))
+					case FieldProbeStatuses:
+						list = append(list, pick("200", "200-299", "404"))
 					case FieldSources, FieldDenied:
 						list = append(list, pick("10.0.0.0/8", "10.1.2.3", "2001:db8::/32"))
 					default:
@@ -151,8 +174,11 @@ func randomService(r *rand.Rand) Service {
 				v = list
 			case string:
 				v = pick("", "web", `a "b" c`, "d n s\t", "ü=1,2")
-				if f.Name == FieldVIP {
+				switch f.Name {
+				case FieldVIP:
 					v = addr()
+				case FieldProbeInterval, FieldProbeWait:
+					v = pick("", "500ms", "2s", "1h0m0s")
 				}
 				if c := f.Choices(); len(c) > 0 {
 					v = c[r.IntN(len(c))].Word

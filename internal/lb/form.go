@@ -47,12 +47,12 @@ func (w word[T, V]) choices() []Choice {
 }
 
 // integer is a whole number from 0 to max.
-type integer[T any, V ~uint8 | ~uint16 | ~uint32] struct {
+type integer[T any, V ~uint8 | ~uint16 | ~uint32 | ~int] struct {
 	scalar[T, V]
 	max int
 }
 
-func number[T any, V ~uint8 | ~uint16 | ~uint32](at func(*T) *V, largest int) form[T] {
+func number[T any, V ~uint8 | ~uint16 | ~uint32 | ~int](at func(*T) *V, largest int) form[T] {
 	return integer[T, V]{scalar[T, V]{at}, largest}
 }
 

@@ -1,7 +1,10 @@
 package lb
 
 import (
+	"cmp"
+	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -10,7 +13,7 @@ type ProbeType uint8
 
 // What a probe asks for.
 const (
-	ProbeAuto  ProbeType = iota // nobody has said: what the service's protocol asks for
+	ProbeAuto  ProbeType = iota // nobody has said: what Service.ProbeOf makes of the protocol
 	ProbeNone                   // nothing: the endpoint is taken to be up
 	ProbePing                   // an answer to ICMP echo
 	ProbeTCP                    // that a connection is accepted; with Request, an answer that has Response in it
@@ -48,6 +51,12 @@ func ParseProbeType(s string) (ProbeType, error) {
 	return parseWord(FieldProbeType, s, probeTypes())
 }
 
+// hasPort tells whether the probe is sent to a port.
+func (t ProbeType) hasPort() bool { return t > ProbePing }
+
+// isHTTP tells whether the probe is a request of HTTP.
+func (t ProbeType) isHTTP() bool { return t == ProbeHTTP || t == ProbeHTTPS }
+
 // Probe is how the health of an endpoint is found out by asking it.
 type Probe struct {
 	Type     ProbeType
@@ -84,3 +93,46 @@ const (
 	DefaultProbeFall     = 3
 	DefaultProbeRise     = 2
 )
+
+// Monitored tells whether the service heeds the health of its endpoints.
+func (s *Service) Monitored() bool { return s.Monitor || s.Probe.Type > ProbeNone }
+
+// ProbeOf is how the service wants an endpoint to be probed, if it is Monitored: nothing is left out.
+func (s *Service) ProbeOf(e Endpoint) Probe {
+	p := s.Probe
+	p.Type = s.probeType()
+	if p.Port == 0 && p.Type.hasPort() {
+		p.Port = e.Port
+	}
+	return p.complete()
+}
+
+// probeType is what is asked for, by name or by protocol.
+func (s *Service) probeType() ProbeType {
+	switch {
+	case s.Probe.Type != ProbeAuto:
+		return s.Probe.Type
+	case s.Protocol == UDP:
+		return ProbeUDP
+	case s.Protocol == ICMP:
+		return ProbePing
+	}
+	return ProbeTCP
+}
+
+// complete is the probe with every default written out.
+func (p Probe) complete() Probe {
+	p.Interval = cmp.Or(p.Interval, DefaultProbeInterval)
+	p.Timeout = cmp.Or(p.Timeout, min(p.Interval, DefaultProbeTimeout))
+	p.Fall, p.Rise = cmp.Or(p.Fall, DefaultProbeFall), cmp.Or(p.Rise, DefaultProbeRise)
+	if p.Type.isHTTP() && !strings.HasPrefix(p.Request, "/") { // the contract writes paths without the first slash
+		p.Request = "/" + p.Request
+	}
+	return p
+}
+
+// NameOfProbe is what the contract calls a probe of an address: 10.0.0.1_tcp_80. Two probes that differ in something
+// else share it.
+func NameOfProbe(a netip.Addr, p *Probe) string {
+	return a.String() + "_" + p.Type.String() + "_" + strconv.Itoa(int(p.Port))
+}

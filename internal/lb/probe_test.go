@@ -1,6 +1,185 @@
 package lb
 
-import "testing"
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What a service has probed, by what it says and by its protocol.
+func TestProbeOf(t *testing.T) {
+	t.Parallel()
+	const rest = " endpoints=10.1.0.1:8080"
+	for _, tc := range []struct {
+		service   string
+		monitored bool
+		name      string
+		want      Probe
+	}{
+		{"10.0.0.1:80/tcp" + rest, false, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080}},
+		{"10.0.0.1:80/tcp monitor=true" + rest, true, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080}},
+		{"10.0.0.1:80/udp monitor=true" + rest, true, "10.1.0.1_udp_8080", Probe{Type: ProbeUDP, Port: 8080}},
+		{"10.0.0.1:0/icmp monitor=true endpoints=10.1.0.1:0", true, "10.1.0.1_ping_0", Probe{Type: ProbePing}},
+		{"10.0.0.1:80/tcp mode=fullnat" + rest, false, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080}},
+		{"10.0.0.1:80/tcp probetype=ping" + rest, true, "10.1.0.1_ping_0", Probe{Type: ProbePing}},
+		{"10.0.0.1:80/tcp probetype=none" + rest, false, "10.1.0.1_none_0", Probe{Type: ProbeNone}},
+		{"10.0.0.1:80/tcp monitor=true probetype=none" + rest, true, "10.1.0.1_none_0", Probe{Type: ProbeNone}},
+		{"10.0.0.1:80/tcp probetype=http probereq=health probeport=81" + rest, true, "10.1.0.1_http_81", Probe{Type: ProbeHTTP, Port: 81, Request: "/health"}},
+		{
+			"10.0.0.1:80/tcp probetype=https probe-statuses=200-299,404 probe-interval=500ms probe-retries=1 probe-rise=1" + rest, true, "10.1.0.1_https_8080",
+			Probe{Type: ProbeHTTPS, Port: 8080, Request: "/", Statuses: []StatusRange{{200, 299}, {404, 404}}, Interval: 500 * time.Millisecond, Fall: 1, Rise: 1},
+		},
+		{"10.0.0.1:80/tcp monitor=true probe-interval=1m probe-wait=30s" + rest, true, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080, Interval: time.Minute, Timeout: 30 * time.Second}},
+	} {
+		s := mustParse(t, tc.service)
+		if err := s.Validate(); err != nil {
+			t.Errorf("%s: %v", tc.service, err)
+		}
+		if s.Monitored() != tc.monitored {
+			t.Errorf("%s: monitored %t", tc.service, s.Monitored())
+		}
+		got := s.ProbeOf(s.Endpoints[0])
+		if diff := cmp.Diff(tc.want.complete(), got); diff != "" {
+			t.Errorf("%s: %s", tc.service, diff)
+		}
+		if got.Interval == 0 || got.Timeout == 0 || got.Timeout > got.Interval || got.Fall == 0 || got.Rise == 0 {
+			t.Errorf("%s: %+v is not complete", tc.service, got)
+		}
+		if name := NameOfProbe(s.Endpoints[0].Addr, &got); name != tc.name {
+			t.Errorf("%s: it is called %s, want %s", tc.service, name, tc.name)
+		}
+	}
+}
+
+// Each member is refused by its name, in one sentence that says what is allowed.
+func TestProbeRefused(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 3<<20)
+	for _, tc := range []struct{ fields, want string }{
+		{"probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp, udp, ping, http, https, grpc, dns, none or sctp)`},
+		{"probetype=sctp", `probe type "sctp" is not available yet (allowed: auto, tcp, udp, ping, http, https, grpc, dns or none)`},
+		{"probetype=ping probeport=80", `probe port "80" is given, and probe type ping has no port (allowed: 0)`},
+		{"probeport=65536", `probe port "65536" is out of range (allowed: 0 (the endpoint's own) to 65535)`},
+		{"probeport=-1", `probe port "-1" is out of range (allowed: 0 (the endpoint's own) to 65535)`},
+		{"probe-retries=1000000000", `probe retries "1000000000" is out of range (allowed: 0 (the default) to 100)`},
+		{"probe-retries=-1", `probe retries "-1" is out of range (allowed: 0 (the default) to 100)`},
+		{"probe-rise=101", `probe rise "101" is out of range (allowed: 0 (the default) to 100)`},
+		{"probe-interval=5", `probe interval "5" is not a duration (allowed: 500ms, 2s, 1m and the like)`},
+		{"probe-interval=99ms", `probe interval "99ms" is out of range (allowed: 100ms to 24h; 0 is the default)`},
+		{"probe-interval=-2s", `probe interval "-2s" is out of range (allowed: 100ms to 24h; 0 is the default)`},
+		{"probe-interval=25h", `probe interval "25h0m0s" is out of range (allowed: 100ms to 24h; 0 is the default)`},
+		{"probe-wait=3s", `probe wait "3s" is out of range (allowed: 10ms to the probe interval, 2s; 0 is the default)`},
+		{"probe-wait=1ms", `probe wait "1ms" is out of range (allowed: 10ms to the probe interval, 2s; 0 is the default)`},
+		{"probereq=" + long, `probe request "` + long[:64] + `..." is too long, or no text (allowed: up to 1024 bytes of UTF-8)`},
+		{"proberesp=" + long, `probe response "` + long[:64] + `..." is too long, or no text (allowed: up to 1024 bytes of UTF-8)`},
+		{`probereq="\xff"`, `probe request "\xff" is too long, or no text (allowed: up to 1024 bytes of UTF-8)`},
+		{"probetype=ping probereq=x", `probe request "x" is given, and probe type ping sends nothing of the kind (allowed: nothing)`},
+		{`probetype=http probereq="/a b"`, `probe request "/a b" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
+		{"probetype=http probereq=http://10.0.0.1/", `probe request "http://10.0.0.1/" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
+		{`probetype=http probereq="/a\r\nX: y"`, `probe request "/a\r\nX: y" is not the path of a URL (allowed: a path, as in /health?full=1, without spaces)`},
+		{"probetype=http proberesp=a probe-host=a/b", `probe host "a/b" is not a host (allowed: a name or an address, with :PORT if need be)`},
+		{"probe-host=a", `probe host "a" is given, and probe type tcp asks for no host (allowed: nothing)`},
+		{"probe-statuses=200", `probe status "200" is given, and probe type tcp has no status (allowed: nothing)`},
+		{"probetype=http probe-statuses=abc", `probe status "abc" is not a status or a range of them (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
+		{"probetype=http probe-statuses=299-200", `probe status "299-200" is no status, or no range of them (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
+		{"probetype=http probe-statuses=600", `probe status "600" is no status, or no range of them (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
+		{"probetype=http probe-statuses=" + strings.TrimSuffix(strings.Repeat("200,", 17), ","), `probe statuses "17" is too many (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
+		{"probetype=grpc proberesp=x", `probe response "x" is given, and probe type grpc looks for none (allowed: nothing)`},
+		{"probetype=dns", `probe request "" is no name that DNS could be asked for (allowed: a domain name, as in www.example.com)`},
+		{"probetype=dns probereq=a..b", `probe request "a..b" is no name that DNS could be asked for (allowed: a domain name, as in www.example.com)`},
+		{"probetype=dns probereq=a.b proberesp=x", `probe response "x" is not an IP address (allowed: an IPv4 or IPv6 address that the name has)`},
+		{"probetype=http probe-ca=/a", `probe CA "/a" is given, and probe type http has no TLS (allowed: nothing)`},
+		{"probetype=https probe-ca=a.pem", `probe CA "a.pem" is not a file's whole path (allowed: a path from / on, on the load balancer)`},
+		{"probetype=https probe-cert=/a", `probe key "" is missing, and a probe certificate is given (allowed: both or neither)`},
+		{"probetype=https probe-key=/a", `probe certificate "" is missing, and a probe key is given (allowed: both or neither)`},
+		{"all-down=explode", `all down "explode" is not known (allowed: refuse or panic)`},
+	} {
+		s, err := ParseService("10.0.0.1:80/tcp endpoints=10.1.0.1:8080 monitor=true " + tc.fields)
+		if err == nil {
+			err = s.Validate()
+		}
+		if err == nil || err.Error() != tc.want {
+			t.Errorf("%.80s: %v\nwant %s", tc.fields, err, tc.want)
+		}
+	}
+	for line, want := range map[string]string{
+		"10.0.0.1:1-65535/tcp endpoints=10.1.0.1:1-65535 monitor=true":       `probe port "0" is zero, and the service has all ports: which of them is probed? (allowed: 1 to 65535)`,
+		"10.0.0.1:0/icmp endpoints=10.1.0.1:0 probetype=tcp":                 `probe port "0" is zero, and icmp has no ports (allowed: 1 to 65535)`,
+		"10.0.0.1:0/icmp endpoints=10.1.0.1:0 probetype=tcp probeport=80":    "",
+		"10.0.0.1:1-65535/tcp endpoints=10.1.0.1:1-65535 probetype=ping":     "",
+		"10.0.0.1:1-65535/tcp endpoints=10.1.0.1:1-65535":                    "",
+		"10.0.0.1:80-90/tcp endpoints=10.1.0.1:80-90 monitor=true probeport": `service "probeport" is not FIELD=VALUE`,
+	} {
+		s, err := ParseService(line)
+		if err == nil {
+			err = s.Validate()
+		}
+		if got := errorText(err); got != want {
+			t.Errorf("%s: %s\nwant %s", line, got, want)
+		}
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// An object of the user's comes back from its record, and says what is wrong with it.
+func TestEndpointProbe(t *testing.T) {
+	t.Parallel()
+	addr := netip.MustParseAddr("2001:db8::1")
+	e := EndpointProbe{Addr: addr, Probe: Probe{Type: ProbeHTTP, Port: 80, Request: "/x", Statuses: []StatusRange{{200, 204}}, Interval: time.Second, Fall: 5}}
+	data, err := e.MarshalRecord()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"host":"2001:db8::1","probeType":"http","probePort":80,"probeRequest":"/x","probeInterval":"1s","probeRetries":5,"probeStatuses":["200-204"]}`
+	if diff := cmp.Diff(want, string(data)); diff != "" {
+		t.Error(diff)
+	}
+	if again, err := UnmarshalEndpointProbe(data); err != nil || !cmp.Equal(again, e, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })) {
+		t.Errorf("%+v came back as %+v, %v", e, again, err)
+	}
+	if key := e.Key(); key != "2001:db8::1_http_80" {
+		t.Errorf("its name is %s", key)
+	}
+	named := e
+	named.Name = e.Key()
+	if n := named.Normal(); n.Name != "" || n.Key() != e.Key() {
+		t.Errorf("named as it is anyway: %+v", n)
+	}
+	if n := (EndpointProbe{Addr: addr}).Normal(); n.Probe.Type != ProbePing || n.Validate() != nil {
+		t.Errorf("an address alone: %+v, %v", n, n.Validate())
+	}
+	for data, want := range map[string]string{
+		`{"host":"10.0.0.1","probeType":"tcp"}`:                  `probe port "0" is zero, and probe type tcp needs one (allowed: 1 to 65535)`,
+		`{"host":"127.0.0.1","probeType":"ping"}`:                `endpoint address "127.0.0.1" is a loopback address (allowed: a unicast address that can be routed)`,
+		`{"host":"fe80::1%eth0","probeType":"ping"}`:             `endpoint address "fe80::1%eth0" has a zone (allowed: fe80::1)`,
+		`{"probeType":"ping"}`:                                   `endpoint address "" is missing (allowed: an IPv4 or IPv6 address)`,
+		`{"host":"10.0.0.1","name":"a/b","probeType":"ping"}`:    `name "a/b" has a slash (allowed: up to 128 printable characters without slashes)`,
+		`{"host":"10.0.0.1","probeType":"ping","novelty":1}`:     `there is no member "novelty"`,
+		`{"host":"10.0.0.1","probeType":"ping","probePort":"x"}`: `probePort is of the wrong type`,
+		`[]`: `json: cannot unmarshal array into Go value of type map[string]interface {}`,
+	} {
+		if _, err := UnmarshalEndpointProbe([]byte(data)); errorText(err) != want {
+			t.Errorf("%s: %v\nwant %s", data, err, want)
+		}
+	}
+	for word, out := range map[string]bool{"green": false, "yellow": false, "RED": true} {
+		if got, err := ParseHostState(word); err != nil || got != out {
+			t.Errorf("%s: out %t, %v", word, got, err)
+		}
+	}
+	if _, err := ParseHostState("blue"); err == nil {
+		t.Error("blue is a state")
+	}
+}
 
 // Each type is read back from its word; nothing is auto.
 func TestProbeTypeWords(t *testing.T) {

@@ -32,22 +32,35 @@ const firstRecordFormat = 2
 // MarshalRecord writes a service, and tells the lowest format that can say it.
 func (c *Schema) MarshalRecord(s Service) (format int, data []byte, err error) {
 	format = firstRecordFormat
-	members := append(make([]member, 0, 24), member{"service", s.Key.String(), 0})
 	for i := range c.fields {
-		if f := &c.fields[i]; f.Always || !f.IsDefault(&s) {
-			members = append(members, member{f.Record, f.form.get(&s), f.Place})
-			format = max(format, f.Since)
+		if f := &c.fields[i]; f.Since > format && !f.IsDefault(&s) {
+			format = f.Since
 		}
 	}
-	slices.SortFunc(members, func(a, b member) int { return a.place - b.place })
-	data = make([]byte, 0, 256+32*len(s.Endpoints))
+	data, err = marshalMembers(&s, c.fields, &member{"service", s.Key.String(), 0})
+	return format, data, err
+}
+
+// marshalMembers writes the fields of t that have another value than their default, behind a first member if there is one.
+func marshalMembers[T any](t *T, fields []Field[T], first *member) (data []byte, err error) {
+	members := make([]member, 0, 24)
+	if first != nil {
+		members = append(members, *first)
+	}
+	for i := range fields {
+		if f := &fields[i]; f.Always || !f.IsDefault(t) {
+			members = append(members, member{f.Record, f.form.get(t), f.Place})
+		}
+	}
+	slices.SortStableFunc(members, func(a, b member) int { return a.place - b.place })
+	data = make([]byte, 0, 512)
 	for i, m := range members {
 		data = append(append(append(data, "{,"[min(i, 1)], '"'), m.name...), `":`...)
 		if data, err = appendJSON(data, m.value); err != nil {
-			return 0, nil, fmt.Errorf("%s: %w", m.name, err)
+			return nil, fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
-	return format, append(data, '}'), nil
+	return append(data, '}'), nil
 }
 
 // appendJSON writes as json.Marshal does, in a third of the time for what records have: a restart and a snapshot of all services wait
@@ -112,44 +125,59 @@ func (c *Schema) UnmarshalRecord(format int, data []byte) (Service, error) {
 
 // serviceOf reads the members, and refuses those that it does not know.
 func (c *Schema) serviceOf(members map[string]any) (s Service, err error) {
-	left := len(members)
-	if _, ok := members["owner"]; ok {
-		left--
-	}
 	key, ok := members["service"].(string)
 	if !ok {
 		return s, errors.New("service is not a string")
 	}
-	left--
 	if s.Key, err = ParseKey(key); err != nil {
 		return s, err
 	}
-	for i := range c.fields {
-		f := &c.fields[i]
+	return s, setMembers(&s, c.fields, members, "service", "owner")
+}
+
+// unmarshalMembers is the inverse of marshalMembers without a first member.
+func unmarshalMembers[T any](t *T, fields []Field[T], data []byte) error {
+	var members map[string]any
+	if err := json.Unmarshal(data, &members); err != nil {
+		return err
+	}
+	return setMembers(t, fields, members)
+}
+
+// setMembers gives the fields what members say, and refuses members that are neither a field nor one of the others.
+func setMembers[T any](t *T, fields []Field[T], members map[string]any, others ...string) error {
+	left := len(members)
+	for _, name := range others {
+		if _, ok := members[name]; ok {
+			left--
+		}
+	}
+	for i := range fields {
+		f := &fields[i]
 		v, ok := members[f.Record]
 		if !ok {
 			continue
 		}
 		left--
-		value, ok := like(f.form.get(&s), v)
+		value, ok := like(f.form.get(t), v)
 		if !ok {
-			return s, fmt.Errorf("%s is of the wrong type", f.Record)
+			return fmt.Errorf("%s is of the wrong type", f.Record)
 		}
-		if err := f.SetValue(&s, value); err != nil {
-			return s, err
+		if err := f.SetValue(t, value); err != nil {
+			return err
 		}
 	}
 	if left > 0 {
-		return s, fmt.Errorf("there is no member %s", list(unknownMembers(members, c.fields)))
+		return fmt.Errorf("there is no member %s", list(unknownMembers(members, fields, others)))
 	}
-	return s, nil
+	return nil
 }
 
-func unknownMembers(members map[string]any, fields []Field[Service]) []string {
+func unknownMembers[T any](members map[string]any, fields []Field[T], others []string) []string {
 	var names []string
 	for name := range members {
-		known := func(f Field[Service]) bool { return f.Record == name }
-		if name != "service" && name != "owner" && !slices.ContainsFunc(fields, known) {
+		known := func(f Field[T]) bool { return f.Record == name }
+		if !slices.Contains(others, name) && !slices.ContainsFunc(fields, known) {
 			names = append(names, fmt.Sprintf("%q", name))
 		}
 	}

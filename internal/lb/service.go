@@ -52,4 +52,7 @@ type Service struct {
 	Tunnel         Tunnel       // with ModeDSR: how endpoints are reached
 	MSS            uint16       // largest TCP segment that the two sides may agree on; 0: any
 	Managed        bool         // owned by a controller; an update does not change it
+	Monitor        bool         // endpoints are probed, and those that are down take no new connections; see Monitored
+	Probe          Probe        // how
+	AllDown        AllDown      // of new connections while no endpoint is up
 }

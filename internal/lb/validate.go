@@ -53,6 +53,9 @@ func (s Service) Validate() error {
 	if err := s.validateSources(); err != nil {
 		return err
 	}
+	if err := s.validateMonitor(); err != nil {
+		return err
+	}
 	return s.validateEndpoints()
 }
 

@@ -45,6 +45,8 @@ type Source interface {
 	NextHopsFull() uint64 // packets for which the table of next hops had no room
 	// Counts are the objects by kind and state.
 	Counts() map[string]map[status.State]int
+	// Endpoints yields all that is probed.
+	Endpoints(yield func(*lb.EndpointHealth) bool)
 }
 
 // Metrics answers scrapes.
@@ -127,7 +129,10 @@ func (m *Metrics) write(w *bufio.Writer, format expfmt.Format) error {
 			return err
 		}
 	}
-	return writeServices(w, m.store, m.src)
+	if err := writeServices(w, m.store, m.src); err != nil {
+		return err
+	}
+	return writeHealth(w, m.src)
 }
 
 // note is for what goes wrong when the answer has begun.

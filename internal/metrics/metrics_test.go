@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
@@ -23,6 +24,19 @@ import (
 )
 
 type fake struct{}
+
+func (fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
+	for i, state := range []lb.HealthState{lb.HealthUp, lb.HealthDown, lb.HealthUnknown} {
+		e := &lb.EndpointHealth{State: state, Changes: uint64(i), Failures: 2 * i, AvgDelay: time.Duration(2-i) * time.Millisecond}
+		e.Addr, e.Probe = netip.AddrFrom4([4]byte{31, 31, 31, byte(1 + i)}), lb.Probe{Type: lb.ProbeTCP, Port: 5001}
+		if i == 2 {
+			e.Name = `a "b"`
+		}
+		if !yield(e) {
+			return
+		}
+	}
+}
 
 func (fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 	if k.Protocol == lb.UDP {
@@ -104,7 +118,7 @@ func TestScrape(t *testing.T) {
 	got := scrape(t, m)
 	golden(t, "testdata/scrape.txt", got)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 28 {
+	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 32 {
 		t.Errorf("%d families, %v", len(families), err)
 	}
 	problems, err := promlint.New(strings.NewReader(got)).Lint()

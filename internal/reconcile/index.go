@@ -21,6 +21,7 @@ type index struct {
 	named    map[netip.Addr]endpoint  // addresses of endpoints
 	rows     map[bpf.TcServiceKey]int // ranges that have the row: those that begin at one port share it
 	notifier *notifier
+	probes   *probes
 }
 
 // indexed is a service as users wrote it, and as the data path has it if that differs. The zero value is no service.
@@ -40,10 +41,10 @@ func (i *indexed) effective() *lb.Service {
 // endpoint is a service itself.
 type endpoint struct{ named, reached uint32 }
 
-func newIndex(n *notifier) *index {
+func newIndex(n *notifier, p *probes) *index {
 	return &index{
 		services: map[lb.Key]indexed{}, kept: map[lb.Key][]netip.Addr{},
-		named: map[netip.Addr]endpoint{}, vips: refcount{}, rows: map[bpf.TcServiceKey]int{}, notifier: n,
+		named: map[netip.Addr]endpoint{}, vips: refcount{}, rows: map[bpf.TcServiceKey]int{}, notifier: n, probes: p,
 	}
 }
 
@@ -90,6 +91,7 @@ func (x *index) add(i indexed) {
 		x.vips.add(a)
 	}
 	x.count(&i, 1)
+	x.probes.add(i.effective())
 }
 
 // remove takes a service out, and returns it as it was; without effect if there is none.
@@ -108,6 +110,7 @@ func (x *index) remove(key lb.Key) (i indexed) {
 		x.vips.remove(a)
 	}
 	x.count(&i, -1)
+	x.probes.remove(i.effective())
 	return i
 }
 

@@ -53,18 +53,20 @@ type ServicesConfig struct {
 	VIPs      announce.Owner
 	Sources   Ways
 	Endpoints Endpoints
+	Health    *Health
 	Ended     func() // called after a pass whose removals leave connections that wait for a sweep
 	Seed      uint64 // key of the tables of hashes
 }
 
 // NewServices makes the loop of the services.
 func NewServices(c ServicesConfig) *Services {
-	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints))}
+	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints), c.Health.probes)}
 	s.Loop = newLoop(desired.ServiceKind, lb.Key.String, s, c.Observers)
 	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
 	s.vips = newVIPs(c.VIPs, c.Observers, s.Wake)
 	s.sources = newSources(c.Sources, c.Observers, s.Wake)
 	c.Statuses.Include(s.misfits.statuses)
+	c.Health.follow(func(keys ...lb.Key) { s.Mark(keys...) })
 	return s
 }
 
@@ -200,6 +202,7 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	items := s.read(keys)
 	s.findSources(ctx, items)
 	touched, ended := s.write(items)
+	s.Health.probes.settle() // what could not be written is probed as before
 	s.ownVIPs(ctx, items, touched)
 	s.ended = s.ended || ended
 	out := make([]Outcome[lb.Key], len(items))
@@ -266,6 +269,7 @@ func (s *Services) write(items []item) (touched []netip.Addr, ended bool) {
 		s.index.add(i.indexed())
 		put = append(put, i)
 	}
+	s.Health.probes.settle() // a state that is handed on is heeded below
 	// A range of ports that ends elsewhere now takes the row of the one that it replaces, unless that fails.
 	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
 	var taken []*item
@@ -304,7 +308,7 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 	for n, i := range items {
 		changes[n].Key = compile.Key(i.Key)
 		if i.service != nil {
-			table := compile.Service(i.resolved, nil, s.Seed, s.sources.get)
+			table := compile.Service(i.resolved, s.Health.probes.up(&i.resolved), s.Seed, s.sources.get)
 			table.Parents = i.parents
 			changes[n].Table = &table
 		}

@@ -18,6 +18,7 @@ import (
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
+	"loxilb/internal/health"
 	"loxilb/internal/lb"
 	"loxilb/internal/netdev"
 	"loxilb/internal/status"
@@ -73,6 +74,11 @@ func (w *world) Apply(changes []datapath.Change) []error {
 		source := ""
 		if a := c.Table.Endpoints[0].Source; a != (bpf.TcIpAddr{}) {
 			source = " from " + a.Netip().String()
+		}
+		for _, e := range c.Table.Endpoints {
+			if e.Takes == 0 && e.Weight > 0 {
+				source += " without " + e.Addr.Netip().String()
+			}
 		}
 		if errs[i] = w.note("put %s%s", c.Key, source); errs[i] == nil {
 			w.services[c.Key] = true
@@ -180,6 +186,8 @@ type rig struct {
 	t        testing.TB
 	state    *desired.State
 	services *Services
+	health   *Health
+	prober   *prober
 	statuses *status.Table
 	hub      *event.Hub
 	swept    chan struct{}
@@ -215,9 +223,12 @@ func makeRig(t testing.TB, w *world) *rig {
 		}
 	})
 	r := &rig{world: w, t: t, state: state, statuses: status.NewTable(), hub: event.NewHub(), swept: make(chan struct{}, 10_000)}
+	o := Observers{Statuses: r.statuses, Events: r.hub, Log: log}
+	r.prober = &prober{targets: map[string]health.Target{}, states: map[string]health.Status{}}
+	r.health = NewHealth(r.prober, o)
 	r.services = NewServices(ServicesConfig{
-		Observers: Observers{Statuses: r.statuses, Events: r.hub, Log: log}, Desired: state, Tables: w, VIPs: addresses{w}, Sources: w,
-		Endpoints: endpoints{w}, Ended: func() { r.swept <- struct{}{} },
+		Observers: o, Desired: state, Tables: w, VIPs: addresses{w}, Sources: w,
+		Endpoints: endpoints{w}, Health: r.health, Ended: func() { r.swept <- struct{}{} },
 	})
 	feed := r.services.feed
 	r.services.Loop.feed = func(ctx context.Context) { r.looks.Add(1); feed(ctx) }

@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// endpointAliases are the contract's.
+func endpointAliases() []string { return []string{"ep", "Endpoint", "endpoints"} }
+
+// endpointFlags are the flags of create endpoint.
+type endpointFlags struct {
+	fieldFlags[lb.EndpointProbe, v1.EndpointProbe]
+	desc    string
+	period  int
+	retries int
+}
+
+func createEndpoint(o *options) *cobra.Command {
+	f := &endpointFlags{fieldFlags: newFieldFlags[lb.EndpointProbe, v1.EndpointProbe](lb.EndpointProbeFields())}
+	cmd := &cobra.Command{
+		Use:     "endpoint IP",
+		Aliases: endpointAliases(),
+		Short:   "have an address probed, or say how one of a service is",
+		Long: "Has an address probed, whether or not it is an endpoint of a service. Where a monitored service would have\n" +
+			"an endpoint probed by the same name, as 10.0.0.1_tcp_8080, it is probed as is said here instead.",
+		Example: "  loxicmd create endpoint 10.0.0.1 --probetype=http --probeport=8080 --probereq=/health --probe-interval=500ms\n" +
+			"  loxicmd create endpoint 10.0.0.1 --name=10.0.0.1_tcp_8080 --probetype=ping",
+		Args: exactly("the address, as in: loxicmd create endpoint 10.0.0.1 --probetype=tcp --probeport=8080"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := f.request(args[0])
+			if err != nil {
+				return err
+			}
+			client, err := o.client()
+			if err != nil {
+				return err
+			}
+			body, err := o.answer(client.CreateEndpoint(cmd.Context(), e))
+			if existsAlready(body) {
+				return o.answered(body, "unchanged")
+			}
+			if err != nil {
+				return err
+			}
+			return o.done(body)
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func (f *endpointFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	f.fieldFlags.register(cmd)
+	fs.StringVar(&f.desc, "desc", "", "another word for --name")
+	fs.IntVar(&f.period, "period", 0, "--probe-interval in seconds, up to 86400")
+	fs.IntVar(&f.retries, "retries", 0, "another word for --probe-retries")
+	cmd.MarkFlagsMutuallyExclusive("desc", "name")
+	cmd.MarkFlagsMutuallyExclusive("period", "probe-interval")
+	cmd.MarkFlagsMutuallyExclusive("retries", "probe-retries")
+}
+
+func (f *endpointFlags) request(ip string) (v1.EndpointProbe, error) {
+	e := f.entry()
+	if _, err := lb.ParseAddr(lb.FieldEndpointAddress, ip); err != nil {
+		return e, err
+	}
+	e.HostName, e.ProbeDuration = ip, f.period
+	e.Name = cmp.Or(e.Name, f.desc)
+	e.InactiveReTries = cmp.Or(e.InactiveReTries, f.retries)
+	e.ProbeType = cmp.Or(e.ProbeType, lb.ProbePing.String()) // a server of the contract asks for it
+	return e, nil
+}
+
+func deleteEndpoint(o *options) *cobra.Command {
+	params := &v1.DeleteEndpointParams{}
+	var port uint16
+	cmd := &cobra.Command{
+		Use:     "endpoint IP",
+		Aliases: endpointAliases(),
+		Short:   "delete what create endpoint has made",
+		Long: "Deletes what create endpoint has made. An endpoint of a monitored service goes on being probed, as the service\n" +
+			"says.",
+		Example: "  loxicmd delete endpoint 10.0.0.1 --probetype=tcp --probeport=8080\n" +
+			"  loxicmd delete endpoint 10.0.0.1 --name=10.0.0.1_tcp_8080",
+		Args: exactly("the address, as in: loxicmd delete endpoint 10.0.0.1 --probetype=tcp --probeport=8080"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := lb.ParseAddr(lb.FieldEndpointAddress, args[0]); err != nil {
+				return err
+			}
+			client, err := o.client()
+			if err != nil {
+				return err
+			}
+			params.ProbePort = strconv.Itoa(int(port))
+			body, err := o.answer(client.DeleteEndpoint(cmd.Context(), args[0], params))
+			if err != nil {
+				return err
+			}
+			return o.done(body)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&params.Name, "name", "", "its name, if it was given one")
+	fs.StringVar(&params.ProbeType, "probetype", lb.ProbePing.String(), "type of its probe")
+	fs.Uint16Var(&port, "probeport", 0, "port of its probe")
+	return cmd
+}
+
+func getEndpoint(o *options) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:     "endpoint",
+		Aliases: endpointAliases(),
+		Short:   "show what is probed, and what was found; -o wide shows what became of it lately",
+		Example: "  loxicmd get endpoint\n  loxicmd get ep -o wide --name=10.0.0.1_tcp_8080",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := o.client()
+			if err != nil {
+				return err
+			}
+			body, err := o.answer(client.GetEndpoints(cmd.Context()))
+			if err != nil {
+				return err
+			}
+			asIs := o.output == "json" || o.output == "yaml"
+			if asIs && name == "" {
+				return o.printRaw(body)
+			}
+			var list v1.EndpointProbeList
+			if err := decode(body, &list); err != nil {
+				return err
+			}
+			if name != "" {
+				list.Attr = slices.DeleteFunc(list.Attr, func(e v1.EndpointProbe) bool { return e.Name != name && e.HostName != name })
+			}
+			if asIs {
+				return o.printRaw(raw(list))
+			}
+			return o.print(endpointTable(list.Attr, o.output == "wide").String())
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "only the endpoint of this name, or those of this address")
+	return cmd
+}
+
+// endpointTable has the contract's columns, and what explains the state behind them. Wide, each has its last changes below it.
+func endpointTable(list []v1.EndpointProbe, wide bool) *table {
+	header := []string{"Host", "Name", "ptype", "port", "duration", "retries", "minDelay", "avgDelay", "maxDelay", "State", "Since", "Evidence"}
+	if wide {
+		header = append(header, "Services", "History")
+	}
+	t := newTable(header...)
+	for i := range list {
+		e := &list[i]
+		row := []string{
+			e.HostName, e.Name, probeCell(e), strconv.Itoa(e.ProbePort), cmp.Or(e.ProbeInterval, strconv.Itoa(e.ProbeDuration)),
+			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, e.CurrState, clock(e.Since), cmp.Or(oneLine(e.Evidence), "-"),
+		}
+		if !wide {
+			t.add(row...)
+			continue
+		}
+		for line := range max(1, len(e.History), len(e.Services)) {
+			if line > 0 {
+				row = make([]string, len(header)-2)
+			}
+			service, change := "", ""
+			if line < len(e.Services) {
+				service = e.Services[line]
+			}
+			if n := len(e.History) - 1 - line; n >= 0 {
+				c := &e.History[n]
+				change = fmt.Sprintf("%s %s: %s", clock(c.Time), c.To, oneLine(c.Evidence))
+			}
+			t.add(append(row, service, change)...)
+		}
+	}
+	return t
+}
+
+// probeCell is the type, and what it asks for.
+func probeCell(e *v1.EndpointProbe) string { return e.ProbeType + ":" + oneLine(e.ProbeReq) }
+
+// oneLine keeps what an endpoint has answered, or a user asks it, from drawing the table.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '.'
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,28 @@
+package lb
+
+// AllDown is what becomes of new connections while no endpoint of a service is up.
+type AllDown uint8
+
+// The choices.
+const (
+	AllDownRefuse AllDown = iota
+	AllDownPanic
+)
+
+func allDowns() []choice[AllDown] {
+	return []choice[AllDown]{
+		{value: AllDownRefuse, word: "refuse", help: "they are refused, as --refuse says"},
+		{value: AllDownPanic, word: "panic", help: "all endpoints get them, as if all were up"},
+	}
+}
+
+// String is the word of flags, JSON and text.
+func (a AllDown) String() string { return wordOf("all down", a, allDowns()) }
+
+// ParseAllDown takes the word; "" is refuse.
+func ParseAllDown(s string) (AllDown, error) {
+	if s == "" {
+		return AllDownRefuse, nil
+	}
+	return parseWord(FieldAllDown, s, allDowns())
+}

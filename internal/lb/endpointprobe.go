@@ -1,0 +1,102 @@
+package lb
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// EndpointProbe is how an address is to be probed, whether or not it is an endpoint of a service. Where a service would have it probed
+// by a probe of the same name (NameOfProbe), this one takes its place.
+type EndpointProbe struct {
+	Name  string // "": NameOfProbe
+	Addr  netip.Addr
+	Probe Probe
+}
+
+// Key names it among others.
+func (e *EndpointProbe) Key() string {
+	if e.Name != "" {
+		return e.Name
+	}
+	return NameOfProbe(e.Addr, &e.Probe)
+}
+
+// Normal is the same with what it says twice left out, and a ping where nothing is said.
+func (e EndpointProbe) Normal() EndpointProbe {
+	if e.Probe.Type == ProbeAuto {
+		e.Probe.Type = ProbePing
+	}
+	if e.Name == NameOfProbe(e.Addr, &e.Probe) {
+		e.Name = ""
+	}
+	return e
+}
+
+// Complete is its probe with every default written out.
+func (e *EndpointProbe) Complete() Probe { return e.Probe.complete() }
+
+// Validate checks every field, and returns a *FieldError for the first that is refused.
+func (e EndpointProbe) Validate() error {
+	if err := addrUse(FieldEndpointAddress, e.Addr); err != nil {
+		return err
+	}
+	if err := ValidateName(e.Name); err != nil {
+		return err
+	}
+	if err := e.Probe.validate(); err != nil {
+		return err
+	}
+	if e.Probe.Type.hasPort() && e.Probe.Port == 0 {
+		return NewFieldError(FieldProbePort, "0", "is zero, and probe type "+e.Probe.Type.String()+" needs one", "1 to 65535")
+	}
+	return nil
+}
+
+// EndpointProbeFields are its fields, with the properties that the contract has for them.
+func EndpointProbeFields() []Field[EndpointProbe] {
+	list := []Field[EndpointProbe]{
+		{
+			Name: FieldEndpointAddress, Record: "host", Property: "hostName", Required: true, Always: true,
+			form: address(func(e *EndpointProbe) *netip.Addr { return &e.Addr }),
+		},
+		{
+			Name: FieldName, Record: "name", Property: "name", Flag: "name",
+			Help: "name of the endpoint; without it, as 10.0.0.1_tcp_80: this takes the place of what a service would do at that address and port",
+			form: line(func(e *EndpointProbe) *string { return &e.Name }),
+		},
+	}
+	contract := map[string]string{
+		"probetype": "probeType", "probeport": "probePort", "probereq": "probeReq", "proberesp": "probeResp", "probeRetries": "inactiveReTries",
+	}
+	for _, f := range probeFields(func(e *EndpointProbe) *Probe { return &e.Probe }) {
+		if name, ok := contract[f.Property]; ok {
+			f.Property = name
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// MarshalRecord writes it as journals have it.
+func (e *EndpointProbe) MarshalRecord() ([]byte, error) {
+	return marshalMembers(e, EndpointProbeFields(), nil)
+}
+
+// UnmarshalEndpointProbe reads what MarshalRecord writes, and validates it. It refuses members and words that it does not know.
+func UnmarshalEndpointProbe(data []byte) (e EndpointProbe, err error) {
+	if err := unmarshalMembers(&e, EndpointProbeFields(), data); err != nil {
+		return e, err
+	}
+	return e, e.Validate()
+}
+
+// ParseHostState reads the contract's words: whether the endpoint is to take no connections, whatever probes say.
+func ParseHostState(s string) (out bool, err error) {
+	switch strings.ToLower(s) {
+	case "green", "yellow":
+		return false, nil
+	case "red":
+		return true, nil
+	}
+	return false, NewFieldError("state", s, "is not known", "green or yellow (its probe decides), red (it takes no new connection)")
+}

@@ -1,0 +1,41 @@
+package lb
+
+import "time"
+
+// HealthState is what probes have found out about an endpoint.
+type HealthState uint8
+
+// The states.
+const (
+	HealthUnknown HealthState = iota // nothing yet
+	HealthUp
+	HealthDown
+)
+
+func (s HealthState) String() string {
+	return [...]string{HealthUnknown: "unknown", HealthUp: "up", HealthDown: "down"}[s]
+}
+
+// HealthChange is one change of a state.
+type HealthChange struct {
+	At       time.Time
+	From, To HealthState
+	Evidence string
+}
+
+// EndpointHealth is what is known of an address that is probed.
+type EndpointHealth struct {
+	EndpointProbe       // what is asked; all is written out, and no other has its name
+	Object        bool  // users have made an object of it
+	Services      []Key // that heed it, in order
+	State         HealthState
+	Red           bool // an agent of the user's has taken it out
+	Since         time.Time
+	Checked       time.Time // when the last probe ended
+	Evidence      string    // what was seen last
+	History       []HealthChange
+
+	MinDelay, AvgDelay, MaxDelay time.Duration // of probes that succeeded
+	Failures, Successes          int           // in a row
+	Changes                      uint64        // of the state, since it is probed
+}

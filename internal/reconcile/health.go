@@ -1,0 +1,144 @@
+package reconcile
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"loxilb/internal/event"
+	"loxilb/internal/health"
+	"loxilb/internal/lb"
+)
+
+// Health knows how endpoints are: it has them probed, tells of changes, and has the services that heed them applied again.
+type Health struct {
+	Observers
+	probes *probes
+
+	mu   sync.Mutex
+	mark func(...lb.Key) // nil: there is no loop of services yet
+}
+
+// NewHealth makes one that has endpoints probed by p. Changed is to be called when a key of p has another state.
+func NewHealth(p Prober, o Observers) *Health { return &Health{Observers: o, probes: newProbes(p)} }
+
+// follow has changes marked.
+func (h *Health) follow(mark func(...lb.Key)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mark = mark
+}
+
+// Changed tells of what has become of a target: for health.Config.
+func (h *Health) Changed(key string) {
+	status, ok := h.probes.prober.Status(key)
+	if !ok {
+		return
+	}
+	at, news, users := h.probes.news(key, &status)
+	for _, c := range news {
+		e := event.Health{Endpoint: at, State: c.To.String(), Evidence: c.Evidence}
+		h.Events.Publish(e)
+		switch {
+		case c.To == health.Down:
+			h.Log.Warn("endpoint is down: it takes no new connections", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
+		case c.From == health.Down:
+			h.Log.Info("endpoint is up again", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
+		}
+	}
+	h.mu.Lock()
+	mark := h.mark
+	h.mu.Unlock()
+	if mark != nil {
+		mark(users...)
+	}
+}
+
+// news are the changes of a target that were not told yet, and which services heed it.
+func (p *probes) news(key string, s *health.Status) (at netip.AddrPort, news []health.Change, users []lb.Key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.named[p.names[key]]
+	if n == nil {
+		return at, nil, nil
+	}
+	r := n.running[key]
+	for _, c := range s.History {
+		if c.At.After(r.told) {
+			news = append(news, c)
+			r.told = c.At
+			r.changes++
+		}
+	}
+	return netip.AddrPortFrom(r.target.Addr, r.target.Port), news, n.usersOf(key)
+}
+
+// EndpointState is how an endpoint of a service is; false: the service does not heed it, or nobody probes it.
+func (h *Health) EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool) {
+	status, ok := h.probes.prober.Status(h.probes.keyOf(s, e))
+	return lb.HealthState(status.State), ok
+}
+
+// Endpoints yields all that is probed, in the order of names.
+func (h *Health) Endpoints(yield func(*lb.EndpointHealth) bool) {
+	p := h.probes
+	p.mu.Lock()
+	keys := make([]string, 0, len(p.names))
+	for key := range p.names {
+		keys = append(keys, key)
+	}
+	p.mu.Unlock()
+	slices.Sort(keys)
+	for _, key := range keys {
+		if e, ok := p.health(key); ok && !yield(e) {
+			return
+		}
+	}
+}
+
+// health is what is known by a key.
+func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
+	s, ok := p.prober.Status(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.named[p.names[key]]
+	if !ok || n == nil {
+		return nil, false
+	}
+	r := n.running[key]
+	e := &lb.EndpointHealth{
+		EndpointProbe: lb.EndpointProbe{Name: key, Addr: r.target.Addr, Probe: r.target.Probe},
+		Object:        n.object != nil, Services: n.usersOf(key),
+		State: lb.HealthState(s.State), Red: r.red, Since: s.Since, Checked: s.Checked, Evidence: s.Evidence,
+		MinDelay: s.MinDelay, AvgDelay: s.AvgDelay, MaxDelay: s.MaxDelay,
+		Failures: s.Failures, Successes: s.Successes, Changes: r.changes,
+	}
+	for _, c := range s.History {
+		e.History = append(e.History, lb.HealthChange{At: c.At, From: lb.HealthState(c.From), To: lb.HealthState(c.To), Evidence: c.Evidence})
+	}
+	return e, true
+}
+
+// SetHostState takes an endpoint out, or leaves it to its probe again: all that is probed at the address, at this port (0: any) and by
+// this type (lb.ProbeAuto: any). It returns how many that are.
+func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
+	p := h.probes
+	p.mu.Lock()
+	var keys []string
+	for key, name := range p.names {
+		r := p.named[name].running[key]
+		if r.target.Addr == a && (port == 0 || r.target.Port == port) && (t == lb.ProbeAuto || r.target.Probe.Type == t) {
+			r.red = out
+			keys = append(keys, key)
+		}
+	}
+	p.mu.Unlock()
+	state, evidence := health.Unknown, ""
+	if out {
+		state, evidence = health.Down, "an agent says that it is red"
+	}
+	for _, key := range keys {
+		p.prober.Override(key, state, evidence)
+	}
+	return len(keys)
+}

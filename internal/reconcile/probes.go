@@ -1,0 +1,262 @@
+package reconcile
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"loxilb/internal/health"
+	"loxilb/internal/lb"
+)
+
+// Prober asks addresses how they are: health.Monitor. None of its methods waits for an answer.
+type Prober interface {
+	Set(key string, t health.Target) // a key that is set already keeps its state
+	Remove(key string)
+	Status(key string) (health.Status, bool)
+	Override(key string, s health.State, evidence string)
+}
+
+// probes are what is to be probed: what services want, each once however many want it, and what users have made objects of. Its
+// methods may be called from many goroutines.
+type probes struct {
+	prober Prober
+
+	mu    sync.Mutex
+	named map[string]*named
+	dirty map[string]struct{} // names with other wishes since settle was called
+	names map[string]string   // by the keys that the prober has
+}
+
+// named are the probes of one name (lb.NameOfProbe): nearly always one. There are more where services ask the same port
+// different things.
+type named struct {
+	object  *wish // of a user's object; it takes the place of all others
+	wishes  []*wish
+	running map[string]*running // by the prober's keys
+}
+
+// wish is a target that somebody wants.
+type wish struct {
+	target health.Target
+	users  map[lb.Key]int // services, and how many endpoints of theirs it stands for
+	key    string         // that the prober has it by; "": none
+}
+
+// running is what the prober has by a key.
+type running struct {
+	target  health.Target
+	red     bool      // an agent has taken it out
+	told    time.Time // of the last change that was told
+	changes uint64    // that were told
+}
+
+func newProbes(p Prober) *probes {
+	return &probes{prober: p, named: map[string]*named{}, dirty: map[string]struct{}{}, names: map[string]string{}}
+}
+
+// targetOf is what a service wants to be asked about an endpoint. Probes go to the endpoint's own address from the address that the
+// kernel chooses, in every mode.
+func targetOf(s *lb.Service, e lb.Endpoint) (name string, t health.Target) {
+	p := s.ProbeOf(e)
+	return lb.NameOfProbe(e.Addr, &p), health.Target{Addr: e.Addr, Port: p.Port, Probe: p, Source: netip.Addr{}}
+}
+
+func sameTarget(a, b health.Target) bool { return reflect.DeepEqual(a, b) }
+
+// add enters what a service wants; without effect if it heeds no health.
+func (p *probes) add(s *lb.Service) { p.count(s, 1) }
+
+// remove is the end of add.
+func (p *probes) remove(s *lb.Service) { p.count(s, -1) }
+
+func (p *probes) count(s *lb.Service, by int) {
+	if !s.Monitored() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range s.Endpoints {
+		name, target := targetOf(s, e)
+		w := p.at(name).wish(target)
+		if w.users[s.Key] += by; w.users[s.Key] <= 0 {
+			delete(w.users, s.Key)
+		}
+		p.dirty[name] = struct{}{}
+	}
+}
+
+// at is what there is of a name, made if need be.
+func (p *probes) at(name string) *named {
+	n := p.named[name]
+	if n == nil {
+		n = &named{running: map[string]*running{}}
+		p.named[name] = n
+	}
+	return n
+}
+
+// wish is the one for a target, made if need be.
+func (n *named) wish(t health.Target) *wish {
+	for _, w := range n.wishes {
+		if sameTarget(w.target, t) {
+			return w
+		}
+	}
+	w := &wish{target: t, users: map[lb.Key]int{}}
+	n.wishes = append(n.wishes, w)
+	return w
+}
+
+// setObject enters an object of the user's, or removes it: nil.
+func (p *probes) setObject(name string, e *lb.EndpointProbe) {
+	p.mu.Lock()
+	n := p.at(name)
+	if e == nil {
+		n.object = nil
+	} else {
+		probe := e.Complete()
+		key := ""
+		if n.object != nil {
+			key = n.object.key
+		}
+		n.object = &wish{target: health.Target{Addr: e.Addr, Port: probe.Port, Probe: probe}, key: key}
+	}
+	p.dirty[name] = struct{}{}
+	p.mu.Unlock()
+	p.settle()
+}
+
+// settle has the prober ask what is wanted by now. A wish that comes takes over the key, and so the state, of one that goes: an
+// endpoint that is down stays so when it is asked in another way.
+func (p *probes) settle() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.dirty {
+		p.settleName(name, p.named[name])
+	}
+	clear(p.dirty)
+}
+
+func (p *probes) settleName(name string, n *named) {
+	n.wishes = slices.DeleteFunc(n.wishes, func(w *wish) bool { return len(w.users) == 0 })
+	want := n.wanted()
+	free := make(map[string]bool, len(n.running))
+	for key := range n.running {
+		free[key] = true
+	}
+	for _, w := range n.wishes {
+		if n.object != nil {
+			w.key = ""
+		}
+	}
+	for _, w := range want {
+		if r := n.running[w.key]; r == nil || !sameTarget(r.target, w.target) {
+			w.key = ""
+		}
+		delete(free, w.key)
+	}
+	for _, w := range want {
+		if w.key != "" {
+			continue
+		}
+		if w.key = n.key(name, free); free[w.key] {
+			delete(free, w.key)
+			n.running[w.key].target = w.target
+		} else {
+			n.running[w.key] = &running{target: w.target}
+			p.names[w.key] = name
+		}
+		p.prober.Set(w.key, w.target)
+	}
+	for key := range free {
+		p.prober.Remove(key)
+		delete(n.running, key)
+		delete(p.names, key)
+	}
+	if len(want) == 0 {
+		delete(p.named, name)
+	}
+}
+
+// wanted are the targets that are asked.
+func (n *named) wanted() []*wish {
+	if n.object != nil {
+		return []*wish{n.object}
+	}
+	return n.wishes
+}
+
+// key is one for a wish that has none: one that is free, or else a new one. The name itself comes first.
+func (n *named) key(name string, free map[string]bool) string {
+	key := name
+	for i := 2; ; i++ {
+		if n.running[key] == nil || free[key] {
+			return key
+		}
+		key = name + "#" + strconv.Itoa(i)
+	}
+}
+
+// keyOf is by which key the prober knows what a service has to know of an endpoint; "": it does not.
+func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
+	if !s.Monitored() {
+		return ""
+	}
+	name, target := targetOf(s, e)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.named[name]
+	if n == nil {
+		return ""
+	}
+	if n.object != nil {
+		return n.object.key
+	}
+	for _, w := range n.wishes {
+		if sameTarget(w.target, target) {
+			return w.key
+		}
+	}
+	return ""
+}
+
+// up tells which endpoints of a service may take new connections; nil: all. One of which nothing is known yet may: nobody is to be
+// refused because the daemon has just started.
+func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
+	if !s.Monitored() {
+		return nil
+	}
+	return func(e lb.Endpoint) bool {
+		status, ok := p.prober.Status(p.keyOf(s, e))
+		return !ok || status.State != health.Down
+	}
+}
+
+// usersOf are the services that heed what the prober has by a key.
+func (n *named) usersOf(key string) (users []lb.Key) {
+	for _, w := range n.wishes {
+		if w.key == key || n.object != nil && n.object.key == key {
+			for k := range w.users {
+				users = append(users, k)
+			}
+		}
+	}
+	slices.SortFunc(users, lb.Key.Compare)
+	return slices.Compact(users)
+}
+
+// objects are the names of users' objects.
+func (p *probes) objects() (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, n := range p.named {
+		if n.object != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}

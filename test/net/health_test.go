@@ -1,0 +1,321 @@
+package net_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+)
+
+// mortal is a server that ends and begins again; connections that it has accepted go on.
+type mortal struct {
+	t        testing.TB
+	host     *netnstest.Host
+	address  string
+	handle   func(net.Conn)
+	listener net.Listener
+}
+
+func (m *mortal) start() {
+	m.t.Helper()
+	l, err := m.host.Listen("tcp", m.address)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.listener = l
+	m.t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go m.handle(c)
+		}
+	}()
+}
+
+func (m *mortal) stop() {
+	m.t.Helper()
+	if err := m.listener.Close(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// mortals are servers of all endpoints that answer each line with their name and the line.
+func (r *rig) mortals(address string) []*mortal {
+	list := make([]*mortal, len(r.Endpoints))
+	for i, h := range r.Endpoints {
+		list[i] = &mortal{t: r.t, host: h, address: address, handle: func(c net.Conn) {
+			defer c.Close() //nolint:errcheck // of a test
+			for buf := make([]byte, 64); ; {
+				n, err := c.Read(buf)
+				if err != nil {
+					return
+				}
+				if _, err := fmt.Fprintf(c, "%s %s", h.Name, buf[:n]); err != nil {
+					return
+				}
+			}
+		}}
+		list[i].start()
+	}
+	return list
+}
+
+// greet opens a connection, and says who is behind it.
+func (r *rig) greet(address string) (net.Conn, string, error) {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Second)
+	defer cancel()
+	c, err := r.Client.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, "", err
+	}
+	r.lab().Cleanup(func() { _ = c.Close() })
+	who, err := says(c)
+	return c, who, err
+}
+
+// says asks who is behind a connection.
+func says(c net.Conn) (string, error) {
+	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := c.Write([]byte("hello")); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 64)
+	n, err := c.Read(buf)
+	name, _, _ := strings.Cut(string(buf[:n]), " ")
+	return name, err
+}
+
+// wantServers makes connections, none of which may fail, and wants these servers and no others to get some.
+func (r *rig) wantServers(address string, want ...string) {
+	r.t.Helper()
+	seen := map[string]bool{}
+	for range 30 {
+		c, who, err := r.greet(address)
+		if err != nil {
+			r.t.Fatalf("%s: %v", address, err)
+		}
+		_ = c.Close()
+		seen[who] = true
+	}
+	var got []string
+	for who := range seen {
+		got = append(got, who)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		r.t.Errorf("%s: %v get connections, want %v", address, got, want)
+	}
+}
+
+// eventuallyShows repeats a command until it prints a line with all of these words.
+func (r *rig) eventuallyShows(line string, words ...string) {
+	r.t.Helper()
+	labtest.Eventually(r.t, patience, func(context.Context) error {
+		out, err := r.Command(strings.Fields(line)...)
+		if err != nil {
+			return err
+		}
+		for one := range strings.Lines(out) {
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(one, w) }) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no line has %q: %s", words, out)
+	})
+}
+
+// TestHealth: an endpoint that ends gets no new connection after interval x fall, and keeps those that it has; none that is made after
+// that fails. It gets some again when it is back.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	const interval, fall = 200 * time.Millisecond, 2
+	r := newRig(t, options{})
+	servers := r.mortals(":5001")
+	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=%s --probe-retries=%d", vip4, endpoints4(), interval, fall)
+	for _, ip := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
+		r.eventuallyShows("get ep", ip+"_tcp_5001", " ok ")
+	}
+	address := join(vip4, 80)
+	r.wantServers(address, "ep1", "ep2", "ep3")
+	var kept net.Conn
+	for kept == nil {
+		c, who, err := r.greet(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if who == "ep2" {
+			kept = c
+		}
+	}
+
+	servers[1].stop()
+	start := time.Now()
+	labtest.Eventually(t, patience, func(context.Context) error {
+		for range 3 { // round robin: one of them would be refused
+			c, _, err := r.greet(address)
+			if err != nil {
+				return err
+			}
+			_ = c.Close()
+		}
+		return nil
+	})
+	t.Logf("no new connection fails %s after the endpoint has ended", time.Since(start).Round(time.Millisecond))
+	if d := time.Since(start); d > (fall+1)*interval+time.Second {
+		t.Errorf("it took %s", d)
+	}
+	r.wantServers(address, "ep1", "ep3")
+	if who, err := says(kept); err != nil || who != "ep2" {
+		t.Errorf("the connection that it had is with %q, %v", who, err)
+	}
+	for line, words := range map[string][]string{
+		"get ep":                          {"32.32.32.1_tcp_5001", " nok ", "refused"},
+		"get ep -o wide":                  {"20.20.20.1:80/tcp", " nok: "},
+		"get lb -o wide":                  {"32.32.32.1", " inactive "},
+		"get events --kind=health":        {"endpoint 32.32.32.1:5001 is down: tcp 32.32.32.1:5001"},
+		"describe lb " + vip4 + ":80/tcp": {"32.32.32.1", " inactive "},
+	} {
+		r.eventuallyShows(line, words...)
+	}
+	if up := r.metric("endpoint_up", "endpoint=32.32.32.1:5001"); up != 0 {
+		t.Errorf("loxilb_endpoint_up is %v", up)
+	}
+
+	servers[1].start()
+	r.eventuallyShows("get ep", "32.32.32.1_tcp_5001", " ok ")
+	labtest.Eventually(t, patience, func(context.Context) error {
+		if _, who, err := r.greet(address); err != nil || who != "ep2" {
+			return errors.Join(fmt.Errorf("%q answers", who), err)
+		}
+		return nil
+	})
+	r.wantServers(address, "ep1", "ep2", "ep3")
+
+	// A daemon that starts again knows nothing, refuses nobody, and finds out.
+	servers[0].stop()
+	r.eventuallyShows("get ep", "31.31.31.1_tcp_5001", " nok ")
+	r.Kill()
+	r.restart()
+	r.eventuallyShows("get ep", "31.31.31.1_tcp_5001", " nok ")
+	r.eventuallyShows("get lb -o wide", "31.31.31.1", " inactive ")
+	labtest.Eventually(t, patience, func(context.Context) error {
+		for range 3 {
+			if _, _, err := r.greet(address); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	r.wantServers(address, "ep2", "ep3")
+}
+
+// TestMonitorInPlace: health is heeded or not, in place; with all endpoints down connections are refused, or go to all.
+func TestMonitorInPlace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.mortals(":5001")
+	create := func(more string) {
+		t.Helper()
+		r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s %s", vip4, endpoints4(), more)
+	}
+	address := join(vip4, 80)
+	create("")
+	r.wantServers(address, "ep1", "ep2", "ep3")
+	if out := r.loxicmd("get lb -o wide"); strings.Contains(out, "active") {
+		t.Errorf("nobody probes, and there are states: %s", out)
+	}
+	create("--monitor --probeport=9 --probe-interval=100ms") // where nobody listens
+	r.eventuallyShows("get ep", "17.17.17.1_tcp_9", " nok ")
+	r.eventuallyShows("get lb", " On ")
+	labtest.Eventually(t, patience, func(context.Context) error {
+		start := time.Now()
+		switch _, _, err := r.greet(address); {
+		case err == nil:
+			return errors.New("there is an answer")
+		case !strings.Contains(err.Error(), "refused"):
+			return err
+		case time.Since(start) > time.Second:
+			return fmt.Errorf("refused after %s", time.Since(start))
+		}
+		return nil
+	})
+	create("--monitor --probeport=9 --probe-interval=100ms --all-down=panic")
+	r.wantServers(address, "ep1", "ep2", "ep3")
+	r.eventuallyShows("get lb -o wide", " inactive ")
+	create("--monitor --probeport=9 --probe-interval=100ms")
+	r.eventuallyShows("get lb -o wide", " inactive ")
+	create("")
+	r.wantServers(address, "ep1", "ep2", "ep3")
+	r.eventuallyShows("get lb", " Off ")
+	if out := r.loxicmd("get ep"); strings.Contains(out, "_tcp_9") {
+		t.Errorf("still probed: %s", out)
+	}
+}
+
+// TestEndpointObject: an object takes the place of a service's probe, and an agent's word that of any.
+func TestEndpointObject(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	servers := r.mortals(":5001")
+	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=200ms --probe-retries=1 --probe-rise=1", vip4, endpoints4())
+	address := join(vip4, 80)
+	servers[1].stop()
+	r.eventuallyShows("get lb -o wide", "32.32.32.1", " inactive ")
+	r.wantServers(address, "ep1", "ep3")
+
+	r.loxicmd("create endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001 --probetype=none")
+	r.eventuallyShows("get ep", "32.32.32.1_tcp_5001", "none:", " ok ")
+	r.eventuallyShows("get lb -o wide", "32.32.32.1", " active ")
+	servers[1].start()
+	r.wantServers(address, "ep1", "ep2", "ep3")
+
+	state := func(state string) {
+		t.Helper()
+		resp, err := r.LB.HTTPClient(patience).Post("http://127.0.0.1:11111/netlox/v1/config/endpointhoststate", "application/json",
+			strings.NewReader(`{"hostName":"31.31.31.1","epPort":5001,"epProto":"tcp","state":"`+state+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close() //nolint:errcheck // of a test
+		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != `{"result":"Success"}` {
+			t.Errorf("%s: %s %s, %v", state, resp.Status, body, err)
+		}
+	}
+	state("red")
+	r.eventuallyShows("get ep", "31.31.31.1_tcp_5001", " red ")
+	r.eventuallyShows("get lb -o wide", "31.31.31.1", " inactive ")
+	labtest.Eventually(t, patience, func(context.Context) error {
+		for range 3 {
+			if _, who, err := r.greet(address); err != nil || who == "ep1" {
+				return errors.Join(fmt.Errorf("%q answers", who), err)
+			}
+		}
+		return nil
+	})
+	r.wantServers(address, "ep2", "ep3")
+	state("green")
+	r.eventuallyShows("get ep", "31.31.31.1_tcp_5001", " ok ")
+	r.eventuallyShows("get lb -o wide", "31.31.31.1", " active ")
+	r.Kill() // objects are stored
+	r.restart()
+	r.eventuallyShows("get ep", "32.32.32.1_tcp_5001", "none:", " ok ")
+	r.loxicmd("delete endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001")
+	r.eventuallyShows("get ep", "32.32.32.1_tcp_5001", "tcp:", " ok ")
+	if out, err := r.Command("delete", "endpoint", "32.32.32.1", "--name=32.32.32.1_tcp_5001"); err == nil || !strings.Contains(out, "endpoint 32.32.32.1_tcp_5001 does not exist") {
+		t.Errorf("%s, %v", out, err)
+	}
+}
