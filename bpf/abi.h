@@ -769,7 +769,8 @@ struct connection_event {
 	__u8 protocol;
 	__u8 flags; /* enum connection_flag, of EVENT_CLOSING and EVENT_ENDED */
 	__u8 traits; /* enum connection_trait; likewise, of the client's entry */
-	__u8 pad[3];
+	__u8 reply_traits; /* of the other one, if it was at hand */
+	__u8 pad[2];
 	__u64 packets_in; /* since the entries were made */
 	__u64 bytes_in;
 	__u64 packets_out;
@@ -791,6 +792,20 @@ struct untold {
 struct sweep_report {
 	__u64 visited; /* entries looked at */
 	__u64 ended; /* connections removed: expired, or of an endpoint that is gone */
+};
+
+/* A connection that was silent for too long, of which both ends are to be told. */
+struct idle_end {
+	struct connection_key client; /* of its packets as they arrive */
+	struct connection_key reply;
+};
+_Static_assert(sizeof(struct idle_end) == 80, "ABI");
+
+/* How many there were. */
+struct idle_report {
+	struct token_bucket more; /* that may follow */
+	__u64 told; /* handed over */
+	__u64 untold; /* ended in silence: too many at once */
 };
 
 #endif

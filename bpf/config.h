@@ -56,6 +56,10 @@ const volatile __u32 icmp_rate = 1000;
  * tell the clients of a lost table soon, at 2 % of a CPU. */
 const volatile __u32 reset_rate = 10000;
 
+/* How many TCP connections a second that were silent for too long end by RSTs to
+ * both ends; the others end in silence. idle_ends has room for as many. */
+const volatile __u32 idle_rst_rate = 0;
+
 /* Use bpf_redirect_peer where a link allows it. */
 const volatile __u8 redirect_peer = 1;
 

@@ -94,6 +94,7 @@ static __always_inline void event_fill(struct connection_event *e,
 	e->protocol = what >> EVENT_PROTOCOL_SHIFT;
 	e->flags = word;
 	e->traits = word >> STATE_TRAITS_SHIFT;
+	e->reply_traits = reply ? reply->traits : 0;
 	__builtin_memset(e->pad, 0, sizeof(e->pad));
 }
 

@@ -71,7 +71,8 @@ static __always_inline void fib_gateway(const struct bpf_fib_lookup *fib,
 
 /* Is it an address of this machine? VIPs that only the load balancer has added
  * are not. */
-static __noinline bool is_local_address(const struct ip_addr *target)
+static __noinline __maybe_unused bool
+is_local_address(const struct ip_addr *target)
 {
 	struct ip_addr addr = *target;
 

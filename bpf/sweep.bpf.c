@@ -15,6 +15,7 @@
 #include "rows.h"
 #include "conntrack.h"
 #include "bloom_sweep.h"
+#include "ends.h"
 #include "grow.h"
 #include "persist.h"
 
@@ -66,6 +67,7 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 					struct connection *c, __u32 word)
 {
 	__u32 now = (__u32)bpf_jiffies64();
+	bool removable;
 
 	if (!(word & STATE_TRAIT(CONN_RESTING)) &&
 	    endpoint_is_removed(c, key->protocol))
@@ -73,8 +75,18 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 					       PORT_RESTS_FROM_NOW);
 	/* most entries have been used lately, or are within the shortest
 	 * timeout of all */
-	if ((__s32)(now - c->seen) <= (__s32)hz ||
-	    !connection_is_removable(c, key->protocol, now, SWEEP_SLACK))
+	if ((__s32)(now - c->seen) <= (__s32)hz)
+		return false;
+	removable = connection_is_removable(c, key->protocol, now, SWEEP_SLACK);
+	/* one whose source port rests is expired before */
+	if (!removable && !(word & STATE_TRAIT(CONN_SNAT)))
+		return false;
+	if (idle_end_applies(key, word) &&
+	    (removable ||
+	     connection_is_expired(c, IPPROTO_TCP, now, SWEEP_SLACK)) &&
+	    idle_end(key, c, word, removable))
+		return false;
+	if (!removable)
 		return false;
 	if (word & STATE_ENDED) { /* whoever ended it could not delete it */
 		entry_delete(key, word);
@@ -160,6 +172,41 @@ int loxilb_sweep(struct __sk_buff *ctx)
 		report->ended += s.ended;
 	}
 	return s.bucket;
+}
+
+/* Ends the connection of the entry whose key follows an Ethernet header, in
+ * silence. Returns whether it was there. */
+SEC("tc")
+int loxilb_end(struct __sk_buff *ctx)
+{
+	struct connection_key key;
+	struct connection *c;
+
+	if (bpf_skb_load_bytes(ctx, ETH_HLEN, &key, sizeof(key)))
+		return 0;
+	c = entry_find(&key);
+	return c && connection_end_by_reply(&key, c, state_read(c),
+					    PORT_RESTS_FROM_NOW);
+}
+
+/* Sends a RST in the name of one end of a connection, whose addresses and ports it
+ * has (ends.h): to the interface on whose number is the packet's mark, as if it
+ * arrived there. Without a mark, returns where it would. User space makes it. */
+SEC("tc")
+int loxilb_reset(struct __sk_buff *ctx)
+{
+	__u32 ifindex = ctx->mark, number;
+	struct connection_key key;
+
+	if (!reset_key(ctx, &key) || !reset_number(&key, &number))
+		return RESET_NOT;
+	if (!ifindex)
+		return reset_arrives(ctx, &key);
+	ctx->mark = 0;
+	if (!reset_write(ctx, number) ||
+	    bpf_clone_redirect(ctx, ifindex, BPF_F_INGRESS))
+		return RESET_NOT;
+	return RESET_SENT;
 }
 
 static long grow_once(__u32 n, __u32 *moved)

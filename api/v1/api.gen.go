@@ -56,7 +56,7 @@ type ConntrackEvent struct {
 	// Client IP:PORT, as here and below.
 	Client string `json:"client"`
 
-	// ClosedBy Of closing and an end: client or endpoint, who has closed or reset it; both of an end, if both have closed: closing says who was the first.
+	// ClosedBy Of closing and an end: client or endpoint, who has closed or reset it; both of an end, if both have: closing says who was the first. Both are reset when the load balancer has told them that the connection is over.
 	ClosedBy string `json:"closedBy,omitempty"`
 	Endpoint string `json:"endpoint"`
 

@@ -20,6 +20,10 @@ import (
 // version and build are set by the linker.
 var version, build = "dev", ""
 
+// idleResetRate is how many idle connections a second end by RSTs to both ends. The others end in silence: who has lost a million of
+// them, and opens them again, is not to be called by all at once.
+const idleResetRate = 1000
+
 func main() {
 	// the data path and netlink live in the namespace of the thread, and so of the process
 	runtime.LockOSThread()
@@ -59,8 +63,12 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	defer state.Close()
+	idleResets := 0
+	if c.IdleRST {
+		idleResets = idleResetRate
+	}
 	d, err := datapath.Load(datapath.Config{
-		PinDir: dir, Connections: int(c.CTMax), HalfOpen: c.HalfOpen, HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
+		PinDir: dir, Connections: int(c.CTMax), HalfOpen: c.HalfOpen, IdleResets: idleResets, HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
 		XDP: reconcile.XDPMode(c.XDP), Log: log,
 	})
 	if err != nil {

@@ -29,7 +29,7 @@ const maxToken = 4096 // bytes of a token file that are read
 // check makes a Config of the flags. name says where a flag's value came from.
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
-		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, HashSeed: f.hashSeed, PinPath: f.pinPath,
+		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, HashSeed: f.hashSeed, PinPath: f.pinPath,
 		StateDir: f.stateDir, Detach: f.detach, Force: f.force, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
 	if f.force && !f.detach {

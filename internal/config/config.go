@@ -20,6 +20,7 @@ type Config struct {
 	Blacklist    *regexp.Regexp // nil: none; Whitelist overrides it
 	CTMax        uint32         // connections; 0: by the memory of the machine
 	HalfOpen     int            // percent of the table that half-open connections may have; 0: any
+	IdleRST      bool           // both ends of an idle TCP connection get a RST
 	HashSeed     uint64         // key of the flow hash
 	PinPath      string         // directory of pinned maps and links; empty: the daemon's own choice
 	StateDir     string         // desired state

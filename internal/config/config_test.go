@@ -40,7 +40,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: socket},
-		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", LogLevel: slog.LevelInfo, HalfOpen: 25,
+		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", LogLevel: slog.LevelInfo, HalfOpen: 25, IdleRST: true,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}), noGroup); diff != "" {
 		t.Error(diff)
@@ -74,7 +74,7 @@ func TestFlags(t *testing.T) {
 	got, code, msg := run(
 		map[string]string{"HOST": "127.0.0.2", "PORT": "1", "TLS": "true", "TLS_HOST": "::", "TLS_PORT": "444", "TLS_CERTIFICATE": pem, "TLS_PRIVATE_KEY": pem},
 		"--port=2222", "--manualtoken", "--manualtokenvalue", token, "--whitelist", "^eth", "--blacklist", "none",
-		"--ct-max", "1000", "--half-open-max=10", "--attach=clsact", "--xdp=native", "--redirect-peer=false", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
+		"--ct-max", "1000", "--half-open-max=10", "--idle-rst=false", "--attach=clsact", "--xdp=native", "--redirect-peer=false", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
 		"--socket=", "--state-dir=/s", "--config-path=/c", "-p", "--fallback", "--cluster=none", "--bgp=false")
 	if code != ExitOK {
 		t.Fatal(msg)

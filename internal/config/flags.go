@@ -31,6 +31,7 @@ type flags struct {
 	blacklist       string
 	ctMax           uint32
 	halfOpen        int
+	idleRST         bool
 	hashSeed        uint64
 	pinPath         string
 	stateDir        string
@@ -62,6 +63,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.blacklist, "blacklist", "none", "don't attach to interfaces whose name matches this regular expression")
 	fs.Uint32Var(&f.ctMax, "ct-max", 0, "most connections tracked; 0 chooses by the memory of the machine")
 	fs.IntVar(&f.halfOpen, "half-open-max", 25, "percent of the connections tracked that may be half-open, of TCP and of all others each; beyond it clients that are not known are challenged or refused; 0: any, up to 33")
+	fs.BoolVar(&f.idleRST, "idle-rst", true, "end TCP connections that were silent for their timeout by RSTs to both ends, up to 1,000 a second")
 	fs.Uint64Var(&f.hashSeed, "hash-seed", 0, "key by which hash and persist choose; one for balancers that are to choose alike, secret where clients may be hostile")
 	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system for maps and links (default chosen by network namespace)")
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory of the desired state")

@@ -13,7 +13,6 @@ import (
 	"github.com/cilium/ebpf/btf"
 
 	"loxilb/internal/datapath/attach"
-	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/connections"
 	"loxilb/internal/datapath/drops"
 	"loxilb/internal/datapath/hostports"
@@ -34,6 +33,7 @@ type Config struct {
 	Connections    int      // size of the connection table; 0: by memory (loader.DefaultConnections)
 	Timeouts       Timeouts // zero value: loader.DefaultTimeouts
 	HalfOpen       int      // percent of the table that half-open connections may have, of TCP and of all others each; 0: any
+	IdleResets     int      // idle TCP connections a second that end by RSTs to both ends; 0: none
 	HashSeed       uint64   // key of the flow hash, as that of the tables
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
@@ -66,7 +66,7 @@ type Datapath struct {
 // endpoints and connections.
 func Load(cfg Config) (*Datapath, error) {
 	c, err := loader.Open(loader.Settings{
-		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, HashSeed: cfg.HashSeed,
+		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, IdleResets: cfg.IdleResets, HashSeed: cfg.HashSeed,
 		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, Log: cfg.Log,
 	})
 	if err != nil {
@@ -82,7 +82,7 @@ func Load(cfg Config) (*Datapath, error) {
 // load loads the programs that every machine needs, and reads the maps meanwhile.
 func (d *Datapath) load(cfg Config) error {
 	types := btf.NewCache() // the kernel's, read once
-	var sweep *bpf.SweepPrograms
+	var sweep *connections.Programs
 	adopt := func() (err error) {
 		if d.Tables, err = tables.Open(d.collection); err == nil {
 			d.Routing, err = routing.Open(d.collection)
@@ -93,7 +93,7 @@ func (d *Datapath) load(cfg Config) error {
 		func() (err error) { sweep, err = connections.LoadSweep(d.collection, types); return err },
 		func() error { return d.collection.LoadFirst(types) },
 	)
-	d.Table = connections.New(d.collection, d.Tables, d.Meter, sweep, func() bool { return d.Hooks.Any() || d.collection.Pinned() })
+	d.Table = connections.New(d.collection, d.Tables, d.Meter, sweep, d.Hooks)
 	if err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ type stress struct {
 	d        *Datapath
 	program  *ebpf.Program
 	slow     *ebpf.Program // the same, for late packets
-	walk     *bpf.SweepPrograms
+	walk     *connections.Programs
 	services []lb.Service
 	round    int
 	groups   uint32 // of the table

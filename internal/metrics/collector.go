@@ -18,6 +18,7 @@ type collector struct {
 	challenged, answered, known        *prometheus.Desc
 	halfOpen, halfOpenMax              *prometheus.Desc
 	xdp, xdpForwarded, nextHopsFull    *prometheus.Desc
+	idleTold, idleUntold               *prometheus.Desc
 }
 
 func newCollector(st *desired.State, src Source) *collector {
@@ -42,6 +43,8 @@ func newCollector(st *desired.State, src Source) *collector {
 		xdp:            desc("interface_xdp", "1 for an interface that the XDP program is attached to, by how: native or generic.", "interface", "mode"),
 		xdpForwarded:   desc("xdp_forwarded_packets_total", "Packets of established connections that the XDP program has forwarded by itself."),
 		nextHopsFull:   desc("next_hops_full_packets_total", "Packets whose next hop was looked up for them alone, as the table of next hops had no room."),
+		idleTold:       desc("idle_resets_total", "Established TCP connections that were silent for their timeout and ended by RSTs to both ends, since the daemon began."),
+		idleUntold:     desc("idle_silent_ends_total", "Those that ended in silence, as too many ended at once."),
 	}
 }
 
@@ -50,7 +53,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		c.services, c.endpoints, c.revision, c.applySuccess, c.objects,
 		c.connections, c.connectionsMax, c.drops, c.challenged, c.answered, c.known, c.halfOpen, c.halfOpenMax, c.xdp, c.xdpForwarded,
-		c.nextHopsFull,
+		c.nextHopsFull, c.idleTold, c.idleUntold,
 	} {
 		ch <- d
 	}
@@ -92,6 +95,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(c.xdpForwarded, prometheus.CounterValue, float64(forwarded))
 	ch <- prometheus.MustNewConstMetric(c.nextHopsFull, prometheus.CounterValue, float64(c.src.NextHopsFull()))
+	idle := c.src.IdleEnds()
+	ch <- prometheus.MustNewConstMetric(c.idleTold, prometheus.CounterValue, float64(idle.Told))
+	ch <- prometheus.MustNewConstMetric(c.idleUntold, prometheus.CounterValue, float64(idle.Untold))
 }
 
 func truth(b bool) float64 {

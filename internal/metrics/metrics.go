@@ -43,6 +43,7 @@ type Source interface {
 	// XDP is where the XDP program is attached, how, and how many packets it has forwarded.
 	XDP() (interfaces []string, mode string, forwarded uint64)
 	NextHopsFull() uint64 // packets for which the table of next hops had no room
+	IdleEnds() lb.IdleEnds
 	// Counts are the objects by kind and state.
 	Counts() map[string]map[status.State]int
 	// Endpoints yields all that is probed.

@@ -46,6 +46,7 @@ func (fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 	return lb.ServiceStats{EndpointStats: first, Endpoints: []lb.EndpointStats{first, {}}, NoEndpoint: 5, Refused: 6}, true
 }
 func (fake) NextHopsFull() uint64                   { return 5 }
+func (fake) IdleEnds() lb.IdleEnds                  { return lb.IdleEnds{Told: 6, Untold: 7} }
 func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "native", 12 }
 func (fake) Drops() map[string]uint64               { return map[string]uint64{"no-endpoint": 5, "bad-checksum": 0} }
 func (fake) Occupancy() (connections, limit uint64) { return 2, 262144 }
@@ -118,7 +119,7 @@ func TestScrape(t *testing.T) {
 	got := scrape(t, m)
 	golden(t, "testdata/scrape.txt", got)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 32 {
+	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 34 {
 		t.Errorf("%d families, %v", len(families), err)
 	}
 	problems, err := promlint.New(strings.NewReader(got)).Lint()

@@ -51,6 +51,7 @@ const (
 	DecapVarHashSeed               = "hash_seed"
 	DecapVarHz                     = "hz"
 	DecapVarIcmpRate               = "icmp_rate"
+	DecapVarIdleRstRate            = "idle_rst_rate"
 	DecapVarKfuncs                 = "kfuncs"
 	DecapVarRedirectPeer           = "redirect_peer"
 	DecapVarResetRate              = "reset_rate"
@@ -135,6 +136,7 @@ type DecapVariableSpecs struct {
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
@@ -197,6 +199,7 @@ type DecapVariables struct {
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
+	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`

@@ -461,6 +461,7 @@ const (
 	SockVarHostServices           = "host_services"
 	SockVarHz                     = "hz"
 	SockVarIcmpRate               = "icmp_rate"
+	SockVarIdleRstRate            = "idle_rst_rate"
 	SockVarInnerRows              = "inner_rows"
 	SockVarKfuncs                 = "kfuncs"
 	SockVarMarkedServices         = "marked_services"
@@ -604,6 +605,7 @@ type SockVariableSpecs struct {
 	HostServices           *ebpf.VariableSpec `ebpf:"host_services"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
@@ -762,6 +764,7 @@ type SockVariables struct {
 	HostServices           *ebpf.Variable `ebpf:"host_services"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
+	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`

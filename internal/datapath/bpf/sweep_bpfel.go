@@ -109,6 +109,13 @@ type SweepIcmpScratch struct {
 	Words [160]uint64
 }
 
+type SweepIdleReport struct {
+	_      structs.HostLayout
+	More   SweepTokenBucket
+	Told   uint64
+	Untold uint64
+}
+
 type SweepIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
@@ -379,6 +386,8 @@ const (
 	SweepMapHalfOpens              = "half_opens"
 	SweepMapHalfOpensKept          = "half_opens_kept"
 	SweepMapIcmpScratches          = "icmp_scratches"
+	SweepMapIdleEnds               = "idle_ends"
+	SweepMapIdleReports            = "idle_reports"
 	SweepMapIdleTimeouts           = "idle_timeouts"
 	SweepMapKeptPorts              = "kept_ports"
 	SweepMapKnownClients           = "known_clients"
@@ -409,7 +418,9 @@ const (
 	SweepMapWatchersNow            = "watchers_now"
 	SweepMapWays                   = "ways"
 	SweepMapWaysFull               = "ways_full"
+	SweepProgLoxilbEnd             = "loxilb_end"
 	SweepProgLoxilbGrow            = "loxilb_grow"
+	SweepProgLoxilbReset           = "loxilb_reset"
 	SweepProgLoxilbSweep           = "loxilb_sweep"
 	SweepProgLoxilbSweepPersists   = "loxilb_sweep_persists"
 	SweepProgLoxilbSweepSnat       = "loxilb_sweep_snat"
@@ -418,6 +429,7 @@ const (
 	SweepVarHashSeed               = "hash_seed"
 	SweepVarHz                     = "hz"
 	SweepVarIcmpRate               = "icmp_rate"
+	SweepVarIdleRstRate            = "idle_rst_rate"
 	SweepVarInnerRows              = "inner_rows"
 	SweepVarKfuncs                 = "kfuncs"
 	SweepVarRedirectPeer           = "redirect_peer"
@@ -480,7 +492,9 @@ type SweepSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepProgramSpecs struct {
+	LoxilbEnd           *ebpf.ProgramSpec `ebpf:"loxilb_end"`
 	LoxilbGrow          *ebpf.ProgramSpec `ebpf:"loxilb_grow"`
+	LoxilbReset         *ebpf.ProgramSpec `ebpf:"loxilb_reset"`
 	LoxilbSweep         *ebpf.ProgramSpec `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.ProgramSpec `ebpf:"loxilb_sweep_persists"`
 	LoxilbSweepSnat     *ebpf.ProgramSpec `ebpf:"loxilb_sweep_snat"`
@@ -507,6 +521,8 @@ type SweepMapSpecs struct {
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
+	IdleEnds         *ebpf.MapSpec `ebpf:"idle_ends"`
+	IdleReports      *ebpf.MapSpec `ebpf:"idle_reports"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
@@ -548,6 +564,7 @@ type SweepVariableSpecs struct {
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
@@ -605,6 +622,8 @@ type SweepMaps struct {
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
+	IdleEnds         *ebpf.Map `ebpf:"idle_ends"`
+	IdleReports      *ebpf.Map `ebpf:"idle_reports"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
@@ -656,6 +675,8 @@ func (m *SweepMaps) Close() error {
 		m.HalfOpens,
 		m.HalfOpensKept,
 		m.IcmpScratches,
+		m.IdleEnds,
+		m.IdleReports,
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
@@ -698,6 +719,7 @@ type SweepVariables struct {
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
+	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
@@ -722,7 +744,9 @@ type SweepVariables struct {
 //
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepPrograms struct {
+	LoxilbEnd           *ebpf.Program `ebpf:"loxilb_end"`
 	LoxilbGrow          *ebpf.Program `ebpf:"loxilb_grow"`
+	LoxilbReset         *ebpf.Program `ebpf:"loxilb_reset"`
 	LoxilbSweep         *ebpf.Program `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.Program `ebpf:"loxilb_sweep_persists"`
 	LoxilbSweepSnat     *ebpf.Program `ebpf:"loxilb_sweep_snat"`
@@ -730,7 +754,9 @@ type SweepPrograms struct {
 
 func (p *SweepPrograms) Close() error {
 	return _SweepClose(
+		p.LoxilbEnd,
 		p.LoxilbGrow,
+		p.LoxilbReset,
 		p.LoxilbSweep,
 		p.LoxilbSweepPersists,
 		p.LoxilbSweepSnat,

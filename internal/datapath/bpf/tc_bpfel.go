@@ -71,28 +71,29 @@ type TcConnection struct {
 }
 
 type TcConnectionEvent struct {
-	_          structs.HostLayout
-	Time       uint64
-	Client     TcIpAddr
-	Vip        TcIpAddr
-	Source     TcIpAddr
-	Peer       TcIpAddr
-	ClientPort uint16
-	VipPort    uint16
-	SourcePort uint16
-	PeerPort   uint16
-	Endpoint   uint32
-	Sample     uint32
-	Kind       uint8
-	Cause      uint8
-	Protocol   uint8
-	Flags      uint8
-	Traits     uint8
-	Pad        [3]uint8
-	PacketsIn  uint64
-	BytesIn    uint64
-	PacketsOut uint64
-	BytesOut   uint64
+	_           structs.HostLayout
+	Time        uint64
+	Client      TcIpAddr
+	Vip         TcIpAddr
+	Source      TcIpAddr
+	Peer        TcIpAddr
+	ClientPort  uint16
+	VipPort     uint16
+	SourcePort  uint16
+	PeerPort    uint16
+	Endpoint    uint32
+	Sample      uint32
+	Kind        uint8
+	Cause       uint8
+	Protocol    uint8
+	Flags       uint8
+	Traits      uint8
+	ReplyTraits uint8
+	Pad         [2]uint8
+	PacketsIn   uint64
+	BytesIn     uint64
+	PacketsOut  uint64
+	BytesOut    uint64
 }
 
 type TcConnectionEventCause uint32
@@ -757,6 +758,7 @@ const (
 	TcVarHostServices           = "host_services"
 	TcVarHz                     = "hz"
 	TcVarIcmpRate               = "icmp_rate"
+	TcVarIdleRstRate            = "idle_rst_rate"
 	TcVarInnerRows              = "inner_rows"
 	TcVarKfuncs                 = "kfuncs"
 	TcVarLocalEndpoints         = "local_endpoints"
@@ -901,6 +903,7 @@ type TcVariableSpecs struct {
 	HostServices           *ebpf.VariableSpec `ebpf:"host_services"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	LocalEndpoints         *ebpf.VariableSpec `ebpf:"local_endpoints"`
@@ -1065,6 +1068,7 @@ type TcVariables struct {
 	HostServices           *ebpf.Variable `ebpf:"host_services"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
+	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	LocalEndpoints         *ebpf.Variable `ebpf:"local_endpoints"`

@@ -298,6 +298,7 @@ const (
 	XdpVarHostServices           = "host_services"
 	XdpVarHz                     = "hz"
 	XdpVarIcmpRate               = "icmp_rate"
+	XdpVarIdleRstRate            = "idle_rst_rate"
 	XdpVarInnerRows              = "inner_rows"
 	XdpVarKfuncs                 = "kfuncs"
 	XdpVarMarkedServices         = "marked_services"
@@ -430,6 +431,7 @@ type XdpVariableSpecs struct {
 	HostServices           *ebpf.VariableSpec `ebpf:"host_services"`
 	Hz                     *ebpf.VariableSpec `ebpf:"hz"`
 	IcmpRate               *ebpf.VariableSpec `ebpf:"icmp_rate"`
+	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.VariableSpec `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
@@ -586,6 +588,7 @@ type XdpVariables struct {
 	HostServices           *ebpf.Variable `ebpf:"host_services"`
 	Hz                     *ebpf.Variable `ebpf:"hz"`
 	IcmpRate               *ebpf.Variable `ebpf:"icmp_rate"`
+	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	InnerRows              *ebpf.Variable `ebpf:"inner_rows"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`

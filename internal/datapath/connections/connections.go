@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/ringbuf"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/loader"
@@ -21,8 +23,8 @@ type Table struct {
 	shared   *loader.Collection
 	tables   *tables.Tables
 	meter    *pressure.Meter
-	inUse    func() bool // whether there may be packets in the programs
-	programs *bpf.SweepPrograms
+	hooks    Hooks
+	programs *Programs
 
 	growing sync.Mutex
 	stop    context.CancelFunc // growEvery
@@ -34,10 +36,16 @@ type Table struct {
 	swept    SweepStats
 }
 
-// New lists and sweeps, and lets the table grow as it fills until Close. inUse says whether there may be packets in the programs
-// of the tc hooks.
-func New(c *loader.Collection, services *tables.Tables, m *pressure.Meter, programs *bpf.SweepPrograms, inUse func() bool) *Table {
-	t := &Table{shared: c, tables: services, meter: m, programs: programs, inUse: inUse}
+// Hooks are where packets come in.
+type Hooks interface {
+	Any() bool // whether there are some
+	// Arrival is the hook of this interface, or another one if that has none: at which packets may seem to arrive.
+	Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool)
+}
+
+// New lists, sweeps and ends connections, and lets the table grow as it fills until Close.
+func New(c *loader.Collection, services *tables.Tables, m *pressure.Meter, programs *Programs, hooks Hooks) *Table {
+	t := &Table{shared: c, tables: services, meter: m, programs: programs, hooks: hooks}
 	if programs != nil {
 		var ctx context.Context
 		ctx, t.stop = context.WithCancel(context.Background())
@@ -46,8 +54,28 @@ func New(c *loader.Collection, services *tables.Tables, m *pressure.Meter, progr
 	return t
 }
 
-// LoadSweep loads the programs that sweep; types is a cache of the kernel's.
-func LoadSweep(c *loader.Collection, types *btf.Cache) (*bpf.SweepPrograms, error) {
+// inUse says whether there may be packets in the programs of the tc hooks.
+func (t *Table) inUse() bool { return t.hooks.Any() || t.shared.Pinned() }
+
+// Programs sweep, and end connections.
+type Programs struct {
+	objects
+	idle *ringbuf.Reader // of IdleEnds
+}
+
+type objects struct {
+	bpf.SweepPrograms
+	IdleEnds    *ebpf.Map `ebpf:"idle_ends"`
+	IdleReports *ebpf.Map `ebpf:"idle_reports"`
+}
+
+// Close gives them up.
+func (p *Programs) Close() error {
+	return errors.Join(p.idle.Close(), p.SweepPrograms.Close(), p.IdleEnds.Close(), p.IdleReports.Close())
+}
+
+// LoadSweep loads them; types is a cache of the kernel's.
+func LoadSweep(c *loader.Collection, types *btf.Cache) (*Programs, error) {
 	spec, err := bpf.LoadSweep()
 	if err != nil {
 		return nil, fmt.Errorf("read sweep object: %w", err)
@@ -76,14 +104,18 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*bpf.SweepPrograms, erro
 		"watchers_now":      c.Maps.WatchersNow,
 		"untold_counts":     c.Maps.UntoldCounts,
 	}
-	loader.ShareMaps(spec, shared, "moved_entries")
+	loader.ShareMaps(spec, shared, "moved_entries", "idle_ends", "idle_reports")
 	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it asks who watches each time
 		return nil, fmt.Errorf("have the sweep tell watchers: %w", err)
 	}
-	programs := &bpf.SweepPrograms{}
-	if err := spec.LoadAndAssign(programs, &ebpf.CollectionOptions{MapReplacements: shared, Cache: types}); err != nil {
+	programs := &Programs{}
+	if err := spec.LoadAndAssign(&programs.objects, &ebpf.CollectionOptions{MapReplacements: shared, Cache: types}); err != nil {
 		return nil, fmt.Errorf("load sweep: %w", err)
 	}
+	if programs.idle, err = ringbuf.NewReader(programs.IdleEnds); err != nil {
+		return nil, errors.Join(fmt.Errorf("read ends of idle connections: %w", err), programs.SweepPrograms.Close())
+	}
+	programs.idle.SetDeadline(time.Unix(1, 0)) // it waits for nothing
 	return programs, nil
 }
 

@@ -1,6 +1,7 @@
 package connections
 
 import (
+	"net"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -29,7 +30,7 @@ func open(t testing.TB, s loader.Settings) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := New(c, services, pressure.New(c), programs, func() bool { return false })
+	table := New(c, services, pressure.New(c), programs, noHooks{})
 	t.Cleanup(func() {
 		if err := table.Close(); err != nil {
 			t.Error(err)
@@ -51,3 +52,9 @@ func (t *Table) program(tb testing.TB) *ebpf.Program {
 	}
 	return p
 }
+
+// noHooks are no interfaces.
+type noHooks struct{}
+
+func (noHooks) Any() bool                                 { return false }
+func (noHooks) Arrival(int) (int, net.HardwareAddr, bool) { return 0, nil, false }

@@ -84,6 +84,7 @@ func (t *Table) sweepTable(ctx context.Context) (total, longest time.Duration, e
 		if err != nil {
 			return total, longest, err
 		}
+		t.tellIdle()
 		if err := rest(ctx); err != nil {
 			return total, longest, err
 		}

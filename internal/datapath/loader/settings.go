@@ -49,6 +49,7 @@ type Settings struct {
 	Timeouts       Timeouts // zero value: DefaultTimeouts
 	HashSeed       uint64   // key of the flow hash, as that of the tables
 	HalfOpen       int      // percent of the table that half-open connections may have, of TCP and of all others each; 0: any
+	IdleResets     int      // idle TCP connections a second that end by RSTs to both ends; 0: none
 	NoRedirectPeer bool     // never bpf_redirect_peer
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: as many as config.h says
@@ -124,6 +125,7 @@ func (s *Settings) constants() map[string]any {
 		"timeout_known":           s.Jiffies(KnownTime),
 		"timeout_udp_unreplied":   s.Jiffies(t.UDPUnreplied),
 		"timeout_udp_replied":     s.Jiffies(t.UDPReplied),
+		"idle_rst_rate":           uint32(s.IdleResets),
 	}
 	if s.ResetRate > 0 {
 		all["reset_rate"] = uint32(s.ResetRate)

@@ -85,7 +85,10 @@ func ending(e *bpf.TcConnectionEvent) (reason, by string) {
 	if bpf.TcConnectionEventKind(e.Kind) != bpf.TcConnectionEventKindEVENT_ENDED {
 		return "", by
 	}
+	sentRST := uint8(bpf.TcConnectionTraitCONN_SENT_RST)
 	switch {
+	case has(bpf.TcConnectionFlagCONN_RESET) && e.Traits&e.ReplyTraits&sentRST != 0:
+		return "reset", "both" // a RST of each was seen, if only because the load balancer has told them that it is over
 	case has(bpf.TcConnectionFlagCONN_RESET) && (oneWay || trait(bpf.TcConnectionTraitCONN_SENT_RST)):
 		return "reset", "client"
 	case has(bpf.TcConnectionFlagCONN_RESET):
