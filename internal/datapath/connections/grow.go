@@ -42,11 +42,12 @@ func (t *Table) growEvery(ctx context.Context) {
 			err = t.grow(ctx, entries+coming(before, entries, now.Sub(at)))
 			before, at = entries, now
 		}
-		tick.Reset(growPeriod)
+		wait := growPeriod
 		if err != nil && ctx.Err() == nil {
-			tick.Reset(growRetry)
+			wait = growRetry
 			t.shared.Log.Error("the connection table cannot grow", "error", err, "hint", "new connections are refused once it is full; is there memory left?")
 		}
+		tick.Reset(wait)
 	}
 }
 

@@ -1,17 +1,13 @@
 package connections
 
 import (
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"github.com/cilium/ebpf"
-
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
-	"loxilb/internal/datapath/tables"
 )
 
 // TestGrow: while flows are opened, and packets of those that are open come on another CPU, the table grows from its first
@@ -25,21 +21,7 @@ func TestGrow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vip := netip.MustParseAddr("10.0.0.1")
-	table := bpf.ServiceTable{
-		Key:       bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(53), Protocol: 17},
-		Endpoints: []bpf.EndpointTable{{Addr: bpf.Addr(netip.MustParseAddr("10.1.0.1")), Port: bpf.Port(53)}},
-		Slots:     []uint32{0},
-	}
-	if err := d.tables.Apply([]tables.Change{{Key: table.Key, Table: &table}})[0]; err != nil {
-		t.Fatal(err)
-	}
-	program := d.program(t)
-	send := func(flow int) error {
-		client := netip.AddrFrom4([4]byte{10, 8, byte(flow >> 14), 1})
-		_, err := program.Run(&ebpf.RunOptions{Data: dptest.UDPFrame(client, vip, uint16(1000+flow&0x3fff), 53)})
-		return err
-	}
+	send := d.newFlows(t)
 	var opened atomic.Int64
 	var others sync.WaitGroup
 	done := make(chan struct{})

@@ -2,21 +2,17 @@ package connections
 
 import (
 	"fmt"
-	"net/netip"
 	"testing"
 	"time"
-
-	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
-	"loxilb/internal/datapath/tables"
 	"loxilb/internal/datapath/testrun"
 )
 
-// TestHalfMoved: a process dies at each step of a group's move, of which a lock was not to be had in one bucket. Without another
-// process, all flows are found; they end and open again. The next process finishes the move.
+// TestHalfMoved: a process dies in the middle of a group's move, as it did not get the lock of one bucket; each bucket once. Without
+// another process, all flows are found, end, and open again. The next process finishes the move.
 func TestHalfMoved(t *testing.T) {
 	t.Parallel()
 	const flows = 3000
@@ -25,21 +21,23 @@ func TestHalfMoved(t *testing.T) {
 			t.Parallel()
 			d := open(t, loader.Settings{Connections: 60_000})
 			d.die() // nothing lets the table grow but the test
-			send := newFlows(t, d)
-			for i := range flows {
-				send(i)
+			send := d.newFlows(t)
+			sendAll := func() {
+				t.Helper()
+				for i := range flows {
+					if err := send(i); err != nil {
+						t.Fatal(err)
+					}
+				}
 			}
+			sendAll()
 			d.halfMove(t, int(bucket))
-			for i := range flows {
-				send(i)
-			}
+			sendAll()
 			wantFlows(t, d, flows, flows)
 			if err := testrun.New(d.shared, nil).Age(time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			for i := range flows {
-				send(i)
-			}
+			sendAll()
 			wantFlows(t, d, 2*flows, flows)
 			if err := testrun.New(d.shared, nil).Age(time.Hour); err != nil {
 				t.Fatal(err)
@@ -48,15 +46,11 @@ func TestHalfMoved(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantFlows(t, d, 2*flows, 0)
-			for i := range flows {
-				send(i)
-			}
+			sendAll()
 			if err := d.grow(t.Context(), 0); err != nil {
 				t.Fatal(err)
 			}
-			for i := range flows {
-				send(i)
-			}
+			sendAll()
 			wantFlows(t, d, 3*flows, flows)
 			if _, growing, err := d.shared.Conntrack.Goal(0); err != nil || growing {
 				t.Errorf("the table grows still, %v", err)
@@ -97,29 +91,6 @@ func (t *Table) halfMove(tb testing.TB, bucket int) {
 	hold(false)
 	if _, growing, err := t.shared.Conntrack.Goal(0); err != nil || !growing {
 		tb.Fatalf("the move was not given up, %v", err)
-	}
-}
-
-// newFlows makes a service, and returns what sends a datagram of a flow.
-func newFlows(t *testing.T, d *Table) (send func(flow int)) {
-	t.Helper()
-	vip := netip.MustParseAddr("10.0.0.1")
-	table := bpf.ServiceTable{
-		Key:       bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(53), Protocol: 17},
-		Endpoints: []bpf.EndpointTable{{Addr: bpf.Addr(netip.MustParseAddr("10.1.0.1")), Port: bpf.Port(53)}},
-		Slots:     []uint32{0},
-	}
-	if err := d.tables.Apply([]tables.Change{{Key: table.Key, Table: &table}})[0]; err != nil {
-		t.Fatal(err)
-	}
-	program := d.program(t)
-	return func(flow int) {
-		t.Helper()
-		client := netip.AddrFrom4([4]byte{10, 8, byte(flow >> 14), 1})
-		frame := dptest.UDPFrame(client, vip, uint16(1000+flow&0x3fff), 53)
-		if _, err := program.Run(&ebpf.RunOptions{Data: frame}); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
-	"loxilb/internal/datapath/tables"
 )
 
 // TestAnswerMeetsMove: an endpoint's answer that comes while the client's entry is being moved is repeated, and then both entries
@@ -23,14 +22,7 @@ func TestAnswerMeetsMove(t *testing.T) {
 	const ended = uint8(bpf.TcConnectionTraitCONN_ENDED) // as the old place of an entry is marked
 	d := open(t, loader.Settings{Connections: 100})
 	client, vip, endpoint := netip.MustParseAddr("10.8.0.1"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.1.0.1")
-	table := bpf.ServiceTable{
-		Key:       bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(80), Protocol: 6},
-		Endpoints: []bpf.EndpointTable{{Addr: bpf.Addr(endpoint), Port: bpf.Port(80)}},
-		Slots:     []uint32{0},
-	}
-	if err := d.tables.Apply([]tables.Change{{Key: table.Key, Table: &table}})[0]; err != nil {
-		t.Fatal(err)
-	}
+	d.serve(t, 6, netip.AddrPortFrom(vip, 80), endpoint)
 	send := func(frame []byte) {
 		t.Helper()
 		if _, err := d.program(t).Run(&ebpf.RunOptions{Data: frame}); err != nil {

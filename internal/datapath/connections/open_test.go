@@ -2,10 +2,13 @@ package connections
 
 import (
 	"net"
+	"net/netip"
 	"testing"
 
 	"github.com/cilium/ebpf"
 
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/pressure"
 	"loxilb/internal/datapath/rows"
@@ -58,3 +61,29 @@ type noHooks struct{}
 
 func (noHooks) Any() bool                                 { return false }
 func (noHooks) Arrival(int) (int, net.HardwareAddr, bool) { return 0, nil, false }
+
+// serve makes a service with these endpoints, all at its port.
+func (t *Table) serve(tb testing.TB, protocol uint8, vip netip.AddrPort, endpoints ...netip.Addr) {
+	tb.Helper()
+	table := bpf.ServiceTable{Key: bpf.TcServiceKey{Vip: bpf.Addr(vip.Addr()), Port: bpf.Port(vip.Port()), Protocol: protocol}}
+	for i, a := range endpoints {
+		table.Endpoints = append(table.Endpoints, bpf.EndpointTable{Addr: bpf.Addr(a), Port: bpf.Port(vip.Port())})
+		table.Slots = append(table.Slots, uint32(i))
+	}
+	if err := t.tables.Apply([]tables.Change{{Key: table.Key, Table: &table}})[0]; err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// newFlows makes a service, and returns what sends a datagram of a flow to it.
+func (t *Table) newFlows(tb testing.TB) (send func(flow int) error) {
+	tb.Helper()
+	vip := netip.MustParseAddr("10.0.0.1")
+	t.serve(tb, 17, netip.AddrPortFrom(vip, 53), netip.MustParseAddr("10.1.0.1"))
+	program := t.program(tb)
+	return func(flow int) error {
+		client := netip.AddrFrom4([4]byte{10, 8, byte(flow >> 14), 1})
+		_, err := program.Run(&ebpf.RunOptions{Data: dptest.UDPFrame(client, vip, uint16(1000+flow&0x3fff), 53)})
+		return err
+	}
+}

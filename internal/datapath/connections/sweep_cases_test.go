@@ -10,7 +10,6 @@ import (
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
-	"loxilb/internal/datapath/tables"
 	"loxilb/internal/datapath/testrun"
 )
 
@@ -92,14 +91,11 @@ func TestSweepUnderTraffic(t *testing.T) {
 	const flows = 2000
 	d := open(t, loader.Settings{Connections: 2 * flows})
 	vip := netip.MustParseAddr("10.0.0.1")
-	table := bpf.ServiceTable{Key: bpf.TcServiceKey{Vip: bpf.Addr(vip), Port: bpf.Port(53), Protocol: 17}}
+	var endpoints []netip.Addr
 	for i := range byte(7) {
-		table.Endpoints = append(table.Endpoints, bpf.EndpointTable{Addr: bpf.Addr(netip.AddrFrom4([4]byte{10, 1, 0, i})), Port: bpf.Port(53)})
-		table.Slots = append(table.Slots, uint32(i))
+		endpoints = append(endpoints, netip.AddrFrom4([4]byte{10, 1, 0, i}))
 	}
-	if err := d.tables.Apply([]tables.Change{{Key: table.Key, Table: &table}})[0]; err != nil {
-		t.Fatal(err)
-	}
+	d.serve(t, 17, netip.AddrPortFrom(vip, 53), endpoints...)
 	send := func() {
 		for i := range uint16(flows) {
 			frame := dptest.UDPFrame(netip.MustParseAddr("10.8.0.1"), vip, 1000+i, 53)
@@ -142,7 +138,7 @@ func TestSweepUnderTraffic(t *testing.T) {
 		if len(all) != 2*flows {
 			t.Errorf("%d entries for %d flows", len(all), flows)
 		}
-		for id := range uint32(len(table.Endpoints)) {
+		for id := range uint32(len(endpoints)) {
 			var state bpf.TcEndpointState
 			if err := d.shared.EndpointStates.Lookup(id, &state); err != nil {
 				t.Fatal(err)

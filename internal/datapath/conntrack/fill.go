@@ -107,48 +107,6 @@ func (t *Table) writeGroup(number uint32, buckets []element) (err error) {
 	return nil
 }
 
-// Hold takes the locks of the chosen buckets, or gives them back, as a program does that holds them for long. For tests, as
-// Change.
-func (t *Table) Hold(on bool, choose func(group, bucket int, keys []bpf.TcConnectionKey) bool) error {
-	for i := range t.groups.Count() {
-		if err := t.holdGroup(i, on, choose); err != nil {
-			return fmt.Errorf("hold locks: %w", err)
-		}
-	}
-	return nil
-}
-
-func (t *Table) holdGroup(i int, on bool, choose func(group, bucket int, keys []bpf.TcConnectionKey) bool) (err error) {
-	group, err := t.groups.Open(i)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, group.Close()) }()
-	for number := range perGroup {
-		var e element
-		if err := group.Lookup(number, &e); err != nil {
-			return err
-		}
-		b := bucketIn(&e)
-		var keys []bpf.TcConnectionKey
-		eachRow(b, func(k bpf.TcConnectionKey, _ bpf.TcConnection) bool {
-			keys = append(keys, k)
-			return true
-		})
-		if !choose(i, int(number), keys) {
-			continue
-		}
-		control := &b.Tags[len(b.Tags)-1]
-		if *control &^= locked; on {
-			*control |= locked
-		}
-		if err := group.Put(number, &e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (t *Table) clearCounts() error {
 	var own []int64
 	if err := t.counts.Lookup(uint32(0), &own); err != nil {

@@ -1,6 +1,6 @@
 // Package xdp attaches the XDP program: it stands in front of the one at the tc hook, forwards packets of established
-// connections by itself, and challenges or drops the SYNs of a flood. What it does not take, or where it is not attached, goes the way through tc: that it is missing
-// loses no packet.
+// connections by itself, and challenges or drops the SYNs of a flood. What it does not take, or where it is not attached, goes the
+// way through tc: that it is missing loses no packet.
 package xdp
 
 import (
@@ -88,7 +88,7 @@ type attached struct {
 	name string
 }
 
-// Counts has the variables of an object follow how many services are rare (tables.AddCounts).
+// Counts has an object's variables follow how many services there are of rare kinds (tables.AddCounts).
 type Counts func(variables map[string]*ebpf.Variable) error
 
 // New loads nothing yet. The program is attached in one mode, everywhere; empty: Native.
