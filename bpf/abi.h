@@ -28,8 +28,7 @@ enum limit {
 	MAX_LINKS = 16384,
 	MAX_REASONS = 64, /* room for new reasons in maps that are pinned */
 	MAX_FRAGMENTED = 8192,
-	FRAGMENTED_PER_SOURCE =
-		1024, /* begun and not complete, within a second */
+	FRAGMENTED_PER_SOURCE = 1024, /* begun in a second, not complete */
 	FRAGMENT_PLACES = 128,
 	MAX_LOCAL_ADDRESSES = 65536,
 	MAX_RANGE_PREFIXES = 1048576,
@@ -118,10 +117,10 @@ _Static_assert(sizeof(struct connection_key) == 40, "ABI");
  * serves again (reopen.h) is another one. */
 enum connection_flag {
 	CONN_REPLY_DIRECTION = 0x01, /* of packets from the endpoint */
-	CONN_REPLIED =
-		0x02, /* the endpoint answered (TCP: SYN+ACK); where answers are not seen, the client sent more */
-	CONN_ASSURED =
-		0x04, /* TCP: the handshake is complete; others: as CONN_REPLIED */
+	CONN_REPLIED = 0x02, /* the endpoint answered (TCP: SYN+ACK); where
+			      * answers are not seen, the client sent more */
+	CONN_ASSURED = 0x04, /* TCP: the handshake is complete; others: as
+			      * CONN_REPLIED */
 	CONN_FIN_CLIENT = 0x08,
 	CONN_FIN_ENDPOINT = 0x10,
 	CONN_FIN_CLIENT_ACKED = 0x20,
@@ -133,18 +132,17 @@ enum connection_flag {
 enum connection_trait {
 	CONN_SNAT = 1, /* its source is an address and port of ours, counted in
 			* snat_usages */
-	CONN_RESTING =
-		2, /* the reply entry of a connection that has ended: keeps the source port in quarantine */
+	CONN_RESTING = 2, /* the reply entry of a connection that has ended:
+			   * keeps the source port in quarantine */
 	CONN_ONE_WAY = 4, /* the endpoint answers the client directly: there is
 			   * no entry of replies, and packets keep their
 			   * addresses and ports */
 	CONN_ENDED = 8, /* a CPU has ended the connection, and is about to
 			 * delete the entry (conntrack.h) */
 	/* These two come and go, each entry has its own (ct_tcp.h): */
-	CONN_SENT_RST =
-		0x10, /* TCP: CONN_RESET is by a RST of this direction */
-	CONN_OTHER_SYN =
-		0xe0, /* TCP: half of what is known of another SYN of the client */
+	CONN_SENT_RST = 0x10, /* TCP: a RST of this direction set CONN_RESET */
+	CONN_OTHER_SYN = 0xe0, /* TCP: half of what is known of another SYN of
+			        * the client */
 };
 
 /* The kind of a way (struct way). */
@@ -159,8 +157,7 @@ enum hop_kind {
  * kind of the way or by these, is sent by forward_uncommon(): one comparison of
  * both keeps all of it off the common path. */
 enum hop_flag {
-	HOP_FAMILY =
-		0x20, /* packets leave as packets of the other IP version */
+	HOP_FAMILY = 0x20, /* packets leave as those of the other IP version */
 	HOP_TUNNEL_IPIP = 0x40, /* packets leave with an outer IP header */
 	HOP_TUNNEL_GUE = 0x80, /* ... and UDP */
 	HOP_TUNNELS = 0xc0,
@@ -225,8 +222,8 @@ enum table_layout {
 	TAG_BITS = 16,
 	TAG_WORDS = 8,
 	TAGS_PER_WORD = 64 / TAG_BITS,
-	SPILLED_SHIFT =
-		48, /* in the last word of tags: how many of the bucket's keys are in others of its group */
+	SPILLED_SHIFT = 48, /* in the last word of tags: how many of the
+			     * bucket's keys are in others of its group */
 	ROW_LIVE_BIT = 63,
 	SIZE_BITS = 21, /* of each number in table_state.size */
 };
@@ -242,8 +239,8 @@ struct table_row {
 _Static_assert(sizeof(struct table_row) == 128, "ABI");
 
 struct table_bucket {
-	__u64 tags
-		[TAG_WORDS]; /* TAG_BITS for each row, the first in the lowest; 0: free */
+	__u64 tags[TAG_WORDS]; /* TAG_BITS for each row, the first in the
+			        * lowest; 0: free */
 	struct table_row rows[ROWS_PER_BUCKET];
 };
 
@@ -284,8 +281,8 @@ enum link_flag {
 
 /* What a way is. */
 struct way_key {
-	struct ip_addr
-		gateway; /* or the target itself; :: where no neighbour is asked for */
+	struct ip_addr gateway; /* or the target itself; :: where no neighbour
+				 * is asked for */
 	__u32 ifindex;
 	__u16 mtu; /* of packets as they arrive: what is added to them is taken off; at most 65,535 */
 	__u8 smac[6]; /* of the interface */
@@ -375,8 +372,8 @@ enum service_mode {
 	MODE_DEFAULT = 0, /* the client's address is kept */
 	MODE_ONEARM = 1, /* the source becomes this machine's address */
 	MODE_FULLNAT = 2, /* the source becomes the VIP */
-	MODE_DSR =
-		3, /* nothing changes but the MAC address; the endpoint has the VIP too, and answers directly */
+	MODE_DSR = 3, /* nothing changes but the MAC address; the endpoint has
+		       * the VIP too, and answers directly */
 	MODE_HOSTONEARM = 5, /* as onearm; the VIP is every local address */
 };
 
@@ -385,17 +382,14 @@ enum service_flag {
 	SERVICE_EGRESS = 2, /* its endpoints are in egress_endpoints */
 	SERVICE_LIMITED = 4, /* it has a row in limits_by_service */
 	SERVICE_DENIES = 8, /* sources in its second list open none */
-	SERVICE_REFUSE_DROP =
-		0x10, /* what is refused is dropped, without an answer */
+	SERVICE_REFUSE_DROP = 0x10, /* what is refused is not answered */
 	SERVICE_REFUSE_PASS = 0x20, /* ... is left to the kernel */
-	SERVICE_TUNNEL_IPIP =
-		0x400, /* MODE_DSR: packets get an outer IP header */
+	SERVICE_TUNNEL_IPIP = 0x400, /* MODE_DSR: with an outer IP header */
 	SERVICE_TUNNEL_GUE = 0x800, /* ... and UDP */
-	SERVICE_SYN_ALWAYS =
-		0x1000, /* clients that are not known are challenged at any time */
+	SERVICE_SYN_ALWAYS = 0x1000, /* clients that are not known are
+				      * challenged at any time */
 	SERVICE_SYN_OFF = 0x2000, /* ... at no time */
-	SERVICE_SECONDARY =
-		0x8000, /* the row of a further VIP; for user space alone */
+	SERVICE_SECONDARY = 0x8000, /* of a further VIP; for user space alone */
 };
 
 /* How the endpoint of a new connection is chosen: the numbers of the REST
@@ -498,8 +492,7 @@ enum endpoint_flag {
 	ENDPOINT_IN_USE = 1, /* the index is taken */
 	ENDPOINT_END_TCP = 2, /* the sweep ends its TCP connections */
 	ENDPOINT_END_UDP = 4, /* the sweep ends its UDP connections */
-	ENDPOINT_SHIFT =
-		8, /* port_shift is valid, and port is that of the range's first */
+	ENDPOINT_SHIFT = 8, /* port_shift is valid; port is the range's first */
 };
 
 struct endpoint {
@@ -616,8 +609,8 @@ struct fragment {
 	__be16 sport;
 	__be16 dport;
 	__u32 since; /* jiffies */
-	__u64 seen
-		[2]; /* a bit for each place that a fragment has come for: FRAGMENT_PLACES */
+	__u64 seen[2]; /* a bit for each place that a fragment has come for:
+		        * FRAGMENT_PLACES */
 	__u32 received; /* bytes, of all fragments together */
 	__u32 total; /* bytes; 0: the last fragment has not come yet */
 	__u16 unit; /* bytes of the first fragment: so far apart are the places */
@@ -727,8 +720,9 @@ struct half_open {
 /* What a CPU has not added to that yet, nor to service_state.half_open. */
 struct half_open_kept {
 	__s64 of[HALF_OPEN_CLASSES];
-	__u64 services
-		[HALF_OPEN_SERVICES]; /* by the lower bits of its id: the id, and in the lower 32 bits how many */
+	/* by the lower bits of its id: the id, and below it, in 32 bits, how
+	 * many */
+	__u64 services[HALF_OPEN_SERVICES];
 };
 
 /*

@@ -18,12 +18,14 @@ const volatile __u32 hz = 250;
 /* Bytes from where a map of the connection table has a value to the next line of
  * cache: a multiple of 8. */
 const volatile __u32 table_skew = 0;
+
+/* Timeouts, in jiffies. A source port is in quarantine for timeout_snat_rest after
+ * its connection. */
 const volatile __u32 timeout_tcp_established = 7440 * 250;
 const volatile __u32 timeout_tcp_syn = 60 * 250;
 const volatile __u32 timeout_tcp_closing = 120 * 250;
 const volatile __u32 timeout_tcp_closed = 10 * 250;
-const volatile __u32 timeout_snat_rest =
-	30 * 250; /* quarantine of a source port after its connection */
+const volatile __u32 timeout_snat_rest = 30 * 250;
 const volatile __u32 timeout_udp_unreplied = 30 * 250;
 const volatile __u32 timeout_udp_replied = 300 * 250;
 

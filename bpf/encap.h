@@ -77,8 +77,8 @@ static __noinline bool encap_ipv4(ctx_t *ctx, struct packet *p,
 	o.ip.version = 4;
 	o.ip.ihl = 5;
 	o.ip.tos = in->tos;
-	o.ip.tot_len = bpf_htons(
-		length <= 0xffff ? length : 0); /* 0 for many segments */
+	/* 0 for many segments */
+	o.ip.tot_len = bpf_htons(length <= 0xffff ? length : 0);
 	o.ip.ttl = TUNNEL_TTL;
 	o.ip.protocol = in->protocol;
 	o.ip.daddr = ep->addr.word[3];

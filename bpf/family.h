@@ -215,9 +215,9 @@ static __noinline enum verdict family_to_ipv6(ctx_t *ctx, struct packet *p,
 	__u32 from = p->l4 - p->l3, to = sizeof(h.ip) + more;
 	struct iphdr ip;
 
+	/* it would be a jumbogram */
 	if (p->length - from + more > 0xffff)
-		return drop(p,
-			    DROP_NOT_TRANSLATABLE); /* would be a jumbogram */
+		return drop(p, DROP_NOT_TRANSLATABLE);
 	if (bpf_skb_load_bytes(ctx, p->l3, &ip, sizeof(ip)) ||
 	    !family_resize(ctx, p, from, to))
 		return drop(p, DROP_NOT_LINEAR);

@@ -160,10 +160,8 @@ struct error_ipv6 {
 	struct ipv6hdr ip;
 	struct icmp_header icmp;
 	struct ipv6hdr quoted;
-	struct fragment_header
-		fragment; /* written iff the quoted packet was one */
-	struct iphdr
-		received; /* the error's own header, as it was received; not written */
+	struct fragment_header fragment; /* iff the quoted packet was one */
+	struct iphdr received; /* the error's own header; not written */
 };
 
 struct error_ipv4 {
@@ -228,8 +226,8 @@ static __noinline __u16 error_ports(ctx_t *ctx, const struct quote *q,
 	__be16 ports[2] = { c->dport, c->sport };
 	__u32 sum = quote_fix_sum(ctx, q, c);
 
-	ctx_sum_update(ctx,
-		       sum); /* for a store that does not change skb->csum */
+	/* for a store that does not change skb->csum */
+	ctx_sum_update(ctx, sum);
 	sum += connection_ports_sum(c);
 	bpf_skb_store_bytes(ctx, q->p.l4, ports, sizeof(ports),
 			    BPF_F_RECOMPUTE_CSUM);

@@ -212,8 +212,8 @@ fragment_find_connection(struct packet *p, struct connection **c)
 	*c = entry_or_direct_answer(p);
 	if (!*c || connection_is_expired(*c, p->tuple.protocol, p->now, 0))
 		return drop(p, p->fault);
-	if (p->ttl <=
-	    1) /* no ICMP error is sent about a later fragment (RFC 1122) */
+	/* no ICMP error is sent about a later fragment (RFC 1122) */
+	if (p->ttl <= 1)
 		return drop(p, DROP_TTL_EXPIRED);
 	fragment_count_bytes(p, &key, f);
 	p->fault = DROP_NONE;

@@ -323,8 +323,8 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_MARTIAN_SOURCE);
 	if (icmp_mtu_is_invalid(p, &icmp))
 		return drop(p, DROP_ICMP_MTU);
-	if (!(c->hop &
-	      HOP_FAMILY) && /* else forward_uncommon() translates it */
+	/* with HOP_FAMILY, forward_uncommon() translates it */
+	if (!(c->hop & HOP_FAMILY) &&
 	    (!quote_restore(ctx, q, c, &delta) ||
 	     !icmp_translate_header(ctx, p, &q->p.tuple, c, delta)))
 		return drop(p, DROP_NOT_LINEAR);

@@ -79,12 +79,12 @@ struct {
 } service_ranges SEC(".maps");
 
 /* service id, prefix of addresses -> 1. Written by user; read for new
- * connections of services that have such a list. */
+ * connections of services that have such a list. There is room for twice as many
+ * as may be: what is new comes before what is old goes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries,
-	       2 * MAX_SOURCES); /* what is new comes before what is old goes */
+	__uint(max_entries, 2 * MAX_SOURCES);
 	__type(key, struct source_key);
 	__type(value, __u8);
 } allowed_sources SEC(".maps");

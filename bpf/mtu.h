@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * mtu.h - how long a packet may be, and whether it is.
+ * mtu.h - how long a packet may be, and what becomes of one that is longer.
  */
 #ifndef LOXILB_MTU_H
 #define LOXILB_MTU_H

@@ -17,8 +17,7 @@
 /* A connection that an endpoint opens itself (egress.h). */
 struct outward {
 	bool is; /* else the rest is not valid */
-	struct endpoint
-		peer; /* the packet's destination, in the form of an endpoint */
+	struct endpoint peer; /* the packet's destination, as an endpoint */
 };
 
 /* How loaded an endpoint is: active connections for its weight. */
@@ -60,8 +59,7 @@ struct source_search {
 struct entries {
 	struct connection_key reply_key; /* of what the endpoint sends */
 	struct connection_key client_key; /* of what the client sends */
-	struct connection
-		entry; /* of the endpoint's packets, then of the client's */
+	struct connection entry; /* of answers, then of the client's packets */
 };
 
 struct opening {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * packet_sum.h - sums of what is in a packet at the tc hook, where one is made
- * anew and does not change by what changed.
+ * packet_sum.h - sums of what is in a packet at the tc hook: for the few packets
+ * whose checksum is made anew, not changed by what has changed.
  */
 #ifndef LOXILB_PACKET_SUM_H
 #define LOXILB_PACKET_SUM_H
@@ -34,10 +34,9 @@ static __noinline bool checksum_is_partial(ctx_t *ctx, struct packet *p)
 	return before == after;
 }
 
-/* Returns the sum of length bytes of the packet, at most
- * ICMP6_LARGEST. The memory beyond them is cleared and added too: every
- * kernel's verifier accepts parts of fixed size, and bpf_csum_diff takes at
- * most 512 bytes before 6.14. */
+/* Returns the sum of length bytes of the packet, at most ICMP6_LARGEST. The
+ * memory beyond them is cleared and added too: every kernel's verifier accepts
+ * parts of fixed size, and bpf_csum_diff takes at most 512 bytes before 6.14. */
 static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 {
 	__u32 zero = 0, sum, last = length - 1;

@@ -161,8 +161,8 @@ static __always_inline enum verdict parse_udp(ctx_t *ctx, struct packet *p,
 	p->tuple.sport = udp->source;
 	p->tuple.dport = udp->dest;
 	length = bpf_ntohs(udp->len);
-	if (unlikely(
-		    p->fault)) { /* a fragment is shorter than the length field says */
+	/* a fragment is shorter than the length field says */
+	if (unlikely(p->fault)) {
 		if (l4_length < sizeof(*udp))
 			p->fault = DROP_MALFORMED;
 		return VERDICT_CONTINUE;

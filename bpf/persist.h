@@ -54,9 +54,9 @@ static __always_inline bool persist_is_valid(const struct persist_entry *e,
 	       !persist_expired(e, service, now, 0);
 }
 
-/* Chooses the endpoint that the client has. The
- * record's time is renewed. At worst its memory belongs to another client by
- * now, and that record is kept a little longer. */
+/* Chooses the endpoint that the client has. The record's time is renewed. At worst
+ * its memory belongs to another client by now, and that record is kept a little
+ * longer. */
 static __noinline __maybe_unused bool persist_lookup(struct opening *o,
 						     const struct packet *p)
 {
