@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * address.h - compares IP addresses.
+ * address.h - compares IP addresses, and takes parts of them.
  */
 #ifndef LOXILB_ADDRESS_H
 #define LOXILB_ADDRESS_H
@@ -56,6 +56,17 @@ static __always_inline bool unspecified(const struct ip_addr *a)
 static __always_inline bool is_mapped_ipv4(const struct ip_addr *a)
 {
 	return !a->word[0] && !a->word[1] && a->word[2] == bpf_htonl(0xffff);
+}
+
+/* Returns the first 64 bits, and the last. */
+static __always_inline __u64 ip_addr_high(const struct ip_addr *a)
+{
+	return a->word[0] | (__u64)a->word[1] << 32;
+}
+
+static __always_inline __u64 ip_addr_low(const struct ip_addr *a)
+{
+	return a->word[2] | (__u64)a->word[3] << 32;
 }
 
 static __always_inline void map_ipv4(struct ip_addr *to, __be32 from)

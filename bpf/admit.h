@@ -68,11 +68,7 @@ static __always_inline enum verdict admit_source(struct packet *p,
 static __noinline enum verdict
 refuse_without_endpoint(struct packet *p, const struct service *svc)
 {
-	__u32 id = svc->id;
-	struct service_state *state = bpf_map_lookup_elem(&service_states, &id);
-
-	if (state)
-		__sync_fetch_and_add(&state->no_endpoint, 1);
+	service_count_no_endpoint(svc);
 	return service_refuse(p, svc, DROP_NO_ENDPOINT);
 }
 

@@ -16,6 +16,7 @@
 
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
+#include "address.h"
 #include "config.h"
 #include "maps.h"
 #include "packet.h"
@@ -26,16 +27,6 @@ static __always_inline struct secret_keys *secrets_get(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&secrets, &zero);
-}
-
-static __always_inline __u64 ip_addr_high(const struct ip_addr *a)
-{
-	return a->word[0] | (__u64)a->word[1] << 32;
-}
-
-static __always_inline __u64 ip_addr_low(const struct ip_addr *a)
-{
-	return a->word[2] | (__u64)a->word[3] << 32;
 }
 
 /* Returns the hash of the packet's source: the second half of a mapped IPv4

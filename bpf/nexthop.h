@@ -21,6 +21,7 @@
 #include "nexthop_cache.h"
 #include "packet.h"
 #include "rows.h"
+#include "stats.h"
 #include "way.h"
 #include "way_find.h"
 
@@ -48,8 +49,8 @@ static __always_inline long fib_lookup(ctx_t *ctx, const struct packet *p,
 	fib->sport = c->sport;
 	fib->dport = c->dport;
 	fib_addresses(fib, !is_mapped_ipv4(target), &c->saddr, target);
-	if (c->traits &
-	    CONN_ONE_WAY) /* the source may be of the other IP version */
+	/* the source may be of the other IP version */
+	if (c->traits & CONN_ONE_WAY)
 		__builtin_memset(fib->ipv6_src, 0, sizeof(fib->ipv6_src));
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
 }
@@ -144,7 +145,7 @@ next_hop_note(ctx_t *ctx, struct packet *p, struct connection *c,
 	__u32 found = way_find(way, p->now, macs, neighbours);
 
 	if (!found) {
-		way_count_full();
+		count_one(&ways_full, 0);
 		return send_without_way(ctx, p, way);
 	}
 	connection_set_way(c, found, epoch);
@@ -197,9 +198,8 @@ static __always_inline enum verdict next_hop_find(ctx_t *ctx, struct packet *p,
 	return next_hop_ask(ctx, p, c, target, epoch, neighbours);
 }
 
-/* Finds the connection's way if it is not known. If the connection was deleted
- * meanwhile, and its memory serves another, that one must find its own
- * (state.h). */
+/* Finds the connection's way if it is not known. If the row serves another
+ * connection by now, that one must find its own (state.h). */
 static __always_inline enum verdict next_hop_renew(ctx_t *ctx, struct packet *p,
 						   struct connection *c)
 {

@@ -40,19 +40,6 @@
  * reached it through another VIP; or when all of our ports are. */
 #define OPEN_ATTEMPTS 4
 
-/* Copies the packet's service: the row in the map may be replaced at any time. */
-static __noinline bool find_service_of_vip(struct packet *p, struct opening *o,
-					   __u32 mark)
-{
-	const struct service *found = service_find_any(p, mark);
-
-	if (!found)
-		return false;
-	o->service = *found;
-	o->outward.is = false;
-	return true;
-}
-
 /* Leaves a packet without service to the kernel. If it is the first fragment to
  * a VIP, the later ones, which have no ports, go to the kernel too. */
 static __noinline enum verdict pass_without_service(struct packet *p)
@@ -73,7 +60,8 @@ static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 {
 	if (p->echo_reply)
 		return VERDICT_PASS;
-	if (likely(find_service_of_vip(p, o, ctx_mark(ctx))))
+	o->outward.is = false;
+	if (likely(service_copy(p, ctx_mark(ctx), &o->service)))
 		return VERDICT_CONTINUE;
 	if (unlikely(egress_count) && egress_find_service(ctx, p, o))
 		return VERDICT_CONTINUE;

@@ -45,7 +45,7 @@ static __always_inline __u64 select_round_robin(const struct service *svc)
  * built for no other. */
 static __always_inline __u64 hash_word(__u64 hash, __u32 high, __u32 low)
 {
-	hash = (hash ^ ((__u64)high << 32 | low)) * 0x9e3779b97f4a7c15ULL;
+	hash = (hash ^ ((__u64)high << 32 | low)) * HASH_FACTOR;
 	return hash ^ hash >> 32;
 }
 
@@ -58,7 +58,7 @@ static __always_inline __u64 hash_addr(__u64 hash, const struct ip_addr *a)
 /* Spreads the last word over all bits. */
 static __always_inline __u64 hash_end(__u64 hash)
 {
-	hash *= 0xbf58476d1ce4e5b9ULL;
+	hash *= HASH_FACTOR_2;
 	return hash ^ hash >> 29;
 }
 

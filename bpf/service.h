@@ -139,6 +139,29 @@ static __always_inline struct service *service_find_any(struct packet *p,
 					       service_find_any_local(p, mark);
 }
 
+/* Copies that service, if there is one: the row in the map may be replaced at any
+ * time. */
+static __noinline bool service_copy(struct packet *p, __u32 mark,
+				    struct service *svc)
+{
+	const struct service *found = service_find_any(p, mark);
+
+	if (!found)
+		return false;
+	*svc = *found;
+	return true;
+}
+
+/* Counts a packet of a service that has nobody to send it to. */
+static __always_inline void service_count_no_endpoint(const struct service *svc)
+{
+	__u32 id = svc->id;
+	struct service_state *state = bpf_map_lookup_elem(&service_states, &id);
+
+	if (state)
+		__sync_fetch_and_add(&state->no_endpoint, 1);
+}
+
 /* Is the source one that no reply can reach (RFC 6890, RFC 1122 section
  * 3.2.1.3), or the VIP itself? With the VIP the service would talk to
  * itself. */

@@ -45,8 +45,8 @@ struct sock_flows {
 	struct bpf_spin_lock lock; /* threads may share a socket */
 	__u32 next; /* index of the flow that is replaced next */
 	struct sock_flow connected; /* of connect() */
-	struct sock_flow
-		flows[SOCK_FLOWS]; /* of datagrams with a destination */
+	struct sock_flow flows[SOCK_FLOWS]; /* of datagrams with a
+					     * destination */
 };
 
 /* socket -> its flows. Written and read by the hooks; the kernel frees it with
@@ -207,22 +207,14 @@ static __noinline int sock_new_flow(struct packet *p,
 				    const struct sock_request *request,
 				    struct sock_flow *f)
 {
-	struct service_state *state;
-	struct service *found, svc;
+	struct service svc;
 	int err = -EAGAIN;
-	__u32 id;
 
 	for (int i = 0; i < 3 && err == -EAGAIN; i++) {
-		found = service_find_any(p, request->mark);
-		if (!found)
-			return -ENOENT;
-		svc = *found; /* a copy: the row may be replaced meanwhile */
-		id = svc.id;
-		state = bpf_map_lookup_elem(&service_states, &id);
-		if (!state)
+		if (!service_copy(p, request->mark, &svc))
 			return -ENOENT;
 		if (!svc.slot_count) {
-			__sync_fetch_and_add(&state->no_endpoint, 1);
+			service_count_no_endpoint(&svc);
 			return sock_refuse_error(&svc);
 		}
 		err = sock_flow_to_endpoint(p, &svc, request, f);

@@ -36,34 +36,31 @@ static __always_inline bool is_forwarded(enum verdict v)
 	return v == VERDICT_REDIRECT || v == VERDICT_PASS;
 }
 
-static __always_inline void count_connection(const struct packet *p,
-					     struct connection *c)
-{
-	c->packets++;
-	c->bytes += p->length;
-}
-
 /* Counts a packet that is translated, and so will be forwarded. */
 static __always_inline void count(const struct packet *p, struct connection *c)
 {
-	count_connection(p, c);
+	c->packets++;
+	c->bytes += p->length;
 	count_traffic(p, c);
+}
+
+/* Adds to a counter of this CPU. */
+static __always_inline void count_one(void *counters, __u32 i)
+{
+	__u64 *n = bpf_map_lookup_elem(counters, &i);
+
+	if (n)
+		(*n)++;
 }
 
 static __noinline __maybe_unused void count_drop(__u32 reason)
 {
-	__u64 *n = bpf_map_lookup_elem(&drops, &reason);
-
-	if (n)
-		(*n)++;
+	count_one(&drops, reason);
 }
 
 static __noinline __maybe_unused void count_pass(__u32 reason)
 {
-	__u64 *n = bpf_map_lookup_elem(&passes, &reason);
-
-	if (n)
-		(*n)++;
+	count_one(&passes, reason);
 }
 
 #endif

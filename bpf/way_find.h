@@ -159,14 +159,4 @@ static __always_inline void way_make_local(__u32 neighbours)
 	way_set_macs(w, 0, neighbours);
 }
 
-/* Counts a packet whose way has no row. */
-static __always_inline void way_count_full(void)
-{
-	__u32 zero = 0;
-	__u64 *n = bpf_map_lookup_elem(&ways_full, &zero);
-
-	if (n)
-		(*n)++;
-}
-
 #endif

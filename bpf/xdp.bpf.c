@@ -53,15 +53,6 @@ static __always_inline bool is_established(const struct packet *p,
 	       udp_is_settled(state_read(c));
 }
 
-static __always_inline void count_forwarded(void)
-{
-	__u32 zero = 0;
-	__u64 *n = bpf_map_lookup_elem(&xdp_forwarded, &zero);
-
-	if (n)
-		(*n)++;
-}
-
 /* Forwards a packet of an established connection, and handles SYNs that open
  * one. l3: the offset of the IP header, behind a VLAN tag if there is one. */
 static __always_inline int handle(ctx_t *ctx, const __u16 l3)
@@ -96,7 +87,7 @@ static __always_inline int handle(ctx_t *ctx, const __u16 l3)
 	if (!mac)
 		return XDP_ABORTED; /* likewise */
 	count(&p, c);
-	count_forwarded();
+	count_one(&xdp_forwarded, 0);
 	macs_write(mac, w);
 	return XDP_REDIRECT;
 }

@@ -31,21 +31,17 @@ static __always_inline bool xdp_send_to(__u32 ifindex)
 	       XDP_REDIRECT;
 }
 
-/* Returns the sum of the pseudo header of TCP or UDP. The 0xffff of mapped IPv4
- * addresses does not change a sum. */
+/* Returns the sum of the pseudo header of TCP or UDP. */
 static __always_inline __u16 pseudo_header_sum(const struct packet *p)
 {
 	__u64 sum = bpf_htons(p->length - (p->l4 - p->l3)) +
 		    bpf_htons(p->tuple.protocol);
 
-	if (p->ipv6) {
-		for (int i = 0; i < 3; i++) {
-			sum += p->tuple.saddr.word[i];
-			sum += p->tuple.daddr.word[i];
-		}
-	}
-	sum += p->tuple.saddr.word[3];
-	sum += p->tuple.daddr.word[3];
+	if (p->ipv6)
+		sum += address_sum(&p->tuple.saddr) +
+		       address_sum(&p->tuple.daddr);
+	else
+		sum += (__u64)p->tuple.saddr.word[3] + p->tuple.daddr.word[3];
 	return sum_fold64(sum);
 }
 

@@ -23,21 +23,6 @@
 #include "stats.h"
 #include "xdp_send.h"
 
-/* Copies the packet's service: the row in the map may be replaced at any time.
- * XDP is not told of marks. */
-static __noinline bool syn_find_service(struct packet *p, struct service *svc)
-{
-	const struct service *found;
-
-	if (marked_services)
-		return false;
-	found = service_find_any(p, 0);
-	if (!found)
-		return false;
-	*svc = *found;
-	return true;
-}
-
 /* Does tc.bpf.c drop the SYN because of its source? */
 static __always_inline enum verdict syn_check_source(struct packet *p,
 						     const struct service *svc)
@@ -61,13 +46,13 @@ static __always_inline enum verdict syn_check_limits(struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* Decides. CONTINUE: tc.bpf.c is to. */
+/* Decides. CONTINUE: tc.bpf.c is to. XDP is not told of marks. */
 static __noinline enum verdict syn_decide(struct packet *p)
 {
 	struct service svc;
 	enum verdict v;
 
-	if (!syn_find_service(p, &svc))
+	if (marked_services || !service_copy(p, 0, &svc))
 		return VERDICT_CONTINUE;
 	v = syn_check_source(p, &svc);
 	if (v != VERDICT_CONTINUE || !svc.slot_count)
