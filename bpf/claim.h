@@ -90,20 +90,10 @@ static __noinline bool needs_source_of_ours(const struct packet *p,
 	return !local_endpoints || !is_local_address(&ep->addr);
 }
 
-/* Is this the entry of answers of the very connection that is to be opened? */
-static __always_inline bool is_twin(const struct opening *o,
-				    const struct connection *reply)
-{
-	const struct connection *c = &o->entries.entry;
-
-	return reply->sport == c->sport && reply->dport == c->dport &&
-	       same_addr(&reply->saddr, &c->saddr) &&
-	       same_addr(&reply->daddr, &c->daddr);
-}
-
 /* Takes the tuple of the client's own address and port. One of a connection that
- * is over is taken over. TAKEN: the client has a live connection to this endpoint
- * from that port, through another VIP. */
+ * is over is taken over. TWIN: the very connection that is to be opened has it. TAKEN:
+ * the client has a live connection to this endpoint from that port, through another
+ * VIP. */
 static __noinline enum verdict claim_source_of_client(struct packet *p,
 						      struct opening *o)
 {
@@ -121,7 +111,8 @@ static __noinline enum verdict claim_source_of_client(struct packet *p,
 		return drop(p, DROP_CONNECTION_RACE);
 	word = state_read(old);
 	if (!connection_is_replaceable(old, p, key->protocol))
-		return is_twin(o, old) ? VERDICT_TWIN : VERDICT_TAKEN;
+		return connection_answers(old, &p->tuple) ? VERDICT_TWIN :
+							    VERDICT_TAKEN;
 	if (!connection_end(key, old, word, PORT_IS_FREE))
 		return drop(p, DROP_CONNECTION_RACE); /* another CPU ends it */
 	return insert_entry(p, key, &o->entries.entry);

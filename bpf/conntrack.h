@@ -56,6 +56,16 @@ static __always_inline bool connection_is_of(const struct connection *c,
 	       same_addr(&c->daddr, &tuple->daddr);
 }
 
+/* Is it, reversed? Then the packets of the entry answer those with the tuple. */
+static __always_inline bool
+connection_answers(const struct connection *c,
+		   const struct connection_key *tuple)
+{
+	return c->dport == tuple->sport && c->sport == tuple->dport &&
+	       same_addr(&c->daddr, &tuple->saddr) &&
+	       same_addr(&c->saddr, &tuple->daddr);
+}
+
 /* Makes the key of the other direction's entry. */
 static __always_inline void connection_reverse(struct connection_key *key,
 					       const struct connection *c,
@@ -89,14 +99,25 @@ static __always_inline bool connection_is_closed(__u8 flags)
 
 /* Counts a connection of a client as open no longer if it is closed now, or as
  * open again. word: the client's entry's that was replaced, by next. */
-static __noinline __maybe_unused void
-connection_limits(__u32 endpoint, const struct ip_addr *client, __u32 word,
-		  __u32 next)
+static __noinline __maybe_unused void open_recount(__u32 endpoint,
+						   const struct ip_addr *client,
+						   __u32 word, __u32 next)
 {
 	bool was = connection_is_closed(word), is = connection_is_closed(next);
 
 	if (was != is && !(word & STATE_ENDED))
 		limit_count(endpoint, client, is ? -1 : 1);
+}
+
+/* Does what state_change() does to the client's entry of a connection, and counts
+ * the connection anew. */
+static __always_inline __u32 client_change(struct connection *client,
+					   const struct ip_addr *addr,
+					   __u32 word, __u32 clear, __u32 set)
+{
+	word = state_change(client, word, clear, set);
+	open_recount(client->endpoint, addr, word, (word & ~clear) | set);
+	return word;
 }
 
 /* Notes events in both entries: the client's first, since it decides. Returns
@@ -107,11 +128,9 @@ static __noinline __maybe_unused __u32
 connection_note_both(struct connection *client, __u32 client_word,
 		     struct connection *reply, __u32 reply_word, __u8 events)
 {
-	if ((client_word & events) != events) {
-		client_word = state_change(client, client_word, 0, events);
-		connection_limits(client->endpoint, &reply->daddr, client_word,
-				  client_word | events);
-	}
+	if ((client_word & events) != events)
+		client_word = client_change(client, &reply->daddr, client_word,
+					    0, events);
 	if (!(client_word & STATE_ENDED) && (reply_word & events) != events)
 		state_change(reply, reply_word, 0, events);
 	return client_word;
@@ -149,9 +168,20 @@ static __always_inline bool connection_is_pair(const struct connection_key *key,
 					       __u32 peer_word)
 {
 	return state_is_same_generation(word, peer_word) &&
-	       peer->dport == key->sport && peer->sport == key->dport &&
-	       same_addr(&peer->daddr, &key->saddr) &&
-	       same_addr(&peer->saddr, &key->daddr);
+	       connection_answers(peer, key);
+}
+
+/* Have both entries kept what a packet has noted in them? AGAIN: perhaps not, as
+ * another CPU was moving one (grow.h), which it has done by now. key: of peer. */
+static __always_inline enum verdict
+connection_check_noted(struct packet *p, const struct connection *c,
+		       const struct connection *peer,
+		       const struct connection_key *key)
+{
+	if (likely(states_are_of_pair(state_read(c), state_read(peer))))
+		return VERDICT_CONTINUE;
+	return entry_settle(key) ? drop(p, DROP_CONNECTION_RACE) :
+				   VERDICT_AGAIN;
 }
 
 /* Is this TCP connection perhaps over, although nobody has seen the end? An
@@ -435,7 +465,7 @@ static __always_inline void reply_rest(const struct connection_key *key,
 static __always_inline bool reply_end(const struct connection_key *key,
 				      struct connection *c, __u32 word)
 {
-	if ((word & STATE_LEFT) == STATE_LEFT)
+	if (state_is_left(word))
 		return entry_delete(key, word);
 	word = state_change(c, word, 0, STATE_ENDED | CONN_RESET);
 	if (word & STATE_ENDED)

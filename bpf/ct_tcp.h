@@ -136,14 +136,14 @@ static __noinline void tcp_take_back_reset(struct connection *c, __u32 word,
 			    peer_word & ~(__u32)CONN_RESET) != peer_word)
 			return;
 		if (reply)
-			connection_limits(c->endpoint, &c->daddr, peer_word,
-					  peer_word & ~(__u32)CONN_RESET);
+			open_recount(c->endpoint, &c->daddr, peer_word,
+				     peer_word & ~(__u32)CONN_RESET);
 		clear |= CONN_RESET;
 	}
-	word = state_change(c, word, clear, 0);
-	if (!reply)
-		connection_limits(c->endpoint, &peer->daddr, word,
-				  word & ~clear);
+	if (reply)
+		state_change(c, word, clear, 0);
+	else
+		client_change(c, &peer->daddr, word, clear, 0);
 }
 
 /* Notes a segment that the endpoint sends before the client has acknowledged one:
@@ -197,12 +197,10 @@ static __noinline void tcp_begin_anew(const struct packet *p,
 			tcp_tell_anew(client, reply);
 	} else {
 		client_word =
-			state_change(client, client_word,
-				     STATE_TCP | CONN_RESET, CONN_REPLIED);
+			client_change(client, &reply->daddr, client_word,
+				      STATE_TCP | CONN_RESET, CONN_REPLIED);
 		if (client_word & STATE_ENDED)
 			return;
-		connection_limits(client->endpoint, &reply->daddr, client_word,
-				  client_word & ~(__u32)CONN_RESET);
 		state_change(reply, word, STATE_TCP | CONN_RESET, CONN_REPLIED);
 	}
 	client->seq_end = p->ack;
@@ -357,12 +355,8 @@ static __always_inline void tcp_single_segment(const struct packet *p,
 	}
 	if (!fits)
 		return;
-	if (word & CONN_RESET && (sent || acked)) {
-		__u32 was = state_change(c, word, CONN_RESET, 0);
-
-		connection_limits(c->endpoint, &c->saddr, was,
-				  was & ~(__u32)CONN_RESET);
-	}
+	if (word & CONN_RESET && (sent || acked))
+		client_change(c, &c->saddr, word, CONN_RESET, 0);
 	if ((__s32)sent > 0)
 		c->seq_end = p->seq_end;
 	if ((__s32)acked > 0 || events == CONN_REPLIED)
@@ -406,9 +400,7 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		 * or not. */
 		if (ahead && ahead != (__u32)-1)
 			return VERDICT_CONTINUE;
-		word = state_change(c, word, 0, CONN_RESET);
-		connection_limits(c->endpoint, &c->saddr, word,
-				  word | CONN_RESET);
+		client_change(c, &c->saddr, word, 0, CONN_RESET);
 	} else if ((p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_ACK) {
 		tcp_single_segment(p, c, word);
 	}
@@ -458,11 +450,7 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 	} else {
 		tcp_client_syn(p, c, word, peer, peer_word);
 	}
-	/* an entry that another CPU was moving may not know of it */
-	if (likely(states_are_of_pair(state_read(c), state_read(peer))))
-		return VERDICT_CONTINUE;
-	return entry_settle(&key) ? drop(p, DROP_CONNECTION_RACE) :
-				    VERDICT_AGAIN;
+	return connection_check_noted(p, c, peer, &key);
 }
 
 static __always_inline enum verdict tcp_update(ctx_t *ctx, struct packet *p,

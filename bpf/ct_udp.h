@@ -43,10 +43,7 @@ static __noinline enum verdict udp_transition(struct packet *p,
 					    CONN_ASSURED);
 		connection_is_assured_now(p, c, word, CONN_ASSURED);
 	}
-	if (likely(states_are_of_pair(state_read(c), state_read(peer))))
-		return VERDICT_CONTINUE;
-	return entry_settle(&key) ? drop(p, DROP_CONNECTION_RACE) :
-				    VERDICT_AGAIN;
+	return connection_check_noted(p, c, peer, &key);
 }
 
 static __always_inline enum verdict udp_update(struct packet *p,

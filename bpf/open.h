@@ -175,24 +175,25 @@ static __always_inline void describe_single_entry(const struct packet *p,
 						 0;
 }
 
-/* Says what the entry that has the client's key means. TWIN: the same packet has
- * arrived on another CPU. TAKEN: the client is itself an endpoint, and its key is
- * that of answers to a source port of ours that rests. CONTINUE: it is to be
- * removed: nobody else will, or its connection is closed and was not seen as
- * another CPU moved it (grow.h). */
-static __always_inline enum verdict judge_client_entry(struct packet *p,
-						       __u32 word)
+/* May an entry that has the client's key, and this word, give way to the new one?
+ * CONTINUE: yes, it was left behind; or its connection is closed, and was not found
+ * before, as another CPU was moving it (grow.h). DROP: not yet, another CPU is about
+ * to delete it. TWIN: no, a copy of the packet has made it on another CPU. TAKEN: no,
+ * the client is itself an endpoint, and answers to a source port of ours that rests
+ * have this key. */
+static __always_inline enum verdict old_entry_gives_way(struct packet *p,
+							__u32 word)
 {
+	if (state_is_left(word))
+		return VERDICT_CONTINUE;
 	if (word & STATE_ENDED)
-		return (word & STATE_LEFT) == STATE_LEFT ?
-			       VERDICT_CONTINUE :
-			       drop(p, DROP_CONNECTION_RACE);
+		return drop(p, DROP_CONNECTION_RACE);
 	if (word & CONN_REPLY_DIRECTION)
 		return VERDICT_TAKEN;
 	return connection_is_closed(word) ? VERDICT_CONTINUE : VERDICT_TWIN;
 }
 
-/* Inserts the client's entry. */
+/* Inserts the client's entry, in place of an old one if that gives way. */
 static __always_inline enum verdict insert_client_entry(struct packet *p,
 							const struct entries *e)
 {
@@ -207,7 +208,7 @@ static __always_inline enum verdict insert_client_entry(struct packet *p,
 	if (!old)
 		return drop(p, DROP_CONNECTION_RACE);
 	word = state_read(old);
-	v = judge_client_entry(p, word);
+	v = old_entry_gives_way(p, word);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	if (!connection_end(&e->client_key, old, word,

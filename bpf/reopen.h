@@ -21,8 +21,8 @@
 #include "opening.h"
 #include "packet.h"
 
-/* Finds the next hop for the first packet of a connection, whose entry of the
- * client's packets this is, and counts the packet there. */
+/* Finds the next hop for the first packet of a connection, and counts it. c is the
+ * client's entry. */
 static __always_inline void prepare_first_packet(ctx_t *ctx, struct packet *p,
 						 struct opening *o,
 						 struct connection *c)
@@ -34,7 +34,7 @@ static __always_inline void prepare_first_packet(ctx_t *ctx, struct packet *p,
 	}
 }
 
-/* Are these the entries that would be made? Not if a source port of ours is in
+/* Are these two the entries that would be made? Not if a source port of ours is in
  * use, which is quarantined first, and not if there is one entry only. */
 static __always_inline bool reopen_matches(const struct connection *c,
 					   __u32 word,
@@ -42,14 +42,13 @@ static __always_inline bool reopen_matches(const struct connection *c,
 					   __u32 peer_word,
 					   const struct entries *new)
 {
-	return !((word | peer_word) & (STATE_TRAITS & ~STATE_TCP)) &&
-	       state_is_same_generation(word, peer_word) &&
-	       c->endpoint == new->entry.endpoint &&
-	       c->dport == new->reply_key.sport &&same_addr(
-				   &c->daddr, &new->reply_key.saddr) &&
-	       peer_word &CONN_REPLY_DIRECTION &&
-	       peer->sport == new->entry.sport &&same_addr(&peer->saddr,
-							   &new->entry.saddr);
+	if ((word | peer_word) & (STATE_TRAITS & ~STATE_TCP))
+		return false;
+	if (!(peer_word & CONN_REPLY_DIRECTION) ||
+	    c->endpoint != new->entry.endpoint)
+		return false;
+	return connection_is_pair(&new->client_key, word, peer, peer_word) &&
+	       connection_answers(c, &new->reply_key);
 }
 
 static __always_inline void reopen_entry(const struct packet *p,

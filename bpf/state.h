@@ -39,6 +39,11 @@ static __always_inline __u32 state_read(const struct connection *c)
 	return *(const volatile __u32 *)&c->flags;
 }
 
+static __always_inline bool state_is_left(__u32 word)
+{
+	return (word & STATE_LEFT) == STATE_LEFT;
+}
+
 /* Are both words of the same connection? A CPU numbers the connections that it
  * opens from 0 to 255 and over again, so words of two are alike once in 256. */
 static __always_inline bool state_is_same_generation(__u32 a, __u32 b)
