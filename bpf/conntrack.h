@@ -429,7 +429,7 @@ static __always_inline bool entry_delete(const struct connection_key *key,
 {
 	const __u32 ours = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_SNAT);
 
-	if (entry_remove(key, word))
+	if (!entry_remove(key, word))
 		return false;
 	if (unlikely((word & ours) == ours))
 		snat_release(key);

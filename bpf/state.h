@@ -21,7 +21,7 @@
 
 #define STATE_TRAIT(trait) ((__u32)(trait) << STATE_TRAITS_SHIFT)
 #define STATE_ENDED STATE_TRAIT(CONN_ENDED)
-/* It has ended, and nobody is about to delete the entry (entry_remove()). */
+/* It has ended, and nobody is about to delete the entry (entry_mark_left()). */
 #define STATE_LEFT (STATE_TRAIT(CONN_ENDED | CONN_RESTING) | CONN_RESET)
 #define STATE_TRAITS STATE_TRAIT(0xff)
 #define STATE_SENT_RST STATE_TRAIT(CONN_SENT_RST)

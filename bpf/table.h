@@ -632,51 +632,48 @@ __noinline __maybe_unused int entry_settle(const struct connection_key *key)
 	return 0;
 }
 
-/* Locks the key's bucket in a group. */
-static __always_inline bool group_lock_key(__u32 group, __u64 hash)
+/* Locks the key's bucket in a group. Returns it, or NULL if the lock was not to be
+ * had. */
+static __always_inline struct table_bucket *group_lock_key(__u32 group,
+							   __u64 hash)
 {
 	struct table_bucket *b = bucket_get(group, hash_bucket(hash));
 
-	return b && bucket_lock(b);
+	return b && bucket_lock(b) ? b : NULL;
 }
 
-static __always_inline void key_unlock(__u32 group, __u64 hash)
+/* Locks the key's bucket where the key has its row, or is to have it. Returns it, and
+ * its group; NULL: the lock was not to be had. Of the group that is moved next or was
+ * moved last, a row is in its old place if a move was given up halfway. Who has locked
+ * its bucket there may use it: nobody moves it meanwhile. */
+static __always_inline struct table_bucket *
+key_lock(const struct connection_key *key, __u64 hash, __u32 *group)
 {
-	struct table_bucket *b = bucket_get(group, hash_bucket(hash));
-
-	if (b)
-		bucket_unlock(b);
-}
-
-/* Locks the key's bucket where the key has its row, or is to have it, and returns
- * the group; -EBUSY: the lock was not to be had. Of the group that is moved next
- * or was moved last, a row is in its old place if a move was given up halfway. Who
- * has locked its bucket there may use it: nobody moves it meanwhile. */
-static __always_inline __s64 key_lock(const struct connection_key *key,
-				      __u64 hash)
-{
+	struct table_bucket *own;
 	__u64 size;
-	__u32 group;
 
 	NO_UNROLL
 	for (int n = 0; n < KEY_LOCK_ATTEMPTS; n++) {
 		size = table_size_now();
-		group = hash_group(hash, size_groups(size));
-		if (unlikely(group == size_unmoved(size))) {
-			if (!group_lock_key(group, hash))
-				break;
-			if (group_find(group, key, hash) >= 0)
-				return group;
-			key_unlock(group, hash);
+		*group = hash_group(hash, size_groups(size));
+		if (unlikely(*group == size_unmoved(size))) {
+			own = group_lock_key(*group, hash);
+			if (!own)
+				return NULL;
+			if (bucket_group_find(own, *group, key, hash) >= 0)
+				return own;
+			bucket_unlock(own);
+			size = table_size_now(); /* read again: verifier 4 */
 		}
-		group = table_group(hash, size);
-		if (!group_lock_key(group, hash))
-			break;
-		if (likely(table_group(hash, table_size_now()) == group))
-			return group;
-		key_unlock(group, hash); /* the group has begun to move */
+		*group = table_group(hash, size);
+		own = group_lock_key(*group, hash);
+		if (!own)
+			return NULL;
+		if (likely(table_group(hash, table_size_now()) == *group))
+			return own;
+		bucket_unlock(own); /* the group has begun to move */
 	}
-	return -EBUSY;
+	return NULL;
 }
 
 /* Inserts an entry. Returns -EEXIST if the key has one, -E2BIG if the table is
@@ -686,8 +683,8 @@ __noinline int entry_insert(const struct connection_key *key,
 {
 	struct table_state *t = table_state_get();
 	struct table_bucket *own;
-	__s64 group;
 	__u64 hash;
+	__u32 group;
 	int err;
 
 	if (!key || !c || !t) /* verifier 2 */
@@ -695,12 +692,9 @@ __noinline int entry_insert(const struct connection_key *key,
 	if (t->entries >= t->entries_max)
 		return -E2BIG;
 	hash = table_hash(t, key);
-	group = key_lock(key, hash);
-	if (group < 0)
-		return -EBUSY;
-	own = bucket_get(group, hash_bucket(hash));
+	own = key_lock(key, hash, &group);
 	if (!own)
-		return -EINVAL;
+		return -EBUSY;
 	err = -EEXIST;
 	if (bucket_group_find(own, group, key, hash) < 0) {
 		asm volatile("" : "+r"(hash)); /* verifier 4 */
@@ -712,59 +706,66 @@ __noinline int entry_insert(const struct connection_key *key,
 	return err;
 }
 
-/* What entry_remove() adds to a group whose lock was not to be had. */
-#define GROUP_UNLOCKED (1LL << 32)
-
-/* Clears a row of a group that group_find() has found; or, as its lock was not to be
- * had, marks it. Not if the word says that it has ended and it has not: then it is
- * the next connection's. Returns whether it did. */
-static __always_inline bool group_remove(__s64 group, __u64 hash, int found,
-					 __u32 word)
+/* Returns a row of a group that group_find() has found. NULL: the word says that its
+ * connection has ended and it has not, so it is the next connection's. */
+static __always_inline struct table_row *group_row_of(__u32 group, int found,
+						      __u32 word)
 {
 	struct table_bucket *b = bucket_get(group, found >> FOUND_ROW_BITS);
 	struct table_row *row =
 		b ? bucket_row(b, found & FOUND_ROW_MASK) : NULL;
-	__u32 now;
 
-	if (!row)
-		return false;
-	now = state_read(&row->connection);
-	if (word & ~now & STATE_ENDED)
-		return false;
-	if (likely(!(group & GROUP_UNLOCKED)))
-		group_clear(group, hash, found);
-	else if (state_is_same_generation(now, word))
-		__sync_val_compare_and_swap((__u32 *)&row->connection.flags,
-					    now, now | STATE_LEFT);
-	return true;
+	if (!row || word & ~state_read(&row->connection) & STATE_ENDED)
+		return NULL;
+	return row;
 }
 
-/* Removes an entry; one that has ended, if its word says so. Returns -ENOENT if there
- * is none; -EBUSY as above: then whoever wants its place removes it, or the sweep.
- * Global (verifier 1). */
-__noinline int entry_remove(const struct connection_key *key, __u32 word)
+/* Marks an entry that could not be removed: whoever wants its place removes it, or
+ * the sweep. */
+static __always_inline void entry_mark_left(const struct connection_key *key,
+					    __u64 hash, __u32 word)
+{
+	__u32 group = table_group(hash, table_size_now()), now;
+	int found = group_find(group, key, hash);
+	struct table_row *row;
+
+	row = found >= 0 ? group_row_of(group, found, word) : NULL;
+	if (!row)
+		return;
+	now = state_read(&row->connection);
+	if (state_is_same_generation(now, word))
+		__sync_val_compare_and_swap((__u32 *)&row->connection.flags,
+					    now, now | STATE_LEFT);
+}
+
+/* Removes an entry; one that has ended, if its word says so. Returns whether it did: if
+ * its bucket's lock was not to be had, the entry is marked. Global (verifier 1). */
+__noinline bool entry_remove(const struct connection_key *key, __u32 word)
 {
 	struct table_state *t = table_state_get();
-	__s64 group;
+	struct table_bucket *own;
+	bool removed = false;
+	__u32 group;
 	__u64 hash;
 	int found;
 
 	if (!key || !t) /* verifier 2 */
-		return -EINVAL;
+		return false;
 	hash = table_hash(t, key);
-	group = key_lock(key, hash);
-	if (unlikely(group < 0))
-		group = GROUP_UNLOCKED | table_group(hash, table_size_now());
-	found = group_find(group, key, hash);
-	if (found >= 0 && !group_remove(group, hash, found, word))
-		found = -ENOENT;
-	if (unlikely(group & GROUP_UNLOCKED))
-		return -EBUSY;
-	key_unlock(group, hash);
-	if (found < 0)
-		return -ENOENT;
-	table_count(-1);
-	return 0;
+	own = key_lock(key, hash, &group);
+	if (unlikely(!own)) {
+		entry_mark_left(key, hash, word);
+		return false;
+	}
+	found = bucket_group_find(own, group, key, hash);
+	if (found >= 0 && group_row_of(group, found, word)) {
+		group_clear(group, hash, found);
+		removed = true;
+	}
+	bucket_unlock(own);
+	if (removed)
+		table_count(-1);
+	return removed;
 }
 
 #endif
