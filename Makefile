@@ -41,6 +41,7 @@ test-long: build ## tests that take a minute and a gigabyte each
 	@tools/setup test
 	$(GO) test -count=1 -timeout 10m -v ./test/net -run '$(or $(RUN),TestHeldPorts)' -long
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/datapath -run 'TestEndsOnce|TestRecycledMemory' -long)
+	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/health -run TestCost -long)
 
 test-kernels: build ## the data path on other kernels in a virtual machine; KERNELS="6.1 6.12 7"
 	@tools/setup kernels

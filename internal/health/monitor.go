@@ -38,6 +38,7 @@ type Monitor struct {
 	targets map[string]*target
 	queue   due.Queue[*target]
 	fresh   int // targets that wait for their first probe
+	daily   int // probes a day of all
 	running int // probes that run, given up ones included
 	limit   int // of them
 	changed map[string]struct{}
@@ -46,12 +47,13 @@ type Monitor struct {
 
 // target is one that is probed.
 type target struct {
-	due.Item // of the next probe
+	due.Item // when the next probe is due, or can be tried
 	key      string
 	Target
 	prober probe.Prober
-	phase  time.Time // when the next probe is due; Item.At is later if it could not run then
+	phase  time.Time // when the next probe is due, whenever it can be tried
 	first  bool      // it has not been probed
+	daily  int       // probes a day
 	run    *run      // the probe that runs
 	verdict
 }
@@ -101,10 +103,19 @@ func (m *Monitor) Set(key string, wanted Target) {
 		m.halt(t)
 		t.restart()
 		m.begin(t, now)
-	case wanted.Probe.Type != lb.ProbeNone && t.phase.Sub(now) > wanted.Probe.Interval:
-		t.phase = now.Add(rand.N(wanted.Probe.Interval))
-		m.push(t, t.phase)
+	case wanted.Probe.Type != lb.ProbeNone:
+		m.budget(t, int(24*time.Hour/wanted.Probe.Interval))
+		if t.phase.Sub(now) > wanted.Probe.Interval {
+			t.phase = now.Add(rand.N(wanted.Probe.Interval))
+			m.push(t, t.phase)
+		}
 	}
+}
+
+// budget notes how often a target is probed.
+func (m *Monitor) budget(t *target, daily int) {
+	m.daily += daily - t.daily
+	t.daily = daily
 }
 
 // begin has a target probed.
@@ -123,6 +134,7 @@ func (m *Monitor) begin(t *target, now time.Time) {
 	default:
 		t.prober = probe.New(t.question(), m.sockets)
 	}
+	m.budget(t, int(24*time.Hour/t.Probe.Interval))
 	t.first = true
 	m.fresh++
 	t.phase = now
@@ -135,6 +147,7 @@ func (m *Monitor) begin(t *target, now time.Time) {
 // halt has a target probed no more: what its probe brings is not heeded.
 func (m *Monitor) halt(t *target) {
 	m.queue.Remove(t)
+	m.budget(t, 0)
 	if t.first {
 		t.first = false
 		m.fresh--

@@ -2,8 +2,10 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -291,14 +293,33 @@ func TestSlow(t *testing.T) {
 	})
 }
 
+// TestEvidence: what endpoints send is shown so that it does no harm to who reads it, and is no longer than a sentence.
+func TestEvidence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := start(t, Config{Prober: scripted(func(_ context.Context, q probe.Question) (probe.Answer, error) {
+			if q.To == one {
+				return probe.Answer{}, errors.New("\x1b[2Jgone\n\xff" + strings.Repeat("é", 1000))
+			}
+			return probe.Answer{What: "good\x00"}, nil
+		}).prober})
+		m.Set("a", at(one, every(1, 1)))
+		m.Set("b", at(two, every(1, 1)))
+		time.Sleep(time.Second)
+		st, _ := m.Status("a")
+		want(t, st, Down, "http 192.0.2.1:80: ?[2Jgone??"+strings.Repeat("é", longest-10)+"..., 1 of 1")
+		st, _ = m.Status("b")
+		want(t, st, Up, "http [2001:db8::2]:80: good?, 1 of 1")
+	})
+}
+
 // TestSpread: targets that are set together are probed within a second for the first time, and spread over their interval then.
 func TestSpread(t *testing.T) {
 	t.Parallel()
-	for _, interval := range []time.Duration{200 * time.Millisecond, 2 * time.Second, time.Minute} {
+	for interval, targets := range map[time.Duration]int32{200 * time.Millisecond: 300, 2 * time.Second: 2000, time.Minute: 2000} {
 		t.Run(interval.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				const targets = 2000
 				var count atomic.Int32
 				m := start(t, Config{Prober: scripted(func(context.Context, probe.Question) (probe.Answer, error) {
 					count.Add(1)

@@ -1,50 +1,63 @@
 // Package due holds what is to be done later, in the order of its time.
 package due
 
-import (
-	"container/heap"
-	"time"
-)
+import "time"
 
 // Item is a thing's place in a queue; it is a member of that thing.
-type Item struct {
-	At    time.Time
-	place int // in the heap, from 1; 0: in no queue
-}
+type Item struct{ place int } // in the heap, from 1; 0: in no queue
 
 // Queued says whether the thing is in a queue.
 func (i *Item) Queued() bool { return i.place != 0 }
 
 // Queue is the things, the first one first. T returns its own Item.
-type Queue[T interface{ Due() *Item }] struct{ items items[T] }
+//
+// It is a heap, of four branches: thousands of things are moved a second, each of which is elsewhere in memory, and a heap of two
+// moves twice as many.
+type Queue[T interface{ Due() *Item }] struct{ entries []entry[T] }
+
+const branches = 4
+
+// entry has the time beside the thing, so that to compare two needs neither of them.
+type entry[T any] struct {
+	at    time.Time
+	thing T
+}
 
 // Len is how many there are.
-func (q *Queue[T]) Len() int { return len(q.items) }
+func (q *Queue[T]) Len() int { return len(q.entries) }
 
 // Push adds a thing that is in no queue, or gives one that is in this queue another time.
 func (q *Queue[T]) Push(t T, at time.Time) {
-	i := t.Due()
-	i.At = at
-	if i.Queued() {
-		heap.Fix(&q.items, i.place-1)
-		return
+	i := t.Due().place - 1
+	if i < 0 {
+		i = len(q.entries)
+		q.entries = append(q.entries, entry[T]{})
 	}
-	heap.Push(&q.items, t)
+	q.settle(i, entry[T]{at, t})
 }
 
 // Remove takes a thing out, if it is in.
 func (q *Queue[T]) Remove(t T) {
-	if i := t.Due(); i.Queued() {
-		heap.Remove(&q.items, i.place-1)
+	i := t.Due().place - 1
+	if i < 0 {
+		return
+	}
+	t.Due().place = 0
+	end := len(q.entries) - 1
+	last := q.entries[end]
+	q.entries[end] = entry[T]{}
+	q.entries = q.entries[:end]
+	if i < end {
+		q.settle(i, last)
 	}
 }
 
 // Next is the time of the first.
 func (q *Queue[T]) Next() (at time.Time, ok bool) {
-	if len(q.items) == 0 {
+	if len(q.entries) == 0 {
 		return time.Time{}, false
 	}
-	return q.items[0].Due().At, true
+	return q.entries[0].at, true
 }
 
 // Pop takes the first one out, if its time has come.
@@ -52,30 +65,42 @@ func (q *Queue[T]) Pop(now time.Time) (t T, ok bool) {
 	if at, ok := q.Next(); !ok || at.After(now) {
 		return t, false
 	}
-	return heap.Pop(&q.items).(T), true
+	t = q.entries[0].thing
+	q.Remove(t)
+	return t, true
 }
 
-type items[T interface{ Due() *Item }] []T
-
-func (q items[T]) Len() int           { return len(q) }
-func (q items[T]) Less(i, j int) bool { return q[i].Due().At.Before(q[j].Due().At) }
-
-func (q items[T]) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].Due().place, q[j].Due().place = i+1, j+1
+// settle puts an entry where it belongs, in place of whatever is at i.
+func (q *Queue[T]) settle(i int, e entry[T]) {
+	for i > 0 {
+		parent := (i - 1) / branches
+		if !e.at.Before(q.entries[parent].at) {
+			break
+		}
+		q.put(i, q.entries[parent])
+		i = parent
+	}
+	for {
+		first := i*branches + 1
+		if first >= len(q.entries) {
+			break
+		}
+		least := first
+		for child := first + 1; child < min(first+branches, len(q.entries)); child++ {
+			if q.entries[child].at.Before(q.entries[least].at) {
+				least = child
+			}
+		}
+		if !q.entries[least].at.Before(e.at) {
+			break
+		}
+		q.put(i, q.entries[least])
+		i = least
+	}
+	q.put(i, e)
 }
 
-func (q *items[T]) Push(x any) {
-	*q = append(*q, x.(T))
-	x.(T).Due().place = len(*q)
-}
-
-func (q *items[T]) Pop() any {
-	old := *q
-	last := old[len(old)-1]
-	var none T
-	old[len(old)-1] = none
-	*q = old[:len(old)-1]
-	last.Due().place = 0
-	return last
+func (q *Queue[T]) put(i int, e entry[T]) {
+	q.entries[i] = e
+	e.thing.Due().place = i + 1
 }

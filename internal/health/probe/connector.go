@@ -3,10 +3,12 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -17,16 +19,29 @@ import (
 // goroutine calls Start, and comes by to Collect what has been answered; the other methods are for all.
 //
 // The handshake is not completed: the SYN+ACK says that the endpoint accepts, and is answered by a RST in place of the ACK
-// (TCP_QUICKACK keeps that back, SO_LINGER sends the RST). The endpoint's program does not learn of it, nor
-// has it to accept and to log a connection that says nothing; and neither side is left with a port in TIME_WAIT.
+// (TCP_QUICKACK keeps that back, disconnecting sends the RST). The endpoint's program does not learn of it, nor has it to accept
+// and to log a connection that says nothing; and neither side is left with a port in TIME_WAIT.
+//
+// Sockets are used again: to disconnect one and to connect it elsewhere costs half of what to close it and to open another does.
 type Connector struct {
 	epoll int
 
 	mu     sync.Mutex
 	open   map[int32]*Attempt // by descriptor
 	late   due.Queue[*Attempt]
+	idle   map[origin][]int // descriptors
+	idles  int              // how many
 	closed bool
 }
+
+// origin is what sockets have in common that can stand for each other.
+type origin struct {
+	six  bool
+	from netip.Addr
+}
+
+// mostIdle is how many sockets are kept to be used again.
+const mostIdle = 512
 
 // Attempt is a connection on its way.
 type Attempt struct {
@@ -46,33 +61,22 @@ func NewConnector() (*Connector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("wait for connections: %w", err)
 	}
-	return &Connector{epoll: epoll, open: map[int32]*Attempt{}}, nil
+	return &Connector{epoll: epoll, open: map[int32]*Attempt{}, idle: map[origin][]int{}}, nil
 }
 
 // Start sends a SYN. done is called by Collect, once, or never if the attempt is cancelled.
 func (c *Connector) Start(q Question, done func(Answer, error)) (*Attempt, error) {
-	a := &Attempt{question: q, start: time.Now(), done: done}
-	family := unix.AF_INET
-	if q.To.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
-	if err != nil {
-		return nil, plain(q, err)
-	}
-	a.fd = fd
-	if err := a.connect(); err != nil {
-		unix.Close(fd)
-		return nil, plain(q, err)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		err = unix.EBADF
-	} else {
-		err = unix.EpollCtl(c.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(fd)})
+		return nil, plain(q, net.ErrClosed)
 	}
+	fd, err := c.socket(origin{q.To.Addr().Is6(), q.From})
 	if err != nil {
+		return nil, plain(q, err)
+	}
+	a := &Attempt{question: q, fd: fd, start: time.Now(), done: done}
+	if err := a.connect(); err != nil {
 		unix.Close(fd)
 		return nil, plain(q, err)
 	}
@@ -81,23 +85,55 @@ func (c *Connector) Start(q Question, done func(Answer, error)) (*Attempt, error
 	return a, nil
 }
 
-func (a *Attempt) connect() error {
-	if err := unix.SetsockoptLinger(a.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
-		return err
+// socket is one that is not connected. epoll knows it: of each connection that it makes, it tells once how it went.
+func (c *Connector) socket(o origin) (fd int, err error) {
+	if idle := c.idle[o]; len(idle) > 0 {
+		c.idle[o] = idle[:len(idle)-1]
+		c.idles--
+		return idle[len(idle)-1], nil
 	}
+	family := unix.AF_INET
+	if o.six {
+		family = unix.AF_INET6
+	}
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+	if err != nil {
+		return -1, err
+	}
+	if err := c.prepare(fd, o); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+func (c *Connector) prepare(fd int, o origin) error {
+	if o.from.IsValid() {
+		if err := choosePort(fd); err != nil {
+			return err
+		}
+		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(o.from, 0))); err != nil {
+			return err
+		}
+	}
+	return unix.EpollCtl(c.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLET, Fd: int32(fd)})
+}
+
+func (a *Attempt) connect() error {
 	if err := unix.SetsockoptInt(a.fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0); err != nil {
 		return err
 	}
-	if a.question.From.IsValid() {
-		if err := options(a.fd, a.question); err != nil {
-			return err
-		}
-		if err := unix.Bind(a.fd, sockaddr(netip.AddrPortFrom(a.question.From, 0))); err != nil {
-			return err
-		}
-	}
 	if err := unix.Connect(a.fd, sockaddr(a.question.To)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return err
+	}
+	return nil
+}
+
+// disconnect ends what a socket has begun, by a RST if there was an answer.
+func disconnect(fd int) error {
+	none := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	if _, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none)); errno != 0 {
+		return errno
 	}
 	return nil
 }
@@ -123,7 +159,13 @@ func (c *Connector) close(a *Attempt) bool {
 	}
 	delete(c.open, int32(a.fd))
 	c.late.Remove(a)
-	unix.Close(a.fd) // which also tells epoll
+	if err := disconnect(a.fd); err != nil || c.idles == mostIdle {
+		unix.Close(a.fd)
+		return true
+	}
+	o := origin{a.question.To.Addr().Is6(), a.question.From}
+	c.idle[o] = append(c.idle[o], a.fd)
+	c.idles++
 	return true
 }
 
@@ -209,6 +251,11 @@ func (c *Connector) Close() error {
 	defer c.mu.Unlock()
 	for _, a := range c.open {
 		c.close(a)
+	}
+	for _, idle := range c.idle {
+		for _, fd := range idle {
+			unix.Close(fd)
+		}
 	}
 	c.closed = true
 	return unix.Close(c.epoll)

@@ -48,12 +48,9 @@ func control(c syscall.RawConn, q Question) (err error) {
 	return err
 }
 
-// options has the kernel choose the port when it knows the destination, as it does without an address to leave from: two
-// sockets that speak to different endpoints may then have the same port. And errors that routers report are to be known, not
-// those of the endpoint alone.
 func options(fd int, q Question) error {
 	if q.From.IsValid() {
-		if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
+		if err := choosePort(fd); err != nil {
 			return err
 		}
 	}
@@ -61,8 +58,19 @@ func options(fd int, q Question) error {
 	if err != nil || kind != unix.SOCK_DGRAM {
 		return err
 	}
-	if q.To.Addr().Is4() {
-		return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
+	return allErrors(fd, q.To.Addr().Is6())
+}
+
+// choosePort has the kernel choose the port when it knows the destination, as it does without an address to leave from: sockets
+// that speak to different endpoints may then have the same one.
+func choosePort(fd int) error {
+	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+}
+
+// allErrors has a UDP socket learn of the errors that routers report, too, not of the endpoint's alone.
+func allErrors(fd int, six bool) error {
+	if six {
+		return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
 	}
-	return unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_RECVERR, 1)
+	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_RECVERR, 1)
 }

@@ -1,0 +1,32 @@
+package health
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// longest is how many characters of a result are kept.
+const longest = 200
+
+// clause makes what an endpoint may have written fit to be shown: one line of printable characters, not a long one.
+func clause(what string) string {
+	if !strings.ContainsFunc(what, notShown) && len(what) <= longest {
+		return what
+	}
+	var b strings.Builder
+	n := 0
+	for _, r := range what {
+		if n++; n > longest {
+			b.WriteString("...")
+			break
+		}
+		if notShown(r) {
+			r = '?'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func notShown(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
