@@ -116,13 +116,17 @@ __noinline __maybe_unused int half_open_count(__u32 endpoint, __u8 protocol,
 	return 0;
 }
 
-/* Do so many entries nearly fill the table at the size to which it has grown?
- * It grows at 72 percent, while the daemon is there. */
+/* Do so many entries nearly fill the table: at the size to which it has grown, at
+ * 72 percent of which it grows while the daemon is there; or for good? What is
+ * left is for clients that are known. Others may have made-up addresses even
+ * where connections are assured: who sends twice has some without TCP, or where
+ * the endpoint's answers are not seen. */
 static __always_inline bool table_is_tight(const struct table_state *t)
 {
 	const __s64 rows = BUCKETS_PER_GROUP * ROWS_PER_BUCKET;
 
-	return t->entries * 4 >= size_groups(table_size(t)) * rows * 3;
+	return t->entries * 4 >= size_groups(table_size(t)) * rows * 3 ||
+	       t->entries * 8 >= t->entries_max * 7;
 }
 
 /* Parts of the share, in eighths. */
