@@ -57,6 +57,10 @@ bucket_take_shared(struct token_bucket *b, __u32 rate, __u32 size, __u32 now)
 		found = *(volatile __u64 *)b;
 		next.word = found;
 		taken = bucket_take(&next.bucket, rate, size, now);
+		/* there is none, and none has come: CPUs that refuse a flood
+		 * do not keep each other from the bucket */
+		if (next.word == found)
+			return false;
 		if (__sync_val_compare_and_swap((__u64 *)b, found, next.word) ==
 		    found)
 			return taken;
