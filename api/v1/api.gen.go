@@ -832,8 +832,8 @@ type ClientInterface interface {
 
 	// SetEndpointHostStateWithBody Take an endpoint out, whatever its probe says, or leave it to its probe again
 	//
-	// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
-	// like it is probed.
+	// For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
+	// or the daemon ends. 404 if nothing like it is probed.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -842,8 +842,8 @@ type ClientInterface interface {
 
 	// SetEndpointHostState Take an endpoint out, whatever its probe says, or leave it to its probe again
 	//
-	// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
-	// like it is probed.
+	// For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
+	// or the daemon ends. 404 if nothing like it is probed.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1077,8 +1077,8 @@ func (c *Client) DeleteEndpoint(ctx context.Context, ipAddress string, params *D
 
 // SetEndpointHostStateWithBody Take an endpoint out, whatever its probe says, or leave it to its probe again
 //
-// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
-// like it is probed.
+// For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
+// or the daemon ends. 404 if nothing like it is probed.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1097,8 +1097,8 @@ func (c *Client) SetEndpointHostStateWithBody(ctx context.Context, contentType s
 
 // SetEndpointHostState Take an endpoint out, whatever its probe says, or leave it to its probe again
 //
-// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
-// like it is probed.
+// For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
+// or the daemon ends. 404 if nothing like it is probed.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -2596,8 +2596,8 @@ type ClientWithResponsesInterface interface {
 
 	// SetEndpointHostStateWithBodyWithResponse Take an endpoint out, whatever its probe says, or leave it to its probe again
 	//
-	// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
-	// like it is probed.
+	// For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
+	// or the daemon ends. 404 if nothing like it is probed.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -2606,8 +2606,8 @@ type ClientWithResponsesInterface interface {
 
 	// SetEndpointHostStateWithResponse Take an endpoint out, whatever its probe says, or leave it to its probe again
 	//
-	// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
-	// like it is probed.
+	// For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
+	// or the daemon ends. 404 if nothing like it is probed.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3745,8 +3745,8 @@ func (c *ClientWithResponses) DeleteEndpointWithResponse(ctx context.Context, ip
 
 // SetEndpointHostStateWithBodyWithResponse Take an endpoint out, whatever its probe says, or leave it to its probe again
 //
-// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
-// like it is probed.
+// For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
+// or the daemon ends. 404 if nothing like it is probed.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -3761,8 +3761,8 @@ func (c *ClientWithResponses) SetEndpointHostStateWithBodyWithResponse(ctx conte
 
 // SetEndpointHostStateWithResponse Take an endpoint out, whatever its probe says, or leave it to its probe again
 //
-// For an agent that knows more than a probe. It holds until it is said otherwise, or the daemon ends. 404 if nothing
-// like it is probed.
+// For an agent that knows more than a probe. It holds until something else is said, nothing is probed there any more,
+// or the daemon ends. 404 if nothing like it is probed.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -70,9 +70,13 @@ func (o *options) describeServices(ctx context.Context, which string) error {
 	if err != nil {
 		return err
 	}
+	down, err := o.endpointsDown(ctx, client, chosen.LbAttr)
+	if err != nil {
+		return err
+	}
 	for i := range chosen.LbAttr {
 		e := &chosen.LbAttr[i]
-		text := description(e) + problemsOf(e, problems) + "Events:\n"
+		text := description(e) + problemsOf(e, problems, down) + "Events:\n"
 		if e.Status != nil {
 			text += strings.Join(events[objectOf(e.Status)], "")
 		}
@@ -175,8 +179,23 @@ func (o *options) problems(ctx context.Context, client *v1.Client, list []v1.Loa
 	return failed.StatusAttr, err
 }
 
+// endpointsDown are those that their probes, or agents, say are down; none where no service heeds it.
+func (o *options) endpointsDown(ctx context.Context, client *v1.Client, list []v1.LoadbalanceEntry) ([]v1.EndpointProbe, error) {
+	inactive := func(e v1.Endpoint) bool { return e.State == "inactive" }
+	if !slices.ContainsFunc(list, func(e v1.LoadbalanceEntry) bool { return slices.ContainsFunc(e.Endpoints, inactive) }) {
+		return nil, nil
+	}
+	body, err := o.answer(client.GetEndpoints(ctx))
+	if err != nil {
+		return nil, err
+	}
+	var all v1.EndpointProbeList
+	err = decode(body, &all)
+	return slices.DeleteFunc(all.Attr, func(e v1.EndpointProbe) bool { return e.CurrState != "nok" && e.CurrState != "red" }), err
+}
+
 // problemsOf are what keeps packets from the VIPs and endpoints of a service, a line each.
-func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status) string {
+func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status, down []v1.EndpointProbe) string {
 	about := map[string]bool{"vip " + e.ServiceArguments.ExternalIP: true}
 	for i := range e.SecondaryIPs {
 		about["vip "+e.SecondaryIPs[i].SecondaryIP] = true
@@ -188,6 +207,13 @@ func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status) string {
 	for i := range failed {
 		if about[objectOf(&failed[i])] {
 			text += fmt.Sprintf("%s  %s\n", clock(failed[i].Since), failed[i].Error)
+		}
+	}
+	for i := range down {
+		d := &down[i]
+		if slices.ContainsFunc(e.Endpoints, func(p v1.Endpoint) bool { return p.State == "inactive" && p.EndpointIP == d.HostName }) &&
+			(slices.Contains(d.Services, keyOf(e)) || len(d.Services) >= 100) { // of more services not all are told
+			text += fmt.Sprintf("%s  endpoint %s is %s: %s\n", clock(d.Since), d.Name, d.CurrState, oneLine(d.Evidence))
 		}
 	}
 	if text == "" {

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"loxilb/internal/event"
 	"loxilb/internal/health"
@@ -15,9 +16,19 @@ type Health struct {
 	Observers
 	probes *probes
 
-	mu   sync.Mutex
-	mark func(...lb.Key) // nil: there is no loop of services yet
+	mu      sync.Mutex
+	mark    func(...lb.Key) // nil: there is no loop of services yet
+	logged  int             // changes in this window
+	untold  int             // those that were not logged
+	logging bool            // the window is open
 }
+
+const (
+	// logWindow is a time in which so many changes are logged one by one: a rack that fails takes thousands of endpoints along.
+	// Events have all.
+	logWindow    = 5 * time.Second
+	logsInWindow = 20
+)
 
 // NewHealth makes one that has endpoints probed by p. Changed is to be called when a key of p has another state.
 func NewHealth(p Prober, o Observers) *Health { return &Health{Observers: o, probes: newProbes(p)} }
@@ -39,10 +50,12 @@ func (h *Health) Changed(key string) {
 	for _, c := range news {
 		e := event.Health{Endpoint: at, State: c.To.String(), Evidence: c.Evidence}
 		h.Events.Publish(e)
-		switch {
-		case c.To == health.Down:
+		if c.To != health.Down && c.From != health.Down || !h.mayLog() {
+			continue
+		}
+		if c.To == health.Down {
 			h.Log.Warn("endpoint is down: it takes no new connections", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
-		case c.From == health.Down:
+		} else {
 			h.Log.Info("endpoint is up again", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
 		}
 	}
@@ -51,6 +64,31 @@ func (h *Health) Changed(key string) {
 	h.mu.Unlock()
 	if mark != nil {
 		mark(users...)
+	}
+}
+
+// mayLog tells whether there is room for a line about one endpoint. What has none is counted, and told when the window closes.
+func (h *Health) mayLog() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.logging {
+		h.logging, h.logged, h.untold = true, 0, 0
+		time.AfterFunc(logWindow, h.closeWindow)
+	}
+	if h.logged++; h.logged > logsInWindow {
+		h.untold++
+		return false
+	}
+	return true
+}
+
+func (h *Health) closeWindow() {
+	h.mu.Lock()
+	untold := h.untold
+	h.logging = false
+	h.mu.Unlock()
+	if untold > 0 {
+		h.Log.Warn("more endpoints have become up or down", "changes", untold, "hint", "loxicmd get endpoint")
 	}
 }
 

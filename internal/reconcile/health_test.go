@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"loxilb/internal/compile"
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
 	"loxilb/internal/health"
@@ -179,13 +180,13 @@ func TestTwoQuestions(t *testing.T) {
 	a := "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/a"
 	b := "10.0.0.2:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/b"
 	r := newRig(t, newWorld(), a, b)
-	r.wantAsked("set 192.168.1.1_http_80#2: http 192.168.1.1:80 every 2s", "set 192.168.1.1_http_80: http 192.168.1.1:80 every 2s")
+	r.wantAsked("set 192.168.1.1_http_80/2: http 192.168.1.1:80 every 2s", "set 192.168.1.1_http_80: http 192.168.1.1:80 every 2s")
 	r.took()
-	r.becomes("192.168.1.1_http_80#2", health.Down)
+	r.becomes("192.168.1.1_http_80/2", health.Down)
 	r.applied("put 10.0.0.2:80/tcp without 192.168.1.1")
 	// Of one mind again, they share a probe.
 	r.wait(r.put(strings.Replace(b, "/b", "/a", 1)))
-	r.wantAsked("remove 192.168.1.1_http_80#2")
+	r.wantAsked("remove 192.168.1.1_http_80/2")
 	r.wantEvents("put 10.0.0.2:80/tcp")
 }
 
@@ -260,4 +261,45 @@ func TestEndpointObject(t *testing.T) {
 	if _, ok := r.statuses.Get(status.ID{Kind: desired.EndpointKind, Key: "192.168.9.9_tcp_22"}); ok {
 		t.Error("what is gone has a status")
 	}
+}
+
+// TestAdoptedAvoidsWhatWasDown: what an earlier process left in the data path stays as it is until its endpoints have been probed anew.
+func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.services[compile.Key(key(t, "10.0.0.1:443/tcp"))] = true
+	r := makeRig(t, w)
+	c := r.put(monitored2)
+	r.start()
+	const probe = "192.168.1.1_tcp_80"
+	r.eventually("it is probed", func() bool { _, ok := r.prober.Status(probe); return ok })
+	if events := r.took(); len(events) > 0 {
+		t.Errorf("%q, and nothing is known yet", events)
+	}
+	r.becomes(probe, health.Down)
+	r.wait(c)
+	if events := r.took(); !slices.Equal(events[:1], []string{"put 10.0.0.1:443/tcp without 192.168.1.1"}) {
+		t.Errorf("%q", events)
+	}
+	// Later, and where nothing was left, nobody waits.
+	start := time.Now()
+	r.wait(r.put(strings.Replace(monitored2, "192.168.1.1", "192.168.1.7", 1), "10.0.0.9:80/tcp endpoints=192.168.1.8:80 monitor=true"))
+	if d := time.Since(start); d > firstProbes/2 {
+		t.Errorf("a change took %s", d)
+	}
+}
+
+// TestAdoptedIsNotWaitedForLong: an endpoint whose probe does not end holds a start up for a while, and no other after it.
+func TestAdoptedIsNotWaitedForLong(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	for _, k := range []string{"10.0.0.1:443/tcp", "10.0.0.1:80/tcp"} {
+		w.services[compile.Key(key(t, k))] = true
+	}
+	start := time.Now()
+	r := newRig(t, w, monitored, monitored2)
+	if d := time.Since(start); d < firstProbes || d > 2*firstProbes {
+		t.Errorf("the start took %s", d)
+	}
+	r.wantEvents("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp", "own [10.0.0.1]")
 }

@@ -190,14 +190,15 @@ func (n *named) wanted() []*wish {
 	return n.wishes
 }
 
-// key is one for a wish that has none: one that is free, or else a new one. The name itself comes first.
+// key is one for a wish that has none: one that is free, or else a new one. The name itself comes first; others have a slash, which no
+// name of an object has.
 func (n *named) key(name string, free map[string]bool) string {
 	key := name
 	for i := 2; ; i++ {
 		if n.running[key] == nil || free[key] {
 			return key
 		}
-		key = name + "#" + strconv.Itoa(i)
+		key = name + "/" + strconv.Itoa(i)
 	}
 }
 

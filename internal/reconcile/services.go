@@ -39,6 +39,7 @@ type Services struct {
 	ended   bool        // the last pass removed something, and a sweep is still to be told
 	orphans time.Time   // when to remove services of an earlier process that nobody wants; zero: there are none
 	settled atomic.Bool // the first round is over, and VIPs of an earlier process are to be given up
+	adopted adopted
 	index   *index
 	vips    *vips
 	sources *sources
@@ -110,6 +111,9 @@ func (s *Services) feed(ctx context.Context) {
 	snapshot, changed, ok := s.Desired.Since(s.seen)
 	all := !ok || !s.started
 	if all || len(changed) > 0 {
+		if !s.started {
+			s.adopted = newAdopted(s.Tables.Services())
+		}
 		s.started, s.seen = true, snapshot.Revision()
 		s.Tables.Expect(s.Desired.Services.Len(snapshot), s.Desired.Services.Endpoints(snapshot))
 		s.Statuses.Update(func(w *status.Writer) {
@@ -201,7 +205,7 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	slices.SortFunc(keys, lb.Key.Compare)
 	items := s.read(keys)
 	s.findSources(ctx, items)
-	touched, ended := s.write(items)
+	touched, ended := s.write(ctx, items)
 	s.Health.probes.settle() // what could not be written is probed as before
 	s.ownVIPs(ctx, items, touched)
 	s.ended = s.ended || ended
@@ -250,7 +254,7 @@ func (s *Services) findSources(ctx context.Context, items []item) {
 
 // write makes the tables: first of what goes, to make room. It returns the VIPs of what was and of what is, and whether something
 // was there before.
-func (s *Services) write(items []item) (touched []netip.Addr, ended bool) {
+func (s *Services) write(ctx context.Context, items []item) (touched []netip.Addr, ended bool) {
 	var gone, put []*item
 	for n := range items {
 		i := &items[n]
@@ -270,6 +274,7 @@ func (s *Services) write(items []item) (touched []netip.Addr, ended bool) {
 		put = append(put, i)
 	}
 	s.Health.probes.settle() // a state that is handed on is heeded below
+	s.adopted.await(ctx, s.Health.probes, put)
 	// A range of ports that ends elsewhere now takes the row of the one that it replaces, unless that fails.
 	replaced := func(i *item) bool { return s.index.hasRow(compile.Key(i.Key)) }
 	var taken []*item
