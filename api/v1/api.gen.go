@@ -376,19 +376,19 @@ type ServiceArguments struct {
 	// PrivateIP Another way to write one address of snatIPs, in requests.
 	PrivateIP string `json:"privateIP,omitempty"`
 
-	// ProbeCA https: file (PEM, on the load balancer) of who may have signed the certificate. Absent: it is not verified.
+	// ProbeCA https, grpc (TLS): file (PEM, on the load balancer) of who may have signed the certificate. Absent: it is not verified.
 	ProbeCA string `json:"probeCA,omitempty"`
 
-	// ProbeCert https: file (PEM) of the certificate that the probe shows; with probeKey.
+	// ProbeCert https, grpc: file (PEM) of the certificate that the probe shows; with probeKey.
 	ProbeCert string `json:"probeCert,omitempty"`
 
-	// ProbeHost http, https: the host that is asked for, and that the certificate must be for. Absent: the endpoint's address.
+	// ProbeHost http, https, grpc: the host that is asked for, and that the certificate must be for. Absent: the endpoint's address.
 	ProbeHost string `json:"probeHost,omitempty"`
 
 	// ProbeInterval Time from probe to probe, 100ms to 24h, as 500ms or 10s. Absent: 2s.
 	ProbeInterval string `json:"probeInterval,omitempty"`
 
-	// ProbeKey https: file (PEM) of its key.
+	// ProbeKey https, grpc: file (PEM) of its key.
 	ProbeKey string `json:"probeKey,omitempty"`
 
 	// ProbeRetries Failures in a row that make an endpoint be down, 1 to 100; 0: 3.

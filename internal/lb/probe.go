@@ -33,7 +33,7 @@ func probeTypes() []choice[ProbeType] {
 		{value: ProbePing, word: "ping", help: "it answers an echo request"},
 		{value: ProbeHTTP, word: "http", help: "it answers GET of the path --probereq with one of --probe-statuses, and --proberesp in the body"},
 		{value: ProbeHTTPS, word: "https", help: "the same over TLS"},
-		{value: ProbeGRPC, word: "grpc", help: "grpc.health.v1 says SERVING of the service --probereq"},
+		{value: ProbeGRPC, word: "grpc", help: "grpc.health.v1 says SERVING of the service --probereq, over TLS with --probe-ca or --probe-cert"},
 		{value: ProbeDNS, word: "dns", help: "it resolves the name --probereq, to the address --proberesp if that is given"},
 		{value: ProbeNone, word: "none", help: "nothing is asked: it is up until POST config/endpointhoststate says otherwise"},
 		{value: ProbeSCTP, word: "sctp", help: "it takes an association", later: true},

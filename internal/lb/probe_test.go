@@ -32,6 +32,10 @@ func TestProbeOf(t *testing.T) {
 			"10.0.0.1:80/tcp probetype=https probe-statuses=200-299,404 probe-interval=500ms probe-retries=1 probe-rise=1" + rest, true, "10.1.0.1_https_8080",
 			Probe{Type: ProbeHTTPS, Port: 8080, Request: "/", Statuses: []StatusRange{{200, 299}, {404, 404}}, Interval: 500 * time.Millisecond, Fall: 1, Rise: 1},
 		},
+		{
+			"10.0.0.1:80/tcp probetype=grpc probereq=a.B probe-host=a.example probe-ca=/ca" + rest, true, "10.1.0.1_grpc_8080",
+			Probe{Type: ProbeGRPC, Port: 8080, Request: "a.B", Host: "a.example", CA: "/ca"},
+		},
 		{"10.0.0.1:80/tcp monitor=true probe-interval=1m probe-wait=30s" + rest, true, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080, Interval: time.Minute, Timeout: 30 * time.Second}},
 	} {
 		s := mustParse(t, tc.service)
@@ -88,6 +92,7 @@ func TestProbeRefused(t *testing.T) {
 		{"probetype=http probe-statuses=600", `probe status "600" is no status, or no range of them (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
 		{"probetype=http probe-statuses=" + strings.TrimSuffix(strings.Repeat("200,", 17), ","), `probe statuses "17" is too many (allowed: 100 to 599, alone or as in 200-299, at most 16 of them)`},
 		{"probetype=grpc proberesp=x", `probe response "x" is given, and probe type grpc looks for none (allowed: nothing)`},
+		{"probetype=grpc probe-host=a probe-statuses=200", `probe status "200" is given, and probe type grpc has no status (allowed: nothing)`},
 		{"probetype=dns", `probe request "" is no name that DNS could be asked for (allowed: a domain name, as in www.example.com)`},
 		{"probetype=dns probereq=a..b", `probe request "a..b" is no name that DNS could be asked for (allowed: a domain name, as in www.example.com)`},
 		{"probetype=dns probereq=a.b proberesp=x", `probe response "x" is not an IP address (allowed: an IPv4 or IPv6 address that the name has)`},

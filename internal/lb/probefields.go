@@ -78,7 +78,7 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		},
 		{
 			Name: FieldProbeHost, Text: "probe-host", Record: "probeHost", Property: "probeHost", Flag: "probe-host",
-			Help: "host that http and https ask for, and that the certificate must be for",
+			Help: "host that http, https and grpc ask for, and that the certificate must be for",
 			form: line(func(t *T) *string { return &at(t).Host }),
 		},
 		{
@@ -88,12 +88,12 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		},
 		{
 			Name: FieldProbeCA, Text: "probe-ca", Record: "probeCA", Property: "probeCA", Flag: "probe-ca",
-			Help: "file (PEM) of who may have signed the certificate of https; none: it is not verified",
+			Help: "file (PEM) of who may have signed the certificate of https or grpc; none: it is not verified",
 			form: line(func(t *T) *string { return &at(t).CA }),
 		},
 		{
 			Name: FieldProbeCertificate, Text: "probe-cert", Record: "probeCertificate", Property: "probeCert", Flag: "probe-cert",
-			Help: "file (PEM) of the certificate that https shows",
+			Help: "file (PEM) of the certificate that https or grpc shows",
 			form: line(func(t *T) *string { return &at(t).Certificate }),
 		},
 		{

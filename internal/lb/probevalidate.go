@@ -122,10 +122,9 @@ func (p Probe) validateResponse() error {
 
 func (p Probe) validateHTTP() error {
 	switch {
-	case p.Type.isHTTP():
-	case p.Host != "":
+	case p.Host != "" && !p.Type.isHTTP() && p.Type != ProbeGRPC:
 		return NewFieldError(FieldProbeHost, p.Host, "is given, and probe type "+p.Type.String()+" asks for no host", "nothing")
-	case len(p.Statuses) > 0:
+	case len(p.Statuses) > 0 && !p.Type.isHTTP():
 		return NewFieldError(FieldProbeStatus, p.Statuses[0].String(), "is given, and probe type "+p.Type.String()+" has no status", "nothing")
 	}
 	if len(p.Host) > maxProbeHost || !printable7(p.Host) || strings.ContainsAny(p.Host, "/@\\\"") {
@@ -148,7 +147,7 @@ func (p Probe) validateTLS() error {
 	} {
 		switch {
 		case f.value == "":
-		case p.Type != ProbeHTTPS:
+		case p.Type != ProbeHTTPS && p.Type != ProbeGRPC:
 			return NewFieldError(f.field, f.value, "is given, and probe type "+p.Type.String()+" has no TLS", "nothing")
 		case !strings.HasPrefix(f.value, "/") || len(f.value) > maxProbeText || !prints(f.value):
 			return NewFieldError(f.field, f.value, "is not a file's whole path", "a path from / on, on the load balancer")
