@@ -125,13 +125,54 @@ func TestManyDead(t *testing.T) {
 					t.Fatalf("%d goroutines", n)
 				}
 			}
-			if s, _ := m.Status("open"); s.State != Up || len(s.History) != 1 || s.Successes < 10 {
-				t.Errorf("the target that answers: %+v", s)
-			}
+			labtest.Eventually(t, patience, func(context.Context) error {
+				if s, _ := m.Status("open"); s.State != Up || len(s.History) != 1 || s.Successes < 10 {
+					return fmt.Errorf("the target that answers: %+v", s)
+				}
+				return nil
+			})
 			if n := files(t); n < targets/2 || n > targets+100 {
 				t.Errorf("%d descriptors for %d targets that do not answer", n, targets)
 			}
 		})
+	})
+}
+
+// TestStopped: a process that is stopped for a while takes no target for down when it goes on.
+func TestStopped(t *testing.T) {
+	alone(t, func(t *testing.T) {
+		m := start(t, Config{})
+		open := listen(t, "127.0.0.1:0")
+		const targets = 200
+		for i := range targets {
+			m.Set(fmt.Sprint(i), Target{Addr: open.Addr(), Port: open.Port(), Probe: lb.Probe{Type: lb.ProbeTCP, Interval: 200 * time.Millisecond, Timeout: 100 * time.Millisecond, Fall: 1}})
+		}
+		for i := range targets {
+			becomes(t, m, fmt.Sprint(i), Up)
+		}
+		wake := exec.Command("sh", "-c", fmt.Sprintf("sleep 1; kill -CONT %d", os.Getpid()))
+		if err := wake.Start(); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if err := unix.Kill(os.Getpid(), unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if err := wake.Wait(); err != nil || time.Since(began) < time.Second/2 {
+			t.Fatalf("it was not stopped: %v", err)
+		}
+		for i := range targets {
+			labtest.Eventually(t, patience, func(context.Context) error {
+				s, _ := m.Status(fmt.Sprint(i))
+				if s.Checked.Sub(began) < time.Second {
+					return fmt.Errorf("target %d is not probed: %+v", i, s)
+				}
+				if len(s.History) != 1 {
+					t.Fatalf("target %d: %+v", i, s)
+				}
+				return nil
+			})
+		}
 	})
 }
 

@@ -34,3 +34,25 @@ func TestTCP(t *testing.T) {
 		})
 	}
 }
+
+// TestMonotonic: what is planned is planned by a clock that nobody can set.
+func TestMonotonic(t *testing.T) {
+	t.Parallel()
+	m := start(t, Config{})
+	p := lb.Probe{Type: lb.ProbeTCP, Interval: 100 * time.Millisecond}
+	open := listen(t, "127.0.0.1:0")
+	m.Set("a", at(open, p))
+	for range 3 {
+		s := becomes(t, m, "a", Up)
+		m.mu.Lock()
+		phase := m.targets["a"].phase
+		m.mu.Unlock()
+		for _, when := range []time.Time{phase, s.Checked} {
+			if when.String() == when.Round(0).String() { // Round(0) takes the monotonic clock away
+				t.Errorf("%v has no monotonic clock", when)
+			}
+		}
+		p.Interval += 100 * time.Millisecond
+		m.Set("a", at(open, p))
+	}
+}
