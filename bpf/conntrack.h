@@ -136,6 +136,16 @@ connection_note_both(struct connection *client, __u32 client_word,
 	return client_word;
 }
 
+/* Does the same, where c may be either of the two. */
+static __always_inline __u32 connection_note(struct connection *c, __u32 word,
+					     struct connection *peer,
+					     __u32 peer_word, __u8 events)
+{
+	return word & CONN_REPLY_DIRECTION ?
+		       connection_note_both(peer, peer_word, c, word, events) :
+		       connection_note_both(c, word, peer, peer_word, events);
+}
+
 /* Tells of a connection by a packet of its client. A call, since the stack is
  * short. */
 static __noinline __maybe_unused void

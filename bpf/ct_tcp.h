@@ -95,17 +95,6 @@ tcp_reset_plausible(const struct packet *p, const struct connection *c,
 	return p->seq == c->seq_end || p->seq + 1 == c->seq_end;
 }
 
-/* Notes events that a segment of direction c causes. Returns the word that was
- * replaced in the client's entry. */
-static __always_inline __u32 tcp_note(struct connection *c, __u32 word,
-				      struct connection *peer, __u32 peer_word,
-				      __u8 events)
-{
-	return word & CONN_REPLY_DIRECTION ?
-		       connection_note_both(peer, peer_word, c, word, events) :
-		       connection_note_both(c, word, peer, peer_word, events);
-}
-
 static __always_inline void tcp_reset(const struct packet *p,
 				      struct connection *c, __u32 word,
 				      struct connection *peer, __u32 peer_word)
@@ -115,7 +104,7 @@ static __always_inline void tcp_reset(const struct packet *p,
 	c->seen = p->now;
 	if (!(word & STATE_SENT_RST))
 		state_change(c, word, 0, STATE_SENT_RST);
-	tcp_note(c, word, peer, peer_word, CONN_RESET);
+	connection_note(c, word, peer, peer_word, CONN_RESET);
 }
 
 /* Takes a RST back: its sender goes on, so that it was forged, and the receiver
@@ -239,7 +228,7 @@ static __always_inline void tcp_endpoint_syn(const struct packet *p,
 		if (!(word & CONN_REPLIED))
 			c->seen = p->now;
 		tcp_note_answer(p, c, client);
-		tcp_note(c, word, client, client_word, CONN_REPLIED);
+		connection_note(c, word, client, client_word, CONN_REPLIED);
 	} else if (ack && p->seq_end != c->seq_end &&
 		   tcp_acknowledges_other_syn(p, word, client_word)) {
 		c->seen = p->now;
@@ -328,7 +317,7 @@ static __always_inline void tcp_segment(struct packet *p, struct connection *c,
 			reply ? CONN_FIN_CLIENT_ACKED : CONN_FIN_ENDPOINT_ACKED;
 	if (!events)
 		return;
-	word = tcp_note(c, word, peer, peer_word, events);
+	word = connection_note(c, word, peer, peer_word, events);
 	tcp_tell_closing(NULL, reply ? peer : c, reply ? c : peer, word,
 			 events);
 	/* the ACK that makes a connection assured is the client's, who is there */

@@ -101,17 +101,9 @@ static __noinline bool idle_end(const struct connection_key *key,
 	e = bpf_ringbuf_reserve(&idle_ends, sizeof(*e), 0);
 	if (!e)
 		return false;
-	if (word & CONN_REPLY_DIRECTION) {
-		e->client = other;
-		e->reply = *key;
-		word = connection_note_both(peer, peer_word, c, word,
-					    CONN_RESET);
-	} else {
-		e->client = *key;
-		e->reply = other;
-		word = connection_note_both(c, word, peer, peer_word,
-					    CONN_RESET);
-	}
+	e->client = word & CONN_REPLY_DIRECTION ? other : *key;
+	e->reply = word & CONN_REPLY_DIRECTION ? *key : other;
+	word = connection_note(c, word, peer, peer_word, CONN_RESET);
 	if (word & STATE_ENDED) { /* a packet has ended it meanwhile */
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
 		return true;
@@ -124,8 +116,8 @@ static __noinline bool idle_end(const struct connection_key *key,
 
 /* What loxilb_reset() returns, when it is not the number of an interface. */
 enum reset_result {
-	RESET_NOT =
-		0, /* there is no such connection, or its numbers are not known */
+	RESET_NOT = 0, /* there is no such connection, or its numbers are not
+			* known */
 	RESET_SENT = 1,
 	RESET_ANYWHERE = -1, /* it may arrive at any interface */
 };
