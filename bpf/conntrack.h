@@ -33,6 +33,7 @@
 #include "pressure.h"
 #include "state.h"
 #include "table.h"
+#include "table_write.h"
 
 /* Traits of an entry whose reversed key has no entry, or another
  * connection's. */

@@ -20,7 +20,7 @@
 #define LOXILB_GROW_H
 
 #include "state.h"
-#include "table.h"
+#include "table_write.h"
 
 /* 0 -> the entry that is moved, per CPU. It does not fit the stack. */
 struct {

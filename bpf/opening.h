@@ -12,7 +12,7 @@
 #include "abi.h"
 #include "packet.h"
 #include "rows.h"
-#include "table.h"
+#include "table_write.h"
 
 /* A connection that an endpoint opens itself (egress.h). */
 struct outward {
