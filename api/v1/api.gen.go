@@ -87,6 +87,18 @@ type ConntrackList struct {
 	CtAttr []ConntrackEntry `json:"ctAttr"`
 }
 
+// ConntracksEnded defines model for ConntracksEnded.
+type ConntracksEnded struct {
+	// More Some are left: the time for a request was over.
+	More bool `json:"more"`
+
+	// Silent Others.
+	Silent int `json:"silent"`
+
+	// Told TCP connections that ended for both sides.
+	Told int `json:"told"`
+}
+
 // Endpoint defines model for Endpoint.
 type Endpoint struct {
 	// Counter packets:bytes, both directions. In requests it is ignored.
@@ -556,6 +568,36 @@ type Done = Result
 // Refused defines model for Refused.
 type Refused = Error
 
+// EndConntracksParams defines parameters for EndConntracks.
+type EndConntracksParams struct {
+	// Protocol Only this protocol (tcp, udp).
+	Protocol string `form:"protocol,omitempty" json:"protocol,omitempty"`
+
+	// Vip Only connections that clients made to this address.
+	Vip string `form:"vip,omitempty" json:"vip,omitempty"`
+
+	// ServName Only connections of the services of this name.
+	ServName string `form:"servName,omitempty" json:"servName,omitempty"`
+
+	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp.
+	Service string `form:"service,omitempty" json:"service,omitempty"`
+
+	// State Only connections in this state, as conntrackState has it.
+	State string `form:"state,omitempty" json:"state,omitempty"`
+
+	// Source Only connections that this address, or an address of this prefix, opened.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+
+	// Endpoint Only connections with this endpoint, IP or IP:PORT.
+	Endpoint string `form:"endpoint,omitempty" json:"endpoint,omitempty"`
+
+	// All All connections, if no filter is given.
+	All bool `form:"all,omitempty" json:"all,omitempty"`
+
+	// Rate So many a second at most. 0 or absent is 1,000.
+	Rate int `form:"rate,omitempty" json:"rate,omitempty"`
+}
+
 // GetConntracksParams defines parameters for GetConntracks.
 type GetConntracksParams struct {
 	// Protocol Only this protocol (tcp, udp).
@@ -776,6 +818,15 @@ func WithRequestEditorFn(fn RequestEditorFn) ClientOption {
 // The interface specification for the client above.
 type ClientInterface interface {
 
+	// EndConntracks End connections
+	//
+	// TCP ends for both sides, by RSTs; what is half-open, of mode dsr or of another protocol ends here, and the next
+	// packet is one of no connection. Those that are closed already are left alone. At least one filter is given, or all.
+	// A request works for some seconds, and says if more are left: then it is sent again.
+	//
+	// Corresponds with DELETE /config/conntrack (the `EndConntracks` operationId).
+	EndConntracks(ctx context.Context, params *EndConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetConntracks Connections, one entry a direction
 	//
 	// The answer is streamed; filters are applied before it is written.
@@ -959,6 +1010,25 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /version (the `GetVersion` operationId).
 	GetVersion(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+}
+
+// EndConntracks End connections
+//
+// TCP ends for both sides, by RSTs; what is half-open, of mode dsr or of another protocol ends here, and the next
+// packet is one of no connection. Those that are closed already are left alone. At least one filter is given, or all.
+// A request works for some seconds, and says if more are left: then it is sent again.
+//
+// Corresponds with DELETE /config/conntrack (the `EndConntracks` operationId).
+func (c *Client) EndConntracks(ctx context.Context, params *EndConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEndConntracksRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
 }
 
 // GetConntracks Connections, one entry a direction
@@ -1373,6 +1443,120 @@ func (c *Client) GetVersion(ctx context.Context, reqEditors ...RequestEditorFn) 
 		return nil, err
 	}
 	return c.Client.Do(req)
+}
+
+// NewEndConntracksRequest constructs an http.Request for the EndConntracks method
+func NewEndConntracksRequest(server string, params *EndConntracksParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/conntrack")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "protocol", params.Protocol, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "vip", params.Vip, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "servName", params.ServName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "source", params.Source, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoint", params.Endpoint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "all", params.All, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "rate", params.Rate, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
 }
 
 // NewGetConntracksRequest constructs an http.Request for the GetConntracks method
@@ -2532,6 +2716,17 @@ func WithBaseURL(baseURL string) ClientOption {
 // ClientWithResponsesInterface is the interface specification for the client with responses above.
 type ClientWithResponsesInterface interface {
 
+	// EndConntracksWithResponse End connections
+	//
+	// TCP ends for both sides, by RSTs; what is half-open, of mode dsr or of another protocol ends here, and the next
+	// packet is one of no connection. Those that are closed already are left alone. At least one filter is given, or all.
+	// A request works for some seconds, and says if more are left: then it is sent again.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/conntrack (the `EndConntracks` operationId).
+	EndConntracksWithResponse(ctx context.Context, params *EndConntracksParams, reqEditors ...RequestEditorFn) (*EndConntracksResponse, error)
+
 	// GetConntracksWithResponse Connections, one entry a direction
 	//
 	// The answer is streamed; filters are applied before it is written.
@@ -2745,6 +2940,54 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /version (the `GetVersion` operationId).
 	GetVersionWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetVersionResponse, error)
+}
+
+type EndConntracksResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ConntracksEnded
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EndConntracksResponse) GetJSON200() *ConntracksEnded {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r EndConntracksResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r EndConntracksResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EndConntracksResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EndConntracksResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EndConntracksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
 }
 
 type GetConntracksResponse struct {
@@ -3645,6 +3888,23 @@ func (r GetVersionResponse) ContentType() string {
 	return ""
 }
 
+// EndConntracksWithResponse End connections
+//
+// TCP ends for both sides, by RSTs; what is half-open, of mode dsr or of another protocol ends here, and the next
+// packet is one of no connection. Those that are closed already are left alone. At least one filter is given, or all.
+// A request works for some seconds, and says if more are left: then it is sent again.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/conntrack (the `EndConntracks` operationId).
+func (c *ClientWithResponses) EndConntracksWithResponse(ctx context.Context, params *EndConntracksParams, reqEditors ...RequestEditorFn) (*EndConntracksResponse, error) {
+	rsp, err := c.EndConntracks(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEndConntracksResponse(rsp)
+}
+
 // GetConntracksWithResponse Connections, one entry a direction
 //
 // The answer is streamed; filters are applied before it is written.
@@ -3995,6 +4255,39 @@ func (c *ClientWithResponses) GetVersionWithResponse(ctx context.Context, reqEdi
 		return nil, err
 	}
 	return ParseGetVersionResponse(rsp)
+}
+
+// ParseEndConntracksResponse parses an HTTP response from a EndConntracksWithResponse call
+func ParseEndConntracksResponse(rsp *http.Response) (*EndConntracksResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EndConntracksResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ConntracksEnded
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
 }
 
 // ParseGetConntracksResponse parses an HTTP response from a GetConntracksWithResponse call
@@ -4615,6 +4908,9 @@ func ParseGetVersionResponse(rsp *http.Response) (*GetVersionResponse, error) {
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// EndConntracks End connections
+	// (DELETE /config/conntrack)
+	EndConntracks(w http.ResponseWriter, r *http.Request, params EndConntracksParams)
 	// GetConntracks Connections, one entry a direction
 	// (GET /config/conntrack/all)
 	GetConntracks(w http.ResponseWriter, r *http.Request, params GetConntracksParams)
@@ -4682,6 +4978,143 @@ type ServerInterfaceWrapper struct {
 }
 
 type MiddlewareFunc func(http.Handler) http.Handler
+
+// EndConntracks operation middleware
+func (siw *ServerInterfaceWrapper) EndConntracks(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params EndConntracksParams
+
+	// ------------- Optional query parameter "protocol" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "protocol", r.URL.Query(), &params.Protocol, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "protocol"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "protocol", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "vip" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "vip", r.URL.Query(), &params.Vip, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "vip"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vip", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "servName" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "servName", r.URL.Query(), &params.ServName, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "servName"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "servName", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", r.URL.Query(), &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "state"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "state", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", r.URL.Query(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "source"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "endpoint" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "endpoint", r.URL.Query(), &params.Endpoint, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "endpoint"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "endpoint", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "all" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "all", r.URL.Query(), &params.All, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "all"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "all", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "rate" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "rate", r.URL.Query(), &params.Rate, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "rate"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "rate", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.EndConntracks(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
 
 // GetConntracks operation middleware
 func (siw *ServerInterfaceWrapper) GetConntracks(w http.ResponseWriter, r *http.Request) {
@@ -5750,6 +6183,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/endpoint/epipaddress/{ip_address}", wrapper.DeleteEndpoint)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/endpointhoststate", wrapper.SetEndpointHostState)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/conntrack", wrapper.EndConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/events", wrapper.WatchConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/objects", wrapper.GetStatuses)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/events", wrapper.GetEvents)

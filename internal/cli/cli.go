@@ -92,7 +92,11 @@ func Root(env Env) *cobra.Command {
 		Use: "describe", Short: "show all that is known of one object", Example: "  loxicmd describe lb web", Args: noObject, RunE: needObject,
 	}
 	describe.AddCommand(describeLB(o))
-	root.AddCommand(create, get, describe, del, applyCommand(o), versionCommand(o))
+	kill := &cobra.Command{
+		Use: "kill", Short: "end connections", Example: "  loxicmd kill ct --source=100.100.100.7", Args: noObject, RunE: needObject,
+	}
+	kill.AddCommand(killCT(o))
+	root.AddCommand(create, get, describe, del, kill, applyCommand(o), versionCommand(o))
 	return root
 }
 

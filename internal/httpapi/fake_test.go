@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,7 @@ type fake struct {
 	untold      lb.Untold
 	watchErr    error
 	watchRate   int // that was asked for
+	endRate     int // likewise
 	health      []*lb.EndpointHealth
 	said        []string // by SetHostState
 }
@@ -78,6 +80,27 @@ func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) er
 		}
 	}
 	return f.connErr
+}
+
+// EndConnections ends what matches; the next call is for the others when there are more than two.
+func (f *fake) EndConnections(_ context.Context, rate int, matches func(*lb.Connection) bool) (done lb.Ended, err error) {
+	f.endRate = rate
+	f.connections = slices.DeleteFunc(f.connections, func(c lb.Connection) bool {
+		if c.Reply || !matches(&c) {
+			return false
+		}
+		if done.Told+done.Silent == 2 {
+			err = context.DeadlineExceeded
+			return false
+		}
+		if c.Protocol == lb.TCP {
+			done.Told++
+		} else {
+			done.Silent++
+		}
+		return true
+	})
+	return done, errors.Join(err, f.connErr)
 }
 
 func (f *fake) WatchConnections(_ context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {

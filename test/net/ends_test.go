@@ -1,6 +1,7 @@
 package net_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -11,10 +12,22 @@ import (
 	"time"
 
 	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
 )
 
 // ends counts how the connections of the endpoints' servers end.
 type ends struct{ reset, other atomic.Int64 }
+
+// want waits until so many have ended by a RST, and none otherwise.
+func (e *ends) want(t *testing.T, n int) {
+	t.Helper()
+	labtest.Eventually(t, patience, func(context.Context) error {
+		if reset, other := int(e.reset.Load()), e.other.Load(); reset != n || other != 0 {
+			return fmt.Errorf("%d endpoints were told by a RST, want %d; %d connections ended otherwise", reset, n, other)
+		}
+		return nil
+	})
+}
 
 // serveEnds has every endpoint send back what it gets on :7, and notes how connections end.
 func (r *rig) serveEnds() *ends {
@@ -158,9 +171,7 @@ func TestIdleEnds(t *testing.T) {
 	last := allReset(t, idle, timeout+slack+sweepPeriod+patience)
 	t.Logf("%d connections, silent for %v, had ended after %v", len(idle), timeout, last)
 	stop()
-	if got := int(ended.reset.Load()); got != len(idle) {
-		t.Errorf("%d endpoints were told by a RST, want %d; %d connections ended otherwise", got, len(idle), ended.other.Load())
-	}
+	ended.want(t, len(idle))
 	if got := int(r.metric("idle_resets_total")); got != len(idle) {
 		t.Errorf("%d ends are counted, want %d", got, len(idle))
 	}

@@ -1,0 +1,45 @@
+package httpapi
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestEndConntracks: what passes the filters is ended at the rate that is asked for, and nothing without a filter.
+func TestEndConntracks(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string]string{
+		"?vip=20.20.20.1":               `{"told":1,"silent":0,"more":false}`,
+		"?source=2001:db8::/64&rate=50": `{"told":0,"silent":1,"more":false}`,
+		"?all=true":                     `{"told":1,"silent":1,"more":false}`,
+		"?state=fini":                   `{"told":0,"silent":0,"more":false}`,
+	} {
+		b := newBench(t, nil)
+		b.fake.connections = connections()
+		w := b.call("DELETE", BaseURL+"/config/conntrack"+query, "")
+		if diff := cmp.Diff(normal(t, want), normal(t, w.Body.String())); diff != "" {
+			t.Errorf("%q: %s", query, diff)
+		}
+		if rate := map[bool]int{false: endRate, true: 50}[strings.Contains(query, "rate")]; b.fake.endRate != rate {
+			t.Errorf("%q: %d a second, want %d", query, b.fake.endRate, rate)
+		}
+	}
+	b := newBench(t, nil)
+	b.fake.connections = append(connections(), connections()...)
+	for _, want := range []string{`{"told":1,"silent":1,"more":true}`, `{"told":1,"silent":1,"more":false}`} {
+		w := b.call("DELETE", BaseURL+"/config/conntrack?all=true", "")
+		if diff := cmp.Diff(normal(t, want), normal(t, w.Body.String())); diff != "" {
+			t.Error(diff)
+		}
+	}
+	for query, field := range map[string]string{
+		"": "", "?rate=5": "", "?all=true&rate=-1": "rate", "?all=true&rate=10001": "rate", "?vip=x": "vip",
+	} {
+		w := b.call("DELETE", BaseURL+"/config/conntrack"+query, "")
+		if e := problemOf(t, w); w.Code != 400 || e.Field != field {
+			t.Errorf("%q: %d %+v", query, w.Code, e)
+		}
+	}
+}
