@@ -427,7 +427,7 @@ struct vip {
 
 /* A token bucket (bucket.h). */
 struct token_bucket {
-	__u32 since; /* jiffies */
+	__u32 since; /* jiffies; 0: never */
 	__u32 tokens; /* hz times as many as there are */
 } __attribute__((aligned(8))); /* swapped as a whole */
 

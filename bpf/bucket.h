@@ -10,15 +10,15 @@
 #include "config.h"
 
 /* Returns for how long tokens have come since the last one was asked for, a second
- * at most. That may be ahead of now: a packet on another CPU began a tick later,
- * and was faster. */
+ * at most: of a bucket of zeros, a second. The last time may be ahead of now: a
+ * packet on another CPU began a tick later, and was faster. */
 static __always_inline __u32 bucket_advance(struct token_bucket *b, __u32 now)
 {
-	__u32 elapsed = now - b->since;
+	__u32 elapsed = b->since ? now - b->since : hz;
 
 	if (elapsed > -hz)
 		return 0;
-	b->since = now;
+	b->since = now ?: 1;
 	return elapsed < hz ? elapsed : hz;
 }
 

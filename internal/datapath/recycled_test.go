@@ -146,6 +146,31 @@ func (s *stress) fillBut(free int) {
 // arguments, does anything.
 func slowProgram(t *testing.T, d *Datapath, function string, arguments asm.Register) *ebpf.Program {
 	t.Helper()
+	return changedProgram(t, d, func(program *ebpf.ProgramSpec) {
+		at := slices.IndexFunc(program.Instructions, func(i asm.Instruction) bool { return i.Symbol() == function })
+		if at < 0 {
+			t.Fatalf("there is no function %s", function)
+		}
+		first := program.Instructions[at]
+		var wait asm.Instructions
+		for i := range arguments {
+			wait = append(wait, asm.Mov.Reg(asm.R6+i, asm.R1+i))
+		}
+		wait[0].Metadata = first.Metadata // it is the function's first instruction now
+		for range 2000 {
+			wait = append(wait, asm.FnGetPrandomU32.Call())
+		}
+		for i := range arguments {
+			wait = append(wait, asm.Mov.Reg(asm.R1+i, asm.R6+i))
+		}
+		program.Instructions[at] = asm.Instruction{OpCode: first.OpCode, Dst: first.Dst, Src: first.Src, Offset: first.Offset, Constant: first.Constant}.WithSource(first.Source())
+		program.Instructions = slices.Insert(program.Instructions, at, wait...)
+	})
+}
+
+// changedProgram is a copy of the program at the tc hook, with the same maps and other instructions.
+func changedProgram(t *testing.T, d *Datapath, change func(*ebpf.ProgramSpec)) *ebpf.Program {
+	t.Helper()
 	const name = "loxilb_ether"
 	spec, err := bpf.LoadTc()
 	if err == nil {
@@ -164,27 +189,10 @@ func slowProgram(t *testing.T, d *Datapath, function string, arguments asm.Regis
 	loader.ShareMaps(spec, shared)
 	program := spec.Programs[name]
 	spec.Programs = map[string]*ebpf.ProgramSpec{name: program}
-	at := slices.IndexFunc(program.Instructions, func(i asm.Instruction) bool { return i.Symbol() == function })
-	if at < 0 {
-		t.Fatalf("there is no function %s", function)
-	}
-	first := program.Instructions[at]
-	var wait asm.Instructions
-	for i := range arguments {
-		wait = append(wait, asm.Mov.Reg(asm.R6+i, asm.R1+i))
-	}
-	wait[0].Metadata = first.Metadata // it is the function's first instruction now
-	for range 2000 {
-		wait = append(wait, asm.FnGetPrandomU32.Call())
-	}
-	for i := range arguments {
-		wait = append(wait, asm.Mov.Reg(asm.R1+i, asm.R6+i))
-	}
-	program.Instructions[at] = asm.Instruction{OpCode: first.OpCode, Dst: first.Dst, Src: first.Src, Offset: first.Offset, Constant: first.Constant}.WithSource(first.Source())
-	program.Instructions = slices.Insert(program.Instructions, at, wait...)
+	change(program)
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	if err != nil {
-		t.Fatalf("load the slow copy: %+v", err)
+		t.Fatalf("load the changed copy: %+v", err)
 	}
 	defer c.Close()
 	p := c.DetachProgram(name)
