@@ -19,6 +19,7 @@ import (
 // are.
 //
 // V192 maps of another layout are refused, and said to be
+// P4 maps of a version with another layout are refused in one sentence that names what would be lost, and left as they are
 func TestAnotherLayout(t *testing.T) {
 	dir := dptest.PinDir(t)
 	if err := os.MkdirAll(filepath.Join(dir, "maps"), 0o700); err != nil {
@@ -54,6 +55,8 @@ func TestAnotherLayout(t *testing.T) {
 
 // TestChangedLayout: a map of the same size whose fields have changed places is refused by its name, and left as it is. A
 // build that keeps no layouts leaves pins that are adopted.
+//
+// P4
 func TestChangedLayout(t *testing.T) {
 	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t)}
 	for range 2 { // the layouts are the same again
@@ -92,5 +95,42 @@ func TestChangedLayout(t *testing.T) {
 	defer d.Close()
 	if len(dptest.Connections(t, d.collection)) == 0 {
 		t.Error("the connections are gone")
+	}
+}
+
+// TestStartCutShort: a start that was killed before the connection table was made has left maps without anything in them. The next one goes on
+// with them, also if it is to have another size.
+//
+// P2
+func TestStartCutShort(t *testing.T) {
+	t.Parallel()
+	for _, connections := range []int{1024, 65536} {
+		cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t)}
+		before, err := Load(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := before.Close(); err != nil {
+			t.Fatal(err)
+		}
+		state, err := ebpf.LoadPinnedMap(filepath.Join(pins.Maps(cfg.PinDir), "table_states"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(state.Put(uint32(0), bpf.TcTableState{}), state.Close()); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Connections = connections
+		d, err := Load(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dptest.Fill(t, d.collection, 1024, 0)
+		if n := len(dptest.Connections(t, d.collection)); n != 2*1024 {
+			t.Errorf("%d entries, want %d", n, 2*1024)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

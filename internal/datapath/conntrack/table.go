@@ -49,7 +49,8 @@ func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table,
 	if err := groups.GrowReleased(first); err != nil {
 		return nil, err
 	}
-	most := int64(uint64(connections) * EntriesPerConnection)
+	// the outer map may be another start's, which was killed before it had made the table
+	most := int64(min(uint64(connections)*EntriesPerConnection, uint64(groups.MaxSegments())*rowsPerGroup*goalPercent/100))
 	batch := uint32(1)
 	if most >= largeTable {
 		batch = countBatch
@@ -59,6 +60,12 @@ func Make(groups *rows.Array, state, counts *ebpf.Map, connections int) (*Table,
 		return nil, fmt.Errorf("make connection table: %w", err)
 	}
 	return t, nil
+}
+
+// Made tells whether an earlier process has made the table.
+func Made(state *ebpf.Map) (bool, error) {
+	s, err := (&Table{state: state}).read()
+	return err == nil && s.Size != 0, err
 }
 
 // Adopt is the table that an earlier process made.

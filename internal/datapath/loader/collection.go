@@ -27,7 +27,7 @@ type Collection struct {
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	ServiceLimits, LimitedClients         *rows.Array
-	Fresh                                 bool // no map was pinned: all are new and empty
+	Fresh                                 bool // all maps are new and empty
 
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	dropReasons map[uint32]string
@@ -70,17 +70,23 @@ func (c *Collection) open() error {
 			return err
 		}
 	}
-	made, err := MakeMaps(spec, opts)
+	collection, err := MakeMaps(spec, opts)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		err = pins.Refuse(err)
 	}
 	if err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
-	c.all = maps.Clone(made.Maps)
-	if err := errors.Join(made.Assign(&c.Maps), made.Assign(&c.Variables)); err != nil {
+	c.all = maps.Clone(collection.Maps)
+	if err := errors.Join(collection.Assign(&c.Maps), collection.Assign(&c.Variables)); err != nil {
 		return err
 	}
+	made, err := conntrack.Made(c.Maps.TableStates)
+	if err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	// It is the last map to be made: before that, a start that was killed has done nothing with those that it pinned.
+	c.Fresh = !made
 	if err := errors.Join(c.keepPins(spec), c.openArrays(spec), c.drawSecrets()); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
@@ -96,10 +102,12 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	c.Persists = array("persists", c.Maps.Persists)
 	c.ServiceLimits, c.LimitedClients = array("limits_by_service", c.Maps.LimitsByService), array("limited_clients", c.Maps.LimitedClients)
 	connections := array("connections", c.Maps.Connections)
-	if !c.Pinned() || c.Fresh {
+	if c.Fresh {
 		var err error
-		c.Conntrack, err = conntrack.Make(connections, c.Maps.TableStates, c.Maps.TableCounts, c.Connections)
-		return err
+		if c.Conntrack, err = conntrack.Make(connections, c.Maps.TableStates, c.Maps.TableCounts, c.Connections); err != nil || !c.Pinned() {
+			return err
+		}
+		return c.tellSize()
 	}
 	var errs []error
 	for _, a := range c.arrays() {

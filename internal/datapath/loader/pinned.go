@@ -32,8 +32,7 @@ func (s *Settings) MapFolder() string {
 // preparePins makes the folders and marks the maps to be pinned by name, which also adopts those that are
 // there. The connection table keeps its size.
 func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
-	var err error
-	if c.Fresh, err = pins.Prepare(c.PinDir); err != nil {
+	if err := pins.Prepare(c.PinDir); err != nil {
 		return "", err
 	}
 	for name, m := range spec.Maps {

@@ -22,7 +22,7 @@ type left struct {
 
 func leave(t testing.TB, dir string, ns *os.File, witness bool) left {
 	t.Helper()
-	if _, err := Prepare(dir); err != nil {
+	if err := Prepare(dir); err != nil {
 		t.Fatal(err)
 	}
 	l := left{dir: dir, maps: []ebpf.MapID{smallMap(t, dir, "one"), smallMap(t, dir, "two")}, link: socketLink(t, dir)}

@@ -43,7 +43,7 @@ func pin(t testing.TB, dir string, specs map[string]*ebpf.MapSpec) {
 func TestLayouts(t *testing.T) {
 	t.Parallel()
 	dir := scratch(t)
-	if _, err := Prepare(dir); err != nil {
+	if err := Prepare(dir); err != nil {
 		t.Fatal(err)
 	}
 	specs := map[string]*ebpf.MapSpec{"changes": row("packets", "bytes"), "goes": row("a"), "stays": row("a", "b", "c")}

@@ -23,7 +23,10 @@ const (
 	Sockets    = "sockets"
 )
 
-const mapsFolder = "maps"
+const (
+	mapsFolder    = "maps"
+	removedFolder = "removed" // what was mapsFolder, of a removal that has not ended
+)
 
 // cookiePrefix begins the names of default directories.
 const cookiePrefix = "netns-"
@@ -68,18 +71,17 @@ func Cookie() (uint64, error) {
 // Maps is the folder of the maps, by name.
 func Maps(dir string) string { return filepath.Join(dir, mapsFolder) }
 
-// Prepare makes the folders of maps and of links at the tc hooks, and tells whether no map was pinned yet.
-func Prepare(dir string) (fresh bool, err error) {
+// Prepare makes the folders of maps and of links at the tc hooks, and ends a removal that was killed.
+func Prepare(dir string) error {
+	if err := os.RemoveAll(filepath.Join(dir, removedFolder)); err != nil {
+		return fmt.Errorf("remove pins: %w", err)
+	}
 	for _, folder := range []string{mapsFolder, Ingress, Egress} {
 		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
-			return false, fmt.Errorf("make pin folder: %w", err)
+			return fmt.Errorf("make pin folder: %w", err)
 		}
 	}
-	pinned, err := os.ReadDir(Maps(dir))
-	if err != nil {
-		return false, fmt.Errorf("list pinned maps: %w", err)
-	}
-	return len(pinned) == 0, nil
+	return nil
 }
 
 // KeepSize gives a map the size that it has when it is pinned already: one of another size would begin empty.
@@ -96,15 +98,26 @@ func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 	return nil
 }
 
-// Remove detaches all links that are pinned in a pin directory, and removes it with its maps.
+// Remove detaches all links that are pinned in a pin directory, and removes it with its maps. Killed at any point, it leaves all of the maps or
+// none, which a start can go on with, and the witness until nothing else is left, by which Collect ends it.
 func Remove(dir string) error {
 	for _, folder := range linkFolders() {
 		if err := RemoveLinks(filepath.Join(dir, folder)); err != nil {
 			return err
 		}
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	removed := filepath.Join(dir, removedFolder)
+	err := os.RemoveAll(removed) // of one that was killed
+	if err == nil {
+		err = os.Rename(Maps(dir), removed)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove pins: %w", err)
+	}
+	for _, path := range []string{removed, filepath.Join(dir, layoutsPin), dir} {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove pins: %w", err)
+		}
 	}
 	return nil
 }

@@ -182,3 +182,39 @@ func linkExists(id link.ID) bool {
 	}
 	return !errors.Is(err, os.ErrNotExist)
 }
+
+// TestRemovalCutShort: what a removal has left that was killed goes with the next start, and with the next removal.
+func TestRemovalCutShort(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]func(dir string) error{"start": Prepare, "removal": Remove} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(scratch(t), "pins")
+			if err := Prepare(dir); err != nil {
+				t.Fatal(err)
+			}
+			removed := filepath.Join(dir, removedFolder)
+			for _, folder := range []string{removed, Maps(dir)} {
+				if err := os.MkdirAll(folder, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := errors.Join(m.Pin(filepath.Join(folder, "services")), m.Close()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := next(dir); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(removed); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("it is still there: %v", err)
+			}
+			if _, err := os.Stat(filepath.Join(Maps(dir), "services")); (err == nil) != (name == "start") {
+				t.Errorf("the maps that are in use: %v", err)
+			}
+		})
+	}
+}

@@ -36,7 +36,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 		}},
 	}
 	var err error
-	if t.filter, err = bloom.Open(c.Maps.BloomFilter, !c.Pinned() || c.Fresh); err != nil {
+	if t.filter, err = bloom.Open(c.Maps.BloomFilter, c.Fresh); err != nil {
 		return nil, err
 	}
 	if err := t.adopt(c); err != nil {
