@@ -37,9 +37,9 @@ test: build ## all tests, under the race detector, as root; RUN=pattern for some
 	@tools/setup test
 	CGO_ENABLED=1 $(GO) tool gotestsum --format pkgname-and-test-fails -- -race -count=1 -timeout 15m $(if $(RUN),-run '$(RUN)') ./...
 
-test-long: build ## tests that take a minute and a gigabyte each
+test-long: build ## tests that take minutes, and a gigabyte: held connections, a kill before every step of the daemon
 	@tools/setup test
-	$(GO) test -count=1 -timeout 10m -v ./test/net -run '$(or $(RUN),TestHeldPorts)' -long
+	$(GO) test -count=1 -timeout 60m -v ./test/net -run '$(or $(RUN),TestHeldPorts|TestKilled)' -long
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/datapath -run 'TestEndsOnce|TestRecycledMemory' -long)
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/health -run TestCost -long)
 
@@ -89,13 +89,13 @@ fmt: ## format Go and C
 	$(GO) fmt ./...
 	clang-format-19 -i bpf/*.h bpf/*.c
 
-generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md
+generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md, docs/promises.md
 	@tools/setup build lint
 	$(GO) generate ./...
 
 check-generated: generate ## fail if the committed generated files, or go.mod, are not what they are made to be
 	$(GO) mod tidy -diff
-	@git diff --exit-code --stat -- internal/datapath/bpf api/v1 docs/drop-reasons.md
+	@git diff --exit-code --stat -- internal/datapath/bpf api/v1 docs/drop-reasons.md docs/promises.md
 
 update: build ## write the expected values of tests anew; review the diff
 	UPDATE=1 $(GO) test -count=1 ./internal/... ./bench

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -16,9 +17,10 @@ import (
 type Daemon struct {
 	*Process
 	host *Host
-	bin  string // directory of loxilb and loxicmd
-	dir  string // its state and its socket
-	pins string // its directory in the BPF file system
+	bin  string   // directory of loxilb and loxicmd
+	dir  string   // its state and its socket
+	pins string   // its directory in the BPF file system
+	wrap []string // goes before its command
 	opts DaemonOptions
 }
 
@@ -87,12 +89,12 @@ func (d *Daemon) answers(ctx context.Context) error {
 }
 
 func (d *Daemon) args() []string {
-	return append([]string{
+	return slices.Concat(d.wrap, []string{
 		filepath.Join(d.bin, "loxilb"),
 		"--state-dir", filepath.Join(d.dir, "state"),
 		"--socket", filepath.Join(d.dir, "loxilb.sock"),
 		"--pin-path", d.pins,
-	}, d.opts.Args...)
+	}, d.opts.Args)
 }
 
 // Log is what the daemon of the last Start printed so far.
@@ -133,6 +135,9 @@ func RemoveDaemonFiles(dir string) error {
 
 // SetArgs replaces the further flags, from the next Start on.
 func (d *Daemon) SetArgs(args ...string) { d.opts.Args = args }
+
+// Wrap has loxilb be started by another program, from the next time on, whose command its own follows; by none without words.
+func (d *Daemon) Wrap(words ...string) { d.wrap = words }
 
 // Dir is the daemon's directory.
 func (d *Daemon) Dir() string { return d.dir }

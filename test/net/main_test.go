@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"loxilb/test/steps"
 )
 
 // binDir is where TestMain has built loxilb and loxicmd.
@@ -18,7 +20,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == holdArg {
 		os.Exit(holdMain(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == steps.Arg {
+		fmt.Fprintln(os.Stderr, steps.Exec(os.Args[2:])) // returns only if it has failed
+		os.Exit(1)
+	}
 	flag.Bool(longFlag, false, "run the tests too that take a minute and a gigabyte")
+	flag.Int(killFlag, 0, "kill the daemon before the step of this number only")
 	os.Exit(buildAndRun(m))
 }
 
@@ -28,10 +35,12 @@ const longFlag = "long"
 // long leaves the test out of make test.
 func long(t *testing.T) {
 	t.Helper()
-	if flag.Lookup(longFlag).Value.String() != "true" {
+	if !isLong() {
 		t.Skip("make test-long runs it")
 	}
 }
+
+func isLong() bool { return flag.Lookup(longFlag).Value.String() == "true" }
 
 func buildAndRun(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "nettest")
