@@ -164,6 +164,8 @@ func TestSeed(t *testing.T) {
 // its size. The average is over nodes and seeds; the worst is an unlucky pair of walks.
 //
 // V163 on average at most 2 % of the places change hands besides those of the endpoint that comes or goes
+//
+// P11 an endpoint that comes or goes changes few choices by hash besides its own
 func TestDisruption(t *testing.T) {
 	t.Parallel()
 	const seeds = 20

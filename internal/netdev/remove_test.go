@@ -8,6 +8,8 @@ import (
 )
 
 // TestRemove: nothing of ours is left, of whichever process it was.
+//
+// P19
 func TestRemove(t *testing.T) {
 	t.Parallel()
 	a, _ := pair(t)

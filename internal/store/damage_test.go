@@ -62,6 +62,7 @@ func dropLine(t *testing.T, dir, name string, n int) {
 	writeFile(t, dir, name, strings.Join(append(lines[:n-1:n-1], lines[n:]...), ""))
 }
 
+// P6
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -218,6 +219,7 @@ func TestDamageBeforeALaterJournal(t *testing.T) {
 	}
 }
 
+// P7
 func TestNewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{snapshotName, journalName(3)} {

@@ -124,6 +124,8 @@ func TestCompactionFails(t *testing.T) {
 }
 
 // A file system of 256 KiB, filled by commits: each is either confirmed and kept, or refused.
+//
+// P5
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

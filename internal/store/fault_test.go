@@ -207,6 +207,8 @@ func (x *trial) run() {
 
 // Each call that the store makes to its disk fails once, in each way: nothing that was confirmed is lost, and when the disk is well again the
 // next commit is taken.
+//
+// P5
 func TestEveryCallFails(t *testing.T) {
 	t.Parallel()
 	clean := &trial{t: t, files: newMemFiles()}
@@ -237,6 +239,8 @@ func TestEveryCallFails(t *testing.T) {
 }
 
 // The machine is switched off before each call, and within each write: what was confirmed is there after the next start.
+//
+// P5 what was confirmed outlives a crash, a loss of power, a disk that fails, and a full disk, at any moment
 func TestPowerLossAtEveryCall(t *testing.T) {
 	t.Parallel()
 	x := &trial{t: t, files: newMemFiles()}

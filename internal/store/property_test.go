@@ -160,6 +160,8 @@ func (m *model) dump() string {
 }
 
 // A process that is killed while it commits has on disk all that it was told is there.
+//
+// P5
 func TestKill(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -64,6 +64,8 @@ const (
 const dns = `{"serviceArguments":{"externalIP":"8.8.8.8","port":53,"protocol":"udp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":53,"weight":1}]}`
 
 // Only root changes and sees services, whatever way others try.
+//
+// P17 nobody but root, and whom root has named, changes or sees services
 func TestAPIUsers(t *testing.T) {
 	t.Parallel()
 	lab := labtest.New(t)
@@ -100,6 +102,8 @@ func TestAPIUsers(t *testing.T) {
 }
 
 // The same over IPv6.
+//
+// P17
 func TestAPIUsersIPv6(t *testing.T) {
 	t.Parallel()
 	h, _ := startElsewhere(t, labtest.New(t), "lb", "--host=::1", "--socket=")

@@ -37,6 +37,8 @@ func TestChoice(t *testing.T) {
 }
 
 // TestLateInterface: an interface that appears later is taken within a second, one that goes and comes again too.
+//
+// P21 an interface that appears is balanced within a second
 func TestLateInterface(t *testing.T) { // not parallel: it has a time to keep
 	r := newRig(t, options{})
 	r.serveNames()
@@ -74,6 +76,8 @@ func TestLateInterface(t *testing.T) { // not parallel: it has a time to keep
 }
 
 // TestDetach: --detach takes programs, pins and owned addresses away, and routing is what it was.
+//
+// P19 `loxilb --detach` takes everything away, and routing is what it was
 func TestDetach(t *testing.T) {
 	t.Parallel()
 	for _, attach := range []string{"tcx", "clsact"} {

@@ -57,6 +57,7 @@ func (r *rig) metric(name string, labels ...string) float64 {
 // TestCounters: connections, packets and bytes are exact, per service and per endpoint, in and out.
 //
 // V195 a service counts what its endpoints count together
+// P14 connections, packets and bytes are counted exactly, by endpoint and by service
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{})

@@ -30,6 +30,8 @@ const (
 
 // TestFlood: while SYNs come from more addresses than the connection table has room for, connections that are established go
 // on, new clients connect, and the table does not fill up; soon afterwards all is as before.
+//
+// P13 under a flood of SYNs established connections go on, and new clients connect
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	const size, established = 16384, 50

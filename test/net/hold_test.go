@@ -26,6 +26,8 @@ const holdArg = "hold-connections"
 
 // TestHold: 30,000 connections are held open at once, and after a restart of the daemon each of them still carries
 // a byte there and back. A process may have 20,000 open files here, so each endpoint is a process, and two are clients.
+//
+// P3
 func TestHold(t *testing.T) {
 	const clients, each = 2, 15_000
 	r := newRig(t, options{before: func(t testing.TB, s *netnstest.Standard) {

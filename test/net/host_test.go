@@ -215,6 +215,8 @@ func TestOwnHostOutlived(t *testing.T) {
 }
 
 // TestOwnHostRefused: a service without an endpoint refuses the host at once, as it would have others refused.
+//
+// P12
 func TestOwnHostRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{})

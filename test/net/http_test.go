@@ -89,6 +89,8 @@ func TestSeveralPairs(t *testing.T) {
 
 // TestOtherTraffic: what is for no service passes: the balancer routes, answers pings and serves its own sockets, also
 // at another port of a VIP that is its own address.
+//
+// P16 packets of no service are left to the kernel as they came
 func TestOtherTraffic(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{Options: netnstest.Options{Forwarding: true}})

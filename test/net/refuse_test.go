@@ -38,6 +38,8 @@ func (r *rig) wantRefused(network, address string) {
 
 // TestRefused: who sends to a service without endpoints, or to a port of an endpoint that nobody listens at, learns of
 // it at once.
+//
+// P12 who sends to a service without endpoints is refused at once
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{})

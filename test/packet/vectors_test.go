@@ -155,6 +155,7 @@ func collect(vectors map[int]vector, script, line string) {
 // TestDropReasons fails when a reason to drop is in no script.
 //
 // V196 every reason to drop is that of some packet
+// P15 every packet that is dropped is counted by its reason
 func TestDropReasons(t *testing.T) {
 	t.Parallel()
 	unreachable := map[string]string{

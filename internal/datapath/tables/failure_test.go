@@ -123,6 +123,8 @@ func fillUp(t testing.TB, place **ebpf.Map) (back func()) {
 
 // TestFullMapChangesNothing: whichever map has no room for what a change needs, the service, and those beside it, are left
 // as they are in every map and in memory; once there is room, the same change is applied, by itself.
+//
+// P8 a change for which the data path has no room changes nothing, and is applied by itself once there is room
 func TestFullMapChangesNothing(t *testing.T) {
 	t.Parallel()
 	d, fresh := load(t), load(t)
@@ -179,6 +181,8 @@ func fullMapChangesNothing(t *testing.T, d *world, place **ebpf.Map, change Chan
 
 // TestFullTakesNothing: a service for whose endpoints there are not enough rows keeps none of them from others that ask for
 // less, and gets them by itself once they are free.
+//
+// P8
 func TestFullTakesNothing(t *testing.T) {
 	t.Parallel()
 	d := load(t)

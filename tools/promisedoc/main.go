@@ -1,0 +1,138 @@
+// Command promisedoc writes docs/promises.md from the comments of tests, so that there is no promise without a test that
+// holds it.
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+//go:generate go run . -root ../.. -out ../../docs/promises.md
+
+func main() {
+	root := flag.String("root", ".", "folder below which the tests are")
+	out := flag.String("out", "docs/promises.md", "page to write")
+	flag.Parse()
+	if err := run(*root, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "promisedoc:", err)
+		os.Exit(1)
+	}
+}
+
+func run(root, out string) error {
+	found := promises{}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if err != nil {
+			return err
+		}
+		if err := found.collect(folder, source); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	page, err := found.page()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, []byte(page), 0o644)
+}
+
+// promise is one sentence, and the tests that hold it: "test/net TestKilled".
+type promise struct {
+	sentence string
+	tests    []string
+}
+
+// promises are known by their numbers.
+type promises map[int]*promise
+
+// collect takes the promises of a file of tests: in the comment of a test, P and a number at the beginning of a line, and the sentence, to the end of the
+// paragraph. Further tests of the promise have the number alone.
+func (p promises) collect(folder string, source []byte) error {
+	file, err := parser.ParseFile(token.NewFileSet(), "", source, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	begin := regexp.MustCompile(`(?m)^P(\d+)\b(.*(?:\n(?:[^PV\n]|[PV][^\d\n]).*)*)`)
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Doc == nil || !strings.HasPrefix(f.Name.Name, "Test") {
+			continue
+		}
+		for _, m := range begin.FindAllStringSubmatch(f.Doc.Text(), -1) {
+			number, err := strconv.Atoi(m[1])
+			if err != nil {
+				return err
+			}
+			if p[number] == nil {
+				p[number] = &promise{}
+			}
+			if err := p[number].add(strings.Join(strings.Fields(m[2]), " "), folder+" "+f.Name.Name); err != nil {
+				return fmt.Errorf("P%d: %w", number, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *promise) add(sentence, test string) error {
+	if sentence != "" && p.sentence != "" {
+		return fmt.Errorf("two sentences: %q and %q", p.sentence, sentence)
+	}
+	p.sentence = cmp.Or(p.sentence, sentence)
+	p.tests = append(p.tests, test)
+	return nil
+}
+
+const intro = `<!-- Generated from the comments of tests by tools/promisedoc (make generate). Do not edit. -->
+
+# What loxilb promises
+
+Each promise is held by the tests that are named with it: one that no test holds any more is not on this page, and
+` + "`make check-generated`" + ` fails until that is meant so. ` + "`make test RUN=NAME`" + ` runs a test; those of
+` + "`make test-long`" + ` do more of the same.
+
+| | promise | tests |
+|---|---|---|
+`
+
+// page is the whole page. Numbers without a gap show that none was lost unseen.
+func (p promises) page() (string, error) {
+	var b strings.Builder
+	b.WriteString(intro)
+	for i, number := range slices.Sorted(maps.Keys(p)) {
+		each := p[number]
+		if number != i+1 {
+			return "", fmt.Errorf("P%d has no test, and P%d has one", i+1, number)
+		}
+		if each.sentence == "" {
+			return "", fmt.Errorf("P%d has no sentence", number)
+		}
+		slices.Sort(each.tests)
+		fmt.Fprintf(&b, "| P%d | %s | %s |\n", number, strings.ReplaceAll(each.sentence, "|", `\|`), strings.Join(each.tests, "<br>"))
+	}
+	return b.String(), nil
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	const first = "package a\n\n// TestA does something.\n//\n// P1 nothing | ever\n// breaks\nfunc TestA(t *testing.T) {}\n\n// P2 more\nfunc TestB(t *testing.T) {}\n"
+	const second = "package b\n\n// P1\nfunc TestC(t *testing.T) {}\n\n// P3 no test\nfunc other() {}\n"
+	found := promises{}
+	for folder, source := range map[string]string{"x/a": first, "x/b": second} {
+		if err := found.collect(folder, []byte(source)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := found.page()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "| P1 | nothing \\| ever breaks | x/a TestA<br>x/b TestC |\n| P2 | more | x/a TestB |\n"
+	if !strings.HasSuffix(page, "|---|---|---|\n"+want) {
+		t.Errorf("the page is\n%s", page)
+	}
+}
+
+// What would hide that a promise has lost its test is refused.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"// P2 a\nfunc TestA(t *testing.T) {}\n":                                         "P1 has no test, and P2 has one",
+		"// P1\nfunc TestA(t *testing.T) {}\n":                                           "P1 has no sentence",
+		"// P1 a\nfunc TestA(t *testing.T) {}\n\n// P1 b\nfunc TestB(t *testing.T) {}\n": `P1: two sentences: "a" and "b"`,
+	} {
+		found := promises{}
+		err := found.collect("x", []byte("package x\n\n"+source))
+		if err == nil {
+			_, err = found.page()
+		}
+		if err == nil || err.Error() != want {
+			t.Errorf("%q: %v, want %s", source, err, want)
+		}
+	}
+}
