@@ -20,6 +20,7 @@ const InterfaceKind = "interface"
 type Hooks interface {
 	SetLink(datapath.Interface) error
 	ForgetLink(index int) error
+	ForgetOtherLinks(keep func(index int) bool) error
 	Attach(datapath.Interface) error
 	// SetEgress attaches the program of answers that leave, of endpoints on this machine, as far as there are any.
 	SetEgress(index int) error
@@ -94,7 +95,7 @@ func (i *Interfaces) Apply(_ context.Context, keys []int) (outcomes []Outcome[in
 		}
 		outcomes = append(outcomes, i.follow(link, chosen[index]))
 	}
-	i.detachOrphans(chosen)
+	i.detachOrphans(present, chosen)
 	return outcomes
 }
 
@@ -195,13 +196,16 @@ func (i *Interfaces) forget(index int) Outcome[int] {
 	return o
 }
 
-// detachOrphans detaches what an earlier process attached and nobody chooses now, once.
-func (i *Interfaces) detachOrphans(chosen map[int]bool) {
+// detachOrphans detaches what an earlier process attached and nobody chooses now, and forgets what is gone, once.
+func (i *Interfaces) detachOrphans(present map[int]netdev.Link, chosen map[int]bool) {
 	if !i.orphans {
 		return
 	}
 	id := status.ID{Kind: TaskKind, Key: "interfaces of an earlier start"}
-	err := i.Hooks.DetachOrphans(func(index int) bool { return chosen[index] })
+	err := errors.Join(
+		i.Hooks.DetachOrphans(func(index int) bool { return chosen[index] }),
+		i.Hooks.ForgetOtherLinks(func(index int) bool { _, here := present[index]; return here }),
+	)
 	i.orphans = err != nil
 	if err == nil {
 		i.Statuses.Forget(id)

@@ -90,6 +90,24 @@ func (r *Routing) ForgetLink(index int) error {
 	return nil
 }
 
+// ForgetOtherLinks takes SetLink back, by whatever process, for all interfaces but those to keep.
+func (r *Routing) ForgetOtherLinks(keep func(index int) bool) error {
+	var gone []int
+	err := rows.Each(r.links, func(index, _ uint32) {
+		if !keep(int(index)) {
+			gone = append(gone, int(index))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("read interfaces: %w", err)
+	}
+	var errs []error
+	for _, index := range gone {
+		errs = append(errs, r.ForgetLink(index))
+	}
+	return errors.Join(errs...)
+}
+
 // BumpNextHops makes every connection resolve its next hop anew with its next packet: a route, a rule, an address or a
 // link has changed.
 func (r *Routing) BumpNextHops() error {

@@ -147,3 +147,24 @@ func TestGenerations(t *testing.T) {
 	}
 	want(second, "after the last one", routes+1+afterRestart+1, 0)
 }
+
+// TestForgetOtherLinks: what an earlier process has said of interfaces that went while there was none is taken back.
+func TestForgetOtherLinks(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	for index := range 100 {
+		if err := r.SetLink(index+1, Link{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.ForgetOtherLinks(func(index int) bool { return index == 7 }); err != nil {
+		t.Fatal(err)
+	}
+	left := map[uint32]uint32{}
+	if err := rows.Each(r.links, func(index, flags uint32) { left[index] = flags }); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[uint32]uint32{7: 0}; !maps.Equal(left, want) {
+		t.Errorf("known are %v, want %v", left, want)
+	}
+}
