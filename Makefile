@@ -19,7 +19,7 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo test test-long test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo test test-long soak test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -39,9 +39,13 @@ test: build ## all tests, under the race detector, as root; RUN=pattern for some
 
 test-long: build ## tests that take minutes, and a gigabyte: held connections, a kill before every step of the daemon
 	@tools/setup test
-	$(GO) test -count=1 -timeout 60m -v ./test/net -run '$(or $(RUN),TestHeldPorts|TestKilled)' -long
+	$(GO) test -count=1 -timeout 60m -v ./test/net -run '$(or $(RUN),TestHeldPorts|TestKilled|TestSoak)' -long
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/datapath -run 'TestEndsOnce|TestRecycledMemory' -long)
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/health -run TestCost -long)
+
+soak: build ## ten minutes in which all that can come and go does, the daemon too; SECONDS=600
+	@tools/setup test
+	$(GO) test -count=1 -timeout 24h -v ./test/net -run '^TestSoak$$' -soak=$(if $(filter file,$(origin SECONDS)),600,$(SECONDS))
 
 test-kernels: build ## the data path on other kernels in a virtual machine; KERNELS="6.1 6.12 7"
 	@tools/setup kernels

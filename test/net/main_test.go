@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	flag.Bool(longFlag, false, "run the tests too that take a minute and a gigabyte")
+	flag.Int(soakFlag, 0, "seconds that TestSoak goes on")
 	flag.Int(killFlag, 0, "kill the daemon before the step of this number only")
 	os.Exit(buildAndRun(m))
 }
