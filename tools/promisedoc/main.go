@@ -91,7 +91,7 @@ func (p promises) collect(folder string, source []byte) error {
 				p[number] = &promise{}
 			}
 			if err := p[number].add(strings.Join(strings.Fields(m[2]), " "), folder+" "+f.Name.Name); err != nil {
-				return fmt.Errorf("P%d: %w", number, err)
+				return fmt.Errorf("promise %d: %w", number, err)
 			}
 		}
 	}
@@ -126,10 +126,10 @@ func (p promises) page() (string, error) {
 	for i, number := range slices.Sorted(maps.Keys(p)) {
 		each := p[number]
 		if number != i+1 {
-			return "", fmt.Errorf("P%d has no test, and P%d has one", i+1, number)
+			return "", fmt.Errorf("promise %d has no test, and %d has one", i+1, number)
 		}
 		if each.sentence == "" {
-			return "", fmt.Errorf("P%d has no sentence", number)
+			return "", fmt.Errorf("promise %d has no sentence", number)
 		}
 		slices.Sort(each.tests)
 		fmt.Fprintf(&b, "| P%d | %s | %s |\n", number, strings.ReplaceAll(each.sentence, "|", `\|`), strings.Join(each.tests, "<br>"))

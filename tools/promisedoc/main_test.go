@@ -29,9 +29,9 @@ func TestPage(t *testing.T) {
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
-		"// P2 a\nfunc TestA(t *testing.T) {}\n":                                         "P1 has no test, and P2 has one",
-		"// P1\nfunc TestA(t *testing.T) {}\n":                                           "P1 has no sentence",
-		"// P1 a\nfunc TestA(t *testing.T) {}\n\n// P1 b\nfunc TestB(t *testing.T) {}\n": `P1: two sentences: "a" and "b"`,
+		"// P2 a\nfunc TestA(t *testing.T) {}\n":                                         "promise 1 has no test, and 2 has one",
+		"// P1\nfunc TestA(t *testing.T) {}\n":                                           "promise 1 has no sentence",
+		"// P1 a\nfunc TestA(t *testing.T) {}\n\n// P1 b\nfunc TestB(t *testing.T) {}\n": `promise 1: two sentences: "a" and "b"`,
 	} {
 		found := promises{}
 		err := found.collect("x", []byte("package x\n\n"+source))
