@@ -69,7 +69,7 @@ func run(ctx context.Context, c *config.Config) error {
 	}
 	d, err := datapath.Load(datapath.Config{
 		PinDir: dir, Connections: int(c.CTMax), HalfOpen: c.HalfOpen, IdleResets: idleResets, HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
-		XDP: reconcile.XDPMode(c.XDP), Log: log,
+		XDP: reconcile.XDPMode(c.XDP), EndConnections: c.End, Log: log,
 	})
 	if err != nil {
 		return err

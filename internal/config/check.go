@@ -30,7 +30,7 @@ const maxToken = 4096 // bytes of a token file that are read
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, HashSeed: f.hashSeed, PinPath: f.pinPath,
-		StateDir: f.stateDir, Detach: f.detach, Force: f.force, Attach: Attach(f.attach), XDP: XDP(f.xdp),
+		StateDir: f.stateDir, Detach: f.detach, Force: f.force, End: f.endConnections, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
 	if f.force && !f.detach {
 		return nil, &Error{"--force", "true", "is for --detach only"}

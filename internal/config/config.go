@@ -26,6 +26,7 @@ type Config struct {
 	StateDir     string         // desired state
 	Detach       bool           // remove everything and exit
 	Force        bool           // Detach while a daemon runs, too
+	End          bool           // start without pinned maps of another layout
 	LogLevel     slog.Level
 
 	Notes []string // flags that were given and have no effect, one sentence each: log them at start

@@ -36,6 +36,7 @@ type flags struct {
 	pinPath         string
 	stateDir        string
 	detach, force   bool
+	endConnections  bool
 	logLevel        string
 }
 
@@ -69,6 +70,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory of the desired state")
 	fs.BoolVar(&f.detach, "detach", false, "detach the programs, remove maps and owned addresses, and exit; refused while a daemon runs")
 	fs.BoolVar(&f.force, "force", false, "with --detach: also from a daemon that runs")
+	fs.BoolVar(&f.endConnections, "end-connections", false, "start without the pinned maps if another version has laid them out differently: connections end, counters begin at 0")
 	fs.StringVar(&f.logLevel, "loglevel", "info", "trace, debug, info, notice, warning, error, critical, alert or emergency")
 }
 

@@ -40,6 +40,7 @@ type Config struct {
 	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: 10,000
 	ForeignFirst   bool     // foreign packets are told before their connection is looked up at all times, for tests
 	Hook           Hook     // where to attach
+	EndConnections bool     // if the pinned maps have another layout, start without them
 	XDP            XDPMode  // zero value: XDPNative
 	Log            *slog.Logger
 }
@@ -65,10 +66,14 @@ type Datapath struct {
 // Load loads the programs and makes the maps, or adopts those pinned in cfg.PinDir with all their services,
 // endpoints and connections.
 func Load(cfg Config) (*Datapath, error) {
-	c, err := loader.Open(loader.Settings{
+	settings := loader.Settings{
 		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, IdleResets: cfg.IdleResets, HashSeed: cfg.HashSeed,
 		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, Log: cfg.Log,
-	})
+	}
+	c, err := loader.Open(settings)
+	if errors.Is(err, pins.ErrLayout) && cfg.EndConnections {
+		c, err = openWithout(settings, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +82,17 @@ func Load(cfg Config) (*Datapath, error) {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
+}
+
+// openWithout removes the pinned maps, which cannot be adopted, and what is attached with them.
+func openWithout(s loader.Settings, reason error) (*loader.Collection, error) {
+	if s.Log != nil {
+		s.Log.Warn("connections end, counters begin at 0, and no client is known, as --end-connections asks", "reason", reason)
+	}
+	if err := errors.Join(attach.DetachClsact(), pins.Empty(s.PinDir)); err != nil {
+		return nil, err
+	}
+	return loader.Open(s)
 }
 
 // load loads the programs that every machine needs, and reads the maps meanwhile.

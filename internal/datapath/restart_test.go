@@ -35,7 +35,7 @@ func TestAnotherLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Load(Config{Connections: 1024, PinDir: dir})
-	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), "the pinned maps have another layout; run `loxilb --detach` to remove them (connections end), then start again") {
+	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), "; to start without them, by --end-connections, means that the connections that are tracked end, counters begin") {
 		t.Errorf("the error is %v", err)
 	}
 	if _, err := os.Stat(path); err != nil {
@@ -69,18 +69,10 @@ func TestChangedLayout(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	spec, err := bpf.LoadTc()
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed := spec.Maps["endpoints"]
-	fields := changed.InnerMap.Value.(*btf.Struct).Members
-	fields[0].Name, fields[1].Name = fields[1].Name, fields[0].Name
-	if err := pins.RecordLayouts(cfg.PinDir, map[string]*ebpf.MapSpec{"endpoints": changed}); err != nil {
-		t.Fatal(err)
-	}
-	_, err = Load(cfg)
-	const want = "the pinned maps have another layout; run `loxilb --detach` to remove them (connections end), then start again: keys or values of endpoints were"
+	changeLayout(t, cfg.PinDir)
+	_, err := Load(cfg)
+	const want = "the pinned maps have another layout: keys or values of endpoints were laid out differently by the build that made them; " +
+		"to start without them, by --end-connections, means that the 10 connections that are tracked end, counters begin at 0, and no client is known; or start the version that made them"
 	if !errors.Is(err, pins.ErrLayout) || !strings.Contains(err.Error(), want) {
 		t.Errorf("the error is %v", err)
 	}
@@ -132,5 +124,50 @@ func TestStartCutShort(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// changeLayout has the pinned endpoints be those of a build in which two of their fields are the other way round.
+func changeLayout(t *testing.T, dir string) {
+	t.Helper()
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := spec.Maps["endpoints"]
+	fields := changed.InnerMap.Value.(*btf.Struct).Members
+	fields[0].Name, fields[1].Name = fields[1].Name, fields[0].Name
+	if err := pins.RecordLayouts(dir, map[string]*ebpf.MapSpec{"endpoints": changed}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestEndConnections: who asks for it starts without maps that cannot be adopted, and keeps those that can.
+func TestEndConnections(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Connections: 1024, PinDir: dptest.PinDir(t), EndConnections: true}
+	lock, err := pins.Acquire(cfg.PinDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Release()
+	for i, want := range []int{0, 20, 0} {
+		d, err := Load(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(dptest.Connections(t, d.collection)); n != want {
+			t.Errorf("start %d: %d entries, want %d", i, n, want)
+		}
+		dptest.Fill(t, d.collection, 10, 0)
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			changeLayout(t, cfg.PinDir)
+		}
+	}
+	if lock.Lost() {
+		t.Error("the pin directory is another one now")
 	}
 }

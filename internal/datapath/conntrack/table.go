@@ -138,6 +138,11 @@ func (t *Table) Len() (uint64, error) {
 	return uint64(max(0, n)), nil
 }
 
+// Count is how many entries the table of these maps has, which need not be one that could be adopted.
+func Count(state, counts *ebpf.Map) (uint64, error) {
+	return (&Table{state: state, counts: counts}).Len()
+}
+
 // Buckets is how many buckets are in use.
 func (t *Table) Buckets() (uint32, error) {
 	s, err := t.read()

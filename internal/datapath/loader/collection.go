@@ -47,6 +47,9 @@ func Open(s Settings) (*Collection, error) {
 	}
 	c := &Collection{Settings: s, programs: map[string]*ebpf.Program{}}
 	if err := c.open(); err != nil {
+		if errors.Is(err, pins.ErrLayout) {
+			err = c.tellLoss(err)
+		}
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil

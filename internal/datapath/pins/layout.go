@@ -18,10 +18,8 @@ import (
 // ErrLayout says that maps pinned by another build cannot be adopted.
 var ErrLayout = errors.New("the pinned maps have another layout")
 
-// Refuse makes the sentence for the user out of the reason why pinned maps cannot be adopted.
-func Refuse(reason error) error {
-	return fmt.Errorf("%w; run `loxilb --detach` to remove them (connections end), then start again: %w", ErrLayout, reason)
-}
+// Refuse gives ErrLayout the reason why pinned maps cannot be adopted.
+func Refuse(reason error) error { return fmt.Errorf("%w: %w", ErrLayout, reason) }
 
 // The layout of each pinned map is kept as a hash, in a map that is pinned beside them: the kernel compares sizes only, and
 // two fields that changed places have the same size. It is kept by map, so that one that comes or goes disturbs no other.
@@ -34,7 +32,7 @@ type layoutName [64]byte
 
 type layoutHash [sha256.Size]byte
 
-// CheckLayouts returns the sentence with ErrLayout if a pinned map has another layout than its spec, and names the maps.
+// CheckLayouts returns ErrLayout if a pinned map has another layout than its spec, and names the maps.
 // A pinned map of which no layout is known is from a build that kept none: its sizes must do.
 func CheckLayouts(dir string, specs map[string]*ebpf.MapSpec) error {
 	known, err := openLayouts(dir)

@@ -101,6 +101,17 @@ func KeepSize(dir, name string, spec *ebpf.MapSpec) error {
 // Remove detaches all links that are pinned in a pin directory, and removes it with its maps. Killed at any point, it leaves all of the maps or
 // none, which a start can go on with, and the witness until nothing else is left, by which Collect ends it.
 func Remove(dir string) error {
+	if err := Empty(dir); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove pins: %w", err)
+	}
+	return nil
+}
+
+// Empty is Remove for a pin directory that goes on to be used: it stays, and its lock with it.
+func Empty(dir string) error {
 	for _, folder := range linkFolders() {
 		if err := RemoveLinks(filepath.Join(dir, folder)); err != nil {
 			return err
@@ -114,7 +125,7 @@ func Remove(dir string) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove pins: %w", err)
 	}
-	for _, path := range []string{removed, filepath.Join(dir, layoutsPin), dir} {
+	for _, path := range []string{removed, filepath.Join(dir, layoutsPin)} {
 		if err := os.RemoveAll(path); err != nil {
 			return fmt.Errorf("remove pins: %w", err)
 		}
