@@ -123,7 +123,7 @@ func description(e *v1.LoadbalanceEntry) string {
 		if f.IsDefault(&s) && !f.Always {
 			continue
 		}
-		line(strings.ToUpper(f.Name[:1])+f.Name[1:], f.Show(&s))
+		line(strings.ToUpper(f.Name[:1])+f.Name[1:], oneLine(f.Show(&s)))
 	}
 	describeStatus(line, e.Status)
 	b.WriteString("Endpoints:\n")

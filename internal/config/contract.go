@@ -22,7 +22,7 @@ func contractFlags() []contractFlag {
 		{name: "ka", short: "k", def: "none", what: "keepalive by BFD"},
 		{name: "cluster", def: "none", what: "synchronising connections with a cluster"},
 		{name: "nonlp", short: "n", def: "false", what: "working without netlink"},
-		{name: "passive-probe", def: "false", what: "probing of endpoints"},
+		{name: "passive-probe", def: "false", what: "probing endpoints of services that do not ask for it (create lb --monitor)"},
 		{name: "peer", short: "r", def: "false", what: "a process for BGP only"},
 		{name: "k8s-api", def: "none", what: "watching a Kubernetes API"},
 		{name: "ipvs-compat", def: "false", what: "importing the services of IPVS"},

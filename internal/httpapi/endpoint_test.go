@@ -236,3 +236,33 @@ func TestEndpointHostState(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is taken is written to the journal and read again as it is, and can be sent back once it was answered.
+func FuzzEndpoint(f *testing.F) {
+	f.Add(`{"hostName":"31.31.31.1","inactiveReTries":2,"probeType":"ping","probeReq":"","probeResp":"","probeDuration":60,"probePort":0}`)
+	f.Add(`{"hostName":"2001:db8::1","name":"n","probeType":"https","probePort":443,"probeReq":"x","probeStatuses":["200-299"],"probeInterval":"1.5s","probeCert":"/c","probeKey":"/k"}`)
+	f.Add(`{"HOSTNAME":"1.2.3.4","probeType":"dns","probePort":53,"probeReq":"a.b","probeResp":"::1","probeWait":"10ms"}`)
+	f.Fuzz(func(t *testing.T, body string) {
+		e, p := newCodec().decodeEndpoint([]byte(body))
+		if p != nil {
+			if p.body.Code != 400 || p.body.Message == "" {
+				t.Fatalf("refused with %+v", p.body)
+			}
+			return
+		}
+		data, err := e.MarshalRecord()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := lb.UnmarshalEndpointProbe(data); err != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() || again.Addr != e.Addr {
+			t.Fatalf("%s came back as %+v, %v", data, again, err)
+		}
+		answer, err := json.Marshal(newCodec().endpointAnswer(&lb.EndpointHealth{EndpointProbe: e}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, p := newCodec().decodeEndpoint(answer); p != nil || !again.Probe.Equal(&e.Probe) || again.Key() != e.Key() {
+			t.Fatalf("%s was taken as %+v, %v", answer, again, p)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package lb
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -129,6 +130,13 @@ func (p Probe) complete() Probe {
 		p.Request = "/" + p.Request
 	}
 	return p
+}
+
+// Equal tells whether both ask the same in the same way.
+func (p *Probe) Equal(o *Probe) bool {
+	return p.Type == o.Type && p.Port == o.Port && p.Request == o.Request && p.Response == o.Response && p.Host == o.Host &&
+		slices.Equal(p.Statuses, o.Statuses) && p.CA == o.CA && p.Certificate == o.Certificate && p.Key == o.Key &&
+		p.Interval == o.Interval && p.Timeout == o.Timeout && p.Fall == o.Fall && p.Rise == o.Rise
 }
 
 // NameOfProbe is what the contract calls a probe of an address: 10.0.0.1_tcp_80. Two probes that differ in something

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +134,18 @@ func errorText(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// A change of any one member makes two probes differ.
+func TestProbeEqual(t *testing.T) {
+	t.Parallel()
+	for _, m := range membersOf(reflect.TypeFor[Probe]()) {
+		var a, b Probe
+		fill(t, reflect.ValueOf(&b).Elem().FieldByIndex(m.Index))
+		if a.Equal(&b) || b.Equal(&a) || !b.Equal(&b) {
+			t.Errorf("%s is not seen", m.Name)
+		}
+	}
 }
 
 // An object of the user's comes back from its record, and says what is wrong with it.

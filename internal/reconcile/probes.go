@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -65,7 +64,9 @@ func targetOf(s *lb.Service, e lb.Endpoint) (name string, t health.Target) {
 	return lb.NameOfProbe(e.Addr, &p), health.Target{Addr: e.Addr, Port: p.Port, Probe: p, Source: netip.Addr{}}
 }
 
-func sameTarget(a, b health.Target) bool { return reflect.DeepEqual(a, b) }
+func sameTarget(a, b *health.Target) bool {
+	return a.Addr == b.Addr && a.Port == b.Port && a.Source == b.Source && a.Probe.Equal(&b.Probe)
+}
 
 // add enters what a service wants; without effect if it heeds no health.
 func (p *probes) add(s *lb.Service) { p.count(s, 1) }
@@ -102,7 +103,7 @@ func (p *probes) at(name string) *named {
 // wish is the one for a target, made if need be.
 func (n *named) wish(t health.Target) *wish {
 	for _, w := range n.wishes {
-		if sameTarget(w.target, t) {
+		if sameTarget(&w.target, &t) {
 			return w
 		}
 	}
@@ -154,7 +155,7 @@ func (p *probes) settleName(name string, n *named) {
 		}
 	}
 	for _, w := range want {
-		if r := n.running[w.key]; r == nil || !sameTarget(r.target, w.target) {
+		if r := n.running[w.key]; r == nil || !sameTarget(&r.target, &w.target) {
 			w.key = ""
 		}
 		delete(free, w.key)
@@ -218,7 +219,7 @@ func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
 		return n.object.key
 	}
 	for _, w := range n.wishes {
-		if sameTarget(w.target, target) {
+		if sameTarget(&w.target, &target) {
 			return w.key
 		}
 	}

@@ -187,7 +187,7 @@ func TestHealth(t *testing.T) {
 		"get ep -o wide":                  {"20.20.20.1:80/tcp", " nok: "},
 		"get lb -o wide":                  {"32.32.32.1", " inactive "},
 		"get events --kind=health":        {"endpoint 32.32.32.1:5001 is down: tcp 32.32.32.1:5001"},
-		"describe lb " + vip4 + ":80/tcp": {"32.32.32.1", " inactive "},
+		"describe lb " + vip4 + ":80/tcp": {"endpoint 32.32.32.1_tcp_5001 is nok: tcp 32.32.32.1:5001: connection refused"},
 	} {
 		r.eventuallyShows(line, words...)
 	}
