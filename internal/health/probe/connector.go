@@ -41,7 +41,7 @@ type origin struct {
 }
 
 // mostIdle is how many sockets are kept to be used again.
-const mostIdle = 512
+const mostIdle = 1024
 
 // Attempt is a connection on its way.
 type Attempt struct {

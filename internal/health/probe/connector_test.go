@@ -165,3 +165,31 @@ func TestNoTimeWait(t *testing.T) {
 		}
 	})
 }
+
+// TestConnectorAgain: sockets that are used again, many at a time, learn of each connection.
+func TestConnectorAgain(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		open := serve(t, loopback, hold)
+		c := connector(t)
+		q := Question{To: open, Probe: lb.Probe{Timeout: 5 * time.Second}}
+		for round := range 5 {
+			const attempts = 1000
+			ended := 0
+			for range attempts {
+				if _, err := c.Start(q, func(_ Answer, err error) {
+					if ended++; err != nil {
+						t.Errorf("round %d: %v", round, err)
+					}
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			labtest.Eventually(t, 20*time.Second, func(context.Context) error {
+				if c.Collect(); ended < attempts {
+					return fmt.Errorf("%d of %d attempts have ended", ended, attempts)
+				}
+				return nil
+			})
+		}
+	})
+}
