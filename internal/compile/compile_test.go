@@ -87,3 +87,32 @@ func TestAllDown(t *testing.T) {
 		}
 	}
 }
+
+// TestDownMovesItsShareAlone: when an endpoint goes down, what hashes to another endpoint stays there, but for the little that Maglev moves;
+// when it comes back, all is as it was.
+func TestDownMovesItsShareAlone(t *testing.T) {
+	s, err := lb.ParseService("10.0.0.1:80/tcp select=hash endpoints=10.0.1.1:80,10.0.1.2:80,10.0.1.3:80,10.0.1.4:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := Service(s, nil, 1, nil).Slots
+	after := Service(s, func(e lb.Endpoint) bool { return e.Addr != s.Endpoints[1].Addr }, 1, nil).Slots
+	if len(before) != len(after) {
+		t.Fatalf("a table of %d slots has %d now", len(before), len(after))
+	}
+	moved := 0
+	for i := range before {
+		switch {
+		case after[i] == 1:
+			t.Fatalf("slot %d is that of the endpoint that is down", i)
+		case before[i] != 1 && before[i] != after[i]:
+			moved++
+		}
+	}
+	if moved > len(before)/50 {
+		t.Errorf("%d of %d slots moved that had another endpoint", moved, len(before))
+	}
+	if diff := cmp.Diff(before, Service(s, func(lb.Endpoint) bool { return true }, 1, nil).Slots); diff != "" {
+		t.Errorf("back again: %s", diff)
+	}
+}

@@ -334,3 +334,45 @@ func TestEndpointObject(t *testing.T) {
 		t.Errorf("%s, %v", out, err)
 	}
 }
+
+// TestHealthInModes: probes get through where endpoints see an address of the load balancer, beside connections from the same address;
+// also over IPv6 and by HTTP.
+func TestHealthInModes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	servers := r.mortals(":5001")
+	r.serveNamesAt(":5002")
+	vips := map[string]string{"default": "20.20.20.1", "onearm": "20.20.20.2", "fullnat": "20.20.20.3"}
+	for mode, vip := range vips {
+		r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --mode=%s --monitor --probe-interval=100ms", vip, endpoints4(), mode)
+	}
+	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --mode=onearm --monitor --probe-interval=100ms", vip6, endpoints6())
+	r.loxicmd("create lb %s --tcp=81:5002 --endpoints=%s --probetype=http --probereq=health --proberesp=ep --probe-interval=100ms", vip4, endpoints4())
+	for range 3 {
+		for _, vip := range vips {
+			r.wantServers(join(vip, 80), "ep1", "ep2", "ep3")
+		}
+		r.wantServers(join(vip6, 80), "ep1", "ep2", "ep3")
+	}
+	r.eventuallyShows("get ep", "31.31.31.1_http_5002", "http:/health", " ok ", "status 200")
+	if out := r.loxicmd("get events --kind=health"); strings.Contains(out, " is down") {
+		t.Errorf("endpoints were taken to be down: %s", out)
+	}
+	servers[2].stop()
+	r.eventuallyShows("get ep", "17.17.17.1_tcp_5001", " nok ", "refused")
+	r.eventuallyShows("get ep", "2001:db8:17::1_tcp_5001", " nok ", "refused")
+	for _, vip := range []string{"20.20.20.1", "20.20.20.2", "20.20.20.3", vip6} {
+		r.eventuallyShows("describe lb "+join(vip, 80)+"/tcp", " inactive ")
+		r.wantServers(join(vip, 80), "ep1", "ep2")
+	}
+}
+
+// serveNamesAt has every endpoint answer HTTP with its name.
+func (r *rig) serveNamesAt(address string) {
+	r.t.Helper()
+	for _, h := range r.Endpoints {
+		if err := h.ServeHTTP(address); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+}
