@@ -247,11 +247,8 @@ func TestLeavesNothing(t *testing.T) {
 					m.Set(fmt.Sprintf("%v %d quiet", kind, i), at(to, p))
 				}
 			}
-			time.Sleep(3 * time.Second)
 			for key, want := range map[string]State{"ping 0": Up, "tcp 1": Up, "http 1": Up, "https 1": Down, "http 0": Down, "grpc 0": Down, "dns 0": Down, "udp 2": Down} {
-				if s, _ := m.Status(key); s.State != want {
-					t.Errorf("%s is %v: %s", key, s.State, s.Evidence)
-				}
+				becomes(t, m, key, want)
 			}
 		})
 		l.Close()

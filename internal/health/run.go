@@ -15,8 +15,8 @@ import (
 const (
 	// tick is the least time between two rounds. What is due by then is done in one: to be woken costs more than a probe.
 	tick = 10 * time.Millisecond
-	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred probes in a row find the code and the kernel's data in the
-	// CPU's caches; fifty do not, and cost a third more.
+	// With more than busy probes a day (2,000 a second), rounds are busyTick apart. Two hundred probes in a row find the code and the
+	// kernel's data in the CPU's caches; fifty do not, and cost a third more.
 	busyTick = 50 * time.Millisecond
 	busy     = 2000 * 86400
 	// share is how much time a round has for each probe, so that not all start at once that are due at once, as after a pause of the
