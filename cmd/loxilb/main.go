@@ -42,6 +42,9 @@ func run(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	if c.CheckUpgrade {
+		return checkUpgrade(loading(c, dir, log), os.Stdout)
+	}
 	network, err := netdev.Open(log)
 	if err != nil {
 		return err
@@ -63,14 +66,7 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	defer state.Close()
-	idleResets := 0
-	if c.IdleRST {
-		idleResets = idleResetRate
-	}
-	d, err := datapath.Load(datapath.Config{
-		PinDir: dir, Connections: int(c.CTMax), HalfOpen: c.HalfOpen, IdleResets: idleResets, HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
-		XDP: reconcile.XDPMode(c.XDP), EndConnections: c.End, Log: log,
-	})
+	d, err := datapath.Load(loading(c, dir, log))
 	if err != nil {
 		return err
 	}
@@ -80,4 +76,16 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	return daemon.serve(ctx)
+}
+
+// loading is how the data path is loaded.
+func loading(c *config.Config, dir string, log *slog.Logger) datapath.Config {
+	idleResets := 0
+	if c.IdleRST {
+		idleResets = idleResetRate
+	}
+	return datapath.Config{
+		PinDir: dir, Connections: int(c.CTMax), HalfOpen: c.HalfOpen, IdleResets: idleResets, HashSeed: c.HashSeed, NoRedirectPeer: !c.RedirectPeer, Hook: datapath.Hook(c.Attach),
+		XDP: reconcile.XDPMode(c.XDP), EndConnections: c.End, Log: log,
+	}
 }

@@ -30,7 +30,7 @@ const maxToken = 4096 // bytes of a token file that are read
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, HashSeed: f.hashSeed, PinPath: f.pinPath,
-		StateDir: f.stateDir, Detach: f.detach, Force: f.force, End: f.endConnections, Attach: Attach(f.attach), XDP: XDP(f.xdp),
+		StateDir: f.stateDir, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
 	if f.force && !f.detach {
 		return nil, &Error{"--force", "true", "is for --detach only"}
@@ -69,7 +69,10 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if f.stateDir == "" {
 		return nil, &Error{"--state-dir", "", "is empty: the services would be lost with the process"}
 	}
-	if f.noAPI || f.detach {
+	if f.checkUpgrade && (f.detach || f.endConnections) {
+		return nil, &Error{"--check-upgrade", "true", "changes nothing, and --detach and --end-connections do"}
+	}
+	if f.noAPI || f.detach || f.checkUpgrade {
 		c.API.Disabled = true
 		return c, nil
 	}

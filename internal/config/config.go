@@ -27,6 +27,7 @@ type Config struct {
 	Detach       bool           // remove everything and exit
 	Force        bool           // Detach while a daemon runs, too
 	End          bool           // start without pinned maps of another layout
+	CheckUpgrade bool           // only tell whether a start could take over
 	LogLevel     slog.Level
 
 	Notes []string // flags that were given and have no effect, one sentence each: log them at start

@@ -37,6 +37,7 @@ type flags struct {
 	stateDir        string
 	detach, force   bool
 	endConnections  bool
+	checkUpgrade    bool
 	logLevel        string
 }
 
@@ -71,6 +72,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.detach, "detach", false, "detach the programs, remove maps and owned addresses, and exit; refused while a daemon runs")
 	fs.BoolVar(&f.force, "force", false, "with --detach: also from a daemon that runs")
 	fs.BoolVar(&f.endConnections, "end-connections", false, "start without the pinned maps if another version has laid them out differently: connections end, counters begin at 0")
+	fs.BoolVar(&f.checkUpgrade, "check-upgrade", false, "tell whether a start of this version could take over what is pinned without a loss, and exit; a daemon may run")
 	fs.StringVar(&f.logLevel, "loglevel", "info", "trace, debug, info, notice, warning, error, critical, alert or emergency")
 }
 

@@ -45,6 +45,9 @@ type Config struct {
 	Log            *slog.Logger
 }
 
+// trialConnections fit a Trial.
+const trialConnections = 1024
+
 // Datapath is the loaded data path: its parts, side by side. Its methods are safe for concurrent use.
 type Datapath struct {
 	*tables.Tables       // services
@@ -66,10 +69,7 @@ type Datapath struct {
 // Load loads the programs and makes the maps, or adopts those pinned in cfg.PinDir with all their services,
 // endpoints and connections.
 func Load(cfg Config) (*Datapath, error) {
-	settings := loader.Settings{
-		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, IdleResets: cfg.IdleResets, HashSeed: cfg.HashSeed,
-		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, Log: cfg.Log,
-	}
+	settings := cfg.settings()
 	c, err := loader.Open(settings)
 	if errors.Is(err, pins.ErrLayout) && cfg.EndConnections {
 		c, err = openWithout(settings, err)
@@ -79,6 +79,37 @@ func Load(cfg Config) (*Datapath, error) {
 	}
 	d := &Datapath{collection: c, Counters: drops.New(c), Meter: pressure.New(c), Ports: hostports.New(c), Hooks: attach.New(c, cfg.Hook)}
 	if err := d.load(cfg); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (cfg Config) settings() loader.Settings {
+	return loader.Settings{
+		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, IdleResets: cfg.IdleResets, HashSeed: cfg.HashSeed,
+		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, Log: cfg.Log,
+	}
+}
+
+// Trial loads every program of this build over maps of its own, beside what is pinned in cfg.PinDir, and attaches none. The error says if the
+// kernel refuses one, or if Load could not adopt what is pinned.
+func Trial(cfg Config) (*Datapath, error) {
+	if err := loader.CheckPins(cfg.settings()); err != nil {
+		return nil, err
+	}
+	cfg.PinDir, cfg.Connections = "", trialConnections
+	d, err := Load(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, layer3 := range []bool{false, true} {
+		for _, egress := range []bool{false, true} {
+			if _, err := d.collection.Program(layer3, egress); err != nil {
+				return nil, errors.Join(err, d.Close())
+			}
+		}
+	}
+	if _, err := d.XDP.Program(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil

@@ -2,11 +2,14 @@ package loader
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/cilium/ebpf"
 
+	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/pins"
 )
 
@@ -35,15 +38,64 @@ func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 	if err := pins.Prepare(c.PinDir); err != nil {
 		return "", err
 	}
+	return c.MapFolder(), c.markPinned(spec)
+}
+
+// markPinned refuses maps that cannot be adopted before any is made.
+func (c *Collection) markPinned(spec *ebpf.CollectionSpec) error {
 	for name, m := range spec.Maps {
 		if !internalMap(name) && !slices.Contains(scratchMaps(), name) {
 			m.Pinning = ebpf.PinByName
 		}
 	}
 	if err := pins.KeepSize(c.PinDir, "connections", spec.Maps["connections"]); err != nil {
-		return "", err
+		return err
 	}
-	return c.MapFolder(), pins.CheckLayouts(c.PinDir, PinnedByName(spec.Maps))
+	if err := pins.CheckLayouts(c.PinDir, PinnedByName(spec.Maps)); err != nil {
+		return err
+	}
+	for name, m := range PinnedByName(spec.Maps) {
+		if err := compatible(filepath.Join(c.MapFolder(), name), m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckPins tells whether Open could adopt the maps that are pinned, and changes nothing.
+func CheckPins(s Settings) error {
+	if err := s.complete(); err != nil {
+		return err
+	}
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return fmt.Errorf("read data path object: %w", err)
+	}
+	c := &Collection{Settings: s}
+	if err := c.Configure(spec); err != nil {
+		return err
+	}
+	err = c.markPinned(spec)
+	if errors.Is(err, pins.ErrLayout) {
+		return c.tellLoss(err)
+	}
+	return err
+}
+
+// compatible compares what the kernel knows of a pinned map, if there is one.
+func compatible(path string, spec *ebpf.MapSpec) error {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open pinned map: %w", err)
+	}
+	defer m.Close()
+	if err := spec.Compatible(m); err != nil {
+		return pins.Refuse(err)
+	}
+	return nil
 }
 
 // scratchMaps are those whose content is of one packet, or of one process. They are not pinned: another build may lay them out anew.

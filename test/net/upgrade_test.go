@@ -1,0 +1,62 @@
+package net_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/netnstest"
+)
+
+// TestCheckUpgrade: --check-upgrade says whether a start could take over, beside a daemon that goes on; a start that could not says what would be
+// lost, and leaves it; --end-connections starts all the same.
+//
+// P4
+func TestCheckUpgrade(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	serveEcho(r)
+	r.loxicmd("create lb %s --tcp=7:7 --endpoints=%s", vip4, endpoints4())
+	c := newCrowd(r)
+	c.hold(join(vip4, 7), heldConnections)
+	check := []string{filepath.Join(os.Getenv(binDir), "loxilb"), "--pin-path", netnstest.PinPath(r.Dir()), "--check-upgrade"}
+	before := pinnedIDs(t, r)
+	out, err := r.LB.Run(check...)
+	if err != nil || !strings.Contains(out, "can take over") {
+		t.Errorf("beside the same version: %v, %s", err, out)
+	}
+
+	layouts, err := ebpf.LoadPinnedMap(filepath.Join(netnstest.PinPath(r.Dir()), "layouts"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer layouts.Close()
+	name := make([]byte, layouts.KeySize())
+	copy(name, "endpoints")
+	if err := layouts.Update(name, make([]byte, layouts.ValueSize()), ebpf.UpdateExist); err != nil {
+		t.Fatal(err)
+	}
+	const want = "keys or values of endpoints were laid out differently by the build that made them; to start without them, by --end-connections, means that the 10 connections that are tracked end"
+	if out, err := r.LB.Run(check...); err == nil || !strings.Contains(out, want) {
+		t.Errorf("beside another version: %v, %s", err, out)
+	}
+	r.Stop()
+	if err := r.Start(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a start after another version: %v", err)
+	}
+	c.flows()
+	if after := pinnedIDs(t, r); len(after) != len(before) || after["connections"] != before["connections"] {
+		t.Errorf("pinned were %v, are %v", before, after)
+	}
+	if err := c.finish(); err != nil {
+		t.Error(err)
+	}
+	r.SetArgs("--end-connections")
+	r.restart()
+	if err := exchange(r.dial(join(vip4, 7)), "x"); err != nil {
+		t.Error(err)
+	}
+}
