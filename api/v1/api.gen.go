@@ -99,6 +99,37 @@ type ConntracksEnded struct {
 	Told int `json:"told"`
 }
 
+// Drain defines model for Drain.
+type Drain struct {
+	// Connections That it has left, without those that are closed.
+	Connections int `json:"connections"`
+
+	// Deadline When those that are left are ended.
+	Deadline *time.Time `json:"deadline,omitempty"`
+
+	// Done When none will be left at the latest, at this rate; absent without a deadline.
+	Done     *time.Time `json:"done,omitempty"`
+	Endpoint string     `json:"endpoint"`
+	Rate     int        `json:"rate"`
+}
+
+// DrainList defines model for DrainList.
+type DrainList struct {
+	DrainAttr []Drain `json:"drainAttr"`
+}
+
+// DrainRequest defines model for DrainRequest.
+type DrainRequest struct {
+	// Endpoint IP, for all its ports, or IP:PORT.
+	Endpoint string `json:"endpoint"`
+
+	// Rate So many of them a second. 0 or absent: 200.
+	Rate int `json:"rate,omitempty"`
+
+	// Within Seconds from now after which connections that are left are ended. 0 or absent: never.
+	Within int `json:"within,omitempty"`
+}
+
 // Endpoint defines model for Endpoint.
 type Endpoint struct {
 	// Counter packets:bytes, both directions. In requests it is ignored.
@@ -654,6 +685,12 @@ type WatchConntracksParams struct {
 	Rate int `form:"rate,omitempty" json:"rate,omitempty"`
 }
 
+// UndrainEndpointParams defines parameters for UndrainEndpoint.
+type UndrainEndpointParams struct {
+	// Endpoint As it was drained: IP or IP:PORT.
+	Endpoint string `form:"endpoint" json:"endpoint"`
+}
+
 // DeleteEndpointParams defines parameters for DeleteEndpoint.
 type DeleteEndpointParams struct {
 	// Name Its name, if it was given one.
@@ -731,6 +768,9 @@ type GetStatusesParams struct {
 	// Failed true leaves out what did not fail.
 	Failed bool `form:"failed,omitempty" json:"failed,omitempty"`
 }
+
+// DrainEndpointJSONRequestBody defines body for DrainEndpoint for application/json ContentType.
+type DrainEndpointJSONRequestBody = DrainRequest
 
 // CreateEndpointJSONRequestBody defines body for CreateEndpoint for application/json ContentType.
 type CreateEndpointJSONRequestBody = EndpointProbe
@@ -843,6 +883,36 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 	WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UndrainEndpoint Let a drained endpoint take new connections again
+	//
+	// Corresponds with DELETE /config/drain (the `UndrainEndpoint` operationId).
+	UndrainEndpoint(ctx context.Context, params *UndrainEndpointParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DrainEndpointWithBody Have an endpoint take no new connections
+	//
+	// Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
+	// sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/drain (the `DrainEndpoint` operationId).
+	DrainEndpointWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DrainEndpoint Have an endpoint take no new connections
+	//
+	// Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
+	// sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/drain (the `DrainEndpoint` operationId).
+	DrainEndpoint(ctx context.Context, body DrainEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDrains Endpoints that are drained, and what they have left
+	//
+	// Corresponds with GET /config/drain/all (the `GetDrains` operationId).
+	GetDrains(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateEndpointWithBody Have an address probed, or change how it is
 	//
@@ -1058,6 +1128,76 @@ func (c *Client) GetConntracks(ctx context.Context, params *GetConntracksParams,
 // Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 func (c *Client) WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewWatchConntracksRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UndrainEndpoint Let a drained endpoint take new connections again
+//
+// Corresponds with DELETE /config/drain (the `UndrainEndpoint` operationId).
+func (c *Client) UndrainEndpoint(ctx context.Context, params *UndrainEndpointParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUndrainEndpointRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DrainEndpointWithBody Have an endpoint take no new connections
+//
+// Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
+// sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/drain (the `DrainEndpoint` operationId).
+func (c *Client) DrainEndpointWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDrainEndpointRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DrainEndpoint Have an endpoint take no new connections
+//
+// Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
+// sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/drain (the `DrainEndpoint` operationId).
+func (c *Client) DrainEndpoint(ctx context.Context, body DrainEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDrainEndpointRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDrains Endpoints that are drained, and what they have left
+//
+// Corresponds with GET /config/drain/all (the `GetDrains` operationId).
+func (c *Client) GetDrains(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDrainsRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -1761,6 +1901,123 @@ func NewWatchConntracksRequest(server string, params *WatchConntracksParams) (*h
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
 		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewUndrainEndpointRequest constructs an http.Request for the UndrainEndpoint method
+func NewUndrainEndpointRequest(server string, params *UndrainEndpointParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/drain")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoint", params.Endpoint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDrainEndpointRequest calls the generic DrainEndpoint builder with application/json body
+func NewDrainEndpointRequest(server string, body DrainEndpointJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewDrainEndpointRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewDrainEndpointRequestWithBody constructs an http.Request for the DrainEndpoint method, with any body, and a specified content type
+func NewDrainEndpointRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/drain")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetDrainsRequest constructs an http.Request for the GetDrains method
+func NewGetDrainsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/drain/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -2748,6 +3005,40 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 	WatchConntracksWithResponse(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*WatchConntracksResponse, error)
 
+	// UndrainEndpointWithResponse Let a drained endpoint take new connections again
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/drain (the `UndrainEndpoint` operationId).
+	UndrainEndpointWithResponse(ctx context.Context, params *UndrainEndpointParams, reqEditors ...RequestEditorFn) (*UndrainEndpointResponse, error)
+
+	// DrainEndpointWithBodyWithResponse Have an endpoint take no new connections
+	//
+	// Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
+	// sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/drain (the `DrainEndpoint` operationId).
+	DrainEndpointWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DrainEndpointResponse, error)
+
+	// DrainEndpointWithResponse Have an endpoint take no new connections
+	//
+	// Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
+	// sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/drain (the `DrainEndpoint` operationId).
+	DrainEndpointWithResponse(ctx context.Context, body DrainEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*DrainEndpointResponse, error)
+
+	// GetDrainsWithResponse Endpoints that are drained, and what they have left
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/drain/all (the `GetDrains` operationId).
+	GetDrainsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDrainsResponse, error)
+
 	// CreateEndpointWithBodyWithResponse Have an address probed, or change how it is
 	//
 	// Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
@@ -3073,6 +3364,150 @@ func (r WatchConntracksResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r WatchConntracksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type UndrainEndpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r UndrainEndpointResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r UndrainEndpointResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r UndrainEndpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r UndrainEndpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UndrainEndpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r UndrainEndpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DrainEndpointResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DrainEndpointResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DrainEndpointResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DrainEndpointResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DrainEndpointResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DrainEndpointResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DrainEndpointResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetDrainsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DrainList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetDrainsResponse) GetJSON200() *DrainList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetDrainsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetDrainsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDrainsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDrainsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDrainsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -3938,6 +4373,64 @@ func (c *ClientWithResponses) WatchConntracksWithResponse(ctx context.Context, p
 	return ParseWatchConntracksResponse(rsp)
 }
 
+// UndrainEndpointWithResponse Let a drained endpoint take new connections again
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/drain (the `UndrainEndpoint` operationId).
+func (c *ClientWithResponses) UndrainEndpointWithResponse(ctx context.Context, params *UndrainEndpointParams, reqEditors ...RequestEditorFn) (*UndrainEndpointResponse, error) {
+	rsp, err := c.UndrainEndpoint(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUndrainEndpointResponse(rsp)
+}
+
+// DrainEndpointWithBodyWithResponse Have an endpoint take no new connections
+//
+// Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
+// sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/drain (the `DrainEndpoint` operationId).
+func (c *ClientWithResponses) DrainEndpointWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*DrainEndpointResponse, error) {
+	rsp, err := c.DrainEndpointWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDrainEndpointResponse(rsp)
+}
+
+// DrainEndpointWithResponse Have an endpoint take no new connections
+//
+// Of any service that has it. Those that it has go on; what is left after the time that is given is ended for both
+// sides, at a pace. It holds until it is deleted, over restarts too. Again, it changes the time and the pace.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/drain (the `DrainEndpoint` operationId).
+func (c *ClientWithResponses) DrainEndpointWithResponse(ctx context.Context, body DrainEndpointJSONRequestBody, reqEditors ...RequestEditorFn) (*DrainEndpointResponse, error) {
+	rsp, err := c.DrainEndpoint(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDrainEndpointResponse(rsp)
+}
+
+// GetDrainsWithResponse Endpoints that are drained, and what they have left
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/drain/all (the `GetDrains` operationId).
+func (c *ClientWithResponses) GetDrainsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDrainsResponse, error) {
+	rsp, err := c.GetDrains(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDrainsResponse(rsp)
+}
+
 // CreateEndpointWithBodyWithResponse Have an address probed, or change how it is
 //
 // Of an address that is an endpoint of a service or not. One of the same name is updated; with the same content it is
@@ -4337,6 +4830,105 @@ func ParseWatchConntracksResponse(rsp *http.Response) (*WatchConntracksResponse,
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUndrainEndpointResponse parses an HTTP response from a UndrainEndpointWithResponse call
+func ParseUndrainEndpointResponse(rsp *http.Response) (*UndrainEndpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UndrainEndpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDrainEndpointResponse parses an HTTP response from a DrainEndpointWithResponse call
+func ParseDrainEndpointResponse(rsp *http.Response) (*DrainEndpointResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DrainEndpointResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetDrainsResponse parses an HTTP response from a GetDrainsWithResponse call
+func ParseGetDrainsResponse(rsp *http.Response) (*GetDrainsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDrainsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DrainList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refused
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -4917,6 +5509,15 @@ type ServerInterface interface {
 	// WatchConntracks Connections, as they are opened, assured, closing and ended
 	// (GET /config/conntrack/events)
 	WatchConntracks(w http.ResponseWriter, r *http.Request, params WatchConntracksParams)
+	// UndrainEndpoint Let a drained endpoint take new connections again
+	// (DELETE /config/drain)
+	UndrainEndpoint(w http.ResponseWriter, r *http.Request, params UndrainEndpointParams)
+	// DrainEndpoint Have an endpoint take no new connections
+	// (POST /config/drain)
+	DrainEndpoint(w http.ResponseWriter, r *http.Request)
+	// GetDrains Endpoints that are drained, and what they have left
+	// (GET /config/drain/all)
+	GetDrains(w http.ResponseWriter, r *http.Request)
 	// CreateEndpoint Have an address probed, or change how it is
 	// (POST /config/endpoint)
 	CreateEndpoint(w http.ResponseWriter, r *http.Request)
@@ -5355,6 +5956,67 @@ func (siw *ServerInterfaceWrapper) WatchConntracks(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.WatchConntracks(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// UndrainEndpoint operation middleware
+func (siw *ServerInterfaceWrapper) UndrainEndpoint(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UndrainEndpointParams
+
+	// ------------- Required query parameter "endpoint" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "endpoint", r.URL.Query(), &params.Endpoint, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "endpoint"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "endpoint", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.UndrainEndpoint(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DrainEndpoint operation middleware
+func (siw *ServerInterfaceWrapper) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DrainEndpoint(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetDrains operation middleware
+func (siw *ServerInterfaceWrapper) GetDrains(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetDrains(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6182,6 +6844,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/endpoint/all", wrapper.GetEndpoints)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/endpoint/epipaddress/{ip_address}", wrapper.DeleteEndpoint)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/endpointhoststate", wrapper.SetEndpointHostState)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/drain", wrapper.UndrainEndpoint)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/drain", wrapper.DrainEndpoint)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/drain/all", wrapper.GetDrains)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/conntrack", wrapper.EndConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/events", wrapper.WatchConntracks)

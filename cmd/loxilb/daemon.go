@@ -45,6 +45,7 @@ type daemon struct {
 	health     *reconcile.Health
 	services   *reconcile.Services
 	endpoints  *reconcile.EndpointProbes
+	drains     *reconcile.Drains
 	interfaces *reconcile.Interfaces
 	xdp        *reconcile.Task
 	sockets    *reconcile.Task
@@ -81,6 +82,7 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 		Endpoints: network.Neighbours(), Health: p.health, Ended: p.sweepSoon, Seed: c.HashSeed,
 	})
 	p.endpoints = reconcile.NewEndpointProbes(state, p.health, o)
+	p.drains = reconcile.NewDrains(state, d, o)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
 	})
@@ -121,6 +123,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(func(ctx context.Context) { p.announcer.Run(ctx, p.hub) })
 	run(p.services.Run)
 	run(p.endpoints.Run)
+	run(p.drains.Run)
 	run(p.monitor.Run)
 	run(func(ctx context.Context) { p.datapath.SweepEvery(ctx, sweepEvery, p.sweep) })
 	run(p.datapath.LogDrops)

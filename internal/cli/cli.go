@@ -83,7 +83,7 @@ func Root(env Env) *cobra.Command {
 	get := &cobra.Command{
 		Use: "get", Short: "show what is there", Example: "  loxicmd get lb -o wide\n  loxicmd get status --failed\n  loxicmd get ct", Args: noObject, RunE: needObject,
 	}
-	get.AddCommand(getLB(o), getCT(o), getEndpoint(o), getStatus(o), getEvents(o), getVersion(o))
+	get.AddCommand(getLB(o), getCT(o), getDrain(o), getEndpoint(o), getStatus(o), getEvents(o), getVersion(o))
 	del := &cobra.Command{
 		Use: "delete", Short: "delete what is balanced", Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020", Args: noObject, RunE: needObject,
 	}
@@ -96,7 +96,15 @@ func Root(env Env) *cobra.Command {
 		Use: "kill", Short: "end connections", Example: "  loxicmd kill ct --source=100.100.100.7", Args: noObject, RunE: needObject,
 	}
 	kill.AddCommand(killCT(o))
-	root.AddCommand(create, get, describe, del, kill, applyCommand(o), versionCommand(o))
+	drain := &cobra.Command{
+		Use: "drain", Short: "have endpoints take no new connections", Example: "  loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s", Args: noObject, RunE: needObject,
+	}
+	drain.AddCommand(drainEndpoint(o))
+	undrain := &cobra.Command{
+		Use: "undrain", Short: "let them take new connections again", Example: "  loxicmd undrain endpoint 31.31.31.1:5001", Args: noObject, RunE: needObject,
+	}
+	undrain.AddCommand(undrainEndpoint(o))
+	root.AddCommand(create, get, describe, del, kill, drain, undrain, applyCommand(o), versionCommand(o))
 	return root
 }
 

@@ -149,7 +149,7 @@ func TestUsage(t *testing.T) {
 	for _, tc := range []struct{ args, message string }{
 		{"create", "create what? One of endpoint, lb"},
 		{"create firewall", `create knows no "firewall"`},
-		{"get", "get what? One of ct, endpoint, events, lb, lbversion, status"},
+		{"get", "get what? One of ct, drain, endpoint, events, lb, lbversion, status"},
 		{"get lbs extra", "unknown command"},
 		{"delete", "delete what? One of endpoint, lb"},
 		{"list", `unknown command "list"`},

@@ -14,6 +14,7 @@ type State struct {
 	*store.Store
 	Services  *Services
 	Endpoints *Endpoints
+	Drains    *Drains
 }
 
 // Admission refuses what a commit would make of the services if the data path could not hold it. An error for want of room
@@ -34,9 +35,9 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s := &State{Services: newServices(o.admit), Endpoints: newEndpoints()}
+	s := &State{Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains()}
 	var err error
-	if s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table); err != nil {
+	if s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table); err != nil {
 		return nil, err
 	}
 	return s, nil

@@ -153,6 +153,19 @@ func (x *index) usersOf(hosts map[netip.Addr]bool) (keys []lb.Key) {
 	return keys
 }
 
+// withEndpoints are the services with connections to one of these hosts.
+func (x *index) withEndpoints(hosts map[netip.Addr]bool) (keys []lb.Key) {
+	if len(hosts) == 0 {
+		return nil
+	}
+	for key, i := range x.services {
+		if slices.ContainsFunc(i.effective().Endpoints, func(e lb.Endpoint) bool { return hosts[e.Addr] }) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // dependents are the services that have one of these for an endpoint, directly or by way of others. It costs a walk over all
 // services, but only if some endpoint has the VIP of one of them.
 func (x *index) dependents(snapshot *store.Snapshot, services *desired.Services, keys []lb.Key) (more []lb.Key) {

@@ -135,7 +135,11 @@ func (s *Services) feed(ctx context.Context) {
 
 func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, changed []store.ID) {
 	keys := make([]lb.Key, 0, len(changed))
+	drained := map[netip.Addr]bool{}
 	for _, id := range changed {
+		if a, ok := desired.DrainedAddr(id); ok {
+			drained[a] = true
+		}
 		if key, ok := desired.ServiceKey(id); ok {
 			s.want(w, snapshot, key)
 			keys = append(keys, key)
@@ -144,6 +148,7 @@ func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, chang
 	// What goes is first: it makes room, in the data path and among ranges of ports.
 	slices.SortStableFunc(keys, func(a, b lb.Key) int { return s.rank(snapshot, a) - s.rank(snapshot, b) })
 	s.MarkFirst(keys...)
+	s.MarkFirst(s.index.withEndpoints(drained)...)
 	s.Mark(s.index.dependents(snapshot, s.Desired.Services, keys)...)
 }
 
@@ -229,6 +234,7 @@ func (s *Services) read(keys []lb.Key) []item {
 		i.Key = key
 		if i.service, i.Version = s.Desired.Services.Shared(snapshot, key); i.service != nil {
 			i.resolved, i.parents, i.reason = resolver.Resolve(*i.service)
+			i.resolved = s.Desired.Drains.Weigh(snapshot, i.resolved)
 		}
 	}
 	return items

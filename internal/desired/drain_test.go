@@ -1,0 +1,64 @@
+package desired
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+// TestDrains: what is drained is read back after a restart, and has weight 0 in every service that has it, and nothing else.
+func TestDrains(t *testing.T) {
+	t.Parallel()
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	s, err := Open(dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
+	first, second := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	want := []lb.Drain{{Addr: first, Port: 80, Deadline: at, Rate: 200}, {Addr: second, Rate: 1}}
+	_, _, err = s.Commit("test", func(tx *store.Tx) error {
+		for _, d := range want {
+			if err := s.Drains.Put(tx, d); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Commit("test", func(tx *store.Tx) error { return s.Drains.Put(tx, lb.Drain{Addr: first, Rate: lb.EndRateMax + 1}) }); err == nil {
+		t.Error("a rate out of range was taken")
+	}
+	s.Close()
+	if s, err = Open(dir, log); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	now := s.Snapshot()
+	for _, d := range want {
+		if got, ok := s.Drains.Get(now, d.Key()); !ok || got != d {
+			t.Errorf("%s: %+v, %v", d.Key(), got, ok)
+		}
+		if a, ok := DrainedAddr(s.Drains.ID(d.Key())); !ok || a != d.Addr {
+			t.Errorf("%s is of %v, %v", d.Key(), a, ok)
+		}
+	}
+	service := lb.Service{Endpoints: []lb.Endpoint{
+		{Addr: first, Port: 80, Weight: 1}, {Addr: first, Port: 81, Weight: 2}, {Addr: second, Port: 80, Weight: 3}, {Addr: second, Port: 81, Weight: 4},
+	}}
+	weighed := s.Drains.Weigh(now, service)
+	for i, weight := range []uint16{0, 2, 0, 0} {
+		if e := weighed.Endpoints[i]; uint16(e.Weight) != weight {
+			t.Errorf("%v has weight %d, want %d", e.AddrPort(), e.Weight, weight)
+		}
+		if service.Endpoints[i].Weight == 0 {
+			t.Error("the service itself was changed")
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	v1 "loxilb/api/v1"
+)
+
+// TestDrainRequests: what is drained is shown with what it has left and when it is done, until it is undrained.
+func TestDrainRequests(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.fake.connections = connections()
+	const path = BaseURL + "/config/drain"
+	for body, field := range map[string]string{
+		`{"endpoint":"me"}`:                                "endpoint",
+		`{"endpoint":"31.31.31.1:0"}`:                      "endpoint",
+		`{"endpoint":"31.31.31.1:5001","rate":10001}`:      "rate",
+		`{"endpoint":"31.31.31.1:5001","within":-1}`:       "within",
+		`{"endpoint":"31.31.31.1:5001","within":31536001}`: "within",
+	} {
+		if e := problemOf(t, b.call("POST", path, body)); e.Code != 400 || e.Field != field {
+			t.Errorf("%s: %+v", body, e)
+		}
+	}
+	if w := b.call("POST", path, `{"endpoint":"31.31.31.1:5001"}`); w.Code != 404 {
+		t.Errorf("an endpoint of no service: %d %s", w.Code, w.Body)
+	}
+	b.call("POST", BaseURL+"/config/loadbalancer", `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"},
+		"endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"weight":1}]}`)
+	for _, within := range []string{"", `,"within":60,"rate":2`} {
+		if w := b.call("POST", path, `{"endpoint":"31.31.31.1:5001"`+within+`}`); w.Code != 200 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		var list v1.DrainList
+		if err := json.Unmarshal(b.call("GET", path+"/all", "").Body.Bytes(), &list); err != nil || len(list.DrainAttr) != 1 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		d := list.DrainAttr[0]
+		if d.Endpoint != "31.31.31.1:5001" || d.Connections != 1 {
+			t.Errorf("%+v", d)
+		}
+		switch {
+		case within == "" && (d.Rate != drainRate || d.Deadline != nil || d.Done != nil):
+			t.Errorf("without a deadline: %+v", d)
+		case within != "" && (d.Rate != 2 || time.Until(*d.Deadline) > time.Minute || time.Until(*d.Deadline) < time.Minute-10*time.Second || d.Done.Before(d.Deadline.Add(-time.Second))):
+			t.Errorf("in a minute: %+v", d)
+		}
+	}
+	for _, want := range []int{200, 404} {
+		if w := b.call("DELETE", path+"?endpoint=31.31.31.1:5001", ""); w.Code != want {
+			t.Errorf("%d %s, want %d", w.Code, w.Body, want)
+		}
+	}
+}

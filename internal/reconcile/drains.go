@@ -1,0 +1,144 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"loxilb/internal/desired"
+	"loxilb/internal/lb"
+	"loxilb/internal/status"
+)
+
+// Ender ends connections, rate a second; when ctx ends, some may be left.
+type Ender interface {
+	EndConnections(ctx context.Context, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
+}
+
+const (
+	// drainLook is how often deadlines are looked at.
+	drainLook = 500 * time.Millisecond
+	// drainAgain is when an endpoint without connections is looked at again: one may have been opened while it was drained.
+	drainAgain = time.Minute
+)
+
+// Drains ends what is left of drained endpoints after their deadlines. That they take no new connections is the services' part.
+type Drains struct {
+	*Loop[string]
+	Observers
+	desired *desired.State
+	ender   Ender
+	seen    uint64 // revision up to which changes are marked
+	started bool
+	due     map[string]drainDue // by key
+}
+
+// drainDue is when a drain of this version is looked at again.
+type drainDue struct {
+	version uint64
+	at      time.Time
+}
+
+// NewDrains makes the loop of the objects.
+func NewDrains(s *desired.State, e Ender, o Observers) *Drains {
+	d := &Drains{Observers: o, desired: s, ender: e, due: map[string]drainDue{}}
+	d.Loop = newLoop(desired.DrainKind, func(key string) string { return key }, d, o)
+	d.Loop.watch, d.Loop.feed = s.Changed, d.feed
+	return d
+}
+
+// Run works until ctx ends.
+func (d *Drains) Run(ctx context.Context) {
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	helpers.Go(func() { d.endAtDeadlines(ctx) })
+	d.Loop.Run(ctx)
+}
+
+// feed marks what changed in the store since the last time.
+func (d *Drains) feed(context.Context) {
+	now, changed, ok := d.desired.Since(d.seen)
+	if ok && d.started && len(changed) == 0 {
+		return
+	}
+	d.Statuses.Update(func(w *status.Writer) {
+		want := func(key string) {
+			meta, _ := d.desired.Drains.Meta(now, key)
+			w.Want(status.ID(d.desired.Drains.ID(key)), meta.Version) // version 0: it is gone
+			d.MarkFirst(key)
+		}
+		if !ok || !d.started {
+			for drain := range d.desired.Drains.All(now) {
+				want(drain.Key())
+			}
+		}
+		for _, id := range changed {
+			if id.Kind == desired.DrainKind {
+				want(id.Key)
+			}
+		}
+		d.started, d.seen = true, now.Revision()
+		w.Seen(desired.DrainKind, d.seen)
+	})
+}
+
+// Apply has nothing to do but to say so: deadlines are looked at by the clock.
+func (d *Drains) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
+	now := d.desired.Snapshot()
+	for _, key := range keys {
+		meta, _ := d.desired.Drains.Meta(now, key)
+		out = append(out, Outcome[string]{Key: key, Version: meta.Version})
+	}
+	return out
+}
+
+func (d *Drains) endAtDeadlines(ctx context.Context) {
+	tick := time.NewTicker(drainLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var all sync.WaitGroup
+		next := map[string]drainDue{}
+		var mu sync.Mutex
+		now := d.desired.Snapshot()
+		for drain := range d.desired.Drains.All(now) {
+			meta, _ := d.desired.Drains.Meta(now, drain.Key())
+			due, known := d.due[drain.Key()]
+			if !known || due.version != meta.Version {
+				due = drainDue{meta.Version, drain.Deadline}
+			}
+			all.Go(func() {
+				if !drain.Deadline.IsZero() && !time.Now().Before(due.at) {
+					due.at = d.endRest(ctx, &drain)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				next[drain.Key()] = due
+			})
+		}
+		all.Wait()
+		d.due = next
+	}
+}
+
+// endRest ends connections of a drained endpoint for a while, and returns when to go on.
+func (d *Drains) endRest(ctx context.Context, drain *lb.Drain) time.Time {
+	while, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	done, err := d.ender.EndConnections(while, drain.Rate, func(c *lb.Connection) bool { return drain.Has(c.Endpoint.Addr(), c.Endpoint.Port()) })
+	if n := done.Told + done.Silent; n > 0 {
+		d.Log.Info("connections of a drained endpoint are ended, as its deadline is over", "endpoint", drain.Key(), "ended", n)
+	}
+	switch {
+	case err == nil && done == (lb.Ended{}):
+		return time.Now().Add(drainAgain)
+	case err != nil && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		d.Log.Error("connections of a drained endpoint can't be ended; trying again", "endpoint", drain.Key(), "error", err)
+	}
+	return time.Now()
+}
