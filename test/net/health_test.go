@@ -52,10 +52,10 @@ func (m *mortal) stop() {
 }
 
 // mortals are servers of all endpoints that answer each line with their name and the line.
-func (r *rig) mortals(address string) []*mortal {
+func (r *rig) mortals() []*mortal {
 	list := make([]*mortal, len(r.Endpoints))
 	for i, h := range r.Endpoints {
-		list[i] = &mortal{t: r.t, host: h, address: address, handle: func(c net.Conn) {
+		list[i] = &mortal{t: r.t, host: h, address: ":5001", handle: func(c net.Conn) {
 			defer c.Close() //nolint:errcheck // of a test
 			for buf := make([]byte, 64); ; {
 				n, err := c.Read(buf)
@@ -144,7 +144,7 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	const interval, fall = 200 * time.Millisecond, 2
 	r := newRig(t, options{})
-	servers := r.mortals(":5001")
+	servers := r.mortals()
 	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=%s --probe-retries=%d", vip4, endpoints4(), interval, fall)
 	for _, ip := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
 		r.eventuallyShows("get ep", ip+"_tcp_5001", " ok ")
@@ -242,7 +242,7 @@ func TestHealth(t *testing.T) {
 func TestMonitorInPlace(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{})
-	r.mortals(":5001")
+	r.mortals()
 	create := func(more string) {
 		t.Helper()
 		r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s %s", vip4, endpoints4(), more)
@@ -285,7 +285,7 @@ func TestMonitorInPlace(t *testing.T) {
 func TestEndpointObject(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{})
-	servers := r.mortals(":5001")
+	servers := r.mortals()
 	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=200ms --probe-retries=1 --probe-rise=1", vip4, endpoints4())
 	address := join(vip4, 80)
 	servers[1].stop()
@@ -340,7 +340,7 @@ func TestEndpointObject(t *testing.T) {
 func TestHealthInModes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{})
-	servers := r.mortals(":5001")
+	servers := r.mortals()
 	r.serveNamesAt(":5002")
 	vips := map[string]string{"default": "20.20.20.1", "onearm": "20.20.20.2", "fullnat": "20.20.20.3"}
 	for mode, vip := range vips {
