@@ -4,7 +4,6 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -30,6 +29,8 @@ type Hooks struct {
 
 	mu       sync.RWMutex
 	attached map[int]*attached // by interface index
+
+	arrivals arrivals
 }
 
 // attached is what is at an interface.
@@ -51,33 +52,6 @@ func (h *Hooks) Any() bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return len(h.attached) > 0
-}
-
-// Arrival is the hook at which a packet may seem to arrive: that of the wanted interface, or another one if there is none. mac is the
-// interface's own.
-func (h *Hooks) Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool) {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	if mac, ok = arrival(h.attached[wanted]); ok {
-		return wanted, mac, true
-	}
-	for index, a := range h.attached {
-		if mac, ok = arrival(a); ok {
-			return index, mac, true
-		}
-	}
-	return 0, nil, false
-}
-
-func arrival(a *attached) (net.HardwareAddr, bool) {
-	if a == nil {
-		return nil, false
-	}
-	i, err := net.InterfaceByIndex(a.Index)
-	if err != nil || i.Flags&net.FlagUp == 0 {
-		return nil, false
-	}
-	return i.HardwareAddr, true
 }
 
 // Attach puts the program at the interface's ingress, or replaces the one that an earlier process left

@@ -22,21 +22,24 @@ func (t *Table) tellIdle() {
 		return
 	}
 	var record ringbuf.Record
-	for failed := false; ; {
-		err := t.programs.idle.ReadInto(&record)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return
-		}
-		if err == nil {
-			_, err = t.tellOf(record.RawSample)
-		}
+	failed := false
+	fail := func(err error) {
 		if err != nil && !failed {
 			failed = true
 			t.shared.Log.Error("the ends of idle connections are not told", "error", err)
 		}
-		if errors.Is(err, ringbuf.ErrClosed) {
+	}
+	for {
+		err := t.programs.idle.ReadInto(&record)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
+		if err != nil {
+			fail(err)
+			return
+		}
+		_, err = t.tellOf(record.RawSample)
+		fail(err)
 	}
 }
 

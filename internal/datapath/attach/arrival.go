@@ -1,0 +1,54 @@
+package attach
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// arrivals are the addresses of interfaces that are up. The kernel lists all interfaces to say it of one, which takes milliseconds where
+// there are a thousand, so it is asked once in arrivalsAge.
+type arrivals struct {
+	mu   sync.Mutex
+	at   time.Time
+	macs map[int]net.HardwareAddr // by index; empty where there is no link layer
+}
+
+const arrivalsAge = time.Second
+
+// of returns the addresses as they were arrivalsAge ago at most.
+func (a *arrivals) of(now time.Time) map[int]net.HardwareAddr {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.macs != nil && now.Sub(a.at) < arrivalsAge {
+		return a.macs
+	}
+	all, err := net.Interfaces()
+	if err != nil {
+		return a.macs
+	}
+	a.at, a.macs = now, make(map[int]net.HardwareAddr, len(all))
+	for _, i := range all {
+		if i.Flags&net.FlagUp != 0 {
+			a.macs[i.Index] = i.HardwareAddr
+		}
+	}
+	return a.macs
+}
+
+// Arrival is the hook at which a packet may seem to arrive: that of the wanted interface, or another one if there is none. mac is the
+// interface's own.
+func (h *Hooks) Arrival(wanted int) (ifindex int, mac net.HardwareAddr, ok bool) {
+	up := h.arrivals.of(time.Now())
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if mac, ok = up[wanted]; ok && h.attached[wanted] != nil {
+		return wanted, mac, true
+	}
+	for index := range h.attached {
+		if mac, ok = up[index]; ok {
+			return index, mac, true
+		}
+	}
+	return 0, nil, false
+}
