@@ -75,7 +75,7 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 	p.pressure = &pressureWatch{fullness: d.Fullness, hub: p.hub, log: log}
 	statuses.Include(p.pressure.statuses)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
-	p.monitor = health.New(health.Config{Log: log, Changed: func(key string) { p.health.Changed(key) }})
+	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Changed: func(key string) { p.health.Changed(key) }})
 	p.health = reconcile.NewHealth(p.monitor, o)
 	p.services = reconcile.NewServices(reconcile.ServicesConfig{
 		Observers: o, Desired: state, Tables: d, VIPs: owner{p.announcer}, Sources: network.Sources(),

@@ -30,7 +30,7 @@ const maxToken = 4096 // bytes of a token file that are read
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, HashSeed: f.hashSeed, PinPath: f.pinPath,
-		StateDir: f.stateDir, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp),
+		StateDir: f.stateDir, ProbeFiles: f.probeFiles, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
 	if f.force && !f.detach {
 		return nil, &Error{"--force", "true", "is for --detach only"}
@@ -61,13 +61,16 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if c.Blacklist, err = expression("--blacklist", f.blacklist); err != nil {
 		return nil, err
 	}
-	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}} {
+	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}, {"--probe-files", f.probeFiles}} {
 		if d.path != "" && !filepath.IsAbs(d.path) {
 			return nil, &Error{d.flag, d.path, "is not an absolute path"}
 		}
 	}
 	if f.stateDir == "" {
 		return nil, &Error{"--state-dir", "", "is empty: the services would be lost with the process"}
+	}
+	if f.probeFiles == "" {
+		return nil, &Error{"--probe-files", "", "is empty: the files that probes may use need a directory"}
 	}
 	if f.checkUpgrade && (f.detach || f.endConnections) {
 		return nil, &Error{"--check-upgrade", "true", "changes nothing, and --detach and --end-connections do"}

@@ -24,6 +24,7 @@ type Config struct {
 	HashSeed     uint64         // key of the flow hash
 	PinPath      string         // directory of pinned maps and links; empty: the daemon's own choice
 	StateDir     string         // desired state
+	ProbeFiles   string         // directory of the CAs, certificates and keys of probes
 	Detach       bool           // remove everything and exit
 	Force        bool           // Detach while a daemon runs, too
 	End          bool           // start without pinned maps of another layout

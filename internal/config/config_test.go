@@ -40,7 +40,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: socket},
-		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", LogLevel: slog.LevelInfo, HalfOpen: 25, IdleRST: true,
+		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ProbeFiles: "/etc/loxilb/probes", LogLevel: slog.LevelInfo, HalfOpen: 25, IdleRST: true,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}), noGroup); diff != "" {
 		t.Error(diff)
@@ -75,7 +75,7 @@ func TestFlags(t *testing.T) {
 		map[string]string{"HOST": "127.0.0.2", "PORT": "1", "TLS": "true", "TLS_HOST": "::", "TLS_PORT": "444", "TLS_CERTIFICATE": pem, "TLS_PRIVATE_KEY": pem},
 		"--port=2222", "--manualtoken", "--manualtokenvalue", token, "--whitelist", "^eth", "--blacklist", "none",
 		"--ct-max", "1000", "--half-open-max=10", "--idle-rst=false", "--attach=clsact", "--xdp=native", "--redirect-peer=false", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
-		"--socket=", "--state-dir=/s", "--config-path=/c", "-p", "--fallback", "--cluster=none", "--bgp=false")
+		"--socket=", "--state-dir=/s", "--probe-files=/p", "--config-path=/c", "-p", "--fallback", "--cluster=none", "--bgp=false")
 	if code != ExitOK {
 		t.Fatal(msg)
 	}
@@ -85,7 +85,7 @@ func TestFlags(t *testing.T) {
 			CertFile: pem, KeyFile: pem, Token: "s3cret",
 		},
 		Attach: AttachClsact, XDP: XDPNative, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, HalfOpen: 10, PinPath: "/sys/fs/bpf/x",
-		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", LogLevel: LevelTrace,
+		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", ProbeFiles: "/p", LogLevel: LevelTrace,
 		Notes: []string{
 			"--config-path has no effect: nothing is read there: the services are kept in --state-dir",
 			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",
@@ -144,6 +144,8 @@ func TestRefused(t *testing.T) {
 		{"", "--loglevel=loud", "--loglevel=loud: is none of trace"},
 		{"", "--state-dir=", "--state-dir: is empty"},
 		{"", "--state-dir=s", "is not an absolute path"},
+		{"", "--probe-files=", "--probe-files: is empty"},
+		{"", "--probe-files=p", "is not an absolute path"},
 		{"", "--ct-max=-1", "invalid argument"},
 		{"", "--ct-max=100000001", "--ct-max=100000001: is more than 100000000, the most that the connection table can have"},
 		{"", "--half-open-max=34", "--half-open-max=34: is not 0 (any number) to 33 percent"},

@@ -35,6 +35,7 @@ type flags struct {
 	hashSeed        uint64
 	pinPath         string
 	stateDir        string
+	probeFiles      string
 	detach, force   bool
 	endConnections  bool
 	checkUpgrade    bool
@@ -69,6 +70,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.Uint64Var(&f.hashSeed, "hash-seed", 0, "key by which hash and persist choose; one for balancers that are to choose alike, secret where clients may be hostile")
 	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system for maps and links (default chosen by network namespace)")
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory of the desired state")
+	fs.StringVar(&f.probeFiles, "probe-files", "/etc/loxilb/probes", "directory of the CAs, certificates and keys that probes may use")
 	fs.BoolVar(&f.detach, "detach", false, "detach the programs, remove maps and owned addresses, and exit; refused while a daemon runs")
 	fs.BoolVar(&f.force, "force", false, "with --detach: also from a daemon that runs")
 	fs.BoolVar(&f.endConnections, "end-connections", false, "start without the pinned maps if another version has laid them out differently: connections end, counters begin at 0")

@@ -20,6 +20,8 @@ type Config struct {
 	Changed func(key string)
 	// Descriptors is how many probes may run at a time; 0: as many as the process may have files, less an eighth.
 	Descriptors int
+	// Files is the directory that files of probes (CA, certificate, key) are below.
+	Files string
 	// Prober makes what asks, in place of probe.New; for tests.
 	Prober func(probe.Question) probe.Prober
 }
@@ -132,7 +134,7 @@ func (m *Monitor) begin(t *target, now time.Time) {
 	case t.plainConnect():
 		t.prober = nil
 	default:
-		t.prober = probe.New(t.question(), m.sockets)
+		t.prober = probe.New(t.question(), m.sockets, probe.Files{Dir: m.config.Files, Log: m.config.Log})
 	}
 	m.budget(t, int(24*time.Hour/t.Probe.Interval))
 	t.first = true

@@ -22,10 +22,10 @@ type call struct {
 	secrets *secrets // nil: no TLS
 }
 
-func newCall(q Question) call {
+func newCall(q Question, files Files) call {
 	c := call{q: q}
 	if q.Probe.CA != "" || q.Probe.Certificate != "" {
-		c.secrets = newSecrets(q)
+		c.secrets = newSecrets(q, files)
 	}
 	return c
 }

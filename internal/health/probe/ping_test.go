@@ -28,7 +28,7 @@ func TestPing(t *testing.T) {
 				q.From = netip.MustParseAddr("127.0.0.77")
 			}
 			all.Go(func() {
-				if a, err := New(q, &shared).Probe(t.Context()); err != nil || a.What != "answered" || a.Delay <= 0 {
+				if a, err := New(q, &shared, temporary).Probe(t.Context()); err != nil || a.What != "answered" || a.Delay <= 0 {
 					t.Errorf("%v: %+v, %v", q.To, a, err)
 				}
 			})

@@ -34,18 +34,18 @@ type Prober interface {
 var ErrNotAsked = errors.New("cannot be asked")
 
 // New makes the prober of a question.
-func New(q Question, shared *Sockets) Prober {
+func New(q Question, shared *Sockets, files Files) Prober {
 	switch q.Probe.Type {
 	case lb.ProbePing:
 		return ping{q, shared}
 	case lb.ProbeTCP:
 		return stream{q}
 	case lb.ProbeHTTP, lb.ProbeHTTPS:
-		return newWeb(q)
+		return newWeb(q, files)
 	case lb.ProbeUDP:
 		return datagram{q}
 	case lb.ProbeGRPC:
-		return newCall(q)
+		return newCall(q, files)
 	case lb.ProbeDNS:
 		return name{q}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -22,6 +23,9 @@ import (
 func TestMain(m *testing.M) { os.Exit(labtest.OwnNetwork(m)) }
 
 var loopbacks = []string{"127.0.0.1", "::1"}
+
+// temporary are the files of tests.
+var temporary = Files{Dir: os.TempDir(), Log: slog.New(slog.DiscardHandler)}
 
 // both runs a test over both IP versions.
 func both(t *testing.T, f func(t *testing.T, loopback netip.Addr)) {
@@ -45,7 +49,7 @@ func ask(t *testing.T, q Question) (Answer, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), q.Probe.Timeout)
 	defer cancel()
 	began := time.Now()
-	a, err := New(q, &shared).Probe(ctx)
+	a, err := New(q, &shared, temporary).Probe(ctx)
 	if took := time.Since(began); took > q.Probe.Timeout+5*time.Second {
 		t.Errorf("the probe took %v, and had %v", took, q.Probe.Timeout)
 	}

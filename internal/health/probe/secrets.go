@@ -3,48 +3,56 @@ package probe
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
+	"encoding/pem"
+	"errors"
 	"net"
-	"os"
-	"time"
 )
 
 // secrets are the files that TLS needs. They are read again when they change: certificates are renewed.
 type secrets struct {
 	q      Question
+	files  Files
 	read   *tls.Config // made of them
 	stamps [3]stamp    // as they were then
+	told   string      // what the log was told last of what is wrong with them
 }
 
-// stamp tells a file from what it was before.
-type stamp struct {
-	changed time.Time
-	size    int64
-}
-
-func newSecrets(q Question) *secrets { return &secrets{q: q} }
+func newSecrets(q Question, files Files) *secrets { return &secrets{q: q, files: files} }
 
 // config is what TLS is to do. A Prober asks once at a time, and so does this.
 func (s *secrets) config() (*tls.Config, error) {
+	c, err := s.current()
+	s.tell(err)
+	if err != nil {
+		return nil, err
+	}
+	return c.Clone(), nil
+}
+
+// current is what the files say now.
+func (s *secrets) current() (*tls.Config, error) {
 	var stamps [3]stamp
-	for i, name := range []string{s.q.Probe.CA, s.q.Probe.Certificate, s.q.Probe.Key} {
-		if name == "" {
+	p := s.q.Probe
+	for i, f := range [...]struct{ what, name string }{{"CA", p.CA}, {"certificate", p.Certificate}, {"key", p.Key}} {
+		if f.name == "" {
 			continue
 		}
-		info, err := os.Stat(name)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNotAsked, err)
+		if !s.files.holds(f.name) {
+			return nil, &fileError{"the file of the probe " + f.what + " is not below " + s.files.Dir, f.name, nil}
 		}
-		stamps[i] = stamp{info.ModTime(), info.Size()}
+		var err error
+		if stamps[i], err = s.files.stamp(f.name); err != nil {
+			return nil, unread(f.what, f.name, err)
+		}
 	}
 	if s.read == nil || stamps != s.stamps {
 		c, err := s.load()
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNotAsked, err)
+			return nil, err
 		}
 		s.read, s.stamps = c, stamps
 	}
-	return s.read.Clone(), nil
+	return s.read, nil
 }
 
 // load reads the files. Without a CA there is nothing that a certificate could be verified by.
@@ -58,21 +66,66 @@ func (s *secrets) load() (*tls.Config, error) {
 		c.ServerName = s.q.To.Addr().String()
 	}
 	if p.CA != "" {
-		pem, err := os.ReadFile(p.CA)
+		ca, err := s.pem("CA", p.CA)
 		if err != nil {
 			return nil, err
 		}
 		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("no certificate (PEM) in %s", p.CA)
+		if !c.RootCAs.AppendCertsFromPEM(ca) {
+			return nil, noPEM("CA", p.CA)
 		}
 	}
 	if p.Certificate != "" {
-		pair, err := tls.LoadX509KeyPair(p.Certificate, p.Key)
+		certificate, err := s.pem("certificate", p.Certificate)
 		if err != nil {
 			return nil, err
+		}
+		key, err := s.pem("key", p.Key)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(certificate, key)
+		if err != nil {
+			return nil, &fileError{"the probe key does not match the probe certificate", p.Key, err}
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
+}
+
+// pem reads a file that has PEM in it.
+func (s *secrets) pem(what, name string) ([]byte, error) {
+	content, err := s.files.read(name)
+	if err != nil {
+		return nil, unread(what, name, err)
+	}
+	if block, _ := pem.Decode(content); block == nil {
+		return nil, noPEM(what, name)
+	}
+	return content, nil
+}
+
+func unread(what, name string, cause error) error {
+	return &fileError{"the file of the probe " + what + " cannot be read", name, cause}
+}
+
+func noPEM(what, name string) error {
+	return &fileError{"the file of the probe " + what + " is not PEM", name, nil}
+}
+
+// tell has the log say once what is wrong with a file.
+func (s *secrets) tell(err error) {
+	var wrong *fileError
+	if !errors.As(err, &wrong) {
+		s.told = ""
+		return
+	}
+	text := wrong.what
+	if wrong.cause != nil {
+		text += ": " + wrong.cause.Error()
+	}
+	if text != s.told {
+		s.files.Log.Warn("a file of a probe cannot be used", "endpoint", s.q.To, "file", wrong.file, "error", text)
+		s.told = text
+	}
 }

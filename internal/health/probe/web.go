@@ -22,10 +22,10 @@ type web struct {
 	secrets *secrets // nil: no TLS
 }
 
-func newWeb(q Question) *web {
+func newWeb(q Question, files Files) *web {
 	w := &web{q: q, url: "http://"}
 	if q.Probe.Type == lb.ProbeHTTPS {
-		w.url, w.secrets = "https://", newSecrets(q)
+		w.url, w.secrets = "https://", newSecrets(q, files)
 	}
 	w.url += q.To.String() + "/" + strings.TrimPrefix(q.Probe.Request, "/")
 	return w

@@ -1,0 +1,133 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/lb"
+)
+
+// never ends what reads the wrong file.
+const never = 10 * time.Second
+
+// askFiles asks by TLS with files, which must not block.
+func askFiles(t *testing.T, files Files, p lb.Probe) error {
+	t.Helper()
+	p.Type, p.Timeout = lb.ProbeHTTPS, time.Second
+	prober := New(Question{To: closed(netip.MustParseAddr("127.0.0.1")), Probe: p}, &Sockets{}, files)
+	ended := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), p.Timeout)
+		defer cancel()
+		_, err := prober.Probe(ctx)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(never):
+		t.Fatal("the probe does not end")
+		return nil
+	}
+}
+
+// TestFiles: what is no regular file of PEM below the directory is not used. Evidence has no word of what it is; the log has.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	right, wrong := ca.issue(t, "loxilb"), ca.issue(t, "loxilb")
+	outside := t.TempDir()
+	secret := filepath.Join(outside, "secret.pem")
+	copyFile(t, secret, ca.file)
+	dir := filepath.Join(t.TempDir(), "probes")
+	in := func(name string) string { return filepath.Join(dir, name) }
+	large := func(name string) error {
+		return errors.Join(os.WriteFile(name, []byte("-----BEGIN CERTIFICATE-----\n"), 0o600), os.Truncate(name, mostFile+1))
+	}
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(in("folder"), 0o700), unix.Mkfifo(in("pipe"), 0o600),
+		unix.Mknod(in("zero"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))), os.WriteFile(in("text"), []byte("well"), 0o600), large(in("large")),
+		os.Symlink("/dev/zero", in("to-zero")), os.Symlink(secret, in("to-secret")), os.Symlink("ca", in("to-ca"))); err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, in("ca"), ca.file)
+	copyFile(t, in("certificate"), right.certificate)
+	copyFile(t, in("key"), right.key)
+	copyFile(t, in("other-key"), wrong.key)
+	const unreadable = "cannot be asked: the file of the probe CA cannot be read"
+	for _, tc := range []struct {
+		p         lb.Probe
+		want, log string
+	}{
+		{lb.Probe{CA: in("ca"), Certificate: in("certificate"), Key: in("key")}, "connection refused", ""},
+		{lb.Probe{CA: in("to-ca")}, "connection refused", ""},
+		{lb.Probe{CA: in("none")}, unreadable, "no such file"},
+		{lb.Probe{CA: in("pipe")}, unreadable, "no regular file"},
+		{lb.Probe{CA: in("zero")}, unreadable, "no regular file"},
+		{lb.Probe{CA: in("folder")}, unreadable, "no regular file"},
+		{lb.Probe{CA: in("to-zero")}, unreadable, "escapes"},
+		{lb.Probe{CA: in("to-secret")}, unreadable, "escapes"},
+		{lb.Probe{CA: in("large")}, unreadable, "more than 1048576 bytes"},
+		{lb.Probe{CA: secret}, "cannot be asked: the file of the probe CA is not below " + dir, secret},
+		{lb.Probe{CA: in("../probes/../secret.pem")}, "cannot be asked: the file of the probe CA is not below " + dir, "secret.pem"},
+		{lb.Probe{CA: "/dev/zero"}, "cannot be asked: the file of the probe CA is not below " + dir, "/dev/zero"},
+		{lb.Probe{CA: in("text")}, "cannot be asked: the file of the probe CA is not PEM", in("text")},
+		{lb.Probe{CA: in("key")}, "cannot be asked: the file of the probe CA is not PEM", in("key")},
+		{lb.Probe{Certificate: in("certificate"), Key: secret}, "cannot be asked: the file of the probe key is not below " + dir, secret},
+		{lb.Probe{Certificate: in("certificate"), Key: in("pipe")}, "cannot be asked: the file of the probe key cannot be read", "no regular file"},
+		{lb.Probe{Certificate: in("text"), Key: in("key")}, "cannot be asked: the file of the probe certificate is not PEM", in("text")},
+		{lb.Probe{Certificate: in("certificate"), Key: in("other-key")}, "cannot be asked: the probe key does not match the probe certificate", "does not match"},
+	} {
+		var log bytes.Buffer
+		err := askFiles(t, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))}, tc.p)
+		if err == nil || err.Error() != tc.want {
+			t.Errorf("%s %s %s: %v, want %q", tc.p.CA, tc.p.Certificate, tc.p.Key, err, tc.want)
+		}
+		if errors.Is(err, ErrNotAsked) != strings.HasPrefix(tc.want, ErrNotAsked.Error()) {
+			t.Errorf("%v is said to be the fault of this machine: %v", err, errors.Is(err, ErrNotAsked))
+		}
+		if !strings.Contains(log.String(), tc.log) || tc.log == "" && log.Len() > 0 {
+			t.Errorf("the log says %q, want %q", log.String(), tc.log)
+		}
+	}
+}
+
+// TestFilesToldOnce: the log says once what is wrong, and again when that is something else.
+func TestFilesToldOnce(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	dir := t.TempDir()
+	p := lb.Probe{Type: lb.ProbeHTTPS, CA: filepath.Join(dir, "ca")}
+	s := newSecrets(Question{To: closed(netip.MustParseAddr("::1")), Probe: p}, Files{Dir: dir, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for _, want := range []int{1, 1} {
+		if _, err := s.config(); err == nil || strings.Count(log.String(), "\n") != want {
+			t.Errorf("%v; the log says %q", err, log.String())
+		}
+	}
+	if err := os.WriteFile(p.CA, []byte("well"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.config(); err == nil || strings.Count(log.String(), "\n") != 2 {
+		t.Errorf("%v; the log says %q", err, log.String())
+	}
+}
+
+func copyFile(t *testing.T, to, from string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, content, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
