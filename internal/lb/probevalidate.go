@@ -3,6 +3,7 @@ package lb
 import (
 	"cmp"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -93,7 +94,7 @@ func (p Probe) validateRequest() error {
 		return nil
 	case !p.Type.hasPort():
 		return refuse("is given, and probe type "+p.Type.String()+" sends nothing of the kind", "nothing")
-	case p.Type.isHTTP() && (strings.Contains(p.Request, "://") || !printable7(p.Request)):
+	case p.Type.isHTTP() && !isPath(p.Request):
 		return refuse("is not the path of a URL", "a path, as in /health?full=1, without spaces")
 	case p.Type == ProbeGRPC && !printable7(p.Request):
 		return refuse("is not the name of a service", "printable characters without spaces")
@@ -127,7 +128,7 @@ func (p Probe) validateHTTP() error {
 	case len(p.Statuses) > 0 && !p.Type.isHTTP():
 		return NewFieldError(FieldProbeStatus, p.Statuses[0].String(), "is given, and probe type "+p.Type.String()+" has no status", "nothing")
 	}
-	if len(p.Host) > maxProbeHost || !printable7(p.Host) || strings.ContainsAny(p.Host, "/@\\\"") {
+	if len(p.Host) > maxProbeHost || strings.ContainsFunc(p.Host, notOfHost) {
 		return NewFieldError(FieldProbeHost, p.Host, "is not a host", "a name or an address, with :PORT if need be")
 	}
 	if n := len(p.Statuses); n > maxProbeStatuses {
@@ -160,6 +161,21 @@ func (p Probe) validateTLS() error {
 		return NewFieldError(FieldProbeKey, "", "is missing, and a probe certificate is given", "both or neither")
 	}
 	return nil
+}
+
+// isPath tells whether HTTP can ask for it: a fragment is not sent, and "%" begins the number of a byte.
+func isPath(s string) bool {
+	if strings.Contains(s, "://") || strings.Contains(s, "#") || !printable7(s) {
+		return false
+	}
+	_, err := url.ParseRequestURI("/" + strings.TrimPrefix(s, "/"))
+	return err == nil
+}
+
+// notOfHost tells what net/http does not send as part of a host, and "@", which stands before one.
+func notOfHost(r rune) bool {
+	letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
+	return !letter && !strings.ContainsRune("!$%&()*+,-.:;=[]'_~", r)
 }
 
 // printable7 tells whether there is nothing but visible ASCII in it.
