@@ -42,12 +42,12 @@ var errLate = errors.New("no answer")
 
 func late(q Question) error { return fmt.Errorf("%w within %v", errLate, q.Probe.Timeout) }
 
-// errnoError tells what this machine lacks, which is no news of the endpoint, from what came from the network.
+// errnoError tells what this machine lacks, which is no news of the endpoint, from what came from the network: EACCES is one
+// of these, as ICMPv6 has it that somebody there forbids the probe.
 func errnoError(q Question, errno syscall.Errno) error {
 	switch errno {
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, // descriptors, memory
-		syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, // ports; the source address
-		syscall.EPERM, syscall.EACCES, // a firewall of this machine
+		syscall.EADDRNOTAVAIL, syscall.EADDRINUSE, syscall.EPERM, // ports; the source address; a firewall of this machine
 		syscall.EINVAL, syscall.EAFNOSUPPORT: // a source of the other IP version; IPv6 is switched off
 		return fmt.Errorf("%w: %w", ErrNotAsked, errno)
 	case syscall.ETIMEDOUT:

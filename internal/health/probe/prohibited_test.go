@@ -1,0 +1,38 @@
+package probe
+
+import (
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// TestProhibited: that the endpoint, or a router before it, forbids the probe is news of the endpoint, over IPv6 too, where the error is
+// the one that a firewall of this machine could give.
+func TestProhibited(t *testing.T) {
+	t.Parallel()
+	const port = 13
+	rules := exec.Command("nft", "-f", "-")
+	rules.Stdin = strings.NewReader(`table inet prohibited {
+		chain input {
+			type filter hook input priority filter; policy accept;
+			meta l4proto { tcp, udp } th dport 13 reject with icmpx admin-prohibited
+		}
+	}`)
+	if out, err := rules.CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v: %s", err, out)
+	}
+	c := connector(t)
+	for loopback, want := range map[string]string{"127.0.0.1": "no route to host", "::1": "permission denied"} {
+		to := netip.AddrPortFrom(netip.MustParseAddr(loopback), port)
+		for _, kind := range []lb.ProbeType{lb.ProbeHTTP, lb.ProbeUDP, lb.ProbeGRPC} {
+			bad(t, Question{To: to, Probe: lb.Probe{Type: kind, Timeout: 10 * time.Second}}, want)
+		}
+		if o := connect(t, c, Question{To: to}); o.err == nil || o.err.Error() != want {
+			t.Errorf("%+v, want %s", o, want)
+		}
+	}
+}
