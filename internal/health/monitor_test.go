@@ -293,6 +293,34 @@ func TestSlow(t *testing.T) {
 	})
 }
 
+// TestUndecided: what says nothing counts neither way, and does not come between failures.
+func TestUndecided(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		var open atomic.Bool
+		m := start(t, Config{Prober: scripted(func(ctx context.Context, q probe.Question) (probe.Answer, error) {
+			a, err := s.ask(ctx, q)
+			if open.Load() {
+				return probe.Answer{}, fmt.Errorf("silence %w", probe.ErrUndecided)
+			}
+			return a, err
+		}).prober})
+		m.Set("a", at(one, every(2, 1)))
+		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
+		s.bad.Store(true)
+		want(t, s.next(t, m), Up, "http 192.0.2.1:80: bad, 1 of 2")
+		for range 5 {
+			open.Store(true)
+			want(t, s.next(t, m), Up, "http 192.0.2.1:80: silence says nothing yet")
+		}
+		open.Store(false)
+		want(t, s.next(t, m), Down, "http 192.0.2.1:80: bad, 2 of 2")
+		open.Store(true)
+		want(t, s.next(t, m), Down, "http 192.0.2.1:80: silence says nothing yet")
+	})
+}
+
 // TestEvidence: what endpoints send is shown so that it does no harm to who reads it, and is no longer than a sentence.
 func TestEvidence(t *testing.T) {
 	t.Parallel()

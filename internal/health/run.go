@@ -210,7 +210,7 @@ func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 		r.shortage.hit(now)
 		r.queue.Push(t, now.Add(again))
 		fallthrough
-	case errors.Is(err, probe.ErrNotAsked):
+	case errors.Is(err, probe.ErrNotAsked), errors.Is(err, probe.ErrUndecided):
 		t.what, t.of = clause(err.Error()), 0
 		return
 	case err != nil:

@@ -12,9 +12,16 @@ import (
 
 // datagram sends the request by UDP, and waits for a datagram that has the response in it. Without a response, it is content
 // if nobody says until the end that the port is unreachable.
-type datagram struct{ q Question }
+type datagram struct {
+	q       Question
+	refused time.Time // when an ICMP error came last
+}
 
-func (d datagram) Probe(ctx context.Context) (Answer, error) {
+// doubt is how long silence says nothing after an ICMP error, at least: hosts send few of them, Linux about one a second to each peer, so
+// a dead endpoint is silent to most probes that come more often.
+const doubt = 10 * time.Second
+
+func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 	start := time.Now()
 	c, err := dial(ctx, "udp", d.q)
 	if err != nil {
@@ -38,9 +45,21 @@ func (d datagram) Probe(ctx context.Context) (Answer, error) {
 		case over && strange:
 			return Answer{}, fmt.Errorf("the answer has no %q in it", want)
 		case over && len(want) == 0 && !errors.Is(ctx.Err(), context.Canceled):
-			return Answer{What: fmt.Sprintf("nothing came back for %v, not even that the port is unreachable", d.q.Probe.Timeout)}, nil
+			return d.silent()
+		case !over:
+			d.refused = time.Now()
+			fallthrough
 		default:
 			return Answer{}, plain(d.q, err)
 		}
 	}
+}
+
+// silent says what it means that nothing came back.
+func (d *datagram) silent() (Answer, error) {
+	p := d.q.Probe
+	if wait := max(time.Duration(p.Rise)*p.Interval, doubt); !d.refused.IsZero() && time.Since(d.refused) < wait {
+		return Answer{}, fmt.Errorf("nothing came back for %v, which %w: less than %v ago it was unreachable", p.Timeout, ErrUndecided, wait)
+	}
+	return Answer{What: fmt.Sprintf("nothing came back for %v, not even that the port is unreachable", p.Timeout)}, nil
 }

@@ -1,6 +1,8 @@
 package probe
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
@@ -52,6 +54,43 @@ func TestDatagram(t *testing.T) {
 		if a, err := ask(t, Question{To: silent, Probe: p}); err != nil || a.Delay != 0 ||
 			a.What != "nothing came back for 500ms, not even that the port is unreachable" {
 			t.Errorf("%+v, %v", a, err)
+		}
+	})
+}
+
+// TestDatagramDoubt: silence soon after an ICMP error is neither success nor failure, as hosts send few of them. An answer counts at once.
+func TestDatagramDoubt(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		quiet := packets(t, loopback, func([]byte) [][]byte { return nil })
+		echo := packets(t, loopback, func(q []byte) [][]byte { return [][]byte{q} })
+		p := lb.Probe{Type: lb.ProbeUDP, Request: "ping", Timeout: 100 * time.Millisecond, Interval: time.Second, Rise: 2}
+		d := &datagram{q: Question{Probe: p}}
+		asked := func(to netip.AddrPort) (Answer, error) {
+			d.q.To = to
+			ctx, cancel := context.WithTimeout(t.Context(), p.Timeout)
+			defer cancel()
+			return d.Probe(ctx)
+		}
+		if a, err := asked(quiet); err != nil {
+			t.Errorf("%+v, %v before any error", a, err)
+		}
+		if _, err := asked(closed(loopback)); err == nil || err.Error() != "connection refused" {
+			t.Error(err)
+		}
+		if a, err := asked(quiet); !errors.Is(err, ErrUndecided) ||
+			err.Error() != "nothing came back for 100ms, which says nothing yet: less than 10s ago it was unreachable" {
+			t.Errorf("%+v, %v", a, err)
+		}
+		if a, err := asked(echo); err != nil || a.What != "answered" {
+			t.Errorf("%+v, %v", a, err)
+		}
+		d.refused = time.Now().Add(-doubt)
+		if a, err := asked(quiet); err != nil {
+			t.Errorf("%+v, %v when no error has come for long", a, err)
+		}
+		d.q.Probe.Interval = time.Minute
+		if a, err := asked(quiet); !errors.Is(err, ErrUndecided) {
+			t.Errorf("%+v, %v within two intervals", a, err)
 		}
 	})
 }

@@ -26,12 +26,15 @@ type Answer struct {
 
 // Prober asks one question, again and again.
 type Prober interface {
-	// Probe asks once, until ctx ends at the latest. An error says nothing about the endpoint if ErrNotAsked is in it.
+	// Probe asks once, until ctx ends at the latest. An error says nothing about the endpoint if ErrNotAsked or ErrUndecided is in it.
 	Probe(ctx context.Context) (Answer, error)
 }
 
 // ErrNotAsked is in errors that kept a probe from being sent: what is missing is on this machine.
 var ErrNotAsked = errors.New("cannot be asked")
+
+// ErrUndecided is in errors that leave open how the endpoint is.
+var ErrUndecided = errors.New("says nothing yet")
 
 // New makes the prober of a question.
 func New(q Question, shared *Sockets, files Files) Prober {
@@ -43,7 +46,7 @@ func New(q Question, shared *Sockets, files Files) Prober {
 	case lb.ProbeHTTP, lb.ProbeHTTPS:
 		return newWeb(q, files)
 	case lb.ProbeUDP:
-		return datagram{q}
+		return &datagram{q: q}
 	case lb.ProbeGRPC:
 		return newCall(q, files)
 	case lb.ProbeDNS:
