@@ -24,10 +24,16 @@ type Prober interface {
 type probes struct {
 	prober Prober
 
-	mu    sync.Mutex
-	named map[string]*named
-	dirty map[string]struct{} // names with other wishes since settle was called
-	names map[string]string   // by the keys that the prober has
+	mu      sync.Mutex
+	named   map[string]*named
+	changes []wishChange      // since settle was called
+	names   map[string]string // by the keys that the prober has
+}
+
+// wishChange is a service whose wishes come (by 1) or go (by -1).
+type wishChange struct {
+	service *lb.Service
+	by      int
 }
 
 // named are the probes of one name (lb.NameOfProbe): nearly always one. There are more where services ask the same port
@@ -54,7 +60,7 @@ type running struct {
 }
 
 func newProbes(p Prober) *probes {
-	return &probes{prober: p, named: map[string]*named{}, dirty: map[string]struct{}{}, names: map[string]string{}}
+	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}}
 }
 
 // targetOf is what a service wants to be asked about an endpoint. Probes go to the endpoint's own address from the address that the
@@ -68,25 +74,30 @@ func sameTarget(a, b *health.Target) bool {
 	return a.Addr == b.Addr && a.Port == b.Port && a.Source == b.Source && a.Probe.Equal(&b.Probe)
 }
 
-// add enters what a service wants; without effect if it heeds no health.
-func (p *probes) add(s *lb.Service) { p.count(s, 1) }
+// add enters what a service wants with the next settle; without effect if it heeds no health.
+func (p *probes) add(s *lb.Service) { p.change(s, 1) }
 
 // remove is the end of add.
-func (p *probes) remove(s *lb.Service) { p.count(s, -1) }
+func (p *probes) remove(s *lb.Service) { p.change(s, -1) }
 
-func (p *probes) count(s *lb.Service, by int) {
+func (p *probes) change(s *lb.Service, by int) {
 	if !s.Monitored() {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, e := range s.Endpoints {
-		name, target := targetOf(s, e)
+	p.changes = append(p.changes, wishChange{s, by})
+}
+
+// enter enters what a service wants, and notes the names that have other wishes by that.
+func (p *probes) enter(c wishChange, names map[string]struct{}) {
+	for _, e := range c.service.Endpoints {
+		name, target := targetOf(c.service, e)
 		w := p.at(name).wish(target)
-		if w.users[s.Key] += by; w.users[s.Key] <= 0 {
-			delete(w.users, s.Key)
+		if w.users[c.service.Key] += c.by; w.users[c.service.Key] <= 0 {
+			delete(w.users, c.service.Key)
 		}
-		p.dirty[name] = struct{}{}
+		names[name] = struct{}{}
 	}
 }
 
@@ -115,6 +126,7 @@ func (n *named) wish(t health.Target) *wish {
 // setObject enters an object of the user's, or removes it: nil.
 func (p *probes) setObject(name string, e *lb.EndpointProbe) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	n := p.at(name)
 	if e == nil {
 		n.object = nil
@@ -126,22 +138,26 @@ func (p *probes) setObject(name string, e *lb.EndpointProbe) {
 		}
 		n.object = &wish{target: health.Target{Addr: e.Addr, Port: probe.Port, Probe: probe}, key: key}
 	}
-	p.dirty[name] = struct{}{}
-	p.mu.Unlock()
-	p.settle()
+	p.settleName(name, n)
 }
 
-// settle has the prober ask what is wanted by now. A wish that comes takes over the key, and so the state, of one that goes: an
-// endpoint that is down stays so when it is asked in another way.
+// settle has the prober ask what services want by now. What a pass takes out and enters again comes into effect here, and at once: nobody
+// who looks meanwhile finds an endpoint that no service wants.
 func (p *probes) settle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for name := range p.dirty {
+	names := map[string]struct{}{}
+	for _, c := range p.changes {
+		p.enter(c, names)
+	}
+	p.changes = nil
+	for name := range names {
 		p.settleName(name, p.named[name])
 	}
-	clear(p.dirty)
 }
 
+// settleName has the prober ask what is wanted by a name. A wish that comes takes over the key, and so the state, of one that goes: an
+// endpoint that is down stays so when it is asked in another way.
 func (p *probes) settleName(name string, n *named) {
 	n.wishes = slices.DeleteFunc(n.wishes, func(w *wish) bool { return len(w.users) == 0 })
 	want := n.wanted()
