@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"loxilb/internal/desired"
+	"loxilb/internal/lb"
 	"loxilb/internal/status"
 )
 
@@ -12,14 +13,14 @@ type EndpointProbes struct {
 	*Loop[string]
 	Observers
 	desired *desired.State
-	probes  *probes
+	health  *Health
 	seen    uint64 // revision up to which changes are marked
 	started bool
 }
 
 // NewEndpointProbes makes the loop of the objects.
 func NewEndpointProbes(s *desired.State, h *Health, o Observers) *EndpointProbes {
-	p := &EndpointProbes{Observers: o, desired: s, probes: h.probes}
+	p := &EndpointProbes{Observers: o, desired: s, health: h}
 	p.Loop = newLoop(desired.EndpointKind, func(key string) string { return key }, p, o)
 	p.Loop.watch, p.Loop.feed = s.Changed, p.feed
 	return p
@@ -41,7 +42,7 @@ func (p *EndpointProbes) feed(context.Context) {
 			for e := range p.desired.Endpoints.All(now) {
 				want(e.Key())
 			}
-			for _, key := range p.probes.objects() {
+			for _, key := range p.health.probes.objects() {
 				want(key)
 			}
 		} else {
@@ -59,16 +60,18 @@ func (p *EndpointProbes) feed(context.Context) {
 // Apply has the addresses of these objects probed as they say by now. It never fails.
 func (p *EndpointProbes) Apply(_ context.Context, keys []string) (out []Outcome[string]) {
 	now := p.desired.Snapshot()
+	var moved []lb.Key
 	for _, key := range keys {
 		o := Outcome[string]{Key: key}
 		if e, there := p.desired.Endpoints.Get(now, key); there {
 			meta, _ := p.desired.Endpoints.Meta(now, key)
 			o.Version = meta.Version
-			p.probes.setObject(key, &e)
+			moved = append(moved, p.health.probes.setObject(key, &e)...)
 		} else {
-			p.probes.setObject(key, nil)
+			moved = append(moved, p.health.probes.setObject(key, nil)...)
 		}
 		out = append(out, o)
 	}
+	p.health.again(moved)
 	return out
 }

@@ -59,11 +59,16 @@ func (h *Health) Changed(key string) {
 			h.Log.Info("endpoint is up again", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
 		}
 	}
+	h.again(users)
+}
+
+// again has services applied that heed something else than before.
+func (h *Health) again(services []lb.Key) {
 	h.mu.Lock()
 	mark := h.mark
 	h.mu.Unlock()
 	if mark != nil {
-		mark(users...)
+		mark(services...)
 	}
 }
 

@@ -263,6 +263,31 @@ func TestEndpointObject(t *testing.T) {
 	}
 }
 
+// TestObjectMovesServices: services that heed another target since an object came, or went, heed its state at once.
+func TestObjectMovesServices(t *testing.T) {
+	t.Parallel()
+	const (
+		a     = "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/a"
+		b     = "10.0.0.2:80/tcp endpoints=192.168.1.1:80 probetype=http probereq=/b"
+		probe = "192.168.1.1_http_80"
+	)
+	r := newRig(t, newWorld(), a)
+	r.wait(r.put(b)) // later, so that it has the second probe
+	r.took()
+	objects := NewEndpointProbes(r.state, r.health, r.services.Observers)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { objects.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	r.becomes(probe, health.Down)
+	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
+	e := lb.EndpointProbe{Name: probe, Addr: netip.MustParseAddr("192.168.1.1"), Probe: lb.Probe{Type: lb.ProbePing}}
+	r.wait(r.commit(func(tx *store.Tx) error { return r.state.Endpoints.Put(tx, e) }))
+	r.applied("put 10.0.0.2:80/tcp without 192.168.1.1")
+	r.wait(r.commit(func(tx *store.Tx) error { return tx.Delete(r.state.Endpoints.ID(e.Key())) }))
+	r.applied("put 10.0.0.2:80/tcp")
+}
+
 // TestAdoptedAvoidsWhatWasDown: what an earlier process left in the data path stays as it is until its endpoints have been probed anew.
 func TestAdoptedAvoidsWhatWasDown(t *testing.T) {
 	t.Parallel()

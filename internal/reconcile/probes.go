@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -48,7 +49,7 @@ type named struct {
 type wish struct {
 	target health.Target
 	users  map[lb.Key]int // services, and how many endpoints of theirs it stands for
-	key    string         // that the prober has it by; "": none
+	key    string         // that the prober has it by, or the object in its place; "": none yet
 }
 
 // running is what the prober has by a key.
@@ -123,8 +124,8 @@ func (n *named) wish(t health.Target) *wish {
 	return w
 }
 
-// setObject enters an object of the user's, or removes it: nil.
-func (p *probes) setObject(name string, e *lb.EndpointProbe) {
+// setObject enters an object of the user's, or removes it: nil. It returns the services that heed another target by that.
+func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.at(name)
@@ -138,7 +139,7 @@ func (p *probes) setObject(name string, e *lb.EndpointProbe) {
 		}
 		n.object = &wish{target: health.Target{Addr: e.Addr, Port: probe.Port, Probe: probe}, key: key}
 	}
-	p.settleName(name, n)
+	return p.settleName(name, n)
 }
 
 // settle has the prober ask what services want by now. What a pass takes out and enters again comes into effect here, and at once: nobody
@@ -157,18 +158,17 @@ func (p *probes) settle() {
 }
 
 // settleName has the prober ask what is wanted by a name. A wish that comes takes over the key, and so the state, of one that goes: an
-// endpoint that is down stays so when it is asked in another way.
-func (p *probes) settleName(name string, n *named) {
+// endpoint that is down stays so when it is asked in another way. It returns the users of wishes that have another key now.
+func (p *probes) settleName(name string, n *named) (moved []lb.Key) {
 	n.wishes = slices.DeleteFunc(n.wishes, func(w *wish) bool { return len(w.users) == 0 })
 	want := n.wanted()
 	free := make(map[string]bool, len(n.running))
 	for key := range n.running {
 		free[key] = true
 	}
-	for _, w := range n.wishes {
-		if n.object != nil {
-			w.key = ""
-		}
+	before := make([]string, len(n.wishes))
+	for i, w := range n.wishes {
+		before[i] = w.key
 	}
 	for _, w := range want {
 		if r := n.running[w.key]; r == nil || !sameTarget(&r.target, &w.target) {
@@ -194,9 +194,18 @@ func (p *probes) settleName(name string, n *named) {
 		delete(n.running, key)
 		delete(p.names, key)
 	}
+	for i, w := range n.wishes {
+		if n.object != nil {
+			w.key = n.object.key
+		}
+		if w.key != before[i] {
+			moved = slices.AppendSeq(moved, maps.Keys(w.users))
+		}
+	}
 	if len(want) == 0 {
 		delete(p.named, name)
 	}
+	return moved
 }
 
 // wanted are the targets that are asked.
@@ -257,10 +266,8 @@ func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 // usersOf are the services that heed what the prober has by a key.
 func (n *named) usersOf(key string) (users []lb.Key) {
 	for _, w := range n.wishes {
-		if w.key == key || n.object != nil && n.object.key == key {
-			for k := range w.users {
-				users = append(users, k)
-			}
+		if w.key == key {
+			users = slices.AppendSeq(users, maps.Keys(w.users))
 		}
 	}
 	slices.SortFunc(users, lb.Key.Compare)
