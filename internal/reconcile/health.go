@@ -167,21 +167,23 @@ func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
 func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
 	p := h.probes
 	p.mu.Lock()
-	var keys []string
+	defer p.mu.Unlock()
 	for key, name := range p.names {
 		r := p.named[name].running[key]
 		if r.target.Addr == a && (port == 0 || r.target.Port == port) && (t == lb.ProbeAuto || r.target.Probe.Type == t) {
-			r.red = out
-			keys = append(keys, key)
+			p.setRed(key, r, out)
+			found++
 		}
 	}
-	p.mu.Unlock()
-	state, evidence := health.Unknown, ""
-	if out {
-		state, evidence = health.Down, "an agent says that it is red"
+	return found
+}
+
+// setRed takes a target out, or gives it back to its probe. The prober hears of it with p locked, in the order of what is noted here.
+func (p *probes) setRed(key string, r *running, red bool) {
+	r.red = red
+	if red {
+		p.prober.Override(key, health.Down, "an agent says that it is red")
+	} else {
+		p.prober.Override(key, health.Unknown, "")
 	}
-	for _, key := range keys {
-		p.prober.Override(key, state, evidence)
-	}
-	return len(keys)
 }

@@ -27,6 +27,8 @@ type prober struct {
 	targets map[string]health.Target
 	states  map[string]health.Status
 	news    []string
+
+	overrides func() // called by Override; nil: nothing
 }
 
 func (p *prober) Set(key string, t health.Target) {
@@ -59,6 +61,9 @@ func (p *prober) Status(key string) (health.Status, bool) {
 }
 
 func (p *prober) Override(key string, s health.State, evidence string) {
+	if p.overrides != nil {
+		p.overrides()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.news = append(p.news, fmt.Sprintf("override %s: %s %s", key, s, evidence))

@@ -60,3 +60,24 @@ func TestObjectMeetsPass(t *testing.T) {
 		}
 	}
 }
+
+// TestWordsInOrder: the prober is told of a word before the next one is noted, so that what is shown is what holds.
+func TestWordsInOrder(t *testing.T) {
+	t.Parallel()
+	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
+	p, fake := asked(t, s)
+	h := &Health{probes: p}
+	told := 0
+	fake.overrides = func() {
+		told++
+		if p.mu.TryLock() {
+			p.mu.Unlock()
+			t.Error("another word may come in between")
+		}
+	}
+	h.SetHostState(s.Endpoints[0].Addr, 80, lb.ProbeTCP, true)
+	h.SetHostState(s.Endpoints[0].Addr, 0, lb.ProbeAuto, false)
+	if told != 2 {
+		t.Errorf("the prober was told %d times", told)
+	}
+}
