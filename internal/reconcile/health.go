@@ -163,17 +163,27 @@ func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
 }
 
 // SetHostState takes an endpoint out, or leaves it to its probe again: all that is probed at the address, at this port (0: any) and by
-// this type (lb.ProbeAuto: any). It returns how many that are.
+// this type (lb.ProbeAuto: any), now and as long as anything is probed at the address. It returns how many targets that are now; if there
+// are none, nothing is noted.
 func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
 	p := h.probes
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	w := word{port: port, probe: t, red: out}
+	var there []*health.Target
 	for key, name := range p.names {
 		r := p.named[name].running[key]
-		if r.target.Addr == a && (port == 0 || r.target.Port == port) && (t == lb.ProbeAuto || r.target.Probe.Type == t) {
+		if r.target.Addr != a {
+			continue
+		}
+		there = append(there, &r.target)
+		if w.covers(r.target.Port, r.target.Probe.Type) {
 			p.setRed(key, r, out)
 			found++
 		}
+	}
+	if found > 0 {
+		p.words.say(a, w, there)
 	}
 	return found
 }

@@ -29,6 +29,8 @@ type probes struct {
 	named   map[string]*named
 	changes []wishChange      // since settle was called
 	names   map[string]string // by the keys that the prober has
+	addrs   refcount          // targets that the prober has at the address
+	words   hostWords         // of agents, about these addresses
 }
 
 // wishChange is a service whose wishes come (by 1) or go (by -1).
@@ -61,7 +63,7 @@ type running struct {
 }
 
 func newProbes(p Prober) *probes {
-	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}}
+	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, addrs: refcount{}, words: hostWords{}}
 }
 
 // targetOf is what a service wants to be asked about an endpoint. Probes go to the endpoint's own address from the address that the
@@ -139,7 +141,9 @@ func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
 		}
 		n.object = &wish{target: health.Target{Addr: e.Addr, Port: probe.Port, Probe: probe}, key: key}
 	}
-	return p.settleName(name, n)
+	moved := p.settleName(name, n)
+	p.forgetWords()
+	return moved
 }
 
 // settle has the prober ask what services want by now. What a pass takes out and enters again comes into effect here, and at once: nobody
@@ -155,6 +159,13 @@ func (p *probes) settle() {
 	for name := range names {
 		p.settleName(name, p.named[name])
 	}
+	p.forgetWords()
+}
+
+// forgetWords forgets what agents said of addresses that nobody has probed any more: once all names are settled, since a service may
+// have gone from one to another.
+func (p *probes) forgetWords() {
+	maps.DeleteFunc(p.words, func(a netip.Addr, _ []word) bool { return p.addrs[a] == 0 })
 }
 
 // settleName has the prober ask what is wanted by a name. A wish that comes takes over the key, and so the state, of one that goes: an
@@ -180,17 +191,13 @@ func (p *probes) settleName(name string, n *named) (moved []lb.Key) {
 		if w.key != "" {
 			continue
 		}
-		if w.key = n.key(name, free); free[w.key] {
-			delete(free, w.key)
-			n.running[w.key].target = w.target
-		} else {
-			n.running[w.key] = &running{target: w.target}
-			p.names[w.key] = name
-		}
-		p.prober.Set(w.key, w.target)
+		w.key = n.key(name, free)
+		delete(free, w.key)
+		p.ask(name, n, w)
 	}
 	for key := range free {
 		p.prober.Remove(key)
+		p.addrs.remove(n.running[key].target.Addr)
 		delete(n.running, key)
 		delete(p.names, key)
 	}
@@ -206,6 +213,27 @@ func (p *probes) settleName(name string, n *named) (moved []lb.Key) {
 		delete(p.named, name)
 	}
 	return moved
+}
+
+// ask has the prober ask what a wish wants, by its key. What an agent said of the wish that had the key stays, unless that was of another
+// address.
+func (p *probes) ask(name string, n *named, w *wish) {
+	r := n.running[w.key]
+	if r == nil {
+		r = &running{}
+		n.running[w.key], p.names[w.key] = r, name
+	}
+	before := r.target.Addr
+	r.target = w.target
+	p.prober.Set(w.key, w.target)
+	if before == w.target.Addr {
+		return
+	}
+	p.addrs.remove(before) // without effect if there was none
+	p.addrs.add(w.target.Addr)
+	if red := p.words.red(&w.target); red != r.red {
+		p.setRed(w.key, r, red)
+	}
 }
 
 // wanted are the targets that are asked.

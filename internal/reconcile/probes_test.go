@@ -2,7 +2,10 @@ package reconcile
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/health"
 	"loxilb/internal/lb"
@@ -79,5 +82,76 @@ func TestWordsInOrder(t *testing.T) {
 	h.SetHostState(s.Endpoints[0].Addr, 0, lb.ProbeAuto, false)
 	if told != 2 {
 		t.Errorf("the prober was told %d times", told)
+	}
+}
+
+// TestWordLasts: what an agent says of a host holds for what comes to be probed there later, until nothing is.
+func TestWordLasts(t *testing.T) {
+	t.Parallel()
+	const red, green = "down an agent says that it is red", "unknown "
+	host := netip.MustParseAddr("192.168.1.1")
+	tcp := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true")
+	http := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80 probetype=http")
+	other := service(t, "10.0.0.2:80/tcp endpoints=192.168.1.1:8080,192.168.1.2:8080 monitor=true")
+	p, fake := asked(t, tcp)
+	h := &Health{probes: p}
+	change := func(gone, come *lb.Service) {
+		if gone != nil {
+			p.remove(gone)
+		}
+		if come != nil {
+			p.add(come)
+		}
+		p.settle()
+	}
+	want := func(what string, want ...string) {
+		t.Helper()
+		var got []string
+		for _, line := range fake.took() {
+			if word, is := strings.CutPrefix(line, "override 192.168.1."); is {
+				got = append(got, word)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: the prober was told: -want +got\n%s", what, diff)
+		}
+	}
+	h.SetHostState(host, 0, lb.ProbeAuto, true)
+	want("the host is red", "1_tcp_80: "+red)
+	change(tcp, http)
+	want("a service asks in another way", "1_http_80: "+red)
+	change(nil, other)
+	want("a service comes", "1_tcp_8080: "+red)
+	h.SetHostState(host, 8080, lb.ProbeAuto, false)
+	want("a port is green", "1_tcp_8080: "+green)
+	change(other, nil)
+	change(nil, other)
+	want("the port is probed again")
+	p.setObject("192.168.1.2_tcp_8080", &lb.EndpointProbe{Addr: host, Probe: lb.Probe{Type: lb.ProbePing}})
+	want("an object has the name's probe go to the host", "2_tcp_8080: "+red)
+	p.setObject("192.168.1.2_tcp_8080", nil)
+	want("the object is gone", "2_tcp_8080: "+green)
+	change(http, nil)
+	change(other, nil)
+	change(nil, tcp)
+	want("nothing was probed there meanwhile")
+}
+
+// TestWordsAreBounded: an agent cannot have more and more words kept, and none is lost that is heeded.
+func TestWordsAreBounded(t *testing.T) {
+	t.Parallel()
+	host := netip.MustParseAddr("192.168.1.1")
+	there := []*health.Target{{Addr: host, Port: 80, Probe: lb.Probe{Type: lb.ProbeTCP}}}
+	ws := hostWords{}
+	ws.say(host, word{port: 80, red: true}, there)
+	for port := range uint16(1000) {
+		ws.say(host, word{port: 1000 + port, red: true}, there)
+	}
+	if n := len(ws[host]); n > idleWords || !ws.red(there[0]) {
+		t.Errorf("%d words, and the one that is heeded says %t", n, ws.red(there[0]))
+	}
+	ws.say(host, word{}, there)
+	if len(ws) > 0 {
+		t.Errorf("%v is left after all is green", ws)
 	}
 }
