@@ -88,17 +88,17 @@ func probeFields[T any](at func(*T) *Probe) []Field[T] {
 		},
 		{
 			Name: FieldProbeCA, Text: "probe-ca", Record: "probeCA", Property: "probeCA", Flag: "probe-ca",
-			Help: "file (PEM) of who may have signed the certificate of https or grpc; none: it is not verified",
+			Help: "file (PEM, in /etc/loxilb/probes or where loxilb --probe-files says) of who may have signed the certificate of https or grpc; none: it is not verified",
 			form: line(func(t *T) *string { return &at(t).CA }),
 		},
 		{
 			Name: FieldProbeCertificate, Text: "probe-cert", Record: "probeCertificate", Property: "probeCert", Flag: "probe-cert",
-			Help: "file (PEM) of the certificate that https or grpc shows",
+			Help: "file (PEM, at the same place) of the certificate that https or grpc shows",
 			form: line(func(t *T) *string { return &at(t).Certificate }),
 		},
 		{
 			Name: FieldProbeKey, Text: "probe-key", Record: "probeKey", Property: "probeKey", Flag: "probe-key",
-			Help: "file (PEM) of the key of --probe-cert",
+			Help: "file (PEM, at the same place) of the key of --probe-cert",
 			form: line(func(t *T) *string { return &at(t).Key }),
 		},
 	}
