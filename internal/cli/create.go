@@ -54,14 +54,7 @@ func createLB(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body, err := o.answer(client.CreateLoadbalancer(cmd.Context(), v1.RequestOf(list)))
-			if existsAlready(body) {
-				return o.answered(body, "unchanged")
-			}
-			if err != nil {
-				return err
-			}
-			return o.done(body)
+			return o.created(o.answer(client.CreateLoadbalancer(cmd.Context(), v1.RequestOf(list))))
 		},
 	}
 	f.register(cmd)
@@ -175,6 +168,17 @@ func endpointsOf(endpoints []lb.Endpoint, p lb.PortPair) []v1.Endpoint {
 		}
 	}
 	return out
+}
+
+// created prints the answer to a request that creates. An object that is there already is no failure.
+func (o *options) created(body []byte, err error) error {
+	if existsAlready(body) {
+		return o.answered(body, "unchanged")
+	}
+	if err != nil {
+		return err
+	}
+	return o.done(body)
 }
 
 // existsAlready tells whether the answer refuses an object because it is there, with the same content.

@@ -44,14 +44,7 @@ func createEndpoint(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body, err := o.answer(client.CreateEndpoint(cmd.Context(), e))
-			if existsAlready(body) {
-				return o.answered(body, "unchanged")
-			}
-			if err != nil {
-				return err
-			}
-			return o.done(body)
+			return o.created(o.answer(client.CreateEndpoint(cmd.Context(), e)))
 		},
 	}
 	f.register(cmd)

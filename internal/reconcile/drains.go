@@ -8,7 +8,6 @@ import (
 
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
-	"loxilb/internal/status"
 )
 
 // Ender ends connections, rate a second; when ctx ends, some may be left.
@@ -25,13 +24,9 @@ const (
 
 // Drains ends what is left of drained endpoints after their deadlines. That they take no new connections is the services' part.
 type Drains struct {
-	*Loop[string]
-	Observers
-	desired *desired.State
-	ender   Ender
-	seen    uint64 // revision up to which changes are marked
-	started bool
-	due     map[string]drainDue // by key
+	*objectLoop[lb.Drain]
+	ender Ender
+	due   map[string]drainDue // by key
 }
 
 // drainDue is when a drain of this version is looked at again.
@@ -42,9 +37,8 @@ type drainDue struct {
 
 // NewDrains makes the loop of the objects.
 func NewDrains(s *desired.State, e Ender, o Observers) *Drains {
-	d := &Drains{Observers: o, desired: s, ender: e, due: map[string]drainDue{}}
-	d.Loop = newLoop(desired.DrainKind, func(key string) string { return key }, d, o)
-	d.Loop.watch, d.Loop.feed = s.Changed, d.feed
+	d := &Drains{ender: e, due: map[string]drainDue{}}
+	d.objectLoop = newObjectLoop(desired.DrainKind, d, s, s.Drains.Table, (*lb.Drain).Key, o)
 	return d
 }
 
@@ -54,33 +48,6 @@ func (d *Drains) Run(ctx context.Context) {
 	defer helpers.Wait()
 	helpers.Go(func() { d.endAtDeadlines(ctx) })
 	d.Loop.Run(ctx)
-}
-
-// feed marks what changed in the store since the last time.
-func (d *Drains) feed(context.Context) {
-	now, changed, ok := d.desired.Since(d.seen)
-	if ok && d.started && len(changed) == 0 {
-		return
-	}
-	d.Statuses.Update(func(w *status.Writer) {
-		want := func(key string) {
-			meta, _ := d.desired.Drains.Meta(now, key)
-			w.Want(status.ID(d.desired.Drains.ID(key)), meta.Version) // version 0: it is gone
-			d.MarkFirst(key)
-		}
-		if !ok || !d.started {
-			for drain := range d.desired.Drains.All(now) {
-				want(drain.Key())
-			}
-		}
-		for _, id := range changed {
-			if id.Kind == desired.DrainKind {
-				want(id.Key)
-			}
-		}
-		d.started, d.seen = true, now.Revision()
-		w.Seen(desired.DrainKind, d.seen)
-	})
 }
 
 // Apply has nothing to do but to say so: deadlines are looked at by the clock.
