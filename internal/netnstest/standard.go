@@ -8,8 +8,9 @@ import (
 
 // Options vary the standard topology.
 type Options struct {
-	MTU        int  // of every link; 0 means 1500
-	Forwarding bool // the balancer's namespace also routes
+	MTU        int                                   // of every link; 0 means 1500
+	Forwarding bool                                  // the balancer's namespace also routes
+	Link       func(l *Lab, a, b End, mtu int) error // joins a host to the balancer; nil: Lab.Link
 }
 
 // Standard is the topology of the documentation, the demo, the tests and the benchmarks: a client and three
@@ -74,7 +75,7 @@ func (s *Standard) build(o Options) (err error) {
 		} else {
 			s.Endpoints[i-1] = h
 		}
-		if err := s.connect(h, n, o.MTU); err != nil {
+		if err := s.connect(h, n, o); err != nil {
 			return err
 		}
 	}
@@ -85,13 +86,17 @@ func (s *Standard) build(o Options) (err error) {
 }
 
 // connect joins a host to the balancer and makes the balancer its default route.
-func (s *Standard) connect(h *Host, n Network, mtu int) error {
+func (s *Standard) connect(h *Host, n Network, o Options) error {
 	here := End{Host: h, Interface: "eth0", Addresses: []netip.Prefix{n.V4, n.V6}}
 	there := End{Host: s.LB, Interface: n.Host, Addresses: []netip.Prefix{
 		netip.PrefixFrom(n.GW4, n.V4.Bits()),
 		netip.PrefixFrom(n.GW6, n.V6.Bits()),
 	}}
-	if err := s.Link(here, there, mtu); err != nil {
+	link := o.Link
+	if link == nil {
+		link = (*Lab).Link
+	}
+	if err := link(s.Lab, here, there, o.MTU); err != nil {
 		return err
 	}
 	return errors.Join(

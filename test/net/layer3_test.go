@@ -3,7 +3,6 @@ package net_test
 import (
 	"os"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -37,7 +36,14 @@ func TestLayer3(t *testing.T) {
 // tunPair connects the client with the balancer by a pair of tun devices, and leads the client's way to the VIPs there.
 func tunPair(t testing.TB, s *netnstest.Standard) {
 	t.Helper()
-	client, lb := openTun(t, s.Client), openTun(t, s.LB)
+	client, err := s.Client.OpenTun("tun0", unix.IFF_TUN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lb, err := s.LB.OpenTun("tun0", unix.IFF_TUN)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.Cleanup(func() {
 		_ = client.Close()
 		_ = lb.Close()
@@ -62,33 +68,6 @@ func run(t testing.TB, h *netnstest.Host, args ...string) {
 	if out, err := h.Run(args...); err != nil {
 		t.Fatalf("%v: %v: %s", args, err, out)
 	}
-}
-
-// openTun makes tun0, whose packets are read from and written to the file.
-func openTun(t testing.TB, h *netnstest.Host) (tun *os.File) {
-	t.Helper()
-	err := h.Do(func() error {
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		request := struct {
-			name  [unix.IFNAMSIZ]byte
-			flags uint16
-			_     [22]byte
-		}{flags: unix.IFF_TUN | unix.IFF_NO_PI}
-		copy(request.name[:], "tun0")
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TUNSETIFF, uintptr(unsafe.Pointer(&request))); errno != 0 {
-			_ = unix.Close(fd)
-			return errno
-		}
-		tun = os.NewFile(uintptr(fd), "tun0")
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tun
 }
 
 // carry brings packets from one device to the other until one of them is closed.
