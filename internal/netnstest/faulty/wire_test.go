@@ -188,7 +188,7 @@ func TestDelay(t *testing.T) {
 		}
 		return nil
 	})
-	p.set(Faults{})
+	p.set(Faults{By: by})
 	if got := p.send(1, 3); !slices.Equal(got, []int{1, 2, 3, 0}) {
 		t.Errorf("arrived: %v", got)
 	}
