@@ -39,7 +39,7 @@ test: build ## all tests, under the race detector, as root; RUN=pattern for some
 
 test-long: build ## tests that take minutes, and a gigabyte: held connections, a kill before every step of the daemon
 	@tools/setup test
-	$(GO) test -count=1 -timeout 60m -v ./test/net -run '$(or $(RUN),TestHeldPorts|TestKilled|TestSoak)' -long
+	$(GO) test -count=1 -timeout 60m -v ./test/net -run '$(or $(RUN),TestHeldPorts|TestKilled|TestSoak|TestUndisturbed)' -long
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/datapath -run 'TestEndsOnce|TestRecycledMemory' -long)
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/health -run TestCost -long)
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"loxilb/internal/netnstest"
 	"loxilb/internal/netnstest/labtest"
 )
@@ -29,6 +31,34 @@ type crowd struct {
 	opened  map[string]int // connections, by address
 	bytes   map[string]int // that came back
 	slowest time.Duration  // answer
+	late    []wait         // for answers over connections that are held, longer than notable
+}
+
+// notable is how long an answer takes that is looked at.
+const notable = 25 * time.Millisecond
+
+// wait is a time in which a client waited.
+type wait struct {
+	from, to time.Time
+	repeated bool // its kernel has sent something again
+}
+
+func (w wait) length() time.Duration { return w.to.Sub(w.from) }
+
+func (w wait) overlaps(other wait) bool { return w.from.Before(other.to) && other.from.Before(w.to) }
+
+// repeats is how many segments were sent again over a connection.
+func repeats(conn net.Conn) (n uint32) {
+	raw, err := conn.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.SOL_TCP, unix.TCP_INFO); err == nil {
+			n = info.Total_retrans
+		}
+	})
+	return n
 }
 
 func newCrowd(r *rig) *crowd {
@@ -47,7 +77,18 @@ func (c *crowd) hold(address string, connections int) {
 		}
 		c.wg.Go(func() {
 			defer conn.Close()
-			c.each(func(n byte) error { return c.byteOver(conn, address, n) })
+			before := repeats(conn)
+			c.each(func(n byte) error {
+				w := wait{from: time.Now()}
+				err := c.byteOver(conn, address, n)
+				w.to = time.Now()
+				if w.length() > notable {
+					now := repeats(conn)
+					w.repeated, before = now != before, now
+					c.noteLate(w)
+				}
+				return err
+			})
 		})
 	}
 }
@@ -112,6 +153,12 @@ func (c *crowd) byteOver(conn net.Conn, address string, n byte) error {
 	c.bytes[address]++
 	c.mu.Unlock()
 	return nil
+}
+
+func (c *crowd) noteLate(w wait) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.late = append(c.late, w)
 }
 
 // failure is the first error that any client has seen.

@@ -4,10 +4,12 @@ package net_test
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"loxilb/test/steps"
 )
@@ -26,6 +28,7 @@ func TestMain(m *testing.M) {
 	}
 	flag.Bool(longFlag, false, "run the tests too that take a minute and a gigabyte")
 	flag.Int(soakFlag, 0, "seconds that TestSoak goes on")
+	flag.Uint64(seedFlag, 0, "begin random tests by this number")
 	flag.Int(killFlag, 0, "kill the daemon before the step of this number only")
 	os.Exit(buildAndRun(m))
 }
@@ -42,6 +45,20 @@ func long(t *testing.T) {
 }
 
 func isLong() bool { return flag.Lookup(longFlag).Value.String() == "true" }
+
+// seedFlag repeats what a test of random things has done.
+const seedFlag = "seed"
+
+// seeded is a source of random numbers, which the test says how to repeat.
+func seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := flag.Lookup(seedFlag).Value.(flag.Getter).Get().(uint64)
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-seed=%d repeats it", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
 
 func buildAndRun(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "nettest")

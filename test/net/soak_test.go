@@ -84,13 +84,11 @@ type soak struct {
 }
 
 func newSoak(t *testing.T) *soak {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
 	two := "31.31.31.1:1,32.32.32.1:1" // the link to the third is down at times
 	v := newVictim(t, "auto")
 	v.loxicmd("create lb %s --tcp=%d:7 --endpoints=%s", vip4, heldPort, two)
 	v.loxicmd("create lb %s --tcp=%d:7 --endpoints=[2001:db8:31::1]:1,[2001:db8:32::1]:1 --mode=fullnat", vip6, visitedPort)
-	return &soak{victim: v, did: map[string]int{}, random: rand.New(rand.NewPCG(seed, 0))}
+	return &soak{victim: v, did: map[string]int{}, random: seeded(t)}
 }
 
 // upTo is a number below n.
