@@ -22,6 +22,12 @@ func number(name string) func(detailed) string {
 	return func(d detailed) string { return cellOf(d(name), human) }
 }
 
+func nanos(name string) func(detailed) string {
+	return func(d detailed) string {
+		return cellOf(d(name), func(ns float64) string { return fmt.Sprintf("%.0f ns", ns) })
+	}
+}
+
 func share(name string) func(detailed) string {
 	return func(d detailed) string { return cellOf(d(name), percent) }
 }
@@ -77,6 +83,7 @@ func floodColumns(f flood) []column {
 		{"table: most", share("table_percent")},
 		{"at the end", share("table_end_percent")},
 		{"flood, packets/s", number("taken")},
+		{"in the program", nanos("program_ns")},
 		{"back after", func(d detailed) string { return cellOf(d("back_s"), backText) }},
 	}
 	if f.large {

@@ -107,6 +107,7 @@ type floodStory struct {
 	start, end  time.Time     // of the flood
 	sent, taken float64       // packets a second
 	back        time.Duration // after the end, all was as before
+	cost        float64       // of a packet in the program, ns; 0: not known
 }
 
 // story runs clients with arguments, lets the flood loose upon them, and waits until all is as before.
@@ -120,7 +121,7 @@ func (r *rig) story(ctx context.Context, g *generator, w *watch, s setting, args
 		return st, err
 	}
 	st.start = time.Now()
-	if st.sent, st.taken, err = r.attacker.flood(g, duration(s.Seconds)); err != nil {
+	if err := st.flood(r, g, s); err != nil {
 		return st, err
 	}
 	st.end = time.Now()
@@ -191,6 +192,9 @@ func (st floodStory) sample(details map[string]float64) sample {
 	details["taken"], details["sent"] = st.taken, st.sent
 	details["held_late"], details["held_broken"] = float64(late), float64(broken)
 	details["back_s"] = st.back.Seconds()
+	if st.cost > 0 {
+		details["program_ns"] = st.cost
+	}
 	for name, c := range map[string]connects{attemptKnown: known, attemptFirst: first} {
 		details[name+"_percent"] = c.percent()
 		if c.OK > 0 {

@@ -99,6 +99,7 @@ func (r *rig) daemon(ctx context.Context, s service, bin string, args ...string)
 	if err != nil {
 		return nil, err
 	}
+	r.daemonPid = d.Pid()
 	if cpus := r.cpus.lb; len(cpus) > 0 {
 		if _, err := r.LB.Run("taskset", "-a", "-cp", cpuList(cpus), fmt.Sprint(d.Pid())); err != nil {
 			return nil, err

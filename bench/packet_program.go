@@ -35,7 +35,7 @@ func findPrograms() (p *programs, err error) {
 			p.close()
 		}
 	}()
-	if p.live, err = ownProgram(); err != nil {
+	if p.live, err = programOf("self"); err != nil {
 		return nil, err
 	}
 	info, err := p.live.Info()
@@ -54,18 +54,21 @@ func findPrograms() (p *programs, err error) {
 		}
 		p.maps[info.Name] = m
 	}
-	p.empty, err = ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
-	})
-	if err != nil {
+	if p.empty, err = newEmptyProgram(); err != nil {
 		return nil, err
 	}
 	return p, p.loadCounting()
 }
 
-// ownProgram is the one of that name among this process's open files.
-func ownProgram() (*ebpf.Program, error) {
-	files, err := filepath.Glob("/proc/self/fdinfo/*")
+func newEmptyProgram() (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+}
+
+// programOf is the one of that name among the open files of a process, which is a number or self.
+func programOf(process string) (*ebpf.Program, error) {
+	files, err := filepath.Glob("/proc/" + process + "/fdinfo/*")
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +90,7 @@ func ownProgram() (*ebpf.Program, error) {
 		}
 		p.Close()
 	}
-	return nil, fmt.Errorf("no program %s is loaded", programName)
+	return nil, fmt.Errorf("process %s has no program %s", process, programName)
 }
 
 // loadCounting loads the program once more, with the maps of the first, and code after each call of a helper that counts it.

@@ -29,6 +29,8 @@ type rig struct {
 	table    int       // connections that loxilb has room for; 0: its default
 	observe  observe   // how the contender tells of its table and its drops
 	attacker *attacker // of floods; nil without
+	// daemonPid is the loxilb that balances; 0: another program does.
+	daemonPid int
 }
 
 // newRig builds the topology with servers for a service in as many endpoints as it asks for.

@@ -9,6 +9,7 @@
 #include "answer.h"
 #include "challenge.h"
 #include "reopen.h"
+#include "syn_flood.h"
 
 /* Challenges the client of a SYN: REDIRECT. Global (verifier 1). */
 __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
@@ -28,6 +29,7 @@ __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 	if (!made || (p->l3 && !challenge_macs(ctx)))
 		return drop(p, DROP_NOT_LINEAR);
 	n->sent++;
+	surge_note(&challenge_surge, p->now);
 	p->action = bpf_redirect(ctx_interface(ctx), 0);
 	return VERDICT_REDIRECT;
 }
@@ -39,6 +41,20 @@ static __noinline enum verdict challenge_client(ctx_t *ctx, struct packet *p)
 	if (p->may_reopen)
 		reopen_give_up(&p->tuple);
 	return challenge(ctx, p);
+}
+
+/* Challenges the client of a SYN of a flood, and takes the answer (syn_flood.h).
+ * CONTINUE: it is neither. Global (verifier 1). */
+__noinline enum verdict syn_flood_answer(ctx_t *ctx, struct packet *p)
+{
+	if (!p) /* verifier 2 */
+		return VERDICT_DROP;
+	if (p->tcp_flags & TCP_RST)
+		return challenge_is_answered(p) ? drop(p, DROP_NONE) :
+						  VERDICT_CONTINUE;
+	return is_opening_syn(p) && is_to_be_challenged(p, ctx_mark(ctx)) ?
+		       challenge(ctx, p) :
+		       VERDICT_CONTINUE;
 }
 
 #endif

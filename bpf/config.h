@@ -69,4 +69,8 @@ const volatile __u8 redirect_peer = 1;
  * times. On in tests. */
 const volatile __u8 foreign_first = 0;
 
+/* Decide whether a SYN is challenged before its connection is looked up, at all
+ * times. On in tests. */
+const volatile __u8 challenge_first = 0;
+
 #endif

@@ -14,6 +14,7 @@
 #include "bloom.h"
 #include "config.h"
 #include "packet.h"
+#include "surge.h"
 
 /* The rest of is_foreign(), for packets that have neither of the two bits. One
  * in which parsing has found a fault takes the long way. Global (verifier 1). */
@@ -41,33 +42,12 @@ __noinline bool is_foreign_called(const struct packet *p)
 	return p && is_foreign(p);
 }
 
-#define FOREIGN_WINDOW 16 /* jiffies: 16 to 160 ms */
-#define FOREIGN_MANY 64 /* packets in a window */
-#define FOREIGN_PERIOD 1024 /* jiffies: 1 to 10 s */
-
-/* Foreign packets whose connection was looked up, in the current window. CPUs
- * write without locks: a count that is a little wrong does no harm. */
-volatile __u32 foreign_packets SEC(".data.runtime") = 0;
-volatile __u32 foreign_window SEC(".data.runtime") = 0;
-/* Until when they are told first, in jiffies. */
-volatile __u32 foreign_until SEC(".data.runtime") = 0;
+/* Foreign packets whose connection was looked up. */
+struct surge foreign_surge SEC(".data.runtime") = {};
 
 static __always_inline bool foreign_are_many(const struct packet *p)
 {
-	return foreign_first || (__s32)(foreign_until - p->now) > 0;
-}
-
-static __always_inline void note_foreign(const struct packet *p)
-{
-	__u32 window = p->now / FOREIGN_WINDOW;
-
-	if (foreign_window != window) {
-		foreign_window = window;
-		foreign_packets = 0;
-	}
-	foreign_packets++;
-	if (foreign_packets >= FOREIGN_MANY)
-		foreign_until = p->now + FOREIGN_PERIOD;
+	return foreign_first || surge_is_on(&foreign_surge, p->now);
 }
 
 /* Is a packet foreign whose connection was not found? */
@@ -75,7 +55,7 @@ static __always_inline bool is_foreign_after_all(const struct packet *p)
 {
 	if (!is_foreign_called(p))
 		return false;
-	note_foreign(p);
+	surge_note(&foreign_surge, p->now);
 	return true;
 }
 

@@ -2,7 +2,7 @@
 /*
  * tc.bpf.c - the load balancer at the tc hooks (tcx, or clsact).
  *
- *	parse -> (foreign?) -> conntrack find -> (miss: foreign? -> open)
+ *	parse -> (foreign? flood?) -> conntrack find -> (miss: foreign? -> open)
  *	      -> translate -> forward -> finish
  *
  * Each stage returns a verdict. Only finish() counts drops and returns tc's
@@ -121,6 +121,11 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 
 	if (unlikely(foreign_are_many(p)) && is_foreign(p))
 		return VERDICT_PASS;
+	if (unlikely(is_of_syn_flood(p))) {
+		v = syn_flood_answer(ctx, p);
+		if (v != VERDICT_CONTINUE)
+			return v;
+	}
 	v = connection_track(ctx, p, &c, false);
 	if (v == VERDICT_MISS)
 		return is_foreign_after_all(p) ? VERDICT_PASS :

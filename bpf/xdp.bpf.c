@@ -62,14 +62,20 @@ static __always_inline int handle(ctx_t *ctx, const __u16 l3)
 	struct packet p;
 	bool opens;
 	void *mac;
+	int action;
 
 	packet_init(&p, ctx_now(), l3);
 	if (parse(ctx, &p, l3) != VERDICT_CONTINUE || p.fault)
 		return XDP_PASS;
-	opens = is_opening_syn(&p);
+	opens = is_opening_syn(&p) && l3 == ETH_HLEN;
+	if (unlikely(opens && is_of_syn_flood(&p))) {
+		action = syn_flood_challenge(ctx, &p);
+		if (action != XDP_PASS)
+			return action;
+	}
 	c = entry_find_established(&p.tuple, opens);
 	if (!c)
-		return opens && l3 == ETH_HLEN ? handle_syn(ctx, &p) : XDP_PASS;
+		return opens ? handle_syn(ctx, &p) : XDP_PASS;
 	if (!is_established(&p, c) || may_be_partial(ctx, &p))
 		return XDP_PASS;
 	w = way_of(c);

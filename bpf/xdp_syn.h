@@ -21,6 +21,7 @@
 #include "protect.h"
 #include "service.h"
 #include "stats.h"
+#include "syn_flood.h"
 #include "xdp_send.h"
 
 /* Does tc.bpf.c drop the SYN because of its source? */
@@ -73,6 +74,7 @@ static __noinline int syn_challenge(ctx_t *ctx, struct packet *p)
 	    !challenge_macs(ctx))
 		return XDP_ABORTED; /* never happens: all headers were read before */
 	n->sent++;
+	surge_note(&challenge_surge, p->now);
 	return XDP_REDIRECT;
 }
 
@@ -90,6 +92,15 @@ __noinline int handle_syn(ctx_t *ctx, struct packet *p)
 	default:
 		return XDP_PASS;
 	}
+}
+
+/* Challenges the client of a SYN of a flood (syn_flood.h). PASS: it is none, or
+ * tc.bpf.c is to. Global (verifier 1). */
+__noinline int syn_flood_challenge(ctx_t *ctx, struct packet *p)
+{
+	if (!p || marked_services || !is_to_be_challenged(p, 0))
+		return XDP_PASS;
+	return syn_challenge(ctx, p);
 }
 
 #endif

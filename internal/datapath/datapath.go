@@ -39,6 +39,7 @@ type Config struct {
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: 10,000
 	ForeignFirst   bool     // foreign packets are told before their connection is looked up at all times, for tests
+	ChallengeFirst bool     // SYNs are challenged before their connection is looked up at all times, for tests
 	Hook           Hook     // where to attach
 	EndConnections bool     // if the pinned maps have another layout, start without them
 	XDP            XDPMode  // zero value: XDPNative
@@ -87,7 +88,7 @@ func Load(cfg Config) (*Datapath, error) {
 func (cfg Config) settings() loader.Settings {
 	return loader.Settings{
 		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, IdleResets: cfg.IdleResets, HashSeed: cfg.HashSeed,
-		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, Log: cfg.Log,
+		NoRedirectPeer: cfg.NoRedirectPeer, NoKfuncs: cfg.NoKfuncs, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst, Log: cfg.Log,
 	}
 }
 

@@ -51,10 +51,23 @@ func (m *Model) protect(svc *service, key tuple, p *pkt.Packet) (v Verdict, ok b
 	return Verdict{Name: "out", Reason: "challenged"}, false
 }
 
+// inFlood is what becomes of a SYN or a RST before its connection is looked up; ok: that is done.
+func (m *Model) inFlood(key tuple, p *pkt.Packet) (v Verdict, ok bool) {
+	if m.answersChallenge(key, p) {
+		return drop("challenge-answered"), true
+	}
+	svc := m.find(key)
+	if !isSYN(p) || svc == nil || len(svc.turns) == 0 || svc.denies(key.src.Addr()) || !svc.allows(key.src.Addr()) {
+		return v, false
+	}
+	v, ok = m.protect(svc, key, p)
+	return v, !ok && v.Reason == "challenged"
+}
+
 // answersChallenge reports whether the packet is the answer to a challenge, and takes it.
-func (m *Model) answersChallenge(svc *service, key tuple, p *pkt.Packet) bool {
+func (m *Model) answersChallenge(key tuple, p *pkt.Packet) bool {
 	number, asked := m.numbers[key]
-	if !asked || svc.SynProtect == lb.SynProtectOff || p.Num(pkt.Flags)&pkt.FlagRST == 0 || p.Num(pkt.TTL) <= 1 ||
+	if !asked || p.Num(pkt.Flags)&pkt.FlagRST == 0 || p.Num(pkt.TTL) <= 1 ||
 		uint32(p.Num(pkt.Seq))<<1 != number<<1 {
 		return false
 	}

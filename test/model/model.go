@@ -17,6 +17,8 @@ import (
 
 // Model is the load balancer.
 type Model struct {
+	Flood bool // SYNs are challenged before their connection is looked up
+
 	now      time.Duration
 	mark     uint32 // of packets
 	lot      uint16 // the source port that the program drew by lot; 0: the model draws itself
@@ -242,6 +244,11 @@ func answered(p *pkt.Packet, reason string) Verdict {
 func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 	key := tupleOf(p)
 	expired := p.Num(pkt.TTL) <= 1
+	if m.Flood && !expired && key.proto == lb.TCP {
+		if v, ok := m.inFlood(key, p); ok {
+			return v
+		}
+	}
 	e, ok := m.table[key]
 	redials := ok && e.dir == fromClient && isSYN(p) && e.conn.reopens(p)
 	var closed *connection // stays until another takes its place
@@ -259,7 +266,7 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		if svc == nil || isEchoReply(p) {
 			return m.directAnswer(key, p, uint64(length))
 		}
-		if m.answersChallenge(svc, key, p) {
+		if svc.SynProtect != lb.SynProtectOff && m.answersChallenge(key, p) {
 			return drop("challenge-answered")
 		}
 		if expired {

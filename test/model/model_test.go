@@ -35,11 +35,21 @@ func flagValue[T any](name string) T { return flag.Lookup(name).Value.(flag.Gett
 // V199 random packets, compared with a model in Go
 func TestModel(t *testing.T) {
 	t.Parallel()
+	runSequences(t, false, flagValue[int]("sequences"))
+}
+
+// TestModelInFlood does the same as if challenges were many: SYNs are challenged before their connection is looked up.
+func TestModelInFlood(t *testing.T) {
+	t.Parallel()
+	runSequences(t, true, flagValue[int]("sequences")/2)
+}
+
+func runSequences(t *testing.T, flood bool, sequences int) {
 	seeds := make(chan uint64)
 	failures := make(chan string)
 	lanes := min(4, runtime.NumCPU())
 	for range lanes {
-		go lane(seeds, failures)
+		go lane(flood, seeds, failures)
 	}
 	go func() {
 		defer close(seeds)
@@ -49,7 +59,7 @@ func TestModel(t *testing.T) {
 		}
 		first := rand.Uint64N(1 << 40)
 		t.Logf("seeds %d and up", first+1)
-		for i := range flagValue[int]("sequences") {
+		for i := range sequences {
 			seeds <- first + 1 + uint64(i)
 		}
 	}()
@@ -64,10 +74,10 @@ func TestModel(t *testing.T) {
 }
 
 // lane runs sequences in a namespace of its own until there are no more, or one fails.
-func lane(seeds <-chan uint64, failures chan<- string) {
+func lane(flood bool, seeds <-chan uint64, failures chan<- string) {
 	runtime.LockOSThread() // for good: the namespace ends with the thread
 	defer func() { failures <- "" }()
-	l, err := lab.New(lab.Config{XDP: true, ForeignFirst: true, Connections: Connections, HalfOpen: HalfOpen})
+	l, err := lab.New(lab.Config{XDP: true, ForeignFirst: true, ChallengeFirst: flood, Connections: Connections, HalfOpen: HalfOpen})
 	if err != nil {
 		failures <- err.Error()
 		return
@@ -83,9 +93,9 @@ func lane(seeds <-chan uint64, failures chan<- string) {
 			continue
 		}
 		ops := Generate(seed, 60)
-		if err := run(l, ops); err != nil {
-			ops = shrink(l, ops)
-			again := run(l, ops)
+		if err := run(l, flood, ops); err != nil {
+			ops = shrink(l, flood, ops)
+			again := run(l, flood, ops)
 			if again == nil {
 				again = fmt.Errorf("not again; the first time: %w", err)
 			}
@@ -106,11 +116,12 @@ func countFromHere(l *lab.Lab) error {
 
 // run runs a sequence through both and returns the first difference. It stops where a connection is about to end, or the
 // order of a sweep decides, and the model does not know, which only happens to sequences that shrink cut lines from.
-func run(l *lab.Lab, ops []Op) error {
+func run(l *lab.Lab, flood bool, ops []Op) error {
 	if err := l.Reset(); err != nil {
 		return err
 	}
 	m := New()
+	m.Flood = flood
 	for i, o := range ops {
 		if o.Sweep && m.SweepsInOrder() {
 			return nil
@@ -300,12 +311,12 @@ func compareTables(l *lab.Lab, m *Model) error {
 }
 
 // shrink leaves lines out as long as the sequence still fails.
-func shrink(l *lab.Lab, ops []Op) []Op {
+func shrink(l *lab.Lab, flood bool, ops []Op) []Op {
 	for again := true; again; {
 		again = false
 		for i := len(ops) - 1; i >= 0; i-- {
 			fewer := slices.Delete(slices.Clone(ops), i, i+1)
-			if run(l, fewer) != nil {
+			if run(l, flood, fewer) != nil {
 				ops, again = fewer, true
 			}
 		}

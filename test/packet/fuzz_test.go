@@ -16,7 +16,7 @@ import (
 
 // FuzzProgram runs the program on frames of any bytes. It starts from the packets of all scripts.
 func FuzzProgram(f *testing.F) {
-	names := scriptFiles(f)
+	names := scriptFiles(f, "testdata")
 	for _, name := range names {
 		for _, line := range readScript(f, name).lines {
 			if frame := seedFrame(line); frame != nil {

@@ -24,26 +24,38 @@ func TestScripts(t *testing.T) {
 	if !updating() { // the other tests read what this one writes then
 		t.Parallel()
 	}
-	runScripts(t, lab.Config{}, updating())
+	runScripts(t, "testdata", lab.Config{}, updating())
 }
 
 // TestScriptsOnOldKernels runs the same scripts, for the same results, over the program as older kernels have it. Each packet
 // has to get past the filter of addresses first: if that lacks a bit, the packet is passed on, and its script fails.
 func TestScriptsOnOldKernels(t *testing.T) {
 	t.Parallel()
-	runScripts(t, lab.Config{OldKernel: true, ForeignFirst: true}, false)
+	runScripts(t, "testdata", lab.Config{OldKernel: true, ForeignFirst: true}, false)
 }
 
 // TestScriptsWithXDP runs them once more, and each packet first through the XDP program: what it forwards must be what the
 // one at the tc hook makes of it, and what it passes as it was.
 func TestScriptsWithXDP(t *testing.T) {
 	t.Parallel()
-	runScripts(t, lab.Config{XDP: true}, false)
+	runScripts(t, "testdata", lab.Config{XDP: true}, false)
 }
 
-func runScripts(t *testing.T, cfg lab.Config, update bool) {
+// TestFloodScripts runs scripts as if challenges were many: then SYNs are challenged before their connection is looked up.
+func TestFloodScripts(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/flood", lab.Config{ChallengeFirst: true}, updating())
+}
+
+// TestFloodScriptsWithXDP runs them through the XDP program first.
+func TestFloodScriptsWithXDP(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/flood", lab.Config{ChallengeFirst: true, XDP: true}, false)
+}
+
+func runScripts(t *testing.T, dir string, cfg lab.Config, update bool) {
 	lanes := newLanes(t, cfg)
-	for _, name := range scriptFiles(t) {
+	for _, name := range scriptFiles(t, dir) {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
 			t.Parallel()
 			r, err := lanes.run(readScript(t, name))
@@ -63,11 +75,11 @@ func runScripts(t *testing.T, cfg lab.Config, update bool) {
 	}
 }
 
-func scriptFiles(t testing.TB) []string {
+func scriptFiles(t testing.TB, dir string) []string {
 	t.Helper()
-	names, err := filepath.Glob("testdata/*.txt")
+	names, err := filepath.Glob(dir + "/*.txt")
 	if err != nil || len(names) == 0 {
-		t.Fatalf("no scripts in testdata: %v", err)
+		t.Fatalf("no scripts in %s: %v", dir, err)
 	}
 	return names
 }

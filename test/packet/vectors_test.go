@@ -52,7 +52,7 @@ type vector struct {
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	vectors := map[int]vector{}
-	files := scriptFiles(t)
+	files := scriptFiles(t, "testdata")
 	slices.SortFunc(files, func(a, b string) int { // a script comes before its IPv6 twin, and words the row
 		return strings.Compare(strings.TrimSuffix(a, ".txt"), strings.TrimSuffix(b, ".txt"))
 	})
@@ -166,7 +166,7 @@ func TestDropReasons(t *testing.T) {
 		"snat-ports-exhausted": "takes 64,000 connections: TestSourcePorts",
 	}
 	scripts := ""
-	for _, name := range scriptFiles(t) {
+	for _, name := range scriptFiles(t, "testdata") {
 		scripts += strings.Join(readScript(t, name).lines, "\n")
 	}
 	reasons, err := os.ReadFile("../../docs/drop-reasons.md")

@@ -44,6 +44,7 @@ const (
 	DecapMapDecapVips              = "decap_vips"
 	DecapProgLoxilbDecapEther      = "loxilb_decap_ether"
 	DecapProgLoxilbDecapLayer3     = "loxilb_decap_layer3"
+	DecapVarChallengeFirst         = "challenge_first"
 	DecapVarDecapEnums             = "decap_enums"
 	DecapVarDecapPort              = "decap_port"
 	DecapVarForeignFirst           = "foreign_first"
@@ -129,6 +130,7 @@ type DecapMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DecapVariableSpecs struct {
+	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	DecapEnums             *ebpf.VariableSpec `ebpf:"decap_enums"`
 	DecapPort              *ebpf.VariableSpec `ebpf:"decap_port"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
@@ -192,6 +194,7 @@ func (m *DecapMaps) Close() error {
 //
 // It can be passed to LoadDecapObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DecapVariables struct {
+	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	DecapEnums             *ebpf.Variable `ebpf:"decap_enums"`
 	DecapPort              *ebpf.Variable `ebpf:"decap_port"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`

@@ -455,6 +455,7 @@ const (
 	SockProgLoxilbSendmsg4        = "loxilb_sendmsg4"
 	SockProgLoxilbSendmsg6        = "loxilb_sendmsg6"
 	SockProgLoxilbSockRelease     = "loxilb_sock_release"
+	SockVarChallengeFirst         = "challenge_first"
 	SockVarForeignFirst           = "foreign_first"
 	SockVarHalfOpenPercent        = "half_open_percent"
 	SockVarHashSeed               = "hash_seed"
@@ -599,6 +600,7 @@ type SockMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SockVariableSpecs struct {
+	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -758,6 +760,7 @@ func (m *SockMaps) Close() error {
 //
 // It can be passed to LoadSockObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SockVariables struct {
+	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`

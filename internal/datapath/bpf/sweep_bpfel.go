@@ -424,6 +424,7 @@ const (
 	SweepProgLoxilbSweep           = "loxilb_sweep"
 	SweepProgLoxilbSweepPersists   = "loxilb_sweep_persists"
 	SweepProgLoxilbSweepSnat       = "loxilb_sweep_snat"
+	SweepVarChallengeFirst         = "challenge_first"
 	SweepVarForeignFirst           = "foreign_first"
 	SweepVarHalfOpenPercent        = "half_open_percent"
 	SweepVarHashSeed               = "hash_seed"
@@ -559,6 +560,7 @@ type SweepMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepVariableSpecs struct {
+	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -714,6 +716,7 @@ func (m *SweepMaps) Close() error {
 //
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepVariables struct {
+	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`

@@ -597,6 +597,13 @@ type TcSourceKey struct {
 	Addr         TcIpAddr
 }
 
+type TcSurge struct {
+	_       structs.HostLayout
+	Packets uint32
+	Window  uint32
+	Until   uint32
+}
+
 type TcSweepReport struct {
 	_       structs.HostLayout
 	Visited uint64
@@ -746,12 +753,12 @@ const (
 	TcProgLoxilbLayer3          = "loxilb_layer3"
 	TcProgLoxilbLayer3Out       = "loxilb_layer3_out"
 	TcVarAbiEnums               = "abi_enums"
+	TcVarChallengeFirst         = "challenge_first"
+	TcVarChallengeSurge         = "challenge_surge"
 	TcVarDirectAnswers          = "direct_answers"
 	TcVarEgressCount            = "egress_count"
 	TcVarForeignFirst           = "foreign_first"
-	TcVarForeignPackets         = "foreign_packets"
-	TcVarForeignUntil           = "foreign_until"
-	TcVarForeignWindow          = "foreign_window"
+	TcVarForeignSurge           = "foreign_surge"
 	TcVarHalfOpenPercent        = "half_open_percent"
 	TcVarHashSeed               = "hash_seed"
 	TcVarHopGeneration          = "hop_generation"
@@ -891,12 +898,12 @@ type TcMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type TcVariableSpecs struct {
 	AbiEnums               *ebpf.VariableSpec `ebpf:"abi_enums"`
+	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
+	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
 	DirectAnswers          *ebpf.VariableSpec `ebpf:"direct_answers"`
 	EgressCount            *ebpf.VariableSpec `ebpf:"egress_count"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
-	ForeignPackets         *ebpf.VariableSpec `ebpf:"foreign_packets"`
-	ForeignUntil           *ebpf.VariableSpec `ebpf:"foreign_until"`
-	ForeignWindow          *ebpf.VariableSpec `ebpf:"foreign_window"`
+	ForeignSurge           *ebpf.VariableSpec `ebpf:"foreign_surge"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.VariableSpec `ebpf:"hop_generation"`
@@ -1056,12 +1063,12 @@ func (m *TcMaps) Close() error {
 // It can be passed to LoadTcObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TcVariables struct {
 	AbiEnums               *ebpf.Variable `ebpf:"abi_enums"`
+	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
+	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
 	DirectAnswers          *ebpf.Variable `ebpf:"direct_answers"`
 	EgressCount            *ebpf.Variable `ebpf:"egress_count"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
-	ForeignPackets         *ebpf.Variable `ebpf:"foreign_packets"`
-	ForeignUntil           *ebpf.Variable `ebpf:"foreign_until"`
-	ForeignWindow          *ebpf.Variable `ebpf:"foreign_window"`
+	ForeignSurge           *ebpf.Variable `ebpf:"foreign_surge"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
 	HopGeneration          *ebpf.Variable `ebpf:"hop_generation"`

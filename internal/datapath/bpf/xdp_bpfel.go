@@ -182,6 +182,13 @@ type XdpSourceKey struct {
 	Addr         XdpIpAddr
 }
 
+type XdpSurge struct {
+	_       structs.HostLayout
+	Packets uint32
+	Window  uint32
+	Until   uint32
+}
+
 type XdpSweepReport struct {
 	_       structs.HostLayout
 	Visited uint64
@@ -291,6 +298,8 @@ const (
 	XdpMapXdpForwarded           = "xdp_forwarded"
 	XdpMapXdpTargets             = "xdp_targets"
 	XdpProgLoxilbXdp             = "loxilb_xdp"
+	XdpVarChallengeFirst         = "challenge_first"
+	XdpVarChallengeSurge         = "challenge_surge"
 	XdpVarForeignFirst           = "foreign_first"
 	XdpVarHalfOpenPercent        = "half_open_percent"
 	XdpVarHashSeed               = "hash_seed"
@@ -424,6 +433,8 @@ type XdpMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type XdpVariableSpecs struct {
+	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
+	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -581,6 +592,8 @@ func (m *XdpMaps) Close() error {
 //
 // It can be passed to LoadXdpObjects or ebpf.CollectionSpec.LoadAndAssign.
 type XdpVariables struct {
+	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
+	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`

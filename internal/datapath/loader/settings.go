@@ -54,6 +54,7 @@ type Settings struct {
 	NoKfuncs       bool     // as on kernels before 6.2, for tests
 	ResetRate      int      // RSTs to segments of no connection, a second and CPU, for tests; 0: as many as config.h says
 	ForeignFirst   bool     // foreign packets are told before their connection is looked up at all times, for tests
+	ChallengeFirst bool     // SYNs are challenged before their connection is looked up at all times, for tests
 	Log            *slog.Logger
 
 	hz uint32
@@ -114,6 +115,7 @@ func (s *Settings) constants() map[string]any {
 		"table_skew":              conntrack.Skew(),
 		"kfuncs":                  flag(!s.NoKfuncs),
 		"foreign_first":           flag(s.ForeignFirst),
+		"challenge_first":         flag(s.ChallengeFirst),
 		"redirect_peer":           flag(!s.NoRedirectPeer),
 		"hash_seed":               s.HashSeed,
 		"timeout_tcp_established": s.Jiffies(t.TCPEstablished),

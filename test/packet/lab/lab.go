@@ -22,9 +22,11 @@ type Config struct {
 	HalfOpen    int // percent of it that half-open connections may have; 0: any
 	// ForeignFirst has each packet get past the filter of addresses before its connection is looked up (bpf/foreign.h).
 	ForeignFirst bool
-	OldKernel    bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
-	ResetRate    int  // RSTs to segments of no connection, a second and CPU; 0: as many as outside of tests
-	XDP          bool // Send also runs the XDP program, and fails if that does anything else than the one at the tc hook
+	// ChallengeFirst has SYNs challenged before their connection is looked up (bpf/syn_flood.h).
+	ChallengeFirst bool
+	OldKernel      bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
+	ResetRate      int  // RSTs to segments of no connection, a second and CPU; 0: as many as outside of tests
+	XDP            bool // Send also runs the XDP program, and fails if that does anything else than the one at the tc hook
 }
 
 // HashSeed is the key of hashes in a lab.
@@ -54,7 +56,7 @@ func New(cfg Config) (*Lab, error) {
 		cfg.Connections = 1024
 	}
 	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, xdp: cfg.XDP}
-	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst}
+	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
 	}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * surge.h - tells whether packets of some kind are many at present.
+ *
+ * They are if 64 came within a window of 16 jiffies, some thousand a second, and
+ * for the next 1,024 jiffies.
+ */
+#ifndef LOXILB_SURGE_H
+#define LOXILB_SURGE_H
+
+#include <stdbool.h>
+#include <linux/types.h>
+
+#define SURGE_WINDOW 16 /* jiffies: 16 to 160 ms */
+#define SURGE_PACKETS 64 /* in a window */
+#define SURGE_PERIOD 1024 /* jiffies: 1 to 10 s */
+
+/* CPUs write it without locks: a count that is a little wrong does no harm. */
+struct surge {
+	volatile __u32 packets; /* in the current window */
+	volatile __u32 window;
+	volatile __u32 until; /* jiffies */
+};
+
+/* Is there one? What is further away than a period is of another turn of the
+ * clock. */
+static __always_inline bool surge_is_on(const struct surge *s, __u32 now)
+{
+	return s->until - now - 1 < SURGE_PERIOD;
+}
+
+/* Notes a packet of this kind. */
+static __always_inline void surge_note(struct surge *s, __u32 now)
+{
+	__u32 window = now / SURGE_WINDOW;
+
+	if (s->window != window) {
+		s->window = window;
+		s->packets = 0;
+	}
+	s->packets++;
+	if (s->packets >= SURGE_PACKETS)
+		s->until = now + SURGE_PERIOD;
+}
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * syn_flood.h - answers the SYNs of a flood before their connections are looked
+ * up.
+ *
+ * A SYN from a made-up address has no connection, and to find that out takes as
+ * long as all else: the line of its tags is in no cache. So while challenges
+ * are many, a SYN whose client would be challenged (admit.h) is so at once.
+ * That a few of them are of connections does no harm. Their clients answer, and
+ * the SYN that they repeat is looked up, as they are known then. And since what
+ * answers a challenge may have a connection, it is taken before that is looked up.
+ */
+#ifndef LOXILB_SYN_FLOOD_H
+#define LOXILB_SYN_FLOOD_H
+
+#include "challenge.h"
+#include "config.h"
+#include "parse.h"
+#include "protect.h"
+#include "service.h"
+#include "surge.h"
+
+/* Challenges. */
+struct surge challenge_surge SEC(".data.runtime") = {};
+
+/* May the packet be part of a flood, or an answer of who was challenged in one? */
+static __always_inline bool is_of_syn_flood(const struct packet *p)
+{
+	return unlikely(p->tcp_flags & (TCP_SYN | TCP_RST)) &&
+	       (challenge_first || surge_is_on(&challenge_surge, p->now)) &&
+	       !p->fault;
+}
+
+/* Would the client of a SYN be challenged if that had no connection? What the
+ * packet's source and its service's endpoints forbid is refused later. */
+static __always_inline bool is_to_be_challenged(struct packet *p, __u32 mark)
+{
+	/* not copied: a SYN that is challenged in vain comes again */
+	const struct service *svc = service_find_any(p, mark);
+
+	return svc && svc->slot_count && !is_martian_source(p) &&
+	       !source_reason(p, svc) && protect(p, svc) == VERDICT_CHALLENGE;
+}
+
+#endif
