@@ -7,25 +7,28 @@ import (
 	"loxilb/internal/datapath"
 )
 
-// TestCheckUpgrade: programs that are right pass, and packets that do not come out as they should are named.
-func TestCheckUpgrade(t *testing.T) {
+// TestVectors: programs that are right pass, and packets that do not come out as they should are named.
+//
+// P4
+func TestVectors(t *testing.T) {
 	t.Parallel()
-	d, err := datapath.Trial(datapath.Config{})
+	if err := tryVectors(func() (*datapath.Datapath, error) { return datapath.Trial(datapath.Config{}) }); err != nil {
+		t.Fatal(err)
+	}
+	d, err := datapath.Load(datapath.Config{Connections: datapath.TrialConnections})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if err := try(d, trials()); err != nil {
-		t.Fatal(err)
-	}
-	const service = "10.0.0.2:80/tcp endpoints=192.0.2.1:8080"
-	for _, wrong := range []trial{
-		{"tcp 198.51.100.2:4000 > 10.0.0.1:80 S", ""},      // of a service
-		{"tcp 198.51.100.2:4000 > 10.0.0.2:81 S", service}, // of none
+	services := []string{"10.0.0.2:80/tcp endpoints=192.0.2.1:8080 weights=0"}
+	for _, wrong := range []vector{
+		{"tcp 198.51.100.2:4000 > 10.0.0.2:80 S", ""},                                       // of a service
+		{"tcp 198.51.100.2:4000 > 10.0.0.1:81 S", "tcp 10.0.0.1:81 > 198.51.100.2:4000 RA"}, // of none
+		{"tcp 198.51.100.2:4000 > 10.0.0.2:80 S", "tcp 198.51.100.2:4000 > 192.0.2.1:8080 S"},
 	} {
-		err := try(d, []trial{wrong})
-		if err == nil || !strings.Contains(err.Error(), "do not treat packets right here, 1 of 1: packet \""+wrong.packet) {
-			t.Errorf("%q: %v", wrong.packet, err)
+		err := try(d, services, []vector{wrong})
+		if err == nil || !strings.Contains(err.Error(), "do not treat packets right here, 1 of 1: packet \""+wrong.in) {
+			t.Errorf("%q: %v", wrong.in, err)
 		}
 	}
 }

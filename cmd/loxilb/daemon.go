@@ -53,6 +53,7 @@ type daemon struct {
 	api        *httpapi.API
 	pins       *pinWatch
 	pressure   *pressureWatch
+	exchange   *exchangeWatch
 	sweep      chan struct{} // capacity 1: connections wait for a sweep
 }
 
@@ -74,6 +75,8 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 	statuses.Include(func() []status.Status { return problems(network) })
 	p.pressure = &pressureWatch{fullness: d.Fullness, hub: p.hub, log: log}
 	statuses.Include(p.pressure.statuses)
+	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
+	statuses.Include(p.exchange.statuses)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
 	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Changed: func(key string) { p.health.Changed(key) }})
 	p.health = reconcile.NewHealth(p.monitor, o)
@@ -148,6 +151,9 @@ func (p *daemon) attach(ctx context.Context) {
 		return
 	case <-p.services.Idle():
 	}
+	if err := p.exchange.begin(time.Now()); err != nil {
+		p.log.Error("drops cannot be read", "error", err)
+	}
 	p.sockets.Mark() // first, so that no task finds nothing to do and calls itself idle
 	p.xdp.Mark()
 	var running sync.WaitGroup
@@ -164,6 +170,7 @@ func (p *daemon) attach(ctx context.Context) {
 	}
 	p.log.Info("ready", "version", version, "namespace", apisocket.Namespace(), "services", p.state.Services.Len(p.state.Snapshot()),
 		"hook", p.datapath.Hook())
+	running.Go(func() { p.exchange.run(ctx) })
 	debug.FreeOSMemory() // what loading programs took is not needed again, most of all the types of the kernel
 }
 

@@ -71,6 +71,9 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	defer d.Close()
+	if err := tryBeforeExchange(d, loading(c, dir, log)); err != nil {
+		return err
+	}
 	daemon, err := assemble(c, log, network, state, d, lock)
 	if err != nil {
 		return err

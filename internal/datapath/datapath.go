@@ -9,6 +9,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf/btf"
 
@@ -46,8 +47,8 @@ type Config struct {
 	Log            *slog.Logger
 }
 
-// trialConnections fit a Trial.
-const trialConnections = 1024
+// TrialConnections are enough to try packets.
+const TrialConnections = 1024
 
 // Datapath is the loaded data path: its parts, side by side. Its methods are safe for concurrent use.
 type Datapath struct {
@@ -63,6 +64,7 @@ type Datapath struct {
 	*pressure.Meter      // how full the connection table is, and who is challenged
 
 	collection *loader.Collection
+	exchange   *exchange
 	localMu    sync.Mutex
 	local      bool // answers of endpoints on this machine are looked at
 }
@@ -78,7 +80,10 @@ func Load(cfg Config) (*Datapath, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Datapath{collection: c, Counters: drops.New(c), Meter: pressure.New(c), Ports: hostports.New(c), Hooks: attach.New(c, cfg.Hook)}
+	e := &exchange{began: time.Now()}
+	d := &Datapath{
+		collection: c, exchange: e, Counters: drops.New(c), Meter: pressure.New(c), Ports: hostports.New(c), Hooks: attach.New(c, cfg.Hook, &e.Exchange),
+	}
 	if err := d.load(cfg); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -98,7 +103,7 @@ func Trial(cfg Config) (*Datapath, error) {
 	if err := loader.CheckPins(cfg.settings()); err != nil {
 		return nil, err
 	}
-	cfg.PinDir, cfg.Connections = "", trialConnections
+	cfg.PinDir, cfg.Connections = "", TrialConnections
 	d, err := Load(cfg)
 	if err != nil {
 		return nil, err
@@ -137,15 +142,17 @@ func (d *Datapath) load(cfg Config) error {
 		}
 		return err
 	}
-	err := loader.SideBySide(adopt,
+	before, failed := d.Drops()
+	d.exchange.before = before
+	err := errors.Join(failed, loader.SideBySide(adopt,
 		func() (err error) { sweep, err = connections.LoadSweep(d.collection, types); return err },
 		func() error { return d.collection.LoadFirst(types) },
-	)
+	))
 	d.Table = connections.New(d.collection, d.Tables, d.Meter, sweep, d.Hooks)
 	if err != nil {
 		return err
 	}
-	d.XDP = xdp.New(d.collection, d.Routing, d.Tables.AddCounts, cfg.XDP)
+	d.XDP = xdp.New(d.collection, d.Routing, d.Tables.AddCounts, cfg.XDP, &d.exchange.Exchange)
 	d.Sockets = hostsockets.New(d.collection, d.Tables)
 	d.Watchers = watch.New(d.collection, d.Tables)
 	return d.followLocal(d.LocalAnswersWanted())
@@ -153,7 +160,7 @@ func (d *Datapath) load(cfg Config) error {
 
 // Close releases the process's hold on the data path. What is pinned goes on working; the rest ends.
 func (d *Datapath) Close() error {
-	err := errors.Join(d.Hooks.Close(), d.XDP.Close(), d.Sockets.Close(), d.Table.Close())
+	err := errors.Join(d.Hooks.Close(), d.XDP.Close(), d.Sockets.Close(), d.Table.Close(), d.exchange.Keep())
 	d.Tables.Close()
 	return errors.Join(err, d.collection.Close())
 }

@@ -141,3 +141,6 @@ func (d *Daemon) Wrap(words ...string) { d.wrap = words }
 
 // Dir is the daemon's directory.
 func (d *Daemon) Dir() string { return d.dir }
+
+// SetBin has loxilb and loxicmd be those of another directory, from the next Start on.
+func (d *Daemon) SetBin(dir string) { d.bin = dir }

@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 	flag.Bool(longFlag, false, "run the tests too that take a minute and a gigabyte")
 	flag.Int(soakFlag, 0, "seconds that TestSoak goes on")
 	flag.Uint64(seedFlag, 0, "begin random tests by this number")
+	flag.String(otherFlag, "", "a directory with loxilb and loxicmd of another version, for TestUpgrade")
 	flag.Int(killFlag, 0, "kill the daemon before the step of this number only")
 	os.Exit(buildAndRun(m))
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // TestCheckUpgrade: --check-upgrade says whether a start could take over, beside a daemon that goes on; a start that could not says what would be
-// lost, and leaves it; --end-connections starts all the same.
+// lost, by service, and leaves it; --end-connections starts all the same.
 //
 // P4
 func TestCheckUpgrade(t *testing.T) {
@@ -35,11 +35,11 @@ func TestCheckUpgrade(t *testing.T) {
 	}
 	defer layouts.Close()
 	name := make([]byte, layouts.KeySize())
-	copy(name, "endpoints")
+	copy(name, "ways")
 	if err := layouts.Update(name, make([]byte, layouts.ValueSize()), ebpf.UpdateExist); err != nil {
 		t.Fatal(err)
 	}
-	const want = "keys or values of endpoints were laid out differently by the build that made them; to start without them, by --end-connections, means that the 10 connections that are tracked end"
+	const want = "keys or values of ways were laid out differently by the build that made them; to start without them, by --end-connections, means that the 10 connections that are tracked end, of 20.20.20.1:7/tcp (10), that all counters begin at 0"
 	if out, err := r.LB.Run(check...); err == nil || !strings.Contains(out, want) {
 		t.Errorf("beside another version: %v, %s", err, out)
 	}

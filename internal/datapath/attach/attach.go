@@ -26,6 +26,7 @@ type Interface struct {
 type Hooks struct {
 	programs *loader.Collection
 	hook     Hook
+	exchange *links.Exchange
 
 	mu       sync.RWMutex
 	attached map[int]*attached // by interface index
@@ -40,8 +41,8 @@ type attached struct {
 }
 
 // New attaches nothing yet.
-func New(c *loader.Collection, h Hook) *Hooks {
-	return &Hooks{programs: c, hook: h.resolve(), attached: map[int]*attached{}}
+func New(c *loader.Collection, h Hook, e *links.Exchange) *Hooks {
+	return &Hooks{programs: c, hook: h.resolve(), exchange: e, attached: map[int]*attached{}}
 }
 
 // Hook is the kind of hook in use.
@@ -112,7 +113,7 @@ func (h *Hooks) SetEgressAll(wanted bool) {
 }
 
 func (h *Hooks) folder(at side) links.Folder {
-	return links.Folder{Path: h.programs.PinFolder(at.pins()), Log: h.programs.Log}
+	return links.Folder{Path: h.programs.PinFolder(at.pins()), Log: h.programs.Log, Exchange: h.exchange}
 }
 
 func (h *Hooks) attach(i Interface, at side) (links.Attachment, error) {
@@ -121,7 +122,7 @@ func (h *Hooks) attach(i Interface, at side) (links.Attachment, error) {
 		return nil, err
 	}
 	if h.hook == HookTCX {
-		a, err := h.folder(at).Attach(i.Index, prog, func() (link.Link, error) {
+		a, err := h.folder(at).Attach(i.Index, prog, func(prog *ebpf.Program) (link.Link, error) {
 			return link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: at.tcx()})
 		})
 		if err != nil {
@@ -129,11 +130,47 @@ func (h *Hooks) attach(i Interface, at side) (links.Attachment, error) {
 		}
 		return a, detachClsact(i.Index, at)
 	}
-	a, err := attachClsact(i.Index, at, prog)
+	a, err := attachClsact(i.Index, at, prog, h.exchange)
 	if err != nil {
 		return nil, err
 	}
 	return a, h.folder(at).Drop(i.Index)
+}
+
+// Replaces tells whether what arrives somewhere goes through a program of other code than this process attaches.
+func (h *Hooks) Replaces() (bool, error) {
+	list, err := h.folder(ingress).Programs()
+	if h.hook == HookClsact && err == nil {
+		list, err = clsactPrograms()
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, id := range list {
+		same, err := h.sameCode(id)
+		if err != nil || !same {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+// sameCode tells whether the program of the id has the code of the one that this process attaches in its place.
+func (h *Hooks) sameCode(id ebpf.ProgramID) (bool, error) {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return false, fmt.Errorf("open the program that is attached: %w", err)
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return false, fmt.Errorf("read the program that is attached: %w", err)
+	}
+	own, err := h.programs.Program(info.Name == loader.Layer3, false)
+	if err != nil {
+		return false, err
+	}
+	return links.SameCode(p, own)
 }
 
 // Detach takes the programs away from an interface. One that is gone, or was never attached, is no error. What failed
@@ -192,7 +229,7 @@ func (h *Hooks) Close() error {
 // First puts a program at the interface's ingress, in front of others, until it is detached.
 func First(i Interface, h Hook, prog *ebpf.Program) (links.Attachment, error) {
 	if h.resolve() != HookTCX {
-		return attachClsact(i.Index, ingress, prog)
+		return attachClsact(i.Index, ingress, prog, &links.Exchange{})
 	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	if err != nil {

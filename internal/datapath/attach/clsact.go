@@ -27,15 +27,30 @@ type clsact struct {
 func (c clsact) Close() error  { return nil }
 func (c clsact) Detach() error { return detachClsact(c.index, c.at) }
 
-func attachClsact(index int, at side, prog *ebpf.Program) (links.Attachment, error) {
+func attachClsact(index int, at side, prog *ebpf.Program, e *links.Exchange) (links.Attachment, error) {
 	qdisc := clsactQdisc(index)
 	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("add clsact: %w", err)
 	}
-	filter := clsactFilter(index, at)
-	filter.Fd = prog.FD()
-	if err := netlink.FilterReplace(filter); err != nil {
-		return nil, fmt.Errorf("add clsact filter: %w", err)
+	put := func(prog *ebpf.Program) error {
+		filter := clsactFilter(index, at)
+		filter.Fd = prog.FD()
+		if err := netlink.FilterReplace(filter); err != nil {
+			return fmt.Errorf("add clsact filter: %w", err)
+		}
+		return nil
+	}
+	former, err := clsactFilters(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, at.clsact())
+	if err != nil {
+		return nil, err
+	}
+	if len(former) > 0 {
+		err = e.At(former[0], prog, put)
+	} else {
+		err = put(e.Current(prog))
+	}
+	if err != nil {
+		return nil, err
 	}
 	return clsact{index, at}, nil
 }
@@ -64,7 +79,7 @@ func detachClsact(index int, at side) error {
 		return nil //nolint:nilerr // the interface is gone, and the filter with it
 	}
 	ours, err := clsactFilters(l, at.clsact())
-	if err != nil || ours == 0 {
+	if err != nil || len(ours) == 0 {
 		return err
 	}
 	if err := netlink.FilterDel(clsactFilter(index, at)); err != nil {
@@ -80,22 +95,37 @@ func detachClsact(index int, at side) error {
 	return nil
 }
 
-// clsactFilters counts our filters at a hook; an interface without the qdisc has none.
-func clsactFilters(l netlink.Link, parent uint32) (int, error) {
+// clsactFilters are the programs of our filters at a hook; an interface without the qdisc has none.
+func clsactFilters(l netlink.Link, parent uint32) (list []ebpf.ProgramID, err error) {
 	filters, err := netlink.FilterList(l, parent)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
-		return 0, nil
+		return nil, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("list clsact filters: %w", err)
+		return nil, fmt.Errorf("list clsact filters: %w", err)
 	}
-	n := 0
 	for _, f := range filters {
 		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == clsactName {
-			n++
+			list = append(list, ebpf.ProgramID(b.Id))
 		}
 	}
-	return n, nil
+	return list, nil
+}
+
+// clsactPrograms are the programs of all our filters for what arrives.
+func clsactPrograms() (all []ebpf.ProgramID, err error) {
+	interfaces, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, l := range interfaces {
+		list, err := clsactFilters(l, ingress.clsact())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
 }
 
 // DetachClsact removes our filters from every interface of the namespace, as far as that goes.

@@ -59,8 +59,9 @@ func (a attached) Detach() error {
 
 // Folder has the links of one hook, pinned by the index of their interface. Path empty: nothing is pinned.
 type Folder struct {
-	Path string
-	Log  *slog.Logger
+	Path     string
+	Log      *slog.Logger
+	Exchange *Exchange
 }
 
 // Make makes the folder, if links are pinned.
@@ -75,9 +76,9 @@ func (f Folder) Make() error {
 }
 
 // Attach gives the program to the interface's pinned link, or has attach make one.
-func (f Folder) Attach(index int, prog *ebpf.Program, attach func() (link.Link, error)) (Attachment, error) {
+func (f Folder) Attach(index int, prog *ebpf.Program, attach func(*ebpf.Program) (link.Link, error)) (Attachment, error) {
 	if f.Path == "" {
-		l, err := attach()
+		l, err := attach(prog)
 		return Unpinned(l), err
 	}
 	l, err := f.adopt(index, prog)
@@ -87,7 +88,7 @@ func (f Folder) Attach(index int, prog *ebpf.Program, attach func() (link.Link, 
 	if l != nil {
 		return attached{l, true}, nil
 	}
-	l, err = attach()
+	l, err = attach(f.Exchange.Current(prog))
 	if err != nil {
 		return nil, err
 	}
@@ -109,14 +110,39 @@ func (f Folder) adopt(index int, prog *ebpf.Program) (link.Link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open pinned link: %w", err)
 	}
-	where, err := pins.Interface(l)
+	where, former, err := pins.Attached(l)
 	if err == nil && where == uint32(index) {
-		if err = l.Update(prog); err == nil {
+		if err = f.Exchange.At(former, prog, l.Update); err == nil {
 			return l, nil
 		}
 	}
 	f.Log.Warn("a pinned link cannot be adopted and is made anew", "ifindex", index, "error", err)
 	return nil, errors.Join(l.Unpin(), l.Close())
+}
+
+// Programs are those of the pinned links whose interface is there.
+func (f Folder) Programs() (list []ebpf.ProgramID, err error) {
+	if f.Path == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(f.Path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list pinned links: %w", err)
+	}
+	for _, e := range entries {
+		l, err := link.LoadPinnedLink(filepath.Join(f.Path, e.Name()), nil)
+		if err != nil {
+			return nil, fmt.Errorf("open pinned link: %w", err)
+		}
+		where, program, err := pins.Attached(l)
+		if err := errors.Join(err, l.Close()); err != nil {
+			return nil, err
+		}
+		if where != 0 {
+			list = append(list, program)
+		}
+	}
+	return list, nil
 }
 
 // Drop detaches the interface's pinned link, if there is one.

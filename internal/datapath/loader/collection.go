@@ -30,6 +30,7 @@ type Collection struct {
 	Fresh                                 bool // all maps are new and empty
 
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
+	variables   map[string]*ebpf.Variable
 	dropReasons map[uint32]string
 	spec        *ebpf.CollectionSpec // until LoadFirst
 
@@ -80,7 +81,7 @@ func (c *Collection) open() error {
 	if err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
-	c.all = maps.Clone(collection.Maps)
+	c.all, c.variables = maps.Clone(collection.Maps), maps.Clone(collection.Variables)
 	if err := errors.Join(collection.Assign(&c.Maps), collection.Assign(&c.Variables)); err != nil {
 		return err
 	}
@@ -160,11 +161,14 @@ func (c *Collection) LoadFirst(types *btf.Cache) error {
 	return nil
 }
 
+// Layer3 is the name of the program for what arrives at interfaces without link-layer header.
+const Layer3 = "loxilb_layer3"
+
 // programName is that of the program for a hook.
 func programName(layer3, egress bool) string {
 	name := "loxilb_ether"
 	if layer3 {
-		name = "loxilb_layer3"
+		name = Layer3
 	}
 	if egress {
 		name += "_out"

@@ -134,7 +134,7 @@ func hasInterface(dir string) (bool, error) {
 			if err != nil {
 				return false, fmt.Errorf("open pinned link: %w", err)
 			}
-			index, err := Interface(l)
+			index, _, err := Attached(l)
 			_ = l.Close()
 			if err != nil || index != 0 {
 				return true, err

@@ -154,17 +154,17 @@ func RemoveLinks(folder string) error {
 	return nil
 }
 
-// Interface is the index of the interface that a tcx or XDP link is attached to, 0 once that is gone.
-func Interface(l link.Link) (uint32, error) {
+// Attached is the index of the interface that a tcx or XDP link is attached to, 0 once that is gone, and the program there.
+func Attached(l link.Link) (index uint32, program ebpf.ProgramID, err error) {
 	info, err := l.Info()
 	if err != nil {
-		return 0, fmt.Errorf("read link: %w", err)
+		return 0, 0, fmt.Errorf("read link: %w", err)
 	}
 	if tcx := info.TCX(); tcx != nil {
-		return tcx.Ifindex, nil
+		return tcx.Ifindex, info.Program, nil
 	}
 	if xdp := info.XDP(); xdp != nil {
-		return xdp.Ifindex, nil
+		return xdp.Ifindex, info.Program, nil
 	}
-	return 0, fmt.Errorf("read link: neither tcx nor XDP but %v", info.Type)
+	return 0, 0, fmt.Errorf("read link: neither tcx nor XDP but %v", info.Type)
 }

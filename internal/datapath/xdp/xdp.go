@@ -72,10 +72,11 @@ const maxIndex = 16383
 // XDP is the XDP program, loaded when it is first wanted. Its own maps are not pinned: those that a link's program uses
 // stay with it. Methods are safe for concurrent use.
 type XDP struct {
-	shared  *loader.Collection
-	routing *routing.Routing
-	counts  Counts
-	mode    Mode
+	shared   *loader.Collection
+	routing  *routing.Routing
+	counts   Counts
+	mode     Mode
+	exchange *links.Exchange
 
 	mu       sync.RWMutex
 	programs *ebpf.Collection // nil: not in use
@@ -92,11 +93,11 @@ type attached struct {
 type Counts func(variables map[string]*ebpf.Variable) error
 
 // New loads nothing yet. The program is attached in one mode, everywhere; empty: Native.
-func New(c *loader.Collection, r *routing.Routing, counts Counts, mode Mode) *XDP {
+func New(c *loader.Collection, r *routing.Routing, counts Counts, mode Mode, e *links.Exchange) *XDP {
 	if mode == "" {
 		mode = Native
 	}
-	return &XDP{shared: c, routing: r, counts: counts, mode: mode, attached: map[int]attached{}}
+	return &XDP{shared: c, routing: r, counts: counts, mode: mode, exchange: e, attached: map[int]attached{}}
 }
 
 // SetXDP has the XDP program know an interface, and attaches or detaches it there. An error to attach leaves the rest done.
@@ -183,7 +184,7 @@ func (x *XDP) Program() (*ebpf.Program, error) {
 }
 
 func (x *XDP) folder(m Mode) links.Folder {
-	return links.Folder{Path: x.shared.PinFolder(m.pins()), Log: x.shared.Log}
+	return links.Folder{Path: x.shared.PinFolder(m.pins()), Log: x.shared.Log, Exchange: x.exchange}
 }
 
 // load loads the program when it is first wanted, or says again why the kernel refused it.
@@ -261,7 +262,7 @@ func (x *XDP) attach(i Interface) error {
 		return err
 	}
 	prog := x.programs.Programs[programName]
-	a, err := x.folder(x.mode).Attach(i.Index, prog, func() (link.Link, error) {
+	a, err := x.folder(x.mode).Attach(i.Index, prog, func(prog *ebpf.Program) (link.Link, error) {
 		return link.AttachXDP(link.XDPOptions{Interface: i.Index, Program: prog, Flags: x.mode.flags()})
 	})
 	if err != nil {

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"loxilb/internal/event"
+	"loxilb/internal/status"
+)
+
+// Drops are looked at for watchedFor after programs took the place of those of another version. More than jumpLeast packets that were dropped for
+// one reason, and jumpTimes as many as before in such a time, are a jump. If as many go on being dropped for jumpProof after the former programs
+// are back, they are not the programs' doing.
+const (
+	exchangePeriod = 100 * time.Millisecond
+	watchedFor     = 10 * time.Second
+	jumpLeast      = 100
+	jumpTimes      = 10
+	jumpProof      = 3 * time.Second
+)
+
+// exchanger is what exchangeWatch needs of the data path.
+type exchanger interface {
+	Drops() (map[string]uint64, error)
+	DropsBefore() (at time.Time, drops map[string]uint64)
+	Exchanged() bool
+	GoBack() error
+	FollowFormer() error
+	GoForward() error
+	KeepPrograms() error
+}
+
+// exchangeWatch goes back to the programs of the version before if drops jump when those of this one have taken their place: once, and says why.
+type exchangeWatch struct {
+	datapath exchanger
+	version  string
+	hub      *event.Hub
+	log      *slog.Logger
+
+	exchanged counted // by the programs of the version before
+	before    map[string]float64
+	jump      *jump   // nil: there was none
+	back      counted // by the programs of this version
+
+	mu     sync.Mutex
+	reason error // why the former programs are back; nil: they are not
+	since  time.Time
+}
+
+// counted is how many packets were dropped by a time, by reason.
+type counted struct {
+	at    time.Time
+	drops map[string]uint64
+}
+
+// jump is that more packets are dropped than before.
+type jump struct {
+	reason  string
+	packets uint64
+	took    time.Duration
+	before  float64 // a second
+}
+
+// rate is how many packets a second were dropped.
+func (j *jump) rate() float64 { return float64(j.packets) / j.took.Seconds() }
+
+func (j *jump) String() string {
+	return fmt.Sprintf("%d packets were dropped within %v, reason %s, and %.0f a second before", j.packets, j.took.Round(time.Millisecond), j.reason, j.before)
+}
+
+// begin notes how many packets the programs of the version before have dropped. It is to be called before they are replaced.
+func (w *exchangeWatch) begin(now time.Time) error {
+	drops, err := w.datapath.Drops()
+	if err != nil {
+		return err
+	}
+	began, first := w.datapath.DropsBefore()
+	w.exchanged, w.before = counted{now, drops}, map[string]float64{}
+	for reason, n := range drops {
+		w.before[reason] = float64(n-first[reason]) / max(now.Sub(began), exchangePeriod).Seconds()
+	}
+	return nil
+}
+
+// run watches until ctx ends, or there is nothing that could come back.
+func (w *exchangeWatch) run(ctx context.Context) {
+	if !w.datapath.Exchanged() || w.exchanged.drops == nil {
+		return
+	}
+	w.log.Info("the programs of another version were replaced; they stay for a while, and come back if drops jump", "watched_for", watchedFor)
+	tick := time.NewTicker(exchangePeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			done, err := w.look(now)
+			if err != nil {
+				w.log.Error("programs that were replaced", "error", err)
+			}
+			if done {
+				return
+			}
+		}
+	}
+}
+
+// look does what is due.
+func (w *exchangeWatch) look(now time.Time) (done bool, err error) {
+	if w.jump != nil {
+		return w.lookBack(now)
+	}
+	if now.Sub(w.exchanged.at) > watchedFor {
+		w.log.Info("the programs of this version stay: drops have not jumped")
+		return true, w.datapath.KeepPrograms()
+	}
+	drops, err := w.datapath.Drops()
+	if err != nil {
+		return false, err
+	}
+	if w.jump = w.find(counted{now, drops}); w.jump == nil {
+		return false, nil
+	}
+	w.back = counted{now, drops}
+	if err := w.datapath.GoBack(); err != nil {
+		return true, fmt.Errorf("the former programs cannot come back though %v: %w", w.jump, err)
+	}
+	w.tell(now, event.Failed, fmt.Errorf("%v: so the programs of the version before loxilb %s are back, and stay until the next start", w.jump, w.version))
+	return false, nil
+}
+
+// find looks for a reason of which there are more drops than there may be.
+func (w *exchangeWatch) find(now counted) *jump {
+	took := now.at.Sub(w.exchanged.at)
+	var most *jump
+	for reason, n := range now.drops {
+		j := &jump{reason, n - w.exchanged.drops[reason], took, w.before[reason]}
+		if float64(j.packets) > jumpLeast+jumpTimes*j.before*took.Seconds() && (most == nil || j.packets > most.packets) {
+			most = j
+		}
+	}
+	return most
+}
+
+// lookBack keeps the former programs going, and takes them away if they drop as much.
+func (w *exchangeWatch) lookBack(now time.Time) (done bool, err error) {
+	if err := w.datapath.FollowFormer(); err != nil || w.back.at.IsZero() || now.Sub(w.back.at) < jumpProof {
+		return false, err
+	}
+	drops, err := w.datapath.Drops()
+	if err != nil {
+		return false, err
+	}
+	since := &jump{w.jump.reason, drops[w.jump.reason] - w.back.drops[w.jump.reason], now.Sub(w.back.at), w.jump.before}
+	w.back = counted{}
+	if 2*since.rate() < w.jump.rate() {
+		return false, nil
+	}
+	if err := w.datapath.GoForward(); err != nil {
+		return true, err
+	}
+	w.tell(now, event.Solved, nil)
+	w.log.Info("the programs of this version are there again: those of the version before drop as many", "packets", since.packets, "reason", since.reason)
+	return true, nil
+}
+
+// programsID is how the programs are called in statuses and events.
+func programsID() status.ID { return status.ID{Kind: "programs", Key: "exchange"} }
+
+// tell says everywhere why the former programs are back, or that they are not any more.
+func (w *exchangeWatch) tell(now time.Time, what event.Action, why error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := why
+	if why == nil {
+		text = w.reason
+	} else {
+		w.log.Error("the programs of the version before are back", "reason", why)
+	}
+	w.reason, w.since = why, now
+	w.hub.Publish(event.Object{ObjectKind: programsID().Kind, Key: programsID().Key, Version: 1, Action: what, Error: text.Error()})
+}
+
+// statuses say why the former programs are back, while they are.
+func (w *exchangeWatch) statuses() []status.Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.reason == nil {
+		return nil
+	}
+	return []status.Status{{ID: programsID(), Desired: 1, Since: w.since, Attempts: 1, Err: w.reason}}
+}

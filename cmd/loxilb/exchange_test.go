@@ -1,0 +1,89 @@
+package main
+
+import (
+	"log/slog"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/event"
+)
+
+// traffic is programs that drop as a test says.
+type traffic struct {
+	drops               map[string]uint64
+	before              map[string]uint64
+	began               time.Time
+	back, forward, kept int
+	followed            int
+}
+
+func (d *traffic) Drops() (map[string]uint64, error)           { return maps.Clone(d.drops), nil }
+func (d *traffic) DropsBefore() (time.Time, map[string]uint64) { return d.began, d.before }
+func (d *traffic) Exchanged() bool                             { return true }
+func (d *traffic) GoBack() error                               { d.back++; return nil }
+func (d *traffic) FollowFormer() error                         { d.followed++; return nil }
+func (d *traffic) GoForward() error                            { d.forward++; return nil }
+func (d *traffic) KeepPrograms() error                         { d.kept++; return nil }
+
+// TestGoBack: the former programs come back once if drops jump, and go again if that was not for the programs' sake.
+//
+// P28 if drops jump in the first 10 seconds after the programs of another version took their places, the former ones are back within a second,
+// and the daemon says why; if those drop as much, they go again
+func TestGoBack(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		before              int           // drops a second before the exchange
+		own, former         int           // after it, and after the former programs are back
+		from                time.Duration // of the first of these
+		back, forward, kept int
+		status              string
+	}{
+		"none":                       {0, 0, 0, 0, 0, 0, 1, ""},
+		"as many as before":          {500, 500, 500, 0, 0, 0, 1, ""},
+		"nine times as many":         {100, 900, 100, 0, 0, 0, 1, ""},
+		"a few":                      {0, 9, 0, 0, 0, 0, 1, ""},
+		"all, on a quiet machine":    {0, 20, 0, 0, 1, 0, 0, "reason no-connection, and 0 a second before"},
+		"a jump":                     {10, 1000, 10, 0, 1, 0, 0, "reason no-connection, and 10 a second before"},
+		"an attack that goes on":     {10, 1000, 1000, 2 * time.Second, 1, 1, 0, ""},
+		"an attack that comes later": {0, 1000, 0, 11 * time.Second, 0, 0, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := time.Now()
+			d := &traffic{began: now, before: map[string]uint64{"no-connection": 7}, drops: map[string]uint64{"no-connection": 7 + uint64(c.before)}}
+			w := &exchangeWatch{datapath: d, version: "2.0", hub: event.NewHub(), log: slog.New(slog.DiscardHandler)}
+			now = now.Add(time.Second)
+			exchanged := now
+			if err := w.begin(now); err != nil {
+				t.Fatal(err)
+			}
+			for done := false; !done && now.Sub(exchanged) < time.Minute; {
+				now = now.Add(exchangePeriod)
+				rate := c.before
+				if now.Sub(exchanged) > c.from {
+					rate = c.own
+				}
+				if d.back > d.forward {
+					rate = c.former
+				}
+				d.drops["no-connection"] += uint64(rate) * uint64(now.Sub(exchanged)/exchangePeriod%10/9) // once a second
+				var err error
+				if done, err = w.look(now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if d.back != c.back || d.forward != c.forward || d.kept != c.kept {
+				t.Errorf("went back %d times, forward %d, kept %d; want %d, %d, %d", d.back, d.forward, d.kept, c.back, c.forward, c.kept)
+			}
+			if d.back > d.forward && d.followed < 100 {
+				t.Errorf("the former programs were told what changes %d times", d.followed)
+			}
+			list := w.statuses()
+			if c.status == "" && len(list) > 0 || c.status != "" && (len(list) != 1 || !strings.Contains(list[0].Err.Error(), c.status)) {
+				t.Errorf("statuses %v, want %q", list, c.status)
+			}
+		})
+	}
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+)
+
+// errTrialNetwork says that the vectors cannot be tried, whatever the programs are.
+var errTrialNetwork = errors.New("there is no network to try packets in")
+
+// vector is a packet, in the language of package pkt, and what is to become of it. out empty: it is left to the kernel as it came.
+type vector struct{ in, out string }
+
+// vectorServices are those that the vectors are of, in the text form of services.
+func vectorServices() []string {
+	return []string{
+		"10.0.0.1:80/tcp endpoints=192.0.2.1:8080",
+		"10.0.0.1:53/udp endpoints=192.0.2.1:5353",
+		"[2001:db8::1]:80/tcp endpoints=[2001:db8:2::1]:8080",
+		"[2001:db8::1]:53/udp endpoints=[2001:db8:2::1]:5353",
+		"10.0.0.2:80/tcp mode=fullnat endpoints=192.0.2.1:8080",
+		"10.0.0.3:80/tcp endpoints=192.0.2.1:8080 weights=0",
+	}
+}
+
+// vectors are what programs must do right, whatever machine they are on. One goes on where the one before it has ended.
+func vectors() []vector {
+	return []vector{
+		// of no service
+		{"eth 0x0806 len 46", ""},
+		{"tcp 198.51.100.1:4000 > 203.0.113.1:80 S", ""},
+		{"udp [2001:db8:100::1]:4000 > [2001:db8:203::1]:53 len 8", ""},
+		{"ip 198.51.100.1 > 10.0.0.1 proto 47 len 20", ""},
+		{"tcp 198.51.100.1:4000 > 10.0.0.1:81 S", ""},
+		// a connection, in both directions, to its end
+		{"tcp 198.51.100.1:4000 > 10.0.0.1:80 S seq 1000", "tcp 198.51.100.1:4000 > 192.0.2.1:8080 S seq 1000 ttl 63"},
+		{"tcp 192.0.2.1:8080 > 198.51.100.1:4000 SA seq 5000 ack 1001", "tcp 10.0.0.1:80 > 198.51.100.1:4000 SA seq 5000 ack 1001 ttl 63"},
+		{"tcp 198.51.100.1:4000 > 10.0.0.1:80 PA seq 1001 ack 5001 len 100", "tcp 198.51.100.1:4000 > 192.0.2.1:8080 PA seq 1001 ack 5001 len 100"},
+		{"tcp 192.0.2.1:8080 > 198.51.100.1:4000 R seq 5001", "tcp 10.0.0.1:80 > 198.51.100.1:4000 R seq 5001"},
+		{"tcp [2001:db8:100::1]:4000 > [2001:db8::1]:80 S", "tcp [2001:db8:100::1]:4000 > [2001:db8:2::1]:8080 S"},
+		{"tcp [2001:db8:2::1]:8080 > [2001:db8:100::1]:4000 SA", "tcp [2001:db8::1]:80 > [2001:db8:100::1]:4000 SA"},
+		{"udp 198.51.100.1:4000 > 10.0.0.1:53 len 8", "udp 198.51.100.1:4000 > 192.0.2.1:5353 len 8"},
+		{"udp 192.0.2.1:5353 > 198.51.100.1:4000 len 8", "udp 10.0.0.1:53 > 198.51.100.1:4000 len 8"},
+		{"udp [2001:db8:100::1]:4000 > [2001:db8::1]:53 len 8", "udp [2001:db8:100::1]:4000 > [2001:db8:2::1]:5353 len 8"},
+		{"udp [2001:db8:2::1]:5353 > [2001:db8:100::1]:4000 len 8", "udp [2001:db8::1]:53 > [2001:db8:100::1]:4000 len 8"},
+		// its source translated, too
+		{"tcp 198.51.100.1:4000 > 10.0.0.2:80 S", "tcp 10.0.0.2:4000 > 192.0.2.1:8080 S"},
+		{"tcp 192.0.2.1:8080 > 10.0.0.2:4000 SA", "tcp 10.0.0.2:80 > 198.51.100.1:4000 SA"},
+		// an error about it
+		{"icmp 192.0.2.1 > 10.0.0.2 unreach port / tcp 10.0.0.2:4000 > 192.0.2.1:8080 A", "icmp 10.0.0.2 > 198.51.100.1 unreach port / tcp 198.51.100.1:4000 > 10.0.0.2:80 A"},
+		// what is refused
+		{"tcp 198.51.100.2:4000 > 10.0.0.1:80 A ack 77", "tcp 10.0.0.1:80 > 198.51.100.2:4000 R seq 77"},
+		{"tcp 198.51.100.2:4000 > 10.0.0.3:80 S seq 9", "tcp 10.0.0.3:80 > 198.51.100.2:4000 RA ack 10"},
+	}
+}
+
+// tryBeforeExchange sends the vectors through the programs that are to take the place of others. An error leaves those where they are.
+func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
+	replaces, err := d.Replaces()
+	if err != nil || !replaces {
+		return err
+	}
+	start := time.Now()
+	c.PinDir, c.Connections = "", datapath.TrialConnections
+	err = tryVectors(func() (*datapath.Datapath, error) { return datapath.Load(c) })
+	if errors.Is(err, errTrialNetwork) {
+		c.Log.Warn("the programs of this version take the place of others without a trial", "error", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("nothing was changed, and the programs that are attached go on; start the version that they are of: %w", err)
+	}
+	c.Log.Info("packets came out of the programs of this version as they should", "packets", len(vectors()), "took", time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// tryVectors has a trial of the data path, over maps of its own and in a network of its own, send the vectors through its programs.
+func tryVectors(load func() (*datapath.Datapath, error)) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocks: the thread ends with the network that it is in
+		done <- func() error {
+			if err := trialNetwork(); err != nil {
+				return fmt.Errorf("%w: %w", errTrialNetwork, err)
+			}
+			d, err := load()
+			if err != nil {
+				return err
+			}
+			return errors.Join(try(d, vectorServices(), vectors()), d.Close())
+		}()
+	}()
+	return <-done
+}
+
+// trialNetwork moves the thread into a network namespace where every address is reached through lo.
+func trialNetwork() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	lo, err := netlink.LinkByIndex(1)
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return err
+	}
+	for _, version := range []string{"ipv4", "ipv6"} {
+		if err := os.WriteFile("/proc/sys/net/"+version+"/conf/lo/forwarding", []byte("1"), 0); err != nil {
+			return err
+		}
+	}
+	for _, all := range []string{"0.0.0.0/0", "::/0"} {
+		_, dst, err := net.ParseCIDR(all)
+		if err == nil {
+			err = netlink.RouteAdd(&netlink.Route{LinkIndex: 1, Dst: dst})
+		}
+		if err != nil {
+			return fmt.Errorf("route %s: %w", all, err)
+		}
+	}
+	return nil
+}
+
+// try makes the services and sends the packets through programs that are attached nowhere.
+func try(d *datapath.Datapath, services []string, list []vector) error {
+	for _, text := range services {
+		s, err := lb.ParseService(text)
+		if err != nil {
+			return err
+		}
+		table := compile.Service(s, nil, 0, nil)
+		if err := d.Apply([]datapath.Change{{Key: table.Key, Table: &table}})[0]; err != nil {
+			return fmt.Errorf("try service %s: %w", text, err)
+		}
+	}
+	var errs []error
+	for _, v := range list {
+		if err := v.run(d); err != nil {
+			errs = append(errs, fmt.Errorf("packet %q: %w", v.in, err))
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("the programs of this version do not treat packets right here, %d of %d: %w", len(errs), len(list), errors.Join(errs...))
+	}
+	return nil
+}
+
+// run sends the packet to lo.
+func (v vector) run(d *datapath.Datapath) error {
+	const lo = 1
+	p, err := pkt.Parse(v.in)
+	if err != nil {
+		return err
+	}
+	frame := p.Set(pkt.To, pkt.MAC(make([]byte, 6))).Build()
+	got, err := d.TestRun().Run(testrun.Input{Frame: frame, Ifindex: lo})
+	if err != nil {
+		return err
+	}
+	if v.out == "" {
+		if got.Verdict != testrun.Next || !bytes.Equal(got.Frame, frame) {
+			return errors.New("it is of no service, and was not left to the kernel as it came")
+		}
+		return nil
+	}
+	want, err := pkt.Parse(v.out)
+	if err != nil {
+		return err
+	}
+	if got.Verdict != testrun.Redirect {
+		return fmt.Errorf("it has the verdict %d, and should leave as %s", got.Verdict, v.out)
+	}
+	if diff := pkt.Match(want, pkt.Decode(got.Frame), nil); diff != "" {
+		return fmt.Errorf("it left as something else:\n%s", diff)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package loader
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+)
+
+// runtimeSection has the variables that user space changes while programs run.
+const runtimeSection = ".data.runtime"
+
+// Followers are programs of an earlier process, whose variables say what those of this process say.
+type Followers struct{ pairs []pair }
+
+// pair is a variable of this process, and the one of the same name of another.
+type pair struct {
+	own, other *ebpf.Variable
+	last       *uint32 // that was written; nil: nothing was
+}
+
+// Follow finds the variables of programs. Those that the programs do not know are left out.
+func (c *Collection) Follow(programs []*ebpf.Program) (*Followers, error) {
+	f := &Followers{}
+	seen := map[ebpf.MapID]bool{}
+	for _, p := range programs {
+		info, err := p.Info()
+		if err != nil {
+			return nil, fmt.Errorf("read the program to follow: %w", err)
+		}
+		ids, _ := info.MapIDs()
+		for _, id := range ids {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			others, err := runtimeVariables(id)
+			if err != nil {
+				return nil, fmt.Errorf("read the variables of the program to follow: %w", err)
+			}
+			for name, other := range others {
+				if own := c.variables[name]; own != nil && own.Size() == 4 && other.Size() == 4 {
+					f.pairs = append(f.pairs, pair{own: own, other: other})
+				}
+			}
+		}
+	}
+	return f, nil
+}
+
+// Write writes what has changed since the last time.
+func (f *Followers) Write() error {
+	var errs []error
+	for i := range f.pairs {
+		p := &f.pairs[i]
+		var now uint32
+		if err := p.own.Get(&now); err != nil || p.last != nil && *p.last == now {
+			errs = append(errs, err)
+			continue
+		}
+		if err := p.other.Set(now); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		p.last = &now
+	}
+	return errors.Join(errs...)
+}
+
+// runtimeVariables are those of a map, if it is a section of them.
+func runtimeVariables(id ebpf.MapID) (map[string]*ebpf.Variable, error) {
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	info, err := m.Info()
+	if err != nil || info.Name != runtimeSection {
+		return nil, err
+	}
+	section, err := sectionOf(info)
+	if err != nil {
+		return nil, err
+	}
+	spec := &ebpf.CollectionSpec{
+		Maps: map[string]*ebpf.MapSpec{runtimeSection: {
+			Name: runtimeSection, Type: m.Type(), KeySize: m.KeySize(), ValueSize: m.ValueSize(), MaxEntries: m.MaxEntries(), Flags: m.Flags(),
+		}},
+		Variables: map[string]*ebpf.VariableSpec{},
+	}
+	for _, v := range section.Vars {
+		if t, ok := v.Type.(*btf.Var); ok {
+			spec.Variables[t.Name] = &ebpf.VariableSpec{Name: t.Name, SectionName: runtimeSection, Offset: v.Offset, Type: t}
+		}
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{runtimeSection: m}})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return c.Variables, nil
+}
+
+// sectionOf is the layout of a map that is a section of variables.
+func sectionOf(info *ebpf.MapInfo) (*btf.Datasec, error) {
+	id, ok := info.BTFID()
+	if !ok {
+		return nil, errors.New("they have no names")
+	}
+	handle, err := btf.NewHandleFromID(id)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	types, err := handle.Spec(nil)
+	if err != nil {
+		return nil, err
+	}
+	var section *btf.Datasec
+	err = types.TypeByName(runtimeSection, &section)
+	return section, err
+}
