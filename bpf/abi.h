@@ -531,6 +531,23 @@ struct endpoint_traffic {
 	__u64 bytes_out;
 };
 
+enum handshake_layout {
+	HANDSHAKE_BUCKETS = 11,
+};
+
+/* What has become of TCP handshakes with an endpoint whose answers are seen
+ * (handshake.h). Two lines of cache, of which fast handshakes need the first. */
+struct handshake_counts {
+	__u64 opened; /* connections, each by a SYN */
+	__u64 answered
+		[HANDSHAKE_BUCKETS]; /* SYNs, by jiffies until the SYN+ACK: none, and below 1 << i */
+	__u64 repeated; /* SYNs that came again before an answer */
+	__u64 refused; /* SYNs answered by a RST */
+	__u64 reset; /* connections that a RST ended before the endpoint had sent data */
+	__u64 unreachable; /* ICMP errors that a SYN could not be delivered */
+};
+_Static_assert(sizeof(struct handshake_counts) == 2 * CACHE_LINE, "ABI");
+
 /*
  * Source addresses and ports of ours
  */

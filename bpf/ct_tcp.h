@@ -28,6 +28,7 @@
 
 #include "conntrack.h"
 #include "established.h"
+#include "handshake.h"
 #include "known.h"
 #include "mss.h"
 #include "parse.h"
@@ -95,6 +96,10 @@ tcp_reset_plausible(const struct packet *p, const struct connection *c,
 	return p->seq == c->seq_end || p->seq + 1 == c->seq_end;
 }
 
+/* Has somebody begun to end the connection, by the client's word? */
+#define TCP_IS_ENDING \
+	(CONN_RESET | CONN_FIN_CLIENT | CONN_FIN_ENDPOINT | STATE_ENDED)
+
 static __always_inline void tcp_reset(const struct packet *p,
 				      struct connection *c, __u32 word,
 				      struct connection *peer, __u32 peer_word)
@@ -104,7 +109,9 @@ static __always_inline void tcp_reset(const struct packet *p,
 	c->seen = p->now;
 	if (!(word & STATE_SENT_RST))
 		state_change(c, word, 0, STATE_SENT_RST);
-	connection_note(c, word, peer, peer_word, CONN_RESET);
+	peer_word = connection_note(c, word, peer, peer_word, CONN_RESET);
+	if (word & CONN_REPLY_DIRECTION && !(peer_word & TCP_IS_ENDING))
+		handshake_reset(p, c, word);
 }
 
 /* Takes a RST back: its sender goes on, so that it was forged, and the receiver
@@ -209,6 +216,8 @@ static __always_inline void tcp_client_syn(const struct packet *p,
 
 	if (!alone || !(word & CONN_REPLIED))
 		c->seen = p->now;
+	if (alone && !(word & CONN_REPLIED))
+		handshake_count(c->endpoint, HANDSHAKE(repeated));
 	if (alone && p->seq_end != c->seq_end && p->seq + 1 != reply->ack)
 		tcp_note_other_syn(p, c, word, reply, reply_word);
 }
@@ -225,10 +234,13 @@ static __always_inline void tcp_endpoint_syn(const struct packet *p,
 
 	if (!(word & CONN_ASSURED) &&
 	    (!ack || tcp_in_flight(p->ack, client, c))) {
+		tcp_note_answer(p, c, client);
+		client_word = connection_note(c, word, client, client_word,
+					      CONN_REPLIED);
+		if (!(client_word & (CONN_REPLIED | STATE_ENDED)))
+			handshake_answered(c, p->now);
 		if (!(word & CONN_REPLIED))
 			c->seen = p->now;
-		tcp_note_answer(p, c, client);
-		connection_note(c, word, client, client_word, CONN_REPLIED);
 	} else if (ack && p->seq_end != c->seq_end &&
 		   tcp_acknowledges_other_syn(p, word, client_word)) {
 		c->seen = p->now;

@@ -15,13 +15,10 @@
 #include "conntrack.h"
 #include "fib.h"
 #include "fragment.h"
+#include "handshake.h"
 #include "opening.h"
 #include "parse.h"
 #include "service.h"
-
-/* How many endpoints may open connections. Packets pay nothing while there is
- * none. Written by user. */
-volatile __u32 egress_count SEC(".data.runtime") = 0;
 
 /* Does the packet leave by a default route? Next hops are compared, so another
  * route to the same router counts as well. */

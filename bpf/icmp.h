@@ -18,6 +18,7 @@
 #include "checksum.h"
 #include "conntrack.h"
 #include "foreign.h"
+#include "handshake.h"
 #include "parse.h"
 #include "service.h"
 
@@ -297,6 +298,27 @@ icmp_translate_header(ctx_t *ctx, struct packet *p,
 	return true;
 }
 
+/* Counts an error that says that a client's SYN could not be delivered to the
+ * endpoint. It must quote the SYN's number; c is the entry of answers to it. */
+static __noinline void icmp_note_unreachable(ctx_t *ctx, const struct quote *q,
+					     const struct connection *c,
+					     const struct icmp_header *icmp)
+{
+	const __u32 replied = CONN_REPLY_DIRECTION | CONN_REPLIED;
+	__be32 seq;
+
+	if (q->p.tuple.protocol != IPPROTO_TCP ||
+	    (state_read(c) & replied) != CONN_REPLY_DIRECTION ||
+	    icmp->type !=
+		    (q->p.ipv6 ? ICMPV6_DEST_UNREACH : ICMP_DEST_UNREACH) ||
+	    (!q->p.ipv6 && icmp->code == ICMP_FRAG_NEEDED) ||
+	    bpf_skb_load_bytes(ctx, q->p.l4 + sizeof(q->ports), &seq,
+			       sizeof(seq)) ||
+	    bpf_ntohl(seq) + 1 != c->ack || handshake_is_outward(c))
+		return;
+	handshake_count(c->endpoint, HANDSHAKE(unreachable));
+}
+
 /* Translates an ICMP error. Returns PASS if it is no error, or about no
  * connection; CONTINUE when it is translated, and then *found has its next hop.
  * The packet is not counted. */
@@ -323,6 +345,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_MARTIAN_SOURCE);
 	if (icmp_mtu_is_invalid(p, &icmp))
 		return drop(p, DROP_ICMP_MTU);
+	icmp_note_unreachable(ctx, q, c, &icmp);
 	/* with HOP_FAMILY, forward_uncommon() translates it */
 	if (!(c->hop & HOP_FAMILY) &&
 	    (!quote_restore(ctx, q, c, &delta) ||

@@ -117,6 +117,7 @@ const struct {
 	struct endpoint endpoint;
 	struct endpoint_state state;
 	struct endpoint_traffic traffic;
+	struct handshake_counts handshake;
 	struct snat_pair snat_pair;
 	struct snat_usage snat_usage;
 	struct egress_key egress_key;
@@ -184,6 +185,23 @@ struct {
 	__type(key, __u32);
 	__array(values, struct endpoint_traffic_segment);
 } endpoint_traffics SEC(".maps");
+
+/* endpoint id -> what became of handshakes. Written by the packet path,
+ * atomically; read by user as memory, several times a second, which has rows
+ * begin at a page, too. */
+struct handshake_segment {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, ENDPOINTS_PER_SEGMENT);
+	__type(key, __u32);
+	__type(value, struct handshake_counts);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, MAX_ENDPOINTS / ENDPOINTS_PER_SEGMENT);
+	__type(key, __u32);
+	__array(values, struct handshake_segment);
+} handshakes SEC(".maps");
 
 /* 0 -> source and endpoint -> how many connections have a port of that pair: one
  * row for each pair in use. Written by the packet path, atomically, once when a

@@ -254,6 +254,9 @@ static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
 		return v;
 	}
 	__sync_fetch_and_add(&state->connections, 1);
+	if (is_opening_syn(p) && p->tuple.protocol == IPPROTO_TCP &&
+	    !o->outward.is && o->service.mode != MODE_DSR)
+		handshake_count(id, HANDSHAKE(opened));
 	return VERDICT_OPENED;
 }
 

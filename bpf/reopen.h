@@ -17,6 +17,7 @@
 
 #include "claim.h"
 #include "conntrack.h"
+#include "handshake.h"
 #include "nexthop.h"
 #include "opening.h"
 #include "packet.h"
@@ -102,6 +103,8 @@ reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 		return drop(p, DROP_CONNECTION_RACE);
 	}
 	__sync_fetch_and_add(&state->connections, 1);
+	if (!o->outward.is)
+		handshake_count(id, HANDSHAKE(opened));
 	reopen_both(p, c, peer);
 	if (unlikely(!states_are_of_pair(state_read(c), state_read(peer)))) {
 		reopen_moved(p, &o->entries);

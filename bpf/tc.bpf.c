@@ -363,6 +363,7 @@ const struct {
 	enum drop_reason drop;
 	enum pass_reason pass;
 	enum half_open_class half_open;
+	enum handshake_layout handshake;
 	enum connection_event_kind event;
 	enum connection_event_cause cause;
 } abi_enums = {};

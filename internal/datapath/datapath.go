@@ -170,6 +170,9 @@ func (d *Datapath) SetLink(i Interface) error {
 	return d.Routing.SetLink(i.Index, routing.Link{Peer: i.Peer, Layer3: i.Layer3, Bridge: i.Bridge})
 }
 
+// Jiffy is how long one tick of the clock is by which the packet path measures.
+func (d *Datapath) Jiffy() time.Duration { return d.collection.Jiffy() }
+
 // TestRun runs the programs on packets without a network.
 func (d *Datapath) TestRun() *testrun.Runner { return testrun.New(d.collection, d.XDP) }
 

@@ -12,9 +12,10 @@ type EndpointStats struct {
 	Active      uint64  // in the table now
 	In          Traffic // client to endpoint
 	Out         Traffic // endpoint to client
+	Handshakes  Handshakes
 }
 
-// ServiceStats are the counters of a service. Its sums include endpoints that have been removed since.
+// ServiceStats are the counters of a service. Its sums include endpoints that have been removed since; there is none of handshakes.
 type ServiceStats struct {
 	EndpointStats
 	Endpoints  []EndpointStats // in the order of Service.Endpoints

@@ -34,6 +34,8 @@ const (
 type Source interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	// Jiffy is how long one tick of the clock is by which handshakes are measured.
+	Jiffy() time.Duration
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
 	// Occupancy is how many connections are tracked, and how many can be.

@@ -42,9 +42,11 @@ func (fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 	if k.Protocol == lb.UDP {
 		return lb.ServiceStats{}, false
 	}
-	first := lb.EndpointStats{Connections: 7, Active: 2, In: lb.Traffic{Packets: 30, Bytes: 3000}, Out: lb.Traffic{Packets: 20, Bytes: 2000}}
+	shakes := lb.Handshakes{Opened: 7, Answered: [lb.HandshakeBuckets]uint64{3, 1, 10: 1}, Repeated: 4, Refused: 1, Reset: 2, Unreachable: 5}
+	first := lb.EndpointStats{Handshakes: shakes, Connections: 7, Active: 2, In: lb.Traffic{Packets: 30, Bytes: 3000}, Out: lb.Traffic{Packets: 20, Bytes: 2000}}
 	return lb.ServiceStats{EndpointStats: first, Endpoints: []lb.EndpointStats{first, {}}, NoEndpoint: 5, Refused: 6}, true
 }
+func (fake) Jiffy() time.Duration                   { return 4 * time.Millisecond }
 func (fake) NextHopsFull() uint64                   { return 5 }
 func (fake) IdleEnds() lb.IdleEnds                  { return lb.IdleEnds{Told: 6, Untold: 7} }
 func (fake) XDP() ([]string, string, uint64)        { return []string{"eth0"}, "native", 12 }
@@ -119,7 +121,7 @@ func TestScrape(t *testing.T) {
 	got := scrape(t, m)
 	golden(t, "testdata/scrape.txt", got)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 34 {
+	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 36 {
 		t.Errorf("%d families, %v", len(families), err)
 	}
 	problems, err := promlint.New(strings.NewReader(got)).Lint()

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
@@ -24,7 +25,7 @@ type family struct {
 	lines            func(b []byte, name string, r *row) []byte
 }
 
-func families() []family {
+func families(jiffy time.Duration) []family {
 	list := []family{
 		{"loxilb_service_refused_packets_total", "counter", "Packets of the service refused: no endpoint takes new connections, or the connection table is full.", refusedLines},
 		{"loxilb_endpoint_weight", "gauge", "Weight of the endpoint; 0 takes no new connection.", weightLines},
@@ -40,7 +41,7 @@ func families() []family {
 			family{"loxilb_" + thing.name + "_traffic_bytes_total", "counter", "Bytes of IP packets of the " + thing.name + ", in (from clients) and out (to clients).", thing.lines(bytes)},
 		)
 	}
-	return list
+	return append(list, handshakeFamilies(jiffy)...)
 }
 
 // writeServices writes the series of services and endpoints in the text format.
@@ -54,7 +55,7 @@ func writeServices(w *bufio.Writer, st *desired.State, src Source) error {
 		rows = append(rows, r)
 	}
 	var b []byte
-	for _, f := range families() {
+	for _, f := range families(src.Jiffy()) {
 		b = append(b[:0], "# HELP "+f.name+" "+f.help+"\n# TYPE "+f.name+" "+f.kind+"\n"...)
 		for i := range rows {
 			b = f.lines(b, f.name, &rows[i])

@@ -133,6 +133,9 @@ func (r *runner) line(i int) (next int, err error) {
 	case "stats":
 		got, err := r.lab.DumpStats()
 		return r.block(r.s, i, got), err
+	case "handshakes":
+		got, err := r.lab.DumpHandshakes()
+		return r.block(r.s, i, got), err
 	case "pressure":
 		got, err := r.lab.DumpPressure()
 		return r.block(r.s, i, got), err

@@ -30,9 +30,9 @@ import (
 //	size N                 connections that the table holds (first line only)
 //	half-open N            percent of the table that half-open connections may have (first line, or after size)
 //	live                   from here on, packets go through the attached program and the kernel (lab.SendLive)
-//	conntrack | stats | pressure
-//	                       the table, the counters of all services, or how full the table is; what is expected follows a line of dashes
-//	                       and ends with an empty line
+//	conntrack | stats | handshakes | pressure
+//	                       the table, the counters of all services, those of handshakes with endpoints, or how full the table is; what is
+//	                       expected follows a line of dashes and ends with an empty line
 //
 // A comment starts with #; `# V43` says that the step below is that vector of the checklist.
 type script struct {

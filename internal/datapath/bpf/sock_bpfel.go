@@ -411,6 +411,7 @@ const (
 	SockMapGenerations            = "generations"
 	SockMapHalfOpens              = "half_opens"
 	SockMapHalfOpensKept          = "half_opens_kept"
+	SockMapHandshakes             = "handshakes"
 	SockMapIcmpScratches          = "icmp_scratches"
 	SockMapIdleTimeouts           = "idle_timeouts"
 	SockMapKeptPorts              = "kept_ports"
@@ -561,6 +562,7 @@ type SockMapSpecs struct {
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
+	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
@@ -667,6 +669,7 @@ type SockMaps struct {
 	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
+	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
@@ -720,6 +723,7 @@ func (m *SockMaps) Close() error {
 		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
+		m.Handshakes,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.KeptPorts,

@@ -385,6 +385,7 @@ const (
 	SweepMapGenerations            = "generations"
 	SweepMapHalfOpens              = "half_opens"
 	SweepMapHalfOpensKept          = "half_opens_kept"
+	SweepMapHandshakes             = "handshakes"
 	SweepMapIcmpScratches          = "icmp_scratches"
 	SweepMapIdleEnds               = "idle_ends"
 	SweepMapIdleReports            = "idle_reports"
@@ -521,6 +522,7 @@ type SweepMapSpecs struct {
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
+	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleEnds         *ebpf.MapSpec `ebpf:"idle_ends"`
 	IdleReports      *ebpf.MapSpec `ebpf:"idle_reports"`
@@ -623,6 +625,7 @@ type SweepMaps struct {
 	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
+	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleEnds         *ebpf.Map `ebpf:"idle_ends"`
 	IdleReports      *ebpf.Map `ebpf:"idle_reports"`
@@ -676,6 +679,7 @@ func (m *SweepMaps) Close() error {
 		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
+		m.Handshakes,
 		m.IcmpScratches,
 		m.IdleEnds,
 		m.IdleReports,

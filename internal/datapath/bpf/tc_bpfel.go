@@ -285,6 +285,22 @@ type TcHalfOpenKept struct {
 	Services [64]uint64
 }
 
+type TcHandshakeCounts struct {
+	_           structs.HostLayout
+	Opened      uint64
+	Answered    [11]uint64
+	Repeated    uint64
+	Refused     uint64
+	Reset       uint64
+	Unreachable uint64
+}
+
+type TcHandshakeLayout uint32
+
+const (
+	TcHandshakeLayoutHANDSHAKE_BUCKETS TcHandshakeLayout = 11
+)
+
 type TcHashFactor uint64
 
 const (
@@ -717,6 +733,7 @@ const (
 	TcMapGenerations            = "generations"
 	TcMapHalfOpens              = "half_opens"
 	TcMapHalfOpensKept          = "half_opens_kept"
+	TcMapHandshakes             = "handshakes"
 	TcMapIcmpScratches          = "icmp_scratches"
 	TcMapIdleTimeouts           = "idle_timeouts"
 	TcMapKeptPorts              = "kept_ports"
@@ -860,6 +877,7 @@ type TcMapSpecs struct {
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
+	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
@@ -973,6 +991,7 @@ type TcMaps struct {
 	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
+	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
@@ -1024,6 +1043,7 @@ func (m *TcMaps) Close() error {
 		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
+		m.Handshakes,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.KeptPorts,

@@ -265,6 +265,7 @@ const (
 	XdpMapGenerations            = "generations"
 	XdpMapHalfOpens              = "half_opens"
 	XdpMapHalfOpensKept          = "half_opens_kept"
+	XdpMapHandshakes             = "handshakes"
 	XdpMapIcmpScratches          = "icmp_scratches"
 	XdpMapIdleTimeouts           = "idle_timeouts"
 	XdpMapKeptPorts              = "kept_ports"
@@ -395,6 +396,7 @@ type XdpMapSpecs struct {
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
+	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
 	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
@@ -501,6 +503,7 @@ type XdpMaps struct {
 	Generations      *ebpf.Map `ebpf:"generations"`
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
+	Handshakes       *ebpf.Map `ebpf:"handshakes"`
 	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
@@ -553,6 +556,7 @@ func (m *XdpMaps) Close() error {
 		m.Generations,
 		m.HalfOpens,
 		m.HalfOpensKept,
+		m.Handshakes,
 		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.KeptPorts,

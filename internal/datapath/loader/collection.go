@@ -22,8 +22,8 @@ type Collection struct {
 	Maps      bpf.TcMaps
 	Variables bpf.TcVariables
 	// The rows of arrays that grow: blocks of slots, and what there is by endpoint id.
-	Slots, Endpoints, EndpointStates, EndpointTraffics *rows.Array
-	Conntrack                                          *conntrack.Table // the connection table
+	Slots, Endpoints, EndpointStates, EndpointTraffics, Handshakes *rows.Array
+	Conntrack                                                      *conntrack.Table // the connection table
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	ServiceLimits, LimitedClients         *rows.Array
@@ -102,6 +102,7 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	array := func(name string, m *ebpf.Map) *rows.Array { return rows.NewArray(name, m, spec.Maps[name].InnerMap) }
 	c.Slots, c.Endpoints = array("slots", c.Maps.Slots), array("endpoints", c.Maps.Endpoints)
 	c.EndpointStates, c.EndpointTraffics = array("endpoint_states", c.Maps.EndpointStates), array("endpoint_traffics", c.Maps.EndpointTraffics)
+	c.Handshakes = array("handshakes", c.Maps.Handshakes)
 	c.SNATUsages, c.EgressEndpoints = array("snat_usages", c.Maps.SnatUsages), array("egress_endpoints", c.Maps.EgressEndpoints)
 	c.Persists = array("persists", c.Maps.Persists)
 	c.ServiceLimits, c.LimitedClients = array("limits_by_service", c.Maps.LimitsByService), array("limited_clients", c.Maps.LimitedClients)
@@ -118,6 +119,10 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 		errs = append(errs, a.Adopt())
 	}
 	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	// an earlier version had none
+	if err := rows.Grow(max(0, len(c.Endpoints.Segments())-len(c.Handshakes.Segments())), c.Handshakes); err != nil {
 		return err
 	}
 	var err error
@@ -143,7 +148,7 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients}
 }
 
 // DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.

@@ -80,6 +80,9 @@ func (s *Settings) Jiffies(t time.Duration) uint32 {
 	return uint32(max(1, t*time.Duration(s.hz)/time.Second))
 }
 
+// Jiffy is how long one of the kernel's ticks is.
+func (s *Settings) Jiffy() time.Duration { return time.Second / time.Duration(s.hz) }
+
 // Configure sets the load-time constants that an object has, and the sizes of its maps.
 func (s *Settings) Configure(spec *ebpf.CollectionSpec) error {
 	constants := s.constants()

@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -61,9 +62,11 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 	extras := s.extras()
 	sum := extras.removed
 	own := make([]counters, 0, len(s.order))
+	hands := make([]lb.Handshakes, 0, len(s.order))
 	for i, e := range s.order {
 		c, err := t.readEndpoint(e.id)
-		if err != nil {
+		h, handErr := t.handshakes.read(e.id)
+		if err = errors.Join(err, handErr); err != nil {
 			t.settings.Log.Error("counters cannot be read", "endpoint", e.at(), "error", err)
 		}
 		sum.add(c)
@@ -71,12 +74,14 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 			i = int(extras.parents[i])
 		}
 		for i >= len(own) {
-			own = append(own, counters{})
+			own, hands = append(own, counters{}), append(hands, lb.Handshakes{})
 		}
 		own[i].add(c)
+		hands[i].Add(&h)
 	}
-	for _, c := range own {
+	for i, c := range own {
 		stats.Endpoints = append(stats.Endpoints, c.stats())
+		stats.Endpoints[i].Handshakes = hands[i]
 	}
 	for _, e := range s.ending {
 		if c, err := t.readEndpoint(e.id); err == nil {

@@ -116,7 +116,7 @@ func (t *Tables) lackingRows(endpoints int) (segments int) {
 }
 
 func (t *Tables) endpointRows() []*rows.Array {
-	return []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics}
+	return []*rows.Array{t.arrays.Endpoints, t.arrays.EndpointStates, t.arrays.EndpointTraffics, t.arrays.Handshakes}
 }
 
 // updateEndpoint says where new connections to an endpoint go, a port for each of the service's ports or all to one, and
@@ -179,6 +179,9 @@ func (t *Tables) clearEndpoint(id uint32) error {
 	}
 	if err := t.arrays.EndpointStates.Put(id, bpf.TcEndpointState{}); err != nil {
 		return fmt.Errorf("clear counters: %w", err)
+	}
+	if err := t.arrays.Handshakes.Put(id, bpf.TcHandshakeCounts{}); err != nil {
+		return fmt.Errorf("clear counters of handshakes: %w", err)
 	}
 	return nil
 }

@@ -64,6 +64,7 @@ type Tables struct {
 	slots        alloc.Slots
 	arrays       *loader.Collection // rows by endpoint id; they grow under mu
 	removed      removedEndpointCounters
+	handshakes   handshakes
 	filter       *bloom.Filter
 	persisting   bool // some service remembers clients, or did
 }

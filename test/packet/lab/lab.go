@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -297,15 +298,44 @@ func (l *Lab) Stats(key lb.Key) (lb.ServiceStats, bool) {
 	return l.Datapath.ServiceStats(compile.Key(key))
 }
 
+// keys are those of all services, in order.
+func (l *Lab) keys() []lb.Key {
+	return slices.SortedFunc(maps.Keys(l.services), lb.Key.Compare)
+}
+
+// slowHandshake is a time in the middle of a bucket at any usual rate of the kernel's clock, and between the bounds of buckets.
+const slowHandshake = 300 * time.Millisecond
+
+// DumpHandshakes writes what has become of handshakes with each endpoint that had some.
+func (l *Lab) DumpHandshakes() ([]string, error) {
+	var lines []string
+	for _, key := range l.keys() {
+		s, ok := l.Stats(key)
+		if !ok {
+			return nil, fmt.Errorf("the data path has no service %s", key)
+		}
+		for i, e := range l.services[key].Endpoints {
+			h := &s.Endpoints[i].Handshakes
+			if *h == (lb.Handshakes{}) {
+				continue
+			}
+			var slow uint64
+			for bucket := 1; bucket < len(h.Answered); bucket++ {
+				if lb.HandshakeBound(bucket-1, l.Datapath.Jiffy()) > slowHandshake {
+					slow += h.Answered[bucket]
+				}
+			}
+			lines = append(lines, fmt.Sprintf("%s %s opened=%d answered=%d (%d late) repeated=%d refused=%d reset=%d unreachable=%d",
+				key, e.AddrPort(), h.Opened, h.AllAnswered(), slow, h.Repeated, h.Refused, h.Reset, h.Unreachable))
+		}
+	}
+	return lines, nil
+}
+
 // DumpStats writes the counters of all services as lines, each service followed by its endpoints.
 func (l *Lab) DumpStats() ([]string, error) {
-	keys := make([]lb.Key, 0, len(l.services))
-	for key := range l.services {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, lb.Key.Compare)
 	var lines []string
-	for _, key := range keys {
+	for _, key := range l.keys() {
 		s, ok := l.Stats(key)
 		if !ok {
 			return nil, fmt.Errorf("the data path has no service %s", key)

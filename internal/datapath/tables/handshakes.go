@@ -1,0 +1,84 @@
+package tables
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// handshakes reads the counters of handshakes where the packet path has them, without a system call. Any number of goroutines may read
+// while nobody makes segments.
+type handshakes struct {
+	array *rows.Array
+
+	mu     sync.Mutex
+	mapped []*ebpf.Memory // segments
+}
+
+const handshakeBytes = int(unsafe.Sizeof(bpf.TcHandshakeCounts{}))
+
+// segment is the memory of one.
+func (h *handshakes) segment(n int) (*ebpf.Memory, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(h.mapped) <= n {
+		next := len(h.mapped)
+		if next >= len(h.array.Segments()) {
+			return nil, fmt.Errorf("read counters of handshakes: %w", ebpf.ErrKeyNotExist)
+		}
+		m, err := h.array.Segments()[next].Memory()
+		if err != nil {
+			return nil, fmt.Errorf("map counters of handshakes: %w", err)
+		}
+		h.mapped = append(h.mapped, m)
+	}
+	return h.mapped[n], nil
+}
+
+// read is the row of an endpoint.
+func (h *handshakes) read(id uint32) (out lb.Handshakes, err error) {
+	per := h.array.PerSegment()
+	m, err := h.segment(int(id / per))
+	if err != nil {
+		return out, err
+	}
+	var row bpf.TcHandshakeCounts
+	if _, err := m.ReadAt((*[handshakeBytes]byte)(unsafe.Pointer(&row))[:], int64(id%per)*int64(handshakeBytes)); err != nil {
+		return out, fmt.Errorf("read counters of handshakes: %w", err)
+	}
+	return lb.Handshakes{
+		Opened: row.Opened, Answered: row.Answered, Repeated: row.Repeated, Refused: row.Refused, Reset: row.Reset, Unreachable: row.Unreachable,
+	}, nil
+}
+
+// HandshakeRow is what an endpoint of a service has counted. Another ID at the same address is another count.
+type HandshakeRow struct {
+	At    netip.AddrPort
+	ID    uint32
+	Count lb.Handshakes
+}
+
+// Handshakes appends the rows of the endpoints of a service, as the data path has them: of an endpoint that is a service, those behind it.
+func (t *Tables) Handshakes(key bpf.TcServiceKey, out []HandshakeRow) ([]HandshakeRow, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.services[key]
+	if s == nil {
+		return out, nil
+	}
+	for _, e := range s.order {
+		count, err := t.handshakes.read(e.id)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, HandshakeRow{At: e.at(), ID: e.id, Count: count})
+	}
+	return out, nil
+}

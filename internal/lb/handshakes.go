@@ -1,0 +1,40 @@
+package lb
+
+import "time"
+
+// HandshakeBuckets is how many there are of the times of handshakes.
+const HandshakeBuckets = 11
+
+// Handshakes count what has become of TCP handshakes with an endpoint, since it was added: of connections whose answers are seen, which
+// those of mode dsr are not.
+type Handshakes struct {
+	Opened      uint64                   // connections, each by a SYN
+	Answered    [HandshakeBuckets]uint64 // SYNs, by the time from the first one to the SYN+ACK
+	Repeated    uint64                   // SYNs that came again before an answer
+	Refused     uint64                   // SYNs answered by a RST
+	Reset       uint64                   // connections that a RST of the endpoint ended before it had sent data
+	Unreachable uint64                   // ICMP errors that said that a SYN could not be delivered
+}
+
+// HandshakeBound is below what time a bucket's handshakes were, where the kernel's clock ticks once a jiffy. The last bucket has none.
+func HandshakeBound(bucket int, jiffy time.Duration) time.Duration { return jiffy << bucket }
+
+// AllAnswered is the number of SYNs that were answered.
+func (h *Handshakes) AllAnswered() (sum uint64) {
+	for _, n := range h.Answered {
+		sum += n
+	}
+	return sum
+}
+
+// Add adds those of another endpoint.
+func (h *Handshakes) Add(o *Handshakes) {
+	h.Opened += o.Opened
+	for i, n := range o.Answered {
+		h.Answered[i] += n
+	}
+	h.Repeated += o.Repeated
+	h.Refused += o.Refused
+	h.Reset += o.Reset
+	h.Unreachable += o.Unreachable
+}
