@@ -89,8 +89,11 @@ type ConntrackList struct {
 
 // ConntracksEnded defines model for ConntracksEnded.
 type ConntracksEnded struct {
-	// More Some are left: the time for a request was over.
+	// More Some may be left: the time for a request was over.
 	More bool `json:"more"`
+
+	// Next Where the next request is to go on (from); 0: all were looked at.
+	Next int `json:"next"`
 
 	// Silent Others.
 	Silent int `json:"silent"`
@@ -627,6 +630,9 @@ type EndConntracksParams struct {
 
 	// Rate So many a second at most. 0 or absent is 1,000.
 	Rate int `form:"rate,omitempty" json:"rate,omitempty"`
+
+	// From Where to go on, as next of the answer before has it. 0 or absent is the beginning.
+	From int `form:"from,omitempty" json:"from,omitempty"`
 }
 
 // GetConntracksParams defines parameters for GetConntracks.
@@ -862,7 +868,7 @@ type ClientInterface interface {
 	//
 	// TCP ends for both sides, by RSTs; what is half-open, of mode dsr or of another protocol ends here, and the next
 	// packet is one of no connection. Those that are closed already are left alone. At least one filter is given, or all.
-	// A request works for some seconds, and says if more are left: then it is sent again.
+	// A request works for some seconds, and says if more may be left: then it is sent again, from the place that it answers.
 	//
 	// Corresponds with DELETE /config/conntrack (the `EndConntracks` operationId).
 	EndConntracks(ctx context.Context, params *EndConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1086,7 +1092,7 @@ type ClientInterface interface {
 //
 // TCP ends for both sides, by RSTs; what is half-open, of mode dsr or of another protocol ends here, and the next
 // packet is one of no connection. Those that are closed already are left alone. At least one filter is given, or all.
-// A request works for some seconds, and says if more are left: then it is sent again.
+// A request works for some seconds, and says if more may be left: then it is sent again, from the place that it answers.
 //
 // Corresponds with DELETE /config/conntrack (the `EndConntracks` operationId).
 func (c *Client) EndConntracks(ctx context.Context, params *EndConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -1678,6 +1684,14 @@ func NewEndConntracksRequest(server string, params *EndConntracksParams) (*http.
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "rate", params.Rate, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {
@@ -2977,7 +2991,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// TCP ends for both sides, by RSTs; what is half-open, of mode dsr or of another protocol ends here, and the next
 	// packet is one of no connection. Those that are closed already are left alone. At least one filter is given, or all.
-	// A request works for some seconds, and says if more are left: then it is sent again.
+	// A request works for some seconds, and says if more may be left: then it is sent again, from the place that it answers.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -4327,7 +4341,7 @@ func (r GetVersionResponse) ContentType() string {
 //
 // TCP ends for both sides, by RSTs; what is half-open, of mode dsr or of another protocol ends here, and the next
 // packet is one of no connection. Those that are closed already are left alone. At least one filter is given, or all.
-// A request works for some seconds, and says if more are left: then it is sent again.
+// A request works for some seconds, and says if more may be left: then it is sent again, from the place that it answers.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -5702,6 +5716,19 @@ func (siw *ServerInterfaceWrapper) EndConntracks(w http.ResponseWriter, r *http.
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "rate"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "rate", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
 		}
 		return
 	}

@@ -14,9 +14,9 @@ import (
 const tableChunk = 1000
 
 func getCT(o *options) *cobra.Command {
-	params := &v1.GetConntracksParams{}
+	var filter connectionFilter
 	var watch bool
-	var rate int
+	var limit, offset, rate int
 	cmd := &cobra.Command{
 		Use:     "ct",
 		Aliases: []string{"conntrack", "cts", "conntracks"},
@@ -28,7 +28,7 @@ func getCT(o *options) *cobra.Command {
 			"  loxicmd get ct -w --vip=20.20.20.1",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if params.Limit < 0 || params.Offset < 0 {
+			if limit < 0 || offset < 0 {
 				return fmt.Errorf("--limit and --offset are 0 or more")
 			}
 			if watch {
@@ -38,13 +38,17 @@ func getCT(o *options) *cobra.Command {
 				if rate < 1 {
 					return fmt.Errorf("--rate is 1 or more")
 				}
-				return o.watchConntracks(cmd.Context(), params, rate)
+				params := filter.watch()
+				params.Rate = rate
+				return o.watchConntracks(cmd.Context(), &params)
 			}
 			client, err := o.client()
 			if err != nil {
 				return err
 			}
-			resp, err := client.GetConntracks(cmd.Context(), params)
+			params := filter.get()
+			params.Limit, params.Offset = limit, offset
+			resp, err := client.GetConntracks(cmd.Context(), &params)
 			if o.output == "json" || o.output == "yaml" {
 				list := &rawList{o: o, key: "ctAttr"}
 				if err := o.eachOf(resp, err, "ctAttr", list.add); err != nil {
@@ -57,17 +61,11 @@ func getCT(o *options) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&params.ServName, "servName", "", "only connections of the services of this name")
-	fs.StringVar(&params.Service, "service", "", "only connections of this service, as IP:PORT/PROTOCOL")
-	fs.StringVar(&params.Vip, "vip", "", "only connections that clients made to this address")
-	fs.StringVar(&params.Protocol, "proto", "", "only connections of this protocol (tcp, udp, icmp)")
-	fs.StringVar(&params.State, "state", "", "only connections in this state, as the column shows it")
-	fs.StringVar(&params.Source, "source", "", "only connections of this client, IP or IP/LENGTH")
-	fs.StringVar(&params.Endpoint, "endpoint", "", "only connections with this endpoint, IP or IP:PORT")
-	fs.IntVar(&params.Limit, "limit", 0, "at most so many lines; 0 is all")
+	filter.flags(fs, "only ")
+	fs.IntVar(&limit, "limit", 0, "at most so many lines; 0 is all")
 	fs.BoolVarP(&watch, "watch", "w", false, "show connections as they are opened, assured, closing and ended, until interrupted")
 	fs.IntVar(&rate, "rate", 10000, "with --watch: so many events a second; of more, all of some connections are shown")
-	fs.IntVar(&params.Offset, "offset", 0, "leave out so many lines first")
+	fs.IntVar(&offset, "offset", 0, "leave out so many lines first")
 	return cmd
 }
 

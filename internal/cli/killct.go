@@ -9,7 +9,9 @@ import (
 )
 
 func killCT(o *options) *cobra.Command {
-	params := &v1.EndConntracksParams{}
+	var filter connectionFilter
+	var all bool
+	var rate int
 	cmd := &cobra.Command{
 		Use:     "ct",
 		Aliases: []string{"conntrack", "cts", "conntracks"},
@@ -20,24 +22,20 @@ func killCT(o *options) *cobra.Command {
 		Example: "  loxicmd kill ct --source=100.100.100.7\n  loxicmd kill ct --endpoint=31.31.31.1:5001 --rate=100\n  loxicmd kill ct --service=20.20.20.1:2020/tcp --state=est",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.killConntracks(cmd, params)
+			params := filter.end()
+			params.All, params.Rate = all, rate
+			return o.killConntracks(cmd, &params)
 		},
 	}
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVar(&params.ServName, "servName", "", "connections of the services of this name")
-	fs.StringVar(&params.Service, "service", "", "connections of this service, as IP:PORT/PROTOCOL")
-	fs.StringVar(&params.Vip, "vip", "", "connections that clients made to this address")
-	fs.StringVar(&params.Protocol, "proto", "", "connections of this protocol (tcp, udp, icmp)")
-	fs.StringVar(&params.State, "state", "", "connections in this state, as get ct shows it")
-	fs.StringVar(&params.Source, "source", "", "connections of this client, IP or IP/LENGTH")
-	fs.StringVar(&params.Endpoint, "endpoint", "", "connections with this endpoint, IP or IP:PORT")
-	fs.BoolVar(&params.All, "all", false, "all connections, if no other flag chooses")
-	fs.IntVar(&params.Rate, "rate", 1000, "so many a second, up to 10000")
+	filter.flags(fs, "")
+	fs.BoolVar(&all, "all", false, "all connections, if no other flag chooses")
+	fs.IntVar(&rate, "rate", 1000, "so many a second, up to 10000")
 	return cmd
 }
 
-// killConntracks asks again while there are more.
+// killConntracks asks again while there may be more, from where the request before ended.
 func (o *options) killConntracks(cmd *cobra.Command, params *v1.EndConntracksParams) error {
 	if params.Rate < 1 {
 		return fmt.Errorf("--rate is 1 or more")
@@ -56,7 +54,7 @@ func (o *options) killConntracks(cmd *cobra.Command, params *v1.EndConntracksPar
 		if err := decode(body, &done); err != nil {
 			return err
 		}
-		sum.Told, sum.Silent, more = sum.Told+done.Told, sum.Silent+done.Silent, done.More
+		sum.Told, sum.Silent, more, params.From = sum.Told+done.Told, sum.Silent+done.Silent, done.More, done.Next
 	}
 	switch o.output {
 	case "json":

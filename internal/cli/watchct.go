@@ -12,16 +12,13 @@ import (
 )
 
 // watchConntracks prints what becomes of connections until interrupted.
-func (o *options) watchConntracks(ctx context.Context, params *v1.GetConntracksParams, rate int) error {
+func (o *options) watchConntracks(ctx context.Context, params *v1.WatchConntracksParams) error {
 	o.idle = max(o.wait(), streamIdle)
 	client, err := o.client()
 	if err != nil {
 		return err
 	}
-	resp, err := client.WatchConntracks(ctx, &v1.WatchConntracksParams{
-		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source,
-		Endpoint: params.Endpoint, Rate: rate,
-	}, func(_ context.Context, r *http.Request) error {
+	resp, err := client.WatchConntracks(ctx, params, func(_ context.Context, r *http.Request) error {
 		r.Header.Set("Accept", "text/event-stream")
 		return nil
 	})

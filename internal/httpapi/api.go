@@ -27,8 +27,8 @@ type DataPath interface {
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(lb.Connection) bool) error
-	// EndConnections ends those that match, rate a second. Some may be left when ctx ends.
-	EndConnections(ctx context.Context, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
+	// EndConnections ends those that match, rate a second, from a place on. Some may be left when ctx ends.
+	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
 	// WatchConnections calls yield, often, with what has become of connections, and what was not told so far, until ctx ends or yield
 	// returns false. rate: so many events a second are wanted.
 	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error

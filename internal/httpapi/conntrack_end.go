@@ -29,6 +29,8 @@ func (a *API) EndConntracks(w http.ResponseWriter, r *http.Request, params v1.En
 	case p != nil:
 	case (chosen == v1.GetConntracksParams{}) && !params.All:
 		p = refuse(http.StatusBadRequest, "which connections? A filter is missing, or all")
+	case params.From < 0:
+		p = refuseField(http.StatusBadRequest, "from", strconv.Itoa(params.From), "is negative", "0 or more")
 	case params.Rate < 0 || params.Rate > lb.EndRateMax:
 		p = refuseField(http.StatusBadRequest, "rate", strconv.Itoa(params.Rate), "is out of range", fmt.Sprintf("1 to %d, or 0 for %d", lb.EndRateMax, endRate))
 	}
@@ -41,11 +43,11 @@ func (a *API) EndConntracks(w http.ResponseWriter, r *http.Request, params v1.En
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), endWork)
 	defer cancel()
-	done, err := a.DataPath.EndConnections(ctx, params.Rate, f.matches)
+	done, err := a.DataPath.EndConnections(ctx, params.From, params.Rate, f.matches)
 	more := errors.Is(err, context.DeadlineExceeded)
 	if err != nil && !more {
 		refuse(http.StatusServiceUnavailable, "connections can't be ended: %v", err).write(w)
 		return
 	}
-	writeJSON(w, v1.ConntracksEnded{Told: done.Told, Silent: done.Silent, More: more})
+	writeJSON(w, v1.ConntracksEnded{Told: done.Told, Silent: done.Silent, More: more, Next: done.Next})
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -11,10 +12,10 @@ import (
 func TestEndConntracks(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]string{
-		"?vip=20.20.20.1":               `{"told":1,"silent":0,"more":false}`,
-		"?source=2001:db8::/64&rate=50": `{"told":0,"silent":1,"more":false}`,
-		"?all=true":                     `{"told":1,"silent":1,"more":false}`,
-		"?state=fini":                   `{"told":0,"silent":0,"more":false}`,
+		"?vip=20.20.20.1":               `{"told":1,"silent":0,"more":false,"next":0}`,
+		"?source=2001:db8::/64&rate=50": `{"told":0,"silent":1,"more":false,"next":0}`,
+		"?all=true":                     `{"told":1,"silent":1,"more":false,"next":0}`,
+		"?state=fini":                   `{"told":0,"silent":0,"more":false,"next":0}`,
 	} {
 		b := newBench(t, nil)
 		b.fake.connections = connections()
@@ -28,14 +29,14 @@ func TestEndConntracks(t *testing.T) {
 	}
 	b := newBench(t, nil)
 	b.fake.connections = append(connections(), connections()...)
-	for _, want := range []string{`{"told":1,"silent":1,"more":true}`, `{"told":1,"silent":1,"more":false}`} {
-		w := b.call("DELETE", BaseURL+"/config/conntrack?all=true", "")
+	for from, want := range []string{`{"told":1,"silent":1,"more":true,"next":1}`, `{"told":1,"silent":1,"more":false,"next":0}`} {
+		w := b.call("DELETE", BaseURL+"/config/conntrack?all=true&from="+strconv.Itoa(from), "")
 		if diff := cmp.Diff(normal(t, want), normal(t, w.Body.String())); diff != "" {
 			t.Error(diff)
 		}
 	}
 	for query, field := range map[string]string{
-		"": "", "?rate=5": "", "?all=true&rate=-1": "rate", "?all=true&rate=10001": "rate", "?vip=x": "vip",
+		"": "", "?rate=5": "", "?all=true&rate=-1": "rate", "?all=true&rate=10001": "rate", "?all=true&from=-1": "from", "?vip=x": "vip",
 	} {
 		w := b.call("DELETE", BaseURL+"/config/conntrack"+query, "")
 		if e := problemOf(t, w); w.Code != 400 || e.Field != field {

@@ -82,15 +82,15 @@ func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) er
 	return f.connErr
 }
 
-// EndConnections ends what matches; the next call is for the others when there are more than two.
-func (f *fake) EndConnections(_ context.Context, rate int, matches func(*lb.Connection) bool) (done lb.Ended, err error) {
+// EndConnections ends what matches; the next call, from there on, is for the others when there are more than two.
+func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*lb.Connection) bool) (done lb.Ended, err error) {
 	f.endRate = rate
 	f.connections = slices.DeleteFunc(f.connections, func(c lb.Connection) bool {
 		if c.Reply || !matches(&c) {
 			return false
 		}
 		if done.Told+done.Silent == 2 {
-			err = context.DeadlineExceeded
+			err, done.Next = context.DeadlineExceeded, from+1
 			return false
 		}
 		if c.Protocol == lb.TCP {

@@ -10,6 +10,7 @@ type IdleEnds struct {
 type Ended struct {
 	Told   int // TCP: both ends got a RST
 	Silent int // all others: the next packet opens another one, or is refused
+	Next   int // where to go on if some may be left
 }
 
 // EndRateMax is the most that may be ended in a second.

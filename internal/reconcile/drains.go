@@ -10,9 +10,9 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Ender ends connections, rate a second; when ctx ends, some may be left.
+// Ender ends connections, rate a second, from a place on; when ctx ends, some may be left.
 type Ender interface {
-	EndConnections(ctx context.Context, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
+	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
 }
 
 const (
@@ -33,6 +33,8 @@ type Drains struct {
 type drainDue struct {
 	version uint64
 	at      time.Time
+	from    int  // where to go on
+	ended   bool // some, since the beginning
 }
 
 // NewDrains makes the loop of the objects.
@@ -77,11 +79,11 @@ func (d *Drains) endAtDeadlines(ctx context.Context) {
 			meta, _ := d.desired.Drains.Meta(now, drain.Key())
 			due, known := d.due[drain.Key()]
 			if !known || due.version != meta.Version {
-				due = drainDue{meta.Version, drain.Deadline}
+				due = drainDue{version: meta.Version, at: drain.Deadline}
 			}
 			all.Go(func() {
 				if !drain.Deadline.IsZero() && !time.Now().Before(due.at) {
-					due.at = d.endRest(ctx, &drain)
+					d.endRest(ctx, &drain, &due)
 				}
 				mu.Lock()
 				defer mu.Unlock()
@@ -93,19 +95,23 @@ func (d *Drains) endAtDeadlines(ctx context.Context) {
 	}
 }
 
-// endRest ends connections of a drained endpoint for a while, and returns when to go on.
-func (d *Drains) endRest(ctx context.Context, drain *lb.Drain) time.Time {
+// endRest ends connections of a drained endpoint for a while, and says when and where to go on: at once, until there were none from the
+// beginning to the end.
+func (d *Drains) endRest(ctx context.Context, drain *lb.Drain, due *drainDue) {
 	while, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	done, err := d.ender.EndConnections(while, drain.Rate, func(c *lb.Connection) bool { return drain.Has(c.Endpoint.Addr(), c.Endpoint.Port()) })
+	done, err := d.ender.EndConnections(while, due.from, drain.Rate, func(c *lb.Connection) bool { return drain.Has(c.Endpoint.Addr(), c.Endpoint.Port()) })
 	if n := done.Told + done.Silent; n > 0 {
 		d.Log.Info("connections of a drained endpoint are ended, as its deadline is over", "endpoint", drain.Key(), "ended", n)
 	}
+	due.at, due.from = time.Now(), done.Next
+	due.ended = due.ended || done.Told+done.Silent > 0
 	switch {
-	case err == nil && done == (lb.Ended{}):
-		return time.Now().Add(drainAgain)
+	case err == nil && done.Next == 0 && !due.ended:
+		due.at = time.Now().Add(drainAgain)
+	case err == nil && done.Next == 0:
+		due.ended = false
 	case err != nil && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		d.Log.Error("connections of a drained endpoint can't be ended; trying again", "endpoint", drain.Key(), "error", err)
 	}
-	return time.Now()
 }

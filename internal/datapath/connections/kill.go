@@ -13,10 +13,11 @@ import (
 )
 
 // EndConnections ends connections that match, rate of them a second, and counts them. Those of TCP whose numbers are known end for both
-// sides, by RSTs; others end here. Those that are closed are left alone. If ctx ends, some may be left.
-func (t *Table) EndConnections(ctx context.Context, rate int, matches func(*lb.Connection) bool) (done lb.Ended, err error) {
-	start := time.Now()
-	listed := t.shared.Conntrack.Each(ctx, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
+// sides, by RSTs; others end here. Those that are closed are left alone. If ctx ends, some may be left: it goes on from the place that it
+// returns, however large the table is; 0 is its beginning.
+func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (done lb.Ended, err error) {
+	start, stopped := time.Now(), false
+	next, listed := t.shared.Conntrack.EachFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
 		c, ok := t.connection(k, r)
 		if !ok || c.Reply || isClosed(r.Flags) || !matches(&c) {
 			return true
@@ -25,12 +26,14 @@ func (t *Table) EndConnections(ctx context.Context, rate int, matches func(*lb.C
 			return false
 		}
 		due := time.Duration(done.Told+done.Silent) * time.Second / time.Duration(rate)
-		return sleep(ctx, due-time.Since(start))
+		stopped = !sleep(ctx, due-time.Since(start))
+		return !stopped
 	})
+	done.Next = next
 	if err == nil {
 		err = listed
 	}
-	if err == nil {
+	if err == nil && stopped {
 		err = ctx.Err()
 	}
 	return done, err

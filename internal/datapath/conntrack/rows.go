@@ -14,29 +14,35 @@ import (
 // Each calls yield for each entry until it returns false. The table goes on changing meanwhile: an entry that lives
 // throughout is shown, perhaps twice while the table grows; others may or may not be.
 func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) error {
+	_, err := t.EachFrom(ctx, 0, yield)
+	return err
+}
+
+// EachFrom is Each from a group on, and returns the one where it stopped, to go on there; 0: it has come to the end.
+func (t *Table) EachFrom(ctx context.Context, group int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next int, err error) {
 	keys := make([]uint32, perGroup)
 	buckets := make([]element, perGroup)
-	for i, groups := 0, 0; ; i++ {
-		if i == groups { // entries move to groups that come later
+	for i, groups := group, 0; ; i++ {
+		if i >= groups { // entries move to groups that come later
 			s, err := t.read()
 			if err != nil {
-				return err
+				return i, err
 			}
-			if groups = s.inUse(); i == groups {
-				return nil
+			if groups = s.inUse(); i >= groups {
+				return 0, nil
 			}
 		}
 		n, err := t.readGroup(i, keys, buckets)
 		if err != nil {
-			return fmt.Errorf("read connections: %w", err)
+			return i, fmt.Errorf("read connections: %w", err)
 		}
 		for b := range buckets[:n] {
 			if !eachRow(bucketIn(&buckets[b]), yield) {
-				return nil
+				return i, nil
 			}
 		}
 		if err := ctx.Err(); err != nil {
-			return err
+			return i + 1, err
 		}
 	}
 }
