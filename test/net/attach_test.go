@@ -2,7 +2,9 @@ package net_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,12 +85,23 @@ func TestDetach(t *testing.T) {
 	for _, attach := range []string{"tcx", "clsact"} {
 		t.Run(attach, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, options{args: []string{"--attach", attach}, Options: netnstest.Options{Forwarding: true}})
+			var before string
+			r := newRig(t, options{
+				args:    []string{"--attach", attach, "--xdp=generic"},
+				Options: netnstest.Options{Forwarding: true},
+				before:  func(t testing.TB, s *netnstest.Standard) { before = state(t, s.LB) },
+			})
 			r.serveNames()
+			r.loxicmd("create lb 31.31.31.200 --tcp=80:5001 --endpoints=%s --mode=onearm", endpoints4())
+			r.loxicmd("create lb 2001:db8:31::200 --tcp=80:5001 --endpoints=%s --mode=fullnat", endpoints6())
+			r.loxicmd("create lb %s --tcp=82:5001 --endpoints=31.31.31.254:1", vip4)
 			r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip4, endpoints4())
 			r.wantAnswers(join(vip4, 80), "ep1")
 			if err := r.DetachAll(); err != nil {
 				t.Fatal(err)
+			}
+			if after := state(t, r.LB); after != before {
+				t.Errorf("the machine was\n%s\nis\n%s", before, after)
 			}
 			r.wantNoAnswer(join(vip4, 80))
 			if pins := r.pinned(); len(pins) > 0 {
@@ -107,4 +120,19 @@ func TestDetach(t *testing.T) {
 			r.wantAnswers(join(vip4, 80), "ep1", "ep2")
 		})
 	}
+}
+
+// state is what a host's network is made of: what loxilb may change. Without the length of queues, which the kernel sets when an
+// interface gets its first clsact.
+func state(t testing.TB, h *netnstest.Host) string {
+	t.Helper()
+	var all strings.Builder
+	for _, command := range []string{
+		"ip link", "ip -brief address", "ip rule", "ip -6 rule", "ip route show table all", "ip -6 route show table all",
+		"ip neigh show nud permanent", "tc qdisc show", "tc filter show dev client ingress", "tc filter show dev client egress",
+		"sysctl net.ipv4.conf net.ipv6.conf net.ipv4.ip_forward", "nft list ruleset",
+	} {
+		fmt.Fprintf(&all, "%s\n%s\n", command, labtest.Run(t, h, strings.Fields(command)...))
+	}
+	return strings.ReplaceAll(all.String(), "qlen 1000", "")
 }

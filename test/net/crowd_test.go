@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -159,6 +160,17 @@ func (c *crowd) noteLate(w wait) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.late = append(c.late, w)
+}
+
+// gaps are the waits of these clients that nobody else explains: longer than that, for something that was lost, while none of the
+// others waited. Without a loss, what a client waits for is a CPU: the balancer keeps no packet.
+func (c *crowd) gaps(longest time.Duration, others *crowd) (list []wait) {
+	for _, w := range c.late {
+		if w.length() > longest && w.repeated && !slices.ContainsFunc(others.late, w.overlaps) {
+			list = append(list, w)
+		}
+	}
+	return list
 }
 
 // failure is the first error that any client has seen.

@@ -3,7 +3,6 @@ package net_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,22 +59,11 @@ func TestUndisturbed(t *testing.T) { // not parallel: other tests would be in th
 		t.Error(err)
 	}
 	r.wantNoDrops()
-	gaps := through.gaps(beside)
+	gaps := through.gaps(longestGap, beside)
 	for _, g := range gaps {
 		t.Errorf("a byte took %v: a packet was lost, and nobody was late beside the balancer", g.length())
 	}
 	t.Logf("%d changes, %d bytes through the service, the slowest took %v, beside %v", changes, through.answers(), through.slowest, beside.slowest)
-}
-
-// gaps are the waits of these clients that nobody else explains: too long, for something that was lost, while none of the
-// others waited. Without a loss, what a client waits for is a CPU: the balancer keeps no packet.
-func (c *crowd) gaps(others *crowd) (list []wait) {
-	for _, w := range c.late {
-		if w.length() > longestGap && w.repeated && !slices.ContainsFunc(others.late, w.overlaps) {
-			list = append(list, w)
-		}
-	}
-	return list
 }
 
 // anyService is a command that makes something else of the service. Its three endpoints stay.
