@@ -490,8 +490,7 @@ struct limit_row {
 
 enum endpoint_flag {
 	ENDPOINT_IN_USE = 1, /* the index is taken */
-	ENDPOINT_END_TCP = 2, /* the sweep ends its TCP connections */
-	ENDPOINT_END_UDP = 4, /* the sweep ends its UDP connections */
+	ENDPOINT_REMOVED = 4, /* from its service; the row stays until its last connection has ended */
 	ENDPOINT_SHIFT = 8, /* port_shift is valid; port is the range's first */
 };
 
@@ -811,6 +810,15 @@ struct idle_end {
 	struct connection_key reply;
 };
 _Static_assert(sizeof(struct idle_end) == 80, "ABI");
+
+/* A TCP connection that is to end. */
+struct found_end {
+	struct connection_key client; /* as above */
+	struct connection_key reply;
+	__u32 endpoint; /* index into endpoints */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct found_end) == 88, "ABI");
 
 /* How many there were. */
 struct idle_report {

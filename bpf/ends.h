@@ -145,15 +145,23 @@ static __always_inline bool reset_key(struct __sk_buff *ctx,
 				   &key->sport, 4);
 }
 
+/* Is it a connection of the endpoint whose id this is, plus one? 0: of any. What
+ * was found a while ago may be another one by now. */
+static __always_inline bool is_of_endpoint(const struct connection *c,
+					   __u32 endpoint)
+{
+	return !endpoint || c->endpoint == endpoint - 1;
+}
+
 /* Finds the number that the receiver of a RST waits for: the next one of its
  * sender. */
 static __always_inline bool reset_number(const struct connection_key *key,
-					 __u32 *number)
+					 __u32 endpoint, __u32 *number)
 {
 	struct connection *c = entry_find(key), *peer;
 	__u32 word;
 
-	if (!c)
+	if (!c || !is_of_endpoint(c, endpoint))
 		return false;
 	word = state_read(c);
 	if (word & STATE_TRAIT(CONN_SINGLE_ENTRY))

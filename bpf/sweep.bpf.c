@@ -18,6 +18,7 @@
 #include "ends.h"
 #include "grow.h"
 #include "persist.h"
+#include "walk.h"
 
 /* A slice takes a millisecond or two: so many buckets, or so many connections
  * that are ended. */
@@ -49,19 +50,6 @@ struct bpf_iter__bpf_map_elem {
 	void *value;
 } __attribute__((preserve_access_index));
 
-/* Was the connection's endpoint removed together with its connections? */
-static __always_inline bool endpoint_is_removed(const struct connection *c,
-						__u8 protocol)
-{
-	__u32 id = c->endpoint;
-	struct endpoint *ep = endpoint_find(id);
-
-	if (!ep)
-		return false;
-	return ep->flags &
-	       (protocol == IPPROTO_TCP ? ENDPOINT_END_TCP : ENDPOINT_END_UDP);
-}
-
 /* Ends the connection of an entry, if it is over. Returns whether it was. */
 static __always_inline bool sweep_entry(const struct connection_key *key,
 					struct connection *c, __u32 word)
@@ -69,10 +57,6 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	__u32 now = (__u32)bpf_jiffies64();
 	bool removable;
 
-	if (!(word & STATE_TRAIT(CONN_RESTING)) &&
-	    endpoint_is_removed(c, key->protocol))
-		return connection_end_by_reply(key, c, word,
-					       PORT_RESTS_FROM_NOW);
 	/* most entries have been used lately, or are within the shortest
 	 * timeout of all */
 	if ((__s32)(now - c->seen) <= (__s32)hz)
@@ -174,8 +158,17 @@ int loxilb_sweep(struct __sk_buff *ctx)
 	return s.bucket;
 }
 
+/* Looks for connections of endpoints in ending_endpoints in a slice of the table,
+ * as loxilb_sweep does, and returns where the next slice begins (walk.h). */
+SEC("tc")
+int loxilb_walk(struct __sk_buff *ctx)
+{
+	return walk_slice(ctx->mark);
+}
+
 /* Ends the connection of the entry whose key follows an Ethernet header, in
- * silence. Returns whether it was there. */
+ * silence, if it is of the endpoint in the packet's mark (walk.h). Returns whether
+ * it was there. */
 SEC("tc")
 int loxilb_end(struct __sk_buff *ctx)
 {
@@ -185,24 +178,28 @@ int loxilb_end(struct __sk_buff *ctx)
 	if (bpf_skb_load_bytes(ctx, ETH_HLEN, &key, sizeof(key)))
 		return 0;
 	c = entry_find(&key);
-	return c && connection_end_by_reply(&key, c, state_read(c),
-					    PORT_RESTS_FROM_NOW);
+	return c && is_of_endpoint(c, ctx->mark) &&
+	       connection_end_by_reply(&key, c, state_read(c),
+				       PORT_RESTS_FROM_NOW);
 }
 
 /* Sends a RST in the name of one end of a connection, whose addresses and ports it
  * has (ends.h): to the interface on whose number is the packet's mark, as if it
- * arrived there. Without a mark, returns where it would. User space makes it. */
+ * arrived there. Without a mark, returns where it would. The packet's priority is
+ * the endpoint that the connection must be of (walk.h). User space makes it. */
 SEC("tc")
 int loxilb_reset(struct __sk_buff *ctx)
 {
 	__u32 ifindex = ctx->mark, number;
 	struct connection_key key;
 
-	if (!reset_key(ctx, &key) || !reset_number(&key, &number))
+	if (!reset_key(ctx, &key) ||
+	    !reset_number(&key, ctx->priority, &number))
 		return RESET_NOT;
 	if (!ifindex)
 		return reset_arrives(ctx, &key);
 	ctx->mark = 0;
+	ctx->priority = 0;
 	if (!reset_write(ctx, number) ||
 	    bpf_clone_redirect(ctx, ifindex, BPF_F_INGRESS))
 		return RESET_NOT;
@@ -245,11 +242,10 @@ int loxilb_grow(struct __sk_buff *ctx)
 static __always_inline bool persist_is_removable(const struct persist_key *key,
 						 const struct persist_entry *e)
 {
-	const __u16 ended = ENDPOINT_END_TCP | ENDPOINT_END_UDP;
 	__u32 now = (__u32)bpf_jiffies64(), id = e->endpoint;
 	struct endpoint *ep = endpoint_find(id);
 
-	if (!ep || ep->service != key->service || ep->flags & ended)
+	if (!ep || ep->service != key->service || ep->flags & ENDPOINT_REMOVED)
 		return true;
 	return persist_expired(e, key->service, now, SWEEP_SLACK);
 }

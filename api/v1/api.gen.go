@@ -363,6 +363,9 @@ type ServiceArguments struct {
 	// Deny Prefixes or addresses that may not open connections, whatever allowedSources says, at most 1,000,000, of the VIP's family.
 	Deny []string `json:"deny,omitempty"`
 
+	// DrainTime Seconds that drain leaves connections, up to 86400. 0 is 60.
+	DrainTime int `json:"drainTime,omitempty"`
+
 	// Egress Connections of the service's protocol that its endpoints open by a default route leave with the VIP for a source,
 	// or with one of snatIPs, which need no mode that translates then.
 	Egress bool `json:"egress"`
@@ -398,6 +401,14 @@ type ServiceArguments struct {
 
 	// Name Services may share it.
 	Name string `json:"name"`
+
+	// OnFail The same (keep, drain or reset) for an endpoint that is down, for as long as it is.
+	OnFail string `json:"onFail,omitempty"`
+
+	// OnRemove What becomes of the open TCP connections of an endpoint that is taken out of the service. keep (the default): they go on until
+	// they end by themselves. drain: those that are left after drainTime are reset. reset: both ends are told at once by RSTs, up to
+	// 1,000 connections a second. When the whole service is deleted, all are reset.
+	OnRemove string `json:"onRemove,omitempty"`
 
 	// Oper 0: the endpoints replace those of the service. 1 (attach): they are added, or take the weight given; a service
 	// that does not exist is created. 2 (detach): they are taken away, and the service with the last of them; 404 for

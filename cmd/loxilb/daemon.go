@@ -54,13 +54,13 @@ type daemon struct {
 	pins       *pinWatch
 	pressure   *pressureWatch
 	exchange   *exchangeWatch
-	sweep      chan struct{} // capacity 1: connections wait for a sweep
+	ends       chan struct{} // capacity 1: connections are to end
 }
 
 // assemble makes the parts. Nothing runs yet.
 func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
 	p := &daemon{
-		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), sweep: make(chan struct{}, 1),
+		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), ends: make(chan struct{}, 1),
 		announcer: announce.New(network, network.VIPs(), log),
 	}
 	p.pins = &pinWatch{lost: lock.Lost, log: log}
@@ -82,10 +82,10 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 	p.health = reconcile.NewHealth(p.monitor, o)
 	p.services = reconcile.NewServices(reconcile.ServicesConfig{
 		Observers: o, Desired: state, Tables: d, VIPs: owner{p.announcer}, Sources: network.Sources(),
-		Endpoints: network.Neighbours(), Health: p.health, Ended: p.sweepSoon, Seed: c.HashSeed,
+		Endpoints: network.Neighbours(), Health: p.health, Ended: p.endSoon, Seed: c.HashSeed,
 	})
 	p.endpoints = reconcile.NewEndpointProbes(state, p.health, o)
-	p.drains = reconcile.NewDrains(state, d, o)
+	p.drains = reconcile.NewDrains(state, o)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
 	})
@@ -128,7 +128,8 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.endpoints.Run)
 	run(p.drains.Run)
 	run(p.monitor.Run)
-	run(func(ctx context.Context) { p.datapath.SweepEvery(ctx, sweepEvery, p.sweep) })
+	run(func(ctx context.Context) { p.datapath.SweepEvery(ctx, sweepEvery) })
+	run(func(ctx context.Context) { p.datapath.EndEvery(ctx, p.ends) })
 	run(p.datapath.LogDrops)
 	run(p.datapath.KeepHostPorts)
 	run(p.datapath.RecountSockets)
@@ -222,10 +223,10 @@ func (p *daemon) localAnswers(ctx context.Context) {
 	}
 }
 
-// sweepSoon has the sweep look for connections that are over.
-func (p *daemon) sweepSoon() {
+// endSoon has it looked at once whose connections end.
+func (p *daemon) endSoon() {
 	select {
-	case p.sweep <- struct{}{}:
+	case p.ends <- struct{}{}:
 	default: // one is waiting already
 	}
 }

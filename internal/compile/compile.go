@@ -65,6 +65,7 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(neti
 		}
 	}
 	t.Slots = places(s, weights, seed)
+	t.Leave.After, t.Leave.Ends = s.After(s.OnRemove)
 	return t
 }
 

@@ -172,16 +172,18 @@ func newStress(t *testing.T) *stress {
 		}
 		s.services = append(s.services, svc)
 	}
-	s.apply(3)
-	s.doom()
+	s.apply(3, bpf.Ends{At: time.Now()})
 	return s
 }
 
-// apply makes the services, each with so many endpoints.
-func (s *stress) apply(endpoints int) {
+// apply makes the services, each with so many endpoints, which go on taking new connections when they are doomed.
+func (s *stress) apply(endpoints int, doom bpf.Ends) {
 	for _, svc := range s.services {
 		svc.Endpoints = svc.Endpoints[:endpoints]
 		table := compile.Service(svc, nil, 0, nil)
+		for i := range table.Endpoints {
+			table.Endpoints[i].Ends = doom
+		}
 		if err := s.d.Apply([]Change{{Key: table.Key, Table: &table}})[0]; err != nil {
 			s.t.Error(err)
 		}
@@ -258,10 +260,9 @@ func (s *stress) sweep() error {
 	s.round++
 	switch s.round % 64 {
 	case 0:
-		s.apply(3)
-		s.doom()
+		s.apply(3, bpf.Ends{At: time.Now()})
 	case 32:
-		s.apply(1 + s.round/64%2)
+		s.apply(1+s.round/64%2, bpf.Ends{})
 		return s.d.Sweep(s.t.Context())
 	case 48:
 		key := s.services[s.round/64%len(s.services)].Key
@@ -284,7 +285,7 @@ func (s *stress) walkTable() error {
 			return fmt.Errorf("sweep: %w", err)
 		}
 	}
-	return nil
+	return s.d.EndDue(s.t.Context())
 }
 
 func runMarked(p *ebpf.Program, mark uint32) (uint32, error) {
@@ -320,23 +321,6 @@ func (s *stress) grow(pause time.Duration) error {
 		}
 		if _, growing, err := s.d.collection.Conntrack.Goal(0); err != nil || !growing {
 			return err
-		}
-	}
-}
-
-// doom has the sweep end the connections of endpoints that go on taking new ones.
-func (s *stress) doom() {
-	for id := range uint32(stressEndpoints) {
-		var row bpf.TcEndpoint
-		if err := s.d.collection.Endpoints.Lookup(id, &row); err != nil {
-			s.t.Error(err)
-		}
-		if row.Flags == 0 {
-			continue // no endpoint
-		}
-		row.Flags |= uint16(bpf.TcEndpointFlagENDPOINT_END_TCP | bpf.TcEndpointFlagENDPOINT_END_UDP)
-		if err := s.d.collection.Endpoints.Put(id, row); err != nil {
-			s.t.Error(err)
 		}
 	}
 }

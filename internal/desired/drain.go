@@ -58,6 +58,20 @@ func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 	return s
 }
 
+// Of is the drain of an endpoint; of two, of its address and of its port, the one whose deadline comes first.
+func (d *Drains) Of(snapshot *store.Snapshot, e lb.Endpoint) (found lb.Drain, drained bool) {
+	for drain := range d.All(snapshot) {
+		if !drain.Has(e.Addr, e.Port) {
+			continue
+		}
+		if !drained || !drain.Deadline.IsZero() && (found.Deadline.IsZero() || drain.Deadline.Before(found.Deadline)) {
+			found = drain
+		}
+		drained = true
+	}
+	return found, drained
+}
+
 // DrainedAddr is the address that a drain of this ID is about, whether or not it is there; false: it is of another kind.
 func DrainedAddr(id store.ID) (netip.Addr, bool) {
 	if id.Kind != DrainKind {

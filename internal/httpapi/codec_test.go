@@ -123,6 +123,7 @@ func TestRoundTrip(t *testing.T) {
 		"[2001:db8::1]:443/tcp mode=dsr select=persist persist-timeout=60s persist-prefix=64 endpoints=10.1.0.1:443,[2001:db8::2]:443 tunnel=gue mss=1400 refuse=drop syn-protect=always max-rate=1000000 max-connections=7 client-rate=5 client-connections=1000000000 client-prefix=56 deny=2001:db8:bad::/48",
 		"0.0.0.0:80/tcp mode=hostonearm select=random endpoints=10.1.0.1:80 tunnel=none",
 		"10.0.0.1:0/icmp endpoints=10.1.0.1:0",
+		"10.0.0.1:81/tcp endpoints=10.1.0.1:80 on-remove=drain on-fail=reset drain-time=30s",
 		"10.0.0.1:80/tcp endpoints=10.1.0.1:80 monitor=true all-down=panic probetype=https probeport=81 probereq=/x proberesp=ok probe-interval=5s probe-wait=100ms " +
 			"probe-retries=5 probe-rise=7 probe-host=a.example probe-statuses=200-299,404 probe-ca=/ca probe-cert=/cert probe-key=/key",
 	}

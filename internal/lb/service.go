@@ -45,14 +45,17 @@ type Service struct {
 	// DefaultPersistTimeout; and how many bits of its address make it the client that it is, 0 for all of them.
 	PersistTimeout time.Duration
 	PersistPrefix  uint8
-	SNAT           []netip.Addr // that the source becomes, instead of what the mode says; each has ports of its own
-	Egress         bool         // connections that its endpoints open outwards leave with the VIP for a source, or one of SNAT
-	Refuse         Refusal      // of packets that it has no use for
-	SynProtect     SynProtect   // TCP: when unknown clients are challenged
-	Tunnel         Tunnel       // with ModeDSR: how endpoints are reached
-	MSS            uint16       // largest TCP segment that the two sides may agree on; 0: any
-	Managed        bool         // owned by a controller; an update does not change it
-	Monitor        bool         // endpoints are probed, and those that are down take no new connections; see Monitored
-	Probe          Probe        // how
-	AllDown        AllDown      // of new connections while no endpoint is up
+	SNAT           []netip.Addr  // that the source becomes, instead of what the mode says; each has ports of its own
+	Egress         bool          // connections that its endpoints open outwards leave with the VIP for a source, or one of SNAT
+	Refuse         Refusal       // of packets that it has no use for
+	SynProtect     SynProtect    // TCP: when unknown clients are challenged
+	Tunnel         Tunnel        // with ModeDSR: how endpoints are reached
+	MSS            uint16        // largest TCP segment that the two sides may agree on; 0: any
+	Managed        bool          // owned by a controller; an update does not change it
+	Monitor        bool          // endpoints are probed, and those that are down take no new connections; see Monitored
+	Probe          Probe         // how
+	AllDown        AllDown       // of new connections while no endpoint is up
+	OnRemove       Closing       // of open connections of endpoints that are taken out of the service
+	OnFail         Closing       // ... of those that are down
+	DrainTime      time.Duration // how long ClosingDrain leaves them, in whole seconds up to 24 h; 0: DefaultDrainTime
 }

@@ -56,6 +56,9 @@ func (s Service) Validate() error {
 	if err := s.validateMonitor(); err != nil {
 		return err
 	}
+	if err := s.validateClosing(); err != nil {
+		return err
+	}
 	return s.validateEndpoints()
 }
 

@@ -36,7 +36,7 @@ type Services struct {
 
 	seen    uint64      // revision up to which changes are marked
 	started bool        // a first round was begun
-	ended   bool        // the last pass removed something, and a sweep is still to be told
+	ended   bool        // the last pass wrote something, and that is still to be told
 	orphans time.Time   // when to remove services of an earlier process that nobody wants; zero: there are none
 	settled atomic.Bool // the first round is over, and VIPs of an earlier process are to be given up
 	adopted adopted
@@ -55,7 +55,7 @@ type ServicesConfig struct {
 	Sources   Ways
 	Endpoints Endpoints
 	Health    *Health
-	Ended     func() // called after a pass whose removals leave connections that wait for a sweep
+	Ended     func() // called after a pass that may have connections end
 	Seed      uint64 // key of the tables of hashes
 }
 
@@ -259,7 +259,7 @@ func (s *Services) findSources(ctx context.Context, items []item) {
 }
 
 // write makes the tables: first of what goes, to make room. It returns the VIPs of what was and of what is, and whether something
-// was there before.
+// was written.
 func (s *Services) write(ctx context.Context, items []item) (touched []netip.Addr, ended bool) {
 	var gone, put []*item
 	for n := range items {
@@ -269,8 +269,8 @@ func (s *Services) write(ctx context.Context, items []item) (touched []netip.Add
 		}
 		if i.before = s.index.remove(i.Key); i.before.service != nil {
 			touched = append(touched, ownable(i.before.service)...)
-			ended = true
 		}
+		ended = true
 		if i.service == nil {
 			gone = append(gone, i)
 			continue
@@ -321,6 +321,7 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 		if i.service != nil {
 			table := compile.Service(i.resolved, s.Health.probes.up(&i.resolved), s.Seed, s.sources.get)
 			table.Parents = i.parents
+			s.putEnds(&i.resolved, &table)
 			changes[n].Table = &table
 		}
 	}

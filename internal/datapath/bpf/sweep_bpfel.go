@@ -380,6 +380,7 @@ const (
 	SweepMapEndpointStates         = "endpoint_states"
 	SweepMapEndpointTraffics       = "endpoint_traffics"
 	SweepMapEndpoints              = "endpoints"
+	SweepMapFoundEnds              = "found_ends"
 	SweepMapFragmentSources        = "fragment_sources"
 	SweepMapFragments              = "fragments"
 	SweepMapGenerations            = "generations"
@@ -425,7 +426,9 @@ const (
 	SweepProgLoxilbSweep           = "loxilb_sweep"
 	SweepProgLoxilbSweepPersists   = "loxilb_sweep_persists"
 	SweepProgLoxilbSweepSnat       = "loxilb_sweep_snat"
+	SweepProgLoxilbWalk            = "loxilb_walk"
 	SweepVarChallengeFirst         = "challenge_first"
+	SweepVarEndingEndpoints        = "ending_endpoints"
 	SweepVarForeignFirst           = "foreign_first"
 	SweepVarHalfOpenPercent        = "half_open_percent"
 	SweepVarHashSeed               = "hash_seed"
@@ -449,6 +452,7 @@ const (
 	SweepVarTimeoutTcpSyn          = "timeout_tcp_syn"
 	SweepVarTimeoutUdpReplied      = "timeout_udp_replied"
 	SweepVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
+	SweepVarWalkMet                = "walk_met"
 	SweepVarWatching               = "watching"
 )
 
@@ -500,6 +504,7 @@ type SweepProgramSpecs struct {
 	LoxilbSweep         *ebpf.ProgramSpec `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.ProgramSpec `ebpf:"loxilb_sweep_persists"`
 	LoxilbSweepSnat     *ebpf.ProgramSpec `ebpf:"loxilb_sweep_snat"`
+	LoxilbWalk          *ebpf.ProgramSpec `ebpf:"loxilb_walk"`
 }
 
 // SweepMapSpecs contains maps before they are loaded into the kernel.
@@ -517,6 +522,7 @@ type SweepMapSpecs struct {
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
+	FoundEnds        *ebpf.MapSpec `ebpf:"found_ends"`
 	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
@@ -563,6 +569,7 @@ type SweepMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepVariableSpecs struct {
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
+	EndingEndpoints        *ebpf.VariableSpec `ebpf:"ending_endpoints"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -586,6 +593,7 @@ type SweepVariableSpecs struct {
 	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	WalkMet                *ebpf.VariableSpec `ebpf:"walk_met"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -620,6 +628,7 @@ type SweepMaps struct {
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
+	FoundEnds        *ebpf.Map `ebpf:"found_ends"`
 	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Generations      *ebpf.Map `ebpf:"generations"`
@@ -674,6 +683,7 @@ func (m *SweepMaps) Close() error {
 		m.EndpointStates,
 		m.EndpointTraffics,
 		m.Endpoints,
+		m.FoundEnds,
 		m.FragmentSources,
 		m.Fragments,
 		m.Generations,
@@ -721,6 +731,7 @@ func (m *SweepMaps) Close() error {
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepVariables struct {
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
+	EndingEndpoints        *ebpf.Variable `ebpf:"ending_endpoints"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
@@ -744,6 +755,7 @@ type SweepVariables struct {
 	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	WalkMet                *ebpf.Variable `ebpf:"walk_met"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 
@@ -757,6 +769,7 @@ type SweepPrograms struct {
 	LoxilbSweep         *ebpf.Program `ebpf:"loxilb_sweep"`
 	LoxilbSweepPersists *ebpf.Program `ebpf:"loxilb_sweep_persists"`
 	LoxilbSweepSnat     *ebpf.Program `ebpf:"loxilb_sweep_snat"`
+	LoxilbWalk          *ebpf.Program `ebpf:"loxilb_walk"`
 }
 
 func (p *SweepPrograms) Close() error {
@@ -767,6 +780,7 @@ func (p *SweepPrograms) Close() error {
 		p.LoxilbSweep,
 		p.LoxilbSweepPersists,
 		p.LoxilbSweepSnat,
+		p.LoxilbWalk,
 	)
 }
 

@@ -33,6 +33,20 @@ type ServiceTable struct {
 	Denied        []netip.Prefix  // that may not connect, sorted, each once
 	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all
 	Slots         []uint32        // places of the table that connections walk through: indices into Endpoints
+	Leave         Leave           // what becomes of TCP connections of endpoints that the table no longer has
+}
+
+// Ends says that TCP connections end, for both sides, that an endpoint still has at a time. The zero value: in their own time.
+type Ends struct {
+	At   time.Time
+	Rate int    // so many a second
+	Why  string // for logs
+}
+
+// Leave says what becomes of TCP connections of endpoints that are taken out of a service. The zero value: they end in their own time.
+type Leave struct {
+	Ends  bool
+	After time.Duration
 }
 
 // Limits are how many connections a service and each of its clients may have, as limits_by_service has them; 0: any number.
@@ -55,6 +69,7 @@ type EndpointTable struct {
 	// answered past this machine. 0: not known.
 	SourceBits, AddrBits uint8
 	Takes                uint32 // weight for new connections: 0 for none, whatever Weight says
+	Ends                 Ends   // of the connections that it has
 }
 
 // String prints the table as one line for the service, one for each endpoint and one for the slots, goldens and debug logs show what the maps will hold.

@@ -222,8 +222,7 @@ type TcEndpointFlag uint32
 
 const (
 	TcEndpointFlagENDPOINT_IN_USE  TcEndpointFlag = 1
-	TcEndpointFlagENDPOINT_END_TCP TcEndpointFlag = 2
-	TcEndpointFlagENDPOINT_END_UDP TcEndpointFlag = 4
+	TcEndpointFlagENDPOINT_REMOVED TcEndpointFlag = 4
 	TcEndpointFlagENDPOINT_SHIFT   TcEndpointFlag = 8
 )
 

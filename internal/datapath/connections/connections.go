@@ -30,6 +30,8 @@ type Table struct {
 	stop    context.CancelFunc // growEvery
 	stopped sync.WaitGroup
 
+	walking  sync.Mutex // ends.go
+	ends     map[uint32]*ending
 	sweeping sync.Mutex
 	cost     time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
 	sweptMu  sync.Mutex
@@ -45,7 +47,7 @@ type Hooks interface {
 
 // New lists, sweeps and ends connections, and lets the table grow as it fills until Close.
 func New(c *loader.Collection, services *tables.Tables, m *pressure.Meter, programs *Programs, hooks Hooks) *Table {
-	t := &Table{shared: c, tables: services, meter: m, programs: programs, hooks: hooks}
+	t := &Table{shared: c, tables: services, meter: m, programs: programs, hooks: hooks, ends: map[uint32]*ending{}}
 	if programs != nil {
 		var ctx context.Context
 		ctx, t.stop = context.WithCancel(context.Background())
@@ -60,18 +62,23 @@ func (t *Table) inUse() bool { return t.hooks.Any() || t.shared.Pinned() }
 // Programs sweep, and end connections.
 type Programs struct {
 	objects
-	idle *ringbuf.Reader // of IdleEnds
+	idle  *ringbuf.Reader // of IdleEnds
+	found *ringbuf.Reader // of FoundEnds
 }
 
 type objects struct {
 	bpf.SweepPrograms
 	IdleEnds    *ebpf.Map `ebpf:"idle_ends"`
 	IdleReports *ebpf.Map `ebpf:"idle_reports"`
+	FoundEnds   *ebpf.Map `ebpf:"found_ends"`
+
+	EndingEndpoints *ebpf.Variable `ebpf:"ending_endpoints"`
+	WalkMet         *ebpf.Variable `ebpf:"walk_met"`
 }
 
 // Close gives them up.
 func (p *Programs) Close() error {
-	return errors.Join(p.idle.Close(), p.SweepPrograms.Close(), p.IdleEnds.Close(), p.IdleReports.Close())
+	return errors.Join(p.idle.Close(), p.found.Close(), p.SweepPrograms.Close(), p.IdleEnds.Close(), p.IdleReports.Close(), p.FoundEnds.Close())
 }
 
 // LoadSweep loads them; types is a cache of the kernel's.
@@ -104,7 +111,7 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*Programs, error) {
 		"watchers_now":      c.Maps.WatchersNow,
 		"untold_counts":     c.Maps.UntoldCounts,
 	}
-	loader.ShareMaps(spec, shared, "moved_entries", "idle_ends", "idle_reports")
+	loader.ShareMaps(spec, shared, "moved_entries", "idle_ends", "idle_reports", "found_ends")
 	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it asks who watches each time
 		return nil, fmt.Errorf("have the sweep tell watchers: %w", err)
 	}
@@ -112,10 +119,15 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*Programs, error) {
 	if err := spec.LoadAndAssign(&programs.objects, &ebpf.CollectionOptions{MapReplacements: shared, Cache: types}); err != nil {
 		return nil, fmt.Errorf("load sweep: %w", err)
 	}
-	if programs.idle, err = ringbuf.NewReader(programs.IdleEnds); err != nil {
-		return nil, errors.Join(fmt.Errorf("read ends of idle connections: %w", err), programs.SweepPrograms.Close())
+	for _, r := range []struct {
+		reader **ringbuf.Reader
+		ring   *ebpf.Map
+	}{{&programs.idle, programs.IdleEnds}, {&programs.found, programs.FoundEnds}} {
+		if *r.reader, err = ringbuf.NewReader(r.ring); err != nil {
+			return nil, errors.Join(fmt.Errorf("read ends of connections: %w", err), programs.SweepPrograms.Close())
+		}
+		(*r.reader).SetDeadline(time.Unix(1, 0)) // it waits for nothing
 	}
-	programs.idle.SetDeadline(time.Unix(1, 0)) // it waits for nothing
 	return programs, nil
 }
 

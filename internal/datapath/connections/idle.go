@@ -49,7 +49,7 @@ func (t *Table) tellOf(record []byte) (bool, error) {
 		return false, fmt.Errorf("an end of a connection has %d bytes, not %d", len(record), unsafe.Sizeof(e))
 	}
 	copy((*[unsafe.Sizeof(e)]byte)(unsafe.Pointer(&e))[:], record)
-	return t.tell(e.client, e.reply)
+	return t.tell(e.client, e.reply, anyEndpoint)
 }
 
 // IdleEnds counts connections that were established and silent for too long.

@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/testrun"
 	"loxilb/internal/lb"
 )
 
@@ -42,17 +43,30 @@ func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func
 // end ends the connection of a client's entry.
 func (t *Table) end(k bpf.TcConnectionKey, r bpf.TcConnection, done *lb.Ended) error {
 	if k.Protocol == uint8(lb.TCP) {
-		told, err := t.tell(k, replyKey(k, &r))
-		if err != nil {
-			return err
-		}
-		if told {
-			done.Told++
-			return nil
-		}
+		return t.endTCP(k, replyKey(k, &r), endpointID(r.Endpoint), done)
 	}
+	return t.endSilently(k, endpointID(r.Endpoint), done)
+}
+
+// endTCP ends a TCP connection of an endpoint: both ends are told, if their numbers are known.
+func (t *Table) endTCP(client, reply bpf.TcConnectionKey, of uint32, done *lb.Ended) error {
+	told, err := t.tell(client, reply, of)
+	if err != nil {
+		return err
+	}
+	if told {
+		done.Told++
+		return nil
+	}
+	return t.endSilently(client, of, done)
+}
+
+// endSilently ends the connection of a client's entry, if it is of the endpoint.
+func (t *Table) endSilently(k bpf.TcConnectionKey, of uint32, done *lb.Ended) error {
 	key := (*[unsafe.Sizeof(k)]byte)(unsafe.Pointer(&k))[:]
-	there, err := t.programs.LoxilbEnd.Run(&ebpf.RunOptions{Data: append(make([]byte, etherBytes), key...)})
+	there, err := t.programs.LoxilbEnd.Run(&ebpf.RunOptions{
+		Data: append(make([]byte, etherBytes), key...), Context: testrun.SKB{Mark: of},
+	})
 	if err != nil {
 		return fmt.Errorf("end a connection: %w", err)
 	}

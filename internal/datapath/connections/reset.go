@@ -16,11 +16,17 @@ const (
 	resetSent = 1
 )
 
+// anyEndpoint is none: whatever the connection's is. endpointID is one as the programs are asked about it: by now, the keys may be
+// another connection's.
+const anyEndpoint = 0
+
+func endpointID(id uint32) uint32 { return id + 1 }
+
 // tell has both ends of a connection told that it is over, by a RST that seems to be the other's, and tells whether both were. client and
 // reply are the keys of its entries.
-func (t *Table) tell(client, reply bpf.TcConnectionKey) (bool, error) {
+func (t *Table) tell(client, reply bpf.TcConnectionKey, of uint32) (bool, error) {
 	for _, key := range [...]bpf.TcConnectionKey{client, reply} {
-		if told, err := t.reset(key); err != nil || !told {
+		if told, err := t.reset(key, of); err != nil || !told {
 			return false, err
 		}
 	}
@@ -28,9 +34,9 @@ func (t *Table) tell(client, reply bpf.TcConnectionKey) (bool, error) {
 }
 
 // reset has a RST arrive that seems to come from the sender of packets of this key.
-func (t *Table) reset(key bpf.TcConnectionKey) (bool, error) {
+func (t *Table) reset(key bpf.TcConnectionKey, of uint32) (bool, error) {
 	frame := resetFrame(key)
-	wanted, err := t.programs.LoxilbReset.Run(&ebpf.RunOptions{Data: frame})
+	wanted, err := t.programs.LoxilbReset.Run(&ebpf.RunOptions{Data: frame, Context: testrun.SKB{Priority: of}})
 	if err != nil {
 		return false, fmt.Errorf("find where the segments of a connection arrive: %w", err)
 	}
@@ -39,7 +45,7 @@ func (t *Table) reset(key bpf.TcConnectionKey) (bool, error) {
 		return false, nil
 	}
 	copy(frame, mac)
-	sent, err := t.programs.LoxilbReset.Run(&ebpf.RunOptions{Data: frame, Context: testrun.SKB{Mark: uint32(ifindex)}})
+	sent, err := t.programs.LoxilbReset.Run(&ebpf.RunOptions{Data: frame, Context: testrun.SKB{Mark: uint32(ifindex), Priority: of}})
 	if err != nil {
 		return false, fmt.Errorf("send a RST in the name of the end of a connection: %w", err)
 	}

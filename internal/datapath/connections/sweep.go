@@ -33,9 +33,18 @@ const (
 	pause = 500 * time.Microsecond
 )
 
-// Sweep goes through the connection table once and removes what is over: connections past their time, and
-// those of endpoints that were taken away. It works in slices and may take a while; concurrent calls queue up.
+// Sweep ends the connections of endpoints that are to end by now, and goes through the connection table once: for tests and
+// measurements.
 func (t *Table) Sweep(ctx context.Context) error {
+	if err := t.EndDue(ctx); err != nil {
+		return err
+	}
+	return t.sweep(ctx)
+}
+
+// sweep goes through the connection table once and removes what is over. It works in slices and may take a while; concurrent
+// calls queue up.
+func (t *Table) sweep(ctx context.Context) error {
 	t.sweeping.Lock()
 	defer t.sweeping.Unlock()
 	runtime.LockOSThread() // for cpuTime
@@ -54,16 +63,24 @@ func (t *Table) Sweep(ctx context.Context) error {
 		}
 	}
 	return t.tables.Reap(t.quiesce, func() error {
-		persists := t.tables.Persists()
-		if persists == nil {
-			return t.noteSweep(total, longest)
-		}
-		more, slice, err := sweepMap(ctx, t.programs.LoxilbSweepPersists, persists)
+		more, slice, err := t.forgetClients(ctx)
 		if err != nil {
-			return fmt.Errorf("sweep clients: %w", err)
+			return err
 		}
 		return t.noteSweep(total+more, max(longest, slice))
 	})
+}
+
+// forgetClients forgets clients of services that remember them, if their time is over or their endpoint has left.
+func (t *Table) forgetClients(ctx context.Context) (total, longest time.Duration, err error) {
+	persists := t.tables.Persists()
+	if persists == nil {
+		return 0, 0, nil
+	}
+	if total, longest, err = sweepMap(ctx, t.programs.LoxilbSweepPersists, persists); err != nil {
+		err = fmt.Errorf("sweep clients: %w", err)
+	}
+	return total, longest, err
 }
 
 // sweepTable runs the program on one slice of the table after another.
@@ -177,34 +194,30 @@ func (t *Table) Swept() SweepStats {
 }
 
 // SweepEvery sweeps until ctx ends: every period, but never more often than keeps its cost below one percent of one
-// core. When kick says that there is something to end, or while the table is more than three quarters full, it does
-// not wait for the period, and may cost ten percent; half of a core, up to ten times a second, while there is pressure.
-func (t *Table) SweepEvery(ctx context.Context, period time.Duration, kick <-chan struct{}) {
+// core. While the table is more than three quarters full, it does not wait for the period, and may cost ten percent; half of a core,
+// up to ten times a second, while there is pressure.
+func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	var done time.Time // when the last sweep ended
 	const look = 100 * time.Millisecond
-	kicked := true // an earlier process may have left something
 	for {
-		left := t.sweepPause(period, kicked) - time.Since(done)
+		left := t.sweepPause(period) - time.Since(done)
 		select {
 		case <-ctx.Done():
 			return
-		case <-kick:
-			kicked = true
-			continue
 		case <-time.After(min(left, look)): // the table may fill up meanwhile
 		}
 		if left > look {
 			continue
 		}
-		if err := t.Sweep(ctx); err != nil && ctx.Err() == nil {
+		if err := t.sweep(ctx); err != nil && ctx.Err() == nil {
 			t.shared.Log.Error("sweep failed", "error", err)
 		}
-		done, kicked = time.Now(), false
+		done = time.Now()
 	}
 }
 
 // sweepPause is how long to wait after a sweep. What it costs to count connections and to free endpoints counts, too.
-func (t *Table) sweepPause(period time.Duration, kicked bool) time.Duration {
+func (t *Table) sweepPause(period time.Duration) time.Duration {
 	t.sweeping.Lock()
 	cost := t.cost
 	t.sweeping.Unlock()
@@ -212,8 +225,6 @@ func (t *Table) sweepPause(period time.Duration, kicked bool) time.Duration {
 	switch {
 	case now == lb.Pressed:
 		return max(cost, 100*time.Millisecond)
-	case kicked:
-		return 10 * cost
 	case now == lb.NearlyFull:
 		return max(10*cost, time.Second)
 	}

@@ -24,6 +24,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 		services:     map[bpf.TcServiceKey]*service{},
 		secondary:    map[bpf.TcServiceKey]*service{},
 		ending:       map[uint32]*endpoint{},
+		ends:         map[uint32]bpf.Ends{},
 		vips:         map[bpf.TcIpAddr]bpf.TcVip{},
 		serviceIDs:   alloc.NewIDs(uint32(MaxServices), now),
 		endpointIDs:  alloc.NewIDs(uint32(MaxEndpoints), now),
@@ -51,7 +52,10 @@ func (t *Tables) adopt(c *loader.Collection) (err error) {
 	if !c.Pinned() {
 		return nil // there is no earlier process
 	}
-	if t.removed, err = openRemoved(c.MapFolder()); err != nil || c.Fresh {
+	if t.removed, err = openRemoved(c.MapFolder()); err != nil {
+		return err
+	}
+	if t.endTimes, err = openEndTimes(c.MapFolder()); err != nil || c.Fresh {
 		return err
 	}
 	t.persisting = true // for all we know
@@ -66,6 +70,9 @@ func (t *Tables) adopt(c *loader.Collection) (err error) {
 		return err
 	}
 	if err := t.adoptEndpoints(byID); err != nil {
+		return err
+	}
+	if err := t.adoptEnds(); err != nil {
 		return err
 	}
 	if err := errors.Join(t.adoptLimits(byID), t.adoptConnectionLimits(byID), t.adoptSNAT(byID), t.adoptLocal(), t.adoptEgress()); err != nil {
@@ -139,8 +146,7 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 	}
 	t.enterEndpoint(e)
 	t.endpointIDs.Take(id)
-	const both = endpointEndTCP | endpointEndUDP
-	if !s.deleted && row.Flags&both == 0 {
+	if !s.deleted && row.Flags&endpointRemoved == 0 {
 		s.order = append(s.order, e)
 		return nil
 	}
@@ -149,8 +155,8 @@ func (t *Tables) adoptEndpoint(id uint32, row bpf.TcEndpoint, byID map[uint32]*s
 	}
 	s.ending[e.at()] = e
 	t.ending[id] = e
-	if s.deleted && row.Flags&both != both {
-		return t.writeEndpoints([]*endpoint{e}, both)
+	if row.Flags&endpointRemoved == 0 {
+		return t.writeEndpoints([]*endpoint{e}, endpointRemoved)
 	}
 	return nil
 }

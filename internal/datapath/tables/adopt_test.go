@@ -95,7 +95,7 @@ func TestAdoptHalfDone(t *testing.T) {
 	setActive(t, d, 7, 1) // a connection of service 3
 	d = reload(t, d)
 	wantIndex(t, d)
-	if got := dump(t, d); !strings.Contains(got, "of deleted flags=7") || strings.Contains(got, "of deleted flags=1") {
+	if got := dump(t, d); !strings.Contains(got, "of deleted flags=5") || strings.Contains(got, "of deleted flags=1") {
 		t.Errorf("connections of a deleted service would not be ended:\n%s", got)
 	}
 	setActive(t, d, 7, 0)

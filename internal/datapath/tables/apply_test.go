@@ -134,7 +134,7 @@ func wantIndex(t testing.TB, d *world) {
 		if bpf.AddrPort(row.Addr, row.Port) != e.at() || row.Service != e.service.id {
 			t.Errorf("endpoint %d: %+v, in the index %+v", id, row, e)
 		}
-		ending := row.Flags&(endpointEndTCP|endpointEndUDP) != 0
+		ending := row.Flags&endpointRemoved != 0
 		if (d.ending[id] == e) != ending || (e.service.ending[e.at()] == e) != ending {
 			t.Errorf("endpoint %s: flags %d, and in the index ending: %v", e.at(), row.Flags, d.ending[id] != nil)
 		}

@@ -8,13 +8,15 @@ import (
 )
 
 // An endpoint that leaves its service keeps its row, and so its address and its counters, until its last connection
-// is gone; and a deleted service keeps its id as long as it has such endpoints. The sweep ends connections, and has
-// the rows freed.
+// is gone; and a deleted service keeps its id as long as it has such endpoints. When TCP connections end that do not by
+// themselves, ends.go says; all others end at once.
 
-// endEndpoints lets rows go once their connections have: those that flags name are ended by the next sweep, the
-// others end in their own time.
-func (t *Tables) endEndpoints(list []*endpoint, flags uint16) error {
+// endEndpoints lets rows go once their connections have.
+func (t *Tables) endEndpoints(list []*endpoint, ends bpf.Ends) error {
 	now := t.now().Sub(t.opened)
+	if err := t.noteEnds(list, ends); err != nil {
+		return err
+	}
 	for _, e := range list {
 		s := e.service
 		if s.ending == nil {
@@ -25,7 +27,7 @@ func (t *Tables) endEndpoints(list []*endpoint, flags uint16) error {
 		s.ending[e.at()] = e
 		t.ending[e.id] = e
 	}
-	return t.writeEndpoints(list, flags)
+	return t.writeEndpoints(list, endpointRemoved)
 }
 
 // deleteService removes what leads packets to the service first. From then on it is gone: what of the rest cannot be removed
@@ -53,7 +55,7 @@ func (t *Tables) deleteService(key bpf.TcServiceKey) error {
 	for _, e := range s.ending {
 		s.order = append(s.order, e)
 	}
-	errs = append(errs, t.endEndpoints(s.order, endpointEndTCP|endpointEndUDP))
+	errs = append(errs, t.endEndpoints(s.order, t.endsNow()))
 	t.slots.Put(s.slots())
 	s.order = nil
 	t.releaseService(s)

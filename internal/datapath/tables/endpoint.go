@@ -22,12 +22,12 @@ func (t *Tables) putEndpoints(s *service, want *bpf.ServiceTable, there bool, un
 	}
 	var fresh []*endpoint // not in the service before
 	undo.add(func() error {
-		flags := endpointEndUDP
+		ends := bpf.Ends{}
 		if !there {
 			s.deleted = true
-			flags |= endpointEndTCP
+			ends = t.endsNow()
 		}
-		return t.endEndpoints(fresh, flags)
+		return t.endEndpoints(fresh, ends)
 	})
 	order = make([]*endpoint, 0, len(want.Endpoints))
 	for _, row := range want.Endpoints {
@@ -187,11 +187,11 @@ func (t *Tables) clearEndpoint(id uint32) error {
 }
 
 // replaceOrder ends the endpoints that are no longer in the service.
-func (t *Tables) replaceOrder(s *service, order []*endpoint, parents []uint32) error {
+func (t *Tables) replaceOrder(s *service, order []*endpoint, want *bpf.ServiceTable) error {
 	gone := s.order
 	s.order = order
-	if parents != nil || s.extra != nil {
-		s.makeExtras().parents = parents
+	if want.Parents != nil || s.extra != nil {
+		s.makeExtras().parents = want.Parents
 	}
 	if len(gone) == 0 {
 		return nil
@@ -201,7 +201,7 @@ func (t *Tables) replaceOrder(s *service, order []*endpoint, parents []uint32) e
 		stay[e] = true
 	}
 	gone = slices.DeleteFunc(gone, func(e *endpoint) bool { return stay[e] })
-	return t.endEndpoints(gone, endpointEndUDP)
+	return t.endEndpoints(gone, t.endsOfLeaving(want.Leave))
 }
 
 // putWeights has endpoints take as many new connections as the table says. It follows the service's row, whose slots

@@ -114,6 +114,10 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 		}
 		ids = append(ids, f.id)
 		delete(t.ending, f.id)
+		delete(t.ends, f.id)
+		if err := t.endTimes.put(f.id, bpf.Ends{}); err != nil {
+			return err
+		}
 		t.endpoints[f.id] = nil
 		t.countLocal(e, -1)
 		delete(e.service.ending, e.at())

@@ -105,7 +105,7 @@ func (t *Tables) putService(want *bpf.ServiceTable) error {
 	for i, e := range order {
 		e.weight = want.Endpoints[i].Weight
 	}
-	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.trimSources(s, want), t.replaceOrder(s, order, want.Parents))
+	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.trimSources(s, want), t.replaceOrder(s, order, want), t.putEnds(order, want))
 }
 
 // prepareService does the steps that can fail. old is where the service's slots were before.

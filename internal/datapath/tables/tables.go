@@ -22,10 +22,9 @@ const (
 )
 
 const (
-	endpointInUse  = uint16(bpf.TcEndpointFlagENDPOINT_IN_USE)
-	endpointEndTCP = uint16(bpf.TcEndpointFlagENDPOINT_END_TCP)
-	endpointShift  = uint16(bpf.TcEndpointFlagENDPOINT_SHIFT)
-	endpointEndUDP = uint16(bpf.TcEndpointFlagENDPOINT_END_UDP)
+	endpointInUse   = uint16(bpf.TcEndpointFlagENDPOINT_IN_USE)
+	endpointShift   = uint16(bpf.TcEndpointFlagENDPOINT_SHIFT)
+	endpointRemoved = uint16(bpf.TcEndpointFlagENDPOINT_REMOVED)
 
 	serviceSources   = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
 	serviceDenies    = uint16(bpf.TcServiceFlagSERVICE_DENIES)
@@ -51,6 +50,8 @@ type Tables struct {
 	secondary    map[bpf.TcServiceKey]*service // by the keys that they have besides their own
 	endpoints    []*endpoint                   // by id, also those that are ending; nil: free
 	ending       map[uint32]*endpoint          // removed, some connections left
+	ends         map[uint32]bpf.Ends           // by id, of endpoints whose connections end at some time
+	endTimes     endTimes                      // those of endpoints that are ending
 	local        map[bpf.TcIpAddr]struct{}     // as in local_addresses
 	localCount   uint32                        // endpoints that have one of these addresses
 	localChanged chan struct{}                 // capacity 1: there is a first, or no more
@@ -85,6 +86,7 @@ func (t *Tables) Close() {
 	t.mu.Lock() // room may still be made
 	defer t.mu.Unlock()
 	t.removed.close()
+	t.endTimes.close()
 }
 
 // service is a row of the services map and what hangs on it.

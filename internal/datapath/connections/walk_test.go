@@ -1,0 +1,103 @@
+package connections
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/tables"
+	"loxilb/internal/lb"
+)
+
+// own gives so many connections of a table to an endpoint, spread over the table.
+func own(t testing.TB, d *Table, endpoint uint32, n, of int) {
+	t.Helper()
+	seen := 0
+	err := d.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, c *bpf.TcConnection) bool {
+		if c.Flags&uint8(bpf.TcConnectionFlagCONN_REPLY_DIRECTION) != 0 {
+			return false
+		}
+		if seen++; seen%(of/n) != 0 {
+			return false
+		}
+		c.Endpoint = endpoint
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestWalk finds all connections of the endpoints that it is told, and no others; none are left for a second one.
+func TestWalk(t *testing.T) {
+	const all, few, endpoint = 20_000, 100, 7
+	d := open(t, loader.Settings{Connections: 2 * all})
+	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
+	own(t, d, endpoint, few, all)
+	found, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Active: few}, {ID: 9, Active: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 1 || len(found[endpoint]) != few {
+		t.Errorf("%d endpoints with connections, %d of the one; want 1 and %d", len(found), len(found[endpoint]), few)
+	}
+	done := lb.Ended{}
+	for _, p := range found[endpoint] {
+		if err := d.endTCP(p.client, p.reply, endpointID(endpoint+1), &done); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if done != (lb.Ended{}) {
+		t.Errorf("as connections of another endpoint, %+v ended", done)
+	}
+}
+
+// BenchmarkEnds finds 10 connections of an endpoint among a million: by a walk in the kernel, and by reading the table.
+func BenchmarkEnds(b *testing.B) {
+	const all, few, endpoint = 1_000_000, 10, 7
+	d := open(b, loader.Settings{Connections: all})
+	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
+	own(b, d, endpoint, few, all)
+	for name, find := range map[string]func() error{
+		"walk": func() error {
+			found, err := d.walk(b.Context(), []tables.End{{ID: endpoint, Active: few}})
+			if err == nil && len(found[endpoint]) != few {
+				err = fmt.Errorf("%d of %d found", len(found[endpoint]), few)
+			}
+			return err
+		},
+		"read": func() error {
+			_, err := d.EndConnections(b.Context(), 1, func(*lb.Connection) bool { return false })
+			return err
+		},
+		"none": func() error {
+			_, err := d.findDue(b.Context(), true)
+			return err
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			var cpu time.Duration
+			for b.Loop() {
+				start := processTime()
+				if err := find(); err != nil {
+					b.Fatal(err)
+				}
+				cpu += processTime() - start
+			}
+			b.ReportMetric(float64(cpu.Microseconds())/1000/float64(b.N), "cpu-ms/op")
+		})
+	}
+}
+
+// processTime is the CPU time of the process.
+func processTime() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

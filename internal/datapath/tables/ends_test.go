@@ -1,0 +1,88 @@
+package tables
+
+import (
+	"testing"
+	"time"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/lb"
+)
+
+// wantDue compares how many endpoints have connections that end now, and at what pace, and whether others follow.
+func wantDue(t *testing.T, d *world, n, rate int, more bool) {
+	t.Helper()
+	due, next, err := d.EndsDue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(due) != n || more != !next.IsZero() {
+		t.Fatalf("%+v end now, the next at %v; want %d, others %t", due, next, n, more)
+	}
+	for _, e := range due {
+		if e.Rate != rate {
+			t.Errorf("%d a second end at %v, want %d", e.Rate, e.Addr, rate)
+		}
+	}
+}
+
+// TestEnds: connections of an endpoint that leaves its service end when the service says, over a restart too, unless it comes back; those
+// of a deleted service end at once.
+func TestEnds(t *testing.T) {
+	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	leave := func(l bpf.Leave, endpoints int) {
+		t.Helper()
+		table := table(1, endpoints)
+		table.Key.Protocol, table.Leave = uint8(lb.TCP), l
+		apply(t, d, Change{Key: table.Key, Table: table})
+	}
+	leave(bpf.Leave{}, 3)
+	for id := range uint32(3) {
+		setActive(t, d, id, 1)
+	}
+	leave(bpf.Leave{}, 2)
+	wantDue(t, d, 0, 0, false)
+	leave(bpf.Leave{Ends: true, After: time.Hour}, 1)
+	wantDue(t, d, 0, 0, true)
+	d = reload(t, d)
+	wantDue(t, d, 0, 0, true)
+	skip(d, time.Hour)
+	wantDue(t, d, 1, leaveRate, false)
+	leave(bpf.Leave{Ends: true, After: time.Hour}, 2)
+	wantDue(t, d, 0, 0, false)
+	d = reload(t, d)
+	wantDue(t, d, 0, 0, false)
+	leave(bpf.Leave{Ends: true}, 1)
+	wantDue(t, d, 1, leaveRate, false)
+	apply(t, d, Change{Key: table(1, 1).Key})
+	wantDue(t, d, 3, deleteRate, false)
+	d = reload(t, d)
+	wantDue(t, d, 3, deleteRate, false)
+	for id := range uint32(3) {
+		setActive(t, d, id, 0)
+	}
+	sweep(t, d)
+	wantDue(t, d, 0, 0, false)
+	if len(d.ends) > 0 || len(d.endTimes.has) > 0 {
+		t.Errorf("%v and %v are left", d.ends, d.endTimes.has)
+	}
+}
+
+// TestEndsOfFlows: what is not TCP ends at once.
+func TestEndsOfFlows(t *testing.T) {
+	d := load(t)
+	put := func(endpoints int) {
+		table := table(1, endpoints)
+		table.Key.Protocol = uint8(lb.UDP)
+		apply(t, d, Change{Key: table.Key, Table: table})
+	}
+	put(2)
+	setActive(t, d, 1, 1)
+	put(1)
+	wantDue(t, d, 1, 0, false)
+}

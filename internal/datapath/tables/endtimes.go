@@ -1,0 +1,81 @@
+package tables
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
+)
+
+// endTimes hold when connections of endpoints end that have left their services, so that a restart goes on with it: a map by
+// endpoint id, pinned beside the others. As removedEndpointCounters, packets do not see it, and without pins there is no map.
+type endTimes struct {
+	m   *ebpf.Map
+	has map[uint32]struct{} // ids that have a row
+}
+
+// endTime is bpf.Ends in the form of the map.
+type endTime struct {
+	At   int64 // nanoseconds since 1970
+	Rate uint64
+}
+
+// openEndTimes opens the map pinned in dir, or makes it.
+func openEndTimes(dir string) (endTimes, error) {
+	m, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
+		Name: "end_times", Type: ebpf.Hash, KeySize: 4, ValueSize: 16, MaxEntries: uint32(MaxEndpoints),
+		Flags: unix.BPF_F_NO_PREALLOC, Pinning: ebpf.PinByName,
+	}, ebpf.MapOptions{PinPath: dir})
+	if err != nil {
+		return endTimes{}, fmt.Errorf("open map of ends of connections: %w", err)
+	}
+	return endTimes{m, map[uint32]struct{}{}}, nil
+}
+
+// put stores when connections of an endpoint end; the zero value: it forgets.
+func (t endTimes) put(id uint32, ends bpf.Ends) error {
+	if t.m == nil {
+		return nil
+	}
+	if ends.At.IsZero() {
+		if _, has := t.has[id]; !has {
+			return nil
+		}
+		delete(t.has, id)
+		if err := t.m.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("forget when connections end: %w", err)
+		}
+		return nil
+	}
+	t.has[id] = struct{}{}
+	if err := t.m.Put(id, endTime{ends.At.UnixNano(), uint64(ends.Rate)}); err != nil {
+		return fmt.Errorf("note when connections end: %w", err)
+	}
+	return nil
+}
+
+// all are the times that are stored.
+func (t endTimes) all() (map[uint32]bpf.Ends, error) {
+	all := map[uint32]bpf.Ends{}
+	err := rows.EachBatch(t.m, rows.All, func(ids []uint32, rows []endTime) {
+		for i, row := range rows {
+			t.has[ids[i]] = struct{}{}
+			all[ids[i]] = bpf.Ends{At: time.Unix(0, row.At), Rate: int(row.Rate), Why: removedWhy}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read when connections end: %w", err)
+	}
+	return all, nil
+}
+
+func (t endTimes) close() {
+	if t.m != nil {
+		_ = t.m.Close() // it stays pinned
+	}
+}

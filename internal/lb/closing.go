@@ -1,0 +1,104 @@
+package lb
+
+import "time"
+
+// Closing is what becomes of the open TCP connections of an endpoint that is gone.
+type Closing uint8
+
+// The choices.
+const (
+	ClosingKeep Closing = iota
+	ClosingDrain
+	ClosingReset
+)
+
+const (
+	// DefaultDrainTime is how long ClosingDrain leaves connections, if the service does not say.
+	DefaultDrainTime = time.Minute
+	// MaxDrainTime is the longest.
+	MaxDrainTime = 24 * time.Hour
+)
+
+func closings() []choice[Closing] {
+	return []choice[Closing]{
+		{value: ClosingKeep, word: "keep", help: "they go on until they end by themselves"},
+		{value: ClosingDrain, word: "drain", help: "those that are left after --drain-time are reset"},
+		{value: ClosingReset, word: "reset", help: "both ends are told at once, by RSTs, up to 1,000 connections a second"},
+	}
+}
+
+// String is the word of flags, JSON and text.
+func (c Closing) String() string { return wordOf("closing", c, closings()) }
+
+func parseClosing(field string) func(string) (Closing, error) {
+	return func(s string) (Closing, error) {
+		if s == "" {
+			return ClosingKeep, nil
+		}
+		return parseWord(field, s, closings())
+	}
+}
+
+// After is how long connections go on; false: until they end by themselves.
+func (s *Service) After(c Closing) (time.Duration, bool) {
+	switch c {
+	case ClosingDrain:
+		if s.DrainTime == 0 {
+			return DefaultDrainTime, true
+		}
+		return s.DrainTime, true
+	case ClosingReset:
+		return 0, true
+	}
+	return 0, false
+}
+
+// closingFormat is the first format of records that say what becomes of open connections.
+const closingFormat = 5
+
+// closingFields say what becomes of open connections.
+func closingFields() []Field[Service] {
+	const first = 38 // place in a record
+	return []Field[Service]{
+		{
+			Name: FieldOnRemove, Text: "on-remove", Record: "onRemove", Place: first, Since: closingFormat,
+			Property: "serviceArguments.onRemove", Flag: "on-remove",
+			Help: "what becomes of the TCP connections of an endpoint that is taken out of the service",
+			form: wordOfField(func(s *Service) *Closing { return &s.OnRemove }, parseClosing(FieldOnRemove), closings),
+		},
+		{
+			Name: FieldOnFail, Text: "on-fail", Record: "onFail", Place: first + 1, Since: closingFormat,
+			Property: "serviceArguments.onFail", Flag: "on-fail",
+			Help: "what becomes of the TCP connections of an endpoint that is down",
+			form: wordOfField(func(s *Service) *Closing { return &s.OnFail }, parseClosing(FieldOnFail), closings),
+		},
+		{
+			Name: FieldDrainTime, Text: "drain-time", Record: "drainTime", Place: first + 2, Since: closingFormat,
+			Property: "serviceArguments.drainTime", Flag: "drain-time",
+			Help:    "seconds that --on-remove=drain and --on-fail=drain leave connections; 0 is 60",
+			Allowed: "0 (60) to 86400 seconds",
+			form:    seconds(func(s *Service) *time.Duration { return &s.DrainTime }, MaxDrainTime),
+		},
+	}
+}
+
+// validateClosing checks what is to become of open connections.
+func (s *Service) validateClosing() error {
+	if err := wordError(FieldOnRemove, s.OnRemove, closings()); err != nil {
+		return err
+	}
+	if err := wordError(FieldOnFail, s.OnFail, closings()); err != nil {
+		return err
+	}
+	switch {
+	case s.DrainTime < 0 || s.DrainTime > MaxDrainTime || s.DrainTime%time.Second != 0:
+		return NewFieldError(FieldDrainTime, durationText(s.DrainTime), "is out of range", "0s (60s) to 86400s, whole seconds")
+	case s.DrainTime != 0 && s.OnRemove != ClosingDrain && s.OnFail != ClosingDrain:
+		return NewFieldError(FieldDrainTime, durationText(s.DrainTime), "is given, and nothing is drained", "0s, or on-remove or on-fail drain")
+	case s.Protocol != TCP && s.OnRemove != ClosingKeep:
+		return NewFieldError(FieldOnRemove, s.OnRemove.String(), "is for TCP: flows of "+s.Protocol.String()+" end at once", ClosingKeep.String())
+	case s.Protocol != TCP && s.OnFail != ClosingKeep:
+		return NewFieldError(FieldOnFail, s.OnFail.String(), "is for TCP: flows of "+s.Protocol.String()+" end at once", ClosingKeep.String())
+	}
+	return nil
+}
