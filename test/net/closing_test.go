@@ -105,18 +105,18 @@ func TestOnFail(t *testing.T) {
 	r.loxicmd("create lb %s --tcp=80:7 --endpoints=%s --monitor", vip4, endpoints4())
 	r.loxicmd("create lb %s --tcp=81:7 --endpoints=%s --monitor --on-fail=reset", vip4, endpoints4())
 	kept := r.open(join(vip4, 80), all)
-	gone, others := r.at("31.31.31.1", r.open(join(vip4, 81), all))
+	gone, others := r.at("32.32.32.1", r.open(join(vip4, 81), all))
 	if len(gone) != all/3 {
 		t.Fatalf("%d of %d connections are at the endpoint", len(gone), all)
 	}
 	stop := busy(t, append(kept, others...))
-	r.hostState("31.31.31.1", "red")
+	r.hostState("32.32.32.1", "red")
 	allReset(t, gone, patience)
 	ended.want(t, len(gone))
-	r.hostState("31.31.31.1", "green")
-	r.eventuallyShows("get ep", "31.31.31.1_tcp_7", " ok ")
+	r.hostState("32.32.32.1", "green")
+	r.eventuallyShows("get ep", "32.32.32.1_tcp_7", " ok ")
 	labtest.Eventually(t, patience, func(context.Context) error {
-		if here, _ := r.at("31.31.31.1", r.open(join(vip4, 81), 3)); len(here) == 0 {
+		if here, _ := r.at("32.32.32.1", r.open(join(vip4, 81), 3)); len(here) == 0 {
 			return fmt.Errorf("it takes no connections again")
 		}
 		return nil
