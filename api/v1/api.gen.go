@@ -246,6 +246,21 @@ type EndpointProbeList struct {
 	Attr []EndpointProbe `json:"Attr"`
 }
 
+// EndpointWeight defines model for EndpointWeight.
+type EndpointWeight struct {
+	// Endpoint IP, for all its ports, or IP:PORT.
+	Endpoint string `json:"endpoint"`
+
+	// ServName Only in services of this name.
+	ServName string `json:"servName,omitempty"`
+
+	// Service Only in this service: IP:PORT/PROTOCOL.
+	Service string `json:"service,omitempty"`
+
+	// Weight 0 to 65535. 0 takes no new connections, and keeps those that it has.
+	Weight *int `json:"weight"`
+}
+
 // Error defines model for Error.
 type Error struct {
 	// Allowed What is allowed.
@@ -795,6 +810,9 @@ type CreateEndpointJSONRequestBody = EndpointProbe
 // SetEndpointHostStateJSONRequestBody defines body for SetEndpointHostState for application/json ContentType.
 type SetEndpointHostStateJSONRequestBody = EndpointHostState
 
+// SetEndpointWeightJSONRequestBody defines body for SetEndpointWeight for application/json ContentType.
+type SetEndpointWeightJSONRequestBody = EndpointWeight
+
 // DeleteLoadbalancerListJSONRequestBody defines body for DeleteLoadbalancerList for application/json ContentType.
 type DeleteLoadbalancerListJSONRequestBody = ServiceKeyList
 
@@ -987,6 +1005,24 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
 	SetEndpointHostState(ctx context.Context, body SetEndpointHostStateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetEndpointWeightWithBody Give an endpoint another weight
+	//
+	// In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
+	SetEndpointWeightWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetEndpointWeight Give an endpoint another weight
+	//
+	// In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
+	SetEndpointWeight(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteLoadbalancerListWithBody Delete services by their keys
 	//
@@ -1332,6 +1368,44 @@ func (c *Client) SetEndpointHostStateWithBody(ctx context.Context, contentType s
 // Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
 func (c *Client) SetEndpointHostState(ctx context.Context, body SetEndpointHostStateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSetEndpointHostStateRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetEndpointWeightWithBody Give an endpoint another weight
+//
+// In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
+func (c *Client) SetEndpointWeightWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetEndpointWeightRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetEndpointWeight Give an endpoint another weight
+//
+// In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
+func (c *Client) SetEndpointWeight(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetEndpointWeightRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -2214,6 +2288,46 @@ func NewSetEndpointHostStateRequestWithBody(server string, contentType string, b
 	}
 
 	operationPath := fmt.Sprintf("/config/endpointhoststate")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewSetEndpointWeightRequest calls the generic SetEndpointWeight builder with application/json body
+func NewSetEndpointWeightRequest(server string, body SetEndpointWeightJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetEndpointWeightRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewSetEndpointWeightRequestWithBody constructs an http.Request for the SetEndpointWeight method, with any body, and a specified content type
+func NewSetEndpointWeightRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/endpointweight")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -3125,6 +3239,24 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /config/endpointhoststate (the `SetEndpointHostState` operationId).
 	SetEndpointHostStateWithResponse(ctx context.Context, body SetEndpointHostStateJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEndpointHostStateResponse, error)
 
+	// SetEndpointWeightWithBodyWithResponse Give an endpoint another weight
+	//
+	// In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
+	SetEndpointWeightWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetEndpointWeightResponse, error)
+
+	// SetEndpointWeightWithResponse Give an endpoint another weight
+	//
+	// In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
+	SetEndpointWeightWithResponse(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEndpointWeightResponse, error)
+
 	// DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
 	//
 	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
@@ -3725,6 +3857,54 @@ func (r SetEndpointHostStateResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SetEndpointHostStateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SetEndpointWeightResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetEndpointWeightResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r SetEndpointWeightResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SetEndpointWeightResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetEndpointWeightResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetEndpointWeightResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetEndpointWeightResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4553,6 +4733,36 @@ func (c *ClientWithResponses) SetEndpointHostStateWithResponse(ctx context.Conte
 	return ParseSetEndpointHostStateResponse(rsp)
 }
 
+// SetEndpointWeightWithBodyWithResponse Give an endpoint another weight
+//
+// In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
+func (c *ClientWithResponses) SetEndpointWeightWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetEndpointWeightResponse, error) {
+	rsp, err := c.SetEndpointWeightWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetEndpointWeightResponse(rsp)
+}
+
+// SetEndpointWeightWithResponse Give an endpoint another weight
+//
+// In all services that have it, or in those of a name, or in one. All of them are changed, or none; no connection is disturbed.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
+func (c *ClientWithResponses) SetEndpointWeightWithResponse(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEndpointWeightResponse, error) {
+	rsp, err := c.SetEndpointWeight(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetEndpointWeightResponse(rsp)
+}
+
 // DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
 //
 // Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
@@ -5098,6 +5308,39 @@ func ParseSetEndpointHostStateResponse(rsp *http.Response) (*SetEndpointHostStat
 	return response, nil
 }
 
+// ParseSetEndpointWeightResponse parses an HTTP response from a SetEndpointWeightWithResponse call
+func ParseSetEndpointWeightResponse(rsp *http.Response) (*SetEndpointWeightResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetEndpointWeightResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseDeleteLoadbalancerListResponse parses an HTTP response from a DeleteLoadbalancerListWithResponse call
 func ParseDeleteLoadbalancerListResponse(rsp *http.Response) (*DeleteLoadbalancerListResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5555,6 +5798,9 @@ type ServerInterface interface {
 	// SetEndpointHostState Take an endpoint out, whatever its probe says, or leave it to its probe again
 	// (POST /config/endpointhoststate)
 	SetEndpointHostState(w http.ResponseWriter, r *http.Request)
+	// SetEndpointWeight Give an endpoint another weight
+	// (POST /config/endpointweight)
+	SetEndpointWeight(w http.ResponseWriter, r *http.Request)
 	// DeleteLoadbalancerList Delete services by their keys
 	// (DELETE /config/loadbalancer)
 	DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params DeleteLoadbalancerListParams)
@@ -6165,6 +6411,20 @@ func (siw *ServerInterfaceWrapper) SetEndpointHostState(w http.ResponseWriter, r
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.SetEndpointHostState(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SetEndpointWeight operation middleware
+func (siw *ServerInterfaceWrapper) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SetEndpointWeight(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6882,6 +7142,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/endpoint/all", wrapper.GetEndpoints)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/endpoint/epipaddress/{ip_address}", wrapper.DeleteEndpoint)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/endpointhoststate", wrapper.SetEndpointHostState)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/endpointweight", wrapper.SetEndpointWeight)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/drain", wrapper.UndrainEndpoint)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/drain", wrapper.DrainEndpoint)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/drain/all", wrapper.GetDrains)

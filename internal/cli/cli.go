@@ -104,7 +104,11 @@ func Root(env Env) *cobra.Command {
 		Use: "undrain", Short: "let them take new connections again", Example: "  loxicmd undrain endpoint 31.31.31.1:5001", Args: noObject, RunE: needObject,
 	}
 	undrain.AddCommand(undrainEndpoint(o))
-	root.AddCommand(create, get, describe, del, kill, drain, undrain, applyCommand(o), versionCommand(o))
+	set := &cobra.Command{
+		Use: "set", Short: "change one thing of what is balanced", Example: "  loxicmd set endpoint 31.31.31.1:5001 --weight=5", Args: noObject, RunE: needObject,
+	}
+	set.AddCommand(setEndpoint(o))
+	root.AddCommand(create, get, describe, del, set, kill, drain, undrain, applyCommand(o), versionCommand(o))
 	return root
 }
 
