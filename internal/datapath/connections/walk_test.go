@@ -71,7 +71,7 @@ func BenchmarkEnds(b *testing.B) {
 			return err
 		},
 		"read": func() error {
-			_, err := d.EndConnections(b.Context(), 1, func(*lb.Connection) bool { return false })
+			_, err := d.EndConnections(b.Context(), 0, 1, func(*lb.Connection) bool { return false })
 			return err
 		},
 		"none": func() error {
