@@ -60,8 +60,8 @@ const (
 	askCode    = "curl -s -o /dev/null -w %{http_code} "
 )
 
-// dns is a service that leads root's questions to an endpoint of the attacker's.
-const dns = `{"serviceArguments":{"externalIP":"8.8.8.8","port":53,"protocol":"udp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":53,"weight":1}]}`
+// spoof is a service that leads root's questions to an endpoint of the attacker's.
+const spoof = `{"serviceArguments":{"externalIP":"8.8.8.8","port":53,"protocol":"udp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":53,"weight":1}]}`
 
 // Only root changes and sees services, whatever way others try.
 //
@@ -92,7 +92,7 @@ func TestAPIUsers(t *testing.T) {
 		t.Errorf("nobody opens the socket: %s", out)
 	}
 	out, err := h.Run(append(strings.Fields(asNobody+"curl -s -H Content-Type:application/json "+
-		"http://127.0.0.1:11111/netlox/v1/config/loadbalancer -d"), dns)...)
+		"http://127.0.0.1:11111/netlox/v1/config/loadbalancer -d"), spoof)...)
 	if err != nil || !strings.Contains(out, "user nobody (65534) may not use the API") || !strings.Contains(out, "--api-users=nobody") {
 		t.Errorf("POST by nobody: %s %v", out, err)
 	}
