@@ -11,10 +11,10 @@ import (
 	"loxilb/internal/netnstest/labtest"
 )
 
-// at are the connections that a server sees at this endpoint's address.
+// at are the connections, all of one service, that a server sees at this endpoint's address.
 func (r *rig) at(endpoint string, all []*net.TCPConn) (here, others []*net.TCPConn) {
 	r.t.Helper()
-	ct := r.loxicmd("get ct --endpoint=%s", endpoint)
+	ct := r.loxicmd("get ct --endpoint=%s --service=%s/tcp", endpoint, all[0].RemoteAddr())
 	for _, c := range all {
 		if strings.Contains(ct, fmt.Sprint(" ", c.LocalAddr().(*net.TCPAddr).Port, " ")) {
 			here = append(here, c)
