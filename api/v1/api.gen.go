@@ -135,12 +135,18 @@ type DrainRequest struct {
 
 // Endpoint defines model for Endpoint.
 type Endpoint struct {
+	// Backup 0 to 9. An endpoint of a level above 0 takes new connections while too little of the level below is up: failoverBelow.
+	Backup int `json:"backup,omitempty"`
+
 	// Counter packets:bytes, both directions. In requests it is ignored.
 	Counter string `json:"counter,omitempty"`
 
 	// EndpointIP Of either family. One of another family than the VIP (NAT64, NAT46) sees the load balancer's own address
 	// towards it, or one of snatIPs, in every mode; mode 2 needs one there, mode 3 has none.
 	EndpointIP string `json:"endpointIP"`
+
+	// Standby It is a backup that is not needed. In requests it is ignored.
+	Standby bool `json:"standby,omitempty"`
 
 	// State What its probe says: active (also before the first answer) or inactive. Absent without a probe: nobody knows. In requests
 	// it is ignored.
@@ -387,6 +393,10 @@ type ServiceArguments struct {
 
 	// ExternalIP VIP, IPv4 or IPv6; 0.0.0.0 or :: with mode 5.
 	ExternalIP string `json:"externalIP"`
+
+	// FailoverBelow 0 to 100: percent of the weight of a level of endpoints. With fewer of it up, the next level of backups joins it; with 0, only
+	// when none of it is up.
+	FailoverBelow int `json:"failoverBelow,omitempty"`
 
 	// Host Not available yet.
 	Host string `json:"host,omitempty"`

@@ -19,6 +19,7 @@ type createFlags struct {
 	tcp, udp, sctp []string
 	icmp           bool
 	endpoints      []string
+	backups        []string
 	attach, detach bool
 	bgp            bool
 	security, host string
@@ -67,7 +68,8 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, several with commas; FIRST-LAST is a range, any is 1-65535")
 	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
 	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
-	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets, in the order of round robin")
+	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets, in the order of round robin; @LEVEL behind it makes a backup")
+	fs.StringSliceVar(&f.backups, "backup", nil, "endpoints, likewise, that take connections while too few of --endpoints are up: backups of level 1")
 	f.fieldFlags.register(cmd)
 	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to those that the service has, and leave the rest as it is")
 	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
@@ -89,14 +91,9 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(f.endpoints) == 0 {
-		return nil, errors.New("--endpoints is missing: IP:WEIGHT, several with commas")
-	}
-	endpoints := make([]lb.Endpoint, len(f.endpoints))
-	for i, e := range f.endpoints {
-		if endpoints[i], err = lb.ParseEndpointFlag(strings.TrimSpace(e)); err != nil {
-			return nil, err
-		}
+	endpoints, err := f.allEndpoints()
+	if err != nil {
+		return nil, err
 	}
 	var list []v1.LoadbalanceEntry
 	add := func(protocol lb.Protocol, p lb.PortPair) {
@@ -128,6 +125,24 @@ func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
 		return nil, errors.New("no port is given: --tcp=PORT:ENDPOINTPORT or --udp=PORT:ENDPOINTPORT, or --icmp")
 	}
 	return list, nil
+}
+
+// allEndpoints are those of --endpoints and of --backup.
+func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
+	if len(f.endpoints)+len(f.backups) == 0 {
+		return nil, errors.New("--endpoints is missing: IP:WEIGHT, several with commas")
+	}
+	for i, text := range append(f.endpoints, f.backups...) {
+		e, err := lb.ParseEndpointFlag(strings.TrimSpace(text))
+		if err != nil {
+			return nil, err
+		}
+		if i >= len(f.endpoints) && e.Backup == 0 {
+			e.Backup = 1
+		}
+		all = append(all, e)
+	}
+	return all, nil
 }
 
 // shared is what all of the services have.
@@ -163,7 +178,7 @@ func endpointsOf(endpoints []lb.Endpoint, p lb.PortPair) []v1.Endpoint {
 		}
 		for _, ep := range list {
 			out = append(out, v1.Endpoint{
-				EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), TargetPortMax: int(ep.PortMax), Weight: new(int(ep.Weight)),
+				EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), TargetPortMax: int(ep.PortMax), Weight: new(int(ep.Weight)), Backup: int(ep.Backup),
 			})
 		}
 	}

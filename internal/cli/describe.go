@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -131,11 +130,7 @@ func description(e *v1.LoadbalanceEntry) string {
 	for i := range e.Endpoints {
 		p := &e.Endpoints[i]
 		packets, bytes, _ := strings.Cut(p.Counter, ":")
-		weight := "-"
-		if p.Weight != nil {
-			weight = strconv.Itoa(*p.Weight)
-		}
-		t.add(p.EndpointIP, portCell(p.TargetPort, p.TargetPortMax), weight, cmp.Or(p.State, "-"), packets, bytes)
+		t.add(p.EndpointIP, portCell(p.TargetPort, p.TargetPortMax), cmp.Or(weightCell(p), "-"), stateCell(p), packets, bytes)
 	}
 	b.WriteString(t.String())
 	return b.String()

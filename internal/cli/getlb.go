@@ -107,12 +107,33 @@ func wideLB(list []v1.LoadbalanceEntry) *table {
 
 func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
 	row[0], row[1], row[3], row[4] = e.EndpointIP, portCell(e.TargetPort, e.TargetPortMax), "-", e.Counter
-	if e.Weight != nil {
-		row[2] = strconv.Itoa(*e.Weight)
-	}
+	row[2] = weightCell(e)
 	if monitored(a) {
-		row[3] = cmp.Or(e.State, "-")
+		row[3] = stateCell(e)
+	} else if e.Standby {
+		row[3] = standby
 	}
+}
+
+// weightCell is the weight, and the level of a backup behind it.
+func weightCell(e *v1.Endpoint) (s string) {
+	if e.Weight != nil {
+		s = strconv.Itoa(*e.Weight)
+	}
+	if e.Backup != 0 {
+		s += "@" + strconv.Itoa(e.Backup)
+	}
+	return s
+}
+
+// standby is what a backup is that could take connections, and is not needed.
+const standby = "standby"
+
+func stateCell(e *v1.Endpoint) string {
+	if e.Standby && e.State != "inactive" {
+		return standby
+	}
+	return cmp.Or(e.State, "-")
 }
 
 // monitored tells whether the service heeds the health of its endpoints. Servers of the contract tell a state anyway.

@@ -55,7 +55,7 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(neti
 	for _, a := range s.SNAT {
 		t.SNAT = append(t.SNAT, bpf.Addr(a))
 	}
-	weights := weightsOf(s, up)
+	weights := Takers(&s, up)
 	for i, e := range s.Endpoints {
 		t.Endpoints[i] = bpf.EndpointTable{
 			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, Takes: weights[i],
@@ -67,22 +67,6 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(neti
 	t.Slots = places(s, weights, seed)
 	t.Leave.After, t.Leave.Ends = s.After(s.OnRemove)
 	return t
-}
-
-// weightsOf are the weights of endpoints for new connections: 0 of one that is not up. While none is, all are taken to be, if the
-// service asks for it.
-func weightsOf(s lb.Service, up func(lb.Endpoint) bool) []uint32 {
-	weights, taking := make([]uint32, len(s.Endpoints)), false
-	for i, e := range s.Endpoints {
-		if up == nil || up(e) {
-			weights[i] = uint32(e.Weight)
-			taking = taking || e.Weight > 0
-		}
-	}
-	if !taking && up != nil && s.AllDown == lb.AllDownPanic {
-		return weightsOf(s, nil)
-	}
-	return weights
 }
 
 // connectionLimits are as the maps have them.

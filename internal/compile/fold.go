@@ -24,8 +24,10 @@ func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 	groups, whole := n.groups()
 	common := uint64(1)
 	for _, g := range groups {
-		if g.sum > 0 {
-			common = min(maxShare, common/divisor(common, g.sum)*g.sum)
+		for _, sum := range g.sums {
+			if sum > 0 {
+				common = min(maxShare, common/divisor(common, sum)*sum)
+			}
 		}
 	}
 	first := map[netip.AddrPort]int{}
@@ -35,12 +37,14 @@ func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 		for _, e := range g.endpoints {
 			e.parent = uint32(i)
 			if e.share > 0 && weight > 0 {
-				e.share = max(1, weight*e.share*common/g.sum) // at most 2^36
+				e.share = max(1, weight*e.share*common/g.sums[e.Backup]) // at most 2^36
 			} else {
 				e.share = 0
 			}
+			e.Backup = min(e.Backup+n.service.Endpoints[i].Backup, lb.MaxBackup)
 			if at, ok := first[e.AddrPort()]; ok {
 				list[at].share += e.share
+				list[at].Backup = min(list[at].Backup, e.Backup)
 			} else if len(list) < lb.MaxEndpointsPerService {
 				first[e.AddrPort()] = len(list)
 				list = append(list, e)
@@ -57,10 +61,10 @@ func (n *node) fold() (endpoints []lb.Endpoint, parents []uint32, whole bool) {
 	return endpoints, parents, whole
 }
 
-// group is what one endpoint of a service leads to.
+// group is what one endpoint of a service leads to, with the levels of backups that they have there.
 type group struct {
 	endpoints []shared
-	sum       uint64 // of their shares
+	sums      [lb.MaxBackup + 1]uint64 // of the shares of each level: backups take none from the endpoints that they wait for
 }
 
 // groups are those of a service's endpoints. false: not all, as there are more than maxPaths ways.
@@ -72,22 +76,23 @@ func (n *node) groups() (groups []group, whole bool) {
 		inner := n.inner[i]
 		switch {
 		case inner == nil:
-			g.endpoints, g.sum = []shared{{Endpoint: e, share: 1}}, 1
+			g.endpoints, g.sums[0] = []shared{{Endpoint: e, share: 1}}, 1
+			g.endpoints[0].Backup = 0
 		case inner.component == n.component: // it leads back here
 			continue
 		case len(inner.resolved.Endpoints) > left:
 			return groups, false
 		default:
-			g.endpoints, g.sum = n.through(inner, e)
+			n.through(g, inner, e)
 		}
 		left -= len(g.endpoints)
 	}
 	return groups, true
 }
 
-// through are the endpoints of an inner service, as packets to e reach them, but for those that the service could not
+// through adds the endpoints of an inner service, as packets to e reach them, but for those that the service could not
 // have itself.
-func (n *node) through(inner *node, e lb.Endpoint) (list []shared, sum uint64) {
+func (n *node) through(g *group, inner *node, e lb.Endpoint) {
 	for _, b := range inner.resolved.Endpoints {
 		share := unit(&inner.resolved, b)
 		if b.PortMax != 0 {
@@ -97,11 +102,10 @@ func (n *node) through(inner *node, e lb.Endpoint) (list []shared, sum uint64) {
 			}
 		}
 		if n.service.ValidateEndpoint(b) == nil {
-			list = append(list, shared{Endpoint: b, share: share})
-			sum += share
+			g.endpoints = append(g.endpoints, shared{Endpoint: b, share: share})
+			g.sums[b.Backup] += share
 		}
 	}
-	return list, sum
 }
 
 // unit is what an endpoint's weight means to its service's algorithm.

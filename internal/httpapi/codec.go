@@ -187,6 +187,7 @@ func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, state func(*lb.Ser
 		}
 		get(&e.Endpoints[i], c.endpoint, &s.Endpoints[i])
 		e.Endpoints[i].Counter = counter(t)
+		e.Endpoints[i].Standby = s.Endpoints[i].Backup > 0 && !t.Takes
 		if state, probed := state(s, s.Endpoints[i]); probed {
 			e.Endpoints[i].State = "active" // so too while nothing is known: it takes connections
 			if state == lb.HealthDown {

@@ -9,7 +9,7 @@ import (
 // AddrPort is where the endpoint listens.
 func (e Endpoint) AddrPort() netip.AddrPort { return netip.AddrPortFrom(e.Addr, e.Port) }
 
-// String writes IP:PORT or IP:PORT-PORTMAX, and :WEIGHT behind it when the weight is not 1; IPv6 in brackets.
+// String writes IP:PORT or IP:PORT-PORTMAX, :WEIGHT behind it when the weight is not 1, and @LEVEL when it is a backup; IPv6 in brackets.
 func (e Endpoint) String() string {
 	s := e.AddrPort().String()
 	if e.PortMax != 0 {
@@ -18,10 +18,13 @@ func (e Endpoint) String() string {
 	if e.Weight != 1 {
 		s += ":" + strconv.Itoa(int(e.Weight))
 	}
+	if e.Backup != 0 {
+		s += "@" + strconv.Itoa(int(e.Backup))
+	}
 	return s
 }
 
-// ParseEndpoint reads what Endpoint.String writes: IP:PORT or IP:PORT:WEIGHT, IPv6 in brackets, weight 1 when
+// ParseEndpoint reads what Endpoint.String writes: IP:PORT or IP:PORT:WEIGHT, perhaps with @LEVEL, IPv6 in brackets, weight 1 when
 // not given.
 func ParseEndpoint(s string) (Endpoint, error) {
 	e, _, err := parseEndpoint(s)
@@ -30,7 +33,11 @@ func ParseEndpoint(s string) (Endpoint, error) {
 
 // parseEndpoint tells also whether the weight was written.
 func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
-	host, rest, ok := splitHost(s)
+	text, backup, err := cutBackup(s)
+	if err != nil {
+		return e, false, err
+	}
+	host, rest, ok := splitHost(text)
 	if !ok || rest == "" {
 		return e, false, NewFieldError(FieldEndpoint, s, "is not an address and a port",
 			"IP:PORT or IP:PORT:WEIGHT, IPv6 in brackets")
@@ -40,15 +47,26 @@ func parseEndpoint(s string) (e Endpoint, weighted bool, err error) {
 		weight = "1"
 	}
 	e, err = endpointOf(host, port, weight)
+	e.Backup = backup
 	return e, weighted, err
 }
 
 // ParseEndpointFlag reads an element of the command line's --endpoints: IP:WEIGHT, IP:PORT:WEIGHT, [v6]:WEIGHT,
-// [v6]:PORT:WEIGHT, or a bare v6:WEIGHT. Port is 0 when not given: that of --tcp or --udp is meant.
+// [v6]:PORT:WEIGHT, or a bare v6:WEIGHT, with @LEVEL behind a backup. Port is 0 when not given: that of --tcp or --udp is meant.
 //
 // A bare IPv6 address is cut at its last colon, whatever it looks like: 2001:db8::1:1 is 2001:db8::1 with weight
 // 1, never 2001:db8::1:1 without one. So the weight can't be left out, and a port needs the brackets.
 func ParseEndpointFlag(s string) (Endpoint, error) {
+	text, backup, err := cutBackup(s)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	e, err := parseEndpointFlag(text)
+	e.Backup = backup
+	return e, err
+}
+
+func parseEndpointFlag(s string) (Endpoint, error) {
 	const form = "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets when it has a port"
 	var host, rest string
 	ok := true

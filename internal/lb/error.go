@@ -48,6 +48,8 @@ const (
 	FieldMonitor           = "monitor"
 	FieldAllDown           = "all down"
 	FieldOnRemove          = "on remove"
+	FieldBackup            = "backup"
+	FieldFailover          = "failover below"
 	FieldOnFail            = "on fail"
 	FieldDrainTime         = "drain time"
 	FieldProbeType         = "probe type"

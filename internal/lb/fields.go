@@ -9,7 +9,7 @@ import (
 // Fields are those of a service beside its key, in the order of its text. A new field is a member of Service, a line
 // here, its property in api/openapi.yaml, and what compile makes of it.
 func Fields() []Field[Service] {
-	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields())
+	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields(), backupFields())
 }
 
 // endpointChoiceFields say which connections go to which endpoint.
@@ -164,6 +164,10 @@ func EndpointFields() []Field[Endpoint] {
 		{
 			Name: FieldWeight, Property: "weight", Required: true, Allowed: "0 to 65535",
 			form: number(func(e *Endpoint) *uint16 { return &e.Weight }, MaxWeight),
+		},
+		{
+			Name: FieldBackup, Property: "backup", Allowed: backupAllowed,
+			form: number(func(e *Endpoint) *uint8 { return &e.Backup }, MaxBackup),
 		},
 	}
 }

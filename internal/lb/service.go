@@ -26,6 +26,7 @@ type Endpoint struct {
 	// goes to Port, and so on. 0: all ports of the service go to Port.
 	PortMax uint16
 	Weight  uint16 // 0 takes no new connection, and keeps those it has
+	Backup  uint8  // its level: one above 0 takes new connections only while those below have too few endpoints, see Service.Level
 }
 
 // Service is the desired state of one service, as its owner wrote it. The order of Endpoints is the order of
@@ -55,6 +56,7 @@ type Service struct {
 	Monitor        bool          // endpoints are probed, and those that are down take no new connections; see Monitored
 	Probe          Probe         // how
 	AllDown        AllDown       // of new connections while no endpoint is up
+	FailoverBelow  uint8         // percent of the weight of a level of endpoints, below which the next one joins it; 0: only when none is left
 	OnRemove       Closing       // of open connections of endpoints that are taken out of the service
 	OnFail         Closing       // ... of those that are down
 	DrainTime      time.Duration // how long ClosingDrain leaves them, in whole seconds up to 24 h; 0: DefaultDrainTime

@@ -12,6 +12,7 @@ type EndpointStats struct {
 	Active      uint64  // in the table now
 	In          Traffic // client to endpoint
 	Out         Traffic // endpoint to client
+	Takes       bool    // new connections, as its service is applied now
 	Handshakes  Handshakes
 }
 

@@ -59,6 +59,9 @@ func (s Service) Validate() error {
 	if err := s.validateClosing(); err != nil {
 		return err
 	}
+	if err := s.validateBackups(); err != nil {
+		return err
+	}
 	return s.validateEndpoints()
 }
 

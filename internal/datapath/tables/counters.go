@@ -63,6 +63,7 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 	sum := extras.removed
 	own := make([]counters, 0, len(s.order))
 	hands := make([]lb.Handshakes, 0, len(s.order))
+	takes := make([]bool, len(s.order))
 	for i, e := range s.order {
 		c, err := t.readEndpoint(e.id)
 		h, handErr := t.handshakes.read(e.id)
@@ -78,10 +79,11 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 		}
 		own[i].add(c)
 		hands[i].Add(&h)
+		takes[i] = takes[i] || e.takes > 0
 	}
 	for i, c := range own {
 		stats.Endpoints = append(stats.Endpoints, c.stats())
-		stats.Endpoints[i].Handshakes = hands[i]
+		stats.Endpoints[i].Handshakes, stats.Endpoints[i].Takes = hands[i], takes[i]
 	}
 	for _, e := range s.ending {
 		if c, err := t.readEndpoint(e.id); err == nil {

@@ -1,0 +1,63 @@
+package compile
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/lb"
+)
+
+// TestBackups: in every algorithm, backups have places only while those before them have too little, also with all down and in panic.
+func TestBackups(t *testing.T) {
+	const endpoints = "10.0.1.1:80,10.0.1.2:80,10.0.1.3:80:2@1,10.0.1.4:80@2"
+	for _, tc := range []struct {
+		flags string
+		up    string // a 1 for each endpoint
+		want  []bool // which have places
+	}{
+		{"", "1111", []bool{true, true, false, false}},
+		{"", "0111", []bool{false, true, false, false}},
+		{"", "0011", []bool{false, false, true, false}},
+		{"", "0001", []bool{false, false, false, true}},
+		{"", "0000", []bool{false, false, false, false}},
+		{" all-down=panic", "0000", []bool{true, true, false, false}},
+		{" failover-below=51", "0111", []bool{false, true, true, false}},
+		{" failover-below=51", "0101", []bool{false, true, false, true}},
+	} {
+		for _, algorithm := range []string{"rr", "priority", "hash", "persist", "lc", "random"} {
+			s, err := lb.ParseService("10.0.0.1:80/tcp endpoints=" + endpoints + " select=" + algorithm + tc.flags)
+			if err != nil {
+				t.Fatal(err)
+			}
+			table := Service(s, func(e lb.Endpoint) bool { return tc.up[e.Addr.As4()[3]-1] == '1' }, 1, nil)
+			got, takes := make([]bool, len(s.Endpoints)), make([]bool, len(s.Endpoints))
+			for _, slot := range table.Slots {
+				got[slot] = true
+			}
+			for i := range takes {
+				takes[i] = table.Endpoints[i].Takes > 0
+			}
+			if diff := cmp.Diff(tc.want, got) + cmp.Diff(tc.want, takes); diff != "" {
+				t.Errorf("%s%s, up %s: -want +got:\n%s", algorithm, tc.flags, tc.up, diff)
+			}
+		}
+	}
+}
+
+// TestBackupsBehindServices: levels of a service that is an endpoint come after its own, and take nothing of the shares of those that
+// they wait for.
+func TestBackupsBehindServices(t *testing.T) {
+	w, first := worldOf(t, "10.0.0.1:80/tcp endpoints=10.0.0.2:80,10.0.1.9:80,10.0.1.8:80@1", "10.0.0.2:80/tcp endpoints=10.0.1.1:80,10.0.1.2:80:7@1")
+	got, _, err := NewResolver(w).Resolve(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text []string
+	for _, e := range got.Endpoints {
+		text = append(text, e.String())
+	}
+	if diff := cmp.Diff([]string{"10.0.1.1:80", "10.0.1.2:80@1", "10.0.1.9:80", "10.0.1.8:80@1"}, text); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
