@@ -490,8 +490,11 @@ struct limit_row {
 
 enum endpoint_flag {
 	ENDPOINT_IN_USE = 1, /* the index is taken */
-	ENDPOINT_REMOVED = 4, /* from its service; the row stays until its last connection has ended */
+	/* from its service; the row stays until its last connection has ended */
+	ENDPOINT_REMOVED = 4,
 	ENDPOINT_SHIFT = 8, /* port_shift is valid; port is the range's first */
+	/* it is down, and others are not: flows of this host's sockets leave it */
+	ENDPOINT_FAILED = 16,
 };
 
 struct endpoint {

@@ -222,15 +222,16 @@ static __noinline int sock_new_flow(struct packet *p,
 	return err;
 }
 
-/* Is the flow's endpoint still in use, and has the flow been used within its
- * timeout? */
+/* Is the flow's endpoint still in use and well, and has the flow been used within
+ * its timeout? */
 static __noinline bool sock_flow_is_valid(const struct sock_flow *f, __u32 now)
 {
+	const __u16 left = ENDPOINT_REMOVED | ENDPOINT_FAILED;
 	__u32 id = f->endpoint, service, *idle, limit = timeout_udp_replied;
 	struct endpoint *ep = endpoint_find(id);
 
-	if (!ep || !(ep->flags & ENDPOINT_IN_USE) ||
-	    ep->flags & ENDPOINT_REMOVED || !same_addr(&ep->addr, &f->addr))
+	if (!ep || !(ep->flags & ENDPOINT_IN_USE) || ep->flags & left ||
+	    !same_addr(&ep->addr, &f->addr))
 		return false;
 	service = ep->service;
 	idle = bpf_map_lookup_elem(&idle_timeouts, &service);

@@ -26,6 +26,7 @@ func (s *Services) putEnds(service *lb.Service, table *bpf.ServiceTable) {
 			continue
 		}
 		row.Ends = s.Health.endsOfFailed(service, e, serves)
+		row.Failed = service.Protocol != lb.TCP && !row.Ends.At.IsZero()
 		if d, ok := s.Desired.Drains.Of(now, e); ok && !d.Deadline.IsZero() {
 			row.Ends = sooner(row.Ends, bpf.Ends{At: d.Deadline, Rate: d.Rate, Why: "endpoint drained"})
 		}

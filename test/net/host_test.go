@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"loxilb/internal/netnstest"
 	"loxilb/internal/netnstest/labtest"
 )
 
@@ -115,6 +118,57 @@ func TestOwnHostDatagrams(t *testing.T) {
 					t.Errorf("the answer is from %s, want %s", from, join(f.vip, 80))
 				}
 			}
+		}
+	}
+}
+
+// TestOwnHostDatagramsMove: of a socket that is not connected, the next datagram goes to another endpoint when its own is down, and
+// stays there when that one is back. While no other is up, there is nothing to move to.
+//
+// P39
+func TestOwnHostDatagramsMove(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	serveSources(r)
+	for _, f := range ownHosts() {
+		r.loxicmd("create lb %s --udp=80:7000 --endpoints=%s --monitor --probetype=ping", f.vip, f.endpoints)
+		p, err := r.LB.ListenPacket("udp", f.any)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.lab().Cleanup(func() { _ = p.Close() })
+		seenBy := func() int {
+			t.Helper()
+			got, _ := askDatagram(t, p, join(f.vip, 80))
+			host, _, _ := net.SplitHostPort(got)
+			return slices.Index(f.towards[:], host)
+		}
+		address := func(i int) string {
+			n := netnstest.StandardNetworks()[1+i]
+			if strings.Contains(f.vip, ":") {
+				return n.V6.Addr().String()
+			}
+			return n.V4.Addr().String()
+		}
+		before := seenBy()
+		r.hostState(address(before), "red")
+		after := before
+		labtest.Eventually(t, patience, func(context.Context) error {
+			if after = seenBy(); after == before {
+				return fmt.Errorf("%s answers", address(before))
+			}
+			return nil
+		})
+		r.hostState(address(before), "green")
+		r.eventuallyShows("get ep", address(before)+" ", " ok ")
+		if again := seenBy(); again != after {
+			t.Errorf("%s is back, and datagrams go from %s to %s", address(before), address(after), address(again))
+		}
+		for i := range f.towards {
+			r.hostState(address(i), "red")
+		}
+		if seenBy() < 0 {
+			t.Errorf("no endpoint answers")
 		}
 	}
 }

@@ -224,6 +224,7 @@ const (
 	TcEndpointFlagENDPOINT_IN_USE  TcEndpointFlag = 1
 	TcEndpointFlagENDPOINT_REMOVED TcEndpointFlag = 4
 	TcEndpointFlagENDPOINT_SHIFT   TcEndpointFlag = 8
+	TcEndpointFlagENDPOINT_FAILED  TcEndpointFlag = 16
 )
 
 type TcEndpointState struct {

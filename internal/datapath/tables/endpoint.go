@@ -127,7 +127,7 @@ func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLo
 		return nil
 	}
 	undo.add(func() error {
-		e.shift, e.source, e.sourceBits, e.addrBits = was.shift, was.source, was.sourceBits, was.addrBits
+		e.shift, e.failed, e.source, e.sourceBits, e.addrBits = was.shift, was.failed, was.source, was.sourceBits, was.addrBits
 		return t.writeEndpoint(e)
 	})
 	return t.writeEndpoint(e)
@@ -135,7 +135,7 @@ func (t *Tables) updateEndpoint(e *endpoint, row bpf.EndpointTable, undo *undoLo
 
 // lead has the endpoint say where its new connections go and come from.
 func (e *endpoint) lead(row bpf.EndpointTable) {
-	e.shift, e.source, e.sourceBits, e.addrBits = row.Shift, row.Source, row.SourceBits, row.AddrBits
+	e.shift, e.failed, e.source, e.sourceBits, e.addrBits = row.Shift, row.Failed, row.Source, row.SourceBits, row.AddrBits
 }
 
 func (t *Tables) writeEndpoint(e *endpoint) error {
@@ -147,6 +147,9 @@ func endpointRow(e *endpoint, flags uint16) bpf.TcEndpoint {
 	row := bpf.TcEndpoint{
 		Addr: e.addr, Port: e.port, Flags: endpointInUse | flags, Service: e.service.id,
 		Weight: e.takes, Source: e.source, SourceBits: e.sourceBits, AddrBits: e.addrBits,
+	}
+	if e.failed {
+		row.Flags |= endpointFailed
 	}
 	if e.shift {
 		row.Flags |= endpointShift

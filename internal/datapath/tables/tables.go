@@ -24,6 +24,7 @@ const (
 const (
 	endpointInUse   = uint16(bpf.TcEndpointFlagENDPOINT_IN_USE)
 	endpointShift   = uint16(bpf.TcEndpointFlagENDPOINT_SHIFT)
+	endpointFailed  = uint16(bpf.TcEndpointFlagENDPOINT_FAILED)
 	endpointRemoved = uint16(bpf.TcEndpointFlagENDPOINT_REMOVED)
 
 	serviceSources   = uint16(bpf.TcServiceFlagSERVICE_SOURCES)
@@ -149,6 +150,7 @@ type endpoint struct { // there are many: 64 bytes
 	port    uint16 // as in the row: network byte order
 	weight  uint16
 	shift   bool // port is for the service's first port
+	failed  bool // flows of this machine's own sockets go elsewhere
 
 	sourceBits, addrBits uint8 // as in bpf.EndpointTable
 }
