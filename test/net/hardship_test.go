@@ -230,15 +230,15 @@ type group struct{ path, max string }
 // memoryGroup makes one, of the version that the machine has. It is mounted for the test alone.
 func memoryGroup(t *testing.T, dir string) group {
 	t.Helper()
-	root, max := t.TempDir(), "memory.limit_in_bytes"
+	root, limit := t.TempDir(), "memory.limit_in_bytes"
 	if err := unix.Mount("loxilb-test", root, "cgroup", 0, "memory"); err != nil {
-		max = "memory.max"
+		limit = "memory.max"
 		if err := unix.Mount("loxilb-test", root, "cgroup2", 0, ""); err != nil {
 			t.Skipf("cgroups are not to be had here: %v", err)
 		}
 	}
 	t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) })
-	g := group{filepath.Join(root, "loxilb-test-"+filepath.Base(dir)), max}
+	g := group{filepath.Join(root, "loxilb-test-"+filepath.Base(dir)), limit}
 	if err := os.Mkdir(g.path, 0o755); err != nil {
 		t.Fatal(err)
 	}

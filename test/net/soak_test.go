@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -32,7 +31,8 @@ const (
 	settling = time.Minute
 )
 
-// TestSoak: services, endpoints, weights, interfaces, links, connections and the daemon itself come and go at once. Clients of services that nobody
+// TestSoak: services, endpoints, weights, interfaces, links, servers, drains, connections and the daemon itself come and go at once, connections are
+// killed, and idle ones end. Clients of services that nobody
 // changes notice nothing, and are counted exactly; afterwards there is no more of anything than there was before.
 //
 // P22 after any amount of change there is no more memory, nor file, map entry or pin in use than before it
@@ -45,20 +45,22 @@ func TestSoak(t *testing.T) {
 	}
 	half := time.Duration(seconds) * time.Second / 2
 	s := newSoak(t)
-	s.churn(time.Second, s.changeService, s.changeInterface, s.changeLink, s.connect) // what is made once
+	s.churn(time.Second, s.comings()...) // what is made once
 	s.tidy()
 	before := s.entries()
 	labtest.Eventually(t, settling, func(context.Context) error { before = s.entries(); return s.quiet() })
 
 	s.crowd.hold(join(vip4, heldPort), heldConnections)
 	s.crowd.visit(join(vip6, visitedPort))
-	s.churn(half, s.changeService, s.changeInterface, s.changeLink, s.connect, s.changeDaemon)
+	s.churn(half, append(s.comings(), s.changeDaemon)...)
 	s.tidy()
 	s.wantCounts()
+	s.wantIdleCounts()
 	files, memory := s.files(), s.memory()
-	s.churn(half, s.changeService, s.changeInterface, s.changeLink, s.connect)
+	s.churn(half, s.comings()...)
 	s.tidy()
 	s.wantCounts()
+	s.wantIdleCounts()
 	if err := s.crowd.finish(); err != nil {
 		t.Error(err)
 	}
@@ -75,6 +77,13 @@ func TestSoak(t *testing.T) {
 		s.crowd.slowest.Round(time.Millisecond), memory>>10, s.memory()>>10, files, s.files())
 }
 
+// comings are all that comes and goes while the daemon runs.
+func (s *soak) comings() []func() {
+	return []func(){
+		s.changeService, s.changeInterface, s.changeLink, s.connect, s.changeServer, s.visitMortal, s.drain, s.kill, s.idle, s.idle, s.idle,
+	}
+}
+
 // soak is a rig in which things come and go.
 type soak struct {
 	*victim
@@ -88,7 +97,9 @@ func newSoak(t *testing.T) *soak {
 	v := newVictim(t, "auto")
 	v.loxicmd("create lb %s --tcp=%d:7 --endpoints=%s", vip4, heldPort, two)
 	v.loxicmd("create lb %s --tcp=%d:7 --endpoints=[2001:db8:31::1]:1,[2001:db8:32::1]:1 --mode=fullnat", vip6, visitedPort)
-	return &soak{victim: v, did: map[string]int{}, random: seeded(t)}
+	s := &soak{victim: v, did: map[string]int{}, random: seeded(t)}
+	s.endsServices(two)
+	return s
 }
 
 // upTo is a number below n.
@@ -163,13 +174,7 @@ func (s *soak) changeLink() {
 
 // connect opens a connection to a service that may or may not be there.
 func (s *soak) connect() {
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	conn, err := s.Client.DialContext(ctx, "tcp", net.JoinHostPort("20.20.20.3", strconv.Itoa(firstChurned+s.upTo(churnedPorts))))
-	if err == nil {
-		_ = conn.Close()
-		s.count("connections to services that are changed")
-	}
+	s.tryOut(join("20.20.20.3", firstChurned+s.upTo(churnedPorts)), "connections to services that are changed")
 }
 
 // changeDaemon ends the daemon, one way or the other, and starts it.
@@ -188,12 +193,14 @@ func (s *soak) changeDaemon() {
 	}
 }
 
-// tidy removes the services that come and go.
+// tidy removes the services that come and go, and what those that stay have left.
 func (s *soak) tidy() {
 	s.t.Helper()
 	for port := firstChurned; port < firstChurned+churnedPorts; port++ {
 		_, _ = s.Command("delete", "lb", "20.20.20.3", fmt.Sprintf("--tcp=%d", port)) // it may not be there
 	}
+	s.undrain()
+	s.loxicmd("kill ct --vip=20.20.20.6") // of servers that went
 	if out := s.loxicmd("get lb"); strings.Contains(out, "20.20.20.3") {
 		s.t.Errorf("services that were removed:\n%s", out)
 	}
