@@ -128,8 +128,6 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.endpoints.Run)
 	run(p.drains.Run)
 	run(p.monitor.Run)
-	run(func(ctx context.Context) { p.datapath.SweepEvery(ctx, sweepEvery) })
-	run(func(ctx context.Context) { p.datapath.EndEvery(ctx, p.ends) })
 	run(p.datapath.LogDrops)
 	run(p.datapath.KeepHostPorts)
 	run(p.datapath.RecountSockets)
@@ -172,6 +170,9 @@ func (p *daemon) attach(ctx context.Context) {
 	p.log.Info("ready", "version", version, "namespace", apisocket.Namespace(), "services", p.state.Services.Len(p.state.Snapshot()),
 		"hook", p.datapath.Hook())
 	running.Go(func() { p.exchange.run(ctx) })
+	// These tell ends of connections, by interfaces that are attached.
+	running.Go(func() { p.datapath.SweepEvery(ctx, sweepEvery) })
+	running.Go(func() { p.datapath.EndEvery(ctx, p.ends) })
 	debug.FreeOSMemory() // what loading programs took is not needed again, most of all the types of the kernel
 }
 

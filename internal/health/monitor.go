@@ -96,6 +96,7 @@ func (m *Monitor) Set(key string, wanted Target) {
 	case !before.sameSubject(wanted):
 		state := t.state()
 		m.halt(t)
+		t.prober = nil
 		t.verdict = verdict{since: now, told: t.told, because: t.because}
 		if t.state() != state {
 			m.announce(t)
@@ -134,7 +135,9 @@ func (m *Monitor) begin(t *target, now time.Time) {
 	case t.plainConnect():
 		t.prober = nil
 	default:
+		before := t.prober
 		t.prober = probe.New(t.question(), m.sockets, probe.Files{Dir: m.config.Files, Log: m.config.Log})
+		probe.Remember(t.prober, before)
 	}
 	m.budget(t, int(24*time.Hour/t.Probe.Interval))
 	t.first = true

@@ -142,6 +142,9 @@ func (r *rounds) startNext(now time.Time) bool {
 		r.shortage.hit(now)
 		return false
 	}
+	if r.running+r.connector.Idle() >= r.limit {
+		r.connector.DropIdle() // another one may need the descriptor
+	}
 	t, _ := r.queue.Pop(now)
 	if t.run != nil { // its time is up: it is about to end
 		r.queue.Push(t, now.Add(tick))

@@ -52,6 +52,17 @@ func addrUse(field string, a netip.Addr) error {
 	return NewFieldError(field, a.String(), reason, "a unicast address that can be routed")
 }
 
+// probeUse refuses what addrUse does, and link-local addresses of IPv4: clouds have there what tells any asker secrets of the machine.
+func probeUse(field string, a netip.Addr) error {
+	if err := addrUse(field, a); err != nil {
+		return err
+	}
+	if a.IsLinkLocalUnicast() {
+		return NewFieldError(field, a.String(), "is link-local: it is not probed, since clouds tell the machine's secrets there", "an address outside of 169.254.0.0/16")
+	}
+	return nil
+}
+
 // ParsePort reads a port in host byte order. Zero is read, and left to Validate: protocols without ports have it.
 func ParsePort(field, s string) (uint16, error) {
 	return parseNumber(field, s, "0 to 65535")

@@ -37,7 +37,7 @@ func (e *EndpointProbe) Complete() Probe { return e.Probe.complete() }
 
 // Validate checks every field, and returns a *FieldError for the first that is refused.
 func (e EndpointProbe) Validate() error {
-	if err := addrUse(FieldEndpointAddress, e.Addr); err != nil {
+	if err := probeUse(FieldEndpointAddress, e.Addr); err != nil {
 		return err
 	}
 	if err := ValidateName(e.Name); err != nil {

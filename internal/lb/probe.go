@@ -55,6 +55,17 @@ func ParseProbeType(s string) (ProbeType, error) {
 // hasPort tells whether the probe is sent to a port.
 func (t ProbeType) hasPort() bool { return t > ProbePing }
 
+// Transport is the type of probes that ask by the same protocol, and nothing above it: an agent that speaks of tcp means http, too.
+func (t ProbeType) Transport() ProbeType {
+	switch t {
+	case ProbeHTTP, ProbeHTTPS, ProbeGRPC:
+		return ProbeTCP
+	case ProbeDNS:
+		return ProbeUDP
+	}
+	return t
+}
+
 // isHTTP tells whether the probe is a request of HTTP.
 func (t ProbeType) isHTTP() bool { return t == ProbeHTTP || t == ProbeHTTPS }
 

@@ -183,6 +183,7 @@ func TestEndpointProbe(t *testing.T) {
 	for data, want := range map[string]string{
 		`{"host":"10.0.0.1","probeType":"tcp"}`:                  `probe port "0" is zero, and probe type tcp needs one (allowed: 1 to 65535)`,
 		`{"host":"127.0.0.1","probeType":"ping"}`:                `endpoint address "127.0.0.1" is a loopback address (allowed: a unicast address that can be routed)`,
+		`{"host":"169.254.169.254","probeType":"ping"}`:          `endpoint address "169.254.169.254" is link-local: it is not probed, since clouds tell the machine's secrets there (allowed: an address outside of 169.254.0.0/16)`,
 		`{"host":"fe80::1%eth0","probeType":"ping"}`:             `endpoint address "fe80::1%eth0" has a zone (allowed: fe80::1)`,
 		`{"probeType":"ping"}`:                                   `endpoint address "" is missing (allowed: an IPv4 or IPv6 address)`,
 		`{"host":"10.0.0.1","name":"a/b","probeType":"ping"}`:    `name "a/b" has a slash (allowed: up to 128 printable characters without slashes)`,

@@ -34,7 +34,15 @@ func (s Service) validateMonitor() error {
 	if err := p.validate(); err != nil {
 		return err
 	}
-	if p.Port != 0 || !p.Type.hasPort() || !s.Monitored() {
+	if !s.Monitored() {
+		return nil
+	}
+	for _, e := range s.Endpoints {
+		if err := probeUse(FieldEndpointAddress, e.Addr); err != nil && p.Type != ProbeNone {
+			return err
+		}
+	}
+	if p.Port != 0 || !p.Type.hasPort() {
 		return nil
 	}
 	switch {

@@ -22,7 +22,7 @@ type word struct {
 const idleWords = 64
 
 func (w word) covers(port uint16, t lb.ProbeType) bool {
-	return (w.port == 0 || w.port == port) && (w.probe == lb.ProbeAuto || w.probe == t)
+	return (w.port == 0 || w.port == port) && (w.probe == lb.ProbeAuto || w.probe == t || w.probe == t.Transport())
 }
 
 // red tells whether a target is to be out.

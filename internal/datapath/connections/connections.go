@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -32,6 +33,7 @@ type Table struct {
 
 	walking  sync.Mutex // ends.go
 	ends     map[uint32]*ending
+	idleTold atomic.Uint64 // idle connections of which both ends got a RST
 	sweeping sync.Mutex
 	cost     time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
 	sweptMu  sync.Mutex

@@ -38,7 +38,10 @@ func (t *Table) tellIdle() {
 			fail(err)
 			return
 		}
-		_, err = t.tellOf(record.RawSample)
+		told, err := t.tellOf(record.RawSample)
+		if told {
+			t.idleTold.Add(1)
+		}
 		fail(err)
 	}
 }
@@ -58,5 +61,6 @@ func (t *Table) IdleEnds() lb.IdleEnds {
 	if err := t.programs.IdleReports.Lookup(uint32(0), &r); err != nil {
 		t.shared.Log.Error("ends of idle connections cannot be counted", "error", err)
 	}
-	return lb.IdleEnds{Told: r.Told, Untold: r.Untold}
+	told := min(t.idleTold.Load(), r.Told)
+	return lb.IdleEnds{Told: told, Untold: r.Untold + r.Told - told}
 }

@@ -57,9 +57,15 @@ func TestIdleEnds(t *testing.T) {
 			if err := d.Sweep(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			got := d.IdleEnds()
+			var got bpf.SweepIdleReport // of what is to be told
+			if err := d.programs.IdleReports.Lookup(uint32(0), &got); err != nil {
+				t.Fatal(err)
+			}
+			if counted := d.IdleEnds(); counted != (lb.IdleEnds{Untold: got.Told + got.Untold}) {
+				t.Errorf("%+v, and no interface is there to tell anybody", counted)
+			}
 			if !c.told {
-				if got != (lb.IdleEnds{}) {
+				if got != (bpf.SweepIdleReport{}) {
 					t.Errorf("%+v, want none told", got)
 				}
 				return

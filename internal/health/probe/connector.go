@@ -169,6 +169,27 @@ func (c *Connector) close(a *Attempt) bool {
 	return true
 }
 
+// Idle is how many sockets are kept to be used again.
+func (c *Connector) Idle() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idles
+}
+
+// DropIdle gives up one of them.
+func (c *Connector) DropIdle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for o, idle := range c.idle {
+		if n := len(idle); n > 0 {
+			unix.Close(idle[n-1])
+			c.idle[o] = idle[:n-1]
+			c.idles--
+			return
+		}
+	}
+}
+
 // Running is how many attempts there are.
 func (c *Connector) Running() int {
 	c.mu.Lock()

@@ -193,3 +193,25 @@ func TestConnectorAgain(t *testing.T) {
 		}
 	})
 }
+
+// TestDropIdle: sockets that are kept can be given up one by one, and what they were kept for works without.
+func TestDropIdle(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		open := serve(t, loopback, func(c net.Conn) { c.Close() })
+		c := connector(t)
+		for range 2 {
+			if o := connect(t, c, Question{To: open, Probe: lb.Probe{Type: lb.ProbeTCP}}); o.err != nil {
+				t.Fatal(o.err)
+			}
+			if c.Idle() != 1 {
+				t.Errorf("%d sockets are kept, want 1", c.Idle())
+			}
+			for range 2 {
+				c.DropIdle()
+			}
+			if c.Idle() != 0 {
+				t.Errorf("%d sockets are kept, want none", c.Idle())
+			}
+		}
+	})
+}

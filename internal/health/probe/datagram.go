@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,8 +15,10 @@ import (
 // if nobody says until the end that the port is unreachable.
 type datagram struct {
 	q       Question
-	refused time.Time // when an ICMP error came last
+	refused *atomic.Pointer[time.Time] // when an ICMP error came last
 }
+
+func newDatagram(q Question) *datagram { return &datagram{q, &atomic.Pointer[time.Time]{}} }
 
 // doubt is how long silence says nothing after an ICMP error, at least: hosts send few of them, Linux about one a second to each peer, so
 // a dead endpoint is silent to most probes that come more often.
@@ -47,7 +50,8 @@ func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 		case over && len(want) == 0 && !errors.Is(ctx.Err(), context.Canceled):
 			return d.silent()
 		case !over:
-			d.refused = time.Now()
+			now := time.Now()
+			d.refused.Store(&now)
 			fallthrough
 		default:
 			return Answer{}, plain(d.q, err)
@@ -58,7 +62,7 @@ func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 // silent says what it means that nothing came back.
 func (d *datagram) silent() (Answer, error) {
 	p := d.q.Probe
-	if wait := max(time.Duration(p.Rise)*p.Interval, doubt); !d.refused.IsZero() && time.Since(d.refused) < wait {
+	if wait, refused := max(time.Duration(p.Rise)*p.Interval, doubt), d.refused.Load(); refused != nil && time.Since(*refused) < wait {
 		return Answer{}, fmt.Errorf("nothing came back for %v, which %w: less than %v ago it was unreachable", p.Timeout, ErrUndecided, wait)
 	}
 	return Answer{What: fmt.Sprintf("nothing came back for %v, not even that the port is unreachable", p.Timeout)}, nil

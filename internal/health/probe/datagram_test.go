@@ -64,7 +64,7 @@ func TestDatagramDoubt(t *testing.T) {
 		quiet := packets(t, loopback, func([]byte) [][]byte { return nil })
 		echo := packets(t, loopback, func(q []byte) [][]byte { return [][]byte{q} })
 		p := lb.Probe{Type: lb.ProbeUDP, Request: "ping", Timeout: 100 * time.Millisecond, Interval: time.Second, Rise: 2}
-		d := &datagram{q: Question{Probe: p}}
+		d := newDatagram(Question{Probe: p})
 		asked := func(to netip.AddrPort) (Answer, error) {
 			d.q.To = to
 			ctx, cancel := context.WithTimeout(t.Context(), p.Timeout)
@@ -81,10 +81,17 @@ func TestDatagramDoubt(t *testing.T) {
 			err.Error() != "nothing came back for 100ms, which says nothing yet: less than 10s ago it was unreachable" {
 			t.Errorf("%+v, %v", a, err)
 		}
+		before := d
+		d = newDatagram(before.q) // it asks something else from here on
+		Remember(d, before)
+		if a, err := asked(quiet); !errors.Is(err, ErrUndecided) {
+			t.Errorf("%+v, %v of another question", a, err)
+		}
 		if a, err := asked(echo); err != nil || a.What != "answered" {
 			t.Errorf("%+v, %v", a, err)
 		}
-		d.refused = time.Now().Add(-doubt)
+		long := time.Now().Add(-doubt)
+		d.refused.Store(&long)
 		if a, err := asked(quiet); err != nil {
 			t.Errorf("%+v, %v when no error has come for long", a, err)
 		}

@@ -46,13 +46,22 @@ func New(q Question, shared *Sockets, files Files) Prober {
 	case lb.ProbeHTTP, lb.ProbeHTTPS:
 		return newWeb(q, files)
 	case lb.ProbeUDP:
-		return &datagram{q: q}
+		return newDatagram(q)
 	case lb.ProbeGRPC:
 		return newCall(q, files)
 	case lb.ProbeDNS:
 		return name{q}
 	}
 	return unknown{q.Probe.Type}
+}
+
+// Remember has a prober know what another has learnt, which asked the same address and port something else.
+func Remember(p, before Prober) {
+	to, udp := p.(*datagram)
+	from, was := before.(*datagram)
+	if udp && was {
+		to.refused = from.refused
+	}
 }
 
 // unknown is a prober of a type that this version does not know.
