@@ -30,8 +30,7 @@ struct {
 
 static __always_inline bool endpoint_is_ending(__u32 id)
 {
-	return id < MAX_ENDPOINTS &&
-	       ending_endpoints[id / 64] >> (id % 64) & 1;
+	return id < MAX_ENDPOINTS && ending_endpoints[id / 64] >> (id % 64) & 1;
 }
 
 /* Hands a connection over to user space, which has both ends told. */

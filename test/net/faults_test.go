@@ -3,6 +3,7 @@ package net_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"net"
@@ -15,6 +16,7 @@ import (
 
 	"loxilb/internal/netnstest"
 	"loxilb/internal/netnstest/faulty"
+	"loxilb/internal/netnstest/labtest"
 )
 
 // wired is a rig whose links to the balancer are wires that can have faults.
@@ -311,6 +313,54 @@ func TestLossyHandshakes(t *testing.T) {
 		}
 	}
 	running.Wait()
+	t.Logf("%+v", w.happened())
+}
+
+// TestFaultyCounts: packets that come twice, or again, are no connections of their own, and every connection is known to be over
+// when both sides know it.
+//
+// P14
+func TestFaultyCounts(t *testing.T) {
+	t.Parallel()
+	const connections = 60
+	w := newWired(t, options{})
+	serveEcho(w.rig)
+	at := w.faultyServices("tcp", 7)
+	w.faults(faulty.Faults{Lose: 0.02, Repeat: 0.3})
+	var running sync.WaitGroup
+	for _, address := range at {
+		running.Go(func() {
+			for i := range connections {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				c, err := w.Client.DialContext(ctx, "tcp", address)
+				cancel()
+				if err == nil {
+					err = errors.Join(patientExchange(c, fmt.Sprintf("connection %d\n", i)), c.Close())
+				}
+				if err != nil {
+					t.Errorf("%s: %v", address, err)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	w.faults(faulty.Faults{})
+	for _, address := range at {
+		if strings.HasPrefix(address, "100.") { // the service is of all local addresses
+			address = strings.Replace(address, "100.100.100.254", "0.0.0.0", 1)
+		}
+		if n := w.metric("service_connections_total", "service="+address+"/tcp"); n != connections {
+			t.Errorf("%s: %v connections are counted, %d were opened", address, n, connections)
+		}
+	}
+	labtest.Eventually(t, time.Minute, func(context.Context) error {
+		out := w.loxicmd("get ct")
+		if all, closed := strings.Count(out, "/tcp "), strings.Count(out, "closed "); all != closed {
+			return fmt.Errorf("%d entries, %d of them closed:\n%s", all, closed, out)
+		}
+		return nil
+	})
 	t.Logf("%+v", w.happened())
 }
 
