@@ -524,6 +524,9 @@ type ServiceArguments struct {
 	// Select Another name of sel, in requests.
 	Select Choice `json:"select,omitempty"`
 
+	// SlowStart How long an endpoint that comes, or comes back, takes to have all of its share of new connections, 1s to 1h. Absent: no time.
+	SlowStart string `json:"slowStart,omitempty"`
+
 	// Snat true is not available yet.
 	Snat bool `json:"snat,omitempty"`
 

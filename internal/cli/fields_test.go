@@ -21,7 +21,7 @@ func TestFieldFlags(t *testing.T) {
 		"proberesp": {"ok", `"ok"`}, "probe-interval": {"500ms", `"500ms"`}, "probe-wait": {"1s", `"1s"`}, "probe-retries": {"5", "5"}, "probe-rise": {"7", "7"},
 		"probe-host": {"a.example", `"a.example"`}, "probe-statuses": {"200-299,404", `["200-299","404"]`}, "probe-ca": {"/ca", `"/ca"`},
 		"probe-cert": {"/c", `"/c"`}, "probe-key": {"/k", `"/k"`},
-		"on-remove": {"drain", `"drain"`}, "on-fail": {"reset", `"reset"`}, "drain-time": {"30", "30"}, "failover-below": {"50", "50"},
+		"on-remove": {"drain", `"drain"`}, "on-fail": {"reset", `"reset"`}, "drain-time": {"30", "30"}, "failover-below": {"50", "50"}, "slow-start": {"30s", `"30s"`},
 		"egress": {"true", "true"}, "name": {"a b", `"a b"`}, "mark": {"0x1f", "31"},
 	}
 	cmd := createLB(&options{})

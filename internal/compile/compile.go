@@ -26,6 +26,11 @@ func Key(k lb.Key) bpf.TcServiceKey {
 // key of the tables of hash and persist: machines that have it in common choose alike.
 // way is what is known of the way to an endpoint; nil: nothing. The service must have passed lb.Service.Validate.
 func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(netip.Addr) Way) bpf.ServiceTable {
+	return Weighted(s, Weights{Takes: Takers(&s, up)}, seed, way)
+}
+
+// Weighted is Service with these weights for new connections.
+func Weighted(s lb.Service, w Weights, seed uint64, way func(netip.Addr) Way) bpf.ServiceTable {
 	t := bpf.ServiceTable{
 		Key:       Key(s.Key),
 		PortMax:   s.PortMax,
@@ -55,16 +60,15 @@ func Service(s lb.Service, up func(lb.Endpoint) bool, seed uint64, way func(neti
 	for _, a := range s.SNAT {
 		t.SNAT = append(t.SNAT, bpf.Addr(a))
 	}
-	weights := Takers(&s, up)
 	for i, e := range s.Endpoints {
 		t.Endpoints[i] = bpf.EndpointTable{
-			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, Takes: weights[i],
+			Addr: bpf.Addr(e.Addr), Port: bpf.Port(e.Port), Shift: e.PortMax != 0, Weight: e.Weight, Takes: w.row(&s, i),
 		}
 		if NeedsWay(s, e) && way != nil {
 			way(e.Addr).put(&t.Endpoints[i])
 		}
 	}
-	t.Slots = places(s, weights, seed)
+	t.Slots = places(s, &w, seed)
 	t.Leave.After, t.Leave.Ends = s.After(s.OnRemove)
 	return t
 }

@@ -59,9 +59,17 @@ func slotCount(s *lb.Service) int {
 		return maglev.Size(nodes)
 	case s.Algorithm == lb.Priority, s.Algorithm == lb.Random, s.Algorithm == lb.LeastConnections && up > scan:
 		_, total := scale(weights)
-		return total
+		return min(total*slowly(s), maxSlots)
 	}
-	return up
+	return up * slowly(s)
+}
+
+// slowly is how many times as many places a table may have while endpoints come slowly.
+func slowly(s *lb.Service) int {
+	if s.SlowStart > 0 {
+		return Tenths
+	}
+	return 1
 }
 
 // rangePrefixes is how many prefixes a range of ports is made of: the largest that begin where the one before ends.

@@ -13,34 +13,40 @@ import (
 const scan = 64
 
 // places are the slots of the service's algorithm. An endpoint whose weight is 0 has none.
-func places(s lb.Service, weights []uint32, seed uint64) []uint32 {
+func places(s lb.Service, w *Weights, seed uint64) []uint32 {
 	switch s.Algorithm {
 	case lb.Hash, lb.Persist:
-		return maglev.Table(seed, nodes(s.Endpoints, weights))
+		return maglev.Table(seed, nodes(s.Endpoints, w))
 	case lb.Priority, lb.Random:
-		return slots(weights)
+		return slots(w.parts(w.Takes))
 	case lb.LeastConnections:
-		if count(weights) > scan {
-			return slots(weights)
+		if count(w.Takes) > scan {
+			return slots(w.parts(w.Takes))
 		}
 	}
-	once := make([]uint32, len(weights))
-	for i, w := range weights {
-		once[i] = min(w, 1)
+	once := make([]uint32, len(w.Takes))
+	for i, takes := range w.Takes {
+		once[i] = min(takes, 1)
 	}
-	return slots(once)
+	if s.Algorithm == lb.LeastConnections {
+		return slots(once) // its rows have the weights
+	}
+	return slots(w.parts(once))
 }
 
 // nodes are the endpoints by their addresses and ports. weights are those for new connections: an endpoint that takes
 // none for now is down, and its own weight goes on counting for the size of the table.
-func nodes(endpoints []lb.Endpoint, weights []uint32) []maglev.Node {
+func nodes(endpoints []lb.Endpoint, w *Weights) []maglev.Node {
 	nodes := make([]maglev.Node, len(endpoints))
 	for i, e := range endpoints {
 		addr := e.Addr.As16()
 		nodes[i] = maglev.Node{
 			Name:   string(binary.BigEndian.AppendUint16(addr[:], e.Port)),
 			Weight: uint32(e.Weight),
-			Down:   weights[i] == 0,
+			Down:   w.Takes[i] == 0,
+		}
+		if w.Shares != nil {
+			nodes[i].Tenths = w.Shares[i]
 		}
 	}
 	return nodes

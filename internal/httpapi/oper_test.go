@@ -90,6 +90,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		lb.FieldOnRemove:          func(s *lb.Service) { s.OnRemove = lb.ClosingReset },
 		lb.FieldOnFail:            func(s *lb.Service) { s.OnFail = lb.ClosingReset },
 		lb.FieldDrainTime:         func(s *lb.Service) { s.OnRemove, s.DrainTime = lb.ClosingDrain, 7*time.Second },
+		lb.FieldSlowStart:         func(s *lb.Service) { s.SlowStart = 7 * time.Second },
 		lb.FieldFailover:          func(s *lb.Service) { s.FailoverBelow = 7 },
 		lb.FieldProbeType:         func(s *lb.Service) { s.Probe.Type = lb.ProbePing },
 		lb.FieldProbePort:         func(s *lb.Service) { s.Probe.Port = 81 },

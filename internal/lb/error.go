@@ -49,6 +49,7 @@ const (
 	FieldAllDown           = "all down"
 	FieldOnRemove          = "on remove"
 	FieldBackup            = "backup"
+	FieldSlowStart         = "slow start"
 	FieldFailover          = "failover below"
 	FieldOnFail            = "on fail"
 	FieldDrainTime         = "drain time"

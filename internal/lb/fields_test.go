@@ -177,7 +177,7 @@ func randomService(r *rand.Rand) Service {
 				switch f.Name {
 				case FieldVIP:
 					v = addr()
-				case FieldProbeInterval, FieldProbeWait:
+				case FieldProbeInterval, FieldProbeWait, FieldSlowStart:
 					v = pick("", "500ms", "2s", "1h0m0s")
 				}
 				if c := f.Choices(); len(c) > 0 {

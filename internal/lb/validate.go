@@ -62,6 +62,9 @@ func (s Service) Validate() error {
 	if err := s.validateBackups(); err != nil {
 		return err
 	}
+	if err := s.validateSlowStart(); err != nil {
+		return err
+	}
 	return s.validateEndpoints()
 }
 

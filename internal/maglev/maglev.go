@@ -13,6 +13,7 @@ type Node struct {
 	Name   string // what it is known by on every machine; no two nodes share one
 	Weight uint32 // its share of the table; 0: none
 	Down   bool   // it has no places now, and the table keeps the size that it has with it
+	Tenths uint8  // of its share that it has now; the table keeps the size that it has with all of it. 0 in all nodes: all
 }
 
 const (
@@ -98,7 +99,11 @@ func (w *walk) step(size uint32) {
 // walksOf are those of the nodes that have places, in the order of their names.
 func walksOf(seed uint64, nodes []Node, size uint32) []walk {
 	walks := make([]walk, 0, len(nodes))
+	partly := slices.ContainsFunc(nodes, func(n Node) bool { return n.Tenths != 0 })
 	for i, n := range nodes {
+		if partly {
+			n.Weight *= uint32(n.Tenths)
+		}
 		if n.Weight == 0 || n.Down {
 			continue
 		}

@@ -27,6 +27,8 @@ type Tables interface {
 	// Expect is told before how many services and endpoints there are to be, so that room is made for all of them at once.
 	Expect(services, endpoints int)
 	Services() []bpf.TcServiceKey
+	// Takes are the weights for new connections of a service's endpoints; nil: there is no such service.
+	Takes(bpf.TcServiceKey) map[netip.AddrPort]uint32
 }
 
 // Services applies the services that the store has: it compiles them, writes their tables, and has their VIPs owned.
@@ -44,6 +46,7 @@ type Services struct {
 	vips    *vips
 	sources *sources
 	misfits misfits
+	takers  *takers
 }
 
 // ServicesConfig is what Services stands on. All members are needed.
@@ -64,6 +67,7 @@ func NewServices(c ServicesConfig) *Services {
 	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints), c.Health.probes)}
 	s.Loop = newLoop(desired.ServiceKind, lb.Key.String, s, c.Observers)
 	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
+	s.takers = newTakers(c.Log, s.Mark)
 	s.vips = newVIPs(c.VIPs, c.Observers, s.Wake)
 	s.sources = newSources(c.Sources, c.Observers, s.Wake)
 	c.Statuses.Include(s.misfits.statuses)
@@ -319,10 +323,13 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 	for n, i := range items {
 		changes[n].Key = compile.Key(i.Key)
 		if i.service != nil {
-			table := compile.Service(i.resolved, s.Health.probes.up(&i.resolved), s.Seed, s.sources.get)
+			weights := s.takers.weights(&i.resolved, s.Health.probes.up(&i.resolved), func() map[netip.AddrPort]uint32 { return s.Tables.Takes(changes[n].Key) })
+			table := compile.Weighted(i.resolved, weights, s.Seed, s.sources.get)
 			table.Parents = i.parents
 			s.putEnds(&i.resolved, &table)
 			changes[n].Table = &table
+		} else {
+			s.takers.forget(i.Key)
 		}
 	}
 	for n, err := range s.Tables.Apply(changes) {

@@ -89,6 +89,8 @@ func (w *world) Apply(changes []datapath.Change) []error {
 
 func (w *world) Expect(int, int) {}
 
+func (w *world) Takes(bpf.TcServiceKey) map[netip.AddrPort]uint32 { return nil }
+
 func (w *world) Services() []bpf.TcServiceKey {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -3,6 +3,7 @@ package tables
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -74,6 +75,21 @@ func (t *Tables) Services() []bpf.TcServiceKey {
 		keys = append(keys, k)
 	}
 	return keys
+}
+
+// Takes are the weights for new connections of a service's endpoints, as their rows have them; nil: there is no such service.
+func (t *Tables) Takes(key bpf.TcServiceKey) map[netip.AddrPort]uint32 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s := t.services[key]
+	if s == nil {
+		return nil
+	}
+	takes := make(map[netip.AddrPort]uint32, len(s.order))
+	for _, e := range s.order {
+		takes[e.at()] = e.takes
+	}
+	return takes
 }
 
 // undoLog is what takes back the steps of a change that failed. A step enters what takes it back before it is done, for it

@@ -1,0 +1,28 @@
+package lb
+
+import "time"
+
+// The least and the most that an endpoint that comes may take to have all of its share.
+const (
+	MinSlowStart = time.Second
+	MaxSlowStart = time.Hour
+)
+
+func slowStartFields() []Field[Service] {
+	return []Field[Service]{{
+		Name: FieldSlowStart, Text: "slow-start", Record: "slowStart", Place: 42, Since: closingFormat,
+		Property: "serviceArguments.slowStart", Flag: "slow-start",
+		Help: "how long an endpoint that comes, or comes back, takes to have all of its share of new connections, as 30s; nothing: no time",
+		form: period(func(s *Service) *time.Duration { return &s.SlowStart }),
+	}}
+}
+
+func (s *Service) validateSlowStart() error {
+	if d := s.SlowStart; d != 0 && (d < MinSlowStart || d > MaxSlowStart) {
+		return NewFieldError(FieldSlowStart, d.String(), "is out of range", "nothing, or 1s to 1h")
+	}
+	return nil
+}
+
+// HasBackups tells whether not all endpoints are of one level.
+func (s *Service) HasBackups() bool { return len(s.levels()) > 1 }
