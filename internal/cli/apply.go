@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 
@@ -19,11 +21,12 @@ const maxFile = 64 << 20
 func applyCommand(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "create or update the services of a file, all of them or none",
-		Long: "The file is JSON or YAML: what `loxicmd get lb -o json` or `-o yaml` prints, a single service, or\n" +
-			"documents of apiVersion netlox/v1 and kind Loadbalancer with the service in spec; several documents\n" +
-			"are separated by lines of three dashes. Services that the file does not name stay as they are.",
-		Example: "  loxicmd get lb -o yaml >services.yaml\n  loxicmd apply -f services.yaml",
+		Short: "create or update the services and endpoints of a file",
+		Long: "The file is JSON or YAML: what `loxicmd get lb` or `get endpoint` prints with -o json or -o yaml, a single\n" +
+			"service, or documents of apiVersion netlox/v1 and kind Loadbalancer or Endpoint with the service, or how an address\n" +
+			"is probed, in spec; several documents are separated by lines of three dashes. Of the services all are applied\n" +
+			"or none; endpoints follow one by one, but for those that services have probed. What the file does not name stays as it is.",
+		Example: "  loxicmd get lb -o yaml >services.yaml\n  loxicmd get endpoint -o yaml >endpoints.yaml\n  loxicmd apply -f services.yaml",
 		Args:    cobra.NoArgs,
 	}
 	cmd.RunE = createFile(o, cmd)
@@ -50,20 +53,42 @@ func createFile(o *options, cmd *cobra.Command) func(*cobra.Command, []string) e
 		if err != nil {
 			return err
 		}
-		request, err := fileRequest(data)
+		wanted, err := readManifest(data)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		client, err := o.client()
-		if err != nil {
-			return err
-		}
-		body, err := o.answer(client.CreateLoadbalancerWithBody(cmd.Context(), "application/json", bytes.NewReader(request)))
-		if err != nil {
-			return err
-		}
-		return o.done(body)
+		return o.apply(cmd.Context(), wanted)
 	}
+}
+
+// apply sends the services by one request, then each endpoint by its own.
+func (o *options) apply(ctx context.Context, wanted *manifest) error {
+	client, err := o.client()
+	if err != nil {
+		return err
+	}
+	var body []byte
+	if len(wanted.services) > 0 {
+		request, err := json.Marshal(map[string]any{"lbAttr": wanted.services})
+		if err != nil {
+			return err
+		}
+		if body, err = o.answer(client.CreateLoadbalancerWithBody(ctx, "application/json", bytes.NewReader(request))); err != nil {
+			return err
+		}
+	}
+	for _, endpoint := range wanted.endpoints {
+		resp, err := client.CreateEndpointWithBody(ctx, "application/json", bytes.NewReader(endpoint))
+		there := err == nil && resp.StatusCode == http.StatusConflict // with the same content
+		answer, err := o.answer(resp, err)
+		if err != nil && !there {
+			return err
+		}
+		if !there {
+			body = answer
+		}
+	}
+	return o.done(body)
 }
 
 func (o *options) readFile(path string) ([]byte, error) {
@@ -86,21 +111,21 @@ func (o *options) readFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// fileRequest makes one request of all documents. What is in a service it does not look at: the server does, and
-// names what it refuses.
-func fileRequest(data []byte) ([]byte, error) {
-	services := []json.RawMessage{}
+// manifest is the objects of a file.
+type manifest struct{ services, endpoints []json.RawMessage }
+
+// readManifest collects the objects of all documents. What is in one it does not look at: the server does, and names what it refuses.
+func readManifest(data []byte) (*manifest, error) {
+	all := &manifest{}
 	for i, doc := range documents(string(data)) {
-		found, err := servicesOf([]byte(doc))
-		if err != nil {
+		if err := all.add([]byte(doc)); err != nil {
 			return nil, fmt.Errorf("document %d: %w", i+1, err)
 		}
-		services = append(services, found...)
 	}
-	if len(services) == 0 {
-		return nil, errors.New("there is no service in it")
+	if len(all.services)+len(all.endpoints) == 0 {
+		return nil, errors.New("there is no service in it, and no endpoint")
 	}
-	return json.Marshal(map[string]any{"lbAttr": services})
+	return all, nil
 }
 
 // documents cuts at lines of three dashes and leaves out what is empty.
@@ -124,39 +149,68 @@ func documents(text string) []string {
 	return docs
 }
 
-func servicesOf(doc []byte) ([]json.RawMessage, error) {
+func (all *manifest) add(doc []byte) error {
 	data, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var d struct {
 		APIVersion string            `json:"apiVersion"`
 		Kind       string            `json:"kind"`
 		Spec       json.RawMessage   `json:"spec"`
 		LbAttr     []json.RawMessage `json:"lbAttr"`
+		Attr       []json.RawMessage `json:"Attr"`
 	}
 	if err := json.Unmarshal(data, &d); err != nil {
 		if bytes.Equal(data, []byte("null")) {
-			return nil, nil
+			return nil
 		}
-		return nil, errors.New("it is neither a service nor a list of services")
+		return errors.New("it is neither a service nor a list of services or endpoints")
 	}
 	switch {
 	case d.Kind != "":
 		if d.APIVersion != "netlox/v1" {
-			return nil, fmt.Errorf("apiVersion %q is not netlox/v1", d.APIVersion)
+			return fmt.Errorf("apiVersion %q is not netlox/v1", d.APIVersion)
 		}
-		if k := strings.ToLower(d.Kind); k != "loadbalancer" && k != "lb" {
-			return nil, fmt.Errorf("kind %q is not available yet, only Loadbalancer", d.Kind)
-		}
-		if d.Spec == nil {
-			return nil, errors.New("spec is missing")
-		}
-		return []json.RawMessage{d.Spec}, nil
+		return all.addKind(d.Kind, d.Spec)
 	case d.LbAttr != nil:
-		return d.LbAttr, nil
+		all.services = append(all.services, d.LbAttr...)
+	case d.Attr != nil:
+		return all.addListed(d.Attr)
 	case bytes.Equal(data, []byte("null")):
-		return nil, nil
+	default:
+		all.services = append(all.services, data)
 	}
-	return []json.RawMessage{data}, nil
+	return nil
+}
+
+func (all *manifest) addKind(kind string, spec json.RawMessage) error {
+	list := map[string]*[]json.RawMessage{
+		"loadbalancer": &all.services, "lb": &all.services, "endpoint": &all.endpoints, "ep": &all.endpoints,
+	}[strings.ToLower(kind)]
+	switch {
+	case list == nil:
+		return fmt.Errorf("kind %q is not available yet, only Loadbalancer and Endpoint", kind)
+	case spec == nil:
+		return errors.New("spec is missing")
+	}
+	*list = append(*list, spec)
+	return nil
+}
+
+// addListed leaves out what get endpoint shows only because services have it probed.
+func (all *manifest) addListed(list []json.RawMessage) error {
+	for _, e := range list {
+		var shown struct {
+			Object   bool
+			Services []string
+		}
+		if err := json.Unmarshal(e, &shown); err != nil {
+			return errors.New("a member of Attr is no endpoint")
+		}
+		if shown.Object || len(shown.Services) == 0 {
+			all.endpoints = append(all.endpoints, e)
+		}
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,12 +58,36 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// TestApplyEndpoints: endpoints of documents and lists follow the services, but for those that services have probed.
+func TestApplyEndpoints(t *testing.T) {
+	t.Parallel()
+	const endpoint = `{"hostName":"10.0.0.1","probeType":"ping"}`
+	kind := "apiVersion: netlox/v1\nkind: Endpoint\nspec: " + endpoint + "\n"
+	list := `{"Attr":[{"hostName":"10.0.0.2","object":true,"services":["20.20.20.1:80/tcp"]},{"hostName":"10.0.0.3","services":["20.20.20.1:80/tcp"]},{"hostName":"10.0.0.4"}]}`
+	s := newServer(t, 200, success)
+	if got := run(t, kind+"---\n"+oneYAML+"---\n"+list, s.at("apply -f -")...); got != (result{ExitOK, "success\n", ""}) {
+		t.Errorf("%+v", got)
+	}
+	const post = "POST /netlox/v1/config/"
+	want := []string{
+		post + `loadbalancer {"lbAttr":[` + oneJSON + `]}`, post + "endpoint " + endpoint,
+		post + `endpoint {"hostName":"10.0.0.2","object":true,"services":["20.20.20.1:80/tcp"]}`, post + `endpoint {"hostName":"10.0.0.4"}`,
+	}
+	if diff := cmp.Diff(want, s.requests); diff != "" {
+		t.Error(diff)
+	}
+	same := newServer(t, 409, `{"code":409,"result":"endpoint 10.0.0.1_ping exists already with the same content"}`)
+	if got := run(t, kind, same.at("apply -f -")...); got.code != ExitOK {
+		t.Errorf("one that is there: %+v", got)
+	}
+}
+
 func TestApplyRefused(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, 200, success)
 	for file, message := range map[string]string{
-		"":                                      "there is no service in it",
-		"# nothing\n---\n":                      "there is no service in it",
+		"":                                      "there is no service in it, and no endpoint",
+		"# nothing\n---\n":                      "there is no service in it, and no endpoint",
 		"a: [":                                  "document 1: ",
 		"a: 1\na: 2":                            `key "a" already set in map`,
 		"- 1":                                   "it is neither a service nor a list",
@@ -92,9 +117,14 @@ func FuzzFile(f *testing.F) {
 	f.Add("---\n---\nkind: lb\napiVersion: netlox/v1\nspec: ~\n")
 	f.Add("lbAttr: [~, 1, {}]")
 	f.Fuzz(func(t *testing.T, file string) {
-		request, err := fileRequest([]byte(file))
-		if err == nil && !json.Valid(request) {
-			t.Fatalf("%q made %q", file, request)
+		m, err := readManifest([]byte(file))
+		if err != nil {
+			return
+		}
+		for _, request := range slices.Concat(m.services, m.endpoints) {
+			if !json.Valid(request) {
+				t.Fatalf("%q made %q", file, request)
+			}
 		}
 	})
 }

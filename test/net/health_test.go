@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -374,5 +376,29 @@ func (r *rig) serveNamesAt(address string) {
 		if err := h.ServeHTTP(address); err != nil {
 			r.t.Fatal(err)
 		}
+	}
+}
+
+// TestApplyEndpoints: what get endpoint prints can be applied where nothing is left of it.
+func TestApplyEndpoints(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	r.serveNames()
+	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor", vip4, endpoints4())
+	r.loxicmd("create endpoint 31.31.31.1 --name=named --probetype=http --probeport=5001 --probereq=/x --probe-statuses=200-204 --probe-interval=500ms")
+	r.loxicmd("create endpoint 32.32.32.1 --probetype=ping")
+	file := filepath.Join(t.TempDir(), "endpoints.yaml")
+	before := r.loxicmd("get endpoint -o yaml")
+	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.loxicmd("apply -f %s", file) // all are there
+	r.loxicmd("delete endpoint 31.31.31.1 --name=named --probetype=http --probeport=5001")
+	r.loxicmd("delete endpoint 32.32.32.1 --probetype=ping")
+	r.loxicmd("apply -f %s", file)
+	out := r.loxicmd("get endpoint -o yaml")
+	objects := strings.Count(out, "object: true")
+	if objects != 2 || !strings.Contains(out, "name: named") || !strings.Contains(out, "probeReq: /x") || !strings.Contains(out, "probeInterval: 500ms") {
+		t.Errorf("%d objects after it:\n%s\nbefore:\n%s", objects, out, before)
 	}
 }
