@@ -3,6 +3,7 @@ package reconcile
 import (
 	"bytes"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"loxilb/internal/compile"
+	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/lb"
 )
 
@@ -161,5 +163,65 @@ func TestBackupsAtOnce(t *testing.T) {
 	c.want("101", 1, 1)
 	if len(c.services) > 0 || len(c.waits) > 0 {
 		t.Errorf("%v, %v are left", c.services, c.waits)
+	}
+}
+
+// TestCombinations: whatever comes and goes, at any pace: endpoints that are down, drained, of weight 0 or standing by take nothing, somebody takes
+// connections whenever anybody could, and within the time of a slow start all that take some have all of their share.
+func TestCombinations(t *testing.T) {
+	const line = "20.20.20.1:80/tcp select=priority endpoints=10.0.0.1:80:2,10.0.0.2:80,10.0.0.3:80:3@1,10.0.0.4:80@2 failover-below=40 slow-start=9s"
+	r := rand.New(rand.NewPCG(1, 2))
+	c := newClocked(t, line)
+	for range 5000 {
+		c.parse(line)
+		up := make([]bool, len(c.s.Endpoints))
+		able := false
+		for i := range up {
+			up[i] = r.IntN(3) > 0
+			if r.IntN(5) == 0 {
+				c.s.Endpoints[i].Weight = 0 // by a user, or by a drain
+			}
+			able = able || up[i] && c.s.Endpoints[i].Weight > 0
+		}
+		if r.IntN(20) == 0 {
+			c.services = map[lb.Key]*taking{} // another process
+		}
+		apply := func() (table bpf.ServiceTable) {
+			w := c.weights(&c.s, func(e lb.Endpoint) bool { return up[e.Addr.As4()[3]-1] }, func() map[netip.AddrPort]uint32 { return c.rows })
+			table = compile.Weighted(c.s, w, 1, nil)
+			c.rows = map[netip.AddrPort]uint32{}
+			for i, e := range c.s.Endpoints {
+				c.rows[e.AddrPort()] = table.Endpoints[i].Takes
+			}
+			return table
+		}
+		table := apply()
+		if able != (len(table.Slots) > 0) {
+			t.Fatalf("%v are up of %v, and the table is %v", up, c.s.Endpoints, table)
+		}
+		for i, e := range table.Endpoints {
+			if e.Takes > 0 && (!up[i] || c.s.Endpoints[i].Weight == 0) {
+				t.Fatalf("endpoint %d takes %d: %v are up of %v", i, e.Takes, up, c.s.Endpoints)
+			}
+		}
+		c.clock = c.clock.Add(time.Duration(r.IntN(4)) * time.Second)
+		if r.IntN(4) > 0 {
+			continue
+		}
+		apply()
+		c.clock = c.clock.Add(9 * time.Second)
+		table = apply()
+		takes := make([]uint32, len(up))
+		for i, e := range c.s.Endpoints {
+			if up[i] {
+				takes[i] = uint32(e.Weight)
+			}
+		}
+		compile.Standby(&c.s, takes, c.s.Level(takes))
+		for i, e := range table.Endpoints {
+			if e.Takes != takes[i]*compile.Tenths {
+				t.Fatalf("endpoint %d takes %d after a while, want %d tenths: %v are up of %v", i, e.Takes, takes[i], up, c.s.Endpoints)
+			}
+		}
 	}
 }
