@@ -440,6 +440,10 @@ type ServiceArguments struct {
 	// a service or an endpoint that does not exist. With 1 and 2 nothing but the endpoints changes.
 	Oper int `json:"oper,omitempty"`
 
+	// Outlier Of TCP services: endpoints with which handshakes of clients fail take no new connections for a while: where that is safe (auto, the
+	// default), with any algorithm also for connections that they reset (on), or never (off).
+	Outlier string `json:"outlier,omitempty"`
+
 	// PersistPrefix With sel persist: how many leading bits of an address make the client, such as 64 for the networks of IPv6
 	// clients; 0 is all of them.
 	PersistPrefix int `json:"persistPrefix,omitempty"`

@@ -46,6 +46,7 @@ type daemon struct {
 	services   *reconcile.Services
 	endpoints  *reconcile.EndpointProbes
 	drains     *reconcile.Drains
+	passive    *reconcile.Passive
 	interfaces *reconcile.Interfaces
 	xdp        *reconcile.Task
 	sockets    *reconcile.Task
@@ -86,6 +87,7 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 	})
 	p.endpoints = reconcile.NewEndpointProbes(state, p.health, o)
 	p.drains = reconcile.NewDrains(state, o)
+	p.passive = reconcile.NewPassive(p.health, d)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
 	})
@@ -128,6 +130,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.endpoints.Run)
 	run(p.drains.Run)
 	run(p.monitor.Run)
+	run(p.passive.Run)
 	run(p.datapath.LogDrops)
 	run(p.datapath.KeepHostPorts)
 	run(p.datapath.RecountSockets)

@@ -17,7 +17,7 @@ func TestFieldFlags(t *testing.T) {
 		"snat": {"10.0.0.1,10.0.0.2", `["10.0.0.1","10.0.0.2"]`}, "refuse": {"drop", `"drop"`}, "tunnel": {"gue", `"gue"`}, "mss": {"1200", "1200"},
 		"syn-protect": {"always", `"always"`}, "max-rate": {"1000", "1000"}, "max-connections": {"7", "7"},
 		"client-rate": {"5", "5"}, "client-connections": {"6", "6"}, "client-prefix": {"24", "24"}, "deny": {"10.0.0.0/8,11.1.1.1", `["10.0.0.0/8","11.1.1.1/32"]`},
-		"monitor": {"true", "true"}, "all-down": {"panic", `"panic"`}, "probetype": {"http", `"http"`}, "probeport": {"81", "81"}, "probereq": {"/x", `"/x"`},
+		"monitor": {"true", "true"}, "all-down": {"panic", `"panic"`}, "outlier": {"off", `"off"`}, "probetype": {"http", `"http"`}, "probeport": {"81", "81"}, "probereq": {"/x", `"/x"`},
 		"proberesp": {"ok", `"ok"`}, "probe-interval": {"500ms", `"500ms"`}, "probe-wait": {"1s", `"1s"`}, "probe-retries": {"5", "5"}, "probe-rise": {"7", "7"},
 		"probe-host": {"a.example", `"a.example"`}, "probe-statuses": {"200-299,404", `["200-299","404"]`}, "probe-ca": {"/ca", `"/ca"`},
 		"probe-cert": {"/c", `"/c"`}, "probe-key": {"/k", `"/k"`},

@@ -108,7 +108,7 @@ func wideLB(list []v1.LoadbalanceEntry) *table {
 func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
 	row[0], row[1], row[3], row[4] = e.EndpointIP, portCell(e.TargetPort, e.TargetPortMax), "-", e.Counter
 	row[2] = weightCell(e)
-	if monitored(a) {
+	if monitored(a) || e.State == "inactive" { // handshakes of clients may say so, too
 		row[3] = stateCell(e)
 	} else if e.Standby {
 		row[3] = standby

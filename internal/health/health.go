@@ -50,6 +50,7 @@ type Change struct {
 // Status is what is known of a target.
 type Status struct {
 	State    State
+	Asked    State // what it would be without Eject
 	Since    time.Time
 	Evidence string   // a sentence: what was asked, of whom, what came, how often of how often it takes
 	History  []Change // the last ones, oldest first

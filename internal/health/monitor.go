@@ -77,7 +77,7 @@ func New(c Config) *Monitor {
 }
 
 // Set adds a target, or changes it in place: its state and history stay. Another address, port or type of probe is another
-// target, of which nothing is known yet; what others say of it (Override) stays.
+// target, of which nothing is known yet; what others say of it (Override, Eject) stays.
 func (m *Monitor) Set(key string, wanted Target) {
 	wanted = wanted.resolved()
 	now := time.Now()
@@ -97,7 +97,7 @@ func (m *Monitor) Set(key string, wanted Target) {
 		state := t.state()
 		m.halt(t)
 		t.prober = nil
-		t.verdict = verdict{since: now, told: t.told, because: t.because}
+		t.verdict = verdict{since: now, told: t.told, because: t.because, passive: t.passive}
 		if t.state() != state {
 			m.announce(t)
 		}
@@ -201,6 +201,18 @@ func (m *Monitor) Override(key string, s State, evidence string) {
 	if t := m.targets[key]; t != nil {
 		state := t.state()
 		t.told, t.because = s, evidence
+		m.note(t, state, time.Now())
+	}
+}
+
+// Eject says that clients' handshakes with a target fail, and how; "" that they do not. It holds until the next Eject, whatever the target's
+// probes say, but not against an Override. Of a target that is not set it says nothing.
+func (m *Monitor) Eject(key, evidence string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t := m.targets[key]; t != nil {
+		state := t.state()
+		t.passive = evidence
 		m.note(t, state, time.Now())
 	}
 }

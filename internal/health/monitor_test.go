@@ -169,6 +169,36 @@ func TestOverride(t *testing.T) {
 	})
 }
 
+// TestEject: handshakes that fail make a target down whatever its probes say, and what they say is known; an agent's word is above both.
+func TestEject(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		m := start(t, Config{Prober: scripted(s.ask).prober})
+		m.Eject("a", "lost") // not known
+		m.Set("a", at(one, every(1, 1)))
+		want(t, s.next(t, m), Up, "http 192.0.2.1:80: good, 1 of 1")
+		m.Eject("a", "passive: 3 SYNs")
+		st := s.next(t, m)
+		want(t, st, Down, "passive: 3 SYNs")
+		if st.Asked != Up || len(st.History) != 2 {
+			t.Errorf("%+v", st)
+		}
+		m.Eject("a", "passive: 4 SYNs") // no change
+		if st = s.next(t, m); st.Evidence != "passive: 4 SYNs" || len(st.History) != 2 {
+			t.Errorf("%+v", st)
+		}
+		m.Set("a", at(two, every(1, 1)))
+		want(t, s.next(t, m), Down, "passive: 4 SYNs")
+		m.Override("a", Up, "agent x: all is well")
+		want(t, s.next(t, m), Up, "agent x: all is well")
+		m.Override("a", Unknown, "")
+		m.Eject("a", "")
+		st, _ = m.Status("a")
+		want(t, st, Up, "http [2001:db8::2]:80: good, 1 of 1")
+	})
+}
+
 // TestInPlace: what is changed in place keeps state and history, but not the count; another address or type begins anew.
 func TestInPlace(t *testing.T) {
 	t.Parallel()

@@ -24,12 +24,22 @@ type verdict struct {
 	told    State  // what somebody else says; Unknown: nothing
 	because string // why
 
+	passive string // why clients' handshakes say that it is down; "": they do not
+
 	since   time.Time
 	history []Change
 }
 
 // state is what holds.
 func (v *verdict) state() State {
+	if v.told == Unknown && v.passive != "" {
+		return Down
+	}
+	return v.asked()
+}
+
+// asked is what holds of it without clients' handshakes.
+func (v *verdict) asked() State {
 	if v.told != Unknown {
 		return v.told
 	}
@@ -74,6 +84,8 @@ func (v *verdict) evidence(subject string) string {
 	switch {
 	case v.told != Unknown:
 		return v.because
+	case v.passive != "":
+		return v.passive
 	case v.what == "":
 		return subject + ": not probed yet"
 	case v.of == 0:
@@ -98,7 +110,7 @@ func (v *verdict) note(before State, now time.Time, subject string) (changed boo
 
 func (v *verdict) status(subject string) Status {
 	s := Status{
-		State: v.state(), Since: v.since, Evidence: v.evidence(subject), History: slices.Clone(v.history),
+		State: v.state(), Asked: v.asked(), Since: v.since, Evidence: v.evidence(subject), History: slices.Clone(v.history),
 		Failures: v.failures, Successes: v.successes, Checked: v.checked,
 	}
 	delays := v.delays[:min(v.answered, delaysLength)]

@@ -125,7 +125,7 @@ func TestRoundTrip(t *testing.T) {
 		"10.0.0.1:0/icmp endpoints=10.1.0.1:0",
 		"10.0.0.1:81/tcp endpoints=10.1.0.1:80 on-remove=drain on-fail=reset drain-time=30s",
 		"10.0.0.1:82/tcp endpoints=10.1.0.1:80:2,10.1.0.2:80:3@1,10.1.0.3:80@9 failover-below=50 slow-start=30s",
-		"10.0.0.1:80/tcp endpoints=10.1.0.1:80 monitor=true all-down=panic probetype=https probeport=81 probereq=/x proberesp=ok probe-interval=5s probe-wait=100ms " +
+		"10.0.0.1:80/tcp endpoints=10.1.0.1:80 monitor=true outlier=on all-down=panic probetype=https probeport=81 probereq=/x proberesp=ok probe-interval=5s probe-wait=100ms " +
 			"probe-retries=5 probe-rise=7 probe-host=a.example probe-statuses=200-299,404 probe-ca=/ca probe-cert=/cert probe-key=/key",
 	}
 	written := make(map[string]bool)

@@ -86,6 +86,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		lb.FieldEgress:            func(s *lb.Service) { s.Egress = true },
 		lb.FieldName:              func(s *lb.Service) { s.Name = "other" },
 		lb.FieldMonitor:           func(s *lb.Service) { s.Monitor = true },
+		lb.FieldOutlier:           func(s *lb.Service) { s.Outlier = lb.OutlierOff },
 		lb.FieldAllDown:           func(s *lb.Service) { s.AllDown = lb.AllDownPanic },
 		lb.FieldOnRemove:          func(s *lb.Service) { s.OnRemove = lb.ClosingReset },
 		lb.FieldOnFail:            func(s *lb.Service) { s.OnFail = lb.ClosingReset },

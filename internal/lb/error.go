@@ -46,6 +46,7 @@ const (
 	FieldEgress            = "egress"
 	FieldName              = "name"
 	FieldMonitor           = "monitor"
+	FieldOutlier           = "outlier"
 	FieldAllDown           = "all down"
 	FieldOnRemove          = "on remove"
 	FieldBackup            = "backup"

@@ -1,6 +1,9 @@
 package lb
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 // HandshakeBuckets is how many there are of the times of handshakes.
 const HandshakeBuckets = 11
@@ -37,4 +40,11 @@ func (h *Handshakes) Add(o *Handshakes) {
 	h.Refused += o.Refused
 	h.Reset += o.Reset
 	h.Unreachable += o.Unreachable
+}
+
+// HandshakeRow is what has been counted of an endpoint of a service. Another ID at the same address is another count.
+type HandshakeRow struct {
+	At    netip.AddrPort
+	ID    uint32
+	Count Handshakes
 }

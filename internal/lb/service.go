@@ -55,6 +55,7 @@ type Service struct {
 	Managed        bool          // owned by a controller; an update does not change it
 	Monitor        bool          // endpoints are probed, and those that are down take no new connections; see Monitored
 	Probe          Probe         // how
+	Outlier        Outlier       // whether endpoints are taken out with which handshakes fail
 	AllDown        AllDown       // of new connections while no endpoint is up
 	SlowStart      time.Duration // how long an endpoint that comes takes to have all of its share; 0: no time
 	FailoverBelow  uint8         // percent of the weight of a level of endpoints, below which the next one joins it; 0: only when none is left

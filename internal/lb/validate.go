@@ -65,6 +65,9 @@ func (s Service) Validate() error {
 	if err := s.validateSlowStart(); err != nil {
 		return err
 	}
+	if err := s.validateOutlier(); err != nil {
+		return err
+	}
 	return s.validateEndpoints()
 }
 

@@ -44,7 +44,8 @@ func (h *Health) endsOfFailed(s *lb.Service, e lb.Endpoint, serves bool) bpf.End
 		return bpf.Ends{}
 	}
 	status, ok := h.probes.prober.Status(h.probes.keyOf(s, e))
-	if !ok || status.State != health.Down {
+	// Handshakes that fail say nothing of connections that are open.
+	if !ok || status.Asked != health.Down {
 		return bpf.Ends{}
 	}
 	return bpf.Ends{At: cmp.Or(status.Since, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}

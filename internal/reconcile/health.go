@@ -118,8 +118,8 @@ func (p *probes) news(key string, s *health.Status) (at netip.AddrPort, news []h
 
 // EndpointState is how an endpoint of a service is; false: the service does not heed it, or nobody probes it.
 func (h *Health) EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool) {
-	status, ok := h.probes.prober.Status(h.probes.keyOf(s, e))
-	return lb.HealthState(status.State), ok
+	state, ok := h.probes.stateOf(s, e)
+	return lb.HealthState(state), ok
 }
 
 // Endpoints yields all that is probed, in the order of names.

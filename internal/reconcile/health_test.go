@@ -69,6 +69,12 @@ func (p *prober) Override(key string, s health.State, evidence string) {
 	p.news = append(p.news, fmt.Sprintf("override %s: %s %s", key, s, evidence))
 }
 
+func (p *prober) Eject(key, evidence string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.news = append(p.news, fmt.Sprintf("eject %s: %s", key, evidence))
+}
+
 // took returns what was asked of the prober since the last call, in order of keys.
 func (p *prober) took() []string {
 	p.mu.Lock()
@@ -90,7 +96,7 @@ func (r *rig) becomes(key string, state health.State) {
 		r.t.Fatalf("%s is not probed", key)
 	}
 	s.History = append(s.History, health.Change{At: time.Now(), From: s.State, To: state, Evidence: "seen"})
-	s.State = state
+	s.State, s.Asked = state, state
 	p.states[key] = s
 	p.mu.Unlock()
 	r.health.Changed(key)

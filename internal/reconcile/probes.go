@@ -18,6 +18,7 @@ type Prober interface {
 	Remove(key string)
 	Status(key string) (health.Status, bool)
 	Override(key string, s health.State, evidence string)
+	Eject(key, evidence string)
 }
 
 // probes are what is to be probed: what services want, each once however many want it, and what users have made objects of. Its
@@ -31,6 +32,8 @@ type probes struct {
 	names   map[string]string // by the keys that the prober has
 	addrs   refcount          // targets that the prober has at the address
 	words   hostWords         // of agents, about these addresses
+
+	ejections ejections
 }
 
 // wishChange is a service whose wishes come (by 1) or go (by -1).
@@ -63,7 +66,7 @@ type running struct {
 }
 
 func newProbes(p Prober) *probes {
-	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, addrs: refcount{}, words: hostWords{}}
+	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, addrs: refcount{}, words: hostWords{}, ejections: newEjections()}
 }
 
 // targetOf is what a service wants to be asked about an endpoint. Probes go to the endpoint's own address from the address that the
@@ -84,7 +87,7 @@ func (p *probes) add(s *lb.Service) { p.change(s, 1) }
 func (p *probes) remove(s *lb.Service) { p.change(s, -1) }
 
 func (p *probes) change(s *lb.Service, by int) {
-	if !s.Monitored() {
+	if !s.Monitored() && !s.TakesOutliersOut() {
 		return
 	}
 	p.mu.Lock()
@@ -94,14 +97,14 @@ func (p *probes) change(s *lb.Service, by int) {
 
 // enter enters what a service wants, and notes the names that have other wishes by that.
 func (p *probes) enter(c wishChange, names map[string]struct{}) {
-	for _, e := range c.service.Endpoints {
-		name, target := targetOf(c.service, e)
+	p.ejections.watch(c)
+	p.wishes(c.service, func(name string, target health.Target) {
 		w := p.at(name).wish(target)
 		if w.users[c.service.Key] += c.by; w.users[c.service.Key] <= 0 {
 			delete(w.users, c.service.Key)
 		}
 		names[name] = struct{}{}
-	}
+	})
 }
 
 // at is what there is of a name, made if need be.
@@ -151,6 +154,10 @@ func (p *probes) setObject(name string, e *lb.EndpointProbe) []lb.Key {
 func (p *probes) settle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.settleAll()
+}
+
+func (p *probes) settleAll() {
 	names := map[string]struct{}{}
 	for _, c := range p.changes {
 		p.enter(c, names)
@@ -160,6 +167,7 @@ func (p *probes) settle() {
 		p.settleName(name, p.named[name])
 	}
 	p.forgetWords()
+	p.forgetShown()
 }
 
 // forgetWords forgets what agents said of addresses that nobody has probed any more: once all names are settled, since a service may
@@ -226,6 +234,7 @@ func (p *probes) ask(name string, n *named, w *wish) {
 	before := r.target.Addr
 	r.target = w.target
 	p.prober.Set(w.key, w.target)
+	p.tellEjected(w.key, &w.target)
 	if before == w.target.Addr {
 		return
 	}
@@ -258,12 +267,20 @@ func (n *named) key(name string, free map[string]bool) string {
 
 // keyOf is by which key the prober knows what a service has to know of an endpoint; "": it does not.
 func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
-	if !s.Monitored() {
-		return ""
-	}
-	name, target := targetOf(s, e)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.keyAt(s, e)
+}
+
+func (p *probes) keyAt(s *lb.Service, e lb.Endpoint) string {
+	name, target := targetOf(s, e)
+	switch {
+	case s.Monitored():
+	case p.ejections.shown[e.AddrPort()] && s.TakesOutliersOut():
+		name, target = silentTarget(e.AddrPort())
+	default:
+		return ""
+	}
 	n := p.named[name]
 	if n == nil {
 		return ""
@@ -280,15 +297,59 @@ func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
 }
 
 // up tells which endpoints of a service may take new connections; nil: all. One of which nothing is known yet may: nobody is to be
-// refused because the daemon has just started.
+// refused because the daemon has just started. Those with which handshakes fail may not, unless fewer than half of the endpoints would be
+// left: then the fault is hardly theirs, or the others would not bear it.
 func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
-	if !s.Monitored() {
+	out := p.outOf(s)
+	if !s.Monitored() && len(out) == 0 {
 		return nil
 	}
-	return func(e lb.Endpoint) bool {
-		status, ok := p.prober.Status(p.keyOf(s, e))
-		return !ok || status.State != health.Down
+	down := map[lb.Endpoint]bool{} // for probes, or agents
+	taking, left := 0, 0
+	for _, e := range s.Endpoints {
+		if s.Monitored() {
+			status, ok := p.prober.Status(p.keyOf(s, e))
+			down[e] = ok && status.Asked == health.Down
+		}
+		if e.Weight > 0 {
+			taking++
+			if !down[e] && !out[e.AddrPort()] {
+				left++
+			}
+		}
 	}
+	if 2*left < taking {
+		out = nil
+	}
+	return func(e lb.Endpoint) bool { return !down[e] && !out[e.AddrPort()] }
+}
+
+// outOf are the endpoints of a service that are out.
+func (p *probes) outOf(s *lb.Service) map[netip.AddrPort]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out map[netip.AddrPort]bool
+	for _, e := range s.Endpoints {
+		if p.ejections.out(s, e) {
+			if out == nil {
+				out = map[netip.AddrPort]bool{}
+			}
+			out[e.AddrPort()] = true
+		}
+	}
+	return out
+}
+
+// stateOf is how an endpoint of a service is; false: the service does not heed it, or nothing is known of it.
+func (p *probes) stateOf(s *lb.Service, e lb.Endpoint) (health.State, bool) {
+	p.mu.Lock()
+	out := p.ejections.out(s, e)
+	p.mu.Unlock()
+	if out {
+		return health.Down, true
+	}
+	status, ok := p.prober.Status(p.keyOf(s, e))
+	return status.Asked, ok
 }
 
 // usersOf are the services that heed what the prober has by a key.

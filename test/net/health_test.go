@@ -147,7 +147,7 @@ func TestHealth(t *testing.T) {
 	const interval, fall = 200 * time.Millisecond, 2
 	r := newRig(t, options{})
 	servers := r.mortals()
-	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=%s --probe-retries=%d", vip4, endpoints4(), interval, fall)
+	r.loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --outlier=off --probe-interval=%s --probe-retries=%d", vip4, endpoints4(), interval, fall)
 	for _, ip := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
 		r.eventuallyShows("get ep", ip+"_tcp_5001", " ok ")
 	}
@@ -283,6 +283,20 @@ func TestMonitorInPlace(t *testing.T) {
 	}
 }
 
+// setHostState is an agent's word about what is probed at port 5001 of an address.
+func (r *rig) setHostState(address, state string) {
+	r.t.Helper()
+	resp, err := r.LB.HTTPClient(patience).Post("http://127.0.0.1:11111/netlox/v1/config/endpointhoststate", "application/json",
+		strings.NewReader(`{"hostName":"`+address+`","epPort":5001,"epProto":"tcp","state":"`+state+`"}`))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // of a test
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != `{"result":"Success"}` {
+		r.t.Errorf("%s: %s %s, %v", state, resp.Status, body, err)
+	}
+}
+
 // TestEndpointObject: an object takes the place of a service's probe, and an agent's word that of any.
 func TestEndpointObject(t *testing.T) {
 	t.Parallel()
@@ -300,18 +314,7 @@ func TestEndpointObject(t *testing.T) {
 	servers[1].start()
 	r.wantServers(address, "ep1", "ep2", "ep3")
 
-	state := func(state string) {
-		t.Helper()
-		resp, err := r.LB.HTTPClient(patience).Post("http://127.0.0.1:11111/netlox/v1/config/endpointhoststate", "application/json",
-			strings.NewReader(`{"hostName":"31.31.31.1","epPort":5001,"epProto":"tcp","state":"`+state+`"}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close() //nolint:errcheck // of a test
-		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != `{"result":"Success"}` {
-			t.Errorf("%s: %s %s, %v", state, resp.Status, body, err)
-		}
-	}
+	state := func(state string) { r.setHostState("31.31.31.1", state) }
 	state("red")
 	r.eventuallyShows("get ep", "31.31.31.1_tcp_5001", " red ")
 	r.eventuallyShows("get lb -o wide", "31.31.31.1", " inactive ")

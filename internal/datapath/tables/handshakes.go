@@ -2,7 +2,6 @@ package tables
 
 import (
 	"fmt"
-	"net/netip"
 	"sync"
 	"unsafe"
 
@@ -58,15 +57,8 @@ func (h *handshakes) read(id uint32) (out lb.Handshakes, err error) {
 	}, nil
 }
 
-// HandshakeRow is what an endpoint of a service has counted. Another ID at the same address is another count.
-type HandshakeRow struct {
-	At    netip.AddrPort
-	ID    uint32
-	Count lb.Handshakes
-}
-
 // Handshakes appends the rows of the endpoints of a service, as the data path has them: of an endpoint that is a service, those behind it.
-func (t *Tables) Handshakes(key bpf.TcServiceKey, out []HandshakeRow) ([]HandshakeRow, error) {
+func (t *Tables) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	s := t.services[key]
@@ -78,7 +70,7 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []HandshakeRow) ([]Handsha
 		if err != nil {
 			return out, err
 		}
-		out = append(out, HandshakeRow{At: e.at(), ID: e.id, Count: count})
+		out = append(out, lb.HandshakeRow{At: e.at(), ID: e.id, Count: count})
 	}
 	return out, nil
 }

@@ -1,0 +1,132 @@
+package outlier
+
+import (
+	"slices"
+
+	"loxilb/internal/lb"
+)
+
+// group is the endpoints of a service. There may be very many: of those that are well, little is kept.
+type group struct {
+	Service
+	seen    bool
+	last    []reading
+	members []*target // of which there is something to remember
+}
+
+// reading is what was counted of an endpoint when it was read last.
+type reading struct {
+	id     uint32
+	counts [counted]uint32 // modulo 2^32
+	times  [lb.HandshakeBuckets]uint32
+	active uint32 // the number of the last reading that had news
+	usual  int8   // the bucket that most handshakes are in
+}
+
+// What is counted of SYNs.
+const (
+	opened = iota
+	answered
+	repeated
+	refused
+	unreachable
+	reset
+	counted
+)
+
+const unknownUsual = -1
+
+func countsOf(h *lb.Handshakes) [counted]uint32 {
+	return [counted]uint32{
+		opened: uint32(h.Opened), answered: uint32(h.AllAnswered()), repeated: uint32(h.Repeated), refused: uint32(h.Refused),
+		unreachable: uint32(h.Unreachable), reset: uint32(h.Reset),
+	}
+}
+
+func timesOf(h *lb.Handshakes) (times [lb.HandshakeBuckets]uint32) {
+	for i, n := range h.Answered {
+		times[i] = uint32(n)
+	}
+	return times
+}
+
+func newReading(r *lb.HandshakeRow) reading {
+	return reading{id: r.ID, counts: countsOf(&r.Count), times: timesOf(&r.Count), usual: unknownUsual}
+}
+
+// update reads anew, and tells what is news.
+func (r *reading) update(h *lb.Handshakes, number uint32, resets bool) (news tally, ok bool) {
+	now := countsOf(h)
+	if now == r.counts {
+		return news, false
+	}
+	was := r.counts
+	r.counts, r.active = now, number
+	if int32(now[opened]-was[opened]) < 0 { // cleared meanwhile
+		return news, false
+	}
+	news = tally{
+		opened: uint64(now[opened] - was[opened]), answered: uint64(now[answered] - was[answered]), repeated: uint64(now[repeated] - was[repeated]),
+		refused: uint64(now[refused] - was[refused]), unreachable: uint64(now[unreachable] - was[unreachable]),
+	}
+	if resets {
+		news.reset = uint64(now[reset] - was[reset])
+	}
+	if news.answered > 0 {
+		r.settle(h)
+	}
+	return news, true
+}
+
+// settle moves what is usual by one towards the bucket that most of the latest handshakes were in.
+func (r *reading) settle(h *lb.Handshakes) {
+	now := timesOf(h)
+	var most int8
+	for i := range now {
+		if now[i]-r.times[i] > now[most]-r.times[most] {
+			most = int8(i)
+		}
+	}
+	r.times = now
+	switch {
+	case r.usual == unknownUsual:
+		r.usual = most
+	case most > r.usual:
+		r.usual++
+	case most < r.usual:
+		r.usual--
+	}
+}
+
+// medianWithout is the median of the shares of failures of the other endpoints that have had connections lately. Those of which nothing is
+// remembered had no failures.
+func (g *group) medianWithout(t *target, number uint32) (float64, bool) {
+	var shares []float64
+	for _, o := range g.members {
+		if o != t && !o.out && o.recent.opened > 0 {
+			shares = append(shares, o.recent.share())
+		}
+	}
+	active := -len(g.members)
+	for i := range g.last {
+		if r := &g.last[i]; r.active != 0 && number-r.active < uint32(window/Pace) {
+			active++
+		}
+	}
+	shares = append(shares, make([]float64, max(active, 0))...)
+	if len(shares) == 0 {
+		return 0, false
+	}
+	slices.Sort(shares)
+	return shares[len(shares)/2], true
+}
+
+// out is how many endpoints are.
+func (g *group) out() (n int) {
+	for _, t := range g.members {
+		if t.out {
+			n++
+		}
+	}
+	return n
+}

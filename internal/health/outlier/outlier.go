@@ -1,0 +1,211 @@
+// Package outlier tells from handshakes that clients have with endpoints which endpoints are dead (docs/adr/0034-passive-health.md). It
+// counts and decides, and does nothing itself: no clock, no socket.
+package outlier
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+const (
+	// Pace is how often counters are read.
+	Pace = 100 * time.Millisecond
+	// streakLength is how many SYNs in a row without success make an endpoint suspect as soon as they are late.
+	streakLength = 3
+	// late is after which time one SYN does.
+	late = 300 * time.Millisecond
+	// SYNs are not late before so many times the endpoint's usual handshake, within these bounds; without any, a guess.
+	usualTimes                   = 8
+	leastPatience, mostPatience  = Pace, 3 * time.Second
+	unknownPatience              = 2 * Pace
+	suspectAnswer, returnAnswer  = 400 * time.Millisecond, 2 * time.Second // how long an endpoint that is asked has for its answer
+	resetAnswer                  = 300 * time.Millisecond                  // how long a connection of our own is held to see whether it is reset
+	askAgain                     = time.Second                             // after an answer
+	window                       = 10 * time.Second                        // after which what shares are made of counts half
+	leastFailures                = 3
+	mostShare, mostAboveMedian   = 0.5, 0.3 // of failures: from there on an endpoint is suspect
+	firstBackOff, longestBackOff = 5 * time.Second, 5 * time.Minute
+	calm                         = 2 * time.Minute // after so long in service, the back-off begins anew
+)
+
+// Service is one whose endpoints are compared with each other.
+type Service struct {
+	Key    lb.Key
+	Taking int  // endpoints that are to take new connections: at most half of them are out at a time
+	Resets bool // connections that are reset count
+}
+
+// Detector has endpoints by their addresses: those of several services are one. Its methods belong to one goroutine.
+type Detector struct {
+	jiffy   time.Duration
+	targets map[netip.AddrPort]*target // of which something is to be decided, or remembered
+	groups  map[lb.Key]*group
+	reading uint32 // number of the last Decide
+	due     []Action
+}
+
+// Kind is what is to be done.
+type Kind int
+
+// The kinds.
+const (
+	Ask    Kind = iota // connect to the endpoint, and report by Answer
+	Eject              // it gets no new connections, for the reason in Evidence; or that is the reason by now
+	Return             // it gets some again
+)
+
+// Action is what follows.
+type Action struct {
+	Kind     Kind
+	At       netip.AddrPort
+	Evidence string
+	Timeout  time.Duration // of Ask
+	Hold     time.Duration // of Ask: how long a connection that comes about is held, to see whether it is reset
+}
+
+// New makes one. Times of handshakes are in jiffies.
+func New(jiffy time.Duration) *Detector {
+	return &Detector{jiffy: jiffy, targets: map[netip.AddrPort]*target{}, groups: map[lb.Key]*group{}}
+}
+
+// Watch says which services there are. Endpoints that no service has any more are forgotten; those of them that were out return, with the
+// next Decide. Which endpoints a service has, Observe learns.
+func (d *Detector) Watch(services []Service) {
+	for _, g := range d.groups {
+		g.seen = false
+	}
+	for _, s := range services {
+		g := d.groups[s.Key]
+		if g == nil {
+			g = &group{}
+			d.groups[s.Key] = g
+		}
+		g.Service, g.seen = s, true
+	}
+	for key, g := range d.groups {
+		if !g.seen {
+			d.part(g, nil)
+			delete(d.groups, key)
+		}
+	}
+}
+
+// part takes a service from the endpoints that are not in its rows. Those that have no other are forgotten.
+func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
+	g.members = slices.DeleteFunc(g.members, func(t *target) bool {
+		if slices.ContainsFunc(rows, func(r lb.HandshakeRow) bool { return r.At == t.at }) {
+			return false
+		}
+		t.groups = slices.DeleteFunc(t.groups, func(o *group) bool { return o == g })
+		if len(t.groups) == 0 {
+			if t.out {
+				d.due = append(d.due, Action{Kind: Return, At: t.at})
+			}
+			delete(d.targets, t.at)
+		}
+		return true
+	})
+}
+
+// Observe counts what has happened with the endpoints of a service since the last call.
+func (d *Detector) Observe(key lb.Key, rows []lb.HandshakeRow) {
+	g := d.groups[key]
+	if g == nil {
+		return
+	}
+	same := len(g.last) == len(rows)
+	for i := range rows {
+		same = same && g.last[i].id == rows[i].ID
+	}
+	if !same { // what they have counted so far is not news
+		g.last = make([]reading, len(rows))
+		for i := range rows {
+			g.last[i] = newReading(&rows[i])
+		}
+		d.part(g, rows)
+		return
+	}
+	for i := range rows {
+		if news, ok := g.last[i].update(&rows[i].Count, d.reading, g.Resets); ok {
+			d.tell(g, rows[i].At, &news, g.last[i].usual)
+		}
+	}
+}
+
+// tell has news of an endpoint count. Of one of which there is nothing to remember, success is no news.
+func (d *Detector) tell(g *group, at netip.AddrPort, news *tally, usual int8) {
+	t := d.targets[at]
+	if t == nil {
+		if news.opened <= news.answered && *news == (tally{opened: news.opened, answered: news.answered}) {
+			return
+		}
+		t = &target{at: at}
+		d.targets[at] = t
+	}
+	if !slices.Contains(t.groups, g) {
+		t.groups, g.members = append(t.groups, g), append(g.members, t)
+	}
+	t.news.add(news)
+	t.usual = usual
+}
+
+// Decide says what follows from all that was observed.
+func (d *Detector) Decide(now time.Time) []Action {
+	out := d.due
+	d.due = nil
+	d.reading++
+	for _, t := range d.targets {
+		t.take(now) // of all first: shares are compared
+	}
+	for at, t := range d.targets {
+		if a, ok := t.decide(now, d.jiffy, d.reading); ok {
+			out = append(out, a)
+		}
+		if t.forgettable(now) {
+			delete(d.targets, at)
+			for _, g := range t.groups {
+				g.members = slices.DeleteFunc(g.members, func(o *target) bool { return o == t })
+			}
+		}
+	}
+	return out
+}
+
+// Answer says how an endpoint that was to be asked has answered; nil: well. undecided: it could not be asked.
+func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now time.Time) []Action {
+	t := d.targets[at]
+	if t == nil || !t.asked {
+		return nil
+	}
+	t.asked, t.nextAsk = false, now.Add(askAgain)
+	var (
+		a  Action
+		ok bool
+	)
+	switch {
+	case undecided:
+	case t.out:
+		a, ok = t.tried(failure, now), true
+	case failure == "":
+		t.acquit()
+	default:
+		a, ok = t.convict(failure, now)
+	}
+	if !ok {
+		return nil
+	}
+	return []Action{a}
+}
+
+// Well says that the service's own probe has found an endpoint well that is out. It comes back, unless it was for connections that it
+// reset, of which that probe says nothing.
+func (d *Detector) Well(at netip.AddrPort, now time.Time) []Action {
+	t := d.targets[at]
+	if t == nil || !t.out || t.forResets {
+		return nil
+	}
+	return []Action{t.comeBack(now)}
+}

@@ -1,0 +1,416 @@
+package outlier
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/lb"
+)
+
+const jiffy = 4 * time.Millisecond
+
+// rig is a service whose endpoints have the handshakes that a test says, read at the pace of the daemon.
+type rig struct {
+	t    *testing.T
+	d    *Detector
+	now  time.Time
+	rows []lb.HandshakeRow
+	news []string
+	asks map[netip.AddrPort]Action
+}
+
+var web = lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP}
+
+func newRig(t *testing.T, endpoints int) *rig {
+	t.Helper()
+	r := &rig{t: t, d: New(jiffy), now: time.Unix(1000, 0), asks: map[netip.AddrPort]Action{}}
+	for i := range endpoints {
+		r.rows = append(r.rows, lb.HandshakeRow{At: at(i), ID: uint32(i)})
+	}
+	r.d.Watch([]Service{{Key: web, Taking: endpoints, Resets: true}})
+	r.tick()
+	return r
+}
+
+func at(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 80)
+}
+
+// tick has the detector read and decide. What is asked stays unanswered until answer.
+func (r *rig) tick() {
+	r.d.Observe(web, r.rows)
+	r.take(r.d.Decide(r.now))
+	r.now = r.now.Add(Pace)
+}
+
+func (r *rig) take(actions []Action) {
+	for _, a := range actions {
+		switch a.Kind {
+		case Ask:
+			if _, there := r.asks[a.At]; there {
+				r.t.Errorf("%s is asked twice at once", a.At)
+			}
+			r.asks[a.At] = a
+		case Eject:
+			r.note("out", a)
+		case Return:
+			r.note("back", a)
+		}
+	}
+}
+
+func (r *rig) note(what string, a Action) {
+	r.news = append(r.news, strings.TrimSpace(fmt.Sprintf("%s %d %s", what, a.At.Addr().As4()[3], a.Evidence)))
+}
+
+// answer answers what is asked of an endpoint; "": well.
+func (r *rig) answer(i int, failure string) {
+	r.t.Helper()
+	if _, ok := r.asks[at(i)]; !ok {
+		r.t.Fatalf("endpoint %d is not asked", i)
+	}
+	delete(r.asks, at(i))
+	r.take(r.d.Answer(at(i), failure, false, r.now))
+}
+
+// serve has so many handshakes succeed.
+func (r *rig) serve(i int, n uint64) {
+	r.rows[i].Count.Opened += n
+	r.rows[i].Count.Answered[0] += n
+}
+
+func (r *rig) want(news ...string) {
+	r.t.Helper()
+	if diff := cmp.Diff(news, r.news); diff != "" {
+		r.t.Error(diff)
+	}
+	r.news = nil
+}
+
+// until ticks until the first endpoint is asked, and says how long that took.
+func (r *rig) until() time.Duration {
+	r.t.Helper()
+	start := r.now
+	for range 1000 {
+		if _, ok := r.asks[at(0)]; ok {
+			return r.now.Sub(start)
+		}
+		r.tick()
+	}
+	r.t.Fatal("it is never asked")
+	return 0
+}
+
+// TestSilent: an endpoint that answers no SYNs is asked in time, and is out once that fails, too.
+func TestSilent(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		syns uint64
+		most time.Duration
+		want string
+	}{
+		{"three SYNs", 3, 300 * time.Millisecond, "out 0 passive: 3 SYNs without an answer in 0.2 s; asked by ourselves: no answer"},
+		{"one SYN", 1, 500 * time.Millisecond, "out 0 passive: 1 SYN without an answer in 0.4 s; asked by ourselves: no answer"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 2)
+			r.serve(0, 5)
+			r.serve(1, 5)
+			r.tick()
+			r.rows[0].Count.Opened += c.syns
+			if d := r.until(); d > c.most {
+				t.Errorf("it is asked after %s", d)
+			}
+			if a := r.asks[at(0)]; a.Timeout > 400*time.Millisecond {
+				t.Errorf("%s is waited for its answer", a.Timeout)
+			}
+			r.answer(0, "no answer")
+			r.want(c.want)
+		})
+	}
+}
+
+// TestSlow: an endpoint that is far away, or of which nothing is known, is not asked before its answers are late.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	r.rows[0].Count.Opened, r.rows[0].Count.Answered[6] = 5, 5 // up to 256 ms
+	r.tick()
+	r.rows[0].Count.Opened += 3
+	if d := r.until(); d < 2*time.Second {
+		t.Errorf("asked after %s", d)
+	}
+	if a := r.asks[at(0)]; a.Timeout < 2*time.Second {
+		t.Errorf("it has %s to answer", a.Timeout)
+	}
+}
+
+// TestAcquitted: an endpoint that answers us is not out, whatever clients' SYNs have met: a flood from made-up addresses that lead
+// nowhere, or a firewall that drops those of one client.
+func TestAcquitted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	asked := 0
+	for range 100 {
+		r.rows[0].Count.Opened += 1000
+		r.rows[0].Count.Repeated += 100
+		r.tick()
+		if _, ok := r.asks[at(0)]; ok {
+			asked++
+			r.answer(0, "")
+		}
+	}
+	r.want()
+	if asked == 0 || asked > 11 {
+		t.Errorf("asked %d times in 10 s", asked)
+	}
+}
+
+// TestSuccessMeanwhile: what fails to answer us does not count if clients had success since.
+func TestSuccessMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	r.rows[0].Count.Opened += 3
+	r.until()
+	r.serve(0, 4)
+	r.tick()
+	r.answer(0, "no answer")
+	r.want()
+}
+
+// TestUndecided: that we cannot ask is no news.
+func TestUndecided(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	r.rows[0].Count.Opened += 3
+	r.until()
+	delete(r.asks, at(0))
+	r.take(r.d.Answer(at(0), "cannot be asked: no descriptor", true, r.now))
+	if d := r.until(); d < askAgain {
+		t.Errorf("asked again after %s", d)
+	}
+	r.want()
+}
+
+// TestRefused: RSTs and ICMP errors in answer to SYNs are heeded at once.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	r.rows[0].Count.Opened, r.rows[0].Count.Refused, r.rows[0].Count.Unreachable = 3, 2, 1
+	if d := r.until(); d > Pace {
+		t.Errorf("asked after %s", d)
+	}
+	r.answer(0, "connection refused")
+	r.want("out 0 passive: 3 SYNs refused or undeliverable in 0.2 s; asked by ourselves: connection refused")
+}
+
+// TestShare: an endpoint that fails half of its connections, others of the service fewer, is suspect though some succeed.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	for range 10 {
+		for i := range r.rows {
+			r.serve(i, 2)
+		}
+		r.rows[0].Count.Opened += 3
+		r.rows[0].Count.Refused += 3
+		r.tick()
+	}
+	r.answer(0, "connection refused")
+	if len(r.news) != 1 || !strings.HasPrefix(r.news[0], "out 0 passive: ") || !strings.Contains(r.news[0], "failed") {
+		t.Errorf("%q", r.news)
+	}
+}
+
+// TestResets: connections that are reset before an answer count by their share alone, beside that of the others.
+func TestResets(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		resets [3]uint64 // of 4 connections each
+		counts bool
+		want   []string
+	}{
+		{"one endpoint", [3]uint64{4, 0, 0}, true, []string{"out 0 passive: 4 of 4 connections reset before an answer"}},
+		{"a client that makes all of them reset", [3]uint64{4, 4, 4}, true, nil},
+		{"too few", [3]uint64{1, 0, 0}, true, nil},
+		{"where they do not count", [3]uint64{4, 0, 0}, false, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 3)
+			r.d.Watch([]Service{{Key: web, Taking: 3, Resets: c.counts}})
+			for i, n := range c.resets {
+				r.serve(i, 4)
+				r.rows[i].Count.Reset += n
+			}
+			r.tick()
+			r.want(c.want...)
+		})
+	}
+	alone := newRig(t, 3) // others have had no connections to compare with
+	alone.serve(0, 4)
+	alone.rows[0].Count.Reset += 4
+	alone.tick()
+	alone.want()
+}
+
+// TestMostOut: no more than half of the endpoints are out; the next one is when there is room.
+func TestMostOut(t *testing.T) {
+	t.Parallel()
+	for endpoints, most := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2, 10: 5} {
+		r := newRig(t, endpoints)
+		for range 30 {
+			for i := range r.rows {
+				r.rows[i].Count.Opened++
+				if _, ok := r.asks[at(i)]; ok {
+					r.answer(i, "no answer")
+				}
+			}
+			r.tick()
+		}
+		out := map[byte]bool{}
+		for a := range r.d.targets {
+			if r.d.targets[a].out {
+				out[a.Addr().As4()[3]] = true
+			}
+		}
+		if len(out) != most {
+			t.Errorf("of %d endpoints %d are out, want %d", endpoints, len(out), most)
+		}
+	}
+}
+
+// TestBackOff: an endpoint that is out is asked after 5 s, 10 s and so on up to five minutes, one connection each; it comes back with the
+// first answer. What fails soon after that waits for longer; after a calm time it begins anew.
+func TestBackOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	fail := func() {
+		r.rows[0].Count.Opened += 3
+		r.until()
+		r.answer(0, "no answer")
+	}
+	fail()
+	r.news = nil
+	for _, want := range []time.Duration{5, 10, 20, 40, 80, 160, 300, 300} {
+		r.rows = slices.Clone(r.rows)
+		start := r.now
+		for r.asks[at(0)].Timeout == 0 && r.now.Sub(start) < time.Hour {
+			r.tick()
+		}
+		if d := r.now.Sub(start); d < want*time.Second || d > want*time.Second+2*Pace {
+			t.Errorf("asked after %s, want %s", d, want*time.Second)
+		}
+		r.answer(0, "no answer")
+	}
+	if n := len(r.news); n != 8 || !strings.HasSuffix(r.news[7], "asked again, 8 times: no answer") {
+		t.Errorf("%q", r.news)
+	}
+	r.news = nil
+	for len(r.asks) == 0 {
+		r.tick()
+	}
+	r.answer(0, "")
+	r.want("back 0")
+	fail()
+	if d := r.d.targets[at(0)].until.Sub(r.now); d != longestBackOff {
+		t.Errorf("it waits for %s after it failed again", d)
+	}
+	r.take(r.d.Well(at(0), r.now)) // a probe of the service
+	r.now = r.now.Add(20 * time.Minute)
+	fail()
+	if d := r.d.targets[at(0)].until.Sub(r.now); d != firstBackOff {
+		t.Errorf("it waits for %s after a calm time", d)
+	}
+}
+
+// TestWell: the service's own probe brings an endpoint back, but not one that resets connections.
+func TestWell(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 4)
+	r.serve(1, 10)
+	r.serve(2, 10)
+	r.serve(0, 4)
+	r.rows[0].Count.Reset += 4
+	r.rows[3].Count.Opened, r.rows[3].Count.Refused = 3, 3
+	r.tick()
+	r.answer(3, "connection refused")
+	r.news = nil
+	r.take(r.d.Well(at(0), r.now))
+	r.take(r.d.Well(at(1), r.now))
+	r.want()
+	r.take(r.d.Well(at(3), r.now))
+	r.want("back 3")
+	// one that resets is asked by a connection that is held for a while
+	if r.until(); r.asks[at(0)].Hold == 0 {
+		t.Error("a connection that is not held shows no reset")
+	}
+}
+
+// TestRows: what is counted in another row, or was cleared, is no news; what goes with its service is forgotten.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	r.rows[0].ID, r.rows[0].Count.Opened = 7, 1000
+	r.tick()
+	r.rows[0].Count = lb.Handshakes{}
+	r.tick()
+	for range 20 {
+		r.tick()
+	}
+	if len(r.asks) > 0 {
+		t.Errorf("%v", r.asks)
+	}
+	r.rows[0].Count.Opened += 3
+	r.until()
+	r.answer(0, "no answer")
+	r.news = nil
+	r.rows = r.rows[1:]
+	r.tick()
+	r.tick()
+	r.want("back 0")
+	r.d.Watch(nil)
+	r.take(r.d.Decide(r.now))
+	if len(r.d.targets) > 0 || len(r.d.groups) > 0 {
+		t.Errorf("%d endpoints and %d services are left", len(r.d.targets), len(r.d.groups))
+	}
+	r.want()
+}
+
+// BenchmarkTick: what 10,000 endpoints cost that have connections all the time.
+func BenchmarkTick(b *testing.B) {
+	d := New(jiffy)
+	var services []Service
+	rows := map[lb.Key][]lb.HandshakeRow{}
+	for i := range 1000 {
+		key := web
+		key.Port = uint16(i + 1)
+		services = append(services, Service{Key: key, Taking: 10})
+		for j := range 10 {
+			rows[key] = append(rows[key], lb.HandshakeRow{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(j)}), uint16(i)), ID: uint32(10*i + j)})
+		}
+	}
+	d.Watch(services)
+	now := time.Now()
+	for b.Loop() {
+		for _, s := range services {
+			list := rows[s.Key]
+			for i := range list {
+				list[i].Count.Opened++
+				list[i].Count.Answered[0]++
+			}
+			d.Observe(s.Key, list)
+		}
+		now = now.Add(Pace)
+		d.Decide(now)
+	}
+}

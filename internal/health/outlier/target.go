@@ -1,0 +1,254 @@
+package outlier
+
+import (
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// target is an endpoint, of one or more services.
+type target struct {
+	at     netip.AddrPort
+	groups []*group
+
+	news   tally // since decide was called
+	recent tally // of the window
+	aged   time.Time
+	usual  int8 // the bucket that most handshakes are in
+
+	streak  uint64    // SYNs since the last one that was answered
+	refused uint64    // of them, those that something came back for
+	since   time.Time // the first of them
+
+	asked   bool // and has not answered yet
+	nextAsk time.Time
+
+	out       bool
+	forResets bool
+	reason    string
+	tries     int
+	level     int // of the back-off
+	until     time.Time
+	back      time.Time // when it came back
+}
+
+// tally is what has become of SYNs.
+type tally struct {
+	opened, answered, repeated, refused, unreachable, reset uint64
+}
+
+func (a *tally) add(b *tally) {
+	a.opened += b.opened
+	a.answered += b.answered
+	a.repeated += b.repeated
+	a.refused += b.refused
+	a.unreachable += b.unreachable
+	a.reset += b.reset
+}
+
+func (a *tally) halve() {
+	for _, n := range []*uint64{&a.opened, &a.answered, &a.repeated, &a.refused, &a.unreachable, &a.reset} {
+		*n /= 2
+	}
+}
+
+// failures are those of so many connections. A SYN that comes again is one: its connection has not come about in the second before.
+func (a *tally) failures() uint64 {
+	return min(a.opened, a.repeated+a.refused+a.unreachable+a.reset)
+}
+
+func (a *tally) share() float64 {
+	if a.opened == 0 {
+		return 0
+	}
+	return float64(a.failures()) / float64(a.opened)
+}
+
+// patience is after which time an answer is late.
+func (t *target) patience(jiffy time.Duration) time.Duration {
+	if t.usual == unknownUsual {
+		return unknownPatience
+	}
+	return min(max(usualTimes*lb.HandshakeBound(int(t.usual), jiffy), leastPatience), mostPatience)
+}
+
+// forgettable tells whether there is nothing to decide before the next news, nor to remember.
+func (t *target) forgettable(now time.Time) bool {
+	return t.streak == 0 && !t.out && !t.asked && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now))
+}
+
+// calmedDown tells whether it was well for so long that the back-off begins anew.
+func (t *target) calmedDown(now time.Time) bool {
+	return now.Sub(t.back) > max(calm, 2*backOff(t.level))
+}
+
+// take has the news count.
+func (t *target) take(now time.Time) {
+	t.age(now)
+	t.recent.add(&t.news)
+	t.follow(now)
+	t.news = tally{}
+}
+
+// decide says what follows.
+func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Action, ok bool) {
+	switch {
+	case t.asked || now.Before(t.nextAsk):
+		return a, false
+	case t.out:
+		return t.try(now)
+	case t.silent(now, jiffy), t.sick(number, func(r *tally) uint64 { return r.repeated + r.refused + r.unreachable }):
+		t.asked = true
+		return Action{Kind: Ask, At: t.at, Timeout: max(suspectAnswer, t.patience(jiffy))}, true
+	case t.sick(number, func(r *tally) uint64 { return r.reset }):
+		return t.eject(fmt.Sprintf("%d of %d connections reset before an answer", t.recent.reset, t.recent.opened), true, now)
+	}
+	return a, false
+}
+
+// age has what is old count less.
+func (t *target) age(now time.Time) {
+	if t.aged.IsZero() || now.Sub(t.aged) > 8*window {
+		t.recent, t.aged = tally{}, now
+	}
+	for now.Sub(t.aged) >= window {
+		t.recent.halve()
+		t.aged = t.aged.Add(window)
+	}
+}
+
+// follow goes on with the streak of SYNs without success. One answer ends it; SYNs of the same moment may have come after that.
+func (t *target) follow(now time.Time) {
+	n := &t.news
+	bad := n.refused + n.unreachable
+	if n.answered > 0 {
+		t.streak, t.refused, t.since = n.opened-min(n.opened, n.answered+bad), 0, now
+		return
+	}
+	if t.streak == 0 {
+		t.since = now.Add(-Pace)
+	}
+	t.streak += n.opened + n.repeated
+	t.refused += bad
+}
+
+// silent tells whether SYNs go without success for so long that the endpoint is to be asked.
+func (t *target) silent(now time.Time, jiffy time.Duration) bool {
+	took, patience := now.Sub(t.since), t.patience(jiffy)
+	return t.streak > 0 && (t.refused >= streakLength || t.streak >= streakLength && took >= patience || took >= max(late, patience))
+}
+
+// sick tells whether the share of failures of a kind is large, and larger than that of most others of a service.
+func (t *target) sick(number uint32, kind func(*tally) uint64) bool {
+	r := &t.recent
+	if n := kind(r); n < leastFailures || float64(n) < mostShare*float64(r.opened) {
+		return false
+	}
+	return slices.ContainsFunc(t.groups, func(g *group) bool {
+		median, ok := g.medianWithout(t, number)
+		return ok && r.share() >= median+mostAboveMedian
+	})
+}
+
+// acquit forgets what has made the endpoint suspect: it has answered.
+func (t *target) acquit() {
+	t.streak, t.refused = 0, 0
+	t.recent = tally{}
+}
+
+// convict takes an endpoint out that was suspect and has not answered, unless clients had success meanwhile.
+func (t *target) convict(failure string, now time.Time) (Action, bool) {
+	n, what := t.streak, "without an answer"
+	took := now.Sub(t.since)
+	switch r := &t.recent; {
+	case t.streak > 0 && t.refused > 0:
+		what = "refused or undeliverable"
+	case t.streak > 0:
+	case r.failures() >= leastFailures:
+		n, what, took = r.failures(), fmt.Sprintf("of %d failed", r.opened), now.Sub(t.aged)
+	default:
+		return Action{}, false
+	}
+	return t.eject(fmt.Sprintf("%s %s in %.1f s; asked by ourselves: %s", plural(n, "SYN"), what, took.Seconds(), failure), false, now)
+}
+
+func plural(n uint64, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// eject takes an endpoint out, if not too many are already.
+func (t *target) eject(reason string, resets bool, now time.Time) (a Action, ok bool) {
+	if !t.mayLeave() {
+		t.nextAsk = now.Add(askAgain)
+		return a, false
+	}
+	if t.level > 0 && t.calmedDown(now) {
+		t.level = 0
+	}
+	t.out, t.forResets, t.tries = true, resets, 0
+	t.reason = "passive: " + reason
+	t.leaveFor(now)
+	return Action{Kind: Eject, At: t.at, Evidence: t.reason}, true
+}
+
+// mayLeave tells whether enough others stay, of each service that has others.
+func (t *target) mayLeave() (may bool) {
+	for _, g := range t.groups {
+		switch {
+		case g.Taking < 2:
+		case 2*(g.out()+1) > g.Taking:
+			return false
+		default:
+			may = true
+		}
+	}
+	return may
+}
+
+// leaveFor has the endpoint wait for longer than the last time.
+func (t *target) leaveFor(now time.Time) {
+	t.level++
+	t.until = now.Add(backOff(t.level))
+	t.acquit()
+}
+
+// backOff is how long an endpoint waits that is taken out for the n-th time.
+func backOff(n int) time.Duration {
+	return min(firstBackOff<<min(max(n-1, 0), bits.Len64(uint64(longestBackOff/firstBackOff))), longestBackOff)
+}
+
+// try asks an endpoint that has waited.
+func (t *target) try(now time.Time) (a Action, ok bool) {
+	if now.Before(t.until) {
+		return a, false
+	}
+	t.asked = true
+	a = Action{Kind: Ask, At: t.at, Timeout: returnAnswer}
+	if t.forResets {
+		a.Hold = resetAnswer
+	}
+	return a, true
+}
+
+// tried has an endpoint come back that has answered, or wait for longer.
+func (t *target) tried(failure string, now time.Time) Action {
+	if failure == "" {
+		return t.comeBack(now)
+	}
+	t.tries++
+	t.leaveFor(now)
+	return Action{Kind: Eject, At: t.at, Evidence: fmt.Sprintf("%s; asked again, %d times: %s", t.reason, t.tries, failure)}
+}
+
+func (t *target) comeBack(now time.Time) Action {
+	t.out, t.back, t.asked = false, now, false
+	t.acquit()
+	return Action{Kind: Return, At: t.at}
+}

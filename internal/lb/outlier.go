@@ -1,0 +1,76 @@
+package lb
+
+import "slices"
+
+// Outlier is whether a service takes out endpoints with which clients' handshakes fail, by what the data path sees of them.
+type Outlier uint8
+
+// The choices.
+const (
+	OutlierAuto Outlier = iota
+	OutlierOn
+	OutlierOff
+)
+
+func outliers() []choice[Outlier] {
+	return []choice[Outlier]{
+		{value: OutlierAuto, word: "auto", help: "of TCP, with two endpoints or more and answers that are seen; with select=hash and persist connections that are reset do not count"},
+		{value: OutlierOn, word: "on", help: "connections that are reset count with any algorithm"},
+		{value: OutlierOff, word: "off", help: "never: probes alone decide"},
+	}
+}
+
+// String is the word of flags, JSON and text.
+func (o Outlier) String() string { return wordOf("outlier detection", o, outliers()) }
+
+// ParseOutlier takes the word; "" is auto.
+func ParseOutlier(s string) (Outlier, error) {
+	if s == "" {
+		return OutlierAuto, nil
+	}
+	return parseWord(FieldOutlier, s, outliers())
+}
+
+// outlierFields has the one that says it. Place and format are the next ones.
+func outlierFields() []Field[Service] {
+	return []Field[Service]{{
+		Name: FieldOutlier, Text: "outlier", Record: "outlier", Place: 43, Since: closingFormat + 1,
+		Property: "serviceArguments.outlier", Flag: "outlier",
+		Help: "take endpoints out for a while with which handshakes of clients fail, without probes too",
+		form: wordOfField(func(s *Service) *Outlier { return &s.Outlier }, ParseOutlier, outliers),
+	}}
+}
+
+// seesHandshakes tells what keeps the data path from telling by handshakes how endpoints are; "": nothing.
+func (s *Service) seesHandshakes() (why string) {
+	switch {
+	case s.Protocol != TCP:
+		return s.Protocol.String() + " has no handshakes"
+	case s.Mode == ModeDSR:
+		return "answers are not seen in mode dsr"
+	case s.PortMax != 0:
+		return "a range has ports that nobody listens on"
+	}
+	return ""
+}
+
+// TakesOutliersOut tells whether the service heeds handshakes that fail.
+func (s *Service) TakesOutliersOut() bool {
+	return s.Outlier != OutlierOff && s.seesHandshakes() == "" && len(s.Endpoints) > 1
+}
+
+// HeedsResets tells whether connections that an endpoint resets count against it. Where the client's address decides which endpoint it
+// gets, one client that provokes resets could have that endpoint taken out.
+func (s *Service) HeedsResets() bool {
+	return s.Outlier == OutlierOn || !slices.Contains([]Algorithm{Hash, Persist}, s.Algorithm)
+}
+
+func (s Service) validateOutlier() error {
+	if err := wordError(FieldOutlier, s.Outlier, outliers()); err != nil {
+		return err
+	}
+	if why := s.seesHandshakes(); s.Outlier == OutlierOn && why != "" {
+		return NewFieldError(FieldOutlier, s.Outlier.String(), "is given, and "+why, "auto or off")
+	}
+	return nil
+}
