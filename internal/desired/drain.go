@@ -29,8 +29,16 @@ func newDrains() *Drains {
 		},
 		Validate: lb.Drain.Validate,
 		Format:   1,
-		Encode:   func(d lb.Drain) (int, []byte, error) { b, err := json.Marshal(d); return 1, b, err },
-		Decode:   func(_ int, object []byte) (d lb.Drain, err error) { return d, store.DecodeStrict(object, &d) },
+		Encode: func(d lb.Drain) (int, []byte, error) {
+			d.Deadline = d.Deadline.UTC()
+			b, err := json.Marshal(d)
+			return 1, b, err
+		},
+		Decode: func(_ int, object []byte) (d lb.Drain, err error) {
+			err = store.DecodeStrict(object, &d)
+			d.Deadline = lb.Steady(d.Deadline)
+			return d, err
+		},
 		Check: func(before, after *store.Snapshot, _ []store.ID) error {
 			if n := d.Len(after); n > maxDrains && n > d.Len(before) {
 				return fmt.Errorf("a total of %d endpoints that are drained %w of %d", n, store.ErrLimit, maxDrains)

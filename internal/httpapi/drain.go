@@ -50,7 +50,7 @@ func decodeDrain(data []byte) (d lb.Drain, p *problem) {
 		return d, refuseField(http.StatusBadRequest, "within", strconv.Itoa(body.Within), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
 	}
 	if body.Within > 0 {
-		d.Deadline = time.Now().Add(time.Duration(body.Within) * time.Second).Round(0).UTC()
+		d.Deadline = time.Now().Add(time.Duration(body.Within) * time.Second)
 	}
 	d.Rate = cmp.Or(body.Rate, drainRate)
 	if err := d.Validate(); err != nil {
@@ -120,6 +120,7 @@ func drainAnswer(d *lb.Drain, left int, now time.Time) v1.Drain {
 		begin = now
 	}
 	done := begin.Add(time.Duration(left) * time.Second / time.Duration(d.Rate)).Round(time.Second).UTC()
-	out.Deadline, out.Done = &d.Deadline, &done
+	at := d.Deadline.UTC()
+	out.Deadline, out.Done = &at, &done
 	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/rows"
+	"loxilb/internal/lb"
 )
 
 // endTimes hold when connections of endpoints end that have left their services, so that a restart goes on with it: a map by
@@ -65,7 +66,7 @@ func (t endTimes) all() (map[uint32]bpf.Ends, error) {
 	err := rows.EachBatch(t.m, rows.All, func(ids []uint32, rows []endTime) {
 		for i, row := range rows {
 			t.has[ids[i]] = struct{}{}
-			all[ids[i]] = bpf.Ends{At: time.Unix(0, row.At), Rate: int(row.Rate), Why: removedWhy}
+			all[ids[i]] = bpf.Ends{At: lb.Steady(time.Unix(0, row.At)), Rate: int(row.Rate), Why: removedWhy}
 		}
 	})
 	if err != nil {
