@@ -22,7 +22,9 @@ import (
 // (TCP_QUICKACK keeps that back, disconnecting sends the RST). The endpoint's program does not learn of it, nor has it to accept
 // and to log a connection that says nothing; and neither side is left with a port in TIME_WAIT.
 //
-// Sockets are used again: to disconnect one and to connect it elsewhere costs half of what to close it and to open another does.
+// Sockets whose connection was accepted are used again: to disconnect one and to connect it elsewhere costs half of what to close it and
+// to open another does. Others are closed: over IPv4 the kernel keeps an ICMP error in the socket's error queue, asked to or not, and
+// epoll tells of that for as long as it is there, whatever became of later connections.
 type Connector struct {
 	epoll int
 
@@ -149,17 +151,17 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 func (c *Connector) Cancel(a *Attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.close(a)
+	return c.close(a, false)
 }
 
-// close takes an attempt off; false: it was off already.
-func (c *Connector) close(a *Attempt) bool {
+// close takes an attempt off; its socket is kept if the endpoint has accepted. False: it was off already.
+func (c *Connector) close(a *Attempt, accepted bool) bool {
 	if c.open[int32(a.fd)] != a {
 		return false
 	}
 	delete(c.open, int32(a.fd))
 	c.late.Remove(a)
-	if err := disconnect(a.fd); err != nil || c.idles == mostIdle {
+	if err := disconnect(a.fd); err != nil || !accepted || c.idles == mostIdle {
 		unix.Close(a.fd)
 		return true
 	}
@@ -217,7 +219,7 @@ func (c *Connector) Collect() {
 		c.mu.Lock()
 		a, ok := c.late.Pop(now)
 		if ok {
-			c.close(a)
+			c.close(a, false)
 		}
 		c.mu.Unlock()
 		if !ok {
@@ -235,7 +237,7 @@ func (c *Connector) answered(e unix.EpollEvent) {
 		return
 	}
 	delay, err := a.outcome(e.Events)
-	c.close(a)
+	c.close(a, err == nil)
 	c.mu.Unlock()
 	if err != nil {
 		a.done(Answer{}, plain(a.question, err))
@@ -271,7 +273,7 @@ func (c *Connector) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, a := range c.open {
-		c.close(a)
+		c.close(a, false)
 	}
 	for _, idle := range c.idle {
 		for _, fd := range idle {

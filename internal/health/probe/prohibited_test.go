@@ -11,7 +11,7 @@ import (
 )
 
 // TestProhibited: that the endpoint, or a router before it, forbids the probe is news of the endpoint, over IPv6 too, where the error is
-// the one that a firewall of this machine could give.
+// the one that a firewall of this machine could give. It is no news of the endpoint that is asked next.
 func TestProhibited(t *testing.T) {
 	t.Parallel()
 	const port = 13
@@ -33,6 +33,10 @@ func TestProhibited(t *testing.T) {
 		}
 		if o := connect(t, c, Question{To: to}); o.err == nil || o.err.Error() != want {
 			t.Errorf("%+v, want %s", o, want)
+		}
+		open := serve(t, to.Addr(), hold)
+		if o := connect(t, c, Question{To: open}); o.err != nil {
+			t.Errorf("an endpoint that accepts, asked after one that does not: %v", o.err)
 		}
 	}
 }
