@@ -475,8 +475,9 @@ func (m *Model) Stats(key lb.Key) (lb.ServiceStats, error) {
 		return lb.ServiceStats{}, fmt.Errorf("there is no service %s", key)
 	}
 	s := lb.ServiceStats{EndpointStats: svc.retired, NoEndpoint: svc.noEndpoint}
-	for _, e := range svc.endpoints {
+	for i, e := range svc.endpoints {
 		s.EndpointStats = add(s.EndpointStats, e.stats)
+		e.stats.Takes = svc.Endpoints[i].Weight > 0
 		s.Endpoints = append(s.Endpoints, e.stats)
 	}
 	for _, e := range svc.ending {
