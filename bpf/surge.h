@@ -15,9 +15,10 @@
 #define SURGE_PACKETS 64 /* in a window */
 #define SURGE_PERIOD 1024 /* jiffies: 1 to 10 s */
 
-/* CPUs write it without locks: a count that is a little wrong does no harm. */
+/* CPUs write it without locks: a count that is a little wrong does no harm. They
+ * seldom do while there is a surge, as all of them read it. */
 struct surge {
-	volatile __u32 packets; /* in the current window */
+	volatile __u32 packets; /* in the current window, SURGE_PACKETS at most */
 	volatile __u32 window;
 	volatile __u32 until; /* jiffies */
 };
@@ -38,6 +39,8 @@ static __always_inline void surge_note(struct surge *s, __u32 now)
 		s->window = window;
 		s->packets = 0;
 	}
+	if (s->packets >= SURGE_PACKETS)
+		return;
 	s->packets++;
 	if (s->packets >= SURGE_PACKETS)
 		s->until = now + SURGE_PERIOD;

@@ -20,8 +20,9 @@
 #include "service.h"
 #include "surge.h"
 
-/* Challenges. */
-struct surge challenge_surge SEC(".data.runtime") = {};
+/* Challenges. The programs at tc and XDP share it: what one has challenged, the
+ * other takes the answer of. */
+struct surge challenge_surge SEC(".data.shared") = {};
 
 /* May the packet be part of a flood, or an answer of who was challenged in one? */
 static __always_inline bool is_of_syn_flood(const struct packet *p)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * xdp_syn.h - what XDP does about the SYN of a new connection: it takes from
- * tc.bpf.c what a flood consists of.
+ * xdp_syn.h - what XDP does about the SYN of a new connection, and in a flood of
+ * any (syn_flood.h): it takes from tc.bpf.c what a flood consists of.
  *
  *	source that a reply cannot reach, or that a list refuses	drop
  *	no room for it (protect.h)					drop

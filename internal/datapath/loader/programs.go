@@ -80,5 +80,11 @@ func ShareMaps(spec *ebpf.CollectionSpec, shared map[string]*ebpf.Map, own ...st
 	}
 }
 
+// SharedSection has the variables that the programs at the tc hook and XDP's change, and both read.
+const SharedSection = ".data.shared"
+
+// Section is a section of the variables of the programs at the tc hook.
+func (c *Collection) Section(name string) *ebpf.Map { return c.all[name] }
+
 // internalMap tells a section of variables (.rodata, .data.x) from a declared map.
 func internalMap(name string) bool { return name[0] == '.' }

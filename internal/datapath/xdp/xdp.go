@@ -211,6 +211,7 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 		"allowed_sources": maps.AllowedSources, "service_states": maps.ServiceStates, "half_opens": maps.HalfOpens, "secrets": maps.Secrets,
 		"known_clients": maps.KnownClients, "challenges": maps.Challenges, "drops": maps.Drops,
 		"limits_by_service": maps.LimitsByService, "limited_clients": maps.LimitedClients,
+		loader.SharedSection: x.shared.Section(loader.SharedSection),
 	}
 	loader.ShareMaps(spec, shared, "xdp_addresses", "xdp_targets", "xdp_forwarded")
 	if x.mode.multiBuffer() {
