@@ -49,11 +49,12 @@ type Change struct {
 
 // Status is what is known of a target.
 type Status struct {
-	State    State
-	Asked    State // what it would be without Eject
-	Since    time.Time
-	Evidence string   // a sentence: what was asked, of whom, what came, how often of how often it takes
-	History  []Change // the last ones, oldest first
+	State      State
+	Since      time.Time
+	Asked      State // what it would be without Eject
+	AskedSince time.Time
+	Evidence   string   // a sentence: what was asked, of whom, what came, how often of how often it takes
+	History    []Change // the last ones, oldest first
 	// How long the last successful probes waited for their answer; 0: there was none, or nothing to wait for.
 	MinDelay, AvgDelay, MaxDelay time.Duration
 	Failures, Successes          int       // in a row

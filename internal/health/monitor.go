@@ -15,7 +15,7 @@ import (
 // Config is what a Monitor stands on.
 type Config struct {
 	Log *slog.Logger
-	// Changed is called when a target's State is another one: by Run alone, one call at a time and without locks, so it may call the
+	// Changed is called when a target's State is another one, or Asked is: by Run alone, one call at a time and without locks, so it may call the
 	// Monitor, and may be slow. A target that changes several times meanwhile may be told of once; one that is removed, in vain.
 	Changed func(key string)
 	// Descriptors is how many probes may run at a time; 0: as many as the process may have files, less an eighth.
@@ -97,7 +97,7 @@ func (m *Monitor) Set(key string, wanted Target) {
 		state := t.state()
 		m.halt(t)
 		t.prober = nil
-		t.verdict = verdict{since: now, told: t.told, because: t.because, passive: t.passive}
+		t.verdict = verdict{since: now, told: t.told, because: t.because, passive: t.passive, asking: t.told, askingSince: now}
 		if t.state() != state {
 			m.announce(t)
 		}

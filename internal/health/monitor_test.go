@@ -199,6 +199,33 @@ func TestEject(t *testing.T) {
 	})
 }
 
+// TestEjectedAndDown: of a target that is out for handshakes already, and then fails its probes, that is told too, and since when.
+func TestEjectedAndDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var s script
+		var changes told
+		m := start(t, Config{Prober: scripted(s.ask).prober, Changed: changes.changed})
+		m.Set("a", at(one, every(2, 1)))
+		s.next(t, m)
+		m.Eject("a", "passive: 3 SYNs")
+		s.next(t, m)
+		s.bad.Store(true)
+		before, start := changes.count(), time.Now()
+		s.next(t, m)
+		if st := s.next(t, m); st.Asked != Down || st.State != Down || !st.AskedSince.After(start) || st.Since.After(start) {
+			t.Errorf("%+v", st)
+		}
+		if n := changes.count() - before; n != 1 {
+			t.Errorf("told %d times", n)
+		}
+		m.Override("a", Down, "agent x: red") // the same from somebody else
+		if synctest.Wait(); changes.count()-before != 1 {
+			t.Error("told of no change")
+		}
+	})
+}
+
 // TestInPlace: what is changed in place keeps state and history, but not the count; another address or type begins anew.
 func TestInPlace(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,9 @@ type verdict struct {
 
 	since   time.Time
 	history []Change
+
+	asking      State // what asked was when note was called last
+	askingSince time.Time
 }
 
 // state is what holds.
@@ -94,11 +97,14 @@ func (v *verdict) evidence(subject string) string {
 	return fmt.Sprintf("%s: %s, %d of %d", subject, v.what, min(max(v.failures, v.successes), v.of), v.of)
 }
 
-// note enters a state into the history if it is not the one before.
+// note enters a state into the history if it is not the one before. That of which handshakes have told already is news when probes say it.
 func (v *verdict) note(before State, now time.Time, subject string) (changed bool) {
-	after := v.state()
+	after, asked := v.state(), v.asked()
+	if asked != v.asking {
+		v.asking, v.askingSince, changed = asked, now, true
+	}
 	if after == before {
-		return false
+		return changed
 	}
 	v.since = now
 	if len(v.history) == historyLength {
@@ -110,7 +116,7 @@ func (v *verdict) note(before State, now time.Time, subject string) (changed boo
 
 func (v *verdict) status(subject string) Status {
 	s := Status{
-		State: v.state(), Asked: v.asked(), Since: v.since, Evidence: v.evidence(subject), History: slices.Clone(v.history),
+		State: v.state(), Asked: v.asked(), Since: v.since, AskedSince: v.askingSince, Evidence: v.evidence(subject), History: slices.Clone(v.history),
 		Failures: v.failures, Successes: v.successes, Checked: v.checked,
 	}
 	delays := v.delays[:min(v.answered, delaysLength)]

@@ -48,7 +48,7 @@ func (h *Health) endsOfFailed(s *lb.Service, e lb.Endpoint, serves bool) bpf.End
 	if !ok || status.Asked != health.Down {
 		return bpf.Ends{}
 	}
-	return bpf.Ends{At: cmp.Or(status.Since, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}
+	return bpf.Ends{At: cmp.Or(status.AskedSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}
 }
 
 func sooner(a, b bpf.Ends) bpf.Ends {
