@@ -12,6 +12,7 @@ type group struct {
 	seen    bool
 	last    []reading
 	members []*target // of which there is something to remember
+	shares  shares
 }
 
 // reading is what was counted of an endpoint when it was read last.
@@ -98,28 +99,57 @@ func (r *reading) settle(h *lb.Handshakes) {
 	}
 }
 
-// medianWithout is the median of the shares of failures of the other endpoints that have had connections lately. Those of which nothing is
-// remembered had no failures.
+// shares are those of failures of a service's endpoints that have had connections lately, as they are when Decide begins: made once for all
+// endpoints that are suspect at the same time.
+type shares struct {
+	number uint32    // of that Decide
+	well   int       // endpoints of which nothing is remembered: they had no failures
+	others []float64 // of the others, in order
+}
+
+// medianWithout is the median of the shares of failures of the other endpoints. t is one of those that have had connections.
 func (g *group) medianWithout(t *target, number uint32) (float64, bool) {
-	var shares []float64
-	for _, o := range g.members {
-		if o != t && !o.out && o.recent.opened > 0 {
-			shares = append(shares, o.recent.share())
-		}
+	if g.shares.number != number {
+		g.shares = g.sharesOf(number)
 	}
-	active := -len(g.members)
-	for i := range g.last {
-		if r := &g.last[i]; r.active != 0 && number-r.active < uint32(window/Pace) {
-			active++
-		}
-	}
-	shares = append(shares, make([]float64, max(active, 0))...)
-	if len(shares) == 0 {
+	s := &g.shares
+	all := s.well + len(s.others)
+	if all < 2 {
 		return 0, false
 	}
-	slices.Sort(shares)
-	return shares[len(shares)/2], true
+	at, _ := slices.BinarySearch(s.others, t.recent.share())
+	n := (all - 1) / 2
+	if n >= s.well+at { // behind its own
+		n++
+	}
+	if n < s.well {
+		return 0, true
+	}
+	return s.others[n-s.well], true
 }
+
+func (g *group) sharesOf(number uint32) shares {
+	s := shares{number: number, others: g.shares.others[:0]}
+	for i := range g.last {
+		if g.last[i].active != 0 && isLately(g.last[i].active, number) {
+			s.well++
+		}
+	}
+	for _, t := range g.members {
+		if isLately(t.active, number) {
+			s.well--
+		}
+		if !t.out && t.recent.opened > 0 {
+			s.others = append(s.others, t.recent.share())
+		}
+	}
+	s.well = max(s.well, 0) // what another service has told of an endpoint is no news here
+	slices.Sort(s.others)
+	return s
+}
+
+// isLately tells whether a reading was in the window.
+func isLately(active, number uint32) bool { return number-active < uint32(window/Pace) }
 
 // out is how many endpoints are.
 func (g *group) out() (n int) {

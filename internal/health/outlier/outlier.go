@@ -95,8 +95,15 @@ func (d *Detector) Watch(services []Service) {
 
 // part takes a service from the endpoints that are not in its rows. Those that have no other are forgotten.
 func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
+	if len(g.members) == 0 {
+		return
+	}
+	stay := make(map[netip.AddrPort]bool, len(rows))
+	for i := range rows {
+		stay[rows[i].At] = true
+	}
 	g.members = slices.DeleteFunc(g.members, func(t *target) bool {
-		if slices.ContainsFunc(rows, func(r lb.HandshakeRow) bool { return r.At == t.at }) {
+		if stay[t.at] {
 			return false
 		}
 		t.groups = slices.DeleteFunc(t.groups, func(o *group) bool { return o == g })
@@ -149,7 +156,7 @@ func (d *Detector) tell(g *group, at netip.AddrPort, news *tally, usual int8) {
 		t.groups, g.members = append(t.groups, g), append(g.members, t)
 	}
 	t.news.add(news)
-	t.usual = usual
+	t.active, t.usual = d.reading, usual
 }
 
 // Decide says what follows from all that was observed.
@@ -160,18 +167,31 @@ func (d *Detector) Decide(now time.Time) []Action {
 	for _, t := range d.targets {
 		t.take(now) // of all first: shares are compared
 	}
-	for at, t := range d.targets {
+	for _, t := range d.targets {
 		if a, ok := t.decide(now, d.jiffy, d.reading); ok {
 			out = append(out, a)
 		}
-		if t.forgettable(now) {
-			delete(d.targets, at)
-			for _, g := range t.groups {
-				g.members = slices.DeleteFunc(g.members, func(o *target) bool { return o == t })
-			}
-		}
 	}
+	d.forget(now)
 	return out
+}
+
+// forget forgets endpoints of which there is nothing to remember.
+func (d *Detector) forget(now time.Time) {
+	of := map[*group]bool{}
+	for at, t := range d.targets {
+		if !t.forgettable(now) {
+			continue
+		}
+		delete(d.targets, at)
+		for _, g := range t.groups {
+			of[g] = true
+		}
+		t.groups = nil
+	}
+	for g := range of {
+		g.members = slices.DeleteFunc(g.members, func(t *target) bool { return len(t.groups) == 0 })
+	}
 }
 
 // Answer says how an endpoint that was to be asked has answered; nil: well. undecided: it could not be asked.

@@ -414,3 +414,62 @@ func BenchmarkTick(b *testing.B) {
 		d.Decide(now)
 	}
 }
+
+// TestManyFail: a client that has all of very many endpoints reset its connections costs no more than the reading of their counters.
+func TestManyFail(t *testing.T) {
+	t.Parallel()
+	const endpoints = 10000
+	d := New(jiffy)
+	d.Watch([]Service{{Key: web, Taking: endpoints, Resets: true}})
+	rows := make([]lb.HandshakeRow, endpoints)
+	for i := range rows {
+		rows[i] = lb.HandshakeRow{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80), ID: uint32(i)}
+	}
+	now := time.Unix(1000, 0)
+	d.Observe(web, rows)
+	for i := range rows {
+		rows[i].Count.Opened, rows[i].Count.Answered[0] = 10, 10
+		rows[i].Count.Reset = 5 + uint64(i*7919%5)
+	}
+	d.Observe(web, rows)
+	start := time.Now()
+	for range 10 {
+		now = now.Add(Pace)
+		if a := d.Decide(now); len(a) > 0 {
+			t.Fatalf("%v", a[0])
+		}
+	}
+	if took := time.Since(start); took > 10*Pace {
+		t.Errorf("ten decisions take %s", took)
+	}
+	d.Observe(web, slices.Clone(rows)[1:]) // the service has another list of endpoints
+	if took := time.Since(start); took > 11*Pace {
+		t.Errorf("another list takes %s", took)
+	}
+}
+
+// TestMedian: endpoints that are out, and get no connections, do not stand for others that are well.
+func TestMedian(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 8)
+	for i := range 3 {
+		r.rows[i].Count.Opened, r.rows[i].Count.Refused = 3, 3
+	}
+	r.tick()
+	for i := range 3 {
+		r.answer(i, "connection refused")
+	}
+	for range window / Pace {
+		r.tick()
+	}
+	for i := range 3 {
+		delete(r.asks, at(i))
+	}
+	r.news = nil
+	for i := 3; i < 8; i++ {
+		r.serve(i, 10)
+	}
+	r.rows[3].Count.Reset, r.rows[4].Count.Reset = 6, 4
+	r.tick()
+	r.want("out 3 passive: 6 of 10 connections reset before an answer")
+}

@@ -18,7 +18,8 @@ type target struct {
 	news   tally // since decide was called
 	recent tally // of the window
 	aged   time.Time
-	usual  int8 // the bucket that most handshakes are in
+	active uint32 // the number of the last reading that had news
+	usual  int8   // the bucket that most handshakes are in
 
 	streak  uint64    // SYNs since the last one that was answered
 	refused uint64    // of them, those that something came back for
