@@ -46,5 +46,6 @@ func (h *Handshakes) Add(o *Handshakes) {
 type HandshakeRow struct {
 	At    netip.AddrPort
 	ID    uint32
+	Idle  bool // its weight is 0, or it is drained: it is to take no connections
 	Count Handshakes
 }

@@ -61,13 +61,7 @@ func (p *probes) outliers() (list []outlier.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, s := range p.ejections.watched {
-		o := outlier.Service{Key: key, Resets: s.HeedsResets()}
-		for _, e := range s.Endpoints {
-			if e.Weight > 0 {
-				o.Taking++
-			}
-		}
-		list = append(list, o)
+		list = append(list, outlier.Service{Key: key, Resets: s.HeedsResets()})
 	}
 	return list
 }

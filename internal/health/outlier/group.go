@@ -1,6 +1,7 @@
 package outlier
 
 import (
+	"net/netip"
 	"slices"
 
 	"loxilb/internal/lb"
@@ -11,7 +12,9 @@ type group struct {
 	Service
 	seen    bool
 	last    []reading
-	members []*target // of which there is something to remember
+	members []*target               // of which there is something to remember
+	taking  int                     // endpoints that are to take new connections: at most half of them are out at a time
+	idle    map[netip.AddrPort]bool // the others
 	shares  shares
 }
 
@@ -22,6 +25,7 @@ type reading struct {
 	times  [lb.HandshakeBuckets]uint32
 	active uint32 // the number of the last reading that had news
 	usual  int8   // the bucket that most handshakes are in
+	idle   bool
 }
 
 // What is counted of SYNs.
@@ -52,7 +56,7 @@ func timesOf(h *lb.Handshakes) (times [lb.HandshakeBuckets]uint32) {
 }
 
 func newReading(r *lb.HandshakeRow) reading {
-	return reading{id: r.ID, counts: countsOf(&r.Count), times: timesOf(&r.Count), usual: unknownUsual}
+	return reading{id: r.ID, counts: countsOf(&r.Count), times: timesOf(&r.Count), usual: unknownUsual, idle: r.Idle}
 }
 
 // update reads anew, and tells what is news.
@@ -151,10 +155,21 @@ func (g *group) sharesOf(number uint32) shares {
 // isLately tells whether a reading was in the window.
 func isLately(active, number uint32) bool { return number-active < uint32(window/Pace) }
 
-// out is how many endpoints are.
+// count tells those that are to take new connections from the others.
+func (g *group) count(rows []lb.HandshakeRow) {
+	g.idle = map[netip.AddrPort]bool{}
+	for i := range rows {
+		if rows[i].Idle {
+			g.idle[rows[i].At] = true
+		}
+	}
+	g.taking = len(rows) - len(g.idle)
+}
+
+// out is how many endpoints are of those that are to take new connections.
 func (g *group) out() (n int) {
 	for _, t := range g.members {
-		if t.out {
+		if t.out && !g.idle[t.at] {
 			n++
 		}
 	}

@@ -34,7 +34,6 @@ const (
 // Service is one whose endpoints are compared with each other.
 type Service struct {
 	Key    lb.Key
-	Taking int  // endpoints that are to take new connections: at most half of them are out at a time
 	Resets bool // connections that are reset count
 }
 
@@ -117,15 +116,28 @@ func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
 	})
 }
 
+// join has those that are out for other services count here, too.
+func (d *Detector) join(g *group, rows []lb.HandshakeRow) {
+	for i := range rows {
+		if t := d.targets[rows[i].At]; t != nil && t.out {
+			t.join(g)
+		}
+	}
+}
+
 // Observe counts what has happened with the endpoints of a service since the last call.
 func (d *Detector) Observe(key lb.Key, rows []lb.HandshakeRow) {
 	g := d.groups[key]
 	if g == nil {
 		return
 	}
-	same := len(g.last) == len(rows)
+	same, idle := len(g.last) == len(rows), false
 	for i := range rows {
 		same = same && g.last[i].id == rows[i].ID
+		idle = idle || same && g.last[i].idle != rows[i].Idle
+	}
+	if !same || idle {
+		g.count(rows)
 	}
 	if !same { // what they have counted so far is not news
 		g.last = make([]reading, len(rows))
@@ -133,9 +145,11 @@ func (d *Detector) Observe(key lb.Key, rows []lb.HandshakeRow) {
 			g.last[i] = newReading(&rows[i])
 		}
 		d.part(g, rows)
+		d.join(g, rows)
 		return
 	}
 	for i := range rows {
+		g.last[i].idle = rows[i].Idle
 		if news, ok := g.last[i].update(&rows[i].Count, d.reading, g.Resets); ok {
 			d.tell(g, rows[i].At, &news, g.last[i].usual)
 		}
@@ -152,9 +166,7 @@ func (d *Detector) tell(g *group, at netip.AddrPort, news *tally, usual int8) {
 		t = &target{at: at}
 		d.targets[at] = t
 	}
-	if !slices.Contains(t.groups, g) {
-		t.groups, g.members = append(t.groups, g), append(g.members, t)
-	}
+	t.join(g)
 	t.news.add(news)
 	t.active, t.usual = d.reading, usual
 }

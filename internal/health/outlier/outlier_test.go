@@ -33,7 +33,7 @@ func newRig(t *testing.T, endpoints int) *rig {
 	for i := range endpoints {
 		r.rows = append(r.rows, lb.HandshakeRow{At: at(i), ID: uint32(i)})
 	}
-	r.d.Watch([]Service{{Key: web, Taking: endpoints, Resets: true}})
+	r.d.Watch([]Service{{Key: web, Resets: true}})
 	r.tick()
 	return r
 }
@@ -247,7 +247,7 @@ func TestResets(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, 3)
-			r.d.Watch([]Service{{Key: web, Taking: 3, Resets: c.counts}})
+			r.d.Watch([]Service{{Key: web, Resets: c.counts}})
 			for i, n := range c.resets {
 				r.serve(i, 4)
 				r.rows[i].Count.Reset += n
@@ -394,7 +394,7 @@ func BenchmarkTick(b *testing.B) {
 	for i := range 1000 {
 		key := web
 		key.Port = uint16(i + 1)
-		services = append(services, Service{Key: key, Taking: 10})
+		services = append(services, Service{Key: key})
 		for j := range 10 {
 			rows[key] = append(rows[key], lb.HandshakeRow{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), byte(j)}), uint16(i)), ID: uint32(10*i + j)})
 		}
@@ -420,7 +420,7 @@ func TestManyFail(t *testing.T) {
 	t.Parallel()
 	const endpoints = 10000
 	d := New(jiffy)
-	d.Watch([]Service{{Key: web, Taking: endpoints, Resets: true}})
+	d.Watch([]Service{{Key: web, Resets: true}})
 	rows := make([]lb.HandshakeRow, endpoints)
 	for i := range rows {
 		rows[i] = lb.HandshakeRow{At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80), ID: uint32(i)}
@@ -472,4 +472,54 @@ func TestMedian(t *testing.T) {
 	r.rows[3].Count.Reset, r.rows[4].Count.Reset = 6, 4
 	r.tick()
 	r.want("out 3 passive: 6 of 10 connections reset before an answer")
+}
+
+// TestIdle: endpoints of weight 0, and those that are drained, are not among those of which half may be out; nor is one of them that is out.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 4)
+	fail := func(i int) {
+		r.rows[i].Count.Opened, r.rows[i].Count.Refused = r.rows[i].Count.Opened+3, r.rows[i].Count.Refused+3
+		r.tick()
+		r.answer(i, "refused")
+	}
+	r.rows[2].Idle, r.rows[3].Idle = true, true
+	r.tick()
+	fail(0)
+	if len(r.news) != 1 {
+		t.Errorf("%q", r.news)
+	}
+	fail(1)
+	if len(r.news) != 1 {
+		t.Errorf("both are out: %q", r.news)
+	}
+	r.rows[0].Idle, r.rows[2].Idle = true, false
+	for range askAgain / Pace {
+		r.tick()
+	}
+	fail(1)
+	if len(r.news) != 2 {
+		t.Errorf("none but one of weight 0 is out: %q", r.news)
+	}
+}
+
+// TestOutElsewhere: an endpoint that is out for another service counts for one that comes.
+func TestOutElsewhere(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2)
+	r.rows[0].Count.Opened, r.rows[0].Count.Refused = 3, 3
+	r.tick()
+	r.answer(0, "refused")
+	other := web
+	other.Port = 443
+	r.d.Watch([]Service{{Key: web, Resets: true}, {Key: other, Resets: true}})
+	rows := []lb.HandshakeRow{{At: at(0), ID: 10}, {At: at(9), ID: 11}}
+	r.d.Observe(other, rows)
+	rows = slices.Clone(rows)
+	rows[1].Count.Opened, rows[1].Count.Refused = 3, 3
+	r.d.Observe(other, rows)
+	r.news = nil
+	r.tick()
+	r.answer(9, "refused")
+	r.want()
 }

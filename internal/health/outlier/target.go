@@ -37,6 +37,12 @@ type target struct {
 	back      time.Time // when it came back
 }
 
+func (t *target) join(g *group) {
+	if !slices.Contains(t.groups, g) {
+		t.groups, g.members = append(t.groups, g), append(g.members, t)
+	}
+}
+
 // tally is what has become of SYNs.
 type tally struct {
 	opened, answered, repeated, refused, unreachable, reset uint64
@@ -199,12 +205,12 @@ func (t *target) eject(reason string, resets bool, now time.Time) (a Action, ok 
 	return Action{Kind: Eject, At: t.at, Evidence: t.reason}, true
 }
 
-// mayLeave tells whether enough others stay, of each service that has others.
+// mayLeave tells whether enough others stay, of each service that has others and gives it connections.
 func (t *target) mayLeave() (may bool) {
 	for _, g := range t.groups {
 		switch {
-		case g.Taking < 2:
-		case 2*(g.out()+1) > g.Taking:
+		case g.taking < 2 || g.idle[t.at]:
+		case 2*(g.out()+1) > g.taking:
 			return false
 		default:
 			may = true
