@@ -18,8 +18,7 @@
 /* CPUs write it without locks: a count that is a little wrong does no harm. They
  * seldom do while there is a surge, as all of them read it. */
 struct surge {
-	volatile __u32
-		packets; /* in the current window, SURGE_PACKETS at most */
+	volatile __u32 packets; /* in this window, at most SURGE_PACKETS */
 	volatile __u32 window;
 	volatile __u32 until; /* jiffies */
 };
