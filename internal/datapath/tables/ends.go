@@ -106,7 +106,7 @@ func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 		if e.service.deleted || e.service.key.Protocol != uint8(lb.TCP) {
 			continue // who adopts it knows
 		}
-		if err := t.endTimes.put(e.id, own); err != nil {
+		if err := t.endTimes.put(e, own); err != nil {
 			return err
 		}
 	}
@@ -122,7 +122,7 @@ func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
 		} else {
 			t.ends[e.id] = ends
 		}
-		if err := t.endTimes.put(e.id, bpf.Ends{}); err != nil { // it may have left, and come back
+		if err := t.endTimes.forget(e.id); err != nil { // it may have left, and come back
 			return err
 		}
 	}
@@ -137,11 +137,13 @@ func (t *Tables) adoptEnds() error {
 		return err
 	}
 	for id, e := range t.ending {
-		ends, ok := times[id]
+		row, ok := times[id]
+		var ends bpf.Ends
 		switch {
 		case e.service.deleted:
 			ends = t.endsNow()
-		case ok:
+		case ok && row.Of == e.sum():
+			ends = row.ends()
 		case e.service.key.Protocol != uint8(lb.TCP):
 			ends = t.endsAtOnce()
 		default:
@@ -153,7 +155,7 @@ func (t *Tables) adoptEnds() error {
 		}
 	}
 	for id := range times {
-		if err := t.endTimes.put(id, bpf.Ends{}); err != nil {
+		if err := t.endTimes.forget(id); err != nil {
 			return err
 		}
 	}

@@ -73,6 +73,47 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestEndsOfReused: a time that was stored for an endpoint ends nothing of one that has its id by now, as an older process that does not know of
+// these times leaves it.
+func TestEndsOfReused(t *testing.T) {
+	d, err := open(loader.Settings{Connections: 1024, PinDir: dptest.PinDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { d.Close() }()
+	put := func(l bpf.Leave, port uint16) {
+		t.Helper()
+		table := table(1, 1)
+		table.Key.Protocol, table.Leave, table.Endpoints[0].Port = uint8(lb.TCP), l, bpf.Port(port)
+		apply(t, d, Change{Key: table.Key, Table: table})
+	}
+	put(bpf.Leave{}, 80)
+	setActive(t, d, 0, 1)
+	put(bpf.Leave{Ends: true}, 81)
+	wantDue(t, d, 1, leaveRate, false)
+	var row endTime
+	if err := d.endTimes.m.Lookup(uint32(0), &row); err != nil {
+		t.Fatal(err)
+	}
+	setActive(t, d, 0, 0)
+	sweep(t, d)
+	skip(d, time.Hour)
+	put(bpf.Leave{}, 82)
+	put(bpf.Leave{}, 83)
+	if e := d.endpoint(0); e == nil {
+		t.Fatal("the id is not used again")
+	}
+	setActive(t, d, 0, 1)
+	if err := d.endTimes.m.Put(uint32(0), row); err != nil {
+		t.Fatal(err)
+	}
+	d = reload(t, d)
+	wantDue(t, d, 0, 0, false)
+	if len(d.endTimes.has) > 0 {
+		t.Error("the row is still there")
+	}
+}
+
 // TestEndsOfFlows: what is not TCP ends at once.
 func TestEndsOfFlows(t *testing.T) {
 	d := load(t)

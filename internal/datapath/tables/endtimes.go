@@ -3,6 +3,7 @@ package tables
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -23,7 +24,19 @@ type endTimes struct {
 // endTime is bpf.Ends in the form of the map.
 type endTime struct {
 	At   int64 // nanoseconds since 1970
-	Rate uint64
+	Rate uint32
+	Of   uint32 // endpoint.sum(): a process that knows nothing of this map may have given the id to another one
+}
+
+func (t endTime) ends() bpf.Ends {
+	return bpf.Ends{At: lb.Steady(time.Unix(0, t.At)), Rate: int(t.Rate), Why: removedWhy}
+}
+
+// sum tells an endpoint from others that have had its id.
+func (e *endpoint) sum() uint32 {
+	h := fnv.New32a()
+	_, _ = fmt.Fprint(h, e.service.id, e.at())
+	return h.Sum32()
 }
 
 // openEndTimes opens the map pinned in dir, or makes it.
@@ -38,35 +51,37 @@ func openEndTimes(dir string) (endTimes, error) {
 	return endTimes{m, map[uint32]struct{}{}}, nil
 }
 
-// put stores when connections of an endpoint end; the zero value: it forgets.
-func (t endTimes) put(id uint32, ends bpf.Ends) error {
+// put stores when connections of an endpoint end.
+func (t endTimes) put(e *endpoint, ends bpf.Ends) error {
 	if t.m == nil {
 		return nil
 	}
-	if ends.At.IsZero() {
-		if _, has := t.has[id]; !has {
-			return nil
-		}
-		delete(t.has, id)
-		if err := t.m.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("forget when connections end: %w", err)
-		}
-		return nil
-	}
-	t.has[id] = struct{}{}
-	if err := t.m.Put(id, endTime{ends.At.UnixNano(), uint64(ends.Rate)}); err != nil {
+	t.has[e.id] = struct{}{}
+	if err := t.m.Put(e.id, endTime{ends.At.UnixNano(), uint32(ends.Rate), e.sum()}); err != nil {
 		return fmt.Errorf("note when connections end: %w", err)
 	}
 	return nil
 }
 
+// forget is the end of put.
+func (t endTimes) forget(id uint32) error {
+	if _, has := t.has[id]; !has {
+		return nil
+	}
+	delete(t.has, id)
+	if err := t.m.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("forget when connections end: %w", err)
+	}
+	return nil
+}
+
 // all are the times that are stored.
-func (t endTimes) all() (map[uint32]bpf.Ends, error) {
-	all := map[uint32]bpf.Ends{}
+func (t endTimes) all() (map[uint32]endTime, error) {
+	all := map[uint32]endTime{}
 	err := rows.EachBatch(t.m, rows.All, func(ids []uint32, rows []endTime) {
 		for i, row := range rows {
 			t.has[ids[i]] = struct{}{}
-			all[ids[i]] = bpf.Ends{At: lb.Steady(time.Unix(0, row.At)), Rate: int(row.Rate), Why: removedWhy}
+			all[ids[i]] = row
 		}
 	})
 	if err != nil {

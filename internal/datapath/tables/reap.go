@@ -115,7 +115,7 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 		ids = append(ids, f.id)
 		delete(t.ending, f.id)
 		delete(t.ends, f.id)
-		if err := t.endTimes.put(f.id, bpf.Ends{}); err != nil {
+		if err := t.endTimes.forget(f.id); err != nil {
 			return err
 		}
 		t.endpoints[f.id] = nil
