@@ -141,6 +141,9 @@ type Endpoint struct {
 	// Counter packets:bytes, both directions. In requests it is ignored.
 	Counter string `json:"counter,omitempty"`
 
+	// Drained It takes no new connection: config/drain has it. In requests it is ignored.
+	Drained bool `json:"drained,omitempty"`
+
 	// EndpointIP Of either family. One of another family than the VIP (NAT64, NAT46) sees the load balancer's own address
 	// towards it, or one of snatIPs, in every mode; mode 2 needs one there, mode 3 has none.
 	EndpointIP string `json:"endpointIP"`

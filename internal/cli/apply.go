@@ -37,7 +37,7 @@ func applyCommand(o *options) *cobra.Command {
 
 // createFile gives a command the flag --file, and sends what it names.
 func createFile(o *options, cmd *cobra.Command) func(*cobra.Command, []string) error {
-	cmd.Flags().StringP("file", "f", "", "file of services; - is standard input")
+	cmd.Flags().StringP("file", "f", "", "file of services and endpoints; - is standard input")
 	return func(cmd *cobra.Command, _ []string) error {
 		path := cmd.Flag("file").Value.String()
 		if l := cmd.Flag("lb"); l != nil && path == "" {

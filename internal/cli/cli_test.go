@@ -195,6 +195,7 @@ func TestUsage(t *testing.T) {
 		{"get ct --offset=-1", "--limit and --offset are 0 or more"},
 		{"get ct -w --limit=3", "--limit, --offset and --state stand beside --watch"},
 		{"get ct -w --rate=0", "--rate is 1 or more"},
+		{"kill ct", "which connections? Choose by flags, or write --all"},
 		{"describe", "describe what? One of lb"},
 		{"describe lb a b", "accepts at most 1 arg"},
 		{"get lb -o xml", `--output "xml" is none of wide, json and yaml`},

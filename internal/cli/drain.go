@@ -108,5 +108,5 @@ func moment(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}
-	return t.Local().Format(time.DateTime)
+	return clock(*t)
 }

@@ -108,10 +108,8 @@ func wideLB(list []v1.LoadbalanceEntry) *table {
 func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
 	row[0], row[1], row[3], row[4] = e.EndpointIP, portCell(e.TargetPort, e.TargetPortMax), "-", e.Counter
 	row[2] = weightCell(e)
-	if monitored(a) || e.State == "inactive" { // handshakes of clients may say so, too
+	if monitored(a) || e.State == "inactive" || e.Drained || e.Standby { // handshakes of clients may say inactive, too
 		row[3] = stateCell(e)
-	} else if e.Standby {
-		row[3] = standby
 	}
 }
 
@@ -126,12 +124,14 @@ func weightCell(e *v1.Endpoint) (s string) {
 	return s
 }
 
-// standby is what a backup is that could take connections, and is not needed.
-const standby = "standby"
-
+// stateCell is why an endpoint takes no new connections: it is not to, whether or not it could (drained); it cannot (inactive); or it is a
+// backup that is not needed (standby).
 func stateCell(e *v1.Endpoint) string {
-	if e.Standby && e.State != "inactive" {
-		return standby
+	switch {
+	case e.Drained:
+		return "drained"
+	case e.Standby && e.State != "inactive":
+		return "standby"
 	}
 	return cmp.Or(e.State, "-")
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -23,6 +24,9 @@ func killCT(o *options) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			params := filter.end()
+			if params == (v1.EndConntracksParams{}) && !all {
+				return errors.New("which connections? Choose by flags, or write --all")
+			}
 			params.All, params.Rate = all, rate
 			return o.killConntracks(cmd, &params)
 		},

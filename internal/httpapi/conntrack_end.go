@@ -28,7 +28,7 @@ func (a *API) EndConntracks(w http.ResponseWriter, r *http.Request, params v1.En
 	switch {
 	case p != nil:
 	case (chosen == v1.GetConntracksParams{}) && !params.All:
-		p = refuse(http.StatusBadRequest, "which connections? A filter is missing, or all")
+		p = refuse(http.StatusBadRequest, "which connections? Give a filter, or all=true")
 	case params.From < 0:
 		p = refuseField(http.StatusBadRequest, "from", strconv.Itoa(params.From), "is negative", "0 or more")
 	case params.Rate < 0 || params.Rate > lb.EndRateMax:

@@ -110,6 +110,11 @@ func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, out)
 }
 
+// drained tells whether one of the drains is about an endpoint.
+func drained(drains []lb.Drain, e *lb.Endpoint) bool {
+	return slices.ContainsFunc(drains, func(d lb.Drain) bool { return d.Has(e.Addr, e.Port) })
+}
+
 func drainAnswer(d *lb.Drain, left int, now time.Time) v1.Drain {
 	out := v1.Drain{Endpoint: d.Key(), Rate: d.Rate, Connections: left}
 	if d.Deadline.IsZero() {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -17,9 +18,13 @@ const stallLimit = 30 * time.Second
 func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request) {
 	out := newStream(w, "lbAttr")
 	now := a.Store.Snapshot()
+	drains := slices.Collect(a.Store.Drains.All(now))
 	for s := range a.Store.Services.All(now) {
 		stats, _ := a.DataPath.ServiceStats(s.Key)
 		e := a.codec.answer(&s, &stats, a.Health.EndpointState)
+		for i := range s.Endpoints {
+			e.Endpoints[i].Drained = drained(drains, &s.Endpoints[i])
+		}
 		e.Status = a.serviceStatus(now, s.Key)
 		if r.Context().Err() != nil || !out.item(e) {
 			return

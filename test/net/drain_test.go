@@ -40,6 +40,7 @@ func TestDrain(t *testing.T) {
 	}
 	opened := func() float64 { return r.metric("endpoint_connections_total", "endpoint=31.31.31.1:7") }
 	r.loxicmd("drain endpoint 31.31.31.1:7")
+	r.eventuallyShows("get lb -o wide", "31.31.31.1", " drained ")
 	labtest.Eventually(t, patience, func(context.Context) error {
 		was := opened()
 		others = append(others, r.open(join(vip4, 80), 3)...)
