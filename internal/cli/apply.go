@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	v1 "loxilb/api/v1"
 )
 
 // maxFile is what the server takes in one request.
@@ -68,7 +71,8 @@ func (o *options) apply(ctx context.Context, wanted *manifest) error {
 		return err
 	}
 	var body []byte
-	if len(wanted.services) > 0 {
+	changed := len(wanted.services) > 0
+	if changed {
 		request, err := json.Marshal(map[string]any{"lbAttr": wanted.services})
 		if err != nil {
 			return err
@@ -82,13 +86,23 @@ func (o *options) apply(ctx context.Context, wanted *manifest) error {
 		there := err == nil && resp.StatusCode == http.StatusConflict // with the same content
 		answer, err := o.answer(resp, err)
 		if err != nil && !there {
-			return err
+			return fmt.Errorf("%s: %w; the services, and endpoints before it, are applied", nameOf(endpoint), err)
 		}
 		if !there {
-			body = answer
+			body, changed = answer, true
 		}
 	}
+	if !changed {
+		return o.answered(body, "unchanged")
+	}
 	return o.done(body)
+}
+
+// nameOf is what an error calls an endpoint of a file.
+func nameOf(endpoint json.RawMessage) string {
+	var e v1.EndpointProbe
+	_ = json.Unmarshal(endpoint, &e) // what is of a wrong type the server has refused
+	return strings.TrimSpace("endpoint " + cmp.Or(e.Name, e.HostName))
 }
 
 func (o *options) readFile(path string) ([]byte, error) {

@@ -77,8 +77,13 @@ func TestApplyEndpoints(t *testing.T) {
 		t.Error(diff)
 	}
 	same := newServer(t, 409, `{"code":409,"result":"endpoint 10.0.0.1_ping exists already with the same content"}`)
-	if got := run(t, kind, same.at("apply -f -")...); got.code != ExitOK {
+	if got := run(t, kind, same.at("apply -f -")...); got != (result{ExitOK, "unchanged\n", ""}) {
 		t.Errorf("one that is there: %+v", got)
+	}
+	bad := newServer(t, 400, `{"code":400,"result":"there is no property \"x\""}`)
+	if got := run(t, kind, bad.at("apply -f -")...); got.code != ExitRefused ||
+		got.stderr != "Error: endpoint 10.0.0.1: there is no property \"x\"; the services, and endpoints before it, are applied\n" {
+		t.Errorf("one that is refused: %+v", got)
 	}
 }
 
