@@ -151,8 +151,8 @@ type Endpoint struct {
 	// Standby It is a backup that is not needed. In requests it is ignored.
 	Standby bool `json:"standby,omitempty"`
 
-	// State What its probe says: active (also before the first answer) or inactive. Absent without a probe: nobody knows. In requests
-	// it is ignored.
+	// State What its probe, an agent or handshakes of clients say: active (also before the first answer) or inactive. Absent: nobody
+	// asks it, and nothing is wrong. In requests it is ignored.
 	State string `json:"state,omitempty"`
 
 	// TargetPort 1 to 65535.

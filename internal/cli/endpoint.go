@@ -31,7 +31,8 @@ func createEndpoint(o *options) *cobra.Command {
 		Aliases: endpointAliases(),
 		Short:   "have an address probed, or say how one of a service is",
 		Long: "Has an address probed, whether or not it is an endpoint of a service. Where a monitored service would have\n" +
-			"an endpoint probed by the same name, as 10.0.0.1_tcp_8080, it is probed as is said here instead.",
+			"an endpoint probed by the same name, as 10.0.0.1_tcp_8080, it is probed as is said here instead.\n" +
+			"Without --probetype, or with auto, it is asked by ping.",
 		Example: "  loxicmd create endpoint 10.0.0.1 --probetype=http --probeport=8080 --probereq=/health --probe-interval=500ms\n" +
 			"  loxicmd create endpoint 10.0.0.1 --name=10.0.0.1_tcp_8080 --probetype=ping",
 		Args: exactly("the address, as in: loxicmd create endpoint 10.0.0.1 --probetype=tcp --probeport=8080"),
@@ -55,6 +56,7 @@ func (f *endpointFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	f.fieldFlags.register(cmd)
+	fs.Lookup("probetype").DefValue = lb.ProbePing.String()
 	fs.StringVar(&f.desc, "desc", "", "another word for --name")
 	fs.IntVar(&f.period, "period", 0, "--probe-interval in seconds, up to 86400")
 	fs.IntVar(&f.retries, "retries", 0, "another word for --probe-retries")

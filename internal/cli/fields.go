@@ -70,6 +70,9 @@ func (f *fieldFlag[T]) Type() string {
 	if len(f.field.Choices()) > 0 {
 		return "word"
 	}
+	if f.field.IsTime() {
+		return "time"
+	}
 	switch f.field.Value(f.object).(type) {
 	case bool:
 		return "bool"

@@ -72,6 +72,9 @@ func EndpointProbeFields() []Field[EndpointProbe] {
 		if name, ok := contract[f.Property]; ok {
 			f.Property = name
 		}
+		if f.Name == FieldProbePort {
+			f.Help = "port that is probed, which all types but ping and none need"
+		}
 		list = append(list, f)
 	}
 	return list

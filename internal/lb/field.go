@@ -87,6 +87,12 @@ func (f *Field[T]) IsBool() bool {
 	return ok
 }
 
+// IsTime tells whether the field is written as a time with its unit, as 500ms.
+func (f *Field[T]) IsTime() bool {
+	_, ok := f.form.(spell[T])
+	return ok
+}
+
 // Choices are the words of the field; none where it is no word.
 func (f *Field[T]) Choices() []Choice {
 	if c, ok := f.form.(interface{ choices() []Choice }); ok {

@@ -12,7 +12,7 @@ import (
 // hints say what the owner of this machine can do about a drop. Reasons without one are the sender's doing, and are
 // logged for debugging only.
 var hints = map[string]string{
-	"no-endpoint":    "add an endpoint, or give one a weight above 0",
+	"no-endpoint":    "loxicmd get lb -o wide tells why no endpoint takes any: they are inactive, drained, or have weight 0",
 	"conntrack-full": "new connections are refused until old ones end; start with a larger --ct-max",
 	"no-route":       "loxicmd get status --failed names endpoints without a route; for clients see: ip route get ADDRESS",
 	"forwarding-off": "set net.ipv4.conf.lo.forwarding (and net.ipv6.conf.lo.forwarding) to 1",
