@@ -493,7 +493,8 @@ enum endpoint_flag {
 	/* from its service; the row stays until its last connection has ended */
 	ENDPOINT_REMOVED = 4,
 	ENDPOINT_SHIFT = 8, /* port_shift is valid; port is the range's first */
-	/* it is down, and others are not: flows of this host's sockets leave it */
+	/* it is down, and others are not: SYNs that nobody answers leave it, and
+	 * flows of this host's sockets */
 	ENDPOINT_FAILED = 16,
 };
 

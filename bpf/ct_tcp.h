@@ -371,6 +371,29 @@ static __always_inline void tcp_single_segment(const struct packet *p,
 	tcp_tell_closing(&p->tuple, c, NULL, word, events);
 }
 
+/* Is the endpoint of a connection gone or down, where others are well? Global
+ * (verifier 1). */
+__noinline bool tcp_endpoint_is_lost(const struct connection *c)
+{
+	const struct endpoint *ep;
+
+	if (!c) /* verifier 2 */
+		return false;
+	ep = endpoint_find(c->endpoint);
+	return ep && ep->flags & (ENDPOINT_REMOVED | ENDPOINT_FAILED);
+}
+
+/* Is it the first SYN again, of a connection that nobody has answered, and whose
+ * endpoint does not take any more? Then it opens one with another endpoint: the
+ * client would repeat it for two minutes. */
+static __always_inline bool
+tcp_syn_moves(const struct packet *p, const struct connection *c, __u32 word)
+{
+	return is_opening_syn(p) &&
+	       !(word & (CONN_REPLIED | CONN_REPLY_DIRECTION)) &&
+	       tcp_endpoint_is_lost(c);
+}
+
 /* Does what tcp_transition() does, from the client's segments alone. Global (verifier 1). */
 __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 {
@@ -387,7 +410,8 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		/* after its FIN, a client that connects again uses a higher
 		 * sequence number (RFC 9293 section 3.6.1) */
 		if ((word & CONN_RESET) ||
-		    ((word & CONN_FIN_CLIENT) && (__s32)ahead >= 0)) {
+		    ((word & CONN_FIN_CLIENT) && (__s32)ahead >= 0) ||
+		    tcp_syn_moves(p, c, word)) {
 			key = p->tuple; /* verifier 3 */
 			connection_end(&key, c, word, PORT_IS_FREE);
 			return VERDICT_MISS;
@@ -429,6 +453,10 @@ __noinline enum verdict tcp_transition(struct packet *p, struct connection *c)
 	if (connection_is_closed(word) && is_opening_syn(p) &&
 	    !(word & CONN_REPLY_DIRECTION)) {
 		p->may_reopen = true;
+		return VERDICT_MISS;
+	}
+	if (tcp_syn_moves(p, c, word)) {
+		connection_end(&p->tuple, c, word, port_fate(word));
 		return VERDICT_MISS;
 	}
 	connection_reverse(&key, c, IPPROTO_TCP);

@@ -26,11 +26,17 @@ func (s *Services) putEnds(service *lb.Service, table *bpf.ServiceTable) {
 			continue
 		}
 		row.Ends = s.Health.endsOfFailed(service, e, serves)
-		row.Failed = service.Protocol != lb.TCP && !row.Ends.At.IsZero()
+		row.Failed = serves && s.Health.isDown(service, e)
 		if d, ok := s.Desired.Drains.Of(now, e); ok && !d.Deadline.IsZero() {
 			row.Ends = sooner(row.Ends, bpf.Ends{At: d.Deadline, Rate: d.Rate, Why: "endpoint drained"})
 		}
 	}
+}
+
+// isDown tells whether an endpoint is, by probes or by handshakes that fail.
+func (h *Health) isDown(s *lb.Service, e lb.Endpoint) bool {
+	status, ok := h.probes.prober.Status(h.probes.keyOf(s, e))
+	return ok && status.State == health.Down
 }
 
 // endsOfFailed says when connections end of an endpoint that is down. Flows of UDP have no end that anybody could wait for: they move

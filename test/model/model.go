@@ -260,6 +260,9 @@ func (m *Model) Packet(p *pkt.Packet, length int) Verdict {
 		ok = false
 	case redials:
 		closed, ok = e.conn, false
+	case ok && key.proto == lb.TCP && e.dir == fromClient && isSYN(p) && !e.conn.replied && e.conn.ending():
+		m.leave(e.conn)
+		ok = false
 	}
 	if !ok {
 		svc := m.find(key)

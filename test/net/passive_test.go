@@ -309,6 +309,44 @@ func TestMostOut(t *testing.T) {
 	})
 }
 
+// TestSYNAgain: a client whose SYN has met an endpoint that is gone is connected by the next SYN that it sends after that is known: in
+// three seconds, the time of its second repetition, and not never. So too if the endpoint is removed.
+//
+// P46 who dials while an endpoint dies is connected to another one, once it is known that nobody answers there
+func TestSYNAgain(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*wired){
+		"down": func(r *wired) { r.eventuallyShows("get lb -o wide", "32.32.32.1", " inactive ") },
+		"removed": func(r *wired) {
+			r.loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1,17.17.17.1:1 --outlier=off", vip4)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _, address := passiveRig(t, map[string]string{"removed": "--outlier=off"}[name])
+			r.blackhole(1, true)
+			failed := make(chan error)
+			for range 6 { // two of them go there
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					c, err := r.Client.DialContext(ctx, "tcp", address)
+					if err == nil {
+						err = c.Close()
+					}
+					failed <- err
+				}()
+			}
+			end(r)
+			for range 6 {
+				if err := <-failed; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
 // down are the addresses of endpoints that are out.
 func (r *rig) down() (list []string) {
 	r.t.Helper()

@@ -70,7 +70,7 @@ type EndpointTable struct {
 	SourceBits, AddrBits uint8
 	Takes                uint32 // weight for new connections: 0 for none, whatever Weight says
 	Ends                 Ends   // of the connections that it has
-	Failed               bool   // flows of this machine's own sockets go elsewhere
+	Failed               bool   // it is down, and others are not: SYNs that nobody answers go elsewhere, and flows of this machine's own sockets
 }
 
 // String prints the table as one line for the service, one for each endpoint and one for the slots, goldens and debug logs show what the maps will hold.

@@ -150,7 +150,7 @@ type endpoint struct { // there are many: 64 bytes
 	port    uint16 // as in the row: network byte order
 	weight  uint16
 	shift   bool // port is for the service's first port
-	failed  bool // flows of this machine's own sockets go elsewhere
+	failed  bool // as in bpf.EndpointTable
 
 	sourceBits, addrBits uint8 // as in bpf.EndpointTable
 }
