@@ -212,6 +212,9 @@ func (m *Monitor) Eject(key, evidence string) {
 	defer m.mu.Unlock()
 	if t := m.targets[key]; t != nil {
 		state := t.state()
+		if t.Probe.Type == lb.ProbeNone && t.passive != "" {
+			t.what = "not probed, and no longer out for handshakes that failed"
+		}
 		t.passive = evidence
 		m.note(t, state, time.Now())
 	}

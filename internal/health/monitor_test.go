@@ -196,6 +196,13 @@ func TestEject(t *testing.T) {
 		m.Eject("a", "")
 		st, _ = m.Status("a")
 		want(t, st, Up, "http [2001:db8::2]:80: good, 1 of 1")
+		m.Set("silent", Target{Addr: one.Addr(), Probe: lb.Probe{Type: lb.ProbeNone}})
+		m.Eject("silent", "passive: 3 SYNs")
+		st, _ = m.Status("silent")
+		want(t, st, Down, "passive: 3 SYNs")
+		m.Eject("silent", "")
+		st, _ = m.Status("silent")
+		want(t, st, Up, "192.0.2.1: not probed, and no longer out for handshakes that failed")
 	})
 }
 

@@ -107,10 +107,13 @@ func (p *probes) news(key string, s *health.Status) (at netip.AddrPort, news []h
 	}
 	r := n.running[key]
 	for _, c := range s.History {
-		if c.At.After(r.told) {
+		if !c.At.After(r.told) {
+			continue
+		}
+		r.told = c.At
+		r.changes++
+		if c.From != health.Unknown || r.target.Probe.Type != lb.ProbeNone || c.To != health.Up { // taken to be up without being asked: no news
 			news = append(news, c)
-			r.told = c.At
-			r.changes++
 		}
 	}
 	return netip.AddrPortFrom(r.target.Addr, r.target.Port), news, n.usersOf(key)

@@ -123,6 +123,22 @@ const (
 	monitored2 = "10.0.0.1:443/tcp endpoints=192.168.1.1:80 monitor=true"
 )
 
+// TestTakenToBeUp: that an endpoint which nobody asks is taken to be up is no event; that it is down, and up again, is one each.
+func TestTakenToBeUp(t *testing.T) {
+	t.Parallel()
+	const silent = "192.168.1.1_none_0"
+	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80 monitor=true probetype=none")
+	news := r.hub.Subscribe(event.KindHealth)
+	for _, state := range []health.State{health.Up, health.Down, health.Up} {
+		r.becomes(silent, state)
+	}
+	for _, want := range []string{"endpoint 192.168.1.1 is down: seen", "endpoint 192.168.1.1 is up: seen"} {
+		if e, _, ok := news.Poll(); !ok || e.String() != want {
+			t.Errorf("%v is told, want %s", e, want)
+		}
+	}
+}
+
 // TestHealth: an endpoint that is down takes no new connections, of all services that heed it and of no other; each is probed once.
 func TestHealth(t *testing.T) {
 	t.Parallel()
