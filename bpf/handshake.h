@@ -77,7 +77,9 @@ __noinline __maybe_unused int handshake_answered(const struct connection *reply,
 	(8 + ((ipv6) ? 72ULL : 52ULL) * (packets))
 
 /* Counts a RST of the endpoint that ends the connection before the endpoint has
- * sent data. word: that of the entry before the RST. Global (verifier 1). */
+ * sent data. If the client has not acknowledged the SYN+ACK, it may be nobody, of
+ * whom the endpoint despairs. word: that of the entry before the RST. Global
+ * (verifier 1). */
 __noinline __maybe_unused int handshake_reset(const struct packet *p,
 					      const struct connection *reply,
 					      __u32 word)
@@ -86,7 +88,8 @@ __noinline __maybe_unused int handshake_reset(const struct packet *p,
 		return 0;
 	if (!(word & CONN_REPLIED))
 		return handshake_count(reply->endpoint, HANDSHAKE(refused));
-	if (reply->bytes > HANDSHAKE_BYTES(reply->packets, p->ipv6))
+	if (!(word & CONN_ASSURED) ||
+	    reply->bytes > HANDSHAKE_BYTES(reply->packets, p->ipv6))
 		return 0;
 	return handshake_count(reply->endpoint, HANDSHAKE(reset));
 }
