@@ -72,6 +72,7 @@ func Root(env Env) *cobra.Command {
 	}
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	root.SetFlagErrorFunc(flagError)
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
 	create := &cobra.Command{
