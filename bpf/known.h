@@ -74,6 +74,18 @@ static __always_inline __u32 known_row_left(__u64 row, __u32 now)
 	return left <= timeout_known ? left : 0;
 }
 
+static __always_inline bool known_set_has(const struct known_set *set,
+					  __u64 hash, __u32 now)
+{
+	for (int i = 0; i < KNOWN_WAYS; i++) {
+		__u64 row = set->rows[i];
+
+		if (known_row_is(row, hash) && known_row_left(row, now))
+			return true;
+	}
+	return false;
+}
+
 /* Has the packet's source shown lately that it is there? Global
  * (verifier 1). */
 __noinline bool source_is_known(struct packet *p)
@@ -84,15 +96,7 @@ __noinline bool source_is_known(struct packet *p)
 	if (!p) /* verifier 2 */
 		return false;
 	set = known_set_find(p, &hash);
-	if (!set)
-		return false;
-	for (int i = 0; i < KNOWN_WAYS; i++) {
-		__u64 row = set->rows[i];
-
-		if (known_row_is(row, hash) && known_row_left(row, p->now))
-			return true;
-	}
-	return false;
+	return set && known_set_has(set, hash, p->now);
 }
 
 /* Notes that the packet's source has just shown that it is there. Returns

@@ -36,14 +36,22 @@ static __noinline enum verdict protect_service(struct packet *p,
 	return VERDICT_CHALLENGE;
 }
 
+/* Is there no room for the packet's connection, or are clients always
+ * challenged? */
+static __always_inline bool is_protected(const struct packet *p,
+					 const struct service *svc)
+{
+	return unlikely(
+		(svc->flags & SERVICE_SYN_ALWAYS && p->tcp_flags & TCP_SYN) ||
+		half_open_is_full(svc->id, p->tuple.protocol));
+}
+
 /* Returns CONTINUE if the packet may open a connection, CHALLENGE if its client
  * has to show first that it is there. */
 static __always_inline enum verdict protect(struct packet *p,
 					    const struct service *svc)
 {
-	if (likely(!(svc->flags & SERVICE_SYN_ALWAYS &&
-		     p->tcp_flags & TCP_SYN) &&
-		   !half_open_is_full(svc->id, p->tuple.protocol)))
+	if (!is_protected(p, svc))
 		return VERDICT_CONTINUE;
 	return protect_service(p, svc);
 }

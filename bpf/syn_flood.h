@@ -32,15 +32,32 @@ static __always_inline bool is_of_syn_flood(const struct packet *p)
 	       !p->fault;
 }
 
+/* May the packet open a connection of the service, but for what protect.h says? */
+static __always_inline bool is_admitted_by(const struct packet *p,
+					   const struct service *svc)
+{
+	return svc->slot_count && !is_martian_source(p) &&
+	       !source_reason(p, svc);
+}
+
 /* Would the client of a SYN be challenged if that had no connection? What the
  * packet's source and its service's endpoints forbid is refused later. */
 static __always_inline bool is_to_be_challenged(struct packet *p, __u32 mark)
 {
-	/* not copied: a SYN that is challenged in vain comes again */
-	const struct service *svc = service_find_any(p, mark);
+	const struct service *svc;
+	struct known_set *set;
+	__u64 hash;
 
-	return svc && svc->slot_count && !is_martian_source(p) &&
-	       !source_reason(p, svc) && protect(p, svc) == VERDICT_CHALLENGE;
+	set = known_set_find(p, &hash);
+	if (!set)
+		return false;
+	/* in no cache: the processor reads it while the service is looked up */
+	*(volatile __u64 *)&set->rows[0];
+	/* not copied: a SYN that is challenged in vain comes again */
+	svc = service_find_any(p, mark);
+	return svc && !(svc->flags & SERVICE_SYN_OFF) &&
+	       is_admitted_by(p, svc) && is_protected(p, svc) &&
+	       !known_set_has(set, hash, p->now);
 }
 
 #endif
