@@ -159,6 +159,7 @@ func TestUsage(t *testing.T) {
 		{"create lb 1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1", `VIP "1.1.1" is not an IP address`},
 		{"create lb 1.1.1.1 --endpoints=2.2.2.2:1", "no port is given"},
 		{"create lb 1.1.1.1 --tcp=1:1", "--endpoints is missing"},
+		{"create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --backup=3.3.3.3:1@0", `--backup is "3.3.3.3:1@0": level 0 is that of --endpoints; allowed are 1 to 9`},
 		{"create lb 1.1.1.1 --tcp=1 --endpoints=2.2.2.2:1", "--tcp: "},
 		{"create lb 1.1.1.1 --tcp=0:1 --endpoints=2.2.2.2:1", "is zero"},
 		{"create lb 1.1.1.1 --tcp=1:70000 --endpoints=2.2.2.2:1", `"70000"`},

@@ -138,6 +138,9 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 			return nil, err
 		}
 		if i >= len(f.endpoints) && e.Backup == 0 {
+			if strings.Contains(text, "@") {
+				return nil, fmt.Errorf("--backup is %q: level 0 is that of --endpoints; allowed are 1 to %d", text, lb.MaxBackup)
+			}
 			e.Backup = 1
 		}
 		all = append(all, e)
