@@ -441,7 +441,7 @@ func TestSpread(t *testing.T) {
 							t.Errorf("%d of %d probes in the %d. tenth of an interval", n, targets, part+1)
 						}
 					}
-					if n := count.Load() - before; n < targets-targets/20 || n > targets+targets/20 {
+					if n := count.Load() - before; n < targets-targets/10 || n > targets+targets/10 {
 						t.Errorf("%d probes in an interval, want %d", n, targets)
 					}
 				}
