@@ -19,9 +19,9 @@ func TestRoom(t *testing.T) {
 	r := newRig(t, options{})
 	r.serveNames()
 	a := r.api()
-	// 21 MB with two CPUs; what is per CPU by itself is little
-	if size := r.maps(); size > 24<<10 {
-		t.Errorf("the maps of an idle daemon take %d kB in the kernel, want at most 24 MB", size)
+	// 25 MB with two CPUs, 4 of them the empty table of when connections of removed endpoints end; what is per CPU by itself is little
+	if size := r.maps(); size > 28<<10 {
+		t.Errorf("the maps of an idle daemon take %d kB in the kernel, want at most 28 MB", size)
 	}
 	const services = 4200 // once as many as there was room for
 	took, _ := a.call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: mixed(services, 1)}))

@@ -48,6 +48,7 @@ func TestWatchConnections(t *testing.T) {
 		`opened   ` + connection + "\n", `assured  ` + connection + "\n", `closing  ` + connection + " by client\n",
 		`ended    ` + connection + `  closed by both  in [4-9] packets, [2-9]\d\d bytes  out [3-9] packets, [1-9]\d\d bytes` + "\n",
 	} {
-		labtest.Eventually(t, patience, func(context.Context) error { return seen(pattern) })
+		// closed connections of a service that is deleted rest for up to 10 s
+		labtest.Eventually(t, 2*patience, func(context.Context) error { return seen(pattern) })
 	}
 }
