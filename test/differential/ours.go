@@ -29,6 +29,12 @@ func (o ours) begin(q *sequence) error {
 	if err := o.Reset(); err != nil {
 		return err
 	}
+	// what tells the ends of the last sequence's connections that its services are gone
+	for _, link := range []*lab.Link{o.Network.Client, o.Network.Server} {
+		if _, err := o.Network.Left(link); err != nil {
+			return err
+		}
+	}
 	for _, s := range q.services {
 		if err := o.Apply(s); err != nil {
 			return err
