@@ -28,8 +28,7 @@ __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 		       answer_segment(ctx, p, TCP_SYN | TCP_ACK, p->seq, ack);
 	if (!made || (p->l3 && !challenge_macs(ctx)))
 		return drop(p, DROP_NOT_LINEAR);
-	n->sent++;
-	surge_note(&challenge_surge, p->now);
+	count_challenge(n, p);
 	p->action = bpf_redirect(ctx_interface(ctx), 0);
 	return VERDICT_REDIRECT;
 }

@@ -371,8 +371,7 @@ static __always_inline void tcp_single_segment(const struct packet *p,
 	tcp_tell_closing(&p->tuple, c, NULL, word, events);
 }
 
-/* Is the endpoint of a connection gone or down, where others are well? Global
- * (verifier 1). */
+/* Is the endpoint of a connection lost? Global (verifier 1). */
 __noinline bool tcp_endpoint_is_lost(const struct connection *c)
 {
 	const struct endpoint *ep;
@@ -380,7 +379,7 @@ __noinline bool tcp_endpoint_is_lost(const struct connection *c)
 	if (!c) /* verifier 2 */
 		return false;
 	ep = endpoint_find(c->endpoint);
-	return ep && ep->flags & (ENDPOINT_REMOVED | ENDPOINT_FAILED);
+	return ep && endpoint_is_lost(ep);
 }
 
 /* Is it the first SYN again, of a connection that nobody has answered, and whose

@@ -8,6 +8,7 @@
 #ifndef LOXILB_ROWS_H
 #define LOXILB_ROWS_H
 
+#include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 #include "maps.h"
 
@@ -24,6 +25,12 @@ static __always_inline void *endpoint_row(void *map, __u32 id)
 static __always_inline struct endpoint *endpoint_find(__u32 id)
 {
 	return endpoint_row(&endpoints, id);
+}
+
+/* Is it gone from its service, or down where others are well? */
+static __always_inline bool endpoint_is_lost(const struct endpoint *ep)
+{
+	return ep->flags & (ENDPOINT_REMOVED | ENDPOINT_FAILED);
 }
 
 static __always_inline struct endpoint_state *endpoint_state_find(__u32 id)

@@ -182,4 +182,13 @@ static __always_inline bool is_martian_source(const struct packet *p)
 		(!a->word[2] && bpf_ntohl(a->word[3]) <= 1));
 }
 
+/* Returns why a packet from its source may not open connections of the service at
+ * all, or DROP_NONE. */
+static __always_inline enum drop_reason
+source_refusal(const struct packet *p, const struct service *svc)
+{
+	return is_martian_source(p) ? DROP_MARTIAN_SOURCE :
+				      source_reason(p, svc);
+}
+
 #endif

@@ -226,11 +226,10 @@ static __noinline int sock_new_flow(struct packet *p,
  * its timeout? */
 static __noinline bool sock_flow_is_valid(const struct sock_flow *f, __u32 now)
 {
-	const __u16 left = ENDPOINT_REMOVED | ENDPOINT_FAILED;
 	__u32 id = f->endpoint, service, *idle, limit = timeout_udp_replied;
 	struct endpoint *ep = endpoint_find(id);
 
-	if (!ep || !(ep->flags & ENDPOINT_IN_USE) || ep->flags & left ||
+	if (!ep || !(ep->flags & ENDPOINT_IN_USE) || endpoint_is_lost(ep) ||
 	    !same_addr(&ep->addr, &f->addr))
 		return false;
 	service = ep->service;

@@ -24,20 +24,20 @@
  * other takes the answer of. */
 struct surge challenge_surge SEC(".data.shared") = {};
 
+/* Counts a challenge that is sent. */
+static __always_inline void count_challenge(struct challenge_counts *n,
+					    const struct packet *p)
+{
+	n->sent++;
+	surge_note(&challenge_surge, p->now);
+}
+
 /* May the packet be part of a flood, or an answer of who was challenged in one? */
 static __always_inline bool is_of_syn_flood(const struct packet *p)
 {
 	return unlikely(p->tcp_flags & (TCP_SYN | TCP_RST)) &&
 	       (challenge_first || surge_is_on(&challenge_surge, p->now)) &&
 	       !p->fault;
-}
-
-/* May the packet open a connection of the service, but for what protect.h says? */
-static __always_inline bool is_admitted_by(const struct packet *p,
-					   const struct service *svc)
-{
-	return svc->slot_count && !is_martian_source(p) &&
-	       !source_reason(p, svc);
 }
 
 /* Would the client of a SYN be challenged if that had no connection? What the
@@ -55,8 +55,8 @@ static __always_inline bool is_to_be_challenged(struct packet *p, __u32 mark)
 	*(volatile __u64 *)&set->rows[0];
 	/* not copied: a SYN that is challenged in vain comes again */
 	svc = service_find_any(p, mark);
-	return svc && !(svc->flags & SERVICE_SYN_OFF) &&
-	       is_admitted_by(p, svc) && is_protected(p, svc) &&
+	return svc && !(svc->flags & SERVICE_SYN_OFF) && svc->slot_count &&
+	       !source_refusal(p, svc) && is_protected(p, svc) &&
 	       !known_set_has(set, hash, p->now);
 }
 

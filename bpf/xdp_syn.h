@@ -28,10 +28,8 @@
 static __always_inline enum verdict syn_check_source(struct packet *p,
 						     const struct service *svc)
 {
-	enum drop_reason why = DROP_MARTIAN_SOURCE;
+	enum drop_reason why = source_refusal(p, svc);
 
-	if (!is_martian_source(p))
-		why = source_reason(p, svc);
 	return why ? drop(p, why) : VERDICT_CONTINUE;
 }
 
@@ -73,8 +71,7 @@ static __noinline int syn_challenge(ctx_t *ctx, struct packet *p)
 	if (!challenge_turn(ctx, p, challenge_acknowledgement(p)) ||
 	    !challenge_macs(ctx))
 		return XDP_ABORTED; /* never happens: all headers were read before */
-	n->sent++;
-	surge_note(&challenge_surge, p->now);
+	count_challenge(n, p);
 	return XDP_REDIRECT;
 }
 
