@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -75,61 +73,6 @@ func Root(env Env) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
-	create := &cobra.Command{
-		Use: "create", Short: "create or update what is balanced", Args: noObject,
-		Example: "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd create -f services.yaml",
-	}
-	create.RunE = createFile(o, create)
-	create.AddCommand(createLB(o), createEndpoint(o))
-	get := &cobra.Command{
-		Use: "get", Short: "show what is there", Example: "  loxicmd get lb -o wide\n  loxicmd get status --failed\n  loxicmd get ct", Args: noObject, RunE: needObject,
-	}
-	get.AddCommand(getLB(o), getCT(o), getDrain(o), getEndpoint(o), getStatus(o), getEvents(o), getVersion(o))
-	del := &cobra.Command{
-		Use: "delete", Short: "delete what is balanced", Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020", Args: noObject, RunE: needObject,
-	}
-	del.AddCommand(deleteLB(o), deleteEndpoint(o))
-	describe := &cobra.Command{
-		Use: "describe", Short: "show all that is known of one object", Example: "  loxicmd describe lb web", Args: noObject, RunE: needObject,
-	}
-	describe.AddCommand(describeLB(o))
-	kill := &cobra.Command{
-		Use: "kill", Short: "end connections", Example: "  loxicmd kill ct --source=100.100.100.7", Args: noObject, RunE: needObject,
-	}
-	kill.AddCommand(killCT(o))
-	drain := &cobra.Command{
-		Use: "drain", Short: "have endpoints take no new connections", Example: "  loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s", Args: noObject, RunE: needObject,
-	}
-	drain.AddCommand(drainEndpoint(o))
-	undrain := &cobra.Command{
-		Use: "undrain", Short: "let them take new connections again", Example: "  loxicmd undrain endpoint 31.31.31.1:5001", Args: noObject, RunE: needObject,
-	}
-	undrain.AddCommand(undrainEndpoint(o))
-	set := &cobra.Command{
-		Use: "set", Short: "change one thing of what is balanced", Example: "  loxicmd set endpoint 31.31.31.1:5001 --weight=5", Args: noObject, RunE: needObject,
-	}
-	set.AddCommand(setEndpoint(o))
-	root.AddCommand(create, get, describe, del, set, kill, drain, undrain, applyCommand(o), versionCommand(o))
+	root.AddCommand(createVerb(o), getVerb(o), describeVerb(o), deleteVerb(o), setVerb(o), killVerb(o), drainVerb(o), undrainVerb(o), applyCommand(o), versionCommand(o))
 	return root
-}
-
-// noObject refuses the word behind a verb that no subcommand took.
-func noObject(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s knows no %q, only %s", cmd.CommandPath(), args[0], strings.Join(objects(cmd), ", "))
-}
-
-func needObject(cmd *cobra.Command, _ []string) error {
-	return fmt.Errorf("%s what? One of %s", cmd.CommandPath(), strings.Join(objects(cmd), ", "))
-}
-
-func objects(cmd *cobra.Command) []string {
-	var names []string
-	for _, c := range cmd.Commands() {
-		names = append(names, c.Name())
-	}
-	slices.Sort(names)
-	return names
 }

@@ -147,11 +147,12 @@ func TestUsage(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, 200, success)
 	for _, tc := range []struct{ args, message string }{
-		{"create", "create what? One of endpoint, lb"},
-		{"create firewall", `create knows no "firewall"`},
-		{"get", "get what? One of ct, drain, endpoint, events, lb, lbversion, status"},
+		{"create", "create what? One of "},
+		{"create wall", `create knows no "wall"`},
+		{"create bgpnei 1.1.1.1 65000", "create bgpnei: BGP is not part of this build: let FRR"},
+		{"get", "get what? One of "},
 		{"get lbs extra", "unknown command"},
-		{"delete", "delete what? One of endpoint, lb"},
+		{"delete", "delete what? One of "},
 		{"list", `unknown command "list"`},
 		{"apply", "which file?"},
 		{"create lb", "an argument is missing: the VIP"},

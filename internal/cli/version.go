@@ -21,7 +21,7 @@ func versionCommand(o *options) *cobra.Command {
 func getVersion(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:     "lbversion",
-		Aliases: []string{"llbversion", "LBversion"},
+		Aliases: []string{"llbversion", "LBversion", "LBVersion"},
 		Short:   "show the version of the server; -o wide shows its network namespace",
 		Example: "  loxicmd get lbversion -o wide",
 		Args:    cobra.NoArgs,

@@ -59,7 +59,7 @@ func Command(version string, lookup func(string) (string, bool), run func(contex
 	fs.SortFlags = false
 	f.register(fs)
 	registerContract(fs)
-	fs.BoolVar(&helpAll, "help-all", false, "help with the flags of earlier loxilb that have no effect, or are not available yet")
+	fs.BoolVar(&helpAll, "help-all", false, "help with the flags of earlier loxilb that have no effect, or are refused")
 	return cmd
 }
 

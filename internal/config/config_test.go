@@ -87,10 +87,10 @@ func TestFlags(t *testing.T) {
 		Attach: AttachClsact, XDP: XDPNative, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, HalfOpen: 10, PinPath: "/sys/fs/bpf/x",
 		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", ProbeFiles: "/p", LogLevel: LevelTrace,
 		Notes: []string{
-			"--config-path has no effect: nothing is read there: the services are kept in --state-dir",
-			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",
 			"--prometheus has no effect: metrics are always served",
+			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",
 			"--fallback has no effect: packets of no service always go to the kernel",
+			"--config-path has no effect: nothing is read there: the services are kept in --state-dir",
 		},
 	}
 	same := cmp.Comparer(func(a, b *regexp.Regexp) bool { return a == b || a != nil && b != nil && a.String() == b.String() })
@@ -150,12 +150,10 @@ func TestRefused(t *testing.T) {
 		{"", "--ct-max=100000001", "--ct-max=100000001: is more than 100000000, the most that the connection table can have"},
 		{"", "--half-open-max=34", "--half-open-max=34: is not 0 (any number) to 33 percent"},
 		{"", "--half-open-max=-1", "--half-open-max=-1: is not 0 (any number) to 33 percent"},
-		{"", "--bgp", "--bgp=true: BGP is not available yet"},
-		{"", "-k 1.1.1.1:2.2.2.2:200000", "--ka=1.1.1.1:2.2.2.2:200000: keepalive by BFD is not available yet"},
-		{"", "--cluster=1.1.1.1", "synchronising connections with a cluster is not available yet"},
-		{"", "--proxyonlymode", "not available yet"},
-		{"", "--ipvs-compat", "not available yet"},
-		{"", "--userservice", "users and roles is not available yet"},
+		{"", "--bgp", "--bgp=true: BGP is not part of this build: let FRR or BIRD"},
+		{"", "-k 1.1.1.1:2.2.2.2:200000", "--ka=1.1.1.1:2.2.2.2:200000: BFD is not part of this build"},
+		{"", "--cluster=1.1.1.1", "--cluster=1.1.1.1: connections are not synchronised between nodes"},
+		{"", "--proxyonlymode", "--proxyonlymode=true: this build has no proxy in user space"},
 		{"", "--nonsense", "unknown flag: --nonsense"},
 		{"", "word", "unknown command"},
 	} {
@@ -197,12 +195,12 @@ func TestHelp(t *testing.T) {
 	}
 	short, all := help("--help"), help("--help-all")
 	for _, f := range contractFlags() {
-		word := "--" + f.name + " "
+		word := "--" + f.Name + " "
 		if strings.Contains(short, word) || !strings.Contains(all, word) {
 			t.Errorf("%sis in the help, or not in --help-all", word)
 		}
 	}
-	for _, word := range []string{"no effect: ", "not available yet: "} {
+	for _, word := range []string{"no effect: ", "refused: "} {
 		if strings.Contains(short, word) {
 			t.Errorf("the help has %q:\n%s", word, short)
 		}

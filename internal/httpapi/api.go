@@ -102,6 +102,7 @@ func New(o Options) *API {
 		BaseRouter:       a.mux,
 		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) { parameterProblem(err).write(w) },
 	})
+	registerNotBuilt(a.mux)
 	a.mux.HandleFunc("GET /metrics", a.GetMetrics)
 	a.mux.HandleFunc("GET "+healthPath, a.getHealth)
 	a.mux.HandleFunc("GET "+readyPath, a.getReady)

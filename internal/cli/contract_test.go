@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"loxilb/internal/contract"
+)
+
+// What the contract's table says of a command is so: it is there or not, by each of its names, with its flags. And there is none that the
+// table does not have.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	root := Root(Env{})
+	root.InitDefaultCompletionCmd("completion")
+	known := map[*cobra.Command]bool{root: true}
+	for _, row := range contract.AllCommands() {
+		words := strings.Fields(row.Path)
+		for _, name := range row.Names() {
+			cmd := find(root, append(slices.Clone(words[:len(words)-1]), name))
+			if (cmd != nil) != (row.State != contract.NotThere) {
+				t.Errorf("%s, as %s: the table says it is %s, and that is not so", row.Path, name, row.State)
+			}
+			known[cmd] = true
+		}
+		if cmd := find(root, words); cmd != nil {
+			checkFlags(t, row, cmd)
+		}
+	}
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Runnable() && !c.HasSubCommands() && !known[c] {
+			t.Errorf("%s is not in internal/contract: add a row, with the state Ours if the contract has no such command", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(root)
+}
+
+// find is the command of a path of names, nil if there is none.
+func find(root *cobra.Command, path []string) *cobra.Command {
+	for _, name := range path {
+		i := slices.IndexFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == name || c.HasAlias(name) })
+		if i < 0 {
+			return nil
+		}
+		root = root.Commands()[i]
+	}
+	return root
+}
+
+func checkFlags(t *testing.T, row contract.Command, cmd *cobra.Command) {
+	t.Helper()
+	without := strings.Fields(row.Without)
+	for f := range strings.FieldsSeq(row.Flags) {
+		name, short, _ := strings.Cut(f, ",")
+		flag := cmd.Flag(name)
+		missing := slices.Contains(without, name)
+		switch {
+		case missing && flag != nil:
+			t.Errorf("%s: the table says it is without --%s, and it has it", row.Path, name)
+		case !missing && flag == nil:
+			t.Errorf("%s: the table says that it has --%s, and it hasn't", row.Path, name)
+		case !missing && flag.Shorthand != short && flag.Name == name && short != "":
+			t.Errorf("%s: --%s has not the short form -%s", row.Path, name, short)
+		}
+	}
+	for _, name := range without {
+		if !slices.ContainsFunc(strings.Fields(row.Flags), func(f string) bool { return f == name || strings.HasPrefix(f, name+",") }) {
+			t.Errorf("%s: is without --%s, and the contract's flags have none of that name", row.Path, name)
+		}
+	}
+}
+
+// What get prints has the contract's columns, in their order; there may be more.
+func TestContractColumns(t *testing.T) {
+	t.Parallel()
+	for _, row := range contract.AllCommands() {
+		if row.State == contract.NotThere || row.Columns == "" {
+			continue
+		}
+		for flag, columns := range map[string]string{"": row.Columns, " -o wide": row.Wide} {
+			if columns == "" {
+				columns = row.Columns
+			}
+			got := run(t, "", newServer(t, 200, "{}").at(row.Path+flag)...)
+			header, _, _ := strings.Cut(got.stdout, "\n")
+			var printed []string
+			for cell := range strings.SplitSeq(header, "|") {
+				printed = append(printed, strings.TrimSpace(cell))
+			}
+			next := 0
+			for _, c := range strings.Split(columns, ",") {
+				i := slices.Index(printed[next:], strings.ToUpper(c))
+				if i < 0 {
+					t.Errorf("%s%s: column %s is missing, or stands elsewhere, in %q %s", row.Path, flag, c, printed, got.stderr)
+					continue
+				}
+				next += i + 1
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package contract
+
+import "slices"
+
+// Commands are those of loxicmd.
+func Commands() []Section[Command] {
+	return slices.Concat(general(), balancingCommands(), filteringCommands(), networkCommands(), clusteringCommands(), daemonCommands())
+}
+
+func general() []Section[Command] {
+	return []Section[Command]{
+		{"loxicmd", []Command{
+			{Path: "", Flags: "timeout,t protocol output,o apiserver,s port,p token", State: Better, Note: "--port takes 1 to 65535; --socket, --cacert, --insecure, -o yaml; exit status 1 when the server refuses, with its sentence on standard error"},
+			{Path: "version"},
+			{Path: "completion bash"},
+			{Path: "completion zsh"},
+			{Path: "completion fish"},
+			{Path: "completion powershell"},
+		}},
+		{"Files", []Command{
+			{Path: "apply", Flags: "ip,i per-intf ipv4route,r config-path,c lb,l session ulcl firewall bfd file,f", Without: "ip per-intf ipv4route config-path session ulcl firewall bfd", State: Differs, Note: "of services and endpoints only; all of a file or nothing, several documents, and nothing of a service is lost"},
+			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", State: NotThere, Note: "save is not part of this build yet: what is configured is kept by itself, and loxicmd get -o yaml writes it"},
+			{Path: "create", Flags: "", State: Better, Note: "-f takes a file, as apply does"},
+			{Path: "delete", Flags: "file,f", Without: "file", State: Differs, Note: "no -f"},
+		}},
+	}
+}
+
+func balancingCommands() []Section[Command] {
+	return []Section[Command]{
+		{"Services", []Command{
+			{Path: "create lb", Flags: "tcp udp sctp icmp mode select endpoints secips sources mark bgp monitor inatimeout name attachEP detachEP security host ppv2en egress", State: Better, Note: "several ports and protocols in one command, all or nothing; unknown words are refused; the server refuses --sctp, --bgp, --security, --host and --ppv2en"},
+			{Path: "get loadbalancer", Aliases: "lb lbs loadbalancers", Flags: "servName", Columns: "Ext IP,Port,Proto,Name,Mark,Sel,Mode,# of Endpoints,Timeout,Monitor", Wide: "Ext IP,Sec IPs,Sources,Host,Port,Proto,Name,Mark,Sel,Mode,Endpoint,EPort,Weight,State,Counters", State: Better, Note: "wide has a status"},
+			{Path: "delete lb", Flags: "tcp udp sctp icmp bgp mark name host", State: Better, Note: "several ports and VIPs, all or nothing; --all"},
+			{Path: "describe lb", State: Ours},
+		}},
+		{"Endpoints", []Command{
+			{Path: "create endpoint", Aliases: "ep Endpoint endpoints", Flags: "name desc probetype probereq proberesp probeport period retries"},
+			{Path: "get endpoint", Aliases: "ep endpoints", Columns: "Host,Name,ptype,port,duration,retries,minDelay,avgDelay,maxDelay,State", State: Better, Note: "since when, and why; wide has what was before"},
+			{Path: "delete endpoint", Aliases: "ep Endpoint endpoints", Flags: "name probetype probeport"},
+			{Path: "set endpoint", State: Ours},
+			{Path: "drain endpoint", State: Ours},
+			{Path: "undrain endpoint", State: Ours},
+			{Path: "get drain", State: Ours},
+		}},
+		{"Connections", []Command{
+			{Path: "get conntrack", Aliases: "ct cts conntracks", Flags: "servName", Columns: "Service Name,destIP,srcIP,dport,sport,proto,ident,state,act,packets,bytes", State: Better, Note: "filters and pages at the server, and prints as it reads; -w follows"},
+			{Path: "kill ct", State: Ours},
+		}},
+	}
+}
+
+func filteringCommands() []Section[Command] {
+	const (
+		firewall = "fw firewalls Firewall"
+		policy   = "pol policys pols polices"
+		mirror   = "mirr mirrors"
+		ulcl     = "ulcl ulcls sessionulcls"
+	)
+	return []Section[Command]{
+		{"Firewall rules", []Command{
+			{Path: "create firewall", Aliases: firewall, Flags: "firewallRule allow drop trap redirect snat record setmark egress", State: NotThere, Note: noFirewall},
+			{Path: "get firewall", Aliases: firewall, Columns: "Source IP,destination IP,min SPort,max SPort,min DPort,max DPort,protocol,port Name,preference,Option", Wide: "Source IP,destination IP,min SPort,max SPort,min DPort,max DPort,protocol,port Name,preference,Option,Counters", State: NotThere, Note: noFirewall},
+			{Path: "delete firewall", Aliases: firewall, Flags: "firewallRule", State: NotThere, Note: noFirewall},
+		}},
+		{"Policers", []Command{
+			{Path: "create policy", Aliases: policy, Flags: "rate target block-size color pol-type", State: NotThere, Note: noPolicy},
+			{Path: "get policy", Aliases: policy, Columns: "Ident,peakInfoRate,committedInfoRate", Wide: "Ident,peakInfoRate,committedInfoRate,excessBlkSize,committedBlkSize,policyType,ColorAware,polObjName,attachment", State: NotThere, Note: noPolicy},
+			{Path: "delete policy", Aliases: policy, State: NotThere, Note: noPolicy},
+		}},
+		{"Mirrors", []Command{
+			{Path: "create mirror", Aliases: mirror, Flags: "mirrorInfo targetObject", State: NotThere, Note: noMirror},
+			{Path: "get mirror", Aliases: mirror, State: NotThere, Note: noMirror},
+			{Path: "delete mirror", Aliases: mirror, State: NotThere, Note: noMirror},
+		}},
+		{"Sessions of mobile networks", []Command{
+			{Path: "create session", Aliases: "sessions", Flags: "accessNetworkTunnel coreNetworkTunnel", State: NotThere, Note: noGTP},
+			{Path: "get session", State: NotThere, Note: noGTP},
+			{Path: "delete session", State: NotThere, Note: noGTP},
+			{Path: "create sessionulcl", Aliases: ulcl, Flags: "ulclArgs", State: NotThere, Note: noGTP},
+			{Path: "get sessionulcl", Aliases: "ulcl", State: NotThere, Note: noGTP},
+			{Path: "delete sessionulcl", Flags: "ulclArgs", State: NotThere, Note: noGTP},
+		}},
+	}
+}
+
+func networkCommands() []Section[Command] {
+	return []Section[Command]{
+		{"Ports", []Command{
+			{Path: "get port", Columns: "index,portname,MAC,link/state,L3Info,L2Info", Wide: "index,portname,MAC,link/state,mtu,isActive/bpf,Port type,Statistics,L3Info,L2Info,Sync", State: NotThere, Note: noPort},
+		}},
+		{"VLANs", []Command{
+			{Path: "create vlan", State: NotThere, Note: noVLAN},
+			{Path: "get vlan", Columns: "Device Name,Vlan ID,Member", Wide: "Device Name,Vlan ID,Member,Statistics", State: NotThere, Note: noVLAN},
+			{Path: "delete vlan", State: NotThere, Note: noVLAN},
+			{Path: "create vlanmember", Aliases: "vlanMember vlan-member vlan_member", Flags: "tagged", State: NotThere, Note: noVLAN},
+			{Path: "delete vlanmember", Flags: "tagged", State: NotThere, Note: noVLAN},
+		}},
+		{"VXLAN tunnels", []Command{
+			{Path: "create vxlan", State: NotThere, Note: noVXLAN},
+			{Path: "get vxlan", Columns: "Device Name,Vxlan ID,endpoint interface,Peer IP", State: NotThere, Note: noVXLAN},
+			{Path: "delete vxlan", State: NotThere, Note: noVXLAN},
+			{Path: "create vxlanpeer", Aliases: "vxlanPeer vxlan-peer vxlan_peer", State: NotThere, Note: noVXLAN},
+			{Path: "delete vxlanpeer", State: NotThere, Note: noVXLAN},
+		}},
+		{"Forwarding entries", []Command{
+			{Path: "create fdb", State: NotThere, Note: noFDB},
+			{Path: "get fdb", Columns: "Device Name,MAC Address", State: NotThere, Note: noFDB},
+			{Path: "delete fdb", State: NotThere, Note: noFDB},
+		}},
+		{"Neighbours", []Command{
+			{Path: "create neighbor", Aliases: "nei neigh", Flags: "macAddress", State: NotThere, Note: noNeighbor},
+			{Path: "get neighbor", Aliases: "nei neigh", Columns: "IP Address,Device Name,Mac Address", State: NotThere, Note: noNeighbor},
+			{Path: "delete neighbor", State: NotThere, Note: noNeighbor},
+		}},
+		{"Routes", []Command{
+			{Path: "create route", Flags: "proto", State: NotThere, Note: noRoute},
+			{Path: "get route", Columns: "destinationIPNet,gateway,flag", Wide: "destinationIPNet,gateway,flag,HardwareMark,packets,bytes", State: NotThere, Note: noRoute},
+			{Path: "delete route", State: NotThere, Note: noRoute},
+		}},
+		{"Addresses", []Command{
+			{Path: "create ip", Aliases: "ipv4address ipv4 ipaddress", State: NotThere, Note: noAddress},
+			{Path: "get ip", Aliases: "ipv4address ipv4", Columns: "Device Name,IP Address", Wide: "Device Name,IP Address,Sync", State: NotThere, Note: noAddress},
+			{Path: "delete ip", State: NotThere, Note: noAddress},
+		}},
+	}
+}
+
+func clusteringCommands() []Section[Command] {
+	return []Section[Command]{
+		{"Roles", []Command{
+			{Path: "get hastate", Aliases: "ha HAstate", Columns: "Instance,HAState", State: NotThere, Note: noCIState},
+		}},
+		{"BFD", []Command{
+			{Path: "create bfd", Aliases: "bfd-session", Flags: "instance sourceIP interval retryCount", State: NotThere, Note: noBFD},
+			{Path: "get bfd", Columns: "Instance,RemoteIP,State", Wide: "Instance,RemoteIP,SourceIP,Port,Interval,Retry Count,State", State: NotThere, Note: noBFD},
+			{Path: "set bfd", Flags: "instance interval retryCount", State: NotThere, Note: noBFD},
+			{Path: "delete bfd", Flags: "instance", State: NotThere, Note: noBFD},
+		}},
+		{"BGP", []Command{
+			{Path: "create bgpneighbor", Aliases: "bgpnei bgpneigh", Flags: "remotePort setMultiHtop", State: NotThere, Note: noBGP},
+			{Path: "get bgpneighbor", Aliases: "bgpnei bgpneigh", Columns: "Peer,AS,UP/Down,State", State: NotThere, Note: noBGP},
+			{Path: "delete bgpneighbor", State: NotThere, Note: noBGP},
+		}},
+	}
+}
+
+func daemonCommands() []Section[Command] {
+	return []Section[Command]{
+		{"The machine", []Command{
+			{Path: "get process", Aliases: "Process processes", State: NotThere, Note: noStatus},
+			{Path: "get device", Aliases: "devices", State: NotThere, Note: noStatus},
+			{Path: "get filesystem", Aliases: "fs", State: NotThere, Note: noStatus},
+		}},
+		{"The daemon", []Command{
+			{Path: "get lbversion", Aliases: "llbversion LBversion LBVersion", Columns: "LoxiLB Version,LoxiLB Build Info", State: Better, Note: "wide has the network namespace"},
+			{Path: "get status", State: Ours},
+			{Path: "get events", State: Ours},
+			{Path: "get log-level", Aliases: "loglevel", Columns: "Param Name,Value", State: NotThere, Note: noParams},
+			{Path: "set log-level", State: NotThere, Note: noParams},
+		}},
+		{"Users", []Command{
+			{Path: "set login", Flags: "provider", State: NotThere, Note: noUsers},
+			{Path: "set logout", Flags: "provider", State: NotThere, Note: noUsers},
+			{Path: "set refresh", Flags: "provider", State: NotThere, Note: noOAuth},
+		}},
+	}
+}

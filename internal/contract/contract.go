@@ -1,0 +1,95 @@
+// Package contract is what users of the existing loxilb count on, as data: each operation of its REST API, each command of loxicmd
+// and each flag of the daemon, and how this build keeps it. The router answers by it what is not built, and the daemon refuses
+// flags by it; tests of httpapi, cli and config hold each row to what is there, and docs/compatibility.md is made of it.
+//
+// A row is a line. Rows of one object stand together, and a section between them keeps apart those who change different objects.
+// Whoever builds an object changes the state of its rows; a test says which.
+package contract
+
+import (
+	"slices"
+	"strings"
+)
+
+// State is how a row is kept.
+type State uint8
+
+// The states.
+const (
+	Same     State = iota // as it was
+	Better                // as it was, and more or more exact: the note says what
+	Differs               // otherwise: the note says how, and why
+	NotThere              // refused in one sentence, which is the note
+	Ours                  // not of the contract
+)
+
+// String is the state as users read it.
+func (s State) String() string {
+	return [...]string{"same", "better", "differs", "not there", "ours only"}[s]
+}
+
+// Section is what belongs together.
+type Section[Row any] struct {
+	Title string
+	Rows  []Row
+}
+
+// Operation is one of the REST API.
+type Operation struct {
+	Method, Path string // below /netlox/v1
+	State        State
+	Note         string // NotThere: the sentence of the answer 501: what it is, that it is missing, what to use instead
+}
+
+// Command is one of loxicmd.
+type Command struct {
+	Path    string // "create endpoint"; "" is loxicmd itself
+	Aliases string // with blanks between
+	Flags   string // likewise, as name or name,shorthand
+	Columns string // of get, with commas between
+	Wide    string // of get -o wide; "": those of Columns
+	Without string // which of Flags are missing
+	State   State
+	Note    string // NotThere: the sentence that loxicmd says
+}
+
+// Flag is one of the daemon.
+type Flag struct {
+	Name, Short, Default string // a switch has the default "false"
+	State                State
+	Inert                bool   // taken without effect, and the note is logged: --NAME has no effect: NOTE
+	Note                 string // NotThere: the sentence that refuses it
+}
+
+// each yields the rows of all sections.
+func each[Row any](sections []Section[Row]) (rows []Row) {
+	for _, s := range sections {
+		rows = append(rows, s.Rows...)
+	}
+	return rows
+}
+
+// AllOperations are those of all sections.
+func AllOperations() []Operation { return each(Operations()) }
+
+// AllCommands are those of all sections.
+func AllCommands() []Command { return each(Commands()) }
+
+// AllFlags are those of all sections.
+func AllFlags() []Flag { return each(Flags()) }
+
+// Names are the command's last word and its aliases.
+func (c Command) Names() []string {
+	words := strings.Fields(c.Path)
+	return append(words[max(0, len(words)-1):], strings.Fields(c.Aliases)...)
+}
+
+// Missing is the sentence about a command that is not there, by its verb and its object.
+func Missing(verb, object string) (string, bool) {
+	for _, c := range AllCommands() {
+		if c.State == NotThere && strings.HasPrefix(c.Path, verb+" ") && slices.Contains(c.Names(), object) {
+			return c.Note, true
+		}
+	}
+	return "", false
+}

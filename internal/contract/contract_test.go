@@ -1,0 +1,60 @@
+package contract
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// The page is what the table says: make generate.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/compatibility.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(page) != Page() {
+		t.Error("docs/compatibility.md is not what the table makes: tools/go generate ./tools/compatdoc")
+	}
+}
+
+// The contract has so many, whatever becomes of them, and each once.
+func TestRows(t *testing.T) {
+	t.Parallel()
+	once := func(kind string, want int, add func(func(key string, s State, note string))) {
+		seen, contract := map[string]bool{}, 0
+		add(func(key string, s State, note string) {
+			if seen[key] {
+				t.Errorf("%s %q stands twice", kind, key)
+			}
+			seen[key] = true
+			if s != Ours {
+				contract++
+			}
+			if s == Differs && note == "" {
+				t.Errorf("%s %q differs, and nobody says how", kind, key)
+			}
+			if s == NotThere && !strings.ContainsAny(note, ":,") {
+				t.Errorf("%s %q is not there: %q does not say what to use instead", kind, key, note)
+			}
+		})
+		if contract != want {
+			t.Errorf("%d rows of %ss, want the contract's %d", contract, kind, want)
+		}
+	}
+	once("operation", 111, func(add func(string, State, string)) {
+		for _, o := range AllOperations() {
+			add(o.Method+" "+o.Path, o.State, o.Note)
+		}
+	})
+	once("command", 72, func(add func(string, State, string)) {
+		for _, c := range AllCommands() {
+			add(c.Path, c.State, c.Note)
+		}
+	})
+	once("flag", 57, func(add func(string, State, string)) {
+		for _, f := range AllFlags() {
+			add(f.Name, f.State, f.Note)
+		}
+	})
+}

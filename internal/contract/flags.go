@@ -1,0 +1,130 @@
+package contract
+
+import "slices"
+
+// Flags are those of the daemon.
+func Flags() []Section[Flag] {
+	return slices.Concat(listening(), packets(), others(), oursOnly())
+}
+
+func listening() []Section[Flag] {
+	return []Section[Flag]{
+		{"REST API", []Flag{
+			{Name: "host", Default: "0.0.0.0", State: Differs, Note: "127.0.0.1 by default, and others need --insecure: who reaches the API owns the traffic"},
+			{Name: "port", Default: "11111"},
+			{Name: "tls", Default: "false"},
+			{Name: "tls-host", Default: "0.0.0.0", State: Differs, Note: "needs --manualtoken or --insecure"},
+			{Name: "tls-port", Default: "8091"},
+			{Name: "tls-certificate", Default: "/opt/loxilb/cert/server.crt", State: Better, Note: "read again when it changes"},
+			{Name: "tls-key", Default: "/opt/loxilb/cert/server.key", State: Better, Note: "likewise"},
+			{Name: "api", Short: "a", Default: "false"},
+			{Name: "version", Short: "v", Default: "false"},
+			{Name: "manualtoken", Default: "false"},
+			{Name: "manualtokenvalue", Default: "/etc/loxilb/manual_token", State: Better, Note: "refused when others can read the file"},
+		}},
+		{"Users", []Flag{
+			{Name: "userservice", Default: "false", State: NotThere, Note: noUsers},
+			{Name: "databasehost", Default: "127.0.0.1", State: Differs, Inert: true, Note: noDatabase},
+			{Name: "databaseport", Default: "3306", State: Differs, Inert: true, Note: noDatabase},
+			{Name: "databaseuser", Default: "root", State: Differs, Inert: true, Note: noDatabase},
+			{Name: "databasepasswordpath", Default: "/etc/loxilb/mysql_password", State: Differs, Inert: true, Note: noDatabase},
+			{Name: "databasename", Default: "loxilb_db", State: Differs, Inert: true, Note: noDatabase},
+			{Name: "oauth2", Default: "false", State: NotThere, Note: noOAuth},
+			{Name: "oauth2provider", Default: "google", State: Differs, Inert: true, Note: noOAuth},
+			{Name: "oauth2google-clientid", State: Differs, Inert: true, Note: noOAuth},
+			{Name: "oauth2google-clientsecret", State: Differs, Inert: true, Note: noOAuth},
+			{Name: "oauth2google-redirecturl", State: Differs, Inert: true, Note: noOAuth},
+			{Name: "oauth2github-clientid", State: Differs, Inert: true, Note: noOAuth},
+			{Name: "oauth2github-clientsecret", State: Differs, Inert: true, Note: noOAuth},
+			{Name: "oauth2github-redirecturl", State: Differs, Inert: true, Note: noOAuth},
+		}},
+		{"Log", []Flag{
+			{Name: "loglevel", Default: "debug", State: Differs, Note: "info by default; the words are the same"},
+			{Name: "log-max-size", Default: "50", State: Differs, Inert: true, Note: logInert},
+			{Name: "log-max-backups", Default: "4", State: Differs, Inert: true, Note: logInert},
+			{Name: "log-max-age", Default: "28", State: Differs, Inert: true, Note: logInert},
+			{Name: "log-no-compress", Default: "false", State: Differs, Inert: true, Note: logInert},
+			{Name: "prometheus", Short: "p", Default: "false", State: Better, Inert: true, Note: "metrics are always served"},
+			{Name: "cpuprofile", Default: "none", State: NotThere, Note: "no profile is written by this build: use perf record -p on its process"},
+		}},
+	}
+}
+
+const (
+	noDatabase = "no database server is needed"
+	logInert   = "the log goes to standard error, which whoever runs the daemon keeps"
+	noCluster  = "connections are not synchronised between nodes by this build: a client whose node dies connects again"
+	noCloud    = "VIPs are not moved by the interface of a cloud: use the cloud's own load balancer in front, or its routes"
+)
+
+func packets() []Section[Flag] {
+	return []Section[Flag]{
+		{"Data path", []Flag{
+			{Name: "blacklist", Default: "none"},
+			{Name: "whitelist", Default: "none"},
+			{Name: "localsockpolicy", Default: "false", State: Better, Note: "on by default: own sockets reach VIPs by TCP and UDP, IPv4 and IPv6"},
+			{Name: "egr-hooks", Default: "false", State: Differs, Inert: true, Note: "this machine's own sockets are led to endpoints where they connect (--localsockpolicy)"},
+			{Name: "fallback", Default: "false", State: Better, Inert: true, Note: "packets of no service always go to the kernel"},
+			{Name: "disable-crc32", Default: "false", State: Differs, Inert: true, Note: "it concerns SCTP, which this build does not balance"},
+			{Name: "rss-enable", Default: "false", State: Differs, Inert: true, Note: "packets are spread over CPUs by the kernel"},
+			{Name: "sockmapsupport", Default: "false", State: Differs, Inert: true, Note: "it speeds up fullproxy, which this build does not have"},
+			{Name: "passive-probe", Default: "false", State: NotThere, Note: "endpoints of services that do not ask for it are not probed: create each service with --monitor"},
+			{Name: "nonlp", Short: "n", Default: "false", State: NotThere, Note: "routes, neighbours and links are the kernel's in this build, so that it can't work without netlink: choose interfaces by --whitelist"},
+			{Name: "proxyonlymode", Default: "false", State: NotThere, Note: "this build has no proxy in user space: use HAProxy or Envoy for that"},
+		}},
+	}
+}
+
+func others() []Section[Flag] {
+	return []Section[Flag]{
+		{"Boot configuration", []Flag{
+			{Name: "config-path", Default: "/etc/loxilb/", State: Differs, Inert: true, Note: "nothing is read there: the services are kept in --state-dir"},
+			{Name: "ipvs-compat", Default: "false", State: NotThere, Note: "services of IPVS are not imported by this build: create them with loxicmd"},
+		}},
+		{"Cluster", []Flag{
+			{Name: "cluster", Default: "none", State: NotThere, Note: noCluster},
+			{Name: "self", Default: "0", State: Differs, Inert: true, Note: "it numbers this node in a cluster, and there is no cluster"},
+			{Name: "rpc", Default: "netrpc", State: Differs, Inert: true, Note: "it chooses a transport between the nodes of a cluster, and there is no cluster"},
+			{Name: "k8s-api", Default: "none", State: NotThere, Note: "no Kubernetes API is watched by this build: kube-loxilb tells it what it needs"},
+			{Name: "clusterinterface", State: NotThere, Note: "there is no overlay for egress in this build: let routes of the cluster's network lead to the node"},
+			{Name: "vip-adv-repeat", Default: "3", State: NotThere, Note: "how often a VIP is announced can't be chosen in this build: it is announced three times"},
+		}},
+		{"BGP and BFD", []Flag{
+			{Name: "bgp", Short: "b", Default: "false", State: NotThere, Note: noBGP},
+			{Name: "peer", Short: "r", Default: "false", State: NotThere, Note: noBGP},
+			{Name: "ka", Short: "k", Default: "none", State: NotThere, Note: noBFD},
+		}},
+		{"Clouds", []Flag{
+			{Name: "cloud", Default: "on-prem", State: NotThere, Note: noCloud},
+			{Name: "cloudcidrblock", State: NotThere, Note: noCloud},
+			{Name: "cloudinstance", State: NotThere, Note: noCloud},
+		}},
+	}
+}
+
+func oursOnly() []Section[Flag] {
+	return []Section[Flag]{
+		{"Of this build only", []Flag{
+			{Name: "socket", State: Ours},
+			{Name: "api-users", State: Ours},
+			{Name: "insecure", State: Ours},
+			{Name: "attach", State: Ours},
+			{Name: "xdp", State: Ours},
+			{Name: "redirect-peer", State: Ours},
+			{Name: "cgroup", State: Ours},
+			{Name: "ct-max", State: Ours},
+			{Name: "half-open-max", State: Ours},
+			{Name: "idle-rst", State: Ours},
+			{Name: "hash-seed", State: Ours},
+			{Name: "pin-path", State: Ours},
+			{Name: "state-dir", State: Ours},
+			{Name: "probe-files", State: Ours},
+			{Name: "detach", State: Ours},
+			{Name: "force", State: Ours},
+			{Name: "end-connections", State: Ours},
+			{Name: "check-upgrade", State: Ours},
+			{Name: "help", State: Ours},
+			{Name: "help-all", State: Ours},
+		}},
+	}
+}

@@ -1,0 +1,32 @@
+package contract
+
+// What whole families of rows say while they are not there: what it is, that it is missing, and what to use instead.
+const (
+	noBGP     = "BGP is not part of this build: let FRR or BIRD on this machine announce the VIPs"
+	noBFD     = "BFD is not part of this build: let keepalived, FRR or whoever chooses the active node tell"
+	noGTP     = "GTP-U sessions are not part of this build, which balances by addresses and ports: leave them to the user plane function"
+	noOAuth   = "OAuth2 is not part of this build: use the token of --manualtoken, or the UNIX socket"
+	noLicense = "there are no licences to upgrade in this build: everything that it has is open"
+	noUsers   = "users and roles are not part of this build yet: use the token of --manualtoken, or the UNIX socket"
+
+	noFirewall = "firewall rules are not part of this build yet: use nftables, or allowedSources and deny lists of services"
+	noPolicy   = "policers are not part of this build yet: use tc, or limits of services (create lb --max-rate)"
+	noMirror   = "mirrors are not part of this build yet: use tc with the action mirred"
+
+	noPort      = "ports are not shown by this build yet: use ip -s link"
+	noVLAN      = "VLANs are not made by this build yet: use ip link add type bridge and bridge vlan"
+	noVXLAN     = "VXLAN tunnels are not made by this build yet: use ip link add type vxlan"
+	noFDB       = "forwarding entries are not made by this build yet: use bridge fdb"
+	noNeighbor  = "neighbours are not made by this build yet: use ip neigh"
+	noRoute     = "routes are not made by this build yet: use ip route"
+	noAddress   = "addresses are not made by this build yet: use ip addr"
+	noCIState   = "roles of cluster instances are not part of this build yet: let keepalived move the VIPs"
+	noParams    = "parameters are not changed at run time by this build yet: start the daemon with --loglevel"
+	noCORS      = "web pages of other origins are never answered by this build: put a proxy in front that is to answer them"
+	noFiles     = "the whole configuration is not exported and imported by this build yet: use loxicmd get -o yaml and loxicmd apply"
+	noStatus    = "facts about the machine are not shown by this build yet: use ps, hostnamectl and df"
+	noMeta      = "the features of the API are not listed by this build yet: read api/openapi.yaml"
+	noLogs      = "the log is not served by this build yet: it goes to standard error, so use journalctl -u loxilb"
+	noNodeGraph = "node graphs are not made by this build yet: use GET /metrics and /config/loadbalancer/all"
+	noMetrics   = "counters are not told in this form by this build yet: use GET /metrics"
+)

@@ -1,0 +1,213 @@
+package contract
+
+import "slices"
+
+// Operations are those of the REST API: first what is balanced, then the network, then the daemon.
+func Operations() []Section[Operation] {
+	return slices.Concat(balancing(), filtering(), network(), clustering(), daemon(), access())
+}
+
+func balancing() []Section[Operation] {
+	const exact = "one service is found by its exact key; the answer says which key was not there"
+	return []Section[Operation]{
+		{"Services", []Operation{
+			{"POST", "/config/loadbalancer", Differs, "a property that is not known, or that this build can't do, is refused by name, where it was ignored; lbAttr takes many services in one transaction; mode 3 takes every selection; round robin follows the written order"},
+			{"GET", "/config/loadbalancer/all", Better, "tells all that was given, and whether the packets see it"},
+			{"DELETE", "/config/loadbalancer/all", Same, ""},
+			{"DELETE", "/config/loadbalancer/name/{lb_name}", Differs, "a name that no service has is answered 404"},
+			{"DELETE", "/config/loadbalancer/externalipaddress/{ip_address}/port/{port}/protocol/{proto}", Better, exact},
+			{"DELETE", "/config/loadbalancer/externalipaddress/{ip_address}/port/{port}/portmax/{portmax}/protocol/{proto}", Better, exact},
+			{"DELETE", "/config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/protocol/{proto}", Differs, "hosturl is any: no service matches a host, since none is opened up to HTTP"},
+			{"DELETE", "/config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/portmax/{portmax}/protocol/{proto}", Differs, "hosturl is any, likewise"},
+			{"DELETE", "/config/loadbalancer", Ours, "many services in one transaction"},
+		}},
+		{"Endpoints", []Operation{
+			{"GET", "/config/endpoint/all", Better, "tells since when, why, and what was before"},
+			{"POST", "/config/endpoint", Same, ""},
+			{"DELETE", "/config/endpoint/epipaddress/{ip_address}", Same, ""},
+			{"POST", "/config/endpointhoststate", Same, ""},
+			{"POST", "/config/endpointweight", Ours, "another weight in all services at once"},
+			{"POST", "/config/drain", Ours, "no new connections; those left at a deadline are ended"},
+			{"DELETE", "/config/drain", Ours, ""},
+			{"GET", "/config/drain/all", Ours, ""},
+		}},
+		{"Connections", []Operation{
+			{"GET", "/config/conntrack/all", Better, "filters and pages at the server; closed connections are not shown; no SCTP"},
+			{"DELETE", "/config/conntrack", Ours, "ends connections, for both ends"},
+			{"GET", "/config/conntrack/events", Ours, "connections as they come and go"},
+		}},
+	}
+}
+
+func filtering() []Section[Operation] {
+	return []Section[Operation]{
+		{"Firewall rules", []Operation{
+			{"GET", "/config/firewall/all", NotThere, noFirewall},
+			{"POST", "/config/firewall", NotThere, noFirewall},
+			{"DELETE", "/config/firewall", NotThere, noFirewall},
+		}},
+		{"Policers", []Operation{
+			{"GET", "/config/policy/all", NotThere, noPolicy},
+			{"POST", "/config/policy", NotThere, noPolicy},
+			{"DELETE", "/config/policy/ident/{ident}", NotThere, noPolicy},
+		}},
+		{"Mirrors", []Operation{
+			{"GET", "/config/mirror/all", NotThere, noMirror},
+			{"POST", "/config/mirror", NotThere, noMirror},
+			{"DELETE", "/config/mirror/ident/{ident}", NotThere, noMirror},
+		}},
+		{"Sessions of mobile networks", []Operation{
+			{"GET", "/config/session/all", NotThere, noGTP},
+			{"POST", "/config/session", NotThere, noGTP},
+			{"DELETE", "/config/session/ident/{ident}", NotThere, noGTP},
+			{"GET", "/config/sessionulcl/all", NotThere, noGTP},
+			{"POST", "/config/sessionulcl", NotThere, noGTP},
+			{"DELETE", "/config/sessionulcl/ident/{ident}/ulclAddress/{ip_address}", NotThere, noGTP},
+		}},
+	}
+}
+
+func network() []Section[Operation] {
+	return []Section[Operation]{
+		{"Ports", []Operation{
+			{"GET", "/config/port/all", NotThere, noPort},
+		}},
+		{"VLANs", []Operation{
+			{"GET", "/config/vlan/all", NotThere, noVLAN},
+			{"POST", "/config/vlan", NotThere, noVLAN},
+			{"DELETE", "/config/vlan/{vlan_id}", NotThere, noVLAN},
+			{"POST", "/config/vlan/{vlan_id}/member", NotThere, noVLAN},
+			{"DELETE", "/config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged}", NotThere, noVLAN},
+		}},
+		{"VXLAN tunnels", []Operation{
+			{"GET", "/config/tunnel/vxlan/all", NotThere, noVXLAN},
+			{"POST", "/config/tunnel/vxlan", NotThere, noVXLAN},
+			{"DELETE", "/config/tunnel/vxlan/{vxlanID}", NotThere, noVXLAN},
+			{"POST", "/config/tunnel/vxlan/{vxlanID}/peer", NotThere, noVXLAN},
+			{"DELETE", "/config/tunnel/vxlan/{vxlanID}/peer/{PeerIP}", NotThere, noVXLAN},
+		}},
+		{"Forwarding entries", []Operation{
+			{"GET", "/config/fdb/all", NotThere, noFDB},
+			{"POST", "/config/fdb", NotThere, noFDB},
+			{"DELETE", "/config/fdb/{mac_address}/dev/{if_name}", NotThere, noFDB},
+		}},
+		{"Neighbours", []Operation{
+			{"GET", "/config/neighbor/all", NotThere, noNeighbor},
+			{"POST", "/config/neighbor", NotThere, noNeighbor},
+			{"DELETE", "/config/neighbor/{ip_address}/dev/{if_name}", NotThere, noNeighbor},
+		}},
+		{"Routes", []Operation{
+			{"GET", "/config/route/all", NotThere, noRoute},
+			{"POST", "/config/route", NotThere, noRoute},
+			{"DELETE", "/config/route/destinationIPNet/{ip_address}/{mask}", NotThere, noRoute},
+		}},
+		{"Addresses", []Operation{
+			{"GET", "/config/ipv4address/all", NotThere, noAddress},
+			{"POST", "/config/ipv4address", NotThere, noAddress},
+			{"DELETE", "/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", NotThere, noAddress},
+		}},
+	}
+}
+
+func clustering() []Section[Operation] {
+	return []Section[Operation]{
+		{"Roles", []Operation{
+			{"GET", "/config/cistate/all", NotThere, noCIState},
+			{"POST", "/config/cistate", NotThere, noCIState},
+		}},
+		{"BFD", []Operation{
+			{"GET", "/config/bfd/all", NotThere, noBFD},
+			{"POST", "/config/bfd", NotThere, noBFD},
+			{"DELETE", "/config/bfd/remoteIP/{remote_ip}", NotThere, noBFD},
+		}},
+		{"BGP", []Operation{
+			{"GET", "/config/bgp/neigh/all", NotThere, noBGP},
+			{"POST", "/config/bgp/neigh", NotThere, noBGP},
+			{"DELETE", "/config/bgp/neigh/{ip_address}", NotThere, noBGP},
+			{"POST", "/config/bgp/global", NotThere, noBGP},
+			{"POST", "/config/bgp/policy/definedsets/{defineset_type}", NotThere, noBGP},
+			{"GET", "/config/bgp/policy/definedsets/{defineset_type}/{type_name}", NotThere, noBGP},
+			{"DELETE", "/config/bgp/policy/definedsets/{defineset_type}/{type_name}", NotThere, noBGP},
+			{"GET", "/config/bgp/policy/definitions/all", NotThere, noBGP},
+			{"POST", "/config/bgp/policy/definitions", NotThere, noBGP},
+			{"DELETE", "/config/bgp/policy/definitions/{policy_name}", NotThere, noBGP},
+			{"POST", "/config/bgp/policy/apply", NotThere, noBGP},
+			{"DELETE", "/config/bgp/policy/apply", NotThere, noBGP},
+		}},
+	}
+}
+
+func daemon() []Section[Operation] {
+	return []Section[Operation]{
+		{"Status", []Operation{
+			{"GET", "/status/process", NotThere, noStatus},
+			{"GET", "/status/device", NotThere, noStatus},
+			{"GET", "/status/filesystem", NotThere, noStatus},
+			{"GET", "/status/objects", Ours, "what the data path has of each object, and why not what is wanted"},
+			{"GET", "/events", Ours, "what happens, as it happens"},
+		}},
+		{"Parameters", []Operation{
+			{"GET", "/config/params", NotThere, noParams},
+			{"POST", "/config/params", NotThere, noParams},
+		}},
+		{"Web pages of other origins", []Operation{
+			{"GET", "/config/cors/all", NotThere, noCORS},
+			{"POST", "/config/cors", NotThere, noCORS},
+			{"DELETE", "/config/cors/{cors_url}", NotThere, noCORS},
+		}},
+		{"The whole configuration", []Operation{
+			{"GET", "/config/export", NotThere, noFiles},
+			{"POST", "/config/import", NotThere, noFiles},
+		}},
+		{"Version", []Operation{
+			{"GET", "/version", Better, "tells the network namespace, too"},
+			{"GET", "/meta", NotThere, noMeta},
+		}},
+		{"Logs", []Operation{
+			{"GET", "/logs", NotThere, noLogs},
+			{"GET", "/log-archives", NotThere, noLogs},
+			{"GET", "/log-archives/{filename}", NotThere, noLogs},
+		}},
+		{"Node graphs", []Operation{
+			{"GET", "/nodegraph/all", NotThere, noNodeGraph},
+			{"GET", "/nodegraph/{service}", NotThere, noNodeGraph},
+		}},
+		{"Metrics", []Operation{
+			{"GET", "/metrics", Differs, "the canonical names, not those of before them; counted by the packets, not by sweeps, so that short connections are in them"},
+			{"GET", "/config/metrics", NotThere, noMetrics},
+			{"POST", "/config/metrics", NotThere, noMetrics},
+			{"DELETE", "/config/metrics", NotThere, noMetrics},
+			{"GET", "/metrics/flowcount", NotThere, noMetrics},
+			{"GET", "/metrics/hostcount", NotThere, noMetrics},
+			{"GET", "/metrics/lbrulecount", NotThere, noMetrics},
+			{"GET", "/metrics/newflowcount", NotThere, noMetrics},
+			{"GET", "/metrics/requestcount", NotThere, noMetrics},
+			{"GET", "/metrics/errorcount", NotThere, noMetrics},
+			{"GET", "/metrics/processedtraffic", NotThere, noMetrics},
+			{"GET", "/metrics/lbprocessedtraffic", NotThere, noMetrics},
+			{"GET", "/metrics/epdisttraffic", NotThere, noMetrics},
+			{"GET", "/metrics/servicedisttraffic", NotThere, noMetrics},
+			{"GET", "/metrics/fwdrops", NotThere, noMetrics},
+			{"GET", "/metrics/reqcountperclient", NotThere, noMetrics},
+		}},
+	}
+}
+
+func access() []Section[Operation] {
+	return []Section[Operation]{
+		{"Users", []Operation{
+			{"POST", "/auth/login", NotThere, noUsers},
+			{"POST", "/auth/logout", NotThere, noUsers},
+			{"GET", "/auth/users", NotThere, noUsers},
+			{"POST", "/auth/users", NotThere, noUsers},
+			{"PUT", "/auth/users/{id}", NotThere, noUsers},
+			{"DELETE", "/auth/users/{id}", NotThere, noUsers},
+		}},
+		{"Logging in elsewhere", []Operation{
+			{"POST", "/auth/token/upgrade", NotThere, noLicense},
+			{"GET", "/oauth/{provider}", NotThere, noOAuth},
+			{"GET", "/oauth/{provider}/callback", NotThere, noOAuth},
+			{"GET", "/oauth/{provider}/token", NotThere, noOAuth},
+		}},
+	}
+}

@@ -1,0 +1,89 @@
+package contract
+
+import (
+	"fmt"
+	"strings"
+)
+
+const intro = `<!-- Generated from internal/contract (make generate). Do not edit. -->
+
+# Compatibility
+
+What users of the existing loxilb count on, and how this one keeps it: its REST API below /netlox/v1, its command line loxicmd, its
+daemon's flags. A test holds each row to the router, the commands and the flags.
+
+- same: as it was.
+- better: as it was, and more or more exact.
+- differs: otherwise, and why.
+- not there: refused in one sentence. An operation answers 501 with it; a flag of the daemon ends the start with it.
+- ours only: not of the existing loxilb.
+
+`
+
+// Page is docs/compatibility.md.
+func Page() string {
+	var b strings.Builder
+	b.WriteString(intro)
+	count(&b, "operations", AllOperations(), func(o Operation) State { return o.State })
+	count(&b, "commands", AllCommands(), func(c Command) State { return c.State })
+	count(&b, "flags of the daemon", AllFlags(), func(f Flag) State { return f.State })
+	chapter(&b, "REST API", Operations(), func(o Operation) (string, State, string) {
+		return code(o.Method + " " + o.Path), o.State, o.Note
+	})
+	chapter(&b, "loxicmd", Commands(), Command.cells)
+	chapter(&b, "The daemon's flags", Flags(), Flag.cells)
+	return b.String()
+}
+
+// count says how many rows of the contract there are in which state.
+func count[Row any](b *strings.Builder, what string, rows []Row, state func(Row) State) {
+	var n [Ours + 1]int
+	for _, r := range rows {
+		n[state(r)]++
+	}
+	fmt.Fprintf(b, "Of %d %s %d are the same, %d better, %d differ, %d are not there; %d are ours only.\n\n",
+		len(rows)-n[Ours], what, n[Same], n[Better], n[Differs], n[NotThere], n[Ours])
+}
+
+// chapter has a table for each section: rows of different objects do not meet when changes are merged.
+func chapter[Row any](b *strings.Builder, title string, sections []Section[Row], cells func(Row) (string, State, string)) {
+	fmt.Fprintf(b, "## %s\n", title)
+	for _, s := range sections {
+		fmt.Fprintf(b, "\n### %s\n\n| | | |\n|---|---|---|\n", s.Title)
+		for _, r := range s.Rows {
+			what, state, note := cells(r)
+			fmt.Fprintf(b, "| %s | %s | %s |\n", what, state, strings.ReplaceAll(note, "|", `\|`))
+		}
+	}
+	b.WriteString("\n")
+}
+
+func (c Command) cells() (string, State, string) {
+	what := code(strings.TrimSpace("loxicmd " + c.Path))
+	if c.Aliases != "" {
+		what += " (" + strings.Join(strings.Fields(c.Aliases), ", ") + ")"
+	}
+	for f := range strings.FieldsSeq(c.Flags) {
+		name, _, _ := strings.Cut(f, ",")
+		what += " " + code("--"+name)
+	}
+	note := c.Note
+	if c.Without != "" {
+		note = "without --" + strings.Join(strings.Fields(c.Without), ", --") + "; " + note
+	}
+	return what, c.State, note
+}
+
+func (f Flag) cells() (string, State, string) {
+	what := "--" + f.Name
+	if f.Short != "" {
+		what += ", -" + f.Short
+	}
+	note := f.Note
+	if f.Inert {
+		note = "no effect: " + note
+	}
+	return code(what), f.State, note
+}
+
+func code(s string) string { return "`" + s + "`" }

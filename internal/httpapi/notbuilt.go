@@ -1,0 +1,20 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"loxilb/internal/contract"
+)
+
+// registerNotBuilt has what the contract has and this build does not answered in one sentence, so that clients can tell it from a
+// path that nobody knows.
+func registerNotBuilt(mux *http.ServeMux) {
+	for _, o := range contract.AllOperations() {
+		if o.State != contract.NotThere {
+			continue
+		}
+		mux.HandleFunc(o.Method+" "+BaseURL+o.Path, func(w http.ResponseWriter, r *http.Request) {
+			refuse(http.StatusNotImplemented, "%s %s: %s", r.Method, r.URL.Path, o.Note).write(w)
+		})
+	}
+}

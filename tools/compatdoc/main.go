@@ -1,0 +1,21 @@
+// Command compatdoc writes docs/compatibility.md from the table of the contract.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+
+	"loxilb/internal/contract"
+)
+
+//go:generate go run . -out ../../docs/compatibility.md
+
+func main() {
+	out := flag.String("out", "docs/compatibility.md", "page to write")
+	flag.Parse()
+	if err := os.WriteFile(*out, []byte(contract.Page()), 0o644); err != nil {
+		fmt.Fprintln(os.Stderr, "compatdoc:", err)
+		os.Exit(1)
+	}
+}
