@@ -19,44 +19,12 @@
 #include "conntrack.h"
 #include "foreign.h"
 #include "handshake.h"
+#include "icmp_types.h"
 #include "parse.h"
 #include "service.h"
 
-/* The types that matter here. The kernel's header with them includes the C
- * library's socket header. */
-#define ICMP_DEST_UNREACH 3
-#define ICMP_HOST_UNREACH 1
-#define ICMP_PORT_UNREACH 3
-#define ICMP_FRAG_NEEDED 4
-#define ICMP_TIME_EXCEEDED 11
-#define ICMP_PARAMETERPROB 12
-#define ICMPV6_DEST_UNREACH 1
-#define ICMPV6_ADDR_UNREACH 3
-#define ICMPV6_PORT_UNREACH 4
-#define ICMPV6_PKT_TOOBIG 2
-#define ICMPV6_TIME_EXCEED 3
-#define ICMPV6_PARAMPROB 4
-
-/* The header of an ICMP error, in both IP versions. The quote follows it. */
-struct icmp_header {
-	__u8 type;
-	__u8 code;
-	__u16 checksum;
-	__be32 info; /* too big: the MTU (IPv4: in the lower half) */
-};
-
 #define ICMP_MIN_MTU 68 /* RFC 791 */
 #define ICMP6_MIN_MTU 1280 /* RFC 8200 section 5 */
-
-/* Is it an error? Redirects are left to the kernel: they are about the route,
- * not about the packet. */
-static __always_inline bool icmp_is_error(const struct packet *p, __u8 type)
-{
-	if (p->ipv6)
-		return type >= ICMPV6_DEST_UNREACH && type <= ICMPV6_PARAMPROB;
-	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED ||
-	       type == ICMP_PARAMETERPROB;
-}
 
 /* Does the error report an MTU that no path has? A router that predates RFC
  * 1191 reports 0. */
@@ -331,7 +299,7 @@ static __noinline enum verdict icmp_translate(ctx_t *ctx, struct packet *p,
 	__u16 delta;
 
 	if (!q || bpf_skb_load_bytes(ctx, p->l4, &icmp, sizeof(icmp)) ||
-	    p->fault == DROP_FRAGMENT || !icmp_is_error(p, icmp.type) ||
+	    p->fault == DROP_FRAGMENT || !icmp_is_error(p->ipv6, icmp.type) ||
 	    !quote_read(ctx, q) ||
 	    !same_addr(&q->p.tuple.daddr, &p->tuple.daddr) ||
 	    is_foreign_called(&q->p))

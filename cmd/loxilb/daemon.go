@@ -79,7 +79,7 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
 	statuses.Include(p.exchange.statuses)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
-	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Changed: func(key string) { p.health.Changed(key) }})
+	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Lead: p.leadProbe, Changed: func(key string) { p.health.Changed(key) }})
 	p.health = reconcile.NewHealth(p.monitor, o)
 	p.services = reconcile.NewServices(reconcile.ServicesConfig{
 		Observers: o, Desired: state, Tables: d, VIPs: owner{p.announcer}, Sources: network.Sources(),
@@ -134,6 +134,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.datapath.LogDrops)
 	run(p.datapath.KeepHostPorts)
 	run(p.datapath.RecountSockets)
+	run(p.datapath.KeepProbes)
 	run(p.pins.run)
 	run(p.pressure.run)
 	run(p.attach)
@@ -225,6 +226,16 @@ func (p *daemon) localAnswers(ctx context.Context) {
 			p.interfaces.MarkAll()
 		}
 	}
+}
+
+// leadProbe has what a socket sends to an endpoint in mode dsr go to the VIP there. One that is on this machine, or to which there is no route, is
+// asked as any socket asks.
+func (p *daemon) leadProbe(fd int, t health.Target) error {
+	out, ok, err := p.network.Sources().Out(context.Background(), t.Addr)
+	if err != nil || !ok {
+		return err
+	}
+	return p.datapath.LeadProbe(fd, reconcile.Describe(out), t.VIP, t.Tunnel)
 }
 
 // endSoon has it looked at once whose connections end.

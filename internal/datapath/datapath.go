@@ -24,6 +24,7 @@ import (
 	"loxilb/internal/datapath/routing"
 	"loxilb/internal/datapath/tables"
 	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/datapath/vipprobe"
 	"loxilb/internal/datapath/watch"
 	"loxilb/internal/datapath/xdp"
 )
@@ -62,6 +63,7 @@ type Datapath struct {
 	*drops.Counters      // packets dropped
 	*watch.Watchers      // who is told of connections
 	*pressure.Meter      // how full the connection table is, and who is challenged
+	*vipprobe.Probes     // probes that go to VIPs
 
 	collection *loader.Collection
 	exchange   *exchange
@@ -155,12 +157,13 @@ func (d *Datapath) load(cfg Config) error {
 	d.XDP = xdp.New(d.collection, d.Routing, d.Tables.AddCounts, cfg.XDP, &d.exchange.Exchange)
 	d.Sockets = hostsockets.New(d.collection, d.Tables)
 	d.Watchers = watch.New(d.collection, d.Tables)
+	d.Probes = vipprobe.New(d.Hooks, d.collection.Log)
 	return d.followLocal(d.LocalAnswersWanted())
 }
 
 // Close releases the process's hold on the data path. What is pinned goes on working; the rest ends.
 func (d *Datapath) Close() error {
-	err := errors.Join(d.Hooks.Close(), d.XDP.Close(), d.Sockets.Close(), d.Table.Close(), d.exchange.Keep())
+	err := errors.Join(d.Probes.Close(), d.Hooks.Close(), d.XDP.Close(), d.Sockets.Close(), d.Table.Close(), d.exchange.Keep())
 	d.Tables.Close()
 	return errors.Join(err, d.collection.Close())
 }

@@ -55,7 +55,7 @@ func TestVerifierBudget(t *testing.T) {
 func verifierWork(t *testing.T) map[string]int {
 	t.Helper()
 	work := map[string]int{}
-	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadSweep, bpf.LoadSock, bpf.LoadDecap, bpf.LoadXdp} {
+	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadSweep, bpf.LoadSock, bpf.LoadDecap, bpf.LoadXdp, bpf.LoadProbe} {
 		spec, err := read()
 		if err != nil {
 			t.Fatal(err)

@@ -18,6 +18,9 @@ type Target struct {
 	Port   uint16
 	Probe  lb.Probe
 	Source netip.Addr // an address of this machine that probes leave from; zero: the kernel's choice
+	// In mode dsr, probes go to the VIP at the endpoint, in the outer header that packets of clients get.
+	VIP    netip.Addr // zero: to Addr
+	Tunnel lb.Tunnel
 }
 
 // State is whether a target is up.
@@ -79,7 +82,7 @@ func (t Target) resolved() Target {
 
 // sameSubject says whether what is known of one is true of the other.
 func (t Target) sameSubject(u Target) bool {
-	return t.Addr == u.Addr && t.Port == u.Port && t.Probe.Type == u.Probe.Type
+	return t.Addr == u.Addr && t.Port == u.Port && t.Probe.Type == u.Probe.Type && t.VIP == u.VIP
 }
 
 // sameQuestion says whether the answer to the probe of one is an answer to that of the other.
@@ -91,16 +94,28 @@ func (t Target) sameQuestion(u Target) bool {
 }
 
 func (t Target) question() probe.Question {
-	return probe.Question{To: netip.AddrPortFrom(t.Addr, t.Port), From: t.Source, Probe: t.Probe}
+	return probe.Question{To: t.asked(), From: t.Source, Probe: t.Probe}
+}
+
+// asked is what is asked: the VIP, or the endpoint's own address.
+func (t Target) asked() netip.AddrPort {
+	if t.VIP.IsValid() {
+		return netip.AddrPortFrom(t.VIP, t.Port)
+	}
+	return netip.AddrPortFrom(t.Addr, t.Port)
 }
 
 // subject is what evidence begins with: what is asked of whom.
 func (t Target) subject() string {
+	at := ""
+	if t.VIP.IsValid() {
+		at = " at " + t.Addr.String()
+	}
 	switch t.Probe.Type {
 	case lb.ProbePing:
-		return "ping " + t.Addr.String()
+		return "ping " + t.asked().Addr().String() + at
 	case lb.ProbeNone:
 		return t.Addr.String()
 	}
-	return t.Probe.Type.String() + " " + netip.AddrPortFrom(t.Addr, t.Port).String()
+	return t.Probe.Type.String() + " " + t.asked().String() + at
 }

@@ -22,6 +22,8 @@ type Config struct {
 	Descriptors int
 	// Files is the directory that files of probes (CA, certificate, key) are below.
 	Files string
+	// Lead has what a socket sends to a target's Addr go to its VIP; for targets that have one.
+	Lead func(fd int, t Target) error
 	// Prober makes what asks, in place of probe.New; for tests.
 	Prober func(probe.Question) probe.Prober
 }
@@ -115,6 +117,15 @@ func (m *Monitor) Set(key string, wanted Target) {
 	}
 }
 
+// question is what is asked of a target.
+func (m *Monitor) question(t Target) probe.Question {
+	q := t.question()
+	if t.VIP.IsValid() && m.config.Lead != nil {
+		q.At, q.Lead = t.Addr, func(fd int) error { return m.config.Lead(fd, t) }
+	}
+	return q
+}
+
 // budget notes how often a target is probed.
 func (m *Monitor) budget(t *target, daily int) {
 	m.daily += daily - t.daily
@@ -131,12 +142,12 @@ func (m *Monitor) begin(t *target, now time.Time) {
 	}
 	switch {
 	case m.config.Prober != nil:
-		t.prober = m.config.Prober(t.question())
+		t.prober = m.config.Prober(m.question(t.Target))
 	case t.plainConnect():
 		t.prober = nil
 	default:
 		before := t.prober
-		t.prober = probe.New(t.question(), m.sockets, probe.Files{Dir: m.config.Files, Log: m.config.Log})
+		t.prober = probe.New(m.question(t.Target), m.sockets, probe.Files{Dir: m.config.Files, Log: m.config.Log})
 		probe.Remember(t.prober, before)
 	}
 	m.budget(t, int(24*time.Hour/t.Probe.Interval))

@@ -171,7 +171,7 @@ func (r *rounds) start(t *target) {
 	current := &run{}
 	t.run = current
 	if t.prober == nil {
-		attempt, err := r.connector.Start(t.question(), func(a probe.Answer, err error) { r.end(t, current, a, err) })
+		attempt, err := r.connector.Start(r.question(t.Target), func(a probe.Answer, err error) { r.end(t, current, a, err) })
 		if err != nil {
 			r.ended(t, current, probe.Answer{}, err)
 			return

@@ -63,6 +63,18 @@ func (s *Sources) Ways(ctx context.Context, hosts []netip.Addr) (found map[netip
 	return found, missing, nil
 }
 
+// Out is the interface by which packets of this machine leave for a host. False: there is no route, or the host is this machine itself.
+func (s *Sources) Out(ctx context.Context, host netip.Addr) (out Link, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err = s.conn.LookUp(ctx, []netip.Addr{host}, func(_ int, rt netlink.Route, missing error) {
+		if ok = missing == nil && rt.Kind == unix.RTN_UNICAST; ok {
+			out = s.mirror.Link(rt.Link)
+		}
+	})
+	return out, ok, err
+}
+
 func (s *Sources) find(ctx context.Context, hosts []netip.Addr, found map[netip.Addr]Way, missing map[netip.Addr]error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -117,7 +117,8 @@ func (i *Interfaces) expand(keys []int, present map[int]netdev.Link) []int {
 	return unique(out)
 }
 
-func describe(l netdev.Link) datapath.Interface {
+// Describe is a link as the data path knows it.
+func Describe(l netdev.Link) datapath.Interface {
 	return datapath.Interface{
 		Index: l.Index, Name: l.Name, Layer3: !l.Ethernet() && len(l.MAC) == 0,
 		Peer: l.Kind == "veth" && l.PeerElsewhere, Bridge: l.Kind == "bridge",
@@ -138,7 +139,7 @@ func (i *Interfaces) follow(l netdev.Link, chosen bool) Outcome[int] {
 		k = described{}
 		o.Err = i.Hooks.Detach(l.Index) // what was attached went with the interface that had the index before
 	}
-	if d := describe(l); !k.set || k.Interface != d {
+	if d := Describe(l); !k.set || k.Interface != d {
 		err := i.Hooks.SetLink(d)
 		o.Err = errors.Join(o.Err, err)
 		k.Interface, k.set = d, err == nil

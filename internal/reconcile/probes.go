@@ -69,15 +69,19 @@ func newProbes(p Prober) *probes {
 	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, addrs: refcount{}, words: hostWords{}, ejections: newEjections()}
 }
 
-// targetOf is what a service wants to be asked about an endpoint. Probes go to the endpoint's own address from the address that the
-// kernel chooses, in every mode.
+// targetOf is what a service wants to be asked about an endpoint. Probes leave from the address that the kernel chooses. They go to the
+// endpoint's own address, or in mode dsr to the VIP as packets of clients do; a tunnel of the other IP version has no packets of ours.
 func targetOf(s *lb.Service, e lb.Endpoint) (name string, t health.Target) {
 	p := s.ProbeOf(e)
-	return lb.NameOfProbe(e.Addr, &p), health.Target{Addr: e.Addr, Port: p.Port, Probe: p, Source: netip.Addr{}}
+	t = health.Target{Addr: e.Addr, Port: p.Port, Probe: p}
+	if s.Mode == lb.ModeDSR && s.VIP.Is4() == e.Addr.Is4() && !s.VIP.IsUnspecified() {
+		t.VIP, t.Tunnel = s.VIP, s.Tunnel
+	}
+	return lb.NameOfProbe(e.Addr, &p), t
 }
 
 func sameTarget(a, b *health.Target) bool {
-	return a.Addr == b.Addr && a.Port == b.Port && a.Source == b.Source && a.Probe.Equal(&b.Probe)
+	return a.Addr == b.Addr && a.Port == b.Port && a.Source == b.Source && a.VIP == b.VIP && a.Tunnel == b.Tunnel && a.Probe.Equal(&b.Probe)
 }
 
 // add enters what a service wants with the next settle; without effect if it heeds no health.

@@ -128,9 +128,9 @@ func (h *Hooks) attach(i Interface, at side) (links.Attachment, error) {
 		if err != nil {
 			return nil, err
 		}
-		return a, detachClsact(i.Index, at)
+		return a, balancing.detach(i.Index, at)
 	}
-	a, err := attachClsact(i.Index, at, prog, h.exchange)
+	a, err := balancing.attach(i.Index, at, prog, h.exchange)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func (h *Hooks) Close() error {
 // First puts a program at the interface's ingress, in front of others, until it is detached.
 func First(i Interface, h Hook, prog *ebpf.Program) (links.Attachment, error) {
 	if h.resolve() != HookTCX {
-		return attachClsact(i.Index, ingress, prog, &links.Exchange{})
+		return balancing.attach(i.Index, ingress, prog, &links.Exchange{})
 	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: i.Index, Program: prog, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	if err != nil {

@@ -11,36 +11,44 @@ import (
 	"loxilb/internal/datapath/links"
 )
 
-// The filter is known by its name and place, so that a later process finds it.
-const (
-	clsactName     = "loxilb"
-	clsactPriority = 1
-	clsactHandle   = 0x10b
+// filter is one that is known by its name and place, so that a later process finds it.
+type filter struct {
+	name     string
+	priority uint16
+}
+
+// The filters of connections, and of probes, which come behind.
+var (
+	balancing = filter{"loxilb", 1}
+	probing   = filter{"loxilb-probe", 2}
 )
+
+const clsactHandle = 0x10b
 
 // clsact is a filter at an interface's clsact qdisc. It stays when the process ends.
 type clsact struct {
+	filter
 	index int
 	at    side
 }
 
 func (c clsact) Close() error  { return nil }
-func (c clsact) Detach() error { return detachClsact(c.index, c.at) }
+func (c clsact) Detach() error { return c.detach(c.index, c.at) }
 
-func attachClsact(index int, at side, prog *ebpf.Program, e *links.Exchange) (links.Attachment, error) {
+func (f filter) attach(index int, at side, prog *ebpf.Program, e *links.Exchange) (links.Attachment, error) {
 	qdisc := clsactQdisc(index)
 	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("add clsact: %w", err)
 	}
 	put := func(prog *ebpf.Program) error {
-		filter := clsactFilter(index, at)
+		filter := f.at(index, at)
 		filter.Fd = prog.FD()
 		if err := netlink.FilterReplace(filter); err != nil {
 			return fmt.Errorf("add clsact filter: %w", err)
 		}
 		return nil
 	}
-	former, err := clsactFilters(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, at.clsact())
+	former, err := f.programs(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, at.clsact())
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +60,7 @@ func attachClsact(index int, at side, prog *ebpf.Program, e *links.Exchange) (li
 	if err != nil {
 		return nil, err
 	}
-	return clsact{index, at}, nil
+	return clsact{f, index, at}, nil
 }
 
 func clsactQdisc(index int) *netlink.Clsact {
@@ -61,28 +69,28 @@ func clsactQdisc(index int) *netlink.Clsact {
 	}}
 }
 
-func clsactFilter(index int, at side) *netlink.BpfFilter {
+func (f filter) at(index int, at side) *netlink.BpfFilter {
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
 			LinkIndex: index, Parent: at.clsact(), Handle: clsactHandle,
-			Protocol: unix.ETH_P_ALL, Priority: clsactPriority,
+			Protocol: unix.ETH_P_ALL, Priority: f.priority,
 		},
-		Name: clsactName, DirectAction: true,
+		Name: f.name, DirectAction: true,
 	}
 }
 
-// detachClsact removes our filter from an interface, and the qdisc if nobody else has a filter there. No
+// detach removes the filter from an interface, and the qdisc if nobody else has a filter there. No
 // filter, or no interface, is no error.
-func detachClsact(index int, at side) error {
+func (f filter) detach(index int, at side) error {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {
 		return nil //nolint:nilerr // the interface is gone, and the filter with it
 	}
-	ours, err := clsactFilters(l, at.clsact())
+	ours, err := f.programs(l, at.clsact())
 	if err != nil || len(ours) == 0 {
 		return err
 	}
-	if err := netlink.FilterDel(clsactFilter(index, at)); err != nil {
+	if err := netlink.FilterDel(f.at(index, at)); err != nil {
 		return fmt.Errorf("remove clsact filter: %w", err)
 	}
 	in, err1 := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
@@ -95,8 +103,8 @@ func detachClsact(index int, at side) error {
 	return nil
 }
 
-// clsactFilters are the programs of our filters at a hook; an interface without the qdisc has none.
-func clsactFilters(l netlink.Link, parent uint32) (list []ebpf.ProgramID, err error) {
+// programs are those of our filters at a hook; an interface without the qdisc has none.
+func (f filter) programs(l netlink.Link, parent uint32) (list []ebpf.ProgramID, err error) {
 	filters, err := netlink.FilterList(l, parent)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
 		return nil, nil
@@ -104,22 +112,22 @@ func clsactFilters(l netlink.Link, parent uint32) (list []ebpf.ProgramID, err er
 	if err != nil {
 		return nil, fmt.Errorf("list clsact filters: %w", err)
 	}
-	for _, f := range filters {
-		if b, ok := f.(*netlink.BpfFilter); ok && b.Name == clsactName {
+	for _, one := range filters {
+		if b, ok := one.(*netlink.BpfFilter); ok && b.Name == f.name {
 			list = append(list, ebpf.ProgramID(b.Id))
 		}
 	}
 	return list, nil
 }
 
-// clsactPrograms are the programs of all our filters for what arrives.
+// clsactPrograms are the programs of connections at all interfaces, for what arrives.
 func clsactPrograms() (all []ebpf.ProgramID, err error) {
 	interfaces, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	for _, l := range interfaces {
-		list, err := clsactFilters(l, ingress.clsact())
+		list, err := balancing.programs(l, ingress.clsact())
 		if err != nil {
 			return nil, err
 		}
@@ -129,14 +137,16 @@ func clsactPrograms() (all []ebpf.ProgramID, err error) {
 }
 
 // DetachClsact removes our filters from every interface of the namespace, as far as that goes.
-func DetachClsact() error {
+func DetachClsact() error { return errors.Join(balancing.detachAll(), probing.detachAll()) }
+
+func (f filter) detachAll() error {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return fmt.Errorf("list interfaces: %w", err)
 	}
 	var errs []error
 	for _, l := range links {
-		errs = append(errs, detachClsact(l.Attrs().Index, ingress), detachClsact(l.Attrs().Index, egress))
+		errs = append(errs, f.detach(l.Attrs().Index, ingress), f.detach(l.Attrs().Index, egress))
 	}
 	return errors.Join(errs...)
 }

@@ -7,3 +7,4 @@ package bpf
 //go:generate sh -c "go tool bpf2go -tags linux -go-package bpf -target bpfel -cc clang-19 -type link_address Xdp ../../../bpf/xdp.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/$(uname -m)-linux-gnu"
 //go:generate sh -c "go tool bpf2go -tags linux -go-package bpf -target bpfel -cc clang-19 -type socket_count Sock ../../../bpf/sock.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/$(uname -m)-linux-gnu"
 //go:generate sh -c "go tool bpf2go -tags linux -go-package bpf -target bpfel -cc clang-19 -type decap_source -type decap_count Decap ../../../bpf/decap.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/$(uname -m)-linux-gnu"
+//go:generate sh -c "go tool bpf2go -tags linux -go-package bpf -target bpfel -cc clang-19 -type probe_way -type probe_tunnel Probe ../../../bpf/probe.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -I/usr/include/$(uname -m)-linux-gnu"

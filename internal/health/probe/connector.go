@@ -73,7 +73,7 @@ func (c *Connector) Start(q Question, done func(Answer, error)) (*Attempt, error
 	if c.closed {
 		return nil, plain(q, net.ErrClosed)
 	}
-	fd, err := c.socket(origin{q.To.Addr().Is6(), q.From})
+	fd, err := c.socket(q)
 	if err != nil {
 		return nil, plain(q, err)
 	}
@@ -88,8 +88,9 @@ func (c *Connector) Start(q Question, done func(Answer, error)) (*Attempt, error
 }
 
 // socket is one that is not connected. epoll knows it: of each connection that it makes, it tells once how it went.
-func (c *Connector) socket(o origin) (fd int, err error) {
-	if idle := c.idle[o]; len(idle) > 0 {
+func (c *Connector) socket(q Question) (fd int, err error) {
+	o := origin{q.target().Addr().Is6(), q.From}
+	if idle := c.idle[o]; len(idle) > 0 && q.Lead == nil {
 		c.idle[o] = idle[:len(idle)-1]
 		c.idles--
 		return idle[len(idle)-1], nil
@@ -102,19 +103,19 @@ func (c *Connector) socket(o origin) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := c.prepare(fd, o); err != nil {
+	if err := c.prepare(fd, q); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
 	return fd, nil
 }
 
-func (c *Connector) prepare(fd int, o origin) error {
-	if o.from.IsValid() {
-		if err := choosePort(fd); err != nil {
-			return err
-		}
-		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(o.from, 0))); err != nil {
+func (c *Connector) prepare(fd int, q Question) error {
+	if err := options(fd, q); err != nil {
+		return err
+	}
+	if q.From.IsValid() {
+		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(q.From, 0))); err != nil {
 			return err
 		}
 	}
@@ -125,7 +126,7 @@ func (a *Attempt) connect() error {
 	if err := unix.SetsockoptInt(a.fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0); err != nil {
 		return err
 	}
-	if err := unix.Connect(a.fd, sockaddr(a.question.To)); err != nil && !errors.Is(err, unix.EINPROGRESS) {
+	if err := unix.Connect(a.fd, sockaddr(a.question.target())); err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return err
 	}
 	return nil
@@ -161,11 +162,11 @@ func (c *Connector) close(a *Attempt, accepted bool) bool {
 	}
 	delete(c.open, int32(a.fd))
 	c.late.Remove(a)
-	if err := disconnect(a.fd); err != nil || !accepted || c.idles == mostIdle {
+	if err := disconnect(a.fd); err != nil || !accepted || a.question.Lead != nil || c.idles == mostIdle {
 		unix.Close(a.fd)
 		return true
 	}
-	o := origin{a.question.To.Addr().Is6(), a.question.From}
+	o := origin{a.question.target().Addr().Is6(), a.question.From}
 	c.idle[o] = append(c.idle[o], a.fd)
 	c.idles++
 	return true

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"syscall"
@@ -16,7 +17,7 @@ func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 		KeepAlive: -1,
 		Control:   func(_, _ string, c syscall.RawConn) error { return control(c, q) },
 	}
-	c, err := d.DialContext(ctx, network, q.To.String())
+	c, err := d.DialContext(ctx, network, q.target().String())
 	if err != nil {
 		return nil, err
 	}
@@ -49,16 +50,47 @@ func control(c syscall.RawConn, q Question) (err error) {
 }
 
 func options(fd int, q Question) error {
-	if q.From.IsValid() {
+	if q.From.IsValid() && q.Lead == nil {
 		if err := choosePort(fd); err != nil {
 			return err
 		}
 	}
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
-	if err != nil || kind != unix.SOCK_DGRAM {
+	if err != nil {
 		return err
 	}
+	if q.Lead != nil {
+		if err := lead(fd, kind, q); err != nil {
+			return err
+		}
+	}
+	if kind != unix.SOCK_DGRAM {
+		return nil
+	}
 	return allErrors(fd, q.To.Addr().Is6())
+}
+
+// ledSegment is the largest segment that fits any link (RFC 8200) with two outer headers.
+const ledSegment = 1280 - 2*(20+40)
+
+// lead has a socket's packets go to a VIP. Its port is no other socket's: answers from the VIP are told by that alone.
+func lead(fd, kind int, q Question) error {
+	if err := q.Lead(fd); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotAsked, err)
+	}
+	if kind == unix.SOCK_STREAM {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, ledSegment); err != nil {
+			return err
+		}
+	}
+	if q.From.IsValid() {
+		return nil // it is bound to that
+	}
+	from := netip.IPv4Unspecified()
+	if q.At.Is6() {
+		from = netip.IPv6Unspecified()
+	}
+	return unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0)))
 }
 
 // choosePort has the kernel choose the port when it knows the destination, as it does without an address to leave from: sockets

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,14 +20,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ping asks by ICMP echo. All probes of an IP version share a socket: one of each probe would see the answers of all.
+// ping asks by ICMP echo. All probes of an IP version share a socket: one of each probe would see the answers of all. Those that are led to
+// a VIP have one each, since sockets are what is led.
 type ping struct {
 	q      Question
 	shared *Sockets
 }
 
 func (p ping) Probe(ctx context.Context) (Answer, error) {
-	e, err := p.shared.echoer(p.q.To.Addr().Is6())
+	e, err := p.echoer()
+	if err == nil && p.q.Lead != nil {
+		defer e.conn.Close()
+	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("%w: %w", ErrNotAsked, err)
 	}
@@ -35,6 +40,13 @@ func (p ping) Probe(ctx context.Context) (Answer, error) {
 		return Answer{}, plain(p.q, errors.Join(notOurs(p.q.From, err), err))
 	}
 	return Answer{What: "answered", Delay: delay}, nil
+}
+
+func (p ping) echoer() (*echoer, error) {
+	if p.q.Lead == nil {
+		return p.shared.echoer(p.q.To.Addr().Is6())
+	}
+	return newEchoer(p.q.To.Addr().Is6(), p.q.Lead)
 }
 
 // notOurs tells whether a request could not be sent because this machine does not have its source address: the kernel says then
@@ -56,7 +68,7 @@ type echoer struct {
 	conn *net.IPConn
 	v4   *ipv4.PacketConn // one of these
 	v6   *ipv6.PacketConn
-	id   uint16 // which no other process has, by chance
+	id   uint16 // which no other of this process has, and none of another process, by chance
 
 	mu      sync.Mutex
 	next    uint16           // sequence number
@@ -76,8 +88,12 @@ const pause = 10 * time.Millisecond
 // receiveBuffer has room for the answers to some thousand requests that are sent at once.
 const receiveBuffer = 4 << 20
 
-func newEchoer(six bool) (*echoer, error) {
-	e := &echoer{id: uint16(rand.Uint32()), waiting: map[uint16]*echo{}}
+// echoerIDs begins anywhere.
+var echoerIDs = func() *atomic.Uint32 { var n atomic.Uint32; n.Store(rand.Uint32()); return &n }()
+
+// newEchoer has its packets led, if lead is not nil.
+func newEchoer(six bool, lead func(fd int) error) (*echoer, error) {
+	e := &echoer{id: uint16(echoerIDs.Add(1)), waiting: map[uint16]*echo{}}
 	network, address := "ip4:icmp", "0.0.0.0"
 	if six {
 		network, address = "ip6:ipv6-icmp", "::"
@@ -85,6 +101,9 @@ func newEchoer(six bool) (*echoer, error) {
 	open := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) {
 		if e := c.Control(func(fd uintptr) {
 			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
+			if err == nil && lead != nil {
+				err = lead(int(fd))
+			}
 		}); e != nil {
 			return e
 		}
@@ -133,7 +152,7 @@ func (e *echoer) filter() error {
 
 // ask sends a request, and waits for its reply.
 func (e *echoer) ask(ctx context.Context, q Question) (time.Duration, error) {
-	w := &echo{to: q.To.Addr(), token: rand.Uint64(), came: make(chan time.Time, 1)}
+	w := &echo{to: q.target().Addr(), token: rand.Uint64(), came: make(chan time.Time, 1)}
 	number, err := e.enter(w)
 	if err != nil {
 		return 0, err
@@ -173,7 +192,7 @@ func (e *echoer) leave(number uint16) {
 
 func (e *echoer) send(q Question, number uint16, token uint64) error {
 	m := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: int(e.id), Seq: int(number), Data: binary.BigEndian.AppendUint64(nil, token)}}
-	to, from := &net.IPAddr{IP: q.To.Addr().AsSlice()}, net.IP(q.From.AsSlice())
+	to, from := &net.IPAddr{IP: q.target().Addr().AsSlice()}, net.IP(q.From.AsSlice())
 	if e.v6 != nil {
 		m.Type = ipv6.ICMPTypeEchoRequest
 	}

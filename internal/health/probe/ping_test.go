@@ -45,7 +45,7 @@ func TestPing(t *testing.T) {
 // TestPingStrangers: what comes from another address, with another id, number or token, or is no echo reply, answers nothing.
 func TestPingStrangers(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
-		e, err := newEchoer(loopback.Is6())
+		e, err := newEchoer(loopback.Is6(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

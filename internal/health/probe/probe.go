@@ -13,9 +13,21 @@ import (
 
 // Question is what is asked of whom. All members of the probe are given: no defaults are left to be filled in.
 type Question struct {
-	To    netip.AddrPort
-	From  netip.Addr // zero: the kernel's choice
+	To   netip.AddrPort
+	From netip.Addr // zero: the kernel's choice
+	// In mode dsr, To is a VIP, and the endpoint has another address by which it is found. Lead has what a socket sends to that one go to the
+	// VIP there, and is called before it sends; nil: To is the endpoint's own.
+	At    netip.Addr
+	Lead  func(fd int) error
 	Probe lb.Probe
+}
+
+// target is what a socket is connected to.
+func (q Question) target() netip.AddrPort {
+	if q.Lead == nil {
+		return q.To
+	}
+	return netip.AddrPortFrom(q.At, q.To.Port())
 }
 
 // Answer is what came. An error of a Prober instead says what was wrong with it.

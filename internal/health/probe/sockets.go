@@ -24,7 +24,7 @@ func (s *Sockets) echoer(six bool) (*echoer, error) {
 		version = 1
 	}
 	if s.echo[version] == nil {
-		e, err := newEchoer(six)
+		e, err := newEchoer(six, nil)
 		if err != nil {
 			return nil, err
 		}

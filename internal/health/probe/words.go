@@ -21,6 +21,8 @@ func plain(q Question, err error) error {
 		op      *net.OpError
 	)
 	switch {
+	case errors.As(err, &op) && errors.Is(op.Err, ErrNotAsked):
+		return op.Err
 	case errors.Is(err, ErrNotAsked):
 		return err
 	case errors.As(err, &errno):
@@ -40,7 +42,12 @@ func plain(q Question, err error) error {
 // errLate is in errors that say that the time was over.
 var errLate = errors.New("no answer")
 
-func late(q Question) error { return fmt.Errorf("%w within %v", errLate, q.Probe.Timeout) }
+func late(q Question) error {
+	if q.Lead != nil {
+		return fmt.Errorf("%w within %v: in mode dsr the endpoint has to have %s itself", errLate, q.Probe.Timeout, q.To.Addr())
+	}
+	return fmt.Errorf("%w within %v", errLate, q.Probe.Timeout)
+}
 
 // errnoError tells what this machine lacks, which is no news of the endpoint, from what came from the network: EACCES is one
 // of these, as ICMPv6 has it that somebody there forbids the probe.
