@@ -29,10 +29,7 @@ type mortal struct {
 
 func (m *mortal) start() {
 	m.t.Helper()
-	l, err := m.host.Listen("tcp", m.address)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	l := rebind(m.t, m.host, m.address)
 	m.listener = l
 	m.t.Cleanup(func() { _ = l.Close() })
 	go func() {
@@ -51,6 +48,17 @@ func (m *mortal) stop() {
 	if err := m.listener.Close(); err != nil {
 		m.t.Fatal(err)
 	}
+}
+
+// rebind listens on a TCP address that another listener may just have left: a process that another test begins at that moment has
+// a copy of its descriptor, until it runs its program.
+func rebind(t testing.TB, h *netnstest.Host, address string) (l net.Listener) {
+	t.Helper()
+	labtest.Eventually(t, patience, func(context.Context) (err error) {
+		l, err = h.Listen("tcp", address)
+		return err
+	})
+	return l
 }
 
 // mortals are servers of all endpoints that answer each line with their name and the line.

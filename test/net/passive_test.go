@@ -176,10 +176,7 @@ func TestFullBacklog(t *testing.T) {
 // stuck is a listener of an endpoint that accepts nothing, with room for as many connections and one.
 func (r *rig) stuck(endpoint, backlog int) net.Listener {
 	r.t.Helper()
-	l, err := r.Endpoints[endpoint].Listen("tcp", ":5001")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	l := rebind(r.t, r.Endpoints[endpoint], ":5001")
 	raw, err := l.(*net.TCPListener).SyscallConn()
 	if err != nil {
 		r.t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
 )
 
 // Change has edit change entries, of which it returns those that it wants to be written. For tests and measurements: a
@@ -67,7 +68,7 @@ func (t *Table) editGroup(i int, edit func(number int, b *bpf.TcTableBucket) boo
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, group.Close()) }()
+	defer func() { err = errors.Join(err, rows.Close(group)) }()
 	for number := range perGroup {
 		var e element
 		if err := group.Lookup(number, &e); err != nil {

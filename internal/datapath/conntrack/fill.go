@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/rows"
 )
 
 // Entry is one direction of a connection.
@@ -98,7 +99,7 @@ func (t *Table) writeGroup(number uint32, buckets []element) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, group.Close()) }()
+	defer func() { err = errors.Join(err, rows.Close(group)) }()
 	for i := range buckets {
 		if err := group.Put(uint32(i), &buckets[i]); err != nil {
 			return err

@@ -53,7 +53,7 @@ func (t *Table) readGroup(i int, keys []uint32, buckets []element) (n int, err e
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, group.Close()) }()
+	defer func() { err = errors.Join(err, rows.Close(group)) }()
 	var cursor ebpf.MapBatchCursor
 	n, err = group.BatchLookup(&cursor, keys, buckets, nil)
 	if rows.IsLast(err) {

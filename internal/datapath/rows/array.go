@@ -3,6 +3,7 @@ package rows
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -146,8 +147,17 @@ func (a *Array) take(runs []*run) (failed error) {
 
 func closeAll(maps []*ebpf.Map) {
 	for _, m := range maps {
-		_ = m.Close()
+		_ = Close(m)
 	}
+}
+
+// Close closes a map whose descriptor others may have next. The library has the collector close what nobody refers to any
+// more, and takes that back with runtime.Cleanup.Stop, which is sure only while the map is reachable: else the number is
+// closed twice, and the second time may be somebody else's.
+func Close(m *ebpf.Map) error {
+	err := m.Close()
+	runtime.KeepAlive(m)
+	return err
 }
 
 func (a *Array) row(id uint32) (*ebpf.Map, uint32, error) {
@@ -220,8 +230,6 @@ func EachOf[V any](a *Array, limit int, f func(ids []uint32, values []V)) error 
 
 // Close gives up the segments.
 func (a *Array) Close() {
-	for _, m := range a.segments {
-		_ = m.Close()
-	}
+	closeAll(a.segments)
 	a.segments = nil
 }
