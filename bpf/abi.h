@@ -400,7 +400,7 @@ enum algorithm {
 	ALGORITHM_PRIORITY = 2,
 	ALGORITHM_PERSIST = 3,
 	ALGORITHM_LC = 4,
-	ALGORITHM_RANDOM = 7,
+	ALGORITHM_RANDOM = 100, /* the contract has it not, and numbers on from 7 */
 };
 
 /* A service: replaced whole, so an update is atomic. Its slots are

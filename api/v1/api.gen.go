@@ -25,6 +25,15 @@ type AllowedSource struct {
 	Prefix string `json:"prefix"`
 }
 
+// Condition defines model for Condition.
+type Condition struct {
+	// Message One sentence.
+	Message string `json:"message"`
+
+	// Type BGP, Egress.
+	Type string `json:"type"`
+}
+
 // ConntrackEntry defines model for ConntrackEntry.
 type ConntrackEntry struct {
 	Bytes uint64 `json:"bytes"`
@@ -145,7 +154,7 @@ type Endpoint struct {
 	Drained bool `json:"drained,omitempty"`
 
 	// EndpointIP Of either family. One of another family than the VIP (NAT64, NAT46) sees the load balancer's own address
-	// towards it, or one of snatIPs, in every mode; mode 2 needs one there, mode 3 has none.
+	// towards it, or one of snatIPs, in every mode; mode 3 has none.
 	EndpointIP string `json:"endpointIP"`
 
 	// Standby It is a backup that is not needed. In requests it is ignored.
@@ -369,7 +378,7 @@ type ServiceArguments struct {
 	// all were up (panic).
 	AllDown string `json:"allDown,omitempty"`
 
-	// Bgp true is not available yet.
+	// Bgp Have the VIP advertised by BGP. It is kept, and a condition of the status says that it has no effect yet.
 	Bgp bool `json:"bgp"`
 
 	// Block The mark (skb->mark) of the service's packets; 0: those of any mark, or none, that no other service wants.
@@ -394,7 +403,7 @@ type ServiceArguments struct {
 	// or with one of snatIPs, which need no mode that translates then.
 	Egress bool `json:"egress"`
 
-	// ExternalIP VIP, IPv4 or IPv6; 0.0.0.0 or :: with mode 5.
+	// ExternalIP VIP, IPv4 or IPv6; 0.0.0.0 or :: with mode 5, and with mode 0 and egress.
 	ExternalIP string `json:"externalIP"`
 
 	// FailoverBelow 0 to 100: percent of the weight of a level of endpoints. With fewer of it up, the next level of backups joins it; with 0, only
@@ -427,7 +436,7 @@ type ServiceArguments struct {
 	// Mss Largest TCP segment that client and endpoint may agree on, 88 to 65495; 0 leaves it to them.
 	Mss int `json:"mss,omitempty"`
 
-	// Name Services may share it.
+	// Name Services may share it. At most 384 characters.
 	Name string `json:"name"`
 
 	// OnFail The same (keep, drain or reset) for an endpoint that is down, for as long as it is.
@@ -439,8 +448,9 @@ type ServiceArguments struct {
 	OnRemove string `json:"onRemove,omitempty"`
 
 	// Oper 0: the endpoints replace those of the service. 1 (attach): they are added, or take the weight given; a service
-	// that does not exist is created. 2 (detach): they are taken away, and the service with the last of them; 404 for
-	// a service or an endpoint that does not exist. With 1 and 2 nothing but the endpoints changes.
+	// that does not exist is created. 2 (detach): they are taken away, and the service with the last of them; those that it
+	// does not have are no error. With 1 and 2 nothing but the endpoints changes; a header Warning names what else was asked for,
+	// and what was not there.
 	Oper int `json:"oper,omitempty"`
 
 	// Outlier Of TCP services: endpoints with which handshakes of clients fail take no new connections for a while: where that is safe (auto, the
@@ -462,7 +472,9 @@ type ServiceArguments struct {
 	// that 1 to 65535 (all ports) gives way to every other, and a range to services of single ports.
 	PortMax int `json:"portMax,omitempty"`
 
-	// PrivateIP Another way to write one address of snatIPs, in requests.
+	// PrivateIP In requests: an address of the load balancer that stands for the VIP where that is a cloud's, which translates it. The service
+	// answers there too, as at one of secondaryIPs, and endpoints see it where they see an address of the load balancer, as one of
+	// snatIPs. The VIP, and 0.0.0.0, ask for nothing.
 	PrivateIP string `json:"privateIP,omitempty"`
 
 	// ProbeCA https, grpc (TLS): file (PEM, on the load balancer) of who may have signed the certificate. Absent: it is not verified.
@@ -524,7 +536,7 @@ type ServiceArguments struct {
 
 	// Sel 0 rr (round robin), 1 hash (consistent, by addresses, ports and protocol), 2 priority (weighted round
 	// robin), 3 persist (where the client's last connection went), 4 lc (fewest connections for its weight),
-	// 5 n2, 6 n3, 7 random (by weight); the number or the word. 5 and 6 are not available yet. Answers hold
+	// 5 n2, 6 n2det, 7 n3, 100 random (by weight); the number or the word. 5 to 7 are not available yet. Answers hold
 	// the number.
 	Sel Choice `json:"sel"`
 
@@ -584,6 +596,9 @@ type Status struct {
 
 	// Attempts How often it failed in a row.
 	Attempts int `json:"attempts,omitempty"`
+
+	// Conditions What users should know of it, although it works.
+	Conditions []Condition `json:"conditions,omitempty"`
 
 	// Desired Version that users want; 0: none, it is being removed.
 	Desired uint64 `json:"desired"`
@@ -757,13 +772,13 @@ type DeleteEndpointParams struct {
 
 // DeleteLoadbalancerListParams defines parameters for DeleteLoadbalancerList.
 type DeleteLoadbalancerListParams struct {
-	// Bgp Withdraw the VIP from BGP. true is not available yet.
+	// Bgp Withdraw the VIP from BGP, true or false; without effect.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 }
 
 // DeleteLoadbalancerRangeParams defines parameters for DeleteLoadbalancerRange.
 type DeleteLoadbalancerRangeParams struct {
-	// Bgp Withdraw the VIP from BGP. true is not available yet.
+	// Bgp Withdraw the VIP from BGP, true or false; without effect.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -772,7 +787,7 @@ type DeleteLoadbalancerRangeParams struct {
 
 // DeleteLoadbalancerParams defines parameters for DeleteLoadbalancer.
 type DeleteLoadbalancerParams struct {
-	// Bgp Withdraw the VIP from BGP. true is not available yet.
+	// Bgp Withdraw the VIP from BGP, true or false; without effect.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -781,7 +796,7 @@ type DeleteLoadbalancerParams struct {
 
 // DeleteLoadbalancerHostRangeParams defines parameters for DeleteLoadbalancerHostRange.
 type DeleteLoadbalancerHostRangeParams struct {
-	// Bgp Withdraw the VIP from BGP. true is not available yet.
+	// Bgp Withdraw the VIP from BGP, true or false; without effect.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -790,7 +805,7 @@ type DeleteLoadbalancerHostRangeParams struct {
 
 // DeleteLoadbalancerHostParams defines parameters for DeleteLoadbalancerHost.
 type DeleteLoadbalancerHostParams struct {
-	// Bgp Withdraw the VIP from BGP. true is not available yet.
+	// Bgp Withdraw the VIP from BGP, true or false; without effect.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
 
 	// Block The mark of the service; 0, or nothing, is one without.
@@ -1046,8 +1061,8 @@ type ClientInterface interface {
 
 	// DeleteLoadbalancerListWithBody Delete services by their keys
 	//
-	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
-	// deleted. The paths below delete one.
+	// Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
+	// exist are named by a header Warning, and are no error. The paths below delete one.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -1056,8 +1071,8 @@ type ClientInterface interface {
 
 	// DeleteLoadbalancerList Delete services by their keys
 	//
-	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
-	// deleted. The paths below delete one.
+	// Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
+	// exist are named by a header Warning, and are no error. The paths below delete one.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -1120,7 +1135,7 @@ type ClientInterface interface {
 
 	// DeleteLoadbalancerByName Delete all services of a name
 	//
-	// A name that no service has is refused with 404.
+	// A name that no service has is no error, and a header Warning says so.
 	//
 	// Corresponds with DELETE /config/loadbalancer/name/{lb_name} (the `DeleteLoadbalancerByName` operationId).
 	DeleteLoadbalancerByName(ctx context.Context, lbName string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -1438,8 +1453,8 @@ func (c *Client) SetEndpointWeight(ctx context.Context, body SetEndpointWeightJS
 
 // DeleteLoadbalancerListWithBody Delete services by their keys
 //
-// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
-// deleted. The paths below delete one.
+// Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
+// exist are named by a header Warning, and are no error. The paths below delete one.
 //
 // Takes any type of body and a specified content type.
 //
@@ -1458,8 +1473,8 @@ func (c *Client) DeleteLoadbalancerListWithBody(ctx context.Context, params *Del
 
 // DeleteLoadbalancerList Delete services by their keys
 //
-// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
-// deleted. The paths below delete one.
+// Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
+// exist are named by a header Warning, and are no error. The paths below delete one.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -1612,7 +1627,7 @@ func (c *Client) DeleteLoadbalancerHost(ctx context.Context, hosturl HostURL, ip
 
 // DeleteLoadbalancerByName Delete all services of a name
 //
-// A name that no service has is refused with 404.
+// A name that no service has is no error, and a header Warning says so.
 //
 // Corresponds with DELETE /config/loadbalancer/name/{lb_name} (the `DeleteLoadbalancerByName` operationId).
 func (c *Client) DeleteLoadbalancerByName(ctx context.Context, lbName string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3279,8 +3294,8 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
 	//
-	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
-	// deleted. The paths below delete one.
+	// Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
+	// exist are named by a header Warning, and are no error. The paths below delete one.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3289,8 +3304,8 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteLoadbalancerListWithResponse Delete services by their keys
 	//
-	// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
-	// deleted. The paths below delete one.
+	// Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
+	// exist are named by a header Warning, and are no error. The paths below delete one.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -3365,7 +3380,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteLoadbalancerByNameWithResponse Delete all services of a name
 	//
-	// A name that no service has is refused with 404.
+	// A name that no service has is no error, and a header Warning says so.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -4785,8 +4800,8 @@ func (c *ClientWithResponses) SetEndpointWeightWithResponse(ctx context.Context,
 
 // DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
 //
-// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
-// deleted. The paths below delete one.
+// Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
+// exist are named by a header Warning, and are no error. The paths below delete one.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4801,8 +4816,8 @@ func (c *ClientWithResponses) DeleteLoadbalancerListWithBodyWithResponse(ctx con
 
 // DeleteLoadbalancerListWithResponse Delete services by their keys
 //
-// Any number of services in one transaction: when one of them does not exist (404) or its key is refused, none is
-// deleted. The paths below delete one.
+// Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
+// exist are named by a header Warning, and are no error. The paths below delete one.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -4931,7 +4946,7 @@ func (c *ClientWithResponses) DeleteLoadbalancerHostWithResponse(ctx context.Con
 
 // DeleteLoadbalancerByNameWithResponse Delete all services of a name
 //
-// A name that no service has is refused with 404.
+// A name that no service has is no error, and a header Warning says so.
 //
 // Returns a wrapper object for the known response body format(s).
 //

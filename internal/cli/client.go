@@ -131,10 +131,22 @@ func (o *options) answer(resp *http.Response, err error) ([]byte, error) {
 	if err != nil {
 		return nil, &failure{ExitUnreachable, fmt.Errorf("the answer of the server broke off: %w", err)}
 	}
+	o.warn(resp)
 	if resp.StatusCode/100 == 2 {
 		return body, errorInside(body)
 	}
 	return body, refused("%s", sentence(resp, body))
+}
+
+// warn passes on what the server warns of: header lines as 299 loxilb "text".
+func (o *options) warn(resp *http.Response) {
+	for _, line := range resp.Header.Values("Warning") {
+		if _, quoted, ok := strings.Cut(line, ` "`); ok {
+			if text, err := strconv.Unquote(`"` + quoted); err == nil {
+				fmt.Fprintln(o.env.Stderr, "Warning: "+text)
+			}
+		}
+	}
 }
 
 func (o *options) unreachable(err error) error {

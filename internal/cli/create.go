@@ -21,7 +21,6 @@ type createFlags struct {
 	endpoints      []string
 	backups        []string
 	attach, detach bool
-	bgp            bool
 	security, host string
 	ppv2           bool
 }
@@ -75,7 +74,6 @@ func (f *createFlags) register(cmd *cobra.Command) {
 	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
 	const later = "not available yet: "
 	fs.StringSliceVar(&f.sctp, "sctp", nil, later+"SCTP ports")
-	fs.BoolVar(&f.bgp, "bgp", false, later+"advertise the VIP by BGP")
 	fs.StringVar(&f.security, "security", "", later+"https or tls, e2ehttps or e2etls")
 	fs.StringVar(&f.host, "host", "", later+"host to match")
 	fs.BoolVar(&f.ppv2, "ppv2en", false, later+"send a PROXY protocol header to the endpoint")
@@ -152,7 +150,7 @@ func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
 func (f *createFlags) shared(vip string) (v1.LoadbalanceEntry, error) {
 	e := f.entry()
 	a := &e.ServiceArguments
-	a.ExternalIP, a.Bgp, a.Host, a.Proxyprotocolv2 = vip, f.bgp, f.host, f.ppv2
+	a.ExternalIP, a.Host, a.Proxyprotocolv2 = vip, f.host, f.ppv2
 	switch {
 	case f.attach:
 		a.Oper = 1

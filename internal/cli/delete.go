@@ -27,8 +27,8 @@ func deleteLB(o *options) *cobra.Command {
 		Use:     "lb [IP...]",
 		Aliases: []string{"loadbalancer"},
 		Short:   "delete services, by their VIPs and ports, or all of a name",
-		Long: "Each port of each protocol at each VIP is a service of its own; all of them are deleted, or none when one\n" +
-			"does not exist.",
+		Long: "Each port of each protocol at each VIP is a service of its own. Those that do not exist are named, and are no\n" +
+			"error.",
 		Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete lb 20.20.20.1 20.20.20.2 --tcp=80,443 --udp=53\n" +
 			"  loxicmd delete lb --name=web\n  loxicmd delete lb --all",
 		Args: cobra.ArbitraryArgs,
@@ -53,7 +53,7 @@ func deleteLB(o *options) *cobra.Command {
 	fs.BoolVar(&f.all, "all", false, "all services")
 	fs.StringVar(&f.host, "host", "any", "host of the service (not available yet)")
 	fs.Uint32Var(&f.mark, "mark", 0, "mark of the service")
-	fs.BoolVar(&f.bgp, "bgp", false, "withdraw the VIP from BGP (not available yet)")
+	fs.BoolVar(&f.bgp, "bgp", false, "withdraw the VIP from BGP; without effect")
 	return cmd
 }
 

@@ -145,6 +145,9 @@ func describeStatus(line func(name, value string), s *v1.Status) {
 	if !s.Since.IsZero() {
 		line("Since", clock(s.Since))
 	}
+	for _, c := range s.Conditions {
+		line("Condition "+c.Type, c.Message)
+	}
 	if s.Error == "" {
 		return
 	}

@@ -22,7 +22,7 @@ func TestFieldFlags(t *testing.T) {
 		"probe-host": {"a.example", `"a.example"`}, "probe-statuses": {"200-299,404", `["200-299","404"]`}, "probe-ca": {"/ca", `"/ca"`},
 		"probe-cert": {"/c", `"/c"`}, "probe-key": {"/k", `"/k"`},
 		"on-remove": {"drain", `"drain"`}, "on-fail": {"reset", `"reset"`}, "drain-time": {"30", "30"}, "failover-below": {"50", "50"}, "slow-start": {"30s", `"30s"`},
-		"egress": {"true", "true"}, "name": {"a b", `"a b"`}, "mark": {"0x1f", "31"},
+		"egress": {"true", "true"}, "bgp": {"true", "true"}, "name": {"a b", `"a b"`}, "mark": {"0x1f", "31"},
 	}
 	cmd := createLB(&options{})
 	for _, field := range append(lb.Fields(), lb.KeyFields()...) {

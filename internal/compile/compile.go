@@ -44,7 +44,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, way func(netip.Addr) Way) bp
 		Flags:     refusal(s.Refuse) | synProtect(s.SynProtect) | tunnel(s.Tunnel),
 		Endpoints: make([]bpf.EndpointTable, len(s.Endpoints)),
 	}
-	if s.Egress {
+	if s.GivesSource() {
 		t.Flags |= uint16(bpf.TcServiceFlagSERVICE_EGRESS)
 	}
 	if s.Limited() {

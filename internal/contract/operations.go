@@ -8,13 +8,13 @@ func Operations() []Section[Operation] {
 }
 
 func balancing() []Section[Operation] {
-	const exact = "one service is found by its exact key; the answer says which key was not there"
+	const exact = "one service is found by its exact key; one that is gone is success, and a header Warning says so"
 	return []Section[Operation]{
 		{"Services", []Operation{
-			{"POST", "/config/loadbalancer", Differs, "a property that is not known, or that this build can't do, is refused by name, where it was ignored; lbAttr takes many services in one transaction; mode 3 takes every selection; round robin follows the written order"},
+			{"POST", "/config/loadbalancer", Differs, "a property that asks for what is not known, or that this build can't do, is refused by name, where it was ignored; sel 6 is n2det and 7 n3, as kube-loxilb has them; lbAttr takes many services in one transaction; mode 3 takes every selection; round robin follows the written order"},
 			{"GET", "/config/loadbalancer/all", Better, "tells all that was given, and whether the packets see it"},
 			{"DELETE", "/config/loadbalancer/all", Same, ""},
-			{"DELETE", "/config/loadbalancer/name/{lb_name}", Differs, "a name that no service has is answered 404"},
+			{"DELETE", "/config/loadbalancer/name/{lb_name}", Better, "a header Warning says that no service has the name"},
 			{"DELETE", "/config/loadbalancer/externalipaddress/{ip_address}/port/{port}/protocol/{proto}", Better, exact},
 			{"DELETE", "/config/loadbalancer/externalipaddress/{ip_address}/port/{port}/portmax/{portmax}/protocol/{proto}", Better, exact},
 			{"DELETE", "/config/loadbalancer/hosturl/{hosturl}/externalipaddress/{ip_address}/port/{port}/protocol/{proto}", Differs, "hosturl is any: no service matches a host, since none is opened up to HTTP"},

@@ -23,20 +23,22 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
+	var notes warnings
 	a.commit(w, r, !bulk, func(tx *store.Tx, pre *precondition) error {
+		defer notes.write(w)
 		if !bulk {
 			if err := pre.check(tx, a.Store.Services, list[0].Key.String()); err != nil {
 				return err
 			}
 		}
 		for i := range list {
-			if err := list[i].put(tx, a.Store.Services, a.codec); err != nil {
+			if err := list[i].put(tx, a.Store.Services, a.codec, &notes); err != nil {
 				return err
 			}
 		}
 		// The same again is worth an error to whoever creates one service, and nothing to whoever sends the
-		// whole of what should be.
-		if !bulk && !tx.Changed() {
+		// whole of what should be, or takes away what is gone.
+		if !bulk && !tx.Changed() && list[0].oper != operDetach {
 			return exists(list[0].Key)
 		}
 		return nil
@@ -77,9 +79,11 @@ func (a *API) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, par
 		p.write(w)
 		return
 	}
+	var notes warnings
 	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
+		defer notes.write(w)
 		for _, k := range keys {
-			if err := a.Store.Services.Delete(tx, k); err != nil {
+			if err := a.deleteService(tx, k, &notes); err != nil {
 				return err
 			}
 		}
@@ -115,10 +119,19 @@ func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
 	return keys, nil
 }
 
-// withdrawal refuses what bgp=true asks for.
+// deleteService deletes a service. One that is gone is as it should be: clients of the contract would try for ever.
+func (a *API) deleteService(tx *store.Tx, k lb.Key, notes *warnings) error {
+	if _, there := a.Store.Services.Get(tx, k); !there {
+		notes.add("service %s does not exist", k)
+		return nil
+	}
+	return a.Store.Services.Delete(tx, k)
+}
+
+// withdrawal checks whether the VIP is to be withdrawn from BGP, where it is not.
 func withdrawal(bgp string) *problem {
-	if on, err := strconv.ParseBool(bgp); bgp != "" && (err != nil || on) {
-		return notAvailable("bgp", bgp, "false")
+	if _, err := strconv.ParseBool(bgp); bgp != "" && err != nil {
+		return refuseField(http.StatusBadRequest, "bgp", bgp, "is not known", "true or false")
 	}
 	return nil
 }
@@ -135,15 +148,14 @@ func (a *API) DeleteLoadbalancers(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// DeleteLoadbalancerByName deletes all services of a name. A name that none has is 404, where the contract's server
-// answers success: a mistyped name should not look deleted.
+// DeleteLoadbalancerByName deletes all services of a name. One that none has is success, as in the contract.
 func (a *API) DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, name string) {
 	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
 		list := a.Store.Services.ByName(tx, name)
 		if len(list) == 0 {
-			p := refuse(http.StatusNotFound, "there is no service named %q", name)
-			p.body.Field, p.body.Value = "lb_name", name
-			return p
+			var notes warnings
+			notes.add("there is no service named %s", lb.Printable(name))
+			notes.write(w)
 		}
 		for i := range list {
 			if err := a.Store.Services.Delete(tx, list[i].Key); err != nil {
@@ -184,7 +196,9 @@ func (a *API) deleteKey(w http.ResponseWriter, r *http.Request, path keyPath) {
 		if err := pre.check(tx, a.Store.Services, key.String()); err != nil {
 			return err
 		}
-		return a.Store.Services.Delete(tx, key)
+		var notes warnings
+		defer notes.write(w)
+		return a.deleteService(tx, key, &notes)
 	})
 }
 

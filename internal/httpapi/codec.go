@@ -101,6 +101,9 @@ func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *pro
 			return s, entryProblem(at, i, err)
 		}
 	}
+	if p := privateIP(at, e.ServiceArguments.PrivateIP, &s); p != nil {
+		return s, p
+	}
 	if err := s.Validate(); err != nil {
 		return s, entryProblem(at, c.faulty(&s, err), err)
 	}
@@ -148,13 +151,6 @@ func aliases(a *v1.ServiceArguments) error {
 			}
 		}
 		a.Sel = a.Select
-	}
-	// privateIP is the contract's word for a single source address, and the VIP asks for nothing.
-	if a.PrivateIP != "" && a.PrivateIP != a.ExternalIP {
-		if len(a.SnatIPs) > 0 && !(len(a.SnatIPs) == 1 && a.SnatIPs[0] == a.PrivateIP) {
-			return lb.NewFieldError(lb.FieldSNAT, a.PrivateIP, "is privateIP, and not what snatIPs says", "privateIP or snatIPs")
-		}
-		a.SnatIPs = []string{a.PrivateIP}
 	}
 	var err error
 	a.ProbeInterval, err = intervalOf(a.ProbeInterval, a.ProbeTimeout)

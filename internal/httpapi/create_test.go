@@ -52,6 +52,27 @@ func TestCreate(t *testing.T) {
 			  "secondaryIPs":null,"allowedSources":null,` + eps + `}`,
 			"20.20.20.1:80/tcp mode=default select=rr endpoints=10.0.0.1:8080:3 idle=1800s managed=true name=ns_svc:llb-inst0 monitor=true",
 		},
+		"what a newer client does not ask for": {
+			`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","mtls_frontend":{"mode":"","cn":[]},"mtls_backend":null,"colour":0.0},"zone":"",` +
+				`"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"weight":3,"nodeName":"","ready":false}]}`,
+			"20.20.20.1:80/tcp mode=default select=rr endpoints=10.0.0.1:8080:3",
+		},
+		"a cloud's address": {
+			`{"serviceArguments":{"externalIP":"20.20.20.1","privateIP":"10.9.9.9","port":80,"protocol":"tcp"},` + eps + `}`,
+			"20.20.20.1:80/tcp mode=default select=rr endpoints=10.0.0.1:8080:3 secips=10.9.9.9",
+		},
+		"a cloud's address as source": {
+			`{"serviceArguments":{"externalIP":"20.20.20.1","privateIP":"10.9.9.9","port":80,"protocol":"tcp","mode":2},` + eps + `}`,
+			"20.20.20.1:80/tcp mode=fullnat select=rr endpoints=10.0.0.1:8080:3 secips=10.9.9.9 snat=10.9.9.9",
+		},
+		"a cloud's address beside others": {
+			`{"serviceArguments":{"externalIP":"20.20.20.1","privateIP":"10.9.9.9","port":80,"protocol":"tcp","mode":1,"snatIPs":["10.9.9.8"]},"secondaryIPs":[{"secondaryIP":"10.9.9.9"}],` + eps + `}`,
+			"20.20.20.1:80/tcp mode=onearm select=rr endpoints=10.0.0.1:8080:3 secips=10.9.9.9 snat=10.9.9.8",
+		},
+		"a cloud's address of another IP version": {
+			`{"serviceArguments":{"externalIP":"2001:db8::1","privateIP":"10.9.9.9","port":80,"protocol":"tcp","mode":3},"endpoints":[{"endpointIP":"2001:db8::2","targetPort":80,"weight":1}]}`,
+			"[2001:db8::1]:80/tcp mode=dsr select=rr endpoints=[2001:db8::2]:80",
+		},
 		"a probe in full": {
 			`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","probetype":"https","probeport":443,"probereq":"/x","proberesp":"ok",
 			  "probeInterval":"500ms","probeTimeout":1,"probeWait":"200ms","probeRetries":1,"probeRise":4,"probeHost":"a.example","probeStatuses":["200-299","404"],
@@ -102,7 +123,7 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"externalIP":"20.20.20"`), "serviceArguments.externalIP", `"20.20.20" is not an IP address`},
 		{arg(`,"externalIP":""`), "serviceArguments.externalIP", `is not an IP address`},
 		{arg(`,"externalIP":"0.0.0.0"`), "serviceArguments.externalIP", `is every local address, which only mode hostonearm has`},
-		{arg(`,"externalIP":"2001:db8::1","mode":2`), "endpoints[0].endpointIP", `is IPv4, and mode fullnat shows it the VIP, which is IPv6`},
+		{arg(`,"externalIP":"2001:db8::1","mode":3`), "endpoints[0].endpointIP", `is IPv4, and the VIP, which it answers as in mode dsr, is IPv6`},
 		{arg(`,"protocol":"quic"`), "serviceArguments.protocol", `"quic" is not known`},
 		{arg(`,"protocol":"sctp"`), "serviceArguments.protocol", `"sctp" is not available yet (allowed: tcp, udp or icmp)`},
 		{arg(`,"protocol":"icmp"`), "serviceArguments.port", `"80" is given, and icmp has no ports`},
@@ -121,12 +142,16 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"inactiveTimeOut":-1`), "serviceArguments.inactiveTimeOut", `"-1" is out of range`},
 		{arg(`,"inactiveTimeOut":9223372036854775807`), "serviceArguments.inactiveTimeOut", `is out of range`},
 		{arg(`,"name":"a/b"`), "serviceArguments.name", `has a slash`},
-		{arg(`,"privateIP":"10.1.1.1"`), "serviceArguments.snatIPs", `mode default keeps the source`},
+		{arg(`,"privateIP":"10.1.1"`), "serviceArguments.privateIP", `"10.1.1" is not an IP address`},
+		{strings.TrimSuffix(arg(`,"privateIP":"10.1.1.1"`), "}") + `,"secondaryIPs":[{"secondaryIP":"1.1.1.1"},{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]}`, "serviceArguments.privateIP", `"10.1.1.1" is one address too many beside those of secondaryIPs`},
+		{arg(`,"colour":null,"shape":[{"edges":[0,{"n":1}]}]`), "shape", `there is no property "shape"`},
+		{ep(`{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1,"wieght":3}`), "wieght", `there is no property "wieght"`},
 		{arg(`,"portMax":70`), "serviceArguments.portMax", `"70" is not above the first, 80 (allowed: 0 (one port), or up to 65535)`},
 		{arg(`,"portMax":70000`), "serviceArguments.portMax", `"70000" is out of range`},
 		{`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"portMax":90,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"targetPortMax":8089,"weight":1}]}`, "endpoints[0].targetPortMax", `"8089" does not make as many ports as the service has (allowed: 8090, or 0 (all go to port 8080))`},
 		{`{"lbAttr":[` + arg(`,"portMax":90`) + `,` + arg(`,"port":90,"portMax":91`) + `]}`, "serviceArguments.portMax", `"90-91" overlaps with service 20.20.20.1:80-90/tcp`},
-		{arg(`,"BGP":true`), "serviceArguments.bgp", `"true" is not available yet (allowed: false)`},
+		{arg(`,"sel":6`), "serviceArguments.sel", `"n2det" is not available yet`},
+		{arg(`,"sel":7`), "serviceArguments.sel", `"n3" is not available yet`},
 		{arg(`,"probetype":"telnet"`), "serviceArguments.probetype", `"telnet" is not known (allowed: auto, tcp, udp, ping,`},
 		{arg(`,"probetype":"sctp"`), "serviceArguments.probetype", `"sctp" is not available yet`},
 		{arg(`,"probeport":-1`), "serviceArguments.probeport", `"-1" is out of range`},
@@ -159,7 +184,7 @@ func TestRefuse(t *testing.T) {
 		{ep(`{"endpointIP":"10.0.0.9","targetPort":8080,"weight":2}`), "endpoints[1]", `is there twice`},
 		{`{"lbAttr":[` + demo + `,` + ep(`{"endpointIP":"x","targetPort":8080,"weight":1}`) + `]}`, "lbAttr[1].endpoints[1].endpointIP", `is not an IP address`},
 		{`{"lbAttr":[` + demo + `,` + demo + `]}`, "lbAttr[1].serviceArguments", `"20.20.20.1:2020/tcp" is there twice, in lbAttr[0] and lbAttr[1]`},
-		{`{"lbAttr":[` + demo + `,` + arg(`,"bgp":true`) + `]}`, "lbAttr[1].serviceArguments.bgp", `not available yet`},
+		{`{"lbAttr":[` + demo + `,` + arg(`,"security":1`) + `]}`, "lbAttr[1].serviceArguments.security", `not available yet`},
 	} {
 		b := newBench(t, nil)
 		w := b.post(tc.body)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// decodeBody reads an object of the API: property names in any case, none unknown.
+// decodeBody reads an object of the API: property names in any case, none unknown that says something.
 func decodeBody[T any](data []byte) (*T, *problem) {
 	o := outlineOf(data, partSize)
 	if p := o.tooMany(); p != nil {
@@ -21,12 +21,18 @@ func decodeBody[T any](data []byte) (*T, *problem) {
 
 // decodeObject is decodeBody for who has looked at the outline.
 func decodeObject[T any](data []byte) (*T, *problem) {
-	req := new(T)
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(req)
+	req, dec, err := decodeJSON[T](data, true)
+	if err != nil && strings.HasPrefix(err.Error(), unknownField) {
+		var loose *T
+		if loose, dec, err = decodeJSON[T](data, false); err == nil {
+			if name := unknownSaid[T](data); name != "" {
+				return nil, unknownProblem(name)
+			}
+			req = loose
+		}
+	}
 	if err == nil {
-		if _, err = dec.Token(); err == io.EOF {
+		if _, err = dec.Token(); errors.Is(err, io.EOF) {
 			return req, nil
 		}
 		return nil, syntaxProblem(data, dec.InputOffset(), "there is something after the end of the object")
@@ -48,13 +54,25 @@ func decodeProblem(data []byte, err error) *problem {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return syntaxProblem(data, int64(len(data)), "it ends too early")
 	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		name = strings.Trim(name, `"`)
-		p := refuse(http.StatusBadRequest, "there is no property %q", name)
-		p.body.Field, p.body.Reason = name, "is not a property of the API"
-		return p
-	}
 	return refuse(http.StatusBadRequest, "the body can't be read: %v", err)
+}
+
+// unknownField begins what the decoder says of a property that it does not know.
+const unknownField = "json: unknown field "
+
+// decodeJSON decodes the first value of data.
+func decodeJSON[T any](data []byte, strict bool) (*T, *json.Decoder, error) {
+	req, dec := new(T), json.NewDecoder(bytes.NewReader(data))
+	if strict {
+		dec.DisallowUnknownFields()
+	}
+	return req, dec, dec.Decode(req)
+}
+
+func unknownProblem(name string) *problem {
+	p := refuse(http.StatusBadRequest, "there is no property %q", name)
+	p.body.Field, p.body.Reason = name, "is not a property of the API"
+	return p
 }
 
 func syntaxProblem(data []byte, offset int64, reason string) *problem {

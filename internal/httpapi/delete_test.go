@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -44,18 +45,12 @@ func TestDeleteRefused(t *testing.T) {
 		code           int
 		field, message string
 	}{
-		{at + "name/web", 404, "lb_name", `there is no service named "web"`},
-		{at + "externalipaddress/20.20.20.1/port/2021/protocol/tcp", 404, "", "service 20.20.20.1:2021/tcp does not exist"},
-		{at + "externalipaddress/20.20.20.1/port/2020/protocol/udp", 404, "", "does not exist"},
 		{at + "externalipaddress/20.20.20/port/2020/protocol/tcp", 400, "ip_address", "is not an IP address"},
 		{at + "externalipaddress/20.20.20.1/port/http/protocol/tcp", 400, "port", `port "http" is not`},
 		{at + "externalipaddress/20.20.20.1/port/65536/protocol/tcp", 400, "port", "is out of range"},
 		{at + "externalipaddress/20.20.20.1/port/2020/protocol/quic", 400, "protocol", "is not known"},
-		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=true", 400, "bgp", "not available yet"},
-		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=perhaps", 400, "bgp", "not available yet"},
-		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?block=7", 404, "", "service 20.20.20.1:2020/tcp/mark=7 does not exist"},
+		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?bgp=perhaps", 400, "bgp", `"perhaps" is not known (allowed: true or false)`},
 		{at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?block=x", 400, "block", `block "x" is not a mark`},
-		{at + "externalipaddress/20.20.20.1/port/2020/portmax/2030/protocol/tcp", 404, "", "service 20.20.20.1:2020-2030/tcp does not exist"},
 		{at + "externalipaddress/20.20.20.1/port/2020/portmax/x/protocol/tcp", 400, "portmax", `portmax "x" is not`},
 		{at + "hosturl/a.example/externalipaddress/20.20.20.1/port/2020/protocol/tcp", 400, "hosturl", "not available yet"},
 		{at + "hosturl/a.example/externalipaddress/20.20.20.1/port/2020/portmax/2030/protocol/tcp", 400, "hosturl", "not available yet"},
@@ -76,7 +71,34 @@ func TestDeleteRefused(t *testing.T) {
 	}
 }
 
-// Several services go in one transaction, or none does.
+// What is gone is as whoever deletes it wants it: success, as in the contract, and a warning for people.
+func TestDeleteGone(t *testing.T) {
+	t.Parallel()
+	const at = BaseURL + "/config/loadbalancer/"
+	b := newBench(t, nil)
+	b.mustPost(demo)
+	revision := b.store.Snapshot().Revision()
+	for path, want := range map[string]string{
+		at + "name/web":        "there is no service named web",
+		at + "name/a%22%20%0a": `there is no service named a\\\" \\n`,
+		at + "externalipaddress/20.20.20.1/port/2021/protocol/tcp":              "service 20.20.20.1:2021/tcp does not exist",
+		at + "externalipaddress/20.20.20.1/port/2020/protocol/udp":              "service 20.20.20.1:2020/udp does not exist",
+		at + "externalipaddress/20.20.20.1/port/2020/protocol/tcp?block=7":      "service 20.20.20.1:2020/tcp/mark=7 does not exist",
+		at + "externalipaddress/20.20.20.1/port/2020/portmax/2030/protocol/tcp": "service 20.20.20.1:2020-2030/tcp does not exist",
+		at + "hosturl/any/externalipaddress/2001:db8::1/port/1/protocol/tcp":    "service [2001:db8::1]:1/tcp does not exist",
+	} {
+		w := b.call("DELETE", path, "")
+		if got := w.Header().Values("Warning"); w.Code != 200 || strings.TrimSpace(w.Body.String()) != `{"result":"Success"}` ||
+			len(got) != 1 || got[0] != `299 loxilb "`+want+`"` {
+			t.Errorf("DELETE %s: %d %s, %q; want %s", path, w.Code, w.Body, got, want)
+		}
+	}
+	if now := b.store.Snapshot(); now.Revision() != revision || b.store.Services.Len(now) != 1 {
+		t.Errorf("revision %d, %d services", now.Revision(), b.store.Services.Len(now))
+	}
+}
+
+// Several services go in one transaction.
 func TestDeleteList(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -89,7 +111,6 @@ func TestDeleteList(t *testing.T) {
 		code           int
 		field, message string
 	}{
-		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "2020", "2021", 1) + `]}`, 404, "", "service 20.20.20.1:2021/tcp does not exist"},
 		{`{"lbAttr":[` + key + `,` + other + `,` + key + `]}`, 400, "lbAttr[2]", `"20.20.20.1:2020/tcp" is there twice, in lbAttr[0] and lbAttr[2]`},
 		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "tcp", "quic", 1) + `]}`, 400, "lbAttr[1].protocol", `"quic" is not known`},
 		{`{"lbAttr":[` + key + `,` + strings.Replace(key, "2020", "70000", 1) + `]}`, 400, "lbAttr[1].port", `"70000" is out of range`},
@@ -109,12 +130,21 @@ func TestDeleteList(t *testing.T) {
 			t.Fatalf("%s was refused, and %d services are left", tc.keys, n)
 		}
 	}
-	if w := b.call("DELETE", BaseURL+"/config/loadbalancer?bgp=true", `{"lbAttr":[`+key+`]}`); w.Code != 400 || problemOf(t, w).Field != "bgp" {
+	if w := b.call("DELETE", BaseURL+"/config/loadbalancer?bgp=perhaps", `{"lbAttr":[`+key+`]}`); w.Code != 400 || problemOf(t, w).Field != "bgp" {
 		t.Errorf("bgp: %d %s", w.Code, w.Body)
 	}
 	before := b.store.Snapshot().Revision()
-	if w := b.call("DELETE", BaseURL+"/config/loadbalancer", `{"lbAttr":[`+key+`,`+other+`,`+ranged+`]}`); w.Code != 200 {
+	gone := ""
+	for i := range 2 * maxWarnings {
+		gone += `,` + strings.Replace(key, "2020", strconv.Itoa(5000+i), 1)
+	}
+	w := b.call("DELETE", BaseURL+"/config/loadbalancer?bgp=true", `{"lbAttr":[`+key+`,`+other+`,`+ranged+gone+`]}`)
+	if w.Code != 200 {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if got := w.Header().Values("Warning"); len(got) != maxWarnings || got[0] != `299 loxilb "service 20.20.20.1:5000/tcp does not exist"` ||
+		got[maxWarnings-1] != `299 loxilb "and 9 more of the kind"` {
+		t.Errorf("warnings %q", got)
 	}
 	if now := b.store.Snapshot(); b.store.Services.Len(now) != 0 || now.Revision() != before+1 {
 		t.Errorf("%d services are left, in revision %d after %d", b.store.Services.Len(now), now.Revision(), before)

@@ -38,20 +38,16 @@ func operOf(at string, a *v1.ServiceArguments) (oper, *problem) {
 }
 
 // put does what is asked for in a transaction.
-func (r *request) put(tx *store.Tx, services *desired.Services, c *codec) error {
+func (r *request) put(tx *store.Tx, services *desired.Services, c *codec, notes *warnings) error {
 	s := r.Service
 	old, there := services.Get(tx, s.Key)
 	switch {
 	case r.oper == operDetach && !there:
-		return refuse(http.StatusNotFound, "service %s does not exist", s.Key)
+		notes.add("service %s does not exist", s.Key)
+		return nil
 	case r.oper != operReplace && there:
-		if p := r.unlike(&old, c); p != nil {
-			return p
-		}
-		all, p := r.endpoints(old.Endpoints)
-		if p != nil {
-			return p
-		}
+		r.unlike(&old, c, notes)
+		all := r.endpoints(old.Endpoints, notes)
 		if len(all) == 0 {
 			return services.Delete(tx, s.Key)
 		}
@@ -67,22 +63,21 @@ func (r *request) put(tx *store.Tx, services *desired.Services, c *codec) error 
 	return services.Put(tx, s)
 }
 
-// unlike refuses to attach or detach in one step with another change: only endpoints are meant, and what is written
-// beside them must be what the service has, or the default.
-func (r *request) unlike(old *lb.Service, c *codec) *problem {
+// unlike names what is written beside endpoints that are attached or detached, and is neither what the service has nor the
+// default: only the endpoints change. Several controllers may feed one service, each with its own idea of the rest.
+func (r *request) unlike(old *lb.Service, c *codec, notes *warnings) {
 	for i := range c.fields {
 		f := &c.fields[i]
 		if f.Fixed || f.IsDefault(&r.Service) || f.Same(&r.Service, old) {
 			continue
 		}
-		return refuseField(http.StatusBadRequest, r.at+f.Property, f.Show(&r.Service),
-			"is not what service "+r.Key.String()+" has, and oper "+strconv.Itoa(int(r.oper))+" changes its endpoints only", f.Show(old))
+		notes.add("%s stays %s, not %s: oper %d changes the endpoints of service %s only",
+			r.at+f.Property, f.Show(old), lb.Printable(f.Show(&r.Service)), r.oper, r.Key)
 	}
-	return nil
 }
 
 // endpoints are those of the service once the request is done, in the order that they had.
-func (r *request) endpoints(have []lb.Endpoint) ([]lb.Endpoint, *problem) {
+func (r *request) endpoints(have []lb.Endpoint, notes *warnings) []lb.Endpoint {
 	at := make(map[netip.AddrPort]int, len(have))
 	for i, e := range have {
 		at[e.AddrPort()] = i
@@ -93,8 +88,7 @@ func (r *request) endpoints(have []lb.Endpoint) ([]lb.Endpoint, *problem) {
 		place, there := at[e.AddrPort()]
 		switch {
 		case r.oper == operDetach && !there:
-			return nil, refuseField(http.StatusNotFound, r.at+propertyOf(lb.FieldEndpoint, i), e.AddrPort().String(),
-				"is no endpoint of service "+r.Key.String(), "")
+			notes.add("%s does not exist: %s is no endpoint of service %s", r.at+propertyOf(lb.FieldEndpoint, i), e.AddrPort(), r.Key)
 		case r.oper == operDetach:
 			gone[e.AddrPort()] = true
 		case there:
@@ -103,5 +97,5 @@ func (r *request) endpoints(have []lb.Endpoint) ([]lb.Endpoint, *problem) {
 			out = append(out, e)
 		}
 	}
-	return slices.DeleteFunc(out, func(e lb.Endpoint) bool { return gone[e.AddrPort()] }), nil
+	return slices.DeleteFunc(out, func(e lb.Endpoint) bool { return gone[e.AddrPort()] })
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,19 +28,19 @@ func TestAttachDetach(t *testing.T) {
 		body string
 		code int
 		want string // of the service, or of the message
+		note string // in a warning
 	}{
-		{request(`,"oper":2`, "10.0.0.1*1"), 404, "service " + key + " does not exist"},
-		{request(`,"oper":1,"sel":2,"name":"web"`, "10.0.0.1*1"), 200, "priority endpoints=10.0.0.1:80 name=web"},
-		{request(`,"oper":1`, "10.0.0.2*3", "10.0.0.3*1"), 200, "priority endpoints=10.0.0.1:80,10.0.0.2:80:3,10.0.0.3:80 name=web"},
-		{request(`,"oper":1`, "10.0.0.2*3"), 409, "exists already with the same content"},
-		{request(`,"oper":1,"sel":2,"managed":true`, "10.0.0.2*4"), 200, "priority endpoints=10.0.0.1:80,10.0.0.2:80:4,10.0.0.3:80 name=web"},
-		{request(`,"oper":1,"name":"other"`, "10.0.0.4*4"), 400, `serviceArguments.name "other" is not what service ` + key + ` has, and oper 1 changes its endpoints only (allowed: web)`},
-		{request(`,"oper":2,"inactiveTimeOut":5`, "10.0.0.1*4"), 400, `serviceArguments.inactiveTimeOut "5s" is not what`},
-		{request(`,"oper":2`, "10.0.0.1*1", "10.0.0.9*1"), 404, `endpoints[1] "10.0.0.9:80" is no endpoint of service ` + key},
-		{request(`,"oper":2`, "10.0.0.2*1"), 200, "priority endpoints=10.0.0.1:80,10.0.0.3:80 name=web"},
-		{`{"lbAttr":[` + request(`,"oper":1`, "10.0.0.2*1") + `]}`, 200, "priority endpoints=10.0.0.1:80,10.0.0.3:80,10.0.0.2:80 name=web"},
-		{request(`,"oper":2`, "10.0.0.3*1", "10.0.0.1*9", "10.0.0.2*9"), 200, ""},
-		{request(`,"oper":2`, "10.0.0.1*1"), 404, "does not exist"},
+		{request(`,"oper":2`, "10.0.0.1*1"), 200, "", "service " + key + " does not exist"},
+		{request(`,"oper":1,"sel":2,"name":"web"`, "10.0.0.1*1"), 200, "priority endpoints=10.0.0.1:80 name=web", ""},
+		{request(`,"oper":1`, "10.0.0.2*3", "10.0.0.3*1"), 200, "priority endpoints=10.0.0.1:80,10.0.0.2:80:3,10.0.0.3:80 name=web", ""},
+		{request(`,"oper":1`, "10.0.0.2*3"), 409, "exists already with the same content", ""},
+		{request(`,"oper":1,"sel":2,"managed":true`, "10.0.0.2*4"), 200, "priority endpoints=10.0.0.1:80,10.0.0.2:80:4,10.0.0.3:80 name=web", ""},
+		{request(`,"oper":1,"name":"other"`, "10.0.0.4*4"), 200, "priority endpoints=10.0.0.1:80,10.0.0.2:80:4,10.0.0.3:80,10.0.0.4:80:4 name=web", "serviceArguments.name stays web, not other"},
+		{request(`,"oper":2,"inactiveTimeOut":5`, "10.0.0.4*4"), 200, "priority endpoints=10.0.0.1:80,10.0.0.2:80:4,10.0.0.3:80 name=web", "serviceArguments.inactiveTimeOut stays 0s, not 5s"},
+		{request(`,"oper":2`, "10.0.0.2*1", "10.0.0.9*1"), 200, "priority endpoints=10.0.0.1:80,10.0.0.3:80 name=web", "endpoints[1] does not exist: 10.0.0.9:80 is no endpoint of service " + key},
+		{`{"lbAttr":[` + request(`,"oper":1`, "10.0.0.2*1") + `]}`, 200, "priority endpoints=10.0.0.1:80,10.0.0.3:80,10.0.0.2:80 name=web", ""},
+		{request(`,"oper":2`, "10.0.0.3*1", "10.0.0.1*9", "10.0.0.2*9"), 200, "", ""},
+		{request(`,"oper":2`, "10.0.0.1*1"), 200, "", "does not exist"},
 	} {
 		w := b.post(step.body)
 		if w.Code != 200 {
@@ -52,14 +53,15 @@ func TestAttachDetach(t *testing.T) {
 		for s := range b.store.Services.All(b.store.Snapshot()) {
 			got = strings.TrimPrefix(s.String(), key+" mode=default select=")
 		}
-		if step.code != 200 || got != step.want {
-			t.Errorf("%s:\n%d %s, want %d %s", step.body, w.Code, got, step.code, step.want)
+		notes := strings.Join(w.Header().Values("Warning"), "\n")
+		if step.code != 200 || got != step.want || !strings.Contains(notes, step.note) || (step.note == "") != (notes == "") {
+			t.Errorf("%s:\n%d %s, want %d %s; warnings %q, want %q", step.body, w.Code, got, step.code, step.want, notes, step.note)
 		}
 	}
 }
 
 // TestAttachKeepsToEndpoints writes each field beside the endpoints to attach: as the service has it, as its default, and
-// as something else, which is refused.
+// as something else, which has no effect, and is warned of.
 func TestAttachKeepsToEndpoints(t *testing.T) {
 	t.Parallel()
 	others := map[string]func(*lb.Service){
@@ -84,6 +86,7 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 		lb.FieldTunnel:            func(s *lb.Service) { s.Mode, s.Tunnel, s.SNAT, s.Endpoints[0].Port = lb.ModeDSR, lb.TunnelGUE, nil, 80 },
 		lb.FieldMSS:               func(s *lb.Service) { s.MSS = 777 },
 		lb.FieldEgress:            func(s *lb.Service) { s.Egress = true },
+		lb.FieldBGP:               func(s *lb.Service) { s.BGP = true },
 		lb.FieldName:              func(s *lb.Service) { s.Name = "other" },
 		lb.FieldMonitor:           func(s *lb.Service) { s.Monitor = true },
 		lb.FieldOutlier:           func(s *lb.Service) { s.Outlier = lb.OutlierOff },
@@ -139,14 +142,22 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 
 			wrong := plain.Clone()
 			change(&wrong)
+			if oper == 1 {
+				wrong.Endpoints[0].Weight = 9 // so that there is something to do
+			}
 			want, _ := b.store.Services.Get(b.store.Snapshot(), full.Key)
+			want = want.Clone()
 			w := b.post(asRequest(t, &wrong, oper))
-			e := problemOf(t, w)
-			if w.Code != 400 || !strings.Contains(e.Message, "is not what service 20.20.20.1:80/tcp has, and oper") {
-				t.Errorf("%s, oper %d: %d %s", f.Name, oper, w.Code, e.Message)
+			if text := strings.Join(w.Header().Values("Warning"), "\n"); w.Code != 200 || !strings.Contains(text, f.Property+" stays ") {
+				t.Errorf("%s, oper %d: %d %s: %s", f.Name, oper, w.Code, w.Body, text)
+			}
+			if oper == 2 {
+				want.Endpoints = want.Endpoints[1:]
+			} else {
+				want.Endpoints[0] = wrong.Endpoints[0]
 			}
 			if got, _ := b.store.Services.Get(b.store.Snapshot(), full.Key); !got.Equal(want) {
-				t.Errorf("%s, oper %d was refused and changed %s to %s", f.Name, oper, want, got)
+				t.Errorf("%s, oper %d changed more than endpoints: %s, want %s", f.Name, oper, got, want)
 			}
 		}
 	}
@@ -156,17 +167,18 @@ func TestAttachKeepsToEndpoints(t *testing.T) {
 func TestAttachNamesTheField(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		`"mss":1400`:          `serviceArguments.mss "1400" is not what service 20.20.20.1:2020/tcp has, and oper 1 changes its endpoints only (allowed: 0)`,
-		`"refuse":"drop"`:     `serviceArguments.refuse "drop" is not what service 20.20.20.1:2020/tcp has, and oper 1 changes its endpoints only (allowed: reject)`,
-		`"egress":true`:       `serviceArguments.egress "true" is not what service 20.20.20.1:2020/tcp has, and oper 1 changes its endpoints only (allowed: false)`,
-		`"inactiveTimeOut":5`: `serviceArguments.inactiveTimeOut "5s" is not what service 20.20.20.1:2020/tcp has, and oper 1 changes its endpoints only (allowed: 0s)`,
-		`"name":"a"`:          `serviceArguments.name "a" is not what service 20.20.20.1:2020/tcp has, and oper 1 changes its endpoints only (allowed: none)`,
+		`"mss":1400`:          `serviceArguments.mss stays 0, not 1400: `,
+		`"refuse":"drop"`:     `serviceArguments.refuse stays reject, not drop: `,
+		`"egress":true`:       `serviceArguments.egress stays false, not true: `,
+		`"inactiveTimeOut":5`: `serviceArguments.inactiveTimeOut stays 0s, not 5s: `,
+		`"name":"a\"b"`:       `serviceArguments.name stays none, not a\\\"b: `,
 	} {
 		b := newBench(t, nil)
 		b.mustPost(demo)
 		w := b.post(strings.Replace(demo, `"protocol"`, args+`,"oper":1,"protocol"`, 1))
-		if e := problemOf(t, w); w.Code != 400 || e.Message != want {
-			t.Errorf("%d %s, want\n%s", w.Code, e.Message, want)
+		want = `299 loxilb "` + want + `oper 1 changes the endpoints of service 20.20.20.1:2020/tcp only"`
+		if got := w.Header().Values("Warning"); !slices.Equal(got, []string{want}) {
+			t.Errorf("%d %s, want\n%s", w.Code, got, want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetS
 		if params.Name != "" && params.Name != s.Key && params.Name != a.nameOf(now, s.ID) {
 			continue
 		}
-		if !out.item(statusOf(&s)) {
+		if !out.item(a.statusIn(now, &s)) {
 			return
 		}
 	}
@@ -59,7 +59,20 @@ func (a *API) serviceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
 	if !s.Removed {
 		s.Desired = max(s.Desired, meta.Version)
 	}
-	return statusOf(&s)
+	return a.statusIn(now, &s)
+}
+
+// statusIn is a status with what is known of its object in a snapshot.
+func (a *API) statusIn(now *store.Snapshot, s *status.Status) *v1.Status {
+	out := statusOf(s)
+	if key, ok := desired.ServiceKey(store.ID(s.ID)); ok {
+		if service, _ := a.Store.Services.Shared(now, key); service != nil {
+			for _, c := range service.Conditions() {
+				out.Conditions = append(out.Conditions, v1.Condition{Type: c.Type, Message: c.Message})
+			}
+		}
+	}
+	return out
 }
 
 func statusIDs(ids []store.ID) []status.ID {

@@ -15,7 +15,6 @@ type unavailable struct {
 
 func unavailableProperties(entry v1.Properties[v1.LoadbalanceEntry]) []unavailable {
 	list := []unavailable{
-		{name: "bgp", allowed: "false"},
 		{name: "security", allowed: "0"},
 		{name: "snat", allowed: "false"},
 		{name: "host", allowed: "none"},

@@ -1,6 +1,7 @@
 package lb
 
-// Algorithm chooses the endpoint of a new connection. The numbers are those of the REST contract.
+// Algorithm chooses the endpoint of a new connection. The numbers are those of the REST contract, as its Kubernetes client
+// sends them: servers of the contract before n2det had n3 as 6.
 type Algorithm uint8
 
 // The algorithms of the contract.
@@ -11,8 +12,9 @@ const (
 	Persist          Algorithm = 3
 	LeastConnections Algorithm = 4
 	N2               Algorithm = 5
-	N3               Algorithm = 6
-	Random           Algorithm = 7 // not in the contract
+	N2Det            Algorithm = 6
+	N3               Algorithm = 7
+	Random           Algorithm = 100 // not in the contract, and out of the way of what it numbers next
 )
 
 func algorithms() []choice[Algorithm] {
@@ -23,6 +25,7 @@ func algorithms() []choice[Algorithm] {
 		{value: Persist, word: "persist", help: "where the client's last connection went"},
 		{value: LeastConnections, word: "lc", help: "fewest connections for its weight"},
 		{value: N2, word: "n2", help: "5G N2: each NGAP message of an SCTP connection to an endpoint", later: true},
+		{value: N2Det, word: "n2det", help: "as n2, and a client's messages always to the same endpoint", later: true},
 		{value: N3, word: "n3", help: "5G N3: GTP-U by its tunnel identifier", later: true},
 		{value: Random, word: "random", help: "at random, by weight"},
 	}

@@ -44,6 +44,7 @@ const (
 	FieldSNAT              = "snat"
 	FieldSecondary         = "secondary VIP"
 	FieldEgress            = "egress"
+	FieldBGP               = "bgp"
 	FieldName              = "name"
 	FieldMonitor           = "monitor"
 	FieldOutlier           = "outlier"
@@ -100,6 +101,9 @@ func NewFieldError(field, value, reason, allowed string) *FieldError {
 func NotAvailable(field, value, allowed string) *FieldError {
 	return NewFieldError(field, value, "is not available yet", allowed)
 }
+
+// Printable is a user's text such that it can stand in a sentence.
+func Printable(s string) string { return printable(s) }
 
 // printable cuts a value at maxShown and escapes what would not print, quotes included.
 func printable(s string) string {

@@ -20,10 +20,6 @@ func (s Service) validateFamily(e Endpoint) error {
 			"endpoints of their IP version, or --snat with an "+family(e.Addr)+" address")
 	case !s.Translates(e):
 		return nil
-	case s.Mode == ModeFullNAT && len(s.SNAT) == 0:
-		return NewFieldError(FieldEndpointAddress, e.Addr.String(),
-			"is "+family(e.Addr)+", and mode "+s.Mode.String()+" shows it the VIP, which is "+family(s.VIP),
-			family(s.VIP)+" addresses, --snat with an "+family(e.Addr)+" address, or another mode")
 	case s.Mode == ModeDSR:
 		return NewFieldError(FieldEndpointAddress, e.Addr.String(),
 			"is "+family(e.Addr)+", and the VIP, which it answers as in mode "+s.Mode.String()+", is "+family(s.VIP),

@@ -9,7 +9,7 @@ import (
 // Fields are those of a service beside its key, in the order of its text. A new field is a member of Service, a line
 // here, its property in api/openapi.yaml, and what compile makes of it.
 func Fields() []Field[Service] {
-	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields(), backupFields(), slowStartFields(), outlierFields())
+	return slices.Concat(endpointChoiceFields(), packetFields(), limitFields(), monitorFields(), closingFields(), backupFields(), slowStartFields(), outlierFields(), bgpFields())
 }
 
 // endpointChoiceFields say which connections go to which endpoint.

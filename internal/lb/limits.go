@@ -15,5 +15,5 @@ const (
 	MaxIdleTimeout         = 24 * time.Hour
 	MaxPersistTimeout      = 24 * time.Hour
 	DefaultPersistTimeout  = 3 * time.Hour
-	MaxNameLength          = 128 // characters
+	MaxNameLength          = 384 // characters: Kubernetes makes it of a namespace (63), a name (253) and an instance
 )

@@ -41,11 +41,11 @@ func TestParseWords(t *testing.T) {
 		{in: "03", err: `mode "03" is not known ` + modes},
 		{in: "", err: `mode "" is not known ` + modes},
 	})
-	const algorithms = "(allowed: rr, hash, priority, persist, lc, n2, n3 or random)"
+	const algorithms = "(allowed: rr, hash, priority, persist, lc, n2, n2det, n3 or random)"
 	runParse(t, ParseAlgorithm, Algorithm.String, []parseCase{
 		{in: "rr", want: "rr"}, {in: "0", want: "rr"}, {in: "1", want: "hash"}, {in: "priority", want: "priority"},
 		{in: "2", want: "priority"}, {in: "3", want: "persist"}, {in: "lc", want: "lc"}, {in: "4", want: "lc"},
-		{in: "random", want: "random"}, {in: "7", want: "random"}, {in: "n2", want: "n2"}, {in: "5", want: "n2"}, {in: "n3", want: "n3"}, {in: "6", want: "n3"},
+		{in: "random", want: "random"}, {in: "100", want: "random"}, {in: "n2", want: "n2"}, {in: "5", want: "n2"}, {in: "n3", want: "n3"}, {in: "7", want: "n3"}, {in: "6", want: "n2det"},
 		{in: "wrr", err: `select "wrr" is not known ` + algorithms},
 		{in: "-1", err: `select "-1" is not known ` + algorithms},
 	})

@@ -37,7 +37,7 @@ func (c *Schema) MarshalRecord(s Service) (format int, data []byte, err error) {
 			format = f.Since
 		}
 	}
-	format = max(format, endpointsFormat(s.Endpoints))
+	format = max(format, endpointsFormat(s.Endpoints), s.contractNeeds())
 	data, err = marshalMembers(&s, c.fields, &member{"service", s.Key.String(), 0})
 	return format, data, err
 }

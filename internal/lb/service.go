@@ -47,7 +47,8 @@ type Service struct {
 	PersistTimeout time.Duration
 	PersistPrefix  uint8
 	SNAT           []netip.Addr  // that the source becomes, instead of what the mode says; each has ports of its own
-	Egress         bool          // connections that its endpoints open outwards leave with the VIP for a source, or one of SNAT
+	Egress         bool          // connections that its endpoints open outwards leave with the VIP for a source, or one of SNAT; see GivesSource
+	BGP            bool          // its VIPs are to be advertised by BGP
 	Refuse         Refusal       // of packets that it has no use for
 	SynProtect     SynProtect    // TCP: when unknown clients are challenged
 	Tunnel         Tunnel        // with ModeDSR: how endpoints are reached

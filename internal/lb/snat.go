@@ -12,11 +12,9 @@ func (s Service) validateMode() error {
 	switch {
 	case host && !s.VIP.IsUnspecified():
 		return NewFieldError(FieldVIP, s.VIP.String(), "is one address, and mode "+s.Mode.String()+" is of every local address", "0.0.0.0 or ::")
-	case !host && s.VIP.IsUnspecified():
-		return NewFieldError(FieldVIP, s.VIP.String(), "is every local address, which only mode "+ModeHostOneArm.String()+" has",
-			"a unicast address that can be routed")
-	case s.Mode.TranslatesSource() && !s.Protocol.hasPorts():
-		return NewFieldError(FieldMode, s.Mode.String(), "gives out source ports, and "+s.Protocol.String()+" has none", ModeDefault.String())
+	case !host && s.VIP.IsUnspecified() && !s.egressByRules():
+		return NewFieldError(FieldVIP, s.VIP.String(), "is every local address, which only mode "+ModeHostOneArm.String()+" has, and mode "+
+			ModeDefault.String()+" with egress", "a unicast address that can be routed")
 	}
 	if err := s.validateEgress(); err != nil {
 		return err
@@ -24,9 +22,18 @@ func (s Service) validateMode() error {
 	return s.validateSNAT()
 }
 
+// egressByRules tells whether the service is the contract's list of endpoints whose connections outwards get their source
+// from rules of the firewall: it has no address itself that could be the source.
+func (s Service) egressByRules() bool {
+	return s.Egress && s.Mode == ModeDefault && s.VIP.IsUnspecified()
+}
+
+// GivesSource tells whether connections that its endpoints open outwards leave with an address of the service.
+func (s Service) GivesSource() bool { return s.Egress && !(s.egressByRules() && len(s.SNAT) == 0) }
+
 func (s Service) validateEgress() error {
 	switch {
-	case !s.Egress:
+	case !s.GivesSource():
 		return nil
 	case !s.Protocol.hasPorts():
 		return NewFieldError(FieldEgress, "true", "gives out source ports, and "+s.Protocol.String()+" has none", "false")

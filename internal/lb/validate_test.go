@@ -22,7 +22,7 @@ func mustParse(t testing.TB, line string) Service {
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	const unicast = " (allowed: a unicast address that can be routed)"
-	const name = " (allowed: up to 128 printable characters without slashes)"
+	const name = " (allowed: up to 384 printable characters without slashes)"
 	const idle = " (allowed: 0s (the default of the protocol) to 86400s, whole seconds)"
 	const v4 = "10.0.0.1:80/tcp endpoints=192.168.1.10:8080"
 	cases := []struct{ line, err string }{
@@ -45,8 +45,8 @@ func TestValidate(t *testing.T) {
 		{v4 + " select=persist persist-timeout=90000s", `persist timeout "90000s" is out of range (allowed: 0s (the default, 10800s) to 86400s, whole seconds)`},
 		{v4 + " select=persist persist-prefix=64", `persist prefix "64" is longer than an address of the VIP's family (allowed: 0 (the whole address) to 32)`},
 
-		{"0.0.0.0:80/tcp endpoints=1.1.1.1:1", `VIP "0.0.0.0" is every local address, which only mode hostonearm has` + unicast},
-		{"[::]:80/tcp endpoints=[2001:db8::1]:1", `VIP "::" is every local address, which only mode hostonearm has` + unicast},
+		{"0.0.0.0:80/tcp endpoints=1.1.1.1:1", `VIP "0.0.0.0" is every local address, which only mode hostonearm has, and mode default with egress` + unicast},
+		{"[::]:80/tcp endpoints=[2001:db8::1]:1", `VIP "::" is every local address, which only mode hostonearm has, and mode default with egress` + unicast},
 		{"127.0.0.2:80/tcp endpoints=1.1.1.1:1", `VIP "127.0.0.2" is a loopback address` + unicast},
 		{"[::1]:80/tcp endpoints=[2001:db8::1]:1", `VIP "::1" is a loopback address` + unicast},
 		{"224.0.0.1:80/tcp endpoints=1.1.1.1:1", `VIP "224.0.0.1" is a multicast address` + unicast},
@@ -55,7 +55,9 @@ func TestValidate(t *testing.T) {
 		{"10.0.0.1:0/tcp endpoints=1.1.1.1:1", `port "0" is zero (allowed: 1 to 65535)`},
 
 		{"10.0.0.1:80/tcp", `endpoints "0" is too few (allowed: 1 to 4096)`},
-		{"10.0.0.1:80/tcp mode=fullnat endpoints=[2001:db8::1]:1", `endpoint address "2001:db8::1" is IPv6, and mode fullnat shows it the VIP, which is IPv4 (allowed: IPv4 addresses, --snat with an IPv6 address, or another mode)`},
+		{line: "10.0.0.1:80/tcp mode=fullnat endpoints=[2001:db8::1]:1"},
+		{line: "10.0.0.1:0/icmp mode=fullnat endpoints=1.1.1.1:0"},
+		{line: "0.0.0.0:9999/tcp endpoints=1.1.1.1:9999 egress=true"},
 		{"[2001:db8::1]:80/tcp mode=onearm endpoints=[2001:db8::2]:1,1.1.1.1:1 snat=2001:db8::3", `endpoint address "1.1.1.1" is IPv4, and none of the source addresses is (allowed: endpoints of their IP version, or --snat with an IPv4 address)`},
 		{"10.0.0.1:80/tcp endpoints=0.0.0.0:1", `endpoint address "0.0.0.0" is the unspecified address` + unicast},
 		{"10.0.0.1:80/tcp endpoints=127.0.0.1:1", `endpoint address "127.0.0.1" is a loopback address` + unicast},
@@ -81,8 +83,8 @@ func TestValidate(t *testing.T) {
 		{v4 + ` name="\xff"`, `name "\xff" does not print` + name},
 		{v4 + ` name="a "`, `name "a " begins or ends with a space` + name},
 		{v4 + " name=..", `name ".." is a path` + name},
-		{v4 + " name=" + strings.Repeat("n", 129), `name "` + strings.Repeat("n", 64) + `..." is too long` + name},
-		{line: v4 + " name=" + strings.Repeat("é", 128)},
+		{v4 + " name=" + strings.Repeat("n", 385), `name "` + strings.Repeat("n", 64) + `..." is too long` + name},
+		{line: v4 + " name=" + strings.Repeat("é", 384)},
 	}
 	for _, c := range cases {
 		s := mustParse(t, c.line)

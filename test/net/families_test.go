@@ -100,7 +100,7 @@ func TestFamiliesEcho(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, options{})
 	for _, f := range crossing() {
-		r.loxicmd("create lb %s --icmp --endpoints=%s:1", f.vip, f.endpoint)
+		r.loxicmd("create lb %s --icmp --endpoints=%s:1 --mode=fullnat", f.vip, f.endpoint)
 		for _, size := range []string{"56", "1400"} {
 			if out, err := r.Client.Run("ping", "-c2", "-i0.2", "-W5", "-s", size, f.vip); err != nil {
 				t.Errorf("ping %s: %v\n%s", f.vip, err, out)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"loxilb/internal/netnstest"
 )
 
 // TestPortRanges: what reaches the endpoints of services with ranges of ports, over a restart of the daemon too.
@@ -106,6 +108,30 @@ func TestEcho(t *testing.T) {
 	r.loxicmd("delete lb %s --icmp", vip4)
 	if out := r.loxicmd("get lb"); strings.Contains(out, vip4) || !strings.Contains(out, vip6) {
 		t.Errorf("after the deletion of one:\n%s", out)
+	}
+}
+
+// TestEchoModes: where the endpoint sees an address of the load balancer, clients that ping with one identifier have one each there.
+func TestEchoModes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	for _, f := range []struct{ vip, any, host, endpoint string }{
+		{vip4, "0.0.0.0", "100.100.100.254", "31.31.31.1"}, {vip6, "::", "2001:db8:100::fe", "[2001:db8:31::1]"},
+	} {
+		for _, to := range []struct{ vip, mode, pinged string }{
+			{f.vip, "onearm", f.vip}, {f.vip, "fullnat", f.vip}, {f.any, "hostonearm", f.host},
+		} {
+			r.loxicmd("create lb %s --icmp --endpoints=%s:1 --mode=%s", to.vip, f.endpoint, to.mode)
+			for _, from := range []*netnstest.Host{r.Client, r.Endpoints[1], r.Endpoints[2]} {
+				if out, err := from.Run("ping", "-e", "4000", "-c2", "-i0.2", "-W5", to.pinged); err != nil {
+					t.Errorf("%s: ping %s from %s: %v\n%s", to.mode, to.pinged, from.Name, err, out)
+				}
+			}
+			if out := r.loxicmd("get ct"); strings.Count(out, "fdnat-"+f.endpoint) < 3 {
+				t.Errorf("%s: want three connections whose source is translated:\n%s", to.mode, out)
+			}
+			r.loxicmd("delete lb %s --icmp", to.vip)
+		}
 	}
 }
 

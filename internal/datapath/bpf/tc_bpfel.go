@@ -21,7 +21,7 @@ const (
 	TcAlgorithmALGORITHM_PRIORITY TcAlgorithm = 2
 	TcAlgorithmALGORITHM_PERSIST  TcAlgorithm = 3
 	TcAlgorithmALGORITHM_LC       TcAlgorithm = 4
-	TcAlgorithmALGORITHM_RANDOM   TcAlgorithm = 7
+	TcAlgorithmALGORITHM_RANDOM   TcAlgorithm = 100
 )
 
 type TcBloom struct {
