@@ -111,6 +111,28 @@ type ConntracksEnded struct {
 	Told int `json:"told"`
 }
 
+// CorsEntry defines model for CorsEntry.
+type CorsEntry struct {
+	// Cors Origins, as https://ui.example.org:8443. * is refused.
+	Cors []string `json:"cors"`
+}
+
+// CorsList defines model for CorsList.
+type CorsList struct {
+	CorsAttr []string `json:"corsAttr"`
+}
+
+// DeviceInfo defines model for DeviceInfo.
+type DeviceInfo struct {
+	OS           string `json:"OS"`
+	Architecture string `json:"architecture"`
+	BootID       string `json:"bootID"`
+	HostName     string `json:"hostName"`
+	Kernel       string `json:"kernel"`
+	MachineID    string `json:"machineID"`
+	Uptime       string `json:"uptime"`
+}
+
 // Drain defines model for Drain.
 type Drain struct {
 	// Connections That it has left, without those that are closed.
@@ -264,6 +286,18 @@ type EndpointProbeList struct {
 	Attr []EndpointProbe `json:"Attr"`
 }
 
+// EndpointShare defines model for EndpointShare.
+type EndpointShare struct {
+	// Dip The endpoint, as IP:PORT.
+	Dip string `json:"dip"`
+
+	// Ratio Percent of its service.
+	Ratio float64 `json:"ratio"`
+
+	// Value Bytes.
+	Value float64 `json:"value"`
+}
+
 // EndpointWeight defines model for EndpointWeight.
 type EndpointWeight struct {
 	// Endpoint IP, for all its ports, or IP:PORT.
@@ -303,6 +337,12 @@ type Error struct {
 	Value string `json:"value,omitempty"`
 }
 
+// ErrorCount defines model for ErrorCount.
+type ErrorCount struct {
+	TotalErrors           float64      `json:"total_errors"`
+	TotalErrorsPerService []NamedValue `json:"total_errors_per_service"`
+}
+
 // Event defines model for Event.
 type Event struct {
 	// Action added, changed, removed; of objects applied, failed, removed, solved (what failed told of is no more).
@@ -325,6 +365,90 @@ type Event struct {
 // EventList defines model for EventList.
 type EventList struct {
 	EventAttr []Event `json:"eventAttr"`
+}
+
+// FilesystemInfo defines model for FilesystemInfo.
+type FilesystemInfo struct {
+	Avail      string `json:"avail"`
+	FileSystem string `json:"fileSystem"`
+	MountedOn  string `json:"mountedOn"`
+
+	// Size As 3.2G, of 1024; - where another machine would have to be asked.
+	Size       string `json:"size"`
+	Type       string `json:"type"`
+	UsePercent string `json:"usePercent"`
+	Used       string `json:"used"`
+}
+
+// FilesystemList defines model for FilesystemList.
+type FilesystemList struct {
+	FilesystemAttr []FilesystemInfo `json:"filesystemAttr"`
+}
+
+// FlowCount defines model for FlowCount.
+type FlowCount struct {
+	ActiveConntrackCount float64 `json:"active_conntrack_count"`
+	ActiveFlowCountSctp  float64 `json:"active_flow_count_sctp"`
+	ActiveFlowCountTcp   float64 `json:"active_flow_count_tcp"`
+	ActiveFlowCountUdp   float64 `json:"active_flow_count_udp"`
+
+	// InactiveFlowCount Closed, or of endpoints and services that are gone.
+	InactiveFlowCount float64 `json:"inactive_flow_count"`
+}
+
+// GraphEdge defines model for GraphEdge.
+type GraphEdge struct {
+	Color string `json:"color"`
+	Id    string `json:"id"`
+
+	// Mainstat Connections now.
+	Mainstat float64 `json:"mainstat"`
+
+	// Secondarystat Bytes.
+	Secondarystat float64 `json:"secondarystat"`
+	Source        string  `json:"source"`
+	Target        string  `json:"target"`
+	Thickness     int     `json:"thickness"`
+}
+
+// GraphNode defines model for GraphNode.
+type GraphNode struct {
+	// Color green, red of what is down, gray of what takes no connections.
+	Color string `json:"color"`
+	Icon  string `json:"icon"`
+	Id    string `json:"id"`
+
+	// Mainstat Connections now.
+	Mainstat   float64 `json:"mainstat"`
+	NodeRadius int     `json:"nodeRadius"`
+
+	// Secondarystat Bytes.
+	Secondarystat float64 `json:"secondarystat"`
+	Subtitle      string  `json:"subtitle"`
+	Title         string  `json:"title"`
+}
+
+// HostCount defines model for HostCount.
+type HostCount struct {
+	HealthyHostCount   float64 `json:"healthy_host_count"`
+	UnhealthyHostCount float64 `json:"unhealthy_host_count"`
+}
+
+// Interaction defines model for Interaction.
+type Interaction struct {
+	// Dip The endpoint.
+	Dip     string `json:"dip"`
+	Service string `json:"service"`
+
+	// Sip The client.
+	Sip   string  `json:"sip"`
+	Value float64 `json:"value"`
+}
+
+// Interactions defines model for Interactions.
+type Interactions struct {
+	LbRuleInteractionBytes   []Interaction `json:"lb_rule_interaction_bytes"`
+	LbRuleInteractionPackets []Interaction `json:"lb_rule_interaction_packets"`
 }
 
 // LoadbalanceEntry defines model for LoadbalanceEntry.
@@ -361,10 +485,133 @@ type LoadbalanceRequest struct {
 	Status *Status `json:"status,omitempty"`
 }
 
+// LogArchive defines model for LogArchive.
+type LogArchive struct {
+	Modified  time.Time `json:"modified"`
+	Name      string    `json:"name"`
+	SizeBytes int64     `json:"size_bytes"`
+}
+
+// LogArchives defines model for LogArchives.
+type LogArchives struct {
+	ArchiveInfo []LogArchive `json:"archive_info"`
+	Archives    []string     `json:"archives"`
+}
+
+// Logs defines model for Logs.
+type Logs struct {
+	HasMore      bool     `json:"has_more"`
+	LogCount     int      `json:"log_count"`
+	LogFile      string   `json:"log_file"`
+	Logs         []string `json:"logs"`
+	NextCursor   int64    `json:"next_cursor"`
+	ScannedBytes int64    `json:"scanned_bytes"`
+	TotalSize    int64    `json:"total_size"`
+}
+
+// MetricsConfig defines model for MetricsConfig.
+type MetricsConfig struct {
+	Prometheus bool `json:"prometheus"`
+}
+
+// NamedValue defines model for NamedValue.
+type NamedValue struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+}
+
+// NewFlowCount defines model for NewFlowCount.
+type NewFlowCount struct {
+	NewFlowCount float64 `json:"new_flow_count"`
+}
+
+// NodeGraph defines model for NodeGraph.
+type NodeGraph struct {
+	Edges         []GraphEdge   `json:"edges"`
+	Meta          NodeGraphMeta `json:"meta"`
+	Nodes         []GraphNode   `json:"nodes"`
+	SchemaVersion int           `json:"schemaVersion"`
+}
+
+// NodeGraphMeta defines model for NodeGraphMeta.
+type NodeGraphMeta struct {
+	PreferredVisualisationType string `json:"preferredVisualisationType"`
+}
+
+// Params defines model for Params.
+type Params struct {
+	// LogLevel trace, debug, info, notice, warning, error, critical, alert or emergency.
+	LogLevel string `json:"logLevel"`
+}
+
+// ProcessInfo defines model for ProcessInfo.
+type ProcessInfo struct {
+	// CPUUsage Percent of one CPU since the process began.
+	CPUUsage string `json:"CPUUsage"`
+
+	// MemoryUsage Percent.
+	MemoryUsage string `json:"MemoryUsage"`
+
+	// Command Its name without arguments.
+	Command      string `json:"command"`
+	Nice         string `json:"nice"`
+	Pid          string `json:"pid"`
+	Priority     string `json:"priority"`
+	ResidentSize string `json:"residentSize"`
+	SharedMemory string `json:"sharedMemory"`
+
+	// Status R, S, D, T or Z.
+	Status string `json:"status"`
+
+	// Time Of CPUs, as minutes:seconds.hundredths.
+	Time string `json:"time"`
+	User string `json:"user"`
+
+	// VirtMemory KiB, as here and below.
+	VirtMemory string `json:"virtMemory"`
+}
+
+// ProcessList defines model for ProcessList.
+type ProcessList struct {
+	ProcessAttr []ProcessInfo `json:"processAttr"`
+}
+
+// ProcessedTraffic defines model for ProcessedTraffic.
+type ProcessedTraffic struct {
+	ProcessedBytes     float64 `json:"processed_bytes"`
+	ProcessedPackets   float64 `json:"processed_packets"`
+	ProcessedSctpBytes float64 `json:"processed_sctp_bytes"`
+	ProcessedTcpBytes  float64 `json:"processed_tcp_bytes"`
+	ProcessedUdpBytes  float64 `json:"processed_udp_bytes"`
+}
+
+// RequestCount defines model for RequestCount.
+type RequestCount struct {
+	TotalRequests           float64      `json:"total_requests"`
+	TotalRequestsPerService []NamedValue `json:"total_requests_per_service"`
+}
+
 // Result defines model for Result.
 type Result struct {
 	// Result Success.
 	Result string `json:"result"`
+}
+
+// RuleCount defines model for RuleCount.
+type RuleCount struct {
+	LbRuleCount float64 `json:"lb_rule_count"`
+}
+
+// RuleDrop defines model for RuleDrop.
+type RuleDrop struct {
+	FwRule string  `json:"fw_rule"`
+	Value  float64 `json:"value"`
+}
+
+// RuleDrops defines model for RuleDrops.
+type RuleDrops struct {
+	TotalFwDrops        float64    `json:"total_fw_drops"`
+	TotalFwDropsPerRule []RuleDrop `json:"total_fw_drops_per_rule"`
 }
 
 // SecondaryIP defines model for SecondaryIP.
@@ -587,6 +834,15 @@ type ServiceKey struct {
 // ServiceKeyList defines model for ServiceKeyList.
 type ServiceKeyList struct {
 	LbAttr []ServiceKey `json:"lbAttr"`
+}
+
+// ServiceShare defines model for ServiceShare.
+type ServiceShare struct {
+	// Ratio Percent of all.
+	Ratio float64 `json:"ratio"`
+
+	// Value Bytes.
+	Value float64 `json:"value"`
 }
 
 // Status defines model for Status.
@@ -824,6 +1080,24 @@ type GetEventsParams struct {
 	Limit int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
+// GetLogsParams defines parameters for GetLogs.
+type GetLogsParams struct {
+	// Lines At most so many lines, 1 to 10000; absent is 100.
+	Lines int `form:"lines,omitempty" json:"lines,omitempty"`
+
+	// Level Only lines of this level: trace, debug, info, warning or error.
+	Level string `form:"level,omitempty" json:"level,omitempty"`
+
+	// Keyword Only lines that contain this.
+	Keyword string `form:"keyword,omitempty" json:"keyword,omitempty"`
+
+	// Cursor From where next_cursor of the page before has ended; absent is the oldest line.
+	Cursor int64 `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// File Only of this file: loxilb.log, or one of log-archives; absent is all of them.
+	File string `form:"file,omitempty" json:"file,omitempty"`
+}
+
 // GetStatusesParams defines parameters for GetStatuses.
 type GetStatusesParams struct {
 	// Kind Only objects of this kind (service).
@@ -835,6 +1109,9 @@ type GetStatusesParams struct {
 	// Failed true leaves out what did not fail.
 	Failed bool `form:"failed,omitempty" json:"failed,omitempty"`
 }
+
+// CreateCorsJSONRequestBody defines body for CreateCors for application/json ContentType.
+type CreateCorsJSONRequestBody = CorsEntry
 
 // DrainEndpointJSONRequestBody defines body for DrainEndpoint for application/json ContentType.
 type DrainEndpointJSONRequestBody = DrainRequest
@@ -853,6 +1130,9 @@ type DeleteLoadbalancerListJSONRequestBody = ServiceKeyList
 
 // CreateLoadbalancerJSONRequestBody defines body for CreateLoadbalancer for application/json ContentType.
 type CreateLoadbalancerJSONRequestBody = LoadbalanceRequest
+
+// SetParamsJSONRequestBody defines body for SetParams for application/json ContentType.
+type SetParamsJSONRequestBody = Params
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -953,6 +1233,34 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 	WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateCorsWithBody Answer web pages of further origins, until the daemon ends
+	//
+	// A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/cors (the `CreateCors` operationId).
+	CreateCorsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateCors Answer web pages of further origins, until the daemon ends
+	//
+	// A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/cors (the `CreateCors` operationId).
+	CreateCors(ctx context.Context, body CreateCorsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetCors Origins whose web pages are answered
+	//
+	// Corresponds with GET /config/cors/all (the `GetCors` operationId).
+	GetCors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteCors Answer web pages of an origin no longer
+	//
+	// Corresponds with DELETE /config/cors/{cors_url} (the `DeleteCors` operationId).
+	DeleteCors(ctx context.Context, corsUrl string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// UndrainEndpoint Let a drained endpoint take new connections again
 	//
@@ -1140,6 +1448,40 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/loadbalancer/name/{lb_name} (the `DeleteLoadbalancerByName` operationId).
 	DeleteLoadbalancerByName(ctx context.Context, lbName string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// DisableMetrics Serve no metrics, until they are switched on again or the daemon ends
+	//
+	// Corresponds with DELETE /config/metrics (the `DisableMetrics` operationId).
+	DisableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetMetricsConfig Whether metrics are served to Prometheus
+	//
+	// Corresponds with GET /config/metrics (the `GetMetricsConfig` operationId).
+	GetMetricsConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// EnableMetrics Serve metrics, as at the start
+	//
+	// Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
+	EnableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetParams Parameters that can be changed while the daemon runs
+	//
+	// Corresponds with GET /config/params (the `GetParams` operationId).
+	GetParams(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetParamsWithBody Change parameters, until the daemon ends
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/params (the `SetParams` operationId).
+	SetParamsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetParams Change parameters, until the daemon ends
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/params (the `SetParams` operationId).
+	SetParams(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetEvents What happens, as it happens
 	//
 	// With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
@@ -1150,6 +1492,30 @@ type ClientInterface interface {
 	// Corresponds with GET /events (the `GetEvents` operationId).
 	GetEvents(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetLogArchives Older parts of the log
+	//
+	// Corresponds with GET /log-archives (the `GetLogArchives` operationId).
+	GetLogArchives(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetLogArchive An older part of the log
+	//
+	// Corresponds with GET /log-archives/{filename} (the `GetLogArchive` operationId).
+	GetLogArchive(ctx context.Context, filename string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetLogs The daemon's log, page by page
+	//
+	// The last megabyte is kept in memory, whatever becomes of standard error, to which the log goes.
+	//
+	// Corresponds with GET /logs (the `GetLogs` operationId).
+	GetLogs(ctx context.Context, params *GetLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetMeta What the requests that change something take
+	//
+	// By path, the method and its fields with types, made of this document.
+	//
+	// Corresponds with GET /meta (the `GetMeta` operationId).
+	GetMeta(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetMetrics Counters in the Prometheus text format
 	//
 	// The same as /metrics outside of the base path.
@@ -1157,12 +1523,97 @@ type ClientInterface interface {
 	// Corresponds with GET /metrics (the `GetMetrics` operationId).
 	GetMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetEndpointShares Bytes of endpoints and their shares, by service
+	//
+	// Corresponds with GET /metrics/epdisttraffic (the `GetEndpointShares` operationId).
+	GetEndpointShares(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetErrorCount Packets refused, by service
+	//
+	// Corresponds with GET /metrics/errorcount (the `GetErrorCount` operationId).
+	GetErrorCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetFlowCount How many connections are tracked
+	//
+	// Corresponds with GET /metrics/flowcount (the `GetFlowCount` operationId).
+	GetFlowCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRuleDrops Packets dropped because of their source
+	//
+	// Corresponds with GET /metrics/fwdrops (the `GetRuleDrops` operationId).
+	GetRuleDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetHostCount How many endpoints are up
+	//
+	// Corresponds with GET /metrics/hostcount (the `GetHostCount` operationId).
+	GetHostCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetInteractions Packets and bytes of the connections that there are, by service, client and endpoint
+	//
+	// Corresponds with GET /metrics/lbprocessedtraffic (the `GetInteractions` operationId).
+	GetInteractions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRuleCount How many services there are
+	//
+	// Corresponds with GET /metrics/lbrulecount (the `GetRuleCount` operationId).
+	GetRuleCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetNewFlowCount How many connections were made
+	//
+	// Corresponds with GET /metrics/newflowcount (the `GetNewFlowCount` operationId).
+	GetNewFlowCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetProcessedTraffic Packets and bytes, by protocol
+	//
+	// Corresponds with GET /metrics/processedtraffic (the `GetProcessedTraffic` operationId).
+	GetProcessedTraffic(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetClientRequests Connections that there are, by client
+	//
+	// Corresponds with GET /metrics/reqcountperclient (the `GetClientRequests` operationId).
+	GetClientRequests(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRequestCount Connections made, by service
+	//
+	// Corresponds with GET /metrics/requestcount (the `GetRequestCount` operationId).
+	GetRequestCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetServiceShares Bytes of services and their shares
+	//
+	// Corresponds with GET /metrics/servicedisttraffic (the `GetServiceShares` operationId).
+	GetServiceShares(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetNodeGraph All services and their endpoints, as Grafana's node graph reads them
+	//
+	// Corresponds with GET /nodegraph/all (the `GetNodeGraph` operationId).
+	GetNodeGraph(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetServiceNodeGraph One service, or those of a name, and their endpoints, likewise
+	//
+	// Corresponds with GET /nodegraph/{service} (the `GetServiceNodeGraph` operationId).
+	GetServiceNodeGraph(ctx context.Context, service string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDevice What the machine is
+	//
+	// Corresponds with GET /status/device (the `GetDevice` operationId).
+	GetDevice(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetFilesystems File systems, as df shows them
+	//
+	// Corresponds with GET /status/filesystem (the `GetFilesystems` operationId).
+	GetFilesystems(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetStatuses What the data path has of each object, and why not what is wanted
 	//
 	// Services, and what else can fail and is tried again: interfaces, VIPs, next hops. Not of the contract.
 	//
 	// Corresponds with GET /status/objects (the `GetStatuses` operationId).
 	GetStatuses(ctx context.Context, params *GetStatusesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetProcesses Processes of the machine, as top shows them
+	//
+	// Corresponds with GET /status/process (the `GetProcesses` operationId).
+	GetProcesses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetVersion Version of the daemon
 	//
@@ -1216,6 +1667,74 @@ func (c *Client) GetConntracks(ctx context.Context, params *GetConntracksParams,
 // Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 func (c *Client) WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewWatchConntracksRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateCorsWithBody Answer web pages of further origins, until the daemon ends
+//
+// A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/cors (the `CreateCors` operationId).
+func (c *Client) CreateCorsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateCorsRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateCors Answer web pages of further origins, until the daemon ends
+//
+// A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/cors (the `CreateCors` operationId).
+func (c *Client) CreateCors(ctx context.Context, body CreateCorsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateCorsRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetCors Origins whose web pages are answered
+//
+// Corresponds with GET /config/cors/all (the `GetCors` operationId).
+func (c *Client) GetCors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetCorsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteCors Answer web pages of an origin no longer
+//
+// Corresponds with DELETE /config/cors/{cors_url} (the `DeleteCors` operationId).
+func (c *Client) DeleteCors(ctx context.Context, corsUrl string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteCorsRequest(c.Server, corsUrl)
 	if err != nil {
 		return nil, err
 	}
@@ -1642,6 +2161,100 @@ func (c *Client) DeleteLoadbalancerByName(ctx context.Context, lbName string, re
 	return c.Client.Do(req)
 }
 
+// DisableMetrics Serve no metrics, until they are switched on again or the daemon ends
+//
+// Corresponds with DELETE /config/metrics (the `DisableMetrics` operationId).
+func (c *Client) DisableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDisableMetricsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetMetricsConfig Whether metrics are served to Prometheus
+//
+// Corresponds with GET /config/metrics (the `GetMetricsConfig` operationId).
+func (c *Client) GetMetricsConfig(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetMetricsConfigRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// EnableMetrics Serve metrics, as at the start
+//
+// Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
+func (c *Client) EnableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewEnableMetricsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetParams Parameters that can be changed while the daemon runs
+//
+// Corresponds with GET /config/params (the `GetParams` operationId).
+func (c *Client) GetParams(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetParamsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetParamsWithBody Change parameters, until the daemon ends
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/params (the `SetParams` operationId).
+func (c *Client) SetParamsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetParamsRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetParams Change parameters, until the daemon ends
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/params (the `SetParams` operationId).
+func (c *Client) SetParams(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetParamsRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetEvents What happens, as it happens
 //
 // With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
@@ -1652,6 +2265,70 @@ func (c *Client) DeleteLoadbalancerByName(ctx context.Context, lbName string, re
 // Corresponds with GET /events (the `GetEvents` operationId).
 func (c *Client) GetEvents(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetEventsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetLogArchives Older parts of the log
+//
+// Corresponds with GET /log-archives (the `GetLogArchives` operationId).
+func (c *Client) GetLogArchives(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLogArchivesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetLogArchive An older part of the log
+//
+// Corresponds with GET /log-archives/{filename} (the `GetLogArchive` operationId).
+func (c *Client) GetLogArchive(ctx context.Context, filename string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLogArchiveRequest(c.Server, filename)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetLogs The daemon's log, page by page
+//
+// The last megabyte is kept in memory, whatever becomes of standard error, to which the log goes.
+//
+// Corresponds with GET /logs (the `GetLogs` operationId).
+func (c *Client) GetLogs(ctx context.Context, params *GetLogsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLogsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetMeta What the requests that change something take
+//
+// By path, the method and its fields with types, made of this document.
+//
+// Corresponds with GET /meta (the `GetMeta` operationId).
+func (c *Client) GetMeta(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetMetaRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -1679,6 +2356,246 @@ func (c *Client) GetMetrics(ctx context.Context, reqEditors ...RequestEditorFn) 
 	return c.Client.Do(req)
 }
 
+// GetEndpointShares Bytes of endpoints and their shares, by service
+//
+// Corresponds with GET /metrics/epdisttraffic (the `GetEndpointShares` operationId).
+func (c *Client) GetEndpointShares(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEndpointSharesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetErrorCount Packets refused, by service
+//
+// Corresponds with GET /metrics/errorcount (the `GetErrorCount` operationId).
+func (c *Client) GetErrorCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetErrorCountRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFlowCount How many connections are tracked
+//
+// Corresponds with GET /metrics/flowcount (the `GetFlowCount` operationId).
+func (c *Client) GetFlowCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFlowCountRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRuleDrops Packets dropped because of their source
+//
+// Corresponds with GET /metrics/fwdrops (the `GetRuleDrops` operationId).
+func (c *Client) GetRuleDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRuleDropsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetHostCount How many endpoints are up
+//
+// Corresponds with GET /metrics/hostcount (the `GetHostCount` operationId).
+func (c *Client) GetHostCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetHostCountRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetInteractions Packets and bytes of the connections that there are, by service, client and endpoint
+//
+// Corresponds with GET /metrics/lbprocessedtraffic (the `GetInteractions` operationId).
+func (c *Client) GetInteractions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetInteractionsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRuleCount How many services there are
+//
+// Corresponds with GET /metrics/lbrulecount (the `GetRuleCount` operationId).
+func (c *Client) GetRuleCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRuleCountRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetNewFlowCount How many connections were made
+//
+// Corresponds with GET /metrics/newflowcount (the `GetNewFlowCount` operationId).
+func (c *Client) GetNewFlowCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNewFlowCountRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetProcessedTraffic Packets and bytes, by protocol
+//
+// Corresponds with GET /metrics/processedtraffic (the `GetProcessedTraffic` operationId).
+func (c *Client) GetProcessedTraffic(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetProcessedTrafficRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetClientRequests Connections that there are, by client
+//
+// Corresponds with GET /metrics/reqcountperclient (the `GetClientRequests` operationId).
+func (c *Client) GetClientRequests(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetClientRequestsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRequestCount Connections made, by service
+//
+// Corresponds with GET /metrics/requestcount (the `GetRequestCount` operationId).
+func (c *Client) GetRequestCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRequestCountRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetServiceShares Bytes of services and their shares
+//
+// Corresponds with GET /metrics/servicedisttraffic (the `GetServiceShares` operationId).
+func (c *Client) GetServiceShares(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetServiceSharesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetNodeGraph All services and their endpoints, as Grafana's node graph reads them
+//
+// Corresponds with GET /nodegraph/all (the `GetNodeGraph` operationId).
+func (c *Client) GetNodeGraph(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNodeGraphRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetServiceNodeGraph One service, or those of a name, and their endpoints, likewise
+//
+// Corresponds with GET /nodegraph/{service} (the `GetServiceNodeGraph` operationId).
+func (c *Client) GetServiceNodeGraph(ctx context.Context, service string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetServiceNodeGraphRequest(c.Server, service)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDevice What the machine is
+//
+// Corresponds with GET /status/device (the `GetDevice` operationId).
+func (c *Client) GetDevice(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDeviceRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFilesystems File systems, as df shows them
+//
+// Corresponds with GET /status/filesystem (the `GetFilesystems` operationId).
+func (c *Client) GetFilesystems(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFilesystemsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetStatuses What the data path has of each object, and why not what is wanted
 //
 // Services, and what else can fail and is tried again: interfaces, VIPs, next hops. Not of the contract.
@@ -1686,6 +2603,21 @@ func (c *Client) GetMetrics(ctx context.Context, reqEditors ...RequestEditorFn) 
 // Corresponds with GET /status/objects (the `GetStatuses` operationId).
 func (c *Client) GetStatuses(ctx context.Context, params *GetStatusesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetStatusesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetProcesses Processes of the machine, as top shows them
+//
+// Corresponds with GET /status/process (the `GetProcesses` operationId).
+func (c *Client) GetProcesses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetProcessesRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -2038,6 +2970,107 @@ func NewWatchConntracksRequest(server string, params *WatchConntracksParams) (*h
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateCorsRequest calls the generic CreateCors builder with application/json body
+func NewCreateCorsRequest(server string, body CreateCorsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateCorsRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateCorsRequestWithBody constructs an http.Request for the CreateCors method, with any body, and a specified content type
+func NewCreateCorsRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/cors")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetCorsRequest constructs an http.Request for the GetCors method
+func NewGetCorsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/cors/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteCorsRequest constructs an http.Request for the DeleteCors method
+func NewDeleteCorsRequest(server string, corsUrl string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "cors_url", corsUrl, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/cors/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -2917,6 +3950,154 @@ func NewDeleteLoadbalancerByNameRequest(server string, lbName string) (*http.Req
 	return req, nil
 }
 
+// NewDisableMetricsRequest constructs an http.Request for the DisableMetrics method
+func NewDisableMetricsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/metrics")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetMetricsConfigRequest constructs an http.Request for the GetMetricsConfig method
+func NewGetMetricsConfigRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/metrics")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewEnableMetricsRequest constructs an http.Request for the EnableMetrics method
+func NewEnableMetricsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/metrics")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetParamsRequest constructs an http.Request for the GetParams method
+func NewGetParamsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/params")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSetParamsRequest calls the generic SetParams builder with application/json body
+func NewSetParamsRequest(server string, body SetParamsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetParamsRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewSetParamsRequestWithBody constructs an http.Request for the SetParams method, with any body, and a specified content type
+func NewSetParamsRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/params")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewGetEventsRequest constructs an http.Request for the GetEvents method
 func NewGetEventsRequest(server string, params *GetEventsParams) (*http.Request, error) {
 	var err error
@@ -2983,6 +4164,176 @@ func NewGetEventsRequest(server string, params *GetEventsParams) (*http.Request,
 	return req, nil
 }
 
+// NewGetLogArchivesRequest constructs an http.Request for the GetLogArchives method
+func NewGetLogArchivesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/log-archives")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetLogArchiveRequest constructs an http.Request for the GetLogArchive method
+func NewGetLogArchiveRequest(server string, filename string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "filename", filename, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/log-archives/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetLogsRequest constructs an http.Request for the GetLogs method
+func NewGetLogsRequest(server string, params *GetLogsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/logs")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "lines", params.Lines, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "level", params.Level, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "keyword", params.Keyword, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "int64"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "file", params.File, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetMetaRequest constructs an http.Request for the GetMeta method
+func NewGetMetaRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/meta")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetMetricsRequest constructs an http.Request for the GetMetrics method
 func NewGetMetricsRequest(server string) (*http.Request, error) {
 	var err error
@@ -2993,6 +4344,445 @@ func NewGetMetricsRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/metrics")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetEndpointSharesRequest constructs an http.Request for the GetEndpointShares method
+func NewGetEndpointSharesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/epdisttraffic")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetErrorCountRequest constructs an http.Request for the GetErrorCount method
+func NewGetErrorCountRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/errorcount")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetFlowCountRequest constructs an http.Request for the GetFlowCount method
+func NewGetFlowCountRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/flowcount")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetRuleDropsRequest constructs an http.Request for the GetRuleDrops method
+func NewGetRuleDropsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/fwdrops")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetHostCountRequest constructs an http.Request for the GetHostCount method
+func NewGetHostCountRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/hostcount")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetInteractionsRequest constructs an http.Request for the GetInteractions method
+func NewGetInteractionsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/lbprocessedtraffic")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetRuleCountRequest constructs an http.Request for the GetRuleCount method
+func NewGetRuleCountRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/lbrulecount")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetNewFlowCountRequest constructs an http.Request for the GetNewFlowCount method
+func NewGetNewFlowCountRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/newflowcount")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetProcessedTrafficRequest constructs an http.Request for the GetProcessedTraffic method
+func NewGetProcessedTrafficRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/processedtraffic")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetClientRequestsRequest constructs an http.Request for the GetClientRequests method
+func NewGetClientRequestsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/reqcountperclient")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetRequestCountRequest constructs an http.Request for the GetRequestCount method
+func NewGetRequestCountRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/requestcount")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetServiceSharesRequest constructs an http.Request for the GetServiceShares method
+func NewGetServiceSharesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/metrics/servicedisttraffic")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetNodeGraphRequest constructs an http.Request for the GetNodeGraph method
+func NewGetNodeGraphRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/nodegraph/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetServiceNodeGraphRequest constructs an http.Request for the GetServiceNodeGraph method
+func NewGetServiceNodeGraphRequest(server string, service string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "service", service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/nodegraph/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetDeviceRequest constructs an http.Request for the GetDevice method
+func NewGetDeviceRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/device")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetFilesystemsRequest constructs an http.Request for the GetFilesystems method
+func NewGetFilesystemsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/filesystem")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -3066,6 +4856,33 @@ func NewGetStatusesRequest(server string, params *GetStatusesParams) (*http.Requ
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
 		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetProcessesRequest constructs an http.Request for the GetProcesses method
+func NewGetProcessesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/process")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -3178,6 +4995,38 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 	WatchConntracksWithResponse(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*WatchConntracksResponse, error)
+
+	// CreateCorsWithBodyWithResponse Answer web pages of further origins, until the daemon ends
+	//
+	// A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/cors (the `CreateCors` operationId).
+	CreateCorsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateCorsResponse, error)
+
+	// CreateCorsWithResponse Answer web pages of further origins, until the daemon ends
+	//
+	// A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/cors (the `CreateCors` operationId).
+	CreateCorsWithResponse(ctx context.Context, body CreateCorsJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateCorsResponse, error)
+
+	// GetCorsWithResponse Origins whose web pages are answered
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/cors/all (the `GetCors` operationId).
+	GetCorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetCorsResponse, error)
+
+	// DeleteCorsWithResponse Answer web pages of an origin no longer
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/cors/{cors_url} (the `DeleteCors` operationId).
+	DeleteCorsWithResponse(ctx context.Context, corsUrl string, reqEditors ...RequestEditorFn) (*DeleteCorsResponse, error)
 
 	// UndrainEndpointWithResponse Let a drained endpoint take new connections again
 	//
@@ -3387,6 +5236,48 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /config/loadbalancer/name/{lb_name} (the `DeleteLoadbalancerByName` operationId).
 	DeleteLoadbalancerByNameWithResponse(ctx context.Context, lbName string, reqEditors ...RequestEditorFn) (*DeleteLoadbalancerByNameResponse, error)
 
+	// DisableMetricsWithResponse Serve no metrics, until they are switched on again or the daemon ends
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/metrics (the `DisableMetrics` operationId).
+	DisableMetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DisableMetricsResponse, error)
+
+	// GetMetricsConfigWithResponse Whether metrics are served to Prometheus
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/metrics (the `GetMetricsConfig` operationId).
+	GetMetricsConfigWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetMetricsConfigResponse, error)
+
+	// EnableMetricsWithResponse Serve metrics, as at the start
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
+	EnableMetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EnableMetricsResponse, error)
+
+	// GetParamsWithResponse Parameters that can be changed while the daemon runs
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/params (the `GetParams` operationId).
+	GetParamsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetParamsResponse, error)
+
+	// SetParamsWithBodyWithResponse Change parameters, until the daemon ends
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/params (the `SetParams` operationId).
+	SetParamsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetParamsResponse, error)
+
+	// SetParamsWithResponse Change parameters, until the daemon ends
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/params (the `SetParams` operationId).
+	SetParamsWithResponse(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*SetParamsResponse, error)
+
 	// GetEventsWithResponse What happens, as it happens
 	//
 	// With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
@@ -3399,6 +5290,38 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /events (the `GetEvents` operationId).
 	GetEventsWithResponse(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*GetEventsResponse, error)
 
+	// GetLogArchivesWithResponse Older parts of the log
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /log-archives (the `GetLogArchives` operationId).
+	GetLogArchivesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLogArchivesResponse, error)
+
+	// GetLogArchiveWithResponse An older part of the log
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /log-archives/{filename} (the `GetLogArchive` operationId).
+	GetLogArchiveWithResponse(ctx context.Context, filename string, reqEditors ...RequestEditorFn) (*GetLogArchiveResponse, error)
+
+	// GetLogsWithResponse The daemon's log, page by page
+	//
+	// The last megabyte is kept in memory, whatever becomes of standard error, to which the log goes.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /logs (the `GetLogs` operationId).
+	GetLogsWithResponse(ctx context.Context, params *GetLogsParams, reqEditors ...RequestEditorFn) (*GetLogsResponse, error)
+
+	// GetMetaWithResponse What the requests that change something take
+	//
+	// By path, the method and its fields with types, made of this document.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /meta (the `GetMeta` operationId).
+	GetMetaWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetMetaResponse, error)
+
 	// GetMetricsWithResponse Counters in the Prometheus text format
 	//
 	// The same as /metrics outside of the base path.
@@ -3408,6 +5331,118 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /metrics (the `GetMetrics` operationId).
 	GetMetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetMetricsResponse, error)
 
+	// GetEndpointSharesWithResponse Bytes of endpoints and their shares, by service
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/epdisttraffic (the `GetEndpointShares` operationId).
+	GetEndpointSharesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetEndpointSharesResponse, error)
+
+	// GetErrorCountWithResponse Packets refused, by service
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/errorcount (the `GetErrorCount` operationId).
+	GetErrorCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetErrorCountResponse, error)
+
+	// GetFlowCountWithResponse How many connections are tracked
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/flowcount (the `GetFlowCount` operationId).
+	GetFlowCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFlowCountResponse, error)
+
+	// GetRuleDropsWithResponse Packets dropped because of their source
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/fwdrops (the `GetRuleDrops` operationId).
+	GetRuleDropsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRuleDropsResponse, error)
+
+	// GetHostCountWithResponse How many endpoints are up
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/hostcount (the `GetHostCount` operationId).
+	GetHostCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetHostCountResponse, error)
+
+	// GetInteractionsWithResponse Packets and bytes of the connections that there are, by service, client and endpoint
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/lbprocessedtraffic (the `GetInteractions` operationId).
+	GetInteractionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetInteractionsResponse, error)
+
+	// GetRuleCountWithResponse How many services there are
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/lbrulecount (the `GetRuleCount` operationId).
+	GetRuleCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRuleCountResponse, error)
+
+	// GetNewFlowCountWithResponse How many connections were made
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/newflowcount (the `GetNewFlowCount` operationId).
+	GetNewFlowCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetNewFlowCountResponse, error)
+
+	// GetProcessedTrafficWithResponse Packets and bytes, by protocol
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/processedtraffic (the `GetProcessedTraffic` operationId).
+	GetProcessedTrafficWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetProcessedTrafficResponse, error)
+
+	// GetClientRequestsWithResponse Connections that there are, by client
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/reqcountperclient (the `GetClientRequests` operationId).
+	GetClientRequestsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetClientRequestsResponse, error)
+
+	// GetRequestCountWithResponse Connections made, by service
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/requestcount (the `GetRequestCount` operationId).
+	GetRequestCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRequestCountResponse, error)
+
+	// GetServiceSharesWithResponse Bytes of services and their shares
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /metrics/servicedisttraffic (the `GetServiceShares` operationId).
+	GetServiceSharesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetServiceSharesResponse, error)
+
+	// GetNodeGraphWithResponse All services and their endpoints, as Grafana's node graph reads them
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /nodegraph/all (the `GetNodeGraph` operationId).
+	GetNodeGraphWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetNodeGraphResponse, error)
+
+	// GetServiceNodeGraphWithResponse One service, or those of a name, and their endpoints, likewise
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /nodegraph/{service} (the `GetServiceNodeGraph` operationId).
+	GetServiceNodeGraphWithResponse(ctx context.Context, service string, reqEditors ...RequestEditorFn) (*GetServiceNodeGraphResponse, error)
+
+	// GetDeviceWithResponse What the machine is
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/device (the `GetDevice` operationId).
+	GetDeviceWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDeviceResponse, error)
+
+	// GetFilesystemsWithResponse File systems, as df shows them
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/filesystem (the `GetFilesystems` operationId).
+	GetFilesystemsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFilesystemsResponse, error)
+
 	// GetStatusesWithResponse What the data path has of each object, and why not what is wanted
 	//
 	// Services, and what else can fail and is tried again: interfaces, VIPs, next hops. Not of the contract.
@@ -3416,6 +5451,13 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /status/objects (the `GetStatuses` operationId).
 	GetStatusesWithResponse(ctx context.Context, params *GetStatusesParams, reqEditors ...RequestEditorFn) (*GetStatusesResponse, error)
+
+	// GetProcessesWithResponse Processes of the machine, as top shows them
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/process (the `GetProcesses` operationId).
+	GetProcessesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetProcessesResponse, error)
 
 	// GetVersionWithResponse Version of the daemon
 	//
@@ -3556,6 +5598,150 @@ func (r WatchConntracksResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r WatchConntracksResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateCorsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateCorsResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateCorsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateCorsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateCorsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateCorsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateCorsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetCorsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CorsList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetCorsResponse) GetJSON200() *CorsList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetCorsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetCorsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetCorsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetCorsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetCorsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteCorsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteCorsResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteCorsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteCorsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteCorsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteCorsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteCorsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4378,6 +6564,246 @@ func (r DeleteLoadbalancerByNameResponse) ContentType() string {
 	return ""
 }
 
+type DisableMetricsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DisableMetricsResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DisableMetricsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DisableMetricsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DisableMetricsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DisableMetricsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DisableMetricsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetMetricsConfigResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *MetricsConfig
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetMetricsConfigResponse) GetJSON200() *MetricsConfig {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetMetricsConfigResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetMetricsConfigResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetMetricsConfigResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetMetricsConfigResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetMetricsConfigResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type EnableMetricsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r EnableMetricsResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r EnableMetricsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r EnableMetricsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r EnableMetricsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r EnableMetricsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r EnableMetricsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetParamsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Params
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetParamsResponse) GetJSON200() *Params {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetParamsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetParamsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetParamsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetParamsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetParamsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SetParamsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetParamsResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r SetParamsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SetParamsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetParamsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetParamsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetParamsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetEventsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4426,6 +6852,191 @@ func (r GetEventsResponse) ContentType() string {
 	return ""
 }
 
+type GetLogArchivesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *LogArchives
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetLogArchivesResponse) GetJSON200() *LogArchives {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetLogArchivesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetLogArchivesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetLogArchivesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetLogArchivesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetLogArchivesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetLogArchiveResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetLogArchiveResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetLogArchiveResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetLogArchiveResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetLogArchiveResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetLogArchiveResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetLogsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Logs
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetLogsResponse) GetJSON200() *Logs {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetLogsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetLogsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetLogsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetLogsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetLogsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetMetaResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *map[string]map[string]interface{}
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetMetaResponse) GetJSON200() *map[string]map[string]interface{} {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetMetaResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetMetaResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetMetaResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetMetaResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetMetaResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetMetricsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -4461,6 +7072,774 @@ func (r GetMetricsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetMetricsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetEndpointSharesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *map[string][]EndpointShare
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetEndpointSharesResponse) GetJSON200() *map[string][]EndpointShare {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetEndpointSharesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetEndpointSharesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetEndpointSharesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetEndpointSharesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetEndpointSharesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetErrorCountResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ErrorCount
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetErrorCountResponse) GetJSON200() *ErrorCount {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetErrorCountResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetErrorCountResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetErrorCountResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetErrorCountResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetErrorCountResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetFlowCountResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FlowCount
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetFlowCountResponse) GetJSON200() *FlowCount {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetFlowCountResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetFlowCountResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetFlowCountResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetFlowCountResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetFlowCountResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRuleDropsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RuleDrops
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRuleDropsResponse) GetJSON200() *RuleDrops {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetRuleDropsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRuleDropsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRuleDropsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRuleDropsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRuleDropsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetHostCountResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *HostCount
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetHostCountResponse) GetJSON200() *HostCount {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetHostCountResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetHostCountResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetHostCountResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetHostCountResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetHostCountResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetInteractionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Interactions
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetInteractionsResponse) GetJSON200() *Interactions {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetInteractionsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetInteractionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetInteractionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetInteractionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetInteractionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRuleCountResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RuleCount
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRuleCountResponse) GetJSON200() *RuleCount {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetRuleCountResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRuleCountResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRuleCountResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRuleCountResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRuleCountResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetNewFlowCountResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *NewFlowCount
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetNewFlowCountResponse) GetJSON200() *NewFlowCount {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetNewFlowCountResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetNewFlowCountResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetNewFlowCountResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetNewFlowCountResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetNewFlowCountResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetProcessedTrafficResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ProcessedTraffic
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetProcessedTrafficResponse) GetJSON200() *ProcessedTraffic {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetProcessedTrafficResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetProcessedTrafficResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetProcessedTrafficResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetProcessedTrafficResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetProcessedTrafficResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetClientRequestsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *map[string]float64
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetClientRequestsResponse) GetJSON200() *map[string]float64 {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetClientRequestsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetClientRequestsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetClientRequestsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetClientRequestsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetClientRequestsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRequestCountResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RequestCount
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRequestCountResponse) GetJSON200() *RequestCount {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetRequestCountResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRequestCountResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRequestCountResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRequestCountResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRequestCountResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetServiceSharesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *map[string]ServiceShare
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetServiceSharesResponse) GetJSON200() *map[string]ServiceShare {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetServiceSharesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetServiceSharesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetServiceSharesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetServiceSharesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetServiceSharesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetNodeGraphResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *NodeGraph
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetNodeGraphResponse) GetJSON200() *NodeGraph {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetNodeGraphResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetNodeGraphResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetNodeGraphResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetNodeGraphResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetNodeGraphResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetServiceNodeGraphResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *NodeGraph
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetServiceNodeGraphResponse) GetJSON200() *NodeGraph {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetServiceNodeGraphResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetServiceNodeGraphResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetServiceNodeGraphResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetServiceNodeGraphResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetServiceNodeGraphResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetDeviceResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DeviceInfo
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetDeviceResponse) GetJSON200() *DeviceInfo {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetDeviceResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetDeviceResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDeviceResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDeviceResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDeviceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetFilesystemsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FilesystemList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetFilesystemsResponse) GetJSON200() *FilesystemList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetFilesystemsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetFilesystemsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetFilesystemsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetFilesystemsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetFilesystemsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4509,6 +7888,54 @@ func (r GetStatusesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetStatusesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetProcessesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ProcessList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetProcessesResponse) GetJSON200() *ProcessList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetProcessesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetProcessesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetProcessesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetProcessesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetProcessesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -4611,6 +8038,62 @@ func (c *ClientWithResponses) WatchConntracksWithResponse(ctx context.Context, p
 		return nil, err
 	}
 	return ParseWatchConntracksResponse(rsp)
+}
+
+// CreateCorsWithBodyWithResponse Answer web pages of further origins, until the daemon ends
+//
+// A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/cors (the `CreateCors` operationId).
+func (c *ClientWithResponses) CreateCorsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateCorsResponse, error) {
+	rsp, err := c.CreateCorsWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateCorsResponse(rsp)
+}
+
+// CreateCorsWithResponse Answer web pages of further origins, until the daemon ends
+//
+// A page still needs what every client needs: a token, or, on loopback, a user who may use the API. At first no page is answered.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/cors (the `CreateCors` operationId).
+func (c *ClientWithResponses) CreateCorsWithResponse(ctx context.Context, body CreateCorsJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateCorsResponse, error) {
+	rsp, err := c.CreateCors(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateCorsResponse(rsp)
+}
+
+// GetCorsWithResponse Origins whose web pages are answered
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/cors/all (the `GetCors` operationId).
+func (c *ClientWithResponses) GetCorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetCorsResponse, error) {
+	rsp, err := c.GetCors(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetCorsResponse(rsp)
+}
+
+// DeleteCorsWithResponse Answer web pages of an origin no longer
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/cors/{cors_url} (the `DeleteCors` operationId).
+func (c *ClientWithResponses) DeleteCorsWithResponse(ctx context.Context, corsUrl string, reqEditors ...RequestEditorFn) (*DeleteCorsResponse, error) {
+	rsp, err := c.DeleteCors(ctx, corsUrl, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteCorsResponse(rsp)
 }
 
 // UndrainEndpointWithResponse Let a drained endpoint take new connections again
@@ -4959,6 +8442,84 @@ func (c *ClientWithResponses) DeleteLoadbalancerByNameWithResponse(ctx context.C
 	return ParseDeleteLoadbalancerByNameResponse(rsp)
 }
 
+// DisableMetricsWithResponse Serve no metrics, until they are switched on again or the daemon ends
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/metrics (the `DisableMetrics` operationId).
+func (c *ClientWithResponses) DisableMetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DisableMetricsResponse, error) {
+	rsp, err := c.DisableMetrics(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDisableMetricsResponse(rsp)
+}
+
+// GetMetricsConfigWithResponse Whether metrics are served to Prometheus
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/metrics (the `GetMetricsConfig` operationId).
+func (c *ClientWithResponses) GetMetricsConfigWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetMetricsConfigResponse, error) {
+	rsp, err := c.GetMetricsConfig(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetMetricsConfigResponse(rsp)
+}
+
+// EnableMetricsWithResponse Serve metrics, as at the start
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
+func (c *ClientWithResponses) EnableMetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EnableMetricsResponse, error) {
+	rsp, err := c.EnableMetrics(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseEnableMetricsResponse(rsp)
+}
+
+// GetParamsWithResponse Parameters that can be changed while the daemon runs
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/params (the `GetParams` operationId).
+func (c *ClientWithResponses) GetParamsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetParamsResponse, error) {
+	rsp, err := c.GetParams(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetParamsResponse(rsp)
+}
+
+// SetParamsWithBodyWithResponse Change parameters, until the daemon ends
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/params (the `SetParams` operationId).
+func (c *ClientWithResponses) SetParamsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetParamsResponse, error) {
+	rsp, err := c.SetParamsWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetParamsResponse(rsp)
+}
+
+// SetParamsWithResponse Change parameters, until the daemon ends
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/params (the `SetParams` operationId).
+func (c *ClientWithResponses) SetParamsWithResponse(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*SetParamsResponse, error) {
+	rsp, err := c.SetParams(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetParamsResponse(rsp)
+}
+
 // GetEventsWithResponse What happens, as it happens
 //
 // With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
@@ -4977,6 +8538,62 @@ func (c *ClientWithResponses) GetEventsWithResponse(ctx context.Context, params 
 	return ParseGetEventsResponse(rsp)
 }
 
+// GetLogArchivesWithResponse Older parts of the log
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /log-archives (the `GetLogArchives` operationId).
+func (c *ClientWithResponses) GetLogArchivesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLogArchivesResponse, error) {
+	rsp, err := c.GetLogArchives(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetLogArchivesResponse(rsp)
+}
+
+// GetLogArchiveWithResponse An older part of the log
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /log-archives/{filename} (the `GetLogArchive` operationId).
+func (c *ClientWithResponses) GetLogArchiveWithResponse(ctx context.Context, filename string, reqEditors ...RequestEditorFn) (*GetLogArchiveResponse, error) {
+	rsp, err := c.GetLogArchive(ctx, filename, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetLogArchiveResponse(rsp)
+}
+
+// GetLogsWithResponse The daemon's log, page by page
+//
+// The last megabyte is kept in memory, whatever becomes of standard error, to which the log goes.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /logs (the `GetLogs` operationId).
+func (c *ClientWithResponses) GetLogsWithResponse(ctx context.Context, params *GetLogsParams, reqEditors ...RequestEditorFn) (*GetLogsResponse, error) {
+	rsp, err := c.GetLogs(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetLogsResponse(rsp)
+}
+
+// GetMetaWithResponse What the requests that change something take
+//
+// By path, the method and its fields with types, made of this document.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /meta (the `GetMeta` operationId).
+func (c *ClientWithResponses) GetMetaWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetMetaResponse, error) {
+	rsp, err := c.GetMeta(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetMetaResponse(rsp)
+}
+
 // GetMetricsWithResponse Counters in the Prometheus text format
 //
 // The same as /metrics outside of the base path.
@@ -4992,6 +8609,214 @@ func (c *ClientWithResponses) GetMetricsWithResponse(ctx context.Context, reqEdi
 	return ParseGetMetricsResponse(rsp)
 }
 
+// GetEndpointSharesWithResponse Bytes of endpoints and their shares, by service
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/epdisttraffic (the `GetEndpointShares` operationId).
+func (c *ClientWithResponses) GetEndpointSharesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetEndpointSharesResponse, error) {
+	rsp, err := c.GetEndpointShares(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetEndpointSharesResponse(rsp)
+}
+
+// GetErrorCountWithResponse Packets refused, by service
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/errorcount (the `GetErrorCount` operationId).
+func (c *ClientWithResponses) GetErrorCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetErrorCountResponse, error) {
+	rsp, err := c.GetErrorCount(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetErrorCountResponse(rsp)
+}
+
+// GetFlowCountWithResponse How many connections are tracked
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/flowcount (the `GetFlowCount` operationId).
+func (c *ClientWithResponses) GetFlowCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFlowCountResponse, error) {
+	rsp, err := c.GetFlowCount(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetFlowCountResponse(rsp)
+}
+
+// GetRuleDropsWithResponse Packets dropped because of their source
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/fwdrops (the `GetRuleDrops` operationId).
+func (c *ClientWithResponses) GetRuleDropsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRuleDropsResponse, error) {
+	rsp, err := c.GetRuleDrops(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRuleDropsResponse(rsp)
+}
+
+// GetHostCountWithResponse How many endpoints are up
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/hostcount (the `GetHostCount` operationId).
+func (c *ClientWithResponses) GetHostCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetHostCountResponse, error) {
+	rsp, err := c.GetHostCount(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetHostCountResponse(rsp)
+}
+
+// GetInteractionsWithResponse Packets and bytes of the connections that there are, by service, client and endpoint
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/lbprocessedtraffic (the `GetInteractions` operationId).
+func (c *ClientWithResponses) GetInteractionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetInteractionsResponse, error) {
+	rsp, err := c.GetInteractions(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetInteractionsResponse(rsp)
+}
+
+// GetRuleCountWithResponse How many services there are
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/lbrulecount (the `GetRuleCount` operationId).
+func (c *ClientWithResponses) GetRuleCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRuleCountResponse, error) {
+	rsp, err := c.GetRuleCount(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRuleCountResponse(rsp)
+}
+
+// GetNewFlowCountWithResponse How many connections were made
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/newflowcount (the `GetNewFlowCount` operationId).
+func (c *ClientWithResponses) GetNewFlowCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetNewFlowCountResponse, error) {
+	rsp, err := c.GetNewFlowCount(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetNewFlowCountResponse(rsp)
+}
+
+// GetProcessedTrafficWithResponse Packets and bytes, by protocol
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/processedtraffic (the `GetProcessedTraffic` operationId).
+func (c *ClientWithResponses) GetProcessedTrafficWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetProcessedTrafficResponse, error) {
+	rsp, err := c.GetProcessedTraffic(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetProcessedTrafficResponse(rsp)
+}
+
+// GetClientRequestsWithResponse Connections that there are, by client
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/reqcountperclient (the `GetClientRequests` operationId).
+func (c *ClientWithResponses) GetClientRequestsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetClientRequestsResponse, error) {
+	rsp, err := c.GetClientRequests(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetClientRequestsResponse(rsp)
+}
+
+// GetRequestCountWithResponse Connections made, by service
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/requestcount (the `GetRequestCount` operationId).
+func (c *ClientWithResponses) GetRequestCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRequestCountResponse, error) {
+	rsp, err := c.GetRequestCount(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRequestCountResponse(rsp)
+}
+
+// GetServiceSharesWithResponse Bytes of services and their shares
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /metrics/servicedisttraffic (the `GetServiceShares` operationId).
+func (c *ClientWithResponses) GetServiceSharesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetServiceSharesResponse, error) {
+	rsp, err := c.GetServiceShares(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetServiceSharesResponse(rsp)
+}
+
+// GetNodeGraphWithResponse All services and their endpoints, as Grafana's node graph reads them
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /nodegraph/all (the `GetNodeGraph` operationId).
+func (c *ClientWithResponses) GetNodeGraphWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetNodeGraphResponse, error) {
+	rsp, err := c.GetNodeGraph(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetNodeGraphResponse(rsp)
+}
+
+// GetServiceNodeGraphWithResponse One service, or those of a name, and their endpoints, likewise
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /nodegraph/{service} (the `GetServiceNodeGraph` operationId).
+func (c *ClientWithResponses) GetServiceNodeGraphWithResponse(ctx context.Context, service string, reqEditors ...RequestEditorFn) (*GetServiceNodeGraphResponse, error) {
+	rsp, err := c.GetServiceNodeGraph(ctx, service, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetServiceNodeGraphResponse(rsp)
+}
+
+// GetDeviceWithResponse What the machine is
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/device (the `GetDevice` operationId).
+func (c *ClientWithResponses) GetDeviceWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDeviceResponse, error) {
+	rsp, err := c.GetDevice(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDeviceResponse(rsp)
+}
+
+// GetFilesystemsWithResponse File systems, as df shows them
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/filesystem (the `GetFilesystems` operationId).
+func (c *ClientWithResponses) GetFilesystemsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFilesystemsResponse, error) {
+	rsp, err := c.GetFilesystems(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetFilesystemsResponse(rsp)
+}
+
 // GetStatusesWithResponse What the data path has of each object, and why not what is wanted
 //
 // Services, and what else can fail and is tried again: interfaces, VIPs, next hops. Not of the contract.
@@ -5005,6 +8830,19 @@ func (c *ClientWithResponses) GetStatusesWithResponse(ctx context.Context, param
 		return nil, err
 	}
 	return ParseGetStatusesResponse(rsp)
+}
+
+// GetProcessesWithResponse Processes of the machine, as top shows them
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/process (the `GetProcesses` operationId).
+func (c *ClientWithResponses) GetProcessesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetProcessesResponse, error) {
+	rsp, err := c.GetProcesses(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetProcessesResponse(rsp)
 }
 
 // GetVersionWithResponse Version of the daemon
@@ -5100,6 +8938,105 @@ func ParseWatchConntracksResponse(rsp *http.Response) (*WatchConntracksResponse,
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateCorsResponse parses an HTTP response from a CreateCorsWithResponse call
+func ParseCreateCorsResponse(rsp *http.Response) (*CreateCorsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateCorsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetCorsResponse parses an HTTP response from a GetCorsWithResponse call
+func ParseGetCorsResponse(rsp *http.Response) (*GetCorsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetCorsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CorsList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteCorsResponse parses an HTTP response from a DeleteCorsWithResponse call
+func ParseDeleteCorsResponse(rsp *http.Response) (*DeleteCorsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteCorsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refused
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -5673,6 +9610,171 @@ func ParseDeleteLoadbalancerByNameResponse(rsp *http.Response) (*DeleteLoadbalan
 	return response, nil
 }
 
+// ParseDisableMetricsResponse parses an HTTP response from a DisableMetricsWithResponse call
+func ParseDisableMetricsResponse(rsp *http.Response) (*DisableMetricsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DisableMetricsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetMetricsConfigResponse parses an HTTP response from a GetMetricsConfigWithResponse call
+func ParseGetMetricsConfigResponse(rsp *http.Response) (*GetMetricsConfigResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetMetricsConfigResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest MetricsConfig
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseEnableMetricsResponse parses an HTTP response from a EnableMetricsWithResponse call
+func ParseEnableMetricsResponse(rsp *http.Response) (*EnableMetricsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &EnableMetricsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetParamsResponse parses an HTTP response from a GetParamsWithResponse call
+func ParseGetParamsResponse(rsp *http.Response) (*GetParamsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetParamsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Params
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSetParamsResponse parses an HTTP response from a SetParamsWithResponse call
+func ParseSetParamsResponse(rsp *http.Response) (*SetParamsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetParamsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetEventsResponse parses an HTTP response from a GetEventsWithResponse call
 func ParseGetEventsResponse(rsp *http.Response) (*GetEventsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5709,6 +9811,131 @@ func ParseGetEventsResponse(rsp *http.Response) (*GetEventsResponse, error) {
 	return response, nil
 }
 
+// ParseGetLogArchivesResponse parses an HTTP response from a GetLogArchivesWithResponse call
+func ParseGetLogArchivesResponse(rsp *http.Response) (*GetLogArchivesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetLogArchivesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest LogArchives
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetLogArchiveResponse parses an HTTP response from a GetLogArchiveWithResponse call
+func ParseGetLogArchiveResponse(rsp *http.Response) (*GetLogArchiveResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetLogArchiveResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetLogsResponse parses an HTTP response from a GetLogsWithResponse call
+func ParseGetLogsResponse(rsp *http.Response) (*GetLogsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetLogsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Logs
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetMetaResponse parses an HTTP response from a GetMetaWithResponse call
+func ParseGetMetaResponse(rsp *http.Response) (*GetMetaResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetMetaResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest map[string]map[string]interface{}
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetMetricsResponse parses an HTTP response from a GetMetricsWithResponse call
 func ParseGetMetricsResponse(rsp *http.Response) (*GetMetricsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -5723,6 +9950,534 @@ func ParseGetMetricsResponse(rsp *http.Response) (*GetMetricsResponse, error) {
 	}
 
 	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetEndpointSharesResponse parses an HTTP response from a GetEndpointSharesWithResponse call
+func ParseGetEndpointSharesResponse(rsp *http.Response) (*GetEndpointSharesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetEndpointSharesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest map[string][]EndpointShare
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetErrorCountResponse parses an HTTP response from a GetErrorCountWithResponse call
+func ParseGetErrorCountResponse(rsp *http.Response) (*GetErrorCountResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetErrorCountResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ErrorCount
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetFlowCountResponse parses an HTTP response from a GetFlowCountWithResponse call
+func ParseGetFlowCountResponse(rsp *http.Response) (*GetFlowCountResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetFlowCountResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FlowCount
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetRuleDropsResponse parses an HTTP response from a GetRuleDropsWithResponse call
+func ParseGetRuleDropsResponse(rsp *http.Response) (*GetRuleDropsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRuleDropsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RuleDrops
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetHostCountResponse parses an HTTP response from a GetHostCountWithResponse call
+func ParseGetHostCountResponse(rsp *http.Response) (*GetHostCountResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetHostCountResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest HostCount
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetInteractionsResponse parses an HTTP response from a GetInteractionsWithResponse call
+func ParseGetInteractionsResponse(rsp *http.Response) (*GetInteractionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetInteractionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Interactions
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetRuleCountResponse parses an HTTP response from a GetRuleCountWithResponse call
+func ParseGetRuleCountResponse(rsp *http.Response) (*GetRuleCountResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRuleCountResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RuleCount
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetNewFlowCountResponse parses an HTTP response from a GetNewFlowCountWithResponse call
+func ParseGetNewFlowCountResponse(rsp *http.Response) (*GetNewFlowCountResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetNewFlowCountResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest NewFlowCount
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetProcessedTrafficResponse parses an HTTP response from a GetProcessedTrafficWithResponse call
+func ParseGetProcessedTrafficResponse(rsp *http.Response) (*GetProcessedTrafficResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetProcessedTrafficResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ProcessedTraffic
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetClientRequestsResponse parses an HTTP response from a GetClientRequestsWithResponse call
+func ParseGetClientRequestsResponse(rsp *http.Response) (*GetClientRequestsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetClientRequestsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest map[string]float64
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetRequestCountResponse parses an HTTP response from a GetRequestCountWithResponse call
+func ParseGetRequestCountResponse(rsp *http.Response) (*GetRequestCountResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRequestCountResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RequestCount
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetServiceSharesResponse parses an HTTP response from a GetServiceSharesWithResponse call
+func ParseGetServiceSharesResponse(rsp *http.Response) (*GetServiceSharesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetServiceSharesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest map[string]ServiceShare
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetNodeGraphResponse parses an HTTP response from a GetNodeGraphWithResponse call
+func ParseGetNodeGraphResponse(rsp *http.Response) (*GetNodeGraphResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetNodeGraphResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest NodeGraph
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetServiceNodeGraphResponse parses an HTTP response from a GetServiceNodeGraphWithResponse call
+func ParseGetServiceNodeGraphResponse(rsp *http.Response) (*GetServiceNodeGraphResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetServiceNodeGraphResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest NodeGraph
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetDeviceResponse parses an HTTP response from a GetDeviceWithResponse call
+func ParseGetDeviceResponse(rsp *http.Response) (*GetDeviceResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDeviceResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DeviceInfo
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetFilesystemsResponse parses an HTTP response from a GetFilesystemsWithResponse call
+func ParseGetFilesystemsResponse(rsp *http.Response) (*GetFilesystemsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetFilesystemsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FilesystemList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
 		var dest Refused
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
@@ -5751,6 +10506,39 @@ func ParseGetStatusesResponse(rsp *http.Response) (*GetStatusesResponse, error) 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest StatusList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetProcessesResponse parses an HTTP response from a GetProcessesWithResponse call
+func ParseGetProcessesResponse(rsp *http.Response) (*GetProcessesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetProcessesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ProcessList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -5812,6 +10600,15 @@ type ServerInterface interface {
 	// WatchConntracks Connections, as they are opened, assured, closing and ended
 	// (GET /config/conntrack/events)
 	WatchConntracks(w http.ResponseWriter, r *http.Request, params WatchConntracksParams)
+	// CreateCors Answer web pages of further origins, until the daemon ends
+	// (POST /config/cors)
+	CreateCors(w http.ResponseWriter, r *http.Request)
+	// GetCors Origins whose web pages are answered
+	// (GET /config/cors/all)
+	GetCors(w http.ResponseWriter, r *http.Request)
+	// DeleteCors Answer web pages of an origin no longer
+	// (DELETE /config/cors/{cors_url})
+	DeleteCors(w http.ResponseWriter, r *http.Request, corsUrl string)
 	// UndrainEndpoint Let a drained endpoint take new connections again
 	// (DELETE /config/drain)
 	UndrainEndpoint(w http.ResponseWriter, r *http.Request, params UndrainEndpointParams)
@@ -5863,15 +10660,93 @@ type ServerInterface interface {
 	// DeleteLoadbalancerByName Delete all services of a name
 	// (DELETE /config/loadbalancer/name/{lb_name})
 	DeleteLoadbalancerByName(w http.ResponseWriter, r *http.Request, lbName string)
+	// DisableMetrics Serve no metrics, until they are switched on again or the daemon ends
+	// (DELETE /config/metrics)
+	DisableMetrics(w http.ResponseWriter, r *http.Request)
+	// GetMetricsConfig Whether metrics are served to Prometheus
+	// (GET /config/metrics)
+	GetMetricsConfig(w http.ResponseWriter, r *http.Request)
+	// EnableMetrics Serve metrics, as at the start
+	// (POST /config/metrics)
+	EnableMetrics(w http.ResponseWriter, r *http.Request)
+	// GetParams Parameters that can be changed while the daemon runs
+	// (GET /config/params)
+	GetParams(w http.ResponseWriter, r *http.Request)
+	// SetParams Change parameters, until the daemon ends
+	// (POST /config/params)
+	SetParams(w http.ResponseWriter, r *http.Request)
 	// GetEvents What happens, as it happens
 	// (GET /events)
 	GetEvents(w http.ResponseWriter, r *http.Request, params GetEventsParams)
+	// GetLogArchives Older parts of the log
+	// (GET /log-archives)
+	GetLogArchives(w http.ResponseWriter, r *http.Request)
+	// GetLogArchive An older part of the log
+	// (GET /log-archives/{filename})
+	GetLogArchive(w http.ResponseWriter, r *http.Request, filename string)
+	// GetLogs The daemon's log, page by page
+	// (GET /logs)
+	GetLogs(w http.ResponseWriter, r *http.Request, params GetLogsParams)
+	// GetMeta What the requests that change something take
+	// (GET /meta)
+	GetMeta(w http.ResponseWriter, r *http.Request)
 	// GetMetrics Counters in the Prometheus text format
 	// (GET /metrics)
 	GetMetrics(w http.ResponseWriter, r *http.Request)
+	// GetEndpointShares Bytes of endpoints and their shares, by service
+	// (GET /metrics/epdisttraffic)
+	GetEndpointShares(w http.ResponseWriter, r *http.Request)
+	// GetErrorCount Packets refused, by service
+	// (GET /metrics/errorcount)
+	GetErrorCount(w http.ResponseWriter, r *http.Request)
+	// GetFlowCount How many connections are tracked
+	// (GET /metrics/flowcount)
+	GetFlowCount(w http.ResponseWriter, r *http.Request)
+	// GetRuleDrops Packets dropped because of their source
+	// (GET /metrics/fwdrops)
+	GetRuleDrops(w http.ResponseWriter, r *http.Request)
+	// GetHostCount How many endpoints are up
+	// (GET /metrics/hostcount)
+	GetHostCount(w http.ResponseWriter, r *http.Request)
+	// GetInteractions Packets and bytes of the connections that there are, by service, client and endpoint
+	// (GET /metrics/lbprocessedtraffic)
+	GetInteractions(w http.ResponseWriter, r *http.Request)
+	// GetRuleCount How many services there are
+	// (GET /metrics/lbrulecount)
+	GetRuleCount(w http.ResponseWriter, r *http.Request)
+	// GetNewFlowCount How many connections were made
+	// (GET /metrics/newflowcount)
+	GetNewFlowCount(w http.ResponseWriter, r *http.Request)
+	// GetProcessedTraffic Packets and bytes, by protocol
+	// (GET /metrics/processedtraffic)
+	GetProcessedTraffic(w http.ResponseWriter, r *http.Request)
+	// GetClientRequests Connections that there are, by client
+	// (GET /metrics/reqcountperclient)
+	GetClientRequests(w http.ResponseWriter, r *http.Request)
+	// GetRequestCount Connections made, by service
+	// (GET /metrics/requestcount)
+	GetRequestCount(w http.ResponseWriter, r *http.Request)
+	// GetServiceShares Bytes of services and their shares
+	// (GET /metrics/servicedisttraffic)
+	GetServiceShares(w http.ResponseWriter, r *http.Request)
+	// GetNodeGraph All services and their endpoints, as Grafana's node graph reads them
+	// (GET /nodegraph/all)
+	GetNodeGraph(w http.ResponseWriter, r *http.Request)
+	// GetServiceNodeGraph One service, or those of a name, and their endpoints, likewise
+	// (GET /nodegraph/{service})
+	GetServiceNodeGraph(w http.ResponseWriter, r *http.Request, service string)
+	// GetDevice What the machine is
+	// (GET /status/device)
+	GetDevice(w http.ResponseWriter, r *http.Request)
+	// GetFilesystems File systems, as df shows them
+	// (GET /status/filesystem)
+	GetFilesystems(w http.ResponseWriter, r *http.Request)
 	// GetStatuses What the data path has of each object, and why not what is wanted
 	// (GET /status/objects)
 	GetStatuses(w http.ResponseWriter, r *http.Request, params GetStatusesParams)
+	// GetProcesses Processes of the machine, as top shows them
+	// (GET /status/process)
+	GetProcesses(w http.ResponseWriter, r *http.Request)
 	// GetVersion Version of the daemon
 	// (GET /version)
 	GetVersion(w http.ResponseWriter, r *http.Request)
@@ -6275,6 +11150,60 @@ func (siw *ServerInterfaceWrapper) WatchConntracks(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.WatchConntracks(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateCors operation middleware
+func (siw *ServerInterfaceWrapper) CreateCors(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateCors(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetCors operation middleware
+func (siw *ServerInterfaceWrapper) GetCors(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetCors(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteCors operation middleware
+func (siw *ServerInterfaceWrapper) DeleteCors(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "cors_url" -------------
+	var corsUrl string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "cors_url", r.PathValue("cors_url"), &corsUrl, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cors_url", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteCors(w, r, corsUrl)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -6898,6 +11827,76 @@ func (siw *ServerInterfaceWrapper) DeleteLoadbalancerByName(w http.ResponseWrite
 	handler.ServeHTTP(w, r)
 }
 
+// DisableMetrics operation middleware
+func (siw *ServerInterfaceWrapper) DisableMetrics(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DisableMetrics(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetMetricsConfig operation middleware
+func (siw *ServerInterfaceWrapper) GetMetricsConfig(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetMetricsConfig(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// EnableMetrics operation middleware
+func (siw *ServerInterfaceWrapper) EnableMetrics(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.EnableMetrics(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetParams operation middleware
+func (siw *ServerInterfaceWrapper) GetParams(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetParams(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SetParams operation middleware
+func (siw *ServerInterfaceWrapper) SetParams(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SetParams(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetEvents operation middleware
 func (siw *ServerInterfaceWrapper) GetEvents(w http.ResponseWriter, r *http.Request) {
 
@@ -6957,11 +11956,386 @@ func (siw *ServerInterfaceWrapper) GetEvents(w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
+// GetLogArchives operation middleware
+func (siw *ServerInterfaceWrapper) GetLogArchives(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetLogArchives(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetLogArchive operation middleware
+func (siw *ServerInterfaceWrapper) GetLogArchive(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "filename" -------------
+	var filename string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "filename", r.PathValue("filename"), &filename, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "filename", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetLogArchive(w, r, filename)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetLogs operation middleware
+func (siw *ServerInterfaceWrapper) GetLogs(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetLogsParams
+
+	// ------------- Optional query parameter "lines" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "lines", r.URL.Query(), &params.Lines, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "lines"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "lines", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "level" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "level", r.URL.Query(), &params.Level, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "level"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "level", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "keyword" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "keyword", r.URL.Query(), &params.Keyword, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "keyword"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "keyword", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "file" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "file", r.URL.Query(), &params.File, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "file"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "file", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetLogs(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetMeta operation middleware
+func (siw *ServerInterfaceWrapper) GetMeta(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetMeta(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetMetrics operation middleware
 func (siw *ServerInterfaceWrapper) GetMetrics(w http.ResponseWriter, r *http.Request) {
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetMetrics(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetEndpointShares operation middleware
+func (siw *ServerInterfaceWrapper) GetEndpointShares(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetEndpointShares(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetErrorCount operation middleware
+func (siw *ServerInterfaceWrapper) GetErrorCount(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetErrorCount(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetFlowCount operation middleware
+func (siw *ServerInterfaceWrapper) GetFlowCount(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetFlowCount(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetRuleDrops operation middleware
+func (siw *ServerInterfaceWrapper) GetRuleDrops(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRuleDrops(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetHostCount operation middleware
+func (siw *ServerInterfaceWrapper) GetHostCount(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetHostCount(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetInteractions operation middleware
+func (siw *ServerInterfaceWrapper) GetInteractions(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetInteractions(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetRuleCount operation middleware
+func (siw *ServerInterfaceWrapper) GetRuleCount(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRuleCount(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetNewFlowCount operation middleware
+func (siw *ServerInterfaceWrapper) GetNewFlowCount(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetNewFlowCount(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetProcessedTraffic operation middleware
+func (siw *ServerInterfaceWrapper) GetProcessedTraffic(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetProcessedTraffic(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetClientRequests operation middleware
+func (siw *ServerInterfaceWrapper) GetClientRequests(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetClientRequests(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetRequestCount operation middleware
+func (siw *ServerInterfaceWrapper) GetRequestCount(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRequestCount(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetServiceShares operation middleware
+func (siw *ServerInterfaceWrapper) GetServiceShares(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetServiceShares(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetNodeGraph operation middleware
+func (siw *ServerInterfaceWrapper) GetNodeGraph(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetNodeGraph(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetServiceNodeGraph operation middleware
+func (siw *ServerInterfaceWrapper) GetServiceNodeGraph(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "service" -------------
+	var service string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "service", r.PathValue("service"), &service, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetServiceNodeGraph(w, r, service)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetDevice operation middleware
+func (siw *ServerInterfaceWrapper) GetDevice(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetDevice(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetFilesystems operation middleware
+func (siw *ServerInterfaceWrapper) GetFilesystems(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetFilesystems(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -7021,6 +12395,20 @@ func (siw *ServerInterfaceWrapper) GetStatuses(w http.ResponseWriter, r *http.Re
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetStatuses(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetProcesses operation middleware
+func (siw *ServerInterfaceWrapper) GetProcesses(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetProcesses(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -7184,10 +12572,39 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/conntrack", wrapper.EndConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/events", wrapper.WatchConntracks)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/process", wrapper.GetProcesses)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/device", wrapper.GetDevice)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/filesystem", wrapper.GetFilesystems)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/params", wrapper.GetParams)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/params", wrapper.SetParams)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/cors/all", wrapper.GetCors)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/cors", wrapper.CreateCors)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/cors/{cors_url}", wrapper.DeleteCors)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/metrics", wrapper.DisableMetrics)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/metrics", wrapper.GetMetricsConfig)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/metrics", wrapper.EnableMetrics)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/objects", wrapper.GetStatuses)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/events", wrapper.GetEvents)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/version", wrapper.GetVersion)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics", wrapper.GetMetrics)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/flowcount", wrapper.GetFlowCount)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/hostcount", wrapper.GetHostCount)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/lbrulecount", wrapper.GetRuleCount)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/newflowcount", wrapper.GetNewFlowCount)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/requestcount", wrapper.GetRequestCount)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/errorcount", wrapper.GetErrorCount)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/processedtraffic", wrapper.GetProcessedTraffic)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/lbprocessedtraffic", wrapper.GetInteractions)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/epdisttraffic", wrapper.GetEndpointShares)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/servicedisttraffic", wrapper.GetServiceShares)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/fwdrops", wrapper.GetRuleDrops)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/reqcountperclient", wrapper.GetClientRequests)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/nodegraph/all", wrapper.GetNodeGraph)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/nodegraph/{service}", wrapper.GetServiceNodeGraph)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/logs", wrapper.GetLogs)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/log-archives", wrapper.GetLogArchives)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/log-archives/{filename}", wrapper.GetLogArchive)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/meta", wrapper.GetMeta)
 
 	return m
 }

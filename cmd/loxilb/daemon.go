@@ -21,6 +21,7 @@ import (
 	"loxilb/internal/event"
 	"loxilb/internal/health"
 	"loxilb/internal/httpapi"
+	"loxilb/internal/logring"
 	"loxilb/internal/metrics"
 	"loxilb/internal/netdev"
 	"loxilb/internal/reconcile"
@@ -59,7 +60,7 @@ type daemon struct {
 }
 
 // assemble makes the parts. Nothing runs yet.
-func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
+func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
 	p := &daemon{
 		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), ends: make(chan struct{}, 1),
 		announcer: announce.New(network, network.VIPs(), log),
@@ -106,7 +107,7 @@ func assemble(c *config.Config, log *slog.Logger, network *netdev.Net, state *de
 	p.api = httpapi.New(httpapi.Options{
 		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs}, Ready: p.ready,
-		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log,
+		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log, LogLevel: c.LogLevel, Lines: lines,
 	})
 	return p, nil
 }

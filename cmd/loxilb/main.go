@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -13,6 +14,7 @@ import (
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/pins"
+	"loxilb/internal/logring"
 	"loxilb/internal/netdev"
 	"loxilb/internal/reconcile"
 )
@@ -34,7 +36,8 @@ func main() {
 
 // run opens what the daemon stands on, in the order in which each needs the one before, and serves.
 func run(ctx context.Context, c *config.Config) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.LogLevel}))
+	lines := logring.New()
+	log := slog.New(slog.NewTextHandler(io.MultiWriter(lines, os.Stderr), &slog.HandlerOptions{Level: c.LogLevel}))
 	for _, note := range c.Notes {
 		log.Warn("flag without effect", "note", note)
 	}
@@ -74,7 +77,7 @@ func run(ctx context.Context, c *config.Config) error {
 	if err := tryBeforeExchange(d, loading(c, dir, log)); err != nil {
 		return err
 	}
-	daemon, err := assemble(c, log, network, state, d, lock)
+	daemon, err := assemble(c, log, lines, network, state, d, lock)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,11 @@ func getVerb(o *options) *cobra.Command {
 		getEndpoint(o),
 		getDrain(o),
 		getCT(o),
+		getProcess(o),
+		getDevice(o),
+		getFilesystem(o),
 		getVersion(o),
+		getLogLevel(o),
 		getStatus(o),
 		getEvents(o),
 	)
@@ -66,6 +70,7 @@ func setVerb(o *options) *cobra.Command {
 	}
 	c.AddCommand(
 		setEndpoint(o),
+		setLogLevel(o),
 	)
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,9 +13,6 @@ import (
 
 	"loxilb/internal/apisocket"
 )
-
-// LevelTrace is below slog's debug: one line for each step of the control path.
-const LevelTrace = slog.LevelDebug - 4
 
 // maxHalfOpen is such that half-open connections of both kinds, half as many again of known clients included, leave room.
 const maxHalfOpen = 33
@@ -36,7 +32,7 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 		return nil, &Error{"--force", "true", "is for --detach only"}
 	}
 	var err error
-	if c.LogLevel, err = level(f.logLevel); err != nil {
+	if c.LogLevel, err = NewLogLevel(f.logLevel); err != nil {
 		return nil, err
 	}
 	switch c.Attach {
@@ -185,22 +181,6 @@ func expression(flag, s string) (*regexp.Regexp, error) {
 		return nil, &Error{flag, s, "is not a regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")}
 	}
 	return re, nil
-}
-
-func level(s string) (slog.Level, error) {
-	switch strings.ToLower(s) {
-	case "trace":
-		return LevelTrace, nil
-	case "debug":
-		return slog.LevelDebug, nil
-	case "info", "notice":
-		return slog.LevelInfo, nil
-	case "warning", "warn":
-		return slog.LevelWarn, nil
-	case "error", "critical", "alert", "emergency":
-		return slog.LevelError, nil
-	}
-	return 0, &Error{"--loglevel", s, "is none of trace, debug, info, notice, warning, error, critical, alert and emergency"}
 }
 
 // cause is the reason of a file error without the path, which the sentence names already.

@@ -2,7 +2,6 @@
 package config
 
 import (
-	"log/slog"
 	"net/netip"
 	"regexp"
 )
@@ -29,7 +28,7 @@ type Config struct {
 	Force        bool           // Detach while a daemon runs, too
 	End          bool           // start without pinned maps of another layout
 	CheckUpgrade bool           // only tell whether a start could take over
-	LogLevel     slog.Level
+	LogLevel     *LogLevel
 
 	Notes []string // flags that were given and have no effect, one sentence each: log them at start
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"context"
-	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -40,9 +39,9 @@ func TestDefaults(t *testing.T) {
 	}
 	want := &Config{
 		API:    API{Plain: netip.MustParseAddrPort("127.0.0.1:11111"), Socket: socket},
-		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ProbeFiles: "/etc/loxilb/probes", LogLevel: slog.LevelInfo, HalfOpen: 25, IdleRST: true,
+		Attach: AttachAuto, XDP: XDPAuto, RedirectPeer: true, LocalSockets: true, StateDir: "/var/lib/loxilb", ProbeFiles: "/etc/loxilb/probes", LogLevel: logLevel("info"), HalfOpen: 25, IdleRST: true,
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}), noGroup); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.AddrPort{}), noGroup, sameLevel); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -67,6 +66,17 @@ func TestAPIUsers(t *testing.T) {
 	}
 }
 
+func logLevel(word string) *LogLevel {
+	l, err := NewLogLevel(word)
+	if err != nil {
+		panic(err) // the test's own word
+	}
+	return l
+}
+
+// sameLevel compares by the word and what it means.
+var sameLevel = cmp.Comparer(func(a, b *LogLevel) bool { return a.String() == b.String() && a.Level() == b.Level() })
+
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -85,7 +95,7 @@ func TestFlags(t *testing.T) {
 			CertFile: pem, KeyFile: pem, Token: "s3cret",
 		},
 		Attach: AttachClsact, XDP: XDPNative, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, HalfOpen: 10, PinPath: "/sys/fs/bpf/x",
-		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", ProbeFiles: "/p", LogLevel: LevelTrace,
+		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", ProbeFiles: "/p", LogLevel: logLevel("trace"),
 		Notes: []string{
 			"--prometheus has no effect: metrics are always served",
 			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",
@@ -94,7 +104,7 @@ func TestFlags(t *testing.T) {
 		},
 	}
 	same := cmp.Comparer(func(a, b *regexp.Regexp) bool { return a == b || a != nil && b != nil && a.String() == b.String() })
-	if diff := cmp.Diff(want, got, same, cmpopts.EquateComparable(netip.AddrPort{}), noGroup); diff != "" {
+	if diff := cmp.Diff(want, got, same, cmpopts.EquateComparable(netip.AddrPort{}), noGroup, sameLevel); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -148,16 +148,16 @@ func clusteringCommands() []Section[Command] {
 func daemonCommands() []Section[Command] {
 	return []Section[Command]{
 		{"The machine", []Command{
-			{Path: "get process", Aliases: "Process processes", State: NotThere, Note: noStatus},
-			{Path: "get device", Aliases: "devices", State: NotThere, Note: noStatus},
-			{Path: "get filesystem", Aliases: "fs", State: NotThere, Note: noStatus},
+			{Path: "get process", Aliases: "Process processes", Columns: "pid,user,priority,nice,virtMemory,residentSize,sharedMemory,status,CPUUsage,MemoryUsage,time,command", State: Better, Note: "the time is shown, which was left out below its heading"},
+			{Path: "get device", Aliases: "devices", Columns: "hostName,machineID,bootID,OS,kernel,architecture,uptime", State: Better, Note: "it was written and could not be called"},
+			{Path: "get filesystem", Aliases: "fs", Columns: "fileSystem,type,size,used,avail,usePercent,mountedOn", State: Better, Note: "likewise"},
 		}},
 		{"The daemon", []Command{
 			{Path: "get lbversion", Aliases: "llbversion LBversion LBVersion", Columns: "LoxiLB Version,LoxiLB Build Info", State: Better, Note: "wide has the network namespace"},
 			{Path: "get status", State: Ours},
 			{Path: "get events", State: Ours},
-			{Path: "get log-level", Aliases: "loglevel", Columns: "Param Name,Value", State: NotThere, Note: noParams},
-			{Path: "set log-level", State: NotThere, Note: noParams},
+			{Path: "get log-level", Aliases: "loglevel", Columns: "Param Name,Value"},
+			{Path: "set log-level", Aliases: "loglevel"},
 		}},
 		{"Users", []Command{
 			{Path: "set login", Flags: "provider", State: NotThere, Note: noUsers},

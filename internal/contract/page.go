@@ -24,25 +24,12 @@ daemon's flags. A test holds each row to the router, the commands and the flags.
 func Page() string {
 	var b strings.Builder
 	b.WriteString(intro)
-	count(&b, "operations", AllOperations(), func(o Operation) State { return o.State })
-	count(&b, "commands", AllCommands(), func(c Command) State { return c.State })
-	count(&b, "flags of the daemon", AllFlags(), func(f Flag) State { return f.State })
 	chapter(&b, "REST API", Operations(), func(o Operation) (string, State, string) {
 		return code(o.Method + " " + o.Path), o.State, o.Note
 	})
 	chapter(&b, "loxicmd", Commands(), Command.cells)
 	chapter(&b, "The daemon's flags", Flags(), Flag.cells)
 	return b.String()
-}
-
-// count says how many rows of the contract there are in which state.
-func count[Row any](b *strings.Builder, what string, rows []Row, state func(Row) State) {
-	var n [Ours + 1]int
-	for _, r := range rows {
-		n[state(r)]++
-	}
-	fmt.Fprintf(b, "Of %d %s %d are the same, %d better, %d differ, %d are not there; %d are ours only.\n\n",
-		len(rows)-n[Ours], what, n[Same], n[Better], n[Differs], n[NotThere], n[Ours])
 }
 
 // chapter has a table for each section: rows of different objects do not meet when changes are merged.

@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
+	"loxilb/internal/logring"
 )
 
 // BaseURL is where the contract lives.
@@ -25,6 +27,10 @@ const owner = "rest"
 type DataPath interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	// Occupancy is how many connections are tracked, and how many can be.
+	Occupancy() (connections, limit uint64)
+	// Drops counts packets dropped, by the name of the reason.
+	Drops() map[string]uint64
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(lb.Connection) bool) error
 	// EndConnections ends those that match, rate a second, from a place on. Some may be left when ctx ends.
@@ -45,7 +51,7 @@ type Health interface {
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
 }
 
-// Options are the parts that the API stands on. All but Observe, Events and Ready are needed.
+// Options are the parts that the API stands on. All but Observe, Events, Lines and Ready are needed.
 type Options struct {
 	Store     *desired.State
 	Statuses  Statuses
@@ -59,6 +65,8 @@ type Options struct {
 	Ready     func() (bool, string)         // whether the start is over, and what GET readyz answers while it is not; nil: it is
 	Version   v1.Version
 	Log       *slog.Logger
+	LogLevel  LogLevel
+	Lines     *logring.Ring // of the log; nil: none are kept
 	ApplyWait time.Duration // how long a change waits for the data path; 0: 8 s
 	BodyWait  time.Duration // how long a request with a body waits for its turn; 0: 10 s
 }
@@ -73,6 +81,9 @@ type API struct {
 	bodies  chan struct{} // holds a value for each body that is read
 	closing context.Context
 	close   context.CancelFunc // ends what does not end by itself
+
+	origins    origins
+	metricsOff atomic.Bool
 }
 
 var _ v1.ServerInterface = (*API)(nil)
@@ -90,6 +101,9 @@ func New(o Options) *API {
 	}
 	if o.Events == nil {
 		o.Events = event.NewHub()
+	}
+	if o.Lines == nil {
+		o.Lines = logring.New()
 	}
 	a := &API{
 		stall:   stallLimit,
@@ -111,6 +125,3 @@ func New(o Options) *API {
 
 // GetVersion answers with the daemon's version.
 func (a *API) GetVersion(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Version) }
-
-// GetMetrics answers in the Prometheus text format.
-func (a *API) GetMetrics(w http.ResponseWriter, r *http.Request) { a.Metrics.ServeHTTP(w, r) }

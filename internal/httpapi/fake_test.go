@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/config"
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/status"
@@ -38,6 +39,7 @@ type fake struct {
 	endRate     int // likewise
 	health      []*lb.EndpointHealth
 	said        []string // by SetHostState
+	drops       map[string]uint64
 }
 
 // EndpointState is that of the first with the endpoint's address and port.
@@ -67,6 +69,10 @@ func (f *fake) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool)
 	}
 	return found
 }
+
+func (f *fake) Occupancy() (connections, limit uint64) { return uint64(len(f.connections)), 1000 }
+
+func (f *fake) Drops() map[string]uint64 { return f.drops }
 
 func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 	s, ok := f.stats[k]
@@ -141,10 +147,14 @@ func newBench(t testing.TB, change func(*Options)) *bench {
 		}
 	})
 	f := &fake{Table: status.NewTable(), stats: map[lb.Key]lb.ServiceStats{}}
+	level, err := config.NewLogLevel("info")
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := Options{
 		Store: st, Statuses: f, DataPath: f, Health: f, Log: log,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
-		Version: v1.Version{Version: "1.2.3", BuildInfo: "test"},
+		Version: v1.Version{Version: "1.2.3", BuildInfo: "test"}, LogLevel: level,
 	}
 	if change != nil {
 		change(&o)

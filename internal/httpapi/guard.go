@@ -28,6 +28,9 @@ func (a *API) handler(by way) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ow := &observed{ResponseWriter: w, code: http.StatusOK}
 		defer func() { a.Observe(r.Method, ow.code) }()
+		if a.answerOrigin(ow, r) {
+			return
+		}
 		if p := a.guard(r, by, origin, token); p != nil {
 			if p.body.Code == http.StatusUnauthorized {
 				ow.Header().Set("WWW-Authenticate", "Bearer")
@@ -45,7 +48,7 @@ func (a *API) guard(r *http.Request, by way, origin *http.CrossOriginProtection,
 	switch {
 	case r.URL.Path == healthPath || r.URL.Path == readyPath:
 		return nil
-	case origin.Check(r) != nil:
+	case origin.Check(r) != nil && !a.origins.has(r.Header.Get("Origin")):
 		return refuse(http.StatusForbidden, "requests of web pages are not answered")
 	case by == byLoopback && a.Token == "" && !localHost(r.Host):
 		// A page whose name was made to resolve to 127.0.0.1 is of the same origin, but for the name.

@@ -1,0 +1,62 @@
+package config
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+)
+
+// LevelTrace is below slog's debug: one line for each step of the control path.
+const LevelTrace = slog.LevelDebug - 4
+
+// LogLevel is the level of the log, which may be changed while the daemon runs. It remembers its word: several are one level.
+type LogLevel struct {
+	mu    sync.Mutex
+	word  string
+	level slog.LevelVar
+}
+
+// NewLogLevel makes one of a word.
+func NewLogLevel(word string) (*LogLevel, error) {
+	l := &LogLevel{}
+	return l, l.Set(word)
+}
+
+// Set takes another word.
+func (l *LogLevel) Set(word string) error {
+	to, err := level(word)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.word = strings.ToLower(word)
+	l.level.Set(to)
+	return nil
+}
+
+// Level is that of lines that are written, and of those above it.
+func (l *LogLevel) Level() slog.Level { return l.level.Level() }
+
+// String is the word.
+func (l *LogLevel) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.word
+}
+
+func level(s string) (slog.Level, error) {
+	switch strings.ToLower(s) {
+	case "trace":
+		return LevelTrace, nil
+	case "debug":
+		return slog.LevelDebug, nil
+	case "info", "notice":
+		return slog.LevelInfo, nil
+	case "warning", "warn":
+		return slog.LevelWarn, nil
+	case "error", "critical", "alert", "emergency":
+		return slog.LevelError, nil
+	}
+	return 0, &Error{"--loglevel", s, "is none of trace, debug, info, notice, warning, error, critical, alert and emergency"}
+}

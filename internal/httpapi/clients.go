@@ -1,0 +1,72 @@
+package httpapi
+
+import (
+	"cmp"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// maxGroups bounds the memory that counting by clients takes: who sends from a million addresses is counted as otherClients from there on.
+const maxGroups = 10000
+
+const otherClients = "others"
+
+// interaction is a client of a service with one of its endpoints.
+type interaction struct{ service, client, endpoint string }
+
+// GetInteractions answers with packets and bytes of the connections that there are, by client.
+func (a *API) GetInteractions(w http.ResponseWriter, r *http.Request) {
+	groups := map[interaction]lb.Traffic{}
+	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
+		p := interaction{c.Service, clientOf(&c).Addr().String(), c.Endpoint.Addr().String()}
+		if _, there := groups[p]; !there && len(groups) >= maxGroups {
+			p.client, p.endpoint = otherClients, otherClients
+		}
+		t := groups[p]
+		t.Packets += c.Traffic.Packets
+		t.Bytes += c.Traffic.Bytes
+		groups[p] = t
+		return true
+	})
+	if err != nil {
+		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+		return
+	}
+	out := v1.Interactions{LbRuleInteractionBytes: []v1.Interaction{}, LbRuleInteractionPackets: []v1.Interaction{}}
+	for _, p := range slices.SortedFunc(maps.Keys(groups), func(a, b interaction) int {
+		return cmp.Or(strings.Compare(a.service, b.service), strings.Compare(a.client, b.client), strings.Compare(a.endpoint, b.endpoint))
+	}) {
+		t := groups[p]
+		e := v1.Interaction{Service: p.service, Sip: p.client, Dip: p.endpoint, Value: float64(t.Bytes)}
+		out.LbRuleInteractionBytes = append(out.LbRuleInteractionBytes, e)
+		e.Value = float64(t.Packets)
+		out.LbRuleInteractionPackets = append(out.LbRuleInteractionPackets, e)
+	}
+	writeJSON(w, out)
+}
+
+// GetClientRequests answers with how many connections each client has.
+func (a *API) GetClientRequests(w http.ResponseWriter, r *http.Request) {
+	counts := map[string]float64{}
+	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
+		if c.Reply {
+			return true
+		}
+		client := clientOf(&c).Addr().String()
+		if _, there := counts[client]; !there && len(counts) >= maxGroups {
+			client = otherClients
+		}
+		counts[client]++
+		return true
+	})
+	if err != nil {
+		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+		return
+	}
+	writeJSON(w, counts)
+}

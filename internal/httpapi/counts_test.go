@@ -1,0 +1,171 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// counted is a bench with two services, one of them without a name.
+func counted(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t, nil)
+	b.mustPost(demo)
+	b.mustPost(`{"serviceArguments":{"externalIP":"20.20.20.1","port":53,"protocol":"udp","name":"dns"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":53,"weight":1}]}`)
+	web := lb.ServiceStats{NoEndpoint: 3, Refused: 4, Endpoints: make([]lb.EndpointStats, 2)}
+	web.Connections, web.Active = 10, 2
+	web.In, web.Out = lb.Traffic{Packets: 20, Bytes: 200}, lb.Traffic{Packets: 10, Bytes: 100}
+	web.Endpoints[0].In.Bytes, web.Endpoints[1].Out.Bytes = 225, 75
+	web.Endpoints[0].Active, web.Endpoints[0].Takes, web.Endpoints[1].Takes = 2, true, true
+	var dns lb.ServiceStats
+	dns.Connections, dns.Active, dns.In = 5, 1, lb.Traffic{Packets: 1, Bytes: 100}
+	dns.Endpoints = []lb.EndpointStats{{Active: 1, In: dns.In}}
+	b.fake.stats[demoKey()] = web
+	b.fake.stats[lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 53, Protocol: lb.UDP}] = dns
+	b.fake.drops = map[string]uint64{"source-denied": 7, "no-route": 9}
+	connection := func(client string, reply bool) lb.Connection {
+		c := lb.Connection{
+			Protocol: lb.TCP, Service: "web", Endpoint: netip.MustParseAddrPort("31.31.31.1:5001"), Traffic: lb.Traffic{Packets: 2, Bytes: 50}, Reply: reply,
+			Src: netip.MustParseAddrPort(client), NewDst: netip.MustParseAddrPort("31.31.31.1:5001"),
+		}
+		if reply {
+			c.Src, c.NewDst = c.NewDst, c.Src
+		}
+		return c
+	}
+	b.fake.connections = []lb.Connection{connection("10.0.0.1:1", false), connection("10.0.0.1:1", true), connection("10.0.0.1:2", false), connection("10.0.0.2:1", false)}
+	b.fake.health = []*lb.EndpointHealth{
+		{State: lb.HealthUp}, {State: lb.HealthDown}, {},
+	}
+	return b
+}
+
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	b := counted(t)
+	for path, want := range map[string]string{
+		"flowcount":        `{"active_conntrack_count":4,"active_flow_count_sctp":0,"active_flow_count_tcp":2,"active_flow_count_udp":1,"inactive_flow_count":1}`,
+		"hostcount":        `{"healthy_host_count":1,"unhealthy_host_count":1}`,
+		"lbrulecount":      `{"lb_rule_count":2}`,
+		"newflowcount":     `{"new_flow_count":15}`,
+		"requestcount":     `{"total_requests":15,"total_requests_per_service":[{"name":"dns","value":5},{"name":"20.20.20.1:2020/tcp","value":10}]}`,
+		"errorcount":       `{"total_errors":7,"total_errors_per_service":[{"name":"dns","value":0},{"name":"20.20.20.1:2020/tcp","value":7}]}`,
+		"processedtraffic": `{"processed_bytes":400,"processed_packets":31,"processed_sctp_bytes":0,"processed_tcp_bytes":300,"processed_udp_bytes":100}`,
+		"lbprocessedtraffic": `{"lb_rule_interaction_bytes":[{"dip":"31.31.31.1","service":"web","sip":"10.0.0.1","value":150},{"dip":"31.31.31.1","service":"web","sip":"10.0.0.2","value":50}],` +
+			`"lb_rule_interaction_packets":[{"dip":"31.31.31.1","service":"web","sip":"10.0.0.1","value":6},{"dip":"31.31.31.1","service":"web","sip":"10.0.0.2","value":2}]}`,
+		"epdisttraffic": `{"20.20.20.1:2020/tcp":[{"dip":"31.31.31.1:5001","ratio":75,"value":225},{"dip":"32.32.32.1:5001","ratio":25,"value":75}],` +
+			`"dns":[{"dip":"31.31.31.1:53","ratio":100,"value":100}]}`,
+		"servicedisttraffic": `{"20.20.20.1:2020/tcp":{"ratio":75,"value":300},"dns":{"ratio":25,"value":100}}`,
+		"fwdrops":            `{"total_fw_drops":7,"total_fw_drops_per_rule":[{"fw_rule":"source-not-allowed","value":0},{"fw_rule":"source-denied","value":7}]}`,
+		"reqcountperclient":  `{"10.0.0.1":2,"10.0.0.2":1}`,
+	} {
+		w := b.call("GET", BaseURL+"/metrics/"+path, "")
+		if diff := cmp.Diff(want, strings.TrimSpace(w.Body.String())); diff != "" || w.Code != 200 {
+			t.Errorf("%s: %d %s", path, w.Code, diff)
+		}
+	}
+}
+
+// Nobody makes the daemon hold a group for each of the addresses that he sends from.
+func TestClientsBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for i := range maxGroups + 50 {
+		a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		b.fake.connections = append(b.fake.connections, lb.Connection{Src: netip.AddrPortFrom(a, 1), Endpoint: netip.MustParseAddrPort("1.1.1.1:1"), Traffic: lb.Traffic{Packets: 1}})
+	}
+	clients := getAs[map[string]float64](b, "/metrics/reqcountperclient")
+	if len(clients) != maxGroups+1 || clients[otherClients] != 50 {
+		t.Errorf("%d clients, %v others", len(clients), clients[otherClients])
+	}
+	if got := getAs[v1.Interactions](b, "/metrics/lbprocessedtraffic"); len(got.LbRuleInteractionBytes) != maxGroups+1 {
+		t.Errorf("%d groups", len(got.LbRuleInteractionBytes))
+	}
+	b.fake.connErr = errDataPath
+	for _, path := range []string{"reqcountperclient", "lbprocessedtraffic"} {
+		if w := b.call("GET", BaseURL+"/metrics/"+path, ""); w.Code != 503 {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
+
+func TestMetricSwitch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, step := range []struct {
+		method string
+		on     bool
+	}{{"DELETE", false}, {"DELETE", false}, {"POST", true}, {"POST", true}} {
+		if w := b.call(step.method, BaseURL+"/config/metrics", ""); w.Code != 200 {
+			t.Fatal(w.Code, w.Body)
+		}
+		if got := getAs[v1.MetricsConfig](b, "/config/metrics").Prometheus; got != step.on {
+			t.Errorf("%s: %v", step.method, got)
+		}
+		want := map[bool]int{true: 200, false: 503}[step.on]
+		for _, path := range []string{"/metrics", BaseURL + "/metrics"} {
+			if w := b.call("GET", path, ""); w.Code != want {
+				t.Errorf("%s, %s: %d", step.method, path, w.Code)
+			}
+		}
+	}
+}
+
+func TestNodeGraph(t *testing.T) {
+	t.Parallel()
+	b := counted(t)
+	g := getAs[v1.NodeGraph](b, "/nodegraph/all")
+	var nodes, edges []string
+	for _, n := range g.Nodes {
+		nodes = append(nodes, fmt.Sprint(n.Id, " ", n.Title, " ", n.Mainstat, " ", n.Secondarystat, " ", n.Color))
+	}
+	for _, e := range g.Edges {
+		edges = append(edges, fmt.Sprint(e.Id, " ", e.Mainstat, " ", e.Color))
+	}
+	if diff := cmp.Diff([]string{
+		"20.20.20.1:53/udp dns 1 100 gray", "31.31.31.1:53 31.31.31.1 1 100 gray",
+		"20.20.20.1:2020/tcp 20.20.20.1:2020/tcp 2 300 green", "31.31.31.1:5001 31.31.31.1 2 225 green", "32.32.32.1:5001 32.32.32.1 0 75 green",
+	}, nodes); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{
+		"20.20.20.1:53/udp 31.31.31.1:53 1 gray", "20.20.20.1:2020/tcp 31.31.31.1:5001 2 green", "20.20.20.1:2020/tcp 32.32.32.1:5001 0 green",
+	}, edges); diff != "" {
+		t.Error(diff)
+	}
+	for _, service := range []string{"dns", "20.20.20.1:53%2Fudp"} {
+		if g := getAs[v1.NodeGraph](b, "/nodegraph/"+service); len(g.Nodes) != 2 || len(g.Edges) != 1 || g.Meta.PreferredVisualisationType != "nodeGraph" {
+			t.Errorf("%s: %+v", service, g)
+		}
+	}
+	if w := b.call("GET", BaseURL+"/nodegraph/nobody", ""); w.Code != 404 {
+		t.Errorf("a service that there is not: %d", w.Code)
+	}
+}
+
+func TestMeta(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	meta := getAs[map[string]struct {
+		Method string
+		Fields map[string]any
+	}](b, "/meta")
+	service := meta["/config/loadbalancer"]
+	arguments, _ := service.Fields["serviceArguments"].(map[string]any)
+	ip, _ := arguments["externalIP"].(map[string]any)
+	if service.Method != "POST" || ip["type"] != "string" || ip["required"] != true {
+		t.Errorf("%+v", service)
+	}
+	if params := meta["/config/params"]; params.Method != "POST" || len(params.Fields) != 1 {
+		t.Errorf("%+v", params)
+	}
+	if _, there := meta["/version"]; there {
+		t.Error("a path that changes nothing is there")
+	}
+}

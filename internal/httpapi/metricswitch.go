@@ -1,0 +1,33 @@
+package httpapi
+
+import (
+	"net/http"
+
+	v1 "loxilb/api/v1"
+)
+
+// GetMetrics answers in the Prometheus text format.
+func (a *API) GetMetrics(w http.ResponseWriter, r *http.Request) {
+	if a.metricsOff.Load() {
+		refuse(http.StatusServiceUnavailable, "metrics are switched off: POST %s/config/metrics switches them on", BaseURL).write(w)
+		return
+	}
+	a.Metrics.ServeHTTP(w, r)
+}
+
+// GetMetricsConfig tells whether metrics are served.
+func (a *API) GetMetricsConfig(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, v1.MetricsConfig{Prometheus: !a.metricsOff.Load()})
+}
+
+// EnableMetrics has them served, as at the start.
+func (a *API) EnableMetrics(w http.ResponseWriter, _ *http.Request) {
+	a.metricsOff.Store(false)
+	writeSuccess(w)
+}
+
+// DisableMetrics has none served until the daemon ends.
+func (a *API) DisableMetrics(w http.ResponseWriter, _ *http.Request) {
+	a.metricsOff.Store(true)
+	writeSuccess(w)
+}

@@ -1,0 +1,69 @@
+package machine
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Device is what the machine is.
+type Device struct {
+	Host, MachineID, BootID, OS, Kernel, Architecture string
+	Uptime                                            time.Duration
+}
+
+// Describe asks the kernel. What a small image does not have, as /etc/machine-id, is empty.
+func Describe() (Device, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return Device{}, fmt.Errorf("ask for the kernel's name: %w", err)
+	}
+	up, err := Uptime()
+	if err != nil {
+		return Device{}, err
+	}
+	return Device{
+		Host: unix.ByteSliceToString(u.Nodename[:]), Kernel: unix.ByteSliceToString(u.Release[:]), Architecture: unix.ByteSliceToString(u.Machine[:]),
+		MachineID: line("/etc/machine-id"), BootID: line("/proc/sys/kernel/random/boot_id"), OS: system(), Uptime: up,
+	}, nil
+}
+
+// Uptime is how long the machine has been running.
+func Uptime() (time.Duration, error) {
+	text := line("/proc/uptime")
+	first, _, _ := strings.Cut(text, " ")
+	seconds, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc/uptime is %q, which is not understood", text)
+	}
+	return time.Duration(seconds * float64(time.Second)), nil
+}
+
+// line is the first line of a small file, or nothing.
+func line(path string) string {
+	data, _ := os.ReadFile(path)
+	first, _, _ := bytes.Cut(data, []byte("\n"))
+	return strings.TrimSpace(string(first))
+}
+
+// system is the name of the distribution.
+func system() string {
+	for _, path := range [...]string{"/etc/os-release", "/usr/lib/os-release"} {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+			if name, ok := strings.CutPrefix(lines.Text(), "PRETTY_NAME="); ok {
+				return strings.Trim(name, `"'`)
+			}
+		}
+	}
+	return "Linux"
+}

@@ -1,0 +1,62 @@
+package machine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// FileSystem is a mounted file system as df shows it.
+type FileSystem struct {
+	Source, Type, MountedOn string
+	Size, Used, Avail       uint64 // bytes
+	Asked                   bool   // whether the sizes are known
+}
+
+// FileSystems are those with a size, as df has them: what is mounted over another one is shown once, as it is now. One that another machine
+// serves is not asked: where that machine is gone, the question would hang.
+func FileSystems() ([]FileSystem, error) {
+	mounts, err := procfs.GetMounts()
+	if err != nil {
+		return nil, fmt.Errorf("list mounts: %w", err)
+	}
+	var out []FileSystem
+	at := map[string]int{}
+	for _, m := range mounts {
+		fs := FileSystem{Source: m.Source, Type: m.FSType, MountedOn: m.MountPoint}
+		if !remote(m.FSType) {
+			var s unix.Statfs_t
+			if unix.Statfs(m.MountPoint, &s) != nil || s.Blocks == 0 {
+				continue
+			}
+			block := uint64(s.Bsize)
+			fs.Asked, fs.Size, fs.Avail = true, s.Blocks*block, s.Bavail*block
+			fs.Used = (s.Blocks - s.Bfree) * block
+		}
+		if i, there := at[fs.MountedOn]; there {
+			out[i] = fs
+			continue
+		}
+		at[fs.MountedOn] = len(out)
+		out = append(out, fs)
+	}
+	return out, nil
+}
+
+// UsedPercent is that of what users can have, rounded up.
+func (f *FileSystem) UsedPercent() uint64 {
+	if f.Used+f.Avail == 0 {
+		return 0
+	}
+	return (100*f.Used + f.Used + f.Avail - 1) / (f.Used + f.Avail)
+}
+
+func remote(kind string) bool {
+	switch kind {
+	case "nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "autofs", "glusterfs", "lustre":
+		return true
+	}
+	return strings.HasPrefix(kind, "fuse")
+}
