@@ -1,0 +1,122 @@
+// Package objects makes, shows and takes back what users want of the network besides services: a file for each kind. It remembers in a
+// ledger what it has made, and leaves alone what it has not.
+package objects
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	nl "github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netdev/netlink"
+)
+
+// Kernel is the door to the kernel's tables of one namespace. Its methods may be called from any goroutine.
+type Kernel struct {
+	ns *netlink.Namespace
+	nl *nl.Handle
+}
+
+// Open opens the door.
+func Open(ns *netlink.Namespace) (*Kernel, error) {
+	k := &Kernel{ns: ns}
+	err := ns.Do(func() (err error) {
+		k.nl, err = nl.NewHandle(unix.NETLINK_ROUTE)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	return k, nil
+}
+
+// Close closes it; what was made stays.
+func (k *Kernel) Close() {
+	if k != nil {
+		k.nl.Close()
+	}
+}
+
+// NoDeviceError says that there is no interface of a name.
+type NoDeviceError struct{ Name string }
+
+func (e *NoDeviceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
+
+// HasDevice tells whether there is an interface of the name.
+func (k *Kernel) HasDevice(name string) (bool, error) {
+	_, err := k.index(name)
+	if errors.As(err, new(*NoDeviceError)) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (k *Kernel) link(name string) (nl.Link, error) {
+	l, err := k.nl.LinkByName(name)
+	if errors.As(err, new(nl.LinkNotFoundError)) {
+		return nil, &NoDeviceError{name}
+	}
+	return l, err
+}
+
+func (k *Kernel) index(name string) (int, error) {
+	l, err := k.link(name)
+	if err != nil {
+		return 0, err
+	}
+	return l.Attrs().Index, nil
+}
+
+// dump repeats what the kernel says it changed while it was read, a few times.
+func dump[T any](read func() ([]T, error)) (list []T, err error) {
+	for range 5 {
+		if list, err = read(); !errors.Is(err, nl.ErrDumpInterrupted) {
+			return list, err
+		}
+	}
+	return list, nil // under a storm of changes: what it was in the midst of it
+}
+
+// links are all interfaces by index.
+func (k *Kernel) links() (map[int]nl.Link, error) {
+	list, err := dump(k.nl.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	out := make(map[int]nl.Link, len(list))
+	for _, l := range list {
+		out[l.Attrs().Index] = l
+	}
+	return out, nil
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	a, _ := netip.AddrFromSlice(n.IP)
+	ones, _ := n.Mask.Size()
+	return netip.PrefixFrom(a.Unmap(), ones)
+}
+
+func netOf(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
+}
+
+// absent has a removal succeed that found nothing.
+func absent(err error, codes ...unix.Errno) error {
+	for _, c := range append(codes, unix.ENODEV) {
+		if errors.Is(err, c) {
+			return nil
+		}
+	}
+	if errors.As(err, new(*NoDeviceError)) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,242 @@
+package objects
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// ledgerFile is in the state directory.
+const ledgerFile = "kernel-objects"
+
+// Ledger is what this load balancer has made of its own, and not found: alone that is taken back by itself. The kernel has no place for
+// such a note at an entry of a forwarding table, or at the member of a bridge.
+//
+// An object is noted before it is made, and crossed out after it is gone. A process that dies in between leaves a note of something that
+// is not there, or that is not wanted any more: the next start mends both. The notes of another boot or namespace are about nothing. They
+// need not be on the disk: what they are about does not outlive the machine either.
+type Ledger struct {
+	mu    sync.Mutex
+	path  string // "": none, for tests
+	file  *os.File
+	made  map[note][]byte // what was made, as JSON
+	lines int             // of the file
+	life  string
+}
+
+type note struct{ kind, key string }
+
+// line is one line of the file. The first has the life, the others an object that is made, or, without one, is gone.
+type line struct {
+	Life   string          `json:"life,omitempty"`
+	Kind   string          `json:"kind,omitempty"`
+	Key    string          `json:"key,omitempty"`
+	Object json.RawMessage `json:"object,omitempty"`
+}
+
+// OpenLedger reads the ledger in a directory, or begins one; "" keeps it in memory.
+func (k *Kernel) OpenLedger(dir string) (*Ledger, error) {
+	l := &Ledger{made: map[note][]byte{}}
+	if dir == "" {
+		return l, nil
+	}
+	l.path = filepath.Join(dir, ledgerFile)
+	var err error
+	if l.life, err = k.life(); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(l.path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read what was made in the kernel: %w", err)
+	}
+	l.read(data)
+	if err := l.rewrite(); err != nil {
+		return nil, fmt.Errorf("note what is made in the kernel: %w", err)
+	}
+	return l, nil
+}
+
+// life is that of the kernel's objects: this boot, this namespace.
+func (k *Kernel) life() (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("find this boot: %w", err)
+	}
+	var cookie uint64
+	err = k.ns.Do(func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd) //nolint:errcheck // nothing was written
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("find the network namespace: %w", err)
+	}
+	return fmt.Sprintf("%s netns-%d", strings.TrimSpace(string(boot)), cookie), nil
+}
+
+// read takes the lines as far as they are whole.
+func (l *Ledger) read(data []byte) {
+	in := bufio.NewScanner(bytes.NewReader(data))
+	in.Buffer(nil, 1<<20)
+	for first := true; in.Scan(); first = false {
+		var n line
+		if json.Unmarshal(in.Bytes(), &n) != nil {
+			return // the last, cut short
+		}
+		switch {
+		case first && n.Life != l.life:
+			return
+		case first:
+		case n.Object == nil:
+			delete(l.made, note{n.Kind, n.Key})
+		default:
+			l.made[note{n.Kind, n.Key}] = n.Object
+		}
+	}
+}
+
+// rewrite begins the file anew, with what is made.
+func (l *Ledger) rewrite() error {
+	lines := []line{{Life: l.life}}
+	for n, object := range l.made {
+		lines = append(lines, line{Kind: n.kind, Key: n.key, Object: object})
+	}
+	data, err := encode(lines)
+	if err != nil {
+		return err
+	}
+	temporary := l.path + ".new"
+	file, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err = file.Write(data); err == nil {
+		err = os.Rename(temporary, l.path)
+	}
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	if l.file != nil {
+		_ = l.file.Close() // the other one has all of it
+	}
+	l.file, l.lines = file, len(lines)
+	return nil
+}
+
+func encode(lines []line) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	for _, n := range lines {
+		if err := enc.Encode(n); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// Has tells what was made by a key, as JSON; nil: nothing.
+func (l *Ledger) Has(kind, key string) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.made[note{kind, key}]
+}
+
+// Keys are those of all that was made of a kind.
+func (l *Ledger) Keys(kind string) (keys []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for n := range l.made {
+		if n.kind == kind {
+			keys = append(keys, n.key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Note notes objects that are about to be made, all at once.
+func (l *Ledger) Note(kind string, objects map[string]any) error {
+	var lines []line
+	for key, object := range objects {
+		data, err := json.Marshal(object)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, line{Kind: kind, Key: key, Object: data})
+	}
+	return l.write(lines)
+}
+
+// Cross crosses out objects that are gone, or were not made.
+func (l *Ledger) Cross(kind string, keys ...string) error {
+	var lines []line
+	for _, key := range keys {
+		if l.Has(kind, key) != nil {
+			lines = append(lines, line{Kind: kind, Key: key})
+		}
+	}
+	return l.write(lines)
+}
+
+func (l *Ledger) write(lines []line) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.path != "" {
+		if err := l.append(lines); err != nil {
+			return fmt.Errorf("note what is made in the kernel: %w", err)
+		}
+	}
+	for _, n := range lines {
+		if n.Object == nil {
+			delete(l.made, note{n.Kind, n.Key})
+		} else {
+			l.made[note{n.Kind, n.Key}] = n.Object
+		}
+	}
+	if l.path != "" && l.lines > 1000+4*len(l.made) {
+		return l.rewrite()
+	}
+	return nil
+}
+
+// append writes lines at once. What came to the disk in part is taken off again, so that the next line is one.
+func (l *Ledger) append(lines []line) error {
+	data, err := encode(lines)
+	if err != nil {
+		return err
+	}
+	before, err := l.file.Seek(0, 2)
+	if err != nil {
+		return err
+	}
+	if _, err := l.file.Write(data); err != nil {
+		return errors.Join(err, l.file.Truncate(before))
+	}
+	l.lines += len(lines)
+	return nil
+}
+
+// Close closes the file.
+func (l *Ledger) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
+}

@@ -1,0 +1,45 @@
+package netobj
+
+import (
+	"net/netip"
+
+	"loxilb/internal/lb"
+)
+
+// AddressKind is the name of the kind, as messages and journals have it. It is the contract's, and of both families.
+const AddressKind = "ipv4address"
+
+// Address is one of an interface.
+type Address struct {
+	Dev    string       `json:"dev"`
+	Prefix netip.Prefix `json:"ipAddress"`
+}
+
+// ParseAddress reads an address in the contract's words.
+func ParseAddress(dev, prefix string) (a Address, err error) {
+	a.Dev = dev
+	if a.Prefix, err = parsePrefix("ipAddress", prefix); err != nil {
+		return a, err
+	}
+	return a, a.Validate()
+}
+
+// Key is "10.0.0.1/24 eth0".
+func (a Address) Key() string { return a.Prefix.String() + " " + a.Dev }
+
+// Validate refuses what no interface can have.
+func (a Address) Validate() error {
+	if !a.Prefix.IsValid() {
+		return lb.NewFieldError("ipAddress", "", "is missing", "as in 10.0.0.1/24 or 2001:db8::1/64")
+	}
+	if err := validateHost("ipAddress", a.Prefix.Addr()); err != nil {
+		return err
+	}
+	return ValidateDevice("dev", a.Dev)
+}
+
+// Needs is its interface.
+func (a Address) Needs() string { return a.Dev }
+
+// MetBy is equality.
+func (a Address) MetBy(have Address) bool { return a == have }

@@ -1,0 +1,36 @@
+package netobj
+
+// FDBKind is the name of the kind.
+const FDBKind = "fdb"
+
+// FDB is an entry of a forwarding table: frames to a MAC address leave by an interface.
+type FDB struct {
+	MAC MAC    `json:"macAddress"`
+	Dev string `json:"dev"`
+}
+
+// ParseFDB reads an entry in the contract's words.
+func ParseFDB(mac, dev string) (f FDB, err error) {
+	f.Dev = dev
+	if f.MAC, err = ParseMAC("macAddress", mac); err != nil {
+		return f, err
+	}
+	return f, f.Validate()
+}
+
+// Key is "00:11:22:aa:bb:cc eth0".
+func (f FDB) Key() string { return f.MAC.String() + " " + f.Dev }
+
+// Validate refuses what no host has.
+func (f FDB) Validate() error {
+	if err := f.MAC.validate("macAddress"); err != nil {
+		return err
+	}
+	return ValidateDevice("dev", f.Dev)
+}
+
+// Needs is its interface.
+func (f FDB) Needs() string { return f.Dev }
+
+// MetBy is equality.
+func (f FDB) MetBy(have FDB) bool { return f == have }

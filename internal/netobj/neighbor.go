@@ -1,0 +1,56 @@
+package netobj
+
+import (
+	"net/netip"
+)
+
+// NeighborKind is the name of the kind.
+const NeighborKind = "neighbor"
+
+// Neighbor is the MAC address of a host on a link, as a user says it is.
+type Neighbor struct {
+	Addr netip.Addr `json:"ipAddress"`
+	Dev  string     `json:"dev"`
+	MAC  MAC        `json:"macAddress"`
+}
+
+// ParseNeighbor reads a neighbour in the contract's words.
+func ParseNeighbor(addr, dev, mac string) (n Neighbor, err error) {
+	n.Dev = dev
+	if n.Addr, err = parseHost("ipAddress", addr); err != nil {
+		return n, err
+	}
+	if n.MAC, err = ParseMAC("macAddress", mac); err != nil {
+		return n, err
+	}
+	return n, n.Validate()
+}
+
+// NeighborKey is the key of a neighbour.
+func NeighborKey(addr, dev string) (string, error) {
+	a, err := parseHost("ip_address", addr)
+	if err != nil {
+		return "", err
+	}
+	return Neighbor{Addr: a, Dev: dev}.Key(), ValidateDevice("if_name", dev)
+}
+
+// Key is "10.0.0.5 eth0".
+func (n Neighbor) Key() string { return n.Addr.String() + " " + n.Dev }
+
+// Validate refuses what no host has.
+func (n Neighbor) Validate() error {
+	if err := validateHost("ipAddress", n.Addr); err != nil {
+		return err
+	}
+	if err := ValidateDevice("dev", n.Dev); err != nil {
+		return err
+	}
+	return n.MAC.validate("macAddress")
+}
+
+// Needs is its interface.
+func (n Neighbor) Needs() string { return n.Dev }
+
+// MetBy is equality.
+func (n Neighbor) MetBy(have Neighbor) bool { return n == have }

@@ -1,0 +1,131 @@
+// Package netobj is the objects of the kernel's network that users may want besides services: addresses, routes, neighbours, entries of
+// forwarding tables, VLANs, VXLANs. How they are named, read and checked; it does not know the kernel.
+package netobj
+
+import (
+	"encoding/hex"
+	"errors"
+	"net/netip"
+	"strings"
+
+	"loxilb/internal/lb"
+)
+
+// Object is what the kinds have in common.
+type Object[T any] interface {
+	comparable
+	Key() string     // as users write it; two objects of a kind never share one
+	Validate() error // *lb.FieldError
+	Needs() string   // the interface without which it cannot be; "": none
+	// MetBy tells whether what the kernel has by the key is what is wanted, whoever made it.
+	MetBy(have T) bool
+}
+
+// Kernel is the objects of one kind that the kernel has.
+type Kernel[T any] interface {
+	// All are those that the kernel has, by key: what dynamic protocols found out, and forget by themselves, is not among them.
+	All() (map[string][]T, error)
+	// Make fails with unix.EEXIST, among others, if something is in the way.
+	Make(T) error
+	// Remove does nothing if it is not there.
+	Remove(T) error
+}
+
+// maxName is the longest name of an interface, IFNAMSIZ without the zero behind it.
+const maxName = 15
+
+// ValidateDevice checks the name of an interface as the kernel does.
+func ValidateDevice(field, name string) error {
+	switch {
+	case name == "":
+		return lb.NewFieldError(field, name, "is empty", "the name of an interface")
+	case len(name) > maxName, name == ".", name == "..", strings.ContainsAny(name, "/: \t\n\v\f\r"), strings.ContainsRune(name, 0):
+		return lb.NewFieldError(field, name, "is not the name of an interface", "1 to 15 characters without /, : and space")
+	}
+	return nil
+}
+
+// MAC is the address of a host on a link.
+type MAC [6]byte
+
+var errMAC = errors.New("not a MAC address")
+
+// ParseMAC reads 00:11:22:aa:bb:cc of a single host. field names it in errors.
+func ParseMAC(field, text string) (m MAC, err error) {
+	if err := m.UnmarshalText([]byte(text)); err != nil {
+		return m, lb.NewFieldError(field, text, "is not a MAC address", "six bytes, as in 00:11:22:aa:bb:cc")
+	}
+	return m, m.validate(field)
+}
+
+func (m MAC) validate(field string) error {
+	switch {
+	case m == MAC{}:
+		return lb.NewFieldError(field, m.String(), "is zero", "the MAC address of one host")
+	case m[0]&1 != 0:
+		return lb.NewFieldError(field, m.String(), "is one of a group", "the MAC address of one host")
+	}
+	return nil
+}
+
+// String is 00:11:22:aa:bb:cc.
+func (m MAC) String() string {
+	b := make([]byte, 0, 17)
+	for i, octet := range m {
+		if i > 0 {
+			b = append(b, ':')
+		}
+		b = hex.AppendEncode(b, []byte{octet})
+	}
+	return string(b)
+}
+
+// MarshalText writes it as String does.
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads it with colons or dashes.
+func (m *MAC) UnmarshalText(text []byte) error {
+	if len(text) != 17 {
+		return errMAC
+	}
+	for i := range m {
+		if i > 0 && text[3*i-1] != text[2] || text[2] != ':' && text[2] != '-' {
+			return errMAC
+		}
+		if _, err := hex.Decode(m[i:i+1], text[3*i:3*i+2]); err != nil {
+			return errMAC
+		}
+	}
+	return nil
+}
+
+// parsePrefix reads an address with the length of its network.
+func parsePrefix(field, text string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p.Addr().Is4In6() {
+		return p, lb.NewFieldError(field, text, "is not an address with the length of its network", "as in 10.0.0.1/24 or 2001:db8::1/64")
+	}
+	return p, nil
+}
+
+// parseHost reads the address of one host.
+func parseHost(field, text string) (netip.Addr, error) {
+	a, err := lb.ParseAddr(field, text)
+	if err != nil {
+		return a, err
+	}
+	return a, validateHost(field, a)
+}
+
+func validateHost(field string, a netip.Addr) error {
+	switch {
+	case !a.IsValid():
+		return lb.NewFieldError(field, "", "is missing", "the address of one host")
+	case a.IsUnspecified(), a.IsMulticast(), a.Zone() != "":
+		return lb.NewFieldError(field, a.String(), "is not the address of one host", "as in 10.0.0.1 or 2001:db8::1")
+	}
+	return nil
+}
+
+// Kinds are the names of all kinds.
+func Kinds() []string { return []string{AddressKind, RouteKind, NeighborKind} }

@@ -1,0 +1,89 @@
+package netobj
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"loxilb/internal/lb"
+)
+
+// RouteKind is the name of the kind.
+const RouteKind = "route"
+
+// Who may have made a route, as the kernel counts them: these two are for administrators.
+const (
+	ProtocolBoot   = 3
+	ProtocolStatic = 4
+)
+
+// Route is one of the main table.
+type Route struct {
+	Destination netip.Prefix `json:"destinationIPNet"`
+	Gateway     netip.Addr   `json:"gateway"`
+	Protocol    int          `json:"protocol,omitempty"` // ProtocolBoot or ProtocolStatic, of those that users want
+	Metric      int          `json:"-"`                  // 0: the usual one of the family, which those that users want have
+}
+
+// ParseRoute reads a route in the contract's words.
+func ParseRoute(destination, gateway, protocol string) (r Route, err error) {
+	if r.Destination, err = ParseDestination(destination); err != nil {
+		return r, err
+	}
+	if r.Gateway, err = parseHost("gateway", gateway); err != nil {
+		return r, err
+	}
+	switch strings.ToLower(protocol) {
+	case "", "boot", strconv.Itoa(ProtocolBoot):
+		r.Protocol = ProtocolBoot
+	case "static", strconv.Itoa(ProtocolStatic):
+		r.Protocol = ProtocolStatic
+	default:
+		return r, lb.NewFieldError("protocol", protocol, "is not a protocol of routes that are made by hand", "static, or boot, the default")
+	}
+	return r, r.Validate()
+}
+
+// ParseDestination reads where a route leads to; bits behind the length are dropped.
+func ParseDestination(text string) (netip.Prefix, error) {
+	p, err := parsePrefix("destinationIPNet", text)
+	return p.Masked(), err
+}
+
+// Key is the destination, and the metric if it is not the usual one.
+func (r Route) Key() string {
+	if r.Metric == 0 {
+		return r.Destination.String()
+	}
+	return fmt.Sprintf("%s metric %d", r.Destination, r.Metric)
+}
+
+// Validate refuses what the kernel would.
+func (r Route) Validate() error {
+	switch {
+	case !r.Destination.IsValid():
+		return lb.NewFieldError("destinationIPNet", "", "is missing", "as in 10.1.0.0/16 or 2001:db8:1::/48")
+	case r.Destination.Addr().IsMulticast():
+		return lb.NewFieldError("destinationIPNet", r.Destination.String(), "is a group", "a network of hosts")
+	}
+	if err := validateHost("gateway", r.Gateway); err != nil {
+		return err
+	}
+	switch {
+	case r.Gateway.Is4() != r.Destination.Addr().Is4():
+		return lb.NewFieldError("gateway", r.Gateway.String(), "is not of the IP version of "+r.Destination.String(), "one of the same")
+	case r.Gateway.IsLinkLocalUnicast() && r.Gateway.Is6():
+		return lb.NewFieldError("gateway", r.Gateway.String(), "is an address of a link, and a route here names no interface", "an address of another scope")
+	}
+	return nil
+}
+
+// Needs nothing: the kernel finds the interface by the gateway.
+func (r Route) Needs() string { return "" }
+
+// MetBy does not ask who made it.
+func (r Route) MetBy(have Route) bool {
+	have.Protocol = r.Protocol
+	return r == have
+}
