@@ -20,6 +20,11 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// AddressList defines model for AddressList.
+type AddressList struct {
+	IpAttr []DeviceAddresses `json:"ipAttr"`
+}
+
 // AllowedSource defines model for AllowedSource.
 type AllowedSource struct {
 	Prefix string `json:"prefix"`
@@ -120,6 +125,24 @@ type CorsEntry struct {
 // CorsList defines model for CorsList.
 type CorsList struct {
 	CorsAttr []string `json:"corsAttr"`
+}
+
+// DeviceAddress defines model for DeviceAddress.
+type DeviceAddress struct {
+	// Dev The interface.
+	Dev string `json:"dev"`
+
+	// IpAddress The address with the length of its network, as 10.0.0.1/24 or 2001:db8::1/64.
+	IpAddress string `json:"ipAddress"`
+}
+
+// DeviceAddresses defines model for DeviceAddresses.
+type DeviceAddresses struct {
+	Dev       string   `json:"dev"`
+	IpAddress []string `json:"ipAddress"`
+
+	// Sync 0: the kernel has them.
+	Sync int `json:"sync"`
 }
 
 // DeviceInfo defines model for DeviceInfo.
@@ -520,6 +543,23 @@ type NamedValue struct {
 	Value float64 `json:"value"`
 }
 
+// Neighbor defines model for Neighbor.
+type Neighbor struct {
+	// Dev The interface.
+	Dev string `json:"dev"`
+
+	// IpAddress Its address.
+	IpAddress string `json:"ipAddress"`
+
+	// MacAddress Its MAC address, as 00:11:22:aa:bb:cc.
+	MacAddress string `json:"macAddress"`
+}
+
+// NeighborList defines model for NeighborList.
+type NeighborList struct {
+	NeighborAttr []Neighbor `json:"neighborAttr"`
+}
+
 // NewFlowCount defines model for NewFlowCount.
 type NewFlowCount struct {
 	NewFlowCount float64 `json:"new_flow_count"`
@@ -542,6 +582,94 @@ type NodeGraphMeta struct {
 type Params struct {
 	// LogLevel trace, debug, info, notice, warning, error, critical, alert or emergency.
 	LogLevel string `json:"logLevel"`
+}
+
+// PortEntry defines model for PortEntry.
+type PortEntry struct {
+	// DataplaneSync 0: the kernel has it.
+	DataplaneSync           int          `json:"DataplaneSync"`
+	PortHardwareInformation PortHardware `json:"portHardwareInformation"`
+	PortL2Information       PortL2       `json:"portL2Information"`
+	PortL3Information       PortL3       `json:"portL3Information"`
+	PortName                string       `json:"portName"`
+
+	// PortNo The kernel's number of the interface.
+	PortNo                   int           `json:"portNo"`
+	PortSoftwareInformation  PortSoftware  `json:"portSoftwareInformation"`
+	PortStatisticInformation PortStatistic `json:"portStatisticInformation"`
+
+	// Zone root: there is one.
+	Zone string `json:"zone"`
+}
+
+// PortHardware defines model for PortHardware.
+type PortHardware struct {
+	// Link The link is up.
+	Link       bool   `json:"link"`
+	MacAddress string `json:"macAddress"`
+
+	// Master The bridge or bond that it is of.
+	Master        string `json:"master"`
+	Mtu           int    `json:"mtu"`
+	RawMacAddress []int  `json:"rawMacAddress"`
+
+	// Real The interface that it is on top of.
+	Real string `json:"real"`
+
+	// State It is set up.
+	State bool `json:"state"`
+
+	// TunnelId The number of a VXLAN.
+	TunnelId int `json:"tunnelId"`
+}
+
+// PortL2 defines model for PortL2.
+type PortL2 struct {
+	// IsPvid It is of the VLAN without tags.
+	IsPvid bool `json:"isPvid"`
+
+	// Vid The VLAN that it is of; 0: none.
+	Vid int `json:"vid"`
+}
+
+// PortL3 defines model for PortL3.
+type PortL3 struct {
+	IPv4Address []string `json:"IPv4Address"`
+	IPv6Address []string `json:"IPv6Address"`
+
+	// Routed It has an address.
+	Routed bool `json:"routed"`
+}
+
+// PortList defines model for PortList.
+type PortList struct {
+	PortAttr []PortEntry `json:"portAttr"`
+}
+
+// PortSoftware defines model for PortSoftware.
+type PortSoftware struct {
+	// BpfLoaded The data path is attached.
+	BpfLoaded bool `json:"bpfLoaded"`
+
+	// OsId The kernel's number of the interface.
+	OsId int `json:"osId"`
+
+	// PortActive It is up, and so is its link.
+	PortActive bool `json:"portActive"`
+	PortProp   int  `json:"portProp"`
+
+	// PortType Added up: 1 an interface of its own, 2 of a bond, 4 a bond, 8 of a bridge or a VLAN of another, 16 a bridge, 64 a VXLAN.
+	PortType int `json:"portType"`
+}
+
+// PortStatistic defines model for PortStatistic.
+type PortStatistic struct {
+	RxBytes   int64 `json:"rxBytes"`
+	RxErrors  int64 `json:"rxErrors"`
+	RxPackets int64 `json:"rxPackets"`
+	TxBytes   int64 `json:"txBytes"`
+	TxErrors  int64 `json:"txErrors"`
+	TxPackets int64 `json:"txPackets"`
 }
 
 // ProcessInfo defines model for ProcessInfo.
@@ -595,6 +723,57 @@ type RequestCount struct {
 type Result struct {
 	// Result Success.
 	Result string `json:"result"`
+}
+
+// Route defines model for Route.
+type Route struct {
+	// DestinationIPNet The network, as 10.1.0.0/16; 0.0.0.0/0 or ::/0 is the default route.
+	DestinationIPNet string `json:"destinationIPNet"`
+
+	// Gateway The next hop, in the network of an interface.
+	Gateway string `json:"gateway"`
+
+	// Protocol Who the kernel is to take for its maker: static, or boot, the default.
+	Protocol string `json:"protocol,omitempty"`
+}
+
+// RouteEntry defines model for RouteEntry.
+type RouteEntry struct {
+	DestinationIPNet string `json:"destinationIPNet"`
+
+	// Dev The interface.
+	Dev string `json:"dev,omitempty"`
+
+	// Flags Ind: by a gateway; Self: attached. Host stands behind it for a single address.
+	Flags string `json:"flags"`
+
+	// Gateway Empty: the network is attached.
+	Gateway string `json:"gateway"`
+
+	// HardwareMark 0: the kernel has no marks of routes.
+	HardwareMark int `json:"hardwareMark,omitempty"`
+
+	// Metric The metric, if it is not the usual one.
+	Metric int `json:"metric,omitempty"`
+
+	// Protocol Who made it, as the kernel counts: 2 itself, 3 boot, 4 static, 16 DHCP, 186 BGP.
+	Protocol  int            `json:"protocol"`
+	Statistic RouteStatistic `json:"statistic"`
+
+	// Sync 0: the kernel has it.
+	Sync int `json:"sync"`
+}
+
+// RouteList defines model for RouteList.
+type RouteList struct {
+	RouteAttr []RouteEntry `json:"routeAttr"`
+}
+
+// RouteStatistic defines model for RouteStatistic.
+type RouteStatistic struct {
+	// Bytes 0: the kernel does not count by routes.
+	Bytes   int `json:"bytes"`
+	Packets int `json:"packets"`
 }
 
 // RuleCount defines model for RuleCount.
@@ -1026,6 +1205,12 @@ type DeleteEndpointParams struct {
 	ProbePort string `form:"probe_port,omitempty" json:"probe_port,omitempty"`
 }
 
+// DeleteAddressParams defines parameters for DeleteAddress.
+type DeleteAddressParams struct {
+	// Force true: also what the one who asks is reached by.
+	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
 // DeleteLoadbalancerListParams defines parameters for DeleteLoadbalancerList.
 type DeleteLoadbalancerListParams struct {
 	// Bgp Withdraw the VIP from BGP, true or false; without effect.
@@ -1125,14 +1310,23 @@ type SetEndpointHostStateJSONRequestBody = EndpointHostState
 // SetEndpointWeightJSONRequestBody defines body for SetEndpointWeight for application/json ContentType.
 type SetEndpointWeightJSONRequestBody = EndpointWeight
 
+// CreateAddressJSONRequestBody defines body for CreateAddress for application/json ContentType.
+type CreateAddressJSONRequestBody = DeviceAddress
+
 // DeleteLoadbalancerListJSONRequestBody defines body for DeleteLoadbalancerList for application/json ContentType.
 type DeleteLoadbalancerListJSONRequestBody = ServiceKeyList
 
 // CreateLoadbalancerJSONRequestBody defines body for CreateLoadbalancer for application/json ContentType.
 type CreateLoadbalancerJSONRequestBody = LoadbalanceRequest
 
+// CreateNeighborJSONRequestBody defines body for CreateNeighbor for application/json ContentType.
+type CreateNeighborJSONRequestBody = Neighbor
+
 // SetParamsJSONRequestBody defines body for SetParams for application/json ContentType.
 type SetParamsJSONRequestBody = Params
+
+// CreateRouteJSONRequestBody defines body for CreateRoute for application/json ContentType.
+type CreateRouteJSONRequestBody = Route
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -1367,6 +1561,38 @@ type ClientInterface interface {
 	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 	SetEndpointWeight(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CreateAddressWithBody Give an interface an address, IPv4 or IPv6
+	//
+	// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
+	// is no such interface.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/ipv4address (the `CreateAddress` operationId).
+	CreateAddressWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateAddress Give an interface an address, IPv4 or IPv6
+	//
+	// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
+	// is no such interface.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/ipv4address (the `CreateAddress` operationId).
+	CreateAddress(ctx context.Context, body CreateAddressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetAddresses The addresses of all interfaces
+	//
+	// Corresponds with GET /config/ipv4address/all (the `GetAddresses` operationId).
+	GetAddresses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteAddress Take an address from an interface
+	//
+	// Whoever gave it. 409: it is a VIP of a service, or the address that the request itself came to.
+	//
+	// Corresponds with DELETE /config/ipv4address/{ip_address}/{mask}/dev/{if_name} (the `DeleteAddress` operationId).
+	DeleteAddress(ctx context.Context, ipAddress string, mask string, ifName string, params *DeleteAddressParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DeleteLoadbalancerListWithBody Delete services by their keys
 	//
 	// Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
@@ -1463,6 +1689,40 @@ type ClientInterface interface {
 	// Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
 	EnableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CreateNeighborWithBody Say which MAC address a host on a link has
+	//
+	// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
+	// 409: the kernel has it already, said by somebody else or by an earlier request.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/neighbor (the `CreateNeighbor` operationId).
+	CreateNeighborWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateNeighbor Say which MAC address a host on a link has
+	//
+	// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
+	// 409: the kernel has it already, said by somebody else or by an earlier request.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/neighbor (the `CreateNeighbor` operationId).
+	CreateNeighbor(ctx context.Context, body CreateNeighborJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetNeighbors Neighbours whose MAC address is known
+	//
+	// Those that were said, and those that the kernel found by asking.
+	//
+	// Corresponds with GET /config/neighbor/all (the `GetNeighbors` operationId).
+	GetNeighbors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteNeighbor Leave a neighbour to be found by asking
+	//
+	// Whoever has said it.
+	//
+	// Corresponds with DELETE /config/neighbor/{ip_address}/dev/{if_name} (the `DeleteNeighbor` operationId).
+	DeleteNeighbor(ctx context.Context, ipAddress string, ifName string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetParams Parameters that can be changed while the daemon runs
 	//
 	// Corresponds with GET /config/params (the `GetParams` operationId).
@@ -1481,6 +1741,43 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /config/params (the `SetParams` operationId).
 	SetParams(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPorts The interfaces of this network namespace
+	//
+	// Corresponds with GET /config/port/all (the `GetPorts` operationId).
+	GetPorts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateRouteWithBody Add a route to the main table
+	//
+	// It is kept, over restarts too, and added again when the kernel drops it with an interface. Again, with another gateway, it
+	// is changed. 409: the kernel has it already; 400: its gateway is in no network of an interface that is up.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/route (the `CreateRoute` operationId).
+	CreateRouteWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateRoute Add a route to the main table
+	//
+	// It is kept, over restarts too, and added again when the kernel drops it with an interface. Again, with another gateway, it
+	// is changed. 409: the kernel has it already; 400: its gateway is in no network of an interface that is up.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/route (the `CreateRoute` operationId).
+	CreateRoute(ctx context.Context, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRoutes The routes of the main table
+	//
+	// Corresponds with GET /config/route/all (the `GetRoutes` operationId).
+	GetRoutes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteRoute Delete a route of the main table
+	//
+	// Whoever made it; of several metrics, the one that was made here, or else the lowest.
+	//
+	// Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
+	DeleteRoute(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEvents What happens, as it happens
 	//
@@ -1970,6 +2267,78 @@ func (c *Client) SetEndpointWeight(ctx context.Context, body SetEndpointWeightJS
 	return c.Client.Do(req)
 }
 
+// CreateAddressWithBody Give an interface an address, IPv4 or IPv6
+//
+// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
+// is no such interface.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/ipv4address (the `CreateAddress` operationId).
+func (c *Client) CreateAddressWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateAddressRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateAddress Give an interface an address, IPv4 or IPv6
+//
+// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
+// is no such interface.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/ipv4address (the `CreateAddress` operationId).
+func (c *Client) CreateAddress(ctx context.Context, body CreateAddressJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateAddressRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetAddresses The addresses of all interfaces
+//
+// Corresponds with GET /config/ipv4address/all (the `GetAddresses` operationId).
+func (c *Client) GetAddresses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetAddressesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteAddress Take an address from an interface
+//
+// Whoever gave it. 409: it is a VIP of a service, or the address that the request itself came to.
+//
+// Corresponds with DELETE /config/ipv4address/{ip_address}/{mask}/dev/{if_name} (the `DeleteAddress` operationId).
+func (c *Client) DeleteAddress(ctx context.Context, ipAddress string, mask string, ifName string, params *DeleteAddressParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteAddressRequest(c.Server, ipAddress, mask, ifName, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // DeleteLoadbalancerListWithBody Delete services by their keys
 //
 // Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
@@ -2206,6 +2575,80 @@ func (c *Client) EnableMetrics(ctx context.Context, reqEditors ...RequestEditorF
 	return c.Client.Do(req)
 }
 
+// CreateNeighborWithBody Say which MAC address a host on a link has
+//
+// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
+// 409: the kernel has it already, said by somebody else or by an earlier request.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/neighbor (the `CreateNeighbor` operationId).
+func (c *Client) CreateNeighborWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateNeighborRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateNeighbor Say which MAC address a host on a link has
+//
+// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
+// 409: the kernel has it already, said by somebody else or by an earlier request.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/neighbor (the `CreateNeighbor` operationId).
+func (c *Client) CreateNeighbor(ctx context.Context, body CreateNeighborJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateNeighborRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetNeighbors Neighbours whose MAC address is known
+//
+// Those that were said, and those that the kernel found by asking.
+//
+// Corresponds with GET /config/neighbor/all (the `GetNeighbors` operationId).
+func (c *Client) GetNeighbors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetNeighborsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteNeighbor Leave a neighbour to be found by asking
+//
+// Whoever has said it.
+//
+// Corresponds with DELETE /config/neighbor/{ip_address}/dev/{if_name} (the `DeleteNeighbor` operationId).
+func (c *Client) DeleteNeighbor(ctx context.Context, ipAddress string, ifName string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteNeighborRequest(c.Server, ipAddress, ifName)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetParams Parameters that can be changed while the daemon runs
 //
 // Corresponds with GET /config/params (the `GetParams` operationId).
@@ -2245,6 +2688,93 @@ func (c *Client) SetParamsWithBody(ctx context.Context, contentType string, body
 // Corresponds with POST /config/params (the `SetParams` operationId).
 func (c *Client) SetParams(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSetParamsRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPorts The interfaces of this network namespace
+//
+// Corresponds with GET /config/port/all (the `GetPorts` operationId).
+func (c *Client) GetPorts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPortsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateRouteWithBody Add a route to the main table
+//
+// It is kept, over restarts too, and added again when the kernel drops it with an interface. Again, with another gateway, it
+// is changed. 409: the kernel has it already; 400: its gateway is in no network of an interface that is up.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/route (the `CreateRoute` operationId).
+func (c *Client) CreateRouteWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRouteRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateRoute Add a route to the main table
+//
+// It is kept, over restarts too, and added again when the kernel drops it with an interface. Again, with another gateway, it
+// is changed. 409: the kernel has it already; 400: its gateway is in no network of an interface that is up.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/route (the `CreateRoute` operationId).
+func (c *Client) CreateRoute(ctx context.Context, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRouteRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRoutes The routes of the main table
+//
+// Corresponds with GET /config/route/all (the `GetRoutes` operationId).
+func (c *Client) GetRoutes(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRoutesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteRoute Delete a route of the main table
+//
+// Whoever made it; of several metrics, the one that was made here, or else the lowest.
+//
+// Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
+func (c *Client) DeleteRoute(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteRouteRequest(c.Server, ipAddress, mask)
 	if err != nil {
 		return nil, err
 	}
@@ -3415,6 +3945,144 @@ func NewSetEndpointWeightRequestWithBody(server string, contentType string, body
 	return req, nil
 }
 
+// NewCreateAddressRequest calls the generic CreateAddress builder with application/json body
+func NewCreateAddressRequest(server string, body CreateAddressJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateAddressRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateAddressRequestWithBody constructs an http.Request for the CreateAddress method, with any body, and a specified content type
+func NewCreateAddressRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/ipv4address")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetAddressesRequest constructs an http.Request for the GetAddresses method
+func NewGetAddressesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/ipv4address/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteAddressRequest constructs an http.Request for the DeleteAddress method
+func NewDeleteAddressRequest(server string, ipAddress string, mask string, ifName string, params *DeleteAddressParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ip_address", ipAddress, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "mask", mask, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "if_name", ifName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/ipv4address/%s/%s/dev/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewDeleteLoadbalancerListRequest calls the generic DeleteLoadbalancerList builder with application/json body
 func NewDeleteLoadbalancerListRequest(server string, params *DeleteLoadbalancerListParams, body DeleteLoadbalancerListJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -4031,6 +4699,114 @@ func NewEnableMetricsRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewCreateNeighborRequest calls the generic CreateNeighbor builder with application/json body
+func NewCreateNeighborRequest(server string, body CreateNeighborJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateNeighborRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateNeighborRequestWithBody constructs an http.Request for the CreateNeighbor method, with any body, and a specified content type
+func NewCreateNeighborRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/neighbor")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetNeighborsRequest constructs an http.Request for the GetNeighbors method
+func NewGetNeighborsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/neighbor/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteNeighborRequest constructs an http.Request for the DeleteNeighbor method
+func NewDeleteNeighborRequest(server string, ipAddress string, ifName string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ip_address", ipAddress, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "if_name", ifName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/neighbor/%s/dev/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetParamsRequest constructs an http.Request for the GetParams method
 func NewGetParamsRequest(server string) (*http.Request, error) {
 	var err error
@@ -4094,6 +4870,141 @@ func NewSetParamsRequestWithBody(server string, contentType string, body io.Read
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetPortsRequest constructs an http.Request for the GetPorts method
+func NewGetPortsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/port/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateRouteRequest calls the generic CreateRoute builder with application/json body
+func NewCreateRouteRequest(server string, body CreateRouteJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateRouteRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateRouteRequestWithBody constructs an http.Request for the CreateRoute method, with any body, and a specified content type
+func NewCreateRouteRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/route")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetRoutesRequest constructs an http.Request for the GetRoutes method
+func NewGetRoutesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/route/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteRouteRequest constructs an http.Request for the DeleteRoute method
+func NewDeleteRouteRequest(server string, ipAddress string, mask string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ip_address", ipAddress, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "mask", mask, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/route/destinationIPNet/%s/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -5141,6 +6052,42 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 	SetEndpointWeightWithResponse(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEndpointWeightResponse, error)
 
+	// CreateAddressWithBodyWithResponse Give an interface an address, IPv4 or IPv6
+	//
+	// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
+	// is no such interface.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/ipv4address (the `CreateAddress` operationId).
+	CreateAddressWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateAddressResponse, error)
+
+	// CreateAddressWithResponse Give an interface an address, IPv4 or IPv6
+	//
+	// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
+	// is no such interface.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/ipv4address (the `CreateAddress` operationId).
+	CreateAddressWithResponse(ctx context.Context, body CreateAddressJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateAddressResponse, error)
+
+	// GetAddressesWithResponse The addresses of all interfaces
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/ipv4address/all (the `GetAddresses` operationId).
+	GetAddressesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetAddressesResponse, error)
+
+	// DeleteAddressWithResponse Take an address from an interface
+	//
+	// Whoever gave it. 409: it is a VIP of a service, or the address that the request itself came to.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/ipv4address/{ip_address}/{mask}/dev/{if_name} (the `DeleteAddress` operationId).
+	DeleteAddressWithResponse(ctx context.Context, ipAddress string, mask string, ifName string, params *DeleteAddressParams, reqEditors ...RequestEditorFn) (*DeleteAddressResponse, error)
+
 	// DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
 	//
 	// Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
@@ -5257,6 +6204,44 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
 	EnableMetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EnableMetricsResponse, error)
 
+	// CreateNeighborWithBodyWithResponse Say which MAC address a host on a link has
+	//
+	// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
+	// 409: the kernel has it already, said by somebody else or by an earlier request.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/neighbor (the `CreateNeighbor` operationId).
+	CreateNeighborWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateNeighborResponse, error)
+
+	// CreateNeighborWithResponse Say which MAC address a host on a link has
+	//
+	// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
+	// 409: the kernel has it already, said by somebody else or by an earlier request.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/neighbor (the `CreateNeighbor` operationId).
+	CreateNeighborWithResponse(ctx context.Context, body CreateNeighborJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateNeighborResponse, error)
+
+	// GetNeighborsWithResponse Neighbours whose MAC address is known
+	//
+	// Those that were said, and those that the kernel found by asking.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/neighbor/all (the `GetNeighbors` operationId).
+	GetNeighborsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetNeighborsResponse, error)
+
+	// DeleteNeighborWithResponse Leave a neighbour to be found by asking
+	//
+	// Whoever has said it.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/neighbor/{ip_address}/dev/{if_name} (the `DeleteNeighbor` operationId).
+	DeleteNeighborWithResponse(ctx context.Context, ipAddress string, ifName string, reqEditors ...RequestEditorFn) (*DeleteNeighborResponse, error)
+
 	// GetParamsWithResponse Parameters that can be changed while the daemon runs
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -5277,6 +6262,49 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /config/params (the `SetParams` operationId).
 	SetParamsWithResponse(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*SetParamsResponse, error)
+
+	// GetPortsWithResponse The interfaces of this network namespace
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/port/all (the `GetPorts` operationId).
+	GetPortsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPortsResponse, error)
+
+	// CreateRouteWithBodyWithResponse Add a route to the main table
+	//
+	// It is kept, over restarts too, and added again when the kernel drops it with an interface. Again, with another gateway, it
+	// is changed. 409: the kernel has it already; 400: its gateway is in no network of an interface that is up.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/route (the `CreateRoute` operationId).
+	CreateRouteWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error)
+
+	// CreateRouteWithResponse Add a route to the main table
+	//
+	// It is kept, over restarts too, and added again when the kernel drops it with an interface. Again, with another gateway, it
+	// is changed. 409: the kernel has it already; 400: its gateway is in no network of an interface that is up.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/route (the `CreateRoute` operationId).
+	CreateRouteWithResponse(ctx context.Context, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error)
+
+	// GetRoutesWithResponse The routes of the main table
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/route/all (the `GetRoutes` operationId).
+	GetRoutesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRoutesResponse, error)
+
+	// DeleteRouteWithResponse Delete a route of the main table
+	//
+	// Whoever made it; of several metrics, the one that was made here, or else the lowest.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
+	DeleteRouteWithResponse(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*DeleteRouteResponse, error)
 
 	// GetEventsWithResponse What happens, as it happens
 	//
@@ -6132,6 +7160,150 @@ func (r SetEndpointWeightResponse) ContentType() string {
 	return ""
 }
 
+type CreateAddressResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateAddressResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateAddressResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateAddressResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateAddressResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateAddressResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateAddressResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetAddressesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AddressList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetAddressesResponse) GetJSON200() *AddressList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetAddressesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetAddressesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetAddressesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetAddressesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetAddressesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteAddressResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteAddressResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteAddressResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteAddressResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteAddressResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteAddressResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteAddressResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type DeleteLoadbalancerListResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6708,6 +7880,150 @@ func (r EnableMetricsResponse) ContentType() string {
 	return ""
 }
 
+type CreateNeighborResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateNeighborResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateNeighborResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateNeighborResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateNeighborResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateNeighborResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateNeighborResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetNeighborsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *NeighborList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetNeighborsResponse) GetJSON200() *NeighborList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetNeighborsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetNeighborsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetNeighborsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetNeighborsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetNeighborsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteNeighborResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteNeighborResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteNeighborResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteNeighborResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteNeighborResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteNeighborResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteNeighborResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetParamsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -6798,6 +8114,198 @@ func (r SetParamsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SetParamsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPortsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PortList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetPortsResponse) GetJSON200() *PortList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetPortsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPortsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPortsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPortsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPortsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateRouteResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateRouteResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateRouteResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateRouteResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateRouteResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateRouteResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateRouteResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRoutesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RouteList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRoutesResponse) GetJSON200() *RouteList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetRoutesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRoutesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRoutesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRoutesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRoutesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteRouteResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteRouteResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteRouteResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteRouteResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteRouteResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteRouteResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteRouteResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -8281,6 +9789,66 @@ func (c *ClientWithResponses) SetEndpointWeightWithResponse(ctx context.Context,
 	return ParseSetEndpointWeightResponse(rsp)
 }
 
+// CreateAddressWithBodyWithResponse Give an interface an address, IPv4 or IPv6
+//
+// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
+// is no such interface.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/ipv4address (the `CreateAddress` operationId).
+func (c *ClientWithResponses) CreateAddressWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateAddressResponse, error) {
+	rsp, err := c.CreateAddressWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateAddressResponse(rsp)
+}
+
+// CreateAddressWithResponse Give an interface an address, IPv4 or IPv6
+//
+// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
+// is no such interface.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/ipv4address (the `CreateAddress` operationId).
+func (c *ClientWithResponses) CreateAddressWithResponse(ctx context.Context, body CreateAddressJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateAddressResponse, error) {
+	rsp, err := c.CreateAddress(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateAddressResponse(rsp)
+}
+
+// GetAddressesWithResponse The addresses of all interfaces
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/ipv4address/all (the `GetAddresses` operationId).
+func (c *ClientWithResponses) GetAddressesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetAddressesResponse, error) {
+	rsp, err := c.GetAddresses(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetAddressesResponse(rsp)
+}
+
+// DeleteAddressWithResponse Take an address from an interface
+//
+// Whoever gave it. 409: it is a VIP of a service, or the address that the request itself came to.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/ipv4address/{ip_address}/{mask}/dev/{if_name} (the `DeleteAddress` operationId).
+func (c *ClientWithResponses) DeleteAddressWithResponse(ctx context.Context, ipAddress string, mask string, ifName string, params *DeleteAddressParams, reqEditors ...RequestEditorFn) (*DeleteAddressResponse, error) {
+	rsp, err := c.DeleteAddress(ctx, ipAddress, mask, ifName, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteAddressResponse(rsp)
+}
+
 // DeleteLoadbalancerListWithBodyWithResponse Delete services by their keys
 //
 // Any number of services in one transaction: when the key of one of them is refused, none is deleted. Those that do not
@@ -8481,6 +10049,68 @@ func (c *ClientWithResponses) EnableMetricsWithResponse(ctx context.Context, req
 	return ParseEnableMetricsResponse(rsp)
 }
 
+// CreateNeighborWithBodyWithResponse Say which MAC address a host on a link has
+//
+// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
+// 409: the kernel has it already, said by somebody else or by an earlier request.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/neighbor (the `CreateNeighbor` operationId).
+func (c *ClientWithResponses) CreateNeighborWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateNeighborResponse, error) {
+	rsp, err := c.CreateNeighborWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateNeighborResponse(rsp)
+}
+
+// CreateNeighborWithResponse Say which MAC address a host on a link has
+//
+// It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
+// 409: the kernel has it already, said by somebody else or by an earlier request.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/neighbor (the `CreateNeighbor` operationId).
+func (c *ClientWithResponses) CreateNeighborWithResponse(ctx context.Context, body CreateNeighborJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateNeighborResponse, error) {
+	rsp, err := c.CreateNeighbor(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateNeighborResponse(rsp)
+}
+
+// GetNeighborsWithResponse Neighbours whose MAC address is known
+//
+// Those that were said, and those that the kernel found by asking.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/neighbor/all (the `GetNeighbors` operationId).
+func (c *ClientWithResponses) GetNeighborsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetNeighborsResponse, error) {
+	rsp, err := c.GetNeighbors(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetNeighborsResponse(rsp)
+}
+
+// DeleteNeighborWithResponse Leave a neighbour to be found by asking
+//
+// Whoever has said it.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/neighbor/{ip_address}/dev/{if_name} (the `DeleteNeighbor` operationId).
+func (c *ClientWithResponses) DeleteNeighborWithResponse(ctx context.Context, ipAddress string, ifName string, reqEditors ...RequestEditorFn) (*DeleteNeighborResponse, error) {
+	rsp, err := c.DeleteNeighbor(ctx, ipAddress, ifName, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteNeighborResponse(rsp)
+}
+
 // GetParamsWithResponse Parameters that can be changed while the daemon runs
 //
 // Returns a wrapper object for the known response body format(s).
@@ -8518,6 +10148,79 @@ func (c *ClientWithResponses) SetParamsWithResponse(ctx context.Context, body Se
 		return nil, err
 	}
 	return ParseSetParamsResponse(rsp)
+}
+
+// GetPortsWithResponse The interfaces of this network namespace
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/port/all (the `GetPorts` operationId).
+func (c *ClientWithResponses) GetPortsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPortsResponse, error) {
+	rsp, err := c.GetPorts(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPortsResponse(rsp)
+}
+
+// CreateRouteWithBodyWithResponse Add a route to the main table
+//
+// It is kept, over restarts too, and added again when the kernel drops it with an interface. Again, with another gateway, it
+// is changed. 409: the kernel has it already; 400: its gateway is in no network of an interface that is up.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/route (the `CreateRoute` operationId).
+func (c *ClientWithResponses) CreateRouteWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error) {
+	rsp, err := c.CreateRouteWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateRouteResponse(rsp)
+}
+
+// CreateRouteWithResponse Add a route to the main table
+//
+// It is kept, over restarts too, and added again when the kernel drops it with an interface. Again, with another gateway, it
+// is changed. 409: the kernel has it already; 400: its gateway is in no network of an interface that is up.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/route (the `CreateRoute` operationId).
+func (c *ClientWithResponses) CreateRouteWithResponse(ctx context.Context, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error) {
+	rsp, err := c.CreateRoute(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateRouteResponse(rsp)
+}
+
+// GetRoutesWithResponse The routes of the main table
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/route/all (the `GetRoutes` operationId).
+func (c *ClientWithResponses) GetRoutesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRoutesResponse, error) {
+	rsp, err := c.GetRoutes(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRoutesResponse(rsp)
+}
+
+// DeleteRouteWithResponse Delete a route of the main table
+//
+// Whoever made it; of several metrics, the one that was made here, or else the lowest.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
+func (c *ClientWithResponses) DeleteRouteWithResponse(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*DeleteRouteResponse, error) {
+	rsp, err := c.DeleteRoute(ctx, ipAddress, mask, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteRouteResponse(rsp)
 }
 
 // GetEventsWithResponse What happens, as it happens
@@ -9313,6 +11016,105 @@ func ParseSetEndpointWeightResponse(rsp *http.Response) (*SetEndpointWeightRespo
 	return response, nil
 }
 
+// ParseCreateAddressResponse parses an HTTP response from a CreateAddressWithResponse call
+func ParseCreateAddressResponse(rsp *http.Response) (*CreateAddressResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateAddressResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetAddressesResponse parses an HTTP response from a GetAddressesWithResponse call
+func ParseGetAddressesResponse(rsp *http.Response) (*GetAddressesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetAddressesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AddressList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteAddressResponse parses an HTTP response from a DeleteAddressWithResponse call
+func ParseDeleteAddressResponse(rsp *http.Response) (*DeleteAddressResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteAddressResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseDeleteLoadbalancerListResponse parses an HTTP response from a DeleteLoadbalancerListWithResponse call
 func ParseDeleteLoadbalancerListResponse(rsp *http.Response) (*DeleteLoadbalancerListResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -9709,6 +11511,105 @@ func ParseEnableMetricsResponse(rsp *http.Response) (*EnableMetricsResponse, err
 	return response, nil
 }
 
+// ParseCreateNeighborResponse parses an HTTP response from a CreateNeighborWithResponse call
+func ParseCreateNeighborResponse(rsp *http.Response) (*CreateNeighborResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateNeighborResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetNeighborsResponse parses an HTTP response from a GetNeighborsWithResponse call
+func ParseGetNeighborsResponse(rsp *http.Response) (*GetNeighborsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetNeighborsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest NeighborList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteNeighborResponse parses an HTTP response from a DeleteNeighborWithResponse call
+func ParseDeleteNeighborResponse(rsp *http.Response) (*DeleteNeighborResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteNeighborResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetParamsResponse parses an HTTP response from a GetParamsWithResponse call
 func ParseGetParamsResponse(rsp *http.Response) (*GetParamsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -9751,6 +11652,138 @@ func ParseSetParamsResponse(rsp *http.Response) (*SetParamsResponse, error) {
 	}
 
 	response := &SetParamsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPortsResponse parses an HTTP response from a GetPortsWithResponse call
+func ParseGetPortsResponse(rsp *http.Response) (*GetPortsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPortsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PortList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateRouteResponse parses an HTTP response from a CreateRouteWithResponse call
+func ParseCreateRouteResponse(rsp *http.Response) (*CreateRouteResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateRouteResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetRoutesResponse parses an HTTP response from a GetRoutesWithResponse call
+func ParseGetRoutesResponse(rsp *http.Response) (*GetRoutesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRoutesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RouteList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteRouteResponse parses an HTTP response from a DeleteRouteWithResponse call
+func ParseDeleteRouteResponse(rsp *http.Response) (*DeleteRouteResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteRouteResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -10633,6 +12666,15 @@ type ServerInterface interface {
 	// SetEndpointWeight Give an endpoint another weight
 	// (POST /config/endpointweight)
 	SetEndpointWeight(w http.ResponseWriter, r *http.Request)
+	// CreateAddress Give an interface an address, IPv4 or IPv6
+	// (POST /config/ipv4address)
+	CreateAddress(w http.ResponseWriter, r *http.Request)
+	// GetAddresses The addresses of all interfaces
+	// (GET /config/ipv4address/all)
+	GetAddresses(w http.ResponseWriter, r *http.Request)
+	// DeleteAddress Take an address from an interface
+	// (DELETE /config/ipv4address/{ip_address}/{mask}/dev/{if_name})
+	DeleteAddress(w http.ResponseWriter, r *http.Request, ipAddress string, mask string, ifName string, params DeleteAddressParams)
 	// DeleteLoadbalancerList Delete services by their keys
 	// (DELETE /config/loadbalancer)
 	DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params DeleteLoadbalancerListParams)
@@ -10669,12 +12711,33 @@ type ServerInterface interface {
 	// EnableMetrics Serve metrics, as at the start
 	// (POST /config/metrics)
 	EnableMetrics(w http.ResponseWriter, r *http.Request)
+	// CreateNeighbor Say which MAC address a host on a link has
+	// (POST /config/neighbor)
+	CreateNeighbor(w http.ResponseWriter, r *http.Request)
+	// GetNeighbors Neighbours whose MAC address is known
+	// (GET /config/neighbor/all)
+	GetNeighbors(w http.ResponseWriter, r *http.Request)
+	// DeleteNeighbor Leave a neighbour to be found by asking
+	// (DELETE /config/neighbor/{ip_address}/dev/{if_name})
+	DeleteNeighbor(w http.ResponseWriter, r *http.Request, ipAddress string, ifName string)
 	// GetParams Parameters that can be changed while the daemon runs
 	// (GET /config/params)
 	GetParams(w http.ResponseWriter, r *http.Request)
 	// SetParams Change parameters, until the daemon ends
 	// (POST /config/params)
 	SetParams(w http.ResponseWriter, r *http.Request)
+	// GetPorts The interfaces of this network namespace
+	// (GET /config/port/all)
+	GetPorts(w http.ResponseWriter, r *http.Request)
+	// CreateRoute Add a route to the main table
+	// (POST /config/route)
+	CreateRoute(w http.ResponseWriter, r *http.Request)
+	// GetRoutes The routes of the main table
+	// (GET /config/route/all)
+	GetRoutes(w http.ResponseWriter, r *http.Request)
+	// DeleteRoute Delete a route of the main table
+	// (DELETE /config/route/destinationIPNet/{ip_address}/{mask})
+	DeleteRoute(w http.ResponseWriter, r *http.Request, ipAddress string, mask string)
 	// GetEvents What happens, as it happens
 	// (GET /events)
 	GetEvents(w http.ResponseWriter, r *http.Request, params GetEventsParams)
@@ -11398,6 +13461,94 @@ func (siw *ServerInterfaceWrapper) SetEndpointWeight(w http.ResponseWriter, r *h
 	handler.ServeHTTP(w, r)
 }
 
+// CreateAddress operation middleware
+func (siw *ServerInterfaceWrapper) CreateAddress(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateAddress(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetAddresses operation middleware
+func (siw *ServerInterfaceWrapper) GetAddresses(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetAddresses(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteAddress operation middleware
+func (siw *ServerInterfaceWrapper) DeleteAddress(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "ip_address" -------------
+	var ipAddress string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "ip_address", r.PathValue("ip_address"), &ipAddress, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ip_address", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "mask" -------------
+	var mask string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "mask", r.PathValue("mask"), &mask, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "mask", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "if_name" -------------
+	var ifName string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "if_name", r.PathValue("if_name"), &ifName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "if_name", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteAddressParams
+
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", r.URL.Query(), &params.Force, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "force"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "force", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteAddress(w, r, ipAddress, mask, ifName, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // DeleteLoadbalancerList operation middleware
 func (siw *ServerInterfaceWrapper) DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request) {
 
@@ -11869,6 +14020,69 @@ func (siw *ServerInterfaceWrapper) EnableMetrics(w http.ResponseWriter, r *http.
 	handler.ServeHTTP(w, r)
 }
 
+// CreateNeighbor operation middleware
+func (siw *ServerInterfaceWrapper) CreateNeighbor(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateNeighbor(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetNeighbors operation middleware
+func (siw *ServerInterfaceWrapper) GetNeighbors(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetNeighbors(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteNeighbor operation middleware
+func (siw *ServerInterfaceWrapper) DeleteNeighbor(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "ip_address" -------------
+	var ipAddress string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "ip_address", r.PathValue("ip_address"), &ipAddress, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ip_address", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "if_name" -------------
+	var ifName string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "if_name", r.PathValue("if_name"), &ifName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "if_name", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteNeighbor(w, r, ipAddress, ifName)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetParams operation middleware
 func (siw *ServerInterfaceWrapper) GetParams(w http.ResponseWriter, r *http.Request) {
 
@@ -11888,6 +14102,83 @@ func (siw *ServerInterfaceWrapper) SetParams(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.SetParams(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetPorts operation middleware
+func (siw *ServerInterfaceWrapper) GetPorts(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetPorts(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateRoute operation middleware
+func (siw *ServerInterfaceWrapper) CreateRoute(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateRoute(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetRoutes operation middleware
+func (siw *ServerInterfaceWrapper) GetRoutes(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRoutes(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteRoute operation middleware
+func (siw *ServerInterfaceWrapper) DeleteRoute(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "ip_address" -------------
+	var ipAddress string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "ip_address", r.PathValue("ip_address"), &ipAddress, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ip_address", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "mask" -------------
+	var mask string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "mask", r.PathValue("mask"), &mask, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "mask", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteRoute(w, r, ipAddress, mask)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -12569,6 +14860,16 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/drain", wrapper.UndrainEndpoint)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/drain", wrapper.DrainEndpoint)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/drain/all", wrapper.GetDrains)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/port/all", wrapper.GetPorts)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/neighbor", wrapper.CreateNeighbor)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/neighbor/all", wrapper.GetNeighbors)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/neighbor/{ip_address}/dev/{if_name}", wrapper.DeleteNeighbor)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/route", wrapper.CreateRoute)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/route/all", wrapper.GetRoutes)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/route/destinationIPNet/{ip_address}/{mask}", wrapper.DeleteRoute)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/ipv4address", wrapper.CreateAddress)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/ipv4address/all", wrapper.GetAddresses)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", wrapper.DeleteAddress)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/conntrack", wrapper.EndConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/events", wrapper.WatchConntracks)

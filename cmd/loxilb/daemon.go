@@ -47,6 +47,7 @@ type daemon struct {
 	services   *reconcile.Services
 	endpoints  *reconcile.EndpointProbes
 	drains     *reconcile.Drains
+	netObjects netObjects
 	passive    *reconcile.Passive
 	interfaces *reconcile.Interfaces
 	xdp        *reconcile.Task
@@ -88,6 +89,12 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	})
 	p.endpoints = reconcile.NewEndpointProbes(state, p.health, o)
 	p.drains = reconcile.NewDrains(state, o)
+	made, err := network.Objects().OpenLedger(c.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	objects := network.Objects().Network()
+	p.netObjects = newNetObjects(state, objects, made, o)
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
@@ -105,7 +112,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 		return nil, err
 	}
 	p.api = httpapi.New(httpapi.Options{
-		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Metrics: measured, Observe: measured.Observe,
+		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Network: objects, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs}, Ready: p.ready,
 		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log, LogLevel: c.LogLevel, Lines: lines,
 	})
@@ -130,6 +137,10 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.services.Run)
 	run(p.endpoints.Run)
 	run(p.drains.Run)
+	for _, loop := range p.netObjects {
+		run(loop.Run)
+	}
+	run(func(ctx context.Context) { p.network.Objects().Follow(ctx, p.log, p.netObjects.changed) })
 	run(p.monitor.Run)
 	run(p.passive.Run)
 	run(p.datapath.LogDrops)

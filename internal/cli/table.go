@@ -26,6 +26,23 @@ func newTable(header ...string) *table {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
+// addLines adds an object whose cells have several lines: one row for each, with blanks where a cell has no more.
+func (t *table) addLines(cells ...[]string) {
+	lines := 1
+	for _, c := range cells {
+		lines = max(lines, len(c))
+	}
+	for line := range lines {
+		row := make([]string, len(cells))
+		for i, c := range cells {
+			if line < len(c) {
+				row[i] = c[line]
+			}
+		}
+		t.add(row...)
+	}
+}
+
 // String is the whole table.
 func (t *table) String() string { return t.chunk() }
 

@@ -21,6 +21,9 @@ func createVerb(o *options) *cobra.Command {
 	c.AddCommand(
 		createLB(o),
 		createEndpoint(o),
+		createNeighbor(o),
+		createRoute(o),
+		createAddress(o),
 	)
 	return c
 }
@@ -37,6 +40,10 @@ func getVerb(o *options) *cobra.Command {
 		getProcess(o),
 		getDevice(o),
 		getFilesystem(o),
+		getPort(o),
+		getNeighbor(o),
+		getRoute(o),
+		getAddress(o),
 		getVersion(o),
 		getLogLevel(o),
 		getStatus(o),
@@ -52,6 +59,9 @@ func deleteVerb(o *options) *cobra.Command {
 	c.AddCommand(
 		deleteLB(o),
 		deleteEndpoint(o),
+		deleteNeighbor(o),
+		deleteRoute(o),
+		deleteAddress(o),
 	)
 	return c
 }

@@ -87,7 +87,7 @@ func filteringCommands() []Section[Command] {
 func networkCommands() []Section[Command] {
 	return []Section[Command]{
 		{"Ports", []Command{
-			{Path: "get port", Columns: "index,portname,MAC,link/state,L3Info,L2Info", Wide: "index,portname,MAC,link/state,mtu,isActive/bpf,Port type,Statistics,L3Info,L2Info,Sync", State: NotThere, Note: noPort},
+			{Path: "get port", Columns: "index,portname,MAC,link/state,L3Info,L2Info", Wide: "index,portname,MAC,link/state,mtu,isActive/bpf,Port type,Statistics,L3Info,L2Info,Sync", State: Better, Note: "the counters are the kernel's"},
 		}},
 		{"VLANs", []Command{
 			{Path: "create vlan", State: NotThere, Note: noVLAN},
@@ -109,19 +109,19 @@ func networkCommands() []Section[Command] {
 			{Path: "delete fdb", State: NotThere, Note: noFDB},
 		}},
 		{"Neighbours", []Command{
-			{Path: "create neighbor", Aliases: "nei neigh", Flags: "macAddress", State: NotThere, Note: noNeighbor},
-			{Path: "get neighbor", Aliases: "nei neigh", Columns: "IP Address,Device Name,Mac Address", State: NotThere, Note: noNeighbor},
-			{Path: "delete neighbor", State: NotThere, Note: noNeighbor},
+			{Path: "create neighbor", Aliases: "nei neigh", Flags: "macAddress", State: Better, Note: "IPv6 too; kept over restarts"},
+			{Path: "get neighbor", Aliases: "nei neigh", Columns: "IP Address,Device Name,Mac Address"},
+			{Path: "delete neighbor"},
 		}},
 		{"Routes", []Command{
-			{Path: "create route", Flags: "proto", State: NotThere, Note: noRoute},
-			{Path: "get route", Columns: "destinationIPNet,gateway,flag", Wide: "destinationIPNet,gateway,flag,HardwareMark,packets,bytes", State: NotThere, Note: noRoute},
-			{Path: "delete route", State: NotThere, Note: noRoute},
+			{Path: "create route", Flags: "proto", State: Better, Note: "IPv6 too; kept over restarts; again, with another gateway, changes it"},
+			{Path: "get route", Columns: "destinationIPNet,gateway,flag", Wide: "destinationIPNet,gateway,flag,HardwareMark,packets,bytes", State: Better, Note: "wide has interface and metric"},
+			{Path: "delete route", State: Better, Note: "asks for --force where your own ssh session comes by it"},
 		}},
 		{"Addresses", []Command{
-			{Path: "create ip", Aliases: "ipv4address ipv4 ipaddress", State: NotThere, Note: noAddress},
-			{Path: "get ip", Aliases: "ipv4address ipv4", Columns: "Device Name,IP Address", Wide: "Device Name,IP Address,Sync", State: NotThere, Note: noAddress},
-			{Path: "delete ip", State: NotThere, Note: noAddress},
+			{Path: "create ip", Aliases: "ipv4address ipv4 ipaddress", State: Better, Note: "IPv6 too; kept over restarts"},
+			{Path: "get ip", Aliases: "ipv4address ipv4", Columns: "Device Name,IP Address", Wide: "Device Name,IP Address,Sync", State: Better, Note: "IPv6 addresses too"},
+			{Path: "delete ip", State: Better, Note: "asks for --force where your own ssh session comes by it"},
 		}},
 	}
 }

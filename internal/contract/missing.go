@@ -13,13 +13,9 @@ const (
 	noPolicy   = "policers are not part of this build yet: use tc, or limits of services (create lb --max-rate)"
 	noMirror   = "mirrors are not part of this build yet: use tc with the action mirred"
 
-	noPort     = "ports are not shown by this build yet: use ip -s link"
-	noVLAN     = "VLANs are not made by this build yet: use ip link add type bridge and bridge vlan"
-	noVXLAN    = "VXLAN tunnels are not made by this build yet: use ip link add type vxlan"
-	noFDB      = "forwarding entries are not made by this build yet: use bridge fdb"
-	noNeighbor = "neighbours are not made by this build yet: use ip neigh"
-	noRoute    = "routes are not made by this build yet: use ip route"
-	noAddress  = "addresses are not made by this build yet: use ip addr"
-	noCIState  = "roles of cluster instances are not part of this build yet: let keepalived move the VIPs"
-	noFiles    = "the whole configuration is not exported and imported by this build yet: use loxicmd get -o yaml and loxicmd apply"
+	noVLAN    = "VLANs are not made by this build yet: use ip link add type bridge and bridge vlan"
+	noVXLAN   = "VXLAN tunnels are not made by this build yet: use ip link add type vxlan"
+	noFDB     = "forwarding entries are not made by this build yet: use bridge fdb"
+	noCIState = "roles of cluster instances are not part of this build yet: let keepalived move the VIPs"
+	noFiles   = "the whole configuration is not exported and imported by this build yet: use loxicmd get -o yaml and loxicmd apply"
 )

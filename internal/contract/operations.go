@@ -70,7 +70,7 @@ func filtering() []Section[Operation] {
 func network() []Section[Operation] {
 	return []Section[Operation]{
 		{"Ports", []Operation{
-			{"GET", "/config/port/all", NotThere, noPort},
+			{"GET", "/config/port/all", Better, "portNo is the kernel's number of the interface; the counters are the kernel's"},
 		}},
 		{"VLANs", []Operation{
 			{"GET", "/config/vlan/all", NotThere, noVLAN},
@@ -92,19 +92,19 @@ func network() []Section[Operation] {
 			{"DELETE", "/config/fdb/{mac_address}/dev/{if_name}", NotThere, noFDB},
 		}},
 		{"Neighbours", []Operation{
-			{"GET", "/config/neighbor/all", NotThere, noNeighbor},
-			{"POST", "/config/neighbor", NotThere, noNeighbor},
-			{"DELETE", "/config/neighbor/{ip_address}/dev/{if_name}", NotThere, noNeighbor},
+			{"GET", "/config/neighbor/all", Same, ""},
+			{"POST", "/config/neighbor", Better, "IPv6 too; kept over restarts, made again when it vanishes; what is refused says why, with 400, 404 or 409"},
+			{"DELETE", "/config/neighbor/{ip_address}/dev/{if_name}", Better, "404 if there is none"},
 		}},
 		{"Routes", []Operation{
-			{"GET", "/config/route/all", NotThere, noRoute},
-			{"POST", "/config/route", NotThere, noRoute},
-			{"DELETE", "/config/route/destinationIPNet/{ip_address}/{mask}", NotThere, noRoute},
+			{"GET", "/config/route/all", Better, "interface and metric too; the kernel has no counters of routes, so these are 0"},
+			{"POST", "/config/route", Better, "IPv6 too; kept over restarts, made again when it vanishes; again, with another gateway, changes it"},
+			{"DELETE", "/config/route/destinationIPNet/{ip_address}/{mask}", Better, "404 if there is none"},
 		}},
 		{"Addresses", []Operation{
-			{"GET", "/config/ipv4address/all", NotThere, noAddress},
-			{"POST", "/config/ipv4address", NotThere, noAddress},
-			{"DELETE", "/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", NotThere, noAddress},
+			{"GET", "/config/ipv4address/all", Better, "IPv6 addresses too"},
+			{"POST", "/config/ipv4address", Better, "IPv6 too; kept over restarts, made again when it vanishes; 409 where the interface has it"},
+			{"DELETE", "/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", Better, "404 if there is none; the address that the request came to only with force=true"},
 		}},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/netobj"
 	"loxilb/internal/store"
 )
 
@@ -15,6 +16,9 @@ type State struct {
 	Services  *Services
 	Endpoints *Endpoints
 	Drains    *Drains
+	Addresses *store.Table[netobj.Address]
+	Routes    *store.Table[netobj.Route]
+	Neighbors *store.Table[netobj.Neighbor]
 }
 
 // Admission refuses what a commit would make of the services if the data path could not hold it. An error for want of room
@@ -35,9 +39,15 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s := &State{Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains()}
+	s := &State{
+		Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains(),
+		Addresses: newNetObjects[netobj.Address](netobj.AddressKind),
+		Routes:    newNetObjects[netobj.Route](netobj.RouteKind),
+		Neighbors: newNetObjects[netobj.Neighbor](netobj.NeighborKind),
+	}
 	var err error
-	if s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table); err != nil {
+	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Addresses, s.Routes, s.Neighbors)
+	if err != nil {
 		return nil, err
 	}
 	return s, nil

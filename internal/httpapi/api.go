@@ -15,6 +15,7 @@ import (
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
 	"loxilb/internal/logring"
+	"loxilb/internal/netobj"
 )
 
 // BaseURL is where the contract lives.
@@ -57,6 +58,7 @@ type Options struct {
 	Statuses  Statuses
 	DataPath  DataPath
 	Health    Health
+	Network   *netobj.Network
 	Events    *event.Hub                    // nil: one that nothing happens in
 	Metrics   http.Handler                  // answers GET metrics
 	Observe   func(method string, code int) // is told of every answer

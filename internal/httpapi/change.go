@@ -259,29 +259,35 @@ func pathProblem(err error) *problem {
 
 // commit makes a change of one object, or of several of any kind, waits until the packets see it, and answers.
 func (a *API) commit(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) {
+	if p := a.change(w, r, one, edit); p != nil {
+		p.write(w)
+		return
+	}
+	writeSuccess(w)
+}
+
+// change is commit without the answer, of which it sets the header.
+func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func(*store.Tx, *precondition) error) *problem {
 	pre, p := preconditionOf(r)
 	if p == nil {
 		p = pre.forOne(one)
 	}
 	if p != nil {
-		p.write(w)
-		return
+		return p
 	}
 	revision, changed, err := a.Store.Commit(owner, func(tx *store.Tx) error { return edit(tx, &pre) })
 	if err != nil {
-		a.commitProblem(err).write(w)
-		return
+		return a.commitProblem(err)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
 	defer cancel()
 	if err := a.Statuses.Wait(ctx, revision, statusIDs(changed)); err != nil {
-		notApplied(revision, err).write(w)
-		return
+		return notApplied(revision, err)
 	}
 	if one && len(changed) == 1 {
 		w.Header().Set("ETag", strconv.Quote(strconv.FormatUint(revision, 10)))
 	}
-	writeSuccess(w)
+	return nil
 }
 
 // commitProblem maps the refusals of the store to codes.

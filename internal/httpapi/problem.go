@@ -8,13 +8,18 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
+	"loxilb/internal/status"
 )
 
 // existsResult is what clients of the contract look for when a service exists already.
 const existsResult = "lbrule-exists error"
 
 // problem is a request that was refused. Its JSON is the answer.
-type problem struct{ body v1.Error }
+type problem struct {
+	body   v1.Error
+	stored uint64        // the revision of a change that is stored, and not applied
+	failed *status.Error // why it is not, if it was tried
+}
 
 func (p *problem) Error() string { return p.body.Message }
 

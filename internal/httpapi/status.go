@@ -100,15 +100,19 @@ func statusOf(s *status.Status) *v1.Status {
 // notApplied answers a change that is stored, and that the data path does not have.
 func notApplied(version uint64, err error) *problem {
 	var failed *status.Error
+	var p *problem
 	switch {
 	case errors.As(err, &failed) && len(failed.Failures) > 0:
 		text := fmt.Sprintf("stored as version %d, but the data path could not take it: %v", version, failed)
 		if next := time.Until(failed.Failures[0].Next); next > 0 {
 			text += fmt.Sprintf(": trying again in %s", max(next.Round(time.Second), time.Second))
 		}
-		return refuse(http.StatusServiceUnavailable, "%s", text)
+		p = refuse(http.StatusServiceUnavailable, "%s", text)
 	case errors.Is(err, status.ErrWaiting), errors.Is(err, context.DeadlineExceeded):
-		return refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: it is still at work on it", version)
+		p = refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: it is still at work on it", version)
+	default:
+		p = refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: %v", version, err)
 	}
-	return refuse(http.StatusServiceUnavailable, "stored as version %d, but the data path does not have it yet: %v", version, err)
+	p.stored, p.failed = version, failed
+	return p
 }

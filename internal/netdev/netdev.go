@@ -18,6 +18,7 @@ import (
 	"loxilb/internal/netdev/mirror"
 	"loxilb/internal/netdev/neighbour"
 	"loxilb/internal/netdev/netlink"
+	"loxilb/internal/netdev/objects"
 	"loxilb/internal/netdev/sysctl"
 	"loxilb/internal/netdev/vip"
 )
@@ -33,6 +34,7 @@ type Net struct {
 	sources    *Sources
 	features   *xdpFeatures // nil: the kernel does not tell
 	doctor     *diagnosis.Doctor
+	objects    *objects.Kernel
 
 	mu         sync.Mutex
 	forwarding []diagnosis.Problem
@@ -69,12 +71,16 @@ func (n *Net) open() (err error) {
 	if n.sources, err = openSources(n.ns, n.mirror); err != nil {
 		return err
 	}
+	if n.objects, err = objects.Open(n.ns); err != nil {
+		return err
+	}
 	n.vips, err = vip.New(n.ns, n.mirror, n.settings, n.doctor.Soon)
 	return err
 }
 
 // Close lets the namespace go; what was put into the kernel stays.
 func (n *Net) Close() error {
+	n.objects.Close()
 	return errors.Join(n.vips.Close(), n.sources.close(), n.neighbours.Close(), n.mirror.Close(), n.features.close(), n.ns.Close())
 }
 
@@ -104,6 +110,9 @@ func (n *Net) Neighbours() *neighbour.Keeper { return n.neighbours }
 
 // Sources finds the source addresses that packets of this machine have.
 func (n *Net) Sources() *Sources { return n.sources }
+
+// Objects are what users want of the network besides services.
+func (n *Net) Objects() *objects.Kernel { return n.objects }
 
 // Links returns all links by index.
 func (n *Net) Links() []Link { return n.mirror.Links() }

@@ -43,3 +43,8 @@ func (a Address) Needs() string { return a.Dev }
 
 // MetBy is equality.
 func (a Address) MetBy(have Address) bool { return a == have }
+
+// String tells it from others.
+func (a Address) String() string {
+	return a.Key()
+}

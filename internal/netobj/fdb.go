@@ -34,3 +34,8 @@ func (f FDB) Needs() string { return f.Dev }
 
 // MetBy is equality.
 func (f FDB) MetBy(have FDB) bool { return f == have }
+
+// String tells it from others.
+func (f FDB) String() string {
+	return f.Key()
+}

@@ -54,3 +54,8 @@ func (n Neighbor) Needs() string { return n.Dev }
 
 // MetBy is equality.
 func (n Neighbor) MetBy(have Neighbor) bool { return n == have }
+
+// String tells it from others.
+func (n Neighbor) String() string {
+	return n.Key() + " at " + n.MAC.String()
+}

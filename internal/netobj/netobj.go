@@ -19,16 +19,7 @@ type Object[T any] interface {
 	Needs() string   // the interface without which it cannot be; "": none
 	// MetBy tells whether what the kernel has by the key is what is wanted, whoever made it.
 	MetBy(have T) bool
-}
-
-// Kernel is the objects of one kind that the kernel has.
-type Kernel[T any] interface {
-	// All are those that the kernel has, by key: what dynamic protocols found out, and forget by themselves, is not among them.
-	All() (map[string][]T, error)
-	// Make fails with unix.EEXIST, among others, if something is in the way.
-	Make(T) error
-	// Remove does nothing if it is not there.
-	Remove(T) error
+	String() string // what tells it from others of the same key, too
 }
 
 // maxName is the longest name of an interface, IFNAMSIZ without the zero behind it.
@@ -126,6 +117,3 @@ func validateHost(field string, a netip.Addr) error {
 	}
 	return nil
 }
-
-// Kinds are the names of all kinds.
-func Kinds() []string { return []string{AddressKind, RouteKind, NeighborKind} }

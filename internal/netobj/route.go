@@ -87,3 +87,11 @@ func (r Route) MetBy(have Route) bool {
 	have.Protocol = r.Protocol
 	return r == have
 }
+
+// String tells it from others.
+func (r Route) String() string {
+	if !r.Gateway.IsValid() {
+		return r.Key()
+	}
+	return r.Key() + " via " + r.Gateway.String()
+}

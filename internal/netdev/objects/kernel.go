@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/netdev/netlink"
+	"loxilb/internal/netobj"
 )
 
 // Kernel is the door to the kernel's tables of one namespace. Its methods may be called from any goroutine.
@@ -40,15 +41,10 @@ func (k *Kernel) Close() {
 	}
 }
 
-// NoDeviceError says that there is no interface of a name.
-type NoDeviceError struct{ Name string }
-
-func (e *NoDeviceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
-
 // HasDevice tells whether there is an interface of the name.
 func (k *Kernel) HasDevice(name string) (bool, error) {
 	_, err := k.index(name)
-	if errors.As(err, new(*NoDeviceError)) {
+	if errors.As(err, new(*netobj.NoDeviceError)) {
 		return false, nil
 	}
 	return err == nil, err
@@ -57,7 +53,7 @@ func (k *Kernel) HasDevice(name string) (bool, error) {
 func (k *Kernel) link(name string) (nl.Link, error) {
 	l, err := k.nl.LinkByName(name)
 	if errors.As(err, new(nl.LinkNotFoundError)) {
-		return nil, &NoDeviceError{name}
+		return nil, &netobj.NoDeviceError{Name: name}
 	}
 	return l, err
 }
@@ -115,7 +111,7 @@ func absent(err error, codes ...unix.Errno) error {
 			return nil
 		}
 	}
-	if errors.As(err, new(*NoDeviceError)) {
+	if errors.As(err, new(*netobj.NoDeviceError)) {
 		return nil
 	}
 	return err

@@ -45,7 +45,7 @@ func portOf(l nl.Link, links map[int]nl.Link) netobj.Port {
 	master := links[a.MasterIndex]
 	if master != nil {
 		p.Master = master.Attrs().Name
-		p.VLAN, _ = vlanOf(master)
+		p.VLAN = vlanOf(master)
 	}
 	switch on := l.(type) {
 	case *nl.Vlan:
@@ -56,7 +56,7 @@ func portOf(l nl.Link, links map[int]nl.Link) netobj.Port {
 		p.Real = nameOf(links[on.VtepDevIndex])
 	case *nl.Bridge:
 		p.Type = netobj.PortVLAN
-		p.VLAN, _ = vlanOf(l)
+		p.VLAN = vlanOf(l)
 	case *nl.Bond:
 		p.Type = netobj.PortBond
 	default:
@@ -81,12 +81,12 @@ func nameOf(l nl.Link) string {
 	return l.Attrs().Name
 }
 
-// vlanOf is the number of the VLAN that a bridge is, by its name: vlan100.
-func vlanOf(l nl.Link) (int, bool) {
+// vlanOf is the number of the VLAN that a bridge is, by its name, as vlan100; 0: none.
+func vlanOf(l nl.Link) int {
 	digits, ok := strings.CutPrefix(l.Attrs().Name, "vlan")
-	if _, bridge := l.(*nl.Bridge); !bridge || !ok {
-		return 0, false
-	}
 	n, err := strconv.Atoi(digits)
-	return n, err == nil && n > 0 && n < 4095 && strconv.Itoa(n) == digits
+	if _, bridge := l.(*nl.Bridge); !bridge || !ok || err != nil || n < 1 || n > 4094 || strconv.Itoa(n) != digits {
+		return 0
+	}
+	return n
 }

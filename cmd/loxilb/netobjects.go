@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+
+	"loxilb/internal/desired"
+	"loxilb/internal/netdev/objects"
+	"loxilb/internal/netobj"
+	"loxilb/internal/reconcile"
+)
+
+// netObjects are the loops of the objects of the kernel's network, by kind.
+type netObjects map[string]interface {
+	Run(context.Context)
+	KernelChanged()
+}
+
+func newNetObjects(s *desired.State, n *netobj.Network, made *objects.Ledger, o reconcile.Observers) netObjects {
+	return netObjects{
+		netobj.AddressKind:  reconcile.NewNetObjects(netobj.AddressKind, s, s.Addresses, n.Addresses, made, o),
+		netobj.RouteKind:    reconcile.NewNetObjects(netobj.RouteKind, s, s.Routes, n.Routes, made, o),
+		netobj.NeighborKind: reconcile.NewNetObjects(netobj.NeighborKind, s, s.Neighbors, n.Neighbors, made, o),
+	}
+}
+
+// changed has loops look at what the kernel has.
+func (n netObjects) changed(kinds ...string) {
+	for _, kind := range kinds {
+		if loop := n[kind]; loop != nil {
+			loop.KernelChanged()
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestNetObjectRequests: each command about the kernel's network is one request in the contract's words, by each of its names.
+func TestNetObjectRequests(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"create ip 10.0.0.1/24 eth0":                              `POST /netlox/v1/config/ipv4address {"dev":"eth0","ipAddress":"10.0.0.1/24"}`,
+		"create ipv4address 2001:db8::1/64 eth0":                  `POST /netlox/v1/config/ipv4address {"dev":"eth0","ipAddress":"2001:db8::1/64"}`,
+		"delete ipaddress 10.0.0.1/24 eth0":                       "DELETE /netlox/v1/config/ipv4address/10.0.0.1/24/dev/eth0",
+		"delete ip 2001:db8::1/64 eth0 --force":                   "DELETE /netlox/v1/config/ipv4address/2001:db8::1/64/dev/eth0?force=true",
+		"create route 10.1.0.0/16 10.0.0.254":                     `POST /netlox/v1/config/route {"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254"}`,
+		"create route 10.1.0.0/16 10.0.0.254 --proto=static":      `POST /netlox/v1/config/route {"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","protocol":"static"}`,
+		"delete route 10.1.2.3/16":                                "DELETE /netlox/v1/config/route/destinationIPNet/10.1.0.0/16",
+		"create nei 10.0.0.5 eth0 --macAddress=00:11:22:aa:bb:cc": `POST /netlox/v1/config/neighbor {"dev":"eth0","ipAddress":"10.0.0.5","macAddress":"00:11:22:aa:bb:cc"}`,
+		"delete neigh 2001:db8::5 eth0":                           "DELETE /netlox/v1/config/neighbor/2001:db8::5/dev/eth0",
+	} {
+		s := newServer(t, 200, success)
+		if got := run(t, "", s.at(args)...); got.code != 0 || got.stdout != "success\n" || len(s.requests) != 1 || s.requests[0] != want {
+			t.Errorf("%s: %+v, requests %q, want %q", args, got, s.requests, want)
+		}
+	}
+}
+
+// TestNetObjectMistakes: a wrong command line is one sentence, and no request.
+func TestNetObjectMistakes(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"create ip 10.0.0.1/24":                       "INTERFACE is missing: loxicmd create ip IP/LENGTH INTERFACE",
+		"create ip 10.0.0.1/24 eth0 eth1":             `"eth1" is one argument too many: loxicmd create ip IP/LENGTH INTERFACE`,
+		"create ip 10.0.0.1 eth0":                     `ipAddress "10.0.0.1" is not an address with the length of its network`,
+		"create route 10.1.0.0/16":                    "GATEWAY is missing",
+		"create route 10.1.0.0/16 x":                  `gateway "x" is not an IP address`,
+		"create route 10.1.0.0/16 10.0.0.1 --proto=x": `protocol "x" is not a protocol`,
+		"create neighbor 10.0.0.5 eth0":               "--macAddress is missing",
+		"delete neighbor 10.0.0.5/24 eth0":            `ip_address "10.0.0.5/24" is not an IP address`,
+		"delete route 10.1.0.0":                       `destinationIPNet "10.1.0.0" is not an address with the length`,
+	} {
+		s := newServer(t, 200, success)
+		got := run(t, "", s.at(args)...)
+		if got.code != ExitUsage || !strings.Contains(got.stderr, want) || strings.Count(got.stderr, "\n") != 1 || len(s.requests) != 0 {
+			t.Errorf("%s: %+v, requests %q, want %q", args, got, s.requests, want)
+		}
+	}
+}
+
+// TestOwnSession: whoever has come by ssh is not cut off without being asked.
+func TestOwnSession(t *testing.T) {
+	t.Setenv("SSH_CONNECTION", "192.0.2.7 50000 10.0.0.1 22")
+	for args, refused := range map[string]bool{
+		"delete ip 10.0.0.1/24 eth0":         true,
+		"delete ip 10.0.0.2/24 eth0":         false,
+		"delete ip 10.0.0.1/24 eth0 --force": false,
+		"delete route 0.0.0.0/0":             true,
+		"delete route 192.0.2.0/24":          true,
+		"delete route 192.0.2.0/24 --force":  false,
+		"delete route 10.1.0.0/16":           false,
+		"delete route ::/0":                  false,
+	} {
+		s := newServer(t, 200, success)
+		got := run(t, "", s.at(args)...)
+		if (got.code != 0) != refused || refused != strings.Contains(got.stderr, "your own ssh session, from 192.0.2.7 to 10.0.0.1, comes by") || (len(s.requests) == 0) != refused {
+			t.Errorf("%s: %+v, requests %q", args, got, s.requests)
+		}
+	}
+}
+
+// TestNetObjectTables: columns and cells.
+func TestNetObjectTables(t *testing.T) {
+	t.Parallel()
+	const port = `{"portAttr":[{"portName":"eth0","portNo":2,"zone":"root","portSoftwareInformation":{"osId":2,"portType":1,"portProp":0,"portActive":true,"bpfLoaded":true},` +
+		`"portHardwareInformation":{"rawMacAddress":[],"macAddress":"02:00:00:00:00:09","mtu":1500,"link":true,"state":true,"master":"","real":"","tunnelId":0},` +
+		`"portStatisticInformation":{"rxBytes":1,"rxPackets":2,"rxErrors":3,"txBytes":4,"txPackets":5,"txErrors":6},"portL3Information":{"routed":true,"IPv4Address":["10.0.0.1/24","10.0.0.2/24"],"IPv6Address":[]},` +
+		`"portL2Information":{"isPvid":false,"vid":0},"DataplaneSync":0}]}`
+	for args, c := range map[string][2]string{
+		"get ip -o wide": {`{"ipAttr":[{"dev":"eth0","ipAddress":["10.0.0.1/24","2001:db8::1/64"],"sync":0}]}`, `
+| DEVICE NAME |   IP ADDRESS   | SYNC |
+|-------------|----------------|------|
+| eth0        | 10.0.0.1/24    |    0 |
+|             | 2001:db8::1/64 |      |
+`},
+		"get route": {`{"routeAttr":[{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","flags":"Ind"}]}`, `
+| DESTINATIONIPNET |  GATEWAY   | FLAG |
+|------------------|------------|------|
+| 10.1.0.0/16      | 10.0.0.254 | Ind  |
+`},
+		"get nei": {`{"neighborAttr":[{"ipAddress":"10.0.0.5","dev":"eth0","macAddress":"00:11:22:aa:bb:cc"}]}`, `
+| IP ADDRESS | DEVICE NAME |    MAC ADDRESS    |
+|------------|-------------|-------------------|
+| 10.0.0.5   | eth0        | 00:11:22:aa:bb:cc |
+`},
+		"get port": {port, `
+| INDEX | PORTNAME |        MAC        | LINK/STATE |       L3INFO       |    L2INFO     |
+|-------|----------|-------------------|------------|--------------------|---------------|
+|     2 | eth0     | 02:00:00:00:00:09 | true/true  | Routed: true       | IsPVID: false |
+|       |          |                   |            | IPv4 : 10.0.0.1/24 | VID : 0       |
+|       |          |                   |            |        10.0.0.2/24 |               |
+|       |          |                   |            | IPv6 : []          |               |
+`},
+		"get port -o wide": {port, `
+| INDEX | PORTNAME |        MAC        | LINK/STATE | MTU  | ISACTIVE/BPF | PORT TYPE |     STATISTICS      |       L3INFO       |    L2INFO     | SYNC |
+|-------|----------|-------------------|------------|------|--------------|-----------|---------------------|--------------------|---------------|------|
+|     2 | eth0     | 02:00:00:00:00:09 | true/true  | 1500 | true/true    |         1 | rx/tx byte : 1/4    | Routed: true       | IsPVID: false |    0 |
+|       |          |                   |            |      |              |           | rx/tx packets : 2/5 | IPv4 : 10.0.0.1/24 | VID : 0       |      |
+|       |          |                   |            |      |              |           | rx/tx error : 3/6   |        10.0.0.2/24 |               |      |
+|       |          |                   |            |      |              |           |                     | IPv6 : []          |               |      |
+`},
+	} {
+		got := run(t, "", newServer(t, 200, c[0]).at(args)...)
+		if got.code != 0 || got.stdout != strings.TrimPrefix(c[1], "\n") {
+			t.Errorf("%s:\n%s%s, want%s", args, got.stdout, got.stderr, c[1])
+		}
+	}
+}

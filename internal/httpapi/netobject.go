@@ -1,0 +1,181 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"syscall"
+
+	"loxilb/internal/netobj"
+	"loxilb/internal/status"
+	"loxilb/internal/store"
+)
+
+// netKind is a kind of objects of the kernel's network: those that users want, and those that the kernel has.
+type netKind[T netobj.Object[T]] struct {
+	table  *store.Table[T]
+	kernel netobj.Kernel[T]
+	found  func() ([]T, error) // what can be deleted besides All, because the kernel found it out by itself; nil: nothing
+}
+
+// named is what the kernel has by a key.
+func (k netKind[T]) named(key string) ([]T, error) {
+	have, err := k.kernel.All()
+	if err != nil || len(have[key]) > 0 || k.found == nil {
+		return have[key], err
+	}
+	found, err := k.found()
+	return slices.DeleteFunc(found, func(o T) bool { return o.Key() != key }), err
+}
+
+// createNet has the kernel have an object. What it has already, by somebody else, is left to that, and not remembered. What the kernel
+// refuses is forgotten again: a request that is refused has changed nothing.
+func createNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], decode func([]byte) (T, *problem)) {
+	o, p := decoded(a, w, r, decode)
+	if p == nil {
+		p = k.putProblem(a, o)
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	id := k.table.ID(o.Key())
+	created := false
+	p = a.change(w, r, true, func(tx *store.Tx, pre *precondition) error {
+		if err := pre.check(tx, k.table, o.Key()); err != nil {
+			return err
+		}
+		_, had := k.table.Meta(tx, o.Key())
+		created = !had
+		if err := k.table.Put(tx, o); err != nil {
+			return err
+		}
+		if !tx.Changed() {
+			return existsInKernel(id)
+		}
+		return nil
+	})
+	if p != nil && p.failed != nil && created {
+		p = a.undo(r.Context(), id, p)
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	writeSuccess(w)
+}
+
+// putProblem refuses what the kernel has already, and what needs an interface that is not there.
+func (k netKind[T]) putProblem(a *API, o T) *problem {
+	if _, wanted := k.table.Get(a.Store.Snapshot(), o.Key()); wanted {
+		return nil
+	}
+	if dev := o.Needs(); dev != "" {
+		switch there, err := a.Network.Devices.HasDevice(dev); {
+		case err != nil:
+			return kernelProblem(err)
+		case !there:
+			return kernelProblem(&netobj.NoDeviceError{Name: dev})
+		}
+	}
+	have, err := k.kernel.All()
+	there := have[o.Key()]
+	switch {
+	case err != nil:
+		return kernelProblem(err)
+	case slices.ContainsFunc(there, o.MetBy):
+		return existsInKernel(k.table.ID(o.Key()))
+	case len(there) > 0:
+		return kernelProblem(&netobj.ForeignError{Kind: k.table.ID("").Kind, Has: there[0].String()})
+	}
+	return nil
+}
+
+func existsInKernel(id store.ID) *problem {
+	return refuse(http.StatusConflict, "%s exists already with the same content", id)
+}
+
+// undo takes back an object that the kernel did not take, and answers why.
+func (a *API) undo(ctx context.Context, id store.ID, p *problem) *problem {
+	why := p.failed.Failures[0].Err
+	revision, _, err := a.Store.Commit(owner, func(tx *store.Tx) error {
+		if err := tx.Expect(id, p.stored); err != nil {
+			return err
+		}
+		return tx.Delete(id)
+	})
+	if err != nil {
+		return p // somebody else has changed it meanwhile
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.ApplyWait)
+	defer cancel()
+	_ = a.Statuses.Wait(ctx, revision, []status.ID{status.ID(id)}) // there was nothing to be taken back
+	return kernelProblem(why)
+}
+
+// deleteNet takes an object back, or, if nobody wants it from us, deletes what the kernel has by the key.
+func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], key string, also ...func(*store.Tx) error) {
+	id := k.table.ID(key)
+	there, err := k.named(key)
+	_, wanted := k.table.Meta(a.Store.Snapshot(), key)
+	switch {
+	case err != nil:
+		kernelProblem(err).write(w)
+		return
+	case !wanted && len(there) == 0:
+		refuse(http.StatusNotFound, "%s does not exist", id).write(w)
+		return
+	}
+	p := a.change(w, r, len(also) == 0, func(tx *store.Tx, pre *precondition) error {
+		if err := pre.check(tx, k.table, key); err != nil {
+			return err
+		}
+		for _, edit := range also {
+			if err := edit(tx); err != nil {
+				return err
+			}
+		}
+		if _, wanted := k.table.Meta(tx, key); !wanted {
+			return nil
+		}
+		return tx.Delete(id)
+	})
+	if p == nil {
+		p = k.removeForeign(key)
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	writeSuccess(w)
+}
+
+// removeForeign removes what is left in the kernel by a key: others have made it.
+func (k netKind[T]) removeForeign(key string) *problem {
+	left, err := k.named(key)
+	for _, o := range left {
+		err = errors.Join(err, k.kernel.Remove(o))
+	}
+	if err != nil {
+		return kernelProblem(err)
+	}
+	return nil
+}
+
+// kernelProblem answers what the kernel says.
+func kernelProblem(err error) *problem {
+	code := http.StatusBadRequest
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, new(*netobj.NoDeviceError)):
+		code = http.StatusNotFound
+	case errors.As(err, new(*netobj.ForeignError)):
+		code = http.StatusConflict
+	case !errors.As(err, &errno), errno == syscall.EPERM, errno == syscall.ENOMEM, errno == syscall.ENOBUFS:
+		code = http.StatusServiceUnavailable
+	case errno == syscall.EEXIST:
+		code = http.StatusConflict
+	}
+	return refuse(code, "%v", err)
+}

@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/netobj"
+)
+
+func (a *API) routes() netKind[netobj.Route] {
+	return netKind[netobj.Route]{table: a.Store.Routes, kernel: a.Network.Routes}
+}
+
+// CreateRoute adds a route to the main table.
+func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request) {
+	createNet(a, w, r, a.routes(), func(data []byte) (o netobj.Route, p *problem) {
+		body, p := decodeBody[v1.Route](data)
+		if p != nil {
+			return o, p
+		}
+		o, err := netobj.ParseRoute(body.DestinationIPNet, body.Gateway, body.Protocol)
+		if err != nil {
+			return o, pathProblem(err)
+		}
+		return o, nil
+	})
+}
+
+// DeleteRoute deletes a route of the main table: of several, the one that users want from us, or else that of the lowest metric.
+func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask string) {
+	to, err := netobj.ParseDestination(ip + "/" + mask)
+	if err != nil {
+		pathProblem(err).write(w)
+		return
+	}
+	key := netobj.Route{Destination: to}.Key()
+	if _, wanted := a.Store.Routes.Get(a.Store.Snapshot(), key); !wanted {
+		seen, err := a.Network.Routes.Seen()
+		if err != nil {
+			kernelProblem(err).write(w)
+			return
+		}
+		seen = slices.DeleteFunc(seen, func(s netobj.SeenRoute) bool { return s.Destination != to })
+		if len(seen) > 0 {
+			key = slices.MinFunc(seen, func(a, b netobj.SeenRoute) int { return cmp.Compare(a.Metric, b.Metric) }).Key()
+		}
+	}
+	deleteNet(a, w, r, a.routes(), key)
+}
+
+// GetRoutes answers with the routes of the main table.
+func (a *API) GetRoutes(w http.ResponseWriter, r *http.Request) {
+	seen, err := a.Network.Routes.Seen()
+	if err != nil {
+		kernelProblem(err).write(w)
+		return
+	}
+	out := newStream(w, "routeAttr")
+	for i := range seen {
+		if r.Context().Err() != nil || !out.item(routeAnswer(&seen[i])) {
+			return
+		}
+	}
+	out.end()
+}
+
+func routeAnswer(s *netobj.SeenRoute) *v1.RouteEntry {
+	e := &v1.RouteEntry{DestinationIPNet: s.Destination.String(), Flags: "Self", Protocol: s.Protocol, Dev: s.Dev, Metric: s.Metric}
+	if s.Gateway.IsValid() {
+		e.Gateway, e.Flags = s.Gateway.String(), "Ind"
+	}
+	if s.Destination.IsSingleIP() {
+		e.Flags += " Host"
+	}
+	return e
+}

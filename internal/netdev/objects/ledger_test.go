@@ -1,0 +1,98 @@
+package objects
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"loxilb/internal/netdev/netlink"
+)
+
+func openLedger(t *testing.T, dir string) *Ledger {
+	t.Helper()
+	ns, err := netlink.OpenNamespace("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	k, err := Open(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	l, err := k.OpenLedger(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// TestLedger: what is noted and not crossed out is there again, whatever was cut off behind it; of another boot or namespace it is not, and
+// the file does not grow without end.
+func TestLedger(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := openLedger(t, dir)
+	if err := l.Note("route", map[string]any{"a": map[string]string{"via": "x"}, "b": 2}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Cross("route", "b", "never noted"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 {
+		key := fmt.Sprint(i)
+		if err := l.Note("fdb", map[string]any{key: i}); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Cross("fdb", key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, ledgerFile)
+	data, err := os.ReadFile(path)
+	if err != nil || len(data) > 100_000 {
+		t.Fatalf("the file has %d bytes: %v", len(data), err)
+	}
+	if err := os.WriteFile(path, append(data, `{"kind":"route","key":"c","obj`...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again := openLedger(t, dir)
+	if got := again.Has("route", "a"); string(got) != `{"via":"x"}` {
+		t.Errorf("a is %q", got)
+	}
+	if keys := again.Keys("route"); len(keys) != 1 || len(again.Keys("fdb")) != 0 {
+		t.Errorf("there are %v and %v", keys, again.Keys("fdb"))
+	}
+	if err := again.Note("route", map[string]any{"d": 1}); err != nil {
+		t.Fatal(err)
+	}
+	if third := openLedger(t, dir); len(third.Keys("route")) != 2 {
+		t.Errorf("after a line that was cut off: %v", third.Keys("route"))
+	}
+	if data, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append([]byte(`{"life":"another boot"}`+"\n"), data[len(data)/2:]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if other := openLedger(t, dir); len(other.Keys("route")) != 0 {
+		t.Errorf("another boot has made %v", other.Keys("route"))
+	}
+}
+
+// TestLedgerFull: what cannot be noted is an error, and is not taken for noted.
+func TestLedgerFull(t *testing.T) {
+	t.Parallel()
+	l := openLedger(t, t.TempDir())
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	l.file.Close()
+	l.file = full
+	if err := l.Note("route", map[string]any{"a": 1}); err == nil || l.Has("route", "a") != nil {
+		t.Errorf("noted on a full disk: %v", err)
+	}
+}

@@ -1,0 +1,8 @@
+package objects
+
+import "loxilb/internal/netobj"
+
+// Network is all kinds.
+func (k *Kernel) Network() *netobj.Network {
+	return &netobj.Network{Devices: k, Addresses: Addresses{k}, Routes: Routes{k}, Neighbors: Neighbors{k}}
+}

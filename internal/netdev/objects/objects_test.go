@@ -1,0 +1,143 @@
+package objects
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netdev/netlink"
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/internal/netobj"
+)
+
+// kernelOf opens the door of a host.
+func kernelOf(t *testing.T, h *netnstest.Host) *Kernel {
+	t.Helper()
+	ns, err := netlink.OpenNamespace(h.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := Open(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		k.Close()
+		_ = ns.Close()
+	})
+	return k
+}
+
+// must is an object that was read without an error.
+func must[T any](o T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+// comes makes an object, finds it, refuses it a second time or takes it for the same, and removes it twice.
+func comes[T netobj.Object[T]](t *testing.T, k netobj.Kernel[T], o T) {
+	t.Helper()
+	there := func() bool {
+		all, err := k.All()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, have := range all[o.Key()] {
+			if o.MetBy(have) {
+				return true
+			}
+		}
+		return false
+	}
+	if there() {
+		t.Fatalf("%s is there before", o)
+	}
+	if err := k.Make(o); err != nil {
+		t.Fatalf("%s: %v", o, err)
+	}
+	if !there() {
+		t.Errorf("%s is not found", o)
+	}
+	if err := k.Make(o); err != nil && !errors.Is(err, unix.EEXIST) {
+		t.Errorf("%s again: %v", o, err)
+	}
+	for range 2 {
+		if err := k.Remove(o); err != nil {
+			t.Errorf("remove %s: %v", o, err)
+		}
+	}
+	if there() {
+		t.Errorf("%s is there after it was removed", o)
+	}
+}
+
+// TestKinds: each kind comes, is found, and goes, of both IP versions.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	k := kernelOf(t, a)
+	for _, p := range []string{"10.5.0.1/24", "2001:db8:5::1/64"} {
+		comes(t, Addresses{k}, must(netobj.ParseAddress("eth0", p)))
+	}
+	for _, r := range [][2]string{{"10.6.0.0/16", "10.1.0.2"}, {"10.6.6.6/32", "10.1.0.2"}, {"0.0.0.0/0", "10.1.0.2"}, {"2001:db8:6::/48", "2001:db8:1::2"}, {"::/0", "2001:db8:1::2"}} {
+		for _, proto := range []string{"", "static"} {
+			comes(t, Routes{k}, must(netobj.ParseRoute(r[0], r[1], proto)))
+		}
+	}
+	for _, n := range []string{"10.1.0.77", "2001:db8:1::77"} {
+		comes(t, Neighbors{k}, must(netobj.ParseNeighbor(n, "eth0", "02:00:00:00:00:77")))
+	}
+	err := Addresses{k}.Make(must(netobj.ParseAddress("eth9", "10.5.0.1/24")))
+	if !errors.As(err, new(*netobj.NoDeviceError)) {
+		t.Errorf("an address of an interface that is not there: %v", err)
+	}
+	if err := (Addresses{k}).Remove(must(netobj.ParseAddress("eth9", "10.5.0.1/24"))); err != nil {
+		t.Errorf("an address that went with its interface: %v", err)
+	}
+	err = Routes{k}.Make(must(netobj.ParseRoute("10.6.0.0/16", "10.200.0.1", "")))
+	if err == nil || !strings.Contains(err.Error(), "gateway 10.200.0.1 of route 10.6.0.0/16 is in no network") {
+		t.Errorf("a gateway that nobody reaches: %v", err)
+	}
+}
+
+// TestSeen: what others made is shown, and a route of several ways or of another metric is not taken for one of ours.
+func TestSeen(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	k := kernelOf(t, a)
+	labtest.Run(t, a, "ip", "route", "add", "10.6.0.0/16", "nexthop", "via", "10.1.0.2", "nexthop", "via", "10.1.0.3")
+	labtest.Run(t, a, "ip", "route", "add", "10.7.0.0/16", "via", "10.1.0.2", "metric", "100", "proto", "dhcp")
+	labtest.Run(t, a, "ip", "-6", "route", "add", "2001:db8:7::/48", "via", "2001:db8:1::2")
+	all, err := Routes{k}.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all["10.6.0.0/16"]) != 2 || len(all["10.7.0.0/16"]) != 0 || len(all["10.7.0.0/16 metric 100"]) != 1 || len(all["2001:db8:7::/48"]) != 1 {
+		t.Errorf("routes: %v", all)
+	}
+	for _, r := range all["10.6.0.0/16"] {
+		if err := (Routes{k}).Remove(r); err != nil {
+			t.Error(err)
+		}
+	}
+	if out := labtest.Run(t, a, "ip", "route"); strings.Contains(out, "10.6.0.0/16") || !strings.Contains(out, "10.7.0.0/16") {
+		t.Errorf("routes after both ways of one were removed:\n%s", out)
+	}
+	ports, err := k.Ports()
+	if err != nil || len(ports) != 2 || ports[0].Name != "lo" || ports[1].Name != "eth0" || !ports[1].Up || !ports[1].Carrier || len(ports[1].MAC) != 6 {
+		t.Errorf("ports: %+v, %v", ports, err)
+	}
+	seen, err := Addresses{k}.Seen()
+	if err != nil || len(seen) != 2 || seen[0].Dev != "eth0" || seen[0].Addresses[0].String() != "10.1.0.1/24" {
+		t.Errorf("addresses: %v, %v", seen, err)
+	}
+	labtest.Run(t, a, "ip", "link", "del", "eth0")
+	if all, err := (Neighbors{k}).Seen(); err != nil || len(all) != 0 {
+		t.Errorf("neighbours of an interface that is gone: %v, %v", all, err)
+	}
+}

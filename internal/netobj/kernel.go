@@ -1,0 +1,45 @@
+package netobj
+
+import "fmt"
+
+// Kernel is the objects of one kind that the kernel has.
+type Kernel[T any] interface {
+	// All are those that the kernel has, by key: what dynamic protocols found out, and forget by themselves, is not among them.
+	All() (map[string][]T, error)
+	// Make fails if something is in the way. A missing interface is a *NoDeviceError.
+	Make(T) error
+	// Remove does nothing if it is not there.
+	Remove(T) error
+}
+
+// Seen is a kind that is shown otherwise than it is wanted.
+type Seen[T, S any] interface {
+	Kernel[T]
+	Seen() ([]S, error)
+}
+
+// Network is the kernel's network: what there is of each kind.
+type Network struct {
+	Devices interface {
+		HasDevice(name string) (bool, error)
+		Ports() ([]Port, error)
+	}
+	Addresses Seen[Address, DeviceAddresses]
+	Routes    Seen[Route, SeenRoute]
+	Neighbors Seen[Neighbor, Neighbor]
+}
+
+// Kinds are the names of all kinds.
+func Kinds() []string { return []string{AddressKind, RouteKind, NeighborKind} }
+
+// NoDeviceError says that there is no interface of a name.
+type NoDeviceError struct{ Name string }
+
+func (e *NoDeviceError) Error() string { return fmt.Sprintf("there is no interface %s", e.Name) }
+
+// ForeignError says that something that loxilb has not made is in the way.
+type ForeignError struct{ Kind, Has string }
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("the kernel has %s %s, which loxilb has not made, in its place: delete that first", e.Kind, e.Has)
+}

@@ -1,0 +1,76 @@
+package netobj
+
+import (
+	"strings"
+	"testing"
+)
+
+// parsed is a text by which an object was read, or the error.
+func parsed[T Object[T]](o T, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return o.Key() + " = " + o.String()
+}
+
+// TestParse: each kind reads the contract's words into a key that is one for all spellings, or says in one sentence what is wrong.
+func TestParse(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ got, want string }{
+		{parsed(ParseAddress("eth0", "10.0.0.1/24")), "10.0.0.1/24 eth0 = 10.0.0.1/24 eth0"},
+		{parsed(ParseAddress("eth0", "2001:DB8::1/64")), "2001:db8::1/64 eth0 = 2001:db8::1/64 eth0"},
+		{parsed(ParseAddress("eth0", "10.0.0.1")), `ipAddress "10.0.0.1" is not an address with the length`},
+		{parsed(ParseAddress("eth0", "10.0.0.1/33")), `ipAddress "10.0.0.1/33" is not an address with the length`},
+		{parsed(ParseAddress("eth0", "::ffff:10.0.0.1/120")), "is not an address with the length"},
+		{parsed(ParseAddress("eth0", "0.0.0.0/0")), "is not the address of one host"},
+		{parsed(ParseAddress("eth0", "ff02::1/64")), "is not the address of one host"},
+		{parsed(ParseAddress("", "10.0.0.1/24")), `dev "" is empty`},
+		{parsed(ParseAddress("sixteen-letters-", "10.0.0.1/24")), "is not the name of an interface"},
+		{parsed(ParseAddress("a/b", "10.0.0.1/24")), "is not the name of an interface"},
+		{parsed(ParseAddress("..", "10.0.0.1/24")), "is not the name of an interface"},
+		{parsed(ParseAddress("a b", "10.0.0.1/24")), "is not the name of an interface"},
+
+		{parsed(ParseRoute("10.1.2.3/16", "10.0.0.1", "")), "10.1.0.0/16 = 10.1.0.0/16 via 10.0.0.1"},
+		{parsed(ParseRoute("0.0.0.0/0", "10.0.0.1", "static")), "0.0.0.0/0 = 0.0.0.0/0 via 10.0.0.1"},
+		{parsed(ParseRoute("2001:db8:1::/48", "2001:db8::1", "4")), "2001:db8:1::/48 = 2001:db8:1::/48 via 2001:db8::1"},
+		{parsed(ParseRoute("10.1.0.0/16", "2001:db8::1", "")), "is not of the IP version of 10.1.0.0/16"},
+		{parsed(ParseRoute("2001:db8:1::/48", "fe80::1", "")), "names no interface"},
+		{parsed(ParseRoute("224.0.0.0/4", "10.0.0.1", "")), "is a group"},
+		{parsed(ParseRoute("10.1.0.0/16", "", "")), `gateway "" is not an IP address`},
+		{parsed(ParseRoute("10.1.0.0", "10.0.0.1", "")), "is not an address with the length"},
+		{parsed(ParseRoute("10.1.0.0/16", "10.0.0.1", "bgp")), `protocol "bgp" is not a protocol of routes that are made by hand`},
+
+		{parsed(ParseNeighbor("10.0.0.5", "eth0", "00-11-22-AA-BB-CC")), "10.0.0.5 eth0 = 10.0.0.5 eth0 at 00:11:22:aa:bb:cc"},
+		{parsed(ParseNeighbor("10.0.0.5", "eth0", "00:11:22:aa:bb")), `macAddress "00:11:22:aa:bb" is not a MAC address`},
+		{parsed(ParseNeighbor("10.0.0.5", "eth0", "00:11-22:aa:bb:cc")), "is not a MAC address"},
+		{parsed(ParseNeighbor("10.0.0.5", "eth0", "00:00:00:00:00:00")), "is zero"},
+		{parsed(ParseNeighbor("10.0.0.5", "eth0", "ff:ff:ff:ff:ff:ff")), "is one of a group"},
+		{parsed(ParseNeighbor("fe80::1%eth0", "eth0", "00:11:22:aa:bb:cc")), "has a zone"},
+		{parsed(ParseNeighbor("0.0.0.0", "eth0", "00:11:22:aa:bb:cc")), "is not the address of one host"},
+	} {
+		if !strings.HasPrefix(c.got, c.want) && !(strings.Contains(c.got, c.want) && !strings.Contains(c.want, " = ")) {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+		if strings.Contains(c.got, "\n") {
+			t.Errorf("%q is more than a sentence", c.got)
+		}
+	}
+}
+
+// TestMetBy: who made a route does not matter, its metric does.
+func TestMetBy(t *testing.T) {
+	t.Parallel()
+	want, err := ParseRoute("10.1.0.0/16", "10.0.0.1", "static")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := want
+	have.Protocol = 16
+	if !want.MetBy(have) {
+		t.Error("a route of DHCP is not as good")
+	}
+	have.Metric = 100
+	if want.MetBy(have) || have.Key() != "10.1.0.0/16 metric 100" {
+		t.Error("a route of another metric is the same", have.Key())
+	}
+}
