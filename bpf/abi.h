@@ -252,6 +252,15 @@ enum table_element {
 			CACHE_LINE * CACHE_LINE,
 };
 
+/* Which groups have connections of an endpoint (whereabouts.h). */
+enum whereabouts_layout {
+	ENDPOINT_ROWS = 512, /* bits of this many endpoints */
+	WHEREABOUTS_PRESENT =
+		0, /* the word with the number of words of an endpoint, and in the upper half that of the first one of the present edition */
+	WHEREABOUTS_BEGIN =
+		8, /* the first word of the first edition, on another line of cache */
+};
+
 /* The connection table as a whole. Members that change are on lines of their own. */
 struct table_state {
 	__u64 size; /* how many groups, three times (table.h) */

@@ -56,6 +56,8 @@ static __always_inline bool row_copy(struct table_row *row, __u32 to,
 	err = group_put(b, to, &row->key, copy, hash);
 	if (err)
 		*(volatile __u32 *)&row->connection.flags = word;
+	else
+		whereabouts_note_entry(copy, to);
 	bucket_unlock(b);
 	return !err;
 }

@@ -37,6 +37,17 @@ struct {
 	__type(value, struct table_state);
 } table_states SEC(".maps");
 
+/* word -> bits of groups, by edition and endpoint (whereabouts.h). Written by the
+ * packet path and the sweep; emptied and read by user, as memory. max_entries is set
+ * at load. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} whereabouts SEC(".maps");
+
 /* 0 -> entries made less entries removed that table_states has not counted yet,
  * per CPU. */
 struct {

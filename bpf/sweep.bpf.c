@@ -79,8 +79,8 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	return connection_end_by_reply(key, c, word, PORT_IS_FREE);
 }
 
-/* Does it for a row of the table. Returns 1 if a connection was ended. Global (verifier 1). */
-__noinline int sweep_row(struct table_row *row)
+/* Does it for a row of a group. Returns 1 if a connection was ended. Global (verifier 1). */
+__noinline int sweep_row(struct table_row *row, __u32 group)
 {
 	struct connection_key key;
 
@@ -89,6 +89,7 @@ __noinline int sweep_row(struct table_row *row)
 	key = row->key; /* the row may change hands when the entry is removed */
 	if (sweep_entry(&key, &row->connection, state_read(&row->connection)))
 		return 1;
+	whereabouts_note_entry(&row->connection, group);
 	bloom_keep(&key);
 	return 0;
 }
@@ -131,7 +132,7 @@ static long sweep_bucket(__u32 n, struct sweep_slice *s)
 		if (!row)
 			continue;
 		s->visited++;
-		s->ended += sweep_row(row);
+		s->ended += sweep_row(row, (s->bucket - 1) / BUCKETS_PER_GROUP);
 	}
 	return 0;
 }
@@ -158,12 +159,13 @@ int loxilb_sweep(struct __sk_buff *ctx)
 	return s.bucket;
 }
 
-/* Looks for connections of endpoints in ending_endpoints in a slice of the table,
- * as loxilb_sweep does, and returns where the next slice begins (walk.h). */
+/* Looks for connections of endpoints in ending_endpoints in so many buckets (cb[0])
+ * of the table, from the one on whose number is the packet's mark, and returns the
+ * next one's (walk.h). */
 SEC("tc")
 int loxilb_walk(struct __sk_buff *ctx)
 {
-	return walk_slice(ctx->mark);
+	return walk_slice(ctx->mark, ctx->cb[0]);
 }
 
 /* Ends the connection of the entry whose key follows an Ethernet header, in

@@ -12,6 +12,7 @@
 #include "maps.h"
 #include "state.h"
 #include "table.h"
+#include "whereabouts.h"
 
 /* A lock is held for longest while a group is moved, 50 us, or while a
  * hypervisor has taken its CPU away. An attempt takes some 200 ns. */
@@ -274,8 +275,10 @@ __noinline int entry_insert(const struct connection_key *key,
 		err = group_put(own, group, key, c, hash);
 	}
 	bucket_unlock(own);
-	if (!err)
+	if (!err) {
 		table_count(1);
+		whereabouts_note_entry(c, group);
+	}
 	return err;
 }
 

@@ -349,6 +349,7 @@ const struct {
 	enum limit limit;
 	enum table_layout table;
 	enum table_element element;
+	enum whereabouts_layout whereabouts;
 	enum bloom_layout bloom;
 	enum hash_factor hash;
 	enum connection_flag connection;

@@ -2,8 +2,9 @@
 /*
  * walk.h - finds the connections of endpoints whose connections end.
  *
- * One walk serves any number of endpoints, and user space stops it when it has
- * met as many connections as they have (docs/adr/0035-open-connections.md).
+ * One walk serves any number of endpoints. User space has it look where they have
+ * some (whereabouts.h), and stops it when it has met as many connections as they
+ * have (docs/adr/0035-open-connections.md).
  */
 #ifndef LOXILB_WALK_H
 #define LOXILB_WALK_H
@@ -99,12 +100,15 @@ static long walk_bucket(__u32 n, struct walk *w)
 	return 0;
 }
 
-/* Walks through a slice of the table, and returns the bucket that is next. */
-static __always_inline __u32 walk_slice(__u32 bucket)
+/* Walks through so many buckets of the table, or a slice if that is less, and returns
+ * the one that is next. */
+static __always_inline __u32 walk_slice(__u32 bucket, __u32 buckets)
 {
 	struct walk w = { .bucket = bucket };
 
-	bpf_loop(WALK_SLICE_BUCKETS, walk_bucket, &w, 0);
+	if (buckets > WALK_SLICE_BUCKETS)
+		buckets = WALK_SLICE_BUCKETS;
+	bpf_loop(buckets, walk_bucket, &w, 0);
 	return w.bucket;
 }
 

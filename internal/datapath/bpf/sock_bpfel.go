@@ -445,6 +445,7 @@ const (
 	SockMapWatchersNow            = "watchers_now"
 	SockMapWays                   = "ways"
 	SockMapWaysFull               = "ways_full"
+	SockMapWhereabouts            = "whereabouts"
 	SockProgLoxilbConnect4        = "loxilb_connect4"
 	SockProgLoxilbConnect6        = "loxilb_connect6"
 	SockProgLoxilbFindSockets     = "loxilb_find_sockets"
@@ -596,6 +597,7 @@ type SockMapSpecs struct {
 	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
+	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
 // SockVariableSpecs contains global variables before they are loaded into the kernel.
@@ -703,6 +705,7 @@ type SockMaps struct {
 	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
+	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
 func (m *SockMaps) Close() error {
@@ -757,6 +760,7 @@ func (m *SockMaps) Close() error {
 		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
+		m.Whereabouts,
 	)
 }
 

@@ -420,6 +420,7 @@ const (
 	SweepMapWatchersNow            = "watchers_now"
 	SweepMapWays                   = "ways"
 	SweepMapWaysFull               = "ways_full"
+	SweepMapWhereabouts            = "whereabouts"
 	SweepProgLoxilbEnd             = "loxilb_end"
 	SweepProgLoxilbGrow            = "loxilb_grow"
 	SweepProgLoxilbReset           = "loxilb_reset"
@@ -562,6 +563,7 @@ type SweepMapSpecs struct {
 	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
+	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
 // SweepVariableSpecs contains global variables before they are loaded into the kernel.
@@ -668,6 +670,7 @@ type SweepMaps struct {
 	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
+	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
 func (m *SweepMaps) Close() error {
@@ -723,6 +726,7 @@ func (m *SweepMaps) Close() error {
 		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
+		m.Whereabouts,
 	)
 }
 

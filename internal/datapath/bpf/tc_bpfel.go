@@ -713,6 +713,14 @@ type TcWayKey struct {
 	Pad     [3]uint8
 }
 
+type TcWhereaboutsLayout uint32
+
+const (
+	TcWhereaboutsLayoutENDPOINT_ROWS       TcWhereaboutsLayout = 512
+	TcWhereaboutsLayoutWHEREABOUTS_PRESENT TcWhereaboutsLayout = 0
+	TcWhereaboutsLayoutWHEREABOUTS_BEGIN   TcWhereaboutsLayout = 8
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -765,6 +773,7 @@ const (
 	TcMapWatchersNow            = "watchers_now"
 	TcMapWays                   = "ways"
 	TcMapWaysFull               = "ways_full"
+	TcMapWhereabouts            = "whereabouts"
 	TcProgLoxilbEther           = "loxilb_ether"
 	TcProgLoxilbEtherOut        = "loxilb_ether_out"
 	TcProgLoxilbLayer3          = "loxilb_layer3"
@@ -909,6 +918,7 @@ type TcMapSpecs struct {
 	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
+	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 }
 
 // TcVariableSpecs contains global variables before they are loaded into the kernel.
@@ -1023,6 +1033,7 @@ type TcMaps struct {
 	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
+	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 }
 
 func (m *TcMaps) Close() error {
@@ -1075,6 +1086,7 @@ func (m *TcMaps) Close() error {
 		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
+		m.Whereabouts,
 	)
 }
 

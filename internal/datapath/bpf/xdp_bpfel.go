@@ -295,6 +295,7 @@ const (
 	XdpMapWatchersNow            = "watchers_now"
 	XdpMapWays                   = "ways"
 	XdpMapWaysFull               = "ways_full"
+	XdpMapWhereabouts            = "whereabouts"
 	XdpMapXdpAddresses           = "xdp_addresses"
 	XdpMapXdpForwarded           = "xdp_forwarded"
 	XdpMapXdpTargets             = "xdp_targets"
@@ -426,6 +427,7 @@ type XdpMapSpecs struct {
 	WatchersNow      *ebpf.MapSpec `ebpf:"watchers_now"`
 	Ways             *ebpf.MapSpec `ebpf:"ways"`
 	WaysFull         *ebpf.MapSpec `ebpf:"ways_full"`
+	Whereabouts      *ebpf.MapSpec `ebpf:"whereabouts"`
 	XdpAddresses     *ebpf.MapSpec `ebpf:"xdp_addresses"`
 	XdpForwarded     *ebpf.MapSpec `ebpf:"xdp_forwarded"`
 	XdpTargets       *ebpf.MapSpec `ebpf:"xdp_targets"`
@@ -533,6 +535,7 @@ type XdpMaps struct {
 	WatchersNow      *ebpf.Map `ebpf:"watchers_now"`
 	Ways             *ebpf.Map `ebpf:"ways"`
 	WaysFull         *ebpf.Map `ebpf:"ways_full"`
+	Whereabouts      *ebpf.Map `ebpf:"whereabouts"`
 	XdpAddresses     *ebpf.Map `ebpf:"xdp_addresses"`
 	XdpForwarded     *ebpf.Map `ebpf:"xdp_forwarded"`
 	XdpTargets       *ebpf.Map `ebpf:"xdp_targets"`
@@ -586,6 +589,7 @@ func (m *XdpMaps) Close() error {
 		m.WatchersNow,
 		m.Ways,
 		m.WaysFull,
+		m.Whereabouts,
 		m.XdpAddresses,
 		m.XdpForwarded,
 		m.XdpTargets,

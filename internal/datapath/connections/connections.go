@@ -110,6 +110,7 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*Programs, error) {
 		"snat_usages":       c.Maps.SnatUsages,
 		"sweep_reports":     c.Maps.SweepReports,
 		"watchers":          c.Maps.Watchers,
+		"whereabouts":       c.Maps.Whereabouts,
 		"watchers_now":      c.Maps.WatchersNow,
 		"untold_counts":     c.Maps.UntoldCounts,
 	}

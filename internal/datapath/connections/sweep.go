@@ -57,6 +57,9 @@ func (t *Table) sweep(ctx context.Context) error {
 		return fmt.Errorf("sweep connections: %w", err)
 	}
 	t.tables.EndSweep()
+	if err := t.shared.Whereabouts.Turn(); err != nil {
+		return err
+	}
 	if usages := t.tables.SNATUsages(); usages != nil {
 		if _, _, err := sweepMap(ctx, t.programs.LoxilbSweepSnat, usages); err != nil {
 			return fmt.Errorf("sweep source ports: %w", err)

@@ -7,10 +7,13 @@ import (
 	"os"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/tables"
+	"loxilb/internal/datapath/testrun"
 )
 
 // pair are the keys of both entries of a TCP connection.
@@ -22,41 +25,116 @@ type foundEnd struct {
 	endpoint, _ uint32
 }
 
-// maxFound bounds what a walk brings of an endpoint: 5 MB. The rest is for the next one.
-const maxFound = 65536
+const (
+	// maxFound bounds what a walk brings of an endpoint: 5 MB. The rest is for the next one.
+	maxFound = 65536
+	// walkSlice is how many buckets are walked through before others have the CPU: WALK_SLICE_BUCKETS of bpf/walk.h.
+	walkSlice = 1024
+)
 
-// walk goes through the connection table until it has met all connections of these endpoints. Those of TCP are returned by endpoint,
+// walk is one through the connection table, for all endpoints whose connections end now.
+type walk struct {
+	*Table
+	all, met uint64 // connections that they have, and that were met
+	found    map[uint32][]pair
+	slice    uint32 // buckets since others had the CPU
+}
+
+// walk finds the connections of these endpoints: where they should be, then, unless all were met, everywhere. Those of TCP are returned by endpoint,
 // others end on the way.
-func (t *Table) walk(ctx context.Context, of []tables.End) (found map[uint32][]pair, err error) {
-	var bits [tables.MaxEndpoints / 64]uint64
-	var all uint64
-	for _, e := range of {
-		bits[e.ID/64] |= 1 << (e.ID % 64)
-		all += e.Active
+func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]pair, error) {
+	var ending [tables.MaxEndpoints / 64]uint64
+	ids := make([]uint32, len(of))
+	w := walk{Table: t}
+	for i, e := range of {
+		ids[i] = e.ID
+		ending[e.ID/64] |= 1 << (e.ID % 64)
+		w.all += e.Active
 	}
-	if err := errors.Join(t.programs.EndingEndpoints.Set(bits), t.programs.WalkMet.Set(uint64(0))); err != nil {
+	if err := t.programs.EndingEndpoints.Set(ending); err != nil {
 		return nil, fmt.Errorf("say whose connections end: %w", err)
 	}
-	found = make(map[uint32][]pair, len(of))
-	for next, met := uint32(0), uint64(0); met < all; {
-		buckets, err := t.shared.Conntrack.Buckets() // the table may grow meanwhile
-		if err != nil || next >= buckets {
-			return found, err
+	groups, err := t.shared.Whereabouts.Groups(ids)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.groups(ctx, groups); err != nil || w.met >= w.all {
+		return w.found, err
+	}
+	return w.found, w.everywhere(ctx)
+}
+
+// begin forgets what an earlier one has met.
+func (w *walk) begin() error {
+	w.met, w.found = 0, map[uint32][]pair{}
+	if err := w.programs.WalkMet.Set(uint64(0)); err != nil {
+		return fmt.Errorf("begin to walk through connections: %w", err)
+	}
+	return nil
+}
+
+// groups walks through these groups, in order; neighbours are one stretch.
+func (w *walk) groups(ctx context.Context, list []uint32) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	const perGroup = uint32(bpf.TcTableLayoutBUCKETS_PER_GROUP)
+	for len(list) > 0 && w.met < w.all {
+		n := 1
+		for n < len(list) && list[n] == list[0]+uint32(n) {
+			n++
 		}
-		if next, err = runMarked(t.programs.LoxilbWalk, next); err != nil {
-			return found, fmt.Errorf("walk through connections: %w", err)
+		if err := w.buckets(ctx, list[0]*perGroup, (list[0]+uint32(n))*perGroup); err != nil {
+			return err
 		}
-		if err := errors.Join(t.readFound(found), t.programs.WalkMet.Get(&met)); err != nil {
-			return found, fmt.Errorf("read found connections: %w", err)
+		list = list[n:]
+	}
+	return nil
+}
+
+// everywhere walks through the whole table.
+func (w *walk) everywhere(ctx context.Context) error {
+	if err := w.begin(); err != nil {
+		return err
+	}
+	for next := uint32(0); w.met < w.all; {
+		end, err := w.shared.Conntrack.Buckets() // the table may grow meanwhile
+		if err != nil || next >= end {
+			return err
 		}
-		if met < all {
-			err = rest(ctx)
+		if err := w.buckets(ctx, next, end); err != nil {
+			return err
 		}
+		next = end
+	}
+	return nil
+}
+
+// buckets walks through the buckets from the first to the one before end, until all connections are met.
+func (w *walk) buckets(ctx context.Context, first, end uint32) error {
+	for next := first; next < end && w.met < w.all; {
+		skb := testrun.SKB{Mark: next}
+		skb.CB[0] = end - next
+		after, err := w.programs.LoxilbWalk.Run(&ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: skb})
 		if err != nil {
-			return found, err
+			return fmt.Errorf("walk through connections: %w", err)
+		}
+		if after == next {
+			return nil // the table has no such bucket
+		}
+		if err := errors.Join(w.readFound(w.found), w.programs.WalkMet.Get(&w.met)); err != nil {
+			return fmt.Errorf("read found connections: %w", err)
+		}
+		w.slice += after - next
+		next = after
+		if w.slice >= walkSlice && w.met < w.all {
+			w.slice = 0
+			if err := rest(ctx); err != nil {
+				return err
+			}
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // readFound takes what a slice of a walk has found.

@@ -32,13 +32,30 @@ func own(t testing.TB, d *Table, endpoint uint32, n, of int) {
 	}
 }
 
-// TestWalk finds all connections of the endpoints that it is told, and no others; none are left for a second one.
+// TestWalk finds all connections of the endpoints that it is told, and no others; none are left for a second one: where they should be, and
+// everywhere if they are not there.
 func TestWalk(t *testing.T) {
 	const all, few, endpoint = 20_000, 100, 7
 	d := open(t, loader.Settings{Connections: 2 * all})
 	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
 	own(t, d, endpoint, few, all)
-	found, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Active: few}, {ID: 9, Active: 1}})
+	for _, known := range []bool{false, true} {
+		if known {
+			if err := d.Sweep(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		groups, err := d.shared.Whereabouts.Groups([]uint32{endpoint})
+		if err != nil || (len(groups) > 0) != known || len(groups) > few {
+			t.Errorf("its connections are known to be in %d groups (%v); want some: %t", len(groups), err, known)
+		}
+		walkFinds(t, d, endpoint, few)
+	}
+}
+
+func walkFinds(t *testing.T, d *Table, endpoint uint32, few int) {
+	t.Helper()
+	found, err := d.walk(t.Context(), []tables.End{{ID: endpoint, Active: uint64(few)}, {ID: 9, Active: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,34 +73,41 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// BenchmarkEnds finds 10 connections of an endpoint among a million: by a walk in the kernel, and by reading the table.
+// BenchmarkEnds finds 10 connections of an endpoint among a million: by a walk in the kernel through all, by reading the table, and where a sweep has seen
+// them.
 func BenchmarkEnds(b *testing.B) {
 	const all, few, endpoint = 1_000_000, 10, 7
 	d := open(b, loader.Settings{Connections: all})
 	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
 	own(b, d, endpoint, few, all)
-	for name, find := range map[string]func() error{
-		"walk": func() error {
-			found, err := d.walk(b.Context(), []tables.End{{ID: endpoint, Active: few}})
-			if err == nil && len(found[endpoint]) != few {
-				err = fmt.Errorf("%d of %d found", len(found[endpoint]), few)
-			}
-			return err
-		},
-		"read": func() error {
+	walk := func() error {
+		found, err := d.walk(b.Context(), []tables.End{{ID: endpoint, Active: few}})
+		if err == nil && len(found[endpoint]) != few {
+			err = fmt.Errorf("%d of %d found", len(found[endpoint]), few)
+		}
+		return err
+	}
+	for _, way := range []struct {
+		name string
+		find func() error
+	}{
+		{"everywhere", walk}, // no sweep has seen them
+		{"read", func() error {
 			_, err := d.EndConnections(b.Context(), 0, 1, func(*lb.Connection) bool { return false })
 			return err
-		},
-		"none": func() error {
+		}},
+		{"none", func() error {
 			_, err := d.findDue(b.Context(), true)
 			return err
-		},
+		}},
+		{"sweep", func() error { return d.sweep(b.Context()) }},
+		{"known", walk},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(way.name, func(b *testing.B) {
 			var cpu time.Duration
 			for b.Loop() {
 				start := processTime()
-				if err := find(); err != nil {
+				if err := way.find(); err != nil {
 					b.Fatal(err)
 				}
 				cpu += processTime() - start

@@ -24,6 +24,7 @@ type Collection struct {
 	// The rows of arrays that grow: blocks of slots, and what there is by endpoint id.
 	Slots, Endpoints, EndpointStates, EndpointTraffics, Handshakes *rows.Array
 	Conntrack                                                      *conntrack.Table // the connection table
+	Whereabouts                                                    *conntrack.Whereabouts
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	ServiceLimits, LimitedClients         *rows.Array
@@ -74,6 +75,7 @@ func (c *Collection) open() error {
 			return err
 		}
 	}
+	spec.Maps["whereabouts"].MaxEntries = conntrack.WhereaboutsWords(spec.Maps["connections"].MaxEntries)
 	collection, err := MakeMaps(spec, opts)
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		err = pins.Refuse(err)
@@ -84,6 +86,9 @@ func (c *Collection) open() error {
 	c.all, c.variables = maps.Clone(collection.Maps), maps.Clone(collection.Variables)
 	if err := errors.Join(collection.Assign(&c.Maps), collection.Assign(&c.Variables)); err != nil {
 		return err
+	}
+	if c.Whereabouts, err = conntrack.OpenWhereabouts(c.Maps.Whereabouts); err != nil {
+		return fmt.Errorf("load data path: %w", err)
 	}
 	made, err := conntrack.Made(c.Maps.TableStates)
 	if err != nil {
