@@ -77,6 +77,7 @@ enum drop_reason {
 	DROP_RATE_LIMIT, /* its service, or its client, has opened as many connections in this second as it may */
 	DROP_CONNECTION_LIMIT, /* its service, or its client, has as many open connections as it may */
 	DROP_SOURCE_DENIED, /* its source is in the list of those that may not connect to the service */
+	DROP_POLICED, /* beyond the rate of the policer of its service, source or port: red (RFC 2697, RFC 2698) */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -157,6 +158,7 @@ enum hop_kind {
  * kind of the way or by these, is sent by forward_uncommon(): one comparison of
  * both keeps all of it off the common path. */
 enum hop_flag {
+	HOP_ATTACHED = 0x08, /* packets are policed or mirrored (attached.h) */
 	HOP_FAMILY = 0x20, /* packets leave as those of the other IP version */
 	HOP_TUNNEL_IPIP = 0x40, /* packets leave with an outer IP header */
 	HOP_TUNNEL_GUE = 0x80, /* ... and UDP */
@@ -753,6 +755,73 @@ struct half_open_kept {
 	 * many */
 	__u64 services[HALF_OPEN_SERVICES];
 };
+
+/*
+ * Policers and mirrors
+ */
+
+enum policer_layout {
+	MAX_POLICERS = 8192,
+	MAX_ATTACHED =
+		8192, /* services, sources and ports that have some, each */
+	TICK_SHIFT =
+		4, /* time is in 16ths of a nanosecond: 18 years are 63 bits */
+	COST_SHIFT =
+		16, /* costs are in ticks, with so many bits of a fraction */
+	MAX_SEGMENTS =
+		2048, /* of a packet that is segmented later, which count */
+};
+
+enum policer_flag {
+	POLICER_ONE_RATE = 1, /* RFC 2697; else RFC 2698 */
+	POLICER_COLOR_AWARE = 2,
+	POLICER_PACKETS = 4, /* its rates are of packets; else of bytes */
+};
+
+/* What a policer says of a packet. */
+enum color {
+	COLOR_GREEN,
+	COLOR_YELLOW,
+	COLOR_RED,
+	COLORS
+};
+
+/* A policer (policer.h): one line of cache. */
+struct policer {
+	__u64 cost; /* of a byte or packet at the committed rate: for so long it takes the rate */
+	__u64 burst; /* ticks that the committed bucket holds; 0: it holds nothing */
+	__u64 peak_cost; /* two rates: the same of the peak rate */
+	__u64 excess_burst; /* of the second bucket, which is that of the peak rate or of the excess */
+	__u64 flags; /* enum policer_flag */
+	/* changed by packets: */
+	__u64 empty; /* ticks when the committed bucket was empty, or will be; long ago: it is full */
+	__u64 peak_empty; /* two rates: the same of the other one */
+	__s64 excess; /* one rate: ticks that the other one holds */
+};
+_Static_assert(sizeof(struct policer) == CACHE_LINE, "ABI");
+
+/* What a policer has said, by enum color, per CPU. Bytes are of IP packets as they
+ * are on a wire. */
+struct policed {
+	__u64 packets[COLORS];
+	__u64 bytes[COLORS];
+};
+_Static_assert(sizeof(struct policed) == 48, "ABI");
+
+/* What a service, a source or a port has: keys of policers and mirrors, of packets
+ * towards endpoints and of answers; 0: none. */
+struct attachments {
+	__u64 policers[2];
+	__u64 mirrors[2];
+};
+_Static_assert(sizeof(struct attachments) == 32, "ABI");
+
+/* A prefix of clients' addresses. */
+struct attached_source {
+	__u32 prefix_length; /* of the 128 bits */
+	struct ip_addr addr;
+};
+_Static_assert(sizeof(struct attached_source) == 20, "ABI");
 
 /*
  * Events

@@ -7,6 +7,7 @@
 #ifndef LOXILB_FORWARD_UNCOMMON_H
 #define LOXILB_FORWARD_UNCOMMON_H
 
+#include "attached.h"
 #include "encap.h"
 #include "family.h"
 #include "family_error.h"
@@ -56,6 +57,9 @@ __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 		return hop;
 	w = way_of(c);
 	if (!w)
+		return VERDICT_DROP;
+	if (unlikely(c->hop & HOP_ATTACHED) &&
+	    attached_apply(ctx, p, c) == VERDICT_DROP)
 		return VERDICT_DROP;
 	if (c->hop & HOP_FAMILY)
 		v = p->icmp_error ? family_error(ctx, p, c) :

@@ -522,6 +522,55 @@ struct {
 	__type(value, struct sweep_report);
 } sweep_reports SEC(".maps");
 
+/* key -> policer. Written by user, and by the packet path for what is policed. The key
+ * is a hash of its name, which the next daemon finds again. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_POLICERS);
+	__type(key, __u64);
+	__type(value, struct policer);
+} policers SEC(".maps");
+
+/* key of a policer -> what it has said, per CPU. Made and read by user; written by the
+ * packet path. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_POLICERS);
+	__type(key, __u64);
+	__type(value, struct policed);
+} policed_counts SEC(".maps");
+
+/* service id -> its policers and mirrors. Written by user; read when a connection finds
+ * its next hop, and for each packet of those that have some. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_ATTACHED);
+	__type(key, __u32);
+	__type(value, struct attachments);
+} attached_services SEC(".maps");
+
+/* prefix of clients' addresses -> the same. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_ATTACHED);
+	__type(key, struct attached_source);
+	__type(value, struct attachments);
+} attached_sources SEC(".maps");
+
+/* interface index -> the same. Written by user; read for each packet while any interface
+ * has some. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_ATTACHED);
+	__type(key, __u32);
+	__type(value, struct attachments);
+} attached_ports SEC(".maps");
+
 /* 0 -> a bit for each watcher. Written by user; read when a connection is opened,
  * assured, closing or ended. */
 struct {

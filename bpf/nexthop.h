@@ -12,6 +12,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "address.h"
+#include "attached.h"
 #include "ctx.h"
 #include "epoch.h"
 #include "ethernet.h"
@@ -122,7 +123,7 @@ static __always_inline bool way_leads_astray(const struct connection *c,
 /* Does the way depend on the target alone? */
 static __always_inline bool next_hop_is_plain(const struct connection *c)
 {
-	return !(c->traits & CONN_ONE_WAY) && !c->hop;
+	return !(c->traits & CONN_ONE_WAY) && !(c->hop & ~HOP_ATTACHED);
 }
 
 /* Is the target this machine itself, as a look-up says? Then a socket takes the
@@ -131,8 +132,8 @@ static __always_inline bool next_hop_is_here(const struct connection *c,
 					     const struct ip_addr *target,
 					     long code)
 {
-	return code == BPF_FIB_LKUP_RET_NOT_FWDED && !c->hop &&
-	       is_local_address(target);
+	return code == BPF_FIB_LKUP_RET_NOT_FWDED &&
+	       !(c->hop & ~HOP_ATTACHED) && is_local_address(target);
 }
 
 /* Notes a way that was found, at the connection and for others. REDIRECT: there
@@ -208,6 +209,8 @@ static __always_inline enum verdict next_hop_renew(ctx_t *ctx, struct packet *p,
 
 	if (next_hop_is_known(p, c, way_of(c)))
 		return VERDICT_CONTINUE;
+	if (unlikely(flows_attached || c->hop & HOP_ATTACHED))
+		attached_note(p, c, word);
 	v = next_hop_find(ctx, p, c);
 	if (v != VERDICT_CONTINUE || !state_is_current(c, word))
 		way_forget(c, p->now);

@@ -232,7 +232,10 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 
 	packet_init(&p, ctx_now(), l3);
 	v = parse(ctx, &p, l3);
-	if (likely(v == VERDICT_CONTINUE)) {
+	if (unlikely(ports_attached) &&
+	    port_apply(ctx, &p, v) == VERDICT_DROP) {
+		v = VERDICT_DROP;
+	} else if (likely(v == VERDICT_CONTINUE)) {
 		v = balance(ctx, &p, l3);
 		if (unlikely(v == VERDICT_PASS && direct_answers))
 			v = forward_direct_answer(ctx, &p);
@@ -367,6 +370,9 @@ const struct {
 	enum handshake_layout handshake;
 	enum connection_event_kind event;
 	enum connection_event_cause cause;
+	enum policer_layout policer_layout;
+	enum policer_flag policer;
+	enum color color;
 } abi_enums = {};
 
 char _license[] SEC("license") = "Dual BSD/GPL";

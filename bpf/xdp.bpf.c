@@ -16,6 +16,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "abi.h"
+#include "attached_port.h"
 #include "config.h"
 #include "maps.h"
 #include "packet.h"
@@ -64,6 +65,8 @@ static __always_inline int handle(ctx_t *ctx, const __u16 l3)
 	void *mac;
 	int action;
 
+	if (unlikely(ports_attached) && port_attachments(ctx->ingress_ifindex))
+		return XDP_PASS;
 	packet_init(&p, ctx_now(), l3);
 	if (parse(ctx, &p, l3) != VERDICT_CONTINUE || p.fault)
 		return XDP_PASS;

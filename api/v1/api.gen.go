@@ -584,6 +584,71 @@ type Params struct {
 	LogLevel string `json:"logLevel"`
 }
 
+// Policy defines model for Policy.
+type Policy struct {
+	// Attached Services, prefixes or interfaces that have it now: 0 until there is one.
+	Attached int          `json:"attached,omitempty"`
+	Green    *PolicyCount `json:"green,omitempty"`
+
+	// PolicyIdent Its name.
+	PolicyIdent  string       `json:"policyIdent"`
+	PolicyInfo   PolicyInfo   `json:"policyInfo"`
+	Red          *PolicyCount `json:"red,omitempty"`
+	TargetObject PolicyTarget `json:"targetObject"`
+	Yellow       *PolicyCount `json:"yellow,omitempty"`
+}
+
+// PolicyCount defines model for PolicyCount.
+type PolicyCount struct {
+	// Bytes Of IP packets, as they are on a wire.
+	Bytes   uint64 `json:"bytes"`
+	Packets uint64 `json:"packets"`
+}
+
+// PolicyInfo defines model for PolicyInfo.
+type PolicyInfo struct {
+	// ColorAware A packet is at best of the color that its DSCP says: of AFx2 yellow, of AFx3 red (RFC 2597).
+	ColorAware bool `json:"colorAware"`
+
+	// CommittedBlkSize Burst in bytes, of rates of packets in packets. 0: that of 100 ms, and at least 15,000 bytes or 10 packets.
+	CommittedBlkSize int64 `json:"committedBlkSize"`
+
+	// CommittedInfoRate Mbit/s; parts are taken: 0.01. Of rates of packets 0.
+	CommittedInfoRate float64 `json:"committedInfoRate"`
+
+	// CommittedRate In place of committedInfoRate: a number with bit, kbit, mbit, gbit (1kbit to 1000gbit), pps, kpps or mpps (1pps to 1000mpps).
+	CommittedRate string `json:"committedRate,omitempty"`
+
+	// ExcessBlkSize Burst of the peak rate, 0: likewise; or with one rate the excess burst, 0: twice the other.
+	ExcessBlkSize int64 `json:"excessBlkSize"`
+
+	// PeakInfoRate The same.
+	PeakInfoRate float64 `json:"peakInfoRate"`
+
+	// PeakRate In place of peakInfoRate; of the same sort as committedRate.
+	PeakRate string `json:"peakRate,omitempty"`
+
+	// Type 0: two rates (RFC 2698); 1: one rate (RFC 2697), of which peakInfoRate is none.
+	Type int `json:"type"`
+}
+
+// PolicyList defines model for PolicyList.
+type PolicyList struct {
+	PolAttr []Policy `json:"polAttr"`
+}
+
+// PolicyTarget defines model for PolicyTarget.
+type PolicyTarget struct {
+	// Attachment 1: an interface, and what arrives there. 2: services. 3: clients of all services.
+	Attachment int `json:"attachment"`
+
+	// Direction Of services and clients: packets towards endpoints (in, the default), to clients, or both together.
+	Direction string `json:"direction,omitempty"`
+
+	// PolObjName The interface; the services' name, or IP:PORT/PROTOCOL of one; or the clients' prefix.
+	PolObjName string `json:"polObjName"`
+}
+
 // PortEntry defines model for PortEntry.
 type PortEntry struct {
 	// DataplaneSync 0: the kernel has it.
@@ -1325,6 +1390,9 @@ type CreateNeighborJSONRequestBody = Neighbor
 // SetParamsJSONRequestBody defines body for SetParams for application/json ContentType.
 type SetParamsJSONRequestBody = Params
 
+// CreatePolicyJSONRequestBody defines body for CreatePolicy for application/json ContentType.
+type CreatePolicyJSONRequestBody = Policy
+
 // CreateRouteJSONRequestBody defines body for CreateRoute for application/json ContentType.
 type CreateRouteJSONRequestBody = Route
 
@@ -1741,6 +1809,36 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /config/params (the `SetParams` operationId).
 	SetParams(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreatePolicyWithBody Bound a rate, or change its bound
+	//
+	// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
+	// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
+	CreatePolicyWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreatePolicy Bound a rate, or change its bound
+	//
+	// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
+	// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
+	CreatePolicy(ctx context.Context, body CreatePolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetPolicies Policers, and what they have said
+	//
+	// Corresponds with GET /config/policy/all (the `GetPolicies` operationId).
+	GetPolicies(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeletePolicy Take a policer away
+	//
+	// Corresponds with DELETE /config/policy/ident/{ident} (the `DeletePolicy` operationId).
+	DeletePolicy(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetPorts The interfaces of this network namespace
 	//
@@ -2688,6 +2786,76 @@ func (c *Client) SetParamsWithBody(ctx context.Context, contentType string, body
 // Corresponds with POST /config/params (the `SetParams` operationId).
 func (c *Client) SetParams(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSetParamsRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreatePolicyWithBody Bound a rate, or change its bound
+//
+// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
+// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
+func (c *Client) CreatePolicyWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreatePolicyRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreatePolicy Bound a rate, or change its bound
+//
+// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
+// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
+func (c *Client) CreatePolicy(ctx context.Context, body CreatePolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreatePolicyRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetPolicies Policers, and what they have said
+//
+// Corresponds with GET /config/policy/all (the `GetPolicies` operationId).
+func (c *Client) GetPolicies(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetPoliciesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeletePolicy Take a policer away
+//
+// Corresponds with DELETE /config/policy/ident/{ident} (the `DeletePolicy` operationId).
+func (c *Client) DeletePolicy(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeletePolicyRequest(c.Server, ident)
 	if err != nil {
 		return nil, err
 	}
@@ -4874,6 +5042,107 @@ func NewSetParamsRequestWithBody(server string, contentType string, body io.Read
 	return req, nil
 }
 
+// NewCreatePolicyRequest calls the generic CreatePolicy builder with application/json body
+func NewCreatePolicyRequest(server string, body CreatePolicyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreatePolicyRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreatePolicyRequestWithBody constructs an http.Request for the CreatePolicy method, with any body, and a specified content type
+func NewCreatePolicyRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/policy")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetPoliciesRequest constructs an http.Request for the GetPolicies method
+func NewGetPoliciesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/policy/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeletePolicyRequest constructs an http.Request for the DeletePolicy method
+func NewDeletePolicyRequest(server string, ident string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ident", ident, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/policy/ident/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetPortsRequest constructs an http.Request for the GetPorts method
 func NewGetPortsRequest(server string) (*http.Request, error) {
 	var err error
@@ -6262,6 +6531,40 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /config/params (the `SetParams` operationId).
 	SetParamsWithResponse(ctx context.Context, body SetParamsJSONRequestBody, reqEditors ...RequestEditorFn) (*SetParamsResponse, error)
+
+	// CreatePolicyWithBodyWithResponse Bound a rate, or change its bound
+	//
+	// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
+	// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
+	CreatePolicyWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreatePolicyResponse, error)
+
+	// CreatePolicyWithResponse Bound a rate, or change its bound
+	//
+	// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
+	// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
+	CreatePolicyWithResponse(ctx context.Context, body CreatePolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*CreatePolicyResponse, error)
+
+	// GetPoliciesWithResponse Policers, and what they have said
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/policy/all (the `GetPolicies` operationId).
+	GetPoliciesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPoliciesResponse, error)
+
+	// DeletePolicyWithResponse Take a policer away
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/policy/ident/{ident} (the `DeletePolicy` operationId).
+	DeletePolicyWithResponse(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*DeletePolicyResponse, error)
 
 	// GetPortsWithResponse The interfaces of this network namespace
 	//
@@ -8114,6 +8417,150 @@ func (r SetParamsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SetParamsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreatePolicyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreatePolicyResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreatePolicyResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreatePolicyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreatePolicyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreatePolicyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreatePolicyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetPoliciesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *PolicyList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetPoliciesResponse) GetJSON200() *PolicyList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetPoliciesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetPoliciesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetPoliciesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetPoliciesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetPoliciesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeletePolicyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeletePolicyResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeletePolicyResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeletePolicyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeletePolicyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeletePolicyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeletePolicyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -10150,6 +10597,64 @@ func (c *ClientWithResponses) SetParamsWithResponse(ctx context.Context, body Se
 	return ParseSetParamsResponse(rsp)
 }
 
+// CreatePolicyWithBodyWithResponse Bound a rate, or change its bound
+//
+// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
+// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
+func (c *ClientWithResponses) CreatePolicyWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreatePolicyResponse, error) {
+	rsp, err := c.CreatePolicyWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreatePolicyResponse(rsp)
+}
+
+// CreatePolicyWithResponse Bound a rate, or change its bound
+//
+// Packets of a service, of clients, or that arrive by an interface are green, yellow or red, by RFC 2698 or RFC 2697; red ones
+// are dropped. One of the same name is updated, for established connections too; with the same content it is refused with 409.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/policy (the `CreatePolicy` operationId).
+func (c *ClientWithResponses) CreatePolicyWithResponse(ctx context.Context, body CreatePolicyJSONRequestBody, reqEditors ...RequestEditorFn) (*CreatePolicyResponse, error) {
+	rsp, err := c.CreatePolicy(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreatePolicyResponse(rsp)
+}
+
+// GetPoliciesWithResponse Policers, and what they have said
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/policy/all (the `GetPolicies` operationId).
+func (c *ClientWithResponses) GetPoliciesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPoliciesResponse, error) {
+	rsp, err := c.GetPolicies(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetPoliciesResponse(rsp)
+}
+
+// DeletePolicyWithResponse Take a policer away
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/policy/ident/{ident} (the `DeletePolicy` operationId).
+func (c *ClientWithResponses) DeletePolicyWithResponse(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*DeletePolicyResponse, error) {
+	rsp, err := c.DeletePolicy(ctx, ident, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeletePolicyResponse(rsp)
+}
+
 // GetPortsWithResponse The interfaces of this network namespace
 //
 // Returns a wrapper object for the known response body format(s).
@@ -11676,6 +12181,105 @@ func ParseSetParamsResponse(rsp *http.Response) (*SetParamsResponse, error) {
 	return response, nil
 }
 
+// ParseCreatePolicyResponse parses an HTTP response from a CreatePolicyWithResponse call
+func ParseCreatePolicyResponse(rsp *http.Response) (*CreatePolicyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreatePolicyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetPoliciesResponse parses an HTTP response from a GetPoliciesWithResponse call
+func ParseGetPoliciesResponse(rsp *http.Response) (*GetPoliciesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetPoliciesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest PolicyList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeletePolicyResponse parses an HTTP response from a DeletePolicyWithResponse call
+func ParseDeletePolicyResponse(rsp *http.Response) (*DeletePolicyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeletePolicyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetPortsResponse parses an HTTP response from a GetPortsWithResponse call
 func ParseGetPortsResponse(rsp *http.Response) (*GetPortsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -12726,6 +13330,15 @@ type ServerInterface interface {
 	// SetParams Change parameters, until the daemon ends
 	// (POST /config/params)
 	SetParams(w http.ResponseWriter, r *http.Request)
+	// CreatePolicy Bound a rate, or change its bound
+	// (POST /config/policy)
+	CreatePolicy(w http.ResponseWriter, r *http.Request)
+	// GetPolicies Policers, and what they have said
+	// (GET /config/policy/all)
+	GetPolicies(w http.ResponseWriter, r *http.Request)
+	// DeletePolicy Take a policer away
+	// (DELETE /config/policy/ident/{ident})
+	DeletePolicy(w http.ResponseWriter, r *http.Request, ident string)
 	// GetPorts The interfaces of this network namespace
 	// (GET /config/port/all)
 	GetPorts(w http.ResponseWriter, r *http.Request)
@@ -14111,6 +14724,60 @@ func (siw *ServerInterfaceWrapper) SetParams(w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
+// CreatePolicy operation middleware
+func (siw *ServerInterfaceWrapper) CreatePolicy(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreatePolicy(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetPolicies operation middleware
+func (siw *ServerInterfaceWrapper) GetPolicies(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetPolicies(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeletePolicy operation middleware
+func (siw *ServerInterfaceWrapper) DeletePolicy(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "ident" -------------
+	var ident string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "ident", r.PathValue("ident"), &ident, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ident", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeletePolicy(w, r, ident)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetPorts operation middleware
 func (siw *ServerInterfaceWrapper) GetPorts(w http.ResponseWriter, r *http.Request) {
 
@@ -14870,6 +15537,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/ipv4address", wrapper.CreateAddress)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/ipv4address/all", wrapper.GetAddresses)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", wrapper.DeleteAddress)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/policy", wrapper.CreatePolicy)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/policy/all", wrapper.GetPolicies)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/policy/ident/{ident}", wrapper.DeletePolicy)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/conntrack", wrapper.EndConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/events", wrapper.WatchConntracks)

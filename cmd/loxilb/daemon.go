@@ -48,6 +48,7 @@ type daemon struct {
 	endpoints  *reconcile.EndpointProbes
 	drains     *reconcile.Drains
 	netObjects netObjects
+	policers   *reconcile.Policers
 	passive    *reconcile.Passive
 	interfaces *reconcile.Interfaces
 	xdp        *reconcile.Task
@@ -95,6 +96,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	}
 	objects := network.Objects().Network()
 	p.netObjects = newNetObjects(state, objects, made, o)
+	p.policers = reconcile.NewPolicers(state, d, network.Links, o)
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
@@ -106,7 +108,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	p.sockets = reconcile.NewTask("own sockets", 0, p.attachSockets, o)
 	p.follower = reconcile.NewNetwork(d, network, o, p.networkChanged)
 
-	source := view{d, statuses, p.health, log}
+	source := view{d, statuses, p.health, p.policers, log}
 	measured, err := metrics.New(state, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
 	if err != nil {
 		return nil, err
@@ -141,6 +143,7 @@ func (p *daemon) serve(ctx context.Context) error {
 		run(loop.Run)
 	}
 	run(func(ctx context.Context) { p.network.Objects().Follow(ctx, p.log, p.netObjects.changed) })
+	run(p.policers.Run)
 	run(p.monitor.Run)
 	run(p.passive.Run)
 	run(p.datapath.LogDrops)
@@ -212,7 +215,7 @@ func (p *daemon) ready() (bool, string) {
 
 // started are closed once each part that packets need was tried.
 func (p *daemon) started() []<-chan struct{} {
-	return append(p.follower.Idle(), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle())
+	return append(p.follower.Idle(), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle())
 }
 
 // networkChanged has further parts follow the network.
@@ -220,6 +223,7 @@ func (p *daemon) networkChanged(b event.Body) {
 	switch b := b.(type) {
 	case event.Link:
 		p.interfaces.MarkAll()
+		p.policers.LinksChanged()
 		p.xdp.Mark()
 	case event.Routes:
 		if !b.Neighbours {

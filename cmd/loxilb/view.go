@@ -17,12 +17,22 @@ type view struct {
 	*datapath.Datapath
 	*status.Table
 	*reconcile.Health
-	log *slog.Logger
+	policers *reconcile.Policers
+	log      *slog.Logger
 }
 
 // ServiceStats finds the service by the user's key.
 func (v view) ServiceStats(key lb.Key) (lb.ServiceStats, bool) {
 	return v.Datapath.ServiceStats(compile.Key(key))
+}
+
+// PolicerStats are without counts that cannot be read.
+func (v view) PolicerStats(name string) lb.PolicerStats {
+	n, err := v.Policed(name)
+	if err != nil {
+		v.log.Error("a policer's counters cannot be read", "policer", name, "error", err)
+	}
+	return lb.PolicerStats{Policed: n, Attached: v.policers.Places(name)}
 }
 
 // XDP is without a count that cannot be read.

@@ -24,6 +24,7 @@ func createVerb(o *options) *cobra.Command {
 		createNeighbor(o),
 		createRoute(o),
 		createAddress(o),
+		createPolicy(o),
 	)
 	return c
 }
@@ -44,6 +45,7 @@ func getVerb(o *options) *cobra.Command {
 		getNeighbor(o),
 		getRoute(o),
 		getAddress(o),
+		getPolicy(o),
 		getVersion(o),
 		getLogLevel(o),
 		getStatus(o),
@@ -62,6 +64,7 @@ func deleteVerb(o *options) *cobra.Command {
 		deleteNeighbor(o),
 		deleteRoute(o),
 		deleteAddress(o),
+		deletePolicy(o),
 	)
 	return c
 }

@@ -64,9 +64,9 @@ func filteringCommands() []Section[Command] {
 			{Path: "delete firewall", Aliases: firewall, Flags: "firewallRule", State: NotThere, Note: noFirewall},
 		}},
 		{"Policers", []Command{
-			{Path: "create policy", Aliases: policy, Flags: "rate target block-size color pol-type", State: NotThere, Note: noPolicy},
-			{Path: "get policy", Aliases: policy, Columns: "Ident,peakInfoRate,committedInfoRate", Wide: "Ident,peakInfoRate,committedInfoRate,excessBlkSize,committedBlkSize,policyType,ColorAware,polObjName,attachment", State: NotThere, Note: noPolicy},
-			{Path: "delete policy", Aliases: policy, State: NotThere, Note: noPolicy},
+			{Path: "create policy", Aliases: policy, Flags: "rate target block-size color pol-type", State: Better, Note: "units (10kbit, 5000pps), services and clients, --direction"},
+			{Path: "get policy", Aliases: policy, Columns: "Ident,peakInfoRate,committedInfoRate", Wide: "Ident,peakInfoRate,committedInfoRate,excessBlkSize,committedBlkSize,policyType,ColorAware,polObjName,attachment", State: Better, Note: "-o wide has counters of each color"},
+			{Path: "delete policy", Aliases: policy},
 		}},
 		{"Mirrors", []Command{
 			{Path: "create mirror", Aliases: mirror, Flags: "mirrorInfo targetObject", State: NotThere, Note: noMirror},

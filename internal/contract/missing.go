@@ -10,7 +10,6 @@ const (
 	noUsers   = "users and roles are not part of this build yet: use the token of --manualtoken, or the UNIX socket"
 
 	noFirewall = "firewall rules are not part of this build yet: use nftables, or allowedSources and deny lists of services"
-	noPolicy   = "policers are not part of this build yet: use tc, or limits of services (create lb --max-rate)"
 	noMirror   = "mirrors are not part of this build yet: use tc with the action mirred"
 
 	noVLAN    = "VLANs are not made by this build yet: use ip link add type bridge and bridge vlan"

@@ -47,9 +47,9 @@ func filtering() []Section[Operation] {
 			{"DELETE", "/config/firewall", NotThere, noFirewall},
 		}},
 		{"Policers", []Operation{
-			{"GET", "/config/policy/all", NotThere, noPolicy},
-			{"POST", "/config/policy", NotThere, noPolicy},
-			{"DELETE", "/config/policy/ident/{ident}", NotThere, noPolicy},
+			{"GET", "/config/policy/all", Better, "counters of each color"},
+			{"POST", "/config/policy", Better, "services and clients too, from 1 kbit/s on, rates of packets; a rule of the contract is a service; without bursts they are 100 ms of the rate, not 30 MB"},
+			{"DELETE", "/config/policy/ident/{ident}", Same, ""},
 		}},
 		{"Mirrors", []Operation{
 			{"GET", "/config/mirror/all", NotThere, noMirror},

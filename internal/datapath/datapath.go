@@ -11,9 +11,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
 	"loxilb/internal/datapath/attach"
+	"loxilb/internal/datapath/attached"
 	"loxilb/internal/datapath/connections"
 	"loxilb/internal/datapath/drops"
 	"loxilb/internal/datapath/hostports"
@@ -62,6 +64,7 @@ type Datapath struct {
 	*hostports.Ports     // their ports
 	*drops.Counters      // packets dropped
 	*watch.Watchers      // who is told of connections
+	*attached.Attached   // policers
 	*pressure.Meter      // how full the connection table is, and who is challenged
 	*vipprobe.Probes     // probes that go to VIPs
 
@@ -139,9 +142,13 @@ func (d *Datapath) load(cfg Config) error {
 	types := btf.NewCache() // the kernel's, read once
 	var sweep *connections.Programs
 	adopt := func() (err error) {
-		if d.Tables, err = tables.Open(d.collection); err == nil {
-			d.Routing, err = routing.Open(d.collection)
+		if d.Tables, err = tables.Open(d.collection); err != nil {
+			return err
 		}
+		if d.Routing, err = routing.Open(d.collection); err != nil {
+			return err
+		}
+		d.Attached, err = attached.Open(d.collection, d.Tables, d.BumpNextHops)
 		return err
 	}
 	before, failed := d.Drops()
@@ -154,11 +161,16 @@ func (d *Datapath) load(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	d.XDP = xdp.New(d.collection, d.Routing, d.Tables.AddCounts, cfg.XDP, &d.exchange.Exchange)
+	d.XDP = xdp.New(d.collection, d.Routing, d.followCounts, cfg.XDP, &d.exchange.Exchange)
 	d.Sockets = hostsockets.New(d.collection, d.Tables)
 	d.Watchers = watch.New(d.collection, d.Tables)
 	d.Probes = vipprobe.New(d.Hooks, d.collection.Log)
 	return d.followLocal(d.LocalAnswersWanted())
+}
+
+// followCounts has the variables of the XDP program's object say what those of this process's say.
+func (d *Datapath) followCounts(variables map[string]*ebpf.Variable) error {
+	return errors.Join(d.Tables.AddCounts(variables), d.Attached.FollowPorts(variables["ports_attached"]))
 }
 
 // Close releases the process's hold on the data path. What is pinned goes on working; the rest ends.

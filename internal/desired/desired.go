@@ -16,6 +16,7 @@ type State struct {
 	Services  *Services
 	Endpoints *Endpoints
 	Drains    *Drains
+	Policers  *Policers
 	Addresses *store.Table[netobj.Address]
 	Routes    *store.Table[netobj.Route]
 	Neighbors *store.Table[netobj.Neighbor]
@@ -40,13 +41,13 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 		opt(&o)
 	}
 	s := &State{
-		Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains(),
+		Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains(), Policers: newPolicers(),
 		Addresses: newNetObjects[netobj.Address](netobj.AddressKind),
 		Routes:    newNetObjects[netobj.Route](netobj.RouteKind),
 		Neighbors: newNetObjects[netobj.Neighbor](netobj.NeighborKind),
 	}
 	var err error
-	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Addresses, s.Routes, s.Neighbors)
+	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Policers.Table, s.Addresses, s.Routes, s.Neighbors)
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,8 @@ type DataPath interface {
 	Drops() map[string]uint64
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(lb.Connection) bool) error
+	// PolicerStats is what a policer has said, and in how many places it is.
+	PolicerStats(name string) lb.PolicerStats
 	// EndConnections ends those that match, rate a second, from a place on. Some may be left when ctx ends.
 	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
 	// WatchConnections calls yield, often, with what has become of connections, and what was not told so far, until ctx ends or yield

@@ -40,6 +40,7 @@ type fake struct {
 	health      []*lb.EndpointHealth
 	said        []string // by SetHostState
 	drops       map[string]uint64
+	policed     lb.PolicerStats
 }
 
 // EndpointState is that of the first with the endpoint's address and port.
@@ -78,6 +79,8 @@ func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 	s, ok := f.stats[k]
 	return s, ok
 }
+
+func (f *fake) PolicerStats(string) lb.PolicerStats { return f.policed }
 
 func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) error {
 	for _, c := range f.connections {

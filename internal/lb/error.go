@@ -69,6 +69,14 @@ const (
 	FieldProbeCA           = "probe CA"
 	FieldProbeCertificate  = "probe certificate"
 	FieldProbeKey          = "probe key"
+	FieldIdent             = "name of the policer or mirror"
+	FieldAttachment        = "attachment"
+	FieldTarget            = "target"
+	FieldDirection         = "direction"
+	FieldCommittedRate     = "committed rate"
+	FieldPeakRate          = "peak rate"
+	FieldCommittedBurst    = "committed burst"
+	FieldExcessBurst       = "excess burst"
 )
 
 // maxShown bounds what of a refused value is shown, in bytes: enough for every value that was meant seriously.

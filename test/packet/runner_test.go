@@ -139,6 +139,9 @@ func (r *runner) line(i int) (next int, err error) {
 	case "pressure":
 		got, err := r.lab.DumpPressure()
 		return r.block(r.s, i, got), err
+	case "policers":
+		got, err := r.lab.DumpPolicers()
+		return r.block(r.s, i, got), err
 	case "in", "pass", "drop":
 		return r.step(i)
 	case "out":
@@ -179,6 +182,8 @@ func (r *runner) command(verb, rest string) error {
 			return err
 		}
 		return r.lab.Advance(d)
+	case "policer":
+		return r.lab.Police(rest)
 	case "mark":
 		mark, err := lb.ParseMark(rest)
 		r.lab.Mark(mark)

@@ -20,6 +20,8 @@ import (
 //	xdp forwards|passes|challenges|drops
 //	                       that is what the XDP program, where it runs too, does with the packet above
 //	advance 61s            all connections have been silent for that much longer
+//	policer NAME RATE BURST to KIND TARGET [in|out|both]
+//	                       make a policer of one rate, whose bursts are so many bytes each; without RATE and the rest: take it away
 //	mark N                 from here on, packets carry that mark
 //	sweep                  connections that are over are removed
 //	next-hops              what the connections know of routes and neighbours is out of date
@@ -30,9 +32,9 @@ import (
 //	size N                 connections that the table holds (first line only)
 //	half-open N            percent of the table that half-open connections may have (first line, or after size)
 //	live                   from here on, packets go through the attached program and the kernel (lab.SendLive)
-//	conntrack | stats | handshakes | pressure
-//	                       the table, the counters of all services, those of handshakes with endpoints, or how full the table is; what is
-//	                       expected follows a line of dashes and ends with an empty line
+//	conntrack | stats | handshakes | pressure | policers
+//	                       the table, the counters of all services, those of handshakes with endpoints, how full the table is, or what
+//	                       policers have said; what is expected follows a line of dashes and ends with an empty line
 //
 // A comment starts with #; `# V43` says that the step below is that vector of the checklist.
 type script struct {

@@ -13,6 +13,18 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type SockAttachedSource struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Addr         SockIpAddr
+}
+
+type SockAttachments struct {
+	_        structs.HostLayout
+	Policers [2]uint64
+	Mirrors  [2]uint64
+}
+
 type SockBloom struct {
 	_             structs.HostLayout
 	Bits          [65536]uint64
@@ -229,6 +241,24 @@ type SockOpening struct {
 	_          [3]byte
 }
 
+type SockPoliced struct {
+	_       structs.HostLayout
+	Packets [3]uint64
+	Bytes   [3]uint64
+}
+
+type SockPolicer struct {
+	_           structs.HostLayout
+	Cost        uint64
+	Burst       uint64
+	PeakCost    uint64
+	ExcessBurst uint64
+	Flags       uint64
+	Empty       uint64
+	PeakEmpty   uint64
+	Excess      int64
+}
+
 type SockRangeKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
@@ -397,6 +427,9 @@ type SockWay struct {
 const (
 	SockMapAllowedSources         = "allowed_sources"
 	SockMapAnswerBuckets          = "answer_buckets"
+	SockMapAttachedPorts          = "attached_ports"
+	SockMapAttachedServices       = "attached_services"
+	SockMapAttachedSources        = "attached_sources"
 	SockMapBloomFilter            = "bloom_filter"
 	SockMapChallenges             = "challenges"
 	SockMapConnections            = "connections"
@@ -426,6 +459,8 @@ const (
 	SockMapPasses                 = "passes"
 	SockMapPersistTimeouts        = "persist_timeouts"
 	SockMapPersists               = "persists"
+	SockMapPolicedCounts          = "policed_counts"
+	SockMapPolicers               = "policers"
 	SockMapSecrets                = "secrets"
 	SockMapServiceRanges          = "service_ranges"
 	SockMapServiceStates          = "service_states"
@@ -549,6 +584,9 @@ type SockProgramSpecs struct {
 type SockMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	AttachedPorts    *ebpf.MapSpec `ebpf:"attached_ports"`
+	AttachedServices *ebpf.MapSpec `ebpf:"attached_services"`
+	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
@@ -578,6 +616,8 @@ type SockMapSpecs struct {
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
+	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -657,6 +697,9 @@ func (o *SockObjects) Close() error {
 type SockMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	AttachedPorts    *ebpf.Map `ebpf:"attached_ports"`
+	AttachedServices *ebpf.Map `ebpf:"attached_services"`
+	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
@@ -686,6 +729,8 @@ type SockMaps struct {
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
+	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
+	Policers         *ebpf.Map `ebpf:"policers"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -712,6 +757,9 @@ func (m *SockMaps) Close() error {
 	return _SockClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.AttachedPorts,
+		m.AttachedServices,
+		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
 		m.Connections,
@@ -741,6 +789,8 @@ func (m *SockMaps) Close() error {
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
+		m.PolicedCounts,
+		m.Policers,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

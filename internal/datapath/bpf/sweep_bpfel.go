@@ -13,6 +13,18 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type SweepAttachedSource struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Addr         SweepIpAddr
+}
+
+type SweepAttachments struct {
+	_        structs.HostLayout
+	Policers [2]uint64
+	Mirrors  [2]uint64
+}
+
 type SweepBloom struct {
 	_             structs.HostLayout
 	Bits          [65536]uint64
@@ -238,6 +250,24 @@ type SweepOpening struct {
 	_          [3]byte
 }
 
+type SweepPoliced struct {
+	_       structs.HostLayout
+	Packets [3]uint64
+	Bytes   [3]uint64
+}
+
+type SweepPolicer struct {
+	_           structs.HostLayout
+	Cost        uint64
+	Burst       uint64
+	PeakCost    uint64
+	ExcessBurst uint64
+	Flags       uint64
+	Empty       uint64
+	PeakEmpty   uint64
+	Excess      int64
+}
+
 type SweepRangeKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
@@ -371,6 +401,9 @@ type SweepWay struct {
 const (
 	SweepMapAllowedSources         = "allowed_sources"
 	SweepMapAnswerBuckets          = "answer_buckets"
+	SweepMapAttachedPorts          = "attached_ports"
+	SweepMapAttachedServices       = "attached_services"
+	SweepMapAttachedSources        = "attached_sources"
 	SweepMapBloomFilter            = "bloom_filter"
 	SweepMapChallenges             = "challenges"
 	SweepMapConnections            = "connections"
@@ -404,6 +437,8 @@ const (
 	SweepMapPasses                 = "passes"
 	SweepMapPersistTimeouts        = "persist_timeouts"
 	SweepMapPersists               = "persists"
+	SweepMapPolicedCounts          = "policed_counts"
+	SweepMapPolicers               = "policers"
 	SweepMapSecrets                = "secrets"
 	SweepMapServiceRanges          = "service_ranges"
 	SweepMapServiceStates          = "service_states"
@@ -514,6 +549,9 @@ type SweepProgramSpecs struct {
 type SweepMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	AttachedPorts    *ebpf.MapSpec `ebpf:"attached_ports"`
+	AttachedServices *ebpf.MapSpec `ebpf:"attached_services"`
+	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
@@ -547,6 +585,8 @@ type SweepMapSpecs struct {
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
+	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -621,6 +661,9 @@ func (o *SweepObjects) Close() error {
 type SweepMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	AttachedPorts    *ebpf.Map `ebpf:"attached_ports"`
+	AttachedServices *ebpf.Map `ebpf:"attached_services"`
+	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
@@ -654,6 +697,8 @@ type SweepMaps struct {
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
+	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
+	Policers         *ebpf.Map `ebpf:"policers"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -677,6 +722,9 @@ func (m *SweepMaps) Close() error {
 	return _SweepClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.AttachedPorts,
+		m.AttachedServices,
+		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
 		m.Connections,
@@ -710,6 +758,8 @@ func (m *SweepMaps) Close() error {
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
+		m.PolicedCounts,
+		m.Policers,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,

@@ -24,6 +24,18 @@ const (
 	TcAlgorithmALGORITHM_RANDOM   TcAlgorithm = 100
 )
 
+type TcAttachedSource struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Addr         TcIpAddr
+}
+
+type TcAttachments struct {
+	_        structs.HostLayout
+	Policers [2]uint64
+	Mirrors  [2]uint64
+}
+
 type TcBloom struct {
 	_             structs.HostLayout
 	Bits          [65536]uint64
@@ -47,6 +59,15 @@ type TcChallengeCounts struct {
 	Sent     uint64
 	Answered uint64
 }
+
+type TcColor uint32
+
+const (
+	TcColorCOLOR_GREEN  TcColor = 0
+	TcColorCOLOR_YELLOW TcColor = 1
+	TcColorCOLOR_RED    TcColor = 2
+	TcColorCOLORS       TcColor = 3
+)
 
 type TcConnection struct {
 	_          structs.HostLayout
@@ -187,7 +208,8 @@ const (
 	TcDropReasonDROP_RATE_LIMIT           TcDropReason = 28
 	TcDropReasonDROP_CONNECTION_LIMIT     TcDropReason = 29
 	TcDropReasonDROP_SOURCE_DENIED        TcDropReason = 30
-	TcDropReasonDROP_REASONS              TcDropReason = 31
+	TcDropReasonDROP_POLICED              TcDropReason = 31
+	TcDropReasonDROP_REASONS              TcDropReason = 32
 )
 
 type TcEgressEndpoint struct {
@@ -482,6 +504,42 @@ type TcPersistKey struct {
 	Service uint32
 }
 
+type TcPoliced struct {
+	_       structs.HostLayout
+	Packets [3]uint64
+	Bytes   [3]uint64
+}
+
+type TcPolicer struct {
+	_           structs.HostLayout
+	Cost        uint64
+	Burst       uint64
+	PeakCost    uint64
+	ExcessBurst uint64
+	Flags       uint64
+	Empty       uint64
+	PeakEmpty   uint64
+	Excess      int64
+}
+
+type TcPolicerFlag uint32
+
+const (
+	TcPolicerFlagPOLICER_ONE_RATE    TcPolicerFlag = 1
+	TcPolicerFlagPOLICER_COLOR_AWARE TcPolicerFlag = 2
+	TcPolicerFlagPOLICER_PACKETS     TcPolicerFlag = 4
+)
+
+type TcPolicerLayout uint32
+
+const (
+	TcPolicerLayoutMAX_POLICERS TcPolicerLayout = 8192
+	TcPolicerLayoutMAX_ATTACHED TcPolicerLayout = 8192
+	TcPolicerLayoutTICK_SHIFT   TcPolicerLayout = 4
+	TcPolicerLayoutCOST_SHIFT   TcPolicerLayout = 16
+	TcPolicerLayoutMAX_SEGMENTS TcPolicerLayout = 2048
+)
+
 type TcRangeKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
@@ -727,6 +785,9 @@ const (
 const (
 	TcMapAllowedSources         = "allowed_sources"
 	TcMapAnswerBuckets          = "answer_buckets"
+	TcMapAttachedPorts          = "attached_ports"
+	TcMapAttachedServices       = "attached_services"
+	TcMapAttachedSources        = "attached_sources"
 	TcMapBloomFilter            = "bloom_filter"
 	TcMapChallenges             = "challenges"
 	TcMapConnections            = "connections"
@@ -756,6 +817,8 @@ const (
 	TcMapPasses                 = "passes"
 	TcMapPersistTimeouts        = "persist_timeouts"
 	TcMapPersists               = "persists"
+	TcMapPolicedCounts          = "policed_counts"
+	TcMapPolicers               = "policers"
 	TcMapQuotes                 = "quotes"
 	TcMapSecrets                = "secrets"
 	TcMapServiceRanges          = "service_ranges"
@@ -783,6 +846,7 @@ const (
 	TcVarChallengeSurge         = "challenge_surge"
 	TcVarDirectAnswers          = "direct_answers"
 	TcVarEgressCount            = "egress_count"
+	TcVarFlowsAttached          = "flows_attached"
 	TcVarForeignFirst           = "foreign_first"
 	TcVarForeignSurge           = "foreign_surge"
 	TcVarHalfOpenPercent        = "half_open_percent"
@@ -799,6 +863,7 @@ const (
 	TcVarMssServices            = "mss_services"
 	TcVarNeighbourGeneration    = "neighbour_generation"
 	TcVarNextHopsShared         = "next_hops_shared"
+	TcVarPortsAttached          = "ports_attached"
 	TcVarRangeServices          = "range_services"
 	TcVarRedirectPeer           = "redirect_peer"
 	TcVarResetRate              = "reset_rate"
@@ -872,6 +937,9 @@ type TcProgramSpecs struct {
 type TcMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	AttachedPorts    *ebpf.MapSpec `ebpf:"attached_ports"`
+	AttachedServices *ebpf.MapSpec `ebpf:"attached_services"`
+	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
@@ -901,6 +969,8 @@ type TcMapSpecs struct {
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
+	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	Quotes           *ebpf.MapSpec `ebpf:"quotes"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
@@ -930,6 +1000,7 @@ type TcVariableSpecs struct {
 	ChallengeSurge         *ebpf.VariableSpec `ebpf:"challenge_surge"`
 	DirectAnswers          *ebpf.VariableSpec `ebpf:"direct_answers"`
 	EgressCount            *ebpf.VariableSpec `ebpf:"egress_count"`
+	FlowsAttached          *ebpf.VariableSpec `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.VariableSpec `ebpf:"foreign_surge"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
@@ -946,6 +1017,7 @@ type TcVariableSpecs struct {
 	MssServices            *ebpf.VariableSpec `ebpf:"mss_services"`
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.VariableSpec `ebpf:"next_hops_shared"`
+	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
@@ -987,6 +1059,9 @@ func (o *TcObjects) Close() error {
 type TcMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	AttachedPorts    *ebpf.Map `ebpf:"attached_ports"`
+	AttachedServices *ebpf.Map `ebpf:"attached_services"`
+	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
@@ -1016,6 +1091,8 @@ type TcMaps struct {
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
+	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
+	Policers         *ebpf.Map `ebpf:"policers"`
 	Quotes           *ebpf.Map `ebpf:"quotes"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
@@ -1040,6 +1117,9 @@ func (m *TcMaps) Close() error {
 	return _TcClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.AttachedPorts,
+		m.AttachedServices,
+		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
 		m.Connections,
@@ -1069,6 +1149,8 @@ func (m *TcMaps) Close() error {
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
+		m.PolicedCounts,
+		m.Policers,
 		m.Quotes,
 		m.Secrets,
 		m.ServiceRanges,
@@ -1099,6 +1181,7 @@ type TcVariables struct {
 	ChallengeSurge         *ebpf.Variable `ebpf:"challenge_surge"`
 	DirectAnswers          *ebpf.Variable `ebpf:"direct_answers"`
 	EgressCount            *ebpf.Variable `ebpf:"egress_count"`
+	FlowsAttached          *ebpf.Variable `ebpf:"flows_attached"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	ForeignSurge           *ebpf.Variable `ebpf:"foreign_surge"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
@@ -1115,6 +1198,7 @@ type TcVariables struct {
 	MssServices            *ebpf.Variable `ebpf:"mss_services"`
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.Variable `ebpf:"next_hops_shared"`
+	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`

@@ -13,6 +13,18 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type XdpAttachedSource struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Addr         XdpIpAddr
+}
+
+type XdpAttachments struct {
+	_        structs.HostLayout
+	Policers [2]uint64
+	Mirrors  [2]uint64
+}
+
 type XdpBloom struct {
 	_             structs.HostLayout
 	Bits          [65536]uint64
@@ -109,6 +121,24 @@ type XdpNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type XdpPoliced struct {
+	_       structs.HostLayout
+	Packets [3]uint64
+	Bytes   [3]uint64
+}
+
+type XdpPolicer struct {
+	_           structs.HostLayout
+	Cost        uint64
+	Burst       uint64
+	PeakCost    uint64
+	ExcessBurst uint64
+	Flags       uint64
+	Empty       uint64
+	PeakEmpty   uint64
+	Excess      int64
 }
 
 type XdpRangeKey struct {
@@ -251,6 +281,9 @@ type XdpWay struct {
 const (
 	XdpMapAllowedSources         = "allowed_sources"
 	XdpMapAnswerBuckets          = "answer_buckets"
+	XdpMapAttachedPorts          = "attached_ports"
+	XdpMapAttachedServices       = "attached_services"
+	XdpMapAttachedSources        = "attached_sources"
 	XdpMapBloomFilter            = "bloom_filter"
 	XdpMapChallenges             = "challenges"
 	XdpMapConnections            = "connections"
@@ -279,6 +312,8 @@ const (
 	XdpMapPasses                 = "passes"
 	XdpMapPersistTimeouts        = "persist_timeouts"
 	XdpMapPersists               = "persists"
+	XdpMapPolicedCounts          = "policed_counts"
+	XdpMapPolicers               = "policers"
 	XdpMapSecrets                = "secrets"
 	XdpMapServiceRanges          = "service_ranges"
 	XdpMapServiceStates          = "service_states"
@@ -314,6 +349,7 @@ const (
 	XdpVarKfuncs                 = "kfuncs"
 	XdpVarMarkedServices         = "marked_services"
 	XdpVarNeighbourGeneration    = "neighbour_generation"
+	XdpVarPortsAttached          = "ports_attached"
 	XdpVarRangeServices          = "range_services"
 	XdpVarRedirectPeer           = "redirect_peer"
 	XdpVarResetRate              = "reset_rate"
@@ -383,6 +419,9 @@ type XdpProgramSpecs struct {
 type XdpMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
+	AttachedPorts    *ebpf.MapSpec `ebpf:"attached_ports"`
+	AttachedServices *ebpf.MapSpec `ebpf:"attached_services"`
+	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
@@ -411,6 +450,8 @@ type XdpMapSpecs struct {
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
+	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
+	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -451,6 +492,7 @@ type XdpVariableSpecs struct {
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.VariableSpec `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
+	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
@@ -491,6 +533,9 @@ func (o *XdpObjects) Close() error {
 type XdpMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
+	AttachedPorts    *ebpf.Map `ebpf:"attached_ports"`
+	AttachedServices *ebpf.Map `ebpf:"attached_services"`
+	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
@@ -519,6 +564,8 @@ type XdpMaps struct {
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
+	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
+	Policers         *ebpf.Map `ebpf:"policers"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -545,6 +592,9 @@ func (m *XdpMaps) Close() error {
 	return _XdpClose(
 		m.AllowedSources,
 		m.AnswerBuckets,
+		m.AttachedPorts,
+		m.AttachedServices,
+		m.AttachedSources,
 		m.BloomFilter,
 		m.Challenges,
 		m.Connections,
@@ -573,6 +623,8 @@ func (m *XdpMaps) Close() error {
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
+		m.PolicedCounts,
+		m.Policers,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -614,6 +666,7 @@ type XdpVariables struct {
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	MarkedServices         *ebpf.Variable `ebpf:"marked_services"`
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
+	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`

@@ -171,6 +171,9 @@ func (t *Tables) newService(key bpf.TcServiceKey, undo *undoLog) (*service, erro
 		t.releaseService(s)
 		return nil
 	})
+	if err := t.putAttachments(id, t.attached.wanted[key]); err != nil {
+		return nil, err
+	}
 	if used { // by a service that is gone, perhaps of a process that was killed
 		err := errors.Join(t.maps.ServiceStates.Put(id, bpf.TcServiceState{}), t.removed.put(id, counters{}),
 			t.maps.IdleTimeouts.Put(id, uint32(0)), t.maps.PersistTimeouts.Put(id, uint32(0)), t.maps.MssLimits.Put(id, uint32(0)))

@@ -69,6 +69,7 @@ type Tables struct {
 	handshakes   handshakes
 	filter       *bloom.Filter
 	persisting   bool // some service remembers clients, or did
+	attached     attached
 }
 
 // counts are of services that are rare: while there is none, packets pay nothing for them.

@@ -210,7 +210,7 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 		"services": maps.Services, "vips": maps.Vips, "service_ranges": maps.ServiceRanges, "local_addresses": maps.LocalAddresses,
 		"allowed_sources": maps.AllowedSources, "service_states": maps.ServiceStates, "half_opens": maps.HalfOpens, "secrets": maps.Secrets,
 		"known_clients": maps.KnownClients, "challenges": maps.Challenges, "drops": maps.Drops,
-		"limits_by_service": maps.LimitsByService, "limited_clients": maps.LimitedClients,
+		"limits_by_service": maps.LimitsByService, "limited_clients": maps.LimitedClients, "attached_ports": maps.AttachedPorts,
 		loader.SharedSection: x.shared.Section(loader.SharedSection),
 	}
 	loader.ShareMaps(spec, shared, "xdp_addresses", "xdp_targets", "xdp_forwarded")

@@ -39,6 +39,7 @@ type Lab struct {
 	Datapath *datapath.Datapath
 	services map[lb.Key]lb.Service
 	drops    map[string]uint64
+	policers map[string]lb.Policer
 	mark     uint32
 	cpus     unix.CPUSet // where the thread ran before KeepNextHops; empty: it runs there
 
@@ -56,7 +57,7 @@ func New(cfg Config) (*Lab, error) {
 	if cfg.Connections == 0 {
 		cfg.Connections = 1024
 	}
-	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, xdp: cfg.XDP}
+	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]lb.Policer{}, xdp: cfg.XDP}
 	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
@@ -119,6 +120,10 @@ func (l *Lab) Reset() error {
 		if err := l.Delete(key); err != nil {
 			return err
 		}
+	}
+	clear(l.policers)
+	if err := l.attach(); err != nil {
+		return err
 	}
 	// source ports rest after their connections were ended
 	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep(), l.Datapath.TestRun().ForgetKnown()); err != nil {

@@ -1,0 +1,225 @@
+// Package attached writes policers, and what they are attached to: services, clients and interfaces.
+package attached
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/rows"
+	"loxilb/internal/lb"
+)
+
+// Services is the part of the data path that knows the ids of services.
+type Services interface {
+	AttachToServices(map[bpf.TcServiceKey]bpf.TcAttachments) (changed bool, err error)
+}
+
+// Attached is what is written. Methods are safe for concurrent use.
+type Attached struct {
+	maps     *bpf.TcMaps
+	flows    *ebpf.Variable
+	services Services
+	renew    func() error // has each connection look for its next hop
+
+	mu       sync.Mutex
+	ports    map[uint32]bpf.TcAttachments
+	sources  map[bpf.TcAttachedSource]bpf.TcAttachments
+	policers map[uint64]bpf.TcPolicer // as wanted last
+	counted  []*ebpf.Variable         // where it is written whether ports have some
+	stale    bool                     // connections are still to look for their next hops
+}
+
+// Open reads what an earlier process has written. It stays in force until SetAttached.
+func Open(c *loader.Collection, services Services, renew func() error) (*Attached, error) {
+	a := &Attached{
+		maps: &c.Maps, flows: c.Variables.FlowsAttached, services: services, renew: renew,
+		ports: map[uint32]bpf.TcAttachments{}, sources: map[bpf.TcAttachedSource]bpf.TcAttachments{}, policers: map[uint64]bpf.TcPolicer{},
+		counted: []*ebpf.Variable{c.Variables.PortsAttached},
+	}
+	if c.Fresh {
+		return a, nil
+	}
+	inForce := 0
+	err := errors.Join(
+		rows.Each(a.maps.AttachedPorts, func(k uint32, v bpf.TcAttachments) { a.ports[k] = v }),
+		rows.Each(a.maps.AttachedSources, func(k bpf.TcAttachedSource, v bpf.TcAttachments) { a.sources[k] = v }),
+		rows.Each(a.maps.AttachedServices, func(uint32, bpf.TcAttachments) { inForce++ }),
+		rows.Each(a.maps.Policers, func(k uint64, _ bpf.TcPolicer) { a.policers[k] = bpf.TcPolicer{} }),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("read policers: %w", err)
+	}
+	return a, a.writeVariables(inForce + len(a.sources))
+}
+
+// FollowPorts has another object's variable ports_attached follow from here on.
+func (a *Attached) FollowPorts(ports *ebpf.Variable) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counted = append(a.counted, ports)
+	return ports.Set(uint32(len(a.ports)))
+}
+
+// SetAttached makes it so. Only differences are written; a policer whose rates change goes on with what its buckets hold. What cannot be written is tried
+// again when it is called again. failed has the errors of policers, by name.
+func (a *Attached) SetAttached(want *bpf.Attached) (failed map[string]error, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	failed = map[string]error{}
+	kept := map[uint64]bool{}
+	for name, p := range want.Policers {
+		key := bpf.NameKey(name)
+		kept[key] = true
+		if err := a.putPolicer(key, p); err != nil {
+			failed[name] = err
+		}
+	}
+	errs := []error{a.writeVariables(len(want.Services) + len(want.Sources))} // before, so that who looks finds it
+	services, err := a.services.AttachToServices(want.Services)
+	sources, ports := sourceRows(want.Sources), portRows(want.Ports)
+	clients, failing := put(a.maps.AttachedSources, a.sources, sources, "clients")
+	_, failed2 := put(a.maps.AttachedPorts, a.ports, ports, "an interface")
+	errs = append(errs, err, failing, failed2, a.writeVariables(len(want.Services)+len(a.sources)))
+	if services || clients {
+		a.stale = true
+	}
+	if a.stale {
+		err := a.renew()
+		a.stale = err != nil
+		errs = append(errs, err)
+	}
+	return failed, errors.Join(append(errs, a.dropPolicers(kept))...)
+}
+
+// writeVariables tells packets whether they are to look.
+func (a *Attached) writeVariables(flows int) error {
+	errs := []error{a.flows.Set(uint32(flows))}
+	for _, v := range a.counted {
+		errs = append(errs, v.Set(uint32(len(a.ports))))
+	}
+	return errors.Join(errs...)
+}
+
+func sourceRows(want map[netip.Prefix]bpf.TcAttachments) map[bpf.TcAttachedSource]bpf.TcAttachments {
+	out := map[bpf.TcAttachedSource]bpf.TcAttachments{}
+	for p, row := range want {
+		bits := p.Bits()
+		if p.Addr().Is4() {
+			bits += 96
+		}
+		out[bpf.TcAttachedSource{PrefixLength: uint32(bits), Addr: bpf.Addr(p.Addr())}] = row
+	}
+	return out
+}
+
+func portRows(want map[int]bpf.TcAttachments) map[uint32]bpf.TcAttachments {
+	out := map[uint32]bpf.TcAttachments{}
+	for index, row := range want {
+		out[uint32(index)] = row
+	}
+	return out
+}
+
+// put makes the rows of a map those that are wanted. It returns whether there is one more or less.
+func put[K comparable](m *ebpf.Map, have, want map[K]bpf.TcAttachments, to string) (changed bool, err error) {
+	var errs []error
+	for k, row := range want {
+		old, had := have[k]
+		if had && old == row {
+			continue
+		}
+		if err := m.Put(k, row); err != nil {
+			errs = append(errs, fmt.Errorf("attach policers and mirrors to %s: %w", to, err))
+			continue
+		}
+		have[k] = row
+		changed = changed || !had
+	}
+	for k := range have {
+		if _, stays := want[k]; stays {
+			continue
+		}
+		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, fmt.Errorf("take policers and mirrors from %s: %w", to, err))
+			continue
+		}
+		delete(have, k)
+		changed = true
+	}
+	return changed, errors.Join(errs...)
+}
+
+// putPolicer writes a policer, with what its buckets hold if it was there.
+func (a *Attached) putPolicer(key uint64, want bpf.TcPolicer) error {
+	if have, there := a.policers[key]; there && have == want {
+		return nil
+	}
+	row, now := want, clock()
+	row.Empty, row.PeakEmpty, row.Excess = now-want.Burst, now-want.ExcessBurst, int64(want.ExcessBurst)
+	var old bpf.TcPolicer
+	err := a.maps.Policers.Lookup(key, &old)
+	switch {
+	case err == nil && old.Flags == want.Flags:
+		row.Empty, row.PeakEmpty, row.Excess = old.Empty, old.PeakEmpty, old.Excess
+	case err != nil && !errors.Is(err, ebpf.ErrKeyNotExist):
+		return fmt.Errorf("read policer: %w", err)
+	}
+	none := make([]bpf.TcPoliced, ebpf.MustPossibleCPU())
+	if err := a.maps.PolicedCounts.Update(key, none, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return fmt.Errorf("make counters of a policer: %w", err)
+	}
+	if err := a.maps.Policers.Put(key, row); err != nil {
+		return fmt.Errorf("write policer: %w", err)
+	}
+	a.policers[key] = want
+	return nil
+}
+
+// dropPolicers removes policers, to which nothing refers any more.
+func (a *Attached) dropPolicers(kept map[uint64]bool) error {
+	var errs []error
+	for key := range a.policers {
+		if kept[key] {
+			continue
+		}
+		for _, m := range []*ebpf.Map{a.maps.Policers, a.maps.PolicedCounts} {
+			if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+				errs = append(errs, fmt.Errorf("remove policer: %w", err))
+			}
+		}
+		delete(a.policers, key)
+	}
+	return errors.Join(errs...)
+}
+
+// clock is the packet path's, in its ticks.
+func clock() uint64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // there is such a clock
+	return uint64(now.Nano()) << uint(bpf.TcPolicerLayoutTICK_SHIFT)
+}
+
+// Policed is what a policer has said; nothing of one that is not there.
+func (a *Attached) Policed(name string) (sum lb.Policed, err error) {
+	var each []bpf.TcPoliced
+	if err := a.maps.PolicedCounts.Lookup(bpf.NameKey(name), &each); err != nil {
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return sum, nil
+		}
+		return sum, fmt.Errorf("read what policer %s has said: %w", name, err)
+	}
+	for _, n := range each {
+		for color := range n.Packets {
+			sum.Packets[color] += n.Packets[color]
+			sum.Bytes[color] += n.Bytes[color]
+		}
+	}
+	return sum, nil
+}

@@ -1,0 +1,80 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"testing"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// TestPolicyRequests: a policer as clients of the contract send it, and as ours do, is shown as it was sent, and can be sent back.
+func TestPolicyRequests(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.fake.policed = lb.PolicerStats{Policed: lb.Policed{Packets: [3]uint64{1, 2, 3}, Bytes: [3]uint64{10, 20, 30}}, Attached: 1}
+	const path = BaseURL + "/config/policy"
+	const target = `"targetObject":{"attachment":1,"polObjName":"hs0"}`
+	for body, field := range map[string]string{
+		`{"policyIdent":"","policyInfo":{"committedInfoRate":1,"peakInfoRate":1},` + target + `}`:                         "policyIdent",
+		`{"policyIdent":"p","policyInfo":{"committedInfoRate":0,"peakInfoRate":1},` + target + `}`:                        "committedRate",
+		`{"policyIdent":"p","policyInfo":{"committedInfoRate":2,"peakInfoRate":1},` + target + `}`:                        "peakInfoRate",
+		`{"policyIdent":"p","policyInfo":{"committedInfoRate":1e300,"peakInfoRate":1},` + target + `}`:                    "committedRate",
+		`{"policyIdent":"p","policyInfo":{"type":2,"committedInfoRate":1,"peakInfoRate":1},` + target + `}`:               "type",
+		`{"policyIdent":"p","policyInfo":{"committedInfoRate":1,"peakInfoRate":1,"excessBlkSize":-1},` + target + `}`:     "committedBlkSize",
+		`{"policyIdent":"p","policyInfo":{"committedInfoRate":1,"peakInfoRate":1},"targetObject":{"attachment":9}}`:       "attachment",
+		`{"policyIdent":"p","policyInfo":{"committedInfoRate":1,"peakInfoRate":1},"targetObject":{"attachment":1}}`:       "polObjName",
+		`{"policyIdent":"p","policyInfo":{"committedRate":"5mb","peakInfoRate":1},` + target + `}`:                        "committedRate",
+		`{"policyIdent":"p","policyInfo":{"type":1,"committedInfoRate":1,"committedBlkSize":99999999999},` + target + `}`: "committedBlkSize",
+	} {
+		if e := problemOf(t, b.call("POST", path, body)); e.Code != 400 || e.Field != field {
+			t.Errorf("%s: %+v", body, e)
+		}
+	}
+	const first = `{"policyIdent":"pol-hs0","policyInfo":{"type":0,"colorAware":false,"committedInfoRate":100,"peakInfoRate":100,"committedBlkSize":6000,"excessBlkSize":12000},` + target + `}`
+	for _, want := range []int{200, 409} {
+		if w := b.call("POST", path, first); w.Code != want {
+			t.Errorf("%d %s, want %d", w.Code, w.Body, want)
+		}
+	}
+	if w := b.call("POST", path, `{"policyIdent":"other","policyInfo":{"committedInfoRate":1,"peakInfoRate":1},`+target+`}`); w.Code != 400 {
+		t.Errorf("a second one at the same port: %d %s", w.Code, w.Body)
+	}
+	b.call("POST", path, `{"policyIdent":"slow","policyInfo":{"type":1,"committedInfoRate":0.01},"targetObject":{"attachment":3,"polObjName":"10.0.0.0/8","direction":"both"}}`)
+	list := b.policies()
+	if len(list) != 2 {
+		t.Fatalf("%+v", list)
+	}
+	p := list[0]
+	if p.PolicyInfo != (v1.PolicyInfo{CommittedInfoRate: 100, PeakInfoRate: 100, CommittedRate: "100mbit", PeakRate: "100mbit", CommittedBlkSize: 6000, ExcessBlkSize: 12000}) ||
+		p.TargetObject != (v1.PolicyTarget{Attachment: 1, PolObjName: "hs0", Direction: "in"}) || p.Attached != 1 || *p.Red != (v1.PolicyCount{Packets: 3, Bytes: 30}) {
+		t.Errorf("%+v", p)
+	}
+	if p := list[1]; p.PolicyInfo != (v1.PolicyInfo{Type: 1, CommittedInfoRate: 0.01, CommittedRate: "10kbit", CommittedBlkSize: 15000, ExcessBlkSize: 30000}) {
+		t.Errorf("%+v", p)
+	}
+	again, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := b.call("POST", path, string(again)); w.Code != 409 {
+		t.Errorf("what was shown is something else when it is sent back: %d %s", w.Code, w.Body)
+	}
+	for _, want := range []int{200, 404} {
+		if w := b.call("DELETE", path+"/ident/slow", ""); w.Code != want {
+			t.Errorf("%d %s, want %d", w.Code, w.Body, want)
+		}
+	}
+	if left := b.policies(); len(left) != 1 {
+		t.Errorf("%+v", left)
+	}
+}
+
+func (b *bench) policies() []v1.Policy {
+	b.t.Helper()
+	var list v1.PolicyList
+	if err := json.Unmarshal(b.call("GET", BaseURL+"/config/policy/all", "").Body.Bytes(), &list); err != nil {
+		b.t.Fatal(err)
+	}
+	return list.PolAttr
+}

@@ -1,0 +1,132 @@
+package lb
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// AttachTo is the kind of thing that a policer or a mirror is attached to, by the contract's numbers; those from AttachSource on are ours.
+type AttachTo uint8
+
+// What they are attached to.
+const (
+	AttachPort    AttachTo = 1 // an interface, of which all packets that arrive are meant
+	AttachService AttachTo = 2 // the contract's rule: a service, by its name (of which there may be several) or its key
+	AttachSource  AttachTo = 3 // clients, by a prefix of their addresses, of all services
+)
+
+func attachWords() map[AttachTo]string {
+	return map[AttachTo]string{AttachPort: "port", AttachService: "service", AttachSource: "source"}
+}
+
+func (a AttachTo) String() string { return attachWords()[a] }
+
+// ParseAttachTo reads the contract's number or our word.
+func ParseAttachTo(text string) (AttachTo, error) {
+	for a, word := range attachWords() {
+		if text == word || text == string('0'+rune(a)) {
+			return a, nil
+		}
+	}
+	return 0, NewFieldError(FieldAttachment, text, "is nothing to attach to", "1 (port), 2 (service) or 3 (source)")
+}
+
+// Direction is of packets of connections.
+type Direction string
+
+// The directions, as clients see them: "" is Towards.
+const (
+	Towards Direction = "in"  // from clients to endpoints
+	Back    Direction = "out" // from endpoints to clients
+	Both    Direction = "both"
+)
+
+// Has tells whether packets of a direction are meant: towards endpoints, or back.
+func (d Direction) Has(back bool) bool {
+	return d == Both || (d == Back) == back
+}
+
+// Attachment is what a policer or a mirror is attached to.
+type Attachment struct {
+	To        AttachTo  `json:"to"`
+	Name      string    `json:"name"`
+	Direction Direction `json:"direction,omitempty"`
+}
+
+// Validate refuses what makes no sense.
+func (a Attachment) Validate() error {
+	switch a.Direction {
+	case "", Towards, Back, Both:
+	default:
+		return NewFieldError(FieldDirection, string(a.Direction), "is not a direction", "in, out or both")
+	}
+	switch a.To {
+	case AttachPort:
+		if a.Direction == Back || a.Direction == Both {
+			return NewFieldError(FieldDirection, string(a.Direction), "is not for a port: packets are looked at where they arrive", "in")
+		}
+		return validateInterface(a.Name)
+	case AttachService:
+		_, _, err := a.Service()
+		return err
+	case AttachSource:
+		_, err := a.Prefix()
+		return err
+	}
+	return NewFieldError(FieldAttachment, a.To.String(), "is nothing to attach to", "1 (port), 2 (service) or 3 (source)")
+}
+
+// validateInterface refuses what the kernel takes for no name of an interface.
+func validateInterface(name string) error {
+	if name == "" || len(name) > 15 || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\x00") {
+		return NewFieldError(FieldTarget, name, "is not the name of an interface", "up to 15 bytes without spaces, slashes and colons")
+	}
+	return nil
+}
+
+// Service is the name of services, or one's key: a name has no slash.
+func (a Attachment) Service() (name string, key Key, err error) {
+	if strings.Contains(a.Name, "/") {
+		key, err = ParseKey(a.Name)
+		return "", key, err
+	}
+	if a.Name == "" {
+		return "", key, NewFieldError(FieldTarget, "", "is missing", "the name of services, or IP:PORT/PROTOCOL")
+	}
+	return a.Name, key, ValidateName(a.Name)
+}
+
+// Prefix is that of clients: an address is one alone.
+func (a Attachment) Prefix() (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(a.Name)
+	if err != nil {
+		addr, err := netip.ParseAddr(a.Name)
+		if err != nil || addr.Zone() != "" {
+			return p, NewFieldError(FieldTarget, a.Name, "is not a prefix of addresses", "as in 10.0.0.0/8 or 2001:db8::/32")
+		}
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	if p.Addr().Is4In6() {
+		return p, NewFieldError(FieldTarget, a.Name, "is IPv4 in IPv6", "IPv4 as it is, as in 10.0.0.0/8")
+	}
+	return p.Masked(), nil
+}
+
+// Normal is the attachment as it is stored: one way to write what is the same.
+func (a Attachment) Normal() Attachment {
+	if a.Direction == "" {
+		a.Direction = Towards
+	}
+	switch a.To {
+	case AttachSource:
+		if p, err := a.Prefix(); err == nil {
+			a.Name = p.String()
+		}
+	case AttachService:
+		if name, key, err := a.Service(); err == nil && name == "" {
+			a.Name = key.String()
+		}
+	}
+	return a
+}
