@@ -15,6 +15,9 @@ import (
 
 	"loxilb/internal/health/probe"
 	"loxilb/internal/lb"
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/faulty"
+	"loxilb/internal/netnstest/labtest"
 )
 
 var long = flag.Bool("long", false, "measure for half a minute each")
@@ -52,9 +55,9 @@ func used(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// bare is the CPU time of what the kernel does for a probe: half a handshake on loopback, with what both sides have to do, by sockets
+// bare is the CPU time of what the kernel does for a probe: half a handshake, with what of both sides is done on this machine, by sockets
 // that are used again, 250 in a row.
-func bare(t *testing.T, port uint16) time.Duration {
+func bare(t *testing.T, target func(i int) netip.Addr, port uint16) time.Duration {
 	t.Helper()
 	c, err := probe.NewConnector()
 	if err != nil {
@@ -66,7 +69,7 @@ func bare(t *testing.T, port uint16) time.Duration {
 	for round := range rounds {
 		time.Sleep(busyTick)
 		for i := range row {
-			q := probe.Question{To: netip.AddrPortFrom(many(round*row+i), port), Probe: lb.Probe{Timeout: time.Minute}}
+			q := probe.Question{To: netip.AddrPortFrom(target(round*row+i), port), Probe: lb.Probe{Timeout: time.Minute}}
 			if _, err := c.Start(q, func(probe.Answer, error) {}); err != nil {
 				t.Fatal(err)
 			}
@@ -95,11 +98,44 @@ func TestCost(t *testing.T) {
 	if _, err := fmt.Fscan(out, &port); err != nil {
 		t.Fatal(err)
 	}
-	kernel := bare(t, port)
+	cost(t, many, port)
+}
+
+// TestOwnCost: the same, where the endpoints' half is another machine's: they are a program at the other end of the wire, which answers a SYN and no
+// more. So this is what probes cost the machine that sends them.
+func TestOwnCost(t *testing.T) {
+	if !*long {
+		t.Skip("takes half a minute, and CPUs that nobody else needs: make test-long")
+	}
+	if os.Getenv("HEALTH_COST") != "" {
+		cost(t, func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}) }, 80)
+		return
+	}
+	a, b := labtest.Pair(t)
+	stop, err := faulty.Accept(b, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	labtest.Run(t, a, "ip", "route", "add", "10.9.0.0/16", "via", "10.1.0.2")
+	p, err := a.Start(netnstest.Command{Args: []string{"/proc/self/exe", "-test.run=^TestOwnCost$", "-test.v", "-long"}, Env: []string{"HEALTH_COST=1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err != nil {
+		t.Errorf("%v", err)
+	}
+	t.Log(p.Output())
+}
+
+// cost has 10,000 targets probed, and says what that takes.
+func cost(t *testing.T, target func(i int) netip.Addr, port uint16) {
+	t.Helper()
+	kernel := bare(t, target, port)
 	m := start(t, Config{})
 	const targets, rate = 10000, 5000
 	for i := range targets {
-		m.Set(fmt.Sprint(i), Target{Addr: many(i), Port: port, Probe: lb.Probe{Type: lb.ProbeTCP}})
+		m.Set(fmt.Sprint(i), Target{Addr: target(i), Port: port, Probe: lb.Probe{Type: lb.ProbeTCP}})
 	}
 	time.Sleep(5 * time.Second)
 	before, began := used(t), time.Now()
