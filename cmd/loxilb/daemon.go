@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/access"
 	"loxilb/internal/announce"
 	"loxilb/internal/apisocket"
 	"loxilb/internal/config"
@@ -68,12 +69,17 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 		announcer: announce.New(network, network.VIPs(), log),
 	}
 	p.pins = &pinWatch{lost: lock.Lost, log: log}
-	statuses := status.NewTable()
+	statuses, start := status.NewTable(), time.Now()
 	for key, lastError := range map[string]func() (time.Time, error){
 		"changes of the kernel": network.LastError, "neighbours": network.Neighbours().LastError, "announcements": p.announcer.LastError,
 		"data path": p.pins.lastError,
 	} {
 		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: key}, lastError)
+	}
+	users := access.Open(c.StateDir)
+	if err := users.Err(); err != nil {
+		log.Error("nobody can log in", "error", err)
+		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: "users"}, func() (time.Time, error) { return start, err })
 	}
 	statuses.Include(func() []status.Status { return unknown(state) })
 	statuses.Include(func() []status.Status { return problems(network) })
@@ -115,7 +121,8 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	}
 	p.api = httpapi.New(httpapi.Options{
 		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Network: objects, Metrics: measured, Observe: measured.Observe,
-		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs}, Ready: p.ready,
+		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
+		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
 		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log, LogLevel: c.LogLevel, Lines: lines,
 	})
 	return p, nil

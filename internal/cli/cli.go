@@ -24,6 +24,8 @@ type Env struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
+
+	TokenFile string // where a token is kept; empty: where the contract has it
 }
 
 // failure is an error with an exit code; any other error is one of usage.
@@ -47,11 +49,16 @@ func Main(ctx context.Context, env Env, args []string) int {
 	if err == nil {
 		return ExitOK
 	}
-	fmt.Fprintln(env.Stderr, "Error: "+err.Error())
 	var f *failure
 	if errors.As(err, &f) {
+		fmt.Fprintln(env.Stderr, "Error: "+err.Error())
 		return f.code
 	}
+	// A flag of a command that is not there is found before the command is missed.
+	if missing := missingCommand(root, args); missing != nil {
+		err = missing
+	}
+	fmt.Fprintln(env.Stderr, "Error: "+err.Error())
 	return ExitUsage
 }
 

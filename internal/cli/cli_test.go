@@ -150,6 +150,7 @@ func TestUsage(t *testing.T) {
 		{"create", "create what? One of "},
 		{"create wall", `create knows no "wall"`},
 		{"create bgpnei 1.1.1.1 65000", "create bgpnei: BGP is not part of this build: let FRR"},
+		{"create bgpnei --remotePort=179 1.1.1.1 65000", "create bgpnei: BGP is not part of this build: let FRR"},
 		{"get", "get what? One of "},
 		{"get lbs extra", "unknown command"},
 		{"delete", "delete what? One of "},

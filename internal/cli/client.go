@@ -103,18 +103,20 @@ func (o *options) connect(ctx context.Context, d *net.Dialer, network, addr stri
 	return d.DialContext(ctx, network, addr)
 }
 
+func (o *options) tokenPath() string { return cmp.Or(o.env.TokenFile, tokenFile) }
+
 func (o *options) readToken() string {
 	if o.token != "" {
 		return o.token
 	}
-	info, err := os.Lstat(tokenFile)
+	info, err := os.Lstat(o.tokenPath())
 	if err != nil || !info.Mode().IsRegular() {
 		return ""
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
 		return ""
 	}
-	data, err := os.ReadFile(tokenFile)
+	data, err := os.ReadFile(o.tokenPath())
 	if err != nil {
 		return ""
 	}

@@ -25,6 +25,7 @@ func createVerb(o *options) *cobra.Command {
 		createRoute(o),
 		createAddress(o),
 		createPolicy(o),
+		createUser(o),
 	)
 	return c
 }
@@ -50,6 +51,8 @@ func getVerb(o *options) *cobra.Command {
 		getLogLevel(o),
 		getStatus(o),
 		getEvents(o),
+		getUser(o),
+		getAudit(o),
 	)
 	return c
 }
@@ -65,6 +68,7 @@ func deleteVerb(o *options) *cobra.Command {
 		deleteRoute(o),
 		deleteAddress(o),
 		deletePolicy(o),
+		deleteUser(o),
 	)
 	return c
 }
@@ -84,6 +88,9 @@ func setVerb(o *options) *cobra.Command {
 	c.AddCommand(
 		setEndpoint(o),
 		setLogLevel(o),
+		setLogin(o),
+		setLogout(o),
+		setUser(o),
 	)
 	return c
 }
@@ -112,15 +119,38 @@ func undrainVerb(o *options) *cobra.Command {
 	return c
 }
 
-// noObject refuses the word behind a verb that no subcommand took. Of those that the contract has it says what to use instead.
+// noObject refuses the word behind a verb that no subcommand took.
 func noObject(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	if missing, ok := contract.Missing(cmd.Name(), args[0]); ok {
-		return fmt.Errorf("%s %s: %s", cmd.CommandPath(), args[0], missing)
-	}
 	return fmt.Errorf("%s knows no %q, only %s", cmd.CommandPath(), args[0], strings.Join(objects(cmd), ", "))
+}
+
+// missingCommand finds a command of the contract in a command line that this program does not have.
+func missingCommand(root *cobra.Command, args []string) error {
+	verbs := root.Commands()
+	for i, word := range args {
+		at := slices.IndexFunc(verbs, func(c *cobra.Command) bool { return c.Name() == word })
+		if at < 0 {
+			continue
+		}
+		for _, object := range args[i+1:] {
+			if strings.HasPrefix(object, "-") {
+				continue
+			}
+			if note, ok := contract.Missing(word, object); ok {
+				return fmt.Errorf("loxicmd %s %s: %s", word, object, note)
+			}
+			return nil
+		}
+	}
+	for _, c := range contract.AllCommands() {
+		if c.State == contract.NotThere && !strings.Contains(c.Path, " ") && slices.Contains(args, c.Path) {
+			return fmt.Errorf("loxicmd %s: %s", c.Path, c.Note)
+		}
+	}
+	return nil
 }
 
 func needObject(cmd *cobra.Command, _ []string) error {

@@ -86,7 +86,7 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 	if api.Socket, err = socketPath(f.socket); err != nil {
 		return err
 	}
-	api.Insecure = f.insecure
+	api.Insecure, api.Users = f.insecure, f.userService
 	if err := f.checkUsers(api); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 	}
 	if !api.Plain.Addr().IsLoopback() && !f.insecure {
 		return &Error{name("host"), f.host, "is reached from other machines without encryption: " +
-			"use --tls with --manualtoken and leave --host on loopback, or add --insecure"}
+			"use --tls with --manualtoken or --userservice and leave --host on loopback, or add --insecure"}
 	}
 	if !f.tls {
 		return nil
@@ -105,9 +105,9 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 	if api.TLS, err = listen(name, "tls-host", f.tlsHost, "tls-port", f.tlsPort); err != nil {
 		return err
 	}
-	if !api.TLS.Addr().IsLoopback() && api.Token == "" && !f.insecure {
+	if !api.TLS.Addr().IsLoopback() && api.Token == "" && !api.Users && !f.insecure {
 		return &Error{name("tls-host"), f.tlsHost, "is reached from other machines by anyone: " +
-			"add --manualtoken with --manualtokenvalue FILE, or --insecure"}
+			"add --manualtoken with --manualtokenvalue FILE, --userservice, or --insecure"}
 	}
 	api.CertFile, api.KeyFile = f.cert, f.key
 	for _, p := range [...]struct{ flag, path string }{{"tls-certificate", f.cert}, {"tls-key", f.key}} {

@@ -42,6 +42,7 @@ type API struct {
 	KeyFile  string
 	Socket   string   // path of the UNIX socket; empty: none
 	Token    string   // every request over TCP must carry it; empty: none asked
+	Users    bool     // every request over TCP must carry Token, or that of a user
 	Insecure bool     // TCP is open to whoever reaches it, users of this machine included
 	UIDs     []uint32 // may use loopback, besides root
 	GIDs     []uint32 // of groups whose members may

@@ -181,6 +181,20 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// Who has users asks everybody who they are, and may be reached by other machines.
+func TestUserService(t *testing.T) {
+	t.Parallel()
+	pem := file(t, t.TempDir(), "pem", "x", 0o600)
+	if c, _, msg := run(nil, "--userservice", "--databasehost=10.0.0.1", "--tls", "--tls-certificate="+pem, "--tls-key="+pem); c == nil || !c.API.Users || c.API.Insecure || !c.API.TLS.Addr().IsUnspecified() {
+		t.Error(msg)
+	} else if len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "no database server is needed") {
+		t.Errorf("notes: %q", c.Notes)
+	}
+	if c, _, msg := run(nil, "--userservice", "--host=0.0.0.0"); c != nil || !strings.Contains(msg, "without encryption") {
+		t.Error("passwords would go in clear text: " + msg)
+	}
+}
+
 func TestInsecure(t *testing.T) {
 	t.Parallel()
 	pem := file(t, t.TempDir(), "pem", "x", 0o600)

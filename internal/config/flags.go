@@ -21,6 +21,7 @@ type flags struct {
 	cert, key       string
 	manualToken     bool
 	manualTokenFile string
+	userService     bool
 	noAPI           bool
 	attach          string
 	xdp             string
@@ -54,6 +55,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.key, "tls-key", "/opt/loxilb/cert/server.key", "key of the HTTPS API (PEM)")
 	fs.BoolVar(&f.manualToken, "manualtoken", false, "ask every request over TCP for the token of --manualtokenvalue")
 	fs.StringVar(&f.manualTokenFile, "manualtokenvalue", "/etc/loxilb/manual_token", "file with the token")
+	fs.BoolVar(&f.userService, "userservice", false, "ask every request over TCP for the token of a user who has logged in (loxicmd create user, loxicmd set login), or that of --manualtokenvalue")
 	fs.BoolVar(&f.insecure, "insecure", false, "let whoever reaches the API over TCP use it: other machines without TLS or a token, every user of this one")
 	fs.BoolVarP(&f.noAPI, "api", "a", false, "serve no API at all (the name is that of earlier loxilb; it switches off)")
 

@@ -160,9 +160,14 @@ func daemonCommands() []Section[Command] {
 			{Path: "set log-level", Aliases: "loglevel"},
 		}},
 		{"Users", []Command{
-			{Path: "set login", Flags: "provider", State: NotThere, Note: noUsers},
-			{Path: "set logout", Flags: "provider", State: NotThere, Note: noUsers},
+			{Path: "set login", Flags: "provider", State: Better, Note: "the file with the token is its owner's alone; the provider is none, or manual"},
+			{Path: "set logout", Flags: "provider", State: Same},
 			{Path: "set refresh", Flags: "provider", State: NotThere, Note: noOAuth},
+			{Path: "create user", State: Ours},
+			{Path: "get user", State: Ours},
+			{Path: "set user", State: Ours},
+			{Path: "delete user", State: Ours},
+			{Path: "get audit", State: Ours},
 		}},
 	}
 }

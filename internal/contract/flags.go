@@ -23,7 +23,7 @@ func listening() []Section[Flag] {
 			{Name: "manualtokenvalue", Default: "/etc/loxilb/manual_token", State: Better, Note: "refused when others can read the file"},
 		}},
 		{"Users", []Flag{
-			{Name: "userservice", Default: "false", State: NotThere, Note: noUsers},
+			{Name: "userservice", Default: "false", State: Better, Note: "no database; the roles view, operate and admin; the contract's viewer is view"},
 			{Name: "databasehost", Default: "127.0.0.1", State: Differs, Inert: true, Note: noDatabase},
 			{Name: "databaseport", Default: "3306", State: Differs, Inert: true, Note: noDatabase},
 			{Name: "databaseuser", Default: "root", State: Differs, Inert: true, Note: noDatabase},

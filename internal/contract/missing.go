@@ -7,7 +7,6 @@ const (
 	noGTP     = "GTP-U sessions are not part of this build, which balances by addresses and ports: leave them to the user plane function"
 	noOAuth   = "OAuth2 is not part of this build: use the token of --manualtoken, or the UNIX socket"
 	noLicense = "there are no licences to upgrade in this build: everything that it has is open"
-	noUsers   = "users and roles are not part of this build yet: use the token of --manualtoken, or the UNIX socket"
 
 	noFirewall = "firewall rules are not part of this build yet: use nftables, or allowedSources and deny lists of services"
 	noMirror   = "mirrors are not part of this build yet: use tc with the action mirred"

@@ -196,12 +196,13 @@ func daemon() []Section[Operation] {
 func access() []Section[Operation] {
 	return []Section[Operation]{
 		{"Users", []Operation{
-			{"POST", "/auth/login", NotThere, noUsers},
-			{"POST", "/auth/logout", NotThere, noUsers},
-			{"GET", "/auth/users", NotThere, noUsers},
-			{"POST", "/auth/users", NotThere, noUsers},
-			{"PUT", "/auth/users/{id}", NotThere, noUsers},
-			{"DELETE", "/auth/users/{id}", NotThere, noUsers},
+			{"POST", "/auth/login", Better, "without a database; who fails too often waits (429)"},
+			{"POST", "/auth/logout", Same, ""},
+			{"GET", "/auth/users", Better, "no password is told, not even hashed"},
+			{"POST", "/auth/users", Differs, "an admin creates users, at first root by the UNIX socket, and not whoever asks; passwords have 8 to 128 bytes"},
+			{"PUT", "/auth/users/{id}", Better, "what is absent stays; the role can be changed, too; users may change their own password"},
+			{"DELETE", "/auth/users/{id}", Better, "ends the tokens of the user"},
+			{"GET", "/audit", Ours, "who has changed what, and who was refused"},
 		}},
 		{"Logging in elsewhere", []Operation{
 			{"POST", "/auth/token/upgrade", NotThere, noLicense},

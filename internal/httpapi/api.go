@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/access"
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
 	"loxilb/internal/lb"
@@ -66,10 +67,13 @@ type Options struct {
 	Observe   func(method string, code int) // is told of every answer
 	Token     string                        // asked of every request over TCP; empty: none
 	Users     Users                         // may use loopback without a token
+	AskTokens bool                          // of every request over TCP: Token, or one of Access
 	Ready     func() (bool, string)         // whether the start is over, and what GET readyz answers while it is not; nil: it is
 	Version   v1.Version
 	Log       *slog.Logger
 	LogLevel  LogLevel
+	Access    *access.Users // by name and password
+	Audit     *access.Audit // nil: no account is kept
 	Lines     *logring.Ring // of the log; nil: none are kept
 	ApplyWait time.Duration // how long a change waits for the data path; 0: 8 s
 	BodyWait  time.Duration // how long a request with a body waits for its turn; 0: 10 s
@@ -86,8 +90,11 @@ type API struct {
 	closing context.Context
 	close   context.CancelFunc // ends what does not end by itself
 
+	logins     *access.Limiter
 	origins    origins
 	metricsOff atomic.Bool
+
+	auditFailed atomic.Int64 // the minute of which the log says so
 }
 
 var _ v1.ServerInterface = (*API)(nil)
@@ -110,7 +117,7 @@ func New(o Options) *API {
 		o.Lines = logring.New()
 	}
 	a := &API{
-		stall:   stallLimit,
+		stall: stallLimit, logins: access.NewLimiter(),
 		Options: o, mux: http.NewServeMux(), codec: newCodec(),
 		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies),
 	}

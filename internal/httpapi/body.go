@@ -65,6 +65,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooBig *http.MaxBytesError
 	switch {
+	case errors.As(err, &tooBig) && tooBig.Limit < maxBody:
+		return nil, refuse(http.StatusRequestEntityTooLarge, "the body is larger than the %d bytes that it may have", tooBig.Limit)
 	case errors.As(err, &tooBig):
 		return nil, tooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):

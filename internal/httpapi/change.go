@@ -279,6 +279,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func
 	if err != nil {
 		return a.commitProblem(err)
 	}
+	principalOf(r).changed(revision, changed)
 	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
 	defer cancel()
 	if err := a.Statuses.Wait(ctx, revision, statusIDs(changed)); err != nil {

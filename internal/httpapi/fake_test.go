@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/access"
 	"loxilb/internal/config"
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
@@ -155,7 +156,8 @@ func newBench(t testing.TB, change func(*Options)) *bench {
 		t.Fatal(err)
 	}
 	o := Options{
-		Store: st, Statuses: f, DataPath: f, Health: f, Log: log,
+		Access: access.Open(t.TempDir()),
+		Store:  st, Statuses: f, DataPath: f, Health: f, Log: log,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
 		Version: v1.Version{Version: "1.2.3", BuildInfo: "test"}, LogLevel: level,
 	}

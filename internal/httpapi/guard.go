@@ -1,12 +1,14 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
-	"crypto/subtle"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+
+	"loxilb/internal/access"
 )
 
 // way is how a request came: each way is trusted for another reason.
@@ -27,11 +29,17 @@ func (a *API) handler(by way) http.Handler {
 	token := sha256.Sum256([]byte(a.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ow := &observed{ResponseWriter: w, code: http.StatusOK}
-		defer func() { a.Observe(r.Method, ow.code) }()
+		who := &principal{by: by}
+		r = r.WithContext(context.WithValue(r.Context(), principalKey{}, who))
+		defer func() {
+			a.Observe(r.Method, ow.code)
+			a.account(r, who, ow)
+		}()
 		if a.answerOrigin(ow, r) {
 			return
 		}
-		if p := a.guard(r, by, origin, token); p != nil {
+		if p := a.guard(r, who, origin, token); p != nil {
+			who.stranger = true
 			if p.body.Code == http.StatusUnauthorized {
 				ow.Header().Set("WWW-Authenticate", "Bearer")
 			}
@@ -43,33 +51,33 @@ func (a *API) handler(by way) http.Handler {
 	})
 }
 
-// guard refuses requests of those who may not use the API. How the daemon is, anybody may ask.
-func (a *API) guard(r *http.Request, by way, origin *http.CrossOriginProtection, token [sha256.Size]byte) *problem {
+// guard refuses requests of those who may not use the API, or not for this. How the daemon is, anybody may ask.
+func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginProtection, token [sha256.Size]byte) *problem {
+	_, pattern := a.mux.Handler(r)
+	method, path, _ := strings.Cut(pattern, " ")
+	path = strings.TrimPrefix(path, BaseURL)
 	switch {
 	case r.URL.Path == healthPath || r.URL.Path == readyPath:
 		return nil
 	case origin.Check(r) != nil && !a.origins.has(r.Header.Get("Origin")):
 		return refuse(http.StatusForbidden, "requests of web pages are not answered")
-	case by == byLoopback && a.Token == "" && !localHost(r.Host):
+	case who.by == byLoopback && !a.asksToken() && !localHost(r.Host):
 		// A page whose name was made to resolve to 127.0.0.1 is of the same origin, but for the name.
 		return refuseField(http.StatusForbidden, "Host", r.Host, "is not a name of this machine", "an IP address or localhost")
-	case by != bySocket && a.Token != "" && !authorized(r, token):
-		return refuse(http.StatusUnauthorized, "the request has no valid token: send it as Authorization: TOKEN (loxicmd --token)")
-	case by == byLoopback && a.Token == "":
-		return a.Users.admit(r)
+	case path == loginPath:
+		return nil // who that is, it is to find out
+	}
+	if p := a.identify(r, who, token); p != nil {
+		return p
+	}
+	if need := access.Needed(method, path); pattern != "" && who.role < need {
+		return refuse(http.StatusForbidden, "user %s has the role %s, and %s %s needs the role %s", who.name, who.role, method, path, need)
 	}
 	return nil
 }
 
-// authorized compares digests, so that neither the token's length nor its beginning shows in the time it takes.
-func authorized(r *http.Request, want [sha256.Size]byte) bool {
-	given := r.Header.Get("Authorization")
-	if scheme, rest, ok := strings.Cut(given, " "); ok && strings.EqualFold(scheme, "Bearer") {
-		given = strings.TrimSpace(rest)
-	}
-	got := sha256.Sum256([]byte(given))
-	return subtle.ConstantTimeCompare(got[:], want[:]) == 1
-}
+// asksToken tells whether requests over TCP need a token, whoever they are of.
+func (a *API) asksToken() bool { return a.Token != "" || a.AskTokens }
 
 // localHost takes an address, which no page can make its own, and localhost.
 func localHost(hostport string) bool {
@@ -103,10 +111,11 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 	refuse(http.StatusNotFound, "there is no %s: the API is below %s/", r.URL.Path, BaseURL).write(w)
 }
 
-// observed remembers the code of an answer.
+// observed remembers the code of an answer, and why it is a refusal.
 type observed struct {
 	http.ResponseWriter
 	code int
+	why  string
 }
 
 func (o *observed) WriteHeader(code int) {

@@ -49,6 +49,9 @@ func notAvailable(field, value, allowed string) *problem {
 func (p *problem) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if o, ok := w.(*observed); ok {
+		o.why = p.body.Message
+	}
 	w.WriteHeader(p.body.Code)
 	_ = json.NewEncoder(w).Encode(p.body) // the client is gone if this fails
 }

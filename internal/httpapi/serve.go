@@ -106,8 +106,11 @@ func (s *Server) add(a *API, ln net.Listener, w way) {
 		ErrorLog:          slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug),
 		// No WriteTimeout: a long answer is given time as it goes (stream).
 	}
-	if w == byLoopback {
+	switch w {
+	case byLoopback:
 		server.ConnContext = s.peers.connContext
+	case bySocket:
+		server.ConnContext = socketPeer
 	}
 	server.RegisterOnShutdown(a.close)
 	s.ports = append(s.ports, port{ln, server})

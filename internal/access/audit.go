@@ -1,0 +1,198 @@
+package access
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The audit log: JSON lines in the state directory, in two files of at most so many bytes; the older one goes when a new one begins.
+const (
+	auditName = "audit.jsonl"
+	auditSize = 8 << 20
+)
+
+// Of requests that were refused before anybody was asked for more than a token so many are written in a minute: a stranger must not be able
+// to have the account of what was done overwritten.
+const strangersAMinute = 30
+
+// Entry is one request.
+type Entry struct {
+	Time     time.Time `json:"time"`
+	Who      string    `json:"who"`
+	Role     string    `json:"role,omitempty"`
+	From     string    `json:"from"`
+	Method   string    `json:"method"`
+	Path     string    `json:"path"`
+	Objects  []string  `json:"objects,omitempty"`  // that were changed, the first few
+	Result   int       `json:"result"`             // the status of the answer
+	Error    string    `json:"error,omitempty"`    // why it was refused
+	Revision uint64    `json:"revision,omitempty"` // that the change has made
+	Unsaid   int       `json:"unsaid,omitempty"`   // so many requests of strangers before this one are not written
+	Stranger bool      `json:"-"`                  // refused for want of a token, or of rights
+}
+
+// Audit is the audit log.
+type Audit struct {
+	dir string
+	now func() time.Time
+
+	mu     sync.Mutex
+	file   *os.File
+	size   int64
+	minute time.Time // in which strangers are counted
+	told   int       // of them
+	unsaid int
+}
+
+// NewAudit is the audit log of a state directory. It is opened when there is something to write.
+func NewAudit(dir string) *Audit { return &Audit{dir: dir, now: time.Now} }
+
+func (a *Audit) open() error {
+	f, err := os.OpenFile(filepath.Join(a.dir, auditName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the audit log: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	a.file, a.size = f, info.Size()
+	return a.endLine()
+}
+
+// endLine ends a line that a crash has cut, so that the next one is whole.
+func (a *Audit) endLine() error {
+	path := filepath.Join(a.dir, auditName)
+	f, err := os.Open(path)
+	if err != nil || a.size == 0 {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it is only read
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, a.size-1); err != nil || last[0] == '\n' {
+		return err
+	}
+	n, err := a.file.Write([]byte("\n"))
+	a.size += int64(n)
+	return err
+}
+
+// Close closes the file.
+func (a *Audit) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.file == nil {
+		return nil
+	}
+	err := a.file.Close()
+	a.file = nil
+	return err
+}
+
+// Write adds an entry.
+func (a *Audit) Write(e Entry) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e.Time = a.now().UTC()
+	if e.Stranger && !a.mayTell(e.Time) {
+		a.unsaid++
+		return nil
+	}
+	e.Unsaid = a.unsaid
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	line = append(line, '\n')
+	if a.file != nil && !a.there() {
+		_ = a.file.Close() // of a file that has no name any more
+		a.file = nil
+	}
+	if a.file == nil {
+		if err := a.open(); err != nil {
+			return err
+		}
+	}
+	if a.size > 0 && a.size+int64(len(line)) > auditSize {
+		if err := a.rotate(); err != nil {
+			return err
+		}
+	}
+	// One call, so that a process that dies leaves a whole line or none.
+	n, err := a.file.Write(line)
+	a.size += int64(n)
+	if err != nil {
+		return fmt.Errorf("write the audit log: %w", err)
+	}
+	a.unsaid = 0
+	return nil
+}
+
+// there tells whether the file still has its name: somebody may have moved or deleted it.
+func (a *Audit) there() bool {
+	named, err1 := os.Stat(filepath.Join(a.dir, auditName))
+	open, err2 := a.file.Stat()
+	return err1 == nil && err2 == nil && os.SameFile(named, open)
+}
+
+func (a *Audit) mayTell(now time.Time) bool {
+	if now.Sub(a.minute) >= time.Minute {
+		a.minute, a.told = now, 0
+	}
+	a.told++
+	return a.told <= strangersAMinute
+}
+
+func (a *Audit) rotate() error {
+	path := filepath.Join(a.dir, auditName)
+	if err := os.Rename(path, path+".1"); err != nil {
+		return fmt.Errorf("begin a new file of the audit log: %w", err)
+	}
+	err := a.file.Close()
+	a.file = nil
+	return errors.Join(err, a.open())
+}
+
+// Last is the newest entries, at most so many, oldest first. A line that a crash has cut is left out.
+func (a *Audit) Last(count int) ([]Entry, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []Entry
+	for _, name := range [...]string{auditName, auditName + ".1"} {
+		if len(out) >= count {
+			break
+		}
+		data, err := os.ReadFile(filepath.Join(a.dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the audit log: %w", err)
+		}
+		out = append(parse(data, count-len(out)), out...)
+	}
+	return out, nil
+}
+
+// parse is the last lines of a file.
+func parse(data []byte, count int) (out []Entry) {
+	for len(data) > 0 && len(out) < count {
+		data = bytes.TrimRight(data, "\n")
+		begin := bytes.LastIndexByte(data, '\n') + 1
+		var e Entry
+		if json.Unmarshal(data[begin:], &e) == nil {
+			out = append(out, e)
+		}
+		data = data[:begin]
+	}
+	slices.Reverse(out)
+	return out
+}

@@ -1,0 +1,133 @@
+package access
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := NewAudit(dir)
+	for i := range 5 {
+		if err := a.Write(Entry{Who: "ann", Method: "POST", Path: fmt.Sprint(i), Result: 200, Revision: uint64(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, auditName)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	// A crash has cut the last line.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(`{"who":"cut`); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a = NewAudit(dir)
+	if err := a.Write(Entry{Who: "bob", Path: "5"}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := a.Last(3)
+	if err != nil || len(list) != 3 || list[0].Path != "3" || list[2].Who != "bob" || list[2].Time.IsZero() {
+		t.Errorf("%v %+v", err, list)
+	}
+}
+
+// Two files of bounded size are kept, whoever writes at once, and the newest entries are in them.
+func TestAuditRotates(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	a := NewAudit(dir)
+	long := strings.Repeat("x", 60_000)
+	var running sync.WaitGroup
+	for range 4 {
+		running.Go(func() {
+			for range 100 {
+				if err := a.Write(Entry{Path: long}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	if err := a.Write(Entry{Path: "last"}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 2 {
+		t.Errorf("%v %v", files, err)
+	}
+	for _, f := range files {
+		if info, err := f.Info(); err != nil || info.Size() > auditSize {
+			t.Errorf("%s has %d bytes", f.Name(), info.Size())
+		}
+	}
+	list, err := a.Last(200)
+	if err != nil || len(list) != 200 || list[199].Path != "last" {
+		t.Errorf("%d entries, %v", len(list), err)
+	}
+}
+
+// Strangers cannot have the account of what was done overwritten; how many were not written is.
+func TestAuditOfStrangers(t *testing.T) {
+	t.Parallel()
+	a, now := NewAudit(t.TempDir()), time.Now()
+	a.now = func() time.Time { return now }
+	write := func(stranger bool) {
+		if err := a.Write(Entry{Stranger: stranger}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range strangersAMinute + 12 {
+		write(true)
+	}
+	write(false)
+	now = now.Add(time.Minute)
+	write(true)
+	list, err := a.Last(1000)
+	if err != nil || len(list) != strangersAMinute+2 || list[strangersAMinute].Unsaid != 12 || list[strangersAMinute+1].Unsaid != 0 {
+		t.Errorf("%v, %d entries, %+v", err, len(list), list[len(list)-2:])
+	}
+}
+
+// What is deleted or can't be written is an error, and is mended by itself.
+func TestAuditFails(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "d")
+	a := NewAudit(dir)
+	if err := a.Write(Entry{}); err == nil {
+		t.Error("there is no directory, and it was written")
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Write(Entry{Path: "now"}); err != nil {
+		t.Error(err)
+	}
+	if list, err := a.Last(10); err != nil || len(list) != 1 {
+		t.Errorf("%v %v", list, err)
+	}
+	if err := os.Remove(filepath.Join(dir, auditName)); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Write(Entry{Path: "after"}); err != nil {
+		t.Error(err)
+	}
+	if list, err := a.Last(10); err != nil || len(list) != 1 || list[0].Path != "after" {
+		t.Errorf("%v %v", list, err)
+	}
+}

@@ -1,0 +1,96 @@
+package access
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"golang.org/x/crypto/argon2"
+)
+
+// The parameters of Argon2id that OWASP names for a service: 19 MiB and two passes, some 30 ms of a CPU.
+const (
+	hashMemory  = 19 << 10 // KiB
+	hashPasses  = 2
+	hashThreads = 1
+	hashBytes   = 32
+	saltBytes   = 16
+)
+
+// The length of a password in bytes. What is longer protects nothing and costs time.
+const (
+	minPassword = 8
+	maxPassword = 128
+)
+
+// hasher hashes one password at a time, whoever asks: it bounds memory and CPU, and the guesses of a second.
+type hasher struct{ turn chan struct{} }
+
+func newHasher() *hasher { return &hasher{make(chan struct{}, 1)} }
+
+// errBusy says that others are being checked.
+var errBusy = errors.New("other passwords are being checked: try again")
+
+func (h *hasher) take(ctx context.Context) error {
+	select {
+	case h.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return errBusy
+	}
+}
+
+// hash makes the text that is kept, in the form of the reference implementation.
+func (h *hasher) hash(ctx context.Context, password string) (string, error) {
+	if err := h.take(ctx); err != nil {
+		return "", err
+	}
+	defer func() { <-h.turn }()
+	salt := make([]byte, saltBytes)
+	_, _ = rand.Read(salt) // it never fails
+	key := argon2.IDKey([]byte(password), salt, hashPasses, hashMemory, hashThreads, hashBytes)
+	b64 := base64.RawStdEncoding
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, hashMemory, hashPasses, hashThreads, b64.EncodeToString(salt), b64.EncodeToString(key)), nil
+}
+
+// matches compares a password with the text that was kept. For a text that is none it takes as long, and is false: how long an answer takes
+// does not tell whether there is a user.
+func (h *hasher) matches(ctx context.Context, kept, password string) (bool, error) {
+	if err := h.take(ctx); err != nil {
+		return false, err
+	}
+	defer func() { <-h.turn }()
+	var version, memory, passes uint32
+	var threads uint8
+	var rest string
+	salt, want := make([]byte, saltBytes), make([]byte, hashBytes)
+	known := false
+	if n, err := fmt.Sscanf(kept, "$argon2id$v=%d$m=%d,t=%d,p=%d$%s", &version, &memory, &passes, &threads, &rest); err == nil && n == 5 && version == argon2.Version {
+		known = decodePair(rest, &salt, &want) && memory <= 1<<20 && passes >= 1 && passes <= 100 && threads >= 1
+	}
+	if !known {
+		memory, passes, threads = hashMemory, hashPasses, hashThreads
+	}
+	got := argon2.IDKey([]byte(password), salt, passes, memory, threads, uint32(len(want)))
+	return subtle.ConstantTimeCompare(got, want) == 1 && known, nil
+}
+
+// decodePair takes SALT$KEY.
+func decodePair(text string, salt, key *[]byte) bool {
+	for i := range len(text) {
+		if text[i] != '$' {
+			continue
+		}
+		s, err1 := base64.RawStdEncoding.DecodeString(text[:i])
+		k, err2 := base64.RawStdEncoding.DecodeString(text[i+1:])
+		if err1 != nil || err2 != nil || len(s) < 8 || len(k) < 16 {
+			return false
+		}
+		*salt, *key = s, k
+		return true
+	}
+	return false
+}

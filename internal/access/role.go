@@ -1,0 +1,71 @@
+// Package access keeps who may use the API by a name and a password, what each may do, and an account of what was done.
+package access
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Role is what a user may do. A higher one may do all that a lower one may.
+type Role int
+
+// The roles.
+const (
+	View    Role = iota + 1 // read everything but users and the audit log
+	Operate                 // change what is balanced, too
+	Admin                   // everything
+)
+
+// String is the role's word.
+func (r Role) String() string {
+	switch r {
+	case View:
+		return "view"
+	case Operate:
+		return "operate"
+	case Admin:
+		return "admin"
+	}
+	return ""
+}
+
+// Roles is what may be written for one.
+const Roles = "view, operate, admin"
+
+// ParseRole takes the contract's viewer, too. Nothing is view.
+func ParseRole(word string) (Role, error) {
+	switch strings.ToLower(word) {
+	case "", "view", "viewer":
+		return View, nil
+	case "operate", "operator":
+		return Operate, nil
+	case "admin":
+		return Admin, nil
+	}
+	return 0, fmt.Errorf("role %q is not known (allowed: %s)", word, Roles)
+}
+
+// Needed is the least role that may make a request, by its method and its path below the API's base. What a later kind of path needs is
+// decided by where it is: changes outside of /config are the admin's.
+func Needed(method, path string) Role {
+	reads := method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
+	switch {
+	case within(path, "/auth/logout"), method == http.MethodPut && within(path, "/auth/users"): // a user's own password
+		return View
+	case within(path, "/auth"), within(path, "/audit"):
+		return Admin
+	case reads:
+		return View
+	case within(path, "/config/cors"), within(path, "/config/params"), within(path, "/config/import"):
+		return Admin
+	case within(path, "/config"):
+		return Operate
+	}
+	return Admin
+}
+
+func within(path, folder string) bool {
+	rest, ok := strings.CutPrefix(path, folder)
+	return ok && (rest == "" || rest[0] == '/')
+}

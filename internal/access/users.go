@@ -1,0 +1,303 @@
+package access
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The bounds of what is kept.
+const (
+	maxUsers    = 1000
+	maxSessions = 16             // of a user; with one more, the oldest ends
+	sessionTime = 24 * time.Hour // as in the contract
+)
+
+// What is refused.
+var (
+	ErrNotFound = errors.New("there is no such user")
+	ErrExists   = errors.New("there is a user of this name")
+	ErrInvalid  = errors.New("is not allowed")
+	ErrLogin    = errors.New("user name or password is wrong") // which of them, nobody is told
+	ErrLimit    = fmt.Errorf("there are %d users, and there can be no more", maxUsers)
+)
+
+// User is one as others see it.
+type User struct {
+	ID      int64
+	Name    string
+	Role    Role
+	Created time.Time
+}
+
+// Users are those who may use the API by name and password.
+type Users struct {
+	dir    string
+	now    func() time.Time
+	hasher *hasher
+
+	broken error // the file can't be read: there are no users, and it is left as it is
+
+	mu      sync.Mutex
+	content *content
+}
+
+// Open reads the users that the state directory has. If they can't be read there are none until the next start, and Err says why: packets
+// are balanced all the same.
+func Open(dir string) *Users {
+	c, err := read(dir)
+	if err != nil {
+		c = &content{}
+	}
+	return &Users{dir: dir, now: time.Now, hasher: newHasher(), content: c, broken: err}
+}
+
+// Err is why the users can't be read.
+func (u *Users) Err() error { return u.broken }
+
+// List is all of them, by number.
+func (u *Users) List() []User {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := make([]User, len(u.content.Users))
+	for i, one := range u.content.Users {
+		out[i] = one.shown()
+	}
+	return out
+}
+
+func (u *user) shown() User {
+	role, _ := ParseRole(u.Role) // read and Add have checked it
+	return User{u.ID, u.Name, role, u.Created}
+}
+
+// Add makes a user.
+func (u *Users) Add(ctx context.Context, name, password string, role Role) (User, error) {
+	if err := checkName(name); err != nil {
+		return User{}, err
+	}
+	if err := checkPassword(password); err != nil {
+		return User{}, err
+	}
+	hash, err := u.hasher.hash(ctx, password)
+	if err != nil {
+		return User{}, err
+	}
+	var added User
+	return added, u.change(func(c *content) error {
+		switch {
+		case c.byName(name) != nil:
+			return fmt.Errorf("%q: %w", name, ErrExists)
+		case len(c.Users) >= maxUsers:
+			return ErrLimit
+		}
+		one := &user{ID: c.NextID, Name: name, Role: role.String(), Password: hash, Created: u.now().UTC().Truncate(time.Second)}
+		c.NextID++
+		c.Users = append(c.Users, one)
+		added = one.shown()
+		return nil
+	})
+}
+
+// Update changes what is not empty. Another password or role ends the user's sessions.
+func (u *Users) Update(ctx context.Context, id int64, name, password string, role Role) error {
+	hash := ""
+	if name != "" {
+		if err := checkName(name); err != nil {
+			return err
+		}
+	}
+	if password != "" {
+		if err := checkPassword(password); err != nil {
+			return err
+		}
+		var err error
+		if hash, err = u.hasher.hash(ctx, password); err != nil {
+			return err
+		}
+	}
+	return u.change(func(c *content) error {
+		one := c.byID(id)
+		if one == nil {
+			return ErrNotFound
+		}
+		if other := c.byName(name); name != "" && other != nil && other != one {
+			return fmt.Errorf("%q: %w", name, ErrExists)
+		}
+		if name != "" {
+			one.Name = name
+		}
+		if role != 0 && role.String() != one.Role {
+			one.Role = role.String()
+			c.endSessions(id)
+		}
+		if hash != "" {
+			one.Password = hash
+			c.endSessions(id)
+		}
+		return nil
+	})
+}
+
+// Delete takes a user and its sessions away.
+func (u *Users) Delete(id int64) error {
+	return u.change(func(c *content) error {
+		if c.byID(id) == nil {
+			return ErrNotFound
+		}
+		c.Users = slices.DeleteFunc(c.Users, func(one *user) bool { return one.ID == id })
+		c.endSessions(id)
+		return nil
+	})
+}
+
+// Login gives a token out.
+func (u *Users) Login(ctx context.Context, name, password string) (token string, who User, err error) {
+	kept := ""
+	u.mu.Lock()
+	if one := u.content.byName(name); one != nil {
+		kept, who = one.Password, one.shown()
+	}
+	u.mu.Unlock()
+	if len(password) > maxPassword {
+		return "", who, ErrLogin
+	}
+	ok, err := u.hasher.matches(ctx, kept, password)
+	switch {
+	case err != nil:
+		return "", who, err
+	case !ok:
+		return "", who, ErrLogin
+	}
+	secret := make([]byte, 32)
+	_, _ = rand.Read(secret) // it never fails
+	token = base64.RawURLEncoding.EncodeToString(secret)
+	return token, who, u.change(func(c *content) error {
+		one := c.byID(who.ID)
+		if one == nil || one.Password != kept {
+			return ErrLogin // it was changed meanwhile
+		}
+		c.Sessions = append(c.Sessions, &session{Token: digest(token), User: one.ID, Expires: u.now().Add(sessionTime).UTC().Truncate(time.Second)})
+		c.trimSessions(one.ID, u.now())
+		return nil
+	})
+}
+
+// Who is the user that a token was given to.
+func (u *Users) Who(token string) (User, bool) {
+	d := digest(token)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, s := range u.content.Sessions {
+		if s.Token == d && u.now().Before(s.Expires) {
+			if one := u.content.byID(s.User); one != nil {
+				return one.shown(), true
+			}
+		}
+	}
+	return User{}, false
+}
+
+// Logout ends a session.
+func (u *Users) Logout(token string) error {
+	return u.change(func(c *content) error {
+		c.Sessions = slices.DeleteFunc(c.Sessions, func(s *session) bool { return s.Token == digest(token) })
+		return nil
+	})
+}
+
+// digest is how a token is kept: it is random, so that nobody can guess what has this digest, and comparing digests tells nothing.
+func digest(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:])
+}
+
+// change makes a change that is on the disk when it returns, or not at all.
+func (u *Users) change(edit func(*content) error) error {
+	if u.broken != nil {
+		return u.broken
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	next := u.content.clone()
+	if err := edit(next); err != nil {
+		return err
+	}
+	if err := next.write(u.dir); err != nil {
+		return err
+	}
+	u.content = next
+	return nil
+}
+
+func (c *content) clone() *content {
+	out := *c
+	out.Users = make([]*user, len(c.Users))
+	for i, one := range c.Users {
+		copied := *one
+		out.Users[i] = &copied
+	}
+	out.Sessions = slices.Clone(c.Sessions) // none is ever changed
+	return &out
+}
+
+func (c *content) byID(id int64) *user {
+	for _, one := range c.Users {
+		if one.ID == id {
+			return one
+		}
+	}
+	return nil
+}
+
+func (c *content) byName(name string) *user {
+	for _, one := range c.Users {
+		if one.Name == name {
+			return one
+		}
+	}
+	return nil
+}
+
+func (c *content) endSessions(id int64) {
+	c.Sessions = slices.DeleteFunc(c.Sessions, func(s *session) bool { return s.User == id })
+}
+
+// trimSessions forgets those that are over, and the oldest of a user who has too many.
+func (c *content) trimSessions(id int64, now time.Time) {
+	own := 0
+	for _, s := range c.Sessions {
+		if s.User == id {
+			own++
+		}
+	}
+	c.Sessions = slices.DeleteFunc(c.Sessions, func(s *session) bool {
+		if s.User == id && own > maxSessions {
+			own--
+			return true
+		}
+		return !now.Before(s.Expires)
+	})
+}
+
+func checkName(name string) error {
+	if !regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._@-]{0,63}$`).MatchString(name) {
+		return fmt.Errorf("username %q %w: 1 to 64 letters, digits, and . _ @ - behind the first", name, ErrInvalid)
+	}
+	return nil
+}
+
+func checkPassword(password string) error {
+	if len(password) < minPassword || len(password) > maxPassword {
+		return fmt.Errorf("a password of %d bytes %w: %d to %d", len(password), ErrInvalid, minPassword, maxPassword)
+	}
+	return nil
+}

@@ -1,0 +1,225 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const secret = "correct horse"
+
+func add(t *testing.T, u *Users, name string, role Role) User {
+	t.Helper()
+	one, err := u.Add(t.Context(), name, secret, role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return one
+}
+
+func login(t *testing.T, u *Users, name string) string {
+	t.Helper()
+	token, _, err := u.Login(t.Context(), name, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+// Users and their tokens are there after a start; neither a password nor a token is in the file, which is its owner's alone.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	u := Open(dir)
+	ann := add(t, u, "ann", Operate)
+	bob := add(t, u, "bob", View)
+	token, gone := login(t, u, "ann"), login(t, u, "bob")
+	if err := u.Delete(bob.ID); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, fileName)
+	text, err := os.ReadFile(path)
+	if err != nil || strings.Contains(string(text), secret) || strings.Contains(string(text), token) || !strings.Contains(string(text), "$argon2id$v=19$m=19456,t=2,p=1$") {
+		t.Errorf("the file: %v %s", err, text)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	again := Open(dir)
+	if again.Err() != nil {
+		t.Fatal(again.Err())
+	}
+	if who, ok := again.Who(token); !ok || who != ann {
+		t.Errorf("%+v %v, want %+v", who, ok, ann)
+	}
+	if _, ok := again.Who(gone); ok {
+		t.Error("the token of a user that was deleted is good")
+	}
+	if cat := add(t, again, "cat", View); cat.ID != bob.ID+1 {
+		t.Errorf("a number is used again: %d", cat.ID)
+	}
+	if _, _, err := again.Login(t.Context(), "ann", secret); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	u := Open(t.TempDir())
+	ann := add(t, u, "ann", Admin)
+	for _, tc := range []struct{ name, password string }{{"ann", "wrong"}, {"ann", ""}, {"", ""}, {"nobody", secret}, {"ann", strings.Repeat("x", 1<<20)}, {"ann", secret + "\x00"}} {
+		if token, _, err := u.Login(t.Context(), tc.name, tc.password); !errors.Is(err, ErrLogin) || token != "" {
+			t.Errorf("%q: %v", tc.name, err)
+		}
+	}
+	now := time.Now()
+	u.now = func() time.Time { return now }
+	token := login(t, u, "ann")
+	if _, ok := u.Who(token); !ok {
+		t.Error("the token is not good")
+	}
+	now = now.Add(sessionTime + time.Second)
+	if _, ok := u.Who(token); ok {
+		t.Error("the token is good for ever")
+	}
+	for _, end := range []func(token string) error{
+		u.Logout,
+		func(string) error { return u.Update(t.Context(), ann.ID, "", secret+"!", 0) },
+		func(string) error { return u.Update(t.Context(), ann.ID, "", secret, View) },
+	} {
+		if err := u.Update(t.Context(), ann.ID, "", secret, 0); err != nil {
+			t.Fatal(err)
+		}
+		token := login(t, u, "ann")
+		if err := end(token); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := u.Who(token); ok {
+			t.Error("a token that was ended is good")
+		}
+	}
+	if err := u.Update(t.Context(), ann.ID, "anna", "", 0); err != nil {
+		t.Fatal(err)
+	}
+	var tokens []string
+	for range maxSessions + 2 {
+		tokens = append(tokens, login(t, u, "anna"))
+	}
+	for i, token := range tokens {
+		if _, ok := u.Who(token); ok != (i >= 2) {
+			t.Errorf("token %d of %d is good: %v", i, len(tokens), ok)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	u := Open(t.TempDir())
+	ann, bob := add(t, u, "ann", View), add(t, u, "bob", View)
+	for _, tc := range []struct{ name, password string }{
+		{"", secret}, {"-x", secret}, {"a b", secret}, {"a\n", secret}, {strings.Repeat("a", 65), secret}, {"$x", secret}, {"é", secret},
+		{"cat", ""}, {"cat", "1234567"}, {"cat", strings.Repeat("x", maxPassword+1)},
+	} {
+		if _, err := u.Add(t.Context(), tc.name, tc.password, View); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q with %d bytes: %v", tc.name, len(tc.password), err)
+		}
+	}
+	if _, err := u.Add(t.Context(), "ann", secret, View); !errors.Is(err, ErrExists) {
+		t.Error(err)
+	}
+	if err := u.Update(t.Context(), ann.ID, bob.Name, "", 0); !errors.Is(err, ErrExists) {
+		t.Error(err)
+	}
+	if err := u.Update(t.Context(), 99, "x", "", 0); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if err := u.Delete(99); !errors.Is(err, ErrNotFound) {
+		t.Error(err)
+	}
+	if n := len(u.List()); n != 2 {
+		t.Errorf("%d users", n)
+	}
+	u.hasher.turn <- struct{}{} // a password is being checked, and does not come to an end
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := u.Login(ctx, "ann", secret); !errors.Is(err, errBusy) {
+		t.Error(err)
+	}
+}
+
+// A file that can't be read leaves nobody in, and stays as it is; a disk that takes nothing changes nothing.
+func TestBadFile(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "{", `{"format":2}`, `{"format":1,"users":[{"id":1,"name":"a","role":"king"}]}`, `{"format":1,"users":[{"id":0,"name":"a","role":"view"}]}`} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, fileName)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		u := Open(dir)
+		if u.Err() == nil || len(u.List()) != 0 {
+			t.Errorf("%s: %v, %d users", text, u.Err(), len(u.List()))
+		}
+		if _, err := u.Add(t.Context(), "ann", secret, Admin); err == nil {
+			t.Errorf("%s: a user was added to it", text)
+		}
+		if now, err := os.ReadFile(path); err != nil || string(now) != text {
+			t.Errorf("%s was changed to %s", text, now)
+		}
+	}
+	u := Open(filepath.Join(t.TempDir(), "gone"))
+	if _, err := u.Add(t.Context(), "ann", secret, Admin); err == nil || len(u.List()) != 0 {
+		t.Errorf("%v, %d users", err, len(u.List()))
+	}
+}
+
+func TestHash(t *testing.T) {
+	t.Parallel()
+	h := newHasher()
+	kept, err := h.hash(t.Context(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _ := h.hash(t.Context(), secret)
+	if kept == other {
+		t.Error("two hashes of a password are the same: there is no salt")
+	}
+	for text, want := range map[string]bool{
+		kept: true, other: true, "": false, "$argon2id$": false, kept[:len(kept)-1]: false, kept + "A": false, "$argon2id$v=19$m=4294967295,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA": false,
+	} {
+		if got, err := h.matches(t.Context(), text, secret); err != nil || got != want {
+			t.Errorf("%s: %v %v", text, got, err)
+		}
+	}
+}
+
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	for request, want := range map[string]Role{
+		"GET /config/loadbalancer/all": View, "GET /metrics": View, "HEAD /logs": View, "POST /auth/logout": View, "PUT /auth/users/{id}": View,
+		"POST /config/loadbalancer": Operate, "DELETE /config/drain": Operate, "POST /config/metrics": Operate,
+		"GET /auth/users": Admin, "POST /auth/users": Admin, "DELETE /auth/users/{id}": Admin, "GET /audit": Admin,
+		"POST /config/params": Admin, "POST /config/cors": Admin, "DELETE /config/cors/{cors_url}": Admin, "POST /config/import": Admin, "POST /elsewhere": Admin,
+		"POST /config/corset": Operate, "POST /configuration": Admin,
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if got := Needed(method, path); got != want {
+			t.Errorf("%s needs %s, want %s", request, got, want)
+		}
+	}
+	for word, want := range map[string]Role{"": View, "viewer": View, "Admin": Admin, "operator": Operate, "king": 0} {
+		if got, err := ParseRole(word); got != want || (err == nil) != (want != 0) {
+			t.Errorf("%q: %v %v", word, got, err)
+		}
+	}
+	for _, r := range []Role{View, Operate, Admin} {
+		if again, err := ParseRole(r.String()); again != r || err != nil {
+			t.Errorf("%v is written as %q", fmt.Sprint(int(r)), r)
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/access"
+)
+
+// loginPath is for those who have no token yet.
+const loginPath = "/auth/login"
+
+// loginWait is how long a login waits for others, whose passwords are being checked.
+const loginWait = 5 * time.Second
+
+// Login gives a user a token.
+func (a *API) Login(w http.ResponseWriter, r *http.Request) {
+	who := principalOf(r)
+	who.name = unknownUser
+	body, p := readLogin(w, r)
+	if p != nil {
+		who.stranger = true
+		p.write(w)
+		return
+	}
+	from := sourceAddr(r)
+	if wait := a.logins.Try(from); wait > 0 {
+		who.stranger = true
+		seconds := int(math.Ceil(wait.Seconds()))
+		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		refuse(http.StatusTooManyRequests, "too many logins from here have failed: try again in %d s", seconds).write(w)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), loginWait)
+	defer cancel()
+	token, user, err := a.Access.Login(ctx, body.Username, body.Password)
+	if err != nil {
+		who.stranger = true
+		accessProblem(err).write(w)
+		return
+	}
+	a.logins.Succeeded(from)
+	who.name, who.role, who.user = user.Name, user.Role, user.ID
+	w.Header().Set("Cache-Control", "no-store")
+	writeJSON(w, v1.LoginToken{Token: token})
+}
+
+// maxLogin is how large the body of a login is.
+const maxLogin = 4 << 10
+
+// readLogin takes no turn among requests with a body, nor much memory: strangers are to keep nobody from the API.
+func readLogin(w http.ResponseWriter, r *http.Request) (*v1.User, *problem) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
+	data, p := readBody(w, r)
+	if p != nil {
+		return nil, p
+	}
+	return decodeBody[v1.User](data)
+}
+
+// sourceAddr is where a request comes from; none by the UNIX socket.
+func sourceAddr(r *http.Request) netip.Addr {
+	ap, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return ap.Addr()
+}
+
+// Logout ends the token that the request has.
+func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
+	token := tokenOf(r)
+	if _, known := a.Access.Who(token); !known {
+		refuse(http.StatusBadRequest, "the request has no token of a user that could be ended").write(w)
+		return
+	}
+	if err := a.Access.Logout(token); err != nil {
+		accessProblem(err).write(w)
+		return
+	}
+	writeJSON(w, v1.Message{Message: "User logged out successfully"})
+}
+
+// GetUsers answers with the users, without their passwords.
+func (a *API) GetUsers(w http.ResponseWriter, _ *http.Request) {
+	out := []v1.User{}
+	for _, u := range a.Access.List() {
+		out = append(out, v1.User{Id: u.ID, Username: u.Name, Role: u.Role.String(), CreatedAt: u.Created.Format(time.RFC3339)})
+	}
+	writeJSON(w, out)
+}
+
+// CreateUser makes a user.
+func (a *API) CreateUser(w http.ResponseWriter, r *http.Request) {
+	body, role, p := a.decodeUser(w, r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	if _, err := a.Access.Add(r.Context(), body.Username, body.Password, role); err != nil {
+		accessProblem(err).write(w)
+		return
+	}
+	writeSuccess(w)
+}
+
+// UpdateUser changes a user. Others than admins may change their own password.
+func (a *API) UpdateUser(w http.ResponseWriter, r *http.Request, id int64) {
+	body, role, p := a.decodeUser(w, r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	if body.Role == "" {
+		role = 0 // as it is
+	}
+	who := principalOf(r)
+	if who.role < access.Admin {
+		own := who.user == id && (body.Username == "" || body.Username == who.name) && (role == 0 || role == who.role)
+		if !own {
+			who.stranger = true
+			refuse(http.StatusForbidden, "user %s has the role %s, and may change nothing of users but the own password", who.name, who.role).write(w)
+			return
+		}
+	}
+	if err := a.Access.Update(r.Context(), id, body.Username, body.Password, role); err != nil {
+		accessProblem(err).write(w)
+		return
+	}
+	writeSuccess(w)
+}
+
+func (a *API) decodeUser(w http.ResponseWriter, r *http.Request) (*v1.User, access.Role, *problem) {
+	body, p := decoded(a, w, r, decodeBody[v1.User])
+	if p != nil {
+		return nil, 0, p
+	}
+	role, err := access.ParseRole(body.Role)
+	if err != nil {
+		return nil, 0, refuseField(http.StatusBadRequest, "role", body.Role, "is not known", access.Roles)
+	}
+	return body, role, nil
+}
+
+// DeleteUser takes a user away.
+func (a *API) DeleteUser(w http.ResponseWriter, _ *http.Request, id int64) {
+	if err := a.Access.Delete(id); err != nil {
+		accessProblem(err).write(w)
+		return
+	}
+	writeSuccess(w)
+}
+
+// accessProblem maps refusals to codes.
+func accessProblem(err error) *problem {
+	for _, known := range []struct {
+		err  error
+		code int
+	}{
+		{access.ErrLogin, http.StatusUnauthorized},
+		{access.ErrInvalid, http.StatusBadRequest},
+		{access.ErrNotFound, http.StatusNotFound},
+		{access.ErrExists, http.StatusConflict},
+		{access.ErrLimit, http.StatusBadRequest},
+	} {
+		if errors.Is(err, known.err) {
+			return refuse(known.code, "%v", err)
+		}
+	}
+	return refuse(http.StatusServiceUnavailable, "%v", err)
+}
+
+const (
+	defaultAudit = 100
+	maxAudit     = 10000
+)
+
+// GetAudit answers with the newest entries of the audit log.
+func (a *API) GetAudit(w http.ResponseWriter, _ *http.Request, params v1.GetAuditParams) {
+	limit := params.Limit
+	if limit == 0 {
+		limit = defaultAudit
+	}
+	if limit < 1 || limit > maxAudit {
+		refuseField(http.StatusBadRequest, "limit", strconv.Itoa(limit), "is out of range", "1 to "+strconv.Itoa(maxAudit)).write(w)
+		return
+	}
+	out := v1.AuditList{AuditAttr: []v1.AuditEntry{}}
+	if a.Audit != nil {
+		list, err := a.Audit.Last(limit)
+		if err != nil {
+			refuse(http.StatusServiceUnavailable, "%v", err).write(w)
+			return
+		}
+		for _, e := range list {
+			out.AuditAttr = append(out.AuditAttr, v1.AuditEntry{
+				Time: e.Time, Who: e.Who, Role: e.Role, From: e.From, Method: e.Method, Path: e.Path, Objects: e.Objects,
+				Result: e.Result, Error: e.Error, Revision: e.Revision, Unsaid: e.Unsaid,
+			})
+		}
+	}
+	writeJSON(w, out)
+}

@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/access"
+	"loxilb/internal/store"
+)
+
+// unknownUser is who is not known.
+const unknownUser = "-"
+
+// manual is who has the token of --manualtoken.
+const manual = "token"
+
+// principal is who makes a request, and what it has done.
+type principal struct {
+	by       way
+	name     string
+	role     access.Role
+	user     int64 // of access.Users; 0: another one
+	stranger bool  // was refused for want of a token, or of rights
+
+	revision uint64
+	objects  []string
+}
+
+// maxObjectsTold is how many objects an entry of the audit log names.
+const maxObjectsTold = 8
+
+// changed notes what the request has changed.
+func (p *principal) changed(revision uint64, ids []store.ID) {
+	p.revision = revision
+	for _, id := range ids[:min(len(ids), maxObjectsTold)] {
+		p.objects = append(p.objects, id.Kind+" "+id.Key)
+	}
+}
+
+// principalKey is where the context of a request keeps who makes it.
+type principalKey struct{}
+
+func principalOf(r *http.Request) *principal {
+	if p, ok := r.Context().Value(principalKey{}).(*principal); ok {
+		return p
+	}
+	return &principal{name: unknownUser}
+}
+
+// identify finds out who makes a request: by the socket that root and the group may open, by the token of --manualtoken, by that of a user,
+// or by the user of the machine at the other end of loopback. All but those of access.Users are admins, as they were before there were roles.
+func (a *API) identify(r *http.Request, who *principal, token [sha256.Size]byte) (p *problem) {
+	if who.by == bySocket {
+		who.name, who.role = accountName(peerOf(r)), access.Admin
+		return nil
+	}
+	given := tokenOf(r)
+	if got := sha256.Sum256([]byte(given)); a.Token != "" && subtle.ConstantTimeCompare(got[:], token[:]) == 1 {
+		// Digests are compared: neither the token's length nor its beginning shows in the time it takes.
+		who.name, who.role = manual, access.Admin
+		return nil
+	}
+	if given != "" {
+		if u, ok := a.Access.Who(given); ok {
+			who.name, who.role, who.user = u.Name, u.Role, u.ID
+			return nil
+		}
+	}
+	who.name = unknownUser
+	switch {
+	case a.asksToken():
+		return refuse(http.StatusUnauthorized, "the request has no valid token: send it as Authorization: TOKEN (loxicmd --token), or log in (loxicmd set login)")
+	case who.by == byLoopback:
+		who.name, p = a.Users.admit(r)
+	}
+	who.role = access.Admin
+	return p
+}
+
+// tokenOf is the token that a request has, with or without the word Bearer before it.
+func tokenOf(r *http.Request) string {
+	given := r.Header.Get("Authorization")
+	if scheme, rest, ok := strings.Cut(given, " "); ok && strings.EqualFold(scheme, "Bearer") {
+		given = strings.TrimSpace(rest)
+	}
+	return given
+}
+
+// socketPeer has a connection by the UNIX socket know whose it is.
+func socketPeer(ctx context.Context, c net.Conn) context.Context {
+	return withPeer(ctx, func() (uint32, error) {
+		u, ok := c.(*net.UnixConn)
+		if !ok {
+			return 0, errNoPeer
+		}
+		raw, err := u.SyscallConn()
+		if err != nil {
+			return 0, err
+		}
+		var cred *unix.Ucred
+		var credErr error
+		if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+			return 0, err
+		}
+		if credErr != nil {
+			return 0, fmt.Errorf("ask for the user of a connection: %w", credErr)
+		}
+		return cred.Uid, nil
+	})
+}
+
+// account writes what a request has changed, or that it was refused, to the audit log.
+func (a *API) account(r *http.Request, who *principal, answer *observed) {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+	if a.Audit == nil || reads && !who.stranger {
+		return
+	}
+	e := access.Entry{
+		Who: who.name, Role: who.role.String(), From: r.RemoteAddr, Method: r.Method, Path: shorten(r.URL.RequestURI()), Objects: who.objects,
+		Result: answer.code, Error: shorten(answer.why), Revision: who.revision, Stranger: who.stranger,
+	}
+	if who.by == bySocket {
+		e.From = "socket"
+	}
+	if e.Who == "" {
+		e.Who = unknownUser
+	}
+	err := a.Audit.Write(e)
+	if minute := time.Now().Unix() / 60; err != nil && a.auditFailed.Swap(minute) != minute {
+		a.Log.Error("a request could not be written to the audit log", "error", err, "who", e.Who, "method", e.Method, "path", e.Path, "result", e.Result)
+	}
+}
+
+// maxTold is how many bytes of a path, or of a sentence, an entry has.
+const maxTold = 512
+
+func shorten(s string) string {
+	if len(s) <= maxTold {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxTold], "") + "..."
+}
