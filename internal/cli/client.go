@@ -116,6 +116,9 @@ func (o *options) readToken() string {
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
 		return ""
 	}
+	if info.Mode().Perm()&0o077 != 0 {
+		_ = os.Chmod(o.tokenPath(), 0o600) // the existing loxicmd lets everybody read it; it is used all the same
+	}
 	data, err := os.ReadFile(o.tokenPath())
 	if err != nil {
 		return ""

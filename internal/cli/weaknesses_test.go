@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// What was wrong with the existing loxicmd stays right here.
+
+// A server may have any port.
+func TestHighPort(t *testing.T) {
+	t.Parallel()
+	var listener net.Listener
+	port := 65535
+	for ; listener == nil; port-- {
+		listener, _ = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)) // another one is taken if it is in use
+		if port < 60000 {
+			t.Fatal("no port above 60000 is free")
+		}
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"lbAttr":[]}`)) }))
+	_ = s.Listener.Close()
+	s.Listener = listener
+	s.Start()
+	t.Cleanup(s.Close)
+	if got := run(t, "", "get", "lb", "-s", "127.0.0.1", "-p", strconv.Itoa(port+1)); got.code != ExitOK || !strings.Contains(got.stdout, "EXT IP") {
+		t.Errorf("port %d: %+v", port+1, got)
+	}
+}
+
+// Every command, as its own examples write it, says why the server refuses, and ends with 1; and with 3 when there is no server. None prints
+// anything else then.
+func TestEveryCommandSaysWhy(t *testing.T) {
+	t.Parallel()
+	const why = "the reason why"
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("my password\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, 503, `{"code":503,"message":"`+why+`","result":"x"}`)
+	gone := newServer(t, 200, "{}")
+	gone.Close()
+	tried := 0
+	for _, line := range examples(Root(Env{})) {
+		if strings.ContainsAny(line, "<>|'\"") || strings.Contains(line, "-f ") || strings.Contains(line, "--password-file") {
+			continue // what needs a shell, or a file
+		}
+		line = strings.TrimPrefix(line, "loxicmd ")
+		if strings.HasPrefix(line, "version") || strings.HasPrefix(line, "completion") || strings.HasPrefix(line, "set login") {
+			continue // no server is asked, or another one
+		}
+		if line == "set user ann --password" || strings.HasPrefix(line, "create user") {
+			line += " --password-file=" + password
+		}
+		tried++
+		if got := run(t, "", s.at(line)...); got.code != ExitRefused || !strings.Contains(got.stderr, why) || got.stdout != "" {
+			t.Errorf("loxicmd %s: %+v", line, got)
+		}
+		if got := run(t, "", gone.at(line)...); got.code != ExitUnreachable || !strings.Contains(got.stderr, "can't be reached") || got.stdout != "" {
+			t.Errorf("loxicmd %s, without a server: %+v", line, got)
+		}
+	}
+	if tried < 30 {
+		t.Errorf("only %d command lines were tried", tried)
+	}
+}
+
+// examples are the command lines of the help of all commands.
+func examples(c *cobra.Command) (lines []string) {
+	for line := range strings.Lines(c.Example) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "loxicmd ") {
+			lines = append(lines, line)
+		}
+	}
+	for _, sub := range c.Commands() {
+		lines = append(lines, examples(sub)...)
+	}
+	return lines
+}
+
+// A token that the existing loxicmd has left for everybody to read is its owner's alone from the first use on.
+func TestTokenOfBefore(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("of before\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, 200, `{"version":"1"}`)
+	if got := runWith(t, file, "", s.withoutToken("get lbversion")...); got.code != ExitOK || s.auth != "of before" {
+		t.Errorf("%+v with %q", got, s.auth)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	// One that is not ours, or no file, is not read.
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	if got := runWith(t, link, "", s.withoutToken("get lbversion")...); got.code != ExitOK || s.auth != "" {
+		t.Errorf("%+v with %q", got, s.auth)
+	}
+}
+
+// A server's certificate is checked, by certificates of one's own choice, or not if that is asked for.
+func TestCertificate(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"version":"1"}`)) }))
+	t.Cleanup(s.Close)
+	ca := filepath.Join(t.TempDir(), "ca")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
+	for flag, want := range map[string]int{"--cacert=" + ca: ExitOK, "--insecure": ExitOK, "--insecure=false": ExitUnreachable} {
+		got := run(t, "", "get", "lbversion", "--protocol=https", "-s", "127.0.0.1", "-p", port, flag)
+		if got.code != want || want != ExitOK && !strings.Contains(got.stderr, "certificate") {
+			t.Errorf("%s: %+v", flag, got)
+		}
+	}
+}
+
+// A file of services comes back as it was read: nothing of a service is lost on the way.
+func TestApplyLosesNothing(t *testing.T) {
+	t.Parallel()
+	const entry = `{"allowedSources":[{"prefix":"10.0.0.0/8"}],"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":7}],"secondaryIPs":[{"secondaryIP":"1.1.1.2"}],` +
+		`"serviceArguments":{"block":5,"egress":true,"externalIP":"1.1.1.1","host":"h","inactiveTimeOut":60,"mode":2,"monitor":true,"name":"n","port":80,"portMax":90,"protocol":"tcp","proxyprotocolv2":true,"security":1,"sel":3}}`
+	shown := newServer(t, 200, `{"lbAttr":[`+entry+`]}`)
+	file := filepath.Join(t.TempDir(), "lbconfig.txt")
+	got := run(t, "", shown.at("get lb -o json")...)
+	if err := os.WriteFile(file, []byte(got.stdout), 0o600); err != nil || got.code != ExitOK {
+		t.Fatal(err, got)
+	}
+	s := newServer(t, 200, success)
+	if got := run(t, "", s.at("apply -l "+file)...); got.code != ExitOK {
+		t.Errorf("%+v", got)
+	}
+	if want := `POST /netlox/v1/config/loadbalancer {"lbAttr":[` + entry + `]}`; len(s.requests) != 1 || s.requests[0] != want {
+		t.Errorf("sent\n%s, want\n%s", s.requests, want)
+	}
+}
