@@ -78,6 +78,7 @@ enum drop_reason {
 	DROP_CONNECTION_LIMIT, /* its service, or its client, has as many open connections as it may */
 	DROP_SOURCE_DENIED, /* its source is in the list of those that may not connect to the service */
 	DROP_POLICED, /* beyond the rate of the policer of its service, source or port: red (RFC 2697, RFC 2698) */
+	DROP_RULE, /* a firewall rule drops it, or the connection that it belongs to */
 	DROP_REASONS
 };
 _Static_assert((int)DROP_REASONS <= (int)MAX_REASONS, "ABI");
@@ -621,6 +622,91 @@ struct default_route {
 	__u32 ifindex;
 };
 _Static_assert(sizeof(struct default_route) == 20, "ABI");
+
+/*
+ * Firewall rules
+ */
+
+/* The words of 32 bits, in the machine's order, that packets are matched by. Of
+ * an IPv4 address, the last of its four says all. */
+enum rule_word {
+	RULE_SADDR = 0,
+	RULE_DADDR = 4,
+	RULE_SPORT = 8, /* RULE_NO_PORT: the packet has no ports */
+	RULE_DPORT,
+	RULE_PROTOCOL,
+	RULE_INTERFACE,
+	RULE_WORDS,
+	RULE_NO_PORT = 1 << 16,
+};
+
+enum rule_limit {
+	MAX_RULES = 16384,
+	RULE_NODES = 1 << 17,
+	RULE_ENTRIES = 1 << 18,
+	RULE_TREES = 5, /* of an IP version */
+	RULE_DEPTH = 24, /* nodes on the way to a leaf, at most */
+	RULES_PER_SEGMENT = 1024, /* of counters */
+};
+
+enum rule_action {
+	RULE_ALLOW,
+	RULE_DROP,
+	RULE_TRAP, /* the kernel gets the packet */
+};
+
+/* A rule. It matches a packet of whose words each is first, or up to span
+ * more. */
+struct rule {
+	__u32 first[RULE_WORDS];
+	__u32 span[RULE_WORDS];
+	__u64 identity; /* what user space knows it by */
+	__u32 counter; /* index into rule_hits */
+	__u32 mark; /* that packets get; 0: the one that they have */
+	__u8 action; /* enum rule_action */
+	__u8 pad[15];
+};
+_Static_assert(sizeof(struct rule) == 2 * CACHE_LINE, "ABI");
+
+/* A node of a tree. Bits of a word of the packet say which of its children,
+ * which are in a row, comes next. */
+struct rule_node {
+	__u32 base; /* of its children; of a leaf, of its entries */
+	__u8 shift; /* of the bits, in the word */
+	__u8 bits; /* how many; 0: it is a leaf */
+	__u16 word; /* enum rule_word; of a leaf, how many entries it has */
+};
+_Static_assert(sizeof(struct rule_node) == 8, "ABI");
+
+struct rule_tree {
+	__u32 root; /* index into nodes */
+	__u32 first; /* the first of its rules */
+};
+
+struct rule_trees {
+	__u32 count;
+	__u32 pad;
+	struct rule_tree tree[RULE_TREES]; /* by their first rules */
+};
+
+/* All rules, in the order in which they count, and the trees by which those are
+ * found that may match a packet. Replaced as a whole. */
+struct rule_set {
+	__u32 count;
+	__u32 interfaces; /* rules that ask for one */
+	struct rule_trees trees[2]; /* of IPv4, and of IPv6 */
+	struct rule_node nodes[RULE_NODES];
+	__u16 entries[RULE_ENTRIES]; /* of leaves: indices into rules, rising */
+	struct rule rules[MAX_RULES];
+};
+_Static_assert(sizeof(struct rule_set) < 4 << 20,
+	       "the kernel has no larger rows");
+
+/* Packets that a rule has decided about, per CPU. */
+struct rule_hit {
+	__u64 packets;
+	__u64 bytes;
+};
 
 /*
  * Fragments

@@ -13,6 +13,7 @@
 
 #include "checksum.h"
 #include "conntrack.h"
+#include "epoch.h"
 #include "opening.h"
 #include "packet.h"
 #include "select.h"

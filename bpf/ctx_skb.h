@@ -130,6 +130,11 @@ static __always_inline __u32 ctx_mark(ctx_t *ctx)
 	return ctx->mark;
 }
 
+static __always_inline void ctx_set_mark(ctx_t *ctx, __u32 mark)
+{
+	ctx->mark = mark;
+}
+
 static __always_inline __u32 ctx_now(void)
 {
 	return (__u32)bpf_jiffies64();

@@ -135,6 +135,7 @@ const struct {
 	struct egress_endpoint egress_endpoint;
 	struct persist_key persist_key;
 	struct persist_entry persist_entry;
+	struct rule_hit rule_hit;
 } inner_rows = {};
 
 /* segment -> blocks of slots -> endpoint ids. Written by user, which fills blocks

@@ -2,6 +2,7 @@
 /*
  * open.h - opens a connection for a packet that belongs to none.
  *
+ *	judge          do firewall rules let it pass?
  *	find_service   which service is it for?
  *	admit          may it open a connection?
  *	choose         to which endpoint?
@@ -26,6 +27,7 @@
 #include "ct_tcp.h"
 #include "ct_udp.h"
 #include "egress.h"
+#include "firewall.h"
 #include "forward_uncommon.h"
 #include "nexthop.h"
 #include "opening.h"
@@ -51,6 +53,13 @@ static __noinline enum verdict pass_without_service(struct packet *p)
 	return p->fault == DROP_MALFORMED && p->fragment && is_to_vip(p) ?
 		       drop(p, DROP_MALFORMED) :
 		       VERDICT_PASS;
+}
+
+/* Asks the firewall rules, if there are any. One may set the mark by which
+ * the service is found. */
+static __always_inline enum verdict judge(ctx_t *ctx, struct packet *p)
+{
+	return likely(!rule_count) ? VERDICT_CONTINUE : firewall_judge(ctx, p);
 }
 
 /* Finds the service that the packet is for; or, where it is for none, that of
@@ -355,6 +364,9 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 
 	if (!p || !o) /* verifier 2 */
 		return VERDICT_DROP;
+	v = judge(ctx, p);
+	if (v != VERDICT_CONTINUE)
+		return v;
 	v = find_service(ctx, p, o);
 	if (v != VERDICT_CONTINUE)
 		return v;

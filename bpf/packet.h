@@ -22,6 +22,7 @@ enum verdict {
 	VERDICT_REDIRECT, /* valid iff packet.action holds what the redirect helper returned */
 	VERDICT_ANSWER, /* drop it, and answer its sender; valid iff packet.drop names the reason and packet.action holds the answer */
 	VERDICT_UNCOMMON, /* parse only: an ICMP message or a later fragment, which take another path */
+	VERDICT_OTHER, /* parse only: of a protocol that has no connections; p->tuple has no ports */
 	VERDICT_MISS, /* conntrack and reopen only: no live connection */
 	VERDICT_AGAIN, /* conntrack only: an entry was being moved, and is to be looked for again */
 	VERDICT_CHALLENGE, /* admit only: a SYN, whose client is to be asked whether it is there */

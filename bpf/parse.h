@@ -197,7 +197,7 @@ static __always_inline enum verdict parse_l4(ctx_t *ctx, struct packet *p,
 	case IPPROTO_ICMPV6:
 		return p->ipv6 ? parse_echo(ctx, p) : VERDICT_PASS;
 	default:
-		return VERDICT_PASS;
+		return VERDICT_OTHER;
 	}
 }
 

@@ -16,6 +16,7 @@
 #include "packet.h"
 #include "ctx.h"
 #include "parse.h"
+#include "firewall.h"
 #include "foreign.h"
 #include "conntrack.h"
 #include "open.h"
@@ -110,6 +111,16 @@ static __always_inline enum verdict forward_common(ctx_t *ctx, struct packet *p,
 	return translated == VERDICT_CONTINUE ? v : translated;
 }
 
+/* Forwards a packet of a connection whose way is to be looked up, or that does not
+ * leave as most do. */
+static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
+						   struct connection *c)
+{
+	if (unlikely(rule_count) && firewall_drops_connection(ctx, p, c))
+		return drop(p, DROP_RULE);
+	return forward_uncommon(ctx, p, c, next_hop_prepare(ctx, p, c));
+}
+
 /* Handles a packet that has ports. l3: the offset of the IP header when the
  * packet arrived. */
 static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
@@ -120,7 +131,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	enum verdict v;
 
 	if (unlikely(foreign_are_many(p)) && is_foreign(p))
-		return VERDICT_PASS;
+		return firewall_judge_foreign(ctx, p);
 	if (unlikely(is_of_syn_flood(p))) {
 		v = syn_flood_answer(ctx, p);
 		if (v != VERDICT_CONTINUE)
@@ -128,15 +139,16 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	}
 	v = connection_track(ctx, p, &c, false);
 	if (v == VERDICT_MISS)
-		return is_foreign_after_all(p) ? VERDICT_PASS :
-						 connection_open(ctx, p);
+		return is_foreign_after_all(p) ?
+			       firewall_judge_foreign(ctx, p) :
+			       connection_open(ctx, p);
 	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier 2 */
 		return v;
 	w = way_of(c);
 	if (likely(l3 && way_takes(p, c, w)))
 		v = forward_common(ctx, p, c, w, l3);
 	else
-		v = forward_uncommon(ctx, p, c, next_hop_prepare(ctx, p, c));
+		v = forward_others(ctx, p, c);
 	if (is_forwarded(v))
 		count(p, c);
 	return v;
@@ -241,6 +253,8 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 			v = forward_direct_answer(ctx, &p);
 	} else if (v == VERDICT_UNCOMMON) {
 		v = forward_related(ctx, &p);
+	} else if (v == VERDICT_OTHER && unlikely(rule_count)) {
+		v = firewall_judge_other(ctx, &p);
 	}
 	if (unlikely(v == VERDICT_ANSWER)) {
 		v = answer(ctx, &p);
@@ -373,6 +387,9 @@ const struct {
 	enum policer_layout policer_layout;
 	enum policer_flag policer;
 	enum color color;
+	enum rule_word rule_word;
+	enum rule_limit rule_limit;
+	enum rule_action rule_action;
 } abi_enums = {};
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -45,13 +45,14 @@ static __always_inline enum verdict syn_check_limits(struct packet *p,
 	return VERDICT_CONTINUE;
 }
 
-/* Decides. CONTINUE: tc.bpf.c is to. XDP is not told of marks. */
+/* Decides. CONTINUE: tc.bpf.c is to. XDP is not told of marks, and asks no
+ * firewall rule. */
 static __noinline enum verdict syn_decide(struct packet *p)
 {
 	struct service svc;
 	enum verdict v;
 
-	if (marked_services || !service_copy(p, 0, &svc))
+	if (marked_services || rule_count || !service_copy(p, 0, &svc))
 		return VERDICT_CONTINUE;
 	v = syn_check_source(p, &svc);
 	if (v != VERDICT_CONTINUE || !svc.slot_count)

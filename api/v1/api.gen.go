@@ -443,6 +443,89 @@ type FilesystemList struct {
 	FilesystemAttr []FilesystemInfo `json:"filesystemAttr"`
 }
 
+// FirewallArguments What a packet must be like. What is absent, "" or 0 is any.
+type FirewallArguments struct {
+	// DestinationIP Likewise.
+	DestinationIP string `json:"destinationIP"`
+
+	// MaxDestinationPort 0: minDestinationPort alone.
+	MaxDestinationPort int `json:"maxDestinationPort"`
+
+	// MaxProtocol Last of a range; 0: protocol alone.
+	MaxProtocol int `json:"maxProtocol,omitempty"`
+
+	// MaxSourcePort 0: minSourcePort alone.
+	MaxSourcePort      int `json:"maxSourcePort"`
+	MinDestinationPort int `json:"minDestinationPort"`
+	MinSourcePort      int `json:"minSourcePort"`
+
+	// PortName The interface by which packets come.
+	PortName string `json:"portName"`
+
+	// Preference 0 to 65535; higher ones come first.
+	Preference int `json:"preference"`
+
+	// Protocol IANA number.
+	Protocol int `json:"protocol"`
+
+	// SourceIP A range, as 10.0.0.0/8 or fd00::/8, or an address.
+	SourceIP string `json:"sourceIP"`
+}
+
+// FirewallList defines model for FirewallList.
+type FirewallList struct {
+	FwAttr []FirewallRule `json:"fwAttr"`
+}
+
+// FirewallOptions What becomes of a packet. One of the actions, or none, which is allow.
+type FirewallOptions struct {
+	// Allow As if there were no rules.
+	Allow bool `json:"allow,omitempty"`
+
+	// Counter packets:bytes that the rule has decided about. In requests it is ignored.
+	Counter string `json:"counter,omitempty"`
+
+	// DoSnat Not available yet.
+	DoSnat bool `json:"doSnat,omitempty"`
+	Drop   bool `json:"drop,omitempty"`
+
+	// FwMark Mark that the packet gets, by which services with block are found; 0: none.
+	FwMark    int64 `json:"fwMark"`
+	OnDefault bool  `json:"onDefault,omitempty"`
+
+	// Record Not available yet.
+	Record bool `json:"record,omitempty"`
+
+	// Redirect Not available yet.
+	Redirect         bool   `json:"redirect,omitempty"`
+	RedirectPortName string `json:"redirectPortName,omitempty"`
+	ToIP             string `json:"toIP,omitempty"`
+	ToPort           int    `json:"toPort,omitempty"`
+
+	// Trap The kernel gets it, whatever services say.
+	Trap bool `json:"trap,omitempty"`
+}
+
+// FirewallRequest One rule, or fwAttr alone.
+type FirewallRequest struct {
+	FwAttr []FirewallRule `json:"fwAttr,omitempty"`
+
+	// Opts What becomes of a packet. One of the actions, or none, which is allow.
+	Opts FirewallOptions `json:"opts,omitempty"`
+
+	// RuleArguments What a packet must be like. What is absent, "" or 0 is any.
+	RuleArguments FirewallArguments `json:"ruleArguments,omitempty"`
+}
+
+// FirewallRule defines model for FirewallRule.
+type FirewallRule struct {
+	// Opts What becomes of a packet. One of the actions, or none, which is allow.
+	Opts FirewallOptions `json:"opts"`
+
+	// RuleArguments What a packet must be like. What is absent, "" or 0 is any.
+	RuleArguments FirewallArguments `json:"ruleArguments"`
+}
+
 // FlowCount defines model for FlowCount.
 type FlowCount struct {
 	ActiveConntrackCount float64 `json:"active_conntrack_count"`
@@ -1339,6 +1422,20 @@ type DeleteEndpointParams struct {
 	ProbePort string `form:"probe_port,omitempty" json:"probe_port,omitempty"`
 }
 
+// DeleteFirewallRuleParams defines parameters for DeleteFirewallRule.
+type DeleteFirewallRuleParams struct {
+	SourceIP           string `form:"sourceIP,omitempty" json:"sourceIP,omitempty"`
+	DestinationIP      string `form:"destinationIP,omitempty" json:"destinationIP,omitempty"`
+	MinSourcePort      string `form:"minSourcePort,omitempty" json:"minSourcePort,omitempty"`
+	MaxSourcePort      string `form:"maxSourcePort,omitempty" json:"maxSourcePort,omitempty"`
+	MinDestinationPort string `form:"minDestinationPort,omitempty" json:"minDestinationPort,omitempty"`
+	MaxDestinationPort string `form:"maxDestinationPort,omitempty" json:"maxDestinationPort,omitempty"`
+	Protocol           string `form:"protocol,omitempty" json:"protocol,omitempty"`
+	MaxProtocol        string `form:"maxProtocol,omitempty" json:"maxProtocol,omitempty"`
+	PortName           string `form:"portName,omitempty" json:"portName,omitempty"`
+	Preference         string `form:"preference,omitempty" json:"preference,omitempty"`
+}
+
 // DeleteAddressParams defines parameters for DeleteAddress.
 type DeleteAddressParams struct {
 	// Force true: also what the one who asks is reached by.
@@ -1452,6 +1549,9 @@ type SetEndpointHostStateJSONRequestBody = EndpointHostState
 
 // SetEndpointWeightJSONRequestBody defines body for SetEndpointWeight for application/json ContentType.
 type SetEndpointWeightJSONRequestBody = EndpointWeight
+
+// CreateFirewallRuleJSONRequestBody defines body for CreateFirewallRule for application/json ContentType.
+type CreateFirewallRuleJSONRequestBody = FirewallRequest
 
 // CreateAddressJSONRequestBody defines body for CreateAddress for application/json ContentType.
 type CreateAddressJSONRequestBody = DeviceAddress
@@ -1780,6 +1880,45 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 	SetEndpointWeight(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteFirewallRule Delete the firewall rule with these arguments
+	//
+	// Those that are absent are any. 200 if there is no such rule.
+	//
+	// Corresponds with DELETE /config/firewall (the `DeleteFirewallRule` operationId).
+	DeleteFirewallRule(ctx context.Context, params *DeleteFirewallRuleParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateFirewallRuleWithBody Create a firewall rule, or many
+	//
+	// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
+	// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
+	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
+	CreateFirewallRuleWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateFirewallRule Create a firewall rule, or many
+	//
+	// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
+	// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
+	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
+	CreateFirewallRule(ctx context.Context, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteFirewallRules Delete all firewall rules
+	//
+	// Corresponds with DELETE /config/firewall/all (the `DeleteFirewallRules` operationId).
+	DeleteFirewallRules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetFirewallRules All firewall rules, with what they have decided about
+	//
+	// Corresponds with GET /config/firewall/all (the `GetFirewallRules` operationId).
+	GetFirewallRules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateAddressWithBody Give an interface an address, IPv4 or IPv6
 	//
@@ -2681,6 +2820,95 @@ func (c *Client) SetEndpointWeightWithBody(ctx context.Context, contentType stri
 // Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 func (c *Client) SetEndpointWeight(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSetEndpointWeightRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteFirewallRule Delete the firewall rule with these arguments
+//
+// Those that are absent are any. 200 if there is no such rule.
+//
+// Corresponds with DELETE /config/firewall (the `DeleteFirewallRule` operationId).
+func (c *Client) DeleteFirewallRule(ctx context.Context, params *DeleteFirewallRuleParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteFirewallRuleRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateFirewallRuleWithBody Create a firewall rule, or many
+//
+// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
+// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
+// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
+func (c *Client) CreateFirewallRuleWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateFirewallRuleRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateFirewallRule Create a firewall rule, or many
+//
+// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
+// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
+// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
+func (c *Client) CreateFirewallRule(ctx context.Context, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateFirewallRuleRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteFirewallRules Delete all firewall rules
+//
+// Corresponds with DELETE /config/firewall/all (the `DeleteFirewallRules` operationId).
+func (c *Client) DeleteFirewallRules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteFirewallRulesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFirewallRules All firewall rules, with what they have decided about
+//
+// Corresponds with GET /config/firewall/all (the `GetFirewallRules` operationId).
+func (c *Client) GetFirewallRules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFirewallRulesRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -4700,6 +4928,222 @@ func NewSetEndpointWeightRequestWithBody(server string, contentType string, body
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteFirewallRuleRequest constructs an http.Request for the DeleteFirewallRule method
+func NewDeleteFirewallRuleRequest(server string, params *DeleteFirewallRuleParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/firewall")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sourceIP", params.SourceIP, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "destinationIP", params.DestinationIP, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minSourcePort", params.MinSourcePort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "maxSourcePort", params.MaxSourcePort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "minDestinationPort", params.MinDestinationPort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "maxDestinationPort", params.MaxDestinationPort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "protocol", params.Protocol, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "maxProtocol", params.MaxProtocol, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "portName", params.PortName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "preference", params.Preference, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateFirewallRuleRequest calls the generic CreateFirewallRule builder with application/json body
+func NewCreateFirewallRuleRequest(server string, body CreateFirewallRuleJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateFirewallRuleRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateFirewallRuleRequestWithBody constructs an http.Request for the CreateFirewallRule method, with any body, and a specified content type
+func NewCreateFirewallRuleRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/firewall")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteFirewallRulesRequest constructs an http.Request for the DeleteFirewallRules method
+func NewDeleteFirewallRulesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/firewall/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetFirewallRulesRequest constructs an http.Request for the GetFirewallRules method
+func NewGetFirewallRulesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/firewall/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -6994,6 +7438,51 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 	SetEndpointWeightWithResponse(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEndpointWeightResponse, error)
 
+	// DeleteFirewallRuleWithResponse Delete the firewall rule with these arguments
+	//
+	// Those that are absent are any. 200 if there is no such rule.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/firewall (the `DeleteFirewallRule` operationId).
+	DeleteFirewallRuleWithResponse(ctx context.Context, params *DeleteFirewallRuleParams, reqEditors ...RequestEditorFn) (*DeleteFirewallRuleResponse, error)
+
+	// CreateFirewallRuleWithBodyWithResponse Create a firewall rule, or many
+	//
+	// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
+	// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
+	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
+	CreateFirewallRuleWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error)
+
+	// CreateFirewallRuleWithResponse Create a firewall rule, or many
+	//
+	// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
+	// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
+	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
+	CreateFirewallRuleWithResponse(ctx context.Context, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error)
+
+	// DeleteFirewallRulesWithResponse Delete all firewall rules
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/firewall/all (the `DeleteFirewallRules` operationId).
+	DeleteFirewallRulesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeleteFirewallRulesResponse, error)
+
+	// GetFirewallRulesWithResponse All firewall rules, with what they have decided about
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/firewall/all (the `GetFirewallRules` operationId).
+	GetFirewallRulesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFirewallRulesResponse, error)
+
 	// CreateAddressWithBodyWithResponse Give an interface an address, IPv4 or IPv6
 	//
 	// It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
@@ -8466,6 +8955,198 @@ func (r SetEndpointWeightResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SetEndpointWeightResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteFirewallRuleResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteFirewallRuleResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteFirewallRuleResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteFirewallRuleResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteFirewallRuleResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteFirewallRuleResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteFirewallRuleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateFirewallRuleResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateFirewallRuleResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateFirewallRuleResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateFirewallRuleResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateFirewallRuleResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateFirewallRuleResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateFirewallRuleResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteFirewallRulesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteFirewallRulesResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteFirewallRulesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteFirewallRulesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteFirewallRulesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteFirewallRulesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteFirewallRulesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetFirewallRulesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FirewallList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetFirewallRulesResponse) GetJSON200() *FirewallList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetFirewallRulesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetFirewallRulesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetFirewallRulesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetFirewallRulesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetFirewallRulesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -11387,6 +12068,81 @@ func (c *ClientWithResponses) SetEndpointWeightWithResponse(ctx context.Context,
 	return ParseSetEndpointWeightResponse(rsp)
 }
 
+// DeleteFirewallRuleWithResponse Delete the firewall rule with these arguments
+//
+// Those that are absent are any. 200 if there is no such rule.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/firewall (the `DeleteFirewallRule` operationId).
+func (c *ClientWithResponses) DeleteFirewallRuleWithResponse(ctx context.Context, params *DeleteFirewallRuleParams, reqEditors ...RequestEditorFn) (*DeleteFirewallRuleResponse, error) {
+	rsp, err := c.DeleteFirewallRule(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteFirewallRuleResponse(rsp)
+}
+
+// CreateFirewallRuleWithBodyWithResponse Create a firewall rule, or many
+//
+// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
+// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
+// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
+func (c *ClientWithResponses) CreateFirewallRuleWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error) {
+	rsp, err := c.CreateFirewallRuleWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateFirewallRuleResponse(rsp)
+}
+
+// CreateFirewallRuleWithResponse Create a firewall rule, or many
+//
+// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
+// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
+// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
+func (c *ClientWithResponses) CreateFirewallRuleWithResponse(ctx context.Context, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error) {
+	rsp, err := c.CreateFirewallRule(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateFirewallRuleResponse(rsp)
+}
+
+// DeleteFirewallRulesWithResponse Delete all firewall rules
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/firewall/all (the `DeleteFirewallRules` operationId).
+func (c *ClientWithResponses) DeleteFirewallRulesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*DeleteFirewallRulesResponse, error) {
+	rsp, err := c.DeleteFirewallRules(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteFirewallRulesResponse(rsp)
+}
+
+// GetFirewallRulesWithResponse All firewall rules, with what they have decided about
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/firewall/all (the `GetFirewallRules` operationId).
+func (c *ClientWithResponses) GetFirewallRulesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFirewallRulesResponse, error) {
+	rsp, err := c.GetFirewallRules(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetFirewallRulesResponse(rsp)
+}
+
 // CreateAddressWithBodyWithResponse Give an interface an address, IPv4 or IPv6
 //
 // It is kept, over restarts too, and given again when the interface comes back. 409: the interface has it already; 404: there
@@ -12886,6 +13642,138 @@ func ParseSetEndpointWeightResponse(rsp *http.Response) (*SetEndpointWeightRespo
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteFirewallRuleResponse parses an HTTP response from a DeleteFirewallRuleWithResponse call
+func ParseDeleteFirewallRuleResponse(rsp *http.Response) (*DeleteFirewallRuleResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteFirewallRuleResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateFirewallRuleResponse parses an HTTP response from a CreateFirewallRuleWithResponse call
+func ParseCreateFirewallRuleResponse(rsp *http.Response) (*CreateFirewallRuleResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateFirewallRuleResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteFirewallRulesResponse parses an HTTP response from a DeleteFirewallRulesWithResponse call
+func ParseDeleteFirewallRulesResponse(rsp *http.Response) (*DeleteFirewallRulesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteFirewallRulesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetFirewallRulesResponse parses an HTTP response from a GetFirewallRulesWithResponse call
+func ParseGetFirewallRulesResponse(rsp *http.Response) (*GetFirewallRulesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetFirewallRulesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FirewallList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -14673,6 +15561,18 @@ type ServerInterface interface {
 	// SetEndpointWeight Give an endpoint another weight
 	// (POST /config/endpointweight)
 	SetEndpointWeight(w http.ResponseWriter, r *http.Request)
+	// DeleteFirewallRule Delete the firewall rule with these arguments
+	// (DELETE /config/firewall)
+	DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params DeleteFirewallRuleParams)
+	// CreateFirewallRule Create a firewall rule, or many
+	// (POST /config/firewall)
+	CreateFirewallRule(w http.ResponseWriter, r *http.Request)
+	// DeleteFirewallRules Delete all firewall rules
+	// (DELETE /config/firewall/all)
+	DeleteFirewallRules(w http.ResponseWriter, r *http.Request)
+	// GetFirewallRules All firewall rules, with what they have decided about
+	// (GET /config/firewall/all)
+	GetFirewallRules(w http.ResponseWriter, r *http.Request)
 	// CreateAddress Give an interface an address, IPv4 or IPv6
 	// (POST /config/ipv4address)
 	CreateAddress(w http.ResponseWriter, r *http.Request)
@@ -15609,6 +16509,198 @@ func (siw *ServerInterfaceWrapper) SetEndpointWeight(w http.ResponseWriter, r *h
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.SetEndpointWeight(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteFirewallRule operation middleware
+func (siw *ServerInterfaceWrapper) DeleteFirewallRule(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteFirewallRuleParams
+
+	// ------------- Optional query parameter "sourceIP" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sourceIP", r.URL.Query(), &params.SourceIP, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sourceIP"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sourceIP", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "destinationIP" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "destinationIP", r.URL.Query(), &params.DestinationIP, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "destinationIP"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "destinationIP", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "minSourcePort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minSourcePort", r.URL.Query(), &params.MinSourcePort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "minSourcePort"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "minSourcePort", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "maxSourcePort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "maxSourcePort", r.URL.Query(), &params.MaxSourcePort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "maxSourcePort"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "maxSourcePort", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "minDestinationPort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "minDestinationPort", r.URL.Query(), &params.MinDestinationPort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "minDestinationPort"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "minDestinationPort", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "maxDestinationPort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "maxDestinationPort", r.URL.Query(), &params.MaxDestinationPort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "maxDestinationPort"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "maxDestinationPort", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "protocol" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "protocol", r.URL.Query(), &params.Protocol, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "protocol"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "protocol", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "maxProtocol" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "maxProtocol", r.URL.Query(), &params.MaxProtocol, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "maxProtocol"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "maxProtocol", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "portName" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "portName", r.URL.Query(), &params.PortName, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "portName"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "portName", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "preference" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "preference", r.URL.Query(), &params.Preference, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "preference"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "preference", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteFirewallRule(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateFirewallRule operation middleware
+func (siw *ServerInterfaceWrapper) CreateFirewallRule(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateFirewallRule(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteFirewallRules operation middleware
+func (siw *ServerInterfaceWrapper) DeleteFirewallRules(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteFirewallRules(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetFirewallRules operation middleware
+func (siw *ServerInterfaceWrapper) GetFirewallRules(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetFirewallRules(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -17084,6 +18176,10 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/policy", wrapper.CreatePolicy)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/policy/all", wrapper.GetPolicies)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/policy/ident/{ident}", wrapper.DeletePolicy)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/firewall", wrapper.DeleteFirewallRule)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/firewall", wrapper.CreateFirewallRule)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/firewall/all", wrapper.DeleteFirewallRules)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/firewall/all", wrapper.GetFirewallRules)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/conntrack", wrapper.EndConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/events", wrapper.WatchConntracks)

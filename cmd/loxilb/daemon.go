@@ -50,6 +50,7 @@ type daemon struct {
 	drains     *reconcile.Drains
 	netObjects netObjects
 	policers   *reconcile.Policers
+	rules      *reconcile.Rules
 	passive    *reconcile.Passive
 	interfaces *reconcile.Interfaces
 	xdp        *reconcile.Task
@@ -103,6 +104,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	objects := network.Objects().Network()
 	p.netObjects = newNetObjects(state, objects, made, o)
 	p.policers = reconcile.NewPolicers(state, d, network.Links, o)
+	p.rules = reconcile.NewRules(state, d, network.Links, o)
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
@@ -151,6 +153,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	}
 	run(func(ctx context.Context) { p.network.Objects().Follow(ctx, p.log, p.netObjects.changed) })
 	run(p.policers.Run)
+	run(p.rules.Run)
 	run(p.monitor.Run)
 	run(p.passive.Run)
 	run(p.datapath.LogDrops)
@@ -169,12 +172,14 @@ func (p *daemon) serve(ctx context.Context) error {
 	return err
 }
 
-// attach attaches interfaces once each service was tried: the first packet finds those that work.
+// attach attaches interfaces once each service, and the firewall rules, were tried: the first packet finds those that work.
 func (p *daemon) attach(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-p.services.Idle():
+	for _, idle := range []<-chan struct{}{p.services.Idle(), p.rules.Idle()} {
+		select {
+		case <-ctx.Done():
+			return
+		case <-idle:
+		}
 	}
 	if err := p.exchange.begin(time.Now()); err != nil {
 		p.log.Error("drops cannot be read", "error", err)
@@ -222,7 +227,7 @@ func (p *daemon) ready() (bool, string) {
 
 // started are closed once each part that packets need was tried.
 func (p *daemon) started() []<-chan struct{} {
-	return append(p.follower.Idle(), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle())
+	return append(p.follower.Idle(), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.rules.Idle())
 }
 
 // networkChanged has further parts follow the network.
@@ -232,6 +237,7 @@ func (p *daemon) networkChanged(b event.Body) {
 		p.interfaces.MarkAll()
 		p.policers.LinksChanged()
 		p.xdp.Mark()
+		p.rules.LinksChanged()
 	case event.Routes:
 		if !b.Neighbours {
 			p.services.RoutesChanged()

@@ -35,6 +35,11 @@ func (v view) PolicerStats(name string) lb.PolicerStats {
 	return lb.PolicerStats{Policed: n, Attached: v.policers.Places(name)}
 }
 
+// RuleHits finds the counter by the user's rule.
+func (v view) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
+	return v.Datapath.RuleHits(compile.RuleIdentity(r))
+}
+
 // XDP is without a count that cannot be read.
 func (v view) XDP() (interfaces []string, mode string, forwarded uint64) {
 	interfaces, how := v.XDPInterfaces()

@@ -21,6 +21,7 @@ func createVerb(o *options) *cobra.Command {
 	c.AddCommand(
 		createLB(o),
 		createEndpoint(o),
+		createFirewall(o),
 		createNeighbor(o),
 		createRoute(o),
 		createAddress(o),
@@ -37,6 +38,7 @@ func getVerb(o *options) *cobra.Command {
 	c.AddCommand(
 		getLB(o),
 		getEndpoint(o),
+		getFirewall(o),
 		getDrain(o),
 		getCT(o),
 		getProcess(o),
@@ -64,6 +66,7 @@ func deleteVerb(o *options) *cobra.Command {
 	c.AddCommand(
 		deleteLB(o),
 		deleteEndpoint(o),
+		deleteFirewall(o),
 		deleteNeighbor(o),
 		deleteRoute(o),
 		deleteAddress(o),

@@ -8,8 +8,7 @@ const (
 	noOAuth   = "OAuth2 is not part of this build: use the token of --manualtoken, or the UNIX socket"
 	noLicense = "there are no licences to upgrade in this build: everything that it has is open"
 
-	noFirewall = "firewall rules are not part of this build yet: use nftables, or allowedSources and deny lists of services"
-	noMirror   = "mirrors are not part of this build yet: use tc with the action mirred"
+	noMirror = "mirrors are not part of this build yet: use tc with the action mirred"
 
 	noVLAN    = "VLANs are not made by this build yet: use ip link add type bridge and bridge vlan"
 	noVXLAN   = "VXLAN tunnels are not made by this build yet: use ip link add type vxlan"

@@ -18,6 +18,7 @@ import (
 	"loxilb/internal/datapath/attached"
 	"loxilb/internal/datapath/connections"
 	"loxilb/internal/datapath/drops"
+	"loxilb/internal/datapath/firewall"
 	"loxilb/internal/datapath/hostports"
 	"loxilb/internal/datapath/hostsockets"
 	"loxilb/internal/datapath/loader"
@@ -67,6 +68,7 @@ type Datapath struct {
 	*attached.Attached   // policers
 	*pressure.Meter      // how full the connection table is, and who is challenged
 	*vipprobe.Probes     // probes that go to VIPs
+	firewall             *firewall.Firewall
 
 	collection *loader.Collection
 	exchange   *exchange
@@ -148,6 +150,9 @@ func (d *Datapath) load(cfg Config) error {
 		if d.Routing, err = routing.Open(d.collection); err != nil {
 			return err
 		}
+		if d.firewall, err = firewall.Open(d.collection); err != nil {
+			return err
+		}
 		d.Attached, err = attached.Open(d.collection, d.Tables, d.BumpNextHops)
 		return err
 	}
@@ -170,7 +175,7 @@ func (d *Datapath) load(cfg Config) error {
 
 // followCounts has the variables of the XDP program's object say what those of this process's say.
 func (d *Datapath) followCounts(variables map[string]*ebpf.Variable) error {
-	return errors.Join(d.Tables.AddCounts(variables), d.Attached.FollowPorts(variables["ports_attached"]))
+	return errors.Join(d.Tables.AddCounts(variables), d.Attached.FollowPorts(variables["ports_attached"]), d.firewall.Follow(variables["rule_count"]))
 }
 
 // Close releases the process's hold on the data path. What is pinned goes on working; the rest ends.

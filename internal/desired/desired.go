@@ -20,6 +20,7 @@ type State struct {
 	Addresses *store.Table[netobj.Address]
 	Routes    *store.Table[netobj.Route]
 	Neighbors *store.Table[netobj.Neighbor]
+	Rules     *Rules
 }
 
 // Admission refuses what a commit would make of the services if the data path could not hold it. An error for want of room
@@ -41,13 +42,13 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 		opt(&o)
 	}
 	s := &State{
-		Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains(), Policers: newPolicers(),
+		Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains(), Policers: newPolicers(), Rules: newRules(),
 		Addresses: newNetObjects[netobj.Address](netobj.AddressKind),
 		Routes:    newNetObjects[netobj.Route](netobj.RouteKind),
 		Neighbors: newNetObjects[netobj.Neighbor](netobj.NeighborKind),
 	}
 	var err error
-	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Policers.Table, s.Addresses, s.Routes, s.Neighbors)
+	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Policers.Table, s.Rules.Table, s.Addresses, s.Routes, s.Neighbors)
 	if err != nil {
 		return nil, err
 	}

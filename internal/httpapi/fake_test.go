@@ -29,6 +29,7 @@ var errDataPath = errors.New("no memory left in the kernel")
 type fake struct {
 	*status.Table
 	stats       map[lb.Key]lb.ServiceStats
+	hits        map[string]lb.Traffic // of firewall rules
 	connections []lb.Connection
 	applyErr    error
 	wait        bool // until the table has it
@@ -82,6 +83,11 @@ func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 }
 
 func (f *fake) PolicerStats(string) lb.PolicerStats { return f.policed }
+
+func (f *fake) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
+	t, ok := f.hits[r.Key()]
+	return t, ok
+}
 
 func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) error {
 	for _, c := range f.connections {

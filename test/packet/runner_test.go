@@ -142,6 +142,9 @@ func (r *runner) line(i int) (next int, err error) {
 	case "policers":
 		got, err := r.lab.DumpPolicers()
 		return r.block(r.s, i, got), err
+	case "rules":
+		got := r.lab.DumpRules()
+		return r.block(r.s, i, got), nil
 	case "in", "pass", "drop":
 		return r.step(i)
 	case "out":
@@ -170,6 +173,18 @@ func (r *runner) command(verb, rest string) error {
 			return err
 		}
 		return r.lab.Apply(svc)
+	case "rule":
+		rule, err := lb.ParseRule(rest)
+		if err != nil {
+			return err
+		}
+		return r.lab.PutRule(rule)
+	case "unrule":
+		rule, err := lb.ParseRuleKey(rest)
+		if err != nil {
+			return err
+		}
+		return r.lab.DeleteRule(rule)
 	case "delete":
 		key, err := lb.ParseKey(rest)
 		if err != nil {

@@ -9,6 +9,8 @@ import (
 //
 //	service KEY FIELDS     make the service, or update it (lb.ParseService)
 //	delete KEY             delete it
+//	rule KEY ACTION        make the firewall rule, or change what it does (lb.ParseRule)
+//	unrule KEY             delete it
 //	in LINK PACKET         a packet arrives ...
 //	in LINK PACKET reason=NAME
 //	                       ... is dropped for that reason, and what leaves is the answer to it
@@ -32,9 +34,10 @@ import (
 //	size N                 connections that the table holds (first line only)
 //	half-open N            percent of the table that half-open connections may have (first line, or after size)
 //	live                   from here on, packets go through the attached program and the kernel (lab.SendLive)
-//	conntrack | stats | handshakes | pressure | policers
-//	                       the table, the counters of all services, those of handshakes with endpoints, how full the table is, or what
-//	                       policers have said; what is expected follows a line of dashes and ends with an empty line
+//	conntrack | stats | handshakes | pressure | policers | rules
+//	                       the table, the counters of all services, those of handshakes with endpoints, how full the table is, what
+//	                       policers have said, or what firewall rules have decided about; what is expected follows a line of dashes
+//	                       and ends with an empty line
 //
 // A comment starts with #; `# V43` says that the step below is that vector of the checklist.
 type script struct {

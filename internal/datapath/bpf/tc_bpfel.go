@@ -209,7 +209,8 @@ const (
 	TcDropReasonDROP_CONNECTION_LIMIT     TcDropReason = 29
 	TcDropReasonDROP_SOURCE_DENIED        TcDropReason = 30
 	TcDropReasonDROP_POLICED              TcDropReason = 31
-	TcDropReasonDROP_REASONS              TcDropReason = 32
+	TcDropReasonDROP_RULE                 TcDropReason = 32
+	TcDropReasonDROP_REASONS              TcDropReason = 33
 )
 
 type TcEgressEndpoint struct {
@@ -550,6 +551,91 @@ type TcRangeKey struct {
 	Port         uint16
 }
 
+type TcRule struct {
+	_        structs.HostLayout
+	First    [12]uint32
+	Span     [12]uint32
+	Identity uint64
+	Counter  uint32
+	Mark     uint32
+	Action   uint8
+	Pad      [15]uint8
+}
+
+type TcRuleAction uint32
+
+const (
+	TcRuleActionRULE_ALLOW TcRuleAction = 0
+	TcRuleActionRULE_DROP  TcRuleAction = 1
+	TcRuleActionRULE_TRAP  TcRuleAction = 2
+)
+
+type TcRuleHit struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+}
+
+type TcRuleLimit uint32
+
+const (
+	TcRuleLimitMAX_RULES         TcRuleLimit = 16384
+	TcRuleLimitRULE_NODES        TcRuleLimit = 131072
+	TcRuleLimitRULE_ENTRIES      TcRuleLimit = 262144
+	TcRuleLimitRULE_TREES        TcRuleLimit = 5
+	TcRuleLimitRULE_DEPTH        TcRuleLimit = 24
+	TcRuleLimitRULES_PER_SEGMENT TcRuleLimit = 1024
+)
+
+type TcRuleNode struct {
+	_     structs.HostLayout
+	Base  uint32
+	Shift uint8
+	Bits  uint8
+	Word  uint16
+}
+
+type TcRulePacket struct {
+	_    structs.HostLayout
+	Word [16]uint32
+}
+
+type TcRuleSet struct {
+	_          structs.HostLayout
+	Count      uint32
+	Interfaces uint32
+	Trees      [2]TcRuleTrees
+	Nodes      [131072]TcRuleNode
+	Entries    [262144]uint16
+	Rules      [16384]TcRule
+}
+
+type TcRuleTree struct {
+	_     structs.HostLayout
+	Root  uint32
+	First uint32
+}
+
+type TcRuleTrees struct {
+	_     structs.HostLayout
+	Count uint32
+	Pad   uint32
+	Tree  [5]TcRuleTree
+}
+
+type TcRuleWord uint32
+
+const (
+	TcRuleWordRULE_SADDR     TcRuleWord = 0
+	TcRuleWordRULE_DADDR     TcRuleWord = 4
+	TcRuleWordRULE_SPORT     TcRuleWord = 8
+	TcRuleWordRULE_DPORT     TcRuleWord = 9
+	TcRuleWordRULE_PROTOCOL  TcRuleWord = 10
+	TcRuleWordRULE_INTERFACE TcRuleWord = 11
+	TcRuleWordRULE_WORDS     TcRuleWord = 12
+	TcRuleWordRULE_NO_PORT   TcRuleWord = 65536
+)
+
 type TcSecretKeys struct {
 	_         structs.HostLayout
 	Known     TcSiphashKey
@@ -820,6 +906,9 @@ const (
 	TcMapPolicedCounts          = "policed_counts"
 	TcMapPolicers               = "policers"
 	TcMapQuotes                 = "quotes"
+	TcMapRuleHits               = "rule_hits"
+	TcMapRulePackets            = "rule_packets"
+	TcMapRuleSets               = "rule_sets"
 	TcMapSecrets                = "secrets"
 	TcMapServiceRanges          = "service_ranges"
 	TcMapServiceStates          = "service_states"
@@ -867,6 +956,7 @@ const (
 	TcVarRangeServices          = "range_services"
 	TcVarRedirectPeer           = "redirect_peer"
 	TcVarResetRate              = "reset_rate"
+	TcVarRuleCount              = "rule_count"
 	TcVarTableSkew              = "table_skew"
 	TcVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	TcVarTimeoutFragment        = "timeout_fragment"
@@ -972,6 +1062,9 @@ type TcMapSpecs struct {
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
 	Quotes           *ebpf.MapSpec `ebpf:"quotes"`
+	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
+	RulePackets      *ebpf.MapSpec `ebpf:"rule_packets"`
+	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.MapSpec `ebpf:"service_states"`
@@ -1021,6 +1114,7 @@ type TcVariableSpecs struct {
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -1094,6 +1188,9 @@ type TcMaps struct {
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
 	Quotes           *ebpf.Map `ebpf:"quotes"`
+	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
+	RulePackets      *ebpf.Map `ebpf:"rule_packets"`
+	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
 	ServiceStates    *ebpf.Map `ebpf:"service_states"`
@@ -1152,6 +1249,9 @@ func (m *TcMaps) Close() error {
 		m.PolicedCounts,
 		m.Policers,
 		m.Quotes,
+		m.RuleHits,
+		m.RulePackets,
+		m.RuleSets,
 		m.Secrets,
 		m.ServiceRanges,
 		m.ServiceStates,
@@ -1202,6 +1302,7 @@ type TcVariables struct {
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`

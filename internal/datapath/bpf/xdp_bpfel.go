@@ -353,6 +353,7 @@ const (
 	XdpVarRangeServices          = "range_services"
 	XdpVarRedirectPeer           = "redirect_peer"
 	XdpVarResetRate              = "reset_rate"
+	XdpVarRuleCount              = "rule_count"
 	XdpVarTableSkew              = "table_skew"
 	XdpVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	XdpVarTimeoutFragment        = "timeout_fragment"
@@ -496,6 +497,7 @@ type XdpVariableSpecs struct {
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
+	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -670,6 +672,7 @@ type XdpVariables struct {
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
+	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`

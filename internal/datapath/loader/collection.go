@@ -28,11 +28,13 @@ type Collection struct {
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	ServiceLimits, LimitedClients         *rows.Array
-	Fresh                                 bool // all maps are new and empty
+	RuleHits                              *rows.Array // counters of firewall rules, which grow
+	Fresh                                 bool        // all maps are new and empty
 
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	variables   map[string]*ebpf.Variable
 	dropReasons map[uint32]string
+	ruleSet     *ebpf.MapSpec
 	spec        *ebpf.CollectionSpec // until LoadFirst
 
 	mu       sync.Mutex
@@ -111,6 +113,8 @@ func (c *Collection) openArrays(spec *ebpf.CollectionSpec) error {
 	c.SNATUsages, c.EgressEndpoints = array("snat_usages", c.Maps.SnatUsages), array("egress_endpoints", c.Maps.EgressEndpoints)
 	c.Persists = array("persists", c.Maps.Persists)
 	c.ServiceLimits, c.LimitedClients = array("limits_by_service", c.Maps.LimitsByService), array("limited_clients", c.Maps.LimitedClients)
+	c.RuleHits = array("rule_hits", c.Maps.RuleHits)
+	c.ruleSet = spec.Maps["rule_sets"].InnerMap.Copy()
 	connections := array("connections", c.Maps.Connections)
 	if c.Fresh {
 		var err error
@@ -153,8 +157,11 @@ func (c *Collection) arrays() []*rows.Array {
 	if c.Slots == nil {
 		return nil
 	}
-	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients}
+	return []*rows.Array{c.Slots, c.Endpoints, c.EndpointStates, c.EndpointTraffics, c.Handshakes, c.SNATUsages, c.EgressEndpoints, c.Persists, c.ServiceLimits, c.LimitedClients, c.RuleHits}
 }
+
+// NewRuleSet makes room for a set of firewall rules.
+func (c *Collection) NewRuleSet() (*ebpf.Map, error) { return ebpf.NewMap(c.ruleSet) }
 
 // DropReasons are the names of the reasons why packets are dropped, by index of Maps.Drops.
 func (c *Collection) DropReasons() map[uint32]string { return c.dropReasons }

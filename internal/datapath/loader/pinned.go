@@ -100,7 +100,7 @@ func compatible(path string, spec *ebpf.MapSpec) error {
 
 // scratchMaps are those whose content is of one packet, or of one process. They are not pinned: another build may lay them out anew.
 func scratchMaps() []string {
-	return []string{"icmp_scratches", "openings", "watchers", "watchers_now", "untold_counts", "whereabouts"}
+	return []string{"icmp_scratches", "openings", "rule_packets", "watchers", "watchers_now", "untold_counts", "whereabouts"}
 }
 
 // keepPins has the pin directory know the layouts of its maps, and whether the thread's network namespace lives.

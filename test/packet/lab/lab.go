@@ -38,6 +38,7 @@ type Lab struct {
 	*Network
 	Datapath *datapath.Datapath
 	services map[lb.Key]lb.Service
+	rules    map[string]lb.Rule
 	drops    map[string]uint64
 	policers map[string]lb.Policer
 	mark     uint32
@@ -57,7 +58,7 @@ func New(cfg Config) (*Lab, error) {
 	if cfg.Connections == 0 {
 		cfg.Connections = 1024
 	}
-	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]lb.Policer{}, xdp: cfg.XDP}
+	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]lb.Policer{}, rules: map[string]lb.Rule{}, xdp: cfg.XDP}
 	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
@@ -124,6 +125,12 @@ func (l *Lab) Reset() error {
 	clear(l.policers)
 	if err := l.attach(); err != nil {
 		return err
+	}
+	if len(l.rules) > 0 {
+		clear(l.rules)
+		if err := l.setRules(); err != nil {
+			return err
+		}
 	}
 	// source ports rest after their connections were ended
 	if err := errors.Join(l.Sweep(), l.Advance(time.Minute), l.Sweep(), l.Datapath.TestRun().ForgetKnown()); err != nil {

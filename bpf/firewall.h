@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * firewall.h - what firewall rules do with packets of no connection: with those
+ * that may open one, and with those that are the kernel's; and with connections
+ * after the rules have changed.
+ *
+ * The kernel's packets have no state here. So answers to what this machine itself
+ * has asked for are told by its sockets, and no rule drops them.
+ */
+#ifndef LOXILB_FIREWALL_H
+#define LOXILB_FIREWALL_H
+
+#include "claim.h"
+#include "ctx.h"
+#include "direct.h"
+#include "fib.h"
+#include "parse.h"
+#include "rule.h"
+
+#define SOCKET_LISTENS 10 /* TCP_LISTEN */
+
+/* Fills in the tuple by which sockets are looked for, and returns its size. */
+static __always_inline __u32
+firewall_socket_tuple(struct bpf_sock_tuple *t,
+		      const struct connection_key *key, __be16 sport)
+{
+	__builtin_memset(t, 0, sizeof(*t));
+	if (is_mapped_ipv4(&key->saddr)) {
+		t->ipv4.saddr = key->saddr.word[3];
+		t->ipv4.daddr = key->daddr.word[3];
+		t->ipv4.sport = sport;
+		t->ipv4.dport = key->dport;
+		return sizeof(t->ipv4);
+	}
+	__builtin_memcpy(t->ipv6.saddr, &key->saddr, 16);
+	__builtin_memcpy(t->ipv6.daddr, &key->daddr, 16);
+	t->ipv6.sport = sport;
+	t->ipv6.dport = key->dport;
+	return sizeof(t->ipv6);
+}
+
+/* Returns the state of this machine's socket for segments from a port, 0 if there
+ * is none. */
+static __noinline __u32 firewall_tcp_state(ctx_t *ctx,
+					   const struct connection_key *key,
+					   __be16 sport)
+{
+	struct bpf_sock_tuple t;
+	__u32 size = firewall_socket_tuple(&t, key, sport), state;
+	struct bpf_sock *sk;
+
+	sk = bpf_skc_lookup_tcp(ctx, &t, size, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return 0;
+	state = sk->state;
+	bpf_sk_release(sk);
+	return state;
+}
+
+/* Is it a segment of a connection that this machine has opened? Those that it has
+ * accepted are of a port at which it listens. */
+static __always_inline bool
+firewall_is_own_tcp(ctx_t *ctx, const struct connection_key *key)
+{
+	__u32 state = firewall_tcp_state(ctx, key, key->sport);
+
+	return state && state != SOCKET_LISTENS &&
+	       firewall_tcp_state(ctx, key, 0) != SOCKET_LISTENS;
+}
+
+/* Is it a datagram for a socket that is connected to its sender, or has a port
+ * that the kernel gives to who asks for none? */
+static __noinline bool firewall_is_own_udp(ctx_t *ctx,
+					   const struct connection_key *key)
+{
+	struct bpf_sock_tuple t;
+	__u32 size = firewall_socket_tuple(&t, key, key->sport);
+	__u16 port = bpf_ntohs(key->dport);
+	const struct host_ports *kept;
+	__u64 word = port / 64;
+	struct bpf_sock *sk;
+	bool connected;
+
+	sk = bpf_sk_lookup_udp(ctx, &t, size, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return false;
+	connected = sk->dst_port == key->sport;
+	bpf_sk_release(sk);
+	if (connected)
+		return true;
+	kept = snat_kept_ports();
+	asm volatile("" : "+r"(word)); /* verifier 5 */
+	word &= 1023;
+	return kept && kept->bits[word] >> port % 64 & 1;
+}
+
+/* Is it an answer to what this machine, or a client of a service in mode dsr, has
+ * asked for? */
+static __noinline bool firewall_spares(ctx_t *ctx, const struct packet *p)
+{
+	if (p->echo_reply)
+		return is_local_address(&p->tuple.daddr);
+	if (direct_answers && direct_find(&p->tuple, p->now))
+		return true;
+	if (p->tuple.protocol == IPPROTO_TCP)
+		return firewall_is_own_tcp(ctx, &p->tuple);
+	return p->tuple.protocol == IPPROTO_UDP &&
+	       firewall_is_own_udp(ctx, &p->tuple);
+}
+
+/* Does what a rule says. CONTINUE: the packet goes on as if there were none. */
+static __noinline enum verdict firewall_apply(ctx_t *ctx, struct packet *p,
+					      const struct rule *r)
+{
+	if (r->action == RULE_DROP && firewall_spares(ctx, p))
+		return VERDICT_CONTINUE;
+	rule_count_hit(r, p);
+	if (r->mark)
+		ctx_set_mark(ctx, r->mark);
+	switch (r->action) {
+	case RULE_DROP:
+		return drop(p, DROP_RULE);
+	case RULE_TRAP:
+		return VERDICT_PASS;
+	default:
+		return VERDICT_CONTINUE;
+	}
+}
+
+/* Asks the rules about a packet of no connection, that has ports if its protocol
+ * has some. Global (verifier 1). */
+__noinline enum verdict firewall_judge(ctx_t *ctx, struct packet *p)
+{
+	const struct rule *r;
+
+	if (!p) /* verifier 2 */
+		return VERDICT_DROP;
+	r = rule_of_tuple(&p->tuple, ctx_interface(ctx), p->ipv6);
+	return r ? firewall_apply(ctx, p, r) : VERDICT_CONTINUE;
+}
+
+/* Asks the rules, if there are any, about a packet that is the kernel's. */
+static __always_inline enum verdict firewall_judge_foreign(ctx_t *ctx,
+							   struct packet *p)
+{
+	enum verdict v;
+
+	if (likely(!rule_count))
+		return VERDICT_PASS;
+	v = firewall_judge(ctx, p);
+	return v == VERDICT_CONTINUE ? VERDICT_PASS : v;
+}
+
+/* The same of one whose protocol has no connections. SCTP has its ports where the
+ * others have theirs. Global (verifier 1). */
+__noinline enum verdict firewall_judge_other(ctx_t *ctx, struct packet *p)
+{
+	const struct rule_set *set = rule_set_get();
+	struct rule_packet *k = rule_packet_get();
+	const struct rule *r;
+	__be16 *ports;
+
+	if (!p || !set || !k)
+		return VERDICT_PASS;
+	rule_put_tuple(k, &p->tuple, ctx_interface(ctx));
+	if (p->tuple.protocol == IPPROTO_SCTP) {
+		ports = ctx_header(ctx, p->l4, 2 * sizeof(*ports));
+		if (ports)
+			rule_put_ports(k, ports[0], ports[1]);
+	}
+	r = rule_search(set, k, p->ipv6);
+	if (!r)
+		return VERDICT_PASS;
+	return firewall_apply(ctx, p, r) == VERDICT_DROP ? VERDICT_DROP :
+							   VERDICT_PASS;
+}
+
+/* Asks the rules about the connection of a packet, once after they have changed,
+ * and whenever its way is of an older epoch: no, if they would drop it. The
+ * interface by which a client's packets come is known from those alone. A RST goes
+ * through, as it is the end. Global (verifier 1). */
+__noinline bool firewall_drops_connection(ctx_t *ctx, struct packet *p,
+					  struct connection *c)
+{
+	const struct rule_set *set = rule_set_get();
+	struct connection_key client;
+	const struct rule *r;
+
+	if (!p || !c || !set) /* verifier 2 */
+		return false;
+	if (way_is_current(c, p->now) || p->tcp_flags & TCP_RST)
+		return false;
+	if (c->flags & CONN_REPLY_DIRECTION) {
+		if (set->interfaces)
+			return false;
+		connection_reverse(&client, c, p->tuple.protocol);
+	} else {
+		client = p->tuple;
+	}
+	r = rule_of_tuple(&client, ctx_interface(ctx),
+			  !is_mapped_ipv4(&client.saddr));
+	if (!r || r->action != RULE_DROP)
+		return false;
+	rule_count_hit(r, p);
+	return true;
+}
+
+#endif

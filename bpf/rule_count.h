@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * rule_count.h - how many firewall rules there are. Packets pay nothing for them
+ * while there are none.
+ */
+#ifndef LOXILB_RULE_COUNT_H
+#define LOXILB_RULE_COUNT_H
+
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+/* Written by user, after the rules. */
+volatile __u32 rule_count SEC(".data.runtime") = 0;
+
+#endif

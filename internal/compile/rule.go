@@ -1,0 +1,105 @@
+package compile
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// noInterface is the index of an interface that is not there: no packet comes by it.
+const noInterface = ^uint32(0)
+
+// Rules compiles the firewall rules, which have passed lb.Rule.Validate. index is the number of an interface; false: there is none of that name.
+func Rules(list []lb.Rule, index func(name string) (int, bool)) (bpf.RuleTable, error) {
+	if len(list) > lb.MaxRules {
+		return bpf.RuleTable{}, fmt.Errorf("%d firewall rules are more than %d", len(list), lb.MaxRules)
+	}
+	ordered := make([]*lb.Rule, len(list))
+	for i := range list {
+		ordered[i] = &list[i]
+	}
+	slices.SortFunc(ordered, lb.CompareRules)
+	t := bpf.RuleTable{Rules: make([]bpf.TcRule, len(list))}
+	for i, r := range ordered {
+		t.Rules[i] = rule(r, index)
+	}
+	growTrees(&t)
+	return t, nil
+}
+
+// RuleIdentity is by which the data path tells rules apart, so that each keeps its counter.
+func RuleIdentity(r *lb.Rule) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(r.Key()))
+	return h.Sum64()
+}
+
+func rule(r *lb.Rule, index func(string) (int, bool)) bpf.TcRule {
+	row := bpf.TcRule{Identity: RuleIdentity(r), Mark: r.Mark, Action: action(r.Action)}
+	for w := range row.Span {
+		row.Span[w] = ^uint32(0)
+	}
+	set := func(word, first, last uint32) { row.First[word], row.Span[word] = first, last-first }
+	prefix := func(word uint32, p netip.Prefix) {
+		if !p.IsValid() {
+			return
+		}
+		first, last := words(p)
+		for i := range first {
+			set(word+uint32(i), first[i], last[i])
+		}
+	}
+	prefix(uint32(bpf.TcRuleWordRULE_SADDR), r.Source)
+	prefix(uint32(bpf.TcRuleWordRULE_DADDR), r.Destination)
+	if p := r.SourcePorts; !p.Any() {
+		set(uint32(bpf.TcRuleWordRULE_SPORT), uint32(p.Min), uint32(p.Max))
+	}
+	if p := r.DestinationPorts; !p.Any() {
+		set(uint32(bpf.TcRuleWordRULE_DPORT), uint32(p.Min), uint32(p.Max))
+	}
+	if r.Protocol != 0 {
+		set(uint32(bpf.TcRuleWordRULE_PROTOCOL), uint32(r.Protocol), uint32(max(r.Protocol, r.ProtocolMax)))
+	} else if r.ProtocolMax != 0 {
+		set(uint32(bpf.TcRuleWordRULE_PROTOCOL), 0, uint32(r.ProtocolMax))
+	}
+	if r.Interface != "" {
+		i := noInterface
+		if n, ok := index(r.Interface); ok {
+			i = uint32(n)
+		}
+		set(uint32(bpf.TcRuleWordRULE_INTERFACE), i, i)
+	}
+	return row
+}
+
+func action(a lb.RuleAction) uint8 {
+	switch a {
+	case lb.RuleDrop:
+		return uint8(bpf.TcRuleActionRULE_DROP)
+	case lb.RuleTrap:
+		return uint8(bpf.TcRuleActionRULE_TRAP)
+	}
+	return uint8(bpf.TcRuleActionRULE_ALLOW)
+}
+
+// words are the first and the last address of a prefix, as the maps have them.
+func words(p netip.Prefix) (first, last [4]uint32) {
+	a, bits := p.Addr().As16(), p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	}
+	for i := range first {
+		free := ^uint32(0)
+		if own := min(max(bits-32*i, 0), 32); own > 0 {
+			free = uint32(uint64(1)<<(32-own) - 1)
+		}
+		first[i] = binary.BigEndian.Uint32(a[4*i:])
+		last[i] = first[i] | free
+	}
+	return first, last
+}

@@ -1,0 +1,139 @@
+package compile
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/compile/ruletest"
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+func interfaceIndex(name string) (int, bool) {
+	i, ok := map[string]int{"client": 1, "server": 2}[name]
+	return i, ok
+}
+
+// TestRulesFind: the trees find the rule that a walk through all of them, in order, finds.
+func TestRulesFind(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 9, 300} {
+		rng := rand.New(rand.NewPCG(1, uint64(n)))
+		for name, list := range ruletest.Sets(n, rng) {
+			table, err := Rules(list, interfaceIndex)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ordered := map[uint64]*lb.Rule{}
+			for i := range list {
+				ordered[RuleIdentity(&list[i])] = &list[i]
+			}
+			if len(ordered) != n {
+				t.Fatalf("%s: %d of %d rules have an identity of their own", name, len(ordered), n)
+			}
+			for range 3000 {
+				p := ruletest.Packet(&list[rng.IntN(n)], rng)
+				var want *bpf.TcRule
+				for i := range table.Rules {
+					if ruletest.Matches(ordered[table.Rules[i].Identity], &p, interfaceIndex) {
+						want = &table.Rules[i]
+						break
+					}
+				}
+				if got, _, _ := table.Find(&p); got != want {
+					t.Fatalf("%d %s: %+v finds %+v, want %+v", n, name, p, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestRulesSize: 10,000 rules of any kind make trees that fit, and of the kinds that machines have such in which few are compared.
+func TestRulesSize(t *testing.T) {
+	t.Parallel()
+	const n = 10000
+	rng := rand.New(rand.NewPCG(1, 2))
+	for name, list := range ruletest.Sets(n, rng) {
+		table, err := Rules(list, interfaceIndex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var nodes, rules, worst int
+		const packets = 2000
+		for range packets {
+			p := ruletest.Packet(&list[rng.IntN(n)], rng)
+			_, a, b := table.Find(&p)
+			nodes, rules, worst = nodes+a, rules+b, max(worst, a+b)
+		}
+		t.Logf("%s: %d nodes, %d entries; a packet looks at %.1f nodes and %.1f rules, %d at most", name, len(table.Nodes), len(table.Entries),
+			float64(nodes)/packets, float64(rules)/packets, worst)
+		most := map[string]int{"mixed": 100, "wide": 200, "nested ports": 5000}[name]
+		if most == 0 {
+			most = 20
+		}
+		if worst > most {
+			t.Errorf("%s: a packet looks at %d nodes and rules, over %d", name, worst, most)
+		}
+	}
+}
+
+// TestRulesGoldens compiles the rules of each file, which follow "> ", and compares with the lines below. UPDATE=1 writes them anew.
+func TestRulesGoldens(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/firewall/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no goldens: %v", err)
+	}
+	for _, file := range files {
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got strings.Builder
+		var list []lb.Rule
+		for line := range strings.Lines(string(want)) {
+			text, ok := strings.CutPrefix(line, "> ")
+			if ok || strings.HasPrefix(line, "#") {
+				got.WriteString(line)
+			}
+			if !ok {
+				continue
+			}
+			r, err := lb.ParseRule(text)
+			if err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+			list = append(list, r)
+		}
+		table, err := Rules(list, interfaceIndex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.WriteString(table.String())
+		if os.Getenv("UPDATE") != "" {
+			if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		} else if diff := cmp.Diff(string(want), got.String()); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", file, diff)
+		}
+	}
+}
+
+// BenchmarkRules compiles 10,000 rules.
+func BenchmarkRules(b *testing.B) {
+	for name, list := range ruletest.Sets(10000, rand.New(rand.NewPCG(1, 2))) {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, err := Rules(list, interfaceIndex); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,224 @@
+// Package firewall writes the firewall rules, all of them at one stroke, and reads what they have decided about.
+package firewall
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/rows"
+	"loxilb/internal/datapath/tables/alloc"
+	"loxilb/internal/lb"
+)
+
+// Firewall knows which rules packets are judged by. Methods are safe for concurrent use.
+type Firewall struct {
+	shared *loader.Collection
+	cpus   int
+
+	mu       sync.Mutex
+	table    bpf.RuleTable // as written
+	known    bool          // table is what is written: this process has
+	ids      alloc.IDs
+	counters map[uint64]uint32 // by rules' identities
+	counts   []*ebpf.Variable  // where programs look for the number of rules
+	old      uint32            // counters below may hold what an earlier process has counted
+}
+
+// Open takes over the rules that an earlier process left: its counters go on.
+func Open(c *loader.Collection) (*Firewall, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
+	}
+	f := &Firewall{
+		shared: c, cpus: cpus, ids: alloc.NewIDs(uint32(c.RuleHits.MaxSegments())*c.RuleHits.PerSegment(), time.Now),
+		counters: map[uint64]uint32{}, counts: []*ebpf.Variable{c.Variables.RuleCount}, old: uint32(c.RuleHits.Len()),
+	}
+	set, err := f.read()
+	if err != nil {
+		return nil, fmt.Errorf("read firewall rules: %w", err)
+	}
+	if set == nil {
+		return f, nil
+	}
+	for i := range set.Rules[:min(int(set.Count), len(set.Rules))] {
+		r := &set.Rules[i]
+		f.counters[r.Identity] = r.Counter
+		f.ids.Take(r.Counter)
+	}
+	return f, f.writeCount(set.Count)
+}
+
+// read reads the set that packets are judged by; nil: there is none.
+func (f *Firewall) read() (*bpf.TcRuleSet, error) {
+	var id ebpf.MapID
+	err := f.shared.Maps.RuleSets.Lookup(uint32(0), &id)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	set := &bpf.TcRuleSet{}
+	return set, m.Lookup(uint32(0), set)
+}
+
+// SetRules has packets judged by these rules from one packet to the next. Rules that were there before go on counting. then is called after a change.
+func (f *Firewall) SetRules(t bpf.RuleTable, then func() error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known && t.Equal(&f.table) {
+		return nil
+	}
+	f.known = false
+	counters, fresh, err := f.allot(t.Rules)
+	if err == nil {
+		err = f.write(&t, counters)
+	}
+	if err != nil {
+		for _, id := range fresh {
+			f.ids.Put(id, true)
+		}
+		return err
+	}
+	for identity, id := range f.counters {
+		if _, stays := counters[identity]; !stays {
+			f.ids.Put(id, true)
+		}
+	}
+	f.table, f.counters = t, counters
+	if err := then(); err != nil {
+		return err
+	}
+	f.known = true
+	return nil
+}
+
+// allot gives each rule its counter: the one that it has, or another that is zero.
+func (f *Firewall) allot(list []bpf.TcRule) (counters map[uint64]uint32, fresh []uint32, err error) {
+	counters = make(map[uint64]uint32, len(list))
+	for i := range list {
+		identity := list[i].Identity
+		if id, has := f.counters[identity]; has {
+			counters[identity] = id
+			continue
+		}
+		id, used, err := f.ids.Get()
+		if err != nil {
+			return nil, fresh, err
+		}
+		fresh = append(fresh, id)
+		counters[identity] = id
+		if err := f.clear(id, used); err != nil {
+			return nil, fresh, err
+		}
+	}
+	return counters, fresh, nil
+}
+
+// clear makes room for a counter, and has it begin at zero.
+func (f *Firewall) clear(id uint32, used bool) error {
+	hits := f.shared.RuleHits
+	if lacking := int(id/hits.PerSegment()) + 1 - len(hits.Segments()); lacking > 0 {
+		if err := rows.Grow(lacking, hits); err != nil {
+			return fmt.Errorf("make counters of firewall rules: %w", err)
+		}
+	} else if !used && id >= f.old {
+		return nil
+	}
+	if err := hits.Put(id, make([]bpf.TcRuleHit, f.cpus)); err != nil {
+		return fmt.Errorf("clear the counter of a firewall rule: %w", err)
+	}
+	return nil
+}
+
+// write makes a set and puts it in the place of the one that there is. Packets that look at that one have it to the end.
+func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32) error {
+	if len(t.Rules) == 0 {
+		return f.remove()
+	}
+	m, err := f.shared.NewRuleSet()
+	if err != nil {
+		return fmt.Errorf("make room for firewall rules: %w", err)
+	}
+	defer m.Close()
+	set := t.Set()
+	for i := range t.Rules {
+		set.Rules[i].Counter = counters[t.Rules[i].Identity]
+	}
+	if err := m.Put(uint32(0), set); err != nil {
+		return fmt.Errorf("write firewall rules: %w", err)
+	}
+	if err := f.shared.Maps.RuleSets.Put(uint32(0), uint32(m.FD())); err != nil {
+		return fmt.Errorf("have packets judged by new firewall rules: %w", err)
+	}
+	return f.writeCount(set.Count)
+}
+
+// remove has packets judged by none.
+func (f *Firewall) remove() error {
+	if err := f.writeCount(0); err != nil {
+		return err
+	}
+	if err := f.shared.Maps.RuleSets.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("remove firewall rules: %w", err)
+	}
+	return nil
+}
+
+func (f *Firewall) writeCount(n uint32) error {
+	for _, v := range f.counts {
+		if err := v.Set(n); err != nil {
+			return fmt.Errorf("count firewall rules: %w", err)
+		}
+	}
+	return nil
+}
+
+// Count is how many rules there are.
+func (f *Firewall) Count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.counters)
+}
+
+// Follow has another object's variable rule_count say how many there are, now and from here on.
+func (f *Firewall) Follow(count *ebpf.Variable) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := count.Set(uint32(len(f.counters))); err != nil {
+		return fmt.Errorf("count firewall rules: %w", err)
+	}
+	f.counts = append(f.counts, count)
+	return nil
+}
+
+// RuleHits is what a rule has decided about. false: there is no such rule in the data path.
+func (f *Firewall) RuleHits(identity uint64) (sum lb.Traffic, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id, ok := f.counters[identity]
+	if !ok {
+		return sum, false
+	}
+	hits := make([]bpf.TcRuleHit, f.cpus)
+	if f.shared.RuleHits.Lookup(id, &hits) != nil {
+		return sum, false
+	}
+	for _, h := range hits {
+		sum.Packets += h.Packets
+		sum.Bytes += h.Bytes
+	}
+	return sum, true
+}

@@ -1,0 +1,188 @@
+package datapath_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/compile/ruletest"
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+// inEmptyLab runs f in a lab of its own.
+func inEmptyLab(t testing.TB, cfg lab.Config, f func(*lab.Lab) error) {
+	t.Helper()
+	errs := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the namespace ends with the thread
+		l, err := lab.New(cfg)
+		if err == nil {
+			err = errors.Join(f(l), l.Close())
+		}
+		errs <- err
+	}()
+	if err := <-errs; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// rulePacket is a packet as text; "": there is no such packet.
+func rulePacket(p *bpf.RulePacket) string {
+	switch lb.Protocol(p.Protocol) {
+	case lb.TCP:
+		return fmt.Sprintf("tcp %s > %s S", p.Source, p.Destination)
+	case lb.UDP:
+		return fmt.Sprintf("udp %s > %s", p.Source, p.Destination)
+	case lb.ICMP:
+		if p.Source.Addr().Is4() {
+			return fmt.Sprintf("icmp %s > %s echo id 1 seq 1", p.Source.Addr(), p.Destination.Addr())
+		}
+	}
+	return ""
+}
+
+// TestRulesByProgram: the program finds the rule that a walk through all of them, in order, finds, and counts that packet there and nowhere else.
+func TestRulesByProgram(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 4))
+	inEmptyLab(t, lab.Config{}, func(l *lab.Lab) error {
+		index := func(name string) (int, bool) {
+			link, err := l.Link(name)
+			if err != nil {
+				return 0, false
+			}
+			return link.Index, true
+		}
+		for name, list := range ruletest.Sets(400, rng) {
+			slices.SortFunc(list, func(a, b lb.Rule) int { return lb.CompareRules(&a, &b) })
+			if err := l.SetRules(list); err != nil {
+				return err
+			}
+			want, sent := make([]uint64, len(list)), 0
+			for range 1500 {
+				p := ruletest.Packet(&list[rng.IntN(len(list))], rng)
+				link := []*lab.Link{l.Client, l.Server}[rng.IntN(2)]
+				p.Interface = uint32(link.Index)
+				text := rulePacket(&p)
+				if text == "" {
+					continue
+				}
+				sent++
+				if err := judged(l, link, text, first(list, &p, index), list, want); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+			}
+			for i := range list {
+				if hits, ok := l.Datapath.RuleHits(compile.RuleIdentity(&list[i])); !ok || hits.Packets != want[i] {
+					return fmt.Errorf("%s: %s has decided about %d packets, want %d", name, list[i], hits.Packets, want[i])
+				}
+			}
+			t.Logf("%s: %d packets", name, sent)
+		}
+		_, err := l.Counted()
+		return errors.Join(err, l.SetRules(nil))
+	})
+}
+
+// first is the place of the rule that decides; -1: none.
+func first(list []lb.Rule, p *bpf.RulePacket, index func(string) (int, bool)) int {
+	return slices.IndexFunc(list, func(r lb.Rule) bool { return ruletest.Matches(&r, p, index) })
+}
+
+// judged sends a packet and compares.
+func judged(l *lab.Lab, link *lab.Link, text string, by int, list []lb.Rule, want []uint64) error {
+	p, err := pkt.Parse(text)
+	if err != nil {
+		return err
+	}
+	res, err := l.Send(link, l.Arriving(link, p).Build())
+	if err != nil {
+		return err
+	}
+	verdict := "pass"
+	if by >= 0 {
+		want[by]++
+		if list[by].Action == lb.RuleDrop {
+			verdict = "drop"
+		}
+	}
+	if res.Verdict != verdict {
+		return fmt.Errorf("%s: %s, want %s by rule %d", text, res.Verdict, verdict, by)
+	}
+	return nil
+}
+
+// BenchmarkRules times packets of no connection and no service, each of 200, with and without 10,000 rules: what a new connection pays for them.
+func BenchmarkRules(b *testing.B) {
+	for _, name := range []string{"hosts", "hosts of one network", "hosts of IPv6", "ports", "mixed", "wide"} {
+		b.Run(name, func(b *testing.B) {
+			list := ruletest.Sets(10000, rand.New(rand.NewPCG(1, 2)))[name]
+			for i := range list {
+				list[i].Action = lb.RuleAllow
+			}
+			inEmptyLab(b, lab.Config{}, func(l *lab.Lab) error {
+				rng := rand.New(rand.NewPCG(5, 6))
+				var frames [][]byte
+				for len(frames) < 200 {
+					p := ruletest.Packet(&list[rng.IntN(len(list))], rng)
+					p.Protocol = 6
+					if p.Source.Port() == 0 {
+						p.Source = netip.AddrPortFrom(p.Source.Addr(), 1)
+					}
+					q, err := pkt.Parse(rulePacket(&p))
+					if err != nil {
+						return err
+					}
+					frames = append(frames, l.Arriving(l.Client, q).Build())
+				}
+				run := func() (all []time.Duration, err error) {
+					for _, f := range frames {
+						out, err := l.Datapath.TestRun().Run(testrun.Input{Frame: f, Ifindex: l.Client.Index, Repeat: 20000})
+						if err != nil {
+							return nil, err
+						}
+						all = append(all, out.Duration)
+					}
+					return all, nil
+				}
+				for b.Loop() {
+					without, err := run()
+					if err != nil {
+						return err
+					}
+					if err := l.SetRules(list); err != nil {
+						return err
+					}
+					with, err := run()
+					if err != nil {
+						return err
+					}
+					for i := range with {
+						with[i] -= without[i]
+					}
+					slices.Sort(with)
+					sum := time.Duration(0)
+					for _, d := range with {
+						sum += d
+					}
+					b.ReportMetric(float64(sum.Nanoseconds())/float64(len(with)), "ns/packet")
+					b.ReportMetric(float64(with[len(with)*99/100].Nanoseconds()), "ns/p99")
+					if err := l.SetRules(nil); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+}

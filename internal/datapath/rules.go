@@ -1,0 +1,17 @@
+package datapath
+
+import (
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/lb"
+)
+
+// SetRules has packets judged by these firewall rules, and each connection once more, with its next packet.
+func (d *Datapath) SetRules(t bpf.RuleTable) error {
+	return d.firewall.SetRules(t, d.BumpNextHops)
+}
+
+// RuleHits is what the rule of an identity has decided about. false: the data path does not have it.
+func (d *Datapath) RuleHits(identity uint64) (lb.Traffic, bool) { return d.firewall.RuleHits(identity) }
+
+// RuleCount is how many firewall rules packets are judged by.
+func (d *Datapath) RuleCount() int { return d.firewall.Count() }

@@ -1,0 +1,144 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+const firewallPath = BaseURL + "/config/firewall"
+
+// rules are those that are stored, in order.
+func (b *bench) rules() (list []string) {
+	for r := range b.store.Rules.All(b.store.Snapshot()) {
+		list = append(list, r.String())
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (b *bench) postRule(body string) (code int, text string) {
+	w := b.call("POST", firewallPath, body, "Content-Type", "application/json")
+	return w.Code, w.Body.String()
+}
+
+// What clients of the contract write is taken; what GET answers can be sent back; the same again is a conflict; DELETE takes the match by query.
+func TestFirewall(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ body, want, query string }{
+		{ // loxicmd of the contract: all of it, always
+			`{"ruleArguments":{"sourceIP":"1.2.3.2/32","destinationIP":"2.3.1.2/32","minSourcePort":0,"maxSourcePort":0,"minDestinationPort":0,"maxDestinationPort":0,"protocol":0,"portName":"","preference":200},` +
+				`"opts":{"allow":true,"fwMark":0}}`,
+			"sourceIP:1.2.3.2/32,destinationIP:2.3.1.2/32,preference:200 allow", "sourceIP=1.2.3.2/32&destinationIP=2.3.1.2/32&preference=200&protocol=0&minSourcePort=0",
+		},
+		{
+			`{"ruleArguments":{"sourceIP":"10.0.0.0/8","destinationIP":"0.0.0.0/0","minDestinationPort":80,"maxDestinationPort":90,"protocol":6,"portName":"hs1"},"opts":{"drop":true}}`,
+			"sourceIP:10.0.0.0/8,minDestinationPort:80,maxDestinationPort:90,protocol:6,portName:hs1 drop",
+			"sourceIP=10.0.0.0/8&minDestinationPort=80&maxDestinationPort=90&protocol=6&portName=hs1",
+		},
+		{`{"ruleArguments":{"sourceIP":"2001:db8::/32"},"opts":{"trap":true,"fwMark":7}}`, "sourceIP:2001:db8::/32 trap mark=7", "sourceIP=2001:db8::/32"},
+		{`{"ruleArguments":{},"opts":{"drop":true}}`, "preference:0 drop", ""},
+	} {
+		b := newBench(t, nil)
+		if code, text := b.postRule(tc.body); code != 200 || strings.TrimSpace(text) != `{"result":"Success"}` {
+			t.Fatalf("%s: %d %s", tc.body, code, text)
+		}
+		if diff := cmp.Diff([]string{tc.want}, b.rules()); diff != "" {
+			t.Error(diff)
+		}
+		if code, text := b.postRule(tc.body); code != 409 || !strings.Contains(text, "fwrule-exists") {
+			t.Errorf("again: %d %s", code, text)
+		}
+		var list v1.FirewallList
+		if err := json.Unmarshal(b.call("GET", firewallPath+"/all", "").Body.Bytes(), &list); err != nil || len(list.FwAttr) != 1 {
+			t.Fatalf("%v %v", list, err)
+		}
+		back, err := json.Marshal(list.FwAttr[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, text := b.postRule(string(back)); code != 409 {
+			t.Errorf("%s: %d %s", back, code, text)
+		}
+		for range 2 { // what is gone is deleted
+			if w := b.call("DELETE", firewallPath+"?"+tc.query, ""); w.Code != 200 || len(b.rules()) != 0 {
+				t.Errorf("delete: %d %s: %v", w.Code, w.Body, b.rules())
+			}
+		}
+	}
+}
+
+// Each bad value is refused in one sentence that names its property, and nothing is changed.
+func TestFirewallRefused(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, tc := range []struct{ args, opts, field, want string }{
+		{`"sourceIP":"x"`, ``, "sourceIP", `"x" is not a prefix`},
+		{`"destinationIP":"::ffff:1.2.3.4"`, ``, "destinationIP", `is an IPv4 address written as IPv6`},
+		{`"minSourcePort":-1`, ``, "minSourcePort", `"-1" is out of range (allowed: 0 to 65535)`},
+		{`"maxDestinationPort":65536`, ``, "maxDestinationPort", `"65536" is out of range`},
+		{`"protocol":256`, ``, "protocol", `"256" is out of range (allowed: 0 to 255)`},
+		{`"preference":65536`, ``, "preference", `"65536" is out of range`},
+		{`"portName":"a/b"`, ``, "portName", `"a/b" is not the name of an interface`},
+		{``, `"allow":true,"drop":true`, "drop", `stands beside allow`},
+		{``, `"fwMark":-1`, "fwMark", `"-1" is out of range`},
+		{``, `"fwMark":4294967296`, "fwMark", `"4294967296" is out of range`},
+	} {
+		body := fmt.Sprintf(`{"ruleArguments":{%s},"opts":{%s}}`, tc.args, tc.opts)
+		w := b.call("POST", firewallPath, body, "Content-Type", "application/json")
+		if p := problemOf(t, w); w.Code != 400 || p.Field != tc.field || !strings.Contains(p.Message, tc.want) {
+			t.Errorf("%s: %d %+v", body, w.Code, p)
+		}
+		bulk := `{"fwAttr":[{"ruleArguments":{"preference":1},"opts":{}},` + body + `]}`
+		w = b.call("POST", firewallPath, bulk, "Content-Type", "application/json")
+		if p := problemOf(t, w); w.Code != 400 || p.Field != "fwAttr[1]."+tc.field {
+			t.Errorf("%s: %d %+v", bulk, w.Code, p)
+		}
+	}
+	for _, query := range []string{"sourceIP=x", "preference=x", "protocol=999"} {
+		if w := b.call("DELETE", firewallPath+"?"+query, ""); w.Code != 400 {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+	if list := b.rules(); len(list) != 0 {
+		t.Errorf("something is stored: %v", list)
+	}
+}
+
+// Many rules come in one transaction, in the order in which they count they are shown, and all go at once.
+func TestFirewallBulk(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.fake.hits = map[string]lb.Traffic{"preference:0": {Packets: 3, Bytes: 120}}
+	const body = `{"fwAttr":[{"ruleArguments":{},"opts":{"drop":true}},{"ruleArguments":{"preference":5},"opts":{"allow":true}}]}`
+	if code, text := b.postRule(body); code != 200 {
+		t.Fatal(code, text)
+	}
+	if code, text := b.postRule(body); code != 200 {
+		t.Errorf("the whole again: %d %s", code, text)
+	}
+	var list v1.FirewallList
+	if err := json.Unmarshal(b.call("GET", firewallPath+"/all", "").Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list.FwAttr) != 2 || list.FwAttr[0].RuleArguments.Preference != 5 || list.FwAttr[1].Opts.Counter != "3:120" {
+		t.Errorf("%+v", list)
+	}
+	if code, text := b.postRule(strings.Replace(body, `"preference":5`, `"preference":0`, 1)); code != 400 || !strings.Contains(text, "is there twice, in fwAttr[0] and fwAttr[1]") {
+		t.Errorf("one twice: %d %s", code, text)
+	}
+	if w := b.call("DELETE", firewallPath+"/all", ""); w.Code != 200 || len(b.rules()) != 0 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.call("DELETE", firewallPath+"?sourceIP="+url.QueryEscape("10.0.0.0/8"), ""); w.Code != 200 {
+		t.Errorf("one that was never there: %d %s", w.Code, w.Body)
+	}
+}

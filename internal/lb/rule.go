@@ -1,0 +1,253 @@
+package lb
+
+import (
+	"cmp"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Rule is a firewall rule: which packets of no connection it is for, and what becomes of them. Of all that match a packet, the first decides
+// (CompareRules). What is not said of a packet matches any.
+type Rule struct {
+	Source, Destination           netip.Prefix // without host bits; not valid: any
+	SourcePorts, DestinationPorts RulePorts
+	Protocol                      uint8  // IANA; 0: any
+	ProtocolMax                   uint8  // last of a range; 0: one
+	Interface                     string // by which packets come; "": any
+	Preference                    uint16 // higher ones come first
+	RuleVerdict
+}
+
+// RuleVerdict is what a rule does.
+type RuleVerdict struct {
+	Action RuleAction
+	Mark   uint32 // that packets get; 0: the one that they have
+}
+
+// RulePorts are ports from Min to Max. The zero value: any, and packets without ports.
+type RulePorts struct{ Min, Max uint16 }
+
+// Any reports whether the ports do not matter.
+func (p RulePorts) Any() bool { return p == RulePorts{} }
+
+// RuleAction is what becomes of a packet.
+type RuleAction uint8
+
+// The actions.
+const (
+	RuleAllow RuleAction = iota // as if there were no rules
+	RuleDrop
+	RuleTrap // the kernel gets it, whatever services say
+)
+
+// MaxRules is how many firewall rules there may be.
+const MaxRules = 16384
+
+// maxInterfaceName is the kernel's IFNAMSIZ, less the end of the string.
+const maxInterfaceName = 15
+
+// Fields of rules, in the contract's words.
+const (
+	FieldRuleSource             = "sourceIP"
+	FieldRuleDestination        = "destinationIP"
+	FieldRuleMinSourcePort      = "minSourcePort"
+	FieldRuleMaxSourcePort      = "maxSourcePort"
+	FieldRuleMinDestinationPort = "minDestinationPort"
+	FieldRuleMaxDestinationPort = "maxDestinationPort"
+	FieldRuleProtocol           = "protocol"
+	FieldRuleProtocolMax        = "maxProtocol"
+	FieldRuleInterface          = "portName"
+	FieldRulePreference         = "preference"
+	FieldRuleMark               = "fwMark"
+)
+
+// String is the word of the command line.
+func (a RuleAction) String() string {
+	switch a {
+	case RuleAllow:
+		return "allow"
+	case RuleDrop:
+		return "drop"
+	case RuleTrap:
+		return "trap"
+	}
+	return "action(" + strconv.Itoa(int(a)) + ")"
+}
+
+// ParsePrefix reads a prefix, or an address, which is a prefix of all its bits. Bits behind the prefix are left out.
+func ParsePrefix(field, s string) (netip.Prefix, error) {
+	p, err := parseSource(field, s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return p.Masked(), nil
+}
+
+// Normal is the same rule in the one form that its key has: all addresses of a version are left out where the other side says the version, and
+// a range of one is one.
+func (r Rule) Normal() Rule {
+	all := func(p netip.Prefix) bool { return p.IsValid() && p.Bits() == 0 }
+	same := r.Source.IsValid() && r.Destination.IsValid() && r.Source.Addr().Is4() == r.Destination.Addr().Is4()
+	switch {
+	case same && all(r.Destination):
+		r.Destination = netip.Prefix{}
+	case same && all(r.Source):
+		r.Source = netip.Prefix{}
+	}
+	r.SourcePorts, r.DestinationPorts = r.SourcePorts.normal(), r.DestinationPorts.normal()
+	if r.ProtocolMax == r.Protocol {
+		r.ProtocolMax = 0
+	}
+	if r.Protocol <= 1 && r.ProtocolMax == 255 {
+		r.Protocol, r.ProtocolMax = 0, 0
+	}
+	return r
+}
+
+// normal takes a first port without a last one for that port alone, and all ports for any.
+func (p RulePorts) normal() RulePorts {
+	switch {
+	case p.Max == 0:
+		p.Max = p.Min
+	case p.Min <= 1 && p.Max == 65535:
+		return RulePorts{}
+	}
+	return p
+}
+
+// Validate checks every field, and returns a *FieldError for the first that is refused. The rule is in its Normal form.
+func (r Rule) Validate() error {
+	if r.Source.IsValid() && r.Destination.IsValid() && r.Source.Addr().Is4() != r.Destination.Addr().Is4() {
+		return NewFieldError(FieldRuleDestination, r.Destination.String(), "is "+family(r.Destination.Addr())+", and "+FieldRuleSource+" "+r.Source.String()+" is not",
+			"two ranges of one IP version")
+	}
+	for _, p := range []struct {
+		name  string
+		ports RulePorts
+	}{{FieldRuleMaxSourcePort, r.SourcePorts}, {FieldRuleMaxDestinationPort, r.DestinationPorts}} {
+		if p.ports.Min > p.ports.Max {
+			return NewFieldError(p.name, strconv.Itoa(int(p.ports.Max)), "is less than the first port, "+strconv.Itoa(int(p.ports.Min)), "that or more, or 0 for that port alone")
+		}
+		if !p.ports.Any() && !r.hasPorts() {
+			return NewFieldError(FieldRuleProtocol, strconv.Itoa(int(r.Protocol)), "has no ports, and the rule asks for some", "6 (TCP), 17 (UDP), 132 (SCTP), or 0 for any")
+		}
+	}
+	if r.ProtocolMax != 0 && r.ProtocolMax < r.Protocol {
+		return NewFieldError(FieldRuleProtocolMax, strconv.Itoa(int(r.ProtocolMax)), "is less than the first protocol, "+strconv.Itoa(int(r.Protocol)), "that or more, or 0 for that protocol alone")
+	}
+	if err := ValidateInterface(FieldRuleInterface, r.Interface); err != nil {
+		return err
+	}
+	return r.RuleVerdict.validate()
+}
+
+// hasPorts tells whether a packet of the rule's protocols may have ports.
+func (r *Rule) hasPorts() bool {
+	if r.Protocol == 0 {
+		return true
+	}
+	for _, p := range []Protocol{TCP, UDP, SCTP} {
+		if uint8(p) == r.Protocol || uint8(p) > r.Protocol && uint8(p) <= r.ProtocolMax {
+			return true
+		}
+	}
+	return false
+}
+
+func (v RuleVerdict) validate() error {
+	if v.Action > RuleTrap {
+		return NewFieldError("action", v.Action.String(), "is not known", "allow, drop or trap")
+	}
+	if v.Mark != 0 && v.Action == RuleDrop {
+		return NewFieldError(FieldRuleMark, strconv.FormatUint(uint64(v.Mark), 10), "is for packets that are dropped", "0, or another action than drop")
+	}
+	return nil
+}
+
+// ValidateInterface checks the name of an interface, which need not be there. "" is any.
+func ValidateInterface(field, name string) error {
+	if len(name) > maxInterfaceName || name == "." || name == ".." || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == '/' || r == ':' || r == ',' || r == 0x7f }) {
+		return NewFieldError(field, name, "is not the name of an interface", "1 to 15 characters without spaces, slashes, colons and commas")
+	}
+	return nil
+}
+
+// Key is what a rule matches, as --firewallRule writes it: there are no two rules of one key.
+func (r Rule) Key() string {
+	var b strings.Builder
+	add := func(name, value string) {
+		if b.Len() > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(name + ":" + value)
+	}
+	number := func(name string, n uint16) {
+		if n != 0 {
+			add(name, strconv.Itoa(int(n)))
+		}
+	}
+	if r.Source.IsValid() {
+		add(FieldRuleSource, r.Source.String())
+	}
+	if r.Destination.IsValid() {
+		add(FieldRuleDestination, r.Destination.String())
+	}
+	number(FieldRuleMinSourcePort, r.SourcePorts.Min)
+	number(FieldRuleMaxSourcePort, r.SourcePorts.Max)
+	number(FieldRuleMinDestinationPort, r.DestinationPorts.Min)
+	number(FieldRuleMaxDestinationPort, r.DestinationPorts.Max)
+	number(FieldRuleProtocol, uint16(r.Protocol))
+	number(FieldRuleProtocolMax, uint16(r.ProtocolMax))
+	if r.Interface != "" {
+		add(FieldRuleInterface, r.Interface)
+	}
+	if r.Preference != 0 || b.Len() == 0 {
+		add(FieldRulePreference, strconv.Itoa(int(r.Preference)))
+	}
+	return b.String()
+}
+
+// CompareRules orders rules as they count: the preferred first; of one preference, the one that says more of addresses, then of ports, of the protocol,
+// of the interface; the rest by what they say.
+func CompareRules(a, b *Rule) int {
+	return cmp.Or(
+		cmp.Compare(b.Preference, a.Preference), cmp.Compare(b.prefixBits(), a.prefixBits()),
+		cmp.Compare(a.SourcePorts.count()+a.DestinationPorts.count(), b.SourcePorts.count()+b.DestinationPorts.count()),
+		cmp.Compare(a.protocols(), b.protocols()), cmp.Compare(len(b.Interface), len(a.Interface)),
+		ComparePrefix(a.Source, b.Source), ComparePrefix(a.Destination, b.Destination),
+		a.SourcePorts.compare(b.SourcePorts), a.DestinationPorts.compare(b.DestinationPorts),
+		cmp.Compare(a.Protocol, b.Protocol), strings.Compare(a.Interface, b.Interface),
+	)
+}
+
+// prefixBits is how much a rule says of addresses. What says the version alone says more than nothing.
+func (r *Rule) prefixBits() (n int) {
+	for _, p := range []netip.Prefix{r.Source, r.Destination} {
+		if p.IsValid() {
+			n += 1 + p.Bits()*128/p.Addr().BitLen()
+		}
+	}
+	return n
+}
+
+func (p RulePorts) compare(q RulePorts) int {
+	return cmp.Or(cmp.Compare(p.Min, q.Min), cmp.Compare(p.Max, q.Max))
+}
+
+func (p RulePorts) count() int {
+	if p.Any() {
+		return 65536
+	}
+	return int(p.Max) - int(p.Min)
+}
+
+func (r *Rule) protocols() int {
+	switch {
+	case r.Protocol == 0:
+		return 256
+	case r.ProtocolMax == 0:
+		return 1
+	}
+	return int(r.ProtocolMax) - int(r.Protocol) + 1
+}

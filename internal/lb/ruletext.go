@@ -1,0 +1,136 @@
+package lb
+
+import (
+	"strconv"
+	"strings"
+)
+
+// ParseRuleKey reads what a rule matches, as Key and --firewallRule write it: sourceIP:10.0.0.0/8,minDestinationPort:80,protocol:6. A value begins
+// after the first colon, so it may be an IPv6 address. A first port alone is that port.
+func ParseRuleKey(s string) (r Rule, err error) {
+	seen := map[string]bool{}
+	for part := range strings.SplitSeq(s, ",") {
+		name, value, ok := strings.Cut(part, ":")
+		name = strings.TrimSpace(name)
+		if !ok {
+			return r, NewFieldError("firewallRule", part, "has no colon", "KEY:VALUE,KEY:VALUE, as in sourceIP:10.0.0.0/8,minDestinationPort:80")
+		}
+		field, known := ruleField(name)
+		if !known {
+			return r, NewFieldError("firewallRule", name, "is no key of a rule", strings.Join(RuleKeys(), ", "))
+		}
+		if seen[field] {
+			return r, NewFieldError("firewallRule", name, "is there twice", "each key once")
+		}
+		seen[field] = true
+		if err := r.set(field, strings.TrimSpace(value)); err != nil {
+			return r, err
+		}
+	}
+	return r.Normal(), nil
+}
+
+// RuleKeys are the keys of --firewallRule.
+func RuleKeys() []string {
+	return []string{
+		FieldRuleSource, FieldRuleDestination, FieldRuleMinSourcePort, FieldRuleMaxSourcePort, FieldRuleMinDestinationPort, FieldRuleMaxDestinationPort,
+		FieldRuleProtocol, FieldRuleProtocolMax, FieldRuleInterface, FieldRulePreference,
+	}
+}
+
+// ruleField finds a key in any case.
+func ruleField(name string) (string, bool) {
+	for _, k := range RuleKeys() {
+		if strings.EqualFold(k, name) {
+			return k, true
+		}
+	}
+	return "", false
+}
+
+func (r *Rule) set(field, value string) (err error) {
+	switch field {
+	case FieldRuleSource:
+		r.Source, err = ParsePrefix(field, value)
+	case FieldRuleDestination:
+		r.Destination, err = ParsePrefix(field, value)
+	case FieldRuleMinSourcePort:
+		r.SourcePorts.Min, err = ParsePort(field, value)
+	case FieldRuleMaxSourcePort:
+		r.SourcePorts.Max, err = ParsePort(field, value)
+	case FieldRuleMinDestinationPort:
+		r.DestinationPorts.Min, err = ParsePort(field, value)
+	case FieldRuleMaxDestinationPort:
+		r.DestinationPorts.Max, err = ParsePort(field, value)
+	case FieldRuleProtocol:
+		r.Protocol, err = parseRuleProtocol(field, value)
+	case FieldRuleProtocolMax:
+		r.ProtocolMax, err = parseRuleProtocol(field, value)
+	case FieldRuleInterface:
+		r.Interface = value
+	case FieldRulePreference:
+		r.Preference, err = ParsePort(field, value)
+	}
+	return err
+}
+
+// parseRuleProtocol reads a number, or one of the words tcp, udp, sctp, icmp and icmp6.
+func parseRuleProtocol(field, s string) (uint8, error) {
+	for _, p := range []Protocol{TCP, UDP, SCTP, ICMP, ICMPv6} {
+		if strings.EqualFold(s, p.String()) {
+			return uint8(p), nil
+		}
+	}
+	n, err := strconv.ParseUint(s, 10, 8)
+	if err != nil {
+		return 0, NewFieldError(field, s, "is not a protocol", "0 (any) to 255, or tcp, udp, sctp, icmp, icmp6")
+	}
+	return uint8(n), nil
+}
+
+// ParseRule reads a rule as String writes it: its key, its action, and what else it does.
+func ParseRule(s string) (Rule, error) {
+	words := strings.Fields(s)
+	if len(words) < 2 {
+		return Rule{}, NewFieldError("rule", s, "is not a rule", "KEY:VALUE,... ACTION [mark=N]")
+	}
+	r, err := ParseRuleKey(words[0])
+	if err != nil {
+		return r, err
+	}
+	if r.Action, err = ParseRuleAction(words[1]); err != nil {
+		return r, err
+	}
+	for _, word := range words[2:] {
+		name, value, _ := strings.Cut(word, "=")
+		if name != "mark" {
+			return r, NewFieldError("rule", word, "is not known", "mark=N")
+		}
+		if r.Mark, err = ParseMark(value); err != nil {
+			return r, err
+		}
+	}
+	return r, r.Validate()
+}
+
+// ParseRuleAction reads the word of an action.
+func ParseRuleAction(s string) (RuleAction, error) {
+	for a := RuleAllow; a <= RuleTrap; a++ {
+		if s == a.String() {
+			return a, nil
+		}
+	}
+	return 0, NewFieldError("action", s, "is not known", "allow, drop or trap")
+}
+
+// String is the rule on one line.
+func (r Rule) String() string { return r.Key() + " " + r.RuleVerdict.String() }
+
+// String is what the rule does.
+func (v RuleVerdict) String() string {
+	s := v.Action.String()
+	if v.Mark != 0 {
+		s += " mark=" + strconv.FormatUint(uint64(v.Mark), 10)
+	}
+	return s
+}

@@ -1,0 +1,154 @@
+package reconcile
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/desired"
+	"loxilb/internal/lb"
+	"loxilb/internal/netdev"
+)
+
+// RuleTable is what packets are judged by: the data path.
+type RuleTable interface {
+	SetRules(t bpf.RuleTable) error
+	RuleCount() int // that an earlier process has left, at first
+	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
+}
+
+// ruleEndRate is how many connections a second end that rules have come to drop. Their packets are dropped from the first one on.
+const ruleEndRate = 10000
+
+// leftRules stands for the rules that an earlier process has left: they are compiled anew even if there are none now.
+const leftRules = "rules of before"
+
+// Rules has packets judged by the firewall rules. They are compiled together: which rule decides depends on all of them.
+type Rules struct {
+	*objectLoop[lb.Rule]
+	table RuleTable
+	links func() []netdev.Link
+
+	mu    sync.Mutex
+	named map[string]int // interfaces that rules name, and what they were compiled for; 0: it is not there
+	has   []string       // keys of rules that the data path has
+
+	judged chan *compile.Dropper // capacity 1: what all connections are to be judged by
+	last   bpf.RuleTable         // touched by Apply only
+}
+
+// NewRules makes the loop of the rules.
+func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, o Observers) *Rules {
+	r := &Rules{table: t, links: links, named: map[string]int{}, judged: make(chan *compile.Dropper, 1)}
+	r.objectLoop = newObjectLoop(desired.RuleKind, r, s, s.Rules.Table, func(r *lb.Rule) string { return r.Key() }, o)
+	r.applied = r.keys
+	if t.RuleCount() > 0 {
+		r.has = []string{leftRules}
+	}
+	return r
+}
+
+// keys are those of the rules that the data path has.
+func (r *Rules) keys() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.has
+}
+
+// Apply compiles all rules, whichever of them have changed. They come into effect together, or none does.
+func (r *Rules) Apply(_ context.Context, keys []string) []Outcome[string] {
+	now := r.desired.Snapshot()
+	list := slices.Collect(r.desired.Rules.All(now))
+	named, index := r.interfaces()
+	table, err := compile.Rules(list, index)
+	if err == nil {
+		err = r.table.SetRules(table)
+	}
+	if err == nil {
+		has := make([]string, len(list))
+		for i := range list {
+			has[i] = list[i].Key()
+		}
+		r.mu.Lock()
+		r.named, r.has = named, has
+		r.mu.Unlock()
+		r.judge(table)
+	}
+	out := make([]Outcome[string], len(keys))
+	for i, key := range keys {
+		meta, _ := r.desired.Rules.Meta(now, key)
+		out[i] = Outcome[string]{Key: key, Version: meta.Version, Err: err}
+	}
+	return out
+}
+
+// judge has connections end that other rules than before drop.
+func (r *Rules) judge(t bpf.RuleTable) {
+	if t.Equal(&r.last) {
+		return
+	}
+	r.last = t
+	select {
+	case <-r.judged: // what is not begun is left
+	default:
+	}
+	if d := compile.NewDropper(t); d != nil {
+		r.judged <- d
+	}
+}
+
+// Run applies rules, and ends the connections that they drop, until ctx ends.
+func (r *Rules) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { r.endDropped(ctx) })
+	r.Loop.Run(ctx)
+	running.Wait()
+}
+
+// endDropped ends connections for both ends, after each change of the rules.
+func (r *Rules) endDropped(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case d := <-r.judged:
+			done, err := r.table.EndConnections(ctx, 0, ruleEndRate, d.Drops)
+			if n := done.Told + done.Silent; n > 0 {
+				r.Log.Info("firewall rules have ended connections", "connections", n, "told", done.Told)
+			}
+			if err != nil && ctx.Err() == nil {
+				r.Log.Error("connections that firewall rules drop do not end", "error", err)
+			}
+		}
+	}
+}
+
+// interfaces finds the numbers of interfaces, and notes for which names it was asked.
+func (r *Rules) interfaces() (named map[string]int, index func(string) (int, bool)) {
+	all := map[string]int{}
+	for _, l := range r.links() {
+		all[l.Name] = l.Index
+	}
+	named = map[string]int{}
+	return named, func(name string) (int, bool) {
+		named[name] = all[name]
+		return all[name], all[name] != 0
+	}
+}
+
+// LinksChanged has the rules compiled again if an interface that one of them names came, went, or has another number.
+func (r *Rules) LinksChanged() {
+	_, index := r.interfaces()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, was := range r.named {
+		if now, _ := index(name); now != was {
+			if len(r.has) > 0 {
+				r.Mark(r.has[0]) // all are compiled with it
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package net_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+)
+
+// shortly is for what does not come.
+const shortly = 500 * time.Millisecond
+
+// reaches tells whether a host can open a connection and gets an answer, all of it shortly.
+func reaches(ctx context.Context, h *netnstest.Host, network, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, shortly)
+	defer cancel()
+	c, err := h.DialContext(ctx, network, address)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return answers(c)
+}
+
+// answers tells whether a connection still is.
+func answers(c net.Conn) error {
+	if err := c.SetDeadline(time.Now().Add(shortly)); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte("who am I?\n")); err != nil {
+		return err
+	}
+	_, err := c.Read(make([]byte, 64))
+	return err
+}
+
+// TestFirewall: rules decide about connections of services, about those of this machine itself and about what is established, over a kill and a restart of
+// the daemon.
+func TestFirewall(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	serveSources(r)
+	r.serveSource(r.LB, ":7100", ":7100")
+	for _, f := range []struct{ vip, endpoints, client, lb, endpoint, towards string }{
+		{vip4, endpoints4(), "100.100.100.1", "100.100.100.254", "31.31.31.1", "31.31.31.254"},
+		{vip6, endpoints6(), "2001:db8:100::1", "2001:db8:100::fe", "2001:db8:31::1", "2001:db8:31::fe"},
+	} {
+		r.loxicmd("create lb %s --tcp=80:7000 --udp=80:7000 --endpoints=%s", f.vip, f.endpoints)
+		own := r.sees(r.LB, "tcp", join(f.endpoint, 7000), f.towards)
+		for _, network := range []string{"tcp", "udp"} {
+			service, here := join(f.vip, 80), join(f.lb, 7100)
+			open := r.sees(r.Client, network, service, f.client)
+			kept := r.sees(r.Client, network, here, f.client)
+			rule := fmt.Sprintf("sourceIP:%s,protocol:%s,preference:10", f.client, network)
+			r.loxicmd("create firewall --firewallRule=%s --drop", rule)
+			for _, address := range []string{service, here} {
+				if err := reaches(t.Context(), r.Client, network, address); err == nil {
+					t.Errorf("%s %s: nothing is dropped", network, address)
+				}
+			}
+			for _, c := range []net.Conn{open, kept} {
+				if answers(c) == nil {
+					t.Errorf("%s %s goes on", network, c.RemoteAddr())
+				}
+			}
+			r.Kill()
+			if err := reaches(t.Context(), r.Client, network, service); err == nil {
+				t.Errorf("%s: nothing is dropped without the daemon", network)
+			}
+			r.restart()
+			if got := r.loxicmd("get firewall -o wide"); !strings.Contains(got, "Drop") || strings.Contains(got, "| 0:0 ") {
+				t.Errorf("what is shown after a restart:\n%s", got)
+			}
+			if err := reaches(t.Context(), r.Client, network, here); err == nil {
+				t.Errorf("%s: nothing is dropped after a restart", network)
+			}
+			r.loxicmd("delete firewall --firewallRule=%s", rule)
+			for _, address := range []string{service, here} {
+				if err := reaches(t.Context(), r.Client, network, address); err != nil {
+					t.Errorf("%s %s: %v without the rule", network, address, err)
+				}
+			}
+		}
+		// a default of drop: what this machine asks for is answered, old and new
+		r.loxicmd("create firewall --firewallRule=preference:0 --drop")
+		for _, network := range []string{"tcp", "udp"} {
+			if err := reaches(t.Context(), r.LB, network, join(f.endpoint, 7000)); err != nil {
+				t.Errorf("%s: this machine gets no answer: %v", network, err)
+			}
+			if err := reaches(t.Context(), r.Client, network, join(f.lb, 7100)); err == nil {
+				t.Errorf("%s: the default is not heeded", network)
+			}
+		}
+		if err := answers(own); err != nil {
+			t.Errorf("a connection of this machine's own is cut: %v", err)
+		}
+		r.loxicmd("delete firewall --all")
+	}
+}
+
+// TestFirewallInterface: a rule by interface heeds the interface of that name, also one that comes later.
+func TestFirewallInterface(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	serveSources(r)
+	r.loxicmd("create lb %s --tcp=80:7000 --endpoints=%s", vip4, endpoints4())
+	links, err := r.LB.Run("sh", "-c", "ip -o -4 addr show to 100.100.100.0/24 | cut -d' ' -f2")
+	if err != nil {
+		t.Fatal(links, err)
+	}
+	name := strings.TrimSpace(links)
+	r.loxicmd("create fw --firewallRule=portName:later --drop")
+	if err := reaches(t.Context(), r.Client, "tcp", join(vip4, 80)); err != nil {
+		t.Error(err)
+	}
+	if out, err := r.LB.Run("sh", "-c", "ip link set "+name+" down; ip link set "+name+" name later; ip link set later up"); err != nil {
+		t.Fatal(out, err)
+	}
+	labtest.Eventually(t, patience, func(ctx context.Context) error {
+		if reaches(ctx, r.Client, "tcp", join(vip4, 80)) == nil {
+			return errors.New("nothing is dropped")
+		}
+		return nil
+	})
+	r.loxicmd("delete fw --firewallRule=portName:later")
+	labtest.Eventually(t, patience, func(ctx context.Context) error { return reaches(ctx, r.Client, "tcp", join(vip4, 80)) })
+}

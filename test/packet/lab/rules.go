@@ -1,0 +1,59 @@
+package lab
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/lb"
+)
+
+// PutRule makes a firewall rule, or changes what it does.
+func (l *Lab) PutRule(r lb.Rule) error {
+	l.rules[r.Key()] = r
+	return l.setRules()
+}
+
+// DeleteRule deletes a firewall rule.
+func (l *Lab) DeleteRule(r lb.Rule) error {
+	if _, ok := l.rules[r.Key()]; !ok {
+		return fmt.Errorf("there is no rule %s", r.Key())
+	}
+	delete(l.rules, r.Key())
+	return l.setRules()
+}
+
+// SetRules makes these the firewall rules.
+func (l *Lab) SetRules(list []lb.Rule) error {
+	clear(l.rules)
+	for _, r := range list {
+		l.rules[r.Key()] = r
+	}
+	return l.setRules()
+}
+
+func (l *Lab) setRules() error {
+	table, err := compile.Rules(slices.Collect(maps.Values(l.rules)), func(name string) (int, bool) {
+		link, err := l.Link(name)
+		if err != nil {
+			return 0, false
+		}
+		return link.Index, true
+	})
+	if err != nil {
+		return err
+	}
+	return l.Datapath.SetRules(table)
+}
+
+// DumpRules writes the rules in the order in which they count, with what they have decided about.
+func (l *Lab) DumpRules() (lines []string) {
+	list := slices.Collect(maps.Values(l.rules))
+	slices.SortFunc(list, func(a, b lb.Rule) int { return lb.CompareRules(&a, &b) })
+	for i := range list {
+		hits, _ := l.Datapath.RuleHits(compile.RuleIdentity(&list[i]))
+		lines = append(lines, fmt.Sprintf("%s packets=%d bytes=%d", &list[i], hits.Packets, hits.Bytes))
+	}
+	return lines
+}
