@@ -237,6 +237,9 @@ type Endpoint struct {
 	// towards it, or one of snatIPs, in every mode; mode 3 has none.
 	EndpointIP string `json:"endpointIP"`
 
+	// Panic It is inactive, and takes new connections all the same, as all others are: allDown is panic. In requests it is ignored.
+	Panic bool `json:"panic,omitempty"`
+
 	// Standby It is a backup that is not needed. In requests it is ignored.
 	Standby bool `json:"standby,omitempty"`
 

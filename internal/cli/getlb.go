@@ -124,12 +124,15 @@ func weightCell(e *v1.Endpoint) (s string) {
 	return s
 }
 
-// stateCell is why an endpoint takes no new connections: it is not to, whether or not it could (drained); it cannot (inactive); or it is a
+// stateCell is why an endpoint takes no new connections: it is not to, whether or not it could (drained); it cannot (inactive), or takes them all the
+// same (panic); or it is a
 // backup that is not needed (standby).
 func stateCell(e *v1.Endpoint) string {
 	switch {
 	case e.Drained:
 		return "drained"
+	case e.Panic:
+		return "panic"
 	case e.Standby && e.State != "inactive":
 		return "standby"
 	}

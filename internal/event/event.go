@@ -5,6 +5,7 @@ package event
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -152,7 +153,10 @@ func (n Neighbour) String() string {
 type Health struct {
 	Endpoint netip.AddrPort // that is probed; port 0: by ping
 	State    string
-	Evidence string // what was seen: "tcp 31.31.31.1:5001: connection refused, 3 of 3"
+	Evidence string   // what was seen: "tcp 31.31.31.1:5001: connection refused, 3 of 3"
+	Name     string   // of the probe, as loxicmd get endpoint has it
+	Services []string // that heed it; the first ones
+	Users    int      // how many do
 }
 
 // Kind is KindHealth.
@@ -170,7 +174,19 @@ func (h Health) Object() string {
 func (Health) Act() Action { return Changed }
 
 func (h Health) String() string {
-	return fmt.Sprintf("endpoint %s is %s: %s", h.Object(), h.State, h.Evidence)
+	return fmt.Sprintf("endpoint %s is %s: %s (%s%s)", h.Object(), h.State, h.Evidence, h.Name, h.of())
+}
+
+// of names the services that heed it.
+func (h Health) of() string {
+	if h.Users == 0 {
+		return ""
+	}
+	of := ", of " + strings.Join(h.Services, ", ")
+	if more := h.Users - len(h.Services); more > 0 {
+		of += fmt.Sprintf(" and %d more", more)
+	}
+	return of
 }
 
 // Object is an object that the data path now has as users want it, or could not take.

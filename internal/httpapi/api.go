@@ -59,26 +59,27 @@ type Health interface {
 
 // Options are the parts that the API stands on. All but Observe, Events, Lines and Ready are needed.
 type Options struct {
-	Store     *desired.State
-	Statuses  Statuses
-	DataPath  DataPath
-	Health    Health
-	Network   *netobj.Network
-	Events    *event.Hub                    // nil: one that nothing happens in
-	Metrics   http.Handler                  // answers GET metrics
-	Observe   func(method string, code int) // is told of every answer
-	Token     string                        // asked of every request over TCP; empty: none
-	Users     Users                         // may use loopback without a token
-	AskTokens bool                          // of every request over TCP: Token, or one of Access
-	Ready     func() (bool, string)         // whether the start is over, and what GET readyz answers while it is not; nil: it is
-	Version   v1.Version
-	Log       *slog.Logger
-	LogLevel  LogLevel
-	Access    *access.Users // by name and password
-	Audit     *access.Audit // nil: no account is kept
-	Lines     *logring.Ring // of the log; nil: none are kept
-	ApplyWait time.Duration // how long a change waits for the data path; 0: 8 s
-	BodyWait  time.Duration // how long a request with a body waits for its turn; 0: 10 s
+	Store      *desired.State
+	Statuses   Statuses
+	DataPath   DataPath
+	Health     Health
+	Network    *netobj.Network
+	Events     *event.Hub                    // nil: one that nothing happens in
+	Metrics    http.Handler                  // answers GET metrics
+	Observe    func(method string, code int) // is told of every answer
+	Token      string                        // asked of every request over TCP; empty: none
+	Users      Users                         // may use loopback without a token
+	AskTokens  bool                          // of every request over TCP: Token, or one of Access
+	Ready      func() (bool, string)         // whether the start is over, and what GET readyz answers while it is not; nil: it is
+	Version    v1.Version
+	Log        *slog.Logger
+	LogLevel   LogLevel
+	Access     *access.Users // by name and password
+	Audit      *access.Audit // nil: no account is kept
+	Lines      *logring.Ring // of the log; nil: none are kept
+	ProbeFiles string        // the directory that files of probes are below; empty: any
+	ApplyWait  time.Duration // how long a change waits for the data path; 0: 8 s
+	BodyWait   time.Duration // how long a request with a body waits for its turn; 0: 10 s
 }
 
 // API answers requests.

@@ -32,6 +32,10 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		for i := range list {
+			if err := a.probeFiles(&list[i].Probe); err != nil {
+				return entryProblem(list[i].at, -1, err)
+			}
+			idleProbe(&list[i].Service, &notes)
 			if err := list[i].put(tx, a.Store.Services, a.codec, &notes); err != nil {
 				return err
 			}

@@ -188,6 +188,7 @@ func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, state func(*lb.Ser
 			e.Endpoints[i].State = "active" // so too while nothing is known: it takes connections
 			if state == lb.HealthDown {
 				e.Endpoints[i].State = "inactive"
+				e.Endpoints[i].Panic = t.Takes
 			}
 		}
 	}

@@ -80,6 +80,9 @@ func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.
 		if err := pre.check(tx, a.Store.Drains, d.Key()); err != nil {
 			return err
 		}
+		if _, drained := a.Store.Drains.Get(tx, d.Key()); !drained {
+			return refuse(http.StatusNotFound, "endpoint %s is not drained: loxicmd get drain shows which are", d.Key())
+		}
 		return tx.Delete(a.Store.Drains.ID(d.Key()))
 	})
 }

@@ -16,6 +16,11 @@ const maxUsersShown = 100
 // CreateEndpoint has an address probed, or changes how.
 func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
 	e, p := decoded(a, w, r, a.codec.decodeEndpoint)
+	if p == nil {
+		if err := a.probeFiles(&e.Probe); err != nil {
+			p = endpointProblem(err)
+		}
+	}
 	if p != nil {
 		p.write(w)
 		return

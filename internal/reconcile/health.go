@@ -48,7 +48,7 @@ func (h *Health) Changed(key string) {
 	}
 	at, news, users := h.probes.news(key, &status)
 	for _, c := range news {
-		e := event.Health{Endpoint: at, State: c.To.String(), Evidence: c.Evidence}
+		e := event.Health{Endpoint: at, State: c.To.String(), Evidence: c.Evidence, Name: key, Services: firstOf(users), Users: len(users)}
 		h.Events.Publish(e)
 		if c.To != health.Down && c.From != health.Down || !h.mayLog() {
 			continue
@@ -60,6 +60,15 @@ func (h *Health) Changed(key string) {
 		}
 	}
 	h.again(users)
+}
+
+// firstOf names as many services as an event does.
+func firstOf(users []lb.Key) (list []string) {
+	const most = 3
+	for _, k := range users[:min(len(users), most)] {
+		list = append(list, k.String())
+	}
+	return list
 }
 
 // again has services applied that heed something else than before.

@@ -132,7 +132,8 @@ func TestTakenToBeUp(t *testing.T) {
 	for _, state := range []health.State{health.Up, health.Down, health.Up} {
 		r.becomes(silent, state)
 	}
-	for _, want := range []string{"endpoint 192.168.1.1 is down: seen", "endpoint 192.168.1.1 is up: seen"} {
+	const of = " (192.168.1.1_none_0, of 10.0.0.1:80/tcp)"
+	for _, want := range []string{"endpoint 192.168.1.1 is down: seen" + of, "endpoint 192.168.1.1 is up: seen" + of} {
 		if e, _, ok := news.Poll(); !ok || e.String() != want {
 			t.Errorf("%v is told, want %s", e, want)
 		}
@@ -154,8 +155,9 @@ func TestHealth(t *testing.T) {
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1 without 192.168.1.2")
 	r.becomes("192.168.1.1_tcp_80", health.Up)
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.2", "put 10.0.0.1:443/tcp")
+	const of1, of2 = " (192.168.1.1_tcp_80, of 10.0.0.1:80/tcp, 10.0.0.1:443/tcp)", " (192.168.1.2_tcp_80, of 10.0.0.1:80/tcp)"
 	for _, want := range []string{
-		"endpoint 192.168.1.1:80 is up: seen", "endpoint 192.168.1.1:80 is down: seen", "endpoint 192.168.1.2:80 is down: seen", "endpoint 192.168.1.1:80 is up: seen",
+		"endpoint 192.168.1.1:80 is up: seen" + of1, "endpoint 192.168.1.1:80 is down: seen" + of1, "endpoint 192.168.1.2:80 is down: seen" + of2, "endpoint 192.168.1.1:80 is up: seen" + of1,
 	} {
 		if e, _, ok := news.Poll(); !ok || e.String() != want {
 			t.Errorf("%v is told, want %s", e, want)
