@@ -428,6 +428,20 @@ type EventList struct {
 	EventAttr []Event `json:"eventAttr"`
 }
 
+// Fdb defines model for Fdb.
+type Fdb struct {
+	// Dev The interface.
+	Dev string `json:"dev"`
+
+	// MacAddress As 00:11:22:aa:bb:cc.
+	MacAddress string `json:"macAddress"`
+}
+
+// FdbList defines model for FdbList.
+type FdbList struct {
+	FdbAttr []Fdb `json:"fdbAttr"`
+}
+
 // FilesystemInfo defines model for FilesystemInfo.
 type FilesystemInfo struct {
 	Avail      string `json:"avail"`
@@ -1285,6 +1299,74 @@ type Version struct {
 	Version   string `json:"version"`
 }
 
+// Vlan defines model for Vlan.
+type Vlan struct {
+	// Vid 1 to 4094.
+	Vid int `json:"vid"`
+}
+
+// VlanEntry defines model for VlanEntry.
+type VlanEntry struct {
+	// Dev The bridge: vlanN.
+	Dev           string        `json:"dev"`
+	Member        []VlanMember  `json:"member"`
+	Vid           int           `json:"vid"`
+	VlanStatistic VlanStatistic `json:"vlanStatistic"`
+}
+
+// VlanList defines model for VlanList.
+type VlanList struct {
+	VlanAttr []VlanEntry `json:"vlanAttr"`
+}
+
+// VlanMember defines model for VlanMember.
+type VlanMember struct {
+	// Dev The interface.
+	Dev string `json:"dev"`
+
+	// Tagged By its frames with the tag of the VLAN, instead of itself.
+	Tagged bool `json:"tagged"`
+}
+
+// VlanStatistic defines model for VlanStatistic.
+type VlanStatistic struct {
+	// InBytes What the members have received.
+	InBytes   int64 `json:"inBytes"`
+	InPackets int64 `json:"inPackets"`
+
+	// OutBytes What they have sent.
+	OutBytes   int64 `json:"outBytes"`
+	OutPackets int64 `json:"outPackets"`
+}
+
+// Vxlan defines model for Vxlan.
+type Vxlan struct {
+	// EpIntf The interface by which its frames come and go, in UDP.
+	EpIntf string `json:"epIntf"`
+
+	// VxlanID 1 to 16777215.
+	VxlanID int `json:"vxlanID"`
+}
+
+// VxlanEntry defines model for VxlanEntry.
+type VxlanEntry struct {
+	EpIntf    string   `json:"epIntf"`
+	PeerIP    []string `json:"peerIP"`
+	VxlanID   int      `json:"vxlanID"`
+	VxlanName string   `json:"vxlanName"`
+}
+
+// VxlanList defines model for VxlanList.
+type VxlanList struct {
+	VxlanAttr []VxlanEntry `json:"vxlanAttr"`
+}
+
+// VxlanPeer defines model for VxlanPeer.
+type VxlanPeer struct {
+	// PeerIP Its address, of the IP version of the tunnel's own.
+	PeerIP string `json:"peerIP"`
+}
+
 // Address defines model for Address.
 type Address = string
 
@@ -1553,6 +1635,9 @@ type SetEndpointHostStateJSONRequestBody = EndpointHostState
 // SetEndpointWeightJSONRequestBody defines body for SetEndpointWeight for application/json ContentType.
 type SetEndpointWeightJSONRequestBody = EndpointWeight
 
+// CreateFdbJSONRequestBody defines body for CreateFdb for application/json ContentType.
+type CreateFdbJSONRequestBody = Fdb
+
 // CreateFirewallRuleJSONRequestBody defines body for CreateFirewallRule for application/json ContentType.
 type CreateFirewallRuleJSONRequestBody = FirewallRequest
 
@@ -1576,6 +1661,18 @@ type CreatePolicyJSONRequestBody = Policy
 
 // CreateRouteJSONRequestBody defines body for CreateRoute for application/json ContentType.
 type CreateRouteJSONRequestBody = Route
+
+// CreateVxlanJSONRequestBody defines body for CreateVxlan for application/json ContentType.
+type CreateVxlanJSONRequestBody = Vxlan
+
+// CreateVxlanPeerJSONRequestBody defines body for CreateVxlanPeer for application/json ContentType.
+type CreateVxlanPeerJSONRequestBody = VxlanPeer
+
+// CreateVlanJSONRequestBody defines body for CreateVlan for application/json ContentType.
+type CreateVlanJSONRequestBody = Vlan
+
+// CreateVlanMemberJSONRequestBody defines body for CreateVlanMember for application/json ContentType.
+type CreateVlanMemberJSONRequestBody = VlanMember
 
 // RequestEditorFn is the function signature for the RequestEditor callback function
 type RequestEditorFn func(ctx context.Context, req *http.Request) error
@@ -1884,6 +1981,40 @@ type ClientInterface interface {
 	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 	SetEndpointWeight(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CreateFdbWithBody Say by which interface a MAC address is reached
+	//
+	// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
+	// vanishes. 409: it is there already.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/fdb (the `CreateFdb` operationId).
+	CreateFdbWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateFdb Say by which interface a MAC address is reached
+	//
+	// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
+	// vanishes. 409: it is there already.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/fdb (the `CreateFdb` operationId).
+	CreateFdb(ctx context.Context, body CreateFdbJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetFdbs The forwarding tables
+	//
+	// What was said, and what was learned; MAC addresses of single hosts.
+	//
+	// Corresponds with GET /config/fdb/all (the `GetFdbs` operationId).
+	GetFdbs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteFdb Delete a forwarding entry
+	//
+	// Whoever made it.
+	//
+	// Corresponds with DELETE /config/fdb/{mac_address}/dev/{if_name} (the `DeleteFdb` operationId).
+	DeleteFdb(ctx context.Context, macAddress string, ifName string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// DeleteFirewallRule Delete the firewall rule with these arguments
 	//
 	// Those that are absent are any. 200 if there is no such rule.
@@ -2170,6 +2301,120 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
 	DeleteRoute(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateVxlanWithBody Make a VXLAN tunnel
+	//
+	// An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
+	// vanishes. 409: it is there already.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/tunnel/vxlan (the `CreateVxlan` operationId).
+	CreateVxlanWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateVxlan Make a VXLAN tunnel
+	//
+	// An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
+	// vanishes. 409: it is there already.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/tunnel/vxlan (the `CreateVxlan` operationId).
+	CreateVxlan(ctx context.Context, body CreateVxlanJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetVxlans VXLAN tunnels with their peers
+	//
+	// All that the kernel has, whatever they are called.
+	//
+	// Corresponds with GET /config/tunnel/vxlan/all (the `GetVxlans` operationId).
+	GetVxlans(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteVxlan Delete a VXLAN tunnel
+	//
+	// With what was asked for in it: peers, addresses, neighbours, forwarding entries.
+	//
+	// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID} (the `DeleteVxlan` operationId).
+	DeleteVxlan(ctx context.Context, vxlanID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateVxlanPeerWithBody Have a tunnel send to a peer
+	//
+	// What is for everybody, or for a host of which it does not know where it is.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/tunnel/vxlan/{vxlanID}/peer (the `CreateVxlanPeer` operationId).
+	CreateVxlanPeerWithBody(ctx context.Context, vxlanID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateVxlanPeer Have a tunnel send to a peer
+	//
+	// What is for everybody, or for a host of which it does not know where it is.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/tunnel/vxlan/{vxlanID}/peer (the `CreateVxlanPeer` operationId).
+	CreateVxlanPeer(ctx context.Context, vxlanID string, body CreateVxlanPeerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteVxlanPeer Have a tunnel send to a peer no more
+	//
+	// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID}/peer/{PeerIP} (the `DeleteVxlanPeer` operationId).
+	DeleteVxlanPeer(ctx context.Context, vxlanID string, peerIP string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateVlanWithBody Make the bridge of a VLAN
+	//
+	// It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/vlan (the `CreateVlan` operationId).
+	CreateVlanWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateVlan Make the bridge of a VLAN
+	//
+	// It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/vlan (the `CreateVlan` operationId).
+	CreateVlan(ctx context.Context, body CreateVlanJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetVlans VLANs with their members
+	//
+	// Bridges that are called vlanN, whoever made them.
+	//
+	// Corresponds with GET /config/vlan/all (the `GetVlans` operationId).
+	GetVlans(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteVlan Delete the bridge of a VLAN
+	//
+	// With what was asked for in it: members, addresses, neighbours, forwarding entries.
+	//
+	// Corresponds with DELETE /config/vlan/{vlan_id} (the `DeleteVlan` operationId).
+	DeleteVlan(ctx context.Context, vlanId string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateVlanMemberWithBody Put an interface into a VLAN
+	//
+	// Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
+	// 404: there is no such VLAN or interface.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
+	CreateVlanMemberWithBody(ctx context.Context, vlanId string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateVlanMember Put an interface into a VLAN
+	//
+	// Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
+	// 404: there is no such VLAN or interface.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
+	CreateVlanMember(ctx context.Context, vlanId string, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteVlanMember Take an interface out of a VLAN
+	//
+	// Corresponds with DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged} (the `DeleteVlanMember` operationId).
+	DeleteVlanMember(ctx context.Context, vlanId string, ifName string, tagged string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEvents What happens, as it happens
 	//
@@ -2823,6 +3068,80 @@ func (c *Client) SetEndpointWeightWithBody(ctx context.Context, contentType stri
 // Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 func (c *Client) SetEndpointWeight(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewSetEndpointWeightRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateFdbWithBody Say by which interface a MAC address is reached
+//
+// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
+// vanishes. 409: it is there already.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/fdb (the `CreateFdb` operationId).
+func (c *Client) CreateFdbWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateFdbRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateFdb Say by which interface a MAC address is reached
+//
+// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
+// vanishes. 409: it is there already.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/fdb (the `CreateFdb` operationId).
+func (c *Client) CreateFdb(ctx context.Context, body CreateFdbJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateFdbRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetFdbs The forwarding tables
+//
+// What was said, and what was learned; MAC addresses of single hosts.
+//
+// Corresponds with GET /config/fdb/all (the `GetFdbs` operationId).
+func (c *Client) GetFdbs(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetFdbsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteFdb Delete a forwarding entry
+//
+// Whoever made it.
+//
+// Corresponds with DELETE /config/fdb/{mac_address}/dev/{if_name} (the `DeleteFdb` operationId).
+func (c *Client) DeleteFdb(ctx context.Context, macAddress string, ifName string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteFdbRequest(c.Server, macAddress, ifName)
 	if err != nil {
 		return nil, err
 	}
@@ -3500,6 +3819,260 @@ func (c *Client) GetRoutes(ctx context.Context, reqEditors ...RequestEditorFn) (
 // Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
 func (c *Client) DeleteRoute(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewDeleteRouteRequest(c.Server, ipAddress, mask)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateVxlanWithBody Make a VXLAN tunnel
+//
+// An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
+// vanishes. 409: it is there already.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/tunnel/vxlan (the `CreateVxlan` operationId).
+func (c *Client) CreateVxlanWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVxlanRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateVxlan Make a VXLAN tunnel
+//
+// An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
+// vanishes. 409: it is there already.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/tunnel/vxlan (the `CreateVxlan` operationId).
+func (c *Client) CreateVxlan(ctx context.Context, body CreateVxlanJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVxlanRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetVxlans VXLAN tunnels with their peers
+//
+// All that the kernel has, whatever they are called.
+//
+// Corresponds with GET /config/tunnel/vxlan/all (the `GetVxlans` operationId).
+func (c *Client) GetVxlans(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetVxlansRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteVxlan Delete a VXLAN tunnel
+//
+// With what was asked for in it: peers, addresses, neighbours, forwarding entries.
+//
+// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID} (the `DeleteVxlan` operationId).
+func (c *Client) DeleteVxlan(ctx context.Context, vxlanID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteVxlanRequest(c.Server, vxlanID)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateVxlanPeerWithBody Have a tunnel send to a peer
+//
+// What is for everybody, or for a host of which it does not know where it is.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/tunnel/vxlan/{vxlanID}/peer (the `CreateVxlanPeer` operationId).
+func (c *Client) CreateVxlanPeerWithBody(ctx context.Context, vxlanID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVxlanPeerRequestWithBody(c.Server, vxlanID, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateVxlanPeer Have a tunnel send to a peer
+//
+// What is for everybody, or for a host of which it does not know where it is.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/tunnel/vxlan/{vxlanID}/peer (the `CreateVxlanPeer` operationId).
+func (c *Client) CreateVxlanPeer(ctx context.Context, vxlanID string, body CreateVxlanPeerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVxlanPeerRequest(c.Server, vxlanID, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteVxlanPeer Have a tunnel send to a peer no more
+//
+// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID}/peer/{PeerIP} (the `DeleteVxlanPeer` operationId).
+func (c *Client) DeleteVxlanPeer(ctx context.Context, vxlanID string, peerIP string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteVxlanPeerRequest(c.Server, vxlanID, peerIP)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateVlanWithBody Make the bridge of a VLAN
+//
+// It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/vlan (the `CreateVlan` operationId).
+func (c *Client) CreateVlanWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVlanRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateVlan Make the bridge of a VLAN
+//
+// It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/vlan (the `CreateVlan` operationId).
+func (c *Client) CreateVlan(ctx context.Context, body CreateVlanJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVlanRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetVlans VLANs with their members
+//
+// Bridges that are called vlanN, whoever made them.
+//
+// Corresponds with GET /config/vlan/all (the `GetVlans` operationId).
+func (c *Client) GetVlans(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetVlansRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteVlan Delete the bridge of a VLAN
+//
+// With what was asked for in it: members, addresses, neighbours, forwarding entries.
+//
+// Corresponds with DELETE /config/vlan/{vlan_id} (the `DeleteVlan` operationId).
+func (c *Client) DeleteVlan(ctx context.Context, vlanId string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteVlanRequest(c.Server, vlanId)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateVlanMemberWithBody Put an interface into a VLAN
+//
+// Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
+// 404: there is no such VLAN or interface.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
+func (c *Client) CreateVlanMemberWithBody(ctx context.Context, vlanId string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVlanMemberRequestWithBody(c.Server, vlanId, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateVlanMember Put an interface into a VLAN
+//
+// Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
+// 404: there is no such VLAN or interface.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
+func (c *Client) CreateVlanMember(ctx context.Context, vlanId string, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVlanMemberRequest(c.Server, vlanId, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteVlanMember Take an interface out of a VLAN
+//
+// Corresponds with DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged} (the `DeleteVlanMember` operationId).
+func (c *Client) DeleteVlanMember(ctx context.Context, vlanId string, ifName string, tagged string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteVlanMemberRequest(c.Server, vlanId, ifName, tagged)
 	if err != nil {
 		return nil, err
 	}
@@ -4935,6 +5508,114 @@ func NewSetEndpointWeightRequestWithBody(server string, contentType string, body
 	return req, nil
 }
 
+// NewCreateFdbRequest calls the generic CreateFdb builder with application/json body
+func NewCreateFdbRequest(server string, body CreateFdbJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateFdbRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateFdbRequestWithBody constructs an http.Request for the CreateFdb method, with any body, and a specified content type
+func NewCreateFdbRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/fdb")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetFdbsRequest constructs an http.Request for the GetFdbs method
+func NewGetFdbsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/fdb/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteFdbRequest constructs an http.Request for the DeleteFdb method
+func NewDeleteFdbRequest(server string, macAddress string, ifName string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "mac_address", macAddress, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "if_name", ifName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/fdb/%s/dev/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewDeleteFirewallRuleRequest constructs an http.Request for the DeleteFirewallRule method
 func NewDeleteFirewallRuleRequest(server string, params *DeleteFirewallRuleParams) (*http.Request, error) {
 	var err error
@@ -6316,6 +6997,391 @@ func NewDeleteRouteRequest(server string, ipAddress string, mask string) (*http.
 	return req, nil
 }
 
+// NewCreateVxlanRequest calls the generic CreateVxlan builder with application/json body
+func NewCreateVxlanRequest(server string, body CreateVxlanJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateVxlanRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateVxlanRequestWithBody constructs an http.Request for the CreateVxlan method, with any body, and a specified content type
+func NewCreateVxlanRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/tunnel/vxlan")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetVxlansRequest constructs an http.Request for the GetVxlans method
+func NewGetVxlansRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/tunnel/vxlan/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteVxlanRequest constructs an http.Request for the DeleteVxlan method
+func NewDeleteVxlanRequest(server string, vxlanID string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "vxlanID", vxlanID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/tunnel/vxlan/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateVxlanPeerRequest calls the generic CreateVxlanPeer builder with application/json body
+func NewCreateVxlanPeerRequest(server string, vxlanID string, body CreateVxlanPeerJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateVxlanPeerRequestWithBody(server, vxlanID, "application/json", bodyReader)
+}
+
+// NewCreateVxlanPeerRequestWithBody constructs an http.Request for the CreateVxlanPeer method, with any body, and a specified content type
+func NewCreateVxlanPeerRequestWithBody(server string, vxlanID string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "vxlanID", vxlanID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/tunnel/vxlan/%s/peer", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteVxlanPeerRequest constructs an http.Request for the DeleteVxlanPeer method
+func NewDeleteVxlanPeerRequest(server string, vxlanID string, peerIP string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "vxlanID", vxlanID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "PeerIP", peerIP, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/tunnel/vxlan/%s/peer/%s", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateVlanRequest calls the generic CreateVlan builder with application/json body
+func NewCreateVlanRequest(server string, body CreateVlanJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateVlanRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateVlanRequestWithBody constructs an http.Request for the CreateVlan method, with any body, and a specified content type
+func NewCreateVlanRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/vlan")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetVlansRequest constructs an http.Request for the GetVlans method
+func NewGetVlansRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/vlan/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteVlanRequest constructs an http.Request for the DeleteVlan method
+func NewDeleteVlanRequest(server string, vlanId string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "vlan_id", vlanId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/vlan/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewCreateVlanMemberRequest calls the generic CreateVlanMember builder with application/json body
+func NewCreateVlanMemberRequest(server string, vlanId string, body CreateVlanMemberJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateVlanMemberRequestWithBody(server, vlanId, "application/json", bodyReader)
+}
+
+// NewCreateVlanMemberRequestWithBody constructs an http.Request for the CreateVlanMember method, with any body, and a specified content type
+func NewCreateVlanMemberRequestWithBody(server string, vlanId string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "vlan_id", vlanId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/vlan/%s/member", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewDeleteVlanMemberRequest constructs an http.Request for the DeleteVlanMember method
+func NewDeleteVlanMemberRequest(server string, vlanId string, ifName string, tagged string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "vlan_id", vlanId, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "if_name", ifName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam2 string
+
+	pathParam2, err = runtime.StyleParamWithOptions("simple", false, "tagged", tagged, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/vlan/%s/member/%s/tagged/%s", pathParam0, pathParam1, pathParam2)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetEventsRequest constructs an http.Request for the GetEvents method
 func NewGetEventsRequest(server string, params *GetEventsParams) (*http.Request, error) {
 	var err error
@@ -7441,6 +8507,44 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 	SetEndpointWeightWithResponse(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEndpointWeightResponse, error)
 
+	// CreateFdbWithBodyWithResponse Say by which interface a MAC address is reached
+	//
+	// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
+	// vanishes. 409: it is there already.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/fdb (the `CreateFdb` operationId).
+	CreateFdbWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateFdbResponse, error)
+
+	// CreateFdbWithResponse Say by which interface a MAC address is reached
+	//
+	// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
+	// vanishes. 409: it is there already.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/fdb (the `CreateFdb` operationId).
+	CreateFdbWithResponse(ctx context.Context, body CreateFdbJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateFdbResponse, error)
+
+	// GetFdbsWithResponse The forwarding tables
+	//
+	// What was said, and what was learned; MAC addresses of single hosts.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/fdb/all (the `GetFdbs` operationId).
+	GetFdbsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFdbsResponse, error)
+
+	// DeleteFdbWithResponse Delete a forwarding entry
+	//
+	// Whoever made it.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/fdb/{mac_address}/dev/{if_name} (the `DeleteFdb` operationId).
+	DeleteFdbWithResponse(ctx context.Context, macAddress string, ifName string, reqEditors ...RequestEditorFn) (*DeleteFdbResponse, error)
+
 	// DeleteFirewallRuleWithResponse Delete the firewall rule with these arguments
 	//
 	// Those that are absent are any. 200 if there is no such rule.
@@ -7773,6 +8877,132 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
 	DeleteRouteWithResponse(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*DeleteRouteResponse, error)
+
+	// CreateVxlanWithBodyWithResponse Make a VXLAN tunnel
+	//
+	// An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
+	// vanishes. 409: it is there already.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/tunnel/vxlan (the `CreateVxlan` operationId).
+	CreateVxlanWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVxlanResponse, error)
+
+	// CreateVxlanWithResponse Make a VXLAN tunnel
+	//
+	// An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
+	// vanishes. 409: it is there already.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/tunnel/vxlan (the `CreateVxlan` operationId).
+	CreateVxlanWithResponse(ctx context.Context, body CreateVxlanJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVxlanResponse, error)
+
+	// GetVxlansWithResponse VXLAN tunnels with their peers
+	//
+	// All that the kernel has, whatever they are called.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/tunnel/vxlan/all (the `GetVxlans` operationId).
+	GetVxlansWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetVxlansResponse, error)
+
+	// DeleteVxlanWithResponse Delete a VXLAN tunnel
+	//
+	// With what was asked for in it: peers, addresses, neighbours, forwarding entries.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID} (the `DeleteVxlan` operationId).
+	DeleteVxlanWithResponse(ctx context.Context, vxlanID string, reqEditors ...RequestEditorFn) (*DeleteVxlanResponse, error)
+
+	// CreateVxlanPeerWithBodyWithResponse Have a tunnel send to a peer
+	//
+	// What is for everybody, or for a host of which it does not know where it is.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/tunnel/vxlan/{vxlanID}/peer (the `CreateVxlanPeer` operationId).
+	CreateVxlanPeerWithBodyWithResponse(ctx context.Context, vxlanID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVxlanPeerResponse, error)
+
+	// CreateVxlanPeerWithResponse Have a tunnel send to a peer
+	//
+	// What is for everybody, or for a host of which it does not know where it is.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/tunnel/vxlan/{vxlanID}/peer (the `CreateVxlanPeer` operationId).
+	CreateVxlanPeerWithResponse(ctx context.Context, vxlanID string, body CreateVxlanPeerJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVxlanPeerResponse, error)
+
+	// DeleteVxlanPeerWithResponse Have a tunnel send to a peer no more
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID}/peer/{PeerIP} (the `DeleteVxlanPeer` operationId).
+	DeleteVxlanPeerWithResponse(ctx context.Context, vxlanID string, peerIP string, reqEditors ...RequestEditorFn) (*DeleteVxlanPeerResponse, error)
+
+	// CreateVlanWithBodyWithResponse Make the bridge of a VLAN
+	//
+	// It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/vlan (the `CreateVlan` operationId).
+	CreateVlanWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVlanResponse, error)
+
+	// CreateVlanWithResponse Make the bridge of a VLAN
+	//
+	// It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/vlan (the `CreateVlan` operationId).
+	CreateVlanWithResponse(ctx context.Context, body CreateVlanJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVlanResponse, error)
+
+	// GetVlansWithResponse VLANs with their members
+	//
+	// Bridges that are called vlanN, whoever made them.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/vlan/all (the `GetVlans` operationId).
+	GetVlansWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetVlansResponse, error)
+
+	// DeleteVlanWithResponse Delete the bridge of a VLAN
+	//
+	// With what was asked for in it: members, addresses, neighbours, forwarding entries.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/vlan/{vlan_id} (the `DeleteVlan` operationId).
+	DeleteVlanWithResponse(ctx context.Context, vlanId string, reqEditors ...RequestEditorFn) (*DeleteVlanResponse, error)
+
+	// CreateVlanMemberWithBodyWithResponse Put an interface into a VLAN
+	//
+	// Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
+	// 404: there is no such VLAN or interface.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
+	CreateVlanMemberWithBodyWithResponse(ctx context.Context, vlanId string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error)
+
+	// CreateVlanMemberWithResponse Put an interface into a VLAN
+	//
+	// Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
+	// 404: there is no such VLAN or interface.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
+	CreateVlanMemberWithResponse(ctx context.Context, vlanId string, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error)
+
+	// DeleteVlanMemberWithResponse Take an interface out of a VLAN
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged} (the `DeleteVlanMember` operationId).
+	DeleteVlanMemberWithResponse(ctx context.Context, vlanId string, ifName string, tagged string, reqEditors ...RequestEditorFn) (*DeleteVlanMemberResponse, error)
 
 	// GetEventsWithResponse What happens, as it happens
 	//
@@ -8958,6 +10188,150 @@ func (r SetEndpointWeightResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r SetEndpointWeightResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateFdbResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateFdbResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateFdbResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateFdbResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateFdbResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateFdbResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateFdbResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetFdbsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *FdbList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetFdbsResponse) GetJSON200() *FdbList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetFdbsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetFdbsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetFdbsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetFdbsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetFdbsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteFdbResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteFdbResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteFdbResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteFdbResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteFdbResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteFdbResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteFdbResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -10446,6 +11820,486 @@ func (r DeleteRouteResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r DeleteRouteResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateVxlanResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateVxlanResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateVxlanResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateVxlanResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateVxlanResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateVxlanResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateVxlanResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetVxlansResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *VxlanList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetVxlansResponse) GetJSON200() *VxlanList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetVxlansResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetVxlansResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetVxlansResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetVxlansResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetVxlansResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteVxlanResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteVxlanResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteVxlanResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteVxlanResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteVxlanResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteVxlanResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteVxlanResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateVxlanPeerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateVxlanPeerResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateVxlanPeerResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateVxlanPeerResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateVxlanPeerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateVxlanPeerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateVxlanPeerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteVxlanPeerResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteVxlanPeerResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteVxlanPeerResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteVxlanPeerResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteVxlanPeerResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteVxlanPeerResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteVxlanPeerResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateVlanResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateVlanResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateVlanResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateVlanResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateVlanResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateVlanResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateVlanResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetVlansResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *VlanList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetVlansResponse) GetJSON200() *VlanList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetVlansResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetVlansResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetVlansResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetVlansResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetVlansResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteVlanResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteVlanResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteVlanResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteVlanResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteVlanResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteVlanResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteVlanResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateVlanMemberResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateVlanMemberResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateVlanMemberResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateVlanMemberResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateVlanMemberResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateVlanMemberResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateVlanMemberResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteVlanMemberResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteVlanMemberResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteVlanMemberResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteVlanMemberResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteVlanMemberResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteVlanMemberResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteVlanMemberResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -12071,6 +13925,68 @@ func (c *ClientWithResponses) SetEndpointWeightWithResponse(ctx context.Context,
 	return ParseSetEndpointWeightResponse(rsp)
 }
 
+// CreateFdbWithBodyWithResponse Say by which interface a MAC address is reached
+//
+// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
+// vanishes. 409: it is there already.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/fdb (the `CreateFdb` operationId).
+func (c *ClientWithResponses) CreateFdbWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateFdbResponse, error) {
+	rsp, err := c.CreateFdbWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateFdbResponse(rsp)
+}
+
+// CreateFdbWithResponse Say by which interface a MAC address is reached
+//
+// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
+// vanishes. 409: it is there already.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/fdb (the `CreateFdb` operationId).
+func (c *ClientWithResponses) CreateFdbWithResponse(ctx context.Context, body CreateFdbJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateFdbResponse, error) {
+	rsp, err := c.CreateFdb(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateFdbResponse(rsp)
+}
+
+// GetFdbsWithResponse The forwarding tables
+//
+// What was said, and what was learned; MAC addresses of single hosts.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/fdb/all (the `GetFdbs` operationId).
+func (c *ClientWithResponses) GetFdbsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFdbsResponse, error) {
+	rsp, err := c.GetFdbs(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetFdbsResponse(rsp)
+}
+
+// DeleteFdbWithResponse Delete a forwarding entry
+//
+// Whoever made it.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/fdb/{mac_address}/dev/{if_name} (the `DeleteFdb` operationId).
+func (c *ClientWithResponses) DeleteFdbWithResponse(ctx context.Context, macAddress string, ifName string, reqEditors ...RequestEditorFn) (*DeleteFdbResponse, error) {
+	rsp, err := c.DeleteFdb(ctx, macAddress, ifName, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteFdbResponse(rsp)
+}
+
 // DeleteFirewallRuleWithResponse Delete the firewall rule with these arguments
 //
 // Those that are absent are any. 200 if there is no such rule.
@@ -12636,6 +14552,216 @@ func (c *ClientWithResponses) DeleteRouteWithResponse(ctx context.Context, ipAdd
 		return nil, err
 	}
 	return ParseDeleteRouteResponse(rsp)
+}
+
+// CreateVxlanWithBodyWithResponse Make a VXLAN tunnel
+//
+// An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
+// vanishes. 409: it is there already.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/tunnel/vxlan (the `CreateVxlan` operationId).
+func (c *ClientWithResponses) CreateVxlanWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVxlanResponse, error) {
+	rsp, err := c.CreateVxlanWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateVxlanResponse(rsp)
+}
+
+// CreateVxlanWithResponse Make a VXLAN tunnel
+//
+// An interface vxlanN over another one, from the first address of that, at port 4789. It is set up, and made again when it
+// vanishes. 409: it is there already.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/tunnel/vxlan (the `CreateVxlan` operationId).
+func (c *ClientWithResponses) CreateVxlanWithResponse(ctx context.Context, body CreateVxlanJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVxlanResponse, error) {
+	rsp, err := c.CreateVxlan(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateVxlanResponse(rsp)
+}
+
+// GetVxlansWithResponse VXLAN tunnels with their peers
+//
+// All that the kernel has, whatever they are called.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/tunnel/vxlan/all (the `GetVxlans` operationId).
+func (c *ClientWithResponses) GetVxlansWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetVxlansResponse, error) {
+	rsp, err := c.GetVxlans(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetVxlansResponse(rsp)
+}
+
+// DeleteVxlanWithResponse Delete a VXLAN tunnel
+//
+// With what was asked for in it: peers, addresses, neighbours, forwarding entries.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID} (the `DeleteVxlan` operationId).
+func (c *ClientWithResponses) DeleteVxlanWithResponse(ctx context.Context, vxlanID string, reqEditors ...RequestEditorFn) (*DeleteVxlanResponse, error) {
+	rsp, err := c.DeleteVxlan(ctx, vxlanID, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteVxlanResponse(rsp)
+}
+
+// CreateVxlanPeerWithBodyWithResponse Have a tunnel send to a peer
+//
+// What is for everybody, or for a host of which it does not know where it is.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/tunnel/vxlan/{vxlanID}/peer (the `CreateVxlanPeer` operationId).
+func (c *ClientWithResponses) CreateVxlanPeerWithBodyWithResponse(ctx context.Context, vxlanID string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVxlanPeerResponse, error) {
+	rsp, err := c.CreateVxlanPeerWithBody(ctx, vxlanID, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateVxlanPeerResponse(rsp)
+}
+
+// CreateVxlanPeerWithResponse Have a tunnel send to a peer
+//
+// What is for everybody, or for a host of which it does not know where it is.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/tunnel/vxlan/{vxlanID}/peer (the `CreateVxlanPeer` operationId).
+func (c *ClientWithResponses) CreateVxlanPeerWithResponse(ctx context.Context, vxlanID string, body CreateVxlanPeerJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVxlanPeerResponse, error) {
+	rsp, err := c.CreateVxlanPeer(ctx, vxlanID, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateVxlanPeerResponse(rsp)
+}
+
+// DeleteVxlanPeerWithResponse Have a tunnel send to a peer no more
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID}/peer/{PeerIP} (the `DeleteVxlanPeer` operationId).
+func (c *ClientWithResponses) DeleteVxlanPeerWithResponse(ctx context.Context, vxlanID string, peerIP string, reqEditors ...RequestEditorFn) (*DeleteVxlanPeerResponse, error) {
+	rsp, err := c.DeleteVxlanPeer(ctx, vxlanID, peerIP, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteVxlanPeerResponse(rsp)
+}
+
+// CreateVlanWithBodyWithResponse Make the bridge of a VLAN
+//
+// It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/vlan (the `CreateVlan` operationId).
+func (c *ClientWithResponses) CreateVlanWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVlanResponse, error) {
+	rsp, err := c.CreateVlanWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateVlanResponse(rsp)
+}
+
+// CreateVlanWithResponse Make the bridge of a VLAN
+//
+// It is called vlanN, set up, and made again when it vanishes. 409: it is there already.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/vlan (the `CreateVlan` operationId).
+func (c *ClientWithResponses) CreateVlanWithResponse(ctx context.Context, body CreateVlanJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVlanResponse, error) {
+	rsp, err := c.CreateVlan(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateVlanResponse(rsp)
+}
+
+// GetVlansWithResponse VLANs with their members
+//
+// Bridges that are called vlanN, whoever made them.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/vlan/all (the `GetVlans` operationId).
+func (c *ClientWithResponses) GetVlansWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetVlansResponse, error) {
+	rsp, err := c.GetVlans(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetVlansResponse(rsp)
+}
+
+// DeleteVlanWithResponse Delete the bridge of a VLAN
+//
+// With what was asked for in it: members, addresses, neighbours, forwarding entries.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/vlan/{vlan_id} (the `DeleteVlan` operationId).
+func (c *ClientWithResponses) DeleteVlanWithResponse(ctx context.Context, vlanId string, reqEditors ...RequestEditorFn) (*DeleteVlanResponse, error) {
+	rsp, err := c.DeleteVlan(ctx, vlanId, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteVlanResponse(rsp)
+}
+
+// CreateVlanMemberWithBodyWithResponse Put an interface into a VLAN
+//
+// Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
+// 404: there is no such VLAN or interface.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
+func (c *ClientWithResponses) CreateVlanMemberWithBodyWithResponse(ctx context.Context, vlanId string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error) {
+	rsp, err := c.CreateVlanMemberWithBody(ctx, vlanId, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateVlanMemberResponse(rsp)
+}
+
+// CreateVlanMemberWithResponse Put an interface into a VLAN
+//
+// Itself, or, tagged, an interface eth0.100 on top of it, for which the kernel needs 8021q. 409: it is in another bridge.
+// 404: there is no such VLAN or interface.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
+func (c *ClientWithResponses) CreateVlanMemberWithResponse(ctx context.Context, vlanId string, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error) {
+	rsp, err := c.CreateVlanMember(ctx, vlanId, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateVlanMemberResponse(rsp)
+}
+
+// DeleteVlanMemberWithResponse Take an interface out of a VLAN
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged} (the `DeleteVlanMember` operationId).
+func (c *ClientWithResponses) DeleteVlanMemberWithResponse(ctx context.Context, vlanId string, ifName string, tagged string, reqEditors ...RequestEditorFn) (*DeleteVlanMemberResponse, error) {
+	rsp, err := c.DeleteVlanMember(ctx, vlanId, ifName, tagged, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteVlanMemberResponse(rsp)
 }
 
 // GetEventsWithResponse What happens, as it happens
@@ -13638,6 +15764,105 @@ func ParseSetEndpointWeightResponse(rsp *http.Response) (*SetEndpointWeightRespo
 	}
 
 	response := &SetEndpointWeightResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateFdbResponse parses an HTTP response from a CreateFdbWithResponse call
+func ParseCreateFdbResponse(rsp *http.Response) (*CreateFdbResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateFdbResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetFdbsResponse parses an HTTP response from a GetFdbsWithResponse call
+func ParseGetFdbsResponse(rsp *http.Response) (*GetFdbsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetFdbsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest FdbList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteFdbResponse parses an HTTP response from a DeleteFdbWithResponse call
+func ParseDeleteFdbResponse(rsp *http.Response) (*DeleteFdbResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteFdbResponse{
 		Body:         bodyBytes,
 		HTTPResponse: rsp,
 	}
@@ -14685,6 +16910,336 @@ func ParseDeleteRouteResponse(rsp *http.Response) (*DeleteRouteResponse, error) 
 	return response, nil
 }
 
+// ParseCreateVxlanResponse parses an HTTP response from a CreateVxlanWithResponse call
+func ParseCreateVxlanResponse(rsp *http.Response) (*CreateVxlanResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateVxlanResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetVxlansResponse parses an HTTP response from a GetVxlansWithResponse call
+func ParseGetVxlansResponse(rsp *http.Response) (*GetVxlansResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetVxlansResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest VxlanList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteVxlanResponse parses an HTTP response from a DeleteVxlanWithResponse call
+func ParseDeleteVxlanResponse(rsp *http.Response) (*DeleteVxlanResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteVxlanResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateVxlanPeerResponse parses an HTTP response from a CreateVxlanPeerWithResponse call
+func ParseCreateVxlanPeerResponse(rsp *http.Response) (*CreateVxlanPeerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateVxlanPeerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteVxlanPeerResponse parses an HTTP response from a DeleteVxlanPeerWithResponse call
+func ParseDeleteVxlanPeerResponse(rsp *http.Response) (*DeleteVxlanPeerResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteVxlanPeerResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateVlanResponse parses an HTTP response from a CreateVlanWithResponse call
+func ParseCreateVlanResponse(rsp *http.Response) (*CreateVlanResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateVlanResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetVlansResponse parses an HTTP response from a GetVlansWithResponse call
+func ParseGetVlansResponse(rsp *http.Response) (*GetVlansResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetVlansResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest VlanList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteVlanResponse parses an HTTP response from a DeleteVlanWithResponse call
+func ParseDeleteVlanResponse(rsp *http.Response) (*DeleteVlanResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteVlanResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateVlanMemberResponse parses an HTTP response from a CreateVlanMemberWithResponse call
+func ParseCreateVlanMemberResponse(rsp *http.Response) (*CreateVlanMemberResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateVlanMemberResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteVlanMemberResponse parses an HTTP response from a DeleteVlanMemberWithResponse call
+func ParseDeleteVlanMemberResponse(rsp *http.Response) (*DeleteVlanMemberResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteVlanMemberResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetEventsResponse parses an HTTP response from a GetEventsWithResponse call
 func ParseGetEventsResponse(rsp *http.Response) (*GetEventsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -15564,6 +18119,15 @@ type ServerInterface interface {
 	// SetEndpointWeight Give an endpoint another weight
 	// (POST /config/endpointweight)
 	SetEndpointWeight(w http.ResponseWriter, r *http.Request)
+	// CreateFdb Say by which interface a MAC address is reached
+	// (POST /config/fdb)
+	CreateFdb(w http.ResponseWriter, r *http.Request)
+	// GetFdbs The forwarding tables
+	// (GET /config/fdb/all)
+	GetFdbs(w http.ResponseWriter, r *http.Request)
+	// DeleteFdb Delete a forwarding entry
+	// (DELETE /config/fdb/{mac_address}/dev/{if_name})
+	DeleteFdb(w http.ResponseWriter, r *http.Request, macAddress string, ifName string)
 	// DeleteFirewallRule Delete the firewall rule with these arguments
 	// (DELETE /config/firewall)
 	DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params DeleteFirewallRuleParams)
@@ -15657,6 +18221,36 @@ type ServerInterface interface {
 	// DeleteRoute Delete a route of the main table
 	// (DELETE /config/route/destinationIPNet/{ip_address}/{mask})
 	DeleteRoute(w http.ResponseWriter, r *http.Request, ipAddress string, mask string)
+	// CreateVxlan Make a VXLAN tunnel
+	// (POST /config/tunnel/vxlan)
+	CreateVxlan(w http.ResponseWriter, r *http.Request)
+	// GetVxlans VXLAN tunnels with their peers
+	// (GET /config/tunnel/vxlan/all)
+	GetVxlans(w http.ResponseWriter, r *http.Request)
+	// DeleteVxlan Delete a VXLAN tunnel
+	// (DELETE /config/tunnel/vxlan/{vxlanID})
+	DeleteVxlan(w http.ResponseWriter, r *http.Request, vxlanID string)
+	// CreateVxlanPeer Have a tunnel send to a peer
+	// (POST /config/tunnel/vxlan/{vxlanID}/peer)
+	CreateVxlanPeer(w http.ResponseWriter, r *http.Request, vxlanID string)
+	// DeleteVxlanPeer Have a tunnel send to a peer no more
+	// (DELETE /config/tunnel/vxlan/{vxlanID}/peer/{PeerIP})
+	DeleteVxlanPeer(w http.ResponseWriter, r *http.Request, vxlanID string, peerIP string)
+	// CreateVlan Make the bridge of a VLAN
+	// (POST /config/vlan)
+	CreateVlan(w http.ResponseWriter, r *http.Request)
+	// GetVlans VLANs with their members
+	// (GET /config/vlan/all)
+	GetVlans(w http.ResponseWriter, r *http.Request)
+	// DeleteVlan Delete the bridge of a VLAN
+	// (DELETE /config/vlan/{vlan_id})
+	DeleteVlan(w http.ResponseWriter, r *http.Request, vlanId string)
+	// CreateVlanMember Put an interface into a VLAN
+	// (POST /config/vlan/{vlan_id}/member)
+	CreateVlanMember(w http.ResponseWriter, r *http.Request, vlanId string)
+	// DeleteVlanMember Take an interface out of a VLAN
+	// (DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged})
+	DeleteVlanMember(w http.ResponseWriter, r *http.Request, vlanId string, ifName string, tagged string)
 	// GetEvents What happens, as it happens
 	// (GET /events)
 	GetEvents(w http.ResponseWriter, r *http.Request, params GetEventsParams)
@@ -16512,6 +19106,69 @@ func (siw *ServerInterfaceWrapper) SetEndpointWeight(w http.ResponseWriter, r *h
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.SetEndpointWeight(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateFdb operation middleware
+func (siw *ServerInterfaceWrapper) CreateFdb(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateFdb(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetFdbs operation middleware
+func (siw *ServerInterfaceWrapper) GetFdbs(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetFdbs(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteFdb operation middleware
+func (siw *ServerInterfaceWrapper) DeleteFdb(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "mac_address" -------------
+	var macAddress string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "mac_address", r.PathValue("mac_address"), &macAddress, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "mac_address", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "if_name" -------------
+	var ifName string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "if_name", r.PathValue("if_name"), &ifName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "if_name", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteFdb(w, r, macAddress, ifName)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -17494,6 +20151,245 @@ func (siw *ServerInterfaceWrapper) DeleteRoute(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// CreateVxlan operation middleware
+func (siw *ServerInterfaceWrapper) CreateVxlan(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateVxlan(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetVxlans operation middleware
+func (siw *ServerInterfaceWrapper) GetVxlans(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetVxlans(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteVxlan operation middleware
+func (siw *ServerInterfaceWrapper) DeleteVxlan(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "vxlanID" -------------
+	var vxlanID string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "vxlanID", r.PathValue("vxlanID"), &vxlanID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vxlanID", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteVxlan(w, r, vxlanID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateVxlanPeer operation middleware
+func (siw *ServerInterfaceWrapper) CreateVxlanPeer(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "vxlanID" -------------
+	var vxlanID string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "vxlanID", r.PathValue("vxlanID"), &vxlanID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vxlanID", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateVxlanPeer(w, r, vxlanID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteVxlanPeer operation middleware
+func (siw *ServerInterfaceWrapper) DeleteVxlanPeer(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "vxlanID" -------------
+	var vxlanID string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "vxlanID", r.PathValue("vxlanID"), &vxlanID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vxlanID", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "PeerIP" -------------
+	var peerIP string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "PeerIP", r.PathValue("PeerIP"), &peerIP, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "PeerIP", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteVxlanPeer(w, r, vxlanID, peerIP)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateVlan operation middleware
+func (siw *ServerInterfaceWrapper) CreateVlan(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateVlan(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetVlans operation middleware
+func (siw *ServerInterfaceWrapper) GetVlans(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetVlans(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteVlan operation middleware
+func (siw *ServerInterfaceWrapper) DeleteVlan(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "vlan_id" -------------
+	var vlanId string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "vlan_id", r.PathValue("vlan_id"), &vlanId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vlan_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteVlan(w, r, vlanId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateVlanMember operation middleware
+func (siw *ServerInterfaceWrapper) CreateVlanMember(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "vlan_id" -------------
+	var vlanId string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "vlan_id", r.PathValue("vlan_id"), &vlanId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vlan_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateVlanMember(w, r, vlanId)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteVlanMember operation middleware
+func (siw *ServerInterfaceWrapper) DeleteVlanMember(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "vlan_id" -------------
+	var vlanId string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "vlan_id", r.PathValue("vlan_id"), &vlanId, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vlan_id", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "if_name" -------------
+	var ifName string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "if_name", r.PathValue("if_name"), &ifName, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "if_name", Err: err})
+		return
+	}
+
+	// ------------- Path parameter "tagged" -------------
+	var tagged string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "tagged", r.PathValue("tagged"), &tagged, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "tagged", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteVlanMember(w, r, vlanId, ifName, tagged)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetEvents operation middleware
 func (siw *ServerInterfaceWrapper) GetEvents(w http.ResponseWriter, r *http.Request) {
 
@@ -18167,6 +21063,19 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/drain", wrapper.DrainEndpoint)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/drain/all", wrapper.GetDrains)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/port/all", wrapper.GetPorts)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/vlan", wrapper.CreateVlan)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/vlan/all", wrapper.GetVlans)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/vlan/{vlan_id}", wrapper.DeleteVlan)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/vlan/{vlan_id}/member", wrapper.CreateVlanMember)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged}", wrapper.DeleteVlanMember)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/tunnel/vxlan", wrapper.CreateVxlan)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/tunnel/vxlan/all", wrapper.GetVxlans)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/tunnel/vxlan/{vxlanID}", wrapper.DeleteVxlan)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/tunnel/vxlan/{vxlanID}/peer", wrapper.CreateVxlanPeer)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/tunnel/vxlan/{vxlanID}/peer/{PeerIP}", wrapper.DeleteVxlanPeer)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/fdb", wrapper.CreateFdb)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/fdb/all", wrapper.GetFdbs)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/fdb/{mac_address}/dev/{if_name}", wrapper.DeleteFdb)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/neighbor", wrapper.CreateNeighbor)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/neighbor/all", wrapper.GetNeighbors)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/neighbor/{ip_address}/dev/{if_name}", wrapper.DeleteNeighbor)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,7 +85,22 @@ func ownWay(force bool, what string, holds func(here, there netip.Addr) bool) er
 	if errors.Join(err1, err2) != nil || !holds(here.Unmap(), there.Unmap()) {
 		return nil
 	}
-	return fmt.Errorf("your own ssh session, from %s to %s, comes by %s: --force deletes it all the same", there, here, what)
+	return fmt.Errorf("your own ssh session, from %s to %s, comes by %s: --force does it all the same", there, here, what)
+}
+
+// ownDevice is ownWay of an interface of this machine.
+func ownDevice(force bool, name string) error {
+	return ownWay(force, "interface "+name, func(here, _ netip.Addr) bool {
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			return false
+		}
+		list, _ := i.Addrs() // of an interface that is gone by now there are none
+		return slices.ContainsFunc(list, func(a net.Addr) bool {
+			p, err := netip.ParsePrefix(a.String())
+			return err == nil && p.Addr() == here
+		})
+	})
 }
 
 // forceFlag is the flag that lets ownWay pass.

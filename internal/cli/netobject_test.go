@@ -17,6 +17,18 @@ func TestNetObjectRequests(t *testing.T) {
 		"create route 10.1.0.0/16 10.0.0.254 --proto=static":      `POST /netlox/v1/config/route {"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","protocol":"static"}`,
 		"delete route 10.1.2.3/16":                                "DELETE /netlox/v1/config/route/destinationIPNet/10.1.0.0/16",
 		"create nei 10.0.0.5 eth0 --macAddress=00:11:22:aa:bb:cc": `POST /netlox/v1/config/neighbor {"dev":"eth0","ipAddress":"10.0.0.5","macAddress":"00:11:22:aa:bb:cc"}`,
+		"create vlan 100":                                         `POST /netlox/v1/config/vlan {"vid":100}`,
+		"delete vlan 100":                                         "DELETE /netlox/v1/config/vlan/100",
+		"create vlan_member 100 eth0 --tagged":                    `POST /netlox/v1/config/vlan/100/member {"dev":"eth0","tagged":true}`,
+		"create vlanMember 100 eth0":                              `POST /netlox/v1/config/vlan/100/member {"dev":"eth0","tagged":false}`,
+		"delete vlan-member 100 eth0 --tagged":                    "DELETE /netlox/v1/config/vlan/100/member/eth0/tagged/true",
+		"delete vlanmember 100 eth0":                              "DELETE /netlox/v1/config/vlan/100/member/eth0/tagged/false",
+		"create vxlan 78 eth0":                                    `POST /netlox/v1/config/tunnel/vxlan {"epIntf":"eth0","vxlanID":78}`,
+		"delete vxlan 78":                                         "DELETE /netlox/v1/config/tunnel/vxlan/78",
+		"create vxlan_peer 78 192.168.0.2":                        `POST /netlox/v1/config/tunnel/vxlan/78/peer {"peerIP":"192.168.0.2"}`,
+		"delete vxlanPeer 78 192.168.0.2":                         "DELETE /netlox/v1/config/tunnel/vxlan/78/peer/192.168.0.2",
+		"create fdb 00:11:22:AA:BB:CC eth0":                       `POST /netlox/v1/config/fdb {"dev":"eth0","macAddress":"00:11:22:AA:BB:CC"}`,
+		"delete fdb 00:11:22:AA:BB:CC eth0":                       "DELETE /netlox/v1/config/fdb/00:11:22:aa:bb:cc/dev/eth0",
 		"delete neigh 2001:db8::5 eth0":                           "DELETE /netlox/v1/config/neighbor/2001:db8::5/dev/eth0",
 	} {
 		s := newServer(t, 200, success)
@@ -37,6 +49,11 @@ func TestNetObjectMistakes(t *testing.T) {
 		"create route 10.1.0.0/16 x":                  `gateway "x" is not an IP address`,
 		"create route 10.1.0.0/16 10.0.0.1 --proto=x": `protocol "x" is not a protocol`,
 		"create neighbor 10.0.0.5 eth0":               "--macAddress is missing",
+		"create vlan 5000":                            `vid "5000" is not the number of a VLAN`,
+		"create vlanmember 100":                       "INTERFACE is missing",
+		"create vxlan 78":                             "INTERFACE is missing",
+		"create vxlanpeer 78 x":                       `peerIP "x" is not an IP address`,
+		"create fdb x eth0":                           `macAddress "x" is not a MAC address`,
 		"delete neighbor 10.0.0.5/24 eth0":            `ip_address "10.0.0.5/24" is not an IP address`,
 		"delete route 10.1.0.0":                       `destinationIPNet "10.1.0.0" is not an address with the length`,
 	} {
@@ -50,6 +67,10 @@ func TestNetObjectMistakes(t *testing.T) {
 
 // TestOwnSession: whoever has come by ssh is not cut off without being asked.
 func TestOwnSession(t *testing.T) {
+	t.Setenv("SSH_CONNECTION", "192.0.2.7 50000 127.0.0.1 22") // an address that an interface has wherever tests run
+	if got := run(t, "", newServer(t, 200, success).at("create vlanmember 100 lo")...); got.code == 0 || !strings.Contains(got.stderr, "comes by interface lo") {
+		t.Errorf("the interface of the session: %+v", got)
+	}
 	t.Setenv("SSH_CONNECTION", "192.0.2.7 50000 10.0.0.1 22")
 	for args, refused := range map[string]bool{
 		"delete ip 10.0.0.1/24 eth0":         true,
@@ -60,6 +81,8 @@ func TestOwnSession(t *testing.T) {
 		"delete route 192.0.2.0/24 --force":  false,
 		"delete route 10.1.0.0/16":           false,
 		"delete route ::/0":                  false,
+		"delete vlan 4000":                   false,
+		"delete vxlan 4000":                  false,
 	} {
 		s := newServer(t, 200, success)
 		got := run(t, "", s.at(args)...)
@@ -92,6 +115,25 @@ func TestNetObjectTables(t *testing.T) {
 | IP ADDRESS | DEVICE NAME |    MAC ADDRESS    |
 |------------|-------------|-------------------|
 | 10.0.0.5   | eth0        | 00:11:22:aa:bb:cc |
+`},
+		"get vlan -o wide": {`{"vlanAttr":[{"vid":100,"dev":"vlan100","member":[{"dev":"eth0","tagged":true},{"dev":"eth1","tagged":false}],"vlanStatistic":{"inBytes":1,"inPackets":2,"outBytes":3,"outPackets":4}}]}`, `
+| DEVICE NAME | VLAN ID |    MEMBER     |      STATISTICS      |
+|-------------|---------|---------------|----------------------|
+| vlan100     |     100 | Device: eth0  | In/Out byte : 1/3    |
+|             |         | tagged: true  | In/Out packets : 2/4 |
+|             |         | Device: eth1  |                      |
+|             |         | tagged: false |                      |
+`},
+		"get vxlan": {`{"vxlanAttr":[{"vxlanName":"vxlan78","epIntf":"eth0","vxlanID":78,"peerIP":["10.0.0.2","10.0.0.3"]}]}`, `
+| DEVICE NAME | VXLAN ID | ENDPOINT INTERFACE | PEER IP  |
+|-------------|----------|--------------------|----------|
+| vxlan78     |       78 | eth0               | 10.0.0.2 |
+|             |          |                    | 10.0.0.3 |
+`},
+		"get fdb": {`{"fdbAttr":[{"dev":"eth0","macAddress":"00:11:22:aa:bb:cc"}]}`, `
+| DEVICE NAME |    MAC ADDRESS    |
+|-------------|-------------------|
+| eth0        | 00:11:22:aa:bb:cc |
 `},
 		"get port": {port, `
 | INDEX | PORTNAME |        MAC        | LINK/STATE |       L3INFO       |    L2INFO     |

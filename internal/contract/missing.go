@@ -10,9 +10,6 @@ const (
 
 	noMirror = "mirrors are not part of this build yet: use tc with the action mirred"
 
-	noVLAN    = "VLANs are not made by this build yet: use ip link add type bridge and bridge vlan"
-	noVXLAN   = "VXLAN tunnels are not made by this build yet: use ip link add type vxlan"
-	noFDB     = "forwarding entries are not made by this build yet: use bridge fdb"
 	noCIState = "roles of cluster instances are not part of this build yet: let keepalived move the VIPs"
 	noFiles   = "the whole configuration is not exported and imported by this build yet: use loxicmd get -o yaml and loxicmd apply"
 )

@@ -21,6 +21,11 @@ type State struct {
 	Routes    *store.Table[netobj.Route]
 	Neighbors *store.Table[netobj.Neighbor]
 	Rules     *Rules
+	FDBs      *store.Table[netobj.FDB]
+	VLANs     *store.Table[netobj.VLAN]
+	Members   *store.Table[netobj.VLANMember] // of VLANs
+	VXLANs    *store.Table[netobj.VXLAN]
+	Peers     *store.Table[netobj.VXLANPeer]
 }
 
 // Admission refuses what a commit would make of the services if the data path could not hold it. An error for want of room
@@ -46,9 +51,15 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 		Addresses: newNetObjects[netobj.Address](netobj.AddressKind),
 		Routes:    newNetObjects[netobj.Route](netobj.RouteKind),
 		Neighbors: newNetObjects[netobj.Neighbor](netobj.NeighborKind),
+		FDBs:      newNetObjects[netobj.FDB](netobj.FDBKind),
+		VLANs:     newNetObjects[netobj.VLAN](netobj.VLANKind),
+		Members:   newNetObjects[netobj.VLANMember](netobj.VLANMemberKind),
+		VXLANs:    newNetObjects[netobj.VXLAN](netobj.VXLANKind),
+		Peers:     newNetObjects[netobj.VXLANPeer](netobj.VXLANPeerKind),
 	}
 	var err error
-	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Policers.Table, s.Rules.Table, s.Addresses, s.Routes, s.Neighbors)
+	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Policers.Table, s.Rules.Table,
+		s.Addresses, s.Routes, s.Neighbors, s.FDBs, s.VLANs, s.Members, s.VXLANs, s.Peers)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func (k netKind[T]) putProblem(a *API, o T) *problem {
 	if _, wanted := k.table.Get(a.Store.Snapshot(), o.Key()); wanted {
 		return nil
 	}
-	if dev := o.Needs(); dev != "" {
+	for _, dev := range o.Needs() {
 		switch there, err := a.Network.Devices.HasDevice(dev); {
 		case err != nil:
 			return kernelProblem(err)

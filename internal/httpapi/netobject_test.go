@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,10 +77,44 @@ func (k *neighborTable) Remove(o netobj.Neighbor) error {
 	return k.table.Remove(o)
 }
 
-// devices are lo and eth0.
+type fdbTable struct{ table[netobj.FDB] }
+
+func (k *fdbTable) Seen() ([]netobj.FDB, error) { return k.objects, k.err }
+
+type vlanTable struct {
+	table[netobj.VLAN]
+	members *table[netobj.VLANMember]
+}
+
+func (k *vlanTable) Seen() (out []netobj.SeenVLAN, err error) {
+	for _, v := range k.objects {
+		out = append(out, netobj.SeenVLAN{ID: v.ID, Dev: v.Device(), Members: k.members.objects, In: netobj.Traffic{Bytes: 1, Packets: 2}, Out: netobj.Traffic{Bytes: 3, Packets: 4}})
+	}
+	return out, k.err
+}
+
+type vxlanTable struct {
+	table[netobj.VXLAN]
+	peers *table[netobj.VXLANPeer]
+}
+
+func (k *vxlanTable) Seen() (out []netobj.SeenVXLAN, err error) {
+	for _, v := range k.objects {
+		seen := netobj.SeenVXLAN{ID: v.ID, Name: v.Device(), Real: v.Dev}
+		for _, p := range k.peers.objects {
+			seen.Peers = append(seen.Peers, p.Peer)
+		}
+		out = append(out, seen)
+	}
+	return out, k.err
+}
+
+// devices are lo, eth0, and those of a VLAN and a tunnel.
 type devices struct{}
 
-func (devices) HasDevice(name string) (bool, error) { return name == "lo" || name == "eth0", nil }
+func (devices) HasDevice(name string) (bool, error) {
+	return slices.Contains([]string{"lo", "eth0", "vlan100", "vxlan78"}, name), nil
+}
 
 func (devices) Ports() ([]netobj.Port, error) {
 	return []netobj.Port{{
@@ -95,13 +130,22 @@ type netBench struct {
 	addresses *addressTable
 	routes    *routeTable
 	neighbors *neighborTable
+	fdbs      *fdbTable
+	vlans     *vlanTable
+	vxlans    *vxlanTable
 }
 
 func newNetBench(t *testing.T) *netBench {
 	t.Helper()
-	b := &netBench{addresses: &addressTable{}, routes: &routeTable{}, neighbors: &neighborTable{}}
+	b := &netBench{
+		addresses: &addressTable{}, routes: &routeTable{}, neighbors: &neighborTable{}, fdbs: &fdbTable{},
+		vlans: &vlanTable{members: &table[netobj.VLANMember]{}}, vxlans: &vxlanTable{peers: &table[netobj.VXLANPeer]{}},
+	}
 	b.bench = newBench(t, func(o *Options) {
-		o.Network = &netobj.Network{Devices: devices{}, Addresses: b.addresses, Routes: b.routes, Neighbors: b.neighbors}
+		o.Network = &netobj.Network{
+			Devices: devices{}, Addresses: b.addresses, Routes: b.routes, Neighbors: b.neighbors, FDBs: b.fdbs,
+			VLANs: b.vlans, Members: b.vlans.members, VXLANs: b.vxlans, Peers: b.vxlans.peers,
+		}
 	})
 	return b
 }
@@ -176,6 +220,58 @@ func TestNetObjectRequests(t *testing.T) {
 	now := b.store.Snapshot()
 	if n := b.store.Addresses.Len(now) + b.store.Routes.Len(now) + b.store.Neighbors.Len(now); n != 0 {
 		t.Errorf("%d objects are still wanted", n)
+	}
+}
+
+// TestBridgeRequests: VLANs, tunnels and forwarding entries, and what goes with them.
+func TestBridgeRequests(t *testing.T) {
+	t.Parallel()
+	b := newNetBench(t)
+	b.vlans.objects = []netobj.VLAN{{ID: 7}, {ID: 8, Is: "dummy"}}
+	const ok = `200 {"result":"Success"}`
+	for _, c := range []struct{ method, path, body, want string }{
+		{"POST", "/config/vlan", `{"vid":100}`, ok},
+		{"POST", "/config/vlan", `{"vid":7}`, "409 vlan 7 exists already with the same content"},
+		{"POST", "/config/vlan", `{"vid":8}`, "409 the kernel has vlan vlan8 (a dummy), which loxilb has not made, in its place: delete that first"},
+		{"POST", "/config/vlan", `{}`, `400 vid "0" is not the number of a VLAN (allowed: 1 to 4094)`},
+		{"POST", "/config/vlan/100/member", `{"dev":"eth0","tagged":true}`, ok},
+		{"POST", "/config/vlan/101/member", `{"dev":"eth0"}`, "404 there is no interface vlan101"},
+		{"POST", "/config/vlan/x/member", `{"dev":"eth0"}`, `400 vlan_id "x" is not the number of a VLAN (allowed: 1 to 4094)`},
+		{"DELETE", "/config/vlan/100/member/eth0/tagged/false", "", "404 vlanmember 100 eth0 does not exist"},
+		{"DELETE", "/config/vlan/100/member/eth0/tagged/maybe", "", `400 tagged "maybe" is not a choice (allowed: true, false)`},
+		{"POST", "/config/ipv4address", `{"dev":"vlan100","ipAddress":"10.0.0.1/24"}`, ok},
+		{"POST", "/config/fdb", `{"dev":"eth0","macAddress":"02:00:00:00:00:01"}`, ok},
+		{"POST", "/config/fdb", `{"dev":"vlan100","macAddress":"02:00:00:00:00:01"}`, ok},
+		{"POST", "/config/tunnel/vxlan", `{"vxlanID":78,"epIntf":"eth0"}`, ok},
+		{"POST", "/config/tunnel/vxlan", `{"vxlanID":79,"epIntf":"eth9"}`, "404 there is no interface eth9"},
+		{"POST", "/config/tunnel/vxlan/78/peer", `{"peerIP":"10.0.0.2"}`, ok},
+		{"POST", "/config/tunnel/vxlan/79/peer", `{"peerIP":"10.0.0.2"}`, "404 there is no interface vxlan79"},
+		{"DELETE", "/config/tunnel/vxlan/78/peer/10.0.0.3", "", "404 vxlanpeer 78 10.0.0.3 does not exist"},
+		{"DELETE", "/config/vlan/100", "", ok},
+		{"DELETE", "/config/vlan/7", "", ok},
+		{"DELETE", "/config/vlan/7", "", "404 vlan 7 does not exist"},
+		{"DELETE", "/config/tunnel/vxlan/78", "", ok},
+		{"DELETE", "/config/fdb/02:00:00:00:00:01/dev/eth0", "", ok},
+	} {
+		if got := b.answer(c.method, c.path, c.body); got != c.want {
+			t.Errorf("%s %s %s: %s, want %s", c.method, c.path, c.body, got, c.want)
+		}
+	}
+	now, s := b.store.Snapshot(), b.store
+	if n := s.VLANs.Len(now) + s.Members.Len(now) + s.VXLANs.Len(now) + s.Peers.Len(now) + s.FDBs.Len(now) + s.Addresses.Len(now); n != 0 {
+		t.Errorf("%d objects are still wanted", n)
+	}
+	b.vlans.objects, b.vlans.members.objects = []netobj.VLAN{{ID: 100}}, []netobj.VLANMember{{VLAN: 100, Dev: "eth0", Tagged: true}}
+	b.vxlans.objects, b.vxlans.peers.objects = []netobj.VXLAN{{ID: 78, Dev: "eth0"}}, []netobj.VXLANPeer{{ID: 78, Peer: netip.MustParseAddr("10.0.0.2")}}
+	b.fdbs.objects = []netobj.FDB{{Dev: "eth0", MAC: netobj.MAC{2, 0, 0, 0, 0, 1}}}
+	for path, want := range map[string]string{
+		"/config/vlan/all":         `{"vlanAttr":[{"dev":"vlan100","member":[{"dev":"eth0","tagged":true}],"vid":100,"vlanStatistic":{"inBytes":1,"inPackets":2,"outBytes":3,"outPackets":4}}]}`,
+		"/config/tunnel/vxlan/all": `{"vxlanAttr":[{"epIntf":"eth0","peerIP":["10.0.0.2"],"vxlanID":78,"vxlanName":"vxlan78"}]}`,
+		"/config/fdb/all":          `{"fdbAttr":[{"dev":"eth0","macAddress":"02:00:00:00:00:01"}]}`,
+	} {
+		if got := strings.ReplaceAll(b.answer("GET", path, ""), "\n", ""); got != "200 "+want {
+			t.Errorf("%s:\n%s, want\n%s", path, got, want)
+		}
 	}
 }
 

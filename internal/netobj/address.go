@@ -39,7 +39,7 @@ func (a Address) Validate() error {
 }
 
 // Needs is its interface.
-func (a Address) Needs() string { return a.Dev }
+func (a Address) Needs() []string { return []string{a.Dev} }
 
 // MetBy is equality.
 func (a Address) MetBy(have Address) bool { return a == have }

@@ -30,7 +30,7 @@ func (f FDB) Validate() error {
 }
 
 // Needs is its interface.
-func (f FDB) Needs() string { return f.Dev }
+func (f FDB) Needs() []string { return []string{f.Dev} }
 
 // MetBy is equality.
 func (f FDB) MetBy(have FDB) bool { return f == have }

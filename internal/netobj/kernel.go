@@ -27,10 +27,17 @@ type Network struct {
 	Addresses Seen[Address, DeviceAddresses]
 	Routes    Seen[Route, SeenRoute]
 	Neighbors Seen[Neighbor, Neighbor]
+	FDBs      Seen[FDB, FDB]
+	VLANs     Seen[VLAN, SeenVLAN]
+	Members   Kernel[VLANMember]
+	VXLANs    Seen[VXLAN, SeenVXLAN]
+	Peers     Kernel[VXLANPeer]
 }
 
 // Kinds are the names of all kinds.
-func Kinds() []string { return []string{AddressKind, RouteKind, NeighborKind} }
+func Kinds() []string {
+	return []string{AddressKind, RouteKind, NeighborKind, FDBKind, VLANKind, VLANMemberKind, VXLANKind, VXLANPeerKind}
+}
 
 // NoDeviceError says that there is no interface of a name.
 type NoDeviceError struct{ Name string }

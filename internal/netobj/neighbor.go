@@ -50,7 +50,7 @@ func (n Neighbor) Validate() error {
 }
 
 // Needs is its interface.
-func (n Neighbor) Needs() string { return n.Dev }
+func (n Neighbor) Needs() []string { return []string{n.Dev} }
 
 // MetBy is equality.
 func (n Neighbor) MetBy(have Neighbor) bool { return n == have }

@@ -16,7 +16,7 @@ type Object[T any] interface {
 	comparable
 	Key() string     // as users write it; two objects of a kind never share one
 	Validate() error // *lb.FieldError
-	Needs() string   // the interface without which it cannot be; "": none
+	Needs() []string // the interfaces without which it cannot be
 	// MetBy tells whether what the kernel has by the key is what is wanted, whoever made it.
 	MetBy(have T) bool
 	String() string // what tells it from others of the same key, too

@@ -46,6 +46,26 @@ func TestParse(t *testing.T) {
 		{parsed(ParseNeighbor("10.0.0.5", "eth0", "00:00:00:00:00:00")), "is zero"},
 		{parsed(ParseNeighbor("10.0.0.5", "eth0", "ff:ff:ff:ff:ff:ff")), "is one of a group"},
 		{parsed(ParseNeighbor("fe80::1%eth0", "eth0", "00:11:22:aa:bb:cc")), "has a zone"},
+		{parsed(ParseFDB("00:11:22:aa:bb:cc", "eth0")), "00:11:22:aa:bb:cc eth0 = 00:11:22:aa:bb:cc eth0"},
+		{parsed(ParseFDB("33:33:00:00:00:01", "eth0")), "is one of a group"},
+
+		{parsed(ParseVLAN("vid", "100")), "100 = 100"},
+		{parsed(ParseVLAN("vid", "0")), `vid "0" is not the number of a VLAN (allowed: 1 to 4094)`},
+		{parsed(ParseVLAN("vid", "4095")), "is not the number of a VLAN"},
+		{parsed(ParseVLAN("vid", "one")), `vid "one" is not the number of a VLAN`},
+		{parsed(ParseVLANMember("100", "eth0", false)), "100 eth0 = 100 eth0"},
+		{parsed(ParseVLANMember("100", "eth0", true)), "100 eth0 tagged = 100 eth0 tagged"},
+		{parsed(ParseVLANMember("100", "long-name-12", true)), "is too long for tags: long-name-12.100 would be an interface"},
+		{parsed(ParseVLANMember("100", "long-name-12", false)), "100 long-name-12 = 100 long-name-12"},
+		{parsed(ParseVLANMember("100", "vlan100", false)), "is the bridge of the VLAN itself"},
+
+		{parsed(ParseVXLAN("78", "eth0")), "78 = 78 over eth0"},
+		{parsed(ParseVXLAN("16777216", "eth0")), "is not the number of a VXLAN (allowed: 1 to 16777215)"},
+		{parsed(ParseVXLAN("78", "")), `epIntf "" is empty`},
+		{parsed(ParseVXLANPeer("78", "10.0.0.2")), "78 10.0.0.2 = 78 10.0.0.2"},
+		{parsed(ParseVXLANPeer("78", "239.1.1.1")), "is not the address of one host"},
+		{parsed(ParseVXLANPeer("0", "10.0.0.2")), `vxlanID "0" is not the number of a VXLAN`},
+
 		{parsed(ParseNeighbor("0.0.0.0", "eth0", "00:11:22:aa:bb:cc")), "is not the address of one host"},
 	} {
 		if !strings.HasPrefix(c.got, c.want) && !(strings.Contains(c.got, c.want) && !strings.Contains(c.want, " = ")) {

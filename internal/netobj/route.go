@@ -80,7 +80,7 @@ func (r Route) Validate() error {
 }
 
 // Needs nothing: the kernel finds the interface by the gateway.
-func (r Route) Needs() string { return "" }
+func (r Route) Needs() []string { return nil }
 
 // MetBy does not ask who made it.
 func (r Route) MetBy(have Route) bool {

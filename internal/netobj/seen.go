@@ -16,6 +16,21 @@ type SeenRoute struct {
 	Dev string
 }
 
+// SeenVLAN is a bridge that is a VLAN by its name, with its members. Its traffic is that of the members.
+type SeenVLAN struct {
+	ID      int
+	Dev     string
+	Members []VLANMember
+	In, Out Traffic
+}
+
+// SeenVXLAN is a tunnel, with the addresses to which it sends what is for everybody.
+type SeenVXLAN struct {
+	ID         int
+	Name, Real string
+	Peers      []netip.Addr
+}
+
 // Port is an interface.
 type Port struct {
 	Index       int

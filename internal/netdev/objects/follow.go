@@ -69,7 +69,7 @@ func kindsOf(message uint16) []string {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return []string{netobj.RouteKind}
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		return []string{netobj.NeighborKind}
+		return []string{netobj.NeighborKind, netobj.FDBKind, netobj.VXLANPeerKind}
 	}
 	return nil
 }

@@ -3,10 +3,13 @@
 package objects
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 
 	nl "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -17,8 +20,9 @@ import (
 
 // Kernel is the door to the kernel's tables of one namespace. Its methods may be called from any goroutine.
 type Kernel struct {
-	ns *netlink.Namespace
-	nl *nl.Handle
+	ns   *netlink.Namespace
+	nl   *nl.Handle
+	life string // of what is made: this boot, this namespace
 }
 
 // Open opens the door.
@@ -31,6 +35,10 @@ func Open(ns *netlink.Namespace) (*Kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
+	if k.life, err = lifeOf(ns); err != nil {
+		k.nl.Close()
+		return nil, err
+	}
 	return k, nil
 }
 
@@ -39,6 +47,35 @@ func (k *Kernel) Close() {
 	if k != nil {
 		k.nl.Close()
 	}
+}
+
+// lifeOf is that of the objects of a namespace.
+func lifeOf(ns *netlink.Namespace) (string, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("find this boot: %w", err)
+	}
+	var cookie uint64
+	err = ns.Do(func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd) //nolint:errcheck // nothing was written
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("find the network namespace: %w", err)
+	}
+	return fmt.Sprintf("%s netns-%d", strings.TrimSpace(string(boot)), cookie), nil
+}
+
+// mac is the address of an interface that is made: the same one when it is made again, so that nobody has to learn it anew.
+func (k *Kernel) mac(name string) net.HardwareAddr {
+	sum := sha256.Sum256([]byte(k.life + " " + name))
+	sum[0] = sum[0]&^1 | 2 // of one host, and given out by nobody
+	return sum[:len(netobj.MAC{})]
 }
 
 // HasDevice tells whether there is an interface of the name.

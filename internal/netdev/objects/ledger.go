@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -45,15 +44,11 @@ type line struct {
 
 // OpenLedger reads the ledger in a directory, or begins one; "" keeps it in memory.
 func (k *Kernel) OpenLedger(dir string) (*Ledger, error) {
-	l := &Ledger{made: map[note][]byte{}}
+	l := &Ledger{made: map[note][]byte{}, life: k.life}
 	if dir == "" {
 		return l, nil
 	}
 	l.path = filepath.Join(dir, ledgerFile)
-	var err error
-	if l.life, err = k.life(); err != nil {
-		return nil, err
-	}
 	data, err := os.ReadFile(l.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read what was made in the kernel: %w", err)
@@ -63,28 +58,6 @@ func (k *Kernel) OpenLedger(dir string) (*Ledger, error) {
 		return nil, fmt.Errorf("note what is made in the kernel: %w", err)
 	}
 	return l, nil
-}
-
-// life is that of the kernel's objects: this boot, this namespace.
-func (k *Kernel) life() (string, error) {
-	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("find this boot: %w", err)
-	}
-	var cookie uint64
-	err = k.ns.Do(func() error {
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		defer unix.Close(fd) //nolint:errcheck // nothing was written
-		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-		return err
-	})
-	if err != nil {
-		return "", fmt.Errorf("find the network namespace: %w", err)
-	}
-	return fmt.Sprintf("%s netns-%d", strings.TrimSpace(string(boot)), cookie), nil
 }
 
 // read takes the lines as far as they are whole.

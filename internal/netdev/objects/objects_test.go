@@ -141,3 +141,107 @@ func TestSeen(t *testing.T) {
 		t.Errorf("neighbours of an interface that is gone: %v, %v", all, err)
 	}
 }
+
+// TestBridgeKinds: VLANs and their members, tunnels and their peers, and forwarding entries come, are found, and go.
+func TestBridgeKinds(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	k := kernelOf(t, a)
+	labtest.Run(t, a, "ip", "link", "add", "port1", "type", "veth", "peer", "port2")
+	vlan := netobj.VLAN{ID: 100}
+	comes(t, VLANs{k}, vlan)
+	if err := (VLANs{k}).Make(vlan); err != nil {
+		t.Fatal(err)
+	}
+	if out := labtest.Run(t, a, "ip", "-o", "link", "show", "vlan100"); !strings.Contains(out, ",UP") {
+		t.Errorf("the bridge is not up: %s", out)
+	}
+	member := must(netobj.ParseVLANMember("100", "port1", false))
+	comes(t, VLANMembers{k}, member)
+	tagged := must(netobj.ParseVLANMember("100", "port2", true))
+	if err := (VLANMembers{k}).Make(tagged); errors.Is(err, unix.EOPNOTSUPP) {
+		if !strings.Contains(err.Error(), "the kernel refuses port2.100, for which it needs the module 8021q") {
+			t.Error(err)
+		}
+		t.Log("the kernel has no 8021q:", err)
+	} else {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (VLANMembers{k}).Remove(tagged); err != nil {
+			t.Fatal(err)
+		}
+		comes(t, VLANMembers{k}, tagged)
+	}
+	f := must(netobj.ParseFDB("02:00:00:00:00:99", "port1"))
+	comes(t, FDBs{k}, f) // of its own
+	if err := (FDBs{k}).Make(f); err != nil {
+		t.Fatal(err)
+	}
+	if err := (VLANMembers{k}).Make(member); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := (FDBs{k}).All(); err != nil || len(all[f.Key()]) != 0 {
+		t.Errorf("an entry of the interface's own counts for the bridge: %v, %v", all[f.Key()], err)
+	}
+	if err := (FDBs{k}).Make(f); err != nil {
+		t.Fatal(err)
+	}
+	if out := labtest.Run(t, a, "bridge", "fdb", "show", "brport", "port1"); !strings.Contains(out, "02:00:00:00:00:99") || !strings.Contains(out, "master vlan100 static") {
+		t.Errorf("the bridge has no entry:\n%s", out)
+	}
+	if err := (FDBs{k}).Remove(f); err != nil {
+		t.Fatal(err)
+	}
+	if out := labtest.Run(t, a, "bridge", "fdb", "show"); strings.Contains(out, "02:00:00:00:00:99") {
+		t.Errorf("an entry is left:\n%s", out)
+	}
+	other := must(netobj.ParseVLANMember("200", "port1", false))
+	if err := (VLANs{k}).Make(netobj.VLAN{ID: 200}); err != nil {
+		t.Fatal(err)
+	}
+	if err := (VLANMembers{k}).Make(other); err == nil || !strings.Contains(err.Error(), "interface port1 of vlan100, which loxilb has not made") {
+		t.Errorf("an interface of another bridge: %v", err)
+	}
+	seen, err := VLANs{k}.Seen()
+	if err != nil || len(seen) != 2 || len(seen[0].Members) != 1 || seen[0].Members[0] != member {
+		t.Errorf("VLANs: %v, %v", seen, err)
+	}
+	testTunnels(t, a, k)
+}
+
+func testTunnels(t *testing.T, a *netnstest.Host, k *Kernel) {
+	tunnel := netobj.VXLAN{ID: 78, Dev: "eth0"}
+	comes(t, VXLANs{k}, tunnel)
+	if err := (VXLANs{k}).Make(tunnel); err != nil {
+		t.Fatal(err)
+	}
+	for _, peer := range []string{"10.1.0.2", "10.1.0.3"} {
+		comes(t, VXLANPeers{k}, must(netobj.ParseVXLANPeer("78", peer)))
+	}
+	if err := (VXLANPeers{k}).Make(must(netobj.ParseVXLANPeer("78", "2001:db8:1::2"))); err == nil {
+		t.Error("an IPv6 peer of a tunnel from IPv4")
+	}
+	if err := (VXLANs{k}).Make(netobj.VXLAN{ID: 79, Dev: "port2"}); err == nil || !strings.Contains(err.Error(), "interface port2 has no address that VXLAN 79 could come from") {
+		t.Errorf("a tunnel from no address: %v", err)
+	}
+	labtest.Run(t, a, "ip", "address", "add", "2001:db8:5::1/64", "dev", "port2", "nodad")
+	labtest.Run(t, a, "ip", "link", "set", "port2", "up")
+	if err := (VXLANs{k}).Make(netobj.VXLAN{ID: 79, Dev: "port2"}); err != nil {
+		t.Fatal(err)
+	}
+	comes(t, VXLANPeers{k}, must(netobj.ParseVXLANPeer("79", "2001:db8:5::2")))
+	labtest.Run(t, a, "ip", "link", "add", "vxlan80", "type", "bridge")
+	labtest.Run(t, a, "ip", "link", "add", "vxlan81", "type", "vxlan", "id", "5", "dstport", "4790", "dev", "eth0")
+	all, err := VXLANs{k}.All()
+	if err != nil || len(all["80"]) != 1 || all["80"][0].String() != "vxlan80 (a bridge)" || len(all["81"]) != 1 || all["81"][0].String() != "vxlan81 (VXLAN 5)" {
+		t.Errorf("tunnels: %v, %v", all, err)
+	}
+	if err := (VXLANs{k}).Remove(netobj.VXLAN{ID: 80}); err == nil {
+		t.Error("a bridge is removed for a tunnel")
+	}
+	seen, err := VXLANs{k}.Seen()
+	if err != nil || len(seen) != 3 || seen[1].Name != "vxlan78" || seen[1].Real != "eth0" {
+		t.Errorf("tunnels: %v, %v", seen, err)
+	}
+}

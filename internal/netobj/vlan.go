@@ -1,0 +1,124 @@
+package netobj
+
+import (
+	"fmt"
+	"strconv"
+
+	"loxilb/internal/lb"
+)
+
+// The names of the kinds.
+const (
+	VLANKind       = "vlan"
+	VLANMemberKind = "vlanmember"
+)
+
+// maxVLAN is the highest number of a VLAN: 4095 is reserved.
+const maxVLAN = 4094
+
+// VLAN is a bridge, which is called vlanN.
+type VLAN struct {
+	ID int    `json:"vid"`
+	Is string `json:"-"` // what has its name and is no bridge, in the kernel only
+}
+
+// ParseVLAN reads the number of a VLAN. field names it in errors.
+func ParseVLAN(field, text string) (v VLAN, err error) {
+	if v.ID, err = strconv.Atoi(text); err != nil {
+		return v, lb.NewFieldError(field, text, "is not the number of a VLAN", fmt.Sprintf("1 to %d", maxVLAN))
+	}
+	return v, checkVLAN(field, v.ID)
+}
+
+func checkVLAN(field string, id int) error {
+	if id < 1 || id > maxVLAN {
+		return lb.NewFieldError(field, strconv.Itoa(id), "is not the number of a VLAN", fmt.Sprintf("1 to %d", maxVLAN))
+	}
+	return nil
+}
+
+// Key is the number.
+func (v VLAN) Key() string { return strconv.Itoa(v.ID) }
+
+// Device is the bridge: vlan100.
+func (v VLAN) Device() string { return "vlan" + v.Key() }
+
+// Validate refuses numbers that there are not.
+func (v VLAN) Validate() error { return checkVLAN("vid", v.ID) }
+
+// Needs nothing.
+func (v VLAN) Needs() []string { return nil }
+
+// MetBy is equality.
+func (v VLAN) MetBy(have VLAN) bool { return v == have }
+
+// String tells it from others.
+func (v VLAN) String() string {
+	if v.Is != "" {
+		return fmt.Sprintf("%s (a %s)", v.Device(), v.Is)
+	}
+	return v.Key()
+}
+
+// VLANMember is an interface in the bridge of a VLAN: itself, or, tagged, by its frames with the VLAN's tag, which come and go by an interface
+// eth0.100 on top of it.
+type VLANMember struct {
+	VLAN   int    `json:"vid"`
+	Dev    string `json:"dev"`
+	Tagged bool   `json:"tagged,omitempty"`
+}
+
+// ParseVLANMember reads a member in the contract's words.
+func ParseVLANMember(vid, dev string, tagged bool) (m VLANMember, err error) {
+	v, err := ParseVLAN("vlan_id", vid)
+	if err != nil {
+		return m, err
+	}
+	m = VLANMember{VLAN: v.ID, Dev: dev, Tagged: tagged}
+	return m, m.Validate()
+}
+
+// Key is "100 eth0", and "tagged" behind it for one that is.
+func (m VLANMember) Key() string {
+	if m.Tagged {
+		return fmt.Sprintf("%d %s tagged", m.VLAN, m.Dev)
+	}
+	return fmt.Sprintf("%d %s", m.VLAN, m.Dev)
+}
+
+// Bridge is the VLAN's.
+func (m VLANMember) Bridge() string { return VLAN{ID: m.VLAN}.Device() }
+
+// Port is the interface that is in the bridge.
+func (m VLANMember) Port() string {
+	if m.Tagged {
+		return fmt.Sprintf("%s.%d", m.Dev, m.VLAN)
+	}
+	return m.Dev
+}
+
+// Validate refuses names that the kernel would.
+func (m VLANMember) Validate() error {
+	if err := checkVLAN("vlan_id", m.VLAN); err != nil {
+		return err
+	}
+	if err := ValidateDevice("dev", m.Dev); err != nil {
+		return err
+	}
+	switch {
+	case len(m.Port()) > maxName:
+		return lb.NewFieldError("dev", m.Dev, "is too long for tags: "+m.Port()+" would be an interface", fmt.Sprintf("%d characters with the dot and the number", maxName))
+	case m.Dev == m.Bridge():
+		return lb.NewFieldError("dev", m.Dev, "is the bridge of the VLAN itself", "another interface")
+	}
+	return nil
+}
+
+// Needs are the bridge and the interface.
+func (m VLANMember) Needs() []string { return []string{m.Bridge(), m.Dev} }
+
+// MetBy is equality.
+func (m VLANMember) MetBy(have VLANMember) bool { return m == have }
+
+// String tells it from others.
+func (m VLANMember) String() string { return m.Key() }

@@ -1,0 +1,118 @@
+package netobj
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"loxilb/internal/lb"
+)
+
+// The names of the kinds.
+const (
+	VXLANKind     = "vxlan"
+	VXLANPeerKind = "vxlanpeer"
+)
+
+// maxVXLAN is the highest number of a VXLAN.
+const maxVXLAN = 1<<24 - 1
+
+// VXLAN is a tunnel: an interface vxlanN, whose frames come and go in UDP by another one.
+type VXLAN struct {
+	ID  int    `json:"vxlanID"`
+	Dev string `json:"epIntf"`
+	Is  string `json:"-"` // what has its name and is another thing, in the kernel only
+}
+
+// ParseVXLAN reads a tunnel in the contract's words.
+func ParseVXLAN(id, dev string) (v VXLAN, err error) {
+	v.Dev = dev
+	if v.ID, err = ParseVXLANID("vxlanID", id); err != nil {
+		return v, err
+	}
+	return v, v.Validate()
+}
+
+// ParseVXLANID reads the number of a VXLAN. field names it in errors.
+func ParseVXLANID(field, text string) (int, error) {
+	id, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, lb.NewFieldError(field, text, "is not the number of a VXLAN", fmt.Sprintf("1 to %d", maxVXLAN))
+	}
+	return id, checkVXLAN(field, id)
+}
+
+func checkVXLAN(field string, id int) error {
+	if id < 1 || id > maxVXLAN {
+		return lb.NewFieldError(field, strconv.Itoa(id), "is not the number of a VXLAN", fmt.Sprintf("1 to %d", maxVXLAN))
+	}
+	return nil
+}
+
+// Key is the number.
+func (v VXLAN) Key() string { return strconv.Itoa(v.ID) }
+
+// Device is the interface: vxlan78.
+func (v VXLAN) Device() string { return "vxlan" + v.Key() }
+
+// Validate refuses numbers that there are not.
+func (v VXLAN) Validate() error {
+	if err := checkVXLAN("vxlanID", v.ID); err != nil {
+		return err
+	}
+	return ValidateDevice("epIntf", v.Dev)
+}
+
+// Needs is the interface below it.
+func (v VXLAN) Needs() []string { return []string{v.Dev} }
+
+// MetBy is equality.
+func (v VXLAN) MetBy(have VXLAN) bool { return v == have }
+
+// String tells it from others.
+func (v VXLAN) String() string {
+	if v.Is != "" {
+		return fmt.Sprintf("%s (%s)", v.Device(), v.Is)
+	}
+	return v.Key() + " over " + v.Dev
+}
+
+// VXLANPeer is an address to which a tunnel sends what is for everybody, or for a host of which it does not know where it is.
+type VXLANPeer struct {
+	ID   int        `json:"vxlanID"`
+	Peer netip.Addr `json:"peerIP"`
+}
+
+// ParseVXLANPeer reads a peer in the contract's words.
+func ParseVXLANPeer(id, peer string) (p VXLANPeer, err error) {
+	if p.ID, err = ParseVXLANID("vxlanID", id); err != nil {
+		return p, err
+	}
+	if p.Peer, err = parseHost("peerIP", peer); err != nil {
+		return p, err
+	}
+	return p, p.Validate()
+}
+
+// Key is "78 10.0.0.2".
+func (p VXLANPeer) Key() string { return fmt.Sprintf("%d %s", p.ID, p.Peer) }
+
+// Device is the tunnel's interface.
+func (p VXLANPeer) Device() string { return VXLAN{ID: p.ID}.Device() }
+
+// Validate refuses what no host has.
+func (p VXLANPeer) Validate() error {
+	if err := checkVXLAN("vxlanID", p.ID); err != nil {
+		return err
+	}
+	return validateHost("peerIP", p.Peer)
+}
+
+// Needs is the tunnel.
+func (p VXLANPeer) Needs() []string { return []string{p.Device()} }
+
+// MetBy is equality.
+func (p VXLANPeer) MetBy(have VXLANPeer) bool { return p == have }
+
+// String tells it from others.
+func (p VXLANPeer) String() string { return p.Key() }
