@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"loxilb/internal/datapath/pins"
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
+	"loxilb/internal/flowlog"
 	"loxilb/internal/health"
 	"loxilb/internal/httpapi"
 	"loxilb/internal/logring"
@@ -154,6 +156,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(func(ctx context.Context) { p.network.Objects().Follow(ctx, p.log, p.netObjects.changed) })
 	run(p.policers.Run)
 	run(p.rules.Run)
+	run(p.flows)
 	run(p.monitor.Run)
 	run(p.passive.Run)
 	run(p.datapath.LogDrops)
@@ -281,6 +284,23 @@ func (p *daemon) attachSockets(context.Context) error {
 		return p.datapath.AttachSockets(p.config.Cgroup)
 	}
 	return p.datapath.DetachSockets()
+}
+
+// flows has it written down what becomes of connections, if that is wanted.
+func (p *daemon) flows(ctx context.Context) {
+	c := p.config.FlowLog
+	var sinks []flowlog.Sink
+	if c.File == "-" {
+		sinks = append(sinks, flowlog.NewJSON(flowlog.Stream{Writer: os.Stdout, Title: "standard output"}))
+	} else if c.File != "" {
+		sinks = append(sinks, flowlog.NewJSON(flowlog.NewFile(c.File, c.Size, c.Files)))
+	}
+	if c.IPFIX != "" {
+		sinks = append(sinks, flowlog.NewIPFIX(c.IPFIX, c.Domain))
+	}
+	if len(sinks) > 0 {
+		flowlog.New(p.datapath, c.Rate, p.log, sinks...).Run(ctx)
+	}
 }
 
 // listen opens the API's sockets, or none if it is switched off.

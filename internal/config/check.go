@@ -51,6 +51,9 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if c.HalfOpen < 0 || c.HalfOpen > maxHalfOpen {
 		return nil, &Error{"--half-open-max", strconv.Itoa(f.halfOpen), fmt.Sprintf("is not 0 (any number) to %d percent", maxHalfOpen)}
 	}
+	if c.FlowLog, err = f.checkFlowLog(); err != nil {
+		return nil, err
+	}
 	if c.Whitelist, err = expression("--whitelist", f.whitelist); err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ type Config struct {
 	PinPath      string         // directory of pinned maps and links; empty: the daemon's own choice
 	StateDir     string         // desired state
 	ProbeFiles   string         // directory of the CAs, certificates and keys of probes
+	FlowLog      FlowLog        // what becomes of connections
 	Detach       bool           // remove everything and exit
 	Force        bool           // Detach while a daemon runs, too
 	End          bool           // start without pinned maps of another layout
@@ -32,6 +33,19 @@ type Config struct {
 
 	Notes []string // flags that were given and have no effect, one sentence each: log them at start
 }
+
+// FlowLog is where it is written what becomes of connections; the zero value: nowhere.
+type FlowLog struct {
+	File   string // "-": standard output
+	Size   int64  // bytes of a file
+	Files  int    // that are kept of those that were full
+	IPFIX  string // HOST:PORT of a collector
+	Domain uint32 // its observation domain
+	Rate   int    // events a second that are wanted
+}
+
+// Wanted tells whether it is written anywhere.
+func (f FlowLog) Wanted() bool { return f.File != "" || f.IPFIX != "" }
 
 // API is where and to whom the REST API answers.
 type API struct {

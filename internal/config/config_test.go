@@ -85,6 +85,7 @@ func TestFlags(t *testing.T) {
 		map[string]string{"HOST": "127.0.0.2", "PORT": "1", "TLS": "true", "TLS_HOST": "::", "TLS_PORT": "444", "TLS_CERTIFICATE": pem, "TLS_PRIVATE_KEY": pem},
 		"--port=2222", "--manualtoken", "--manualtokenvalue", token, "--whitelist", "^eth", "--blacklist", "none",
 		"--ct-max", "1000", "--half-open-max=10", "--idle-rst=false", "--attach=clsact", "--xdp=native", "--redirect-peer=false", "--localsockpolicy=false", "--cgroup=/sys/fs/cgroup/x", "--egr-hooks", "--loglevel", "trace", "--pin-path=/sys/fs/bpf/x",
+		"--flow-log=/l", "--flow-log-size=1", "--flow-log-files=2", "--flow-log-rate=3", "--ipfix=[::1]:4739", "--ipfix-domain=4",
 		"--socket=", "--state-dir=/s", "--probe-files=/p", "--config-path=/c", "-p", "--fallback", "--cluster=none", "--bgp=false")
 	if code != ExitOK {
 		t.Fatal(msg)
@@ -95,7 +96,8 @@ func TestFlags(t *testing.T) {
 			CertFile: pem, KeyFile: pem, Token: "s3cret",
 		},
 		Attach: AttachClsact, XDP: XDPNative, Whitelist: regexp.MustCompile("^eth"), CTMax: 1000, HalfOpen: 10, PinPath: "/sys/fs/bpf/x",
-		Cgroup: "/sys/fs/cgroup/x", StateDir: "/s", ProbeFiles: "/p", LogLevel: logLevel("trace"),
+		FlowLog: FlowLog{File: "/l", Size: 1_000_000, Files: 2, Rate: 3, IPFIX: "[::1]:4739", Domain: 4},
+		Cgroup:  "/sys/fs/cgroup/x", StateDir: "/s", ProbeFiles: "/p", LogLevel: logLevel("trace"),
 		Notes: []string{
 			"--prometheus has no effect: metrics are always served",
 			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",

@@ -37,6 +37,8 @@ type flags struct {
 	pinPath         string
 	stateDir        string
 	probeFiles      string
+	flowLog         FlowLog
+	flowLogMB       int
 	detach, force   bool
 	endConnections  bool
 	checkUpgrade    bool
@@ -73,6 +75,12 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system for maps and links (default chosen by network namespace)")
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory of the desired state")
 	fs.StringVar(&f.probeFiles, "probe-files", "/etc/loxilb/probes", "directory of the CAs, certificates and keys that probes may use")
+	fs.StringVar(&f.flowLog.File, "flow-log", "", "file to which it is written, in lines of JSON, what becomes of connections; - is standard output; empty: none")
+	fs.IntVar(&f.flowLogMB, "flow-log-size", 100, "megabytes of that file, which is set aside then and begun anew")
+	fs.IntVar(&f.flowLog.Files, "flow-log-files", 5, "how many files that were set aside are kept, as FILE.1 and so on")
+	fs.IntVar(&f.flowLog.Rate, "flow-log-rate", 20_000, "so many events a second there is room for, in --flow-log and --ipfix; beyond it connections are left out, and counted")
+	fs.StringVar(&f.flowLog.IPFIX, "ipfix", "", "HOST:PORT of a collector to which opened and ended connections are told by IPFIX (UDP), as RFC 8158 has it; empty: none")
+	fs.Uint32Var(&f.flowLog.Domain, "ipfix-domain", 0, "observation domain in messages of --ipfix")
 	fs.BoolVar(&f.detach, "detach", false, "detach the programs, remove maps and owned addresses, and exit; refused while a daemon runs")
 	fs.BoolVar(&f.force, "force", false, "with --detach: also from a daemon that runs")
 	fs.BoolVar(&f.endConnections, "end-connections", false, "start without the pinned maps if another version has laid them out differently: connections end, counters begin at 0")

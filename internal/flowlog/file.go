@@ -1,0 +1,141 @@
+package flowlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lookEvery is how often it is looked whether the file is still the one that its name has.
+const lookEvery = time.Second
+
+// File is a file that never grows beyond a size: it is set aside then as NAME.1, that before it as NAME.2, and so on.
+type File struct {
+	name   string
+	most   int64 // bytes
+	keep   int   // files that were set aside
+	file   *os.File
+	size   int64
+	looked time.Time
+}
+
+// NewFile is a file that is opened when the first line comes, and goes on where it ends. It is opened anew if somebody else sets it aside.
+func NewFile(name string, most int64, keep int) *File {
+	return &File{name: filepath.Clean(name), most: most, keep: keep}
+}
+
+// Name is the file's.
+func (f *File) Name() string { return f.name }
+
+func (f *File) open() error {
+	file, err := os.OpenFile(f.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o640)
+	if err != nil {
+		return fmt.Errorf("open the log of connections: %w", err)
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a file", f.name)
+	}
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	f.file, f.size = file, info.Size()
+	return nil
+}
+
+// Write writes whole lines. What was written in part is taken back.
+func (f *File) Write(lines []byte) (int, error) {
+	if err := f.look(); err != nil {
+		return 0, err
+	}
+	if f.size > 0 && f.size+int64(len(lines)) > f.most {
+		if err := f.rotate(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := f.file.Write(lines)
+	if err == nil {
+		f.size += int64(n)
+		return n, nil
+	}
+	if n > 0 {
+		err = errors.Join(err, f.file.Truncate(f.size))
+	}
+	return 0, err
+}
+
+// look opens the file if there is none, or if its name is another's.
+func (f *File) look() error {
+	if f.file == nil {
+		return f.open()
+	}
+	now := time.Now()
+	if now.Sub(f.looked) < lookEvery {
+		return nil
+	}
+	f.looked = now
+	named, err := os.Lstat(f.name)
+	own, failed := f.file.Stat()
+	if err == nil && failed == nil && os.SameFile(named, own) {
+		f.size = own.Size() // somebody may have emptied it
+		return nil
+	}
+	return f.reopen()
+}
+
+func (f *File) reopen() error {
+	old := f.file
+	f.file = nil
+	return errors.Join(old.Close(), f.open())
+}
+
+// rotate sets the file aside. The oldest one goes.
+func (f *File) rotate() error {
+	if f.keep == 0 {
+		if err := f.file.Truncate(0); err != nil {
+			return fmt.Errorf("empty the log of connections: %w", err)
+		}
+		f.size = 0
+		return nil
+	}
+	for n := f.keep; n >= 1; n-- {
+		err := os.Rename(f.numbered(n-1), f.numbered(n))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("set the log of connections aside: %w", err)
+		}
+	}
+	return f.reopen()
+}
+
+func (f *File) numbered(n int) string {
+	if n == 0 {
+		return f.name
+	}
+	return f.name + "." + strconv.Itoa(n)
+}
+
+// Close closes it.
+func (f *File) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}
+
+// Stream is a stream that is always there: standard output.
+type Stream struct {
+	io.Writer
+	Title string
+}
+
+// Name is its title.
+func (s Stream) Name() string { return s.Title }
+
+// Close leaves it to who else uses it.
+func (Stream) Close() error { return nil }

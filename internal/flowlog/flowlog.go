@@ -1,0 +1,106 @@
+// Package flowlog writes down what becomes of connections: how they are translated, by whom they are served, and what they have carried. Lines of
+// JSON go to a file of bounded size, and IPFIX to a collector. What could not be written is counted, and said.
+package flowlog
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// Source tells of connections.
+type Source interface {
+	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error
+}
+
+// Sink writes events down.
+type Sink interface {
+	// Write writes events, and before them how many were not written so far, if that has changed.
+	Write(now time.Time, events []lb.ConnectionEvent, lost uint64) error
+	// Name is where it writes to, for messages.
+	Name() string
+	Close() error
+}
+
+const (
+	// again is after how long a source that has failed is asked again.
+	again = time.Second
+	// tellEvery is how often it is said at most that a sink fails.
+	tellEvery = time.Minute
+)
+
+// Logger hands what a source tells on to sinks, each by itself: one that fails keeps no other from writing.
+type Logger struct {
+	source  Source
+	rate    int
+	log     *slog.Logger
+	outlets []*outlet
+	untold  uint64 // in all watches before this one
+	busy    bool   // the source has refused
+}
+
+// outlet is a sink, and what it has not written.
+type outlet struct {
+	Sink
+	lost    uint64 // events that could not be written
+	failed  time.Time
+	failing bool
+}
+
+// New makes a logger that wants so many events a second.
+func New(source Source, rate int, log *slog.Logger, sinks ...Sink) *Logger {
+	l := &Logger{source: source, rate: rate, log: log}
+	for _, s := range sinks {
+		l.outlets = append(l.outlets, &outlet{Sink: s})
+	}
+	return l
+}
+
+// Run writes until ctx ends.
+func (l *Logger) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		var last uint64
+		err := l.source.WatchConnections(ctx, l.rate, func(events []lb.ConnectionEvent, untold lb.Untold) bool {
+			last = untold.Sampled + untold.Lost
+			l.busy = false
+			l.write(time.Now(), events, l.untold+last)
+			return true
+		})
+		l.untold += last
+		if err != nil && !l.busy {
+			l.log.Error("connections are not logged; trying again", "error", err)
+			l.busy = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(again):
+		}
+	}
+	for _, o := range l.outlets {
+		if err := o.Close(); err != nil && !errors.Is(err, context.Canceled) {
+			l.log.Error("the log of connections was not closed well", "to", o.Name(), "error", err)
+		}
+	}
+}
+
+// write hands events to all sinks.
+func (l *Logger) write(now time.Time, events []lb.ConnectionEvent, untold uint64) {
+	for _, o := range l.outlets {
+		err := o.Write(now, events, untold+o.lost)
+		if err == nil {
+			if o.failing && len(events) > 0 {
+				l.log.Info("connections are logged again", "to", o.Name(), "lost", o.lost)
+				o.failing = false
+			}
+			continue
+		}
+		o.lost += uint64(len(events))
+		if !o.failing || now.Sub(o.failed) >= tellEvery {
+			l.log.Error("connections are not logged", "to", o.Name(), "lost", o.lost, "error", err)
+			o.failing, o.failed = true, now
+		}
+	}
+}
