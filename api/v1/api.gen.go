@@ -2472,7 +2472,7 @@ type ClientInterface interface {
 	// Corresponds with GET /metrics/flowcount (the `GetFlowCount` operationId).
 	GetFlowCount(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// GetRuleDrops Packets dropped because of their source
+	// GetRuleDrops Packets that firewall rules and lists of sources have dropped
 	//
 	// Corresponds with GET /metrics/fwdrops (the `GetRuleDrops` operationId).
 	GetRuleDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4229,7 +4229,7 @@ func (c *Client) GetFlowCount(ctx context.Context, reqEditors ...RequestEditorFn
 	return c.Client.Do(req)
 }
 
-// GetRuleDrops Packets dropped because of their source
+// GetRuleDrops Packets that firewall rules and lists of sources have dropped
 //
 // Corresponds with GET /metrics/fwdrops (the `GetRuleDrops` operationId).
 func (c *Client) GetRuleDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -9078,7 +9078,7 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /metrics/flowcount (the `GetFlowCount` operationId).
 	GetFlowCountWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFlowCountResponse, error)
 
-	// GetRuleDropsWithResponse Packets dropped because of their source
+	// GetRuleDropsWithResponse Packets that firewall rules and lists of sources have dropped
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -14892,7 +14892,7 @@ func (c *ClientWithResponses) GetFlowCountWithResponse(ctx context.Context, reqE
 	return ParseGetFlowCountResponse(rsp)
 }
 
-// GetRuleDropsWithResponse Packets dropped because of their source
+// GetRuleDropsWithResponse Packets that firewall rules and lists of sources have dropped
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -18278,7 +18278,7 @@ type ServerInterface interface {
 	// GetFlowCount How many connections are tracked
 	// (GET /metrics/flowcount)
 	GetFlowCount(w http.ResponseWriter, r *http.Request)
-	// GetRuleDrops Packets dropped because of their source
+	// GetRuleDrops Packets that firewall rules and lists of sources have dropped
 	// (GET /metrics/fwdrops)
 	GetRuleDrops(w http.ResponseWriter, r *http.Request)
 	// GetHostCount How many endpoints are up

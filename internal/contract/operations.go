@@ -174,7 +174,7 @@ func daemon() []Section[Operation] {
 			{"GET", "/nodegraph/{service}", Better, "takes the key of a service, too"},
 		}},
 		{"Metrics", []Operation{
-			{"GET", "/metrics", Differs, "the canonical names, not those of before them; counted by the packets, not by sweeps, so that short connections are in them"},
+			{"GET", "/metrics", Differs, "the canonical names and those of before them; counted by the packets, not by sweeps, so that short connections are in them; the label service is the key of a service, and name its name; none by client, of whom there are any number"},
 			{"GET", "/config/metrics", Better, "on at first, and then only for GET /metrics: they are read when they are asked for"},
 			{"POST", "/config/metrics", Better, "on at first, and then only for GET /metrics: they are read when they are asked for"},
 			{"DELETE", "/config/metrics", Better, "on at first, and then only for GET /metrics: they are read when they are asked for"},
@@ -188,7 +188,7 @@ func daemon() []Section[Operation] {
 			{"GET", "/metrics/lbprocessedtraffic", Differs, "of the connections that there are, in at most 10,000 groups"},
 			{"GET", "/metrics/epdisttraffic", Same, ""},
 			{"GET", "/metrics/servicedisttraffic", Same, ""},
-			{"GET", "/metrics/fwdrops", Differs, "packets that lists of sources have refused"},
+			{"GET", "/metrics/fwdrops", Better, "lists of sources of services count as rules, too"},
 			{"GET", "/metrics/reqcountperclient", Differs, "of the connections that there are, for at most 10,000 clients"},
 		}},
 	}

@@ -164,10 +164,16 @@ func (a *API) GetServiceShares(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, out)
 }
 
-// GetRuleDrops answers with the packets that were dropped because of where they came from.
+// GetRuleDrops answers with the packets that firewall rules, and lists of sources, have dropped. The total goes on when a rule is deleted.
 func (a *API) GetRuleDrops(w http.ResponseWriter, _ *http.Request) {
 	drops := a.DataPath.Drops()
-	out := v1.RuleDrops{TotalFwDropsPerRule: []v1.RuleDrop{}}
+	out := v1.RuleDrops{TotalFwDrops: float64(drops["rule"]), TotalFwDropsPerRule: []v1.RuleDrop{}}
+	for rule := range a.Store.Rules.All(a.Store.Snapshot()) {
+		if rule.Action == lb.RuleDrop {
+			hits, _ := a.DataPath.RuleHits(&rule)
+			out.TotalFwDropsPerRule = append(out.TotalFwDropsPerRule, v1.RuleDrop{FwRule: rule.Key(), Value: float64(hits.Packets)})
+		}
+	}
 	for _, reason := range [...]string{"source-not-allowed", "source-denied"} {
 		n := float64(drops[reason])
 		out.TotalFwDrops += n

@@ -28,7 +28,7 @@ func counted(t *testing.T) *bench {
 	dns.Endpoints = []lb.EndpointStats{{Active: 1, In: dns.In}}
 	b.fake.stats[demoKey()] = web
 	b.fake.stats[lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 53, Protocol: lb.UDP}] = dns
-	b.fake.drops = map[string]uint64{"source-denied": 7, "no-route": 9}
+	b.fake.drops = map[string]uint64{"source-denied": 7, "no-route": 9, "rule": 3}
 	connection := func(client string, reply bool) lb.Connection {
 		c := lb.Connection{
 			Protocol: lb.TCP, Service: "web", Endpoint: netip.MustParseAddrPort("31.31.31.1:5001"), Traffic: lb.Traffic{Packets: 2, Bytes: 50}, Reply: reply,
@@ -62,7 +62,7 @@ func TestCounts(t *testing.T) {
 		"epdisttraffic": `{"20.20.20.1:2020/tcp":[{"dip":"31.31.31.1:5001","ratio":75,"value":225},{"dip":"32.32.32.1:5001","ratio":25,"value":75}],` +
 			`"dns":[{"dip":"31.31.31.1:53","ratio":100,"value":100}]}`,
 		"servicedisttraffic": `{"20.20.20.1:2020/tcp":{"ratio":75,"value":300},"dns":{"ratio":25,"value":100}}`,
-		"fwdrops":            `{"total_fw_drops":7,"total_fw_drops_per_rule":[{"fw_rule":"source-not-allowed","value":0},{"fw_rule":"source-denied","value":7}]}`,
+		"fwdrops":            `{"total_fw_drops":10,"total_fw_drops_per_rule":[{"fw_rule":"source-not-allowed","value":0},{"fw_rule":"source-denied","value":7}]}`,
 		"reqcountperclient":  `{"10.0.0.1":2,"10.0.0.2":1}`,
 	} {
 		w := b.call("GET", BaseURL+"/metrics/"+path, "")

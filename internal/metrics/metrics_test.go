@@ -121,12 +121,49 @@ func TestScrape(t *testing.T) {
 	got := scrape(t, m)
 	golden(t, "testdata/scrape.txt", got)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 36 {
+	if families, err := parser.TextToMetricFamilies(strings.NewReader(got)); err != nil || len(families) != 54 {
 		t.Errorf("%d families, %v", len(families), err)
 	}
 	problems, err := promlint.New(strings.NewReader(got)).Lint()
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v %v", problems, err)
+	}
+}
+
+// Dashboards made for either names of the contract read the same.
+func TestLegacyNames(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(t, fake{})
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	all := "\n" + w.Body.String()
+	valuesOf := func(name string) (list []string) {
+		for line := range strings.Lines(all) {
+			if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == ' ' || rest[0] == '{') {
+				list = append(list, rest)
+			}
+		}
+		return list
+	}
+	for _, total := range totals() {
+		if total.legacy == "" {
+			continue
+		}
+		legacy := valuesOf(total.legacy)
+		if len(legacy) == 0 {
+			t.Errorf("there is no %s", total.legacy)
+		}
+		if total.canonical != "" {
+			if diff := cmp.Diff(valuesOf(total.canonical), legacy); diff != "" {
+				t.Errorf("%s and %s: %s", total.canonical, total.legacy, diff)
+			}
+		}
+	}
+	if got := valuesOf("active_conntrack_count"); len(got) != 1 || got[0] != " 2\n" {
+		t.Errorf("%q", got)
+	}
+	if got := valuesOf("lb_rule_count"); len(got) != 1 || got[0] != " 3\n" {
+		t.Errorf("%q", got)
 	}
 }
 

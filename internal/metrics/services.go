@@ -14,6 +14,7 @@ import (
 // row is a service with what it counted, read once for all families.
 type row struct {
 	labels    string // of the service, without braces
+	protocol  lb.Protocol
 	endpoints []lb.Endpoint
 	stats     lb.ServiceStats
 	known     bool // to the data path
@@ -50,7 +51,7 @@ func writeServices(w *bufio.Writer, st *desired.State, src Source) error {
 	rows := make([]row, 0, st.Services.Len(snap))
 	for s := range st.Services.All(snap) {
 		// The key is what tells series apart, for services may share a name.
-		r := row{labels: `service="` + s.Key.String() + `",name="` + escape(s.Name) + `"`, endpoints: s.Endpoints}
+		r := row{labels: `service="` + s.Key.String() + `",name="` + escape(s.Name) + `"`, protocol: s.Protocol, endpoints: s.Endpoints}
 		r.stats, r.known = src.ServiceStats(s.Key)
 		rows = append(rows, r)
 	}
@@ -65,8 +66,10 @@ func writeServices(w *bufio.Writer, st *desired.State, src Source) error {
 			b = b[:0]
 		}
 	}
-	_, err := w.Write(b) // the header of a family without rows
-	return err
+	if _, err := w.Write(b); err != nil { // the header of a family without rows
+		return err
+	}
+	return writeTotals(w, rows, src)
 }
 
 // escape makes the value of a label of a text.
