@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -336,4 +337,58 @@ func (v *victim) wantNeverDown(since time.Time) {
 		}
 		return nil
 	})
+}
+
+// deafen has no netlink socket of a process hear of changes any more.
+func deafen(t testing.TB, pid int) (sockets int) {
+	t.Helper()
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(process) //nolint:errcheck // of a test
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		number, err := strconv.Atoi(e.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fd, err := unix.PidfdGetfd(process, number, 0)
+		if err != nil {
+			continue // it was closed meanwhile
+		}
+		if family, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil && family == unix.AF_NETLINK {
+			const groups = 36 // of rtnetlink
+			for group := 1; group <= groups; group++ {
+				_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group) // most have not joined most
+			}
+			sockets++
+		}
+		if err := unix.Close(fd); err != nil {
+			t.Error(err)
+		}
+	}
+	return sockets
+}
+
+// TestDeaf: a daemon whose netlink sockets hear nothing any more notices it within seconds, reads the network again, and attaches what has come meanwhile.
+//
+// P40
+func TestDeaf(t *testing.T) {
+	t.Parallel()
+	v := hardship(t)
+	if deafen(t, v.Pid()) == 0 {
+		t.Fatal("the daemon has no netlink socket")
+	}
+	run(t, v.LB, "ip", "link", "add", "late0", "type", "veth", "peer", "name", "late1")
+	run(t, v.LB, "ip", "link", "set", "late0", "up")
+	v.wantSaid("network is read again as a whole")
+	v.wantSaid("interface=late0")
+	v.crowd.flows()
+	run(t, v.LB, "ip", "link", "add", "later0", "type", "bridge")
+	v.wantSaid("interface=later0")
+	v.wantWell()
 }

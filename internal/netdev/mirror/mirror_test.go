@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/event"
 	"loxilb/internal/netdev/netlink"
@@ -24,6 +25,49 @@ import (
 )
 
 const patience = 20 * time.Second
+
+// TestSubscriptionDies: when the kernel no longer tells of changes, or the socket is none any more, that is noticed within seconds, everything is read
+// again, and what changes from then on is heard.
+func TestSubscriptionDies(t *testing.T) {
+	t.Parallel()
+	for what, kill := range map[string]func(fd int) error{
+		"deaf": func(fd int) error {
+			return unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, unix.RTNLGRP_LINK)
+		},
+		"another file": func(fd int) error {
+			null, err := os.Open(os.DevNull)
+			if err != nil {
+				return err
+			}
+			defer null.Close()
+			return unix.Dup3(int(null.Fd()), fd, unix.O_CLOEXEC)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			a, _ := labtest.Pair(t)
+			m := openHost(t, a, subscriptionBytes)
+			var failed error
+			if err := m.subscription.Socket().Control(func(fd uintptr) { failed = kill(int(fd)) }); err != nil || failed != nil {
+				t.Fatal(err, failed)
+			}
+			g := follow(t, m)
+			for _, name := range []string{"while0", "after0"} {
+				labtest.Run(t, a, "ip", "link", "add", name, "type", "bridge")
+				labtest.Eventually(t, patience, func(context.Context) error {
+					g.mu.Lock()
+					defer g.mu.Unlock()
+					for _, e := range g.Events {
+						if strings.Contains(fmt.Sprint(e), name) {
+							return nil
+						}
+					}
+					return fmt.Errorf("nobody was told of %s", name)
+				})
+			}
+		})
+	}
+}
 
 func openHost(t *testing.T, h *netnstest.Host, bufferBytes int) *Mirror {
 	t.Helper()

@@ -7,12 +7,16 @@ import (
 	"os"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // ReceiveBatch is how many messages Receive takes at most.
 const ReceiveBatch = 1024
+
+// checkEvery is after how long without a message it is asked whether the kernel would still tell.
+const checkEvery = 5 * time.Second
 
 // ErrOverrun says that messages were lost: the receive buffer was full.
 var ErrOverrun = errors.New("messages were lost")
@@ -22,6 +26,8 @@ type Subscription struct {
 	file *os.File
 	conn syscall.RawConn
 	buf  []byte
+
+	groups []int
 }
 
 // Subscribe receives the groups of rtnetlink (RTNLGRP_*) from now on. bufferBytes is the size of the receive buffer.
@@ -50,16 +56,19 @@ func (n *Namespace) subscribe(family, bufferBytes int, groups []int) (*Subscript
 			return nil, fmt.Errorf("subscribe to netlink group %d: %w", group, err)
 		}
 	}
-	s := &Subscription{file: os.NewFile(uintptr(fd), "netlink"), buf: make([]byte, receiveBytes)}
+	s := &Subscription{file: os.NewFile(uintptr(fd), "netlink"), buf: make([]byte, receiveBytes), groups: groups}
 	if s.conn, err = s.file.SyscallConn(); err != nil {
 		return nil, errors.Join(err, s.file.Close())
 	}
 	return s, nil
 }
 
-// Receive waits for what comes next and calls each for every message that is there. ErrOverrun: messages were lost, and
-// more are until Drain was called.
+// Receive waits for what comes next and calls each for every message that is there; after a while without any it returns, too. ErrOverrun: messages
+// were lost, and more are until Drain was called. Another error: the kernel no longer tells of all groups.
 func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
+	if err := s.file.SetReadDeadline(time.Now().Add(checkEvery)); err != nil {
+		return fmt.Errorf("receive from the kernel: %w", err)
+	}
 	stop := context.AfterFunc(ctx, func() { _ = s.file.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var failed error
@@ -93,8 +102,38 @@ func (s *Subscription) Receive(ctx context.Context, each func(Message)) error {
 		return ctx.Err()
 	case errors.Is(failed, ErrOverrun):
 		return failed
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return s.check()
 	case errors.Join(err, failed) != nil:
 		return fmt.Errorf("receive from the kernel: %w", errors.Join(err, failed))
+	}
+	return nil
+}
+
+// Socket is the socket itself, for tests.
+func (s *Subscription) Socket() syscall.RawConn { return s.conn }
+
+// check tells whether the kernel still tells of all groups: a socket that hears nothing is as silent as a network where nothing happens.
+func (s *Subscription) check() error {
+	var failed error
+	err := s.conn.Control(func(fd uintptr) {
+		const most = 32 // groups are below 1,024
+		var member [most]uint32
+		size := uint32(unsafe.Sizeof(member))
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_NETLINK, unix.NETLINK_LIST_MEMBERSHIPS,
+			uintptr(unsafe.Pointer(&member)), uintptr(unsafe.Pointer(&size)), 0)
+		if errno != 0 {
+			failed = errno
+			return
+		}
+		for _, g := range s.groups {
+			if at := g - 1; member[at/32]>>(at%32)&1 == 0 {
+				failed = fmt.Errorf("the kernel no longer tells of group %d", g)
+			}
+		}
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return fmt.Errorf("the subscription to the kernel's changes is lost: %w", err)
 	}
 	return nil
 }
