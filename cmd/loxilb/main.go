@@ -41,6 +41,13 @@ func run(ctx context.Context, c *config.Config) error {
 	for _, note := range c.Notes {
 		log.Warn("flag without effect", "note", note)
 	}
+	if c.CPUProfile != "" {
+		stop, err := profile(c.CPUProfile, log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	dir, err := pins.Dir(c.PinPath)
 	if err != nil {
 		return err

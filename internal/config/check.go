@@ -28,6 +28,9 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, HashSeed: f.hashSeed, PinPath: f.pinPath,
 		StateDir: f.stateDir, ProbeFiles: f.probeFiles, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
+	if f.cpuProfile != "none" {
+		c.CPUProfile = f.cpuProfile
+	}
 	if f.force && !f.detach {
 		return nil, &Error{"--force", "true", "is for --detach only"}
 	}

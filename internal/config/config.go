@@ -30,6 +30,7 @@ type Config struct {
 	End          bool           // start without pinned maps of another layout
 	CheckUpgrade bool           // only tell whether a start could take over
 	LogLevel     *LogLevel
+	CPUProfile   string // file of a profile; empty: none
 
 	Notes []string // flags that were given and have no effect, one sentence each: log them at start
 }

@@ -43,6 +43,7 @@ type flags struct {
 	endConnections  bool
 	checkUpgrade    bool
 	logLevel        string
+	cpuProfile      string
 }
 
 func (f *flags) register(fs *pflag.FlagSet) {
@@ -86,6 +87,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.endConnections, "end-connections", false, "start without the pinned maps if another version has laid them out differently: connections end, counters begin at 0")
 	fs.BoolVar(&f.checkUpgrade, "check-upgrade", false, "tell whether a start of this version could take over what is pinned without a loss, and exit; a daemon may run")
 	fs.StringVar(&f.logLevel, "loglevel", "info", "trace, debug, info, notice, warning, error, critical, alert or emergency")
+	fs.StringVar(&f.cpuProfile, "cpuprofile", "none", "file to write a CPU profile into, until SIGHUP or the end (go tool pprof reads it)")
 }
 
 // fromEnv takes what the environment says for flags that were not given.
@@ -99,6 +101,7 @@ func fromEnv(fs *pflag.FlagSet, lookup func(string) (string, bool)) (map[string]
 		{"TLS_PORT", "tls-port"},
 		{"TLS_CERTIFICATE", "tls-certificate"},
 		{"TLS_PRIVATE_KEY", "tls-key"},
+		{"CPUPROF", "cpuprofile"},
 	} {
 		v, ok := lookup(e.name)
 		if !ok || v == "" || fs.Changed(e.flag) {

@@ -45,7 +45,7 @@ func listening() []Section[Flag] {
 			{Name: "log-max-age", Default: "28", State: Differs, Inert: true, Note: logInert},
 			{Name: "log-no-compress", Default: "false", State: Differs, Inert: true, Note: logInert},
 			{Name: "prometheus", Short: "p", Default: "false", State: Better, Inert: true, Note: "metrics are always served"},
-			{Name: "cpuprofile", Default: "none", State: NotThere, Note: "no profile is written by this build: use perf record -p on its process"},
+			{Name: "cpuprofile", Default: "none"},
 		}},
 	}
 }
