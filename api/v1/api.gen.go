@@ -1782,6 +1782,8 @@ type ClientInterface interface {
 
 	// GetUsers The users, without their passwords
 	//
+	// Admins see all, and others themselves.
+	//
 	// Corresponds with GET /auth/users (the `GetUsers` operationId).
 	GetUsers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -2628,6 +2630,8 @@ func (c *Client) Logout(ctx context.Context, reqEditors ...RequestEditorFn) (*ht
 }
 
 // GetUsers The users, without their passwords
+//
+// Admins see all, and others themselves.
 //
 // Corresponds with GET /auth/users (the `GetUsers` operationId).
 func (c *Client) GetUsers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -8286,6 +8290,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetUsersWithResponse The users, without their passwords
 	//
+	// Admins see all, and others themselves.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /auth/users (the `GetUsers` operationId).
@@ -13553,6 +13559,8 @@ func (c *ClientWithResponses) LogoutWithResponse(ctx context.Context, reqEditors
 }
 
 // GetUsersWithResponse The users, without their passwords
+//
+// Admins see all, and others themselves.
 //
 // Returns a wrapper object for the known response body format(s).
 //

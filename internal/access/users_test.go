@@ -201,9 +201,9 @@ func TestHash(t *testing.T) {
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	for request, want := range map[string]Role{
-		"GET /config/loadbalancer/all": View, "GET /metrics": View, "HEAD /logs": View, "POST /auth/logout": View, "PUT /auth/users/{id}": View,
+		"GET /config/loadbalancer/all": View, "GET /metrics": View, "HEAD /logs": View, "POST /auth/logout": View, "PUT /auth/users/{id}": View, "GET /auth/users": View,
 		"POST /config/loadbalancer": Operate, "DELETE /config/drain": Operate, "POST /config/metrics": Operate,
-		"GET /auth/users": Admin, "POST /auth/users": Admin, "DELETE /auth/users/{id}": Admin, "GET /audit": Admin,
+		"POST /auth/users": Admin, "DELETE /auth/users/{id}": Admin, "GET /audit": Admin,
 		"POST /config/params": Admin, "POST /config/cors": Admin, "DELETE /config/cors/{cors_url}": Admin, "POST /config/import": Admin, "POST /elsewhere": Admin,
 		"POST /config/corset": Operate, "POST /configuration": Admin,
 	} {

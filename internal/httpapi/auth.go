@@ -84,10 +84,13 @@ func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, v1.Message{Message: "User logged out successfully"})
 }
 
-// GetUsers answers with the users, without their passwords.
-func (a *API) GetUsers(w http.ResponseWriter, _ *http.Request) {
-	out := []v1.User{}
+// GetUsers answers with the users, without their passwords; others than admins see themselves.
+func (a *API) GetUsers(w http.ResponseWriter, r *http.Request) {
+	who, out := principalOf(r), []v1.User{}
 	for _, u := range a.Access.List() {
+		if who.role < access.Admin && who.user != u.ID {
+			continue
+		}
 		out = append(out, v1.User{Id: u.ID, Username: u.Name, Role: u.Role.String(), CreatedAt: u.Created.Format(time.RFC3339)})
 	}
 	writeJSON(w, out)

@@ -71,7 +71,7 @@ func TestRoles(t *testing.T) {
 		{"POST /config/bgp/neigh", "{}", access.Operate},
 		{"POST /config/params", `{"logLevel":"info"}`, access.Admin},
 		{"POST /config/cors", `{"cors":[]}`, access.Admin},
-		{"GET /auth/users", "", access.Admin},
+		{"GET /auth/users", "", access.View},
 		{"POST /auth/users", `{"username":"new","password":"12345678"}`, access.Admin},
 		{"GET /audit", "", access.Admin},
 		{"GET /%61udit", "", access.Admin},
@@ -126,6 +126,9 @@ func TestUserRequests(t *testing.T) {
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != 4 || list[3].Id != 4 || list[3].Username != "ann" || list[3].Role != "view" || list[3].CreatedAt == "" ||
 		strings.Contains(w.Body.String(), "argon2") {
 		t.Errorf("%v %s", err, w.Body)
+	}
+	if w := b.json(view, "GET", "/auth/users", ""); w.Code != 200 || strings.Count(w.Body.String(), `"username"`) != 1 || !strings.Contains(w.Body.String(), `"username":"view"`) {
+		t.Errorf("who is no admin sees %d %s", w.Code, w.Body)
 	}
 	want(403, view, "PUT /auth/users/4", `{"password":"12345678"}`)
 	want(403, view, "PUT /auth/users/1", `{"password":"12345678","role":"admin"}`)
