@@ -653,6 +653,9 @@ enum rule_action {
 	RULE_ALLOW,
 	RULE_DROP,
 	RULE_TRAP, /* the kernel gets the packet */
+	RULE_REDIRECT, /* it leaves by another interface, as it is */
+	RULE_SNAT, /* a connection that goes through this machine gets a source of ours */
+	RULE_SNAT_DEFAULT, /* the same, of one that leaves by a default route */
 };
 
 /* A rule. It matches a packet of whose words each is first, or up to span
@@ -663,8 +666,9 @@ struct rule {
 	__u64 identity; /* what user space knows it by */
 	__u32 counter; /* index into rule_hits */
 	__u32 mark; /* that packets get; 0: the one that they have */
+	__u32 target; /* RULE_REDIRECT: the interface's index, or 0; RULE_SNAT: index into endpoints, whose source it is */
 	__u8 action; /* enum rule_action */
-	__u8 pad[15];
+	__u8 pad[11];
 };
 _Static_assert(sizeof(struct rule) == 2 * CACHE_LINE, "ABI");
 

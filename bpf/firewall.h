@@ -108,6 +108,31 @@ static __noinline bool firewall_spares(ctx_t *ctx, const struct packet *p)
 	       firewall_is_own_udp(ctx, &p->tuple);
 }
 
+/* Sends a packet out by another interface. One that has no link-layer header cannot
+ * leave where there are some. */
+static __always_inline enum verdict firewall_redirect(struct packet *p,
+						      __u32 ifindex)
+{
+	__u32 *flags = bpf_map_lookup_elem(&links, &ifindex);
+
+	if (!ifindex || (!p->l3 && !(flags && *flags & LINK_LAYER3)))
+		return drop(p, DROP_RULE);
+	p->action = bpf_redirect(ifindex, 0);
+	return VERDICT_REDIRECT;
+}
+
+/* Notes that the packet is to get another source, if it opens a connection. */
+static __always_inline enum verdict firewall_source(const struct rule *r)
+{
+	struct opening *o = opening_get();
+
+	if (!o)
+		return VERDICT_CONTINUE;
+	o->source_of = r->target + 1;
+	o->source_by_default = r->action == RULE_SNAT_DEFAULT;
+	return VERDICT_CONTINUE;
+}
+
 /* Does what a rule says. CONTINUE: the packet goes on as if there were none. */
 static __noinline enum verdict firewall_apply(ctx_t *ctx, struct packet *p,
 					      const struct rule *r)
@@ -122,6 +147,11 @@ static __noinline enum verdict firewall_apply(ctx_t *ctx, struct packet *p,
 		return drop(p, DROP_RULE);
 	case RULE_TRAP:
 		return VERDICT_PASS;
+	case RULE_REDIRECT:
+		return firewall_redirect(p, r->target);
+	case RULE_SNAT:
+	case RULE_SNAT_DEFAULT:
+		return firewall_source(r);
 	default:
 		return VERDICT_CONTINUE;
 	}
@@ -158,6 +188,7 @@ __noinline enum verdict firewall_judge_other(ctx_t *ctx, struct packet *p)
 	const struct rule_set *set = rule_set_get();
 	struct rule_packet *k = rule_packet_get();
 	const struct rule *r;
+	enum verdict v;
 	__be16 *ports;
 
 	if (!p || !set || !k)
@@ -171,8 +202,8 @@ __noinline enum verdict firewall_judge_other(ctx_t *ctx, struct packet *p)
 	r = rule_search(set, k, p->ipv6);
 	if (!r)
 		return VERDICT_PASS;
-	return firewall_apply(ctx, p, r) == VERDICT_DROP ? VERDICT_DROP :
-							   VERDICT_PASS;
+	v = firewall_apply(ctx, p, r);
+	return v == VERDICT_CONTINUE ? VERDICT_PASS : v;
 }
 
 /* Asks the rules about the connection of a packet, once after they have changed,

@@ -14,6 +14,7 @@
 #include "bloom.h"
 #include "config.h"
 #include "packet.h"
+#include "rule_count.h"
 #include "surge.h"
 
 /* The rest of is_foreign(), for packets that have neither of the two bits. One
@@ -47,13 +48,14 @@ struct surge foreign_surge SEC(".data.runtime") = {};
 
 static __always_inline bool foreign_are_many(const struct packet *p)
 {
-	return foreign_first || surge_is_on(&foreign_surge, p->now);
+	return (foreign_first || surge_is_on(&foreign_surge, p->now)) &&
+	       !snat_rules;
 }
 
 /* Is a packet foreign whose connection was not found? */
 static __always_inline bool is_foreign_after_all(const struct packet *p)
 {
-	if (!is_foreign_called(p))
+	if (unlikely(snat_rules) || !is_foreign_called(p))
 		return false;
 	surge_note(&foreign_surge, p->now);
 	return true;

@@ -57,13 +57,17 @@ static __noinline enum verdict pass_without_service(struct packet *p)
 
 /* Asks the firewall rules, if there are any. One may set the mark by which
  * the service is found. */
-static __always_inline enum verdict judge(ctx_t *ctx, struct packet *p)
+static __always_inline enum verdict judge(ctx_t *ctx, struct packet *p,
+					  struct opening *o)
 {
-	return likely(!rule_count) ? VERDICT_CONTINUE : firewall_judge(ctx, p);
+	if (likely(!rule_count))
+		return VERDICT_CONTINUE;
+	o->source_of = 0;
+	return firewall_judge(ctx, p);
 }
 
-/* Finds the service that the packet is for; or, where it is for none, that of
- * the endpoint that it comes from. PASS: it is for nobody. */
+/* Finds the service that the packet is for; or, where it is for none, that by whose
+ * address it leaves. PASS: it is for nobody. */
 static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 						 struct opening *o)
 {
@@ -72,7 +76,8 @@ static __always_inline enum verdict find_service(ctx_t *ctx, struct packet *p,
 	o->outward.is = false;
 	if (likely(service_copy(p, ctx_mark(ctx), &o->service)))
 		return VERDICT_CONTINUE;
-	if (unlikely(egress_count) && egress_find_service(ctx, p, o))
+	if (unlikely(egress_count || snat_rules) &&
+	    egress_find_service(ctx, p, o))
 		return VERDICT_CONTINUE;
 	return pass_without_service(p);
 }
@@ -364,7 +369,7 @@ __noinline enum verdict connection_open(ctx_t *ctx, struct packet *p)
 
 	if (!p || !o) /* verifier 2 */
 		return VERDICT_DROP;
-	v = judge(ctx, p);
+	v = judge(ctx, p, o);
 	if (v != VERDICT_CONTINUE)
 		return v;
 	v = find_service(ctx, p, o);

@@ -66,6 +66,9 @@ struct opening {
 	/* find_service(): */
 	struct service service; /* a copy: the row may be replaced meanwhile */
 	struct outward outward;
+	/* judge(): */
+	__u32 source_of; /* the endpoint whose source a firewall rule gives the packet, plus one; 0: none. Valid iff snat_rules */
+	bool source_by_default; /* if it leaves by a default route */
 	/* choose(), and claim() where it tries the next one: */
 	struct choice choice;
 	/* claim(): */

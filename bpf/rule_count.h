@@ -12,4 +12,8 @@
 /* Written by user, after the rules. */
 volatile __u32 rule_count SEC(".data.runtime") = 0;
 
+/* How many of them give connections another source: then packets of any address
+ * may be of a connection (foreign.h). */
+volatile __u32 snat_rules SEC(".data.runtime") = 0;
+
 #endif

@@ -502,22 +502,28 @@ type FirewallOptions struct {
 	// Counter packets:bytes that the rule has decided about. In requests it is ignored.
 	Counter string `json:"counter,omitempty"`
 
-	// DoSnat Not available yet.
+	// DoSnat A connection that goes through this machine, and is for no service, gets toIP as its source, and a port of ours.
 	DoSnat bool `json:"doSnat,omitempty"`
 	Drop   bool `json:"drop,omitempty"`
 
 	// FwMark Mark that the packet gets, by which services with block are found; 0: none.
-	FwMark    int64 `json:"fwMark"`
-	OnDefault bool  `json:"onDefault,omitempty"`
+	FwMark int64 `json:"fwMark"`
+
+	// OnDefault Only of what leaves by a default route.
+	OnDefault bool `json:"onDefault,omitempty"`
 
 	// Record Not available yet.
 	Record bool `json:"record,omitempty"`
 
-	// Redirect Not available yet.
-	Redirect         bool   `json:"redirect,omitempty"`
+	// Redirect It leaves by redirectPortName, as it is.
+	Redirect bool `json:"redirect,omitempty"`
+
+	// RedirectPortName The interface; what should leave by one that is not there is dropped.
 	RedirectPortName string `json:"redirectPortName,omitempty"`
 	ToIP             string `json:"toIP,omitempty"`
-	ToPort           int    `json:"toPort,omitempty"`
+
+	// ToPort 0: source ports are given out.
+	ToPort int `json:"toPort,omitempty"`
 
 	// Trap The kernel gets it, whatever services say.
 	Trap bool `json:"trap,omitempty"`

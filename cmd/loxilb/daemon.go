@@ -93,8 +93,9 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
 	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Lead: p.leadProbe, Changed: func(key string) { p.health.Changed(key) }})
 	p.health = reconcile.NewHealth(p.monitor, o)
+	vips := announce.Share(owner{p.announcer})
 	p.services = reconcile.NewServices(reconcile.ServicesConfig{
-		Observers: o, Desired: state, Tables: d, VIPs: owner{p.announcer}, Sources: network.Sources(),
+		Observers: o, Desired: state, Tables: d, VIPs: vips.Part(), Sources: network.Sources(),
 		Endpoints: network.Neighbours(), Health: p.health, Ended: p.endSoon, Seed: c.HashSeed,
 	})
 	p.endpoints = reconcile.NewEndpointProbes(state, p.health, o)
@@ -106,7 +107,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	objects := network.Objects().Network()
 	p.netObjects = newNetObjects(state, objects, made, o)
 	p.policers = reconcile.NewPolicers(state, d, network.Links, o)
-	p.rules = reconcile.NewRules(state, d, network.Links, o)
+	p.rules = reconcile.NewRules(state, d, network.Links, vips.Part(), o)
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,

@@ -24,6 +24,8 @@ func ruleFlagHelp() string {
 type firewallFlags struct {
 	rule              string
 	allow, drop, trap bool
+	redirect, snat    string
+	egress            bool
 	mark              uint32
 }
 
@@ -32,13 +34,14 @@ func createFirewall(o *options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "firewall",
 		Aliases: firewallAliases(),
-		Short:   "have packets allowed, dropped, left to the kernel, or marked",
+		Short:   "have packets allowed, dropped, left to the kernel, sent elsewhere, marked, or given a source",
 		Long: "Makes a firewall rule, or changes what the rule of these keys does. Of all rules that match a packet of no\n" +
 			"connection, the first decides: the one of the highest preference; of one preference, the one that says more of\n" +
 			"addresses, then of ports, of the protocol, of the interface. Connections that are established are judged once\n" +
 			"more when rules change, and those that are dropped then end for both sides.",
 		Example: "  loxicmd create firewall --firewallRule=sourceIP:1.2.3.0/24,preference:200 --drop\n" +
-			"  loxicmd create fw --firewallRule=sourceIP:2001:db8::/32,minDestinationPort:443,protocol:tcp --allow --setmark=7",
+			"  loxicmd create fw --firewallRule=sourceIP:2001:db8::/32,minDestinationPort:443,protocol:tcp --allow --setmark=7\n" +
+			"  loxicmd create fw --firewallRule=sourceIP:10.244.0.0/16 --snat=20.20.20.1 --egress",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			req, err := f.request()
@@ -58,8 +61,11 @@ func createFirewall(o *options) *cobra.Command {
 	fs.BoolVar(&f.allow, "allow", false, "let them pass as if there were no rules")
 	fs.BoolVar(&f.drop, "drop", false, "drop them")
 	fs.BoolVar(&f.trap, "trap", false, "leave them to the kernel, whatever services say")
+	fs.StringVar(&f.redirect, "redirect", "", "send them out by this interface, as they are")
+	fs.StringVar(&f.snat, "snat", "", "give connections that go through this machine this source address, and a port of ours")
+	fs.BoolVar(&f.egress, "egress", false, "with --snat: only those that leave by a default route")
 	fs.Uint32Var(&f.mark, "setmark", 0, "mark that they get, by which services with --mark are found; 0: none")
-	cmd.MarkFlagsMutuallyExclusive("allow", "drop", "trap")
+	cmd.MarkFlagsMutuallyExclusive("allow", "drop", "trap", "redirect", "snat")
 	return cmd
 }
 
@@ -67,10 +73,22 @@ func (f *firewallFlags) request() (req v1.FirewallRequest, err error) {
 	if req.RuleArguments, err = firewallArguments(f.rule); err != nil {
 		return req, err
 	}
-	if !f.allow && !f.drop && !f.trap && f.mark == 0 {
-		return req, errors.New("what becomes of the packets? One of --allow, --drop, --trap and --setmark")
+	if !f.allow && !f.drop && !f.trap && f.redirect == "" && f.snat == "" && f.mark == 0 {
+		return req, errors.New("what becomes of the packets? One of --allow, --drop, --trap, --redirect, --snat and --setmark")
 	}
-	req.Opts = v1.FirewallOptions{Allow: f.allow, Drop: f.drop, Trap: f.trap, FwMark: int64(f.mark)}
+	if f.egress && f.snat == "" {
+		return req, errors.New("--egress stands without --snat")
+	}
+	req.Opts = v1.FirewallOptions{
+		Allow: f.allow, Drop: f.drop, Trap: f.trap, Redirect: f.redirect != "", RedirectPortName: f.redirect, DoSnat: f.snat != "", OnDefault: f.egress, FwMark: int64(f.mark),
+	}
+	ip, port, ok := strings.Cut(f.snat, ",")
+	req.Opts.ToIP = ip
+	if ok {
+		if req.Opts.ToPort, err = strconv.Atoi(port); err != nil {
+			return req, lb.NewFieldError("snat", f.snat, "has a port that is no number", "IP")
+		}
+	}
 	return req, nil
 }
 

@@ -27,9 +27,22 @@ func Rules(list []lb.Rule, index func(name string) (int, bool)) (bpf.RuleTable, 
 	t := bpf.RuleTable{Rules: make([]bpf.TcRule, len(list))}
 	for i, r := range ordered {
 		t.Rules[i] = rule(r, index)
+		if r.Action == lb.RuleSNAT {
+			t.Rules[i].Target = sourceOf(&t, r.ToSource)
+		}
 	}
 	growTrees(&t)
 	return t, nil
+}
+
+// sourceOf is the place of an address among those that connections get as their source.
+func sourceOf(t *bpf.RuleTable, a netip.Addr) uint32 {
+	i := slices.Index(t.Sources, a)
+	if i < 0 {
+		i = len(t.Sources)
+		t.Sources = append(t.Sources, a)
+	}
+	return uint32(i)
 }
 
 // RuleIdentity is by which the data path tells rules apart, so that each keeps its counter.
@@ -40,7 +53,7 @@ func RuleIdentity(r *lb.Rule) uint64 {
 }
 
 func rule(r *lb.Rule, index func(string) (int, bool)) bpf.TcRule {
-	row := bpf.TcRule{Identity: RuleIdentity(r), Mark: r.Mark, Action: action(r.Action)}
+	row := bpf.TcRule{Identity: RuleIdentity(r), Mark: r.Mark, Action: action(&r.RuleVerdict)}
 	for w := range row.Span {
 		row.Span[w] = ^uint32(0)
 	}
@@ -74,15 +87,26 @@ func rule(r *lb.Rule, index func(string) (int, bool)) bpf.TcRule {
 		}
 		set(uint32(bpf.TcRuleWordRULE_INTERFACE), i, i)
 	}
+	if r.Action == lb.RuleRedirect {
+		n, _ := index(r.ToInterface)
+		row.Target = uint32(n)
+	}
 	return row
 }
 
-func action(a lb.RuleAction) uint8 {
-	switch a {
+func action(v *lb.RuleVerdict) uint8 {
+	switch v.Action {
 	case lb.RuleDrop:
 		return uint8(bpf.TcRuleActionRULE_DROP)
 	case lb.RuleTrap:
 		return uint8(bpf.TcRuleActionRULE_TRAP)
+	case lb.RuleRedirect:
+		return uint8(bpf.TcRuleActionRULE_REDIRECT)
+	case lb.RuleSNAT:
+		if v.OnDefault {
+			return uint8(bpf.TcRuleActionRULE_SNAT_DEFAULT)
+		}
+		return uint8(bpf.TcRuleActionRULE_SNAT)
 	}
 	return uint8(bpf.TcRuleActionRULE_ALLOW)
 }

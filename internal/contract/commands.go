@@ -59,7 +59,7 @@ func filteringCommands() []Section[Command] {
 	)
 	return []Section[Command]{
 		{"Firewall rules", []Command{
-			{Path: "create firewall", Aliases: firewall, Flags: "firewallRule allow drop trap redirect snat record setmark egress", Without: "redirect snat record egress", State: Differs, Note: "those are not built yet; a value begins after the first colon, so IPv6 addresses can be written; protocols by name, maxProtocol; more than one action is refused"},
+			{Path: "create firewall", Aliases: firewall, Flags: "firewallRule allow drop trap redirect snat record setmark egress", Without: "record", State: Differs, Note: "a value begins after the first colon, so IPv6 addresses can be written; protocols by name, maxProtocol; more than one action is refused"},
 			{Path: "get firewall", Aliases: firewall, Columns: "Source IP,destination IP,min SPort,max SPort,min DPort,max DPort,protocol,port Name,preference,Option", Wide: "Source IP,destination IP,min SPort,max SPort,min DPort,max DPort,protocol,port Name,preference,Option,Counters"},
 			{Path: "delete firewall", Aliases: firewall, Flags: "firewallRule all", State: Better, Note: "--all"},
 		}},

@@ -43,7 +43,7 @@ func filtering() []Section[Operation] {
 	return []Section[Operation]{
 		{"Firewall rules", []Operation{
 			{"GET", "/config/firewall/all", Better, "in the order in which rules count, with exact ports"},
-			{"POST", "/config/firewall", Differs, "without redirect, doSnat and record, which are not built yet; ranges of protocols; many at once in fwAttr; the same arguments with other opts change the rule; no other connection is touched"},
+			{"POST", "/config/firewall", Differs, "without record, which is not built yet, and toPort, as source ports are given out; ranges of protocols; many at once in fwAttr; the same arguments with other opts change the rule; no other connection is touched"},
 			{"DELETE", "/config/firewall", Better, "by all arguments; 200 if there is no such rule"},
 			{"DELETE", "/config/firewall/all", Ours, ""},
 		}},

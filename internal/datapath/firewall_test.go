@@ -1,6 +1,7 @@
 package datapath_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -185,4 +186,31 @@ func BenchmarkRules(b *testing.B) {
 			})
 		})
 	}
+}
+
+// TestRuleRedirects: a packet leaves by the interface that a rule names, not a byte changed, and is counted.
+func TestRuleRedirects(t *testing.T) {
+	t.Parallel()
+	inEmptyLab(t, lab.Config{}, func(l *lab.Lab) error {
+		rule, err := lb.ParseRule("sourceIP:7.7.7.7 redirect=server")
+		if err != nil {
+			return err
+		}
+		if err := l.PutRule(rule); err != nil {
+			return err
+		}
+		p, err := pkt.Parse("tcp 7.7.7.7:1 > 10.9.9.9:9 S")
+		if err != nil {
+			return err
+		}
+		frame := l.Arriving(l.Client, p).Build()
+		res, err := l.Send(l.Client, frame)
+		if err != nil || res.Verdict != "out" || !bytes.Equal(res.Frame, frame) {
+			return fmt.Errorf("%s %x, want it to leave as %x: %w", res.Verdict, res.Frame, frame, err)
+		}
+		if hits, _ := l.Datapath.RuleHits(compile.RuleIdentity(&rule)); hits.Packets != 1 {
+			return fmt.Errorf("%d packets are counted", hits.Packets)
+		}
+		return l.SetRules(nil)
+	})
 }

@@ -7,7 +7,15 @@ import (
 
 // SetRules has packets judged by these firewall rules, and each connection once more, with its next packet.
 func (d *Datapath) SetRules(t bpf.RuleTable) error {
-	return d.firewall.SetRules(t, d.BumpNextHops)
+	sources, err := d.PutRuleSources(t.Sources)
+	if err != nil {
+		return err
+	}
+	err = d.firewall.SetRules(t, sources, d.BumpNextHops)
+	if err != nil {
+		return err
+	}
+	return d.TrimRuleSources(t.Sources)
 }
 
 // RuleHits is what the rule of an identity has decided about. false: the data path does not have it.

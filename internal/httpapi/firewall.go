@@ -85,7 +85,7 @@ func ruleOf(args *v1.FirewallArguments, opts *v1.FirewallOptions) (rule lb.Rule,
 	if rule, err = ruleKeyOf(args); err != nil {
 		return rule, err
 	}
-	if rule.Action, err = actionOf(opts); err != nil {
+	if rule.RuleVerdict, err = verdictOf(opts); err != nil {
 		return rule, err
 	}
 	if opts.FwMark < 0 || opts.FwMark > 1<<32-1 {
@@ -122,34 +122,37 @@ func ruleKeyOf(args *v1.FirewallArguments) (rule lb.Rule, err error) {
 	return rule.Normal(), err
 }
 
-// actionOf is the one action that the options ask for.
-func actionOf(opts *v1.FirewallOptions) (lb.RuleAction, error) {
-	action, chosen := lb.RuleAllow, ""
+// verdictOf is the one action that the options ask for.
+func verdictOf(opts *v1.FirewallOptions) (v lb.RuleVerdict, err error) {
+	chosen := ""
 	for _, o := range []struct {
 		name   string
 		on     bool
 		action lb.RuleAction
-	}{{"allow", opts.Allow, lb.RuleAllow}, {"drop", opts.Drop, lb.RuleDrop}, {"trap", opts.Trap, lb.RuleTrap}} {
+	}{
+		{"allow", opts.Allow, lb.RuleAllow}, {"drop", opts.Drop, lb.RuleDrop}, {"trap", opts.Trap, lb.RuleTrap},
+		{"redirect", opts.Redirect, lb.RuleRedirect}, {"doSnat", opts.DoSnat, lb.RuleSNAT},
+	} {
 		if !o.on {
 			continue
 		}
 		if chosen != "" {
-			return 0, lb.NewFieldError(o.name, "true", "stands beside "+chosen, "one action")
+			return v, lb.NewFieldError(o.name, "true", "stands beside "+chosen, "one action")
 		}
-		action, chosen = o.action, o.name
+		v.Action, chosen = o.action, o.name
 	}
-	for _, later := range []struct {
-		name string
-		on   bool
-	}{
-		{"redirect", opts.Redirect || opts.RedirectPortName != ""}, {"doSnat", opts.DoSnat || opts.ToIP != "" || opts.ToPort != 0 || opts.OnDefault},
-		{"record", opts.Record},
-	} {
-		if later.on {
-			return 0, lb.NotAvailable(later.name, "true", "allow, drop or trap")
-		}
+	switch {
+	case opts.Record:
+		return v, lb.NotAvailable("record", "true", "false")
+	case opts.ToPort != 0:
+		return v, lb.NewFieldError("toPort", strconv.Itoa(opts.ToPort), "is a port of our choice: several connections cannot share one", "0")
+	case v.Action == lb.RuleRedirect:
+		v.ToInterface = opts.RedirectPortName
+	case v.Action == lb.RuleSNAT:
+		v.OnDefault = opts.OnDefault
+		v.ToSource, err = lb.ParseAddr(lb.FieldRuleToSource, opts.ToIP)
 	}
-	return action, nil
+	return v, err
 }
 
 func ruleProblem(at string, err error) *problem {
@@ -237,8 +240,12 @@ func ruleAnswer(r *lb.Rule, hits lb.Traffic) *v1.FirewallRule {
 		Protocol: int(r.Protocol), MaxProtocol: int(r.ProtocolMax), PortName: r.Interface, Preference: int(r.Preference),
 	}
 	opts := v1.FirewallOptions{
-		Allow: r.Action == lb.RuleAllow, Drop: r.Action == lb.RuleDrop, Trap: r.Action == lb.RuleTrap, FwMark: int64(r.Mark),
+		Allow: r.Action == lb.RuleAllow, Drop: r.Action == lb.RuleDrop, Trap: r.Action == lb.RuleTrap,
+		Redirect: r.Action == lb.RuleRedirect, RedirectPortName: r.ToInterface, DoSnat: r.Action == lb.RuleSNAT, OnDefault: r.OnDefault, FwMark: int64(r.Mark),
 		Counter: strconv.FormatUint(hits.Packets, 10) + ":" + strconv.FormatUint(hits.Bytes, 10),
+	}
+	if r.Action == lb.RuleSNAT {
+		opts.ToIP = r.ToSource.String()
 	}
 	return &v1.FirewallRule{RuleArguments: args, Opts: opts}
 }

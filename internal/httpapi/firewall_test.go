@@ -45,6 +45,11 @@ func TestFirewall(t *testing.T) {
 			"sourceIP=10.0.0.0/8&minDestinationPort=80&maxDestinationPort=90&protocol=6&portName=hs1",
 		},
 		{`{"ruleArguments":{"sourceIP":"2001:db8::/32"},"opts":{"trap":true,"fwMark":7}}`, "sourceIP:2001:db8::/32 trap mark=7", "sourceIP=2001:db8::/32"},
+		{ // kube-loxilb
+			`{"ruleArguments":{"sourceIP":"10.244.0.0/16"},"opts":{"doSnat":true,"toIP":"20.20.20.1","onDefault":true}}`,
+			"sourceIP:10.244.0.0/16 snat=20.20.20.1 default", "sourceIP=10.244.0.0/16",
+		},
+		{`{"ruleArguments":{"portName":"hs1"},"opts":{"redirect":true,"redirectPortName":"hs2"}}`, "portName:hs1 redirect=hs2", "portName=hs1"},
 		{`{"ruleArguments":{},"opts":{"drop":true}}`, "preference:0 drop", ""},
 	} {
 		b := newBench(t, nil)
@@ -89,6 +94,10 @@ func TestFirewallRefused(t *testing.T) {
 		{`"preference":65536`, ``, "preference", `"65536" is out of range`},
 		{`"portName":"a/b"`, ``, "portName", `"a/b" is not the name of an interface`},
 		{``, `"allow":true,"drop":true`, "drop", `stands beside allow`},
+		{``, `"redirect":true`, "redirectPortName", `is missing`},
+		{``, `"doSnat":true`, "toIP", `is not an IP address`},
+		{``, `"doSnat":true,"toIP":"20.20.20.1","toPort":5`, "toPort", `"5" is a port of our choice`},
+		{`"sourceIP":"10.0.0.0/8"`, `"doSnat":true,"toIP":"2001:db8::1"`, "toIP", `is IPv6, and the rule is for IPv4`},
 		{``, `"fwMark":-1`, "fwMark", `"-1" is out of range`},
 		{``, `"fwMark":4294967296`, "fwMark", `"4294967296" is out of range`},
 	} {

@@ -21,8 +21,11 @@ type Rule struct {
 
 // RuleVerdict is what a rule does.
 type RuleVerdict struct {
-	Action RuleAction
-	Mark   uint32 // that packets get; 0: the one that they have
+	Action      RuleAction
+	Mark        uint32     // that packets get; 0: the one that they have
+	ToInterface string     // valid iff RuleRedirect
+	ToSource    netip.Addr // valid iff RuleSNAT
+	OnDefault   bool       // RuleSNAT: only of what leaves by a default route
 }
 
 // RulePorts are ports from Min to Max. The zero value: any, and packets without ports.
@@ -31,6 +34,9 @@ type RulePorts struct{ Min, Max uint16 }
 // Any reports whether the ports do not matter.
 func (p RulePorts) Any() bool { return p == RulePorts{} }
 
+// ruleActions are the words of all.
+const ruleActions = "allow, drop, trap, redirect or snat"
+
 // RuleAction is what becomes of a packet.
 type RuleAction uint8
 
@@ -38,7 +44,9 @@ type RuleAction uint8
 const (
 	RuleAllow RuleAction = iota // as if there were no rules
 	RuleDrop
-	RuleTrap // the kernel gets it, whatever services say
+	RuleTrap     // the kernel gets it, whatever services say
+	RuleRedirect // it leaves by another interface, as it is
+	RuleSNAT     // a connection that goes through this machine gets a source of ours
 )
 
 // MaxRules is how many firewall rules there may be.
@@ -60,6 +68,8 @@ const (
 	FieldRuleInterface          = "portName"
 	FieldRulePreference         = "preference"
 	FieldRuleMark               = "fwMark"
+	FieldRuleToInterface        = "redirectPortName"
+	FieldRuleToSource           = "toIP"
 )
 
 // String is the word of the command line.
@@ -71,6 +81,10 @@ func (a RuleAction) String() string {
 		return "drop"
 	case RuleTrap:
 		return "trap"
+	case RuleRedirect:
+		return "redirect"
+	case RuleSNAT:
+		return "snat"
 	}
 	return "action(" + strconv.Itoa(int(a)) + ")"
 }
@@ -139,6 +153,13 @@ func (r Rule) Validate() error {
 	if err := ValidateInterface(FieldRuleInterface, r.Interface); err != nil {
 		return err
 	}
+	if r.Action == RuleSNAT {
+		for _, p := range []netip.Prefix{r.Source, r.Destination} {
+			if p.IsValid() && r.ToSource.IsValid() && p.Addr().Is4() != r.ToSource.Is4() {
+				return NewFieldError(FieldRuleToSource, r.ToSource.String(), "is "+family(r.ToSource)+", and the rule is for "+family(p.Addr()), "an address of that version")
+			}
+		}
+	}
 	return r.RuleVerdict.validate()
 }
 
@@ -156,8 +177,21 @@ func (r *Rule) hasPorts() bool {
 }
 
 func (v RuleVerdict) validate() error {
-	if v.Action > RuleTrap {
-		return NewFieldError("action", v.Action.String(), "is not known", "allow, drop or trap")
+	switch v.Action {
+	case RuleAllow, RuleDrop, RuleTrap:
+	case RuleRedirect:
+		if v.ToInterface == "" {
+			return NewFieldError(FieldRuleToInterface, "", "is missing", "the interface by which packets leave")
+		}
+		if err := ValidateInterface(FieldRuleToInterface, v.ToInterface); err != nil {
+			return err
+		}
+	case RuleSNAT:
+		if err := addrUse(FieldRuleToSource, v.ToSource); err != nil {
+			return err
+		}
+	default:
+		return NewFieldError("action", v.Action.String(), "is not known", ruleActions)
 	}
 	if v.Mark != 0 && v.Action == RuleDrop {
 		return NewFieldError(FieldRuleMark, strconv.FormatUint(uint64(v.Mark), 10), "is for packets that are dropped", "0, or another action than drop")

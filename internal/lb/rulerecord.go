@@ -20,6 +20,9 @@ type ruleRecord struct {
 	Preference         uint16       `json:"preference,omitempty"`
 	Action             string       `json:"action"`
 	Mark               uint32       `json:"mark,omitempty"`
+	ToInterface        string       `json:"toInterface,omitempty"`
+	ToSource           netip.Addr   `json:"toSource,omitzero"`
+	OnDefault          bool         `json:"onDefault,omitempty"`
 }
 
 // MarshalRecord writes it as journals have it.
@@ -28,7 +31,7 @@ func (r *Rule) MarshalRecord() ([]byte, error) {
 		Source: r.Source, Destination: r.Destination,
 		SourcePortMin: r.SourcePorts.Min, SourcePortMax: r.SourcePorts.Max, DestinationPortMin: r.DestinationPorts.Min, DestinationPortMax: r.DestinationPorts.Max,
 		Protocol: r.Protocol, ProtocolMax: r.ProtocolMax, Interface: r.Interface, Preference: r.Preference,
-		Action: r.Action.String(), Mark: r.Mark,
+		Action: r.Action.String(), Mark: r.Mark, ToInterface: r.ToInterface, ToSource: r.ToSource, OnDefault: r.OnDefault,
 	})
 }
 
@@ -45,7 +48,7 @@ func UnmarshalRule(data []byte) (r Rule, err error) {
 		SourcePorts: RulePorts{in.SourcePortMin, in.SourcePortMax}, DestinationPorts: RulePorts{in.DestinationPortMin, in.DestinationPortMax},
 		Protocol: in.Protocol, ProtocolMax: in.ProtocolMax, Interface: in.Interface, Preference: in.Preference,
 	}
-	r.Mark = in.Mark
+	r.RuleVerdict = RuleVerdict{Mark: in.Mark, ToInterface: in.ToInterface, ToSource: in.ToSource, OnDefault: in.OnDefault}
 	if r.Action, err = ParseRuleAction(in.Action); err != nil {
 		return r, err
 	}

@@ -92,22 +92,35 @@ func parseRuleProtocol(field, s string) (uint8, error) {
 func ParseRule(s string) (Rule, error) {
 	words := strings.Fields(s)
 	if len(words) < 2 {
-		return Rule{}, NewFieldError("rule", s, "is not a rule", "KEY:VALUE,... ACTION [mark=N]")
+		return Rule{}, NewFieldError("rule", s, "is not a rule", "KEY:VALUE,... ACTION [mark=N], where ACTION is allow, drop, trap, redirect=INTERFACE or snat=IP [default]")
 	}
 	r, err := ParseRuleKey(words[0])
 	if err != nil {
 		return r, err
 	}
-	if r.Action, err = ParseRuleAction(words[1]); err != nil {
+	word, to, _ := strings.Cut(words[1], "=")
+	if r.Action, err = ParseRuleAction(word); err != nil {
 		return r, err
+	}
+	switch r.Action {
+	case RuleRedirect:
+		r.ToInterface = to
+	case RuleSNAT:
+		if r.ToSource, err = ParseAddr(FieldRuleToSource, to); err != nil {
+			return r, err
+		}
 	}
 	for _, word := range words[2:] {
 		name, value, _ := strings.Cut(word, "=")
-		if name != "mark" {
-			return r, NewFieldError("rule", word, "is not known", "mark=N")
-		}
-		if r.Mark, err = ParseMark(value); err != nil {
-			return r, err
+		switch {
+		case name == "mark":
+			if r.Mark, err = ParseMark(value); err != nil {
+				return r, err
+			}
+		case word == "default" && r.Action == RuleSNAT:
+			r.OnDefault = true
+		default:
+			return r, NewFieldError("rule", word, "is not known", "mark=N, or default behind snat=IP")
 		}
 	}
 	return r, r.Validate()
@@ -115,12 +128,12 @@ func ParseRule(s string) (Rule, error) {
 
 // ParseRuleAction reads the word of an action.
 func ParseRuleAction(s string) (RuleAction, error) {
-	for a := RuleAllow; a <= RuleTrap; a++ {
+	for a := RuleAllow; a <= RuleSNAT; a++ {
 		if s == a.String() {
 			return a, nil
 		}
 	}
-	return 0, NewFieldError("action", s, "is not known", "allow, drop or trap")
+	return 0, NewFieldError("action", s, "is not known", ruleActions)
 }
 
 // String is the rule on one line.
@@ -129,6 +142,15 @@ func (r Rule) String() string { return r.Key() + " " + r.RuleVerdict.String() }
 // String is what the rule does.
 func (v RuleVerdict) String() string {
 	s := v.Action.String()
+	switch v.Action {
+	case RuleRedirect:
+		s += "=" + v.ToInterface
+	case RuleSNAT:
+		s += "=" + v.ToSource.String()
+		if v.OnDefault {
+			s += " default"
+		}
+	}
 	if v.Mark != 0 {
 		s += " mark=" + strconv.FormatUint(uint64(v.Mark), 10)
 	}

@@ -2,9 +2,13 @@ package reconcile
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 
+	"loxilb/internal/announce"
 	"loxilb/internal/compile"
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/desired"
@@ -30,6 +34,7 @@ type Rules struct {
 	*objectLoop[lb.Rule]
 	table RuleTable
 	links func() []netdev.Link
+	vips  announce.Owner
 
 	mu    sync.Mutex
 	named map[string]int // interfaces that rules name, and what they were compiled for; 0: it is not there
@@ -37,11 +42,12 @@ type Rules struct {
 
 	judged chan *compile.Dropper // capacity 1: what all connections are to be judged by
 	last   bpf.RuleTable         // touched by Apply only
+	owned  []netip.Addr          // sources that connections get; likewise
 }
 
 // NewRules makes the loop of the rules.
-func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, o Observers) *Rules {
-	r := &Rules{table: t, links: links, named: map[string]int{}, judged: make(chan *compile.Dropper, 1)}
+func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips announce.Owner, o Observers) *Rules {
+	r := &Rules{table: t, links: links, vips: vips, named: map[string]int{}, judged: make(chan *compile.Dropper, 1)}
 	r.objectLoop = newObjectLoop(desired.RuleKind, r, s, s.Rules.Table, func(r *lb.Rule) string { return r.Key() }, o)
 	r.applied = r.keys
 	if t.RuleCount() > 0 {
@@ -58,13 +64,16 @@ func (r *Rules) keys() []string {
 }
 
 // Apply compiles all rules, whichever of them have changed. They come into effect together, or none does.
-func (r *Rules) Apply(_ context.Context, keys []string) []Outcome[string] {
+func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	now := r.desired.Snapshot()
 	list := slices.Collect(r.desired.Rules.All(now))
 	named, index := r.interfaces()
 	table, err := compile.Rules(list, index)
 	if err == nil {
 		err = r.table.SetRules(table)
+	}
+	if err == nil {
+		err = r.own(ctx, table.Sources)
 	}
 	if err == nil {
 		has := make([]string, len(list))
@@ -82,6 +91,25 @@ func (r *Rules) Apply(_ context.Context, keys []string) []Outcome[string] {
 		out[i] = Outcome[string]{Key: key, Version: meta.Version, Err: err}
 	}
 	return out
+}
+
+// own has the addresses owned that connections get as their source, and no others any more.
+func (r *Rules) own(ctx context.Context, sources []netip.Addr) error {
+	var errs []error
+	note := func(failed map[netip.Addr]error) {
+		for a, err := range failed {
+			errs = append(errs, fmt.Errorf("own %s: %w", a, err))
+		}
+	}
+	if len(sources) > 0 {
+		note(r.vips.Add(ctx, sources...))
+	}
+	gone := slices.DeleteFunc(slices.Clone(r.owned), func(a netip.Addr) bool { return slices.Contains(sources, a) })
+	if len(gone) > 0 {
+		note(r.vips.Remove(ctx, gone...))
+	}
+	r.owned = sources
+	return errors.Join(errs...)
 }
 
 // judge has connections end that other rules than before drop.

@@ -131,3 +131,41 @@ func TestFirewallInterface(t *testing.T) {
 	r.loxicmd("delete fw --firewallRule=portName:later")
 	labtest.Eventually(t, patience, func(ctx context.Context) error { return reaches(ctx, r.Client, "tcp", join(vip4, 80)) })
 }
+
+// TestFirewallSNAT: connections that go through the load balancer leave with the address of a rule, those to networks that it is in with their own where the
+// rule is for default routes; also over a restart, and not when the rule is gone.
+func TestFirewallSNAT(t *testing.T) {
+	t.Parallel()
+	r := newOutside(t)
+	for _, f := range []struct{ source, to, outside, near, own string }{
+		{"31.31.31.0/24", "20.20.20.77", outside4, "100.100.100.1", "31.31.31.1"},
+		{"2001:db8:31::/64", "2001:db8:20::77", outside6, "2001:db8:100::1", "2001:db8:31::1"},
+	} {
+		ep1, ep2 := r.Endpoints[0], r.Endpoints[1]
+		r.loxicmd("create fw --firewallRule=sourceIP:%s --snat=%s --egress", f.source, f.to)
+		if !r.hasAddress(f.to) {
+			t.Errorf("nobody owns %s", f.to)
+		}
+		for _, network := range []string{"tcp", "udp"} {
+			c := r.sees(ep1, network, join(f.outside, 7000), f.to)
+			r.sees(ep1, network, join(f.near, 7000), f.own)
+			r.sees(ep2, network, join(f.outside, 7000), hostAddress(ep2, strings.Contains(f.to, ":")))
+			r.Kill()
+			r.restart()
+			r.sees(ep1, network, join(f.outside, 7000), f.to)
+			if got, err := whoami(c); err != nil || got != f.to {
+				t.Errorf("%s: a connection that is there is seen as %q: %v", network, got, err)
+			}
+		}
+		if got := r.loxicmd("get fw"); !strings.Contains(got, "Snat("+f.to+":0),Egr") {
+			t.Errorf("what is shown:\n%s", got)
+		}
+		r.loxicmd("create fw --firewallRule=sourceIP:%s --snat=%s", f.source, f.to)
+		r.sees(ep1, "tcp", join(f.near, 7000), f.to)
+		r.loxicmd("delete fw --firewallRule=sourceIP:%s", f.source)
+		labtest.Eventually(t, patience, func(ctx context.Context) error { return sourceIs(ctx, ep1, "tcp", join(f.outside, 7000), f.own) })
+		if r.hasAddress(f.to) {
+			t.Errorf("%s is owned still", f.to)
+		}
+	}
+}

@@ -20,12 +20,18 @@ type RuleTable struct {
 	Nodes   []TcRuleNode
 	Entries []uint16        // of leaves: indices into Rules
 	Trees   [2][]TcRuleTree // of IPv4, and of IPv6
+	Sources []netip.Addr    // that connections get: what targets of rules number, until datapath knows the endpoints that stand for them
 }
 
 // Equal reports whether packets fare alike with both.
 func (t *RuleTable) Equal(o *RuleTable) bool {
-	return slices.Equal(t.Rules, o.Rules) && slices.Equal(t.Nodes, o.Nodes) && slices.Equal(t.Entries, o.Entries) &&
+	return slices.Equal(t.Rules, o.Rules) && slices.Equal(t.Sources, o.Sources) && slices.Equal(t.Nodes, o.Nodes) && slices.Equal(t.Entries, o.Entries) &&
 		slices.Equal(t.Trees[0], o.Trees[0]) && slices.Equal(t.Trees[1], o.Trees[1])
+}
+
+// IsSNAT reports whether a rule gives connections another source.
+func (r *TcRule) IsSNAT() bool {
+	return r.Action == uint8(TcRuleActionRULE_SNAT) || r.Action == uint8(TcRuleActionRULE_SNAT_DEFAULT)
 }
 
 // Set is the table as the map has it.
@@ -125,7 +131,7 @@ func (t RuleTable) String() string {
 				fmt.Fprintf(&b, " %s=%x-%x", ruleWord(w), first, last)
 			}
 		}
-		fmt.Fprintf(&b, " action=%d mark=%d\n", r.Action, r.Mark)
+		fmt.Fprintf(&b, " action=%d mark=%d target=%d\n", r.Action, r.Mark, r.Target)
 	}
 	for version, trees := range t.Trees {
 		for _, tree := range trees {

@@ -137,7 +137,10 @@ type SockOpening struct {
 			Source     SockIpAddr
 		}
 	}
-	Choice struct {
+	SourceOf        uint32
+	SourceByDefault bool
+	_               [3]byte
+	Choice          struct {
 		_        structs.HostLayout
 		Endpoint uint32
 		IsHeld   bool

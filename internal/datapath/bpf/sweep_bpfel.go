@@ -166,7 +166,10 @@ type SweepOpening struct {
 			Source     SweepIpAddr
 		}
 	}
-	Choice struct {
+	SourceOf        uint32
+	SourceByDefault bool
+	_               [3]byte
+	Choice          struct {
 		_        structs.HostLayout
 		Endpoint uint32
 		IsHeld   bool

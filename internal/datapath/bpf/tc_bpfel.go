@@ -428,7 +428,10 @@ type TcOpening struct {
 		_    [3]byte
 		Peer TcEndpoint
 	}
-	Choice struct {
+	SourceOf        uint32
+	SourceByDefault bool
+	_               [3]byte
+	Choice          struct {
 		_        structs.HostLayout
 		Endpoint uint32
 		IsHeld   bool
@@ -558,16 +561,20 @@ type TcRule struct {
 	Identity uint64
 	Counter  uint32
 	Mark     uint32
+	Target   uint32
 	Action   uint8
-	Pad      [15]uint8
+	Pad      [11]uint8
 }
 
 type TcRuleAction uint32
 
 const (
-	TcRuleActionRULE_ALLOW TcRuleAction = 0
-	TcRuleActionRULE_DROP  TcRuleAction = 1
-	TcRuleActionRULE_TRAP  TcRuleAction = 2
+	TcRuleActionRULE_ALLOW        TcRuleAction = 0
+	TcRuleActionRULE_DROP         TcRuleAction = 1
+	TcRuleActionRULE_TRAP         TcRuleAction = 2
+	TcRuleActionRULE_REDIRECT     TcRuleAction = 3
+	TcRuleActionRULE_SNAT         TcRuleAction = 4
+	TcRuleActionRULE_SNAT_DEFAULT TcRuleAction = 5
 )
 
 type TcRuleHit struct {
@@ -957,6 +964,7 @@ const (
 	TcVarRedirectPeer           = "redirect_peer"
 	TcVarResetRate              = "reset_rate"
 	TcVarRuleCount              = "rule_count"
+	TcVarSnatRules              = "snat_rules"
 	TcVarTableSkew              = "table_skew"
 	TcVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	TcVarTimeoutFragment        = "timeout_fragment"
@@ -1115,6 +1123,7 @@ type TcVariableSpecs struct {
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
+	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -1303,6 +1312,7 @@ type TcVariables struct {
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
+	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`

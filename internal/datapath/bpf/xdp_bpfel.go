@@ -354,6 +354,7 @@ const (
 	XdpVarRedirectPeer           = "redirect_peer"
 	XdpVarResetRate              = "reset_rate"
 	XdpVarRuleCount              = "rule_count"
+	XdpVarSnatRules              = "snat_rules"
 	XdpVarTableSkew              = "table_skew"
 	XdpVarTimeoutClosedPressed   = "timeout_closed_pressed"
 	XdpVarTimeoutFragment        = "timeout_fragment"
@@ -498,6 +499,7 @@ type XdpVariableSpecs struct {
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
+	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.VariableSpec `ebpf:"timeout_fragment"`
@@ -673,6 +675,7 @@ type XdpVariables struct {
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
+	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
 	TimeoutFragment        *ebpf.Variable `ebpf:"timeout_fragment"`

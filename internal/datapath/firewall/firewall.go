@@ -4,6 +4,7 @@ package firewall
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type Firewall struct {
 	ids      alloc.IDs
 	counters map[uint64]uint32 // by rules' identities
 	counts   []*ebpf.Variable  // where programs look for the number of rules
+	sources  []uint32          // endpoints that stand for the table's sources
 	old      uint32            // counters below may hold what an earlier process has counted
 }
 
@@ -47,12 +49,12 @@ func Open(c *loader.Collection) (*Firewall, error) {
 	if set == nil {
 		return f, nil
 	}
-	for i := range set.Rules[:min(int(set.Count), len(set.Rules))] {
+	for i := range set.Rules[:set.Count] {
 		r := &set.Rules[i]
 		f.counters[r.Identity] = r.Counter
 		f.ids.Take(r.Counter)
 	}
-	return f, f.writeCount(set.Count)
+	return f, errors.Join(f.writeSNAT(set), f.writeCount(set.Count))
 }
 
 // read reads the set that packets are judged by; nil: there is none.
@@ -71,20 +73,25 @@ func (f *Firewall) read() (*bpf.TcRuleSet, error) {
 	}
 	defer m.Close()
 	set := &bpf.TcRuleSet{}
-	return set, m.Lookup(uint32(0), set)
+	if err := m.Lookup(uint32(0), set); err != nil {
+		return nil, err
+	}
+	set.Count = min(set.Count, uint32(len(set.Rules)))
+	return set, nil
 }
 
-// SetRules has packets judged by these rules from one packet to the next. Rules that were there before go on counting. then is called after a change.
-func (f *Firewall) SetRules(t bpf.RuleTable, then func() error) error {
+// SetRules has packets judged by these rules from one packet to the next. Rules that were there before go on counting. sources are the endpoints that
+// stand for the table's sources; then is called after a change.
+func (f *Firewall) SetRules(t bpf.RuleTable, sources []uint32, then func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.known && t.Equal(&f.table) {
+	if f.known && t.Equal(&f.table) && slices.Equal(f.sources, sources) {
 		return nil
 	}
 	f.known = false
 	counters, fresh, err := f.allot(t.Rules)
 	if err == nil {
-		err = f.write(&t, counters)
+		err = f.write(&t, counters, sources)
 	}
 	if err != nil {
 		for _, id := range fresh {
@@ -97,7 +104,7 @@ func (f *Firewall) SetRules(t bpf.RuleTable, then func() error) error {
 			f.ids.Put(id, true)
 		}
 	}
-	f.table, f.counters = t, counters
+	f.table, f.counters, f.sources = t, counters, sources
 	if err := then(); err != nil {
 		return err
 	}
@@ -144,7 +151,7 @@ func (f *Firewall) clear(id uint32, used bool) error {
 }
 
 // write makes a set and puts it in the place of the one that there is. Packets that look at that one have it to the end.
-func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32) error {
+func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32, sources []uint32) error {
 	if len(t.Rules) == 0 {
 		return f.remove()
 	}
@@ -155,7 +162,11 @@ func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32) error {
 	defer m.Close()
 	set := t.Set()
 	for i := range t.Rules {
-		set.Rules[i].Counter = counters[t.Rules[i].Identity]
+		r := &set.Rules[i]
+		r.Counter = counters[r.Identity]
+		if r.IsSNAT() {
+			r.Target = sources[r.Target]
+		}
 	}
 	if err := m.Put(uint32(0), set); err != nil {
 		return fmt.Errorf("write firewall rules: %w", err)
@@ -163,12 +174,26 @@ func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32) error {
 	if err := f.shared.Maps.RuleSets.Put(uint32(0), uint32(m.FD())); err != nil {
 		return fmt.Errorf("have packets judged by new firewall rules: %w", err)
 	}
-	return f.writeCount(set.Count)
+	return errors.Join(f.writeSNAT(set), f.writeCount(set.Count))
+}
+
+// writeSNAT tells the packet path whether any rule gives connections another source.
+func (f *Firewall) writeSNAT(set *bpf.TcRuleSet) error {
+	n := uint32(0)
+	for i := range set.Rules[:set.Count] {
+		if set.Rules[i].IsSNAT() {
+			n++
+		}
+	}
+	if err := f.shared.Variables.SnatRules.Set(n); err != nil {
+		return fmt.Errorf("count firewall rules that give sources: %w", err)
+	}
+	return nil
 }
 
 // remove has packets judged by none.
 func (f *Firewall) remove() error {
-	if err := f.writeCount(0); err != nil {
+	if err := errors.Join(f.writeCount(0), f.writeSNAT(&bpf.TcRuleSet{})); err != nil {
 		return err
 	}
 	if err := f.shared.Maps.RuleSets.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {

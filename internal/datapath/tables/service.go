@@ -66,13 +66,15 @@ func (t *Tables) Expect(services, endpoints int) {
 	}()
 }
 
-// Services lists the keys of the services in the data path.
+// Services lists the keys of the services in the data path, those of firewall rules left out.
 func (t *Tables) Services() []bpf.TcServiceKey {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	keys := make([]bpf.TcServiceKey, 0, len(t.services))
 	for k := range t.services {
-		keys = append(keys, k)
+		if !ofRules(k) {
+			keys = append(keys, k)
+		}
 	}
 	return keys
 }
