@@ -598,6 +598,27 @@ type HostCount struct {
 	UnhealthyHostCount float64 `json:"unhealthy_host_count"`
 }
 
+// InstanceState defines model for InstanceState.
+type InstanceState struct {
+	// Instance What stands behind the last colon of services' names; services whose names have none are of llb-inst0, which default and nothing mean, too.
+	Instance string `json:"instance"`
+
+	// State MASTER, BACKUP, FAULT, STOP or NOT_DEFINED.
+	State string `json:"state"`
+
+	// Sync 0. In requests it is ignored.
+	Sync int `json:"sync"`
+
+	// Vip An address of the cluster: endpoints of services of mode 2 see it in place of the VIP, where they have no snatIPs. It is owned as the VIPs are.
+	// Absent, 0.0.0.0 or ::, there is none.
+	Vip string `json:"vip"`
+}
+
+// InstanceStateList defines model for InstanceStateList.
+type InstanceStateList struct {
+	Attr []InstanceState `json:"Attr"`
+}
+
 // Interaction defines model for Interaction.
 type Interaction struct {
 	// Dip The endpoint.
@@ -1626,6 +1647,9 @@ type CreateUserJSONRequestBody = User
 // UpdateUserJSONRequestBody defines body for UpdateUser for application/json ContentType.
 type UpdateUserJSONRequestBody = User
 
+// SetInstanceStateJSONRequestBody defines body for SetInstanceState for application/json ContentType.
+type SetInstanceStateJSONRequestBody = InstanceState
+
 // CreateCorsJSONRequestBody defines body for CreateCors for application/json ContentType.
 type CreateCorsJSONRequestBody = CorsEntry
 
@@ -1829,6 +1853,35 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /auth/users/{id} (the `UpdateUser` operationId).
 	UpdateUser(ctx context.Context, id int64, body UpdateUserJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetInstanceStateWithBody Say what this node is for the services of an instance
+	//
+	// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
+	// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
+	// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
+	// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
+	SetInstanceStateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SetInstanceState Say what this node is for the services of an instance
+	//
+	// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
+	// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
+	// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
+	// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
+	SetInstanceState(ctx context.Context, body SetInstanceStateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetInstanceStates What this node is for the services of each instance
+	//
+	// Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
+	GetInstanceStates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// EndConntracks End connections
 	//
@@ -2729,6 +2782,65 @@ func (c *Client) UpdateUserWithBody(ctx context.Context, id int64, contentType s
 // Corresponds with PUT /auth/users/{id} (the `UpdateUser` operationId).
 func (c *Client) UpdateUser(ctx context.Context, id int64, body UpdateUserJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewUpdateUserRequest(c.Server, id, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetInstanceStateWithBody Say what this node is for the services of an instance
+//
+// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
+// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
+// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
+// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
+func (c *Client) SetInstanceStateWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetInstanceStateRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SetInstanceState Say what this node is for the services of an instance
+//
+// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
+// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
+// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
+// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
+func (c *Client) SetInstanceState(ctx context.Context, body SetInstanceStateJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSetInstanceStateRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetInstanceStates What this node is for the services of each instance
+//
+// Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
+func (c *Client) GetInstanceStates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetInstanceStatesRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -4742,6 +4854,73 @@ func NewUpdateUserRequestWithBody(server string, id int64, contentType string, b
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewSetInstanceStateRequest calls the generic SetInstanceState builder with application/json body
+func NewSetInstanceStateRequest(server string, body SetInstanceStateJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSetInstanceStateRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewSetInstanceStateRequestWithBody constructs an http.Request for the SetInstanceState method, with any body, and a specified content type
+func NewSetInstanceStateRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/cistate")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetInstanceStatesRequest constructs an http.Request for the GetInstanceStates method
+func NewGetInstanceStatesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/cistate/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -8342,6 +8521,37 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /auth/users/{id} (the `UpdateUser` operationId).
 	UpdateUserWithResponse(ctx context.Context, id int64, body UpdateUserJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateUserResponse, error)
 
+	// SetInstanceStateWithBodyWithResponse Say what this node is for the services of an instance
+	//
+	// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
+	// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
+	// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
+	// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
+	SetInstanceStateWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetInstanceStateResponse, error)
+
+	// SetInstanceStateWithResponse Say what this node is for the services of an instance
+	//
+	// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
+	// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
+	// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
+	// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
+	SetInstanceStateWithResponse(ctx context.Context, body SetInstanceStateJSONRequestBody, reqEditors ...RequestEditorFn) (*SetInstanceStateResponse, error)
+
+	// GetInstanceStatesWithResponse What this node is for the services of each instance
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
+	GetInstanceStatesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetInstanceStatesResponse, error)
+
 	// EndConntracksWithResponse End connections
 	//
 	// TCP ends for both sides, by RSTs; what is half-open, of mode dsr or of another protocol ends here, and the next
@@ -9535,6 +9745,102 @@ func (r UpdateUserResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateUserResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type SetInstanceStateResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r SetInstanceStateResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r SetInstanceStateResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r SetInstanceStateResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r SetInstanceStateResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SetInstanceStateResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r SetInstanceStateResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetInstanceStatesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *InstanceStateList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetInstanceStatesResponse) GetJSON200() *InstanceStateList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetInstanceStatesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetInstanceStatesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetInstanceStatesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetInstanceStatesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetInstanceStatesResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -13648,6 +13954,55 @@ func (c *ClientWithResponses) UpdateUserWithResponse(ctx context.Context, id int
 	return ParseUpdateUserResponse(rsp)
 }
 
+// SetInstanceStateWithBodyWithResponse Say what this node is for the services of an instance
+//
+// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
+// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
+// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
+// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
+func (c *ClientWithResponses) SetInstanceStateWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SetInstanceStateResponse, error) {
+	rsp, err := c.SetInstanceStateWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetInstanceStateResponse(rsp)
+}
+
+// SetInstanceStateWithResponse Say what this node is for the services of an instance
+//
+// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
+// none of the VIPs of the instance's services, and announces none; connections that reach it go on. One that is MASTER, or NOT_DEFINED
+// (which is so while nobody has said anything), answers for them, and announces them when it becomes it. The role is kept over a
+// restart of the daemon; a MASTER is BACKUP after one of the machine, until it is said again.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/cistate (the `SetInstanceState` operationId).
+func (c *ClientWithResponses) SetInstanceStateWithResponse(ctx context.Context, body SetInstanceStateJSONRequestBody, reqEditors ...RequestEditorFn) (*SetInstanceStateResponse, error) {
+	rsp, err := c.SetInstanceState(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSetInstanceStateResponse(rsp)
+}
+
+// GetInstanceStatesWithResponse What this node is for the services of each instance
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
+func (c *ClientWithResponses) GetInstanceStatesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetInstanceStatesResponse, error) {
+	rsp, err := c.GetInstanceStates(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetInstanceStatesResponse(rsp)
+}
+
 // EndConntracksWithResponse End connections
 //
 // TCP ends for both sides, by RSTs; what is half-open, of mode dsr or of another protocol ends here, and the next
@@ -15330,6 +15685,72 @@ func ParseUpdateUserResponse(rsp *http.Response) (*UpdateUserResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseSetInstanceStateResponse parses an HTTP response from a SetInstanceStateWithResponse call
+func ParseSetInstanceStateResponse(rsp *http.Response) (*SetInstanceStateResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SetInstanceStateResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetInstanceStatesResponse parses an HTTP response from a GetInstanceStatesWithResponse call
+func ParseGetInstanceStatesResponse(rsp *http.Response) (*GetInstanceStatesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetInstanceStatesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest InstanceStateList
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -18091,6 +18512,12 @@ type ServerInterface interface {
 	// UpdateUser Change a user's name, password or role
 	// (PUT /auth/users/{id})
 	UpdateUser(w http.ResponseWriter, r *http.Request, id int64)
+	// SetInstanceState Say what this node is for the services of an instance
+	// (POST /config/cistate)
+	SetInstanceState(w http.ResponseWriter, r *http.Request)
+	// GetInstanceStates What this node is for the services of each instance
+	// (GET /config/cistate/all)
+	GetInstanceStates(w http.ResponseWriter, r *http.Request)
 	// EndConntracks End connections
 	// (DELETE /config/conntrack)
 	EndConntracks(w http.ResponseWriter, r *http.Request, params EndConntracksParams)
@@ -18483,6 +18910,34 @@ func (siw *ServerInterfaceWrapper) UpdateUser(w http.ResponseWriter, r *http.Req
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.UpdateUser(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// SetInstanceState operation middleware
+func (siw *ServerInterfaceWrapper) SetInstanceState(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.SetInstanceState(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetInstanceStates operation middleware
+func (siw *ServerInterfaceWrapper) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetInstanceStates(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -21120,6 +21575,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/metrics", wrapper.DisableMetrics)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/metrics", wrapper.GetMetricsConfig)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/metrics", wrapper.EnableMetrics)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/cistate", wrapper.SetInstanceState)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/cistate/all", wrapper.GetInstanceStates)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/objects", wrapper.GetStatuses)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/events", wrapper.GetEvents)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/version", wrapper.GetVersion)

@@ -20,7 +20,7 @@ func openState(dir string, log *slog.Logger) (*desired.State, error) {
 			return noRoom{limit}
 		}
 		return err
-	}))
+	}), desired.At(place()))
 	if err != nil {
 		return nil, err
 	}

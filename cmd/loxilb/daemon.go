@@ -69,7 +69,7 @@ type daemon struct {
 func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *netdev.Net, state *desired.State, d *datapath.Datapath, lock *pins.Lock) (*daemon, error) {
 	p := &daemon{
 		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), ends: make(chan struct{}, 1),
-		announcer: announce.New(network, network.VIPs(), log),
+		announcer: announce.New(network, network.VIPs(), c.Announcements, log),
 	}
 	p.pins = &pinWatch{lost: lock.Lost, log: log}
 	statuses, start := status.NewTable(), time.Now()

@@ -38,7 +38,7 @@ type Owner interface {
 }
 
 // Announcer is an Owner that hands VIPs on to another Owner, and announces them. A VIP is announced on every link whose connected network contains
-// it, never on lo, three times each: a frame may get lost, and a switch that just brought its port up drops the first.
+// it, never on lo, several times each: a frame may get lost, and a switch that just brought its port up drops the first.
 type Announcer struct {
 	owner   Owner
 	network Network
@@ -66,16 +66,25 @@ type pendingAnnouncement struct {
 	due time.Time
 }
 
-// New makes an announcer of the VIPs that are given to it for their owner.
-func New(n Network, o Owner, log *slog.Logger) *Announcer {
+// New makes an announcer of the VIPs that are given to it for their owner. Each is announced so many times.
+func New(n Network, o Owner, times int, log *slog.Logger) *Announcer {
 	return &Announcer{
 		owner: o, network: n, loop: retry.New("VIPs are announced to the neighbours of their links", log),
-		delays:    []time.Duration{0, time.Second, 3 * time.Second},
+		delays:    delays(times),
 		notify:    make(chan struct{}, 1),
 		vips:      map[netip.Addr]struct{}{},
 		fresh:     map[netip.Addr]struct{}{},
 		announced: map[vipLink]string{},
 	}
+}
+
+// delays are those of so many announcements of a VIP: at once, after one second, after three, and every two from there on.
+func delays(times int) []time.Duration {
+	list := make([]time.Duration, times)
+	for i := 1; i < times; i++ {
+		list[i] = time.Duration(2*i-1) * time.Second
+	}
+	return list
 }
 
 // Set hands the VIPs to their owner and announces those that are new. One that its owner could not place is announced

@@ -101,7 +101,7 @@ func newLab(t *testing.T, delays ...time.Duration) *lab {
 	t.Cleanup(func() { _ = out.network.Close() })
 	network := &flaky{Net: out.network}
 	out.broken = &network.broken
-	out.announce = New(network, out.network.VIPs(), log)
+	out.announce = New(network, out.network.VIPs(), 3, log)
 	out.announce.delays = delays
 	ctx, cancel := context.WithCancel(context.Background())
 	hub := event.NewHub()
@@ -290,7 +290,7 @@ func TestRemovedIsSilent(t *testing.T) {
 func TestAddedAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
-	a := New(l.network, l.network.VIPs(), slog.New(slog.NewTextHandler(t.Output(), nil))) // it does not run
+	a := New(l.network, l.network.VIPs(), 3, slog.New(slog.NewTextHandler(t.Output(), nil))) // it does not run
 	add := func() {
 		t.Helper()
 		if failed := a.Add(t.Context(), vips("10.1.0.50")...); failed != nil {

@@ -57,6 +57,7 @@ func getVerb(o *options) *cobra.Command {
 		getRoute(o),
 		getAddress(o),
 		getPolicy(o),
+		getHastate(o),
 		getVersion(o),
 		getLogLevel(o),
 		getStatus(o),
@@ -107,6 +108,7 @@ func setVerb(o *options) *cobra.Command {
 		setLogin(o),
 		setLogout(o),
 		setUser(o),
+		setHastate(o),
 	)
 	return c
 }

@@ -20,13 +20,16 @@ const maxHalfOpen = 33
 // maxConnections is what the connection table's size has room for (SIZE_BITS in bpf/abi.h), rounded. It is 40 GB of memory.
 const maxConnections = 100_000_000
 
+// maxAnnouncements of a VIP take a minute.
+const maxAnnouncements = 30
+
 const maxToken = 4096 // bytes of a token file that are read
 
 // check makes a Config of the flags. name says where a flag's value came from.
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, HashSeed: f.hashSeed, PinPath: f.pinPath,
-		StateDir: f.stateDir, ProbeFiles: f.probeFiles, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp),
+		StateDir: f.stateDir, ProbeFiles: f.probeFiles, Announcements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
 	if f.cpuProfile != "none" {
 		c.CPUProfile = f.cpuProfile
@@ -50,6 +53,9 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	}
 	if c.CTMax > maxConnections {
 		return nil, &Error{"--ct-max", strconv.FormatUint(uint64(f.ctMax), 10), fmt.Sprintf("is more than %d, the most that the connection table can have", maxConnections)}
+	}
+	if f.vipAdvRepeat < 1 || f.vipAdvRepeat > maxAnnouncements {
+		return nil, &Error{"--vip-adv-repeat", strconv.Itoa(f.vipAdvRepeat), fmt.Sprintf("is not 1 to %d", maxAnnouncements)}
 	}
 	if c.HalfOpen < 0 || c.HalfOpen > maxHalfOpen {
 		return nil, &Error{"--half-open-max", strconv.Itoa(f.halfOpen), fmt.Sprintf("is not 0 (any number) to %d percent", maxHalfOpen)}

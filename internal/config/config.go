@@ -10,27 +10,28 @@ import (
 type Config struct {
 	API API
 
-	Attach       Attach
-	XDP          XDP
-	RedirectPeer bool           // send straight into the peer namespace of a veth
-	LocalSockets bool           // this machine's own sockets reach VIPs
-	Cgroup       string         // of their processes; empty: all
-	Whitelist    *regexp.Regexp // nil: every interface
-	Blacklist    *regexp.Regexp // nil: none; Whitelist overrides it
-	CTMax        uint32         // connections; 0: by the memory of the machine
-	HalfOpen     int            // percent of the table that half-open connections may have; 0: any
-	IdleRST      bool           // both ends of an idle TCP connection get a RST
-	HashSeed     uint64         // key of the flow hash
-	PinPath      string         // directory of pinned maps and links; empty: the daemon's own choice
-	StateDir     string         // desired state
-	ProbeFiles   string         // directory of the CAs, certificates and keys of probes
-	FlowLog      FlowLog        // what becomes of connections
-	Detach       bool           // remove everything and exit
-	Force        bool           // Detach while a daemon runs, too
-	End          bool           // start without pinned maps of another layout
-	CheckUpgrade bool           // only tell whether a start could take over
-	LogLevel     *LogLevel
-	CPUProfile   string // file of a profile; empty: none
+	Attach        Attach
+	XDP           XDP
+	RedirectPeer  bool           // send straight into the peer namespace of a veth
+	LocalSockets  bool           // this machine's own sockets reach VIPs
+	Cgroup        string         // of their processes; empty: all
+	Whitelist     *regexp.Regexp // nil: every interface
+	Blacklist     *regexp.Regexp // nil: none; Whitelist overrides it
+	CTMax         uint32         // connections; 0: by the memory of the machine
+	HalfOpen      int            // percent of the table that half-open connections may have; 0: any
+	IdleRST       bool           // both ends of an idle TCP connection get a RST
+	HashSeed      uint64         // key of the flow hash
+	PinPath       string         // directory of pinned maps and links; empty: the daemon's own choice
+	StateDir      string         // desired state
+	Announcements int            // of a VIP, when this node begins to own it
+	ProbeFiles    string         // directory of the CAs, certificates and keys of probes
+	FlowLog       FlowLog        // what becomes of connections
+	Detach        bool           // remove everything and exit
+	Force         bool           // Detach while a daemon runs, too
+	End           bool           // start without pinned maps of another layout
+	CheckUpgrade  bool           // only tell whether a start could take over
+	LogLevel      *LogLevel
+	CPUProfile    string // file of a profile; empty: none
 
 	Notes []string // flags that were given and have no effect, one sentence each: log them at start
 }

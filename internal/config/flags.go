@@ -39,6 +39,7 @@ type flags struct {
 	probeFiles      string
 	flowLog         FlowLog
 	flowLogMB       int
+	vipAdvRepeat    int
 	detach, force   bool
 	endConnections  bool
 	checkUpgrade    bool
@@ -75,6 +76,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.Uint64Var(&f.hashSeed, "hash-seed", 0, "key by which hash and persist choose; one for balancers that are to choose alike, secret where clients may be hostile")
 	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system for maps and links (default chosen by network namespace)")
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory of the desired state")
+	fs.IntVar(&f.vipAdvRepeat, "vip-adv-repeat", 3, "how often a VIP is announced when this node begins to own it: at once, after 1 s, after 3 s, and every 2 s from there on; 1 to 30")
 	fs.StringVar(&f.probeFiles, "probe-files", "/etc/loxilb/probes", "directory of the CAs, certificates and keys that probes may use")
 	fs.StringVar(&f.flowLog.File, "flow-log", "", "file to which it is written, in lines of JSON, what becomes of connections; - is standard output; empty: none")
 	fs.IntVar(&f.flowLogMB, "flow-log-size", 100, "megabytes of that file, which is set aside then and begun anew")

@@ -129,7 +129,8 @@ func networkCommands() []Section[Command] {
 func clusteringCommands() []Section[Command] {
 	return []Section[Command]{
 		{"Roles", []Command{
-			{Path: "get hastate", Aliases: "ha HAstate", Columns: "Instance,HAState", State: NotThere, Note: noCIState},
+			{Path: "get hastate", Aliases: "ha HAstate", Columns: "Instance,HAState"},
+			{Path: "set hastate", State: Ours},
 		}},
 		{"BFD", []Command{
 			{Path: "create bfd", Aliases: "bfd-session", Flags: "instance sourceIP interval retryCount", State: NotThere, Note: noBFD},

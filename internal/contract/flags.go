@@ -87,7 +87,7 @@ func others() []Section[Flag] {
 			{Name: "rpc", Default: "netrpc", State: Differs, Inert: true, Note: "it chooses a transport between the nodes of a cluster, and there is no cluster"},
 			{Name: "k8s-api", Default: "none", State: NotThere, Note: "no Kubernetes API is watched by this build: kube-loxilb tells it what it needs"},
 			{Name: "clusterinterface", State: NotThere, Note: "there is no overlay for egress in this build: let routes of the cluster's network lead to the node"},
-			{Name: "vip-adv-repeat", Default: "3", State: NotThere, Note: "how often a VIP is announced can't be chosen in this build: it is announced three times"},
+			{Name: "vip-adv-repeat", Default: "3"},
 		}},
 		{"BGP and BFD", []Flag{
 			{Name: "bgp", Short: "b", Default: "false", State: NotThere, Note: noBGP},

@@ -10,6 +10,5 @@ const (
 
 	noMirror = "mirrors are not part of this build yet: use tc with the action mirred"
 
-	noCIState = "roles of cluster instances are not part of this build yet: let keepalived move the VIPs"
-	noFiles   = "the whole configuration is not exported and imported by this build yet: use loxicmd get -o yaml and loxicmd apply"
+	noFiles = "the whole configuration is not exported and imported by this build yet: use loxicmd get -o yaml and loxicmd apply"
 )

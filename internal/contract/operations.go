@@ -113,8 +113,8 @@ func network() []Section[Operation] {
 func clustering() []Section[Operation] {
 	return []Section[Operation]{
 		{"Roles", []Operation{
-			{"GET", "/config/cistate/all", NotThere, noCIState},
-			{"POST", "/config/cistate", NotThere, noCIState},
+			{"GET", "/config/cistate/all", Same, ""},
+			{"POST", "/config/cistate", Better, "the role holds over a restart of the daemon; NOT_DEFINED takes it back"},
 		}},
 		{"BFD", []Operation{
 			{"GET", "/config/bfd/all", NotThere, noBFD},

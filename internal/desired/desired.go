@@ -26,6 +26,7 @@ type State struct {
 	Members   *store.Table[netobj.VLANMember] // of VLANs
 	VXLANs    *store.Table[netobj.VXLAN]
 	Peers     *store.Table[netobj.VXLANPeer]
+	Instances *Instances
 }
 
 // Admission refuses what a commit would make of the services if the data path could not hold it. An error for want of room
@@ -35,7 +36,14 @@ type Admission func(before, after ServicesAt, changed []lb.Key) error
 // Option changes what Open does.
 type Option func(*options)
 
-type options struct{ admit Admission }
+type options struct {
+	admit Admission
+	place string
+}
+
+// At says where this process is: a start of the machine, and a network namespace. Roles that were given elsewhere are looked at with
+// care (lb.Instance.At).
+func At(place string) Option { return func(o *options) { o.place = place } }
 
 // Admit has every commit asked for, after the kinds' own checks.
 func Admit(admit Admission) Option { return func(o *options) { o.admit = admit } }
@@ -47,7 +55,7 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 		opt(&o)
 	}
 	s := &State{
-		Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains(), Policers: newPolicers(), Rules: newRules(),
+		Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains(), Policers: newPolicers(), Rules: newRules(), Instances: newInstances(o.place),
 		Addresses: newNetObjects[netobj.Address](netobj.AddressKind),
 		Routes:    newNetObjects[netobj.Route](netobj.RouteKind),
 		Neighbors: newNetObjects[netobj.Neighbor](netobj.NeighborKind),
@@ -58,7 +66,7 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 		Peers:     newNetObjects[netobj.VXLANPeer](netobj.VXLANPeerKind),
 	}
 	var err error
-	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Policers.Table, s.Rules.Table,
+	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Policers.Table, s.Rules.Table, s.Instances.Table,
 		s.Addresses, s.Routes, s.Neighbors, s.FDBs, s.VLANs, s.Members, s.VXLANs, s.Peers)
 	if err != nil {
 		return nil, err

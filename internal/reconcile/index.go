@@ -16,8 +16,8 @@ import (
 // loop alone touches it.
 type index struct {
 	services map[lb.Key]indexed
-	kept     map[lb.Key][]netip.Addr  // addresses that stay owned for services that could not be applied since the start
-	vips     refcount                 // services that have the address, as VIP or as source
+	kept     map[lb.Key]keptService   // addresses that stay owned for services that could not be applied since the start
+	vips     users                    // services that have the address, as VIP or as source
 	named    map[netip.Addr]endpoint  // addresses of endpoints
 	rows     map[bpf.TcServiceKey]int // ranges that have the row: those that begin at one port share it
 	notifier *notifier
@@ -43,8 +43,8 @@ type endpoint struct{ named, reached uint32 }
 
 func newIndex(n *notifier, p *probes) *index {
 	return &index{
-		services: map[lb.Key]indexed{}, kept: map[lb.Key][]netip.Addr{},
-		named: map[netip.Addr]endpoint{}, vips: refcount{}, rows: map[bpf.TcServiceKey]int{}, notifier: n, probes: p,
+		services: map[lb.Key]indexed{}, kept: map[lb.Key]keptService{},
+		named: map[netip.Addr]endpoint{}, vips: users{}, rows: map[bpf.TcServiceKey]int{}, notifier: n, probes: p,
 	}
 }
 
@@ -55,7 +55,16 @@ func (x *index) keys() []lb.Key { return slices.Collect(maps.Keys(x.services)) }
 
 func (x *index) allVIPs() []netip.Addr { return slices.Collect(maps.Keys(x.vips)) }
 
-func (x *index) hasVIP(a netip.Addr) bool { return x.vips[a] > 0 }
+// owned tells whether a service has the address whose instance is one that this node owns the VIPs of.
+func (x *index) owned(a netip.Addr, owns func(instance string) bool) bool {
+	return slices.ContainsFunc(x.vips[a], func(u use) bool { return owns(u.instance) })
+}
+
+// keptService is what is kept of a service that is not in the data path.
+type keptService struct {
+	instance string
+	vips     []netip.Addr
+}
 
 func (x *index) hasRow(key bpf.TcServiceKey) bool { return x.rows[key] > 0 }
 
@@ -64,9 +73,10 @@ func (x *index) hasHost(a netip.Addr) bool { return x.named[a].reached > 0 }
 
 // keep counts the addresses of a service as in use although it is not in the data path, until release.
 func (x *index) keep(s *lb.Service) {
-	x.kept[s.Key] = ownable(s)
-	for _, a := range x.kept[s.Key] {
-		x.vips.add(a)
+	k := keptService{s.Instance(), ownable(s)}
+	x.kept[s.Key] = k
+	for _, a := range k.vips {
+		x.vips.add(a, k.instance)
 	}
 }
 
@@ -74,10 +84,10 @@ func (x *index) keep(s *lb.Service) {
 func (x *index) release(key lb.Key) []netip.Addr {
 	kept := x.kept[key]
 	delete(x.kept, key)
-	for _, a := range kept {
-		x.vips.remove(a)
+	for _, a := range kept.vips {
+		x.vips.remove(a, kept.instance)
 	}
-	return kept
+	return kept.vips
 }
 
 // add enters a service.
@@ -88,7 +98,7 @@ func (x *index) add(i indexed) {
 		x.rows[row]++
 	}
 	for _, a := range ownable(s) {
-		x.vips.add(a)
+		x.vips.add(a, s.Instance())
 	}
 	x.count(&i, 1)
 	x.probes.add(i.effective())
@@ -107,7 +117,7 @@ func (x *index) remove(key lb.Key) (i indexed) {
 		}
 	}
 	for _, a := range ownable(i.service) {
-		x.vips.remove(a)
+		x.vips.remove(a, i.service.Instance())
 	}
 	x.count(&i, -1)
 	x.probes.remove(i.effective())
@@ -219,6 +229,40 @@ func ownable(s *lb.Service) []netip.Addr {
 		out = append(out, s.VIP)
 	}
 	return append(append(out, s.Secondary...), s.SNAT...)
+}
+
+// users counts, by instance, the services that use an address: most addresses are of one instance.
+type users map[netip.Addr][]use
+
+type use struct {
+	instance string
+	services int
+}
+
+func (u users) add(a netip.Addr, instance string) {
+	list := u[a]
+	if i := slices.IndexFunc(list, func(o use) bool { return o.instance == instance }); i >= 0 {
+		list[i].services++
+		return
+	}
+	u[a] = append(list, use{instance, 1})
+}
+
+// remove forgets the address with its last user.
+func (u users) remove(a netip.Addr, instance string) {
+	list := u[a]
+	i := slices.IndexFunc(list, func(o use) bool { return o.instance == instance })
+	if i < 0 {
+		return
+	}
+	if list[i].services--; list[i].services == 0 {
+		list = slices.Delete(list, i, i+1)
+	}
+	if len(list) == 0 {
+		delete(u, a)
+	} else {
+		u[a] = list
+	}
 }
 
 // refcount counts who uses an address.

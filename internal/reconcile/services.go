@@ -47,6 +47,7 @@ type Services struct {
 	sources *sources
 	misfits misfits
 	takers  *takers
+	roles   roles
 }
 
 // ServicesConfig is what Services stands on. All members are needed.
@@ -128,13 +129,14 @@ func (s *Services) feed(ctx context.Context) {
 			}
 			w.Seen(desired.ServiceKind, s.seen)
 		})
+		s.feedRoles(ctx, snapshot, changed)
 	}
 	s.Mark(s.index.usersOf(s.sources.takeMoved())...)
 	s.removeOrphans(snapshot)
 	if s.settled.CompareAndSwap(true, false) {
 		s.giveUpOthers(ctx, snapshot)
 	}
-	s.vips.retry(ctx, s.index.hasVIP)
+	s.vips.retry(ctx, s.owned)
 }
 
 func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, changed []store.ID) {
@@ -196,7 +198,7 @@ func (s *Services) giveUpOthers(ctx context.Context, snapshot *store.Snapshot) {
 			s.index.keep(&service)
 		}
 	}
-	s.vips.exactly(ctx, s.index.allVIPs())
+	s.vips.exactly(ctx, s.allOwned())
 }
 
 // item is a service in a pass.
@@ -238,7 +240,7 @@ func (s *Services) read(keys []lb.Key) []item {
 		i.Key = key
 		if i.service, i.Version = s.Desired.Services.Shared(snapshot, key); i.service != nil {
 			i.resolved, i.parents, i.reason = resolver.Resolve(*i.service)
-			i.resolved = s.Desired.Drains.Weigh(snapshot, i.resolved)
+			i.resolved = s.roles.sourced(s.Desired.Drains.Weigh(snapshot, i.resolved))
 		}
 	}
 	return items
@@ -369,7 +371,7 @@ func (i *item) indexed() indexed {
 
 // ownVIPs has VIPs owned or given up: owned only once a service is there that has it, and given up only after the last one is gone.
 func (s *Services) ownVIPs(ctx context.Context, items []item, touched []netip.Addr) {
-	failed := s.vips.settle(ctx, touched, s.index.hasVIP)
+	failed := s.vips.settle(ctx, touched, s.owned)
 	if len(failed) == 0 {
 		return
 	}

@@ -1,0 +1,104 @@
+package lb
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// Role is what a node is for the services of an instance, by whoever chooses the active node: keepalived, kube-loxilb. The words are
+// those of the contract.
+type Role string
+
+// The roles.
+const (
+	RoleMaster  Role = "MASTER"
+	RoleBackup  Role = "BACKUP"
+	RoleFault   Role = "FAULT"
+	RoleStop    Role = "STOP"
+	RoleUnknown Role = "NOT_DEFINED" // nobody chooses: each node acts as if it were alone
+)
+
+// ParseRole takes the word in any case.
+func ParseRole(s string) (Role, error) {
+	all := []string{string(RoleMaster), string(RoleBackup), string(RoleFault), string(RoleStop), string(RoleUnknown)}
+	for _, word := range all {
+		if strings.EqualFold(s, word) {
+			return Role(word), nil
+		}
+	}
+	return "", NewFieldError(FieldRole, s, "is not known", list(all))
+}
+
+// Owns tells whether the node answers for the VIPs.
+func (r Role) Owns() bool { return r == RoleMaster || r == RoleUnknown || r == "" }
+
+// DefaultInstance is the instance of services whose names have none.
+const DefaultInstance = "llb-inst0"
+
+// InstanceKey is the instance that is meant: the contract's examples call the default one default.
+func InstanceKey(name string) string {
+	if name == "" || name == "default" {
+		return DefaultInstance
+	}
+	return name
+}
+
+// Instance is the instance of a service: what stands behind the last colon of its name.
+func (s *Service) Instance() string {
+	if i := strings.LastIndexByte(s.Name, ':'); i >= 0 {
+		return InstanceKey(s.Name[i+1:])
+	}
+	return DefaultInstance
+}
+
+// Instance is the role of this node for the services of an instance.
+type Instance struct {
+	Name  string     `json:"name"` // as it was given
+	Role  Role       `json:"role"`
+	VIP   netip.Addr `json:"vip,omitzero"` // of the cluster: what endpoints see in mode fullnat in place of services' VIPs; invalid: none
+	Place string     `json:"place"`        // where the role was given
+}
+
+// Key names it.
+func (i *Instance) Key() string { return InstanceKey(i.Name) }
+
+// Validate refuses what makes no sense.
+func (i *Instance) Validate() error {
+	if err := ValidateName(i.Name); err != nil {
+		fe := *err.(*FieldError) //nolint:errorlint,forcetypeassert // ValidateName makes it
+		fe.Field = FieldInstance
+		return &fe
+	}
+	if strings.Contains(i.Name, ":") {
+		return NewFieldError(FieldInstance, i.Name, "has a colon", "what stands behind the last colon of services' names")
+	}
+	if _, err := ParseRole(string(i.Role)); err != nil {
+		return err
+	}
+	if i.VIP.IsValid() {
+		return addrUse(FieldInstanceVIP, i.VIP)
+	}
+	return nil
+}
+
+// At is the instance as it is at a place: a start of the machine, and a network namespace. A master is none elsewhere: while this machine
+// was down another node has become it, and two at once are worse than none until somebody says who it is.
+func (i Instance) At(place string) Instance {
+	if i.Role == RoleMaster && i.Place != place {
+		i.Role = RoleBackup
+	}
+	return i
+}
+
+// Source is what endpoints of a service of the instance see in mode fullnat instead of its VIP; invalid: the VIP.
+func (i *Instance) Source(s *Service) netip.Addr {
+	if !i.VIP.IsValid() || s.Mode != ModeFullNAT || len(s.SNAT) > 0 || i.VIP.Is4() != s.VIP.Is4() {
+		return netip.Addr{}
+	}
+	for _, e := range s.Endpoints {
+		if s.Translates(e) {
+			return netip.Addr{}
+		}
+	}
+	return i.VIP
+}

@@ -1,0 +1,132 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"net/netip"
+
+	"loxilb/internal/desired"
+	"loxilb/internal/event"
+	"loxilb/internal/lb"
+	"loxilb/internal/status"
+	"loxilb/internal/store"
+)
+
+// roles are what this node is for the instances of services. A node that is not the master of an instance owns none of its VIPs: it
+// neither answers for them nor announces them. Its data path stays as it is, so that connections which reach it go on.
+// The goroutine of the loop alone touches it.
+type roles struct{ instances map[string]lb.Instance }
+
+func (r *roles) owns(instance string) bool { return r.instances[instance].Role.Owns() }
+
+// sourced gives a service the address of the cluster for a source, if its instance has one.
+func (r *roles) sourced(s lb.Service) lb.Service {
+	one, ok := r.instances[s.Instance()]
+	if !ok {
+		return s
+	}
+	if a := one.Source(&s); a.IsValid() {
+		s.SNAT = []netip.Addr{a}
+	}
+	return s
+}
+
+// owned tells whether an address is to be answered for: it is a service's, or that of the cluster, and its instance is this node's.
+func (s *Services) owned(a netip.Addr) bool {
+	if s.index.owned(a, s.roles.owns) {
+		return true
+	}
+	for _, one := range s.roles.instances {
+		if one.VIP == a && one.Role.Owns() {
+			return true
+		}
+	}
+	return false
+}
+
+// allOwned are the addresses that are to be answered for.
+func (s *Services) allOwned() (list []netip.Addr) {
+	for _, a := range s.index.allVIPs() {
+		if s.index.owned(a, s.roles.owns) {
+			list = append(list, a)
+		}
+	}
+	for _, one := range s.roles.instances {
+		if one.VIP.IsValid() && one.Role.Owns() {
+			list = append(list, one.VIP)
+		}
+	}
+	return list
+}
+
+// feedRoles has VIPs owned and given up by the roles of a snapshot. changed are the objects that changed; nil: any may have.
+func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot, changed []store.ID) {
+	before, now := s.roles.instances, s.Desired.Instances.Here(snapshot)
+	defer s.rolesApplied(snapshot, changed, before)
+	if maps.Equal(before, now) {
+		return
+	}
+	s.roles.instances = now
+	touched := s.index.allVIPs()
+	for _, all := range []map[string]lb.Instance{before, now} {
+		for _, one := range all {
+			if one.VIP.IsValid() {
+				touched = append(touched, one.VIP)
+			}
+		}
+	}
+	for key, one := range now {
+		if was := before[key].Role; was != one.Role {
+			s.Log.Info("role of this node", "instance", key, "role", one.Role, "was", cmp.Or(was, lb.RoleUnknown))
+		}
+	}
+	failed := s.vips.settle(ctx, touched, s.owned)
+	for key, i := range s.index.services {
+		was, is := before[i.service.Instance()], now[i.service.Instance()]
+		if was.Source(i.service) != is.Source(i.service) {
+			s.Mark(key)
+			continue
+		}
+		for _, a := range ownable(i.service) {
+			if failed[a] != nil { // it says so, and is tried again
+				s.Mark(key)
+			}
+		}
+	}
+}
+
+// rolesApplied notes that roles are as users want them.
+func (s *Services) rolesApplied(snapshot *store.Snapshot, changed []store.ID, before map[string]lb.Instance) {
+	var events []event.Body
+	s.Statuses.Update(func(w *status.Writer) {
+		note := func(id store.ID) {
+			meta, _ := snapshot.Meta(id)
+			e := event.Object{ObjectKind: id.Kind, Key: id.Key, Version: meta.Version, Action: event.Applied}
+			if meta.Version == 0 {
+				if w.Forget(status.ID(id)) {
+					e.Action = event.Removed
+					events = append(events, e)
+				}
+				return
+			}
+			w.Want(status.ID(id), meta.Version)
+			if w.Succeeded(status.ID(id), meta.Version) {
+				events = append(events, e)
+			}
+		}
+		for key := range s.roles.instances {
+			note(s.Desired.Instances.ID(key))
+		}
+		for key := range before {
+			note(s.Desired.Instances.ID(key))
+		}
+		for _, id := range changed {
+			if id.Kind == desired.InstanceKind {
+				note(id)
+			}
+		}
+		w.Seen(desired.InstanceKind, snapshot.Revision())
+	})
+	s.Events.Publish(events...)
+}
