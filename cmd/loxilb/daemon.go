@@ -104,7 +104,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	if err != nil {
 		return nil, err
 	}
-	objects := network.Objects().Network()
+	objects := network.Objects().Network(made)
 	p.netObjects = newNetObjects(state, objects, made, o)
 	p.policers = reconcile.NewPolicers(state, d, network.Links, o)
 	p.rules = reconcile.NewRules(state, d, network.Links, vips.Part(), o)

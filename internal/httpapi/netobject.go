@@ -79,8 +79,7 @@ func (k netKind[T]) putProblem(a *API, o T) *problem {
 			return kernelProblem(&netobj.NoDeviceError{Name: dev})
 		}
 	}
-	have, err := k.kernel.All()
-	there := have[o.Key()]
+	there, err := netobj.Find(k.kernel, o)
 	switch {
 	case err != nil:
 		return kernelProblem(err)
@@ -117,15 +116,18 @@ func (a *API) undo(ctx context.Context, id store.ID, p *problem) *problem {
 // deleteNet takes an object back, or, if nobody wants it from us, deletes what the kernel has by the key.
 func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], key string, also ...func(*store.Tx) error) {
 	id := k.table.ID(key)
-	there, err := k.named(key)
 	_, wanted := k.table.Meta(a.Store.Snapshot(), key)
-	switch {
-	case err != nil:
-		kernelProblem(err).write(w)
-		return
-	case !wanted && len(there) == 0:
-		refuse(http.StatusNotFound, "%s does not exist", id).write(w)
-		return
+	ours := wanted && a.Network.Made(id.Kind, key) // and so nothing of others is there
+	if !ours {
+		there, err := k.named(key)
+		switch {
+		case err != nil:
+			kernelProblem(err).write(w)
+			return
+		case !wanted && len(there) == 0:
+			refuse(http.StatusNotFound, "%s does not exist", id).write(w)
+			return
+		}
 	}
 	p := a.change(w, r, len(also) == 0, func(tx *store.Tx, pre *precondition) error {
 		if err := pre.check(tx, k.table, key); err != nil {
@@ -141,7 +143,7 @@ func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 		}
 		return tx.Delete(id)
 	})
-	if p == nil {
+	if p == nil && !ours {
 		p = k.removeForeign(key)
 	}
 	if p != nil {

@@ -145,6 +145,7 @@ func newNetBench(t *testing.T) *netBench {
 		o.Network = &netobj.Network{
 			Devices: devices{}, Addresses: b.addresses, Routes: b.routes, Neighbors: b.neighbors, FDBs: b.fdbs,
 			VLANs: b.vlans, Members: b.vlans.members, VXLANs: b.vxlans, Peers: b.vxlans.peers,
+			Made: func(string, string) bool { return false },
 		}
 	})
 	return b

@@ -12,6 +12,21 @@ type Kernel[T any] interface {
 	Remove(T) error
 }
 
+// Absent is a kind of which one object can be looked up. All costs as much as there are.
+type Absent[T any] interface {
+	// Absent says that nothing is there by the object's key. False: it may be.
+	Absent(T) bool
+}
+
+// Find is what there is by an object's key.
+func Find[T Object[T]](k Kernel[T], o T) ([]T, error) {
+	if quick, ok := k.(Absent[T]); ok && quick.Absent(o) {
+		return nil, nil
+	}
+	all, err := k.All()
+	return all[o.Key()], err
+}
+
 // Seen is a kind that is shown otherwise than it is wanted.
 type Seen[T, S any] interface {
 	Kernel[T]
@@ -32,6 +47,7 @@ type Network struct {
 	Members   Kernel[VLANMember]
 	VXLANs    Seen[VXLAN, SeenVXLAN]
 	Peers     Kernel[VXLANPeer]
+	Made      func(kind, key string) bool // whether loxilb has made it, and not found it
 }
 
 // Kinds are the names of all kinds.

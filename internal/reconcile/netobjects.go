@@ -81,7 +81,7 @@ func (n *NetObjects[T]) look() {
 // pass is what is done with a batch of objects.
 type pass[T netobj.Object[T]] struct {
 	*NetObjects[T]
-	have     map[string][]T
+	have     map[string][]T // nil: it was not needed yet
 	outcomes map[string]*Outcome[string]
 	remove   map[string]T
 	create   map[string]T
@@ -91,21 +91,14 @@ type pass[T netobj.Object[T]] struct {
 func (n *NetObjects[T]) Apply(_ context.Context, keys []string) []Outcome[string] {
 	out := make([]Outcome[string], len(keys))
 	p := &pass[T]{n, nil, map[string]*Outcome[string]{}, map[string]T{}, map[string]T{}}
-	var err error
-	if p.have, err = n.kernel.All(); err == nil {
-		now := n.desired.Snapshot()
-		for i, key := range keys {
-			out[i].Key = key
-			p.outcomes[key] = &out[i]
-			out[i].Err = p.plan(now, key)
-		}
-		p.removeAll()
-		p.createAll()
-		return out
-	}
+	now := n.desired.Snapshot()
 	for i, key := range keys {
-		out[i] = Outcome[string]{Key: key, Err: err}
+		out[i].Key = key
+		p.outcomes[key] = &out[i]
+		out[i].Err = p.plan(now, key)
 	}
+	p.removeAll()
+	p.createAll()
 	return out
 }
 
@@ -118,11 +111,16 @@ func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 	if err != nil {
 		return err
 	}
-	have := p.have[key]
+	if !wanted {
+		if ours {
+			p.remove[key] = made
+		}
+		return nil
+	}
+	have, err := p.find(want, ours)
 	switch {
-	case !wanted && ours:
-		p.remove[key] = made
-	case !wanted:
+	case err != nil:
+		return err
 	case ours && slices.Contains(have, want), !ours && slices.ContainsFunc(have, want.MetBy):
 	case ours && len(have) > 0:
 		p.remove[key], p.create[key] = made, want
@@ -132,6 +130,19 @@ func (p *pass[T]) plan(now *store.Snapshot, key string) error {
 		p.create[key] = want
 	}
 	return nil
+}
+
+// find is what the kernel has by an object's key. All is read once at most, and not for what is new: of that there is nothing, as a rule.
+func (p *pass[T]) find(want T, ours bool) (have []T, err error) {
+	if quick, ok := p.kernel.(netobj.Absent[T]); ok && p.have == nil && !ours && quick.Absent(want) {
+		return nil, nil
+	}
+	if p.have == nil {
+		if p.have, err = p.kernel.All(); err != nil {
+			return nil, err
+		}
+	}
+	return p.have[want.Key()], nil
 }
 
 // made is the object that was made here by a key.

@@ -63,6 +63,15 @@ func (k *Kernel) byLink() (map[int][]netip.Prefix, error) {
 	return out, nil
 }
 
+// Absent says that no interface has the address: it is not local. An IPv6 address is not at first, while the kernel looks for others that have it.
+func (k Addresses) Absent(a netobj.Address) bool {
+	if a.Prefix.Addr().Is6() {
+		return false
+	}
+	ways, err := k.nl.RouteGet(a.Prefix.Addr().AsSlice())
+	return unreachable(err) || err == nil && len(ways) > 0 && ways[0].Type != unix.RTN_LOCAL
+}
+
 // Make gives the interface the address.
 func (k Addresses) Make(a netobj.Address) error {
 	index, err := k.index(a.Dev)

@@ -65,7 +65,7 @@ func kindsOf(message uint16) []string {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return netobj.Kinds()
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		return []string{netobj.AddressKind}
+		return []string{netobj.AddressKind, netobj.VXLANKind}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return []string{netobj.RouteKind}
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:

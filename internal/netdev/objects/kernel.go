@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 
 	nl "github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -23,6 +24,9 @@ type Kernel struct {
 	ns   *netlink.Namespace
 	nl   *nl.Handle
 	life string // of what is made: this boot, this namespace
+
+	mu   sync.Mutex
+	conn *netlink.Conn // for what the library cannot ask
 }
 
 // Open opens the door.
@@ -35,7 +39,10 @@ func Open(ns *netlink.Namespace) (*Kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open netlink: %w", err)
 	}
-	if k.life, err = lifeOf(ns); err != nil {
+	if k.life, err = lifeOf(ns); err == nil {
+		k.conn, err = ns.Dial()
+	}
+	if err != nil {
 		k.nl.Close()
 		return nil, err
 	}
@@ -46,6 +53,7 @@ func Open(ns *netlink.Namespace) (*Kernel, error) {
 func (k *Kernel) Close() {
 	if k != nil {
 		k.nl.Close()
+		_ = k.conn.Close() // all was answered
 	}
 }
 

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -52,6 +53,18 @@ func (k Neighbors) list(keep func(*nl.Neigh) bool) (out []netobj.Neighbor, err e
 		}
 	}
 	return slices.Clip(out), nil
+}
+
+// Absent says that nobody has said it.
+func (k Neighbors) Absent(n netobj.Neighbor) bool {
+	index, err := k.index(n.Dev)
+	if err != nil {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	state, err := k.conn.Neighbour(index, n.Addr)
+	return errors.Is(err, unix.ENOENT) || err == nil && state&unix.NUD_PERMANENT == 0
 }
 
 // Make says it for good, whatever was found by asking.

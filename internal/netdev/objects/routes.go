@@ -65,6 +65,29 @@ func (k Routes) list() ([]nl.Route, error) {
 	return list, nil
 }
 
+// Absent says that there is no route to the network: packets to its first address, at least, take another one.
+func (k Routes) Absent(r netobj.Route) bool {
+	if r.Destination.Bits() == 0 {
+		return false // its first address stands for any, in a request
+	}
+	list, err := k.nl.RouteGetWithOptions(r.Destination.Addr().AsSlice(), &nl.RouteGetOptions{FIBMatch: true})
+	if unreachable(err) {
+		return true
+	}
+	for i := range list {
+		for _, w := range waysOf(&list[i]) {
+			if w.Destination == r.Destination || w.Destination.Bits() > r.Destination.Bits() {
+				return false // a smaller network hides what else there is
+			}
+		}
+	}
+	return err == nil && len(list) > 0
+}
+
+func unreachable(err error) bool {
+	return errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH)
+}
+
 // way is a route through one next hop.
 type way struct {
 	netobj.SeenRoute
