@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 )
 
 // errAbandoned is what a request has until it is served: an edit that ends its goroutine ends the batch.
@@ -12,12 +13,19 @@ var errAbandoned = errors.New("the commit was abandoned")
 // request is one call of Commit. Whoever gets the writing lock serves all that wait, with one write and one
 // fdatasync: a disk that takes 0.3 ms for it does not limit concurrent callers to 3,000 commits a second.
 type request struct {
-	owner    string
+	By
 	edit     func(*Tx) error
 	done     bool
 	revision uint64
 	changed  []ID
 	err      error
+}
+
+// By says who commits, and on what terms.
+type By struct {
+	Owner string // of what is put
+	Author
+	Confirm time.Time // the change is undone then (by whoever looks at Waiting), unless it is confirmed; zero: it stays
 }
 
 // Commit runs edit and makes all of its changes, or none if it fails. It returns the revision that has them,
@@ -27,7 +35,12 @@ type request struct {
 //
 // Edits run one after the other, not always on the goroutine of their caller, and may not call Commit.
 func (s *Store) Commit(owner string, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
-	r := &request{owner: owner, edit: edit, err: errAbandoned}
+	return s.CommitBy(By{Owner: owner}, edit)
+}
+
+// CommitBy is Commit for who says more of who commits, and on what terms.
+func (s *Store) CommitBy(by By, edit func(*Tx) error) (revision uint64, changed []ID, err error) {
+	r := &request{By: by, edit: edit, err: errAbandoned}
 	s.queue.Lock()
 	s.waiting = append(s.waiting, r)
 	s.queue.Unlock()
@@ -59,6 +72,9 @@ func (s *Store) serve() {
 		if c != nil {
 			r.changed = c.ids
 			changes = append(changes, c)
+			if s.past != nil {
+				s.past.pending = append(s.past.pending, c.remembered)
+			}
 		}
 		r.done, r.err = true, err
 	}
@@ -66,6 +82,9 @@ func (s *Store) serve() {
 		return
 	}
 	if err := s.persist(before, changes); err != nil {
+		if s.past != nil {
+			s.past.pending = nil
+		}
 		for _, r := range batch {
 			if r.err == nil {
 				r.revision, r.changed, r.err = 0, nil, err
@@ -84,10 +103,11 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 	if s.closed {
 		return nil, nil, ErrClosed
 	}
-	if r.owner == "" {
+	if r.Owner == "" {
 		return nil, nil, errors.New("a commit needs an owner")
 	}
-	tx := begin(head, r.owner)
+	tx := begin(head, r.Owner)
+	tx.past = s.past
 	if err := s.protect(tx, r.edit); err != nil {
 		return nil, nil, err
 	}
@@ -100,7 +120,26 @@ func (s *Store) run(r *request, head *Snapshot) (next *Snapshot, c *change, err 
 			return nil, nil, err
 		}
 	}
-	return next, c, nil
+	if s.past == nil {
+		return next, c, nil
+	}
+	if w := s.past.waiting(); w != nil && w.Number != c.resolves && !r.Confirm.IsZero() {
+		return nil, nil, fmt.Errorf("revision %d %w until %s: confirm it or go back first", w.Number, ErrPending, w.Confirm.Format(time.RFC3339))
+	}
+	c.remembered, err = revisionOf(head.layout, c, r.By)
+	return next, c, err
+}
+
+// Preview runs edit as Commit does, and changes nothing: it returns the state, what it would be, and the objects between which these differ.
+func (s *Store) Preview(by By, edit func(*Tx) error) (before, after *Snapshot, changed []ID, err error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	before = s.Snapshot()
+	after, c, err := s.run(&request{By: by, edit: edit}, before)
+	if c != nil {
+		changed = c.ids
+	}
+	return before, after, changed, err
 }
 
 // protect turns a panic of an edit into its error: it must not fall on the caller whose goroutine ran it.
@@ -126,7 +165,18 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 			return fmt.Errorf("write revision %d: %w", c.revision, err)
 		}
 	}
-	if err := s.disk.append(before.revision, records); err != nil {
+	written := func() error { return nil }
+	if s.past != nil {
+		var err error
+		if written, err = s.past.write(); err != nil {
+			return err
+		}
+	}
+	err := s.disk.append(before.revision, records)
+	if err := written(); err != nil {
+		s.past.broken(err)
+	}
+	if err != nil {
 		return fmt.Errorf("write the state, which stays at revision %d: %w", before.revision, err)
 	}
 	return nil

@@ -143,11 +143,11 @@ func (s *Snapshot) versions() []uint64 {
 }
 
 // recordOf is a row as a snapshot file has it.
-func (s *Snapshot) recordOf(p placed) (r record, err error) {
+func (l *layout) recordOf(p placed) (r record, err error) {
 	if k, ok := p.row.(*keptRow); ok {
 		r = record{Kind: k.Kind, Format: k.format, Key: k.Key, Object: k.object}
-	} else if r, err = s.tables[p.place].encode(p.row); err != nil {
-		return r, fmt.Errorf("%s: %w", ID{s.names[p.place], s.tables[p.place].keyOf(p.row)}, err)
+	} else if r, err = l.tables[p.place].encode(p.row); err != nil {
+		return r, fmt.Errorf("%s: %w", ID{l.names[p.place], l.tables[p.place].keyOf(p.row)}, err)
 	}
 	r.Owner, r.Version = p.row.header().Owner, p.row.header().Version
 	return r, nil

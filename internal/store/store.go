@@ -30,6 +30,7 @@ type Store struct {
 	writing sync.Mutex // held while a batch is committed; guards disk, closed and the requests of the batch
 	disk    *disk      // nil: memory only
 	closed  bool
+	past    *past
 
 	view    sync.RWMutex // guards what follows; held for moments only
 	head    *Snapshot
@@ -41,7 +42,12 @@ type Store struct {
 // tables are its own from then on. With dir "" the state lives in memory only. Damaged files are set aside, and what could be read of them is
 // kept; a directory in use (ErrInUse) or written by a newer version (ErrNewer) is refused and left as it is.
 func Open(dir string, log *slog.Logger, tables ...AnyTable) (*Store, error) {
-	return open(osFiles{}, dir, log, tables)
+	s, err := open(osFiles{}, dir, log, tables)
+	if err != nil {
+		return nil, err
+	}
+	s.remember()
+	return s, nil
 }
 
 func open(files fileSystem, dir string, log *slog.Logger, tables []AnyTable) (*Store, error) {
@@ -70,6 +76,9 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	if s.past != nil && s.past.file != nil {
+		s.past.file.Close() // what is in it was synced, or given up
+	}
 	return s.disk.close()
 }
 
@@ -103,6 +112,9 @@ func (s *Store) publish(head *Snapshot, changes []*change) {
 	s.view.Lock()
 	defer s.view.Unlock()
 	s.head = head
+	if s.past != nil {
+		s.past.made()
+	}
 	for _, c := range changes {
 		s.history.add(c.revision, c.ids)
 	}

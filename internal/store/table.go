@@ -140,6 +140,8 @@ func metaOf(r row) (Meta, bool) {
 
 // What follows makes a Table an AnyTable.
 
+func (o *object[T]) any() any { return o.value }
+
 func (t *Table[T]) attach(place int) error {
 	if t.open {
 		return fmt.Errorf("the table of kind %s is that of another store", t.kind.Name)

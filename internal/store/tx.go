@@ -16,6 +16,9 @@ type Tx struct {
 	touched map[position]row // as they are now; nil: deleted
 	reads   []Read
 	keeps   int // at least as many as the rows that are kept without being understood
+
+	past     *past  // nil: nothing is remembered
+	resolves uint64 // the revision that waits no more for confirmation when this is committed
 }
 
 // position is where a row is or could be: by the place of its table and its sort.
@@ -172,6 +175,18 @@ type change struct {
 	put      []placed // ordered by table and sort, as deleted is
 	deleted  []ID
 	ids      []ID // of both, each once, ordered by kind and key
+	before   []former
+	resolves uint64
+
+	remembered *Revision // nil: nothing is
+}
+
+// former is an object as a transaction found it.
+type former struct {
+	id    ID
+	place int
+	row   row  // nil: there was none
+	gone  bool // the transaction deleted it
 }
 
 type placed struct {
@@ -181,7 +196,7 @@ type placed struct {
 
 // finish makes the next snapshot. The change is nil, and the snapshot the old one, when all is as it was.
 func (tx *Tx) finish() (*Snapshot, *change) {
-	c := &change{revision: tx.revision(), owner: tx.owner}
+	c := &change{revision: tx.revision(), owner: tx.owner, resolves: tx.resolves}
 	counts := tx.base.cloneCounts()
 	positions := make([]position, 0, len(tx.touched))
 	for at := range tx.touched {
@@ -200,6 +215,7 @@ func (tx *Tx) finish() (*Snapshot, *change) {
 		tx.count(counts, at.place, after, 1)
 		id := tx.idOf(at.place, cmp.Or(after, before))
 		c.ids = append(c.ids, id)
+		c.before = append(c.before, former{id, at.place, before, after == nil})
 		if after == nil {
 			c.deleted = append(c.deleted, id)
 		} else {

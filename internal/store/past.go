@@ -1,0 +1,281 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// pastName is the file of revisions, one on a line, appended before the journal gets their commits. A line that only resolves takes the
+// deadline from an earlier revision. What is lost of the file is lost for going back, and for nothing else: so it does not hold up
+// commits, and earlier versions of loxilb ignore it.
+const pastName = "revisions" + fileSuffix
+
+// past is the revisions that are remembered. Store.writing guards it, and Store.view what others read.
+type past struct {
+	log     *slog.Logger
+	disk    *disk       // nil: memory only
+	file    file        // nil: it is to be written anew with the next commit
+	size    int64       // of the file's good part
+	lines   int         // in the file
+	list    []*Revision // without gaps
+	pending []*Revision // of the batch that is being committed; they follow list
+}
+
+// remember reads what is known of the revisions up to the present one.
+func (s *Store) remember() {
+	p := &past{log: s.log, disk: s.disk}
+	s.past = p
+	if s.disk == nil {
+		return
+	}
+	found, err := p.read()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("earlier revisions cannot be read, so there is no going back to them", "file", pastName, "error", err)
+	}
+	p.list = found
+	for n := len(p.list); n > 0 && p.list[n-1].Number > s.head.revision; n-- {
+		p.list = p.list[:n-1] // its commit was never made
+	}
+	if n := len(p.list); n > 0 && p.list[n-1].Number != s.head.revision {
+		s.log.Warn("revisions were made without being remembered, so there is no going back before them", "revision", s.head.revision)
+		p.list = nil
+	}
+	p.trim()
+}
+
+// read takes lines up to the first that is damaged: what follows a gap leads nowhere.
+func (p *past) read() (list []*Revision, err error) {
+	content, err := p.disk.files.ReadFile(filepath.Join(p.disk.path, pastName))
+	if err != nil {
+		return nil, err
+	}
+	for len(content) > 0 {
+		end := slices.Index(content, '\n') + 1
+		if end == 0 {
+			break // the end of a commit that was never made
+		}
+		body, err := lineBody(content[:end])
+		if err != nil {
+			return list, err
+		}
+		r := &Revision{}
+		if err := json.Unmarshal(body, r); err != nil {
+			return list, err
+		}
+		content = content[end:]
+		clearDeadline(list, r.Resolves)
+		if r.Number == 0 {
+			continue
+		}
+		if n := len(list); n > 0 && list[n-1].Number+1 != r.Number {
+			i := slices.IndexFunc(list, func(o *Revision) bool { return o.Number == r.Number })
+			list = list[:max(i, 0)] // a commit that failed, and came again
+		}
+		list = append(list, r)
+	}
+	return list, nil
+}
+
+func clearDeadline(list []*Revision, number uint64) {
+	for i, r := range list {
+		if number != 0 && r.Number == number {
+			c := *r // somebody may be reading it
+			c.Confirm = time.Time{}
+			list[i] = &c
+		}
+	}
+}
+
+// trim forgets what is too much, and never what waits for confirmation.
+func (p *past) trim() {
+	size := 0
+	for i := len(p.list) - 1; i >= 0; i-- {
+		size += p.list[i].size()
+		waits := slices.ContainsFunc(p.list[:i+1], func(r *Revision) bool { return !r.Confirm.IsZero() })
+		if (len(p.list)-i > maxRevisions || size > maxUndo) && !waits {
+			p.list = slices.Clone(p.list[i+1:])
+			return
+		}
+	}
+}
+
+func (p *past) find(number uint64) *Revision {
+	for _, list := range [][]*Revision{p.list, p.pending} {
+		if len(list) > 0 && number >= list[0].Number && number-list[0].Number < uint64(len(list)) {
+			return list[number-list[0].Number]
+		}
+	}
+	return nil
+}
+
+// span says which revisions one may go back to.
+func (p *past) span(now uint64) string {
+	switch all := append(slices.Clone(p.list), p.pending...); {
+	case len(all) == 0:
+		return fmt.Sprintf("none before the present one, %d, is", now)
+	default:
+		return fmt.Sprintf("revisions %d to %d are", all[0].Number-1, now)
+	}
+}
+
+// waiting is the revision that waits for confirmation.
+func (p *past) waiting() *Revision {
+	for _, list := range [][]*Revision{p.pending, p.list} {
+		for _, r := range list {
+			if !r.Confirm.IsZero() {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// write has the batch's revisions in the file, before the journal has their commits. The function that it returns waits until they are
+// on disk. Only what is to be confirmed may not be lost: then it is an error, else a line in the log.
+func (p *past) write() (wait func() error, err error) {
+	wait = func() error { return nil }
+	if p.disk == nil || len(p.pending) == 0 {
+		return wait, nil
+	}
+	confirm := slices.ContainsFunc(p.pending, func(r *Revision) bool { return !r.Confirm.IsZero() })
+	if p.file == nil || p.lines > 4*maxRevisions || p.size > 4*maxUndo {
+		err = p.rewrite()
+	}
+	if err == nil {
+		err = p.append(p.pending...)
+	}
+	if err == nil && confirm {
+		err = p.file.Datasync()
+	}
+	switch {
+	case err != nil && confirm:
+		p.broken(err)
+		return wait, fmt.Errorf("write what the change would go back to: %w", err)
+	case err != nil:
+		p.broken(err)
+		return wait, nil
+	case confirm:
+		return wait, nil
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.file.Datasync() }()
+	return func() error { return <-done }, nil
+}
+
+// broken has the file written anew by the next commit.
+func (p *past) broken(err error) {
+	p.log.Error("revision not written: going back to it will not be possible after a restart", "file", pastName, "error", err)
+	if p.file != nil {
+		p.file.Close()
+	}
+	p.file = nil
+}
+
+// rewrite makes a file of what is remembered.
+func (p *past) rewrite() error {
+	if p.disk.untidy != nil {
+		return errors.New("the state directory cannot be written")
+	}
+	if p.file != nil {
+		p.file.Close()
+	}
+	p.file, p.size, p.lines = nil, 0, 0
+	err := p.disk.replaceFile(pastName, func(f file) error {
+		p.file = f
+		err := p.append(p.list...)
+		p.file = nil
+		return err
+	})
+	if err == nil {
+		p.file, err = p.disk.files.Open(filepath.Join(p.disk.path, pastName))
+	}
+	return err
+}
+
+func (p *past) append(list ...*Revision) error {
+	var lines []byte
+	for _, r := range list {
+		line, err := encodeLine(r)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, line...)
+	}
+	if _, err := p.file.WriteAt(lines, p.size); err != nil {
+		return err
+	}
+	p.size += int64(len(lines))
+	p.lines += len(list)
+	return nil
+}
+
+// made is called when the batch's commits are on disk; the caller holds Store.view.
+func (p *past) made() {
+	for _, r := range p.pending {
+		clearDeadline(p.list, r.Resolves)
+		p.list = append(p.list, r)
+	}
+	p.pending = nil
+	p.trim()
+}
+
+// Revisions are those that are remembered, the last one first.
+func (s *Store) Revisions() []Revision {
+	s.view.RLock()
+	defer s.view.RUnlock()
+	list := make([]Revision, 0, len(s.past.list))
+	for _, r := range slices.Backward(s.past.list) {
+		list = append(list, *r)
+	}
+	return list
+}
+
+// Waiting is the revision that waits for confirmation, if there is one.
+func (s *Store) Waiting() (Revision, bool) {
+	s.view.RLock()
+	defer s.view.RUnlock()
+	if r := s.past.waiting(); r != nil {
+		return *r, true
+	}
+	return Revision{}, false
+}
+
+// Confirm has a revision stay: the one that waits, if number is 0. When it returns that is on disk.
+func (s *Store) Confirm(number uint64) (uint64, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	r := s.past.waiting()
+	switch {
+	case r == nil && number == 0:
+		return 0, fmt.Errorf("no revision %w", ErrPending)
+	case r == nil || number != 0 && r.Number != number:
+		return 0, fmt.Errorf("revision %d %w", number, ErrConfirmed)
+	}
+	if p := s.past; p.disk != nil {
+		err := error(nil)
+		if p.file == nil {
+			err = p.rewrite()
+		}
+		if err == nil {
+			err = p.append(&Revision{Resolves: r.Number})
+		}
+		if err == nil {
+			err = p.file.Datasync()
+		}
+		if err != nil {
+			p.broken(err)
+			return 0, fmt.Errorf("write that revision %d is confirmed: %w", r.Number, err)
+		}
+	}
+	s.view.Lock()
+	defer s.view.Unlock()
+	clearDeadline(s.past.list, r.Number)
+	s.past.trim()
+	return r.Number, nil
+}

@@ -1,0 +1,266 @@
+package store
+
+import (
+	"bytes"
+	"compress/flate"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+const (
+	maxRevisions = 50
+	maxUndo      = 32 << 20 // bytes of all revisions together, as they are kept
+	packFrom     = 4 << 10  // undo longer than this is compressed
+)
+
+// The refusals of going back.
+var (
+	ErrForgotten = errors.New("is not remembered")
+	ErrPending   = errors.New("waits for confirmation")
+	ErrConfirmed = errors.New("waits for no confirmation")
+)
+
+// Author is who asked for a commit.
+type Author struct {
+	Who   string `json:"who,omitempty"`   // a user, or the name of a token
+	From  string `json:"from,omitempty"`  // an address, or a socket
+	Doing string `json:"doing,omitempty"` // what the request was, in a few words
+}
+
+// Revision is a commit that is remembered: the last 50 are, or fewer if what they undo takes more than 32 MiB.
+type Revision struct {
+	Number uint64    `json:"revision"`
+	Time   time.Time `json:"time"`
+	Owner  string    `json:"owner"`
+	Author
+	Created  int       `json:"created,omitempty"`
+	Changed  int       `json:"changed,omitempty"`
+	Deleted  int       `json:"deleted,omitempty"`
+	Confirm  time.Time `json:"confirm,omitzero"`   // it is undone then, unless it is confirmed
+	Resolves uint64    `json:"resolves,omitempty"` // the revision that waits no more for confirmation since this one
+
+	Undo   json.RawMessage `json:"undo,omitempty"`   // what the objects were before: a list of records
+	Packed []byte          `json:"packed,omitempty"` // the same, compressed
+}
+
+// undoRecord is an object as it was; one that was not there has no format.
+type undoRecord struct {
+	Kind   string          `json:"kind"`
+	Key    string          `json:"key"`
+	Format int             `json:"format,omitempty"`
+	Owner  string          `json:"owner,omitempty"`
+	Object json.RawMessage `json:"object,omitempty"`
+	Gone   bool            `json:"gone,omitempty"` // the revision deleted it
+}
+
+func (u *undoRecord) id() ID { return ID{u.Kind, u.Key} }
+
+// size is what the revision takes of maxUndo.
+func (r *Revision) size() int { return len(r.Undo) + len(r.Packed) + 128 }
+
+// revisionOf is what is remembered of a change.
+func revisionOf(l *layout, c *change, by By) (*Revision, error) {
+	r := &Revision{
+		Number: c.revision, Time: time.Now().UTC().Truncate(time.Millisecond), Owner: c.owner, Author: by.Author,
+		Confirm: by.Confirm.UTC(), Resolves: c.resolves,
+	}
+	if by.Confirm.IsZero() {
+		r.Confirm = time.Time{}
+	}
+	list := make([]undoRecord, 0, len(c.before))
+	for _, b := range c.before {
+		u := undoRecord{Kind: b.id.Kind, Key: b.id.Key}
+		if b.row == nil {
+			r.Created++
+			list = append(list, u)
+			continue
+		}
+		was, err := l.recordOf(placed{b.place, b.row})
+		if err != nil {
+			return nil, err
+		}
+		u.Format, u.Owner, u.Object = was.Format, was.Owner, was.Object
+		if b.gone {
+			r.Deleted++
+			u.Gone = true
+		} else {
+			r.Changed++
+		}
+		list = append(list, u)
+	}
+	var err error
+	if r.Undo, err = json.Marshal(list); err != nil {
+		return nil, err
+	}
+	if len(r.Undo) > packFrom {
+		if r.Packed, err = pack(r.Undo); err != nil {
+			return nil, err
+		}
+		r.Undo = nil
+	}
+	return r, nil
+}
+
+// list reads what the objects were before.
+func (r *Revision) list() (list []undoRecord, err error) {
+	data := []byte(r.Undo)
+	if len(r.Packed) > 0 {
+		if data, err = io.ReadAll(flate.NewReader(bytes.NewReader(r.Packed))); err != nil {
+			return nil, fmt.Errorf("revision %d cannot be read: %w", r.Number, err)
+		}
+	}
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("revision %d cannot be read: %w", r.Number, err)
+	}
+	return list, nil
+}
+
+func pack(data []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w, err := flate.NewWriter(&b, flate.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return b.Bytes(), err
+}
+
+// Undo makes objects that a revision changed what they were before. Those that somebody has changed since are left, and returned.
+func (tx *Tx) Undo(number uint64) (left []ID, err error) {
+	r := tx.remembered(number)
+	if r == nil {
+		return nil, fmt.Errorf("revision %d %w", number, ErrForgotten)
+	}
+	list, err := r.list()
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		made := number // the version that the revision gave it
+		if list[i].Gone {
+			made = 0
+		}
+		if now, _ := metaOf(find(tx.base, tx, list[i].id())); now.Version != made {
+			left = append(left, list[i].id())
+			continue
+		}
+		if err := tx.restore(&list[i]); err != nil {
+			return nil, err
+		}
+	}
+	tx.resolve(number)
+	return left, nil
+}
+
+// GoBack makes all objects what they were at a revision, but those that keep tells; those are returned. What keep gets is the object's
+// value now and then, nil where there is none, or none that is understood.
+func (tx *Tx) GoBack(number uint64, keep func(now, then any) bool) (kept []ID, err error) {
+	then := map[ID]*undoRecord{}
+	for n := tx.base.revision; n > number; n-- {
+		r := tx.remembered(n)
+		if r == nil {
+			return nil, fmt.Errorf("revision %d %w: %s", number, ErrForgotten, tx.range_())
+		}
+		list, err := r.list()
+		if err != nil {
+			return nil, err
+		}
+		for i := range list {
+			then[list[i].id()] = &list[i]
+		}
+		tx.resolve(n)
+	}
+	if number > tx.base.revision {
+		return nil, fmt.Errorf("revision %d %w: %s", number, ErrForgotten, tx.range_())
+	}
+	ids := make([]ID, 0, len(then))
+	for id := range then {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, compareIDs)
+	for _, id := range ids {
+		stays, err := tx.stays(then[id], keep)
+		if err != nil {
+			return nil, err
+		}
+		if stays {
+			kept = append(kept, id)
+			continue
+		}
+		if err := tx.restore(then[id]); err != nil {
+			return nil, err
+		}
+	}
+	return kept, nil
+}
+
+// stays asks keep about an object.
+func (tx *Tx) stays(u *undoRecord, keep func(now, then any) bool) (bool, error) {
+	now := tx.valueOf(find(tx.base, tx, u.id()))
+	var then any
+	if u.Format != 0 {
+		_, made, err := tx.base.rowOf(&record{Kind: u.Kind, Key: u.Key, Format: u.Format, Object: u.Object})
+		if err != nil {
+			return false, fmt.Errorf("%s cannot be read as it was: %w", u.id(), err)
+		}
+		then = tx.valueOf(made)
+	}
+	return keep(now, then), nil
+}
+
+// valueOf is the object in a row; nil: there is none, or it is kept without being understood.
+func (tx *Tx) valueOf(r row) any {
+	if v, ok := r.(interface{ any() any }); ok {
+		return v.any()
+	}
+	return nil
+}
+
+// restore makes an object what it was, whoever owns it.
+func (tx *Tx) restore(u *undoRecord) error {
+	if u.Format == 0 {
+		tx.forget(u.id())
+		return nil
+	}
+	r := record{Kind: u.Kind, Key: u.Key, Format: u.Format, Owner: u.Owner, Version: tx.revision(), Object: u.Object}
+	place, made, err := tx.base.rowOf(&r)
+	if err != nil {
+		return fmt.Errorf("%s cannot be read as it was: %w", u.id(), err)
+	}
+	if old := find(tx.base, tx, u.id()); old != nil && tx.placeOf(old, u.id()) == place {
+		if at := (position{place, made.header().sort}); old.header().sort == at.sort && tx.same(at, old, made) {
+			return nil
+		}
+	}
+	tx.replace(placed{place, made})
+	return nil
+}
+
+func (tx *Tx) resolve(number uint64) {
+	if r := tx.remembered(number); r != nil && !r.Confirm.IsZero() {
+		tx.resolves = number
+	}
+}
+
+// remembered finds a revision, also one that is committed together with this transaction.
+func (tx *Tx) remembered(number uint64) *Revision {
+	if tx.past == nil {
+		return nil
+	}
+	return tx.past.find(number)
+}
+
+// range_ says which revisions one may go back to.
+func (tx *Tx) range_() string {
+	if tx.past == nil {
+		return "there is none"
+	}
+	return tx.past.span(tx.base.revision)
+}

@@ -1,0 +1,212 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// content is a state as text without its revision and versions, which going back does not bring back.
+func content(s *Snapshot) string {
+	var b strings.Builder
+	for one := range items(s).All(s) {
+		meta, _ := s.Meta(one.id())
+		fmt.Fprintf(&b, "%s: %s %q %q\n", meta.Owner, one.Name, one.Label, one.Parts)
+	}
+	for u := range s.Unknown() {
+		fmt.Fprintf(&b, "%s: %s format %d %s\n", u.Owner, u.ID, u.Format, u.Object)
+	}
+	return b.String()
+}
+
+func goBack(number uint64) func(*Tx) error {
+	return func(tx *Tx) error {
+		_, err := tx.GoBack(number, func(_, _ any) bool { return false })
+		return err
+	}
+}
+
+// Going back to any revision that is remembered makes what there was then, whatever was done since, over restarts too.
+func TestGoBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	random := rand.New(rand.NewPCG(1, 2))
+	was := map[uint64]string{0: content(s.Snapshot())}
+	for range 300 {
+		now := s.Snapshot().Revision()
+		var err error
+		switch random.IntN(8) {
+		case 0:
+			to := now - min(now, uint64(random.IntN(maxRevisions)))
+			if _, _, err = s.Commit("rest", goBack(to)); err != nil {
+				t.Fatal(err)
+			}
+			if got := content(s.Snapshot()); got != was[to] {
+				t.Fatalf("back at %d from %d it is\n%sand was\n%s", to, now, got, was[to])
+			}
+		case 1:
+			closeStore(t, s)
+			s = openStore(t, dir)
+		default:
+			_, _, err = s.Commit("rest", func(tx *Tx) error {
+				for range 1 + random.IntN(40) {
+					one := numbered(random.IntN(60), random.IntN(4))
+					one.Label = fmt.Sprint(random.IntN(3))
+					if random.IntN(3) == 0 {
+						_ = tx.Delete(one.id()) // what is not there
+					} else if err := items(tx.base).Put(tx, one); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		was[s.Snapshot().Revision()] = content(s.Snapshot())
+	}
+	if n := len(s.Revisions()); n != maxRevisions {
+		t.Errorf("%d revisions are remembered", n)
+	}
+	last := s.Snapshot().Revision()
+	_, _, err := s.Commit("rest", goBack(last-maxRevisions-1))
+	want := fmt.Sprintf("revision %d is not remembered: revisions %d to %d are", last-maxRevisions-1, last-maxRevisions, last)
+	if !errors.Is(err, ErrForgotten) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, _, err := s.Commit("rest", goBack(last+1)); !errors.Is(err, ErrForgotten) {
+		t.Errorf("to what is to come: %v", err)
+	}
+}
+
+// A commit that waits for confirmation can be undone, and what others did meanwhile stays.
+func TestUndo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	mustCommit(t, s, "rest", put(web(), dns()))
+	deadline := time.Now().Add(time.Minute).UTC().Truncate(time.Millisecond)
+	by := By{Owner: "rest", Author: Author{Who: "ann", From: "10.0.0.1", Doing: "apply"}, Confirm: deadline}
+	number, _, err := s.CommitBy(by, func(tx *Tx) error { return errors.Join(put(web2(), numbered(1, 1))(tx), tx.Delete(dns().id())) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.CommitBy(by, put(numbered(2, 1))); !errors.Is(err, ErrPending) {
+		t.Errorf("a second one that waits: %v", err)
+	}
+	mustCommit(t, s, "rest", put(numbered(1, 2))) // somebody else
+	for range 2 * maxRevisions {                  // what waits is not forgotten
+		mustCommit(t, s, "kube", put(numbered(3, int(s.Snapshot().Revision()))))
+	}
+	for range 2 { // a restart knows it too
+		w, ok := s.Waiting()
+		if !ok || w.Number != number || !w.Confirm.Equal(deadline) || w.Who != "ann" || w.Created+w.Changed+w.Deleted != 3 {
+			t.Fatalf("%+v %v", w, ok)
+		}
+		closeStore(t, s)
+		s = openStore(t, dir)
+	}
+	var left []ID
+	if _, _, err := s.Commit("rest", func(tx *Tx) (err error) { left, err = tx.Undo(number); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if fmt.Sprint(left) != "[item item-00001]" {
+		t.Errorf("left: %v", left)
+	}
+	got := content(s.Snapshot())
+	for _, one := range []item{web(), dns(), numbered(1, 2)} {
+		if line := fmt.Sprintf("rest: %s %q %q\n", one.Name, one.Label, one.Parts); !strings.Contains(got, line) {
+			t.Errorf("%s is not in\n%s", line, got)
+		}
+	}
+	for range 2 {
+		if w, ok := s.Waiting(); ok {
+			t.Errorf("%+v still waits", w)
+		}
+		if n := len(s.Revisions()); n != maxRevisions {
+			t.Errorf("%d revisions", n)
+		}
+		closeStore(t, s)
+		s = openStore(t, dir)
+	}
+}
+
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	if _, err := s.Confirm(0); !errors.Is(err, ErrPending) {
+		t.Errorf("nothing waits: %v", err)
+	}
+	number, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Confirm(number + 1); !errors.Is(err, ErrConfirmed) {
+		t.Errorf("another one: %v", err)
+	}
+	if got, err := s.Confirm(0); err != nil || got != number {
+		t.Errorf("%d %v", got, err)
+	}
+	for range 2 {
+		if w, ok := s.Waiting(); ok {
+			t.Errorf("%+v still waits", w)
+		}
+		closeStore(t, s)
+		s = openStore(t, dir)
+	}
+}
+
+// What has become of the file costs the way back, and nothing else.
+func TestRevisionsDamaged(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(path string) error{
+		"gone":  os.Remove,
+		"short": func(path string) error { return os.Truncate(path, 150) },
+		"older": func(path string) error { return os.WriteFile(path, []byte(`{"crc":"x"}`+"\n"), 0o600) },
+		"a directory": func(path string) error {
+			return errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
+		},
+	} {
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		mustCommit(t, s, "rest", put(web()))
+		mustCommit(t, s, "rest", put(dns()))
+		want := dump(s.Snapshot())
+		closeStore(t, s)
+		if err := damage(filepath.Join(dir, pastName)); err != nil {
+			t.Fatal(err)
+		}
+		s = openStore(t, dir)
+		wantDump(t, s.Snapshot(), want)
+		if _, _, err := s.Commit("rest", goBack(0)); !errors.Is(err, ErrForgotten) {
+			t.Errorf("%s: %v", name, err)
+		}
+		mustCommit(t, s, "rest", put(web2()))
+		if _, _, err := s.Commit("rest", goBack(2)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestPreview(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "")
+	mustCommit(t, s, "rest", put(web(), dns()))
+	want := dump(s.Snapshot())
+	before, after, changed, err := s.Preview(By{Owner: "rest"}, func(tx *Tx) error { return errors.Join(put(web2())(tx), tx.Delete(dns().id())) })
+	if err != nil || fmt.Sprint(changed) != "[item dns item web]" || dump(before) != want || dump(after) == want {
+		t.Errorf("%v %v %s %s", err, changed, dump(before), dump(after))
+	}
+	wantDump(t, s.Snapshot(), want)
+	if n := len(s.Revisions()); n != 1 {
+		t.Errorf("%d revisions", n)
+	}
+}
