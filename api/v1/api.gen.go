@@ -30,6 +30,45 @@ type AllowedSource struct {
 	Prefix string `json:"prefix"`
 }
 
+// ApplyRequest defines model for ApplyRequest.
+type ApplyRequest struct {
+	// Confirm 1 to 86400 seconds, after which the change is undone unless POST config/confirm has come. 0: it stays.
+	Confirm int `json:"confirm,omitempty"`
+
+	// Doing What the revision is called, at most 200 characters. Absent: apply.
+	Doing string `json:"doing,omitempty"`
+
+	// DryRun Only say what would change.
+	DryRun  bool     `json:"dryRun,omitempty"`
+	Objects []Object `json:"objects"`
+
+	// Prune Of these kinds (all: of all kinds) what is not in the list is deleted, but services that a controller manages.
+	Prune []string `json:"prune,omitempty"`
+
+	// Remove Delete the objects instead. What is not there is left out.
+	Remove bool `json:"remove,omitempty"`
+}
+
+// ApplyResult defines model for ApplyResult.
+type ApplyResult struct {
+	Changes []Change `json:"changes"`
+
+	// Confirm When the change is undone unless it is confirmed.
+	Confirm *time.Time `json:"confirm,omitempty"`
+
+	// Kept What going back has left as it is: managed services.
+	Kept []string `json:"kept,omitempty"`
+
+	// Result Success.
+	Result string `json:"result"`
+
+	// Revision The new one; absent: nothing has changed.
+	Revision uint64 `json:"revision,omitempty"`
+
+	// Unchanged Of the list.
+	Unchanged int `json:"unchanged"`
+}
+
 // AuditEntry defines model for AuditEntry.
 type AuditEntry struct {
 	// Error Why it was refused.
@@ -65,6 +104,34 @@ type AuditList struct {
 	AuditAttr []AuditEntry `json:"auditAttr"`
 }
 
+// Change defines model for Change.
+type Change struct {
+	// Action add, change or remove.
+	Action string `json:"action"`
+
+	// Connections Live ones of the object.
+	Connections uint64 `json:"connections,omitempty"`
+
+	// Cut Of these, those that lose their service or endpoint.
+	Cut uint64 `json:"cut,omitempty"`
+
+	// Fields Of a change: at most 100.
+	Fields []FieldChange `json:"fields,omitempty"`
+	Kind   string        `json:"kind"`
+
+	// MoreFields So many besides.
+	MoreFields int `json:"moreFields,omitempty"`
+
+	// Name As 20.20.20.1:2020/tcp.
+	Name string `json:"name"`
+
+	// Pruned It is removed because the list does not have it.
+	Pruned bool `json:"pruned,omitempty"`
+
+	// Warning What is dangerous about it.
+	Warning string `json:"warning,omitempty"`
+}
+
 // Condition defines model for Condition.
 type Condition struct {
 	// Message One sentence.
@@ -72,6 +139,12 @@ type Condition struct {
 
 	// Type BGP, Egress.
 	Type string `json:"type"`
+}
+
+// ConfirmRequest defines model for ConfirmRequest.
+type ConfirmRequest struct {
+	// Revision 0: the one that waits.
+	Revision uint64 `json:"revision,omitempty"`
 }
 
 // ConntrackEntry defines model for ConntrackEntry.
@@ -382,6 +455,9 @@ type Error struct {
 	// Code The HTTP status.
 	Code int `json:"code"`
 
+	// Errors All that is wrong with a list of objects.
+	Errors []ObjectError `json:"errors,omitempty"`
+
 	// Field The property or parameter that was refused, such as endpoints[3].weight.
 	Field string `json:"field,omitempty"`
 
@@ -440,6 +516,15 @@ type Fdb struct {
 // FdbList defines model for FdbList.
 type FdbList struct {
 	FdbAttr []Fdb `json:"fdbAttr"`
+}
+
+// FieldChange defines model for FieldChange.
+type FieldChange struct {
+	After string `json:"after,omitempty"`
+
+	// Before Absent: it was not there.
+	Before string `json:"before,omitempty"`
+	Field  string `json:"field"`
 }
 
 // FilesystemInfo defines model for FilesystemInfo.
@@ -750,6 +835,39 @@ type NodeGraphMeta struct {
 	PreferredVisualisationType string `json:"preferredVisualisationType"`
 }
 
+// Object defines model for Object.
+type Object struct {
+	// ApiVersion netlox/v1, or nothing.
+	ApiVersion string `json:"apiVersion,omitempty"`
+
+	// Kind Loadbalancer, Endpoint, Drain ..., or a short word for it, as lb or ep.
+	Kind string `json:"kind"`
+
+	// Metadata What names the object besides its spec.
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+
+	// Spec What the POST of its kind takes.
+	Spec json.RawMessage `json:"spec"`
+}
+
+// ObjectError defines model for ObjectError.
+type ObjectError struct {
+	// Field The property of its spec, such as endpoints[3].weight, or metadata.NAME, or kind.
+	Field string `json:"field,omitempty"`
+
+	// Index Of the object in objects; -1: none of them.
+	Index   int    `json:"index"`
+	Message string `json:"message"`
+
+	// Other Index of another object that it stands against.
+	Other *int `json:"other,omitempty"`
+}
+
+// ObjectList defines model for ObjectList.
+type ObjectList struct {
+	Objects []Object `json:"objects"`
+}
+
 // Params defines model for Params.
 type Params struct {
 	// LogLevel trace, debug, info, notice, warning, error, critical, alert or emergency.
@@ -960,6 +1078,41 @@ type RequestCount struct {
 type Result struct {
 	// Result Success.
 	Result string `json:"result"`
+}
+
+// Revision defines model for Revision.
+type Revision struct {
+	Changed int `json:"changed"`
+
+	// Confirm When it is undone unless it is confirmed.
+	Confirm *time.Time `json:"confirm,omitempty"`
+	Created int        `json:"created"`
+	Deleted int        `json:"deleted"`
+	Doing   string     `json:"doing,omitempty"`
+
+	// From An address, or unix socket.
+	From     string    `json:"from,omitempty"`
+	Revision uint64    `json:"revision"`
+	Time     time.Time `json:"time"`
+
+	// Who A user of this machine, or the name of a token.
+	Who string `json:"who,omitempty"`
+}
+
+// RevisionList defines model for RevisionList.
+type RevisionList struct {
+	RevisionAttr []Revision `json:"revisionAttr"`
+}
+
+// RollbackRequest defines model for RollbackRequest.
+type RollbackRequest struct {
+	DryRun bool `json:"dryRun,omitempty"`
+
+	// Managed Managed services too.
+	Managed bool `json:"managed,omitempty"`
+
+	// Revision One of config/revisions
+	Revision *uint64 `json:"revision"`
 }
 
 // Route defines model for Route.
@@ -1596,6 +1749,15 @@ type DeleteLoadbalancerHostParams struct {
 	Block Block `form:"block,omitempty" json:"block,omitempty"`
 }
 
+// GetObjectsParams defines parameters for GetObjects.
+type GetObjectsParams struct {
+	// Kind Only these kinds, with commas between them.
+	Kind string `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Managed Managed services too.
+	Managed bool `form:"managed,omitempty" json:"managed,omitempty"`
+}
+
 // GetEventsParams defines parameters for GetEvents.
 type GetEventsParams struct {
 	// Kind Only events of these kinds (link, address, route, neighbour, health, object, peer, pressure), several with commas.
@@ -1647,8 +1809,14 @@ type CreateUserJSONRequestBody = User
 // UpdateUserJSONRequestBody defines body for UpdateUser for application/json ContentType.
 type UpdateUserJSONRequestBody = User
 
+// ApplyObjectsJSONRequestBody defines body for ApplyObjects for application/json ContentType.
+type ApplyObjectsJSONRequestBody = ApplyRequest
+
 // SetInstanceStateJSONRequestBody defines body for SetInstanceState for application/json ContentType.
 type SetInstanceStateJSONRequestBody = InstanceState
+
+// ConfirmApplyJSONRequestBody defines body for ConfirmApply for application/json ContentType.
+type ConfirmApplyJSONRequestBody = ConfirmRequest
 
 // CreateCorsJSONRequestBody defines body for CreateCors for application/json ContentType.
 type CreateCorsJSONRequestBody = CorsEntry
@@ -1688,6 +1856,9 @@ type SetParamsJSONRequestBody = Params
 
 // CreatePolicyJSONRequestBody defines body for CreatePolicy for application/json ContentType.
 type CreatePolicyJSONRequestBody = Policy
+
+// RollBackJSONRequestBody defines body for RollBack for application/json ContentType.
+type RollBackJSONRequestBody = RollbackRequest
 
 // CreateRouteJSONRequestBody defines body for CreateRoute for application/json ContentType.
 type CreateRouteJSONRequestBody = Route
@@ -1854,6 +2025,26 @@ type ClientInterface interface {
 	// Corresponds with PUT /auth/users/{id} (the `UpdateUser` operationId).
 	UpdateUser(ctx context.Context, id int64, body UpdateUserJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ApplyObjectsWithBody Make objects of any kinds what a list says
+	//
+	// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
+	// the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/apply (the `ApplyObjects` operationId).
+	ApplyObjectsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ApplyObjects Make objects of any kinds what a list says
+	//
+	// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
+	// the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/apply (the `ApplyObjects` operationId).
+	ApplyObjects(ctx context.Context, body ApplyObjectsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// SetInstanceStateWithBody Say what this node is for the services of an instance
 	//
 	// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
@@ -1882,6 +2073,20 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
 	GetInstanceStates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConfirmApplyWithBody Have a revision stay that would go back
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/confirm (the `ConfirmApply` operationId).
+	ConfirmApplyWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ConfirmApply Have a revision stay that would go back
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/confirm (the `ConfirmApply` operationId).
+	ConfirmApply(ctx context.Context, body ConfirmApplyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// EndConntracks End connections
 	//
@@ -2277,6 +2482,13 @@ type ClientInterface interface {
 	// Corresponds with DELETE /config/neighbor/{ip_address}/dev/{if_name} (the `DeleteNeighbor` operationId).
 	DeleteNeighbor(ctx context.Context, ipAddress string, ifName string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetObjects All that is wanted, as apply takes it
+	//
+	// Without what the API adds when it answers (counters, states), and without services that a controller manages.
+	//
+	// Corresponds with GET /config/objects (the `GetObjects` operationId).
+	GetObjects(ctx context.Context, params *GetObjectsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetParams Parameters that can be changed while the daemon runs
 	//
 	// Corresponds with GET /config/params (the `GetParams` operationId).
@@ -2330,6 +2542,29 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /config/port/all (the `GetPorts` operationId).
 	GetPorts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRevisions The last 50 revisions, who made them, and when
+	//
+	// Corresponds with GET /config/revisions (the `GetRevisions` operationId).
+	GetRevisions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RollBackWithBody Make all objects what they were at a revision
+	//
+	// That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/rollback (the `RollBack` operationId).
+	RollBackWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// RollBack Make all objects what they were at a revision
+	//
+	// That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/rollback (the `RollBack` operationId).
+	RollBack(ctx context.Context, body RollBackJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateRouteWithBody Add a route to the main table
 	//
@@ -2792,6 +3027,46 @@ func (c *Client) UpdateUser(ctx context.Context, id int64, body UpdateUserJSONRe
 	return c.Client.Do(req)
 }
 
+// ApplyObjectsWithBody Make objects of any kinds what a list says
+//
+// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
+// the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/apply (the `ApplyObjects` operationId).
+func (c *Client) ApplyObjectsWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewApplyObjectsRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ApplyObjects Make objects of any kinds what a list says
+//
+// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
+// the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/apply (the `ApplyObjects` operationId).
+func (c *Client) ApplyObjects(ctx context.Context, body ApplyObjectsJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewApplyObjectsRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // SetInstanceStateWithBody Say what this node is for the services of an instance
 //
 // Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
@@ -2841,6 +3116,40 @@ func (c *Client) SetInstanceState(ctx context.Context, body SetInstanceStateJSON
 // Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
 func (c *Client) GetInstanceStates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetInstanceStatesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConfirmApplyWithBody Have a revision stay that would go back
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/confirm (the `ConfirmApply` operationId).
+func (c *Client) ConfirmApplyWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConfirmApplyRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ConfirmApply Have a revision stay that would go back
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/confirm (the `ConfirmApply` operationId).
+func (c *Client) ConfirmApply(ctx context.Context, body ConfirmApplyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewConfirmApplyRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3745,6 +4054,23 @@ func (c *Client) DeleteNeighbor(ctx context.Context, ipAddress string, ifName st
 	return c.Client.Do(req)
 }
 
+// GetObjects All that is wanted, as apply takes it
+//
+// Without what the API adds when it answers (counters, states), and without services that a controller manages.
+//
+// Corresponds with GET /config/objects (the `GetObjects` operationId).
+func (c *Client) GetObjects(ctx context.Context, params *GetObjectsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetObjectsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetParams Parameters that can be changed while the daemon runs
 //
 // Corresponds with GET /config/params (the `GetParams` operationId).
@@ -3869,6 +4195,59 @@ func (c *Client) DeletePolicy(ctx context.Context, ident string, reqEditors ...R
 // Corresponds with GET /config/port/all (the `GetPorts` operationId).
 func (c *Client) GetPorts(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetPortsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRevisions The last 50 revisions, who made them, and when
+//
+// Corresponds with GET /config/revisions (the `GetRevisions` operationId).
+func (c *Client) GetRevisions(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRevisionsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RollBackWithBody Make all objects what they were at a revision
+//
+// That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/rollback (the `RollBack` operationId).
+func (c *Client) RollBackWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRollBackRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// RollBack Make all objects what they were at a revision
+//
+// That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/rollback (the `RollBack` operationId).
+func (c *Client) RollBack(ctx context.Context, body RollBackJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRollBackRequest(c.Server, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4858,6 +5237,46 @@ func NewUpdateUserRequestWithBody(server string, id int64, contentType string, b
 	return req, nil
 }
 
+// NewApplyObjectsRequest calls the generic ApplyObjects builder with application/json body
+func NewApplyObjectsRequest(server string, body ApplyObjectsJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewApplyObjectsRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewApplyObjectsRequestWithBody constructs an http.Request for the ApplyObjects method, with any body, and a specified content type
+func NewApplyObjectsRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/apply")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
 // NewSetInstanceStateRequest calls the generic SetInstanceState builder with application/json body
 func NewSetInstanceStateRequest(server string, body SetInstanceStateJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -4921,6 +5340,46 @@ func NewGetInstanceStatesRequest(server string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewConfirmApplyRequest calls the generic ConfirmApply builder with application/json body
+func NewConfirmApplyRequest(server string, body ConfirmApplyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewConfirmApplyRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewConfirmApplyRequestWithBody constructs an http.Request for the ConfirmApply method, with any body, and a specified content type
+func NewConfirmApplyRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/confirm")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -6883,6 +7342,64 @@ func NewDeleteNeighborRequest(server string, ipAddress string, ifName string) (*
 	return req, nil
 }
 
+// NewGetObjectsRequest constructs an http.Request for the GetObjects method
+func NewGetObjectsRequest(server string, params *GetObjectsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/objects")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "kind", params.Kind, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "managed", params.Managed, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetParamsRequest constructs an http.Request for the GetParams method
 func NewGetParamsRequest(server string) (*http.Request, error) {
 	var err error
@@ -7074,6 +7591,73 @@ func NewGetPortsRequest(server string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewGetRevisionsRequest constructs an http.Request for the GetRevisions method
+func NewGetRevisionsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/revisions")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRollBackRequest calls the generic RollBack builder with application/json body
+func NewRollBackRequest(server string, body RollBackJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewRollBackRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewRollBackRequestWithBody constructs an http.Request for the RollBack method, with any body, and a specified content type
+func NewRollBackRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/rollback")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -8521,6 +9105,26 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /auth/users/{id} (the `UpdateUser` operationId).
 	UpdateUserWithResponse(ctx context.Context, id int64, body UpdateUserJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateUserResponse, error)
 
+	// ApplyObjectsWithBodyWithResponse Make objects of any kinds what a list says
+	//
+	// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
+	// the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/apply (the `ApplyObjects` operationId).
+	ApplyObjectsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ApplyObjectsResponse, error)
+
+	// ApplyObjectsWithResponse Make objects of any kinds what a list says
+	//
+	// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
+	// the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/apply (the `ApplyObjects` operationId).
+	ApplyObjectsWithResponse(ctx context.Context, body ApplyObjectsJSONRequestBody, reqEditors ...RequestEditorFn) (*ApplyObjectsResponse, error)
+
 	// SetInstanceStateWithBodyWithResponse Say what this node is for the services of an instance
 	//
 	// Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
@@ -8551,6 +9155,20 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /config/cistate/all (the `GetInstanceStates` operationId).
 	GetInstanceStatesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetInstanceStatesResponse, error)
+
+	// ConfirmApplyWithBodyWithResponse Have a revision stay that would go back
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/confirm (the `ConfirmApply` operationId).
+	ConfirmApplyWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ConfirmApplyResponse, error)
+
+	// ConfirmApplyWithResponse Have a revision stay that would go back
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/confirm (the `ConfirmApply` operationId).
+	ConfirmApplyWithResponse(ctx context.Context, body ConfirmApplyJSONRequestBody, reqEditors ...RequestEditorFn) (*ConfirmApplyResponse, error)
 
 	// EndConntracksWithResponse End connections
 	//
@@ -9002,6 +9620,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /config/neighbor/{ip_address}/dev/{if_name} (the `DeleteNeighbor` operationId).
 	DeleteNeighborWithResponse(ctx context.Context, ipAddress string, ifName string, reqEditors ...RequestEditorFn) (*DeleteNeighborResponse, error)
 
+	// GetObjectsWithResponse All that is wanted, as apply takes it
+	//
+	// Without what the API adds when it answers (counters, states), and without services that a controller manages.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/objects (the `GetObjects` operationId).
+	GetObjectsWithResponse(ctx context.Context, params *GetObjectsParams, reqEditors ...RequestEditorFn) (*GetObjectsResponse, error)
+
 	// GetParamsWithResponse Parameters that can be changed while the daemon runs
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -9063,6 +9690,31 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /config/port/all (the `GetPorts` operationId).
 	GetPortsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetPortsResponse, error)
+
+	// GetRevisionsWithResponse The last 50 revisions, who made them, and when
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/revisions (the `GetRevisions` operationId).
+	GetRevisionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRevisionsResponse, error)
+
+	// RollBackWithBodyWithResponse Make all objects what they were at a revision
+	//
+	// That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/rollback (the `RollBack` operationId).
+	RollBackWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RollBackResponse, error)
+
+	// RollBackWithResponse Make all objects what they were at a revision
+	//
+	// That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/rollback (the `RollBack` operationId).
+	RollBackWithResponse(ctx context.Context, body RollBackJSONRequestBody, reqEditors ...RequestEditorFn) (*RollBackResponse, error)
 
 	// CreateRouteWithBodyWithResponse Add a route to the main table
 	//
@@ -9751,6 +10403,54 @@ func (r UpdateUserResponse) ContentType() string {
 	return ""
 }
 
+type ApplyObjectsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ApplyResult
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ApplyObjectsResponse) GetJSON200() *ApplyResult {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ApplyObjectsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ApplyObjectsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ApplyObjectsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ApplyObjectsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ApplyObjectsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type SetInstanceStateResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -9841,6 +10541,54 @@ func (r GetInstanceStatesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetInstanceStatesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ConfirmApplyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ConfirmApplyResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ConfirmApplyResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ConfirmApplyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ConfirmApplyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ConfirmApplyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ConfirmApplyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -11712,6 +12460,54 @@ func (r DeleteNeighborResponse) ContentType() string {
 	return ""
 }
 
+type GetObjectsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ObjectList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetObjectsResponse) GetJSON200() *ObjectList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetObjectsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetObjectsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetObjectsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetObjectsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetObjectsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetParamsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -11994,6 +12790,102 @@ func (r GetPortsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetPortsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRevisionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RevisionList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRevisionsResponse) GetJSON200() *RevisionList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetRevisionsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRevisionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRevisionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRevisionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRevisionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RollBackResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ApplyResult
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RollBackResponse) GetJSON200() *ApplyResult {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r RollBackResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RollBackResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RollBackResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RollBackResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RollBackResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -13954,6 +14846,38 @@ func (c *ClientWithResponses) UpdateUserWithResponse(ctx context.Context, id int
 	return ParseUpdateUserResponse(rsp)
 }
 
+// ApplyObjectsWithBodyWithResponse Make objects of any kinds what a list says
+//
+// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
+// the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/apply (the `ApplyObjects` operationId).
+func (c *ClientWithResponses) ApplyObjectsWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ApplyObjectsResponse, error) {
+	rsp, err := c.ApplyObjectsWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseApplyObjectsResponse(rsp)
+}
+
+// ApplyObjectsWithResponse Make objects of any kinds what a list says
+//
+// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
+// the same is left as it is. Answers once the packets see the change, with what was changed; with dryRun nothing is.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/apply (the `ApplyObjects` operationId).
+func (c *ClientWithResponses) ApplyObjectsWithResponse(ctx context.Context, body ApplyObjectsJSONRequestBody, reqEditors ...RequestEditorFn) (*ApplyObjectsResponse, error) {
+	rsp, err := c.ApplyObjects(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseApplyObjectsResponse(rsp)
+}
+
 // SetInstanceStateWithBodyWithResponse Say what this node is for the services of an instance
 //
 // Whoever chooses the active node says it: keepalived by a notify script, kube-loxilb. A node that is BACKUP, FAULT or STOP answers for
@@ -14001,6 +14925,32 @@ func (c *ClientWithResponses) GetInstanceStatesWithResponse(ctx context.Context,
 		return nil, err
 	}
 	return ParseGetInstanceStatesResponse(rsp)
+}
+
+// ConfirmApplyWithBodyWithResponse Have a revision stay that would go back
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/confirm (the `ConfirmApply` operationId).
+func (c *ClientWithResponses) ConfirmApplyWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ConfirmApplyResponse, error) {
+	rsp, err := c.ConfirmApplyWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfirmApplyResponse(rsp)
+}
+
+// ConfirmApplyWithResponse Have a revision stay that would go back
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/confirm (the `ConfirmApply` operationId).
+func (c *ClientWithResponses) ConfirmApplyWithResponse(ctx context.Context, body ConfirmApplyJSONRequestBody, reqEditors ...RequestEditorFn) (*ConfirmApplyResponse, error) {
+	rsp, err := c.ConfirmApply(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseConfirmApplyResponse(rsp)
 }
 
 // EndConntracksWithResponse End connections
@@ -14753,6 +15703,21 @@ func (c *ClientWithResponses) DeleteNeighborWithResponse(ctx context.Context, ip
 	return ParseDeleteNeighborResponse(rsp)
 }
 
+// GetObjectsWithResponse All that is wanted, as apply takes it
+//
+// Without what the API adds when it answers (counters, states), and without services that a controller manages.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/objects (the `GetObjects` operationId).
+func (c *ClientWithResponses) GetObjectsWithResponse(ctx context.Context, params *GetObjectsParams, reqEditors ...RequestEditorFn) (*GetObjectsResponse, error) {
+	rsp, err := c.GetObjects(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetObjectsResponse(rsp)
+}
+
 // GetParamsWithResponse Parameters that can be changed while the daemon runs
 //
 // Returns a wrapper object for the known response body format(s).
@@ -14861,6 +15826,49 @@ func (c *ClientWithResponses) GetPortsWithResponse(ctx context.Context, reqEdito
 		return nil, err
 	}
 	return ParseGetPortsResponse(rsp)
+}
+
+// GetRevisionsWithResponse The last 50 revisions, who made them, and when
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/revisions (the `GetRevisions` operationId).
+func (c *ClientWithResponses) GetRevisionsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRevisionsResponse, error) {
+	rsp, err := c.GetRevisions(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRevisionsResponse(rsp)
+}
+
+// RollBackWithBodyWithResponse Make all objects what they were at a revision
+//
+// That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/rollback (the `RollBack` operationId).
+func (c *ClientWithResponses) RollBackWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*RollBackResponse, error) {
+	rsp, err := c.RollBackWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRollBackResponse(rsp)
+}
+
+// RollBackWithResponse Make all objects what they were at a revision
+//
+// That is a new revision. Services that a controller manages, or managed then, stay as they are, unless managed is true.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/rollback (the `RollBack` operationId).
+func (c *ClientWithResponses) RollBackWithResponse(ctx context.Context, body RollBackJSONRequestBody, reqEditors ...RequestEditorFn) (*RollBackResponse, error) {
+	rsp, err := c.RollBack(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRollBackResponse(rsp)
 }
 
 // CreateRouteWithBodyWithResponse Add a route to the main table
@@ -15702,6 +16710,39 @@ func ParseUpdateUserResponse(rsp *http.Response) (*UpdateUserResponse, error) {
 	return response, nil
 }
 
+// ParseApplyObjectsResponse parses an HTTP response from a ApplyObjectsWithResponse call
+func ParseApplyObjectsResponse(rsp *http.Response) (*ApplyObjectsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ApplyObjectsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ApplyResult
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseSetInstanceStateResponse parses an HTTP response from a SetInstanceStateWithResponse call
 func ParseSetInstanceStateResponse(rsp *http.Response) (*SetInstanceStateResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -15751,6 +16792,39 @@ func ParseGetInstanceStatesResponse(rsp *http.Response) (*GetInstanceStatesRespo
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest InstanceStateList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseConfirmApplyResponse parses an HTTP response from a ConfirmApplyWithResponse call
+func ParseConfirmApplyResponse(rsp *http.Response) (*ConfirmApplyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ConfirmApplyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -17048,6 +18122,39 @@ func ParseDeleteNeighborResponse(rsp *http.Response) (*DeleteNeighborResponse, e
 	return response, nil
 }
 
+// ParseGetObjectsResponse parses an HTTP response from a GetObjectsWithResponse call
+func ParseGetObjectsResponse(rsp *http.Response) (*GetObjectsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetObjectsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ObjectList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetParamsResponse parses an HTTP response from a GetParamsWithResponse call
 func ParseGetParamsResponse(rsp *http.Response) (*GetParamsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -17229,6 +18336,72 @@ func ParseGetPortsResponse(rsp *http.Response) (*GetPortsResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest PortList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetRevisionsResponse parses an HTTP response from a GetRevisionsWithResponse call
+func ParseGetRevisionsResponse(rsp *http.Response) (*GetRevisionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRevisionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RevisionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRollBackResponse parses an HTTP response from a RollBackWithResponse call
+func ParseRollBackResponse(rsp *http.Response) (*RollBackResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RollBackResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ApplyResult
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -18512,12 +19685,18 @@ type ServerInterface interface {
 	// UpdateUser Change a user's name, password or role
 	// (PUT /auth/users/{id})
 	UpdateUser(w http.ResponseWriter, r *http.Request, id int64)
+	// ApplyObjects Make objects of any kinds what a list says
+	// (POST /config/apply)
+	ApplyObjects(w http.ResponseWriter, r *http.Request)
 	// SetInstanceState Say what this node is for the services of an instance
 	// (POST /config/cistate)
 	SetInstanceState(w http.ResponseWriter, r *http.Request)
 	// GetInstanceStates What this node is for the services of each instance
 	// (GET /config/cistate/all)
 	GetInstanceStates(w http.ResponseWriter, r *http.Request)
+	// ConfirmApply Have a revision stay that would go back
+	// (POST /config/confirm)
+	ConfirmApply(w http.ResponseWriter, r *http.Request)
 	// EndConntracks End connections
 	// (DELETE /config/conntrack)
 	EndConntracks(w http.ResponseWriter, r *http.Request, params EndConntracksParams)
@@ -18635,6 +19814,9 @@ type ServerInterface interface {
 	// DeleteNeighbor Leave a neighbour to be found by asking
 	// (DELETE /config/neighbor/{ip_address}/dev/{if_name})
 	DeleteNeighbor(w http.ResponseWriter, r *http.Request, ipAddress string, ifName string)
+	// GetObjects All that is wanted, as apply takes it
+	// (GET /config/objects)
+	GetObjects(w http.ResponseWriter, r *http.Request, params GetObjectsParams)
 	// GetParams Parameters that can be changed while the daemon runs
 	// (GET /config/params)
 	GetParams(w http.ResponseWriter, r *http.Request)
@@ -18653,6 +19835,12 @@ type ServerInterface interface {
 	// GetPorts The interfaces of this network namespace
 	// (GET /config/port/all)
 	GetPorts(w http.ResponseWriter, r *http.Request)
+	// GetRevisions The last 50 revisions, who made them, and when
+	// (GET /config/revisions)
+	GetRevisions(w http.ResponseWriter, r *http.Request)
+	// RollBack Make all objects what they were at a revision
+	// (POST /config/rollback)
+	RollBack(w http.ResponseWriter, r *http.Request)
 	// CreateRoute Add a route to the main table
 	// (POST /config/route)
 	CreateRoute(w http.ResponseWriter, r *http.Request)
@@ -18919,6 +20107,20 @@ func (siw *ServerInterfaceWrapper) UpdateUser(w http.ResponseWriter, r *http.Req
 	handler.ServeHTTP(w, r)
 }
 
+// ApplyObjects operation middleware
+func (siw *ServerInterfaceWrapper) ApplyObjects(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ApplyObjects(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // SetInstanceState operation middleware
 func (siw *ServerInterfaceWrapper) SetInstanceState(w http.ResponseWriter, r *http.Request) {
 
@@ -18938,6 +20140,20 @@ func (siw *ServerInterfaceWrapper) GetInstanceStates(w http.ResponseWriter, r *h
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetInstanceStates(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ConfirmApply operation middleware
+func (siw *ServerInterfaceWrapper) ConfirmApply(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ConfirmApply(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -20461,6 +21677,52 @@ func (siw *ServerInterfaceWrapper) DeleteNeighbor(w http.ResponseWriter, r *http
 	handler.ServeHTTP(w, r)
 }
 
+// GetObjects operation middleware
+func (siw *ServerInterfaceWrapper) GetObjects(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetObjectsParams
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", r.URL.Query(), &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "kind"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "kind", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "managed" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "managed", r.URL.Query(), &params.Managed, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "managed"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "managed", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetObjects(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetParams operation middleware
 func (siw *ServerInterfaceWrapper) GetParams(w http.ResponseWriter, r *http.Request) {
 
@@ -20548,6 +21810,34 @@ func (siw *ServerInterfaceWrapper) GetPorts(w http.ResponseWriter, r *http.Reque
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetPorts(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetRevisions operation middleware
+func (siw *ServerInterfaceWrapper) GetRevisions(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRevisions(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RollBack operation middleware
+func (siw *ServerInterfaceWrapper) RollBack(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RollBack(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -21531,6 +22821,11 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/drain", wrapper.UndrainEndpoint)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/drain", wrapper.DrainEndpoint)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/drain/all", wrapper.GetDrains)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/apply", wrapper.ApplyObjects)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/objects", wrapper.GetObjects)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/confirm", wrapper.ConfirmApply)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/revisions", wrapper.GetRevisions)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/rollback", wrapper.RollBack)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/port/all", wrapper.GetPorts)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/vlan", wrapper.CreateVlan)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/vlan/all", wrapper.GetVlans)

@@ -24,6 +24,7 @@ func openState(dir string, log *slog.Logger) (*desired.State, error) {
 	if err != nil {
 		return nil, err
 	}
+	state.GoBackIfDue(log)
 	for _, err := range admission.Load(state.Services.At(state.Snapshot())) {
 		log.Warn("the stored services do not all fit into the data path", "why", err)
 	}

@@ -158,6 +158,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.policers.Run)
 	run(p.rules.Run)
 	run(p.flows)
+	run(func(ctx context.Context) { p.state.GoBackWhenDue(ctx, p.log) })
 	run(p.monitor.Run)
 	run(p.passive.Run)
 	run(p.datapath.LogDrops)

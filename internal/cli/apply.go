@@ -2,229 +2,302 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/manifest"
 )
 
-// maxFile is what the server takes in one request.
-const maxFile = 64 << 20
+// fileHelp says what files of objects are.
+const fileHelp = "Files are YAML with any number of documents, or JSON: documents of apiVersion netlox/v1 with kind and spec, lists as\n" +
+	"`loxicmd get -o json` prints them and `loxicmd save` writes them, or single objects as POST takes them.\n" +
+	"Of a folder all files are taken whose names end with .yaml, .yml or .json. - is standard input."
+
+// applyFlags are those of apply and plan.
+type applyFlags struct {
+	files   []string
+	lists   map[string]*string // of the contract: files of one kind each, by flag
+	prune   bool
+	kinds   []string
+	confirm time.Duration
+}
+
+// listFlags are the contract's flags for files of one kind.
+var listFlags = []struct{ flag, short, kind, what string }{
+	{"lb", "l", manifest.Loadbalancer, "services"},
+	{"endpoint", "", manifest.Endpoint, "endpoints"},
+	{"firewall", "", manifest.Firewall, "firewall rules"},
+	{"session", "", manifest.Session, "sessions"},
+	{"ulcl", "", manifest.SessionULCL, "session classifiers"},
+	{"bfd", "", manifest.BFD, "BFD sessions"},
+}
 
 func applyCommand(o *options) *cobra.Command {
+	f := &applyFlags{}
 	cmd := &cobra.Command{
 		Use:   "apply",
-		Short: "create or update the services and endpoints of a file",
-		Long: "The file is JSON or YAML: what `loxicmd get lb` or `get endpoint` prints with -o json or -o yaml, a single\n" +
-			"service, or documents of apiVersion netlox/v1 and kind Loadbalancer or Endpoint with the service, or how an address\n" +
-			"is probed, in spec; several documents are separated by lines of three dashes. Of the services all are applied\n" +
-			"or none; endpoints follow one by one, but for those that services have probed. What the file does not name stays as it is.",
-		Example: "  loxicmd get lb -o yaml >services.yaml\n  loxicmd get endpoint -o yaml >endpoints.yaml\n  loxicmd apply -f services.yaml",
-		Args:    cobra.NoArgs,
+		Short: "make objects what files say",
+		Long: fileHelp + "\n\nAll of all files is applied, or nothing: then each error is said with its line and column. What is there and\n" +
+			"the same is left as it is, and what the files do not name stays, unless --prune is given.",
+		Example: "  loxicmd save -f all.yaml\n  loxicmd plan -f all.yaml\n  loxicmd apply -f all.yaml --confirm=60s && loxicmd confirm\n" +
+			"  loxicmd apply -f services/ --prune\n  loxicmd apply --lb /etc/loxilb/lbconfig.txt",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.confirm != 0 && (f.confirm < time.Second || f.confirm > 24*time.Hour || f.confirm%time.Second != 0) {
+				return fmt.Errorf("--confirm %s is out of range: whole seconds, 1s to 24h", f.confirm)
+			}
+			return f.run(cmd.Context(), o, v1.ApplyRequest{Confirm: int(f.confirm / time.Second), Doing: doing("apply", f.sources())})
+		},
 	}
-	cmd.RunE = createFile(o, cmd)
-	cmd.Flags().StringP("lb", "l", "", "the same as --file")
-	cmd.MarkFlagsMutuallyExclusive("file", "lb")
+	f.register(cmd)
+	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "go back after this time unless loxicmd confirm has come, whatever becomes of the daemon until then")
 	return cmd
 }
 
-// createFile gives a command the flag --file, and sends what it names.
-func createFile(o *options, cmd *cobra.Command) func(*cobra.Command, []string) error {
-	cmd.Flags().StringP("file", "f", "", "file of services and endpoints; - is standard input")
-	return func(cmd *cobra.Command, _ []string) error {
-		path := cmd.Flag("file").Value.String()
-		if l := cmd.Flag("lb"); l != nil && path == "" {
-			path = l.Value.String()
+func planCommand(o *options) *cobra.Command {
+	f := &applyFlags{}
+	cmd := &cobra.Command{
+		Use:   planName,
+		Short: "say what apply would change, and how many live connections that touches",
+		Long: fileHelp + "\n\nThe server says what it would do, and does nothing. plan exits with 0 when there is nothing to do, 2 when there is, 1 when\n" +
+			"something is wrong.",
+		Example: "  loxicmd plan -f all.yaml\n  loxicmd plan -f services/ --prune",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), o, v1.ApplyRequest{DryRun: true})
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func (f *applyFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringArrayVarP(&f.files, "file", "f", nil, "file or folder of objects; - is standard input; may be given several times")
+	f.lists = map[string]*string{}
+	for _, l := range listFlags {
+		f.lists[l.flag] = fs.StringP(l.flag, l.short, "", "file of "+l.what+", as save writes it")
+	}
+	fs.BoolVar(&f.prune, "prune", false, "delete what is not in the files, of the kinds that are in them; never what a controller manages")
+	fs.StringSliceVar(&f.kinds, "prune-kinds", nil, "delete what is not in the files, of these kinds: all, or as lb,ep")
+}
+
+func (f *applyFlags) sources() (list []source) {
+	for _, path := range f.files {
+		list = append(list, source{path, ""})
+	}
+	for _, l := range listFlags {
+		if path := f.lists[l.flag]; *path != "" {
+			list = append(list, source{*path, l.kind})
 		}
-		if path == "" {
-			if cmd.HasSubCommands() {
-				return needObject(cmd, nil)
-			}
-			return errors.New("which file? loxicmd apply -f FILE")
+	}
+	return list
+}
+
+// run sends the objects of all files by one request.
+func (f *applyFlags) run(ctx context.Context, o *options, request v1.ApplyRequest) error {
+	sources := f.sources()
+	if len(sources) == 0 {
+		return errors.New("which file? Give --file FILE")
+	}
+	objects, err := o.readObjects(sources)
+	if err != nil {
+		return err
+	}
+	request.Prune = f.kinds
+	if f.prune {
+		request.Prune = append(request.Prune, kindsOf(objects)...)
+	}
+	return o.sendObjects(ctx, objects, request)
+}
+
+// kindsOf are the kinds of objects, each once.
+func kindsOf(objects []manifest.Object) (list []string) {
+	seen := map[string]bool{}
+	for i := range objects {
+		if k := objects[i].Kind; !seen[k] {
+			seen[k] = true
+			list = append(list, k)
 		}
-		data, err := o.readFile(path)
+	}
+	return list
+}
+
+// fileFlag gives a verb the flag --file, and sends what it names.
+func fileFlag(o *options, cmd *cobra.Command, remove bool) func(*cobra.Command, []string) error {
+	files := cmd.Flags().StringArrayP("file", "f", nil, "file or folder of objects; - is standard input; may be given several times")
+	return func(cmd *cobra.Command, args []string) error {
+		if len(*files) == 0 {
+			return needObject(cmd, args)
+		}
+		var list []source
+		for _, path := range *files {
+			list = append(list, source{path, ""})
+		}
+		objects, err := o.readObjects(list)
 		if err != nil {
 			return err
 		}
-		wanted, err := readManifest(data)
-		if err != nil {
-			return fmt.Errorf("%s: %w", path, err)
-		}
-		return o.apply(cmd.Context(), wanted)
+		return o.sendObjects(cmd.Context(), objects, v1.ApplyRequest{Remove: remove, Doing: doing(cmd.Name(), list)})
 	}
 }
 
-// apply sends the services by one request, then each endpoint by its own.
-func (o *options) apply(ctx context.Context, wanted *manifest) error {
+// doing is what the revision is called.
+func doing(verb string, list []source) string {
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = s.path
+	}
+	text := []rune(verb + " -f " + strings.Join(names, " "))
+	return string(text[:min(len(text), 200)])
+}
+
+// sendObjects has the server apply objects, and prints what came of it.
+func (o *options) sendObjects(ctx context.Context, objects []manifest.Object, request v1.ApplyRequest) error {
+	request.Objects = make([]v1.Object, len(objects))
+	for i := range objects {
+		request.Objects[i] = v1.Object{Kind: objects[i].Kind, Metadata: objects[i].Metadata, Spec: objects[i].Spec}
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
 	client, err := o.client()
 	if err != nil {
 		return err
 	}
-	var body []byte
-	changed := len(wanted.services) > 0
-	if changed {
-		request, err := json.Marshal(map[string]any{"lbAttr": wanted.services})
-		if err != nil {
-			return err
-		}
-		if body, err = o.answer(client.CreateLoadbalancerWithBody(ctx, "application/json", bytes.NewReader(request))); err != nil {
-			return err
-		}
-	}
-	for _, endpoint := range wanted.endpoints {
-		resp, err := client.CreateEndpointWithBody(ctx, "application/json", bytes.NewReader(endpoint))
-		there := err == nil && resp.StatusCode == http.StatusConflict // with the same content
-		answer, err := o.answer(resp, err)
-		if err != nil && !there {
-			return fmt.Errorf("%s: %w; the services, and endpoints before it, are applied", nameOf(endpoint), err)
-		}
-		if !there {
-			body, changed = answer, true
-		}
-	}
-	if !changed {
-		return o.answered(body, "unchanged")
-	}
-	return o.done(body)
-}
-
-// nameOf is what an error calls an endpoint of a file.
-func nameOf(endpoint json.RawMessage) string {
-	var e v1.EndpointProbe
-	_ = json.Unmarshal(endpoint, &e) // what is of a wrong type the server has refused
-	return strings.TrimSpace("endpoint " + cmp.Or(e.Name, e.HostName))
-}
-
-func (o *options) readFile(path string) ([]byte, error) {
-	in := o.env.Stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close() //nolint:errcheck // it is only read
-		in = f
-	}
-	data, err := io.ReadAll(io.LimitReader(in, maxFile+1))
+	answer, err := o.answer(client.ApplyObjectsWithBody(ctx, "application/json", bytes.NewReader(body)))
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return located(objects, answer, err)
 	}
-	if len(data) > maxFile {
-		return nil, fmt.Errorf("%s is larger than %d MiB", path, maxFile>>20)
-	}
-	return data, nil
+	return o.printResult(answer, request.DryRun)
 }
 
-// manifest is the objects of a file.
-type manifest struct{ services, endpoints []json.RawMessage }
-
-// readManifest collects the objects of all documents. What is in one it does not look at: the server does, and names what it refuses.
-func readManifest(data []byte) (*manifest, error) {
-	all := &manifest{}
-	for i, doc := range documents(string(data)) {
-		if err := all.add([]byte(doc)); err != nil {
-			return nil, fmt.Errorf("document %d: %w", i+1, err)
-		}
-	}
-	if len(all.services)+len(all.endpoints) == 0 {
-		return nil, errors.New("there is no service in it, and no endpoint")
-	}
-	return all, nil
-}
-
-// documents cuts at lines of three dashes and leaves out what is empty.
-func documents(text string) []string {
-	var docs []string
-	var doc strings.Builder
-	flush := func() {
-		if strings.TrimSpace(doc.String()) != "" {
-			docs = append(docs, doc.String())
-		}
-		doc.Reset()
-	}
-	for line := range strings.Lines(text) {
-		if strings.TrimRight(line, " \t\r\n") == "---" {
-			flush()
-			continue
-		}
-		doc.WriteString(line)
-	}
-	flush()
-	return docs
-}
-
-func (all *manifest) add(doc []byte) error {
-	data, err := yaml.YAMLToJSONStrict(doc)
-	if err != nil {
+// located says for each error of an answer in which file it is, and where.
+func located(objects []manifest.Object, answer []byte, err error) error {
+	var e v1.Error
+	if json.Unmarshal(answer, &e) != nil || len(e.Errors) == 0 {
 		return err
 	}
-	var d struct {
-		APIVersion string            `json:"apiVersion"`
-		Kind       string            `json:"kind"`
-		Spec       json.RawMessage   `json:"spec"`
-		LbAttr     []json.RawMessage `json:"lbAttr"`
-		Attr       []json.RawMessage `json:"Attr"`
-	}
-	if err := json.Unmarshal(data, &d); err != nil {
-		if bytes.Equal(data, []byte("null")) {
-			return nil
+	wrong := make(manifest.Errors, 0, len(e.Errors))
+	for _, one := range e.Errors {
+		if one.Index < 0 || one.Index >= len(objects) {
+			return err
 		}
-		return errors.New("it is neither a service nor a list of services or endpoints")
-	}
-	switch {
-	case d.Kind != "":
-		if d.APIVersion != "netlox/v1" {
-			return fmt.Errorf("apiVersion %q is not netlox/v1", d.APIVersion)
+		text := one.Message
+		if one.Other != nil && *one.Other >= 0 && *one.Other < len(objects) {
+			text += ", also at " + objects[*one.Other].Position().String()
 		}
-		return all.addKind(d.Kind, d.Spec)
-	case d.LbAttr != nil:
-		all.services = append(all.services, d.LbAttr...)
-	case d.Attr != nil:
-		return all.addListed(d.Attr)
-	case bytes.Equal(data, []byte("null")):
-	default:
-		all.services = append(all.services, data)
+		wrong = append(wrong, manifest.Error{Position: objects[one.Index].Locate(one.Field), Text: text})
+	}
+	return refused("nothing was changed:\n%w", wrong)
+}
+
+// printResult says in a line what was changed, or as a plan all that would be.
+func (o *options) printResult(answer []byte, plan bool) error {
+	var r v1.ApplyResult
+	if err := decode(answer, &r); err != nil {
+		return err
+	}
+	if plan {
+		return o.printPlan(answer, &r)
+	}
+	if o.output == "json" || o.output == "yaml" {
+		return o.printRaw(answer)
+	}
+	if len(r.Changes) == 0 {
+		return o.print("unchanged\n")
+	}
+	text := fmt.Sprintf("success: revision %d: %s\n", r.Revision, tally(&r, "added", "changed", "removed"))
+	for _, k := range r.Kept {
+		text += "left as it is, as a controller manages it: " + k + "\n"
+	}
+	if r.Confirm != nil {
+		text += fmt.Sprintf("goes back at %s, unless: loxicmd confirm\n", r.Confirm.Local().Format(time.TimeOnly))
+	}
+	return o.print(text)
+}
+
+// tally counts the changes in words.
+func tally(r *v1.ApplyResult, add, change, remove string) string {
+	count := map[string]int{}
+	for _, c := range r.Changes {
+		count[c.Action]++
+	}
+	text := fmt.Sprintf("%d %s, %d %s, %d %s", count["add"], add, count["change"], change, count["remove"], remove)
+	if r.Unchanged > 0 {
+		text += fmt.Sprintf(", %d unchanged", r.Unchanged)
+	}
+	return text
+}
+
+// planName is the command that answers by its exit code.
+const planName = "plan"
+
+// errPlanned is how plan exits when there is something to do.
+type errPlanned struct{}
+
+func (errPlanned) Error() string { return "" }
+
+func (o *options) printPlan(answer []byte, r *v1.ApplyResult) error {
+	if o.output == "json" || o.output == "yaml" {
+		if err := o.printRaw(answer); err != nil {
+			return err
+		}
+	} else if err := o.print(planText(r)); err != nil {
+		return err
+	}
+	if len(r.Changes) > 0 {
+		return errPlanned{}
 	}
 	return nil
 }
 
-func (all *manifest) addKind(kind string, spec json.RawMessage) error {
-	list := map[string]*[]json.RawMessage{
-		"loadbalancer": &all.services, "lb": &all.services, "endpoint": &all.endpoints, "ep": &all.endpoints,
-	}[strings.ToLower(kind)]
-	switch {
-	case list == nil:
-		return fmt.Errorf("kind %q is not available yet, only Loadbalancer and Endpoint", kind)
-	case spec == nil:
-		return errors.New("spec is missing")
+func planText(r *v1.ApplyResult) string {
+	var b strings.Builder
+	var cut uint64
+	for _, c := range r.Changes {
+		sign := map[string]string{"add": "+", "change": "~", "remove": "-"}[c.Action]
+		fmt.Fprintf(&b, "%s %s %s", sign, c.Kind, c.Name)
+		if c.Pruned {
+			b.WriteString(", which is not in the files")
+		}
+		if c.Connections > 0 {
+			fmt.Fprintf(&b, ": cuts %d of %d live connections", c.Cut, c.Connections)
+		}
+		b.WriteString("\n")
+		for _, f := range c.Fields {
+			fmt.Fprintf(&b, "    %s: %s -> %s\n", f.Field, orNone(f.Before), orNone(f.After))
+		}
+		if c.MoreFields > 0 {
+			fmt.Fprintf(&b, "    and %d more\n", c.MoreFields)
+		}
+		if c.Warning != "" {
+			fmt.Fprintf(&b, "    WARNING: %s\n", c.Warning)
+		}
+		cut += c.Cut
 	}
-	*list = append(*list, spec)
-	return nil
+	for _, k := range r.Kept {
+		fmt.Fprintf(&b, "  %s stays as it is, as a controller manages it\n", k)
+	}
+	if len(r.Changes) == 0 {
+		return b.String() + "nothing to do\n"
+	}
+	fmt.Fprintf(&b, "%s; %d live connections would lose their service or endpoint\n", tally(r, "to add", "to change", "to remove"), cut)
+	return b.String()
 }
 
-// addListed leaves out what get endpoint shows only because services have it probed.
-func (all *manifest) addListed(list []json.RawMessage) error {
-	for _, e := range list {
-		var shown struct {
-			Object   bool
-			Services []string
-		}
-		if err := json.Unmarshal(e, &shown); err != nil {
-			return errors.New("a member of Attr is no endpoint")
-		}
-		if shown.Object || len(shown.Services) == 0 {
-			all.endpoints = append(all.endpoints, e)
-		}
+func orNone(s string) string {
+	if s == "" {
+		return "none"
 	}
-	return nil
+	return s
 }

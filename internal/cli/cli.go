@@ -16,6 +16,8 @@ const (
 	ExitRefused     = 1 // the server refused, or its answer was not understood
 	ExitUsage       = 2
 	ExitUnreachable = 3
+
+	ExitPlanned = 2 // of plan: there is something to do
 )
 
 // Env is what a run of loxicmd reads and writes.
@@ -45,13 +47,19 @@ func refused(format string, args ...any) error {
 func Main(ctx context.Context, env Env, args []string) int {
 	root := Root(env)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitOK
+	}
+	if errors.As(err, &errPlanned{}) {
+		return ExitPlanned
 	}
 	var f *failure
 	if errors.As(err, &f) {
 		fmt.Fprintln(env.Stderr, "Error: "+err.Error())
+		if cmd.Name() == planName {
+			return ExitRefused // 2 says that there is something to do
+		}
 		return f.code
 	}
 	// A flag of a command that is not there is found before the command is missed.
@@ -59,6 +67,9 @@ func Main(ctx context.Context, env Env, args []string) int {
 		err = missing
 	}
 	fmt.Fprintln(env.Stderr, "Error: "+err.Error())
+	if cmd.Name() == planName {
+		return ExitRefused // 2 says that there is something to do
+	}
 	return ExitUsage
 }
 
@@ -80,6 +91,7 @@ func Root(env Env) *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
-	root.AddCommand(createVerb(o), getVerb(o), describeVerb(o), deleteVerb(o), setVerb(o), killVerb(o), drainVerb(o), undrainVerb(o), applyCommand(o), versionCommand(o))
+	root.AddCommand(createVerb(o), getVerb(o), describeVerb(o), deleteVerb(o), setVerb(o), killVerb(o), drainVerb(o), undrainVerb(o),
+		applyCommand(o), planCommand(o), confirmCommand(o), rollbackCommand(o), versionCommand(o))
 	return root
 }

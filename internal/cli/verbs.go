@@ -17,7 +17,7 @@ func createVerb(o *options) *cobra.Command {
 		Use: "create", Short: "create or update what is balanced", Args: noObject,
 		Example: "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd create -f services.yaml",
 	}
-	c.RunE = createFile(o, c)
+	c.RunE = fileFlag(o, c, false)
 	c.AddCommand(
 		createLB(o),
 		createEndpoint(o),
@@ -61,6 +61,7 @@ func getVerb(o *options) *cobra.Command {
 		getVersion(o),
 		getLogLevel(o),
 		getStatus(o),
+		getRevisions(o),
 		getEvents(o),
 		getUser(o),
 		getAudit(o),
@@ -70,8 +71,11 @@ func getVerb(o *options) *cobra.Command {
 
 func deleteVerb(o *options) *cobra.Command {
 	c := &cobra.Command{
-		Use: "delete", Short: "delete what is balanced", Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020", Args: noObject, RunE: needObject,
+		Use: "delete", Short: "delete what is balanced", Args: noObject,
+		Long:    "With a file, all that is in it is deleted, or nothing; what is not there is left out.",
+		Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete -f services.yaml",
 	}
+	c.RunE = fileFlag(o, c, true)
 	c.AddCommand(
 		deleteLB(o),
 		deleteEndpoint(o),

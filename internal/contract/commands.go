@@ -18,10 +18,14 @@ func general() []Section[Command] {
 			{Path: "completion powershell"},
 		}},
 		{"Files", []Command{
-			{Path: "apply", Flags: "ip,i per-intf ipv4route,r config-path,c lb,l session ulcl firewall bfd file,f", Without: "ip per-intf ipv4route config-path session ulcl firewall bfd", State: Differs, Note: "of services and endpoints only; all of a file or nothing, several documents, and nothing of a service is lost"},
+			{Path: "apply", Flags: "ip,i per-intf ipv4route,r config-path,c lb,l session ulcl firewall bfd file,f", Without: "ip per-intf ipv4route config-path", State: Differs, Note: "all of all files or nothing, several documents, folders, standard input; every error with its line and column; nothing of a service is lost; --prune, --confirm"},
 			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", State: NotThere, Note: "save is not part of this build yet: what is configured is kept by itself, and loxicmd get -o yaml writes it"},
 			{Path: "create", Flags: "", State: Better, Note: "-f takes a file, as apply does"},
-			{Path: "delete", Flags: "file,f", Without: "file", State: Differs, Note: "no -f"},
+			{Path: "delete", Flags: "file,f", State: Better, Note: "all of all files or nothing, several documents"},
+			{Path: "plan", State: Ours},
+			{Path: "confirm", State: Ours},
+			{Path: "rollback", State: Ours},
+			{Path: "get revisions", State: Ours},
 		}},
 	}
 }

@@ -157,6 +157,11 @@ func daemon() []Section[Operation] {
 			{"DELETE", "/config/cors/{cors_url}", Same, ""},
 		}},
 		{"The whole configuration", []Operation{
+			{"POST", "/config/apply", Ours, "objects of any kinds in one transaction; dry run, prune, confirmation"},
+			{"GET", "/config/objects", Ours, "all that is wanted, as apply takes it"},
+			{"POST", "/config/confirm", Ours, ""},
+			{"GET", "/config/revisions", Ours, "the last 50 changes, who made them, and when"},
+			{"POST", "/config/rollback", Ours, "all objects as they were at a revision"},
 			{"GET", "/config/export", NotThere, noFiles},
 			{"POST", "/config/import", NotThere, noFiles},
 		}},

@@ -87,6 +87,7 @@ type API struct {
 	Options
 	mux     *http.ServeMux
 	codec   *codec
+	kinds   []objectKind
 	stall   time.Duration // how long a stream of events may be stuck
 	streams chan struct{} // holds a value for each stream of events
 	bodies  chan struct{} // holds a value for each body that is read
@@ -124,6 +125,7 @@ func New(o Options) *API {
 		Options: o, mux: http.NewServeMux(), codec: newCodec(),
 		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies),
 	}
+	a.kinds = a.objectKinds()
 	a.closing, a.close = context.WithCancel(context.Background())
 	v1.HandlerWithOptions(a, v1.StdHTTPServerOptions{
 		BaseURL:          BaseURL,

@@ -279,7 +279,8 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func
 	if p != nil {
 		return p
 	}
-	revision, changed, err := a.Store.Commit(owner, func(tx *store.Tx) error { return edit(tx, &pre) })
+	by := store.By{Owner: owner, Author: author(r, doingOf(r))}
+	revision, changed, err := a.Store.CommitBy(by, func(tx *store.Tx) error { return edit(tx, &pre) })
 	if err != nil {
 		return a.commitProblem(err)
 	}
@@ -308,7 +309,7 @@ func (a *API) commitProblem(err error) *problem {
 		return refuse(http.StatusNotFound, "%v", err)
 	case errors.Is(err, store.ErrVersion):
 		return refuse(http.StatusPreconditionFailed, "%v", err)
-	case errors.Is(err, store.ErrOwner):
+	case errors.Is(err, store.ErrOwner), errors.Is(err, store.ErrPending):
 		return refuse(http.StatusConflict, "%v", err)
 	case errors.Is(err, store.ErrLimit):
 		return refuse(http.StatusBadRequest, "%v", err)

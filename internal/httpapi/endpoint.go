@@ -45,6 +45,11 @@ func (c *codec) decodeEndpoint(data []byte) (e lb.EndpointProbe, p *problem) {
 	if p != nil {
 		return e, p
 	}
+	return c.probeOf(body)
+}
+
+// probeOf turns what a request says into an endpoint that passed lb's validation.
+func (c *codec) probeOf(body *v1.EndpointProbe) (e lb.EndpointProbe, p *problem) {
 	var err error
 	if body.ProbeInterval, err = intervalOf(body.ProbeInterval, body.ProbeDuration); err == nil {
 		err = set(&e, c.probe, body)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -261,4 +262,30 @@ func prefixText(p, other netip.Prefix) string {
 		return "0.0.0.0/0"
 	}
 	return "::/0"
+}
+
+// readRule reads a rule of a list.
+func readRule(spec []byte) (rule lb.Rule, p *problem) {
+	body, p := strictly[v1.FirewallRule](spec)
+	if p != nil {
+		return rule, p
+	}
+	rule, err := ruleOf(&body.RuleArguments, &body.Opts)
+	if err == nil {
+		return rule, nil
+	}
+	p = ruleProblem("", err)
+	if _, argument := memberOf(reflect.TypeFor[v1.FirewallArguments](), p.body.Field); argument {
+		p.body.Field = "ruleArguments." + p.body.Field
+	} else {
+		p.body.Field = "opts." + p.body.Field
+	}
+	return rule, p
+}
+
+// showRule is a rule as POST takes it.
+func showRule(r *lb.Rule) any {
+	out := ruleAnswer(r, lb.Traffic{})
+	out.Opts.Counter = ""
+	return out
 }

@@ -71,22 +71,40 @@ func (k netKind[T]) putProblem(a *API, o T) *problem {
 	if _, wanted := k.table.Get(a.Store.Snapshot(), o.Key()); wanted {
 		return nil
 	}
-	for _, dev := range o.Needs() {
+	if p := a.needsDevices(o.Needs()); p != nil {
+		return p
+	}
+	there, err := netobj.Find(k.kernel, o)
+	if err != nil {
+		return kernelProblem(err)
+	}
+	met, p := k.metBy(o, there)
+	if met {
+		return existsInKernel(k.table.ID(o.Key()))
+	}
+	return p
+}
+
+// metBy tells whether what the kernel has by an object's key is that object, and refuses what is in its way.
+func (k netKind[T]) metBy(o T, there []T) (bool, *problem) {
+	switch {
+	case slices.ContainsFunc(there, o.MetBy):
+		return true, nil
+	case len(there) > 0:
+		return false, kernelProblem(&netobj.ForeignError{Kind: k.table.ID("").Kind, Has: there[0].String()})
+	}
+	return false, nil
+}
+
+// needsDevices refuses what needs interfaces of which one is not there.
+func (a *API) needsDevices(names []string) *problem {
+	for _, dev := range names {
 		switch there, err := a.Network.Devices.HasDevice(dev); {
 		case err != nil:
 			return kernelProblem(err)
 		case !there:
 			return kernelProblem(&netobj.NoDeviceError{Name: dev})
 		}
-	}
-	there, err := netobj.Find(k.kernel, o)
-	switch {
-	case err != nil:
-		return kernelProblem(err)
-	case slices.ContainsFunc(there, o.MetBy):
-		return existsInKernel(k.table.ID(o.Key()))
-	case len(there) > 0:
-		return kernelProblem(&netobj.ForeignError{Kind: k.table.ID("").Kind, Has: there[0].String()})
 	}
 	return nil
 }

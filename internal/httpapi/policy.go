@@ -38,6 +38,11 @@ func decodePolicy(data []byte) (policer lb.Policer, p *problem) {
 	if p != nil {
 		return policer, p
 	}
+	return checkedPolicer(body)
+}
+
+// checkedPolicer is the policer that a request describes.
+func checkedPolicer(body *v1.Policy) (policer lb.Policer, p *problem) {
 	policer, err := policerOf(body)
 	if err == nil {
 		policer = policer.Normal()
@@ -162,4 +167,21 @@ func (a *API) DeletePolicy(w http.ResponseWriter, r *http.Request, ident string)
 		}
 		return tx.Delete(a.Store.Policers.ID(ident))
 	})
+}
+
+// readPolicy reads a policer of a list.
+func readPolicy(spec []byte) (policer lb.Policer, p *problem) {
+	body, p := strictly[v1.Policy](spec)
+	if p != nil {
+		return policer, p
+	}
+	return checkedPolicer(body)
+}
+
+// showPolicy is a policer as POST takes it.
+func showPolicy(p *lb.Policer) any {
+	out := policyAnswer(p, lb.PolicerStats{})
+	out.Green, out.Yellow, out.Red = nil, nil, nil
+	out.PolicyInfo.CommittedBlkSize, out.PolicyInfo.ExcessBlkSize = int64(p.CommittedBurst), int64(p.ExcessBurst)
+	return out
 }

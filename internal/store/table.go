@@ -18,6 +18,9 @@ func NewTable[T any](kind Kind[T]) *Table[T] { return &Table[T]{kind: kind} }
 // ID names the object with a key.
 func (t *Table[T]) ID(key string) ID { return ID{t.kind.Name, key} }
 
+// Key is what the store calls an object.
+func (t *Table[T]) Key(value T) string { return t.kind.Key(value) }
+
 // Get finds an object by its key. What it returns shares its parts with the store: don't write to them.
 func (t *Table[T]) Get(v View, key string) (T, bool) {
 	sort, ok := t.sortOf(key)

@@ -1,0 +1,73 @@
+package desired
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+// lookAgain is how often it is looked whether what waits for confirmation is still waiting.
+const lookAgain = time.Second
+
+// GoBackWhenDue undoes revisions that nobody confirms in time, until ctx ends. What the deadline is, the state knows: a process that was
+// killed meanwhile changes nothing about it.
+func (s *State) GoBackWhenDue(ctx context.Context, log *slog.Logger) {
+	var number uint64
+	var deadline time.Time // of that revision, by the clock that nobody sets
+	for ctx.Err() == nil {
+		changed := s.Changed()
+		w, waits := s.Waiting()
+		if !waits {
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			}
+			continue
+		}
+		if w.Number != number {
+			number, deadline = w.Number, lb.Steady(w.Confirm)
+		}
+		wait := time.Until(deadline)
+		if wait <= 0 && s.goBack(w.Number, log) {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(max(wait, lookAgain/10), lookAgain)):
+		}
+	}
+}
+
+// GoBackIfDue undoes a revision whose time was over before the start.
+func (s *State) GoBackIfDue(log *slog.Logger) {
+	if w, waits := s.Waiting(); waits && !time.Now().Before(w.Confirm) {
+		s.goBack(w.Number, log)
+	}
+}
+
+// goBack is false when it is to be tried again.
+func (s *State) goBack(number uint64, log *slog.Logger) bool {
+	var left []store.ID
+	by := store.By{Owner: "loxilb", Author: store.Author{Who: "loxilb", Doing: "undo of what nobody confirmed"}}
+	revision, changed, err := s.CommitBy(by, func(tx *store.Tx) (err error) {
+		if w, waits := s.Waiting(); !waits || w.Number != number {
+			return nil // confirmed in the last moment
+		}
+		left, err = tx.Undo(number)
+		return err
+	})
+	if err == nil && len(changed) == 0 {
+		if w, waits := s.Waiting(); waits && w.Number == number {
+			_, err = s.Confirm(number) // others have changed all of it since
+		}
+	}
+	if err != nil {
+		log.Error("a change that nobody confirmed could not be undone, and is tried again", "revision", number, "error", err)
+		return false
+	}
+	log.Warn("a change was undone that nobody confirmed in time", "revision", number, "undone_by", revision, "objects", len(changed), "left", len(left))
+	return true
+}

@@ -1,0 +1,105 @@
+package desired
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"loxilb/internal/store"
+)
+
+// commitWaiting commits a service that is undone at a time unless it is confirmed.
+func commitWaiting(t *testing.T, s *State, line string, at time.Time) {
+	t.Helper()
+	wanted := service(t, line)
+	if _, _, err := s.CommitBy(store.By{Owner: "rest", Confirm: at}, func(tx *store.Tx) error { return s.Services.Put(tx, wanted) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+const (
+	kept   = "10.0.0.1:80/tcp mode=default select=rr endpoints=192.168.0.1:80"
+	undone = "10.0.0.2:80/tcp mode=default select=rr endpoints=192.168.0.1:80"
+)
+
+// TestGoBackIfDue: a deadline outlives the process that was told of it, also if that was killed: nothing is closed here.
+func TestGoBackIfDue(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	commitWaiting(t, s, kept, time.Time{})
+	commitWaiting(t, s, undone, time.Now().Add(time.Hour))
+	killed := copyOf(t, dir)
+	again := open(t, killed)
+	again.GoBackIfDue(slog.New(slog.DiscardHandler))
+	if n := again.Services.Len(again.Snapshot()); n != 2 {
+		t.Errorf("before its time: %d services", n)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Confirm(0); err != nil {
+		t.Fatal(err)
+	}
+	commitWaiting(t, s, kept+" name=x", time.Now().Add(-time.Second)) // as if the machine had been off until now
+	killed = copyOf(t, dir)
+	again = open(t, killed)
+	again.GoBackIfDue(slog.New(slog.DiscardHandler))
+	if n := len(again.Services.ByName(again.Snapshot(), "x")); n != 0 {
+		t.Errorf("after its time: %d services have what nobody confirmed", n)
+	}
+	if n := again.Services.Len(again.Snapshot()); n != 2 {
+		t.Errorf("what was confirmed is gone: %d services", n)
+	}
+	if w, waits := again.Waiting(); waits {
+		t.Errorf("%+v still waits", w)
+	}
+}
+
+// TestGoBackWhenDue: a process that runs undoes it by itself, and not what was confirmed.
+func TestGoBackWhenDue(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.GoBackWhenDue(ctx, slog.New(slog.DiscardHandler)) }()
+	defer func() { cancel(); <-done }()
+	commitWaiting(t, s, kept, time.Now().Add(time.Hour))
+	if _, err := s.Confirm(0); err != nil {
+		t.Fatal(err)
+	}
+	commitWaiting(t, s, undone, time.Now().Add(100*time.Millisecond))
+	for deadline := time.After(10 * time.Second); ; {
+		changed := s.Changed()
+		if _, waits := s.Waiting(); !waits {
+			break
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatal("it is still there")
+		}
+	}
+	list := 0
+	for one := range s.Services.All(s.Snapshot()) {
+		list++
+		if one.String() != kept {
+			t.Errorf("%s is there", one)
+		}
+	}
+	if list != 1 {
+		t.Errorf("%d services", list)
+	}
+}
+
+// copyOf is what a process that is killed now leaves.
+func copyOf(t *testing.T, dir string) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}

@@ -1,0 +1,115 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+)
+
+// jsonValue is a part of a JSON document. What it holds is looked at when it is asked for.
+type jsonValue struct {
+	file  []byte
+	start int
+	raw   []byte
+}
+
+type jsonError struct {
+	line, column int
+	text         string
+}
+
+// jsonDocuments reads values one behind the other.
+func jsonDocuments(data []byte) (list []value, failed *jsonError) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	d := json.NewDecoder(bytes.NewReader(data))
+	for {
+		var raw json.RawMessage
+		err := d.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return list, nil
+		}
+		if err != nil {
+			offset := int(d.InputOffset())
+			var syntax *json.SyntaxError
+			if errors.As(err, &syntax) {
+				offset = int(syntax.Offset) - 1
+			}
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				offset, err = len(data), errors.New("it ends too early")
+			}
+			line, column := placeOf(data, offset)
+			return nil, &jsonError{line, column, strings.TrimPrefix(err.Error(), "json: ")}
+		}
+		end := int(d.InputOffset())
+		list = append(list, &jsonValue{data, end - len(raw), raw})
+	}
+}
+
+func placeOf(data []byte, offset int) (line, column int) {
+	before := data[:max(0, min(offset, len(data)))]
+	return 1 + bytes.Count(before, []byte{'\n'}), len(before) - bytes.LastIndexByte(before, '\n')
+}
+
+func (v *jsonValue) place() (line, column int) { return placeOf(v.file, v.start) }
+func (v *jsonValue) null() bool                { return string(v.raw) == "null" }
+func (v *jsonValue) object() bool              { return v.raw[0] == '{' }
+
+func (v *jsonValue) text() string {
+	var s string
+	if json.Unmarshal(v.raw, &s) == nil {
+		return s
+	}
+	return string(v.raw)
+}
+
+// parts yields what is in an object or a list; names are "" in a list.
+func (v *jsonValue) parts(yield func(name string, part *jsonValue) bool) {
+	d := json.NewDecoder(bytes.NewReader(v.raw))
+	open, err := d.Token()
+	for err == nil && d.More() {
+		name := ""
+		if open == json.Delim('{') {
+			token, _ := d.Token() // it was read before, as a whole
+			name, _ = token.(string)
+		}
+		var raw json.RawMessage
+		err = d.Decode(&raw)
+		if err == nil && !yield(name, &jsonValue{v.file, v.start + int(d.InputOffset()) - len(raw), raw}) {
+			return
+		}
+	}
+}
+
+func (v *jsonValue) names() (list []string) {
+	if v.object() {
+		for name := range v.parts {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func (v *jsonValue) member(name string) (value, bool) {
+	if v.object() {
+		for n, part := range v.parts {
+			if strings.EqualFold(n, name) {
+				return part, true
+			}
+		}
+	}
+	return nil, false
+}
+
+func (v *jsonValue) elements() (list []value, ok bool) {
+	if v.raw[0] != '[' {
+		return nil, false
+	}
+	for _, part := range v.parts {
+		list = append(list, part)
+	}
+	return list, true
+}
+
+func (v *jsonValue) json(*reader) json.RawMessage { return v.raw }

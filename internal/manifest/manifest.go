@@ -1,0 +1,307 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Object is one of a file.
+type Object struct {
+	Kind     string // its Kind.Name
+	Metadata json.RawMessage
+	Spec     json.RawMessage
+
+	file     string
+	whole    value // the document, or the element of a list
+	spec     value
+	metadata value
+}
+
+// Position is a place in a file, as editors count.
+type Position struct {
+	File         string
+	Line, Column int
+}
+
+func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+
+// Error is what is wrong at a place.
+type Error struct {
+	Position
+	Text string
+}
+
+func (e *Error) Error() string { return e.Position.String() + ": " + e.Text }
+
+// Errors are all that is wrong.
+type Errors []Error
+
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i := range e {
+		lines[i] = e[i].Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Read finds the objects in a file. assume is the kind of those that do not say it, as those of a list that two kinds have; "": what
+// they look like. All that is wrong is returned, and no object then.
+func Read(file string, data []byte, assume string) ([]Object, Errors) {
+	r := &reader{file: file, assume: assume}
+	for _, doc := range documents(data, r) {
+		r.document(doc, true)
+	}
+	if len(r.errors) > 0 {
+		return nil, r.errors
+	}
+	return r.objects, nil
+}
+
+// documents are the values of a file, JSON if it looks like it, else YAML.
+func documents(data []byte, r *reader) []value {
+	start := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\ufeff")), " \t\r\n")
+	if len(start) == 0 || start[0] != '{' && start[0] != '[' {
+		return yamlDocuments(data, r)
+	}
+	list, err := jsonDocuments(data)
+	if err == nil {
+		return list
+	}
+	flow := &reader{file: r.file} // it may be YAML that begins with a brace
+	if docs := yamlDocuments(data, flow); len(flow.errors) == 0 {
+		return docs
+	}
+	r.failed(err.line, err.column, "it is not JSON: %s", err.text)
+	return nil
+}
+
+// reader collects what is in a file.
+type reader struct {
+	file    string
+	assume  string
+	objects []Object
+	errors  Errors
+}
+
+func (r *reader) failed(line, column int, format string, args ...any) {
+	r.errors = append(r.errors, Error{Position{r.file, line, column}, fmt.Sprintf(format, args...)})
+}
+
+func (r *reader) wrong(v value, format string, args ...any) {
+	line, column := v.place()
+	r.failed(line, column, format, args...)
+}
+
+// document takes an object, a list of objects, or an object that holds lists.
+func (r *reader) document(v value, top bool) {
+	if v.null() {
+		return
+	}
+	if list, ok := v.elements(); ok && top {
+		for _, e := range list {
+			r.document(e, false)
+		}
+		return
+	}
+	if !v.object() {
+		r.wrong(v, "it is neither an object nor a list of objects")
+		return
+	}
+	if kind, ok := v.member("kind"); ok {
+		r.typed(v, kind)
+		return
+	}
+	if r.lists(v) {
+		return
+	}
+	if kind, ok := r.guess(v); ok {
+		r.add(kind, v, v, nil)
+		return
+	}
+	r.wrong(v, "kind is missing: one of %s", names())
+}
+
+// typed takes an object that says its kind.
+func (r *reader) typed(v, kind value) {
+	word := kind.text()
+	if strings.EqualFold(word, "List") {
+		items, _ := v.member("items")
+		if list, ok := elementsOf(items); ok {
+			for _, e := range list {
+				r.document(e, false)
+			}
+			return
+		}
+		r.wrong(v, "a List has items")
+		return
+	}
+	if api, ok := v.member("apiVersion"); !ok || api.text() != APIVersion {
+		at := v
+		if ok {
+			at = api
+		}
+		r.wrong(at, "apiVersion is not %s", APIVersion)
+		return
+	}
+	k, ok := Find(word)
+	if !ok {
+		r.wrong(kind, "kind %q is not known: one of %s", word, names())
+		return
+	}
+	for _, name := range v.names() {
+		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec"}, name) {
+			at, _ := v.member(name)
+			r.wrong(at, "%s stands beside spec: an object has apiVersion, kind, metadata and spec", name)
+		}
+	}
+	spec, ok := v.member("spec")
+	if !ok || !spec.object() {
+		r.wrong(v, "spec is missing: what POST takes of a %s", k.Name)
+		return
+	}
+	metadata, _ := v.member("metadata")
+	r.add(k, v, spec, metadata)
+}
+
+// lists takes an object whose members are lists, as GET answers them; false: it is none.
+func (r *reader) lists(v value) (found bool) {
+	for _, name := range v.names() {
+		for _, k := range Kinds() {
+			if !strings.EqualFold(k.List, name) {
+				continue
+			}
+			list, _ := v.member(name)
+			elements, ok := list.elements()
+			if !ok && !list.null() || r.other(k, elements) {
+				continue
+			}
+			found = true
+			for _, e := range elements {
+				if !e.object() {
+					r.wrong(e, "a member of %s is no object", name)
+				} else if !needless(k, e) {
+					r.add(k, e, e, nil)
+				}
+			}
+			break
+		}
+	}
+	return found
+}
+
+// other tells whether a list is of another kind that shares its name.
+func (r *reader) other(k Kind, elements []value) bool {
+	if k.Member == "" {
+		return false
+	}
+	if r.assume != "" {
+		return r.assume != k.Name
+	}
+	if len(elements) == 0 {
+		return false
+	}
+	_, has := elements[0].member(k.Member)
+	return !has
+}
+
+// needless is what GET endpoint shows only because services have it probed.
+func needless(k Kind, v value) bool {
+	if k.Name != Endpoint {
+		return false
+	}
+	services, shown := v.member("services")
+	object, _ := v.member("object")
+	list, _ := elementsOf(services)
+	return shown && len(list) > 0 && (object == nil || object.text() != "true")
+}
+
+func elementsOf(v value) ([]value, bool) {
+	if v == nil {
+		return nil, false
+	}
+	return v.elements()
+}
+
+// guess is the kind of an object that stands alone, as POST takes it.
+func (r *reader) guess(v value) (Kind, bool) {
+	if k, ok := Find(r.assume); ok {
+		return k, true
+	}
+	for member, kind := range map[string]string{"serviceArguments": Loadbalancer, "ruleArguments": Firewall, "hostName": Endpoint} {
+		if _, ok := v.member(member); ok {
+			return Find(kind)
+		}
+	}
+	return Kind{}, false
+}
+
+func (r *reader) add(k Kind, whole, spec, metadata value) {
+	o := Object{Kind: k.Name, file: r.file, whole: whole, spec: spec, metadata: metadata}
+	before := len(r.errors)
+	o.Spec = spec.json(r)
+	if metadata != nil {
+		o.Metadata = metadata.json(r)
+	}
+	if len(r.errors) == before {
+		r.objects = append(r.objects, o)
+	}
+}
+
+// Position is where the object begins.
+func (o *Object) Position() Position { return o.Locate("") }
+
+// Locate is where a property of the spec stands, as endpoints[3].weight, or the nearest thing around it that is there. Properties of
+// the metadata begin with "metadata.".
+func (o *Object) Locate(field string) Position {
+	at := o.whole
+	if rest, ok := strings.CutPrefix(field, "metadata."); ok && o.metadata != nil {
+		at, field = o.metadata, rest
+	} else if field != "" {
+		at = o.spec
+	}
+	for _, s := range steps(field) {
+		next, ok := at.member(s.name)
+		if s.index >= 0 {
+			var list []value
+			if list, ok = at.elements(); ok && s.index < len(list) {
+				next = list[s.index]
+			} else {
+				ok = false
+			}
+		}
+		if !ok {
+			break
+		}
+		at = next
+	}
+	line, column := at.place()
+	return Position{o.file, line, column}
+}
+
+// step is a member, or an element of a list.
+type step struct {
+	name  string
+	index int // -1: it is a member
+}
+
+// steps takes a.b[3].c apart.
+func steps(field string) (list []step) {
+	for part := range strings.SplitSeq(field, ".") {
+		name, rest, _ := strings.Cut(part, "[")
+		if name != "" {
+			list = append(list, step{name, -1})
+		}
+		for rest != "" {
+			var index int
+			if _, err := fmt.Sscanf(rest, "%d]", &index); err != nil {
+				break
+			}
+			list = append(list, step{"", index})
+			_, rest, _ = strings.Cut(rest, "[")
+		}
+	}
+	return list
+}

@@ -1,0 +1,93 @@
+package manifest
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func read(file, assume string) string {
+	objects, errs := Read("f", []byte(file), assume)
+	var b strings.Builder
+	for _, o := range objects {
+		b.WriteString(o.Kind + " " + string(o.Metadata) + " " + string(o.Spec) + "\n")
+	}
+	if len(errs) > 0 {
+		b.WriteString(errs.Error() + "\n")
+	}
+	return b.String()
+}
+
+func TestRead(t *testing.T) {
+	t.Parallel()
+	const head = "apiVersion: netlox/v1\nkind: "
+	for file, want := range map[string]string{
+		head + "lb\nspec: {a: 0x10, b: 1_000, c: 010, d: 1.5, e: ~, f: yes, g: 2001-01-01, h: 'x', i: true, j: 1:2, k: \"\\u00e9\"}": "Loadbalancer  " +
+			`{"a":16,"b":1000,"c":8,"d":1.5,"e":null,"f":"yes","g":"2001-01-01","h":"x","i":true,"j":"1:2","k":"é"}` + "\n",
+		head + "fw\nmetadata: {name: x}\nspec: {}\n--- \n" + head + "VLAN-member\nmetadata:\n  vid: 5\nspec: {dev: eth0}\n...\n" + head + "bfd\nspec: {}\n": "Firewall {\"name\":\"x\"} {}\n" +
+			"VlanMember {\"vid\":5} {\"dev\":\"eth0\"}\nBFD  {}\n",
+		"base: &b {x: 1, y: 2}\n" + head + "lb\nspec: {}":                                          "f:1:7: base stands beside spec: an object has apiVersion, kind, metadata and spec\n",
+		head + "lb\nspec: {a: &b {x: 1, y: [1]}, c: {<<: *b, x: 3}, d: *b}":                        `Loadbalancer  {"a":{"x":1,"y":[1]},"c":{"x":3,"y":[1]},"d":{"x":1,"y":[1]}}` + "\n",
+		head + "lb\nspec: {a: .nan, b: .inf}":                                                      "f:3:11: .nan is no number that JSON has\nf:3:20: .inf is no number that JSON has\n",
+		head + "lb\nspec: {[1]: 2}":                                                                "f:3:8: the name of a property is no text\n",
+		`{"fwAttr":[{"a":1}],"lbAttr":null,"timestamp":1}`:                                         "Firewall  {\"a\":1}\n",
+		`{"kind":"List","items":[{"apiVersion":"netlox/v1","kind":"ep","spec":{"hostName":"1"}}]}`: "Endpoint  {\"hostName\":\"1\"}\n",
+		`{"Attr":[{"remoteIp":"1"}]}`:                                                              "BFD  {\"remoteIp\":\"1\"}\n",
+		`{"lbAttr":[{"a":1}]} {"lbAttr":[{"b":1}]}`:                                                "Loadbalancer  {\"a\":1}\nLoadbalancer  {\"b\":1}\n",
+		"{lbAttr: [{a: 1}]}":                                                                       "Loadbalancer  {\"a\":1}\n",
+		"\ufeff{\"lbAttr\":[1]}":                                                                   "f:1:12: a member of lbAttr is no object\n",
+		"%YAML 1.2\n---\n" + head + "lb\nspec: {}":                                                 "Loadbalancer  {}\n",
+		"---\nhostName: 10.0.0.1\n---\nruleArguments: {}\n":                                        "Endpoint  {\"hostName\":\"10.0.0.1\"}\nFirewall  {\"ruleArguments\":{}}\n",
+		head + "lb\nspec:\n\t- a":                                                                  "f:4:2: it is not YAML: found character that cannot start any token\n",
+	} {
+		if diff := cmp.Diff(want, read(file, "")); diff != "" {
+			t.Errorf("%s\n%s", file, diff)
+		}
+	}
+	if got := read(`{"Attr":[{"x":1}]}`, BFD); got != "BFD  {\"x\":1}\n" {
+		t.Error(got)
+	}
+	if got := read(`{"x":1}`, Session); got != "Session  {\"x\":1}\n" {
+		t.Error(got)
+	}
+}
+
+// Aliases of aliases make no more than a request may hold.
+func TestAliasBomb(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("apiVersion: netlox/v1\nkind: lb\nspec:\n  a0: &a0 [" + strings.Repeat("x,", 99) + "x]\n")
+	for i := range 9 {
+		b.WriteString("  a" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" + strings.Repeat("*a"+string(rune('0'+i))+",", 99) + "1]\n")
+	}
+	if got := read(b.String(), ""); !strings.Contains(got, "it is too large, or too deep") && !strings.Contains(got, "excessive aliasing") {
+		t.Error(got[:min(len(got), 200)])
+	}
+}
+
+// FuzzRead holds that any file makes objects in JSON, or is refused with places in it.
+func FuzzRead(f *testing.F) {
+	f.Add("apiVersion: netlox/v1\nkind: lb\nspec: {a: &x [1], b: *x}\n---\n- {hostName: 1}\n")
+	f.Add(`{"lbAttr":[{"a":[1,{"b":null}]}]}`)
+	f.Add("lbAttr: [~, 1, {}]\n...\n--- {}")
+	f.Fuzz(func(t *testing.T, file string) {
+		objects, errs := Read("f", []byte(file), "")
+		for _, e := range errs {
+			if e.Line < 1 || e.Column < 1 || e.Text == "" {
+				t.Fatalf("%q: %v", file, e)
+			}
+		}
+		for _, o := range objects {
+			if !json.Valid(o.Spec) || o.Metadata != nil && !json.Valid(o.Metadata) {
+				t.Fatalf("%q: %s %s", file, o.Metadata, o.Spec)
+			}
+			for _, field := range []string{"", "a.b[0].c", "metadata.x", "[3].[", "a[99999999999999999999]"} {
+				if p := o.Locate(field); p.Line < 1 || p.Column < 1 {
+					t.Fatalf("%q: %s: %v", file, field, p)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,15 @@
+package manifest
+
+import "encoding/json"
+
+// value is a part of a document, of YAML or JSON.
+type value interface {
+	place() (line, column int)
+	null() bool
+	object() bool
+	text() string                      // of a scalar, as it is written
+	names() []string                   // of members
+	member(name string) (value, bool)  // in any case
+	elements() (list []value, ok bool) // ok: it is a list
+	json(r *reader) json.RawMessage    // what cannot be said in JSON is noted as an error
+}

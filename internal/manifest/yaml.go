@@ -1,0 +1,278 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	maxDepth = 64       // of values in values
+	maxJSON  = 64 << 20 // bytes that aliases may make of a document
+)
+
+// yamlValue is a part of a YAML document that begins after so many lines of its file.
+type yamlValue struct {
+	*yaml.Node
+	above int
+}
+
+// yamlDocuments reads the documents of a file each by itself, so that what is wrong in one does not hide what is in another.
+func yamlDocuments(data []byte, r *reader) (list []value) {
+	for _, part := range split(data) {
+		var doc yaml.Node
+		if err := yaml.Unmarshal(part.text, &doc); err != nil {
+			line, text := syntaxOf(err)
+			r.failed(part.above+line, columnOf(part.text, line), "it is not YAML: %s", text)
+			continue
+		}
+		if doc.Kind == yaml.DocumentNode {
+			list = append(list, yamlValue{doc.Content[0], part.above})
+		}
+	}
+	return list
+}
+
+type yamlPart struct {
+	text  []byte
+	above int
+}
+
+// split cuts at lines that begin with three dashes or dots, which no document can have within it.
+func split(data []byte) (parts []yamlPart) {
+	part, line := yamlPart{}, 0
+	for text := range bytes.Lines(bytes.TrimPrefix(data, []byte("\ufeff"))) {
+		rest, marker := bytes.CutPrefix(text, []byte("---"))
+		if !marker {
+			rest, marker = bytes.CutPrefix(text, []byte("..."))
+		}
+		switch {
+		case marker && (len(rest) == 0 || bytes.ContainsAny(rest[:1], " \t\r\n")):
+			parts = append(parts, part)
+			part = yamlPart{append([]byte("   "), rest...), line}
+		case bytes.HasPrefix(text, []byte("%")) && len(bytes.TrimSpace(part.text)) == 0:
+			part.text = append(part.text, '\n') // a directive
+		default:
+			part.text = append(part.text, text...)
+		}
+		line++
+	}
+	return append(parts, part)
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+// syntaxOf takes an error of the parser apart.
+func syntaxOf(err error) (line int, text string) {
+	line = 1
+	m := yamlLine.FindStringSubmatch(err.Error())
+	if m == nil {
+		return line, err.Error()
+	}
+	if n, err := strconv.Atoi(m[1]); err == nil {
+		line = n
+	}
+	return line, err.Error()[len(m[0]):]
+}
+
+// columnOf is where the text of a line begins.
+func columnOf(text []byte, line int) int {
+	for l := range bytes.Lines(text) {
+		if line--; line == 0 {
+			return 1 + len(l) - len(bytes.TrimLeft(l, " \t"))
+		}
+	}
+	return 1
+}
+
+func (v yamlValue) node() *yaml.Node {
+	if v.Kind == yaml.AliasNode {
+		return v.Alias
+	}
+	return v.Node
+}
+
+func (v yamlValue) place() (line, column int) { return v.above + v.Line, v.Column }
+func (v yamlValue) null() bool                { return v.node().ShortTag() == "!!null" }
+func (v yamlValue) object() bool              { return v.node().Kind == yaml.MappingNode }
+func (v yamlValue) text() string              { return v.node().Value }
+
+func (v yamlValue) names() (list []string) {
+	if v.object() {
+		for i := 0; i+1 < len(v.node().Content); i += 2 {
+			list = append(list, v.node().Content[i].Value)
+		}
+	}
+	return list
+}
+
+func (v yamlValue) member(name string) (value, bool) {
+	if v.object() {
+		content := v.node().Content
+		for i := 0; i+1 < len(content); i += 2 {
+			if strings.EqualFold(content[i].Value, name) {
+				return yamlValue{content[i+1], v.above}, true
+			}
+		}
+	}
+	return nil, false
+}
+
+func (v yamlValue) elements() (list []value, ok bool) {
+	if v.node().Kind != yaml.SequenceNode {
+		return nil, false
+	}
+	for _, e := range v.node().Content {
+		list = append(list, yamlValue{e, v.above})
+	}
+	return list, true
+}
+
+func (v yamlValue) json(r *reader) json.RawMessage {
+	w := &yamlWriter{reader: r, above: v.above}
+	w.write(v.Node, 0)
+	return w.out.Bytes()
+}
+
+// yamlWriter writes YAML as JSON.
+type yamlWriter struct {
+	*reader
+	above int
+	out   bytes.Buffer
+	full  bool
+}
+
+func (w *yamlWriter) wrong(n *yaml.Node, format string, args ...any) {
+	w.failed(w.above+n.Line, n.Column, format, args...)
+}
+
+func (w *yamlWriter) write(n *yaml.Node, depth int) {
+	if w.out.Len() > maxJSON || depth > maxDepth {
+		if !w.full {
+			w.wrong(n, "it is too large, or too deep: at most %d values in values, and %d MiB with all that aliases stand for", maxDepth, maxJSON>>20)
+		}
+		w.full = true
+		return
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		w.write(n.Alias, depth+1)
+	case yaml.SequenceNode:
+		w.out.WriteByte('[')
+		for i, e := range n.Content {
+			if i > 0 {
+				w.out.WriteByte(',')
+			}
+			w.write(e, depth+1)
+		}
+		w.out.WriteByte(']')
+	case yaml.MappingNode:
+		w.mapping(n, depth)
+	default:
+		w.scalar(n)
+	}
+}
+
+// mapping writes members in their order, and behind them what is merged into them and is not there already.
+func (w *yamlWriter) mapping(n *yaml.Node, depth int) {
+	w.out.WriteByte('{')
+	seen := map[string]bool{}
+	w.members(n, depth, seen, false)
+	w.out.WriteByte('}')
+}
+
+func (w *yamlWriter) members(n *yaml.Node, depth int, seen map[string]bool, merged bool) {
+	if depth > maxDepth {
+		return
+	}
+	var merges []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if key.ShortTag() == "!!merge" {
+			merges = append(merges, value)
+			continue
+		}
+		if key.Kind != yaml.ScalarNode {
+			w.wrong(key, "the name of a property is no text")
+			continue
+		}
+		if seen[key.Value] {
+			if !merged {
+				w.wrong(key, "%s is there twice", key.Value)
+			}
+			continue
+		}
+		if len(seen) > 0 {
+			w.out.WriteByte(',')
+		}
+		seen[key.Value] = true
+		w.quoted(key.Value)
+		w.out.WriteByte(':')
+		w.write(value, depth+1)
+	}
+	for _, m := range merges {
+		w.merge(m, depth, seen)
+	}
+}
+
+func (w *yamlWriter) merge(m *yaml.Node, depth int, seen map[string]bool) {
+	if m.Kind == yaml.AliasNode {
+		m = m.Alias
+	}
+	switch m.Kind {
+	case yaml.MappingNode:
+		w.members(m, depth+1, seen, true)
+	case yaml.SequenceNode:
+		if depth > maxDepth {
+			return
+		}
+		for _, one := range m.Content {
+			w.merge(one, depth+1, seen)
+		}
+	default:
+		w.wrong(m, "what is merged is no object")
+	}
+}
+
+func (w *yamlWriter) quoted(s string) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // no string is refused
+	}
+	w.out.Write(b)
+}
+
+func (w *yamlWriter) scalar(n *yaml.Node) {
+	switch n.ShortTag() {
+	case "!!null":
+		w.out.WriteString("null")
+	case "!!bool":
+		w.out.WriteString(strings.ToLower(n.Value))
+	case "!!int", "!!float":
+		if json.Valid([]byte(n.Value)) {
+			w.out.WriteString(n.Value)
+			return
+		}
+		var u uint64
+		var i int64
+		var f float64
+		switch {
+		case n.Decode(&u) == nil:
+			w.out.WriteString(strconv.FormatUint(u, 10))
+		case n.Decode(&i) == nil:
+			w.out.WriteString(strconv.FormatInt(i, 10))
+		case n.Decode(&f) == nil && json.Valid(fmt.Append(nil, f)):
+			fmt.Fprint(&w.out, f)
+		default:
+			w.wrong(n, "%s is no number that JSON has", n.Value)
+			w.out.WriteString("null")
+		}
+	default:
+		w.quoted(n.Value)
+	}
+}
