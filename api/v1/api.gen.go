@@ -1699,6 +1699,15 @@ type DeleteFirewallRuleParams struct {
 	MaxProtocol        string `form:"maxProtocol,omitempty" json:"maxProtocol,omitempty"`
 	PortName           string `form:"portName,omitempty" json:"portName,omitempty"`
 	Preference         string `form:"preference,omitempty" json:"preference,omitempty"`
+
+	// Force true: also if the rules that are left cut connections of this machine itself.
+	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
+// CreateFirewallRuleParams defines parameters for CreateFirewallRule.
+type CreateFirewallRuleParams struct {
+	// Force true: also if they cut connections of this machine itself.
+	Force string `form:"force,omitempty" json:"force,omitempty"`
 }
 
 // DeleteAddressParams defines parameters for DeleteAddress.
@@ -2292,23 +2301,25 @@ type ClientInterface interface {
 	//
 	// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 	// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
-	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none. 409, too, if rules cut a TCP connection that
+	// this machine itself has accepted, ssh say.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
-	CreateFirewallRuleWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateFirewallRuleWithBody(ctx context.Context, params *CreateFirewallRuleParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateFirewallRule Create a firewall rule, or many
 	//
 	// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 	// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
-	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none. 409, too, if rules cut a TCP connection that
+	// this machine itself has accepted, ssh say.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
-	CreateFirewallRule(ctx context.Context, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateFirewallRule(ctx context.Context, params *CreateFirewallRuleParams, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteFirewallRules Delete all firewall rules
 	//
@@ -3604,13 +3615,14 @@ func (c *Client) DeleteFirewallRule(ctx context.Context, params *DeleteFirewallR
 //
 // Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 // says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
-// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none. 409, too, if rules cut a TCP connection that
+// this machine itself has accepted, ssh say.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
-func (c *Client) CreateFirewallRuleWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateFirewallRuleRequestWithBody(c.Server, contentType, body)
+func (c *Client) CreateFirewallRuleWithBody(ctx context.Context, params *CreateFirewallRuleParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateFirewallRuleRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3625,13 +3637,14 @@ func (c *Client) CreateFirewallRuleWithBody(ctx context.Context, contentType str
 //
 // Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 // says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
-// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none. 409, too, if rules cut a TCP connection that
+// this machine itself has accepted, ssh say.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
-func (c *Client) CreateFirewallRule(ctx context.Context, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateFirewallRuleRequest(c.Server, body)
+func (c *Client) CreateFirewallRule(ctx context.Context, params *CreateFirewallRuleParams, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateFirewallRuleRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6372,6 +6385,14 @@ func NewDeleteFirewallRuleRequest(server string, params *DeleteFirewallRuleParam
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -6387,18 +6408,18 @@ func NewDeleteFirewallRuleRequest(server string, params *DeleteFirewallRuleParam
 }
 
 // NewCreateFirewallRuleRequest calls the generic CreateFirewallRule builder with application/json body
-func NewCreateFirewallRuleRequest(server string, body CreateFirewallRuleJSONRequestBody) (*http.Request, error) {
+func NewCreateFirewallRuleRequest(server string, params *CreateFirewallRuleParams, body CreateFirewallRuleJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewCreateFirewallRuleRequestWithBody(server, "application/json", bodyReader)
+	return NewCreateFirewallRuleRequestWithBody(server, params, "application/json", bodyReader)
 }
 
 // NewCreateFirewallRuleRequestWithBody constructs an http.Request for the CreateFirewallRule method, with any body, and a specified content type
-func NewCreateFirewallRuleRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+func NewCreateFirewallRuleRequestWithBody(server string, params *CreateFirewallRuleParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -6414,6 +6435,29 @@ func NewCreateFirewallRuleRequestWithBody(server string, contentType string, bod
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -9398,23 +9442,25 @@ type ClientWithResponsesInterface interface {
 	//
 	// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 	// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
-	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none. 409, too, if rules cut a TCP connection that
+	// this machine itself has accepted, ssh say.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
-	CreateFirewallRuleWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error)
+	CreateFirewallRuleWithBodyWithResponse(ctx context.Context, params *CreateFirewallRuleParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error)
 
 	// CreateFirewallRuleWithResponse Create a firewall rule, or many
 	//
 	// Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 	// says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
-	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+	// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none. 409, too, if rules cut a TCP connection that
+	// this machine itself has accepted, ssh say.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
-	CreateFirewallRuleWithResponse(ctx context.Context, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error)
+	CreateFirewallRuleWithResponse(ctx context.Context, params *CreateFirewallRuleParams, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error)
 
 	// DeleteFirewallRulesWithResponse Delete all firewall rules
 	//
@@ -15325,13 +15371,14 @@ func (c *ClientWithResponses) DeleteFirewallRuleWithResponse(ctx context.Context
 //
 // Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 // says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
-// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none. 409, too, if rules cut a TCP connection that
+// this machine itself has accepted, ssh say.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
-func (c *ClientWithResponses) CreateFirewallRuleWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error) {
-	rsp, err := c.CreateFirewallRuleWithBody(ctx, contentType, body, reqEditors...)
+func (c *ClientWithResponses) CreateFirewallRuleWithBodyWithResponse(ctx context.Context, params *CreateFirewallRuleParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error) {
+	rsp, err := c.CreateFirewallRuleWithBody(ctx, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -15342,13 +15389,14 @@ func (c *ClientWithResponses) CreateFirewallRuleWithBodyWithResponse(ctx context
 //
 // Of all rules that match a packet of no connection, the first decides: the one of the highest preference; of one preference, the one that
 // says more of addresses, then of ports, of the protocol, of the interface. A rule with the same ruleArguments is replaced by one with other
-// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none.
+// opts, and 409 if it has the same ones. fwAttr creates many in one transaction: all of them, or none. 409, too, if rules cut a TCP connection that
+// this machine itself has accepted, ssh say.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /config/firewall (the `CreateFirewallRule` operationId).
-func (c *ClientWithResponses) CreateFirewallRuleWithResponse(ctx context.Context, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error) {
-	rsp, err := c.CreateFirewallRule(ctx, body, reqEditors...)
+func (c *ClientWithResponses) CreateFirewallRuleWithResponse(ctx context.Context, params *CreateFirewallRuleParams, body CreateFirewallRuleJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateFirewallRuleResponse, error) {
+	rsp, err := c.CreateFirewallRule(ctx, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -19753,7 +19801,7 @@ type ServerInterface interface {
 	DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params DeleteFirewallRuleParams)
 	// CreateFirewallRule Create a firewall rule, or many
 	// (POST /config/firewall)
-	CreateFirewallRule(w http.ResponseWriter, r *http.Request)
+	CreateFirewallRule(w http.ResponseWriter, r *http.Request, params CreateFirewallRuleParams)
 	// DeleteFirewallRules Delete all firewall rules
 	// (DELETE /config/firewall/all)
 	DeleteFirewallRules(w http.ResponseWriter, r *http.Request)
@@ -21002,6 +21050,19 @@ func (siw *ServerInterfaceWrapper) DeleteFirewallRule(w http.ResponseWriter, r *
 		return
 	}
 
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", r.URL.Query(), &params.Force, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "force"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "force", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.DeleteFirewallRule(w, r, params)
 	}))
@@ -21016,8 +21077,27 @@ func (siw *ServerInterfaceWrapper) DeleteFirewallRule(w http.ResponseWriter, r *
 // CreateFirewallRule operation middleware
 func (siw *ServerInterfaceWrapper) CreateFirewallRule(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateFirewallRuleParams
+
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", r.URL.Query(), &params.Force, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "force"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "force", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateFirewallRule(w, r)
+		siw.Handler.CreateFirewallRule(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {

@@ -8,6 +8,7 @@ import (
 	"loxilb/internal/datapath"
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/netdev/session"
 	"loxilb/internal/reconcile"
 	"loxilb/internal/status"
 )
@@ -33,6 +34,16 @@ func (v view) PolicerStats(name string) lb.PolicerStats {
 		v.log.Error("a policer's counters cannot be read", "policer", name, "error", err)
 	}
 	return lb.PolicerStats{Policed: n, Attached: v.policers.Places(name)}
+}
+
+// Sessions are those that firewall rules could cut.
+func (v view) Sessions() ([]lb.Session, error) {
+	list, err := session.List()
+	out := make([]lb.Session, len(list))
+	for i, s := range list {
+		out[i] = lb.Session(s)
+	}
+	return out, err
 }
 
 // RuleHits finds the counter by the user's rule.

@@ -25,7 +25,7 @@ type firewallFlags struct {
 	rule              string
 	allow, drop, trap bool
 	redirect, snat    string
-	egress            bool
+	egress, force     bool
 	mark              uint32
 }
 
@@ -52,7 +52,7 @@ func createFirewall(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return o.created(o.answer(client.CreateFirewallRule(cmd.Context(), req)))
+			return o.created(o.answer(client.CreateFirewallRule(cmd.Context(), &v1.CreateFirewallRuleParams{Force: forced(f.force)}, req)))
 		},
 	}
 	fs := cmd.Flags()
@@ -65,6 +65,7 @@ func createFirewall(o *options) *cobra.Command {
 	fs.StringVar(&f.snat, "snat", "", "give connections that go through this machine this source address, and a port of ours")
 	fs.BoolVar(&f.egress, "egress", false, "with --snat: only those that leave by a default route")
 	fs.Uint32Var(&f.mark, "setmark", 0, "mark that they get, by which services with --mark are found; 0: none")
+	fs.BoolVar(&f.force, "force", false, "also if this cuts connections of the machine itself, as your ssh session")
 	cmd.MarkFlagsMutuallyExclusive("allow", "drop", "trap", "redirect", "snat")
 	return cmd
 }
@@ -92,6 +93,14 @@ func (f *firewallFlags) request() (req v1.FirewallRequest, err error) {
 	return req, nil
 }
 
+// forced is --force as a query.
+func forced(force bool) string {
+	if !force {
+		return ""
+	}
+	return "true"
+}
+
 // firewallArguments reads --firewallRule.
 func firewallArguments(text string) (args v1.FirewallArguments, err error) {
 	if text == "" {
@@ -117,7 +126,7 @@ func firewallArguments(text string) (args v1.FirewallArguments, err error) {
 
 func deleteFirewall(o *options) *cobra.Command {
 	var rule string
-	var all bool
+	var all, force bool
 	cmd := &cobra.Command{
 		Use:     "firewall",
 		Aliases: firewallAliases(),
@@ -143,7 +152,9 @@ func deleteFirewall(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			body, err := o.answer(client.DeleteFirewallRule(cmd.Context(), deleteFirewallParams(&args)))
+			params := deleteFirewallParams(&args)
+			params.Force = forced(force)
+			body, err := o.answer(client.DeleteFirewallRule(cmd.Context(), params))
 			if err != nil {
 				return err
 			}
@@ -152,6 +163,7 @@ func deleteFirewall(o *options) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&rule, "firewallRule", "", ruleFlagHelp())
 	cmd.Flags().BoolVar(&all, "all", false, "all rules")
+	cmd.Flags().BoolVar(&force, "force", false, "also if the rules that are left cut connections of the machine itself, as your ssh session")
 	return cmd
 }
 

@@ -39,6 +39,8 @@ type DataPath interface {
 	PolicerStats(name string) lb.PolicerStats
 	// EndConnections ends those that match, rate a second, from a place on. Some may be left when ctx ends.
 	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
+	// Sessions are TCP connections that sockets of this machine have accepted from outside.
+	Sessions() ([]lb.Session, error)
 	// RuleHits is what a firewall rule has decided about. false: the data path does not have it (yet).
 	RuleHits(r *lb.Rule) (lb.Traffic, bool)
 	// WatchConnections calls yield, often, with what has become of connections, and what was not told so far, until ctx ends or yield

@@ -30,6 +30,7 @@ type fake struct {
 	*status.Table
 	stats       map[lb.Key]lb.ServiceStats
 	hits        map[string]lb.Traffic // of firewall rules
+	sessions    []lb.Session          // that rules must not cut
 	connections []lb.Connection
 	applyErr    error
 	wait        bool // until the table has it
@@ -83,6 +84,8 @@ func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 }
 
 func (f *fake) PolicerStats(string) lb.PolicerStats { return f.policed }
+
+func (f *fake) Sessions() ([]lb.Session, error) { return f.sessions, nil }
 
 func (f *fake) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
 	t, ok := f.hits[r.Key()]

@@ -18,7 +18,7 @@ import (
 const ruleExists = "fwrule-exists error"
 
 // CreateFirewallRule creates or changes one rule, or the many of fwAttr in one transaction.
-func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request) {
+func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, params v1.CreateFirewallRuleParams) {
 	var bulk bool
 	list, p := decoded(a, w, r, func(data []byte) (list []lb.Rule, p *problem) {
 		list, bulk, p = decodeRules(data)
@@ -44,7 +44,7 @@ func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request) {
 			p.body.Result = ruleExists
 			return p
 		}
-		return nil
+		return a.checkCut(tx, params.Force)
 	})
 }
 
@@ -179,8 +179,30 @@ func (a *API) DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params 
 		if _, there := a.Store.Rules.Get(tx, key); !there {
 			return nil
 		}
-		return tx.Delete(a.Store.Rules.ID(key))
+		if err := tx.Delete(a.Store.Rules.ID(key)); err != nil {
+			return err
+		}
+		return a.checkCut(tx, params.Force)
 	})
+}
+
+// checkCut refuses a change of the rules that cuts off who is served by this machine itself: the one who asks, perhaps.
+func (a *API) checkCut(tx *store.Tx, force string) error {
+	if force == "true" {
+		return nil
+	}
+	after := slices.Collect(a.Store.Rules.All(tx))
+	if !slices.ContainsFunc(after, func(r lb.Rule) bool { return r.Action == lb.RuleDrop }) {
+		return nil
+	}
+	sessions, err := a.DataPath.Sessions()
+	if err != nil {
+		return refuse(http.StatusServiceUnavailable, "nobody knows whom these rules cut off: %v; force=true makes them all the same", err)
+	}
+	if cut := lb.Cut(slices.Collect(a.Store.Rules.All(a.Store.Snapshot())), after, sessions); len(cut) > 0 {
+		return refuse(http.StatusConflict, "these rules cut off %s: allow what must go on by a rule of a higher preference, or ask with force=true (loxicmd --force)", lb.CutText(cut))
+	}
+	return nil
 }
 
 // ruleOfQuery is the key that the parameters of DELETE name.

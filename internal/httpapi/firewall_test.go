@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -119,6 +120,35 @@ func TestFirewallRefused(t *testing.T) {
 	}
 	if list := b.rules(); len(list) != 0 {
 		t.Errorf("something is stored: %v", list)
+	}
+}
+
+// A change that cuts off who is served by the machine itself is refused, and says who; with force it is made.
+func TestFirewallCuts(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.fake.sessions = []lb.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
+	const all = `{"ruleArguments":{},"opts":{"drop":true}}`
+	if code, text := b.postRule(all); code != 409 || !strings.Contains(text, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22") || len(b.rules()) != 0 {
+		t.Errorf("%d %s %v", code, text, b.rules())
+	}
+	for _, body := range []string{`{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, all} {
+		if code, text := b.postRule(body); code != 200 {
+			t.Fatal(code, text)
+		}
+	}
+	const allow = firewallPath + "?sourceIP=203.0.113.0/24&preference=9"
+	if w := b.call("DELETE", allow, ""); w.Code != 409 || len(b.rules()) != 2 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.call("DELETE", allow+"&force=true", ""); w.Code != 200 || len(b.rules()) != 1 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.call("DELETE", firewallPath+"/all", ""); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.call("POST", firewallPath+"?force=true", all, "Content-Type", "application/json"); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

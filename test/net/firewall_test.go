@@ -58,7 +58,16 @@ func TestFirewall(t *testing.T) {
 			open := r.sees(r.Client, network, service, f.client)
 			kept := r.sees(r.Client, network, here, f.client)
 			rule := fmt.Sprintf("sourceIP:%s,protocol:%s,preference:10", f.client, network)
-			r.loxicmd("create firewall --firewallRule=%s --drop", rule)
+			if network == "tcp" {
+				want := fmt.Sprintf("these rules cut off the connection from %s to %s", kept.LocalAddr(), here)
+				if out, err := r.Command("create", "firewall", "--firewallRule="+rule, "--drop"); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s %v; want %q", out, err, want)
+				}
+				if err := answers(kept); err != nil {
+					t.Errorf("a change that is refused has an effect: %v", err)
+				}
+			}
+			r.loxicmd("create firewall --firewallRule=%s --drop --force", rule)
 			for _, address := range []string{service, here} {
 				if err := reaches(t.Context(), r.Client, network, address); err == nil {
 					t.Errorf("%s %s: nothing is dropped", network, address)
@@ -88,7 +97,7 @@ func TestFirewall(t *testing.T) {
 			}
 		}
 		// a default of drop: what this machine asks for is answered, old and new
-		r.loxicmd("create firewall --firewallRule=preference:0 --drop")
+		r.loxicmd("create firewall --firewallRule=preference:0 --drop --force")
 		for _, network := range []string{"tcp", "udp"} {
 			if err := reaches(t.Context(), r.LB, network, join(f.endpoint, 7000)); err != nil {
 				t.Errorf("%s: this machine gets no answer: %v", network, err)

@@ -1,0 +1,83 @@
+package lb
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Session is a TCP connection that a socket of this machine has accepted: somebody's ssh, say.
+type Session struct {
+	Remote, Local netip.AddrPort
+	Interface     string // by which it comes; "": not known
+}
+
+// String says what it is, for people.
+func (s Session) String() string {
+	name := "connection"
+	if s.Local.Port() == 22 {
+		name = "ssh session"
+	}
+	return fmt.Sprintf("the %s from %s to %s", name, s.Remote, s.Local)
+}
+
+// Cut are the sessions that the firewall rules after a change drop, and those before it do not. A rule by an interface drops one of which the
+// interface is not known, and does not allow it.
+func Cut(before, after []Rule, sessions []Session) (cut []Session) {
+	if len(sessions) == 0 || !slices.ContainsFunc(after, func(r Rule) bool { return r.Action == RuleDrop }) {
+		return nil
+	}
+	old, now := inOrder(before), inOrder(after)
+	for i := range sessions {
+		if s := &sessions[i]; s.droppedBy(now) && !s.droppedBy(old) {
+			cut = append(cut, *s)
+		}
+	}
+	return cut
+}
+
+// CutText names sessions, the first few of them.
+func CutText(cut []Session) string {
+	const named = 3
+	text := make([]string, 0, named+1)
+	for i := range cut[:min(named, len(cut))] {
+		text = append(text, cut[i].String())
+	}
+	if more := len(cut) - named; more > 0 {
+		text = append(text, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(text, ", ")
+}
+
+// inOrder is the rules as they count.
+func inOrder(list []Rule) []*Rule {
+	ordered := make([]*Rule, len(list))
+	for i := range list {
+		ordered[i] = &list[i]
+	}
+	slices.SortFunc(ordered, CompareRules)
+	return ordered
+}
+
+func (s *Session) droppedBy(rules []*Rule) bool {
+	for _, r := range rules {
+		if s.matches(r) {
+			return r.Action == RuleDrop
+		}
+	}
+	return false
+}
+
+func (s *Session) matches(r *Rule) bool {
+	if r.Interface != "" && r.Interface != s.Interface && (s.Interface != "" || r.Action != RuleDrop) {
+		return false
+	}
+	return in(r.Source, s.Remote.Addr()) && in(r.Destination, s.Local.Addr()) &&
+		r.SourcePorts.has(s.Remote.Port()) && r.DestinationPorts.has(s.Local.Port()) &&
+		(r.Protocol == 0 && r.ProtocolMax == 0 || r.Protocol <= uint8(TCP) && uint8(TCP) <= max(r.Protocol, r.ProtocolMax))
+}
+
+func in(p netip.Prefix, a netip.Addr) bool { return !p.IsValid() || p.Contains(a) }
+
+func (p RulePorts) has(port uint16) bool { return p.Any() || p.Min <= port && port <= p.Max }

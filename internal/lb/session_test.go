@@ -1,0 +1,53 @@
+package lb
+
+import (
+	"net/netip"
+	"testing"
+)
+
+// TestCut: a session is cut that was not before, by the rule that decides about it.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	session := func(remote, local, device string) Session {
+		return Session{netip.MustParseAddrPort(remote), netip.MustParseAddrPort(local), device}
+	}
+	ssh := session("203.0.113.9:5000", "10.0.0.1:22", "eth0")
+	six := session("[2001:db8::9]:5000", "[2001:db8::1]:22", "")
+	for _, c := range []struct {
+		before, after []string
+		cut           int
+	}{
+		{nil, nil, 0},
+		{nil, []string{"preference:0 drop"}, 2},
+		{[]string{"preference:0 drop"}, []string{"preference:0 drop", "sourceIP:1.1.1.1 drop"}, 0},
+		{nil, []string{"preference:0 drop", "minDestinationPort:22,protocol:6 allow"}, 0},
+		{[]string{"preference:0 drop", "sourceIP:203.0.113.0/24 allow"}, []string{"preference:0 drop"}, 1},
+		{nil, []string{"sourceIP:203.0.113.9 drop"}, 1},
+		{nil, []string{"sourceIP:203.0.113.9,protocol:17 drop"}, 0},
+		{nil, []string{"sourceIP:203.0.113.9,protocol:1,maxProtocol:17 drop"}, 1},
+		{nil, []string{"minSourcePort:5001,maxSourcePort:6000 drop"}, 0},
+		{nil, []string{"portName:eth0 drop"}, 2}, // of the second one the interface is not known
+		{nil, []string{"portName:eth1 drop"}, 1},
+		{nil, []string{"portName:eth1,preference:1 allow", "preference:0 drop"}, 2},
+		{nil, []string{"portName:eth0,preference:1 allow", "preference:0 drop"}, 1},
+		{nil, []string{"preference:0 trap"}, 0},
+	} {
+		read := func(texts []string) (list []Rule) {
+			for _, text := range texts {
+				r, err := ParseRule(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, r)
+			}
+			return list
+		}
+		if cut := Cut(read(c.before), read(c.after), []Session{ssh, six}); len(cut) != c.cut {
+			t.Errorf("%v -> %v cuts %v, want %d", c.before, c.after, cut, c.cut)
+		}
+	}
+	if got, want := CutText([]Session{ssh, six, ssh, ssh, ssh}), "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, the ssh session from [2001:db8::9]:5000 to [2001:db8::1]:22, "+
+		"the ssh session from 203.0.113.9:5000 to 10.0.0.1:22, 2 more"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
