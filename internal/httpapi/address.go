@@ -11,7 +11,7 @@ import (
 )
 
 func (a *API) addresses() netKind[netobj.Address] {
-	return netKind[netobj.Address]{table: a.Store.Addresses, kernel: a.Network.Addresses}
+	return netKind[netobj.Address]{table: a.Store.Addresses, kernel: a.Network.Addresses, lent: a.isVIP}
 }
 
 // CreateAddress gives an interface an address.
@@ -37,8 +37,9 @@ func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, de
 		return
 	}
 	at := o.Prefix.Addr()
+	_, wanted := a.Store.Addresses.Get(a.Store.Snapshot(), o.Key())
 	switch {
-	case a.isVIP(o):
+	case !wanted && a.isVIP(o):
 		refuse(http.StatusConflict, "address %s of %s is the VIP of a service: delete the service", at, dev).write(w)
 	case params.Force != "true" && cameTo(r) == at:
 		refuse(http.StatusConflict, "this request came to address %s: without it you may be cut off; loxicmd delete ip --force, or ?force=true, deletes it all the same", at).write(w)
@@ -47,11 +48,9 @@ func (a *API) DeleteAddress(w http.ResponseWriter, r *http.Request, ip, mask, de
 	}
 }
 
-// isVIP tells whether an address is there for a service alone.
+// isVIP tells whether an address is there for a service, and goes with that.
 func (a *API) isVIP(o netobj.Address) bool {
-	now := a.Store.Snapshot()
-	_, wanted := a.Store.Addresses.Get(now, o.Key())
-	return !wanted && o.Prefix.IsSingleIP() && a.Store.Services.HasVIP(now, o.Prefix.Addr())
+	return o.Prefix.IsSingleIP() && a.Store.Services.HasVIP(a.Store.Snapshot(), o.Prefix.Addr()) && !a.Network.Made(netobj.AddressKind, o.Key())
 }
 
 // cameTo is the address of this machine that a request came to by TCP.

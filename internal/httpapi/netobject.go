@@ -17,6 +17,7 @@ type netKind[T netobj.Object[T]] struct {
 	table  *store.Table[T]
 	kernel netobj.Kernel[T]
 	found  func() ([]T, error) // what can be deleted besides All, because the kernel found it out by itself; nil: nothing
+	lent   func(T) bool        // the kernel has it for something else of ours, which may end before; nil: never
 }
 
 // named is what the kernel has by a key.
@@ -88,6 +89,8 @@ func (k netKind[T]) putProblem(a *API, o T) *problem {
 // metBy tells whether what the kernel has by an object's key is that object, and refuses what is in its way.
 func (k netKind[T]) metBy(o T, there []T) (bool, *problem) {
 	switch {
+	case k.lent != nil && k.lent(o):
+		return false, nil
 	case slices.ContainsFunc(there, o.MetBy):
 		return true, nil
 	case len(there) > 0:
@@ -175,6 +178,9 @@ func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 func (k netKind[T]) removeForeign(key string) *problem {
 	left, err := k.named(key)
 	for _, o := range left {
+		if k.lent != nil && k.lent(o) {
+			continue
+		}
 		err = errors.Join(err, k.kernel.Remove(o))
 	}
 	if err != nil {

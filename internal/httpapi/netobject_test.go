@@ -204,6 +204,10 @@ func TestNetObjectRequests(t *testing.T) {
 		{"DELETE", "/config/ipv4address/10.0.0.9/24/dev/eth0", "", ok},
 		{"DELETE", "/config/ipv4address/2001:db8::1/64/dev/eth0", "", ok},
 		{"DELETE", "/config/ipv4address/20.20.20.1/32/dev/lo", "", "409 address 20.20.20.1 of lo is the VIP of a service: delete the service"},
+		{"POST", "/config/ipv4address", `{"dev":"lo","ipAddress":"20.20.20.1/32"}`, ok}, // stays when the service goes
+		{"POST", "/config/ipv4address", `{"dev":"lo","ipAddress":"20.20.20.1/32"}`, "409 ipv4address 20.20.20.1/32 lo exists already with the same content"},
+		{"DELETE", "/config/ipv4address/20.20.20.1/32/dev/lo", "", ok}, // which the service still has
+		{"DELETE", "/config/ipv4address/20.20.20.1/32/dev/lo", "", "409 address 20.20.20.1 of lo is the VIP of a service: delete the service"},
 		{"DELETE", "/config/ipv4address/10.0.0.1/99/dev/eth0", "", `400 ipAddress "10.0.0.1/99" is not an address with the length of its network (allowed: as in 10.0.0.1/24 or 2001:db8::1/64)`},
 		{"DELETE", "/config/route/destinationIPNet/10.1.0.0/16", "", ok},
 		{"DELETE", "/config/route/destinationIPNet/10.1.0.0/16", "", "404 route 10.1.0.0/16 does not exist"},

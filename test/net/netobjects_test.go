@@ -127,3 +127,26 @@ func TestNetObjects(t *testing.T) {
 		t.Error(errors.New(s))
 	}
 }
+
+// TestAddressOfVIP: an address that is asked for while a service has it as its VIP stays when the service goes, and the VIP stays when the
+// address is no longer asked for.
+func TestAddressOfVIP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, options{})
+	has := func(wanted bool) {
+		t.Helper()
+		r.eventually(wanted, "inet 20.20.20.1/32", "ip", "address", "show", "dev", "lo")
+	}
+	r.loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
+	r.loxicmd("create ip 20.20.20.1/32 lo")
+	r.loxicmd("delete lb --all")
+	r.eventually(true, "20.20.20.1/32", "ip", "address", "show", "dev", "lo")
+	r.Stop()
+	r.restart()
+	has(true)
+	r.loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
+	r.loxicmd("delete ip 20.20.20.1/32 lo")
+	has(true)
+	r.loxicmd("delete lb --all")
+	has(false)
+}
