@@ -92,6 +92,7 @@ func Root(env Env) *cobra.Command {
 	o.register(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
 	root.AddCommand(createVerb(o), getVerb(o), describeVerb(o), deleteVerb(o), setVerb(o), killVerb(o), drainVerb(o), undrainVerb(o),
-		applyCommand(o), planCommand(o), confirmCommand(o), rollbackCommand(o), versionCommand(o))
+		applyCommand(o),
+		saveCommand(o), planCommand(o), confirmCommand(o), rollbackCommand(o), versionCommand(o))
 	return root
 }

@@ -19,7 +19,7 @@ func general() []Section[Command] {
 		}},
 		{"Files", []Command{
 			{Path: "apply", Flags: "ip,i per-intf ipv4route,r config-path,c lb,l session ulcl firewall bfd file,f", Without: "ip per-intf ipv4route config-path", State: Differs, Note: "all of all files or nothing, several documents, folders, standard input; every error with its line and column; nothing of a service is lost; --prune, --confirm"},
-			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", State: NotThere, Note: "save is not part of this build yet: what is configured is kept by itself, and loxicmd get -o yaml writes it"},
+			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", Without: "ip", State: Differs, Note: "services keep all of their fields; files are replaced whole; --session, --ulcl and --bfd are refused in a sentence; -f writes everything as YAML"},
 			{Path: "create", Flags: "", State: Better, Note: "-f takes a file, as apply does"},
 			{Path: "delete", Flags: "file,f", State: Better, Note: "all of all files or nothing, several documents"},
 			{Path: "plan", State: Ours},
@@ -78,12 +78,12 @@ func filteringCommands() []Section[Command] {
 			{Path: "delete mirror", Aliases: mirror, State: NotThere, Note: noMirror},
 		}},
 		{"Sessions of mobile networks", []Command{
-			{Path: "create session", Aliases: "sessions", Flags: "accessNetworkTunnel coreNetworkTunnel", State: NotThere, Note: noGTP},
-			{Path: "get session", State: NotThere, Note: noGTP},
-			{Path: "delete session", State: NotThere, Note: noGTP},
-			{Path: "create sessionulcl", Aliases: ulcl, Flags: "ulclArgs", State: NotThere, Note: noGTP},
-			{Path: "get sessionulcl", Aliases: "ulcl", State: NotThere, Note: noGTP},
-			{Path: "delete sessionulcl", Flags: "ulclArgs", State: NotThere, Note: noGTP},
+			{Path: "create session", Aliases: "sessions", Flags: "accessNetworkTunnel coreNetworkTunnel", State: NotThere, Note: NoSessions},
+			{Path: "get session", State: NotThere, Note: NoSessions},
+			{Path: "delete session", State: NotThere, Note: NoSessions},
+			{Path: "create sessionulcl", Aliases: ulcl, Flags: "ulclArgs", State: NotThere, Note: NoSessions},
+			{Path: "get sessionulcl", Aliases: "ulcl", State: NotThere, Note: NoSessions},
+			{Path: "delete sessionulcl", Flags: "ulclArgs", State: NotThere, Note: NoSessions},
 		}},
 	}
 }
@@ -137,10 +137,10 @@ func clusteringCommands() []Section[Command] {
 			{Path: "set hastate", State: Ours},
 		}},
 		{"BFD", []Command{
-			{Path: "create bfd", Aliases: "bfd-session", Flags: "instance sourceIP interval retryCount", State: NotThere, Note: noBFD},
-			{Path: "get bfd", Columns: "Instance,RemoteIP,State", Wide: "Instance,RemoteIP,SourceIP,Port,Interval,Retry Count,State", State: NotThere, Note: noBFD},
-			{Path: "set bfd", Flags: "instance interval retryCount", State: NotThere, Note: noBFD},
-			{Path: "delete bfd", Flags: "instance", State: NotThere, Note: noBFD},
+			{Path: "create bfd", Aliases: "bfd-session", Flags: "instance sourceIP interval retryCount", State: NotThere, Note: NoBFD},
+			{Path: "get bfd", Columns: "Instance,RemoteIP,State", Wide: "Instance,RemoteIP,SourceIP,Port,Interval,Retry Count,State", State: NotThere, Note: NoBFD},
+			{Path: "set bfd", Flags: "instance interval retryCount", State: NotThere, Note: NoBFD},
+			{Path: "delete bfd", Flags: "instance", State: NotThere, Note: NoBFD},
 		}},
 		{"BGP", []Command{
 			{Path: "create bgpneighbor", Aliases: "bgpnei bgpneigh", Flags: "remotePort setMultiHtop", State: NotThere, Note: noBGP},

@@ -92,7 +92,7 @@ func others() []Section[Flag] {
 		{"BGP and BFD", []Flag{
 			{Name: "bgp", Short: "b", Default: "false", State: NotThere, Note: noBGP},
 			{Name: "peer", Short: "r", Default: "false", State: NotThere, Note: noBGP},
-			{Name: "ka", Short: "k", Default: "none", State: NotThere, Note: noBFD},
+			{Name: "ka", Short: "k", Default: "none", State: NotThere, Note: NoBFD},
 		}},
 		{"Clouds", []Flag{
 			{Name: "cloud", Default: "on-prem", State: NotThere, Note: noCloud},

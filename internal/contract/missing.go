@@ -2,11 +2,11 @@ package contract
 
 // What whole families of rows say while they are not there: what it is, that it is missing, and what to use instead.
 const (
-	noBGP     = "BGP is not part of this build: let FRR or BIRD on this machine announce the VIPs"
-	noBFD     = "BFD is not part of this build: let keepalived, FRR or whoever chooses the active node tell"
-	noGTP     = "GTP-U sessions are not part of this build, which balances by addresses and ports: leave them to the user plane function"
-	noOAuth   = "OAuth2 is not part of this build: use the token of --manualtoken, or the UNIX socket"
-	noLicense = "there are no licences to upgrade in this build: everything that it has is open"
+	noBGP      = "BGP is not part of this build: let FRR or BIRD on this machine announce the VIPs"
+	NoBFD      = "BFD is not part of this build: let keepalived, FRR or whoever chooses the active node tell"
+	NoSessions = "GTP-U sessions are not part of this build, which balances by addresses and ports: leave them to the user plane function"
+	noOAuth    = "OAuth2 is not part of this build: use the token of --manualtoken, or the UNIX socket"
+	noLicense  = "there are no licences to upgrade in this build: everything that it has is open"
 
 	noMirror = "mirrors are not part of this build yet: use tc with the action mirred"
 

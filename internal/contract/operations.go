@@ -58,12 +58,12 @@ func filtering() []Section[Operation] {
 			{"DELETE", "/config/mirror/ident/{ident}", NotThere, noMirror},
 		}},
 		{"Sessions of mobile networks", []Operation{
-			{"GET", "/config/session/all", NotThere, noGTP},
-			{"POST", "/config/session", NotThere, noGTP},
-			{"DELETE", "/config/session/ident/{ident}", NotThere, noGTP},
-			{"GET", "/config/sessionulcl/all", NotThere, noGTP},
-			{"POST", "/config/sessionulcl", NotThere, noGTP},
-			{"DELETE", "/config/sessionulcl/ident/{ident}/ulclAddress/{ip_address}", NotThere, noGTP},
+			{"GET", "/config/session/all", NotThere, NoSessions},
+			{"POST", "/config/session", NotThere, NoSessions},
+			{"DELETE", "/config/session/ident/{ident}", NotThere, NoSessions},
+			{"GET", "/config/sessionulcl/all", NotThere, NoSessions},
+			{"POST", "/config/sessionulcl", NotThere, NoSessions},
+			{"DELETE", "/config/sessionulcl/ident/{ident}/ulclAddress/{ip_address}", NotThere, NoSessions},
 		}},
 	}
 }
@@ -117,9 +117,9 @@ func clustering() []Section[Operation] {
 			{"POST", "/config/cistate", Better, "the role holds over a restart of the daemon; NOT_DEFINED takes it back"},
 		}},
 		{"BFD", []Operation{
-			{"GET", "/config/bfd/all", NotThere, noBFD},
-			{"POST", "/config/bfd", NotThere, noBFD},
-			{"DELETE", "/config/bfd/remoteIP/{remote_ip}", NotThere, noBFD},
+			{"GET", "/config/bfd/all", NotThere, NoBFD},
+			{"POST", "/config/bfd", NotThere, NoBFD},
+			{"DELETE", "/config/bfd/remoteIP/{remote_ip}", NotThere, NoBFD},
 		}},
 		{"BGP", []Operation{
 			{"GET", "/config/bgp/neigh/all", NotThere, noBGP},

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestSave: the contract's files hold what apply takes; the former file is kept, and is what it was if the server refuses.
+func TestSave(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const spec = `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp","name":"a<b"},"endpoints":[]}`
+	s := newServer(t, 200, `{"objects":[{"apiVersion":"netlox/v1","kind":"Loadbalancer","spec":`+spec+`}]}`)
+	content := func(name string) string {
+		data, err := os.ReadFile(dir + "/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	for range 3 {
+		if got := run(t, "", s.at("save -l -c "+dir)...); got != (result{ExitOK, "success: 1 objects in " + dir + "/lbconfig.txt\n", ""}) {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if want := `{"lbAttr":[` + spec + "]}\n"; content("lbconfig.txt") != want || content("lbconfig.txt.bk") != want {
+		t.Errorf("%q", content("lbconfig.txt"))
+	}
+	if !strings.HasPrefix(s.requests[0], "GET /netlox/v1/config/objects?kind=Loadbalancer") {
+		t.Errorf("%q", s.requests)
+	}
+	if got := run(t, "", s.at("save -a --config-path="+dir)...); got.code != ExitOK || strings.Count(got.stdout, "success") != 3 || !strings.HasPrefix(content("FWconfig.txt"), `{"fwAttr":[`) || !strings.HasPrefix(content("EPconfig.txt"), `{"Attr":[`) {
+		t.Errorf("%+v", got)
+	}
+	if got := run(t, "", s.at("save -f "+dir+"/all.yaml")...); got.code != ExitOK || !strings.HasPrefix(content("all.yaml"), "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n") {
+		t.Errorf("%+v %s", got, content("all.yaml"))
+	}
+	if info, err := os.Stat(dir + "/all.yaml"); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	for args, want := range map[string]string{
+		"save": "at least one of the flags", "save -a -l": "none of the others can be", "save --bfd": "BFD is not part of this build", "save --ulcl": "GTP-U sessions are not part",
+		"save -l -c /nowhere": "/nowhere/lbconfig.txt is as it was",
+	} {
+		if got := run(t, "", s.at(args)...); got.code == ExitOK || !strings.Contains(got.stderr, want) {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	refusing := newServer(t, 503, `{"code":503,"message":"x","result":"x"}`)
+	before := content("lbconfig.txt")
+	if got := run(t, "", refusing.at("save -l -c "+dir)...); got.code != ExitRefused || content("lbconfig.txt") != before {
+		t.Errorf("%+v", got)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 5 {
+		t.Errorf("%v %v", list, err)
+	}
+}
