@@ -338,3 +338,12 @@ func TestGoesOn(t *testing.T) {
 		return err
 	})
 }
+
+func TestDelays(t *testing.T) {
+	t.Parallel()
+	for times, want := range map[int]string{1: "[0s]", 3: "[0s 1s 3s]", 5: "[0s 1s 3s 5s 7s]"} {
+		if got := fmt.Sprint(delays(times)); got != want {
+			t.Errorf("%d: %s, want %s", times, got, want)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package reconcile
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+)
+
+// role says what the node is for an instance, and waits until that holds.
+func (r *rig) role(instance string, role lb.Role) {
+	r.t.Helper()
+	r.wait(r.commit(func(tx *store.Tx) error {
+		if role == lb.RoleUnknown {
+			return tx.Delete(r.state.Instances.ID(instance))
+		}
+		return r.state.Instances.Put(tx, lb.Instance{Name: instance, Role: role})
+	}))
+}
+
+// A change of role is done when the VIPs are owned, or given up; services stay in the data path as they are.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	const web, both = "10.0.0.1:80/tcp endpoints=10.1.0.1:80", "10.0.0.2:%s/tcp endpoints=10.1.0.1:80 name=x:%s"
+	service := func(port, instance string) string {
+		return strings.Replace(strings.Replace(both, "%s", port, 1), "%s", instance, 1)
+	}
+	r := newRig(t, newWorld(), web, service("80", "one"), service("81", "two"))
+	want := func(first, second bool) {
+		t.Helper()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if got1, got2 := r.vips[netip.MustParseAddr("10.0.0.1")], r.vips[netip.MustParseAddr("10.0.0.2")]; got1 != first || got2 != second {
+			t.Errorf("owned are %v, %v; want %v, %v", got1, got2, first, second)
+		}
+	}
+	want(true, true)
+	r.took()
+	r.role(lb.DefaultInstance, lb.RoleBackup)
+	want(false, true)
+	r.role("one", lb.RoleBackup)
+	want(false, true) // the other instance has it too
+	r.role("two", lb.RoleStop)
+	want(false, false)
+	r.wait(r.put("10.0.0.1:81/tcp endpoints=10.1.0.1:80")) // of a backup
+	want(false, false)
+	r.role("one", lb.RoleMaster)
+	want(false, true)
+	r.wait(r.delete("10.0.0.2:80/tcp"))
+	want(false, false)
+	r.role("two", lb.RoleUnknown)
+	want(false, true)
+	r.role(lb.DefaultInstance, lb.RoleMaster)
+	want(true, true)
+	for _, e := range r.took() {
+		if strings.HasPrefix(e, "put 10.0.0.1:80") {
+			t.Errorf("the service was written again: %s", e)
+		}
+	}
+	if s := r.status("instance", lb.DefaultInstance); s.Err != nil || s.Applied == 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A VIP that can't be owned when the node becomes the master is the failure of its services, and tried again.
+func TestRoleWithoutVIP(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, newWorld(), web)
+	vip := netip.MustParseAddr("10.0.0.1")
+	r.role(lb.DefaultInstance, lb.RoleBackup)
+	r.breaks("own [10.0.0.1]", errBroken)
+	r.role(lb.DefaultInstance, lb.RoleMaster)
+	r.eventually("it says so", func() bool { return r.status("service", "10.0.0.1:80/tcp").Err != nil })
+	r.breaks("", nil)
+	r.eventually("owned", func() bool { return r.vips[vip] })
+}
