@@ -22,7 +22,7 @@ func decodeBody[T any](data []byte) (*T, *problem) {
 // decodeObject is decodeBody for who has looked at the outline.
 func decodeObject[T any](data []byte) (*T, *problem) {
 	req, dec, err := decodeJSON[T](data, true)
-	if err != nil && strings.HasPrefix(err.Error(), unknownField) {
+	if err != nil && len(data) <= maxUnknown && strings.HasPrefix(err.Error(), unknownField) {
 		var loose *T
 		if loose, dec, err = decodeJSON[T](data, false); err == nil {
 			if name := unknownSaid[T](data); name != "" {
@@ -54,8 +54,15 @@ func decodeProblem(data []byte, err error) *problem {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return syntaxProblem(data, int64(len(data)), "it ends too early")
 	}
+	if name, ok := strings.CutPrefix(err.Error(), unknownField); ok {
+		return unknownProblem(strings.Trim(name, `"`))
+	}
 	return refuse(http.StatusBadRequest, "the body can't be read: %v", err)
 }
+
+// maxUnknown is how long a body may be whose unknown properties are looked at: all of them would take many seconds. Controllers send a
+// service at a time.
+const maxUnknown = 1 << 20
 
 // unknownField begins what the decoder says of a property that it does not know.
 const unknownField = "json: unknown field "
