@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
@@ -16,7 +17,20 @@ import (
 // roles are what this node is for the instances of services. A node that is not the master of an instance owns none of its VIPs: it
 // neither answers for them nor announces them. Its data path stays as it is, so that connections which reach it go on.
 // The goroutine of the loop alone touches it.
-type roles struct{ instances map[string]lb.Instance }
+type roles struct {
+	instances map[string]lb.Instance
+	vips      map[netip.Addr]bool // of clusters, that this node owns
+}
+
+// set makes these the roles.
+func (r *roles) set(instances map[string]lb.Instance) {
+	r.instances, r.vips = instances, map[netip.Addr]bool{}
+	for _, one := range instances {
+		if one.VIP.IsValid() && one.Role.Owns() {
+			r.vips[one.VIP] = true
+		}
+	}
+}
 
 func (r *roles) owns(instance string) bool { return r.instances[instance].Role.Owns() }
 
@@ -34,15 +48,7 @@ func (r *roles) sourced(s lb.Service) lb.Service {
 
 // owned tells whether an address is to be answered for: it is a service's, or that of the cluster, and its instance is this node's.
 func (s *Services) owned(a netip.Addr) bool {
-	if s.index.owned(a, s.roles.owns) {
-		return true
-	}
-	for _, one := range s.roles.instances {
-		if one.VIP == a && one.Role.Owns() {
-			return true
-		}
-	}
-	return false
+	return s.roles.vips[a] || s.index.owned(a, s.roles.owns)
 }
 
 // allOwned are the addresses that are to be answered for.
@@ -52,12 +58,7 @@ func (s *Services) allOwned() (list []netip.Addr) {
 			list = append(list, a)
 		}
 	}
-	for _, one := range s.roles.instances {
-		if one.VIP.IsValid() && one.Role.Owns() {
-			list = append(list, one.VIP)
-		}
-	}
-	return list
+	return slices.AppendSeq(list, maps.Keys(s.roles.vips))
 }
 
 // feedRoles has VIPs owned and given up by the roles of a snapshot. changed are the objects that changed; nil: any may have.
@@ -67,7 +68,7 @@ func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot, chan
 	if maps.Equal(before, now) {
 		return
 	}
-	s.roles.instances = now
+	s.roles.set(now)
 	touched := s.index.allVIPs()
 	for _, all := range []map[string]lb.Instance{before, now} {
 		for _, one := range all {

@@ -1,9 +1,11 @@
 package reconcile
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
@@ -75,4 +77,39 @@ func TestRoleWithoutVIP(t *testing.T) {
 	r.eventually("it says so", func() bool { return r.status("service", "10.0.0.1:80/tcp").Err != nil })
 	r.breaks("", nil)
 	r.eventually("owned", func() bool { return r.vips[vip] })
+}
+
+// A role is changed soon, however many instances, VIPs and services there are.
+func TestManyRoles(t *testing.T) {
+	t.Parallel()
+	const instances, services = 1000, 10000
+	w := newWorld()
+	list := make([]string, services)
+	for i := range list {
+		list[i] = fmt.Sprintf("10.1.%d.%d:80/tcp endpoints=10.200.0.1:80 name=x:i%d", i/250, 1+i%250, i%instances)
+	}
+	r := newRig(t, w, list...)
+	r.wait(r.commit(func(tx *store.Tx) error {
+		for i := range instances {
+			if err := r.state.Instances.Put(tx, lb.Instance{Name: fmt.Sprint("i", i), Role: lb.RoleBackup}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	began := time.Now()
+	r.role("i7", lb.RoleMaster)
+	took := time.Since(began)
+	r.mu.Lock()
+	owned := 0
+	for _, is := range r.vips {
+		if is {
+			owned++
+		}
+	}
+	r.mu.Unlock()
+	if owned != services/instances || took > time.Second {
+		t.Errorf("%d VIPs are owned, want %d; it took %v", owned, services/instances, took)
+	}
+	t.Log(took)
 }
