@@ -412,7 +412,8 @@ enum algorithm {
 	ALGORITHM_PRIORITY = 2,
 	ALGORITHM_PERSIST = 3,
 	ALGORITHM_LC = 4,
-	ALGORITHM_RANDOM = 100, /* the contract has it not, and numbers on from 7 */
+	ALGORITHM_RANDOM =
+		100, /* the contract has it not, and numbers on from 7 */
 };
 
 /* A service: replaced whole, so an update is atomic. Its slots are
@@ -852,6 +853,7 @@ struct half_open_kept {
 
 enum policer_layout {
 	MAX_POLICERS = 8192,
+	MAX_MIRRORS = 1024,
 	MAX_ATTACHED =
 		8192, /* services, sources and ports that have some, each */
 	TICK_SHIFT =
@@ -905,6 +907,22 @@ struct attachments {
 	__u64 mirrors[2];
 };
 _Static_assert(sizeof(struct attachments) == 32, "ABI");
+
+/* Where copies of packets go (mirror.h). */
+struct mirror {
+	__u32 ifindex;
+	__u32 one_of; /* so many packets one is copied */
+	__u32 vlan; /* the tag that copies get; 0: none */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct mirror) == 16, "ABI");
+
+/* What a mirror has copied, per CPU. */
+struct mirrored {
+	__u64 packets;
+	__u64 bytes; /* of frames */
+	__u64 lost; /* copies that the interface, or the kernel's memory, did not take */
+};
 
 /* A prefix of clients' addresses. */
 struct attached_source {

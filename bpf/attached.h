@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * attached.h - polices packets of some services, clients and interfaces.
+ * attached.h - polices and mirrors packets of some services, clients and
+ * interfaces.
  *
  * An entry of a connection that has something attached has HOP_ATTACHED, by which its packets leave the
  * common path (way.h): all others pay nothing. The bit is put on, or taken off, when the entry looks for its
@@ -16,6 +17,7 @@
 #include "attached_port.h"
 #include "ctx.h"
 #include "maps.h"
+#include "mirror.h"
 #include "packet.h"
 #include "parse.h"
 #include "policer.h"
@@ -161,12 +163,14 @@ static __always_inline bool police(const struct attachments *a, bool reply,
 	return *color != COLOR_RED;
 }
 
-/* Polices a packet of an entry with HOP_ATTACHED, which is as it arrived. DROP: it is red.
- * ICMP errors pass: they are few, and belong to no rate. Global (verifier 1). */
+/* Copies and polices a packet of an entry with HOP_ATTACHED, which is as it
+ * arrived: copies show also what is dropped. DROP: it is red. held: what is to become
+ * of the packet is with the kernel already, which a copy's way would change. ICMP
+ * errors pass: they are few, and belong to no rate. Global (verifier 1). */
 __noinline __maybe_unused enum verdict
-attached_apply(ctx_t *ctx, struct packet *p, struct connection *c)
+attached_apply(ctx_t *ctx, struct packet *p, struct connection *c, bool held)
 {
-	const struct attachments *a;
+	const struct attachments *source, *service;
 	struct wire_size size;
 	enum color color;
 	bool reply;
@@ -175,20 +179,24 @@ attached_apply(ctx_t *ctx, struct packet *p, struct connection *c)
 		return VERDICT_DROP;
 	if (p->icmp_error)
 		return VERDICT_CONTINUE;
+	reply = c->flags & CONN_REPLY_DIRECTION;
+	source = source_attachments(client_of(p, c));
+	service = service_attachments(c);
+	if (source && !held)
+		mirror_copy(ctx, key_of(source->mirrors, reply));
+	if (service && !held)
+		mirror_copy(ctx, key_of(service->mirrors, reply));
 	wire_size(ctx, p, &size);
 	color = color_of(ctx, p);
-	reply = c->flags & CONN_REPLY_DIRECTION;
-	a = source_attachments(client_of(p, c));
-	if (a && !police(a, reply, &size, &color))
-		return drop(p, DROP_POLICED);
-	a = service_attachments(c);
-	if (a && !police(a, reply, &size, &color))
+	if ((source && !police(source, reply, &size, &color)) ||
+	    (service && !police(service, reply, &size, &color)))
 		return drop(p, DROP_POLICED);
 	return VERDICT_CONTINUE;
 }
 
-/* Polices a packet that has arrived by an interface, be it ours or not. parsed: what parse() has said of
- * it: PASS for what it does not read to the end. DROP: it is red. Global (verifier 1). */
+/* Copies and polices a packet that has arrived by an interface, be it ours or not. parsed: what
+ * parse() has said of it: PASS for what it does not read to the end. DROP: it is red; what is
+ * not IP never is. Global (verifier 1). */
 __noinline __maybe_unused enum verdict port_apply(ctx_t *ctx, struct packet *p,
 						  enum verdict parsed)
 {
@@ -196,7 +204,10 @@ __noinline __maybe_unused enum verdict port_apply(ctx_t *ctx, struct packet *p,
 	struct wire_size size = { .packets = 1 };
 	enum color color = COLOR_GREEN;
 
-	if (!p || !a || !is_ip(ctx, p))
+	if (!p || !a)
+		return VERDICT_CONTINUE;
+	mirror_copy(ctx, key_of(a->mirrors, false));
+	if (!is_ip(ctx, p))
 		return VERDICT_CONTINUE;
 	if (parsed == VERDICT_CONTINUE) {
 		wire_size(ctx, p, &size);

@@ -59,7 +59,7 @@ __noinline enum verdict forward_uncommon(ctx_t *ctx, struct packet *p,
 	if (!w)
 		return VERDICT_DROP;
 	if (unlikely(c->hop & HOP_ATTACHED) &&
-	    attached_apply(ctx, p, c) == VERDICT_DROP)
+	    attached_apply(ctx, p, c, hop == VERDICT_REDIRECT) == VERDICT_DROP)
 		return VERDICT_DROP;
 	if (c->hop & HOP_FAMILY)
 		v = p->icmp_error ? family_error(ctx, p, c) :

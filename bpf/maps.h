@@ -543,6 +543,26 @@ struct {
 	__type(value, struct policed);
 } policed_counts SEC(".maps");
 
+/* key -> mirror, likewise. Written by user; read by the packet path for what is
+ * mirrored. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_MIRRORS);
+	__type(key, __u64);
+	__type(value, struct mirror);
+} mirrors SEC(".maps");
+
+/* key of a mirror -> what it has copied, per CPU. Made and read by user; written by
+ * the packet path. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_MIRRORS);
+	__type(key, __u64);
+	__type(value, struct mirrored);
+} mirrored_counts SEC(".maps");
+
 /* service id -> its policers and mirrors. Written by user; read when a connection finds
  * its next hop, and for each packet of those that have some. */
 struct {

@@ -794,6 +794,70 @@ type MetricsConfig struct {
 	Prometheus bool `json:"prometheus"`
 }
 
+// Mirror defines model for Mirror.
+type Mirror struct {
+	// Attached Services, prefixes or interfaces that are mirrored now.
+	Attached int `json:"attached,omitempty"`
+
+	// Bytes Copied, of frames.
+	Bytes uint64 `json:"bytes,omitempty"`
+
+	// Lost Copies that the interface, or the kernel's memory, did not take.
+	Lost uint64 `json:"lost,omitempty"`
+
+	// MirrorIdent Its name.
+	MirrorIdent string     `json:"mirrorIdent"`
+	MirrorInfo  MirrorInfo `json:"mirrorInfo"`
+
+	// Packets Copied.
+	Packets uint64 `json:"packets,omitempty"`
+
+	// Sync 0: packets are copied. 1: it waits for an interface or a service.
+	Sync         int          `json:"sync,omitempty"`
+	TargetObject MirrorTarget `json:"targetObject"`
+}
+
+// MirrorInfo defines model for MirrorInfo.
+type MirrorInfo struct {
+	// Port Of SPAN and RSPAN: the interface.
+	Port string `json:"port,omitempty"`
+
+	// RemoteIP Of ERSPAN and VXLAN: where copies are sent to.
+	RemoteIP string `json:"remoteIP,omitempty"`
+
+	// Sample Of so many packets one is copied, by lot; 0 or 1: all.
+	Sample int `json:"sample,omitempty"`
+
+	// SourceIP Of ERSPAN and VXLAN: where from, an address of this machine.
+	SourceIP string `json:"sourceIP,omitempty"`
+
+	// TunnelID Of ERSPAN the session, 1 to 1023; of VXLAN the VNI.
+	TunnelID int `json:"tunnelID,omitempty"`
+
+	// Type 0: SPAN, to an interface. 1: RSPAN, with a VLAN's tag. 2: ERSPAN, to an address. 3: VXLAN, likewise.
+	Type int `json:"type"`
+
+	// Vlan Of RSPAN: 1 to 4094.
+	Vlan int `json:"vlan,omitempty"`
+}
+
+// MirrorList defines model for MirrorList.
+type MirrorList struct {
+	MirrAttr []Mirror `json:"mirrAttr"`
+}
+
+// MirrorTarget defines model for MirrorTarget.
+type MirrorTarget struct {
+	// Attachment 1: an interface, and what arrives there. 2: services. 3: clients of all services.
+	Attachment int `json:"attachment"`
+
+	// Direction Of services and clients: packets towards endpoints, to clients, or both (the default).
+	Direction string `json:"direction,omitempty"`
+
+	// MirrObjName The interface; the services' name, or IP:PORT/PROTOCOL of one; or the clients' prefix.
+	MirrObjName string `json:"mirrObjName"`
+}
+
 // NamedValue defines model for NamedValue.
 type NamedValue struct {
 	Name  string  `json:"name"`
@@ -1857,6 +1921,9 @@ type DeleteLoadbalancerListJSONRequestBody = ServiceKeyList
 // CreateLoadbalancerJSONRequestBody defines body for CreateLoadbalancer for application/json ContentType.
 type CreateLoadbalancerJSONRequestBody = LoadbalanceRequest
 
+// CreateMirrorJSONRequestBody defines body for CreateMirror for application/json ContentType.
+type CreateMirrorJSONRequestBody = Mirror
+
 // CreateNeighborJSONRequestBody defines body for CreateNeighbor for application/json ContentType.
 type CreateNeighborJSONRequestBody = Neighbor
 
@@ -2458,6 +2525,36 @@ type ClientInterface interface {
 	//
 	// Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
 	EnableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateMirrorWithBody Have packets copied, or change what is
+	//
+	// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
+	// original. One of the same name is updated; with the same content it is refused with 409.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
+	CreateMirrorWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateMirror Have packets copied, or change what is
+	//
+	// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
+	// original. One of the same name is updated; with the same content it is refused with 409.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
+	CreateMirror(ctx context.Context, body CreateMirrorJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetMirrors Mirrors, and what they have copied
+	//
+	// Corresponds with GET /config/mirror/all (the `GetMirrors` operationId).
+	GetMirrors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteMirror Take a mirror away
+	//
+	// Corresponds with DELETE /config/mirror/ident/{ident} (the `DeleteMirror` operationId).
+	DeleteMirror(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateNeighborWithBody Say which MAC address a host on a link has
 	//
@@ -3983,6 +4080,76 @@ func (c *Client) GetMetricsConfig(ctx context.Context, reqEditors ...RequestEdit
 // Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
 func (c *Client) EnableMetrics(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewEnableMetricsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateMirrorWithBody Have packets copied, or change what is
+//
+// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
+// original. One of the same name is updated; with the same content it is refused with 409.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
+func (c *Client) CreateMirrorWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateMirrorRequestWithBody(c.Server, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateMirror Have packets copied, or change what is
+//
+// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
+// original. One of the same name is updated; with the same content it is refused with 409.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
+func (c *Client) CreateMirror(ctx context.Context, body CreateMirrorJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateMirrorRequest(c.Server, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetMirrors Mirrors, and what they have copied
+//
+// Corresponds with GET /config/mirror/all (the `GetMirrors` operationId).
+func (c *Client) GetMirrors(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetMirrorsRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteMirror Take a mirror away
+//
+// Corresponds with DELETE /config/mirror/ident/{ident} (the `DeleteMirror` operationId).
+func (c *Client) DeleteMirror(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteMirrorRequest(c.Server, ident)
 	if err != nil {
 		return nil, err
 	}
@@ -7278,6 +7445,107 @@ func NewEnableMetricsRequest(server string) (*http.Request, error) {
 	return req, nil
 }
 
+// NewCreateMirrorRequest calls the generic CreateMirror builder with application/json body
+func NewCreateMirrorRequest(server string, body CreateMirrorJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateMirrorRequestWithBody(server, "application/json", bodyReader)
+}
+
+// NewCreateMirrorRequestWithBody constructs an http.Request for the CreateMirror method, with any body, and a specified content type
+func NewCreateMirrorRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/mirror")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetMirrorsRequest constructs an http.Request for the GetMirrors method
+func NewGetMirrorsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/mirror/all")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewDeleteMirrorRequest constructs an http.Request for the DeleteMirror method
+func NewDeleteMirrorRequest(server string, ident string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "ident", ident, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/mirror/ident/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewCreateNeighborRequest calls the generic CreateNeighbor builder with application/json body
 func NewCreateNeighborRequest(server string, body CreateNeighborJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -9627,6 +9895,40 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with POST /config/metrics (the `EnableMetrics` operationId).
 	EnableMetricsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*EnableMetricsResponse, error)
+
+	// CreateMirrorWithBodyWithResponse Have packets copied, or change what is
+	//
+	// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
+	// original. One of the same name is updated; with the same content it is refused with 409.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
+	CreateMirrorWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateMirrorResponse, error)
+
+	// CreateMirrorWithResponse Have packets copied, or change what is
+	//
+	// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
+	// original. One of the same name is updated; with the same content it is refused with 409.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
+	CreateMirrorWithResponse(ctx context.Context, body CreateMirrorJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateMirrorResponse, error)
+
+	// GetMirrorsWithResponse Mirrors, and what they have copied
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/mirror/all (the `GetMirrors` operationId).
+	GetMirrorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetMirrorsResponse, error)
+
+	// DeleteMirrorWithResponse Take a mirror away
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /config/mirror/ident/{ident} (the `DeleteMirror` operationId).
+	DeleteMirrorWithResponse(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*DeleteMirrorResponse, error)
 
 	// CreateNeighborWithBodyWithResponse Say which MAC address a host on a link has
 	//
@@ -12356,6 +12658,150 @@ func (r EnableMetricsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r EnableMetricsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type CreateMirrorResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r CreateMirrorResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r CreateMirrorResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r CreateMirrorResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateMirrorResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateMirrorResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r CreateMirrorResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetMirrorsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *MirrorList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetMirrorsResponse) GetJSON200() *MirrorList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetMirrorsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetMirrorsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetMirrorsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetMirrorsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetMirrorsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type DeleteMirrorResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Done
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r DeleteMirrorResponse) GetJSON200() *Done {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r DeleteMirrorResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r DeleteMirrorResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteMirrorResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteMirrorResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r DeleteMirrorResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -15689,6 +16135,64 @@ func (c *ClientWithResponses) EnableMetricsWithResponse(ctx context.Context, req
 	return ParseEnableMetricsResponse(rsp)
 }
 
+// CreateMirrorWithBodyWithResponse Have packets copied, or change what is
+//
+// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
+// original. One of the same name is updated; with the same content it is refused with 409.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
+func (c *ClientWithResponses) CreateMirrorWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateMirrorResponse, error) {
+	rsp, err := c.CreateMirrorWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateMirrorResponse(rsp)
+}
+
+// CreateMirrorWithResponse Have packets copied, or change what is
+//
+// Packets of a service, of clients, or that arrive by an interface are copied as they arrive, dropped later or not. A copy that is lost never costs the
+// original. One of the same name is updated; with the same content it is refused with 409.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/mirror (the `CreateMirror` operationId).
+func (c *ClientWithResponses) CreateMirrorWithResponse(ctx context.Context, body CreateMirrorJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateMirrorResponse, error) {
+	rsp, err := c.CreateMirror(ctx, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateMirrorResponse(rsp)
+}
+
+// GetMirrorsWithResponse Mirrors, and what they have copied
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/mirror/all (the `GetMirrors` operationId).
+func (c *ClientWithResponses) GetMirrorsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetMirrorsResponse, error) {
+	rsp, err := c.GetMirrors(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetMirrorsResponse(rsp)
+}
+
+// DeleteMirrorWithResponse Take a mirror away
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /config/mirror/ident/{ident} (the `DeleteMirror` operationId).
+func (c *ClientWithResponses) DeleteMirrorWithResponse(ctx context.Context, ident string, reqEditors ...RequestEditorFn) (*DeleteMirrorResponse, error) {
+	rsp, err := c.DeleteMirror(ctx, ident, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteMirrorResponse(rsp)
+}
+
 // CreateNeighborWithBodyWithResponse Say which MAC address a host on a link has
 //
 // It is not asked for any more, over restarts too. Again, with another MAC address, it is changed.
@@ -18071,6 +18575,105 @@ func ParseEnableMetricsResponse(rsp *http.Response) (*EnableMetricsResponse, err
 	return response, nil
 }
 
+// ParseCreateMirrorResponse parses an HTTP response from a CreateMirrorWithResponse call
+func ParseCreateMirrorResponse(rsp *http.Response) (*CreateMirrorResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateMirrorResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetMirrorsResponse parses an HTTP response from a GetMirrorsWithResponse call
+func ParseGetMirrorsResponse(rsp *http.Response) (*GetMirrorsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetMirrorsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest MirrorList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteMirrorResponse parses an HTTP response from a DeleteMirrorWithResponse call
+func ParseDeleteMirrorResponse(rsp *http.Response) (*DeleteMirrorResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteMirrorResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseCreateNeighborResponse parses an HTTP response from a CreateNeighborWithResponse call
 func ParseCreateNeighborResponse(rsp *http.Response) (*CreateNeighborResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -19853,6 +20456,15 @@ type ServerInterface interface {
 	// EnableMetrics Serve metrics, as at the start
 	// (POST /config/metrics)
 	EnableMetrics(w http.ResponseWriter, r *http.Request)
+	// CreateMirror Have packets copied, or change what is
+	// (POST /config/mirror)
+	CreateMirror(w http.ResponseWriter, r *http.Request)
+	// GetMirrors Mirrors, and what they have copied
+	// (GET /config/mirror/all)
+	GetMirrors(w http.ResponseWriter, r *http.Request)
+	// DeleteMirror Take a mirror away
+	// (DELETE /config/mirror/ident/{ident})
+	DeleteMirror(w http.ResponseWriter, r *http.Request, ident string)
 	// CreateNeighbor Say which MAC address a host on a link has
 	// (POST /config/neighbor)
 	CreateNeighbor(w http.ResponseWriter, r *http.Request)
@@ -21694,6 +22306,60 @@ func (siw *ServerInterfaceWrapper) EnableMetrics(w http.ResponseWriter, r *http.
 	handler.ServeHTTP(w, r)
 }
 
+// CreateMirror operation middleware
+func (siw *ServerInterfaceWrapper) CreateMirror(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateMirror(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetMirrors operation middleware
+func (siw *ServerInterfaceWrapper) GetMirrors(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetMirrors(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteMirror operation middleware
+func (siw *ServerInterfaceWrapper) DeleteMirror(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "ident" -------------
+	var ident string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "ident", r.PathValue("ident"), &ident, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "ident", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteMirror(w, r, ident)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // CreateNeighbor operation middleware
 func (siw *ServerInterfaceWrapper) CreateNeighbor(w http.ResponseWriter, r *http.Request) {
 
@@ -22936,6 +23602,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/firewall", wrapper.CreateFirewallRule)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/firewall/all", wrapper.DeleteFirewallRules)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/firewall/all", wrapper.GetFirewallRules)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/mirror", wrapper.CreateMirror)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/mirror/all", wrapper.GetMirrors)
+	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/mirror/ident/{ident}", wrapper.DeleteMirror)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/all", wrapper.GetConntracks)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/config/conntrack", wrapper.EndConntracks)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/conntrack/events", wrapper.WatchConntracks)

@@ -51,7 +51,9 @@ type daemon struct {
 	endpoints  *reconcile.EndpointProbes
 	drains     *reconcile.Drains
 	netObjects netObjects
+	attached   *reconcile.Attached
 	policers   *reconcile.Policers
+	mirrors    *reconcile.Mirrors
 	rules      *reconcile.Rules
 	passive    *reconcile.Passive
 	interfaces *reconcile.Interfaces
@@ -106,7 +108,9 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	}
 	objects := network.Objects().Network(made)
 	p.netObjects = newNetObjects(state, objects, made, o)
-	p.policers = reconcile.NewPolicers(state, d, network.Links, o)
+	p.attached = reconcile.NewAttached(state, d, network.Links)
+	p.policers = reconcile.NewPolicers(state, p.attached, o)
+	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
 	p.rules = reconcile.NewRules(state, d, network.Links, vips.Part(), o)
 	p.passive = reconcile.NewPassive(p.health, d)
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
@@ -119,7 +123,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	p.sockets = reconcile.NewTask("own sockets", 0, p.attachSockets, o)
 	p.follower = reconcile.NewNetwork(d, network, o, p.networkChanged)
 
-	source := view{d, statuses, p.health, p.policers, log}
+	source := view{d, statuses, p.health, p.attached, log}
 	measured, err := metrics.New(state, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
 	if err != nil {
 		return nil, err
@@ -156,6 +160,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	}
 	run(func(ctx context.Context) { p.network.Objects().Follow(ctx, p.log, p.netObjects.changed) })
 	run(p.policers.Run)
+	run(p.mirrors.Run)
 	run(p.rules.Run)
 	run(p.flows)
 	run(func(ctx context.Context) { p.state.GoBackWhenDue(ctx, p.log) })
@@ -232,7 +237,7 @@ func (p *daemon) ready() (bool, string) {
 
 // started are closed once each part that packets need was tried.
 func (p *daemon) started() []<-chan struct{} {
-	return append(p.follower.Idle(), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.rules.Idle())
+	return append(p.follower.Idle(), p.interfaces.Idle(), p.xdp.Idle(), p.sockets.Idle(), p.policers.Idle(), p.mirrors.Idle(), p.rules.Idle())
 }
 
 // networkChanged has further parts follow the network.
@@ -241,6 +246,7 @@ func (p *daemon) networkChanged(b event.Body) {
 	case event.Link:
 		p.interfaces.MarkAll()
 		p.policers.LinksChanged()
+		p.mirrors.LinksChanged()
 		p.xdp.Mark()
 		p.rules.LinksChanged()
 	case event.Routes:

@@ -18,7 +18,7 @@ type view struct {
 	*datapath.Datapath
 	*status.Table
 	*reconcile.Health
-	policers *reconcile.Policers
+	attached *reconcile.Attached
 	log      *slog.Logger
 }
 
@@ -33,7 +33,7 @@ func (v view) PolicerStats(name string) lb.PolicerStats {
 	if err != nil {
 		v.log.Error("a policer's counters cannot be read", "policer", name, "error", err)
 	}
-	return lb.PolicerStats{Policed: n, Attached: v.policers.Places(name)}
+	return lb.PolicerStats{Policed: n, Attached: v.attached.PolicerPlaces(name)}
 }
 
 // Sessions are those that firewall rules could cut.
@@ -49,6 +49,16 @@ func (v view) Sessions() ([]lb.Session, error) {
 // RuleHits finds the counter by the user's rule.
 func (v view) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
 	return v.Datapath.RuleHits(compile.RuleIdentity(r))
+}
+
+// MirrorStats are without counts that cannot be read.
+func (v view) MirrorStats(name string) lb.MirrorStats {
+	n, err := v.Mirrored(name)
+	if err != nil {
+		v.log.Error("a mirror's counters cannot be read", "mirror", name, "error", err)
+	}
+	n.Attached = v.attached.MirrorPlaces(name)
+	return n
 }
 
 // XDP is without a count that cannot be read.

@@ -31,6 +31,7 @@ func createVerb(o *options) *cobra.Command {
 		createRoute(o),
 		createAddress(o),
 		createPolicy(o),
+		createMirror(o),
 		createUser(o),
 	)
 	return c
@@ -58,6 +59,7 @@ func getVerb(o *options) *cobra.Command {
 		getAddress(o),
 		getPolicy(o),
 		getHastate(o),
+		getMirror(o),
 		getVersion(o),
 		getLogLevel(o),
 		getStatus(o),
@@ -89,6 +91,7 @@ func deleteVerb(o *options) *cobra.Command {
 		deleteRoute(o),
 		deleteAddress(o),
 		deletePolicy(o),
+		deleteMirror(o),
 		deleteUser(o),
 	)
 	return c

@@ -73,9 +73,9 @@ func filteringCommands() []Section[Command] {
 			{Path: "delete policy", Aliases: policy},
 		}},
 		{"Mirrors", []Command{
-			{Path: "create mirror", Aliases: mirror, Flags: "mirrorInfo targetObject", State: NotThere, Note: noMirror},
-			{Path: "get mirror", Aliases: mirror, State: NotThere, Note: noMirror},
-			{Path: "delete mirror", Aliases: mirror, State: NotThere, Note: noMirror},
+			{Path: "create mirror", Aliases: mirror, Flags: "mirrorInfo targetObject", State: Better, Note: "ERSPAN, VXLAN, services and clients too; sample; attachment may be spelled so; IPv6 addresses"},
+			{Path: "get mirror", Aliases: mirror, State: Better, Note: "-o wide has counters"},
+			{Path: "delete mirror", Aliases: mirror},
 		}},
 		{"Sessions of mobile networks", []Command{
 			{Path: "create session", Aliases: "sessions", Flags: "accessNetworkTunnel coreNetworkTunnel", State: NotThere, Note: NoSessions},

@@ -53,9 +53,9 @@ func filtering() []Section[Operation] {
 			{"DELETE", "/config/policy/ident/{ident}", Same, ""},
 		}},
 		{"Mirrors", []Operation{
-			{"GET", "/config/mirror/all", NotThere, noMirror},
-			{"POST", "/config/mirror", NotThere, noMirror},
-			{"DELETE", "/config/mirror/ident/{ident}", NotThere, noMirror},
+			{"GET", "/config/mirror/all", Better, "counters"},
+			{"POST", "/config/mirror", Better, "ERSPAN, VXLAN, services and clients too, one packet of so many"},
+			{"DELETE", "/config/mirror/ident/{ident}", Same, ""},
 		}},
 		{"Sessions of mobile networks", []Operation{
 			{"GET", "/config/session/all", NotThere, NoSessions},

@@ -95,7 +95,7 @@ func policedPort(t testing.TB, p lb.Policer) *Datapath {
 		Policers: map[string]bpf.TcPolicer{p.Name: compile.Policer(&p)},
 		Ports:    map[int]bpf.TcAttachments{1: {Policers: [2]uint64{bpf.NameKey(p.Name)}}},
 	}
-	if failed, err := d.SetAttached(want); err != nil || len(failed) > 0 {
+	if failed, err := d.SetAttached(want); err != nil || len(failed.Policers) > 0 {
 		t.Fatal(failed, err)
 	}
 	return d

@@ -17,6 +17,7 @@ type State struct {
 	Endpoints *Endpoints
 	Drains    *Drains
 	Policers  *Policers
+	Mirrors   *Mirrors
 	Addresses *store.Table[netobj.Address]
 	Routes    *store.Table[netobj.Route]
 	Neighbors *store.Table[netobj.Neighbor]
@@ -55,7 +56,7 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 		opt(&o)
 	}
 	s := &State{
-		Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains(), Policers: newPolicers(), Rules: newRules(), Instances: newInstances(o.place),
+		Services: newServices(o.admit), Endpoints: newEndpoints(), Drains: newDrains(), Policers: newPolicers(), Mirrors: newMirrors(), Rules: newRules(), Instances: newInstances(o.place),
 		Addresses: newNetObjects[netobj.Address](netobj.AddressKind),
 		Routes:    newNetObjects[netobj.Route](netobj.RouteKind),
 		Neighbors: newNetObjects[netobj.Neighbor](netobj.NeighborKind),
@@ -66,7 +67,7 @@ func Open(dir string, log *slog.Logger, opts ...Option) (*State, error) {
 		Peers:     newNetObjects[netobj.VXLANPeer](netobj.VXLANPeerKind),
 	}
 	var err error
-	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Policers.Table, s.Rules.Table, s.Instances.Table,
+	s.Store, err = store.Open(dir, log, s.Services.Table, s.Endpoints.Table, s.Drains.Table, s.Policers.Table, s.Mirrors.Table, s.Rules.Table, s.Instances.Table,
 		s.Addresses, s.Routes, s.Neighbors, s.FDBs, s.VLANs, s.Members, s.VXLANs, s.Peers)
 	if err != nil {
 		return nil, err

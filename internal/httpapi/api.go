@@ -37,6 +37,8 @@ type DataPath interface {
 	Connections(ctx context.Context, yield func(lb.Connection) bool) error
 	// PolicerStats is what a policer has said, and in how many places it is.
 	PolicerStats(name string) lb.PolicerStats
+	// MirrorStats is what a mirror has copied, and in how many places it is.
+	MirrorStats(name string) lb.MirrorStats
 	// EndConnections ends those that match, rate a second, from a place on. Some may be left when ctx ends.
 	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
 	// Sessions are TCP connections that sockets of this machine have accepted from outside.

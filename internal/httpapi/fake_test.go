@@ -44,6 +44,7 @@ type fake struct {
 	said        []string // by SetHostState
 	drops       map[string]uint64
 	policed     lb.PolicerStats
+	mirrored    lb.MirrorStats
 }
 
 // EndpointState is that of the first with the endpoint's address and port.
@@ -82,6 +83,8 @@ func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 	s, ok := f.stats[k]
 	return s, ok
 }
+
+func (f *fake) MirrorStats(string) lb.MirrorStats { return f.mirrored }
 
 func (f *fake) PolicerStats(string) lb.PolicerStats { return f.policed }
 

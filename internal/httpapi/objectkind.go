@@ -47,6 +47,7 @@ func (a *API) objectKinds() []objectKind {
 		objectsOf(manifest.Endpoint, a.Store.Endpoints.Table, plain(a.codec.readEndpoint), a.codec.showEndpoint, endpointProblem),
 		a.drainObjects(),
 		objectsOf(manifest.Policy, a.Store.Policers.Table, plain(readPolicy), showPolicy, policyProblem),
+		objectsOf(manifest.Mirror, a.Store.Mirrors.Table, plain(readMirror), showMirror, mirrorProblem),
 		objectsOf(manifest.Firewall, a.Store.Rules.Table, plain(readRule), showRule, func(err error) *problem { return ruleProblem("", err) }),
 	}
 	list = append(list, a.networkObjects()...)

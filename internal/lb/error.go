@@ -80,6 +80,13 @@ const (
 	FieldPeakRate          = "peak rate"
 	FieldCommittedBurst    = "committed burst"
 	FieldExcessBurst       = "excess burst"
+	FieldMirrorType        = "type"
+	FieldMirrorPort        = "port of the mirror"
+	FieldVLAN              = "VLAN"
+	FieldRemote            = "remote address"
+	FieldMirrorSource      = "source address"
+	FieldTunnelID          = "tunnel ID"
+	FieldSample            = "sample"
 )
 
 // maxShown bounds what of a refused value is shown, in bytes: enough for every value that was meant seriously.

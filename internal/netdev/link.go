@@ -2,12 +2,17 @@ package netdev
 
 import (
 	"regexp"
+	"strings"
 
 	"loxilb/internal/netdev/mirror"
+	"loxilb/internal/netdev/objects"
 )
 
 // Link is a network interface as the data path needs to see it.
 type Link = mirror.Link
+
+// Tap is a tunnel by which copies of packets go to a collector.
+type Tap = objects.Tap
 
 // Hop is a next hop: an interface, and a gateway or no valid address.
 type Hop = mirror.Hop
@@ -19,6 +24,7 @@ func Select(links []Link, whitelist, blacklist *regexp.Regexp) []Link {
 	for _, l := range links {
 		switch {
 		case l.Loopback():
+		case strings.HasPrefix(l.Name, objects.TapPrefix): // copies leave there, and nothing comes
 		case whitelist != nil && !whitelist.MatchString(l.Name):
 		case whitelist == nil && blacklist != nil && blacklist.MatchString(l.Name):
 		default:

@@ -19,10 +19,10 @@ import (
 // attacherFake keeps what it was told last.
 type attacherFake struct {
 	last   *bpf.Attached
-	failed map[string]error
+	failed bpf.NotAttached
 }
 
-func (f *attacherFake) SetAttached(all *bpf.Attached) (map[string]error, error) {
+func (f *attacherFake) SetAttached(all *bpf.Attached) (bpf.NotAttached, error) {
 	f.last = all
 	return f.failed, nil
 }
@@ -66,9 +66,9 @@ func TestPolicers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := &attacherFake{failed: map[string]error{"b": errors.New("no memory")}}
+	table := &attacherFake{failed: bpf.NotAttached{Policers: map[string]error{"b": errors.New("no memory")}}}
 	links := func() []netdev.Link { return []netdev.Link{{Index: 7, Name: "eth1"}} }
-	p := NewPolicers(s, table, links, Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: log})
+	p := NewPolicers(s, NewAttached(s, table, links), Observers{Statuses: status.NewTable(), Events: event.NewHub(), Log: log})
 	for _, o := range p.Apply(t.Context(), []string{"a", "b", "d"}) {
 		if (o.Err != nil) != (o.Key == "b") || o.Version != s.Snapshot().Revision() {
 			t.Errorf("%+v", o)
@@ -88,7 +88,7 @@ func TestPolicers(t *testing.T) {
 		t.Errorf("clients have %v", got)
 	}
 	for name, want := range map[string]int{"a": 1, "b": 2, "c": 1, "d": 0, "e": 1} {
-		if n := p.Places(name); n != want {
+		if n := p.attached.PolicerPlaces(name); n != want {
 			t.Errorf("%s is in %d places, want %d", name, n, want)
 		}
 	}

@@ -1,4 +1,4 @@
-// Package attached writes policers, and what they are attached to: services, clients and interfaces.
+// Package attached writes policers and mirrors, and what they are attached to: services, clients and interfaces.
 package attached
 
 import (
@@ -32,15 +32,16 @@ type Attached struct {
 	ports    map[uint32]bpf.TcAttachments
 	sources  map[bpf.TcAttachedSource]bpf.TcAttachments
 	policers map[uint64]bpf.TcPolicer // as wanted last
-	counted  []*ebpf.Variable         // where it is written whether ports have some
-	stale    bool                     // connections are still to look for their next hops
+	mirrors  map[uint64]bpf.TcMirror
+	counted  []*ebpf.Variable // where it is written whether ports have some
+	stale    bool             // connections are still to look for their next hops
 }
 
 // Open reads what an earlier process has written. It stays in force until SetAttached.
 func Open(c *loader.Collection, services Services, renew func() error) (*Attached, error) {
 	a := &Attached{
 		maps: &c.Maps, flows: c.Variables.FlowsAttached, services: services, renew: renew,
-		ports: map[uint32]bpf.TcAttachments{}, sources: map[bpf.TcAttachedSource]bpf.TcAttachments{}, policers: map[uint64]bpf.TcPolicer{},
+		ports: map[uint32]bpf.TcAttachments{}, sources: map[bpf.TcAttachedSource]bpf.TcAttachments{}, policers: map[uint64]bpf.TcPolicer{}, mirrors: map[uint64]bpf.TcMirror{},
 		counted: []*ebpf.Variable{c.Variables.PortsAttached},
 	}
 	if c.Fresh {
@@ -51,6 +52,7 @@ func Open(c *loader.Collection, services Services, renew func() error) (*Attache
 		rows.Each(a.maps.AttachedPorts, func(k uint32, v bpf.TcAttachments) { a.ports[k] = v }),
 		rows.Each(a.maps.AttachedSources, func(k bpf.TcAttachedSource, v bpf.TcAttachments) { a.sources[k] = v }),
 		rows.Each(a.maps.AttachedServices, func(uint32, bpf.TcAttachments) { inForce++ }),
+		rows.Each(a.maps.Mirrors, func(k uint64, v bpf.TcMirror) { a.mirrors[k] = v }),
 		rows.Each(a.maps.Policers, func(k uint64, _ bpf.TcPolicer) { a.policers[k] = bpf.TcPolicer{} }),
 	)
 	if err != nil {
@@ -68,17 +70,19 @@ func (a *Attached) FollowPorts(ports *ebpf.Variable) error {
 }
 
 // SetAttached makes it so. Only differences are written; a policer whose rates change goes on with what its buckets hold. What cannot be written is tried
-// again when it is called again. failed has the errors of policers, by name.
-func (a *Attached) SetAttached(want *bpf.Attached) (failed map[string]error, err error) {
+// again when it is called again. failed has what could not be written.
+func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	failed = map[string]error{}
-	kept := map[uint64]bool{}
+	failed = bpf.NotAttached{Policers: map[string]error{}, Mirrors: map[string]error{}}
 	for name, p := range want.Policers {
-		key := bpf.NameKey(name)
-		kept[key] = true
-		if err := a.putPolicer(key, p); err != nil {
-			failed[name] = err
+		if err := a.putPolicer(bpf.NameKey(name), p); err != nil {
+			failed.Policers[name] = err
+		}
+	}
+	for name, m := range want.Mirrors {
+		if err := a.putMirror(bpf.NameKey(name), m); err != nil {
+			failed.Mirrors[name] = err
 		}
 	}
 	errs := []error{a.writeVariables(len(want.Services) + len(want.Sources))} // before, so that who looks finds it
@@ -95,7 +99,8 @@ func (a *Attached) SetAttached(want *bpf.Attached) (failed map[string]error, err
 		a.stale = err != nil
 		errs = append(errs, err)
 	}
-	return failed, errors.Join(append(errs, a.dropPolicers(kept))...)
+	errs = append(errs, drop(a.policers, want.Policers, a.maps.Policers, a.maps.PolicedCounts), drop(a.mirrors, want.Mirrors, a.maps.Mirrors, a.maps.MirroredCounts))
+	return failed, errors.Join(errs...)
 }
 
 // writeVariables tells packets whether they are to look.
@@ -182,19 +187,39 @@ func (a *Attached) putPolicer(key uint64, want bpf.TcPolicer) error {
 	return nil
 }
 
-// dropPolicers removes policers, to which nothing refers any more.
-func (a *Attached) dropPolicers(kept map[uint64]bool) error {
+// putMirror writes a mirror.
+func (a *Attached) putMirror(key uint64, want bpf.TcMirror) error {
+	if have, there := a.mirrors[key]; there && have == want {
+		return nil
+	}
+	none := make([]bpf.TcMirrored, ebpf.MustPossibleCPU())
+	if err := a.maps.MirroredCounts.Update(key, none, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+		return fmt.Errorf("make counters of a mirror: %w", err)
+	}
+	if err := a.maps.Mirrors.Put(key, want); err != nil {
+		return fmt.Errorf("write mirror: %w", err)
+	}
+	a.mirrors[key] = want
+	return nil
+}
+
+// drop removes what nobody wants, and nothing refers to any more.
+func drop[Row any](have map[uint64]Row, want map[string]Row, maps ...*ebpf.Map) error {
+	kept := map[uint64]bool{}
+	for name := range want {
+		kept[bpf.NameKey(name)] = true
+	}
 	var errs []error
-	for key := range a.policers {
+	for key := range have {
 		if kept[key] {
 			continue
 		}
-		for _, m := range []*ebpf.Map{a.maps.Policers, a.maps.PolicedCounts} {
+		for _, m := range maps {
 			if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-				errs = append(errs, fmt.Errorf("remove policer: %w", err))
+				errs = append(errs, fmt.Errorf("remove a policer or mirror: %w", err))
 			}
 		}
-		delete(a.policers, key)
+		delete(have, key)
 	}
 	return errors.Join(errs...)
 }
@@ -220,6 +245,23 @@ func (a *Attached) Policed(name string) (sum lb.Policed, err error) {
 			sum.Packets[color] += n.Packets[color]
 			sum.Bytes[color] += n.Bytes[color]
 		}
+	}
+	return sum, nil
+}
+
+// Mirrored is what a mirror has copied; nothing of one that is not there.
+func (a *Attached) Mirrored(name string) (sum lb.MirrorStats, err error) {
+	var each []bpf.TcMirrored
+	if err := a.maps.MirroredCounts.Lookup(bpf.NameKey(name), &each); err != nil {
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return sum, nil
+		}
+		return sum, fmt.Errorf("read what mirror %s has copied: %w", name, err)
+	}
+	for _, n := range each {
+		sum.Packets += n.Packets
+		sum.Bytes += n.Bytes
+		sum.Lost += n.Lost
 	}
 	return sum, nil
 }

@@ -38,7 +38,7 @@ func TestKept(t *testing.T) {
 	a := open(t, dir)
 	set := func() {
 		t.Helper()
-		if failed, err := a.SetAttached(want); err != nil || len(failed) > 0 {
+		if failed, err := a.SetAttached(want); err != nil || len(failed.Policers) > 0 {
 			t.Fatal(failed, err)
 		}
 	}

@@ -109,6 +109,21 @@ type SockKnownSet struct {
 	Rows [4]uint64
 }
 
+type SockMirror struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	OneOf   uint32
+	Vlan    uint32
+	Pad     uint32
+}
+
+type SockMirrored struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+	Lost    uint64
+}
+
 type SockNextHop struct {
 	_      structs.HostLayout
 	Target SockIpAddr
@@ -456,6 +471,8 @@ const (
 	SockMapLimitsByService        = "limits_by_service"
 	SockMapLinks                  = "links"
 	SockMapLocalAddresses         = "local_addresses"
+	SockMapMirroredCounts         = "mirrored_counts"
+	SockMapMirrors                = "mirrors"
 	SockMapMssLimits              = "mss_limits"
 	SockMapNextHops               = "next_hops"
 	SockMapOpenings               = "openings"
@@ -613,6 +630,8 @@ type SockMapSpecs struct {
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
+	MirroredCounts   *ebpf.MapSpec `ebpf:"mirrored_counts"`
+	Mirrors          *ebpf.MapSpec `ebpf:"mirrors"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
@@ -726,6 +745,8 @@ type SockMaps struct {
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
+	MirroredCounts   *ebpf.Map `ebpf:"mirrored_counts"`
+	Mirrors          *ebpf.Map `ebpf:"mirrors"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Openings         *ebpf.Map `ebpf:"openings"`
@@ -786,6 +807,8 @@ func (m *SockMaps) Close() error {
 		m.LimitsByService,
 		m.Links,
 		m.LocalAddresses,
+		m.MirroredCounts,
+		m.Mirrors,
 		m.MssLimits,
 		m.NextHops,
 		m.Openings,

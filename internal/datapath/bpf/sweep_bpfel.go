@@ -138,6 +138,21 @@ type SweepKnownSet struct {
 	Rows [4]uint64
 }
 
+type SweepMirror struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	OneOf   uint32
+	Vlan    uint32
+	Pad     uint32
+}
+
+type SweepMirrored struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+	Lost    uint64
+}
+
 type SweepNextHop struct {
 	_      structs.HostLayout
 	Target SweepIpAddr
@@ -433,6 +448,8 @@ const (
 	SweepMapLimitsByService        = "limits_by_service"
 	SweepMapLinks                  = "links"
 	SweepMapLocalAddresses         = "local_addresses"
+	SweepMapMirroredCounts         = "mirrored_counts"
+	SweepMapMirrors                = "mirrors"
 	SweepMapMovedEntries           = "moved_entries"
 	SweepMapMssLimits              = "mss_limits"
 	SweepMapNextHops               = "next_hops"
@@ -581,6 +598,8 @@ type SweepMapSpecs struct {
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
+	MirroredCounts   *ebpf.MapSpec `ebpf:"mirrored_counts"`
+	Mirrors          *ebpf.MapSpec `ebpf:"mirrors"`
 	MovedEntries     *ebpf.MapSpec `ebpf:"moved_entries"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
@@ -693,6 +712,8 @@ type SweepMaps struct {
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
+	MirroredCounts   *ebpf.Map `ebpf:"mirrored_counts"`
+	Mirrors          *ebpf.Map `ebpf:"mirrors"`
 	MovedEntries     *ebpf.Map `ebpf:"moved_entries"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
@@ -754,6 +775,8 @@ func (m *SweepMaps) Close() error {
 		m.LimitsByService,
 		m.Links,
 		m.LocalAddresses,
+		m.MirroredCounts,
+		m.Mirrors,
 		m.MovedEntries,
 		m.MssLimits,
 		m.NextHops,

@@ -411,6 +411,21 @@ const (
 	TcLinkFlagLINK_BRIDGE TcLinkFlag = 4
 )
 
+type TcMirror struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	OneOf   uint32
+	Vlan    uint32
+	Pad     uint32
+}
+
+type TcMirrored struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+	Lost    uint64
+}
+
 type TcNextHop struct {
 	_      structs.HostLayout
 	Target TcIpAddr
@@ -538,6 +553,7 @@ type TcPolicerLayout uint32
 
 const (
 	TcPolicerLayoutMAX_POLICERS TcPolicerLayout = 8192
+	TcPolicerLayoutMAX_MIRRORS  TcPolicerLayout = 1024
 	TcPolicerLayoutMAX_ATTACHED TcPolicerLayout = 8192
 	TcPolicerLayoutTICK_SHIFT   TcPolicerLayout = 4
 	TcPolicerLayoutCOST_SHIFT   TcPolicerLayout = 16
@@ -904,6 +920,8 @@ const (
 	TcMapLimitsByService        = "limits_by_service"
 	TcMapLinks                  = "links"
 	TcMapLocalAddresses         = "local_addresses"
+	TcMapMirroredCounts         = "mirrored_counts"
+	TcMapMirrors                = "mirrors"
 	TcMapMssLimits              = "mss_limits"
 	TcMapNextHops               = "next_hops"
 	TcMapOpenings               = "openings"
@@ -1061,6 +1079,8 @@ type TcMapSpecs struct {
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
+	MirroredCounts   *ebpf.MapSpec `ebpf:"mirrored_counts"`
+	Mirrors          *ebpf.MapSpec `ebpf:"mirrors"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
@@ -1188,6 +1208,8 @@ type TcMaps struct {
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
+	MirroredCounts   *ebpf.Map `ebpf:"mirrored_counts"`
+	Mirrors          *ebpf.Map `ebpf:"mirrors"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Openings         *ebpf.Map `ebpf:"openings"`
@@ -1249,6 +1271,8 @@ func (m *TcMaps) Close() error {
 		m.LimitsByService,
 		m.Links,
 		m.LocalAddresses,
+		m.MirroredCounts,
+		m.Mirrors,
 		m.MssLimits,
 		m.NextHops,
 		m.Openings,

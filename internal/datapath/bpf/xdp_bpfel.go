@@ -115,6 +115,21 @@ type XdpLinkAddress struct {
 	Pad [2]uint8
 }
 
+type XdpMirror struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	OneOf   uint32
+	Vlan    uint32
+	Pad     uint32
+}
+
+type XdpMirrored struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+	Lost    uint64
+}
+
 type XdpNextHop struct {
 	_      structs.HostLayout
 	Target XdpIpAddr
@@ -307,6 +322,8 @@ const (
 	XdpMapLimitsByService        = "limits_by_service"
 	XdpMapLinks                  = "links"
 	XdpMapLocalAddresses         = "local_addresses"
+	XdpMapMirroredCounts         = "mirrored_counts"
+	XdpMapMirrors                = "mirrors"
 	XdpMapMssLimits              = "mss_limits"
 	XdpMapNextHops               = "next_hops"
 	XdpMapPasses                 = "passes"
@@ -447,6 +464,8 @@ type XdpMapSpecs struct {
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
 	LocalAddresses   *ebpf.MapSpec `ebpf:"local_addresses"`
+	MirroredCounts   *ebpf.MapSpec `ebpf:"mirrored_counts"`
+	Mirrors          *ebpf.MapSpec `ebpf:"mirrors"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
@@ -563,6 +582,8 @@ type XdpMaps struct {
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
 	LocalAddresses   *ebpf.Map `ebpf:"local_addresses"`
+	MirroredCounts   *ebpf.Map `ebpf:"mirrored_counts"`
+	Mirrors          *ebpf.Map `ebpf:"mirrors"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Passes           *ebpf.Map `ebpf:"passes"`
@@ -622,6 +643,8 @@ func (m *XdpMaps) Close() error {
 		m.LimitsByService,
 		m.Links,
 		m.LocalAddresses,
+		m.MirroredCounts,
+		m.Mirrors,
 		m.MssLimits,
 		m.NextHops,
 		m.Passes,

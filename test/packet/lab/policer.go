@@ -60,7 +60,7 @@ func (l *Lab) attach() error {
 		}
 	}
 	failed, err := l.Datapath.SetAttached(all)
-	return errors.Join(append(slices.Collect(maps.Values(failed)), err)...)
+	return errors.Join(append(slices.Collect(maps.Values(failed.Policers)), err)...)
 }
 
 func (l *Lab) place(all *bpf.Attached, at lb.Attachment, key uint64) error {

@@ -1,0 +1,137 @@
+package lb
+
+import (
+	"net/netip"
+	"strconv"
+)
+
+// MirrorType is how copies are sent, by the contract's numbers; that of VXLAN is ours.
+type MirrorType uint8
+
+// The types.
+const (
+	SPAN        MirrorType = 0 // to an interface
+	RSPAN       MirrorType = 1 // to an interface, with a VLAN's tag
+	ERSPAN      MirrorType = 2 // to an address, by ERSPAN (version 1, type II)
+	VXLANMirror MirrorType = 3 // to an address, by VXLAN
+)
+
+func mirrorWords() []string { return []string{"span", "rspan", "erspan", "vxlan"} }
+
+func (m MirrorType) String() string { return mirrorWords()[m%4] }
+
+// ParseMirrorType reads the contract's number or our word.
+func ParseMirrorType(text string) (MirrorType, error) {
+	for i, word := range mirrorWords() {
+		if text == word || text == strconv.Itoa(i) {
+			return MirrorType(i), nil
+		}
+	}
+	return 0, NewFieldError(FieldMirrorType, text, "is not a type of mirror", "0 (span), 1 (rspan), 2 (erspan) or 3 (vxlan)")
+}
+
+// Mirror has packets copied. Those that are dropped later are copied, too.
+type Mirror struct {
+	Name       string     `json:"name"`
+	Type       MirrorType `json:"type,omitempty"`
+	Port       string     `json:"port,omitempty"`     // of span and rspan
+	VLAN       uint16     `json:"vlan,omitempty"`     // of rspan
+	Remote     netip.Addr `json:"remote,omitzero"`    // of erspan and vxlan: where copies are sent to,
+	Source     netip.Addr `json:"source,omitzero"`    // ... and from
+	TunnelID   uint32     `json:"tunnelID,omitempty"` // ... the session, or the VNI
+	OneOf      uint32     `json:"oneOf,omitempty"`    // of so many packets one is copied; 0: all
+	Attachment Attachment `json:"attachment"`
+}
+
+// What their numbers may be.
+const (
+	maxVLAN          = 4094
+	maxERSPANSession = 1023
+	maxVNI           = 1<<24 - 1
+	maxOneOf         = 1_000_000
+)
+
+// Tunneled tells whether copies are sent to an address.
+func (m *Mirror) Tunneled() bool { return m.Type == ERSPAN || m.Type == VXLANMirror }
+
+// Validate refuses what makes no sense.
+func (m Mirror) Validate() error {
+	if err := validateIdent(m.Name); err != nil {
+		return err
+	}
+	if m.Type > VXLANMirror {
+		return NewFieldError(FieldMirrorType, strconv.Itoa(int(m.Type)), "is not a type of mirror", "0 (span), 1 (rspan), 2 (erspan) or 3 (vxlan)")
+	}
+	if m.OneOf > maxOneOf {
+		return NewFieldError(FieldSample, strconv.FormatUint(uint64(m.OneOf), 10), "is out of range", "1 (all) to 1000000")
+	}
+	validate := m.validateTunnel
+	if !m.Tunneled() {
+		validate = m.validatePort
+	}
+	if err := validate(); err != nil {
+		return err
+	}
+	if m.Attachment.To == AttachPort && m.Attachment.Name == m.Port {
+		return NewFieldError(FieldMirrorPort, m.Port, "is the port that is mirrored", "another interface")
+	}
+	return m.Attachment.Validate()
+}
+
+func (m *Mirror) validatePort() error {
+	if err := validateInterface(m.Port); err != nil {
+		return NewFieldError(FieldMirrorPort, m.Port, "is not the name of an interface", "up to 15 bytes without spaces, slashes and colons")
+	}
+	if m.Type == RSPAN && (m.VLAN < 1 || m.VLAN > maxVLAN) {
+		return NewFieldError(FieldVLAN, strconv.Itoa(int(m.VLAN)), "is out of range", "1 to 4094")
+	}
+	return nil
+}
+
+func (m *Mirror) validateTunnel() error {
+	switch {
+	case !m.Remote.IsValid() || m.Remote.IsUnspecified() || m.Remote.IsMulticast() || m.Remote.Zone() != "":
+		return NewFieldError(FieldRemote, addressText(m.Remote), "is not the address of a collector", "an IPv4 or IPv6 address")
+	case !m.Source.IsValid() || m.Source.IsUnspecified() || m.Source.IsMulticast() || m.Source.Zone() != "":
+		return NewFieldError(FieldMirrorSource, addressText(m.Source), "is not an address of this machine", "an IPv4 or IPv6 address")
+	case m.Remote.Is4() != m.Source.Is4():
+		return NewFieldError(FieldMirrorSource, addressText(m.Source), "is of another IP version than the collector", "one of the version of "+m.Remote.String())
+	case m.Type == ERSPAN && (m.TunnelID < 1 || m.TunnelID > maxERSPANSession):
+		return NewFieldError(FieldTunnelID, strconv.FormatUint(uint64(m.TunnelID), 10), "is out of range", "1 to 1023")
+	case m.Type == VXLANMirror && (m.TunnelID < 1 || m.TunnelID > maxVNI):
+		return NewFieldError(FieldTunnelID, strconv.FormatUint(uint64(m.TunnelID), 10), "is out of range", "1 to 16777215")
+	}
+	return nil
+}
+
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+// Normal is the mirror as it is stored: without what its type does not use.
+func (m Mirror) Normal() Mirror {
+	m.Remote, m.Source = m.Remote.Unmap(), m.Source.Unmap()
+	if m.Tunneled() {
+		m.Port, m.VLAN = "", 0
+	} else {
+		m.Remote, m.Source, m.TunnelID = netip.Addr{}, netip.Addr{}, 0
+	}
+	if m.Type != RSPAN {
+		m.VLAN = 0
+	}
+	if m.OneOf == 1 {
+		m.OneOf = 0
+	}
+	m.Attachment = m.Attachment.Normal()
+	return m
+}
+
+// MirrorStats are what is known of a mirror besides what users want.
+type MirrorStats struct {
+	Packets, Bytes uint64 // copied
+	Lost           uint64 // copies that the interface, or the kernel's memory, did not take
+	Attached       int    // services, prefixes or interfaces that are mirrored now; 0 without an interface to send copies to
+}
