@@ -47,7 +47,7 @@ soak: build ## ten minutes in which all that can come and go does, the daemon to
 	@tools/setup test
 	$(GO) test -count=1 -timeout 24h -v ./test/net -run '^TestSoak$$' -soak=$(if $(filter file,$(origin SECONDS)),600,$(SECONDS))
 
-test-kernels: build ## the data path on other kernels in a virtual machine; KERNELS="6.1 6.12 7"
+test-kernels: build ## the data path on other kernels in a virtual machine; KERNELS="6.1 6.12 7" ONLY=bond for checks of this name
 	@tools/setup kernels
 	@test/kernels/run $(KERNELS)
 
