@@ -39,7 +39,10 @@ type ApplyRequest struct {
 	Doing string `json:"doing,omitempty"`
 
 	// DryRun Only say what would change.
-	DryRun  bool     `json:"dryRun,omitempty"`
+	DryRun bool `json:"dryRun,omitempty"`
+
+	// Force Also if firewall rules cut TCP connections that this machine itself has accepted, ssh say. With confirm that is no reason to refuse.
+	Force   bool     `json:"force,omitempty"`
 	Objects []Object `json:"objects"`
 
 	// Prune Of these kinds (all: of all kinds) what is not in the list is deleted, but services that a controller manages.
@@ -55,6 +58,9 @@ type ApplyResult struct {
 
 	// Confirm When the change is undone unless it is confirmed.
 	Confirm *time.Time `json:"confirm,omitempty"`
+
+	// Cuts With dryRun: TCP connections of this machine itself that firewall rules would cut.
+	Cuts []string `json:"cuts,omitempty"`
 
 	// Kept What going back has left as it is: managed services.
 	Kept []string `json:"kept,omitempty"`
@@ -1171,6 +1177,9 @@ type RevisionList struct {
 // RollbackRequest defines model for RollbackRequest.
 type RollbackRequest struct {
 	DryRun bool `json:"dryRun,omitempty"`
+
+	// Force As of apply.
+	Force bool `json:"force,omitempty"`
 
 	// Managed Managed services too.
 	Managed bool `json:"managed,omitempty"`

@@ -26,6 +26,7 @@ type applyFlags struct {
 	lists   map[string]*string // of the contract: files of one kind each, by flag
 	prune   bool
 	kinds   []string
+	force   bool
 	confirm time.Duration
 }
 
@@ -53,10 +54,11 @@ func applyCommand(o *options) *cobra.Command {
 			if f.confirm != 0 && (f.confirm < time.Second || f.confirm > 24*time.Hour || f.confirm%time.Second != 0) {
 				return fmt.Errorf("--confirm %s is out of range: whole seconds, 1s to 24h", f.confirm)
 			}
-			return f.run(cmd.Context(), o, v1.ApplyRequest{Confirm: int(f.confirm / time.Second), Doing: doing("apply", f.sources())})
+			return f.run(cmd.Context(), o, v1.ApplyRequest{Force: f.force, Confirm: int(f.confirm / time.Second), Doing: doing("apply", f.sources())})
 		},
 	}
 	f.register(cmd)
+	cmd.Flags().BoolVar(&f.force, "force", false, "also if firewall rules cut connections of the machine itself, as your ssh session")
 	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "go back after this time unless loxicmd confirm has come, whatever becomes of the daemon until then")
 	return cmd
 }
@@ -264,6 +266,9 @@ func (o *options) printPlan(answer []byte, r *v1.ApplyResult) error {
 func planText(r *v1.ApplyResult) string {
 	var b strings.Builder
 	var cut uint64
+	for _, who := range r.Cuts {
+		b.WriteString("! firewall rules cut " + who + "\n")
+	}
 	for _, c := range r.Changes {
 		sign := map[string]string{"add": "+", "change": "~", "remove": "-"}[c.Action]
 		fmt.Fprintf(&b, "%s %s %s", sign, c.Kind, c.Name)

@@ -76,6 +76,7 @@ func rollbackCommand(o *options) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&body.DryRun, "dry-run", false, "only say what would change, as plan does")
+	cmd.Flags().BoolVar(&body.Force, "force", false, "also if firewall rules cut connections of the machine itself, as your ssh session")
 	cmd.Flags().BoolVar(&body.Managed, "managed", false, "services that a controller manages too")
 	return cmd
 }

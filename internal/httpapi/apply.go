@@ -33,6 +33,7 @@ type application struct {
 	remove  bool
 	prune   []*objectKind
 	dryRun  bool
+	force   bool
 	confirm time.Duration
 	doing   string
 }
@@ -54,7 +55,7 @@ func (a *API) ApplyObjects(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.transact(w, r, transaction{
-		edit: req.edit, dryRun: req.dryRun, confirm: req.confirm, doing: req.doing, named: req.named,
+		edit: req.edit, dryRun: req.dryRun, force: req.force, confirm: req.confirm, doing: req.doing, named: req.named,
 	})
 }
 
@@ -62,6 +63,7 @@ func (a *API) ApplyObjects(w http.ResponseWriter, r *http.Request) {
 type transaction struct {
 	edit    func(tx *store.Tx) error
 	dryRun  bool
+	force   bool          // whomever firewall rules cut off
 	confirm time.Duration // 0: none is needed
 	doing   string
 	named   map[store.ID]int // what the request lists, and where
@@ -76,7 +78,11 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 			a.commitProblem(err).write(w)
 			return
 		}
-		writeJSON(w, a.result(&t, before, after, changed))
+		out := a.result(&t, before, after, changed)
+		for _, s := range a.cutBy(before, after) {
+			out.Cuts = append(out.Cuts, s.String())
+		}
+		writeJSON(w, out)
 		return
 	}
 	by := store.By{Owner: owner, Author: author(r, t.doing)}
@@ -86,7 +92,10 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 	var before *store.Snapshot
 	revision, changed, err := a.Store.CommitBy(by, func(tx *store.Tx) error {
 		before = a.Store.Snapshot()
-		return t.edit(tx)
+		if err := t.edit(tx); err != nil || t.force || t.confirm > 0 { // what is not confirmed goes back by itself
+			return err
+		}
+		return a.checkCut(tx, "")
 	})
 	if err != nil {
 		a.commitProblem(err).write(w)
@@ -139,7 +148,7 @@ func (a *API) decodeApply(data []byte) (req *application, p *problem) {
 	if p != nil {
 		return nil, p
 	}
-	req = &application{remove: body.Remove, dryRun: body.DryRun, doing: body.Doing}
+	req = &application{remove: body.Remove, dryRun: body.DryRun, force: body.Force, doing: body.Doing}
 	switch {
 	case len(body.Objects) == 0 && len(body.Prune) == 0:
 		return nil, refuseField(http.StatusBadRequest, "objects", "", "is missing or empty", "a list of objects")

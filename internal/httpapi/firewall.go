@@ -205,6 +205,15 @@ func (a *API) checkCut(tx *store.Tx, force string) error {
 	return nil
 }
 
+// cutBy are those whom a change of the rules would cut off, as far as they are known.
+func (a *API) cutBy(before, after *store.Snapshot) []lb.Session {
+	sessions, err := a.DataPath.Sessions()
+	if err != nil {
+		return nil
+	}
+	return lb.Cut(slices.Collect(a.Store.Rules.All(before)), slices.Collect(a.Store.Rules.All(after)), sessions)
+}
+
 // ruleOfQuery is the key that the parameters of DELETE name.
 func ruleOfQuery(q *v1.DeleteFirewallRuleParams) (rule lb.Rule, err error) {
 	args := v1.FirewallArguments{SourceIP: q.SourceIP, DestinationIP: q.DestinationIP, PortName: q.PortName}

@@ -132,6 +132,13 @@ func TestFirewallCuts(t *testing.T) {
 	if code, text := b.postRule(all); code != 409 || !strings.Contains(text, "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22") || len(b.rules()) != 0 {
 		t.Errorf("%d %s %v", code, text, b.rules())
 	}
+	const list = `{"objects":[{"kind":"Firewall","spec":` + all + `}]`
+	for body, want := range map[string]string{list + `}`: "409 ", list + `,"dryRun":true}`: `200 "cuts":["the ssh session from 203.0.113.9:5000 to 10.0.0.1:22"]`} {
+		w := b.call("POST", BaseURL+"/config/apply", body, "Content-Type", "application/json")
+		if code, text, _ := strings.Cut(want, " "); fmt.Sprint(w.Code) != code || !strings.Contains(w.Body.String(), text) || len(b.rules()) != 0 {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
 	for _, body := range []string{`{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, all} {
 		if code, text := b.postRule(body); code != 200 {
 			t.Fatal(code, text)

@@ -58,9 +58,11 @@ func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
 	}
 	var kept []string
 	a.transact(w, r, transaction{
-		dryRun: body.DryRun, doing: fmt.Sprintf("rollback to revision %d", *body.Revision), kept: &kept,
+		dryRun: body.DryRun, force: body.Force, doing: fmt.Sprintf("rollback to revision %d", *body.Revision), kept: &kept,
 		edit: func(tx *store.Tx) error {
-			left, err := tx.GoBack(*body.Revision, func(now, then any) bool { return isRole(now) || isRole(then) || !body.Managed && (managed(now) || managed(then)) })
+			left, err := tx.GoBack(*body.Revision, func(now, then any) bool {
+				return isRole(now) || isRole(then) || !body.Managed && (managed(now) || managed(then))
+			})
 			if errors.Is(err, store.ErrForgotten) {
 				return refuseField(http.StatusNotFound, "revision", fmt.Sprint(*body.Revision), err.Error(), "one of GET config/revisions")
 			}
