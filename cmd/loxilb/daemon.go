@@ -132,7 +132,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Network: objects, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
-		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles,
+		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff,
 	})
 	return p, nil
 }

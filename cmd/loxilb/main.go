@@ -17,6 +17,7 @@ import (
 	"loxilb/internal/logring"
 	"loxilb/internal/netdev"
 	"loxilb/internal/reconcile"
+	"loxilb/internal/store"
 )
 
 // version and build are set by the linker.
@@ -40,6 +41,9 @@ func run(ctx context.Context, c *config.Config) error {
 	log := slog.New(slog.NewTextHandler(io.MultiWriter(lines, os.Stderr), &slog.HandlerOptions{Level: c.LogLevel}))
 	for _, note := range c.Notes {
 		log.Warn("flag without effect", "note", note)
+	}
+	if c.Open != "" {
+		log.Warn("the API is open, as --compat has it", "note", c.Open)
 	}
 	if c.CPUProfile != "" {
 		stop, err := profile(c.CPUProfile, log)
@@ -71,6 +75,7 @@ func run(ctx context.Context, c *config.Config) error {
 	if err := network.Prepare(); err != nil {
 		return err
 	}
+	stored := store.LastWritten(c.StateDir)
 	state, err := openState(c.StateDir, log)
 	if err != nil {
 		return err
@@ -87,6 +92,9 @@ func run(ctx context.Context, c *config.Config) error {
 	daemon, err := assemble(c, log, lines, network, state, d, lock)
 	if err != nil {
 		return err
+	}
+	if c.BootFiles != "" {
+		daemon.api.TakeBootFiles(c.BootFiles, stored)
 	}
 	return daemon.serve(ctx)
 }

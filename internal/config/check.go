@@ -69,7 +69,7 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if c.Blacklist, err = expression("--blacklist", f.blacklist); err != nil {
 		return nil, err
 	}
-	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}, {"--probe-files", f.probeFiles}} {
+	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}, {"--probe-files", f.probeFiles}, {"--config-path", f.bootFiles}} {
 		if d.path != "" && !filepath.IsAbs(d.path) {
 			return nil, &Error{d.flag, d.path, "is not an absolute path"}
 		}
@@ -83,11 +83,18 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if f.checkUpgrade && (f.detach || f.endConnections) {
 		return nil, &Error{"--check-upgrade", "true", "changes nothing, and --detach and --end-connections do"}
 	}
+	f.existing(c)
 	if f.noAPI || f.detach || f.checkUpgrade {
 		c.API.Disabled = true
 		return c, nil
 	}
-	return c, f.checkAPI(name, &c.API)
+	if err := f.checkAPI(name, &c.API); err != nil {
+		return nil, err
+	}
+	if f.compat {
+		c.Open = c.API.open()
+	}
+	return c, nil
 }
 
 func (f *flags) checkAPI(name func(flag string) string, api *API) error {
@@ -103,7 +110,7 @@ func (f *flags) checkAPI(name func(flag string) string, api *API) error {
 		return err
 	}
 	if f.manualToken {
-		if api.Token, err = readToken(f.manualTokenFile); err != nil {
+		if api.Token, err = readToken(f.manualTokenFile, f.compat); err != nil {
 			return err
 		}
 	}
@@ -158,14 +165,14 @@ func listen(name func(string) string, hostFlag, host, portFlag, port string) (ne
 	return netip.AddrPortFrom(addr, uint16(n)), nil
 }
 
-// readToken takes the first line of a file that only its owner and group can read.
-func readToken(path string) (string, error) {
+// readToken takes the first line of a file that only its owner and group can read, unless any will do.
+func readToken(path string, anybody bool) (string, error) {
 	const flag = "--manualtokenvalue"
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", &Error{flag, path, "can't be read: " + cause(err)}
 	}
-	if info.Mode().Perm()&0o007 != 0 {
+	if info.Mode().Perm()&0o007 != 0 && !anybody {
 		return "", &Error{flag, path, fmt.Sprintf("has mode %04o, so that everybody has the token: chmod 600 it", info.Mode().Perm())}
 	}
 	if info.Size() > maxToken {

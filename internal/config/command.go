@@ -65,11 +65,16 @@ func Command(version string, lookup func(string) (string, bool), run func(contex
 
 func parse(cmd *cobra.Command, f *flags, lookup func(string) (string, bool)) (*Config, error) {
 	fs := cmd.Flags()
-	notes, err := checkContract(fs)
+	origin, err := fromEnv(fs, lookup)
 	if err != nil {
 		return nil, err
 	}
-	origin, err := fromEnv(fs, lookup)
+	if f.compat {
+		if err := f.asExisting(fs); err != nil {
+			return nil, err
+		}
+	}
+	notes, err := checkContract(fs, f.compat)
 	if err != nil {
 		return nil, err
 	}

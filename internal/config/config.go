@@ -33,7 +33,11 @@ type Config struct {
 	LogLevel      *LogLevel
 	CPUProfile    string // file of a profile; empty: none
 
+	BootFiles  string // directory of lbconfig.txt and its like; empty: none are read
+	MetricsOff bool   // until a request switches them on
+
 	Notes []string // flags that were given and have no effect, one sentence each: log them at start
+	Open  string   // what --compat leaves open, a sentence: log it as a warning; empty: nothing
 }
 
 // FlowLog is where it is written what becomes of connections; the zero value: nowhere.

@@ -99,10 +99,10 @@ func TestFlags(t *testing.T) {
 		FlowLog: FlowLog{File: "/l", Size: 1_000_000, Files: 2, Rate: 3, IPFIX: "[::1]:4739", Domain: 4},
 		Cgroup:  "/sys/fs/cgroup/x", StateDir: "/s", Announcements: 5, ProbeFiles: "/p", LogLevel: logLevel("trace"), CPUProfile: "/x",
 		Notes: []string{
-			"--prometheus has no effect: metrics are always served",
+			"--prometheus has no effect: metrics are always served; with --compat only if it is given, or POST config/metrics",
 			"--egr-hooks has no effect: this machine's own sockets are led to endpoints where they connect (--localsockpolicy)",
 			"--fallback has no effect: packets of no service always go to the kernel",
-			"--config-path has no effect: nothing is read there: the services are kept in --state-dir",
+			"--config-path has no effect: files there are read with --compat only: the services are kept in --state-dir",
 		},
 	}
 	same := cmp.Comparer(func(a, b *regexp.Regexp) bool { return a == b || a != nil && b != nil && a.String() == b.String() })

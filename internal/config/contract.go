@@ -44,13 +44,13 @@ func showContract(fs *pflag.FlagSet) {
 }
 
 // checkContract refuses what promises a feature, and returns a note for each flag that has no effect. A flag that
-// holds its default says nothing, even when it is written.
-func checkContract(fs *pflag.FlagSet) (notes []string, err error) {
+// holds its default says nothing, even when it is written. With --compat nothing is refused: manifests start as they are.
+func checkContract(fs *pflag.FlagSet, compat bool) (notes []string, err error) {
 	for _, f := range contractFlags() {
 		v := fs.Lookup(f.Name).Value.String()
 		switch {
-		case v == f.Default:
-		case f.State == contract.NotThere:
+		case v == f.Default || compat && f.Compat:
+		case f.State == contract.NotThere && !compat:
 			return nil, &Error{Flag: "--" + f.Name, Value: v, Reason: f.Note}
 		default:
 			notes = append(notes, fmt.Sprintf("--%s has no effect: %s", f.Name, f.Note))

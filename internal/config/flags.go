@@ -44,6 +44,10 @@ type flags struct {
 	endConnections  bool
 	checkUpgrade    bool
 	logLevel        string
+	compat          bool
+	bootFiles       string // --config-path
+	metrics         bool   // --prometheus
+	aside           bool   // --peer or --proxyonlymode: without a data path
 	cpuProfile      string
 }
 
@@ -89,6 +93,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.endConnections, "end-connections", false, "start without the pinned maps if another version has laid them out differently: connections end, counters begin at 0")
 	fs.BoolVar(&f.checkUpgrade, "check-upgrade", false, "tell whether a start of this version could take over what is pinned without a loss, and exit; a daemon may run")
 	fs.StringVar(&f.logLevel, "loglevel", "info", "trace, debug, info, notice, warning, error, critical, alert or emergency")
+	fs.BoolVar(&f.compat, "compat", false, "start as the existing loxilb does: the API open to everybody, the files of its configuration read, all of its options taken (also LOXILB_COMPAT=1)")
 	fs.StringVar(&f.cpuProfile, "cpuprofile", "none", "file to write a CPU profile into, until SIGHUP or the end (go tool pprof reads it)")
 }
 
@@ -104,6 +109,7 @@ func fromEnv(fs *pflag.FlagSet, lookup func(string) (string, bool)) (map[string]
 		{"TLS_CERTIFICATE", "tls-certificate"},
 		{"TLS_PRIVATE_KEY", "tls-key"},
 		{"CPUPROF", "cpuprofile"},
+		{"LOXILB_COMPAT", "compat"},
 	} {
 		v, ok := lookup(e.name)
 		if !ok || v == "" || fs.Changed(e.flag) {

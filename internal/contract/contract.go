@@ -58,6 +58,7 @@ type Flag struct {
 	Name, Short, Default string // a switch has the default "false"
 	State                State
 	Inert                bool   // taken without effect, and the note is logged: --NAME has no effect: NOTE
+	Compat               bool   // it has its effect with --compat
 	Note                 string // NotThere: the sentence that refuses it
 }
 

@@ -10,17 +10,17 @@ func Flags() []Section[Flag] {
 func listening() []Section[Flag] {
 	return []Section[Flag]{
 		{"REST API", []Flag{
-			{Name: "host", Default: "0.0.0.0", State: Differs, Note: "127.0.0.1 by default, and others need --insecure: who reaches the API owns the traffic"},
+			{Name: "host", Default: "0.0.0.0", State: Differs, Note: "127.0.0.1 by default, and others need --insecure: who reaches the API owns the traffic; the same with --compat"},
 			{Name: "port", Default: "11111"},
 			{Name: "tls", Default: "false"},
-			{Name: "tls-host", Default: "0.0.0.0", State: Differs, Note: "needs --manualtoken or --insecure"},
+			{Name: "tls-host", Default: "0.0.0.0", State: Differs, Note: "needs --manualtoken, --userservice, --insecure or --compat"},
 			{Name: "tls-port", Default: "8091"},
 			{Name: "tls-certificate", Default: "/opt/loxilb/cert/server.crt", State: Better, Note: "read again when it changes"},
 			{Name: "tls-key", Default: "/opt/loxilb/cert/server.key", State: Better, Note: "likewise"},
 			{Name: "api", Short: "a", Default: "false"},
 			{Name: "version", Short: "v", Default: "false"},
 			{Name: "manualtoken", Default: "false"},
-			{Name: "manualtokenvalue", Default: "/etc/loxilb/manual_token", State: Better, Note: "refused when others can read the file"},
+			{Name: "manualtokenvalue", Default: "/etc/loxilb/manual_token", State: Better, Note: "refused when others can read the file, unless --compat"},
 		}},
 		{"Users", []Flag{
 			{Name: "userservice", Default: "false", State: Better, Note: "no database; the roles view, operate and admin; the contract's viewer is view"},
@@ -39,12 +39,12 @@ func listening() []Section[Flag] {
 			{Name: "oauth2github-redirecturl", State: Differs, Inert: true, Note: noOAuth},
 		}},
 		{"Log", []Flag{
-			{Name: "loglevel", Default: "debug", State: Differs, Note: "info by default; the words are the same"},
+			{Name: "loglevel", Default: "debug", State: Differs, Note: "info by default, debug with --compat; the words are the same"},
 			{Name: "log-max-size", Default: "50", State: Differs, Inert: true, Note: logInert},
 			{Name: "log-max-backups", Default: "4", State: Differs, Inert: true, Note: logInert},
 			{Name: "log-max-age", Default: "28", State: Differs, Inert: true, Note: logInert},
 			{Name: "log-no-compress", Default: "false", State: Differs, Inert: true, Note: logInert},
-			{Name: "prometheus", Short: "p", Default: "false", State: Better, Inert: true, Note: "metrics are always served"},
+			{Name: "prometheus", Short: "p", Default: "false", State: Better, Inert: true, Compat: true, Note: "metrics are always served; with --compat only if it is given, or POST config/metrics"},
 			{Name: "cpuprofile", Default: "none"},
 		}},
 	}
@@ -78,7 +78,7 @@ func packets() []Section[Flag] {
 func others() []Section[Flag] {
 	return []Section[Flag]{
 		{"Boot configuration", []Flag{
-			{Name: "config-path", Default: "/etc/loxilb/", State: Differs, Inert: true, Note: "nothing is read there: the services are kept in --state-dir"},
+			{Name: "config-path", Default: "/etc/loxilb/", State: Differs, Inert: true, Compat: true, Note: "files there are read with --compat only: the services are kept in --state-dir"},
 			{Name: "ipvs-compat", Default: "false", State: NotThere, Note: "services of IPVS are not imported by this build: create them with loxicmd"},
 		}},
 		{"Cluster", []Flag{
@@ -105,6 +105,7 @@ func others() []Section[Flag] {
 func oursOnly() []Section[Flag] {
 	return []Section[Flag]{
 		{"Of this build only", []Flag{
+			{Name: "compat", State: Ours},
 			{Name: "socket", State: Ours},
 			{Name: "api-users", State: Ours},
 			{Name: "insecure", State: Ours},

@@ -81,6 +81,7 @@ type Options struct {
 	Access     *access.Users // by name and password
 	Audit      *access.Audit // nil: no account is kept
 	Lines      *logring.Ring // of the log; nil: none are kept
+	MetricsOff bool          // until a request switches them on
 	ProbeFiles string        // the directory that files of probes are below; empty: any
 	ApplyWait  time.Duration // how long a change waits for the data path; 0: 8 s
 	BodyWait   time.Duration // how long a request with a body waits for its turn; 0: 10 s
@@ -130,6 +131,7 @@ func New(o Options) *API {
 		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies),
 	}
 	a.kinds = a.objectKinds()
+	a.metricsOff.Store(o.MetricsOff)
 	a.closing, a.close = context.WithCancel(context.Background())
 	v1.HandlerWithOptions(a, v1.StdHTTPServerOptions{
 		BaseURL:          BaseURL,

@@ -20,7 +20,7 @@ func (a *API) GetMetricsConfig(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, v1.MetricsConfig{Prometheus: !a.metricsOff.Load()})
 }
 
-// EnableMetrics has them served, as at the start.
+// EnableMetrics has them served.
 func (a *API) EnableMetrics(w http.ResponseWriter, _ *http.Request) {
 	a.metricsOff.Store(false)
 	writeSuccess(w)

@@ -10,7 +10,7 @@ import (
 // TestDocs runs the commands of the documentation, in the order written, on an empty balancer for each page.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"../../README.md", "../../docs/operations.md"} {
+	for _, page := range []string{"../../README.md", "../../docs/operations.md", "../../docs/replace-loxilb.md"} {
 		t.Run(page[len("../../"):], func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile(page)

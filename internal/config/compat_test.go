@@ -1,0 +1,98 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"loxilb/internal/contract"
+)
+
+// manifests are the command lines in the manifests of kube-loxilb, in the documentation of the existing loxilb, and in its tests.
+var manifests = []string{
+	"",
+	"--bgp --egr-hooks --blacklist=cni[0-9a-z]|veth.|flannel.|cali.|tunl.|vxlan[.]calico",
+	"--egr-hooks --blacklist=cni[0-9a-z]|veth.|flannel.|cali.|tunl.|vxlan[.]calico",
+	"--egr-hooks --blacklist=cni[0-9a-z]|veth.|flannel.|cali.|tunl.|vxlan[.]calico --localsockpolicy",
+	"--ipvs-compat --clusterinterface=eth1",
+	"--egr-hooks --ipvs-compat --fallback",
+	"--peer",
+	"-b",
+	"--bgp --cluster=172.17.0.3 --self=0 --ka=172.17.0.3:172.17.0.2",
+	"--cluster=none --self=1 --ka=none --rpc=grpc --vip-adv-repeat=5",
+	"--whitelist=eth1|eth2 --loglevel=trace -p --disable-crc32 --rss-enable --passive-probe",
+	"--proxyonlymode --sockmapsupport --log-max-size=10 --log-no-compress",
+	"--cloud=aws --cloudcidrblock=123.123.123.0/24 --cloudinstance=a --k8s-api=cluster -n",
+	"--oauth2 --oauth2provider=google --oauth2google-clientid=x --databasehost=10.0.0.1",
+}
+
+// P52 each command line of the manifests of the existing loxilb starts with --compat, or the environment variable, with the API where it was
+func TestManifests(t *testing.T) {
+	t.Parallel()
+	for _, line := range manifests {
+		c, code, msg := run(map[string]string{"LOXILB_COMPAT": "1"}, strings.Fields(line)...)
+		if code != ExitOK {
+			t.Errorf("%s: %s", line, msg)
+			continue
+		}
+		aside := strings.Contains(line, "--peer") || strings.Contains(line, "--proxyonlymode")
+		attached := c.Whitelist == nil || c.Whitelist.MatchString("eth1")
+		if attached == aside || c.LocalSockets == aside {
+			t.Errorf("%s: attached %t, own sockets %t", line, attached, c.LocalSockets)
+		}
+		if c.API.Plain.String() != "0.0.0.0:11111" || c.BootFiles != "/etc/loxilb/" || c.MetricsOff == strings.Contains(line, "-p ") ||
+			c.Open != "whoever reaches 0.0.0.0:11111 may change everything, without a token" {
+			t.Errorf("%s: %+v", line, c)
+		}
+	}
+}
+
+// Each flag that is refused is taken, with a sentence; and what the user says counts more than --compat.
+func TestCompat(t *testing.T) {
+	t.Parallel()
+	for _, f := range contract.AllFlags() {
+		if f.State != contract.NotThere {
+			continue
+		}
+		value := "--" + f.Name + "=9"
+		if f.Default == "false" {
+			value = "--" + f.Name
+		}
+		c, code, msg := run(nil, "--compat", value)
+		if code != ExitOK || len(c.Notes) != 1 || c.Notes[0] != "--"+f.Name+" has no effect: "+f.Note {
+			t.Errorf("%s: %d %s", value, code, msg)
+		}
+	}
+	dir := t.TempDir()
+	token, pem := file(t, dir, "token", "s3cret", 0o644), file(t, dir, "pem", "x", 0o600)
+	const anybody = "whoever reaches 0.0.0.0:11111 may change everything, without a token"
+	for _, tc := range []struct{ env, args, plain, level, files, open string }{
+		{"", "", "0.0.0.0:11111", "debug", "/etc/loxilb/", anybody},
+		{"HOST=10.0.0.1", "--loglevel=error", "10.0.0.1:11111", "error", "/etc/loxilb/", strings.Replace(anybody, "0.0.0.0", "10.0.0.1", 1)},
+		{"", "--host=127.0.0.1 --config-path=/c", "127.0.0.1:11111", "debug", "/c", "every user of this machine may change everything at 127.0.0.1:11111"},
+		{"", "--host=127.0.0.1 --insecure=false", "127.0.0.1:11111", "debug", "/etc/loxilb/", ""},
+		{"", "--manualtoken --manualtokenvalue=" + token, "0.0.0.0:11111", "debug", "/etc/loxilb/", "tokens go to 0.0.0.0:11111 unencrypted"},
+		{"", "--userservice --host=::1", "[::1]:11111", "debug", "/etc/loxilb/", ""},
+		{"", "--tls --tls-certificate=" + pem + " --tls-key=" + pem, "0.0.0.0:11111", "debug", "/etc/loxilb/", anybody + ", and " + strings.Replace(anybody, "11111", "8091", 1)},
+	} {
+		env := map[string]string{}
+		if k, v, ok := strings.Cut(tc.env, "="); ok {
+			env[k] = v
+		}
+		c, code, msg := run(env, append(strings.Fields(tc.args), "--compat")...)
+		if code != ExitOK || c.API.Plain.String() != tc.plain || c.LogLevel.String() != tc.level || c.BootFiles != tc.files || c.Open != tc.open {
+			t.Errorf("%s %s: %d %s %+v", tc.env, tc.args, code, msg, c)
+		}
+	}
+	for line, want := range map[string]string{
+		"--compat --insecure=false":  "or add --insecure",
+		"--compat --config-path=etc": "--config-path=etc: is not an absolute path",
+		"--compat --attach=x":        "is none of auto",
+	} {
+		if _, code, msg := run(nil, strings.Fields(line)...); code != ExitUsage || !strings.Contains(msg, want) {
+			t.Errorf("%s: %d %s", line, code, msg)
+		}
+	}
+	if c, code, msg := run(map[string]string{"LOXILB_COMPAT": "0"}); code != ExitOK || c.BootFiles != "" || c.Open != "" || c.MetricsOff {
+		t.Errorf("%d %s %+v", code, msg, c)
+	}
+}

@@ -1,0 +1,24 @@
+package store
+
+import (
+	"os"
+	"strings"
+	"time"
+)
+
+// LastWritten is when the state in a directory was last stored or opened; zero if there is none. Ask before Open, which writes.
+func LastWritten(dir string) (last time.Time) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return last // Open says what is wrong with it
+	}
+	for _, e := range entries {
+		if e.Name() != snapshotName && !strings.HasPrefix(e.Name(), journalPrefix) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && info.ModTime().After(last) {
+			last = info.ModTime()
+		}
+	}
+	return last
+}
