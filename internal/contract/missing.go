@@ -8,5 +8,5 @@ const (
 	noOAuth    = "OAuth2 is not part of this build: use the token of --manualtoken, or the UNIX socket"
 	noLicense  = "there are no licences to upgrade in this build: everything that it has is open"
 
-	noFiles = "the whole configuration is not exported and imported by this build yet: use loxicmd get -o yaml and loxicmd apply"
+	noFiles = "the whole configuration is not exported and imported by this build yet: use loxicmd save -f and loxicmd apply -f, or GET config/objects and POST config/apply"
 )
