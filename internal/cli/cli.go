@@ -93,6 +93,6 @@ func Root(env Env) *cobra.Command {
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
 	root.AddCommand(createVerb(o), getVerb(o), describeVerb(o), deleteVerb(o), setVerb(o), killVerb(o), drainVerb(o), undrainVerb(o),
 		applyCommand(o),
-		saveCommand(o), planCommand(o), confirmCommand(o), rollbackCommand(o), versionCommand(o))
+		saveCommand(o), importCommand(o), exportCommand(o), planCommand(o), confirmCommand(o), rollbackCommand(o), versionCommand(o))
 	return root
 }

@@ -20,6 +20,8 @@ func general() []Section[Command] {
 		{"Files", []Command{
 			{Path: "apply", Flags: "ip,i per-intf ipv4route,r config-path,c lb,l session ulcl firewall bfd file,f", Without: "ip per-intf ipv4route config-path", State: Differs, Note: "all of all files or nothing, several documents, folders, standard input; every error with its line and column; nothing of a service is lost; --prune, --confirm"},
 			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", Without: "ip", State: Differs, Note: "services keep all of their fields; files are replaced whole; --session, --ulcl and --bfd are refused in a sentence; -f writes everything as YAML"},
+			{Path: "import", State: Ours},
+			{Path: "export", State: Ours},
 			{Path: "create", Flags: "", State: Better, Note: "-f takes a file, as apply does"},
 			{Path: "delete", Flags: "file,f", State: Better, Note: "all of all files or nothing, several documents"},
 			{Path: "plan", State: Ours},

@@ -1,0 +1,340 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// readHAProxy reads the parts in mode tcp of a haproxy.cfg. Servers see the proxy there, and an address of the load balancer here: mode onearm.
+func readHAProxy(c *collector, text string) {
+	r := &haproxyReader{collector: c, backends: map[string]*haproxySection{}}
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line, _, _ = strings.Cut(line, "#")
+		if words := strings.Fields(line); len(words) > 0 {
+			r.line(number, words)
+		}
+	}
+	for _, s := range r.sections {
+		r.services(s)
+	}
+}
+
+// haproxySection is a frontend, a backend, a listen, or what defaults has for those after it.
+type haproxySection struct {
+	kind, name string
+	line       int
+	mode       string
+	binds      []haproxyBind
+	backend    string
+	pool       lb.Service // algorithm, endpoints, probe, timeout
+	check      bool       // a server is checked
+	server     []string   // default-server
+}
+
+type haproxyBind struct {
+	line int
+	at   string
+}
+
+type haproxyReader struct {
+	*collector
+	sections []*haproxySection
+	backends map[string]*haproxySection
+	defaults haproxySection
+	now      *haproxySection
+}
+
+// silent are keywords that say nothing of which connection goes where.
+var silent = []string{
+	"log", "log-format", "log-tag", "description", "retries", "fullconn", "id", "stats", "monitor-uri", "unique-id-format", "backlog", "http-reuse", "errorfile",
+}
+
+func (r *haproxyReader) line(number int, words []string) {
+	switch words[0] {
+	case "global", "peers", "resolvers", "userlist", "mailers", "program", "ring", "cache":
+		r.now = nil
+		return
+	case "defaults":
+		r.defaults = haproxySection{kind: words[0], line: number}
+		r.now = &r.defaults
+		return
+	case "frontend", "backend", "listen":
+		s := r.defaults
+		s.kind, s.line = words[0], number
+		if len(words) > 1 {
+			s.name = words[1]
+		}
+		s.server = slices.Clone(s.server)
+		r.now = &s
+		r.sections = append(r.sections, &s)
+		if s.kind == "backend" {
+			r.backends[s.name] = &s
+		}
+		return
+	}
+	if r.now == nil || slices.Contains(silent, words[0]) {
+		return
+	}
+	r.keyword(number, r.now, words)
+}
+
+func (r *haproxyReader) keyword(number int, s *haproxySection, words []string) {
+	argument := ""
+	if len(words) > 1 {
+		argument = words[1]
+	}
+	switch words[0] {
+	case "mode":
+		s.mode = argument
+	case "bind":
+		for _, w := range words[min(2, len(words)):] {
+			if w == "ssl" || w == "accept-proxy" {
+				r.note(number, "bind %s is left out: it has %s, and loxilb passes connections on as they are", argument, w)
+				return
+			}
+		}
+		for at := range strings.SplitSeq(argument, ",") {
+			s.binds = append(s.binds, haproxyBind{number, at})
+		}
+	case "default_backend":
+		s.backend = argument
+	case "balance":
+		r.balance(number, s, argument)
+	case "server":
+		r.server(number, s, words)
+	case "default-server":
+		s.server = append(s.server, words[1:]...)
+	case "timeout":
+		r.timeout(number, s, words)
+	case "option":
+		r.option(number, s, words[1:])
+	case "source":
+		r.note(number, "source is left out: give the service addresses by --snat")
+	default:
+		r.note(number, "%s is left out: loxilb does not have it", strings.Join(words[:min(2, len(words))], " "))
+	}
+}
+
+func (r *haproxyReader) balance(number int, s *haproxySection, name string) {
+	switch name {
+	case "roundrobin", "static-rr":
+		s.pool.Algorithm = lb.Priority
+	case "leastconn":
+		s.pool.Algorithm = lb.LeastConnections
+	case "random":
+		s.pool.Algorithm = lb.Random
+	case "source":
+		s.pool.Algorithm = lb.Persist
+	default:
+		r.note(number, "balance %s: loxilb does not have it, weighted round robin is taken", name)
+		s.pool.Algorithm = lb.Priority
+	}
+}
+
+func (r *haproxyReader) timeout(number int, s *haproxySection, words []string) {
+	if len(words) < 3 || words[1] != "client" && words[1] != "server" {
+		return // of the proxy's own connections
+	}
+	d, err := haproxyTime(words[2])
+	if err != nil {
+		r.note(number, "timeout %q is no time", words[2])
+		return
+	}
+	if d = min(max(d.Round(time.Second), time.Second), 24*time.Hour); s.pool.IdleTimeout == 0 || d < s.pool.IdleTimeout {
+		s.pool.IdleTimeout = d
+	}
+}
+
+// haproxyTime is milliseconds, or a number with a unit.
+func haproxyTime(text string) (time.Duration, error) {
+	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return time.Duration(n) * time.Millisecond, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		n, err := strconv.ParseUint(days, 10, 16)
+		return time.Duration(n) * 24 * time.Hour, err
+	}
+	return time.ParseDuration(text)
+}
+
+func (r *haproxyReader) option(number int, s *haproxySection, words []string) {
+	if len(words) == 0 {
+		return
+	}
+	switch words[0] {
+	case "tcplog", "httplog", "dontlognull", "dontlog-normal", "log-health-checks", "logasap", "tcpka", "clitcpka", "srvtcpka", "redispatch",
+		"splice-auto", "splice-request", "splice-response", "tcp-smart-accept", "tcp-smart-connect", "allbackups", "nolinger":
+	case "tcp-check":
+		s.pool.Probe.Type = lb.ProbeTCP
+	case "httpchk":
+		s.pool.Probe.Type, s.pool.Probe.Request = lb.ProbeHTTP, "/"
+		if len(words) > 2 {
+			s.pool.Probe.Request = words[2]
+		} else if len(words) == 2 {
+			s.pool.Probe.Request = words[1]
+		}
+		if len(words) > 2 && words[1] != "GET" {
+			r.note(number, "option httpchk asks by %s, and loxilb by GET", words[1])
+		}
+	default:
+		r.note(number, "option %s is left out: loxilb does not have it", words[0])
+	}
+}
+
+func (r *haproxyReader) server(number int, s *haproxySection, words []string) {
+	if len(words) < 3 {
+		r.note(number, "a server has a name and an address")
+		return
+	}
+	e := lb.Endpoint{Weight: 1}
+	var err error
+	host, port := words[2], ""
+	if i := strings.LastIndexByte(words[2], ':'); i >= 0 {
+		host, port = words[2][:i], words[2][i+1:]
+	}
+	if e.Addr, err = address(host); err == nil && port != "" {
+		e.Port, err = portOf(port, "tcp")
+	}
+	if err != nil {
+		r.note(number, "server %s is left out: %v", words[1], err)
+		return
+	}
+	if e.Backup, err = r.serverWords(number, s, &e, append(slices.Clone(s.server), words[3:]...)); err != nil {
+		r.note(number, "server %s is left out: %v", words[1], err)
+		return
+	}
+	s.pool.Endpoints = append(s.pool.Endpoints, e)
+}
+
+// serverWords reads what stands behind a server's address.
+func (r *haproxyReader) serverWords(number int, s *haproxySection, e *lb.Endpoint, words []string) (backup uint8, err error) {
+	next := func(i *int) string {
+		if *i++; *i < len(words) {
+			return words[*i]
+		}
+		return ""
+	}
+	p := &s.pool.Probe
+	for i := 0; i < len(words); i++ {
+		switch word := words[i]; word {
+		case "check":
+			s.check = true
+		case "no-check", "on-marked-down", "on-marked-up", "resolvers", "cookie", "id", "observe", "error-limit", "init-addr":
+			if word != "no-check" {
+				next(&i)
+			}
+			if word == "cookie" {
+				r.note(number, "cookie is left out: loxilb does not look into connections")
+			}
+		case "ssl", "send-proxy", "send-proxy-v2", "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn":
+			return backup, fmt.Errorf("it wants %s, and loxilb passes connections on as they are", word)
+		case "backup":
+			backup = 1
+		case "disabled":
+			e.Weight = 0
+		case "weight":
+			if e.Weight, err = weight(next(&i)); err != nil {
+				return backup, err
+			}
+		case "inter", "fastinter", "downinter":
+			if d, err := haproxyTime(next(&i)); err == nil && word == "inter" {
+				p.Interval = max(d, 100*time.Millisecond)
+			}
+		case "rise":
+			p.Rise, _ = strconv.Atoi(next(&i)) // what is no number is the default, as haproxy -c refuses it
+		case "fall":
+			p.Fall, _ = strconv.Atoi(next(&i))
+		case "port":
+			if p.Port, err = portOf(next(&i), "tcp"); err != nil {
+				return backup, err
+			}
+		case "maxconn", "minconn", "maxqueue", "slowstart":
+			value := next(&i)
+			if d, err := haproxyTime(value); word == "slowstart" && err == nil {
+				s.pool.SlowStart = min(d.Round(time.Second), time.Hour)
+				continue
+			}
+			r.note(number, "%s is left out: loxilb limits connections of a service and of a client, not of a server", word)
+		default:
+			r.note(number, "%s of a server is left out: loxilb does not have it", word)
+		}
+	}
+	return backup, nil
+}
+
+// services makes one of each address that a frontend or a listen is bound to.
+func (r *haproxyReader) services(s *haproxySection) {
+	if s.kind == "backend" {
+		return
+	}
+	pool := s
+	if s.backend != "" {
+		if pool = r.backends[s.backend]; pool == nil {
+			r.note(s.line, "%s %s has no backend %s", s.kind, s.name, s.backend)
+			return
+		}
+	}
+	if s.mode == "http" || pool.mode == "http" {
+		r.note(s.line, "%s %s is left out: it is of mode http, and loxilb balances connections (mode tcp)", s.kind, s.name)
+		return
+	}
+	for _, b := range s.binds {
+		one := pool.pool
+		one.Endpoints = slices.Clone(one.Endpoints)
+		one.Name, one.Mode, one.Protocol, one.Monitor = s.name, lb.ModeOneArm, lb.TCP, pool.check
+		if t := s.pool.IdleTimeout; t != 0 && (one.IdleTimeout == 0 || t < one.IdleTimeout) {
+			one.IdleTimeout = t
+		}
+		if !pool.check {
+			one.Probe = lb.Probe{}
+		}
+		if !r.bind(&b, &one) {
+			continue
+		}
+		for i := range one.Endpoints {
+			if e := &one.Endpoints[i]; e.Port == 0 { // the port that the client asked for
+				e.Port, e.PortMax = one.Port, one.PortMax
+			}
+		}
+		r.add(b.line, one)
+	}
+}
+
+func (r *haproxyReader) bind(b *haproxyBind, s *lb.Service) bool {
+	at := strings.TrimPrefix(strings.TrimPrefix(b.at, "ipv4@"), "ipv6@")
+	i := strings.LastIndexByte(at, ':')
+	if i < 0 || strings.HasPrefix(at, "/") || strings.Contains(at, "@") {
+		r.note(b.line, "bind %s is left out: it is not ADDRESS:PORT", b.at)
+		return false
+	}
+	host, ports := at[:i], at[i+1:]
+	var err error
+	switch {
+	case host == "" || host == "*":
+		s.VIP, s.Mode = netip.IPv4Unspecified(), lb.ModeHostOneArm
+	default:
+		if s.VIP, err = address(host); err == nil && s.VIP.IsUnspecified() {
+			s.Mode = lb.ModeHostOneArm
+		}
+	}
+	first, last, isRange := strings.Cut(ports, "-")
+	if err == nil {
+		s.Port, err = portOf(first, "tcp")
+	}
+	if err == nil && isRange {
+		s.PortMax, err = portOf(last, "tcp")
+	}
+	if err != nil {
+		r.note(b.line, "bind %s is left out: %v", b.at, err)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,199 @@
+package importer
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// readIPVS reads what `ipvsadm -S -n` prints: a line for each service and each server.
+func readIPVS(c *collector, text string) {
+	r := &ipvsReader{collector: c, services: map[string]*found{}, skipped: map[string]bool{}}
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		words := strings.Fields(line)
+		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
+			continue
+		}
+		r.line(number, words)
+	}
+}
+
+type ipvsReader struct {
+	*collector
+	services map[string]*found // by the words that name them
+	skipped  map[string]bool   // named in a note already
+}
+
+// ipvsOptions are those of ipvsadm with an argument, by their short names.
+var ipvsLong = map[string]string{
+	"--add-service": "-A", "--add-server": "-a", "--tcp-service": "-t", "--udp-service": "-u", "--fwmark-service": "-f", "--scheduler": "-s",
+	"--persistent": "-p", "--netmask": "-M", "--real-server": "-r", "--gatewaying": "-g", "--ipip": "-i", "--masquerading": "-m", "--weight": "-w",
+	"--u-threshold": "-x", "--l-threshold": "-y", "--ops": "-o", "--sched-flags": "-b", "--ipv6": "-6",
+}
+
+// options takes a line apart; flags without an argument have "".
+func (r *ipvsReader) options(number int, words []string) map[string]string {
+	opts := map[string]string{}
+	for i := 0; i < len(words); i++ {
+		name, value, given := strings.Cut(words[i], "=")
+		if short, ok := ipvsLong[name]; ok {
+			name = short
+		}
+		switch name {
+		case "-A", "-a", "-g", "-i", "-m", "-o", "-6", "--tun-nocsum", "--tun-csum", "--tun-remcsum":
+		case "-t", "-u", "-f", "-s", "-p", "-M", "-r", "-w", "-x", "-y", "-b", "--pe", "--sctp-service", "--tun-type", "--tun-port":
+			if !given && i+1 < len(words) && !strings.HasPrefix(words[i+1], "-") {
+				i++
+				value = words[i]
+			}
+		default:
+			r.note(number, "%s is not known, and left out", words[i])
+			continue
+		}
+		opts[name] = value
+	}
+	return opts
+}
+
+func (r *ipvsReader) line(number int, words []string) {
+	opts := r.options(number, words)
+	key, name, ok := r.key(number, opts)
+	if !ok {
+		return
+	}
+	if _, service := opts["-A"]; service {
+		r.service(number, key, name, opts)
+		return
+	}
+	if _, server := opts["-a"]; !server {
+		r.note(number, "this is neither -A nor -a: only what ipvsadm -S prints is taken")
+		return
+	}
+	f := r.services[name]
+	if f == nil {
+		r.note(number, "the service %s of this server is not there before it", name)
+		return
+	}
+	r.server(number, f, opts)
+}
+
+// key is the service of a line, and how the line calls it.
+func (r *ipvsReader) key(number int, opts map[string]string) (key lb.Key, name string, ok bool) {
+	if mark, fw := opts["-f"]; fw {
+		if !r.skipped[mark] {
+			r.note(number, "a service of the firewall mark %s has no address: create one for each VIP, with --mark", mark)
+			r.skipped[mark] = true
+		} else {
+			r.note(number, "this belongs to the firewall mark %s, which is left out", mark)
+		}
+		return key, "", false
+	}
+	for flag, protocol := range map[string]lb.Protocol{"-t": lb.TCP, "-u": lb.UDP, "--sctp-service": lb.SCTP} {
+		if at, there := opts[flag]; there {
+			var err error
+			key.Protocol = protocol
+			if key.VIP, key.Port, err = hostPort(at, protocol.String()); err != nil {
+				r.note(number, "%v; ipvsadm -S -n prints numbers", err)
+				return key, "", false
+			}
+			return key, flag + " " + at, true
+		}
+	}
+	r.note(number, "there is no service in it (-t, -u, -f or --sctp-service)")
+	return key, "", false
+}
+
+func (r *ipvsReader) service(number int, key lb.Key, name string, opts map[string]string) {
+	s := lb.Service{Key: key}
+	if key.Port == 0 { // all ports of the address, with -p
+		s.Port, s.PortMax = 1, 65535
+	}
+	var why string
+	if s.Algorithm, why = scheduler(opts["-s"]); why != "" {
+		r.note(number, "scheduler %s: %s", opts["-s"], why)
+	}
+	if timeout, persistent := opts["-p"]; persistent {
+		seconds, err := strconv.Atoi(timeout)
+		if err != nil || seconds < 1 || seconds > 86400 {
+			seconds = min(max(seconds, 300), 86400)
+		}
+		s.Algorithm, s.PersistTimeout = lb.Persist, time.Duration(seconds)*time.Second
+		if s := opts["-s"]; s != "rr" && s != "wrr" {
+			r.note(number, "the first server of a client is chosen by weight, and not by %s", opts["-s"])
+		}
+	}
+	if mask := opts["-M"]; mask != "" {
+		s.PersistPrefix = prefixOf(mask)
+	}
+	for _, flag := range []string{"-o", "-b", "--pe"} {
+		if value, there := opts[flag]; there {
+			r.note(number, "%s is left out: loxilb does not have it", strings.TrimSpace(flag+" "+value))
+		}
+	}
+	r.services[name] = r.add(number, s)
+}
+
+// prefixOf is the length of a netmask, or of a prefix.
+func prefixOf(mask string) uint8 {
+	if a, err := netip.ParseAddr(mask); err == nil && a.Is4() {
+		bits := 0
+		for _, b := range a.As4() {
+			for ; b&0x80 != 0; b <<= 1 {
+				bits++
+			}
+		}
+		return uint8(bits)
+	}
+	n, _ := strconv.ParseUint(mask, 10, 8) // ipvsadm prints no other
+	return uint8(n)
+}
+
+func (r *ipvsReader) server(number int, f *found, opts map[string]string) {
+	e := lb.Endpoint{Weight: 1}
+	var err error
+	if e.Addr, e.Port, err = hostPort(opts["-r"], f.Protocol.String()); err != nil {
+		r.note(number, "%v", err)
+		return
+	}
+	if w, given := opts["-w"]; given {
+		if e.Weight, err = weight(w); err != nil {
+			r.note(number, "%v", err)
+			return
+		}
+	}
+	mode, tunnel := lb.ModeDSR, lb.TunnelNone
+	if _, masq := opts["-m"]; masq {
+		mode = lb.ModeDefault
+	} else if _, tun := opts["-i"]; tun {
+		switch tunnel = lb.TunnelIPIP; opts["--tun-type"] {
+		case "", "ipip":
+		case "gue":
+			tunnel = lb.TunnelGUE
+			if p := opts["--tun-port"]; p != "6080" {
+				r.note(number, "GUE goes to port 6080, not %s: have the server listen there", p)
+			}
+		default:
+			r.note(number, "a server behind a tunnel of type %s is left out: loxilb has ipip and gue", opts["--tun-type"])
+			return
+		}
+	}
+	if len(f.Endpoints) > 0 && (f.Mode != mode || f.Tunnel != tunnel) {
+		r.note(number, "server %s is left out: it is reached in another way than those before it, and a service has one mode", opts["-r"])
+		return
+	}
+	f.Mode, f.Tunnel = mode, tunnel
+	for _, flag := range []string{"-x", "-y"} {
+		if n := opts[flag]; n != "" && n != "0" {
+			r.note(number, "%s %s is left out: loxilb limits connections of a service and of a client, not of a server", flag, n)
+		}
+	}
+	if f.PortMax != 0 && e.Port == 0 { // the client's own port
+		e.Port, e.PortMax = f.Port, f.PortMax
+	}
+	f.Endpoints = append(f.Endpoints, e)
+}

@@ -1,0 +1,346 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// block is a line of a keepalived.conf, and the lines in braces behind it.
+type block struct {
+	line  int
+	words []string
+	lines []*block
+}
+
+// blocks reads a file as lines in lines.
+func blocks(c *collector, text string) []*block {
+	stack := []*block{{}}
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		for _, comment := range []string{"#", "!"} {
+			line, _, _ = strings.Cut(line, comment)
+		}
+		line = strings.NewReplacer("{", " { ", "}", " } ").Replace(line)
+		b := &block{line: number}
+		for _, word := range strings.Fields(line) {
+			top := stack[len(stack)-1]
+			switch word {
+			case "{":
+				if len(b.words) == 0 && len(top.lines) > 0 { // on a line of its own
+					b = top.lines[len(top.lines)-1]
+				} else {
+					if len(b.words) == 0 {
+						b.words = []string{""}
+					}
+					top.lines = append(top.lines, b)
+				}
+				stack, b = append(stack, b), &block{line: number}
+			case "}":
+				if len(b.words) > 0 {
+					top.lines = append(top.lines, b)
+				}
+				if b = (&block{line: number}); len(stack) > 1 {
+					stack = stack[:len(stack)-1]
+				} else {
+					c.note(number, "a brace is closed that was not opened")
+				}
+			default:
+				b.words = append(b.words, strings.Trim(word, `"`))
+			}
+		}
+		if len(b.words) > 0 {
+			top := stack[len(stack)-1]
+			top.lines = append(top.lines, b)
+		}
+	}
+	if len(stack) > 1 {
+		c.note(stack[len(stack)-1].line, "a brace is not closed")
+	}
+	return stack[0].lines
+}
+
+func (b *block) argument(i int) string {
+	if i < len(b.words) {
+		return b.words[i]
+	}
+	return ""
+}
+
+// readKeepalived reads the virtual servers of a keepalived.conf.
+func readKeepalived(c *collector, text string) {
+	groups := map[string]*block{}
+	all := blocks(c, text)
+	for _, b := range all {
+		if b.words[0] == "virtual_server_group" {
+			groups[b.argument(1)] = b
+		}
+	}
+	for _, b := range all {
+		switch b.words[0] {
+		case "virtual_server":
+			v := &virtualServer{collector: c, block: b}
+			v.read(groups)
+		case "virtual_server_group", "global_defs":
+		default:
+			c.note(b.line, "%s is left out: only virtual servers are taken", b.words[0])
+		}
+	}
+}
+
+// virtualServer is one being read.
+type virtualServer struct {
+	*collector
+	*block
+	service lb.Service
+	kind    string
+	sorry   *block
+	checks  []lb.Probe // of each server
+	delay   time.Duration
+}
+
+func (v *virtualServer) read(groups map[string]*block) {
+	v.service.Protocol = lb.TCP
+	for _, b := range v.lines {
+		v.option(b)
+	}
+	switch v.kind {
+	case "", "NAT":
+		v.service.Mode = lb.ModeDefault
+	case "DR":
+		v.service.Mode = lb.ModeDSR
+	case "TUN":
+		v.service.Mode, v.service.Tunnel = lb.ModeDSR, lb.TunnelIPIP
+	default:
+		v.note(v.line, "lb_kind %s is not known: NAT is taken", v.kind)
+	}
+	if v.sorry != nil {
+		if e, err := v.endpoint(v.sorry); err != nil {
+			v.note(v.sorry.line, "sorry_server is left out: %v", err)
+		} else {
+			e.Backup = 1
+			v.service.Endpoints = append(v.service.Endpoints, e)
+		}
+	}
+	v.probe()
+	v.addresses(groups)
+}
+
+// addresses makes a service of each address that the virtual server has.
+func (v *virtualServer) addresses(groups map[string]*block) {
+	list := []*block{{line: v.line, words: v.words[1:]}}
+	switch v.argument(1) {
+	case "group":
+		g := groups[v.argument(2)]
+		if g == nil {
+			v.note(v.line, "there is no virtual_server_group %s", v.argument(2))
+			return
+		}
+		list = g.lines
+	case "fwmark":
+		v.note(v.line, "a virtual server of a firewall mark has no address: create a service for each VIP, with --mark")
+		return
+	}
+	for _, b := range list {
+		s := v.service
+		s.Endpoints = slices.Clone(s.Endpoints)
+		var err error
+		if s.VIP, err = address(b.argument(0)); err == nil {
+			first, last, isRange := strings.Cut(b.argument(1), "-")
+			if s.Port, err = portOf(first, s.Protocol.String()); err == nil && isRange {
+				s.PortMax, err = portOf(last, s.Protocol.String())
+			}
+		}
+		if err != nil {
+			v.note(b.line, "virtual server %s is left out: %v", strings.Join(b.words, " "), err)
+			continue
+		}
+		v.add(b.line, s)
+	}
+}
+
+func (v *virtualServer) option(b *block) {
+	value := b.argument(1)
+	switch b.words[0] {
+	case "delay_loop":
+		if n, err := strconv.ParseFloat(value, 32); err == nil && n > 0 {
+			v.delay = time.Duration(n * float64(time.Second))
+		}
+	case "lb_algo", "lvs_sched":
+		var why string
+		if v.service.Algorithm, why = scheduler(value); why != "" {
+			v.note(b.line, "%s %s: %s", b.words[0], value, why)
+		}
+	case "lb_kind", "lvs_method":
+		v.kind = value
+	case "protocol":
+		p, err := lb.ParseProtocol(strings.ToLower(value))
+		if err != nil {
+			v.note(b.line, "%v", err)
+		}
+		v.service.Protocol = p
+	case "persistence_timeout":
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			n = 360 // keepalived's own
+		}
+		v.service.Algorithm, v.service.PersistTimeout = lb.Persist, time.Duration(n)*time.Second
+	case "persistence_granularity":
+		v.service.PersistPrefix = prefixOf(value)
+	case "virtualhost":
+		v.service.Probe.Host = value
+	case "sorry_server":
+		v.sorry = &block{line: b.line, words: append([]string{""}, b.words[1:]...)}
+	case "real_server":
+		v.server(b)
+	case "alpha", "retry", "delay_before_retry", "inhibit_on_failure", "warmup", "connect_timeout", "sorry_server_inhibit", "no_alpha":
+	default:
+		v.note(b.line, "%s is left out: loxilb does not have it", b.words[0])
+	}
+}
+
+// endpoint is the address and port of a block whose first word is something else.
+func (v *virtualServer) endpoint(b *block) (e lb.Endpoint, err error) {
+	e.Weight = 1
+	if e.Addr, err = address(b.argument(1)); err != nil {
+		return e, err
+	}
+	e.Port, err = portOf(b.argument(2), "tcp")
+	return e, err
+}
+
+func (v *virtualServer) server(b *block) {
+	e, err := v.endpoint(b)
+	if err != nil {
+		v.note(b.line, "real_server %s is left out: %v", b.argument(1), err)
+		return
+	}
+	check := lb.Probe{Type: lb.ProbeNone}
+	for _, o := range b.lines {
+		switch name := o.words[0]; name {
+		case "weight":
+			w, err := weight(o.argument(1))
+			if err != nil {
+				v.note(o.line, "%v", err)
+			}
+			e.Weight = w
+		case "inhibit_on_failure", "alpha", "delay_loop", "retry", "delay_before_retry", "notify_up", "notify_down":
+			if strings.HasPrefix(name, "notify") {
+				v.note(o.line, "%s is left out: loxicmd get events -w tells what happens", name)
+			}
+		case "TCP_CHECK", "HTTP_GET", "SSL_GET", "UDP_CHECK", "PING_CHECK", "DNS_CHECK":
+			if check.Type != lb.ProbeNone {
+				v.note(o.line, "%s is left out: an endpoint is asked in one way", name)
+				continue
+			}
+			check = v.check(o)
+		default:
+			v.note(o.line, "%s of a server is left out: loxilb does not have it", name)
+		}
+	}
+	v.service.Endpoints = append(v.service.Endpoints, e)
+	v.checks = append(v.checks, check)
+}
+
+// check is a probe by a checker of keepalived.
+func (v *virtualServer) check(b *block) lb.Probe {
+	p := lb.Probe{Type: map[string]lb.ProbeType{
+		"TCP_CHECK": lb.ProbeTCP, "HTTP_GET": lb.ProbeHTTP, "SSL_GET": lb.ProbeHTTPS, "UDP_CHECK": lb.ProbeUDP, "PING_CHECK": lb.ProbePing, "DNS_CHECK": lb.ProbeDNS,
+	}[b.words[0]]}
+	for _, o := range b.lines {
+		value := o.argument(1)
+		switch o.words[0] {
+		case "connect_port":
+			var err error
+			if p.Port, err = portOf(value, "tcp"); err != nil {
+				v.note(o.line, "%v", err)
+			}
+		case "connect_timeout":
+			if n, err := strconv.ParseFloat(value, 32); err == nil {
+				p.Timeout = time.Duration(n * float64(time.Second))
+			}
+		case "retry", "nb_get_retry":
+			if n, err := strconv.Atoi(value); err == nil {
+				p.Fall = n + 1
+			}
+		case "virtualhost":
+			p.Host = value
+		case "name":
+			p.Request = value
+		case "url":
+			v.url(o, &p)
+		case "delay_before_retry", "delay_loop", "warmup", "alpha":
+		default:
+			v.note(o.line, "%s of %s is left out: loxilb does not have it", o.words[0], b.words[0])
+		}
+	}
+	return p
+}
+
+func (v *virtualServer) url(b *block, p *lb.Probe) {
+	if p.Request != "" {
+		v.note(b.line, "a second url is left out: an endpoint is asked for one")
+		return
+	}
+	for _, o := range b.lines {
+		switch value := o.argument(1); o.words[0] {
+		case "path":
+			p.Request = value
+		case "virtualhost":
+			p.Host = value
+		case "status_code":
+			for _, word := range o.words[1:] {
+				var s lb.StatusRange
+				if n, _ := fmt.Sscanf(word, "%d-%d", &s.First, &s.Last); n == 0 {
+					v.note(o.line, "status_code %q is no status", word)
+					continue
+				} else if n == 1 {
+					s.Last = s.First
+				}
+				p.Statuses = append(p.Statuses, s)
+			}
+		default:
+			v.note(o.line, "%s of a url is left out: loxilb looks for a status, and for a text by probeResp", o.words[0])
+		}
+	}
+}
+
+// probe makes one probe of those that the servers have: a service asks all in one way.
+func (v *virtualServer) probe() {
+	if len(v.checks) == 0 {
+		return
+	}
+	host := v.service.Probe.Host
+	for i := range v.checks[1:] {
+		if !sameProbe(&v.checks[0], &v.checks[1+i]) {
+			v.note(v.line, "servers are checked in different ways, and all as the first is here")
+			break
+		}
+	}
+	p := v.checks[0]
+	if p.Type == lb.ProbeNone {
+		v.service.Probe = lb.Probe{}
+		return
+	}
+	if v.delay > 0 {
+		p.Interval = min(max(v.delay, 100*time.Millisecond), 24*time.Hour)
+	}
+	if p.Timeout > p.Interval {
+		p.Timeout = p.Interval
+	}
+	if p.Host == "" && (p.Type == lb.ProbeHTTP || p.Type == lb.ProbeHTTPS) {
+		p.Host = host
+	}
+	v.service.Monitor, v.service.Probe = true, p
+}
+
+func sameProbe(a, b *lb.Probe) bool {
+	x, y := *a, *b
+	x.Statuses, y.Statuses = nil, nil
+	return fmt.Sprint(x) == fmt.Sprint(y) && slices.Equal(a.Statuses, b.Statuses)
+}
