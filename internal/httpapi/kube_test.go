@@ -129,6 +129,60 @@ func TestKubeLiveness(t *testing.T) {
 	}
 }
 
+// Egress addresses: a rule is made with all its members, made again after a start of kube-loxilb, and deleted by its source alone, also when it is gone.
+func TestKubeEgress(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	const at = BaseURL + "/config/firewall"
+	const rule = `{"ruleArguments":{"sourceIP":"10.244.1.5/32","destinationIP":"","minSourcePort":0,"maxSourcePort":0,"minDestinationPort":0,"maxDestinationPort":0,"protocol":0,"portName":"","preference":0},` +
+		`"opts":{"drop":false,"trap":false,"redirect":false,"redirectPortName":"","allow":false,"fwMark":0,"record":false,"doSnat":true,"toIP":"123.123.123.192","toPort":0,"onDefault":true,"counter":""}}`
+	post := func() *httptest.ResponseRecorder {
+		return b.call("POST", at, rule, "Content-Type", "application/json")
+	}
+	if w := post(); !kubeChanged(w) {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if w := post(); w.Code != 409 || problemOf(t, w).Result != "fwrule-exists error" {
+		t.Errorf("again: %d %s", w.Code, w.Body)
+	}
+	if got := b.store.Rules.Len(b.store.Snapshot()); got != 1 {
+		t.Errorf("%d rules", got)
+	}
+	for range 2 {
+		if w := b.call("DELETE", at+"?sourceIP=10.244.1.5%2F32", ""); !kubeChanged(w) {
+			t.Errorf("DELETE: %d %s", w.Code, w.Body)
+		}
+	}
+	if got := b.store.Rules.Len(b.store.Snapshot()); got != 0 {
+		t.Errorf("%d rules are left", got)
+	}
+}
+
+// What there is no BGP for is answered at once, in JSON, and not with success: kube-loxilb logs it, and goes on with its services. Metadata of pods
+// have no path in the existing loxilb either.
+func TestKubeWithoutBGP(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for request, code := range map[string]int{
+		`POST /config/bgp/global {"localAs":64512,"routerId":"10.0.0.1","setNextHopSelf":true,"listenPort":179}`:          501,
+		`POST /config/bgp/neigh {"ipAddress":"10.0.0.2","remoteAs":64513,"remotePort":179,"setMultiHop":false}`:           501,
+		`DELETE /config/bgp/neigh/10.0.0.2?remoteAs=64513 `:                                                               501,
+		`POST /config/bgp/policy/definedsets/prefix {"name":"ps1","prefixList":[{"ipPrefix":"10.0.0.0/8"}]}`:              501,
+		`DELETE /config/bgp/policy/definedsets/prefix/ps1 `:                                                               501,
+		`POST /config/bgp/policy/definitions {"name":"p1","statement":[]}`:                                                501,
+		`DELETE /config/bgp/policy/definitions/p1 `:                                                                       501,
+		`POST /config/bgp/policy/apply {"ipAddress":"10.0.0.2","policyType":"import","policies":["p1"],"routeAction":""}`: 501,
+		`DELETE /config/bgp/policy/apply {"ipAddress":"10.0.0.2","policyType":"import","policies":["p1"]}`:                501,
+		`POST /config/k8smeta {"pods":[],"services":[],"nodes":[]}`:                                                       404,
+	} {
+		word := strings.SplitN(request, " ", 3)
+		w := b.call(word[0], BaseURL+word[1], word[2], "Content-Type", "application/json")
+		if w.Code != code || problemOf(t, w).Message == "" {
+			t.Errorf("%s: %d %s", request, w.Code, w.Body)
+		}
+	}
+}
+
 // What works and is not all that was asked for is a condition of the service, which fails nothing.
 func TestConditions(t *testing.T) {
 	t.Parallel()
