@@ -112,8 +112,9 @@ func (a *API) TakeBootFiles(dir string, stored time.Time) {
 		}
 		list = append(list, found...)
 	}
-	if taken := a.putBootObjects(list); len(list) > 0 {
-		a.Log.Info("boot files read", "dir", dir, "objects", taken, "refused", len(list)-taken)
+	by := store.By{Owner: owner, Author: store.Author{Who: "loxilb", From: dir, Doing: "boot files"}}
+	if taken := a.putBootObjects(by, list); len(list) > 0 {
+		a.Log.Info("boot files read", "dir", dir, "objects", taken)
 	}
 }
 
@@ -188,12 +189,12 @@ func missing(path string) string {
 
 // putBootObjects has objects in the store, all in one transaction if they can be, and returns how many: what the store refuses is
 // found by halves.
-func (a *API) putBootObjects(list []bootObject) (taken int) {
+func (a *API) putBootObjects(by store.By, list []bootObject) (taken int) {
 	if len(list) == 0 {
 		return 0
 	}
 	var notes warnings
-	_, _, err := a.Store.Commit(owner, func(tx *store.Tx) error {
+	_, _, err := a.Store.CommitBy(by, func(tx *store.Tx) error {
 		notes = nil
 		for _, o := range list {
 			if err := o.put(tx, &notes); err != nil {
@@ -217,5 +218,5 @@ func (a *API) putBootObjects(list []bootObject) (taken int) {
 		return 0
 	}
 	half := len(list) / 2
-	return a.putBootObjects(list[:half]) + a.putBootObjects(list[half:])
+	return a.putBootObjects(by, list[:half]) + a.putBootObjects(by, list[half:])
 }
