@@ -169,6 +169,35 @@ func TestBootFilesAge(t *testing.T) {
 	}
 }
 
+// What GET answers, which `loxicmd save` writes, is taken as it is.
+func TestBootFilesOfOurs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.mustPost(demo)
+	b.mustPost(kube("", `"Monitor":false`, `"Monitor":true`))
+	for path, body := range map[string]string{
+		"/config/endpoint": `{"hostName":"31.31.31.1","probeType":"tcp","probePort":80}`,
+		"/config/firewall": `{"ruleArguments":{"sourceIP":"192.0.2.0/24"},"opts":{"drop":true}}`,
+	} {
+		if w := b.call("POST", BaseURL+path, body, "Content-Type", "application/json"); w.Code != 200 {
+			t.Fatal(w.Body)
+		}
+	}
+	get := func(path string) string { return b.call("GET", BaseURL+path, "").Body.String() }
+	dir := bootDir(t, "lbconfig.txt", get("/config/loadbalancer/all"), "FWconfig.txt", get("/config/firewall/all"),
+		"EPconfig.txt", `{"Attr":[{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","probeType":"tcp","probePort":80,"currState":"ok","minDelay":"1ms"}]}`)
+	again, log := logged(t)
+	again.api.TakeBootFiles(dir, time.Time{})
+	if got := again.counts(); got != "2 1 1 revision 1" || strings.Contains(log.String(), "ERROR") {
+		t.Errorf("%s %s", got, log)
+	}
+	for s := range b.store.Services.All(b.store.Snapshot()) {
+		if same, _ := again.store.Services.Get(again.store.Snapshot(), s.Key); same.String() != s.String() {
+			t.Errorf("%s was %s", same, s)
+		}
+	}
+}
+
 // A file of a kind that this build lacks has a sentence to say so, and one that it has is read.
 func TestBootFilesKinds(t *testing.T) {
 	t.Parallel()

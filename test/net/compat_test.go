@@ -40,6 +40,7 @@ func TestCompat(t *testing.T) {
 		}
 	}
 
+	r.loxicmd("save --all --config-path=%s", dir)
 	r.loxicmd("delete lb %s --tcp=2020", vip4)
 	r.Stop()
 	r.restart()
