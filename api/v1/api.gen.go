@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/oapi-codegen/runtime"
+	openapi_types "github.com/oapi-codegen/runtime/types"
 )
 
 // AddressList defines model for AddressList.
@@ -508,6 +509,20 @@ type Event struct {
 // EventList defines model for EventList.
 type EventList struct {
 	EventAttr []Event `json:"eventAttr"`
+}
+
+// Export defines model for Export.
+type Export struct {
+	Cluster      []map[string]interface{} `json:"cluster,omitempty"`
+	Endpoint     []map[string]interface{} `json:"endpoint,omitempty"`
+	Firewall     []map[string]interface{} `json:"firewall,omitempty"`
+	Loadbalancer []map[string]interface{} `json:"loadbalancer,omitempty"`
+	Mirror       []map[string]interface{} `json:"mirror,omitempty"`
+	Policy       []map[string]interface{} `json:"policy,omitempty"`
+	Timestamp    time.Time                `json:"timestamp"`
+
+	// Version Of the server.
+	Version string `json:"version"`
 }
 
 // Fdb defines model for Fdb.
@@ -1760,6 +1775,12 @@ type DeleteEndpointParams struct {
 	ProbePort string `form:"probe_port,omitempty" json:"probe_port,omitempty"`
 }
 
+// ExportConfigParams defines parameters for ExportConfig.
+type ExportConfigParams struct {
+	// Components Which, with commas between: loadbalancer, cluster, endpoint, firewall, mirror, policy; absent, all.
+	Components string `form:"components,omitempty" json:"components,omitempty"`
+}
+
 // DeleteFirewallRuleParams defines parameters for DeleteFirewallRule.
 type DeleteFirewallRuleParams struct {
 	SourceIP           string `form:"sourceIP,omitempty" json:"sourceIP,omitempty"`
@@ -1781,6 +1802,11 @@ type DeleteFirewallRuleParams struct {
 type CreateFirewallRuleParams struct {
 	// Force true: also if they cut connections of this machine itself.
 	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
+// ImportConfigMultipartBody defines parameters for ImportConfig.
+type ImportConfigMultipartBody struct {
+	Configuration openapi_types.File `json:"configuration"`
 }
 
 // DeleteAddressParams defines parameters for DeleteAddress.
@@ -1920,6 +1946,9 @@ type CreateFdbJSONRequestBody = Fdb
 
 // CreateFirewallRuleJSONRequestBody defines body for CreateFirewallRule for application/json ContentType.
 type CreateFirewallRuleJSONRequestBody = FirewallRequest
+
+// ImportConfigMultipartRequestBody defines body for ImportConfig for multipart/form-data ContentType.
+type ImportConfigMultipartRequestBody ImportConfigMultipartBody
 
 // CreateAddressJSONRequestBody defines body for CreateAddress for application/json ContentType.
 type CreateAddressJSONRequestBody = DeviceAddress
@@ -2332,6 +2361,11 @@ type ClientInterface interface {
 	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 	SetEndpointWeight(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ExportConfig The configuration, as a file that import takes
+	//
+	// Corresponds with GET /config/export (the `ExportConfig` operationId).
+	ExportConfig(ctx context.Context, params *ExportConfigParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CreateFdbWithBody Say by which interface a MAC address is reached
 	//
 	// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
@@ -2406,6 +2440,16 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /config/firewall/all (the `GetFirewallRules` operationId).
 	GetFirewallRules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ImportConfigWithBody Have the configuration be what a file of export says
+	//
+	// All of it, or nothing. Of each component that is in the file, what the file does not have is deleted, but what a controller manages. Roles of
+	// nodes (cluster) are not imported: they are of the node that was exported.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /config/import (the `ImportConfig` operationId).
+	ImportConfigWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateAddressWithBody Give an interface an address, IPv4 or IPv6
 	//
@@ -3626,6 +3670,21 @@ func (c *Client) SetEndpointWeight(ctx context.Context, body SetEndpointWeightJS
 	return c.Client.Do(req)
 }
 
+// ExportConfig The configuration, as a file that import takes
+//
+// Corresponds with GET /config/export (the `ExportConfig` operationId).
+func (c *Client) ExportConfig(ctx context.Context, params *ExportConfigParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExportConfigRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // CreateFdbWithBody Say by which interface a MAC address is reached
 //
 // In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
@@ -3781,6 +3840,26 @@ func (c *Client) DeleteFirewallRules(ctx context.Context, reqEditors ...RequestE
 // Corresponds with GET /config/firewall/all (the `GetFirewallRules` operationId).
 func (c *Client) GetFirewallRules(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetFirewallRulesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ImportConfigWithBody Have the configuration be what a file of export says
+//
+// All of it, or nothing. Of each component that is in the file, what the file does not have is deleted, but what a controller manages. Roles of
+// nodes (cluster) are not imported: they are of the node that was exported.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /config/import (the `ImportConfig` operationId).
+func (c *Client) ImportConfigWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewImportConfigRequestWithBody(c.Server, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6345,6 +6424,56 @@ func NewSetEndpointWeightRequestWithBody(server string, contentType string, body
 	return req, nil
 }
 
+// NewExportConfigRequest constructs an http.Request for the ExportConfig method
+func NewExportConfigRequest(server string, params *ExportConfigParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/export")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "components", params.Components, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewCreateFdbRequest calls the generic CreateFdb builder with application/json body
 func NewCreateFdbRequest(server string, body CreateFdbJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -6696,6 +6825,35 @@ func NewGetFirewallRulesRequest(server string) (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewImportConfigRequestWithBody constructs an http.Request for the ImportConfig method, with any body, and a specified content type
+func NewImportConfigRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/config/import")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -9668,6 +9826,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with POST /config/endpointweight (the `SetEndpointWeight` operationId).
 	SetEndpointWeightWithResponse(ctx context.Context, body SetEndpointWeightJSONRequestBody, reqEditors ...RequestEditorFn) (*SetEndpointWeightResponse, error)
 
+	// ExportConfigWithResponse The configuration, as a file that import takes
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /config/export (the `ExportConfig` operationId).
+	ExportConfigWithResponse(ctx context.Context, params *ExportConfigParams, reqEditors ...RequestEditorFn) (*ExportConfigResponse, error)
+
 	// CreateFdbWithBodyWithResponse Say by which interface a MAC address is reached
 	//
 	// In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
@@ -9752,6 +9917,16 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /config/firewall/all (the `GetFirewallRules` operationId).
 	GetFirewallRulesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetFirewallRulesResponse, error)
+
+	// ImportConfigWithBodyWithResponse Have the configuration be what a file of export says
+	//
+	// All of it, or nothing. Of each component that is in the file, what the file does not have is deleted, but what a controller manages. Roles of
+	// nodes (cluster) are not imported: they are of the node that was exported.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /config/import (the `ImportConfig` operationId).
+	ImportConfigWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ImportConfigResponse, error)
 
 	// CreateAddressWithBodyWithResponse Give an interface an address, IPv4 or IPv6
 	//
@@ -11617,6 +11792,54 @@ func (r SetEndpointWeightResponse) ContentType() string {
 	return ""
 }
 
+type ExportConfigResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Export
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ExportConfigResponse) GetJSON200() *Export {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ExportConfigResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExportConfigResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExportConfigResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExportConfigResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExportConfigResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type CreateFdbResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -11947,6 +12170,54 @@ func (r GetFirewallRulesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetFirewallRulesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ImportConfigResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ApplyResult
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ImportConfigResponse) GetJSON200() *ApplyResult {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ImportConfigResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ImportConfigResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ImportConfigResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ImportConfigResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ImportConfigResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -15745,6 +16016,19 @@ func (c *ClientWithResponses) SetEndpointWeightWithResponse(ctx context.Context,
 	return ParseSetEndpointWeightResponse(rsp)
 }
 
+// ExportConfigWithResponse The configuration, as a file that import takes
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /config/export (the `ExportConfig` operationId).
+func (c *ClientWithResponses) ExportConfigWithResponse(ctx context.Context, params *ExportConfigParams, reqEditors ...RequestEditorFn) (*ExportConfigResponse, error) {
+	rsp, err := c.ExportConfig(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExportConfigResponse(rsp)
+}
+
 // CreateFdbWithBodyWithResponse Say by which interface a MAC address is reached
 //
 // In the forwarding table of the bridge that the interface is of, or else of its own. It is kept, and made again when it
@@ -15882,6 +16166,22 @@ func (c *ClientWithResponses) GetFirewallRulesWithResponse(ctx context.Context, 
 		return nil, err
 	}
 	return ParseGetFirewallRulesResponse(rsp)
+}
+
+// ImportConfigWithBodyWithResponse Have the configuration be what a file of export says
+//
+// All of it, or nothing. Of each component that is in the file, what the file does not have is deleted, but what a controller manages. Roles of
+// nodes (cluster) are not imported: they are of the node that was exported.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /config/import (the `ImportConfig` operationId).
+func (c *ClientWithResponses) ImportConfigWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ImportConfigResponse, error) {
+	rsp, err := c.ImportConfigWithBody(ctx, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseImportConfigResponse(rsp)
 }
 
 // CreateAddressWithBodyWithResponse Give an interface an address, IPv4 or IPv6
@@ -17858,6 +18158,39 @@ func ParseSetEndpointWeightResponse(rsp *http.Response) (*SetEndpointWeightRespo
 	return response, nil
 }
 
+// ParseExportConfigResponse parses an HTTP response from a ExportConfigWithResponse call
+func ParseExportConfigResponse(rsp *http.Response) (*ExportConfigResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExportConfigResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Export
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseCreateFdbResponse parses an HTTP response from a CreateFdbWithResponse call
 func ParseCreateFdbResponse(rsp *http.Response) (*CreateFdbResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -18072,6 +18405,39 @@ func ParseGetFirewallRulesResponse(rsp *http.Response) (*GetFirewallRulesRespons
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest FirewallList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseImportConfigResponse parses an HTTP response from a ImportConfigWithResponse call
+func ParseImportConfigResponse(rsp *http.Response) (*ImportConfigResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ImportConfigResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ApplyResult
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -20399,6 +20765,9 @@ type ServerInterface interface {
 	// SetEndpointWeight Give an endpoint another weight
 	// (POST /config/endpointweight)
 	SetEndpointWeight(w http.ResponseWriter, r *http.Request)
+	// ExportConfig The configuration, as a file that import takes
+	// (GET /config/export)
+	ExportConfig(w http.ResponseWriter, r *http.Request, params ExportConfigParams)
 	// CreateFdb Say by which interface a MAC address is reached
 	// (POST /config/fdb)
 	CreateFdb(w http.ResponseWriter, r *http.Request)
@@ -20420,6 +20789,9 @@ type ServerInterface interface {
 	// GetFirewallRules All firewall rules, with what they have decided about
 	// (GET /config/firewall/all)
 	GetFirewallRules(w http.ResponseWriter, r *http.Request)
+	// ImportConfig Have the configuration be what a file of export says
+	// (POST /config/import)
+	ImportConfig(w http.ResponseWriter, r *http.Request)
 	// CreateAddress Give an interface an address, IPv4 or IPv6
 	// (POST /config/ipv4address)
 	CreateAddress(w http.ResponseWriter, r *http.Request)
@@ -21469,6 +21841,39 @@ func (siw *ServerInterfaceWrapper) SetEndpointWeight(w http.ResponseWriter, r *h
 	handler.ServeHTTP(w, r)
 }
 
+// ExportConfig operation middleware
+func (siw *ServerInterfaceWrapper) ExportConfig(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportConfigParams
+
+	// ------------- Optional query parameter "components" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "components", r.URL.Query(), &params.Components, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "components"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "components", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ExportConfig(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // CreateFdb operation middleware
 func (siw *ServerInterfaceWrapper) CreateFdb(w http.ResponseWriter, r *http.Request) {
 
@@ -21747,6 +22152,20 @@ func (siw *ServerInterfaceWrapper) GetFirewallRules(w http.ResponseWriter, r *ht
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetFirewallRules(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ImportConfig operation middleware
+func (siw *ServerInterfaceWrapper) ImportConfig(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ImportConfig(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23578,6 +23997,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/drain/all", wrapper.GetDrains)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/apply", wrapper.ApplyObjects)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/objects", wrapper.GetObjects)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/export", wrapper.ExportConfig)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/import", wrapper.ImportConfig)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/confirm", wrapper.ConfirmApply)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/revisions", wrapper.GetRevisions)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/rollback", wrapper.RollBack)

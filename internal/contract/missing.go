@@ -7,6 +7,4 @@ const (
 	NoSessions = "GTP-U sessions are not part of this build, which balances by addresses and ports: leave them to the user plane function"
 	noOAuth    = "OAuth2 is not part of this build: use the token of --manualtoken, or the UNIX socket"
 	noLicense  = "there are no licences to upgrade in this build: everything that it has is open"
-
-	noFiles = "the whole configuration is not exported and imported by this build yet: use loxicmd save -f and loxicmd apply -f, or GET config/objects and POST config/apply"
 )

@@ -162,8 +162,8 @@ func daemon() []Section[Operation] {
 			{"POST", "/config/confirm", Ours, ""},
 			{"GET", "/config/revisions", Ours, "the last 50 changes, who made them, and when"},
 			{"POST", "/config/rollback", Ours, "all objects as they were at a revision"},
-			{"GET", "/config/export", NotThere, noFiles},
-			{"POST", "/config/import", NotThere, noFiles},
+			{"GET", "/config/export", Better, "components are lists of what POST takes, not of the server's own structures"},
+			{"POST", "/config/import", Better, "all or nothing, where the configuration was deleted first; answers 200 and what has changed; a file of the existing loxilb, which has structures of its server, is refused by name"},
 		}},
 		{"Version", []Operation{
 			{"GET", "/version", Better, "tells the network namespace, too"},

@@ -148,6 +148,11 @@ func (a *API) decodeApply(data []byte) (req *application, p *problem) {
 	if p != nil {
 		return nil, p
 	}
+	return a.application(body)
+}
+
+// application checks a request.
+func (a *API) application(body *v1.ApplyRequest) (req *application, p *problem) {
 	req = &application{remove: body.Remove, dryRun: body.DryRun, force: body.Force, doing: body.Doing}
 	switch {
 	case len(body.Objects) == 0 && len(body.Prune) == 0:

@@ -50,14 +50,18 @@ func decoded[T any](a *API, w http.ResponseWriter, r *http.Request, decode func(
 	return decode(data)
 }
 
-// readBody takes the body of a request that says it is JSON, or says nothing. Memory grows with what has come, not with
-// what the request says will come.
+// readBody takes the body of a request that says it is JSON, or says nothing.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	if ct := r.Header.Get("Content-Type"); ct != "" {
 		if media, _, err := mime.ParseMediaType(ct); err != nil || media != "application/json" {
 			return nil, refuseField(http.StatusUnsupportedMediaType, "Content-Type", ct, "is not JSON", "application/json")
 		}
 	}
+	return readAll(w, r)
+}
+
+// readAll takes the body of a request. Memory grows with what has come, not with what the request says will come.
+func readAll(w http.ResponseWriter, r *http.Request) ([]byte, *problem) {
 	if r.ContentLength > maxBody {
 		return nil, tooLarge()
 	}

@@ -59,20 +59,28 @@ func decodeInstance(data []byte) (one lb.Instance, p *problem) {
 
 // GetInstanceStates answers with the roles, that of the default instance included.
 func (a *API) GetInstanceStates(w http.ResponseWriter, r *http.Request) {
+	out := newStream(w, "Attr")
+	for _, state := range a.instanceStates() {
+		if r.Context().Err() != nil || !out.item(state) {
+			return
+		}
+	}
+	out.end()
+}
+
+func (a *API) instanceStates() []v1.InstanceState {
 	here := a.Store.Instances.Here(a.Store.Snapshot())
 	if _, there := here[lb.DefaultInstance]; !there {
 		here[lb.DefaultInstance] = lb.Instance{Name: lb.DefaultInstance, Role: lb.RoleUnknown}
 	}
-	out := newStream(w, "Attr")
+	list := make([]v1.InstanceState, 0, len(here))
 	for _, key := range slices.Sorted(maps.Keys(here)) {
 		one := here[key]
 		state := v1.InstanceState{Instance: one.Name, State: string(one.Role), Vip: "0.0.0.0"}
 		if one.VIP.IsValid() {
 			state.Vip = one.VIP.String()
 		}
-		if r.Context().Err() != nil || !out.item(state) {
-			return
-		}
+		list = append(list, state)
 	}
-	out.end()
+	return list
 }

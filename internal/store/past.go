@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -124,14 +125,12 @@ func (p *past) span(now uint64) string {
 	}
 }
 
-// waiting is the revision that waits for confirmation.
-func (p *past) waiting() *Revision {
-	for _, list := range [][]*Revision{p.pending, p.list} {
-		for _, r := range list {
-			if !r.Confirm.IsZero() {
-				return r
-			}
-		}
+// waiting is the revision that waits for confirmation, those of the batch that is being committed included. The caller holds the writing lock.
+func (p *past) waiting() *Revision { return cmp.Or(unconfirmed(p.pending), unconfirmed(p.list)) }
+
+func unconfirmed(list []*Revision) *Revision {
+	if i := slices.IndexFunc(list, func(r *Revision) bool { return !r.Confirm.IsZero() }); i >= 0 {
+		return list[i]
 	}
 	return nil
 }
@@ -240,7 +239,7 @@ func (s *Store) Revisions() []Revision {
 func (s *Store) Waiting() (Revision, bool) {
 	s.view.RLock()
 	defer s.view.RUnlock()
-	if r := s.past.waiting(); r != nil {
+	if r := unconfirmed(s.past.list); r != nil {
 		return *r, true
 	}
 	return Revision{}, false
