@@ -79,7 +79,7 @@ func others() []Section[Flag] {
 	return []Section[Flag]{
 		{"Boot configuration", []Flag{
 			{Name: "config-path", Default: "/etc/loxilb/", State: Differs, Inert: true, Compat: true, Note: "files there are read with --compat only: the services are kept in --state-dir"},
-			{Name: "ipvs-compat", Default: "false", State: NotThere, Note: "services of IPVS are not imported by this build: create them with loxicmd"},
+			{Name: "ipvs-compat", Default: "false", State: NotThere, Note: "services of IPVS are not imported while the daemon runs: ipvsadm -S -n | loxicmd import ipvsadm - | loxicmd apply -f - takes them over once"},
 		}},
 		{"Cluster", []Flag{
 			{Name: "cluster", Default: "none", State: NotThere, Note: noCluster},
