@@ -280,7 +280,7 @@ func TestMonitorInPlace(t *testing.T) {
 	})
 	create("--monitor --probeport=9 --probe-interval=100ms --all-down=panic")
 	r.wantServers(address, "ep1", "ep2", "ep3")
-	r.eventuallyShows("get lb -o wide", " inactive ")
+	r.eventuallyShows("get lb -o wide", " panic ")
 	create("--monitor --probeport=9 --probe-interval=100ms")
 	r.eventuallyShows("get lb -o wide", " inactive ")
 	create("")

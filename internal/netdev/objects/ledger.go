@@ -54,9 +54,8 @@ func (k *Kernel) OpenLedger(dir string) (*Ledger, error) {
 		return nil, fmt.Errorf("read what was made in the kernel: %w", err)
 	}
 	l.read(data)
-	if err := l.rewrite(); err != nil {
-		return nil, fmt.Errorf("note what is made in the kernel: %w", err)
-	}
+	// A disk that cannot be written keeps no daemon from starting: the file is begun by the next note then, or that one fails.
+	_ = l.rewrite()
 	return l, nil
 }
 
@@ -184,13 +183,18 @@ func (l *Ledger) write(lines []line) error {
 		}
 	}
 	if l.path != "" && l.lines > 1000+4*len(l.made) {
-		return l.rewrite()
+		_ = l.rewrite() // the file that is there has all of it, and goes on growing until this succeeds
 	}
 	return nil
 }
 
 // append writes lines at once. What came to the disk in part is taken off again, so that the next line is one.
 func (l *Ledger) append(lines []line) error {
+	if l.file == nil {
+		if err := l.rewrite(); err != nil {
+			return err
+		}
+	}
 	data, err := encode(lines)
 	if err != nil {
 		return err

@@ -96,3 +96,32 @@ func TestLedgerFull(t *testing.T) {
 		t.Errorf("noted on a full disk: %v", err)
 	}
 }
+
+// TestLedgerLater: a ledger that cannot be written when it is opened is begun by its first note, with what is made.
+func TestLedgerLater(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := openLedger(t, dir).Note("route", map[string]any{"a": 1}); err != nil {
+		t.Fatal(err)
+	}
+	block := filepath.Join(dir, ledgerFile+".new")
+	if err := os.Mkdir(block, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l := openLedger(t, dir)
+	if l.Has("route", "a") == nil {
+		t.Error("what was made is forgotten")
+	}
+	if err := l.Note("route", map[string]any{"b": 1}); err == nil || l.Has("route", "b") != nil {
+		t.Errorf("noted nowhere: %v", err)
+	}
+	if err := os.Remove(block); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Note("route", map[string]any{"b": 1}); err != nil {
+		t.Error(err)
+	}
+	if keys := openLedger(t, dir).Keys("route"); len(keys) != 2 {
+		t.Errorf("there are %v", keys)
+	}
+}
