@@ -89,7 +89,10 @@ func TestDetach(t *testing.T) {
 			r := newRig(t, options{
 				args:    []string{"--attach", attach, "--xdp=generic"},
 				Options: netnstest.Options{Forwarding: true},
-				before:  func(t testing.TB, s *netnstest.Standard) { before = state(t, s.LB) },
+				before: func(t testing.TB, s *netnstest.Standard) {
+					settled(t, s.LB)
+					before = state(t, s.LB)
+				},
 			})
 			r.serveNames()
 			r.loxicmd("create lb 31.31.31.200 --tcp=80:5001 --endpoints=%s --mode=onearm", endpoints4())
@@ -120,6 +123,18 @@ func TestDetach(t *testing.T) {
 			r.wantAnswers(join(vip4, 80), "ep1", "ep2")
 		})
 	}
+}
+
+// settled waits until the balancer's interfaces have their link-local addresses: the kernel's routes to its addresses come with them.
+func settled(t testing.TB, h *netnstest.Host) {
+	t.Helper()
+	labtest.Eventually(t, patience, func(context.Context) error {
+		routes, err := h.Run("ip", "-6", "route", "show", "table", "local")
+		if n := strings.Count(routes, "local fe80:"); err == nil && n < len(netnstest.StandardNetworks()) {
+			err = fmt.Errorf("%d link-local addresses:\n%s", n, routes)
+		}
+		return err
+	})
 }
 
 // state is what a host's network is made of: what loxilb may change. Without the length of queues, which the kernel sets when an
