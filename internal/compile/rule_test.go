@@ -72,7 +72,7 @@ func TestRulesSize(t *testing.T) {
 		}
 		t.Logf("%s: %d nodes, %d entries; a packet looks at %.1f nodes and %.1f rules, %d at most", name, len(table.Nodes), len(table.Entries),
 			float64(nodes)/packets, float64(rules)/packets, worst)
-		most := map[string]int{"mixed": 100, "wide": 200, "nested ports": 5000}[name]
+		most := map[string]int{"mixed": 300, "wide": 300, "nested ports": 5000}[name]
 		if most == 0 {
 			most = 20
 		}
