@@ -12,11 +12,15 @@ import (
 // lookAgain is how often it is looked whether what waits for confirmation is still waiting.
 const lookAgain = time.Second
 
+// slowest is how rarely an undo that is refused, by a limit say, is tried again.
+const slowest = time.Minute
+
 // GoBackWhenDue undoes revisions that nobody confirms in time, until ctx ends. What the deadline is, the state knows: a process that was
 // killed meanwhile changes nothing about it.
 func (s *State) GoBackWhenDue(ctx context.Context, log *slog.Logger) {
 	var number uint64
-	var deadline time.Time // of that revision, by the clock that nobody sets
+	var deadline time.Time  // of that revision, by the clock that nobody sets
+	pause := lookAgain / 10 // before an undo is tried again that was refused
 	for ctx.Err() == nil {
 		changed := s.Changed()
 		w, waits := s.Waiting()
@@ -30,13 +34,17 @@ func (s *State) GoBackWhenDue(ctx context.Context, log *slog.Logger) {
 		if w.Number != number {
 			number, deadline = w.Number, lb.Steady(w.Confirm)
 		}
-		wait := time.Until(deadline)
-		if wait <= 0 && s.goBack(w.Number, log) {
-			continue
+		wait := min(max(time.Until(deadline), 0), lookAgain)
+		if wait == 0 {
+			if s.goBack(w.Number, log) {
+				pause = lookAgain / 10
+				continue
+			}
+			wait, pause = pause, min(2*pause, slowest)
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(min(max(wait, lookAgain/10), lookAgain)):
+		case <-time.After(wait):
 		}
 	}
 }

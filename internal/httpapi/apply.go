@@ -101,6 +101,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 		a.commitProblem(err).write(w)
 		return
 	}
+	principalOf(r).changed(revision, changed)
 	ctx, cancel := context.WithTimeout(r.Context(), a.ApplyWait)
 	defer cancel()
 	if err := a.waitForAll(ctx, revision, changed); err != nil {
@@ -111,7 +112,6 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 		p.write(w)
 		return
 	}
-	principalOf(r).changed(revision, changed)
 	out := a.result(&t, before, a.Store.Snapshot(), changed)
 	if len(changed) > 0 {
 		out.Revision = revision

@@ -102,7 +102,7 @@ func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *p
 	var places []string // of objects in the file
 	for _, name := range componentNames() {
 		part, there := parts[name]
-		if !there {
+		if !there || string(part) == "null" {
 			continue
 		}
 		var specs []json.RawMessage

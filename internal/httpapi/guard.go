@@ -57,7 +57,7 @@ func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginPro
 	method, path, _ := strings.Cut(pattern, " ")
 	path = strings.TrimPrefix(path, BaseURL)
 	switch {
-	case r.URL.Path == healthPath || r.URL.Path == readyPath:
+	case (r.URL.Path == healthPath || r.URL.Path == readyPath) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return nil
 	case origin.Check(r) != nil && !a.origins.has(r.Header.Get("Origin")):
 		return refuse(http.StatusForbidden, "requests of web pages are not answered")

@@ -44,7 +44,7 @@ type wanted struct {
 func (a *API) objectKinds() []objectKind {
 	list := []objectKind{
 		a.serviceObjects(),
-		objectsOf(manifest.Endpoint, a.Store.Endpoints.Table, plain(a.codec.readEndpoint), a.codec.showEndpoint, endpointProblem),
+		objectsOf(manifest.Endpoint, a.Store.Endpoints.Table, plain(a.readEndpoint), a.codec.showEndpoint, endpointProblem),
 		a.drainObjects(),
 		objectsOf(manifest.Policy, a.Store.Policers.Table, plain(readPolicy), showPolicy, policyProblem),
 		objectsOf(manifest.Mirror, a.Store.Mirrors.Table, plain(readMirror), showMirror, mirrorProblem),

@@ -103,6 +103,9 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *problem) {
 	if r.oper != operReplace {
 		return wanted{}, refuseField(http.StatusBadRequest, "serviceArguments.oper", strconv.Itoa(e.ServiceArguments.Oper), "changes endpoints only", "0 or nothing: files say the whole service")
 	}
+	if err := a.probeFiles(&r.Probe); err != nil {
+		return wanted{}, entryProblem("", -1, err)
+	}
 	return wanted{r.Key.String(), r.Service, func(tx *store.Tx) error {
 		var notes warnings // the answer says what has changed
 		err := r.put(tx, a.Store.Services, a.codec, &notes)
@@ -125,12 +128,18 @@ func (c *codec) showService(s *lb.Service) *v1.LoadbalanceEntry {
 }
 
 // readEndpoint reads an endpoint of a list.
-func (c *codec) readEndpoint(spec []byte) (e lb.EndpointProbe, p *problem) {
+func (a *API) readEndpoint(spec []byte) (e lb.EndpointProbe, p *problem) {
 	body, p := strictly[v1.EndpointProbe](spec)
 	if p != nil {
 		return e, p
 	}
-	return c.probeOf(body)
+	if e, p = a.codec.probeOf(body); p != nil {
+		return e, p
+	}
+	if err := a.probeFiles(&e.Probe); err != nil {
+		return e, endpointProblem(err)
+	}
+	return e, nil
 }
 
 // showEndpoint is an endpoint as POST takes it.

@@ -123,6 +123,9 @@ func (a *API) account(r *http.Request, who *principal, answer *observed) {
 	if a.Audit == nil || reads && !who.stranger {
 		return
 	}
+	if _, pattern := a.mux.Handler(r); pattern == "" && !who.stranger {
+		return // nothing is there that it could have changed, and such requests would fill the log
+	}
 	e := access.Entry{
 		Who: who.name, Role: who.role.String(), From: r.RemoteAddr, Method: r.Method, Path: shorten(r.URL.RequestURI()), Objects: who.objects,
 		Result: answer.code, Error: shorten(answer.why), Revision: who.revision, Stranger: who.stranger,

@@ -43,6 +43,9 @@ func (s *Store) remember() {
 	for n := len(p.list); n > 0 && p.list[n-1].Number > s.head.revision; n-- {
 		p.list = p.list[:n-1] // its commit was never made
 	}
+	for _, r := range p.list {
+		clearDeadline(p.list, r.Resolves) // of commits that were made: the others have undone nothing
+	}
 	if n := len(p.list); n > 0 && p.list[n-1].Number != s.head.revision {
 		s.log.Warn("revisions were made without being remembered, so there is no going back before them", "revision", s.head.revision)
 		p.list = nil
@@ -70,8 +73,8 @@ func (p *past) read() (list []*Revision, err error) {
 			return list, err
 		}
 		content = content[end:]
-		clearDeadline(list, r.Resolves)
 		if r.Number == 0 {
+			clearDeadline(list, r.Resolves)
 			continue
 		}
 		if n := len(list); n > 0 && list[n-1].Number+1 != r.Number {
@@ -136,13 +139,14 @@ func unconfirmed(list []*Revision) *Revision {
 }
 
 // write has the batch's revisions in the file, before the journal has their commits. The function that it returns waits until they are
-// on disk. Only what is to be confirmed may not be lost: then it is an error, else a line in the log.
+// on disk. While a revision is to be confirmed, none may be lost, since those before a gap are forgotten: then it is an error, else a line
+// in the log.
 func (p *past) write() (wait func() error, err error) {
 	wait = func() error { return nil }
 	if p.disk == nil || len(p.pending) == 0 {
 		return wait, nil
 	}
-	confirm := slices.ContainsFunc(p.pending, func(r *Revision) bool { return !r.Confirm.IsZero() })
+	confirm := p.waiting() != nil
 	if p.file == nil || p.lines > 4*maxRevisions || p.size > 4*maxUndo {
 		err = p.rewrite()
 	}
