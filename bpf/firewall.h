@@ -84,7 +84,7 @@ static __noinline bool firewall_is_own_udp(ctx_t *ctx,
 	sk = bpf_sk_lookup_udp(ctx, &t, size, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return false;
-	connected = sk->dst_port == key->sport;
+	connected = sk->dst_port && sk->dst_port == key->sport;
 	bpf_sk_release(sk);
 	if (connected)
 		return true;
@@ -165,6 +165,10 @@ __noinline enum verdict firewall_judge(ctx_t *ctx, struct packet *p)
 
 	if (!p) /* verifier 2 */
 		return VERDICT_DROP;
+	/* a first fragment without its ports, which the kernel would put together
+	 * (RFC 1858) */
+	if (p->fragment && p->fault == DROP_MALFORMED)
+		return drop(p, DROP_MALFORMED);
 	r = rule_of_tuple(&p->tuple, ctx_interface(ctx), p->ipv6);
 	return r ? firewall_apply(ctx, p, r) : VERDICT_CONTINUE;
 }

@@ -253,7 +253,8 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 			v = forward_direct_answer(ctx, &p);
 	} else if (v == VERDICT_UNCOMMON) {
 		v = forward_related(ctx, &p);
-	} else if (v == VERDICT_OTHER && unlikely(rule_count)) {
+	} else if (unlikely(rule_count) &&
+		   (v == VERDICT_OTHER || p.pass == PASS_EXTENSION_CHAIN)) {
 		v = firewall_judge_other(ctx, &p);
 	}
 	if (unlikely(v == VERDICT_ANSWER)) {

@@ -25,15 +25,19 @@ func Rules(list []lb.Rule, index func(name string) (int, bool)) (bpf.RuleTable, 
 	}
 	slices.SortFunc(ordered, lb.CompareRules)
 	t := bpf.RuleTable{Rules: make([]bpf.TcRule, len(list))}
+	ipv6 := make([]bool, len(list)) // ::/0 alone has the same words as any address of either version
 	for i, r := range ordered {
 		t.Rules[i] = rule(r, index)
+		ipv6[i] = asksForIPv6(r.Source) || asksForIPv6(r.Destination)
 		if r.Action == lb.RuleSNAT {
 			t.Rules[i].Target = sourceOf(&t, r.ToSource)
 		}
 	}
-	growTrees(&t)
+	growTrees(&t, ipv6)
 	return t, nil
 }
+
+func asksForIPv6(p netip.Prefix) bool { return p.IsValid() && !p.Addr().Is4() }
 
 // sourceOf is the place of an address among those that connections get as their source.
 func sourceOf(t *bpf.RuleTable, a netip.Addr) uint32 {

@@ -2,6 +2,7 @@ package compile
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -135,5 +136,33 @@ func BenchmarkRules(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestRulesOfIPv6: a rule about any IPv6 address is about no IPv4 one, whose addresses are among those of IPv6 in the maps.
+func TestRulesOfIPv6(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"sourceIP:::/0 drop", "destinationIP:::/1 drop", "sourceIP:::/80 drop"} {
+		r, err := lb.ParseRule(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		table, err := Rules([]lb.Rule{r}, interfaceIndex)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		four := lb.Rule{Source: netip.MustParsePrefix("10.0.0.0/8"), Destination: netip.MustParsePrefix("20.0.0.0/8")}
+		p := ruletest.Packet(&four, rng)
+		if got, _, _ := table.Find(&p); got != nil {
+			t.Errorf("%s meets %+v", text, p)
+		}
+		six := r
+		p = ruletest.Packet(&six, rng)
+		if want := ruletest.Matches(&six, &p, interfaceIndex); want {
+			if got, _, _ := table.Find(&p); got == nil {
+				t.Errorf("%s does not meet %+v", text, p)
+			}
+		}
 	}
 }

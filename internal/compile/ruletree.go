@@ -31,12 +31,12 @@ func (r region) most() uint32  { return r.value | ^r.known }
 // regions are those of all words.
 type regions [bpf.RuleWords]region
 
-// growTrees makes the trees of a table's rules.
-func growTrees(t *bpf.RuleTable) {
+// growTrees makes the trees of a table's rules, of which some are of IPv6 alone.
+func growTrees(t *bpf.RuleTable, ipv6 []bool) {
 	var groups [2][bpf.TcRuleLimitRULE_TREES][]uint16
 	left := 0
 	for version := range groups {
-		groups[version] = groupsOf(t, version)
+		groups[version] = groupsOf(t, version, ipv6)
 		for _, ids := range groups[version] {
 			left += len(ids)
 		}
@@ -97,13 +97,13 @@ func everything(version int) (all regions) {
 
 // groupsOf are the rules of an IP version, apart by which of their addresses and ports are narrow: rules that are wide where others are narrow would be
 // in many leaves of one tree.
-func groupsOf(t *bpf.RuleTable, version int) [bpf.TcRuleLimitRULE_TREES][]uint16 {
+func groupsOf(t *bpf.RuleTable, version int, ipv6 []bool) [bpf.TcRuleLimitRULE_TREES][]uint16 {
 	var groups [bpf.TcRuleLimitRULE_TREES][]uint16
 	all := everything(version)
 	word := [2]int{3, 1}[version] // that narrow prefixes have something of, /16 or /48, beyond the first half of it
 	for i := range t.Rules {
 		r := &t.Rules[i]
-		if !meets(r, &all) || version == 1 && isIPv4(r) {
+		if !meets(r, &all) || version == 1 && isIPv4(r) || version == 0 && ipv6[i] {
 			continue
 		}
 		narrow := func(word int) bool { return r.Span[word] <= 0xffff }
