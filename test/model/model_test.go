@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Uint64("seed", 0, "run the sequence of this seed alone")
-	flag.Int("sequences", 250, "how many random sequences to run")
+	flag.Int("sequences", 150, "how many random sequences to run")
 	os.Exit(m.Run())
 }
 
