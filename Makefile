@@ -33,19 +33,20 @@ demo: build ## a balancer, a client and three servers in namespaces; KEEP=1 leav
 	@$(GO) build -o bin/demo ./test/demo
 	@bin/demo -mtu $(MTU) $(if $(KEEP),-keep)
 
-test: build ## all tests, under the race detector, as root; RUN=pattern for some
+test: build ## all tests, as root, under the race detector what it can see; RUN=pattern for some
 	@tools/setup test
-	CGO_ENABLED=1 $(GO) tool gotestsum --format pkgname-and-test-fails -- -race -count=1 -timeout 15m $(if $(RUN),-run '$(RUN)') ./...
+	$(GO) tool gotestsum --format pkgname-and-test-fails --raw-command -- tools/tests $(if $(RUN),-run '$(RUN)')
 
 test-long: build ## tests that take minutes, and a gigabyte: held connections, a kill before every step of the daemon
 	@tools/setup test
-	$(GO) test -count=1 -timeout 60m -v ./test/net -run '$(or $(RUN),TestHeldPorts|TestKilled|TestSoak|TestUndisturbed)' -long
+	$(GO) test -count=1 -timeout 60m -v -p 1 ./test/net/... -run '$(or $(RUN),TestHeldPorts|TestKilled|TestSoak|TestUndisturbed)' -long
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/datapath -run 'TestEndsOnce|TestRecycledMemory' -long)
 	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/health -run TestCost -long)
+	$(if $(RUN),,$(GO) test -count=1 -timeout 10m -v ./internal/httpapi -run TestMemoryOfWorstBodies -long)
 
 soak: build ## ten minutes in which all that can come and go does, the daemon too; SECONDS=600
 	@tools/setup test
-	$(GO) test -count=1 -timeout 24h -v ./test/net -run '^TestSoak$$' -soak=$(if $(filter file,$(origin SECONDS)),600,$(SECONDS))
+	$(GO) test -count=1 -timeout 24h -v ./test/net/lifecycle -run '^TestSoak$$' -soak=$(if $(filter file,$(origin SECONDS)),600,$(SECONDS))
 
 test-kernels: build ## the data path on other kernels in a virtual machine; KERNELS="6.1 6.12 7" ONLY=bond for checks of this name
 	@tools/setup kernels
@@ -93,13 +94,13 @@ fmt: ## format Go and C
 	$(GO) fmt ./...
 	clang-format-19 -i bpf/*.h bpf/*.c internal/netnstest/faulty/*.c
 
-generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md, docs/promises.md, docs/compatibility.md
+generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md, docs/promises.md, docs/compatibility.md, docs/metrics.md
 	@tools/setup build lint
 	$(GO) generate ./...
 
 check-generated: generate ## fail if the committed generated files, or go.mod, are not what they are made to be
 	$(GO) mod tidy -diff
-	@git diff --exit-code --stat -- internal/datapath/bpf internal/netnstest/faulty api/v1 docs/drop-reasons.md docs/promises.md docs/compatibility.md
+	@git diff --exit-code --stat -- internal/datapath/bpf internal/netnstest/faulty internal/dropreason api/v1 docs/drop-reasons.md docs/promises.md docs/compatibility.md docs/metrics.md
 
 update: build ## write the expected values of tests anew; review the diff
 	UPDATE=1 $(GO) test -count=1 ./internal/... ./bench

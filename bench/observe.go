@@ -68,9 +68,9 @@ func parseMetrics(text string) (o observation, err error) {
 		var to *float64
 		reason, isDrop := strings.CutPrefix(name, `loxilb_drops_total{reason="`)
 		switch {
-		case name == "loxilb_active_conntrack_entries":
+		case name == "loxilb_connections":
 			to = &o.used
-		case name == "loxilb_conntrack_max_entries":
+		case name == "loxilb_connections_max":
 			to = &o.limit
 		case !isDrop:
 			continue

@@ -10,10 +10,10 @@ import (
 )
 
 func TestParseMetrics(t *testing.T) {
-	const text = `# HELP loxilb_active_conntrack_entries Connections that are tracked now.
-# TYPE loxilb_active_conntrack_entries gauge
-loxilb_active_conntrack_entries 65536
-loxilb_conntrack_max_entries 262144
+	const text = `# HELP loxilb_connections Connections that are tracked now.
+# TYPE loxilb_connections gauge
+loxilb_connections 65536
+loxilb_connections_max 262144
 loxilb_drops_total{reason="conntrack-full"} 1.5e+06
 loxilb_drops_total{reason="no-endpoint"} 0
 loxilb_endpoints 3
@@ -26,7 +26,7 @@ loxilb_endpoints 3
 	if p := got.percent(); p != 25 {
 		t.Errorf("the table is %v %% full", p)
 	}
-	for _, bad := range []string{"", "loxilb_conntrack_max_entries many\n"} {
+	for _, bad := range []string{"", "loxilb_connections_max many\n"} {
 		if _, err := parseMetrics(bad); err == nil {
 			t.Errorf("%q passes for metrics", bad)
 		}

@@ -36,6 +36,8 @@ enum limit {
 	MAX_DEFAULT_ROUTES = 256,
 	KNOWN_SETS = 32768,
 	KNOWN_WAYS = 4,
+	EPOCHS_OF_DAEMON =
+		1024, /* a daemon's first epoch comes so many after the last one's */
 };
 
 /*
@@ -299,7 +301,8 @@ struct way_key {
 	__u16 mtu; /* of packets as they arrive: what is added to them is taken off; at most 65,535 */
 	__u8 smac[6]; /* of the interface */
 	__u8 kind; /* enum hop_kind */
-	__u8 pad[3];
+	__u8 pad;
+	__u16 rule; /* counter of the firewall rule whose policers and mirrors packets have, plus one; 0: none */
 } __attribute__((aligned(8)));
 _Static_assert(sizeof(struct way_key) == 32, "ABI");
 _Static_assert(__builtin_offsetof(struct way_key, smac[2]) % 4 == 0, "ABI");
@@ -581,9 +584,10 @@ _Static_assert(sizeof(struct snat_pair) == 36, "ABI");
 #define SNAT_RETIRED 0x80000000
 
 /* The ports that sockets of this machine get from the kernel without asking for
- * one. Connections get none of them where the source address is the machine's. */
+ * one. Connections get none of them where the source address is the machine's,
+ * unless too few would be left. */
 struct host_ports {
-	__u32 limit; /* of connections of a pair with such an address; 0: no port is kept for the machine */
+	__u32 limit; /* of connections of a pair with such an address; 0: too few are left, all may be had */
 	__u32 pad;
 	__u64 bits[1024]; /* port / 64, port % 64: 1 iff it is kept */
 };
@@ -657,6 +661,9 @@ enum rule_action {
 	RULE_REDIRECT, /* it leaves by another interface, as it is */
 	RULE_SNAT, /* a connection that goes through this machine gets a source of ours */
 	RULE_SNAT_DEFAULT, /* the same, of one that leaves by a default route */
+
+	RULE_RECORD =
+		0x80, /* beside one of them: copies of the packets are told */
 };
 
 /* A rule. It matches a packet of whose words each is first, or up to span
@@ -668,10 +675,11 @@ struct rule {
 	__u32 counter; /* index into rule_hits */
 	__u32 mark; /* that packets get; 0: the one that they have */
 	__u32 target; /* RULE_REDIRECT: the interface's index, or 0; RULE_SNAT: index into endpoints, whose source it is */
-	__u8 action; /* enum rule_action */
+	__u8 action; /* enum rule_action, and RULE_RECORD */
 	__u8 pad[11];
 };
 _Static_assert(sizeof(struct rule) == 2 * CACHE_LINE, "ABI");
+_Static_assert(2 * MAX_RULES <= 0xffff, "way_key has 16 bits for a rule");
 
 /* A node of a tree. Bits of a word of the packet say which of its children,
  * which are in a row, comes next. */
@@ -706,6 +714,123 @@ struct rule_set {
 };
 _Static_assert(sizeof(struct rule_set) < 4 << 20,
 	       "the kernel has no larger rows");
+
+/*
+ * Records
+ */
+
+enum record_limit {
+	RECORD_BYTES = 472, /* of a packet, from its first header on */
+	RECORD_RATE = 100, /* copies a second of a rule, on each CPU */
+	RECORD_BUDGETS = 256, /* rules that share no rate, as a rule */
+};
+
+enum record_flag {
+	RECORD_LAYER3 = 1, /* the packet has no link-layer header */
+	RECORD_TAGGED = 2, /* and has a VLAN tag, which is not in data */
+};
+
+/* A copy of a packet, or of its beginning. */
+struct packet_record {
+	__u64 time; /* ns, CLOCK_MONOTONIC */
+	__u64 of; /* RECORDER_RULES: the identity of the rule */
+	__u32 ifindex; /* by which it has come */
+	__u32 length;
+	__u16 captured; /* bytes of data */
+	__u16 vlan_tci;
+	__be16 vlan_proto;
+	__u8 verdict; /* RECORDER_RULES: enum rule_action */
+	__u8 flags; /* enum record_flag */
+	__u8 pad[8];
+	__u8 data[RECORD_BYTES];
+};
+_Static_assert(sizeof(struct packet_record) == 512, "ABI");
+
+/*
+ * Traces
+ */
+
+enum trace_limit {
+	TRACE_BYTES = 192, /* of a packet, from its first header on */
+	TRACE_CPUS = 128, /* CPUs that take turns apart from each other */
+	TRACE_IDLE_TURN =
+		1
+		<< 16, /* how many packets are left out at once when nobody traces any more */
+	TRACE_TURN_SHIFT = 8, /* trace_turn_most is in parts of so many bits */
+};
+
+/* When the next packet of a CPU is looked at. */
+struct trace_turn {
+	__u32 left; /* packets, with that one */
+	__u32 random; /* the last number; 0: none yet */
+	__u64 pad[7];
+};
+_Static_assert(sizeof(struct trace_turn) == 64, "ABI");
+
+/* Where a packet was seen. */
+enum trace_point {
+	TRACE_INGRESS,
+	TRACE_EGRESS,
+	TRACE_XDP,
+};
+
+enum trace_verdict {
+	TRACE_PASS,
+	TRACE_FORWARD,
+	TRACE_DROP,
+	TRACE_ANSWER, /* dropped, and its sender is told */
+	TRACE_CHALLENGE, /* its sender is asked whether it is there */
+};
+
+/* Which packets somebody wants to see: those for which all members say so. */
+struct trace_filter {
+	struct ip_addr host; /* an address of the packet, before or after */
+	struct ip_addr host_mask; /* 0: any */
+	struct ip_addr vip; /* where it goes before, or comes from after */
+	struct ip_addr vip_mask; /* 0: any */
+	__u32 sample; /* of the packets that are looked at: whose random number is at most this */
+	__u32 ifindex; /* by which it comes or leaves; 0: any */
+	__u16 vip_ports[2]; /* of the VIP: from, to */
+	__be16 port; /* any of its ports; 0: any */
+	__u8 protocol; /* 0: any; ICMP: of both IP versions */
+	__u8 verdicts; /* a bit for each enum trace_verdict */
+	__u8 reason; /* enum drop_reason; 0: any */
+	__u8 on;
+	__u8 pad[6];
+};
+_Static_assert(sizeof(struct trace_filter) == 88, "ABI");
+
+enum trace_flag {
+	TRACE_LAYER3 = 1, /* the packet has no link-layer header */
+	TRACE_TAGGED = 2, /* and has a VLAN tag, which is not in data */
+};
+
+/* A packet at one moment, or its beginning. */
+struct packet_view {
+	__u32 length;
+	__u16 captured; /* bytes of data; 0: the packet is gone */
+	__u16 segment; /* of a packet of several: how long each is; else 0 */
+	__u16 vlan_tci;
+	__be16 vlan_proto;
+	__u8 flags; /* enum trace_flag */
+	__u8 pad[3];
+	__u8 data[TRACE_BYTES];
+};
+
+/* A packet, and what has become of it. */
+struct packet_trace {
+	__u64 time; /* ns, CLOCK_MONOTONIC */
+	__u32 took; /* ns, in the program */
+	__u32 in; /* interface by which it has come */
+	__u32 out; /* by which it leaves; 0: it does not, or the kernel decides */
+	__u8 point; /* enum trace_point */
+	__u8 verdict; /* enum trace_verdict */
+	__u8 reason; /* enum drop_reason */
+	__u8 pass; /* enum pass_reason */
+	struct packet_view before;
+	struct packet_view after;
+};
+_Static_assert(sizeof(struct packet_trace) == 440, "ABI");
 
 /* Packets that a rule has decided about, per CPU. */
 struct rule_hit {
@@ -776,7 +901,14 @@ enum answer_limit {
 	ANSWER_LIMITS
 };
 
-struct icmp_scratch {
+/* What a CPU keeps of packets beside the stack. */
+enum packet_scratch_use {
+	SCRATCH_QUOTE, /* what an ICMP error quotes */
+	SCRATCH_TRACE, /* struct packet_trace, with what it is chosen by */
+	SCRATCHES
+};
+
+struct packet_scratch {
 	__u64 words[160];
 };
 
@@ -855,7 +987,7 @@ enum policer_layout {
 	MAX_POLICERS = 8192,
 	MAX_MIRRORS = 1024,
 	MAX_ATTACHED =
-		8192, /* services, sources and ports that have some, each */
+		8192, /* services, sources and ports that have some, each; one source is IPv4's (attached.h) */
 	TICK_SHIFT =
 		4, /* time is in 16ths of a nanosecond: 18 years are 63 bits */
 	COST_SHIFT =
@@ -900,7 +1032,7 @@ struct policed {
 };
 _Static_assert(sizeof(struct policed) == 48, "ABI");
 
-/* What a service, a source or a port has: keys of policers and mirrors, of packets
+/* What a service, a source, a rule or a port has: keys of policers and mirrors, of packets
  * towards endpoints and of answers; 0: none. */
 struct attachments {
 	__u64 policers[2];
@@ -935,8 +1067,15 @@ _Static_assert(sizeof(struct attached_source) == 20, "ABI");
  * Events
  */
 
-/* Who may be told of connections at once (event.h). */
-#define MAX_WATCHERS 4
+/* The rings that are told something at once: numbers below MAX_WATCHERS of connections
+ * (event.h), the others of packets (record.h, trace.h). */
+enum ring {
+	MAX_WATCHERS = 4,
+	RECORDER_RULES = MAX_WATCHERS, /* of those that firewall rules record */
+	FIRST_TRACE,
+	MAX_TRACES = 4, /* so many from there on */
+	RINGS = FIRST_TRACE + MAX_TRACES,
+};
 
 enum connection_event_kind {
 	EVENT_OPENED,
@@ -994,19 +1133,13 @@ struct sweep_report {
 	__u64 ended; /* connections removed: expired, or of an endpoint that is gone */
 };
 
-/* A connection that was silent for too long, of which both ends are to be told. */
-struct idle_end {
+/* A TCP connection that is to end, or was silent for too long: both ends are to be
+ * told. */
+struct found_end {
 	struct connection_key client; /* of its packets as they arrive */
 	struct connection_key reply;
-};
-_Static_assert(sizeof(struct idle_end) == 80, "ABI");
-
-/* A TCP connection that is to end. */
-struct found_end {
-	struct connection_key client; /* as above */
-	struct connection_key reply;
 	__u32 endpoint; /* index into endpoints */
-	__u32 pad;
+	__u32 word; /* state of the client's entry: by it, it is known again */
 };
 _Static_assert(sizeof(struct found_end) == 88, "ABI");
 

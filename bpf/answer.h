@@ -267,6 +267,7 @@ answer_send(ctx_t *ctx, struct packet *p, struct bpf_fib_lookup *fib, int code)
 			return VERDICT_DROP;
 		macs_write_pair(frame, fib->dmac, fib->smac);
 	}
+	trace_out(p, fib->ifindex);
 	p->action = hop_redirect(kind, fib->ifindex);
 	return VERDICT_REDIRECT;
 }

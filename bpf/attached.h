@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * attached.h - polices and mirrors packets of some services, clients and
- * interfaces.
+ * attached.h - polices and mirrors packets of some services, clients, firewall
+ * rules and interfaces.
  *
  * An entry of a connection that has something attached has HOP_ATTACHED, by which its packets leave the
  * common path (way.h): all others pay nothing. The bit is put on, or taken off, when the entry looks for its
  * next hop, which each one does once after something was attached (epoch.h). What exactly is attached is looked
- * up for each packet.
+ * up for each packet. Which firewall rule has decided about a connection is not: it is part of its way.
  */
 #ifndef LOXILB_ATTACHED_H
 #define LOXILB_ATTACHED_H
@@ -26,6 +26,9 @@
 
 /* Do services or clients have something? Written by user. */
 volatile __u32 flows_attached SEC(".data.runtime") = 0;
+
+/* Do firewall rules? */
+volatile __u32 rules_attached SEC(".data.runtime") = 0;
 
 /* The drop precedence of assured forwarding (RFC 2597 section 6) is the color that a packet has. */
 #define DSCP_SHIFT 2
@@ -95,12 +98,18 @@ client_of(const struct packet *p, const struct connection *c)
 	return c->traits & CONN_ONE_WAY ? &c->saddr : &p->tuple.saddr;
 }
 
+/* Returns what a client has. The row of IPv4 may be empty, so that none of IPv6 is
+ * found. */
 static __always_inline struct attachments *
 source_attachments(const struct ip_addr *client)
 {
 	struct attached_source key = { .prefix_length = 128, .addr = *client };
+	struct attachments *a = bpf_map_lookup_elem(&attached_sources, &key);
 
-	return bpf_map_lookup_elem(&attached_sources, &key);
+	return a && (a->policers[0] | a->policers[1] | a->mirrors[0] |
+		     a->mirrors[1]) ?
+		       a :
+		       NULL;
 }
 
 static __always_inline struct attachments *
@@ -116,6 +125,18 @@ service_attachments(const struct connection *c)
 	return bpf_map_lookup_elem(&attached_services, &service);
 }
 
+/* Returns what the rule has that has decided about a packet or its connection. */
+static __always_inline struct attachments *
+rule_attachments(const struct packet *p)
+{
+	__u32 counter = p->rule;
+
+	if (likely(!counter))
+		return NULL;
+	counter--;
+	return bpf_map_lookup_elem(&attached_rules, &counter);
+}
+
 /* Notes at an entry whether packets of it are policed or mirrored. word: its state. Global
  * (verifier 1), and returns something for that. */
 __noinline __maybe_unused int attached_note(const struct packet *p,
@@ -126,8 +147,9 @@ __noinline __maybe_unused int attached_note(const struct packet *p,
 
 	if (!p || !c) /* verifier 2 */
 		return 0;
-	has = flows_attached &&
-	      (source_attachments(client_of(p, c)) || service_attachments(c));
+	has = p->rule ||
+	      (flows_attached &&
+	       (source_attachments(client_of(p, c)) || service_attachments(c)));
 	if (has != !!(word & bit))
 		state_change(c, word, has ? 0 : bit, has ? bit : 0);
 	return 0;
@@ -170,7 +192,7 @@ static __always_inline bool police(const struct attachments *a, bool reply,
 __noinline __maybe_unused enum verdict
 attached_apply(ctx_t *ctx, struct packet *p, struct connection *c, bool held)
 {
-	const struct attachments *source, *service;
+	const struct attachments *source, *service, *rule;
 	struct wire_size size;
 	enum color color;
 	bool reply;
@@ -182,16 +204,44 @@ attached_apply(ctx_t *ctx, struct packet *p, struct connection *c, bool held)
 	reply = c->flags & CONN_REPLY_DIRECTION;
 	source = source_attachments(client_of(p, c));
 	service = service_attachments(c);
+	rule = rule_attachments(p);
+	p->rule = 0;
 	if (source && !held)
 		mirror_copy(ctx, key_of(source->mirrors, reply));
 	if (service && !held)
 		mirror_copy(ctx, key_of(service->mirrors, reply));
+	if (rule && !held)
+		mirror_copy(ctx, key_of(rule->mirrors, reply));
 	wire_size(ctx, p, &size);
 	color = color_of(ctx, p);
 	if ((source && !police(source, reply, &size, &color)) ||
-	    (service && !police(service, reply, &size, &color)))
+	    (service && !police(service, reply, &size, &color)) ||
+	    (rule && !police(rule, reply, &size, &color)))
 		return drop(p, DROP_POLICED);
 	return VERDICT_CONTINUE;
+}
+
+/* Copies and polices a packet of no connection, about which a rule has decided. v: what becomes
+ * of it; what is dropped is copied alone. Global (verifier 1). */
+__noinline __maybe_unused enum verdict rule_apply(ctx_t *ctx, struct packet *p,
+						  enum verdict v)
+{
+	const struct attachments *a;
+	struct wire_size size;
+	enum color color;
+
+	if (!p) /* verifier 2 */
+		return VERDICT_DROP;
+	a = rule_attachments(p);
+	p->rule = 0;
+	if (!a)
+		return v;
+	mirror_copy(ctx, key_of(a->mirrors, false));
+	if (v == VERDICT_DROP)
+		return v;
+	wire_size(ctx, p, &size);
+	color = color_of(ctx, p);
+	return police(a, false, &size, &color) ? v : drop(p, DROP_POLICED);
 }
 
 /* Copies and polices a packet that has arrived by an interface, be it ours or not. parsed: what

@@ -10,12 +10,13 @@
 #include "challenge.h"
 #include "reopen.h"
 #include "syn_flood.h"
+#include "trace_note.h"
 
 /* Challenges the client of a SYN: REDIRECT. Global (verifier 1). */
 __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 {
 	struct challenge_counts *n = challenge_counts_get();
-	__u32 ack;
+	__u32 ack, ifindex;
 	bool made;
 
 	if (!p || !n)
@@ -29,7 +30,10 @@ __noinline enum verdict challenge(ctx_t *ctx, struct packet *p)
 	if (!made || (p->l3 && !challenge_macs(ctx)))
 		return drop(p, DROP_NOT_LINEAR);
 	count_challenge(n, p);
-	p->action = bpf_redirect(ctx_interface(ctx), 0);
+	trace_became(p, TRACE_CHALLENGE);
+	ifindex = ctx_interface(ctx);
+	trace_out(p, ifindex);
+	p->action = bpf_redirect(ifindex, 0);
 	return VERDICT_REDIRECT;
 }
 

@@ -99,15 +99,17 @@ static __always_inline bool connection_is_closed(__u8 flags)
 }
 
 /* Counts a connection of a client as open no longer if it is closed now, or as
- * open again. word: the client's entry's that was replaced, by next. */
-static __noinline __maybe_unused void open_recount(__u32 endpoint,
-						   const struct ip_addr *client,
-						   __u32 word, __u32 next)
+ * open again. word: the client's entry's that was replaced, by next. Global (verifier
+ * 1). */
+__noinline __maybe_unused int open_recount(__u32 endpoint,
+					   const struct ip_addr *client,
+					   __u32 word, __u32 next)
 {
 	bool was = connection_is_closed(word), is = connection_is_closed(next);
 
 	if (was != is && !(word & STATE_ENDED))
 		limit_count(endpoint, client, is ? -1 : 1);
+	return 0;
 }
 
 /* Does what state_change() does to the client's entry of a connection, and counts
@@ -490,15 +492,17 @@ static __always_inline bool reply_end(const struct connection_key *key,
  *
  * The client's entry decides who ends it: whoever sets CONN_ENDED there counts
  * the connection no longer, and deletes both entries, the client's last. Nobody
- * else deletes them, so none of another connection is deleted. */
-static __noinline bool connection_end(const struct connection_key *key,
-				      struct connection *c, __u32 word,
-				      enum port_fate fate)
+ * else deletes them, so none of another connection is deleted. Global (verifier 1). */
+__noinline bool connection_end(const struct connection_key *key,
+			       struct connection *c, __u32 word,
+			       enum port_fate fate)
 {
 	struct connection *client = c;
 	struct connection_key other;
 	bool reply;
 
+	if (!key || !c) /* verifier 2 */
+		return false;
 	if (unlikely(word & STATE_TRAIT(CONN_RESTING)))
 		return fate == PORT_IS_FREE && reply_end(key, c, word);
 	connection_reverse(&other, c, key->protocol);

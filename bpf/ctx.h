@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * ctx.h - access to the packet, under the same names at the tc hook and at
- * XDP, so that what is built on it exists once. The only #if of all programs.
+ * XDP, so that what is built on it exists once. With trace_note.h's, the only #if of all
+ * programs.
  */
 #ifndef LOXILB_CTX_H
 #define LOXILB_CTX_H

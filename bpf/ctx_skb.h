@@ -124,6 +124,26 @@ static __always_inline __be16 ctx_ethertype(ctx_t *ctx, __u16 l3)
 	return ctx->protocol;
 }
 
+/* Copies the first len bytes of the packet. Returns an error if it has fewer. */
+static __always_inline long ctx_load(ctx_t *ctx, void *to, __u32 len)
+{
+	return bpf_skb_load_bytes(ctx, 0, to, len);
+}
+
+/* Returns how long each packet is, of several in one; else 0. */
+static __always_inline __u16 ctx_segment(ctx_t *ctx)
+{
+	return ctx->gso_size;
+}
+
+/* Reads the VLAN tag. Returns whether there is one. */
+static __always_inline bool ctx_tag(ctx_t *ctx, __u16 *tci, __be16 *type)
+{
+	*tci = ctx->vlan_tci;
+	*type = ctx->vlan_proto;
+	return ctx->vlan_present;
+}
+
 /* Returns the mark that nftables, tc or a socket has set. */
 static __always_inline __u32 ctx_mark(ctx_t *ctx)
 {

@@ -92,6 +92,30 @@ static __always_inline bool ctx_take_priority_tag(ctx_t *ctx, __u8 *tag)
 	return false;
 }
 
+/* Returns the interface that the packet is at. */
+static __always_inline __u32 ctx_interface(ctx_t *ctx)
+{
+	return ctx->ingress_ifindex;
+}
+
+/* Copies the first len bytes of the packet. Returns an error if it has fewer. */
+static __always_inline long ctx_load(ctx_t *ctx, void *to, __u32 len)
+{
+	return bpf_xdp_load_bytes(ctx, 0, to, len);
+}
+
+/* A packet of several comes later. */
+static __always_inline __u16 ctx_segment(ctx_t *ctx)
+{
+	return 0;
+}
+
+/* A VLAN tag is in the frame. */
+static __always_inline bool ctx_tag(ctx_t *ctx, __u16 *tci, __be16 *type)
+{
+	return false;
+}
+
 static __always_inline __u32 ctx_now(void)
 {
 	return (__u32)bpf_jiffies64();

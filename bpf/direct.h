@@ -76,11 +76,14 @@ direct_answer_entry(const struct connection_key *answer, __u32 now)
 /* Returns the entry of a packet, or the one that is made up for a direct
  * answer. */
 static __noinline __maybe_unused struct connection *
-entry_or_direct_answer(const struct packet *p)
+entry_or_direct_answer(struct packet *p)
 {
 	struct connection *c = entry_find(&p->tuple);
 
-	return c ? c : direct_answer_entry(&p->tuple, p->now);
+	if (c)
+		return c;
+	p->direct = true;
+	return direct_answer_entry(&p->tuple, p->now);
 }
 
 #endif

@@ -19,7 +19,7 @@
 #include "established.h"
 #include "fib.h"
 
-/* struct idle_end. Written by the sweep; read by user after each slice. */
+/* struct found_end. Written by the sweep; read by user after each slice. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 17);
@@ -88,7 +88,7 @@ static __noinline bool idle_end(const struct connection_key *key,
 	__u32 peer_word, now = (__u32)bpf_jiffies64();
 	struct connection_key other;
 	struct connection *peer;
-	struct idle_end *e;
+	struct found_end *e;
 
 	connection_reverse(&other, c, IPPROTO_TCP);
 	peer = entry_find(&other);
@@ -103,6 +103,8 @@ static __noinline bool idle_end(const struct connection_key *key,
 		return false;
 	e->client = word & CONN_REPLY_DIRECTION ? other : *key;
 	e->reply = word & CONN_REPLY_DIRECTION ? *key : other;
+	e->endpoint = c->endpoint;
+	e->word = word | CONN_RESET;
 	word = connection_note(c, word, peer, peer_word, CONN_RESET);
 	if (word & STATE_ENDED) { /* a packet has ended it meanwhile */
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
@@ -145,26 +147,42 @@ static __always_inline bool reset_key(struct __sk_buff *ctx,
 				   &key->sport, 4);
 }
 
-/* Is it a connection of the endpoint whose id this is, plus one? 0: of any. What
- * was found a while ago may be another one by now. */
-static __always_inline bool is_of_endpoint(const struct connection *c,
-					   __u32 endpoint)
+/* The connection that user space means: what it has found a while ago may be another
+ * one by now, with the same addresses and ports. */
+struct meant {
+	__u32 endpoint;
+	__u32 word; /* of one of its entries, as it was */
+	__u32 mask; /* the bits of it that are to be the same */
+};
+
+/* Reads it from where user space puts it. */
+static __always_inline struct meant meant_read(const struct __sk_buff *ctx)
 {
-	return !endpoint || c->endpoint == endpoint - 1;
+	return (struct meant){
+		.endpoint = ctx->cb[0],
+		.word = ctx->cb[1],
+		.mask = ctx->cb[2],
+	};
+}
+
+static __always_inline bool is_meant(const struct meant *m,
+				     const struct connection *c, __u32 word)
+{
+	return c->endpoint == m->endpoint && !((word ^ m->word) & m->mask);
 }
 
 /* Finds the number that the receiver of a RST waits for: the next one of its
  * sender. */
 static __always_inline bool reset_number(const struct connection_key *key,
-					 __u32 endpoint, __u32 *number)
+					 const struct meant *m, __u32 *number)
 {
 	struct connection *c = entry_find(key), *peer;
 	__u32 word;
 
-	if (!c || !is_of_endpoint(c, endpoint))
+	if (!c)
 		return false;
 	word = state_read(c);
-	if (word & STATE_TRAIT(CONN_SINGLE_ENTRY))
+	if (!is_meant(m, c, word) || word & STATE_TRAIT(CONN_SINGLE_ENTRY))
 		return false;
 	peer = connection_peer(c, IPPROTO_TCP);
 	if (!peer || !ends_are_known(key, c, word, peer, state_read(peer)))

@@ -22,6 +22,9 @@
 #define HOP_EPOCH_SHIFT 13
 #define HOP_EPOCH_JIFFIES (1U << HOP_EPOCH_SHIFT)
 
+/* The row of what goes to sockets of this machine. No other way gets it. */
+#define WAY_LOCAL 0
+
 /* Written by user at run time, so in a section of their own. Of neighbours, 31
  * bits count. A new generation of routes is one of neighbours too. */
 volatile __u32 hop_generation SEC(".data.runtime") = 0;
@@ -47,6 +50,22 @@ static __always_inline bool way_is_current(const struct connection *c,
 	return c->way_epoch == (__u16)epoch_at(now);
 }
 
+/* Was the connection's way found by programs of this daemon, whose map of ways no
+ * other has? Of connections that were seen within an epoch's time. */
+static __always_inline bool way_is_of_daemon(const struct connection *c,
+					     __u32 now)
+{
+	return (__u16)(epoch_at(now) - c->way_epoch) < EPOCHS_OF_DAEMON;
+}
+
+/* Notes the connection's way, in one store: who reads the epoch on another CPU
+ * has the way that belongs to it. */
+static __always_inline void connection_set_way(struct connection *c, __u32 way,
+					       __u32 epoch)
+{
+	*(volatile __u32 *)&c->way = way | epoch << 16;
+}
+
 /* Has the connection's way looked up again with the next packet. */
 static __always_inline void way_forget(struct connection *c, __u32 now)
 {
@@ -55,12 +74,14 @@ static __always_inline void way_forget(struct connection *c, __u32 now)
 
 /* The same for a direction that was silent for longer than an epoch: else one
  * might come round whose 16 bits are the same, while the way's row serves another
- * (way_find.h). Called before the time of its last packet changes. */
+ * (way_find.h). Nor is that row's rule its rule any more. Called before the time of
+ * its last packet changes. */
 static __always_inline void way_forget_if_silent(struct connection *c,
 						 __u32 now)
 {
-	if (unlikely(now - c->seen > HOP_EPOCH_JIFFIES))
-		way_forget(c, now);
+	if (likely(now - c->seen <= HOP_EPOCH_JIFFIES))
+		return;
+	connection_set_way(c, WAY_LOCAL, epoch_at(now) - 1);
 }
 
 /* The same where that time changes although the way is not used. */

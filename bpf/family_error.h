@@ -182,9 +182,9 @@ struct error {
 
 static __always_inline void *error_headers(void)
 {
-	__u32 zero = 0;
+	__u32 use = SCRATCH_QUOTE;
 
-	return bpf_map_lookup_elem(&icmp_scratches, &zero);
+	return bpf_map_lookup_elem(&packet_scratches, &use);
 }
 
 /* Restores a quoted echo to what its sender sent. Returns by how much the sum

@@ -10,12 +10,17 @@
 #ifndef LOXILB_FIREWALL_H
 #define LOXILB_FIREWALL_H
 
+#include "attached.h"
 #include "claim.h"
 #include "ctx.h"
 #include "direct.h"
 #include "fib.h"
 #include "parse.h"
+#include "probe_answers.h"
+#include "record.h"
 #include "rule.h"
+#include "trace_note.h"
+#include "way.h"
 
 #define SOCKET_LISTENS 10 /* TCP_LISTEN */
 
@@ -98,8 +103,13 @@ static __noinline bool firewall_is_own_udp(ctx_t *ctx,
  * asked for? */
 static __noinline bool firewall_spares(ctx_t *ctx, const struct packet *p)
 {
+	struct connection_key key;
+
 	if (p->echo_reply)
 		return is_local_address(&p->tuple.daddr);
+	key = p->tuple; /* verifier 3 */
+	if (probe_answer_find(&key, p->now))
+		return true;
 	if (direct_answers && direct_find(&p->tuple, p->now))
 		return true;
 	if (p->tuple.protocol == IPPROTO_TCP)
@@ -117,6 +127,7 @@ static __always_inline enum verdict firewall_redirect(struct packet *p,
 
 	if (!ifindex || (!p->l3 && !(flags && *flags & LINK_LAYER3)))
 		return drop(p, DROP_RULE);
+	trace_out(p, ifindex);
 	p->action = bpf_redirect(ifindex, 0);
 	return VERDICT_REDIRECT;
 }
@@ -129,20 +140,48 @@ static __always_inline enum verdict firewall_source(const struct rule *r)
 	if (!o)
 		return VERDICT_CONTINUE;
 	o->source_of = r->target + 1;
-	o->source_by_default = r->action == RULE_SNAT_DEFAULT;
+	o->source_by_default = rule_action(r) == RULE_SNAT_DEFAULT;
 	return VERDICT_CONTINUE;
 }
 
-/* Does what a rule says. CONTINUE: the packet goes on as if there were none. */
-static __noinline enum verdict firewall_apply(ctx_t *ctx, struct packet *p,
-					      const struct rule *r)
+/* Counts a packet that a rule has decided about, and records it if the rule says so. */
+static __always_inline void firewall_note(ctx_t *ctx, const struct packet *p,
+					  const struct rule *r)
 {
-	if (r->action == RULE_DROP && firewall_spares(ctx, p))
-		return VERDICT_CONTINUE;
 	rule_count_hit(r, p);
-	if (r->mark)
-		ctx_set_mark(ctx, r->mark);
-	switch (r->action) {
+	if (likely(!(r->action & RULE_RECORD)))
+		return;
+	if (rule_may_record(r))
+		record_packet(ctx, RECORDER_RULES, r->identity, rule_action(r),
+			      p->l3 ? 0 : RECORD_LAYER3);
+	else
+		record_none(RECORDER_RULES);
+}
+
+/* Notes at a packet that the rule about it, or its connection, has policers or mirrors. */
+static __always_inline void firewall_note_attached(struct packet *p,
+						   const struct rule *r)
+{
+	__u32 counter = r->counter;
+
+	if (unlikely(rules_attached) &&
+	    bpf_map_lookup_elem(&attached_rules, &counter))
+		p->rule = counter + 1;
+}
+
+/* Polices and mirrors a packet that is no connection's, if its rule does. */
+static __always_inline enum verdict
+firewall_finish(ctx_t *ctx, struct packet *p, enum verdict v)
+{
+	return unlikely(p->rule) ? rule_apply(ctx, p, v) : v;
+}
+
+/* Says what becomes of a packet by what a rule says. CONTINUE: it goes on as if there were
+ * none. */
+static __always_inline enum verdict firewall_verdict(struct packet *p,
+						     const struct rule *r)
+{
+	switch (rule_action(r)) {
 	case RULE_DROP:
 		return drop(p, DROP_RULE);
 	case RULE_TRAP:
@@ -155,6 +194,22 @@ static __noinline enum verdict firewall_apply(ctx_t *ctx, struct packet *p,
 	default:
 		return VERDICT_CONTINUE;
 	}
+}
+
+/* Does what a rule says. CONTINUE: the packet goes on as if there were none. */
+static __noinline enum verdict firewall_apply(ctx_t *ctx, struct packet *p,
+					      const struct rule *r)
+{
+	enum verdict v;
+
+	if (rule_action(r) == RULE_DROP && firewall_spares(ctx, p))
+		return VERDICT_CONTINUE;
+	firewall_note(ctx, p, r);
+	firewall_note_attached(p, r);
+	if (r->mark)
+		ctx_set_mark(ctx, r->mark);
+	v = firewall_verdict(p, r);
+	return v == VERDICT_CONTINUE ? v : firewall_finish(ctx, p, v);
 }
 
 /* Asks the rules about a packet of no connection, that has ports if its protocol
@@ -182,7 +237,8 @@ static __always_inline enum verdict firewall_judge_foreign(ctx_t *ctx,
 	if (likely(!rule_count))
 		return VERDICT_PASS;
 	v = firewall_judge(ctx, p);
-	return v == VERDICT_CONTINUE ? VERDICT_PASS : v;
+	return v == VERDICT_CONTINUE ? firewall_finish(ctx, p, VERDICT_PASS) :
+				       v;
 }
 
 /* The same of one whose protocol has no connections. SCTP has its ports where the
@@ -203,17 +259,39 @@ __noinline enum verdict firewall_judge_other(ctx_t *ctx, struct packet *p)
 		if (ports)
 			rule_put_ports(k, ports[0], ports[1]);
 	}
-	r = rule_search(set, k, p->ipv6);
+	r = rule_find(set, k, p->ipv6);
 	if (!r)
 		return VERDICT_PASS;
 	v = firewall_apply(ctx, p, r);
-	return v == VERDICT_CONTINUE ? VERDICT_PASS : v;
+	return v == VERDICT_CONTINUE ? firewall_finish(ctx, p, VERDICT_PASS) :
+				       v;
+}
+
+/* Notes at an answer the rule of its client's packets: that of the way that the last one of
+ * them took, unless rules, or routes, have changed since then, or it was more than an epoch
+ * ago: then that row may be another's (way_find.h). */
+static __noinline void
+firewall_take_rule_of_client(struct packet *p,
+			     const struct connection_key *client)
+{
+	const struct connection *c = entry_find(client);
+	const struct way *w;
+
+	if (!c || p->now - c->seen > HOP_EPOCH_JIFFIES ||
+	    !way_is_current(c, c->seen))
+		return;
+	w = way_of(c);
+	if (!w)
+		return;
+	p->rule = w->key.rule;
+	p->unasked = false;
 }
 
 /* Asks the rules about the connection of a packet, once after they have changed,
  * and whenever its way is of an older epoch: no, if they would drop it. The
  * interface by which a client's packets come is known from those alone. A RST goes
- * through, as it is the end. Global (verifier 1). */
+ * through, as it may be the end; if it is not, the next packet is asked about. Global
+ * (verifier 1). */
 __noinline bool firewall_drops_connection(ctx_t *ctx, struct packet *p,
 					  struct connection *c)
 {
@@ -223,20 +301,32 @@ __noinline bool firewall_drops_connection(ctx_t *ctx, struct packet *p,
 
 	if (!p || !c || !set) /* verifier 2 */
 		return false;
-	if (way_is_current(c, p->now) || p->tcp_flags & TCP_RST)
+	if (way_is_current(c, p->now))
+		return false;
+	p->unasked = true;
+	if (p->tcp_flags & TCP_RST)
 		return false;
 	if (c->flags & CONN_REPLY_DIRECTION) {
-		if (set->interfaces)
-			return false;
 		connection_reverse(&client, c, p->tuple.protocol);
+		if (set->interfaces) {
+			p->unasked = rules_attached != 0;
+			if (p->unasked)
+				firewall_take_rule_of_client(p, &client);
+			return false;
+		}
 	} else {
 		client = p->tuple;
 	}
 	r = rule_of_tuple(&client, ctx_interface(ctx),
 			  !is_mapped_ipv4(&client.saddr));
-	if (!r || r->action != RULE_DROP)
+	p->unasked = false;
+	if (!r)
 		return false;
-	rule_count_hit(r, p);
+	firewall_note_attached(p, r);
+	if (rule_action(r) != RULE_DROP)
+		return false;
+	firewall_note(ctx, p, r);
+	firewall_finish(ctx, p, VERDICT_DROP);
 	return true;
 }
 

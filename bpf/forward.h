@@ -14,6 +14,7 @@
 #include "fib.h"
 #include "maps.h"
 #include "packet.h"
+#include "trace_note.h"
 #include "way.h"
 
 /* Returns how packets are handed to an interface. */
@@ -46,6 +47,7 @@ static __always_inline enum verdict forward(ctx_t *ctx, struct packet *p,
 	if (!mac)
 		return drop(p, DROP_NOT_LINEAR);
 	macs_write(mac, w);
+	trace_out(p, w->key.ifindex);
 	p->action = hop_redirect(w->key.kind, w->key.ifindex);
 	return VERDICT_REDIRECT;
 }
@@ -64,6 +66,7 @@ static __noinline enum verdict redirect_neigh(struct packet *p, __u32 ifindex,
 		nh.nh_family = AF_INET6;
 		__builtin_memcpy(nh.ipv6_nh, gateway, 16);
 	}
+	trace_out(p, ifindex);
 	p->action = bpf_redirect_neigh(ifindex, &nh, sizeof(nh), 0);
 	return VERDICT_REDIRECT;
 }
@@ -75,6 +78,7 @@ static __always_inline enum verdict
 send_without_way(ctx_t *ctx, struct packet *p, const struct way_key *way)
 {
 	if (way->kind == HOP_LAYER3) {
+		trace_out(p, way->ifindex);
 		p->action = bpf_redirect(way->ifindex, 0);
 		return VERDICT_REDIRECT;
 	}

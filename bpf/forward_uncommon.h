@@ -26,6 +26,7 @@ static __always_inline enum verdict hand_up(ctx_t *ctx, struct packet *p)
 
 	if (!flags || !(*flags & LINK_BRIDGE))
 		return VERDICT_PASS;
+	trace_out(p, ifindex);
 	p->action = bpf_redirect(ifindex, BPF_F_INGRESS);
 	return VERDICT_REDIRECT;
 }
@@ -39,6 +40,7 @@ static __always_inline enum verdict send_uncommon(ctx_t *ctx, struct packet *p,
 	if (w->key.kind != HOP_LAYER3)
 		return forward(ctx, p, w);
 	/* the kernel takes the link-layer header off */
+	trace_out(p, w->key.ifindex);
 	p->action = bpf_redirect(w->key.ifindex, 0);
 	return VERDICT_REDIRECT;
 }

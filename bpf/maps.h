@@ -491,13 +491,13 @@ struct {
 	__type(value, struct token_bucket);
 } answer_buckets SEC(".maps");
 
-/* 0 -> room for the packet that an ICMP error quotes, per CPU. */
+/* enum packet_scratch_use -> room for that, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, SCRATCHES);
 	__type(key, __u32);
-	__type(value, struct icmp_scratch);
-} icmp_scratches SEC(".maps");
+	__type(value, struct packet_scratch);
+} packet_scratches SEC(".maps");
 
 /* enum drop_reason -> packets, per CPU. */
 struct {
@@ -582,6 +582,16 @@ struct {
 	__type(value, struct attachments);
 } attached_sources SEC(".maps");
 
+/* counter of a firewall rule -> the same. Written by user; read when a packet or connection is
+ * judged, while any rule has some, and for each packet of such connections. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_ATTACHED);
+	__type(key, __u32);
+	__type(value, struct attachments);
+} attached_rules SEC(".maps");
+
 /* interface index -> the same. Written by user; read for each packet while any interface
  * has some. */
 struct {
@@ -601,24 +611,24 @@ struct {
 	__type(value, __u32);
 } watchers_now SEC(".maps");
 
-/* number of a watcher -> what it is to read. Made by user, with the size that
- * the watcher needs; written by the packet path and the sweep. */
+/* number of a ring -> what its reader is to read. Made by user, with the size that
+ * it needs; written by the packet path and the sweep. */
 struct watcher_ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 65536);
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, MAX_WATCHERS);
+	__uint(max_entries, RINGS);
 	__type(key, __u32);
 	__array(values, struct watcher_ring);
 } watchers SEC(".maps");
 
-/* number of a watcher -> what it was not told, per CPU, of all that had this
+/* number of a ring -> what it was not told, per CPU, of all that had this
  * number. Written by the packet path and the sweep; read by user. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, MAX_WATCHERS);
+	__uint(max_entries, RINGS);
 	__type(key, __u32);
 	__type(value, struct untold);
 } untold_counts SEC(".maps");

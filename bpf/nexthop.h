@@ -103,6 +103,7 @@ static __always_inline void way_describe(const struct packet *p,
 	way->ifindex = fib->ifindex;
 	way->mtu = mtu_before(c, target, way->mtu);
 	way->kind = link_hop_kind(p, fib->ifindex);
+	way->rule = p->rule;
 	if (way->kind == HOP_LAYER3)
 		return;
 	fib_gateway(fib, &way->gateway);
@@ -121,9 +122,11 @@ static __always_inline bool way_leads_astray(const struct connection *c,
 }
 
 /* Does the way depend on the target alone? */
-static __always_inline bool next_hop_is_plain(const struct connection *c)
+static __always_inline bool next_hop_is_plain(const struct packet *p,
+					      const struct connection *c)
 {
-	return !(c->traits & CONN_ONE_WAY) && !(c->hop & ~HOP_ATTACHED);
+	return !p->rule && !(c->traits & CONN_ONE_WAY) &&
+	       !(c->hop & ~HOP_ATTACHED);
 }
 
 /* Is the target this machine itself, as a look-up says? Then a socket takes the
@@ -150,9 +153,29 @@ next_hop_note(ctx_t *ctx, struct packet *p, struct connection *c,
 		return send_without_way(ctx, p, way);
 	}
 	connection_set_way(c, found, epoch);
-	if (next_hop_is_plain(c))
+	if (next_hop_is_plain(p, c))
 		next_hop_cache_put(target, epoch, found);
 	return VERDICT_CONTINUE;
+}
+
+/* Notes that a socket of this machine takes the connection's packets. way is empty, and
+ * the caller's, who has no room for another one (verifier 4). */
+static __always_inline void next_hop_note_here(const struct packet *p,
+					       struct connection *c,
+					       struct way_key *way, __u32 epoch,
+					       __u32 neighbours)
+{
+	__u32 found = WAY_LOCAL;
+
+	if (p->rule) {
+		way->mtu = 0xffff;
+		way->kind = HOP_LOCAL;
+		way->rule = p->rule;
+		found = way_find(way, p->now, 0, neighbours);
+	}
+	if (found == WAY_LOCAL)
+		way_make_local(neighbours);
+	connection_set_way(c, found, epoch);
 }
 
 /* Asks the kernel for the way to the target. REDIRECT: it knows no neighbour there
@@ -168,8 +191,7 @@ static __always_inline enum verdict next_hop_ask(ctx_t *ctx, struct packet *p,
 
 	code = next_hop_lookup(ctx, p, c, target, &fib, &way.mtu);
 	if (next_hop_is_here(c, target, code)) {
-		way_make_local(neighbours);
-		connection_set_way(c, WAY_LOCAL, epoch);
+		next_hop_note_here(p, c, &way, epoch, neighbours);
 		return VERDICT_CONTINUE;
 	}
 	if (!fib_found(code))
@@ -194,25 +216,41 @@ static __always_inline enum verdict next_hop_find(ctx_t *ctx, struct packet *p,
 
 	if (!target)
 		return drop(p, DROP_NO_ROUTE);
-	if (next_hop_is_plain(c) && next_hop_cache_get(target, epoch, c))
+	if (next_hop_is_plain(p, c) && next_hop_cache_get(target, epoch, c))
 		return VERDICT_CONTINUE;
 	return next_hop_ask(ctx, p, c, target, epoch, neighbours);
 }
 
+/* Notes at the packet the rule that has decided about its connection. While the way
+ * is of this epoch, it is the way's; and that of the last way is better than none. */
+static __always_inline void next_hop_note_rule(struct packet *p,
+					       const struct connection *c)
+{
+	const struct way *w = way_of(c);
+
+	if (way_is_current(c, p->now))
+		p->unasked = false;
+	else if (!p->unasked)
+		return;
+	p->rule = w && way_is_of_daemon(c, p->now) ? w->key.rule : 0;
+}
+
 /* Finds the connection's way if it is not known. If the row serves another
- * connection by now, that one must find its own (state.h). */
+ * connection by now, that one must find its own (state.h); and if rules could not be
+ * asked about this packet, the next one must. */
 static __always_inline enum verdict next_hop_renew(ctx_t *ctx, struct packet *p,
 						   struct connection *c)
 {
 	__u32 word = state_read(c);
 	enum verdict v;
 
+	next_hop_note_rule(p, c);
 	if (next_hop_is_known(p, c, way_of(c)))
 		return VERDICT_CONTINUE;
-	if (unlikely(flows_attached || c->hop & HOP_ATTACHED))
+	if (unlikely(flows_attached || p->rule || c->hop & HOP_ATTACHED))
 		attached_note(p, c, word);
 	v = next_hop_find(ctx, p, c);
-	if (v != VERDICT_CONTINUE || !state_is_current(c, word))
+	if (v != VERDICT_CONTINUE || p->unasked || !state_is_current(c, word))
 		way_forget(c, p->now);
 	return v;
 }

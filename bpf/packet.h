@@ -67,8 +67,11 @@ struct packet {
 	int action; /* see the verdicts */
 	__u32 fragment_id; /* as in the header; valid iff fragment */
 	__u16 mtu; /* of its way; valid iff next_hop_prepare() has found one */
+	__u16 rule; /* as in struct way_key; until attached_apply() or rule_apply() */
 	__u8 drop; /* enum drop_reason; see the verdicts */
-	__u8 pad;
+	__u8 unasked; /* rule is only what the entry's last packet had, since rules could not be asked about this one */
+	__u8 direct; /* its entry was made up for it (direct.h) */
+	__u8 traced; /* it may be shown to somebody (trace.h) */
 };
 
 static __always_inline void packet_init(struct packet *p, __u32 now, __u16 l3)

@@ -36,13 +36,14 @@ static __noinline bool checksum_is_partial(ctx_t *ctx, struct packet *p)
 
 /* Returns the sum of length bytes of the packet, at most ICMP6_LARGEST. The
  * memory beyond them is cleared and added too: every kernel's verifier accepts
- * parts of fixed size, and bpf_csum_diff takes at most 512 bytes before 6.14. */
-static __noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
+ * parts of fixed size, and bpf_csum_diff takes at most 512 bytes before 6.14. Global
+ * (verifier 1). */
+__noinline __u32 packet_sum(ctx_t *ctx, __u32 from, __u32 length)
 {
-	__u32 zero = 0, sum, last = length - 1;
-	struct icmp_scratch *s;
+	__u32 use = SCRATCH_QUOTE, sum, last = length - 1;
+	struct packet_scratch *s;
 
-	s = bpf_map_lookup_elem(&icmp_scratches, &zero);
+	s = bpf_map_lookup_elem(&packet_scratches, &use);
 	/* 1 to ICMP6_LARGEST, both bounds to be seen (verifier 5) */
 	asm volatile("" : "+r"(last));
 	if (!s || last >= ICMP6_LARGEST)

@@ -21,6 +21,7 @@
 #include "parse.h"
 #include "checksum.h"
 #include "outer.h"
+#include "probe_answers.h"
 
 #define TC_NEXT (-1)
 #define TC_SHOT 2
@@ -35,6 +36,7 @@ enum probe_tunnel {
 struct probe_way {
 	struct ip_addr vip;
 	__u32 tunnel; /* enum probe_tunnel */
+	__u32 wait; /* jiffies that an answer may take */
 };
 
 /* socket -> its way. Written by user before the socket sends; the kernel frees
@@ -45,24 +47,6 @@ struct {
 	__type(key, int);
 	__type(value, struct probe_way);
 } probe_ways SEC(".maps");
-
-/* What tells the answer to a probe. The port, or the identifier of an echo, is
- * no other probe's. */
-struct probe_answer {
-	struct ip_addr vip;
-	__be16 sport; /* 0: echo */
-	__be16 dport; /* of the probe's socket; the identifier of an echo */
-	__u32 protocol;
-};
-
-/* answer -> the endpoint's address. Written on the way out, read on the way
- * in. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct probe_answer);
-	__type(value, struct ip_addr);
-} probe_answers SEC(".maps");
 
 /* As much of a packet as is needed here. */
 struct headers {
@@ -186,18 +170,31 @@ static __always_inline __u32 daddr_offset(const struct headers *h)
 	return h->l3 + (h->ipv6 ? 24 : 16);
 }
 
-/* Notes by what the answer is known. Most packets of a probe find that done. */
+/* Notes by what the answer is known: the port, or the identifier of an echo, is no
+ * other probe's. Most packets of a probe find the row there. */
 static __always_inline void answer_expect(const struct headers *h,
 					  const struct probe_way *w)
 {
-	struct probe_answer key = { .vip = w->vip,
-				    .sport = h->dport,
-				    .dport = h->sport,
-				    .protocol = h->protocol };
-	struct ip_addr *known = bpf_map_lookup_elem(&probe_answers, &key);
+	struct connection_key key = { .saddr = w->vip,
+				      .daddr = h->saddr,
+				      .sport = h->dport,
+				      .dport = h->sport,
+				      .protocol = h->protocol };
+	struct probe_answer a = { .endpoint = h->daddr,
+				  .seen = ctx_now(),
+				  .wait = w->wait };
+	void *rows = probe_answers_get();
+	struct probe_answer *known;
 
-	if (!known || !same_addr(known, &h->daddr))
-		bpf_map_update_elem(&probe_answers, &key, &h->daddr, BPF_ANY);
+	if (!rows)
+		return;
+	known = bpf_map_lookup_elem(rows, &key);
+	if (known && same_addr(&known->endpoint, &h->daddr)) {
+		known->seen = a.seen;
+		known->wait = a.wait;
+		return;
+	}
+	bpf_map_update_elem(rows, &key, &a, BPF_ANY);
 }
 
 /* Adds the outer header that encap.h adds to packets of clients. */
@@ -250,17 +247,19 @@ static __always_inline int probe_out(ctx_t *ctx, __u32 l3)
 	return likely(!w) ? TC_NEXT : probe_lead(ctx, w, l3);
 }
 
-/* Returns the endpoint whose answer has these members. */
-static __always_inline struct ip_addr *answer_find(const struct ip_addr *vip,
-						   __be16 sport, __be16 dport,
-						   __u8 protocol)
+/* Returns the endpoint whose answer has these members, or NULL. */
+static __always_inline const struct ip_addr *
+answer_find(const struct ip_addr *saddr, const struct ip_addr *daddr,
+	    __be16 sport, __be16 dport, __u8 protocol)
 {
-	struct probe_answer key = { .vip = *vip,
-				    .sport = sport,
-				    .dport = dport,
-				    .protocol = protocol };
+	struct connection_key key = { .saddr = *saddr,
+				      .daddr = *daddr,
+				      .sport = sport,
+				      .dport = dport,
+				      .protocol = protocol };
+	const struct probe_answer *a = probe_answer_find(&key, ctx_now());
 
-	return bpf_map_lookup_elem(&probe_answers, &key);
+	return a ? &a->endpoint : NULL;
 }
 
 /* An ICMP error that quotes a probe: the kernel knows the probe by the
@@ -268,13 +267,13 @@ static __always_inline struct ip_addr *answer_find(const struct ip_addr *vip,
 static __noinline int probe_error(ctx_t *ctx, struct headers *h)
 {
 	struct headers quoted = { .l3 = h->l4 + ICMP_HEADER, .ipv6 = h->ipv6 };
-	struct ip_addr *endpoint;
+	const struct ip_addr *endpoint;
 	__u16 delta;
 
 	if (!headers_read(ctx, &quoted) || !quoted.l4 || quoted.error)
 		return TC_NEXT;
-	endpoint = answer_find(&quoted.daddr, quoted.dport, quoted.sport,
-			       quoted.protocol);
+	endpoint = answer_find(&quoted.daddr, &quoted.saddr, quoted.dport,
+			       quoted.sport, quoted.protocol);
 	if (!endpoint)
 		return TC_NEXT;
 	delta = sum_fold64(address_sum(endpoint) +
@@ -302,7 +301,7 @@ static __noinline int probe_error(ctx_t *ctx, struct headers *h)
 static __always_inline int probe_in(ctx_t *ctx, __u32 l3)
 {
 	struct headers h = { .l3 = l3 };
-	struct ip_addr *endpoint;
+	const struct ip_addr *endpoint;
 
 	h.ipv6 = ctx->protocol == bpf_htons(ETH_P_IPV6);
 	if (!h.ipv6 && ctx->protocol != bpf_htons(ETH_P_IP))
@@ -311,7 +310,8 @@ static __always_inline int probe_in(ctx_t *ctx, __u32 l3)
 		return TC_NEXT;
 	if (h.error)
 		return probe_error(ctx, &h);
-	endpoint = answer_find(&h.saddr, h.sport, h.dport, h.protocol);
+	endpoint =
+		answer_find(&h.saddr, &h.daddr, h.sport, h.dport, h.protocol);
 	if (likely(!endpoint))
 		return TC_NEXT;
 	return address_write(ctx, &h, saddr_offset(&h), &h.saddr, endpoint) ?

@@ -58,19 +58,39 @@ struct rule_packet {
 	__u32 word[16];
 };
 
-/* 0 -> the packet that this CPU looks at. The stack has no room for it. */
+/* How many packets rules have recorded in a second. */
+struct record_budget {
+	__u32 second;
+	__u32 taken;
+};
+
+/* What a CPU keeps: the packet that it looks at, for which the stack has no room, and what
+ * rules may record. */
+struct rule_scratch {
+	struct rule_packet packet;
+	struct record_budget budgets[RECORD_BUDGETS]; /* by counters */
+};
+
+/* 0 -> what this CPU keeps. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct rule_packet);
-} rule_packets SEC(".maps");
+	__type(value, struct rule_scratch);
+} rule_scratches SEC(".maps");
 
-static __always_inline struct rule_packet *rule_packet_get(void)
+static __always_inline struct rule_scratch *rule_scratch_get(void)
 {
 	__u32 zero = 0;
 
-	return bpf_map_lookup_elem(&rule_packets, &zero);
+	return bpf_map_lookup_elem(&rule_scratches, &zero);
+}
+
+static __always_inline struct rule_packet *rule_packet_get(void)
+{
+	struct rule_scratch *s = rule_scratch_get();
+
+	return s ? &s->packet : NULL;
 }
 
 static __always_inline const struct rule_set *rule_set_get(void)
@@ -139,30 +159,37 @@ static long rule_try(__u32 n, struct rule_walk *w)
 	return 1;
 }
 
-/* Goes down a tree. */
 static __always_inline const struct rule_node *
-rule_leaf(const struct rule_walk *w, __u32 i)
+rule_node_at(const struct rule_set *set, __u32 i)
+{
+	asm volatile("" : "+r"(i)); /* verifier 5 */
+	return &set->nodes[i & (RULE_NODES - 1)];
+}
+
+/* Goes down a tree, and returns the number of the leaf. Global (verifier 1). */
+__noinline __u32 rule_leaf(const struct rule_set *set,
+			   const struct rule_packet *packet, __u32 i)
 {
 	const struct rule_node *n;
 
-	asm volatile("" : "+r"(i));
-	n = &w->set->nodes[i & (RULE_NODES - 1)];
+	if (!set || !packet) /* verifier 2 */
+		return 0;
+	n = rule_node_at(set, i);
 	NO_UNROLL
 	for (int depth = 0; depth < RULE_DEPTH && n->bits; depth++) {
-		i = w->packet->word[n->word & 15];
+		i = packet->word[n->word & 15];
 		i = i >> (n->shift & 31) & ((1U << (n->bits & 31)) - 1);
 		i += n->base;
-		asm volatile("" : "+r"(i));
-		n = &w->set->nodes[i & (RULE_NODES - 1)];
+		n = rule_node_at(set, i);
 	}
-	return n;
+	return i;
 }
 
-/* Goes through the trees, and returns the first rule that matches. A tree whose
- * first rule comes after one that was found is not gone through. */
-static __noinline const struct rule *
-rule_search(const struct rule_set *set, const struct rule_packet *packet,
-	    bool ipv6)
+/* Goes through the trees, and returns the number of the first rule that matches, or
+ * MAX_RULES. A tree whose first rule comes after one that was found is not gone
+ * through. Global (verifier 1). */
+__noinline int rule_search(const struct rule_set *set,
+			   const struct rule_packet *packet, __u32 ipv6)
 {
 	struct rule_walk w = {
 		.set = set,
@@ -170,18 +197,33 @@ rule_search(const struct rule_set *set, const struct rule_packet *packet,
 		.ipv6 = ipv6,
 		.best = MAX_RULES,
 	};
-	const struct rule_trees *trees = &set->trees[ipv6 ? 1 : 0];
+	const struct rule_trees *trees;
 	const struct rule_node *leaf;
 
+	if (!set || !packet) /* verifier 2 */
+		return MAX_RULES;
+	asm volatile("" : "+r"(ipv6)); /* verifier 5 */
+	trees = &set->trees[ipv6 & 1];
 	NO_UNROLL
 	for (__u32 t = 0; t < RULE_TREES; t++) {
 		if (t >= trees->count || trees->tree[t].first >= w.best)
 			break;
-		leaf = rule_leaf(&w, trees->tree[t].root);
+		leaf = rule_node_at(set, rule_leaf(set, packet,
+						   trees->tree[t].root));
 		w.entry = leaf->base;
 		bpf_loop(leaf->word, rule_try, &w, 0);
 	}
-	return w.best < MAX_RULES ? rule_at(set, w.best) : NULL;
+	return w.best;
+}
+
+/* Returns the first rule that matches. */
+static __always_inline const struct rule *
+rule_find(const struct rule_set *set, const struct rule_packet *packet,
+	  bool ipv6)
+{
+	__u32 i = rule_search(set, packet, ipv6);
+
+	return i < MAX_RULES ? rule_at(set, i) : NULL;
 }
 
 static __always_inline void rule_put_address(__u32 *word,
@@ -223,7 +265,36 @@ rule_of_tuple(const struct connection_key *tuple, __u32 ifindex, bool ipv6)
 	rule_put_tuple(k, tuple, ifindex);
 	if (tuple->protocol == IPPROTO_TCP || tuple->protocol == IPPROTO_UDP)
 		rule_put_ports(k, tuple->sport, tuple->dport);
-	return rule_search(set, k, ipv6);
+	return rule_find(set, k, ipv6);
+}
+
+/* Returns what a rule does, without what it does besides. */
+static __always_inline enum rule_action rule_action(const struct rule *r)
+{
+	return r->action & ~RULE_RECORD;
+}
+
+#define NSEC_PER_SEC 1000000000
+
+/* May a rule record one more packet in this second? */
+static __always_inline bool rule_may_record(const struct rule *r)
+{
+	__u32 row = r->counter, second = bpf_ktime_get_ns() / NSEC_PER_SEC;
+	struct rule_scratch *s = rule_scratch_get();
+	struct record_budget *b;
+
+	if (!s)
+		return false;
+	asm volatile("" : "+r"(row)); /* verifier 5 */
+	b = &s->budgets[row & (RECORD_BUDGETS - 1)];
+	if (b->second != second) {
+		b->second = second;
+		b->taken = 0;
+	}
+	if (b->taken >= RECORD_RATE)
+		return false;
+	b->taken++;
+	return true;
 }
 
 /* Counts a packet that a rule has decided about. */

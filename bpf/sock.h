@@ -170,15 +170,17 @@ static __noinline __u32 *sock_persist(const struct packet *p,
 }
 
 /* Makes a flow to one of the service's endpoints. Returns -EAGAIN if the
- * service is being replaced. */
-static __noinline int sock_flow_to_endpoint(struct packet *p,
-					    const struct service *svc,
-					    const struct sock_request *request,
-					    struct sock_flow *f)
+ * service is being replaced. Global (verifier 1). */
+__noinline int sock_flow_to_endpoint(struct packet *p,
+				     const struct service *svc,
+				     const struct sock_request *request,
+				     struct sock_flow *f)
 {
 	struct endpoint *ep;
 	__u32 *slot, id;
 
+	if (!p || !svc || !request || !f) /* verifier 2 */
+		return -EAGAIN;
 	slot = svc->algorithm == ALGORITHM_PERSIST ?
 		       sock_persist(p, svc) :
 		       sock_select(p, svc, request->cookie);

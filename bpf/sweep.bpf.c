@@ -169,39 +169,45 @@ int loxilb_walk(struct __sk_buff *ctx)
 }
 
 /* Ends the connection of the entry whose key follows an Ethernet header, in
- * silence, if it is of the endpoint in the packet's mark (walk.h). Returns whether
- * it was there. */
+ * silence, if it is the one that is meant (ends.h). Returns whether it was
+ * there. */
 SEC("tc")
 int loxilb_end(struct __sk_buff *ctx)
 {
+	const struct meant m = meant_read(ctx);
 	struct connection_key key;
 	struct connection *c;
+	__u32 word;
 
 	if (bpf_skb_load_bytes(ctx, ETH_HLEN, &key, sizeof(key)))
 		return 0;
 	c = entry_find(&key);
-	return c && is_of_endpoint(c, ctx->mark) &&
-	       connection_end_by_reply(&key, c, state_read(c),
-				       PORT_RESTS_FROM_NOW);
+	if (!c)
+		return 0;
+	word = state_read(c);
+	return is_meant(&m, c, word) &&
+	       connection_end_by_reply(&key, c, word, PORT_RESTS_FROM_NOW);
 }
 
 /* Sends a RST in the name of one end of a connection, whose addresses and ports it
  * has (ends.h): to the interface on whose number is the packet's mark, as if it
- * arrived there. Without a mark, returns where it would. The packet's priority is
- * the endpoint that the connection must be of (walk.h). User space makes it. */
+ * arrived there, if the connection is the one that is meant. Without a mark, returns
+ * where it would. User space makes it. */
 SEC("tc")
 int loxilb_reset(struct __sk_buff *ctx)
 {
+	const struct meant m = meant_read(ctx);
 	__u32 ifindex = ctx->mark, number;
 	struct connection_key key;
 
-	if (!reset_key(ctx, &key) ||
-	    !reset_number(&key, ctx->priority, &number))
+	if (!reset_key(ctx, &key) || !reset_number(&key, &m, &number))
 		return RESET_NOT;
 	if (!ifindex)
 		return reset_arrives(ctx, &key);
 	ctx->mark = 0;
-	ctx->priority = 0;
+	ctx->cb[0] = 0;
+	ctx->cb[1] = 0;
+	ctx->cb[2] = 0;
 	if (!reset_write(ctx, number) ||
 	    bpf_clone_redirect(ctx, ifindex, BPF_F_INGRESS))
 		return RESET_NOT;

@@ -19,11 +19,7 @@
 #include "protect.h"
 #include "rule_count.h"
 #include "service.h"
-#include "surge.h"
-
-/* Challenges. The programs at tc and XDP share it: what one has challenged, the
- * other takes the answer of. */
-struct surge challenge_surge SEC(".data.shared") = {};
+#include "shared.h"
 
 /* Counts a challenge that is sent. */
 static __always_inline void count_challenge(struct challenge_counts *n,

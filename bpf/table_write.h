@@ -15,8 +15,10 @@
 #include "whereabouts.h"
 
 /* A lock is held for longest while a group is moved, 50 us, or while a
- * hypervisor has taken its CPU away. An attempt takes some 200 ns. */
-#define LOCK_ATTEMPTS 2048
+ * hypervisor has taken its CPU away. An attempt takes some 200 ns. They are made in
+ * rounds, since the verifier follows each of one, and one round alone (verifier 7). */
+#define LOCK_ROUNDS 16
+#define LOCK_ATTEMPTS 128
 #define LOCK_PAUSES 4
 
 /* How often who locks begins anew because the table has grown. */
@@ -29,7 +31,7 @@ static __always_inline bool bucket_try_lock(struct table_bucket *b)
 		 CONTROL_LOCKED);
 }
 
-/* Waits for the lock of a bucket. Global (verifier 1). */
+/* Waits for the lock of a bucket for a round. Global (verifier 1). */
 __noinline int bucket_wait(struct table_bucket *b)
 {
 	if (!b) /* verifier 2 */
@@ -46,7 +48,13 @@ __noinline int bucket_wait(struct table_bucket *b)
 
 static __always_inline bool bucket_lock(struct table_bucket *b)
 {
-	return likely(bucket_try_lock(b)) || !bucket_wait(b);
+	if (likely(bucket_try_lock(b)))
+		return true;
+	NO_UNROLL
+	for (int i = 0; i < LOCK_ROUNDS; i++)
+		if (!bucket_wait(b))
+			return true;
+	return false;
 }
 
 /* Adds to the word's highest bit: AND is no barrier, and a loop if it is made one. */

@@ -28,6 +28,7 @@
 #include "icmp.h"
 #include "answer.h"
 #include "stats.h"
+#include "trace.h"
 
 /* Return codes. NEXT leaves the packet to other programs at the hook, and then
  * to the kernel. The numbers are the same for tcx and clsact. */
@@ -121,6 +122,17 @@ static __always_inline enum verdict forward_others(ctx_t *ctx, struct packet *p,
 	return forward_uncommon(ctx, p, c, next_hop_prepare(ctx, p, c));
 }
 
+/* Handles a packet of no connection. It may open one; else it is the kernel's. */
+static __always_inline enum verdict balance_new(ctx_t *ctx, struct packet *p)
+{
+	enum verdict v;
+
+	if (is_foreign_after_all(p))
+		return firewall_judge_foreign(ctx, p);
+	v = connection_open(ctx, p);
+	return unlikely(v == VERDICT_PASS) ? firewall_finish(ctx, p, v) : v;
+}
+
 /* Handles a packet that has ports. l3: the offset of the IP header when the
  * packet arrived. */
 static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
@@ -139,9 +151,7 @@ static __always_inline enum verdict balance(ctx_t *ctx, struct packet *p,
 	}
 	v = connection_track(ctx, p, &c, false);
 	if (v == VERDICT_MISS)
-		return is_foreign_after_all(p) ?
-			       firewall_judge_foreign(ctx, p) :
-			       connection_open(ctx, p);
+		return balance_new(ctx, p);
 	if (v != VERDICT_CONTINUE || !c) /* the latter: verifier 2 */
 		return v;
 	w = way_of(c);
@@ -184,7 +194,8 @@ related_find_connection(ctx_t *ctx, struct packet *p, struct connection **c)
 				   icmp_translate(ctx, p, c);
 }
 
-/* Forwards a later fragment or an ICMP error through the connection c. */
+/* Forwards a later fragment or an ICMP error through the connection c. The sender of
+ * the error may be anybody, so it does not answer for the connection. */
 static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 					       struct connection *c)
 {
@@ -193,6 +204,11 @@ static __noinline enum verdict related_forward(ctx_t *ctx, struct packet *p,
 	if (!c)
 		return VERDICT_DROP;
 	way_forget_if_silent(c, p->now);
+	if (!p->later_fragment)
+		p->unasked = true;
+	else if (unlikely(rule_count) && !p->direct &&
+		 firewall_drops_connection(ctx, p, c))
+		return drop(p, DROP_RULE);
 	hop = next_hop_prepare(ctx, p, c);
 	if (hop == VERDICT_ANSWER)
 		return VERDICT_DROP; /* no ICMP error is sent about either (RFC 1122) */
@@ -220,7 +236,9 @@ __noinline enum verdict forward_related(ctx_t *ctx, struct packet *p)
 	return related_forward(ctx, p, c);
 }
 
-static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
+/* Returns the code of tc that a verdict means, and counts what is dropped. */
+static __always_inline int conclude(ctx_t *ctx, struct packet *p,
+				    enum verdict v)
 {
 	switch (v) {
 	case VERDICT_REDIRECT:
@@ -237,12 +255,36 @@ static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
 	}
 }
 
+/* Shows a packet to those who trace it. */
+static __always_inline void trace_end(ctx_t *ctx, const struct packet *p,
+				      enum verdict v)
+{
+	if (!TRACING || likely(!p->traced))
+		return;
+	if (v == VERDICT_REDIRECT)
+		trace_leave(ctx, TRACE_FORWARD, p->drop, !p->l3);
+	else if (v == VERDICT_DROP)
+		trace_leave(ctx, TRACE_DROP, p->drop, !p->l3);
+	else
+		trace_leave(ctx, TRACE_PASS, p->pass << TRACE_PASS_SHIFT,
+			    !p->l3);
+}
+
+static __always_inline int finish(ctx_t *ctx, struct packet *p, enum verdict v)
+{
+	int action = conclude(ctx, p, v);
+
+	trace_end(ctx, p, v);
+	return action;
+}
+
 static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 {
 	struct packet p;
 	enum verdict v;
 
 	packet_init(&p, ctx_now(), l3);
+	trace_begin(ctx, &p, TRACE_INGRESS | (l3 ? 0 : TRACE_AT_LAYER3));
 	v = parse(ctx, &p, l3);
 	if (unlikely(ports_attached) &&
 	    port_apply(ctx, &p, v) == VERDICT_DROP) {
@@ -258,6 +300,7 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 		v = firewall_judge_other(ctx, &p);
 	}
 	if (unlikely(v == VERDICT_ANSWER)) {
+		trace_became(&p, TRACE_ANSWER);
 		v = answer(ctx, &p);
 		if (v == VERDICT_REDIRECT)
 			count_drop(p.drop);
@@ -321,6 +364,7 @@ static __always_inline int handle_egress(ctx_t *ctx, __u16 l3)
 	if (ctx_is_redirected(ctx) || ctx_is_tagged(ctx))
 		return TC_NEXT;
 	packet_init(&p, ctx_now(), l3);
+	trace_begin(ctx, &p, TRACE_EGRESS | (l3 ? 0 : TRACE_AT_LAYER3));
 	v = parse_ip(ctx, &p, l3);
 	if (v == VERDICT_CONTINUE)
 		v = translate_local_reply(ctx, &p, l3);
@@ -364,6 +408,12 @@ int loxilb_layer3(struct __sk_buff *ctx)
  * the code uses only the values of enums, and the kernel's memory for events. */
 const struct {
 	struct connection_event told;
+	struct packet_record record;
+	struct packet_trace trace;
+	enum trace_limit trace_limit;
+	enum trace_point trace_point;
+	enum trace_verdict trace_verdict;
+	enum trace_flag trace_flag;
 	enum limit limit;
 	enum table_layout table;
 	enum table_element element;
@@ -385,6 +435,9 @@ const struct {
 	enum handshake_layout handshake;
 	enum connection_event_kind event;
 	enum connection_event_cause cause;
+	enum ring ring;
+	enum record_limit record_limit;
+	enum record_flag record_flag;
 	enum policer_layout policer_layout;
 	enum policer_flag policer;
 	enum color color;

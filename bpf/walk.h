@@ -36,7 +36,8 @@ static __always_inline bool endpoint_is_ending(__u32 id)
 
 /* Hands a connection over to user space, which has both ends told. */
 static __always_inline int walk_hand_over(const struct connection_key *key,
-					  const struct connection *c)
+					  const struct connection *c,
+					  __u32 word)
 {
 	struct found_end *e;
 
@@ -46,7 +47,7 @@ static __always_inline int walk_hand_over(const struct connection_key *key,
 	e->client = *key;
 	connection_reverse(&e->reply, c, key->protocol);
 	e->endpoint = c->endpoint;
-	e->pad = 0;
+	e->word = word;
 	bpf_ringbuf_submit(e, BPF_RB_NO_WAKEUP);
 	return 1;
 }
@@ -71,7 +72,7 @@ __noinline int walk_row(struct table_row *row)
 		return 0;
 	key = row->key; /* the row may change hands when the entry is removed */
 	if (key.protocol == IPPROTO_TCP && !connection_is_closed(word))
-		return walk_hand_over(&key, c);
+		return walk_hand_over(&key, c, word);
 	if (key.protocol == IPPROTO_TCP && word & CONN_ASSURED)
 		return 0; /* it rests, so that answers to the RSTs find it */
 	return connection_end_by_reply(&key, c, word, PORT_RESTS_FROM_NOW);

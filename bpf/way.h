@@ -15,9 +15,6 @@
 #include "epoch.h"
 #include "maps.h"
 
-/* The row of what goes to sockets of this machine. No other way gets it. */
-#define WAY_LOCAL 0
-
 static __always_inline struct way *way_row(__u32 i)
 {
 	return bpf_map_lookup_elem(&ways, &i);
@@ -51,14 +48,6 @@ static __always_inline bool way_takes(const struct packet *p,
 {
 	return next_hop_is_known(p, c, w) &&
 	       (c->hop | w->key.kind) <= HOP_PEER && p->length <= w->key.mtu;
-}
-
-/* Notes the connection's way, in one store: who reads the epoch on another CPU
- * has the way that belongs to it. */
-static __always_inline void connection_set_way(struct connection *c, __u32 way,
-					       __u32 epoch)
-{
-	*(volatile __u32 *)&c->way = way | epoch << 16;
 }
 
 #endif

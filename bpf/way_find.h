@@ -123,13 +123,16 @@ static __always_inline bool way_claim(struct way *w, const struct way_key *key,
 /* Finds the row of a way, or claims one. The MAC address in it becomes this one,
  * see way_set_macs(). Returns 0 if there is no room: then the way is none of
  * those that are kept. Two CPUs may claim a row each for the same way; one of
- * them is no longer confirmed, then. */
-static __noinline __u32 way_find(const struct way_key *key, __u32 now,
-				 __u64 macs, __u32 neighbours)
+ * them is no longer confirmed, then. Global (verifier 1). */
+__noinline __u32 way_find(const struct way_key *key, __u32 now, __u64 macs,
+			  __u32 neighbours)
 {
-	__u32 first = way_hash(key), i;
+	__u32 first, i;
 	struct way *w;
 
+	if (!key) /* verifier 2 */
+		return 0;
+	first = way_hash(key);
 	for (int n = 0; n < 2 * WAY_PROBES; n++) {
 		i = (first + n % WAY_PROBES) % WAYS;
 		w = way_row(i);

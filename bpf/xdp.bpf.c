@@ -27,6 +27,7 @@
 #include "ethernet.h"
 #include "nat.h"
 #include "stats.h"
+#include "trace.h"
 #include "way.h"
 #include "xdp_send.h"
 #include "xdp_syn.h"
@@ -56,49 +57,75 @@ static __always_inline bool is_established(const struct packet *p,
 
 /* Forwards a packet of an established connection, and handles SYNs that open
  * one. l3: the offset of the IP header, behind a VLAN tag if there is one. */
-static __always_inline int handle(ctx_t *ctx, const __u16 l3)
+static __always_inline int forward_frame(ctx_t *ctx, struct packet *p,
+					 const __u16 l3)
 {
 	struct connection *c;
 	const struct way *w;
-	struct packet p;
 	bool opens;
 	void *mac;
 	int action;
 
-	if (unlikely(ports_attached) && port_attachments(ctx->ingress_ifindex))
+	if (parse(ctx, p, l3) != VERDICT_CONTINUE || p->fault)
 		return XDP_PASS;
-	packet_init(&p, ctx_now(), l3);
-	if (parse(ctx, &p, l3) != VERDICT_CONTINUE || p.fault)
-		return XDP_PASS;
-	opens = is_opening_syn(&p) && l3 == ETH_HLEN;
-	if (unlikely(opens && is_of_syn_flood(&p))) {
-		action = syn_flood_challenge(ctx, &p);
+	opens = is_opening_syn(p) && l3 == ETH_HLEN;
+	if (unlikely(opens && is_of_syn_flood(p))) {
+		action = syn_flood_challenge(ctx, p);
 		if (action != XDP_PASS)
 			return action;
 	}
-	c = entry_find_established(&p.tuple, opens);
+	c = entry_find_established(&p->tuple, opens);
 	if (!c)
-		return opens ? handle_syn(ctx, &p) : XDP_PASS;
-	if (!is_established(&p, c) || may_be_partial(ctx, &p))
+		return opens ? handle_syn(ctx, p) : XDP_PASS;
+	if (!is_established(p, c) || may_be_partial(ctx, p))
 		return XDP_PASS;
 	w = way_of(c);
-	if (!way_takes(&p, c, w) || !xdp_send_to(w->key.ifindex))
+	if (!way_takes(p, c, w) || !xdp_send_to(w->key.ifindex))
 		return XDP_PASS;
 
-	c->seen = p.now;
-	if (p.tuple.protocol == IPPROTO_TCP)
-		tcp_note_sequence(&p, c);
+	c->seen = p->now;
+	if (p->tuple.protocol == IPPROTO_TCP)
+		tcp_note_sequence(p, c);
 	/* the tag ends here: the header moves up to the IP header */
-	if (translate(ctx, &p, c, l3) != VERDICT_CONTINUE ||
+	if (translate(ctx, p, c, l3) != VERDICT_CONTINUE ||
 	    (l3 != ETH_HLEN && bpf_xdp_adjust_head(ctx, l3 - ETH_HLEN)))
 		return XDP_ABORTED; /* never happens: all headers were read before */
 	mac = ctx_header(ctx, 0, ETH_HLEN);
 	if (!mac)
 		return XDP_ABORTED; /* likewise */
-	count(&p, c);
+	count(p, c);
 	count_one(&xdp_forwarded, 0);
 	macs_write(mac, w);
+	trace_out(p, w->key.ifindex);
 	return XDP_REDIRECT;
+}
+
+/* Shows a packet to those who trace it, unless it passes: tc.bpf.c shows it. */
+static __always_inline void trace_end(ctx_t *ctx, const struct packet *p,
+				      int action)
+{
+	if (!TRACING || likely(!p->traced))
+		return;
+	if (action == XDP_REDIRECT)
+		trace_leave(ctx, TRACE_FORWARD, 0, false);
+	else if (action == XDP_PASS)
+		trace_leave_alone();
+	else
+		trace_leave(ctx, TRACE_DROP, p->drop, false);
+}
+
+static __always_inline int handle(ctx_t *ctx, const __u16 l3)
+{
+	struct packet p;
+	int action;
+
+	if (unlikely(ports_attached) && port_attachments(ctx->ingress_ifindex))
+		return XDP_PASS;
+	packet_init(&p, ctx_now(), l3);
+	trace_begin(ctx, &p, TRACE_XDP);
+	action = forward_frame(ctx, &p, l3);
+	trace_end(ctx, &p, action);
+	return action;
 }
 
 /* The same for frames with a priority tag. Global (verifier 1). */

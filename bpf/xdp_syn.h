@@ -22,6 +22,7 @@
 #include "service.h"
 #include "stats.h"
 #include "syn_flood.h"
+#include "trace_note.h"
 #include "xdp_send.h"
 
 /* Does tc.bpf.c drop the SYN because of its source? */
@@ -73,6 +74,8 @@ static __noinline int syn_challenge(ctx_t *ctx, struct packet *p)
 	    !challenge_macs(ctx))
 		return XDP_ABORTED; /* never happens: all headers were read before */
 	count_challenge(n, p);
+	trace_became(p, TRACE_CHALLENGE);
+	trace_out(p, ctx->ingress_ifindex);
 	return XDP_REDIRECT;
 }
 

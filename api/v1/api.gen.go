@@ -42,7 +42,7 @@ type ApplyRequest struct {
 	// DryRun Only say what would change.
 	DryRun bool `json:"dryRun,omitempty"`
 
-	// Force Also if firewall rules cut TCP connections that this machine itself has accepted, ssh say. With confirm that is no reason to refuse.
+	// Force Also if this cuts TCP connections that this machine itself has accepted, ssh say. With confirm that is no reason to refuse.
 	Force   bool     `json:"force,omitempty"`
 	Objects []Object `json:"objects"`
 
@@ -154,6 +154,33 @@ type ConfirmRequest struct {
 	Revision uint64 `json:"revision,omitempty"`
 }
 
+// Connection defines model for Connection.
+type Connection struct {
+	// BytesIn From the client.
+	BytesIn uint64 `json:"bytesIn"`
+
+	// Client IP:PORT, as here and below.
+	Client   string `json:"client"`
+	Endpoint string `json:"endpoint"`
+
+	// PacketsIn From the client.
+	PacketsIn uint64 `json:"packetsIn"`
+	Protocol  string `json:"protocol"`
+	ServName  string `json:"servName"`
+
+	// State As conntrackState.
+	State string `json:"state"`
+	Vip   string `json:"vip"`
+}
+
+// ConnectionList defines model for ConnectionList.
+type ConnectionList struct {
+	ConnectionAttr []Connection `json:"connectionAttr"`
+
+	// Total How many pass the filters.
+	Total int `json:"total"`
+}
+
 // ConntrackEntry defines model for ConntrackEntry.
 type ConntrackEntry struct {
 	Bytes uint64 `json:"bytes"`
@@ -161,7 +188,7 @@ type ConntrackEntry struct {
 	// ConntrackAct dnat-IP:port:wN or snat-IP:port:wN; fdnat and fsnat where the source is translated too; ddsr where the endpoint answers the client directly.
 	ConntrackAct string `json:"conntrackAct"`
 
-	// ConntrackState closed, sync-sent, sync-ack, est, h/e, closed-wait, fini; udp-uni, udp-est.
+	// ConntrackState closed, sync-sent, sync-ack, est, closed-wait, fini; udp-uni, udp-est; req-sent, bidir (ICMP).
 	ConntrackState  string `json:"conntrackState"`
 	DestinationIP   string `json:"destinationIP"`
 	DestinationPort uint16 `json:"destinationPort"`
@@ -213,7 +240,9 @@ type ConntrackEvent struct {
 
 // ConntrackList defines model for ConntrackList.
 type ConntrackList struct {
-	CtAttr []ConntrackEntry `json:"ctAttr"`
+	// Continue Where the next page begins, if limit has ended this one. In requests it is ignored.
+	Continue string           `json:"continue,omitempty"`
+	CtAttr   []ConntrackEntry `json:"ctAttr"`
 }
 
 // ConntracksEnded defines model for ConntracksEnded.
@@ -240,6 +269,33 @@ type CorsEntry struct {
 // CorsList defines model for CorsList.
 type CorsList struct {
 	CorsAttr []string `json:"corsAttr"`
+}
+
+// Counters What has been counted so far. The sums of a service include endpoints that it has no longer.
+type Counters struct {
+	// BytesIn From clients.
+	BytesIn uint64 `json:"bytesIn"`
+
+	// BytesOut To clients.
+	BytesOut uint64 `json:"bytesOut"`
+
+	// Connections Made.
+	Connections uint64 `json:"connections"`
+
+	// FailedHandshakes SYNs that were refused or could not be delivered, and connections that the endpoint reset before data.
+	FailedHandshakes uint64 `json:"failedHandshakes,omitempty"`
+
+	// PacketsIn From clients.
+	PacketsIn uint64 `json:"packetsIn"`
+
+	// PacketsOut To clients.
+	PacketsOut uint64 `json:"packetsOut"`
+
+	// RefusedPackets Of services: no endpoint takes new connections, or the connection table is full.
+	RefusedPackets uint64 `json:"refusedPackets,omitempty"`
+
+	// RepeatedSyns SYNs that came again before an answer.
+	RepeatedSyns uint64 `json:"repeatedSyns,omitempty"`
 }
 
 // DeviceAddress defines model for DeviceAddress.
@@ -271,6 +327,43 @@ type DeviceInfo struct {
 	Uptime       string `json:"uptime"`
 }
 
+// Diagnosis defines model for Diagnosis.
+type Diagnosis struct {
+	Checks   []DoctorCheck   `json:"checks"`
+	Findings []DoctorFinding `json:"findings"`
+}
+
+// DoctorCheck defines model for DoctorCheck.
+type DoctorCheck struct {
+	Findings int    `json:"findings"`
+	Name     string `json:"name"`
+
+	// Unknown Why it could not tell.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// DoctorFinding defines model for DoctorFinding.
+type DoctorFinding struct {
+	// Check The check that found it.
+	Check string `json:"check"`
+
+	// Command What mends it.
+	Command string `json:"command,omitempty"`
+
+	// Fixable That POST does it.
+	Fixable bool   `json:"fixable,omitempty"`
+	Id      string `json:"id"`
+
+	// Sure certain, likely, or possible.
+	Sure string `json:"sure"`
+
+	// What What is wrong.
+	What string `json:"what"`
+
+	// Why Why it matters.
+	Why string `json:"why"`
+}
+
 // Drain defines model for Drain.
 type Drain struct {
 	// Connections That it has left, without those that are closed.
@@ -283,6 +376,9 @@ type Drain struct {
 	Done     *time.Time `json:"done,omitempty"`
 	Endpoint string     `json:"endpoint"`
 	Rate     int        `json:"rate"`
+
+	// Sockets Flows of this machine's own sockets that it has left. They end with their sockets: the deadline is none for them.
+	Sockets int `json:"sockets"`
 }
 
 // DrainList defines model for DrainList.
@@ -300,6 +396,39 @@ type DrainRequest struct {
 
 	// Within Seconds from now after which connections that are left are ended. 0 or absent: never.
 	Within int `json:"within,omitempty"`
+}
+
+// Drop defines model for Drop.
+type Drop struct {
+	// Cause The usual one.
+	Cause   string `json:"cause"`
+	Meaning string `json:"meaning"`
+
+	// Packets Since the maps were made.
+	Packets uint64 `json:"packets"`
+
+	// Reason As loxilb_drops_total has it.
+	Reason string `json:"reason"`
+
+	// Remedy What to do.
+	Remedy string `json:"remedy"`
+}
+
+// DropList defines model for DropList.
+type DropList struct {
+	DropAttr []Drop `json:"dropAttr"`
+}
+
+// DropRate defines model for DropRate.
+type DropRate struct {
+	// Packets So far.
+	Packets uint64 `json:"packets"`
+
+	// Rate Packets a second.
+	Rate float32 `json:"rate"`
+
+	// Reason As in docs/drop-reasons.md.
+	Reason string `json:"reason"`
 }
 
 // Endpoint defines model for Endpoint.
@@ -425,6 +554,28 @@ type EndpointProbe struct {
 // EndpointProbeList defines model for EndpointProbeList.
 type EndpointProbeList struct {
 	Attr []EndpointProbe `json:"Attr"`
+
+	// Continue Where the next page begins, if limit has ended this one. In requests it is ignored.
+	Continue string `json:"continue,omitempty"`
+}
+
+// EndpointRates defines model for EndpointRates.
+type EndpointRates struct {
+	// Active Connections in the table.
+	Active uint64 `json:"active"`
+
+	// Counters What has been counted so far. The sums of a service include endpoints that it has no longer.
+	Counters *Counters `json:"counters,omitempty"`
+
+	// Endpoint IP:PORT.
+	Endpoint string `json:"endpoint"`
+
+	// Rates What is counted, a second. Bytes are those of IP packets.
+	Rates Rates `json:"rates"`
+
+	// State up, down, or unknown: it is not probed, or was not yet.
+	State  string `json:"state"`
+	Weight int    `json:"weight"`
 }
 
 // EndpointShare defines model for EndpointShare.
@@ -437,6 +588,46 @@ type EndpointShare struct {
 
 	// Value Bytes.
 	Value float64 `json:"value"`
+}
+
+// EndpointStatus defines model for EndpointStatus.
+type EndpointStatus struct {
+	Backup int `json:"backup"`
+
+	// BytesIn From clients.
+	BytesIn uint64 `json:"bytesIn"`
+
+	// BytesOut To clients.
+	BytesOut uint64 `json:"bytesOut"`
+
+	// Connections Open now.
+	Connections uint64 `json:"connections"`
+	Drained     bool   `json:"drained"`
+
+	// Endpoint IP:PORT.
+	Endpoint string `json:"endpoint"`
+
+	// Evidence What was seen last.
+	Evidence string `json:"evidence,omitempty"`
+
+	// Opened Since it is there.
+	Opened uint64 `json:"opened"`
+
+	// PacketsIn From clients.
+	PacketsIn uint64 `json:"packetsIn"`
+
+	// PacketsOut To clients.
+	PacketsOut uint64 `json:"packetsOut"`
+
+	// Since Since when.
+	Since time.Time `json:"since,omitempty,omitzero"`
+
+	// Standby It is a backup that is not needed.
+	Standby bool `json:"standby,omitempty"`
+
+	// State up, down, unknown (probed, and no answer yet), or unprobed.
+	State  string `json:"state"`
+	Weight int    `json:"weight"`
 }
 
 // EndpointWeight defines model for EndpointWeight.
@@ -509,6 +700,64 @@ type Event struct {
 // EventList defines model for EventList.
 type EventList struct {
 	EventAttr []Event `json:"eventAttr"`
+}
+
+// Explanation defines model for Explanation.
+type Explanation struct {
+	// Connection The state of the connection that it is of.
+	Connection string `json:"connection,omitempty"`
+
+	// Endpoint IP:PORT.
+	Endpoint string `json:"endpoint,omitempty"`
+
+	// Gateway The next hop.
+	Gateway string `json:"gateway,omitempty"`
+
+	// Hint What mends it.
+	Hint string `json:"hint,omitempty"`
+
+	// Interface By which the packet leaves.
+	Interface string `json:"interface,omitempty"`
+
+	// Mac Of the next hop.
+	Mac string `json:"mac,omitempty"`
+	Mtu int    `json:"mtu,omitempty"`
+
+	// Paths Of a client and an endpoint, a packet to each service that has the endpoint.
+	Paths []Explanation `json:"paths,omitempty"`
+
+	// Question The packet, with what the request did not say.
+	Question string `json:"question"`
+
+	// Reason Of a drop, as docs/drop-reasons.md has them.
+	Reason string `json:"reason,omitempty"`
+
+	// Service Its key, such as 20.20.20.1:2020/tcp.
+	Service string `json:"service,omitempty"`
+
+	// Source What the endpoint sees, IP:PORT.
+	Source string `json:"source,omitempty"`
+
+	// Steps What the packet meets, in this order.
+	Steps []ExplanationStep `json:"steps"`
+
+	// Summary One sentence.
+	Summary string `json:"summary"`
+
+	// Verdict forwarded, local (to a socket of this machine), kernel (left to it), refused (the sender is told), dropped, challenged, redirected (by a firewall rule), sockets (of this machine, which need no packet); of a client and an endpoint reached or unreached.
+	Verdict string `json:"verdict"`
+}
+
+// ExplanationStep defines model for ExplanationStep.
+type ExplanationStep struct {
+	// Stage interface, connection, rule, service, endpoint, limit, source, way, mtu, police, answers, kernel, program.
+	Stage string `json:"stage"`
+
+	// State ok, warning, or failed: this is why it does not get there.
+	State string `json:"state"`
+
+	// Text What
+	Text string `json:"text"`
 }
 
 // Export defines model for Export.
@@ -618,7 +867,7 @@ type FirewallOptions struct {
 	// OnDefault Only of what leaves by a default route.
 	OnDefault bool `json:"onDefault,omitempty"`
 
-	// Record Not available yet.
+	// Record Copies of the first packets of each second are kept in files that tcpdump reads: records/ of the state directory.
 	Record bool `json:"record,omitempty"`
 
 	// Redirect It leaves by redirectPortName, as it is.
@@ -653,6 +902,12 @@ type FirewallRule struct {
 
 	// RuleArguments What a packet must be like. What is absent, "" or 0 is any.
 	RuleArguments FirewallArguments `json:"ruleArguments"`
+}
+
+// Fixed defines model for Fixed.
+type Fixed struct {
+	// Done What was changed, a sentence each.
+	Done []string `json:"done"`
 }
 
 // FlowCount defines model for FlowCount.
@@ -761,7 +1016,9 @@ type LoadbalanceEntry struct {
 
 // LoadbalanceList defines model for LoadbalanceList.
 type LoadbalanceList struct {
-	LbAttr []LoadbalanceEntry `json:"lbAttr"`
+	// Continue Where the next page begins, if limit has ended this one. In requests it is ignored.
+	Continue string             `json:"continue,omitempty"`
+	LbAttr   []LoadbalanceEntry `json:"lbAttr"`
 }
 
 // LoadbalanceRequest A LoadbalanceEntry, or lbAttr alone.
@@ -834,7 +1091,7 @@ type Mirror struct {
 	Packets uint64 `json:"packets,omitempty"`
 
 	// Sync 0: packets are copied. 1: it waits for an interface or a service.
-	Sync         int          `json:"sync,omitempty"`
+	Sync         *int         `json:"sync,omitempty"`
 	TargetObject MirrorTarget `json:"targetObject"`
 }
 
@@ -869,13 +1126,13 @@ type MirrorList struct {
 
 // MirrorTarget defines model for MirrorTarget.
 type MirrorTarget struct {
-	// Attachment 1: an interface, and what arrives there. 2: services. 3: clients of all services.
+	// Attachment 1: an interface, and what arrives there. 2: services. 3: clients of all services. 4: what a firewall rule decides about.
 	Attachment int `json:"attachment"`
 
-	// Direction Of services and clients: packets towards endpoints, to clients, or both (the default).
+	// Direction But for interfaces: packets towards endpoints, to clients, or both (the default).
 	Direction string `json:"direction,omitempty"`
 
-	// MirrObjName The interface; the services' name, or IP:PORT/PROTOCOL of one; or the clients' prefix.
+	// MirrObjName The interface; the services' name, or IP:PORT/PROTOCOL of one; the clients' prefix; or the rule's key, as in sourceIP:10.0.0.0/8,preference:5.
 	MirrObjName string `json:"mirrObjName"`
 }
 
@@ -928,11 +1185,11 @@ type Object struct {
 	// Kind Loadbalancer, Endpoint, Drain ..., or a short word for it, as lb or ep.
 	Kind string `json:"kind"`
 
-	// Metadata What names the object besides its spec.
+	// Metadata What names the object besides its spec: vid, vxlanID, or the name of a service whose spec has none.
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 
-	// Spec What the POST of its kind takes.
-	Spec json.RawMessage `json:"spec"`
+	// Spec What the POST of its kind takes. A Vlan needs none where metadata have its vid.
+	Spec json.RawMessage `json:"spec,omitempty"`
 }
 
 // ObjectError defines model for ObjectError.
@@ -951,6 +1208,48 @@ type ObjectError struct {
 // ObjectList defines model for ObjectList.
 type ObjectList struct {
 	Objects []Object `json:"objects"`
+}
+
+// PacketTrace defines model for PacketTrace.
+type PacketTrace struct {
+	After  *PacketView `json:"after,omitempty"`
+	Before PacketView  `json:"before"`
+
+	// In The interface by which it came.
+	In string `json:"in"`
+
+	// Out By which it leaves. Absent: it does not, or the kernel decides.
+	Out string `json:"out,omitempty"`
+
+	// Point Where it was seen: ingress, egress (answers of endpoints on this machine) or xdp.
+	Point string `json:"point"`
+
+	// Reason Why it was dropped or left to the kernel.
+	Reason string `json:"reason,omitempty"`
+
+	// Time When it came.
+	Time time.Time `json:"time"`
+
+	// Took Nanoseconds in the program, those for this included.
+	Took int `json:"took"`
+
+	// Verdict pass (the kernel has it), forward, drop, answer (dropped, and its sender is told), challenge.
+	Verdict string `json:"verdict"`
+}
+
+// PacketView defines model for PacketView.
+type PacketView struct {
+	// Data Its headers, or its beginning.
+	Data []byte `json:"data"`
+
+	// Layer3 It begins with its IP header.
+	Layer3 bool `json:"layer3,omitempty"`
+
+	// Length Bytes of the whole packet.
+	Length int `json:"length"`
+
+	// Segment Of a packet that is many segments (GSO): the length of each.
+	Segment int `json:"segment,omitempty"`
 }
 
 // Params defines model for Params.
@@ -1014,13 +1313,13 @@ type PolicyList struct {
 
 // PolicyTarget defines model for PolicyTarget.
 type PolicyTarget struct {
-	// Attachment 1: an interface, and what arrives there. 2: services. 3: clients of all services.
+	// Attachment 1: an interface, and what arrives there. 2: services. 3: clients of all services. 4: what a firewall rule decides about.
 	Attachment int `json:"attachment"`
 
-	// Direction Of services and clients: packets towards endpoints (in, the default), to clients, or both together.
+	// Direction But for interfaces: packets towards endpoints (in, the default), to clients, or both together.
 	Direction string `json:"direction,omitempty"`
 
-	// PolObjName The interface; the services' name, or IP:PORT/PROTOCOL of one; or the clients' prefix.
+	// PolObjName The interface; the services' name, or IP:PORT/PROTOCOL of one; the clients' prefix; or the rule's key, as in sourceIP:10.0.0.0/8,preference:5.
 	PolObjName string `json:"polObjName"`
 }
 
@@ -1151,6 +1450,55 @@ type ProcessedTraffic struct {
 	ProcessedSctpBytes float64 `json:"processed_sctp_bytes"`
 	ProcessedTcpBytes  float64 `json:"processed_tcp_bytes"`
 	ProcessedUdpBytes  float64 `json:"processed_udp_bytes"`
+}
+
+// Rates What is counted, a second. Bytes are those of IP packets.
+type Rates struct {
+	// BytesIn From clients.
+	BytesIn float32 `json:"bytesIn"`
+
+	// BytesOut To clients.
+	BytesOut float32 `json:"bytesOut"`
+
+	// Connections Made.
+	Connections float32 `json:"connections"`
+
+	// FailedHandshakes SYNs that were refused or could not be delivered, and connections that the endpoint reset before data.
+	FailedHandshakes float32 `json:"failedHandshakes"`
+
+	// PacketsIn From clients.
+	PacketsIn float32 `json:"packetsIn"`
+
+	// PacketsOut To clients.
+	PacketsOut float32 `json:"packetsOut"`
+
+	// RepeatedSyns SYNs that came again before an answer.
+	RepeatedSyns float32 `json:"repeatedSyns"`
+}
+
+// RatesHistory defines model for RatesHistory.
+type RatesHistory struct {
+	// Drops Packets dropped a second, by reason, of reasons of which any was; of all services together only.
+	Drops map[string][]float32 `json:"drops,omitempty"`
+
+	// Kept false: only the last hours of the first 10000 services with connections are kept, and this one is none of them.
+	Kept bool `json:"kept"`
+
+	// Series Averages of each step, by name: those of Rates, connectionsActive; of all services together also halfOpen,
+	// dropped, challenges.
+	Series map[string][]float32 `json:"series"`
+
+	// Start Of the first step.
+	Start time.Time `json:"start"`
+
+	// Step In seconds. The last step may have just begun.
+	Step float64 `json:"step"`
+}
+
+// RatesUpdate defines model for RatesUpdate.
+type RatesUpdate struct {
+	List  ServiceRatesList `json:"list"`
+	Total TotalRates       `json:"total"`
 }
 
 // RequestCount defines model for RequestCount.
@@ -1425,22 +1773,22 @@ type ServiceArguments struct {
 	// yet. Absent, or auto: as the protocol is.
 	Probetype string `json:"probetype,omitempty"`
 
-	// Protocol tcp, udp or icmp (echo requests; port, targetPort 0); sctp is not available yet.
+	// Protocol tcp, udp or icmp (echo requests; port, targetPort 0); sctp is not part of this build.
 	Protocol string `json:"protocol"`
 
-	// Proxyprotocolv2 true is not available yet.
+	// Proxyprotocolv2 true is not part of this build.
 	Proxyprotocolv2 bool `json:"proxyprotocolv2"`
 
 	// Refuse What becomes of a new connection while no endpoint takes any, and of a TCP segment of no connection: reject
 	// (RST, ICMP port unreachable; the default), drop (nobody is told) or pass (the kernel gets it).
 	Refuse string `json:"refuse,omitempty"`
 
-	// Security Other than 0 is not available yet.
+	// Security Other than 0 is not part of this build.
 	Security int `json:"security"`
 
 	// Sel 0 rr (round robin), 1 hash (consistent, by addresses, ports and protocol), 2 priority (weighted round
 	// robin), 3 persist (where the client's last connection went), 4 lc (fewest connections for its weight),
-	// 5 n2, 6 n2det, 7 n3, 100 random (by weight); the number or the word. 5 to 7 are not available yet. Answers hold
+	// 5 n2, 6 n2det, 7 n3, 100 random (by weight); the number or the word. 5 to 7 are not part of this build. Answers hold
 	// the number.
 	Sel Choice `json:"sel"`
 
@@ -1450,7 +1798,7 @@ type ServiceArguments struct {
 	// SlowStart How long an endpoint that comes, or comes back, takes to have all of its share of new connections, 1s to 1h. Absent: no time.
 	SlowStart string `json:"slowStart,omitempty"`
 
-	// Snat true is not available yet.
+	// Snat true is not part of this build.
 	Snat bool `json:"snat,omitempty"`
 
 	// SnatIPs With modes 1, 2 and 5: the addresses that endpoints see instead of the client's, up to 64, of the endpoints' families.
@@ -1467,6 +1815,13 @@ type ServiceArguments struct {
 	Tunnel string `json:"tunnel,omitempty"`
 }
 
+// ServiceDetail defines model for ServiceDetail.
+type ServiceDetail struct {
+	Endpoints []EndpointStatus `json:"endpoints"`
+	Service   LoadbalanceEntry `json:"service"`
+	Summary   ServiceSummary   `json:"summary"`
+}
+
 // ServiceKey What names a service, as its serviceArguments have it.
 type ServiceKey struct {
 	// Block The mark of the service; 0 is one without.
@@ -1475,7 +1830,7 @@ type ServiceKey struct {
 	// ExternalIP The VIP.
 	ExternalIP string `json:"externalIP"`
 
-	// Host any, or nothing; others are not available yet.
+	// Host any, or nothing; others are not part of this build.
 	Host string `json:"host,omitempty"`
 
 	// Port 1 to 65535; icmp: 0.
@@ -1493,6 +1848,48 @@ type ServiceKeyList struct {
 	LbAttr []ServiceKey `json:"lbAttr"`
 }
 
+// ServiceRates defines model for ServiceRates.
+type ServiceRates struct {
+	// Active Connections in the table.
+	Active uint64 `json:"active"`
+
+	// Counters What has been counted so far. The sums of a service include endpoints that it has no longer.
+	Counters      *Counters `json:"counters,omitempty"`
+	EndpointCount int       `json:"endpointCount"`
+
+	// Endpoints If they were asked for.
+	Endpoints []EndpointRates `json:"endpoints,omitempty"`
+
+	// EndpointsDown Of those that are probed.
+	EndpointsDown int `json:"endpointsDown"`
+
+	// EndpointsUp Of those that are probed.
+	EndpointsUp int    `json:"endpointsUp"`
+	Name        string `json:"name,omitempty"`
+
+	// Rates What is counted, a second. Bytes are those of IP packets.
+	Rates Rates `json:"rates"`
+
+	// Selection How endpoints are chosen.
+	Selection string `json:"selection,omitempty"`
+
+	// Service Its key, such as 20.20.20.1:2020/tcp.
+	Service string `json:"service"`
+}
+
+// ServiceRatesList defines model for ServiceRatesList.
+type ServiceRatesList struct {
+	// Matched Services that were asked for, whatever the limit is.
+	Matched int `json:"matched"`
+
+	// Seconds Its length; 0: there was none yet.
+	Seconds  float64        `json:"seconds"`
+	Services []ServiceRates `json:"services"`
+
+	// Time End of the window that rates are of.
+	Time time.Time `json:"time"`
+}
+
 // ServiceShare defines model for ServiceShare.
 type ServiceShare struct {
 	// Ratio Percent of all.
@@ -1500,6 +1897,59 @@ type ServiceShare struct {
 
 	// Value Bytes.
 	Value float64 `json:"value"`
+}
+
+// ServiceSummary defines model for ServiceSummary.
+type ServiceSummary struct {
+	Algorithm string `json:"algorithm"`
+
+	// Bytes Likewise.
+	Bytes uint64 `json:"bytes"`
+
+	// Connections Open now.
+	Connections uint64 `json:"connections"`
+
+	// Down That their probe, an agent or handshakes say are down.
+	Down int `json:"down"`
+
+	// Drained That are drained.
+	Drained   int `json:"drained"`
+	Endpoints int `json:"endpoints"`
+
+	// Error Why it failed.
+	Error string `json:"error,omitempty"`
+
+	// Key Such as 20.20.20.1:2020/tcp.
+	Key  string `json:"key"`
+	Mode string `json:"mode"`
+	Name string `json:"name"`
+
+	// Opened Since it is there.
+	Opened uint64 `json:"opened"`
+
+	// Packets Of both directions.
+	Packets  uint64 `json:"packets"`
+	Protocol string `json:"protocol"`
+
+	// Rate Connections made a second, as /status/rates has it.
+	Rate float32 `json:"rate"`
+
+	// State failed (the data path does not have it as it should be), pending (not yet), down (no endpoint takes new connections), degraded (some that are wanted do not), ok.
+	State string `json:"state"`
+
+	// Traffic Bytes a second, of both directions.
+	Traffic float32 `json:"traffic"`
+
+	// Up That may take new connections: not down, not drained, of a weight above 0.
+	Up int `json:"up"`
+}
+
+// ServiceSummaryList defines model for ServiceSummaryList.
+type ServiceSummaryList struct {
+	ServiceAttr []ServiceSummary `json:"serviceAttr"`
+
+	// Total How many there are on all pages.
+	Total int `json:"total"`
 }
 
 // Status defines model for Status.
@@ -1537,7 +1987,65 @@ type Status struct {
 
 // StatusList defines model for StatusList.
 type StatusList struct {
+	// Continue Where the next page begins, if limit has ended this one. In requests it is ignored.
+	Continue   string   `json:"continue,omitempty"`
 	StatusAttr []Status `json:"statusAttr"`
+}
+
+// TableDifference defines model for TableDifference.
+type TableDifference struct {
+	// Mend What mends it.
+	Mend string `json:"mend"`
+
+	// Repaired It was there, and is not any more.
+	Repaired bool   `json:"repaired"`
+	Row      string `json:"row"`
+	Table    string `json:"table"`
+
+	// What What is wrong with it.
+	What string `json:"what"`
+}
+
+// TotalRates defines model for TotalRates.
+type TotalRates struct {
+	// Challenges SYNs a second of clients that were not known, and so were challenged.
+	Challenges float32 `json:"challenges"`
+
+	// Connections In the table.
+	Connections uint64 `json:"connections"`
+
+	// ConnectionsMax That can be.
+	ConnectionsMax uint64 `json:"connectionsMax"`
+
+	// Dropped Packets a second
+	Dropped float32 `json:"dropped"`
+
+	// Drops What was dropped, by reason; those of which none was are not there. The highest rate first.
+	Drops []DropRate `json:"drops"`
+
+	// Endpoints Of all services together.
+	Endpoints int `json:"endpoints"`
+
+	// EndpointsDown Of those that are probed.
+	EndpointsDown int `json:"endpointsDown"`
+
+	// EndpointsUp Of those that are probed.
+	EndpointsUp int `json:"endpointsUp"`
+
+	// HalfOpen Of those in the table.
+	HalfOpen uint64 `json:"halfOpen"`
+
+	// Rates What is counted, a second. Bytes are those of IP packets.
+	Rates Rates `json:"rates"`
+
+	// Seconds Its length; 0: there was none yet.
+	Seconds float64 `json:"seconds"`
+
+	// Services How many there are.
+	Services int `json:"services"`
+
+	// Time End of the window that rates are of.
+	Time time.Time `json:"time"`
 }
 
 // User defines model for User.
@@ -1551,11 +2059,41 @@ type User struct {
 	// Password 8 to 128 bytes. Never told.
 	Password string `json:"password,omitempty"`
 
-	// Role view (or viewer): reads everything but users and the audit log; operate: changes what is balanced, too; admin: everything. Absent is view.
+	// Role viewer (or view): reads everything but users and the audit log; operate: changes what is balanced, too; admin: everything. Absent is viewer, which is answered for both words.
 	Role string `json:"role,omitempty"`
 
 	// Username 1 to 64 letters, digits, and . _ @ - behind the first.
 	Username string `json:"username,omitempty"`
+}
+
+// Verified defines model for Verified.
+type Verified struct {
+	Differences []TableDifference `json:"differences"`
+
+	// Passed How many differences were there at one look and not at the next, as changes were under way.
+	Passed int `json:"passed,omitempty"`
+
+	// Seconds How long it took.
+	Seconds float64         `json:"seconds"`
+	Tables  []VerifiedTable `json:"tables"`
+
+	// Verdict same, differs, or unknown: something could not be read.
+	Verdict string `json:"verdict"`
+}
+
+// VerifiedTable defines model for VerifiedTable.
+type VerifiedTable struct {
+	Differences int `json:"differences"`
+
+	// Error Why it could not be read.
+	Error string `json:"error,omitempty"`
+	Name  string `json:"name"`
+
+	// Rows How many were compared.
+	Rows int `json:"rows"`
+
+	// Unsettled How many were about to change at each look.
+	Unsettled int `json:"unsettled,omitempty"`
 }
 
 // Version defines model for Version.
@@ -1635,6 +2173,18 @@ type VxlanPeer struct {
 	PeerIP string `json:"peerIP"`
 }
 
+// Whoami defines model for Whoami.
+type Whoami struct {
+	// Name A user of loxilb or of this machine; token: whoever has that of --manualtoken.
+	Name string `json:"name"`
+
+	// Role view, operate or admin; empty: none, and the API answers nothing else.
+	Role string `json:"role"`
+
+	// Why Why there is no role.
+	Why string `json:"why,omitempty"`
+}
+
 // Address defines model for Address.
 type Address = string
 
@@ -1647,6 +2197,21 @@ type Block = string
 // HostURL defines model for HostURL.
 type HostURL = string
 
+// ListContinue defines model for ListContinue.
+type ListContinue = string
+
+// ListLimit defines model for ListLimit.
+type ListLimit = int
+
+// ListName defines model for ListName.
+type ListName = string
+
+// ListSelector defines model for ListSelector.
+type ListSelector = string
+
+// ListSortBy defines model for ListSortBy.
+type ListSortBy = string
+
 // Port defines model for Port.
 type Port = string
 
@@ -1655,6 +2220,27 @@ type PortMax = string
 
 // Protocol defines model for Protocol.
 type Protocol = string
+
+// RatesCounters defines model for RatesCounters.
+type RatesCounters = bool
+
+// RatesEndpoints defines model for RatesEndpoints.
+type RatesEndpoints = bool
+
+// RatesLimit defines model for RatesLimit.
+type RatesLimit = int
+
+// RatesMatch defines model for RatesMatch.
+type RatesMatch = string
+
+// RatesOffset defines model for RatesOffset.
+type RatesOffset = int
+
+// RatesService defines model for RatesService.
+type RatesService = string
+
+// RatesSort defines model for RatesSort.
+type RatesSort = string
 
 // Done defines model for Done.
 type Done = Result
@@ -1679,10 +2265,10 @@ type EndConntracksParams struct {
 	// ServName Only connections of the services of this name.
 	ServName string `form:"servName,omitempty" json:"servName,omitempty"`
 
-	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp.
+	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp, or of the services of this name.
 	Service string `form:"service,omitempty" json:"service,omitempty"`
 
-	// State Only connections in this state, as conntrackState has it.
+	// State Only connections in this state, as conntrackState has it, or as conntrack and ss do (established, syn-sent, syn-recv).
 	State string `form:"state,omitempty" json:"state,omitempty"`
 
 	// Source Only connections that this address, or an address of this prefix, opened.
@@ -1712,10 +2298,10 @@ type GetConntracksParams struct {
 	// ServName Only connections of the services of this name.
 	ServName string `form:"servName,omitempty" json:"servName,omitempty"`
 
-	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp.
+	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp, or of the services of this name.
 	Service string `form:"service,omitempty" json:"service,omitempty"`
 
-	// State Only connections in this state, as conntrackState has it.
+	// State Only connections in this state, as conntrackState has it, or as conntrack and ss do (established, syn-sent, syn-recv).
 	State string `form:"state,omitempty" json:"state,omitempty"`
 
 	// Source Only connections that this address, or an address of this prefix, opened.
@@ -1730,6 +2316,17 @@ type GetConntracksParams struct {
 	// Offset So many entries that pass the filters are left out first. The table changes between requests: a connection
 	// that comes or goes meanwhile may be missed, or be on two pages.
 	Offset int `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
+	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
+	// Of a list, one element has it. Not of the contract, as the parameters of its name.
+	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
+
+	// SortBy Property to sort by; with - before it, the largest first.
+	SortBy ListSortBy `form:"sortBy,omitempty" json:"sortBy,omitempty"`
+
+	// Continue What the answer before had as continue, to go on there, with the same other parameters.
+	Continue ListContinue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // WatchConntracksParams defines parameters for WatchConntracks.
@@ -1743,7 +2340,7 @@ type WatchConntracksParams struct {
 	// ServName Only connections of the services of this name.
 	ServName string `form:"servName,omitempty" json:"servName,omitempty"`
 
-	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp.
+	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp, or of the services of this name.
 	Service string `form:"service,omitempty" json:"service,omitempty"`
 
 	// Source Only connections that this address, or an address of this prefix, opened.
@@ -1761,6 +2358,26 @@ type WatchConntracksParams struct {
 type UndrainEndpointParams struct {
 	// Endpoint As it was drained: IP or IP:PORT.
 	Endpoint string `form:"endpoint" json:"endpoint"`
+}
+
+// GetEndpointsParams defines parameters for GetEndpoints.
+type GetEndpointsParams struct {
+	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them.
+	Name ListName `form:"name,omitempty" json:"name,omitempty"`
+
+	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
+	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
+	// Of a list, one element has it. Not of the contract, as the parameters of its name.
+	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
+
+	// SortBy Property to sort by; with - before it, the largest first.
+	SortBy ListSortBy `form:"sortBy,omitempty" json:"sortBy,omitempty"`
+
+	// Limit At most so many objects. If there are more, the answer has continue. 0 or absent is no limit.
+	Limit ListLimit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue What the answer before had as continue, to go on there, with the same other parameters.
+	Continue ListContinue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // DeleteEndpointParams defines parameters for DeleteEndpoint.
@@ -1809,9 +2426,15 @@ type ImportConfigMultipartBody struct {
 	Configuration openapi_types.File `json:"configuration"`
 }
 
+// ImportConfigParams defines parameters for ImportConfig.
+type ImportConfigParams struct {
+	// Force true: also if it cuts connections of this machine itself.
+	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
 // DeleteAddressParams defines parameters for DeleteAddress.
 type DeleteAddressParams struct {
-	// Force true: also what the one who asks is reached by.
+	// Force true: also if connections of this machine itself come by it.
 	Force string `form:"force,omitempty" json:"force,omitempty"`
 }
 
@@ -1819,6 +2442,32 @@ type DeleteAddressParams struct {
 type DeleteLoadbalancerListParams struct {
 	// Bgp Withdraw the VIP from BGP, true or false; without effect.
 	Bgp BGP `form:"bgp,omitempty" json:"bgp,omitempty"`
+}
+
+// CreateLoadbalancerParams defines parameters for CreateLoadbalancer.
+type CreateLoadbalancerParams struct {
+	// Force true: also if they cut connections of this machine itself.
+	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
+// GetLoadbalancersParams defines parameters for GetLoadbalancers.
+type GetLoadbalancersParams struct {
+	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them.
+	Name ListName `form:"name,omitempty" json:"name,omitempty"`
+
+	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
+	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
+	// Of a list, one element has it. Not of the contract, as the parameters of its name.
+	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
+
+	// SortBy Property to sort by; with - before it, the largest first.
+	SortBy ListSortBy `form:"sortBy,omitempty" json:"sortBy,omitempty"`
+
+	// Limit At most so many objects. If there are more, the answer has continue. 0 or absent is no limit.
+	Limit ListLimit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue What the answer before had as continue, to go on there, with the same other parameters.
+	Continue ListContinue `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // DeleteLoadbalancerRangeParams defines parameters for DeleteLoadbalancerRange.
@@ -1866,6 +2515,42 @@ type GetObjectsParams struct {
 	Managed bool `form:"managed,omitempty" json:"managed,omitempty"`
 }
 
+// CreateRouteParams defines parameters for CreateRoute.
+type CreateRouteParams struct {
+	// Force true: also if connections of this machine itself come by the route that this changes.
+	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
+// DeleteRouteParams defines parameters for DeleteRoute.
+type DeleteRouteParams struct {
+	// Force true: also if connections of this machine itself come by it.
+	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
+// DeleteVxlanParams defines parameters for DeleteVxlan.
+type DeleteVxlanParams struct {
+	// Force true: also if connections of this machine itself come by it.
+	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
+// DeleteVlanParams defines parameters for DeleteVlan.
+type DeleteVlanParams struct {
+	// Force true: also if connections of this machine itself come by it.
+	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
+// CreateVlanMemberParams defines parameters for CreateVlanMember.
+type CreateVlanMemberParams struct {
+	// Force true: also if connections of this machine itself come by it.
+	Force string `form:"force,omitempty" json:"force,omitempty"`
+}
+
+// FixFindingParams defines parameters for FixFinding.
+type FixFindingParams struct {
+	// Finding Its id.
+	Finding string `form:"finding" json:"finding"`
+}
+
 // GetEventsParams defines parameters for GetEvents.
 type GetEventsParams struct {
 	// Kind Only events of these kinds (link, address, route, neighbour, health, object, peer, pressure), several with commas.
@@ -1876,6 +2561,33 @@ type GetEventsParams struct {
 
 	// Limit A list of at most so many events, the last ones; 0 or absent is all that are kept.
 	Limit int `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
+// ExplainParams defines parameters for Explain.
+type ExplainParams struct {
+	// From The packet's source, IP or IP:PORT.
+	From string `form:"from,omitempty" json:"from,omitempty"`
+
+	// To Where it goes, IP:PORT; of ICMP the IP alone.
+	To string `form:"to,omitempty" json:"to,omitempty"`
+
+	// Client IP or IP:PORT.
+	Client string `form:"client,omitempty" json:"client,omitempty"`
+
+	// Endpoint IP or IP:PORT.
+	Endpoint string `form:"endpoint,omitempty" json:"endpoint,omitempty"`
+
+	// Proto tcp (if absent), udp or icmp (echo requests).
+	Proto string `form:"proto,omitempty" json:"proto,omitempty"`
+
+	// Interface By which it comes; if absent, that to which the route to its source leads.
+	Interface string `form:"interface,omitempty" json:"interface,omitempty"`
+
+	// Mark The packet's mark (skb->mark).
+	Mark uint32 `form:"mark,omitempty" json:"mark,omitempty"`
+
+	// Length Bytes of the IP packet, 60 to 65000; if absent, its headers alone.
+	Length int `form:"length,omitempty" json:"length,omitempty"`
 }
 
 // GetLogsParams defines parameters for GetLogs.
@@ -1896,6 +2608,39 @@ type GetLogsParams struct {
 	File string `form:"file,omitempty" json:"file,omitempty"`
 }
 
+// GetConnectionsParams defines parameters for GetConnections.
+type GetConnectionsParams struct {
+	// Protocol Only this protocol (tcp, udp).
+	Protocol string `form:"protocol,omitempty" json:"protocol,omitempty"`
+
+	// Vip Only connections that clients made to this address.
+	Vip string `form:"vip,omitempty" json:"vip,omitempty"`
+
+	// ServName Only connections of the services of this name.
+	ServName string `form:"servName,omitempty" json:"servName,omitempty"`
+
+	// Service Only connections of the service with this key, such as 20.20.20.1:2020/tcp, or of the services of this name.
+	Service string `form:"service,omitempty" json:"service,omitempty"`
+
+	// State Only connections in this state, as conntrackState has it, or as conntrack and ss do (established, syn-sent, syn-recv).
+	State string `form:"state,omitempty" json:"state,omitempty"`
+
+	// Source Only connections that this address, or an address of this prefix, opened.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+
+	// Endpoint Only connections with this endpoint, IP or IP:PORT.
+	Endpoint string `form:"endpoint,omitempty" json:"endpoint,omitempty"`
+
+	// Limit At most so many, 1 to 1000; absent is 100.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Offset So many that pass the filters are left out first, 1000000 at most. The table changes between requests.
+	Offset int `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Uncounted true ends the search once the page is full: total is what was found by then.
+	Uncounted bool `form:"uncounted,omitempty" json:"uncounted,omitempty"`
+}
+
 // GetStatusesParams defines parameters for GetStatuses.
 type GetStatusesParams struct {
 	// Kind Only objects of this kind (service).
@@ -1906,6 +2651,153 @@ type GetStatusesParams struct {
 
 	// Failed true leaves out what did not fail.
 	Failed bool `form:"failed,omitempty" json:"failed,omitempty"`
+
+	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
+	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
+	// Of a list, one element has it. Not of the contract, as the parameters of its name.
+	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
+
+	// SortBy Property to sort by; with - before it, the largest first.
+	SortBy ListSortBy `form:"sortBy,omitempty" json:"sortBy,omitempty"`
+
+	// Limit At most so many objects. If there are more, the answer has continue. 0 or absent is no limit.
+	Limit ListLimit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue What the answer before had as continue, to go on there, with the same other parameters.
+	Continue ListContinue `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
+// WatchRatesParams defines parameters for WatchRates.
+type WatchRatesParams struct {
+	// Service Only the service with this key, such as 20.20.20.1:2020/tcp.
+	Service RatesService `form:"service,omitempty" json:"service,omitempty"`
+
+	// Match Only services whose key or name has this text in it.
+	Match RatesMatch `form:"match,omitempty" json:"match,omitempty"`
+
+	// Sort The largest first, of: connections, packets, bytes, packetsIn, packetsOut, bytesIn, bytesOut, repeatedSyns,
+	// failedHandshakes (a second each), active, down (endpoints). Absent is the order of the services, as "key" is;
+	// "name" is by name. With service, its endpoints are sorted so; else they stay in their service's order.
+	Sort RatesSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// Limit At most so many services; with service, of its endpoints. 0 or absent is all.
+	Limit RatesLimit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Offset The first so many are left out, of what limit counts.
+	Offset RatesOffset `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Endpoints true adds the endpoints of each service.
+	Endpoints RatesEndpoints `form:"endpoints,omitempty" json:"endpoints,omitempty"`
+
+	// Counters true adds what has been counted so far, which is read now.
+	Counters RatesCounters `form:"counters,omitempty" json:"counters,omitempty"`
+}
+
+// GetRatesHistoryParams defines parameters for GetRatesHistory.
+type GetRatesHistoryParams struct {
+	// Service Only of the service with this key, such as 20.20.20.1:2020/tcp.
+	Service string `form:"service,omitempty" json:"service,omitempty"`
+}
+
+// GetServiceRatesParams defines parameters for GetServiceRates.
+type GetServiceRatesParams struct {
+	// Service Only the service with this key, such as 20.20.20.1:2020/tcp.
+	Service RatesService `form:"service,omitempty" json:"service,omitempty"`
+
+	// Match Only services whose key or name has this text in it.
+	Match RatesMatch `form:"match,omitempty" json:"match,omitempty"`
+
+	// Sort The largest first, of: connections, packets, bytes, packetsIn, packetsOut, bytesIn, bytesOut, repeatedSyns,
+	// failedHandshakes (a second each), active, down (endpoints). Absent is the order of the services, as "key" is;
+	// "name" is by name. With service, its endpoints are sorted so; else they stay in their service's order.
+	Sort RatesSort `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// Limit At most so many services; with service, of its endpoints. 0 or absent is all.
+	Limit RatesLimit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Offset The first so many are left out, of what limit counts.
+	Offset RatesOffset `form:"offset,omitempty" json:"offset,omitempty"`
+
+	// Endpoints true adds the endpoints of each service.
+	Endpoints RatesEndpoints `form:"endpoints,omitempty" json:"endpoints,omitempty"`
+
+	// Counters true adds what has been counted so far, which is read now.
+	Counters RatesCounters `form:"counters,omitempty" json:"counters,omitempty"`
+}
+
+// GetServiceStatusParams defines parameters for GetServiceStatus.
+type GetServiceStatusParams struct {
+	// Key Such as 20.20.20.1:2020/tcp.
+	Key string `form:"key" json:"key"`
+}
+
+// GetServiceSummariesParams defines parameters for GetServiceSummaries.
+type GetServiceSummariesParams struct {
+	// Search Only services whose key or name has this text, or that have an endpoint at an address which begins so.
+	Search string `form:"search,omitempty" json:"search,omitempty"`
+
+	// State Only services of these states, several with commas: failed, down, degraded, pending, ok; trouble is the first three.
+	State string `form:"state,omitempty" json:"state,omitempty"`
+
+	// Sort key (the default), name, state (the worst first), endpoints, connections, rate, traffic; with - before it the other way around.
+	Sort string `form:"sort,omitempty" json:"sort,omitempty"`
+
+	// Limit At most so many, 1 to 1000; absent is 100.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Offset So many are left out first.
+	Offset int `form:"offset,omitempty" json:"offset,omitempty"`
+}
+
+// TracePacketsParams defines parameters for TracePackets.
+type TracePacketsParams struct {
+	// Host An address of the packet, before or after, is this one or of this prefix.
+	Host string `form:"host,omitempty" json:"host,omitempty"`
+
+	// Port A port of the packet, before or after, is this one.
+	Port int `form:"port,omitempty" json:"port,omitempty"`
+
+	// Protocol tcp, udp, icmp (of both IP versions), or a number.
+	Protocol string `form:"protocol,omitempty" json:"protocol,omitempty"`
+
+	// Vip IP or IP:PORT. The packet goes there before, or comes from there after.
+	Vip string `form:"vip,omitempty" json:"vip,omitempty"`
+
+	// Service The name or the key of a service, in place of its VIP, ports and protocol.
+	Service string `form:"service,omitempty" json:"service,omitempty"`
+
+	// Interface The packet comes or leaves by this interface.
+	Interface string `form:"interface,omitempty" json:"interface,omitempty"`
+
+	// Verdict What becomes of the packet: pass, forward, drop, answer, challenge.
+	Verdict string `form:"verdict,omitempty" json:"verdict,omitempty"`
+
+	// Reason Why it is dropped, as /metrics names it.
+	Reason string `form:"reason,omitempty" json:"reason,omitempty"`
+
+	// Sample How many percent of the packets are looked at; absent is 100.
+	Sample float64 `form:"sample,omitempty" json:"sample,omitempty"`
+
+	// Count After so many packets it ends, 1 to 1000000; absent is 10000.
+	Count int `form:"count,omitempty" json:"count,omitempty"`
+
+	// Seconds After so many seconds it ends, 1 to 86400; absent is 600.
+	Seconds int `form:"seconds,omitempty" json:"seconds,omitempty"`
+
+	// Payload true shows what is behind the headers, too, as far as the first 192 bytes go.
+	Payload bool `form:"payload,omitempty" json:"payload,omitempty"`
+}
+
+// GetVerifyParams defines parameters for GetVerify.
+type GetVerifyParams struct {
+	// Whole true looks at all connections, not at a sample.
+	Whole bool `form:"whole,omitempty" json:"whole,omitempty"`
+}
+
+// RepairParams defines parameters for Repair.
+type RepairParams struct {
+	// Whole true looks at all connections, not at a sample.
+	Whole bool `form:"whole,omitempty" json:"whole,omitempty"`
 }
 
 // LoginJSONRequestBody defines body for Login for application/json ContentType.
@@ -2139,6 +3031,13 @@ type ClientInterface interface {
 	// Corresponds with PUT /auth/users/{id} (the `UpdateUser` operationId).
 	UpdateUser(ctx context.Context, id int64, body UpdateUserJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetWhoami Who makes this request, and what that may do
+	//
+	// Also of whoever may do nothing. Not of the contract.
+	//
+	// Corresponds with GET /auth/whoami (the `GetWhoami` operationId).
+	GetWhoami(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ApplyObjectsWithBody Make objects of any kinds what a list says
 	//
 	// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
@@ -2222,8 +3121,9 @@ type ClientInterface interface {
 	//
 	// A stream of server-sent events that does not end, a ConntrackEvent as data of each. An event "untold" says how
 	// many events the client was not told of since the last one: "sampled" are those of connections that were left
-	// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. What
-	// this machine's own sockets do to a VIP is not among them. Not of the contract.
+	// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. An
+	// event "end" is the last one, and says why: the token has ended, or loxilb ends. What this machine's own sockets
+	// do to a VIP is not among them. Not of the contract.
 	//
 	// Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 	WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2314,7 +3214,7 @@ type ClientInterface interface {
 	// they ask it in different ways.
 	//
 	// Corresponds with GET /config/endpoint/all (the `GetEndpoints` operationId).
-	GetEndpoints(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetEndpoints(ctx context.Context, params *GetEndpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteEndpoint Delete the object by which an address is probed
 	//
@@ -2402,7 +3302,7 @@ type ClientInterface interface {
 
 	// DeleteFirewallRule Delete the firewall rule with these arguments
 	//
-	// Those that are absent are any. 200 if there is no such rule.
+	// Those that are absent are any.
 	//
 	// Corresponds with DELETE /config/firewall (the `DeleteFirewallRule` operationId).
 	DeleteFirewallRule(ctx context.Context, params *DeleteFirewallRuleParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2449,7 +3349,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /config/import (the `ImportConfig` operationId).
-	ImportConfigWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	ImportConfigWithBody(ctx context.Context, params *ImportConfigParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateAddressWithBody Give an interface an address, IPv4 or IPv6
 	//
@@ -2478,7 +3378,7 @@ type ClientInterface interface {
 
 	// DeleteAddress Take an address from an interface
 	//
-	// Whoever gave it. 409: it is a VIP of a service, or the address that the request itself came to.
+	// Whoever gave it. 409: it is a VIP of a service, or connections of this machine itself come by it, the request say.
 	//
 	// Corresponds with DELETE /config/ipv4address/{ip_address}/{mask}/dev/{if_name} (the `DeleteAddress` operationId).
 	DeleteAddress(ctx context.Context, ipAddress string, mask string, ifName string, params *DeleteAddressParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2508,24 +3408,26 @@ type ClientInterface interface {
 	// One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
 	// (same externalIP, port and protocol) is updated; connections of endpoints that stay are not disturbed.
 	// Answers once the packets see the change. A single service that exists with the same content is refused with
-	// 409; inside lbAttr it is left as it is.
+	// 409; inside lbAttr it is left as it is. 409, too, if a service takes the address and port at which this machine itself has accepted a TCP connection:
+	// one of ssh, or the one by which the request came.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /config/loadbalancer (the `CreateLoadbalancer` operationId).
-	CreateLoadbalancerWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateLoadbalancerWithBody(ctx context.Context, params *CreateLoadbalancerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateLoadbalancer Create or update services
 	//
 	// One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
 	// (same externalIP, port and protocol) is updated; connections of endpoints that stay are not disturbed.
 	// Answers once the packets see the change. A single service that exists with the same content is refused with
-	// 409; inside lbAttr it is left as it is.
+	// 409; inside lbAttr it is left as it is. 409, too, if a service takes the address and port at which this machine itself has accepted a TCP connection:
+	// one of ssh, or the one by which the request came.
 	//
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /config/loadbalancer (the `CreateLoadbalancer` operationId).
-	CreateLoadbalancer(ctx context.Context, body CreateLoadbalancerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateLoadbalancer(ctx context.Context, params *CreateLoadbalancerParams, body CreateLoadbalancerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteLoadbalancers Delete all services
 	//
@@ -2535,7 +3437,7 @@ type ClientInterface interface {
 	// GetLoadbalancers All services with their endpoints and counters
 	//
 	// Corresponds with GET /config/loadbalancer/all (the `GetLoadbalancers` operationId).
-	GetLoadbalancers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+	GetLoadbalancers(ctx context.Context, params *GetLoadbalancersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteLoadbalancerRange Delete a service of a range of ports
 	//
@@ -2735,7 +3637,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /config/route (the `CreateRoute` operationId).
-	CreateRouteWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateRouteWithBody(ctx context.Context, params *CreateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateRoute Add a route to the main table
 	//
@@ -2745,7 +3647,7 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /config/route (the `CreateRoute` operationId).
-	CreateRoute(ctx context.Context, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateRoute(ctx context.Context, params *CreateRouteParams, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetRoutes The routes of the main table
 	//
@@ -2757,7 +3659,7 @@ type ClientInterface interface {
 	// Whoever made it; of several metrics, the one that was made here, or else the lowest.
 	//
 	// Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
-	DeleteRoute(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteRoute(ctx context.Context, ipAddress string, mask string, params *DeleteRouteParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateVxlanWithBody Make a VXLAN tunnel
 	//
@@ -2791,7 +3693,7 @@ type ClientInterface interface {
 	// With what was asked for in it: peers, addresses, neighbours, forwarding entries.
 	//
 	// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID} (the `DeleteVxlan` operationId).
-	DeleteVxlan(ctx context.Context, vxlanID string, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteVxlan(ctx context.Context, vxlanID string, params *DeleteVxlanParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateVxlanPeerWithBody Have a tunnel send to a peer
 	//
@@ -2846,7 +3748,7 @@ type ClientInterface interface {
 	// With what was asked for in it: members, addresses, neighbours, forwarding entries.
 	//
 	// Corresponds with DELETE /config/vlan/{vlan_id} (the `DeleteVlan` operationId).
-	DeleteVlan(ctx context.Context, vlanId string, reqEditors ...RequestEditorFn) (*http.Response, error)
+	DeleteVlan(ctx context.Context, vlanId string, params *DeleteVlanParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateVlanMemberWithBody Put an interface into a VLAN
 	//
@@ -2856,7 +3758,7 @@ type ClientInterface interface {
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
-	CreateVlanMemberWithBody(ctx context.Context, vlanId string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateVlanMemberWithBody(ctx context.Context, vlanId string, params *CreateVlanMemberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateVlanMember Put an interface into a VLAN
 	//
@@ -2866,22 +3768,45 @@ type ClientInterface interface {
 	// Takes a body of the `application/json` content type.
 	//
 	// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
-	CreateVlanMember(ctx context.Context, vlanId string, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+	CreateVlanMember(ctx context.Context, vlanId string, params *CreateVlanMemberParams, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// DeleteVlanMember Take an interface out of a VLAN
 	//
 	// Corresponds with DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged} (the `DeleteVlanMember` operationId).
 	DeleteVlanMember(ctx context.Context, vlanId string, ifName string, tagged string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetDoctor What is wrong with the machine and its network
+	//
+	// Looks, and changes nothing. Not of the contract.
+	//
+	// Corresponds with GET /doctor (the `GetDoctor` operationId).
+	GetDoctor(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// FixFinding Mend a finding
+	//
+	// Does what the command of the finding does, if that is known to be safe: settings of the kernel, offloads, mounts. Not of the contract.
+	//
+	// Corresponds with POST /doctor (the `FixFinding` operationId).
+	FixFinding(ctx context.Context, params *FixFindingParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetEvents What happens, as it happens
 	//
 	// With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
 	// data of each, its kind as event, its seq as id. A client that comes again with Last-Event-ID gets what it
 	// missed, as far as it is kept (4096 events); an event "lost" says how many are not. A comment comes every 15
-	// seconds. Otherwise: the last events that are kept, as a list. Not of the contract.
+	// seconds. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Otherwise: the last events that are kept, as a list. Not of the contract.
 	//
 	// Corresponds with GET /events (the `GetEvents` operationId).
 	GetEvents(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Explain What would become of a packet, and why
+	//
+	// Either from and to: a packet. Or client and endpoint: by which services that client reaches that endpoint, and why not by the others;
+	// so it is, too, if to is an endpoint and no VIP. The program of the data path itself is asked, on copies: nothing of the network, no
+	// connection and no counter changes. 503 if too many questions wait. Not of the contract.
+	//
+	// Corresponds with GET /explain (the `Explain` operationId).
+	Explain(ctx context.Context, params *ExplainParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetLogArchives Older parts of the log
 	//
@@ -2984,10 +3909,24 @@ type ClientInterface interface {
 	// Corresponds with GET /nodegraph/{service} (the `GetServiceNodeGraph` operationId).
 	GetServiceNodeGraph(ctx context.Context, service string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetConnections Connections, one entry each, in pages
+	//
+	// As config/conntrack/all, but for the direction to the client. Not of the contract.
+	//
+	// Corresponds with GET /status/connections (the `GetConnections` operationId).
+	GetConnections(ctx context.Context, params *GetConnectionsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetDevice What the machine is
 	//
 	// Corresponds with GET /status/device (the `GetDevice` operationId).
 	GetDevice(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetDrops Packets dropped, by reason, with what it means and what to do about it
+	//
+	// Not of the contract.
+	//
+	// Corresponds with GET /status/drops (the `GetDrops` operationId).
+	GetDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetFilesystems File systems, as df shows them
 	//
@@ -3005,6 +3944,77 @@ type ClientInterface interface {
 	//
 	// Corresponds with GET /status/process (the `GetProcesses` operationId).
 	GetProcesses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRates How fast the counters of all services together grow
+	//
+	// Of the last window, which is 5 s long while nobody watches (/status/rates/events) and there are less than some
+	// 10,000 endpoints with connections; else up to a minute. Not of the contract.
+	//
+	// Corresponds with GET /status/rates (the `GetRates` operationId).
+	GetRates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// WatchRates Rates, each second
+	//
+	// A stream of server-sent events that does not end. An event "rates" has a RatesUpdate as data: one comes at once,
+	// and one for each window. While anybody watches, windows are a second long, or ten times what reading the
+	// counters takes. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Not of the contract.
+	//
+	// Corresponds with GET /status/rates/events (the `WatchRates` operationId).
+	WatchRates(ctx context.Context, params *WatchRatesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRatesHistory Rates of the last hour
+	//
+	// Of all services together, averages of 5 s each; of one service, of a minute each. It begins when the daemon does.
+	// Not of the contract.
+	//
+	// Corresponds with GET /status/rates/history (the `GetRatesHistory` operationId).
+	GetRatesHistory(ctx context.Context, params *GetRatesHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetServiceRates How fast the counters of services grow
+	//
+	// Of the same window as /status/rates. Not of the contract.
+	//
+	// Corresponds with GET /status/rates/services (the `GetServiceRates` operationId).
+	GetServiceRates(ctx context.Context, params *GetServiceRatesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetServiceStatus One service, with what is known of each endpoint
+	//
+	// Not of the contract.
+	//
+	// Corresponds with GET /status/service (the `GetServiceStatus` operationId).
+	GetServiceStatus(ctx context.Context, params *GetServiceStatusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetServiceSummaries Services in short, searched, sorted and in pages
+	//
+	// How each is, with sums over its endpoints. Not of the contract.
+	//
+	// Corresponds with GET /status/services (the `GetServiceSummaries` operationId).
+	GetServiceSummaries(ctx context.Context, params *GetServiceSummariesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// TracePackets Live packets, before and after translation
+	//
+	// A stream of server-sent events: a "packet" has a PacketTrace as data. While anybody asks for this, programs that
+	// show packets take the place of the others; else it costs nothing. Four clients may at once; it ends when they
+	// leave. An event "lost" says how many packets there was no room for since the last one, an event "end" is the
+	// last one, and says why. A comment comes every 15 seconds. All parameters have to take a packet. It needs the role
+	// admin. Not of the contract.
+	//
+	// Corresponds with GET /status/trace (the `TracePackets` operationId).
+	TracePackets(ctx context.Context, params *TracePacketsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetVerify What users want, compared with what the kernel has
+	//
+	// Of the running system: a difference counts if it is there at two looks, half a second apart. Takes some seconds at most. Not of the contract.
+	//
+	// Corresponds with GET /verify (the `GetVerify` operationId).
+	GetVerify(ctx context.Context, params *GetVerifyParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// Repair The same; what differs is applied again
+	//
+	// The answer says of each difference whether it is repaired. Not of the contract.
+	//
+	// Corresponds with POST /verify (the `Repair` operationId).
+	Repair(ctx context.Context, params *RepairParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetVersion Version of the daemon
 	//
@@ -3188,6 +4198,23 @@ func (c *Client) UpdateUser(ctx context.Context, id int64, body UpdateUserJSONRe
 	return c.Client.Do(req)
 }
 
+// GetWhoami Who makes this request, and what that may do
+//
+// Also of whoever may do nothing. Not of the contract.
+//
+// Corresponds with GET /auth/whoami (the `GetWhoami` operationId).
+func (c *Client) GetWhoami(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetWhoamiRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ApplyObjectsWithBody Make objects of any kinds what a list says
 //
 // All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
@@ -3361,8 +4388,9 @@ func (c *Client) GetConntracks(ctx context.Context, params *GetConntracksParams,
 //
 // A stream of server-sent events that does not end, a ConntrackEvent as data of each. An event "untold" says how
 // many events the client was not told of since the last one: "sampled" are those of connections that were left
-// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. What
-// this machine's own sockets do to a VIP is not among them. Not of the contract.
+// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. An
+// event "end" is the last one, and says why: the token has ended, or loxilb ends. What this machine's own sockets
+// do to a VIP is not among them. Not of the contract.
 //
 // Corresponds with GET /config/conntrack/events (the `WatchConntracks` operationId).
 func (c *Client) WatchConntracks(ctx context.Context, params *WatchConntracksParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3563,8 +4591,8 @@ func (c *Client) CreateEndpoint(ctx context.Context, body CreateEndpointJSONRequ
 // they ask it in different ways.
 //
 // Corresponds with GET /config/endpoint/all (the `GetEndpoints` operationId).
-func (c *Client) GetEndpoints(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetEndpointsRequest(c.Server)
+func (c *Client) GetEndpoints(ctx context.Context, params *GetEndpointsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetEndpointsRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -3761,7 +4789,7 @@ func (c *Client) DeleteFdb(ctx context.Context, macAddress string, ifName string
 
 // DeleteFirewallRule Delete the firewall rule with these arguments
 //
-// Those that are absent are any. 200 if there is no such rule.
+// Those that are absent are any.
 //
 // Corresponds with DELETE /config/firewall (the `DeleteFirewallRule` operationId).
 func (c *Client) DeleteFirewallRule(ctx context.Context, params *DeleteFirewallRuleParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3858,8 +4886,8 @@ func (c *Client) GetFirewallRules(ctx context.Context, reqEditors ...RequestEdit
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /config/import (the `ImportConfig` operationId).
-func (c *Client) ImportConfigWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewImportConfigRequestWithBody(c.Server, contentType, body)
+func (c *Client) ImportConfigWithBody(ctx context.Context, params *ImportConfigParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewImportConfigRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -3927,7 +4955,7 @@ func (c *Client) GetAddresses(ctx context.Context, reqEditors ...RequestEditorFn
 
 // DeleteAddress Take an address from an interface
 //
-// Whoever gave it. 409: it is a VIP of a service, or the address that the request itself came to.
+// Whoever gave it. 409: it is a VIP of a service, or connections of this machine itself come by it, the request say.
 //
 // Corresponds with DELETE /config/ipv4address/{ip_address}/{mask}/dev/{if_name} (the `DeleteAddress` operationId).
 func (c *Client) DeleteAddress(ctx context.Context, ipAddress string, mask string, ifName string, params *DeleteAddressParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -3987,13 +5015,14 @@ func (c *Client) DeleteLoadbalancerList(ctx context.Context, params *DeleteLoadb
 // One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
 // (same externalIP, port and protocol) is updated; connections of endpoints that stay are not disturbed.
 // Answers once the packets see the change. A single service that exists with the same content is refused with
-// 409; inside lbAttr it is left as it is.
+// 409; inside lbAttr it is left as it is. 409, too, if a service takes the address and port at which this machine itself has accepted a TCP connection:
+// one of ssh, or the one by which the request came.
 //
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /config/loadbalancer (the `CreateLoadbalancer` operationId).
-func (c *Client) CreateLoadbalancerWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateLoadbalancerRequestWithBody(c.Server, contentType, body)
+func (c *Client) CreateLoadbalancerWithBody(ctx context.Context, params *CreateLoadbalancerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateLoadbalancerRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4009,13 +5038,14 @@ func (c *Client) CreateLoadbalancerWithBody(ctx context.Context, contentType str
 // One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
 // (same externalIP, port and protocol) is updated; connections of endpoints that stay are not disturbed.
 // Answers once the packets see the change. A single service that exists with the same content is refused with
-// 409; inside lbAttr it is left as it is.
+// 409; inside lbAttr it is left as it is. 409, too, if a service takes the address and port at which this machine itself has accepted a TCP connection:
+// one of ssh, or the one by which the request came.
 //
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /config/loadbalancer (the `CreateLoadbalancer` operationId).
-func (c *Client) CreateLoadbalancer(ctx context.Context, body CreateLoadbalancerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateLoadbalancerRequest(c.Server, body)
+func (c *Client) CreateLoadbalancer(ctx context.Context, params *CreateLoadbalancerParams, body CreateLoadbalancerJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateLoadbalancerRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4044,8 +5074,8 @@ func (c *Client) DeleteLoadbalancers(ctx context.Context, reqEditors ...RequestE
 // GetLoadbalancers All services with their endpoints and counters
 //
 // Corresponds with GET /config/loadbalancer/all (the `GetLoadbalancers` operationId).
-func (c *Client) GetLoadbalancers(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewGetLoadbalancersRequest(c.Server)
+func (c *Client) GetLoadbalancers(ctx context.Context, params *GetLoadbalancersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetLoadbalancersRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4534,8 +5564,8 @@ func (c *Client) RollBack(ctx context.Context, body RollBackJSONRequestBody, req
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /config/route (the `CreateRoute` operationId).
-func (c *Client) CreateRouteWithBody(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateRouteRequestWithBody(c.Server, contentType, body)
+func (c *Client) CreateRouteWithBody(ctx context.Context, params *CreateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRouteRequestWithBody(c.Server, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4554,8 +5584,8 @@ func (c *Client) CreateRouteWithBody(ctx context.Context, contentType string, bo
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /config/route (the `CreateRoute` operationId).
-func (c *Client) CreateRoute(ctx context.Context, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateRouteRequest(c.Server, body)
+func (c *Client) CreateRoute(ctx context.Context, params *CreateRouteParams, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRouteRequest(c.Server, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4586,8 +5616,8 @@ func (c *Client) GetRoutes(ctx context.Context, reqEditors ...RequestEditorFn) (
 // Whoever made it; of several metrics, the one that was made here, or else the lowest.
 //
 // Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
-func (c *Client) DeleteRoute(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteRouteRequest(c.Server, ipAddress, mask)
+func (c *Client) DeleteRoute(ctx context.Context, ipAddress string, mask string, params *DeleteRouteParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteRouteRequest(c.Server, ipAddress, mask, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4660,8 +5690,8 @@ func (c *Client) GetVxlans(ctx context.Context, reqEditors ...RequestEditorFn) (
 // With what was asked for in it: peers, addresses, neighbours, forwarding entries.
 //
 // Corresponds with DELETE /config/tunnel/vxlan/{vxlanID} (the `DeleteVxlan` operationId).
-func (c *Client) DeleteVxlan(ctx context.Context, vxlanID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteVxlanRequest(c.Server, vxlanID)
+func (c *Client) DeleteVxlan(ctx context.Context, vxlanID string, params *DeleteVxlanParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteVxlanRequest(c.Server, vxlanID, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4785,8 +5815,8 @@ func (c *Client) GetVlans(ctx context.Context, reqEditors ...RequestEditorFn) (*
 // With what was asked for in it: members, addresses, neighbours, forwarding entries.
 //
 // Corresponds with DELETE /config/vlan/{vlan_id} (the `DeleteVlan` operationId).
-func (c *Client) DeleteVlan(ctx context.Context, vlanId string, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewDeleteVlanRequest(c.Server, vlanId)
+func (c *Client) DeleteVlan(ctx context.Context, vlanId string, params *DeleteVlanParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteVlanRequest(c.Server, vlanId, params)
 	if err != nil {
 		return nil, err
 	}
@@ -4805,8 +5835,8 @@ func (c *Client) DeleteVlan(ctx context.Context, vlanId string, reqEditors ...Re
 // Takes any type of body and a specified content type.
 //
 // Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
-func (c *Client) CreateVlanMemberWithBody(ctx context.Context, vlanId string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateVlanMemberRequestWithBody(c.Server, vlanId, contentType, body)
+func (c *Client) CreateVlanMemberWithBody(ctx context.Context, vlanId string, params *CreateVlanMemberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVlanMemberRequestWithBody(c.Server, vlanId, params, contentType, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4825,8 +5855,8 @@ func (c *Client) CreateVlanMemberWithBody(ctx context.Context, vlanId string, co
 // Takes a body of the `application/json` content type.
 //
 // Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
-func (c *Client) CreateVlanMember(ctx context.Context, vlanId string, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
-	req, err := NewCreateVlanMemberRequest(c.Server, vlanId, body)
+func (c *Client) CreateVlanMember(ctx context.Context, vlanId string, params *CreateVlanMemberParams, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateVlanMemberRequest(c.Server, vlanId, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -4852,16 +5882,69 @@ func (c *Client) DeleteVlanMember(ctx context.Context, vlanId string, ifName str
 	return c.Client.Do(req)
 }
 
+// GetDoctor What is wrong with the machine and its network
+//
+// Looks, and changes nothing. Not of the contract.
+//
+// Corresponds with GET /doctor (the `GetDoctor` operationId).
+func (c *Client) GetDoctor(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDoctorRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// FixFinding Mend a finding
+//
+// Does what the command of the finding does, if that is known to be safe: settings of the kernel, offloads, mounts. Not of the contract.
+//
+// Corresponds with POST /doctor (the `FixFinding` operationId).
+func (c *Client) FixFinding(ctx context.Context, params *FixFindingParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewFixFindingRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetEvents What happens, as it happens
 //
 // With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
 // data of each, its kind as event, its seq as id. A client that comes again with Last-Event-ID gets what it
 // missed, as far as it is kept (4096 events); an event "lost" says how many are not. A comment comes every 15
-// seconds. Otherwise: the last events that are kept, as a list. Not of the contract.
+// seconds. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Otherwise: the last events that are kept, as a list. Not of the contract.
 //
 // Corresponds with GET /events (the `GetEvents` operationId).
 func (c *Client) GetEvents(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetEventsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Explain What would become of a packet, and why
+//
+// Either from and to: a packet. Or client and endpoint: by which services that client reaches that endpoint, and why not by the others;
+// so it is, too, if to is an endpoint and no VIP. The program of the data path itself is asked, on copies: nothing of the network, no
+// connection and no counter changes. 503 if too many questions wait. Not of the contract.
+//
+// Corresponds with GET /explain (the `Explain` operationId).
+func (c *Client) Explain(ctx context.Context, params *ExplainParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewExplainRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5163,11 +6246,45 @@ func (c *Client) GetServiceNodeGraph(ctx context.Context, service string, reqEdi
 	return c.Client.Do(req)
 }
 
+// GetConnections Connections, one entry each, in pages
+//
+// As config/conntrack/all, but for the direction to the client. Not of the contract.
+//
+// Corresponds with GET /status/connections (the `GetConnections` operationId).
+func (c *Client) GetConnections(ctx context.Context, params *GetConnectionsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetConnectionsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // GetDevice What the machine is
 //
 // Corresponds with GET /status/device (the `GetDevice` operationId).
 func (c *Client) GetDevice(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetDeviceRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetDrops Packets dropped, by reason, with what it means and what to do about it
+//
+// Not of the contract.
+//
+// Corresponds with GET /status/drops (the `GetDrops` operationId).
+func (c *Client) GetDrops(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetDropsRequest(c.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -5215,6 +6332,167 @@ func (c *Client) GetStatuses(ctx context.Context, params *GetStatusesParams, req
 // Corresponds with GET /status/process (the `GetProcesses` operationId).
 func (c *Client) GetProcesses(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetProcessesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRates How fast the counters of all services together grow
+//
+// Of the last window, which is 5 s long while nobody watches (/status/rates/events) and there are less than some
+// 10,000 endpoints with connections; else up to a minute. Not of the contract.
+//
+// Corresponds with GET /status/rates (the `GetRates` operationId).
+func (c *Client) GetRates(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRatesRequest(c.Server)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// WatchRates Rates, each second
+//
+// A stream of server-sent events that does not end. An event "rates" has a RatesUpdate as data: one comes at once,
+// and one for each window. While anybody watches, windows are a second long, or ten times what reading the
+// counters takes. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Not of the contract.
+//
+// Corresponds with GET /status/rates/events (the `WatchRates` operationId).
+func (c *Client) WatchRates(ctx context.Context, params *WatchRatesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewWatchRatesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRatesHistory Rates of the last hour
+//
+// Of all services together, averages of 5 s each; of one service, of a minute each. It begins when the daemon does.
+// Not of the contract.
+//
+// Corresponds with GET /status/rates/history (the `GetRatesHistory` operationId).
+func (c *Client) GetRatesHistory(ctx context.Context, params *GetRatesHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRatesHistoryRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetServiceRates How fast the counters of services grow
+//
+// Of the same window as /status/rates. Not of the contract.
+//
+// Corresponds with GET /status/rates/services (the `GetServiceRates` operationId).
+func (c *Client) GetServiceRates(ctx context.Context, params *GetServiceRatesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetServiceRatesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetServiceStatus One service, with what is known of each endpoint
+//
+// Not of the contract.
+//
+// Corresponds with GET /status/service (the `GetServiceStatus` operationId).
+func (c *Client) GetServiceStatus(ctx context.Context, params *GetServiceStatusParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetServiceStatusRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetServiceSummaries Services in short, searched, sorted and in pages
+//
+// How each is, with sums over its endpoints. Not of the contract.
+//
+// Corresponds with GET /status/services (the `GetServiceSummaries` operationId).
+func (c *Client) GetServiceSummaries(ctx context.Context, params *GetServiceSummariesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetServiceSummariesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// TracePackets Live packets, before and after translation
+//
+// A stream of server-sent events: a "packet" has a PacketTrace as data. While anybody asks for this, programs that
+// show packets take the place of the others; else it costs nothing. Four clients may at once; it ends when they
+// leave. An event "lost" says how many packets there was no room for since the last one, an event "end" is the
+// last one, and says why. A comment comes every 15 seconds. All parameters have to take a packet. It needs the role
+// admin. Not of the contract.
+//
+// Corresponds with GET /status/trace (the `TracePackets` operationId).
+func (c *Client) TracePackets(ctx context.Context, params *TracePacketsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewTracePacketsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetVerify What users want, compared with what the kernel has
+//
+// Of the running system: a difference counts if it is there at two looks, half a second apart. Takes some seconds at most. Not of the contract.
+//
+// Corresponds with GET /verify (the `GetVerify` operationId).
+func (c *Client) GetVerify(ctx context.Context, params *GetVerifyParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetVerifyRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// Repair The same; what differs is applied again
+//
+// The answer says of each difference whether it is repaired. Not of the contract.
+//
+// Corresponds with POST /verify (the `Repair` operationId).
+func (c *Client) Repair(ctx context.Context, params *RepairParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewRepairRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -5501,6 +6779,33 @@ func NewUpdateUserRequestWithBody(server string, id int64, contentType string, b
 	}
 
 	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewGetWhoamiRequest constructs an http.Request for the GetWhoami method
+func NewGetWhoamiRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/auth/whoami")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 
 	return req, nil
 }
@@ -5867,6 +7172,30 @@ func NewGetConntracksRequest(server string, params *GetConntracksParams) (*http.
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "selector", params.Selector, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sortBy", params.SortBy, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {
@@ -6245,7 +7574,7 @@ func NewCreateEndpointRequestWithBody(server string, contentType string, body io
 }
 
 // NewGetEndpointsRequest constructs an http.Request for the GetEndpoints method
-func NewGetEndpointsRequest(server string) (*http.Request, error) {
+func NewGetEndpointsRequest(server string, params *GetEndpointsParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -6261,6 +7590,61 @@ func NewGetEndpointsRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "selector", params.Selector, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sortBy", params.SortBy, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -6830,7 +8214,7 @@ func NewGetFirewallRulesRequest(server string) (*http.Request, error) {
 }
 
 // NewImportConfigRequestWithBody constructs an http.Request for the ImportConfig method, with any body, and a specified content type
-func NewImportConfigRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+func NewImportConfigRequestWithBody(server string, params *ImportConfigParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -6846,6 +8230,29 @@ func NewImportConfigRequestWithBody(server string, contentType string, body io.R
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -7060,18 +8467,18 @@ func NewDeleteLoadbalancerListRequestWithBody(server string, params *DeleteLoadb
 }
 
 // NewCreateLoadbalancerRequest calls the generic CreateLoadbalancer builder with application/json body
-func NewCreateLoadbalancerRequest(server string, body CreateLoadbalancerJSONRequestBody) (*http.Request, error) {
+func NewCreateLoadbalancerRequest(server string, params *CreateLoadbalancerParams, body CreateLoadbalancerJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewCreateLoadbalancerRequestWithBody(server, "application/json", bodyReader)
+	return NewCreateLoadbalancerRequestWithBody(server, params, "application/json", bodyReader)
 }
 
 // NewCreateLoadbalancerRequestWithBody constructs an http.Request for the CreateLoadbalancer method, with any body, and a specified content type
-func NewCreateLoadbalancerRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+func NewCreateLoadbalancerRequestWithBody(server string, params *CreateLoadbalancerParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -7087,6 +8494,29 @@ func NewCreateLoadbalancerRequestWithBody(server string, contentType string, bod
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -7127,7 +8557,7 @@ func NewDeleteLoadbalancersRequest(server string) (*http.Request, error) {
 }
 
 // NewGetLoadbalancersRequest constructs an http.Request for the GetLoadbalancers method
-func NewGetLoadbalancersRequest(server string) (*http.Request, error) {
+func NewGetLoadbalancersRequest(server string, params *GetLoadbalancersParams) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -7143,6 +8573,61 @@ func NewGetLoadbalancersRequest(server string) (*http.Request, error) {
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "name", params.Name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "selector", params.Selector, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sortBy", params.SortBy, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
@@ -8142,18 +9627,18 @@ func NewRollBackRequestWithBody(server string, contentType string, body io.Reade
 }
 
 // NewCreateRouteRequest calls the generic CreateRoute builder with application/json body
-func NewCreateRouteRequest(server string, body CreateRouteJSONRequestBody) (*http.Request, error) {
+func NewCreateRouteRequest(server string, params *CreateRouteParams, body CreateRouteJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewCreateRouteRequestWithBody(server, "application/json", bodyReader)
+	return NewCreateRouteRequestWithBody(server, params, "application/json", bodyReader)
 }
 
 // NewCreateRouteRequestWithBody constructs an http.Request for the CreateRoute method, with any body, and a specified content type
-func NewCreateRouteRequestWithBody(server string, contentType string, body io.Reader) (*http.Request, error) {
+func NewCreateRouteRequestWithBody(server string, params *CreateRouteParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	serverURL, err := url.Parse(server)
@@ -8169,6 +9654,29 @@ func NewCreateRouteRequestWithBody(server string, contentType string, body io.Re
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -8209,7 +9717,7 @@ func NewGetRoutesRequest(server string) (*http.Request, error) {
 }
 
 // NewDeleteRouteRequest constructs an http.Request for the DeleteRoute method
-func NewDeleteRouteRequest(server string, ipAddress string, mask string) (*http.Request, error) {
+func NewDeleteRouteRequest(server string, ipAddress string, mask string, params *DeleteRouteParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8239,6 +9747,29 @@ func NewDeleteRouteRequest(server string, ipAddress string, mask string) (*http.
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -8317,7 +9848,7 @@ func NewGetVxlansRequest(server string) (*http.Request, error) {
 }
 
 // NewDeleteVxlanRequest constructs an http.Request for the DeleteVxlan method
-func NewDeleteVxlanRequest(server string, vxlanID string) (*http.Request, error) {
+func NewDeleteVxlanRequest(server string, vxlanID string, params *DeleteVxlanParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8340,6 +9871,29 @@ func NewDeleteVxlanRequest(server string, vxlanID string) (*http.Request, error)
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
@@ -8506,7 +10060,7 @@ func NewGetVlansRequest(server string) (*http.Request, error) {
 }
 
 // NewDeleteVlanRequest constructs an http.Request for the DeleteVlan method
-func NewDeleteVlanRequest(server string, vlanId string) (*http.Request, error) {
+func NewDeleteVlanRequest(server string, vlanId string, params *DeleteVlanParams) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8531,6 +10085,29 @@ func NewDeleteVlanRequest(server string, vlanId string) (*http.Request, error) {
 		return nil, err
 	}
 
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
 	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
@@ -8540,18 +10117,18 @@ func NewDeleteVlanRequest(server string, vlanId string) (*http.Request, error) {
 }
 
 // NewCreateVlanMemberRequest calls the generic CreateVlanMember builder with application/json body
-func NewCreateVlanMemberRequest(server string, vlanId string, body CreateVlanMemberJSONRequestBody) (*http.Request, error) {
+func NewCreateVlanMemberRequest(server string, vlanId string, params *CreateVlanMemberParams, body CreateVlanMemberJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
 	buf, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
 	bodyReader = bytes.NewReader(buf)
-	return NewCreateVlanMemberRequestWithBody(server, vlanId, "application/json", bodyReader)
+	return NewCreateVlanMemberRequestWithBody(server, vlanId, params, "application/json", bodyReader)
 }
 
 // NewCreateVlanMemberRequestWithBody constructs an http.Request for the CreateVlanMember method, with any body, and a specified content type
-func NewCreateVlanMemberRequestWithBody(server string, vlanId string, contentType string, body io.Reader) (*http.Request, error) {
+func NewCreateVlanMemberRequestWithBody(server string, vlanId string, params *CreateVlanMemberParams, contentType string, body io.Reader) (*http.Request, error) {
 	var err error
 
 	var pathParam0 string
@@ -8574,6 +10151,29 @@ func NewCreateVlanMemberRequestWithBody(server string, vlanId string, contentTyp
 	queryURL, err := serverURL.Parse(operationPath)
 	if err != nil {
 		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "force", params.Force, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
 	}
 
 	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
@@ -8634,6 +10234,83 @@ func NewDeleteVlanMemberRequest(server string, vlanId string, ifName string, tag
 	return req, nil
 }
 
+// NewGetDoctorRequest constructs an http.Request for the GetDoctor method
+func NewGetDoctorRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/doctor")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewFixFindingRequest constructs an http.Request for the FixFinding method
+func NewFixFindingRequest(server string, params *FixFindingParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/doctor")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "finding", params.Finding, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetEventsRequest constructs an http.Request for the GetEvents method
 func NewGetEventsRequest(server string, params *GetEventsParams) (*http.Request, error) {
 	var err error
@@ -8679,6 +10356,112 @@ func NewGetEventsRequest(server string, params *GetEventsParams) (*http.Request,
 		}
 
 		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewExplainRequest constructs an http.Request for the Explain method
+func NewExplainRequest(server string, params *ExplainParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/explain")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "from", params.From, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "to", params.To, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "client", params.Client, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoint", params.Endpoint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "proto", params.Proto, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "interface", params.Interface, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "mark", params.Mark, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: "uint32"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "length", params.Length, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
 			return nil, err
 		} else {
 			for _, qp := range strings.Split(queryFrag, "&") {
@@ -9282,6 +11065,128 @@ func NewGetServiceNodeGraphRequest(server string, service string) (*http.Request
 	return req, nil
 }
 
+// NewGetConnectionsRequest constructs an http.Request for the GetConnections method
+func NewGetConnectionsRequest(server string, params *GetConnectionsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/connections")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "protocol", params.Protocol, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "vip", params.Vip, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "servName", params.ServName, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "source", params.Source, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoint", params.Endpoint, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "uncounted", params.Uncounted, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewGetDeviceRequest constructs an http.Request for the GetDevice method
 func NewGetDeviceRequest(server string) (*http.Request, error) {
 	var err error
@@ -9292,6 +11197,33 @@ func NewGetDeviceRequest(server string) (*http.Request, error) {
 	}
 
 	operationPath := fmt.Sprintf("/status/device")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetDropsRequest constructs an http.Request for the GetDrops method
+func NewGetDropsRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/drops")
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -9388,6 +11320,38 @@ func NewGetStatusesRequest(server string, params *GetStatusesParams) (*http.Requ
 			}
 		}
 
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "selector", params.Selector, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sortBy", params.SortBy, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
 		if encoded := queryValues.Encode(); encoded != "" {
 			rawQueryFragments = append(rawQueryFragments, encoded)
 		}
@@ -9422,6 +11386,649 @@ func NewGetProcessesRequest(server string) (*http.Request, error) {
 	}
 
 	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetRatesRequest constructs an http.Request for the GetRates method
+func NewGetRatesRequest(server string) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/rates")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewWatchRatesRequest constructs an http.Request for the WatchRates method
+func NewWatchRatesRequest(server string, params *WatchRatesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/rates/events")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "match", params.Match, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoints", params.Endpoints, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "counters", params.Counters, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetRatesHistoryRequest constructs an http.Request for the GetRatesHistory method
+func NewGetRatesHistoryRequest(server string, params *GetRatesHistoryParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/rates/history")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetServiceRatesRequest constructs an http.Request for the GetServiceRates method
+func NewGetServiceRatesRequest(server string, params *GetServiceRatesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/rates/services")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "match", params.Match, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "endpoints", params.Endpoints, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "counters", params.Counters, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetServiceStatusRequest constructs an http.Request for the GetServiceStatus method
+func NewGetServiceStatusRequest(server string, params *GetServiceStatusParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/service")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "key", params.Key, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetServiceSummariesRequest constructs an http.Request for the GetServiceSummaries method
+func NewGetServiceSummariesRequest(server string, params *GetServiceSummariesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/services")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "search", params.Search, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sort", params.Sort, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "offset", params.Offset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewTracePacketsRequest constructs an http.Request for the TracePackets method
+func NewTracePacketsRequest(server string, params *TracePacketsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/status/trace")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "host", params.Host, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "port", params.Port, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "protocol", params.Protocol, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "vip", params.Vip, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "service", params.Service, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "interface", params.Interface, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "verdict", params.Verdict, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "reason", params.Reason, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "sample", params.Sample, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "number", Format: "double"}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "count", params.Count, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "seconds", params.Seconds, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "payload", params.Payload, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewGetVerifyRequest constructs an http.Request for the GetVerify method
+func NewGetVerifyRequest(server string, params *GetVerifyParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/verify")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "whole", params.Whole, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewRepairRequest constructs an http.Request for the Repair method
+func NewRepairRequest(server string, params *RepairParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/verify")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if queryFrag, err := runtime.StyleParamWithOptions("form", true, "whole", params.Whole, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "boolean", Format: ""}); err != nil {
+			return nil, err
+		} else {
+			for _, qp := range strings.Split(queryFrag, "&") {
+				rawQueryFragments = append(rawQueryFragments, qp)
+			}
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -9584,6 +12191,15 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /auth/users/{id} (the `UpdateUser` operationId).
 	UpdateUserWithResponse(ctx context.Context, id int64, body UpdateUserJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateUserResponse, error)
 
+	// GetWhoamiWithResponse Who makes this request, and what that may do
+	//
+	// Also of whoever may do nothing. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /auth/whoami (the `GetWhoami` operationId).
+	GetWhoamiWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetWhoamiResponse, error)
+
 	// ApplyObjectsWithBodyWithResponse Make objects of any kinds what a list says
 	//
 	// All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
@@ -9673,8 +12289,9 @@ type ClientWithResponsesInterface interface {
 	//
 	// A stream of server-sent events that does not end, a ConntrackEvent as data of each. An event "untold" says how
 	// many events the client was not told of since the last one: "sampled" are those of connections that were left
-	// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. What
-	// this machine's own sockets do to a VIP is not among them. Not of the contract.
+	// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. An
+	// event "end" is the last one, and says why: the token has ended, or loxilb ends. What this machine's own sockets
+	// do to a VIP is not among them. Not of the contract.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -9777,7 +12394,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /config/endpoint/all (the `GetEndpoints` operationId).
-	GetEndpointsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetEndpointsResponse, error)
+	GetEndpointsWithResponse(ctx context.Context, params *GetEndpointsParams, reqEditors ...RequestEditorFn) (*GetEndpointsResponse, error)
 
 	// DeleteEndpointWithResponse Delete the object by which an address is probed
 	//
@@ -9873,7 +12490,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteFirewallRuleWithResponse Delete the firewall rule with these arguments
 	//
-	// Those that are absent are any. 200 if there is no such rule.
+	// Those that are absent are any.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -9926,7 +12543,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /config/import (the `ImportConfig` operationId).
-	ImportConfigWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ImportConfigResponse, error)
+	ImportConfigWithBodyWithResponse(ctx context.Context, params *ImportConfigParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ImportConfigResponse, error)
 
 	// CreateAddressWithBodyWithResponse Give an interface an address, IPv4 or IPv6
 	//
@@ -9957,7 +12574,7 @@ type ClientWithResponsesInterface interface {
 
 	// DeleteAddressWithResponse Take an address from an interface
 	//
-	// Whoever gave it. 409: it is a VIP of a service, or the address that the request itself came to.
+	// Whoever gave it. 409: it is a VIP of a service, or connections of this machine itself come by it, the request say.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -9989,24 +12606,26 @@ type ClientWithResponsesInterface interface {
 	// One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
 	// (same externalIP, port and protocol) is updated; connections of endpoints that stay are not disturbed.
 	// Answers once the packets see the change. A single service that exists with the same content is refused with
-	// 409; inside lbAttr it is left as it is.
+	// 409; inside lbAttr it is left as it is. 409, too, if a service takes the address and port at which this machine itself has accepted a TCP connection:
+	// one of ssh, or the one by which the request came.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /config/loadbalancer (the `CreateLoadbalancer` operationId).
-	CreateLoadbalancerWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateLoadbalancerResponse, error)
+	CreateLoadbalancerWithBodyWithResponse(ctx context.Context, params *CreateLoadbalancerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateLoadbalancerResponse, error)
 
 	// CreateLoadbalancerWithResponse Create or update services
 	//
 	// One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
 	// (same externalIP, port and protocol) is updated; connections of endpoints that stay are not disturbed.
 	// Answers once the packets see the change. A single service that exists with the same content is refused with
-	// 409; inside lbAttr it is left as it is.
+	// 409; inside lbAttr it is left as it is. 409, too, if a service takes the address and port at which this machine itself has accepted a TCP connection:
+	// one of ssh, or the one by which the request came.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /config/loadbalancer (the `CreateLoadbalancer` operationId).
-	CreateLoadbalancerWithResponse(ctx context.Context, body CreateLoadbalancerJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateLoadbalancerResponse, error)
+	CreateLoadbalancerWithResponse(ctx context.Context, params *CreateLoadbalancerParams, body CreateLoadbalancerJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateLoadbalancerResponse, error)
 
 	// DeleteLoadbalancersWithResponse Delete all services
 	//
@@ -10020,7 +12639,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /config/loadbalancer/all (the `GetLoadbalancers` operationId).
-	GetLoadbalancersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLoadbalancersResponse, error)
+	GetLoadbalancersWithResponse(ctx context.Context, params *GetLoadbalancersParams, reqEditors ...RequestEditorFn) (*GetLoadbalancersResponse, error)
 
 	// DeleteLoadbalancerRangeWithResponse Delete a service of a range of ports
 	//
@@ -10256,7 +12875,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /config/route (the `CreateRoute` operationId).
-	CreateRouteWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error)
+	CreateRouteWithBodyWithResponse(ctx context.Context, params *CreateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error)
 
 	// CreateRouteWithResponse Add a route to the main table
 	//
@@ -10266,7 +12885,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /config/route (the `CreateRoute` operationId).
-	CreateRouteWithResponse(ctx context.Context, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error)
+	CreateRouteWithResponse(ctx context.Context, params *CreateRouteParams, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error)
 
 	// GetRoutesWithResponse The routes of the main table
 	//
@@ -10282,7 +12901,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
-	DeleteRouteWithResponse(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*DeleteRouteResponse, error)
+	DeleteRouteWithResponse(ctx context.Context, ipAddress string, mask string, params *DeleteRouteParams, reqEditors ...RequestEditorFn) (*DeleteRouteResponse, error)
 
 	// CreateVxlanWithBodyWithResponse Make a VXLAN tunnel
 	//
@@ -10320,7 +12939,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /config/tunnel/vxlan/{vxlanID} (the `DeleteVxlan` operationId).
-	DeleteVxlanWithResponse(ctx context.Context, vxlanID string, reqEditors ...RequestEditorFn) (*DeleteVxlanResponse, error)
+	DeleteVxlanWithResponse(ctx context.Context, vxlanID string, params *DeleteVxlanParams, reqEditors ...RequestEditorFn) (*DeleteVxlanResponse, error)
 
 	// CreateVxlanPeerWithBodyWithResponse Have a tunnel send to a peer
 	//
@@ -10381,7 +13000,7 @@ type ClientWithResponsesInterface interface {
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with DELETE /config/vlan/{vlan_id} (the `DeleteVlan` operationId).
-	DeleteVlanWithResponse(ctx context.Context, vlanId string, reqEditors ...RequestEditorFn) (*DeleteVlanResponse, error)
+	DeleteVlanWithResponse(ctx context.Context, vlanId string, params *DeleteVlanParams, reqEditors ...RequestEditorFn) (*DeleteVlanResponse, error)
 
 	// CreateVlanMemberWithBodyWithResponse Put an interface into a VLAN
 	//
@@ -10391,7 +13010,7 @@ type ClientWithResponsesInterface interface {
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
-	CreateVlanMemberWithBodyWithResponse(ctx context.Context, vlanId string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error)
+	CreateVlanMemberWithBodyWithResponse(ctx context.Context, vlanId string, params *CreateVlanMemberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error)
 
 	// CreateVlanMemberWithResponse Put an interface into a VLAN
 	//
@@ -10401,7 +13020,7 @@ type ClientWithResponsesInterface interface {
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
-	CreateVlanMemberWithResponse(ctx context.Context, vlanId string, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error)
+	CreateVlanMemberWithResponse(ctx context.Context, vlanId string, params *CreateVlanMemberParams, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error)
 
 	// DeleteVlanMemberWithResponse Take an interface out of a VLAN
 	//
@@ -10410,17 +13029,46 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged} (the `DeleteVlanMember` operationId).
 	DeleteVlanMemberWithResponse(ctx context.Context, vlanId string, ifName string, tagged string, reqEditors ...RequestEditorFn) (*DeleteVlanMemberResponse, error)
 
+	// GetDoctorWithResponse What is wrong with the machine and its network
+	//
+	// Looks, and changes nothing. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /doctor (the `GetDoctor` operationId).
+	GetDoctorWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDoctorResponse, error)
+
+	// FixFindingWithResponse Mend a finding
+	//
+	// Does what the command of the finding does, if that is known to be safe: settings of the kernel, offloads, mounts. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /doctor (the `FixFinding` operationId).
+	FixFindingWithResponse(ctx context.Context, params *FixFindingParams, reqEditors ...RequestEditorFn) (*FixFindingResponse, error)
+
 	// GetEventsWithResponse What happens, as it happens
 	//
 	// With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
 	// data of each, its kind as event, its seq as id. A client that comes again with Last-Event-ID gets what it
 	// missed, as far as it is kept (4096 events); an event "lost" says how many are not. A comment comes every 15
-	// seconds. Otherwise: the last events that are kept, as a list. Not of the contract.
+	// seconds. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Otherwise: the last events that are kept, as a list. Not of the contract.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /events (the `GetEvents` operationId).
 	GetEventsWithResponse(ctx context.Context, params *GetEventsParams, reqEditors ...RequestEditorFn) (*GetEventsResponse, error)
+
+	// ExplainWithResponse What would become of a packet, and why
+	//
+	// Either from and to: a packet. Or client and endpoint: by which services that client reaches that endpoint, and why not by the others;
+	// so it is, too, if to is an endpoint and no VIP. The program of the data path itself is asked, on copies: nothing of the network, no
+	// connection and no counter changes. 503 if too many questions wait. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /explain (the `Explain` operationId).
+	ExplainWithResponse(ctx context.Context, params *ExplainParams, reqEditors ...RequestEditorFn) (*ExplainResponse, error)
 
 	// GetLogArchivesWithResponse Older parts of the log
 	//
@@ -10561,12 +13209,30 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /nodegraph/{service} (the `GetServiceNodeGraph` operationId).
 	GetServiceNodeGraphWithResponse(ctx context.Context, service string, reqEditors ...RequestEditorFn) (*GetServiceNodeGraphResponse, error)
 
+	// GetConnectionsWithResponse Connections, one entry each, in pages
+	//
+	// As config/conntrack/all, but for the direction to the client. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/connections (the `GetConnections` operationId).
+	GetConnectionsWithResponse(ctx context.Context, params *GetConnectionsParams, reqEditors ...RequestEditorFn) (*GetConnectionsResponse, error)
+
 	// GetDeviceWithResponse What the machine is
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /status/device (the `GetDevice` operationId).
 	GetDeviceWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDeviceResponse, error)
+
+	// GetDropsWithResponse Packets dropped, by reason, with what it means and what to do about it
+	//
+	// Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/drops (the `GetDrops` operationId).
+	GetDropsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDropsResponse, error)
 
 	// GetFilesystemsWithResponse File systems, as df shows them
 	//
@@ -10590,6 +13256,95 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with GET /status/process (the `GetProcesses` operationId).
 	GetProcessesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetProcessesResponse, error)
+
+	// GetRatesWithResponse How fast the counters of all services together grow
+	//
+	// Of the last window, which is 5 s long while nobody watches (/status/rates/events) and there are less than some
+	// 10,000 endpoints with connections; else up to a minute. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/rates (the `GetRates` operationId).
+	GetRatesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRatesResponse, error)
+
+	// WatchRatesWithResponse Rates, each second
+	//
+	// A stream of server-sent events that does not end. An event "rates" has a RatesUpdate as data: one comes at once,
+	// and one for each window. While anybody watches, windows are a second long, or ten times what reading the
+	// counters takes. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/rates/events (the `WatchRates` operationId).
+	WatchRatesWithResponse(ctx context.Context, params *WatchRatesParams, reqEditors ...RequestEditorFn) (*WatchRatesResponse, error)
+
+	// GetRatesHistoryWithResponse Rates of the last hour
+	//
+	// Of all services together, averages of 5 s each; of one service, of a minute each. It begins when the daemon does.
+	// Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/rates/history (the `GetRatesHistory` operationId).
+	GetRatesHistoryWithResponse(ctx context.Context, params *GetRatesHistoryParams, reqEditors ...RequestEditorFn) (*GetRatesHistoryResponse, error)
+
+	// GetServiceRatesWithResponse How fast the counters of services grow
+	//
+	// Of the same window as /status/rates. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/rates/services (the `GetServiceRates` operationId).
+	GetServiceRatesWithResponse(ctx context.Context, params *GetServiceRatesParams, reqEditors ...RequestEditorFn) (*GetServiceRatesResponse, error)
+
+	// GetServiceStatusWithResponse One service, with what is known of each endpoint
+	//
+	// Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/service (the `GetServiceStatus` operationId).
+	GetServiceStatusWithResponse(ctx context.Context, params *GetServiceStatusParams, reqEditors ...RequestEditorFn) (*GetServiceStatusResponse, error)
+
+	// GetServiceSummariesWithResponse Services in short, searched, sorted and in pages
+	//
+	// How each is, with sums over its endpoints. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/services (the `GetServiceSummaries` operationId).
+	GetServiceSummariesWithResponse(ctx context.Context, params *GetServiceSummariesParams, reqEditors ...RequestEditorFn) (*GetServiceSummariesResponse, error)
+
+	// TracePacketsWithResponse Live packets, before and after translation
+	//
+	// A stream of server-sent events: a "packet" has a PacketTrace as data. While anybody asks for this, programs that
+	// show packets take the place of the others; else it costs nothing. Four clients may at once; it ends when they
+	// leave. An event "lost" says how many packets there was no room for since the last one, an event "end" is the
+	// last one, and says why. A comment comes every 15 seconds. All parameters have to take a packet. It needs the role
+	// admin. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /status/trace (the `TracePackets` operationId).
+	TracePacketsWithResponse(ctx context.Context, params *TracePacketsParams, reqEditors ...RequestEditorFn) (*TracePacketsResponse, error)
+
+	// GetVerifyWithResponse What users want, compared with what the kernel has
+	//
+	// Of the running system: a difference counts if it is there at two looks, half a second apart. Takes some seconds at most. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /verify (the `GetVerify` operationId).
+	GetVerifyWithResponse(ctx context.Context, params *GetVerifyParams, reqEditors ...RequestEditorFn) (*GetVerifyResponse, error)
+
+	// RepairWithResponse The same; what differs is applied again
+	//
+	// The answer says of each difference whether it is repaired. Not of the contract.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /verify (the `Repair` operationId).
+	RepairWithResponse(ctx context.Context, params *RepairParams, reqEditors ...RequestEditorFn) (*RepairResponse, error)
 
 	// GetVersionWithResponse Version of the daemon
 	//
@@ -10795,13 +13550,13 @@ type CreateUserResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
-	JSON200 *Done
+	JSON200 *User
 	// JSONDefault the response for an HTTP default `application/json` response
 	JSONDefault *Refused
 }
 
 // GetJSON200 returns the response for an HTTP 200 `application/json` response
-func (r CreateUserResponse) GetJSON200() *Done {
+func (r CreateUserResponse) GetJSON200() *User {
 	return r.JSON200
 }
 
@@ -10929,6 +13684,54 @@ func (r UpdateUserResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r UpdateUserResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetWhoamiResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Whoami
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetWhoamiResponse) GetJSON200() *Whoami {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetWhoamiResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetWhoamiResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetWhoamiResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetWhoamiResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetWhoamiResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -14288,6 +17091,102 @@ func (r DeleteVlanMemberResponse) ContentType() string {
 	return ""
 }
 
+type GetDoctorResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Diagnosis
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetDoctorResponse) GetJSON200() *Diagnosis {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetDoctorResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetDoctorResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDoctorResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDoctorResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDoctorResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type FixFindingResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Fixed
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r FixFindingResponse) GetJSON200() *Fixed {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r FixFindingResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r FixFindingResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r FixFindingResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r FixFindingResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r FixFindingResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetEventsResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -14330,6 +17229,54 @@ func (r GetEventsResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetEventsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type ExplainResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Explanation
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r ExplainResponse) GetJSON200() *Explanation {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r ExplainResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r ExplainResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r ExplainResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ExplainResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ExplainResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -15234,6 +18181,54 @@ func (r GetServiceNodeGraphResponse) ContentType() string {
 	return ""
 }
 
+type GetConnectionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ConnectionList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetConnectionsResponse) GetJSON200() *ConnectionList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetConnectionsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetConnectionsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetConnectionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetConnectionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetConnectionsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type GetDeviceResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -15276,6 +18271,47 @@ func (r GetDeviceResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetDeviceResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetDropsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DropList
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetDropsResponse) GetJSON200() *DropList {
+	return r.JSON200
+}
+
+// GetBody returns the raw response body bytes
+func (r GetDropsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetDropsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetDropsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetDropsResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -15420,6 +18456,424 @@ func (r GetProcessesResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r GetProcessesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRatesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *TotalRates
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRatesResponse) GetJSON200() *TotalRates {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetRatesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRatesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRatesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRatesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRatesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type WatchRatesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r WatchRatesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r WatchRatesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r WatchRatesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r WatchRatesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r WatchRatesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetRatesHistoryResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RatesHistory
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetRatesHistoryResponse) GetJSON200() *RatesHistory {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetRatesHistoryResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetRatesHistoryResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRatesHistoryResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRatesHistoryResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetRatesHistoryResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetServiceRatesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ServiceRatesList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetServiceRatesResponse) GetJSON200() *ServiceRatesList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetServiceRatesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetServiceRatesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetServiceRatesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetServiceRatesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetServiceRatesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetServiceStatusResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ServiceDetail
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetServiceStatusResponse) GetJSON200() *ServiceDetail {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetServiceStatusResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetServiceStatusResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetServiceStatusResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetServiceStatusResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetServiceStatusResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetServiceSummariesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ServiceSummaryList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetServiceSummariesResponse) GetJSON200() *ServiceSummaryList {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetServiceSummariesResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetServiceSummariesResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetServiceSummariesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetServiceSummariesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetServiceSummariesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type TracePacketsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r TracePacketsResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r TracePacketsResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r TracePacketsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r TracePacketsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r TracePacketsResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetVerifyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Verified
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r GetVerifyResponse) GetJSON200() *Verified {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r GetVerifyResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r GetVerifyResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r GetVerifyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetVerifyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetVerifyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type RepairResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Verified
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Refused
+}
+
+// GetJSON200 returns the response for an HTTP 200 `application/json` response
+func (r RepairResponse) GetJSON200() *Verified {
+	return r.JSON200
+}
+
+// GetJSONDefault returns the response for an HTTP default `application/json` response
+func (r RepairResponse) GetJSONDefault() *Refused {
+	return r.JSONDefault
+}
+
+// GetBody returns the raw response body bytes
+func (r RepairResponse) GetBody() []byte {
+	return r.Body
+}
+
+// Status returns HTTPResponse.Status
+func (r RepairResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r RepairResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r RepairResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -15618,6 +19072,21 @@ func (c *ClientWithResponses) UpdateUserWithResponse(ctx context.Context, id int
 	return ParseUpdateUserResponse(rsp)
 }
 
+// GetWhoamiWithResponse Who makes this request, and what that may do
+//
+// Also of whoever may do nothing. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /auth/whoami (the `GetWhoami` operationId).
+func (c *ClientWithResponses) GetWhoamiWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetWhoamiResponse, error) {
+	rsp, err := c.GetWhoami(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetWhoamiResponse(rsp)
+}
+
 // ApplyObjectsWithBodyWithResponse Make objects of any kinds what a list says
 //
 // All are taken in one transaction, or none: then errors has each object that was refused. An object that is there and
@@ -15761,8 +19230,9 @@ func (c *ClientWithResponses) GetConntracksWithResponse(ctx context.Context, par
 //
 // A stream of server-sent events that does not end, a ConntrackEvent as data of each. An event "untold" says how
 // many events the client was not told of since the last one: "sampled" are those of connections that were left
-// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. What
-// this machine's own sockets do to a VIP is not among them. Not of the contract.
+// out as it fell behind, "lost" those for which there was no room at all. A comment comes every 15 seconds. An
+// event "end" is the last one, and says why: the token has ended, or loxilb ends. What this machine's own sockets
+// do to a VIP is not among them. Not of the contract.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -15931,8 +19401,8 @@ func (c *ClientWithResponses) CreateEndpointWithResponse(ctx context.Context, bo
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /config/endpoint/all (the `GetEndpoints` operationId).
-func (c *ClientWithResponses) GetEndpointsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetEndpointsResponse, error) {
-	rsp, err := c.GetEndpoints(ctx, reqEditors...)
+func (c *ClientWithResponses) GetEndpointsWithResponse(ctx context.Context, params *GetEndpointsParams, reqEditors ...RequestEditorFn) (*GetEndpointsResponse, error) {
+	rsp, err := c.GetEndpoints(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16093,7 +19563,7 @@ func (c *ClientWithResponses) DeleteFdbWithResponse(ctx context.Context, macAddr
 
 // DeleteFirewallRuleWithResponse Delete the firewall rule with these arguments
 //
-// Those that are absent are any. 200 if there is no such rule.
+// Those that are absent are any.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -16176,8 +19646,8 @@ func (c *ClientWithResponses) GetFirewallRulesWithResponse(ctx context.Context, 
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /config/import (the `ImportConfig` operationId).
-func (c *ClientWithResponses) ImportConfigWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ImportConfigResponse, error) {
-	rsp, err := c.ImportConfigWithBody(ctx, contentType, body, reqEditors...)
+func (c *ClientWithResponses) ImportConfigWithBodyWithResponse(ctx context.Context, params *ImportConfigParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*ImportConfigResponse, error) {
+	rsp, err := c.ImportConfigWithBody(ctx, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16231,7 +19701,7 @@ func (c *ClientWithResponses) GetAddressesWithResponse(ctx context.Context, reqE
 
 // DeleteAddressWithResponse Take an address from an interface
 //
-// Whoever gave it. 409: it is a VIP of a service, or the address that the request itself came to.
+// Whoever gave it. 409: it is a VIP of a service, or connections of this machine itself come by it, the request say.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -16281,13 +19751,14 @@ func (c *ClientWithResponses) DeleteLoadbalancerListWithResponse(ctx context.Con
 // One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
 // (same externalIP, port and protocol) is updated; connections of endpoints that stay are not disturbed.
 // Answers once the packets see the change. A single service that exists with the same content is refused with
-// 409; inside lbAttr it is left as it is.
+// 409; inside lbAttr it is left as it is. 409, too, if a service takes the address and port at which this machine itself has accepted a TCP connection:
+// one of ssh, or the one by which the request came.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /config/loadbalancer (the `CreateLoadbalancer` operationId).
-func (c *ClientWithResponses) CreateLoadbalancerWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateLoadbalancerResponse, error) {
-	rsp, err := c.CreateLoadbalancerWithBody(ctx, contentType, body, reqEditors...)
+func (c *ClientWithResponses) CreateLoadbalancerWithBodyWithResponse(ctx context.Context, params *CreateLoadbalancerParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateLoadbalancerResponse, error) {
+	rsp, err := c.CreateLoadbalancerWithBody(ctx, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16299,13 +19770,14 @@ func (c *ClientWithResponses) CreateLoadbalancerWithBodyWithResponse(ctx context
 // One service, or as lbAttr any number of them in one transaction: all are taken or none. A service that exists
 // (same externalIP, port and protocol) is updated; connections of endpoints that stay are not disturbed.
 // Answers once the packets see the change. A single service that exists with the same content is refused with
-// 409; inside lbAttr it is left as it is.
+// 409; inside lbAttr it is left as it is. 409, too, if a service takes the address and port at which this machine itself has accepted a TCP connection:
+// one of ssh, or the one by which the request came.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /config/loadbalancer (the `CreateLoadbalancer` operationId).
-func (c *ClientWithResponses) CreateLoadbalancerWithResponse(ctx context.Context, body CreateLoadbalancerJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateLoadbalancerResponse, error) {
-	rsp, err := c.CreateLoadbalancer(ctx, body, reqEditors...)
+func (c *ClientWithResponses) CreateLoadbalancerWithResponse(ctx context.Context, params *CreateLoadbalancerParams, body CreateLoadbalancerJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateLoadbalancerResponse, error) {
+	rsp, err := c.CreateLoadbalancer(ctx, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16330,8 +19802,8 @@ func (c *ClientWithResponses) DeleteLoadbalancersWithResponse(ctx context.Contex
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /config/loadbalancer/all (the `GetLoadbalancers` operationId).
-func (c *ClientWithResponses) GetLoadbalancersWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetLoadbalancersResponse, error) {
-	rsp, err := c.GetLoadbalancers(ctx, reqEditors...)
+func (c *ClientWithResponses) GetLoadbalancersWithResponse(ctx context.Context, params *GetLoadbalancersParams, reqEditors ...RequestEditorFn) (*GetLoadbalancersResponse, error) {
+	rsp, err := c.GetLoadbalancers(ctx, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16740,8 +20212,8 @@ func (c *ClientWithResponses) RollBackWithResponse(ctx context.Context, body Rol
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /config/route (the `CreateRoute` operationId).
-func (c *ClientWithResponses) CreateRouteWithBodyWithResponse(ctx context.Context, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error) {
-	rsp, err := c.CreateRouteWithBody(ctx, contentType, body, reqEditors...)
+func (c *ClientWithResponses) CreateRouteWithBodyWithResponse(ctx context.Context, params *CreateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error) {
+	rsp, err := c.CreateRouteWithBody(ctx, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16756,8 +20228,8 @@ func (c *ClientWithResponses) CreateRouteWithBodyWithResponse(ctx context.Contex
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /config/route (the `CreateRoute` operationId).
-func (c *ClientWithResponses) CreateRouteWithResponse(ctx context.Context, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error) {
-	rsp, err := c.CreateRoute(ctx, body, reqEditors...)
+func (c *ClientWithResponses) CreateRouteWithResponse(ctx context.Context, params *CreateRouteParams, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error) {
+	rsp, err := c.CreateRoute(ctx, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16784,8 +20256,8 @@ func (c *ClientWithResponses) GetRoutesWithResponse(ctx context.Context, reqEdit
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /config/route/destinationIPNet/{ip_address}/{mask} (the `DeleteRoute` operationId).
-func (c *ClientWithResponses) DeleteRouteWithResponse(ctx context.Context, ipAddress string, mask string, reqEditors ...RequestEditorFn) (*DeleteRouteResponse, error) {
-	rsp, err := c.DeleteRoute(ctx, ipAddress, mask, reqEditors...)
+func (c *ClientWithResponses) DeleteRouteWithResponse(ctx context.Context, ipAddress string, mask string, params *DeleteRouteParams, reqEditors ...RequestEditorFn) (*DeleteRouteResponse, error) {
+	rsp, err := c.DeleteRoute(ctx, ipAddress, mask, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16846,8 +20318,8 @@ func (c *ClientWithResponses) GetVxlansWithResponse(ctx context.Context, reqEdit
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /config/tunnel/vxlan/{vxlanID} (the `DeleteVxlan` operationId).
-func (c *ClientWithResponses) DeleteVxlanWithResponse(ctx context.Context, vxlanID string, reqEditors ...RequestEditorFn) (*DeleteVxlanResponse, error) {
-	rsp, err := c.DeleteVxlan(ctx, vxlanID, reqEditors...)
+func (c *ClientWithResponses) DeleteVxlanWithResponse(ctx context.Context, vxlanID string, params *DeleteVxlanParams, reqEditors ...RequestEditorFn) (*DeleteVxlanResponse, error) {
+	rsp, err := c.DeleteVxlan(ctx, vxlanID, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16949,8 +20421,8 @@ func (c *ClientWithResponses) GetVlansWithResponse(ctx context.Context, reqEdito
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with DELETE /config/vlan/{vlan_id} (the `DeleteVlan` operationId).
-func (c *ClientWithResponses) DeleteVlanWithResponse(ctx context.Context, vlanId string, reqEditors ...RequestEditorFn) (*DeleteVlanResponse, error) {
-	rsp, err := c.DeleteVlan(ctx, vlanId, reqEditors...)
+func (c *ClientWithResponses) DeleteVlanWithResponse(ctx context.Context, vlanId string, params *DeleteVlanParams, reqEditors ...RequestEditorFn) (*DeleteVlanResponse, error) {
+	rsp, err := c.DeleteVlan(ctx, vlanId, params, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16965,8 +20437,8 @@ func (c *ClientWithResponses) DeleteVlanWithResponse(ctx context.Context, vlanId
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
-func (c *ClientWithResponses) CreateVlanMemberWithBodyWithResponse(ctx context.Context, vlanId string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error) {
-	rsp, err := c.CreateVlanMemberWithBody(ctx, vlanId, contentType, body, reqEditors...)
+func (c *ClientWithResponses) CreateVlanMemberWithBodyWithResponse(ctx context.Context, vlanId string, params *CreateVlanMemberParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error) {
+	rsp, err := c.CreateVlanMemberWithBody(ctx, vlanId, params, contentType, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -16981,8 +20453,8 @@ func (c *ClientWithResponses) CreateVlanMemberWithBodyWithResponse(ctx context.C
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
 // Corresponds with POST /config/vlan/{vlan_id}/member (the `CreateVlanMember` operationId).
-func (c *ClientWithResponses) CreateVlanMemberWithResponse(ctx context.Context, vlanId string, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error) {
-	rsp, err := c.CreateVlanMember(ctx, vlanId, body, reqEditors...)
+func (c *ClientWithResponses) CreateVlanMemberWithResponse(ctx context.Context, vlanId string, params *CreateVlanMemberParams, body CreateVlanMemberJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateVlanMemberResponse, error) {
+	rsp, err := c.CreateVlanMember(ctx, vlanId, params, body, reqEditors...)
 	if err != nil {
 		return nil, err
 	}
@@ -17002,12 +20474,42 @@ func (c *ClientWithResponses) DeleteVlanMemberWithResponse(ctx context.Context, 
 	return ParseDeleteVlanMemberResponse(rsp)
 }
 
+// GetDoctorWithResponse What is wrong with the machine and its network
+//
+// Looks, and changes nothing. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /doctor (the `GetDoctor` operationId).
+func (c *ClientWithResponses) GetDoctorWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDoctorResponse, error) {
+	rsp, err := c.GetDoctor(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDoctorResponse(rsp)
+}
+
+// FixFindingWithResponse Mend a finding
+//
+// Does what the command of the finding does, if that is known to be safe: settings of the kernel, offloads, mounts. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /doctor (the `FixFinding` operationId).
+func (c *ClientWithResponses) FixFindingWithResponse(ctx context.Context, params *FixFindingParams, reqEditors ...RequestEditorFn) (*FixFindingResponse, error) {
+	rsp, err := c.FixFinding(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseFixFindingResponse(rsp)
+}
+
 // GetEventsWithResponse What happens, as it happens
 //
 // With Accept text/event-stream and without limit: a stream of server-sent events that does not end, an Event as
 // data of each, its kind as event, its seq as id. A client that comes again with Last-Event-ID gets what it
 // missed, as far as it is kept (4096 events); an event "lost" says how many are not. A comment comes every 15
-// seconds. Otherwise: the last events that are kept, as a list. Not of the contract.
+// seconds. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Otherwise: the last events that are kept, as a list. Not of the contract.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -17018,6 +20520,23 @@ func (c *ClientWithResponses) GetEventsWithResponse(ctx context.Context, params 
 		return nil, err
 	}
 	return ParseGetEventsResponse(rsp)
+}
+
+// ExplainWithResponse What would become of a packet, and why
+//
+// Either from and to: a packet. Or client and endpoint: by which services that client reaches that endpoint, and why not by the others;
+// so it is, too, if to is an endpoint and no VIP. The program of the data path itself is asked, on copies: nothing of the network, no
+// connection and no counter changes. 503 if too many questions wait. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /explain (the `Explain` operationId).
+func (c *ClientWithResponses) ExplainWithResponse(ctx context.Context, params *ExplainParams, reqEditors ...RequestEditorFn) (*ExplainResponse, error) {
+	rsp, err := c.Explain(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseExplainResponse(rsp)
 }
 
 // GetLogArchivesWithResponse Older parts of the log
@@ -17273,6 +20792,21 @@ func (c *ClientWithResponses) GetServiceNodeGraphWithResponse(ctx context.Contex
 	return ParseGetServiceNodeGraphResponse(rsp)
 }
 
+// GetConnectionsWithResponse Connections, one entry each, in pages
+//
+// As config/conntrack/all, but for the direction to the client. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/connections (the `GetConnections` operationId).
+func (c *ClientWithResponses) GetConnectionsWithResponse(ctx context.Context, params *GetConnectionsParams, reqEditors ...RequestEditorFn) (*GetConnectionsResponse, error) {
+	rsp, err := c.GetConnections(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetConnectionsResponse(rsp)
+}
+
 // GetDeviceWithResponse What the machine is
 //
 // Returns a wrapper object for the known response body format(s).
@@ -17284,6 +20818,21 @@ func (c *ClientWithResponses) GetDeviceWithResponse(ctx context.Context, reqEdit
 		return nil, err
 	}
 	return ParseGetDeviceResponse(rsp)
+}
+
+// GetDropsWithResponse Packets dropped, by reason, with what it means and what to do about it
+//
+// Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/drops (the `GetDrops` operationId).
+func (c *ClientWithResponses) GetDropsWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetDropsResponse, error) {
+	rsp, err := c.GetDrops(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetDropsResponse(rsp)
 }
 
 // GetFilesystemsWithResponse File systems, as df shows them
@@ -17325,6 +20874,149 @@ func (c *ClientWithResponses) GetProcessesWithResponse(ctx context.Context, reqE
 		return nil, err
 	}
 	return ParseGetProcessesResponse(rsp)
+}
+
+// GetRatesWithResponse How fast the counters of all services together grow
+//
+// Of the last window, which is 5 s long while nobody watches (/status/rates/events) and there are less than some
+// 10,000 endpoints with connections; else up to a minute. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/rates (the `GetRates` operationId).
+func (c *ClientWithResponses) GetRatesWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetRatesResponse, error) {
+	rsp, err := c.GetRates(ctx, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRatesResponse(rsp)
+}
+
+// WatchRatesWithResponse Rates, each second
+//
+// A stream of server-sent events that does not end. An event "rates" has a RatesUpdate as data: one comes at once,
+// and one for each window. While anybody watches, windows are a second long, or ten times what reading the
+// counters takes. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/rates/events (the `WatchRates` operationId).
+func (c *ClientWithResponses) WatchRatesWithResponse(ctx context.Context, params *WatchRatesParams, reqEditors ...RequestEditorFn) (*WatchRatesResponse, error) {
+	rsp, err := c.WatchRates(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseWatchRatesResponse(rsp)
+}
+
+// GetRatesHistoryWithResponse Rates of the last hour
+//
+// Of all services together, averages of 5 s each; of one service, of a minute each. It begins when the daemon does.
+// Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/rates/history (the `GetRatesHistory` operationId).
+func (c *ClientWithResponses) GetRatesHistoryWithResponse(ctx context.Context, params *GetRatesHistoryParams, reqEditors ...RequestEditorFn) (*GetRatesHistoryResponse, error) {
+	rsp, err := c.GetRatesHistory(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRatesHistoryResponse(rsp)
+}
+
+// GetServiceRatesWithResponse How fast the counters of services grow
+//
+// Of the same window as /status/rates. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/rates/services (the `GetServiceRates` operationId).
+func (c *ClientWithResponses) GetServiceRatesWithResponse(ctx context.Context, params *GetServiceRatesParams, reqEditors ...RequestEditorFn) (*GetServiceRatesResponse, error) {
+	rsp, err := c.GetServiceRates(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetServiceRatesResponse(rsp)
+}
+
+// GetServiceStatusWithResponse One service, with what is known of each endpoint
+//
+// Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/service (the `GetServiceStatus` operationId).
+func (c *ClientWithResponses) GetServiceStatusWithResponse(ctx context.Context, params *GetServiceStatusParams, reqEditors ...RequestEditorFn) (*GetServiceStatusResponse, error) {
+	rsp, err := c.GetServiceStatus(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetServiceStatusResponse(rsp)
+}
+
+// GetServiceSummariesWithResponse Services in short, searched, sorted and in pages
+//
+// How each is, with sums over its endpoints. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/services (the `GetServiceSummaries` operationId).
+func (c *ClientWithResponses) GetServiceSummariesWithResponse(ctx context.Context, params *GetServiceSummariesParams, reqEditors ...RequestEditorFn) (*GetServiceSummariesResponse, error) {
+	rsp, err := c.GetServiceSummaries(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetServiceSummariesResponse(rsp)
+}
+
+// TracePacketsWithResponse Live packets, before and after translation
+//
+// A stream of server-sent events: a "packet" has a PacketTrace as data. While anybody asks for this, programs that
+// show packets take the place of the others; else it costs nothing. Four clients may at once; it ends when they
+// leave. An event "lost" says how many packets there was no room for since the last one, an event "end" is the
+// last one, and says why. A comment comes every 15 seconds. All parameters have to take a packet. It needs the role
+// admin. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /status/trace (the `TracePackets` operationId).
+func (c *ClientWithResponses) TracePacketsWithResponse(ctx context.Context, params *TracePacketsParams, reqEditors ...RequestEditorFn) (*TracePacketsResponse, error) {
+	rsp, err := c.TracePackets(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseTracePacketsResponse(rsp)
+}
+
+// GetVerifyWithResponse What users want, compared with what the kernel has
+//
+// Of the running system: a difference counts if it is there at two looks, half a second apart. Takes some seconds at most. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /verify (the `GetVerify` operationId).
+func (c *ClientWithResponses) GetVerifyWithResponse(ctx context.Context, params *GetVerifyParams, reqEditors ...RequestEditorFn) (*GetVerifyResponse, error) {
+	rsp, err := c.GetVerify(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetVerifyResponse(rsp)
+}
+
+// RepairWithResponse The same; what differs is applied again
+//
+// The answer says of each difference whether it is repaired. Not of the contract.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /verify (the `Repair` operationId).
+func (c *ClientWithResponses) RepairWithResponse(ctx context.Context, params *RepairParams, reqEditors ...RequestEditorFn) (*RepairResponse, error) {
+	rsp, err := c.Repair(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseRepairResponse(rsp)
 }
 
 // GetVersionWithResponse Version of the daemon
@@ -17487,7 +21179,7 @@ func ParseCreateUserResponse(rsp *http.Response) (*CreateUserResponse, error) {
 
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
-		var dest Done
+		var dest User
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -17554,6 +21246,39 @@ func ParseUpdateUserResponse(rsp *http.Response) (*UpdateUserResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Done
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetWhoamiResponse parses an HTTP response from a GetWhoamiWithResponse call
+func ParseGetWhoamiResponse(rsp *http.Response) (*GetWhoamiResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetWhoamiResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Whoami
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
@@ -19874,6 +23599,72 @@ func ParseDeleteVlanMemberResponse(rsp *http.Response) (*DeleteVlanMemberRespons
 	return response, nil
 }
 
+// ParseGetDoctorResponse parses an HTTP response from a GetDoctorWithResponse call
+func ParseGetDoctorResponse(rsp *http.Response) (*GetDoctorResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDoctorResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Diagnosis
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseFixFindingResponse parses an HTTP response from a FixFindingWithResponse call
+func ParseFixFindingResponse(rsp *http.Response) (*FixFindingResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &FixFindingResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Fixed
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetEventsResponse parses an HTTP response from a GetEventsWithResponse call
 func ParseGetEventsResponse(rsp *http.Response) (*GetEventsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -19904,6 +23695,39 @@ func ParseGetEventsResponse(rsp *http.Response) (*GetEventsResponse, error) {
 
 	case rsp.StatusCode == 200:
 		// Content-type (text/event-stream) unsupported
+
+	}
+
+	return response, nil
+}
+
+// ParseExplainResponse parses an HTTP response from a ExplainWithResponse call
+func ParseExplainResponse(rsp *http.Response) (*ExplainResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ExplainResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Explanation
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
 
 	}
 
@@ -20523,6 +24347,39 @@ func ParseGetServiceNodeGraphResponse(rsp *http.Response) (*GetServiceNodeGraphR
 	return response, nil
 }
 
+// ParseGetConnectionsResponse parses an HTTP response from a GetConnectionsWithResponse call
+func ParseGetConnectionsResponse(rsp *http.Response) (*GetConnectionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetConnectionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ConnectionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetDeviceResponse parses an HTTP response from a GetDeviceWithResponse call
 func ParseGetDeviceResponse(rsp *http.Response) (*GetDeviceResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -20550,6 +24407,32 @@ func ParseGetDeviceResponse(rsp *http.Response) (*GetDeviceResponse, error) {
 			return nil, err
 		}
 		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetDropsResponse parses an HTTP response from a GetDropsWithResponse call
+func ParseGetDropsResponse(rsp *http.Response) (*GetDropsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetDropsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DropList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
 
 	}
 
@@ -20655,6 +24538,289 @@ func ParseGetProcessesResponse(rsp *http.Response) (*GetProcessesResponse, error
 	return response, nil
 }
 
+// ParseGetRatesResponse parses an HTTP response from a GetRatesWithResponse call
+func ParseGetRatesResponse(rsp *http.Response) (*GetRatesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRatesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest TotalRates
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseWatchRatesResponse parses an HTTP response from a WatchRatesWithResponse call
+func ParseWatchRatesResponse(rsp *http.Response) (*WatchRatesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &WatchRatesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetRatesHistoryResponse parses an HTTP response from a GetRatesHistoryWithResponse call
+func ParseGetRatesHistoryResponse(rsp *http.Response) (*GetRatesHistoryResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRatesHistoryResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RatesHistory
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetServiceRatesResponse parses an HTTP response from a GetServiceRatesWithResponse call
+func ParseGetServiceRatesResponse(rsp *http.Response) (*GetServiceRatesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetServiceRatesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ServiceRatesList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetServiceStatusResponse parses an HTTP response from a GetServiceStatusWithResponse call
+func ParseGetServiceStatusResponse(rsp *http.Response) (*GetServiceStatusResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetServiceStatusResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ServiceDetail
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetServiceSummariesResponse parses an HTTP response from a GetServiceSummariesWithResponse call
+func ParseGetServiceSummariesResponse(rsp *http.Response) (*GetServiceSummariesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetServiceSummariesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ServiceSummaryList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseTracePacketsResponse parses an HTTP response from a TracePacketsWithResponse call
+func ParseTracePacketsResponse(rsp *http.Response) (*TracePacketsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &TracePacketsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetVerifyResponse parses an HTTP response from a GetVerifyWithResponse call
+func ParseGetVerifyResponse(rsp *http.Response) (*GetVerifyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetVerifyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Verified
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseRepairResponse parses an HTTP response from a RepairWithResponse call
+func ParseRepairResponse(rsp *http.Response) (*RepairResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &RepairResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Verified
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Refused
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseGetVersionResponse parses an HTTP response from a GetVersionWithResponse call
 func ParseGetVersionResponse(rsp *http.Response) (*GetVersionResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -20711,6 +24877,9 @@ type ServerInterface interface {
 	// UpdateUser Change a user's name, password or role
 	// (PUT /auth/users/{id})
 	UpdateUser(w http.ResponseWriter, r *http.Request, id int64)
+	// GetWhoami Who makes this request, and what that may do
+	// (GET /auth/whoami)
+	GetWhoami(w http.ResponseWriter, r *http.Request)
 	// ApplyObjects Make objects of any kinds what a list says
 	// (POST /config/apply)
 	ApplyObjects(w http.ResponseWriter, r *http.Request)
@@ -20755,7 +24924,7 @@ type ServerInterface interface {
 	CreateEndpoint(w http.ResponseWriter, r *http.Request)
 	// GetEndpoints What is probed, and what was found
 	// (GET /config/endpoint/all)
-	GetEndpoints(w http.ResponseWriter, r *http.Request)
+	GetEndpoints(w http.ResponseWriter, r *http.Request, params GetEndpointsParams)
 	// DeleteEndpoint Delete the object by which an address is probed
 	// (DELETE /config/endpoint/epipaddress/{ip_address})
 	DeleteEndpoint(w http.ResponseWriter, r *http.Request, ipAddress string, params DeleteEndpointParams)
@@ -20791,7 +24960,7 @@ type ServerInterface interface {
 	GetFirewallRules(w http.ResponseWriter, r *http.Request)
 	// ImportConfig Have the configuration be what a file of export says
 	// (POST /config/import)
-	ImportConfig(w http.ResponseWriter, r *http.Request)
+	ImportConfig(w http.ResponseWriter, r *http.Request, params ImportConfigParams)
 	// CreateAddress Give an interface an address, IPv4 or IPv6
 	// (POST /config/ipv4address)
 	CreateAddress(w http.ResponseWriter, r *http.Request)
@@ -20806,13 +24975,13 @@ type ServerInterface interface {
 	DeleteLoadbalancerList(w http.ResponseWriter, r *http.Request, params DeleteLoadbalancerListParams)
 	// CreateLoadbalancer Create or update services
 	// (POST /config/loadbalancer)
-	CreateLoadbalancer(w http.ResponseWriter, r *http.Request)
+	CreateLoadbalancer(w http.ResponseWriter, r *http.Request, params CreateLoadbalancerParams)
 	// DeleteLoadbalancers Delete all services
 	// (DELETE /config/loadbalancer/all)
 	DeleteLoadbalancers(w http.ResponseWriter, r *http.Request)
 	// GetLoadbalancers All services with their endpoints and counters
 	// (GET /config/loadbalancer/all)
-	GetLoadbalancers(w http.ResponseWriter, r *http.Request)
+	GetLoadbalancers(w http.ResponseWriter, r *http.Request, params GetLoadbalancersParams)
 	// DeleteLoadbalancerRange Delete a service of a range of ports
 	// (DELETE /config/loadbalancer/externalipaddress/{ip_address}/port/{port}/portmax/{portmax}/protocol/{proto})
 	DeleteLoadbalancerRange(w http.ResponseWriter, r *http.Request, ipAddress Address, port Port, portmax PortMax, proto Protocol, params DeleteLoadbalancerRangeParams)
@@ -20884,13 +25053,13 @@ type ServerInterface interface {
 	RollBack(w http.ResponseWriter, r *http.Request)
 	// CreateRoute Add a route to the main table
 	// (POST /config/route)
-	CreateRoute(w http.ResponseWriter, r *http.Request)
+	CreateRoute(w http.ResponseWriter, r *http.Request, params CreateRouteParams)
 	// GetRoutes The routes of the main table
 	// (GET /config/route/all)
 	GetRoutes(w http.ResponseWriter, r *http.Request)
 	// DeleteRoute Delete a route of the main table
 	// (DELETE /config/route/destinationIPNet/{ip_address}/{mask})
-	DeleteRoute(w http.ResponseWriter, r *http.Request, ipAddress string, mask string)
+	DeleteRoute(w http.ResponseWriter, r *http.Request, ipAddress string, mask string, params DeleteRouteParams)
 	// CreateVxlan Make a VXLAN tunnel
 	// (POST /config/tunnel/vxlan)
 	CreateVxlan(w http.ResponseWriter, r *http.Request)
@@ -20899,7 +25068,7 @@ type ServerInterface interface {
 	GetVxlans(w http.ResponseWriter, r *http.Request)
 	// DeleteVxlan Delete a VXLAN tunnel
 	// (DELETE /config/tunnel/vxlan/{vxlanID})
-	DeleteVxlan(w http.ResponseWriter, r *http.Request, vxlanID string)
+	DeleteVxlan(w http.ResponseWriter, r *http.Request, vxlanID string, params DeleteVxlanParams)
 	// CreateVxlanPeer Have a tunnel send to a peer
 	// (POST /config/tunnel/vxlan/{vxlanID}/peer)
 	CreateVxlanPeer(w http.ResponseWriter, r *http.Request, vxlanID string)
@@ -20914,16 +25083,25 @@ type ServerInterface interface {
 	GetVlans(w http.ResponseWriter, r *http.Request)
 	// DeleteVlan Delete the bridge of a VLAN
 	// (DELETE /config/vlan/{vlan_id})
-	DeleteVlan(w http.ResponseWriter, r *http.Request, vlanId string)
+	DeleteVlan(w http.ResponseWriter, r *http.Request, vlanId string, params DeleteVlanParams)
 	// CreateVlanMember Put an interface into a VLAN
 	// (POST /config/vlan/{vlan_id}/member)
-	CreateVlanMember(w http.ResponseWriter, r *http.Request, vlanId string)
+	CreateVlanMember(w http.ResponseWriter, r *http.Request, vlanId string, params CreateVlanMemberParams)
 	// DeleteVlanMember Take an interface out of a VLAN
 	// (DELETE /config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged})
 	DeleteVlanMember(w http.ResponseWriter, r *http.Request, vlanId string, ifName string, tagged string)
+	// GetDoctor What is wrong with the machine and its network
+	// (GET /doctor)
+	GetDoctor(w http.ResponseWriter, r *http.Request)
+	// FixFinding Mend a finding
+	// (POST /doctor)
+	FixFinding(w http.ResponseWriter, r *http.Request, params FixFindingParams)
 	// GetEvents What happens, as it happens
 	// (GET /events)
 	GetEvents(w http.ResponseWriter, r *http.Request, params GetEventsParams)
+	// Explain What would become of a packet, and why
+	// (GET /explain)
+	Explain(w http.ResponseWriter, r *http.Request, params ExplainParams)
 	// GetLogArchives Older parts of the log
 	// (GET /log-archives)
 	GetLogArchives(w http.ResponseWriter, r *http.Request)
@@ -20981,9 +25159,15 @@ type ServerInterface interface {
 	// GetServiceNodeGraph One service, or those of a name, and their endpoints, likewise
 	// (GET /nodegraph/{service})
 	GetServiceNodeGraph(w http.ResponseWriter, r *http.Request, service string)
+	// GetConnections Connections, one entry each, in pages
+	// (GET /status/connections)
+	GetConnections(w http.ResponseWriter, r *http.Request, params GetConnectionsParams)
 	// GetDevice What the machine is
 	// (GET /status/device)
 	GetDevice(w http.ResponseWriter, r *http.Request)
+	// GetDrops Packets dropped, by reason, with what it means and what to do about it
+	// (GET /status/drops)
+	GetDrops(w http.ResponseWriter, r *http.Request)
 	// GetFilesystems File systems, as df shows them
 	// (GET /status/filesystem)
 	GetFilesystems(w http.ResponseWriter, r *http.Request)
@@ -20993,6 +25177,33 @@ type ServerInterface interface {
 	// GetProcesses Processes of the machine, as top shows them
 	// (GET /status/process)
 	GetProcesses(w http.ResponseWriter, r *http.Request)
+	// GetRates How fast the counters of all services together grow
+	// (GET /status/rates)
+	GetRates(w http.ResponseWriter, r *http.Request)
+	// WatchRates Rates, each second
+	// (GET /status/rates/events)
+	WatchRates(w http.ResponseWriter, r *http.Request, params WatchRatesParams)
+	// GetRatesHistory Rates of the last hour
+	// (GET /status/rates/history)
+	GetRatesHistory(w http.ResponseWriter, r *http.Request, params GetRatesHistoryParams)
+	// GetServiceRates How fast the counters of services grow
+	// (GET /status/rates/services)
+	GetServiceRates(w http.ResponseWriter, r *http.Request, params GetServiceRatesParams)
+	// GetServiceStatus One service, with what is known of each endpoint
+	// (GET /status/service)
+	GetServiceStatus(w http.ResponseWriter, r *http.Request, params GetServiceStatusParams)
+	// GetServiceSummaries Services in short, searched, sorted and in pages
+	// (GET /status/services)
+	GetServiceSummaries(w http.ResponseWriter, r *http.Request, params GetServiceSummariesParams)
+	// TracePackets Live packets, before and after translation
+	// (GET /status/trace)
+	TracePackets(w http.ResponseWriter, r *http.Request, params TracePacketsParams)
+	// GetVerify What users want, compared with what the kernel has
+	// (GET /verify)
+	GetVerify(w http.ResponseWriter, r *http.Request, params GetVerifyParams)
+	// Repair The same; what differs is applied again
+	// (POST /verify)
+	Repair(w http.ResponseWriter, r *http.Request, params RepairParams)
 	// GetVersion Version of the daemon
 	// (GET /version)
 	GetVersion(w http.ResponseWriter, r *http.Request)
@@ -21139,6 +25350,20 @@ func (siw *ServerInterfaceWrapper) UpdateUser(w http.ResponseWriter, r *http.Req
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.UpdateUser(w, r, id)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetWhoami operation middleware
+func (siw *ServerInterfaceWrapper) GetWhoami(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetWhoami(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -21480,6 +25705,45 @@ func (siw *ServerInterfaceWrapper) GetConntracks(w http.ResponseWriter, r *http.
 		return
 	}
 
+	// ------------- Optional query parameter "selector" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "selector", r.URL.Query(), &params.Selector, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "selector"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "selector", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "sortBy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sortBy", r.URL.Query(), &params.SortBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sortBy"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sortBy", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetConntracks(w, r, params)
 	}))
@@ -21734,8 +25998,79 @@ func (siw *ServerInterfaceWrapper) CreateEndpoint(w http.ResponseWriter, r *http
 // GetEndpoints operation middleware
 func (siw *ServerInterfaceWrapper) GetEndpoints(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetEndpointsParams
+
+	// ------------- Optional query parameter "name" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "name", r.URL.Query(), &params.Name, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "name"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "selector" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "selector", r.URL.Query(), &params.Selector, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "selector"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "selector", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "sortBy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sortBy", r.URL.Query(), &params.SortBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sortBy"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sortBy", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetEndpoints(w, r)
+		siw.Handler.GetEndpoints(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -22164,8 +26499,27 @@ func (siw *ServerInterfaceWrapper) GetFirewallRules(w http.ResponseWriter, r *ht
 // ImportConfig operation middleware
 func (siw *ServerInterfaceWrapper) ImportConfig(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ImportConfigParams
+
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", r.URL.Query(), &params.Force, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "force"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "force", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ImportConfig(w, r)
+		siw.Handler.ImportConfig(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -22299,8 +26653,27 @@ func (siw *ServerInterfaceWrapper) DeleteLoadbalancerList(w http.ResponseWriter,
 // CreateLoadbalancer operation middleware
 func (siw *ServerInterfaceWrapper) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateLoadbalancerParams
+
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", r.URL.Query(), &params.Force, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "force"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "force", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateLoadbalancer(w, r)
+		siw.Handler.CreateLoadbalancer(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -22327,8 +26700,79 @@ func (siw *ServerInterfaceWrapper) DeleteLoadbalancers(w http.ResponseWriter, r 
 // GetLoadbalancers operation middleware
 func (siw *ServerInterfaceWrapper) GetLoadbalancers(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetLoadbalancersParams
+
+	// ------------- Optional query parameter "name" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "name", r.URL.Query(), &params.Name, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "name"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "name", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "selector" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "selector", r.URL.Query(), &params.Selector, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "selector"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "selector", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "sortBy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sortBy", r.URL.Query(), &params.SortBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sortBy"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sortBy", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.GetLoadbalancers(w, r)
+		siw.Handler.GetLoadbalancers(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23024,8 +27468,27 @@ func (siw *ServerInterfaceWrapper) RollBack(w http.ResponseWriter, r *http.Reque
 // CreateRoute operation middleware
 func (siw *ServerInterfaceWrapper) CreateRoute(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateRouteParams
+
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", r.URL.Query(), &params.Force, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "force"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "force", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateRoute(w, r)
+		siw.Handler.CreateRoute(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23073,8 +27536,24 @@ func (siw *ServerInterfaceWrapper) DeleteRoute(w http.ResponseWriter, r *http.Re
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteRouteParams
+
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", r.URL.Query(), &params.Force, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "force"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "force", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteRoute(w, r, ipAddress, mask)
+		siw.Handler.DeleteRoute(w, r, ipAddress, mask, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23127,8 +27606,24 @@ func (siw *ServerInterfaceWrapper) DeleteVxlan(w http.ResponseWriter, r *http.Re
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteVxlanParams
+
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", r.URL.Query(), &params.Force, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "force"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "force", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteVxlan(w, r, vxlanID)
+		siw.Handler.DeleteVxlan(w, r, vxlanID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23242,8 +27737,24 @@ func (siw *ServerInterfaceWrapper) DeleteVlan(w http.ResponseWriter, r *http.Req
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteVlanParams
+
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", r.URL.Query(), &params.Force, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "force"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "force", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.DeleteVlan(w, r, vlanId)
+		siw.Handler.DeleteVlan(w, r, vlanId, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23268,8 +27779,24 @@ func (siw *ServerInterfaceWrapper) CreateVlanMember(w http.ResponseWriter, r *ht
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateVlanMemberParams
+
+	// ------------- Optional query parameter "force" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "force", r.URL.Query(), &params.Force, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "force"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "force", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateVlanMember(w, r, vlanId)
+		siw.Handler.CreateVlanMember(w, r, vlanId, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23314,6 +27841,53 @@ func (siw *ServerInterfaceWrapper) DeleteVlanMember(w http.ResponseWriter, r *ht
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.DeleteVlanMember(w, r, vlanId, ifName, tagged)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetDoctor operation middleware
+func (siw *ServerInterfaceWrapper) GetDoctor(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetDoctor(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// FixFinding operation middleware
+func (siw *ServerInterfaceWrapper) FixFinding(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params FixFindingParams
+
+	// ------------- Required query parameter "finding" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "finding", r.URL.Query(), &params.Finding, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "finding"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "finding", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.FixFinding(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23373,6 +27947,130 @@ func (siw *ServerInterfaceWrapper) GetEvents(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetEvents(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Explain operation middleware
+func (siw *ServerInterfaceWrapper) Explain(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExplainParams
+
+	// ------------- Optional query parameter "from" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "from", r.URL.Query(), &params.From, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "from"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "from", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "to" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "to", r.URL.Query(), &params.To, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "to"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "to", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "client" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "client", r.URL.Query(), &params.Client, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "client"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "client", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "endpoint" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "endpoint", r.URL.Query(), &params.Endpoint, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "endpoint"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "endpoint", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "proto" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "proto", r.URL.Query(), &params.Proto, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "proto"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "proto", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "interface" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "interface", r.URL.Query(), &params.Interface, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "interface"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "interface", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "mark" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "mark", r.URL.Query(), &params.Mark, runtime.BindQueryParameterOptions{Type: "integer", Format: "uint32"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "mark"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "mark", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "length" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "length", r.URL.Query(), &params.Length, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "length"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "length", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Explain(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23743,11 +28441,175 @@ func (siw *ServerInterfaceWrapper) GetServiceNodeGraph(w http.ResponseWriter, r 
 	handler.ServeHTTP(w, r)
 }
 
+// GetConnections operation middleware
+func (siw *ServerInterfaceWrapper) GetConnections(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetConnectionsParams
+
+	// ------------- Optional query parameter "protocol" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "protocol", r.URL.Query(), &params.Protocol, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "protocol"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "protocol", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "vip" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "vip", r.URL.Query(), &params.Vip, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "vip"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vip", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "servName" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "servName", r.URL.Query(), &params.ServName, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "servName"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "servName", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", r.URL.Query(), &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "state"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "state", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", r.URL.Query(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "source"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "endpoint" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "endpoint", r.URL.Query(), &params.Endpoint, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "endpoint"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "endpoint", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "offset" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "offset", r.URL.Query(), &params.Offset, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "offset"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "offset", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "uncounted" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "uncounted", r.URL.Query(), &params.Uncounted, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "uncounted"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "uncounted", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetConnections(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetDevice operation middleware
 func (siw *ServerInterfaceWrapper) GetDevice(w http.ResponseWriter, r *http.Request) {
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetDevice(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetDrops operation middleware
+func (siw *ServerInterfaceWrapper) GetDrops(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetDrops(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -23819,6 +28681,58 @@ func (siw *ServerInterfaceWrapper) GetStatuses(w http.ResponseWriter, r *http.Re
 		return
 	}
 
+	// ------------- Optional query parameter "selector" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "selector", r.URL.Query(), &params.Selector, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "selector"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "selector", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "sortBy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sortBy", r.URL.Query(), &params.SortBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sortBy"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sortBy", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "continue" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "continue", r.URL.Query(), &params.Continue, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "continue"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "continue", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetStatuses(w, r, params)
 	}))
@@ -23835,6 +28749,635 @@ func (siw *ServerInterfaceWrapper) GetProcesses(w http.ResponseWriter, r *http.R
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetProcesses(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetRates operation middleware
+func (siw *ServerInterfaceWrapper) GetRates(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRates(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// WatchRates operation middleware
+func (siw *ServerInterfaceWrapper) WatchRates(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params WatchRatesParams
+
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "match" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "match", r.URL.Query(), &params.Match, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "match"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "match", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", r.URL.Query(), &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sort"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sort", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "offset" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "offset", r.URL.Query(), &params.Offset, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "offset"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "offset", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "endpoints" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "endpoints", r.URL.Query(), &params.Endpoints, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "endpoints"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "endpoints", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "counters" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "counters", r.URL.Query(), &params.Counters, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "counters"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "counters", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.WatchRates(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetRatesHistory operation middleware
+func (siw *ServerInterfaceWrapper) GetRatesHistory(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetRatesHistoryParams
+
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRatesHistory(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetServiceRates operation middleware
+func (siw *ServerInterfaceWrapper) GetServiceRates(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetServiceRatesParams
+
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "match" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "match", r.URL.Query(), &params.Match, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "match"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "match", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", r.URL.Query(), &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sort"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sort", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "offset" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "offset", r.URL.Query(), &params.Offset, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "offset"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "offset", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "endpoints" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "endpoints", r.URL.Query(), &params.Endpoints, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "endpoints"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "endpoints", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "counters" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "counters", r.URL.Query(), &params.Counters, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "counters"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "counters", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetServiceRates(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetServiceStatus operation middleware
+func (siw *ServerInterfaceWrapper) GetServiceStatus(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetServiceStatusParams
+
+	// ------------- Required query parameter "key" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "key", r.URL.Query(), &params.Key, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "key"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetServiceStatus(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetServiceSummaries operation middleware
+func (siw *ServerInterfaceWrapper) GetServiceSummaries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetServiceSummariesParams
+
+	// ------------- Optional query parameter "search" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "search", r.URL.Query(), &params.Search, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "search"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "search", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", r.URL.Query(), &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "state"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "state", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "sort" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sort", r.URL.Query(), &params.Sort, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sort"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sort", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "offset" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "offset", r.URL.Query(), &params.Offset, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "offset"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "offset", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetServiceSummaries(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// TracePackets operation middleware
+func (siw *ServerInterfaceWrapper) TracePackets(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params TracePacketsParams
+
+	// ------------- Optional query parameter "host" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "host", r.URL.Query(), &params.Host, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "host"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "host", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "port" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "port", r.URL.Query(), &params.Port, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "port"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "port", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "protocol" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "protocol", r.URL.Query(), &params.Protocol, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "protocol"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "protocol", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "vip" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "vip", r.URL.Query(), &params.Vip, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "vip"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "vip", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "interface" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "interface", r.URL.Query(), &params.Interface, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "interface"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "interface", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "verdict" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "verdict", r.URL.Query(), &params.Verdict, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "verdict"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "verdict", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "reason" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "reason", r.URL.Query(), &params.Reason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "reason"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reason", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "sample" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "sample", r.URL.Query(), &params.Sample, runtime.BindQueryParameterOptions{Type: "number", Format: "double"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "sample"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "sample", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "count" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "count", r.URL.Query(), &params.Count, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "count"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "count", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "seconds" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "seconds", r.URL.Query(), &params.Seconds, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "seconds"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "seconds", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "payload" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "payload", r.URL.Query(), &params.Payload, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "payload"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "payload", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.TracePackets(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetVerify operation middleware
+func (siw *ServerInterfaceWrapper) GetVerify(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetVerifyParams
+
+	// ------------- Optional query parameter "whole" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "whole", r.URL.Query(), &params.Whole, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "whole"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "whole", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetVerify(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Repair operation middleware
+func (siw *ServerInterfaceWrapper) Repair(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RepairParams
+
+	// ------------- Optional query parameter "whole" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "whole", r.URL.Query(), &params.Whole, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "whole"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "whole", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Repair(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -24052,7 +29595,21 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/config/cistate", wrapper.SetInstanceState)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/config/cistate/all", wrapper.GetInstanceStates)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/objects", wrapper.GetStatuses)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/rates", wrapper.GetRates)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/rates/services", wrapper.GetServiceRates)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/rates/history", wrapper.GetRatesHistory)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/rates/events", wrapper.WatchRates)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/connections", wrapper.GetConnections)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/services", wrapper.GetServiceSummaries)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/service", wrapper.GetServiceStatus)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/drops", wrapper.GetDrops)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/status/trace", wrapper.TracePackets)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/events", wrapper.GetEvents)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/verify", wrapper.GetVerify)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/verify", wrapper.Repair)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/doctor", wrapper.GetDoctor)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/doctor", wrapper.FixFinding)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/explain", wrapper.Explain)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/version", wrapper.GetVersion)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics", wrapper.GetMetrics)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics/flowcount", wrapper.GetFlowCount)
@@ -24075,6 +29632,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/meta", wrapper.GetMeta)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/auth/login", wrapper.Login)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/auth/logout", wrapper.Logout)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/auth/whoami", wrapper.GetWhoami)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/auth/users", wrapper.GetUsers)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/auth/users", wrapper.CreateUser)
 	m.HandleFunc(http.MethodDelete+" "+options.BaseURL+"/auth/users/{id}", wrapper.DeleteUser)

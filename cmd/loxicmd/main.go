@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"loxilb/internal/cli"
+	"loxilb/internal/cli/session"
 )
 
 // version is set by the linker.
@@ -15,7 +16,7 @@ var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	env := cli.Env{Version: version, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+	env := session.Env{Version: version, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
 	code := cli.Main(ctx, env, os.Args[1:])
 	stop()
 	os.Exit(code)

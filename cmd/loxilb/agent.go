@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -11,11 +12,13 @@ import (
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/decap"
+	"loxilb/internal/logs"
 )
 
 // agent takes outer headers off until ctx ends.
 func agent(ctx context.Context, c *config.Agent) (err error) {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log, flush := logs.New(slog.LevelInfo, io.Discard, os.Stderr)
+	defer flush()
 	d, err := decap.Load(decap.Config{VIPs: c.VIPs, From: c.From, Port: c.Port})
 	if err != nil {
 		return err

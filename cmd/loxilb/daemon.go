@@ -21,13 +21,18 @@ import (
 	"loxilb/internal/datapath/pins"
 	"loxilb/internal/desired"
 	"loxilb/internal/event"
+	"loxilb/internal/explain"
 	"loxilb/internal/flowlog"
 	"loxilb/internal/health"
 	"loxilb/internal/httpapi"
+	"loxilb/internal/lb"
 	"loxilb/internal/logring"
 	"loxilb/internal/metrics"
 	"loxilb/internal/netdev"
+	"loxilb/internal/otlp"
+	"loxilb/internal/rates"
 	"loxilb/internal/reconcile"
+	"loxilb/internal/rolehook"
 	"loxilb/internal/status"
 )
 
@@ -63,8 +68,11 @@ type daemon struct {
 	api        *httpapi.API
 	pins       *pinWatch
 	pressure   *pressureWatch
+	rates      *rates.Sampler
 	exchange   *exchangeWatch
-	ends       chan struct{} // capacity 1: connections are to end
+	ends       chan struct{}  // capacity 1: connections are to end
+	roleHook   *rolehook.Hook // nil: none
+	otlp       *otlp.Exporter // nil: none
 }
 
 // assemble makes the parts. Nothing runs yet.
@@ -72,6 +80,9 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	p := &daemon{
 		config: c, log: log, network: network, state: state, datapath: d, hub: event.NewHub(), ends: make(chan struct{}, 1),
 		announcer: announce.New(network, network.VIPs(), c.Announcements, log),
+	}
+	if c.RoleHook != "" {
+		p.roleHook = rolehook.New(c.RoleHook, c.RoleHookOptional, log)
 	}
 	p.pins = &pinWatch{lost: lock.Lost, log: log}
 	statuses, start := status.NewTable(), time.Now()
@@ -98,7 +109,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	vips := announce.Share(owner{p.announcer})
 	p.services = reconcile.NewServices(reconcile.ServicesConfig{
 		Observers: o, Desired: state, Tables: d, VIPs: vips.Part(), Sources: network.Sources(),
-		Endpoints: network.Neighbours(), Health: p.health, Ended: p.endSoon, Seed: c.HashSeed,
+		Endpoints: network.Neighbours(), Health: p.health, Ended: p.endSoon, Role: p.roleChanged, Seed: c.HashSeed,
 	})
 	p.endpoints = reconcile.NewEndpointProbes(state, p.health, o)
 	p.drains = reconcile.NewDrains(state, o)
@@ -123,16 +134,29 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	p.sockets = reconcile.NewTask("own sockets", 0, p.attachSockets, o)
 	p.follower = reconcile.NewNetwork(d, network, o, p.networkChanged)
 
-	source := view{d, statuses, p.health, p.attached, log}
-	measured, err := metrics.New(state, source, metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, log)
+	source := view{d, statuses, p.health, p.attached, log, network.Sources()}
+	measured, err := metrics.New(state, source, metrics.Options{
+		Build: metrics.Build{Version: version, Kernel: kernel(), Hook: string(d.Hook())}, Endpoints: c.Metrics.Endpoints, Compat: c.Compat,
+		Ready: func() bool { ready, _ := p.ready(); return ready },
+	}, log)
 	if err != nil {
 		return nil, err
 	}
+	p.rates = rates.New(source, log)
+	if c.OTLP.Endpoint != "" {
+		p.otlp = otlp.New(otlp.Config{
+			Endpoint: c.OTLP.Endpoint, Headers: c.OTLP.Headers, TLS: c.OTLP.TLS, Interval: c.OTLP.Interval, Version: version, Host: hostname(),
+		}, measured, p.hub, log)
+		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: "otlp"}, p.otlp.LastError)
+	}
 	p.api = httpapi.New(httpapi.Options{
-		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Network: objects, Metrics: measured, Observe: measured.Observe,
+		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Network: objects,
+		Explainer: explain.New(explain.Explainer{Desired: state, DataPath: source, Health: p.health, Network: network, LocalSockets: c.LocalSockets}),
+		Sampler:   p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
-		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff,
+		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
+		Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
 	})
 	return p, nil
 }
@@ -153,6 +177,12 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(func(ctx context.Context) { p.network.Run(ctx, p.hub) })
 	run(func(ctx context.Context) { p.announcer.Run(ctx, p.hub) })
 	run(p.services.Run)
+	if p.roleHook != nil {
+		run(p.roleHook.Run)
+	}
+	if p.otlp != nil {
+		run(p.otlp.Run)
+	}
 	run(p.endpoints.Run)
 	run(p.drains.Run)
 	for _, loop := range p.netObjects {
@@ -163,6 +193,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.mirrors.Run)
 	run(p.rules.Run)
 	run(p.flows)
+	run(p.record)
 	run(func(ctx context.Context) { p.state.GoBackWhenDue(ctx, p.log) })
 	run(p.monitor.Run)
 	run(p.passive.Run)
@@ -172,6 +203,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.datapath.KeepProbes)
 	run(p.pins.run)
 	run(p.pressure.run)
+	run(p.rates.Run)
 	run(p.attach)
 	run(returnMemory)
 	err = group.Wait()
@@ -275,7 +307,7 @@ func (p *daemon) leadProbe(fd int, t health.Target) error {
 	if err != nil || !ok {
 		return err
 	}
-	return p.datapath.LeadProbe(fd, reconcile.Describe(out), t.VIP, t.Tunnel)
+	return p.datapath.LeadProbe(fd, reconcile.Describe(out), datapath.ProbeWay{VIP: t.VIP, Tunnel: t.Tunnel, Wait: t.Probe.Timeout})
 }
 
 // endSoon has it looked at once whose connections end.
@@ -284,6 +316,15 @@ func (p *daemon) endSoon() {
 	case p.ends <- struct{}{}:
 	default: // one is waiting already
 	}
+}
+
+// roleChanged tells the user's program, if there is one.
+func (p *daemon) roleChanged(one lb.Instance) {
+	vip := "0.0.0.0" // as GET config/cistate/all has it
+	if one.VIP.IsValid() {
+		vip = one.VIP.String()
+	}
+	p.roleHook.Changed(rolehook.Change{Instance: one.Name, State: string(one.Role), VIP: vip})
 }
 
 // attachSockets has this machine's own sockets reach VIPs, or not.
@@ -320,6 +361,12 @@ func (p *daemon) listen(ctx context.Context) (*httpapi.Server, error) {
 	return p.api.Listen(ctx, httpapi.Listen{
 		Plain: c.Plain, TLS: c.TLS, CertFile: c.CertFile, KeyFile: c.KeyFile, Socket: c.Socket, SocketGroup: c.Group,
 	})
+}
+
+// hostname is the machine's; empty if it has none.
+func hostname() string {
+	name, _ := os.Hostname()
+	return name
 }
 
 // kernel is the running kernel's release.

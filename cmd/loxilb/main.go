@@ -4,7 +4,7 @@ package main
 
 import (
 	"context"
-	"io"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -15,6 +15,7 @@ import (
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/pins"
 	"loxilb/internal/logring"
+	"loxilb/internal/logs"
 	"loxilb/internal/netdev"
 	"loxilb/internal/reconcile"
 	"loxilb/internal/store"
@@ -38,7 +39,8 @@ func main() {
 // run opens what the daemon stands on, in the order in which each needs the one before, and serves.
 func run(ctx context.Context, c *config.Config) error {
 	lines := logring.New()
-	log := slog.New(slog.NewTextHandler(io.MultiWriter(lines, os.Stderr), &slog.HandlerOptions{Level: c.LogLevel}))
+	log, flush := logs.New(c.LogLevel, lines, os.Stderr)
+	defer flush()
 	for _, note := range c.Notes {
 		log.Warn("flag without effect", "note", note)
 	}
@@ -75,10 +77,10 @@ func run(ctx context.Context, c *config.Config) error {
 	if err := network.Prepare(); err != nil {
 		return err
 	}
-	stored := store.LastWritten(c.StateDir)
+	unread := unreadBootFiles(c, log)
 	state, err := openState(c.StateDir, log)
 	if err != nil {
-		return err
+		return errors.Join(err, unread.Withdraw())
 	}
 	defer state.Close()
 	d, err := datapath.Load(loading(c, dir, log))
@@ -94,9 +96,21 @@ func run(ctx context.Context, c *config.Config) error {
 		return err
 	}
 	if c.BootFiles != "" {
-		daemon.api.TakeBootFiles(c.BootFiles, stored)
+		daemon.api.TakeBootFiles(c.BootFiles, unread)
 	}
 	return daemon.serve(ctx)
+}
+
+// unreadBootFiles is what boot files are compared with, if they are read.
+func unreadBootFiles(c *config.Config, log *slog.Logger) *store.Unread {
+	if c.BootFiles == "" {
+		return &store.Unread{}
+	}
+	unread, err := store.MarkUnread(c.StateDir)
+	if err != nil {
+		log.Error("the time of the state could not be noted: boot files will look older if this start fails", "dir", c.StateDir, "error", err)
+	}
+	return unread
 }
 
 // loading is how the data path is loaded.

@@ -69,6 +69,9 @@ func vectors() []vector {
 }
 
 // tryBeforeExchange sends the vectors through the programs that are to take the place of others. An error leaves those where they are.
+//
+// Through the program of interfaces with a link-layer header alone: the others are made of the same code, and to verify them once more costs 0.15 s (XDP)
+// to 0.5 s of a CPU each, a start's time once again. One that the kernel refuses leaves the former one in its place, one that drops is seen.
 func tryBeforeExchange(d *datapath.Datapath, c datapath.Config) error {
 	replaces, err := d.Replaces()
 	if err != nil || !replaces {

@@ -1,13 +1,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"loxilb/internal/compile"
 	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/attach"
+	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/metrics"
+	"loxilb/internal/netdev"
 	"loxilb/internal/netdev/session"
 	"loxilb/internal/reconcile"
 	"loxilb/internal/status"
@@ -20,11 +26,55 @@ type view struct {
 	*reconcile.Health
 	attached *reconcile.Attached
 	log      *slog.Logger
+	sources  *netdev.Sources
+}
+
+// Census is without what cannot be read.
+func (v view) Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats {
+	rows := make([]bpf.TcServiceKey, len(keys))
+	for i, key := range keys {
+		rows[i] = compile.Key(key)
+	}
+	all, err := v.Datapath.Census(rows, yield)
+	if err != nil {
+		v.log.Error("counters cannot be read", "error", err)
+	}
+	return all
+}
+
+// SourcePorts are without those that cannot be read.
+func (v view) SourcePorts(least, most int) []lb.SourcePorts {
+	list, err := v.PortsInUse(least, most)
+	if err != nil {
+		v.log.Error("source ports cannot be counted", "error", err)
+	}
+	return list
+}
+
+// Sweeps are those of the connection table.
+func (v view) Sweeps() metrics.Sweeps {
+	s := v.Swept()
+	return metrics.Sweeps{Visited: s.Visited, Ended: s.Ended, Last: s.Last}
+}
+
+// Programs are those at the tc hooks.
+func (v view) Programs() []metrics.Program {
+	uses := v.Datapath.Programs()
+	list := make([]metrics.Program, len(uses))
+	for i, u := range uses {
+		list[i] = metrics.Program(u)
+	}
+	return list
 }
 
 // ServiceStats finds the service by the user's key.
 func (v view) ServiceStats(key lb.Key) (lb.ServiceStats, bool) {
 	return v.Datapath.ServiceStats(compile.Key(key))
+}
+
+// EachEndpointID finds the service by the user's key.
+func (v view) EachEndpointID(key lb.Key, yield func(endpoint int, id uint32)) {
+	v.Datapath.EachEndpointID(compile.Key(key), yield)
 }
 
 // PolicerStats are without counts that cannot be read.
@@ -36,14 +86,29 @@ func (v view) PolicerStats(name string) lb.PolicerStats {
 	return lb.PolicerStats{Policed: n, Attached: v.attached.PolicerPlaces(name)}
 }
 
-// Sessions are those that firewall rules could cut.
-func (v view) Sessions() ([]lb.Session, error) {
+// Sessions are those that could be cut off: at these addresses, or at all. Most VIPs are no addresses of this machine, and connections need not be looked for.
+func (v view) Sessions(at ...netip.Addr) ([]lb.Session, error) {
+	if own, err := session.Own(at); err != nil || len(at) > 0 && !own {
+		return nil, err
+	}
 	list, err := session.List()
+	if err != nil {
+		return nil, err
+	}
+	hosts := make([]netip.Addr, len(list))
+	for i := range list {
+		hosts[i] = list[i].Remote.Addr()
+	}
+	routes, err := v.sources.Routes(context.Background(), hosts)
+	if err != nil {
+		return nil, fmt.Errorf("look up the ways of connections: %w", err)
+	}
 	out := make([]lb.Session, len(list))
 	for i, s := range list {
-		out[i] = lb.Session(s)
+		r := routes[s.Remote.Addr()]
+		out[i] = lb.Session{Remote: s.Remote, Local: s.Local, Interface: s.Interface, Out: r.Dev, Route: r.Destination, Metric: r.Metric}
 	}
-	return out, err
+	return out, nil
 }
 
 // RuleHits finds the counter by the user's rule.
@@ -108,3 +173,6 @@ func unknown(state *desired.State) (list []status.Status) {
 	}
 	return list
 }
+
+// Interfaces are those where the programs are.
+func (v view) Interfaces() []attach.Interface { return v.Hooks.Attached() }

@@ -19,9 +19,9 @@ const (
 	auditSize = 8 << 20
 )
 
-// Of requests that were refused before anybody was asked for more than a token so many are written in a minute: a stranger must not be able
-// to have the account of what was done overwritten.
-const strangersAMinute = 30
+// Of those who may change nothing but themselves so many requests are written in a minute: they must not be able to have the account of what
+// was done overwritten. Strangers, who were refused before anybody was asked for more than a token, count as one, viewers each.
+const aMinute = 30
 
 // Entry is one request.
 type Entry struct {
@@ -35,7 +35,7 @@ type Entry struct {
 	Result   int       `json:"result"`             // the status of the answer
 	Error    string    `json:"error,omitempty"`    // why it was refused
 	Revision uint64    `json:"revision,omitempty"` // that the change has made
-	Unsaid   int       `json:"unsaid,omitempty"`   // so many requests of strangers before this one are not written
+	Unsaid   int       `json:"unsaid,omitempty"`   // so many requests of strangers and viewers before this one are not written
 	Stranger bool      `json:"-"`                  // refused for want of a token, or of rights
 }
 
@@ -47,8 +47,8 @@ type Audit struct {
 	mu     sync.Mutex
 	file   *os.File
 	size   int64
-	minute time.Time // in which strangers are counted
-	told   int       // of them
+	minute time.Time      // that is counted
+	told   map[string]int // of each viewer, and of strangers
 	unsaid int
 }
 
@@ -102,7 +102,7 @@ func (a *Audit) Write(e Entry) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e.Time = a.now().UTC()
-	if e.Stranger && !a.mayTell(e.Time) {
+	if !a.mayTell(&e) {
 		a.unsaid++
 		return nil
 	}
@@ -143,12 +143,19 @@ func (a *Audit) there() bool {
 	return err1 == nil && err2 == nil && os.SameFile(named, open)
 }
 
-func (a *Audit) mayTell(now time.Time) bool {
-	if now.Sub(a.minute) >= time.Minute {
-		a.minute, a.told = now, 0
+func (a *Audit) mayTell(e *Entry) bool {
+	who := "viewer " + e.Who
+	switch {
+	case e.Stranger:
+		who = "strangers"
+	case e.Role != View.String():
+		return true
 	}
-	a.told++
-	return a.told <= strangersAMinute
+	if e.Time.Sub(a.minute) >= time.Minute {
+		a.minute, a.told = e.Time, map[string]int{}
+	}
+	a.told[who]++
+	return a.told[who] <= aMinute
 }
 
 func (a *Audit) rotate() error {

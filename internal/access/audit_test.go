@@ -92,15 +92,41 @@ func TestAuditOfStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range strangersAMinute + 12 {
+	for range aMinute + 12 {
 		write(true)
 	}
 	write(false)
 	now = now.Add(time.Minute)
 	write(true)
 	list, err := a.Last(1000)
-	if err != nil || len(list) != strangersAMinute+2 || list[strangersAMinute].Unsaid != 12 || list[strangersAMinute+1].Unsaid != 0 {
+	if err != nil || len(list) != aMinute+2 || list[aMinute].Unsaid != 12 || list[aMinute+1].Unsaid != 0 {
 		t.Errorf("%v, %d entries, %+v", err, len(list), list[len(list)-2:])
+	}
+}
+
+// A viewer, who may change its own password, cannot either; another viewer is told of all the same.
+func TestAuditOfViewers(t *testing.T) {
+	t.Parallel()
+	a := NewAudit(t.TempDir())
+	for _, who := range []string{"vic", "val"} {
+		for range aMinute + 5 {
+			if err := a.Write(Entry{Who: who, Role: View.String(), Result: 400}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range aMinute + 5 {
+		if err := a.Write(Entry{Who: "opa", Role: Operate.String(), Result: 400}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := map[string]int{}
+	list, err := a.Last(1000)
+	for _, e := range list {
+		count[e.Who]++
+	}
+	if err != nil || count["vic"] != aMinute || count["val"] != aMinute || count["opa"] != aMinute+5 || list[2*aMinute].Unsaid != 5 {
+		t.Errorf("%v, %v", err, count)
 	}
 }
 

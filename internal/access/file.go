@@ -22,6 +22,8 @@ type content struct {
 	NextID   int64      `json:"nextId"`
 	Users    []*user    `json:"users"`
 	Sessions []*session `json:"sessions"`
+
+	over chan struct{} // closed when another content counts
 }
 
 type user struct {

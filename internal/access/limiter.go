@@ -58,6 +58,15 @@ func (l *Limiter) Try(a netip.Addr) (wait time.Duration) {
 	return 0
 }
 
+// Untried takes a try back that nobody has looked at.
+func (l *Limiter) Untried(a netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until, there := l.sources[sourceOf(a)]; there {
+		l.sources[sourceOf(a)] = until.Add(-failureTime)
+	}
+}
+
 // Succeeded forgets the failures of a source.
 func (l *Limiter) Succeeded(a netip.Addr) {
 	l.mu.Lock()

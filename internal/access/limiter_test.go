@@ -71,3 +71,21 @@ func TestLimiterBounded(t *testing.T) {
 		t.Errorf("%d tries at once", n)
 	}
 }
+
+// A try that nobody has looked at, as others were busy, is none.
+func TestUntried(t *testing.T) {
+	t.Parallel()
+	l, from := NewLimiter(), netip.MustParseAddr("10.0.0.1")
+	for i := range 3 * failuresAtOnce {
+		if wait := l.Try(from); wait > 0 {
+			t.Fatalf("try %d waits %v", i, wait)
+		}
+		l.Untried(from)
+	}
+	for range failuresAtOnce {
+		l.Try(from)
+	}
+	if l.Try(from) == 0 {
+		t.Error("failures do not count")
+	}
+}

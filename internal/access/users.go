@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,6 +20,7 @@ const (
 	maxUsers    = 1000
 	maxSessions = 16             // of a user; with one more, the oldest ends
 	sessionTime = 24 * time.Hour // as in the contract
+	lookAgain   = time.Second    // whether a token's time is over: the clock may have been set
 )
 
 // What is refused.
@@ -46,8 +48,8 @@ type Users struct {
 
 	broken error // the file can't be read: there are no users, and it is left as it is
 
-	mu      sync.Mutex
-	content *content
+	writing sync.Mutex // held while a change is written: readers do not wait for the disk
+	content atomic.Pointer[content]
 }
 
 // Open reads the users that the state directory has. If they can't be read there are none until the next start, and Err says why: packets
@@ -57,7 +59,10 @@ func Open(dir string) *Users {
 	if err != nil {
 		c = &content{}
 	}
-	return &Users{dir: dir, now: time.Now, hasher: newHasher(), content: c, broken: err}
+	u := &Users{dir: dir, now: time.Now, hasher: newHasher(), broken: err}
+	c.over = make(chan struct{})
+	u.content.Store(c)
+	return u
 }
 
 // Err is why the users can't be read.
@@ -65,10 +70,9 @@ func (u *Users) Err() error { return u.broken }
 
 // List is all of them, by number.
 func (u *Users) List() []User {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	out := make([]User, len(u.content.Users))
-	for i, one := range u.content.Users {
+	c := u.content.Load()
+	out := make([]User, len(c.Users))
+	for i, one := range c.Users {
 		out[i] = one.shown()
 	}
 	return out
@@ -92,7 +96,7 @@ func (u *Users) Add(ctx context.Context, name, password string, role Role) (User
 		return User{}, err
 	}
 	var added User
-	return added, u.change(func(c *content) error {
+	err = u.change(func(c *content) error {
 		switch {
 		case c.byName(name) != nil:
 			return fmt.Errorf("%q: %w", name, ErrExists)
@@ -105,6 +109,7 @@ func (u *Users) Add(ctx context.Context, name, password string, role Role) (User
 		added = one.shown()
 		return nil
 	})
+	return added, err
 }
 
 // Update changes what is not empty. Another password or role ends the user's sessions.
@@ -162,11 +167,9 @@ func (u *Users) Delete(id int64) error {
 // Login gives a token out.
 func (u *Users) Login(ctx context.Context, name, password string) (token string, who User, err error) {
 	kept := ""
-	u.mu.Lock()
-	if one := u.content.byName(name); one != nil {
+	if one := u.content.Load().byName(name); one != nil {
 		kept, who = one.Password, one.shown()
 	}
-	u.mu.Unlock()
 	if len(password) > maxPassword {
 		return "", who, ErrLogin
 	}
@@ -193,17 +196,43 @@ func (u *Users) Login(ctx context.Context, name, password string) (token string,
 
 // Who is the user that a token was given to.
 func (u *Users) Who(token string) (User, bool) {
-	d := digest(token)
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, s := range u.content.Sessions {
-		if s.Token == d && u.now().Before(s.Expires) {
-			if one := u.content.byID(s.User); one != nil {
-				return one.shown(), true
-			}
+	c := u.content.Load()
+	if s := c.session(digest(token)); s != nil && u.now().Before(s.Expires) {
+		if one := c.byID(s.User); one != nil {
+			return one.shown(), true
 		}
 	}
 	return User{}, false
+}
+
+// ErrEnded is why a context of While is over.
+var ErrEnded = errors.New("the token has ended: its time is over, its user has logged out, or was changed or deleted")
+
+// While returns a context that lasts as long as a token is good.
+func (u *Users) While(ctx context.Context, token string) (context.Context, context.CancelFunc) {
+	good, end := context.WithCancelCause(ctx)
+	d := digest(token)
+	go func() {
+		for {
+			c := u.content.Load()
+			s := c.session(d)
+			if s == nil || !u.now().Before(s.Expires) {
+				end(ErrEnded)
+				return
+			}
+			wait := time.NewTimer(min(s.Expires.Sub(u.now()), lookAgain))
+			select {
+			case <-c.over:
+			case <-wait.C:
+			case <-good.Done():
+			}
+			wait.Stop()
+			if good.Err() != nil {
+				return
+			}
+		}
+	}()
+	return good, func() { end(context.Canceled) }
 }
 
 // Logout ends a session.
@@ -225,21 +254,24 @@ func (u *Users) change(edit func(*content) error) error {
 	if u.broken != nil {
 		return u.broken
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	next := u.content.clone()
+	u.writing.Lock()
+	defer u.writing.Unlock()
+	before := u.content.Load()
+	next := before.clone()
 	if err := edit(next); err != nil {
 		return err
 	}
 	if err := next.write(u.dir); err != nil {
 		return err
 	}
-	u.content = next
+	u.content.Store(next)
+	close(before.over)
 	return nil
 }
 
 func (c *content) clone() *content {
 	out := *c
+	out.over = make(chan struct{})
 	out.Users = make([]*user, len(c.Users))
 	for i, one := range c.Users {
 		copied := *one
@@ -247,6 +279,15 @@ func (c *content) clone() *content {
 	}
 	out.Sessions = slices.Clone(c.Sessions) // none is ever changed
 	return &out
+}
+
+// session is that of a token, by its digest.
+func (c *content) session(digest string) *session {
+	i := slices.IndexFunc(c.Sessions, func(s *session) bool { return s.Token == digest })
+	if i < 0 {
+		return nil
+	}
+	return c.Sessions[i]
 }
 
 func (c *content) byID(id int64) *user {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -221,5 +222,57 @@ func TestRoles(t *testing.T) {
 		if again, err := ParseRole(r.String()); again != r || err != nil {
 			t.Errorf("%v is written as %q", fmt.Sprint(int(r)), r)
 		}
+	}
+}
+
+// A context lasts as long as a token is good; its time is looked at by the clock that may be set.
+func TestWhile(t *testing.T) {
+	t.Parallel()
+	u := Open(t.TempDir())
+	var later atomic.Int64
+	u.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	ann := add(t, u, "ann", Operate)
+	ends := func(what string, end func() error) {
+		t.Helper()
+		token := login(t, u, "ann")
+		good, cancel := u.While(t.Context(), token)
+		defer cancel()
+		add(t, u, fmt.Sprintf("u%d", len(u.List())), View) // ends nothing
+		if good.Err() != nil {
+			t.Fatalf("%s: over at once", what)
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-good.Done():
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: it goes on", what)
+		}
+		if !errors.Is(context.Cause(good), ErrEnded) {
+			t.Errorf("%s: %v", what, context.Cause(good))
+		}
+	}
+	ends("another role", func() error { return u.Update(t.Context(), ann.ID, "", "", View) })
+	ends("another password", func() error { return u.Update(t.Context(), ann.ID, "", secret, 0) })
+	ends("its time is over", func() error { later.Store(int64(sessionTime)); return nil })
+	later.Store(0)
+	ends("it is deleted", func() error { return u.Delete(ann.ID) })
+	if good, cancel := u.While(t.Context(), "none"); true {
+		defer cancel()
+		<-good.Done()
+	}
+}
+
+// Whoever asks does not wait for the disk: readers go on while a change is being written.
+func TestReadersDoNotWait(t *testing.T) {
+	t.Parallel()
+	u := Open(t.TempDir())
+	add(t, u, "ann", View)
+	token := login(t, u, "ann")
+	u.writing.Lock() // as a change does while it writes
+	defer u.writing.Unlock()
+	if _, ok := u.Who(token); !ok || len(u.List()) != 1 {
+		t.Error("the user is not there")
 	}
 }

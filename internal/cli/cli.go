@@ -5,77 +5,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+
+	"loxilb/internal/cli/files"
+	"loxilb/internal/cli/session"
 
 	"github.com/spf13/cobra"
 )
 
-// Exit codes of loxicmd.
-const (
-	ExitOK          = 0
-	ExitRefused     = 1 // the server refused, or its answer was not understood
-	ExitUsage       = 2
-	ExitUnreachable = 3
-
-	ExitPlanned = 2 // of plan: there is something to do
-)
-
-// Env is what a run of loxicmd reads and writes.
-type Env struct {
-	Version string // of loxicmd itself
-	Stdin   io.Reader
-	Stdout  io.Writer
-	Stderr  io.Writer
-
-	TokenFile string // where a token is kept; empty: where the contract has it
-}
-
-// failure is an error with an exit code; any other error is one of usage.
-type failure struct {
-	code int
-	err  error
-}
-
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
-
-func refused(format string, args ...any) error {
-	return &failure{ExitRefused, fmt.Errorf(format, args...)}
-}
-
 // Main runs a command line (without the program's name) and returns the exit code.
-func Main(ctx context.Context, env Env, args []string) int {
+func Main(ctx context.Context, env session.Env, args []string) int {
 	root := Root(env)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		return ExitOK
+		return session.ExitOK
 	}
-	if errors.As(err, &errPlanned{}) {
-		return ExitPlanned
+	if errors.As(err, &files.ErrPlanned{}) {
+		return session.ExitPlanned
 	}
-	var f *failure
+	var f *session.Failure
+	if errors.As(err, &f) && f.Error() == "" {
+		return f.Code // all was said
+	}
 	if errors.As(err, &f) {
 		fmt.Fprintln(env.Stderr, "Error: "+err.Error())
-		if cmd.Name() == planName {
-			return ExitRefused // 2 says that there is something to do
+		if cmd.Name() == files.PlanName {
+			return session.ExitRefused // 2 says that there is something to do
 		}
-		return f.code
+		return f.Code
 	}
 	// A flag of a command that is not there is found before the command is missed.
 	if missing := missingCommand(root, args); missing != nil {
 		err = missing
 	}
 	fmt.Fprintln(env.Stderr, "Error: "+err.Error())
-	if cmd.Name() == planName {
-		return ExitRefused // 2 says that there is something to do
+	if cmd.Name() == files.PlanName {
+		return session.ExitRefused // 2 says that there is something to do
 	}
-	return ExitUsage
+	return session.ExitUsage
 }
 
 // Root is the tree of commands.
-func Root(env Env) *cobra.Command {
-	o := &options{env: env}
+func Root(env session.Env) *cobra.Command {
+	o := &session.Options{Env: env}
 	root := &cobra.Command{
 		Use:   "loxicmd",
 		Short: "command line of the load balancer loxilb",
@@ -88,11 +60,12 @@ func Root(env Env) *cobra.Command {
 	}
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	root.SetFlagErrorFunc(flagError)
-	o.register(root.PersistentFlags())
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
-	root.AddCommand(createVerb(o), getVerb(o), describeVerb(o), deleteVerb(o), setVerb(o), killVerb(o), drainVerb(o), undrainVerb(o),
-		applyCommand(o),
-		saveCommand(o), importCommand(o), exportCommand(o), planCommand(o), confirmCommand(o), rollbackCommand(o), versionCommand(o))
+	root.SetFlagErrorFunc(session.FlagError)
+	o.Register(root.PersistentFlags())
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.Check(cmd) }
+	addCommands(root, o)
+	_ = root.RegisterFlagCompletionFunc("context", func(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) { // the flag is there
+		return o.ContextNames(begin), cobra.ShellCompDirectiveNoFileComp
+	})
 	return root
 }

@@ -1,12 +1,8 @@
-package cli
+package cli_test
 
 import (
-	"bytes"
-	"flag"
-	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,63 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/cli"
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
-
-var update = flag.Bool("update", false, "write what is printed into testdata")
-
-// result is what a run of loxicmd did.
-type result struct {
-	code           int
-	stdout, stderr string
-}
-
-func run(t testing.TB, stdin string, args ...string) result {
-	t.Helper()
-	var out, errs bytes.Buffer
-	env := Env{Version: "1.2.3", Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs}
-	code := Main(t.Context(), env, args)
-	return result{code, out.String(), errs.String()}
-}
-
-// server answers every request with one answer, and keeps the requests.
-type server struct {
-	*httptest.Server
-	code     int
-	body     string
-	requests []string
-	auth     string
-}
-
-func newServer(t testing.TB, code int, body string) *server {
-	t.Helper()
-	s := &server{code: code, body: body}
-	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	data, _ := io.ReadAll(r.Body)
-	s.requests = append(s.requests, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(data)))
-	s.auth = r.Header.Get("Authorization")
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(s.code)
-	_, _ = io.WriteString(w, s.body)
-}
-
-// at makes a command line for the server.
-func (s *server) at(args string) []string {
-	u, err := url.Parse(s.URL)
-	if err != nil {
-		panic(err) // httptest made it
-	}
-	return append(strings.Fields(args), "-s", u.Hostname(), "-p", u.Port(), "--token=s3cret")
-}
-
-const success = `{"result":"Success"}`
 
 func TestRequests(t *testing.T) {
 	t.Parallel()
@@ -129,30 +76,29 @@ func TestRequests(t *testing.T) {
 		{"delete endpoint 31.31.31.1", []string{"DELETE /netlox/v1/config/endpoint/epipaddress/31.31.31.1?probe_port=0&probe_type=ping"}},
 		{"delete ep 31.31.31.1 --name=n --probetype=tcp --probeport=80", []string{"DELETE /netlox/v1/config/endpoint/epipaddress/31.31.31.1?name=n&probe_port=80&probe_type=tcp"}},
 	} {
-		s := newServer(t, 200, success)
-		got := run(t, "", s.at(tc.args)...)
-		if want := (result{ExitOK, "success\n", ""}); got != want {
+		s := clitest.NewServer(t, 200, clitest.Success)
+		got := clitest.Run(t, "", s.At(tc.args)...)
+		if want := (clitest.Result{Stdout: "success\n"}); got != want {
 			t.Errorf("%s: %+v", tc.args, got)
 		}
-		if diff := cmp.Diff(tc.want, s.requests); diff != "" {
+		if diff := cmp.Diff(tc.want, s.Requests); diff != "" {
 			t.Errorf("%s:\n%s", tc.args, diff)
 		}
-		if s.auth != "s3cret" {
-			t.Errorf("%s: Authorization %q", tc.args, s.auth)
+		if s.Auth != "s3cret" {
+			t.Errorf("%s: Authorization %q", tc.args, s.Auth)
 		}
 	}
 }
 
 func TestUsage(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, 200, success)
+	s := clitest.NewServer(t, 200, clitest.Success)
 	for _, tc := range []struct{ args, message string }{
 		{"create", "create what? One of "},
 		{"create wall", `create knows no "wall"`},
 		{"create bgpnei 1.1.1.1 65000", "create bgpnei: BGP is not part of this build: let FRR"},
 		{"create bgpnei --remotePort=179 1.1.1.1 65000", "create bgpnei: BGP is not part of this build: let FRR"},
 		{"get", "get what? One of "},
-		{"get lbs extra", "unknown command"},
 		{"delete", "delete what? One of "},
 		{"list", `unknown command "list"`},
 		{"apply", "which file?"},
@@ -195,15 +141,28 @@ func TestUsage(t *testing.T) {
 		{"delete lb 1.1.1.1 --tcp=1 --name=x", "--name stands beside"},
 		{"get events -w --limit=3", "--limit stands beside --watch"},
 		{"get events --limit=-1", "--limit is 0 or more"},
-		{"get ct --offset=-1", "--limit and --offset are 0 or more"},
+		{"get ct --offset=-1", "--offset -1 is negative"},
+		{"get ct --limit=-1", "--limit -1 is negative"},
+		{"get ct web", `"web" is neither an address of a client nor a network`},
+		{"get ct 10.0.0.1 --source=10.0.0.2", "stands beside --source"},
+		{"get lb -l mode~dsr", `--selector: field "mode~dsr" is not known`},
+		{"get lb --field-selector=nope=1", `--field-selector: field "nope" is not known`},
+		{"get lb --sort-by=nope", `--sort-by: field "nope" is not known`},
+		{"get lb --limit=-1", "--limit -1 is negative"},
+		{"get lb --continue=x", `--continue "x" is not where a page has ended`},
+		{"get lb -w --limit=3", "--limit, --continue and --sort-by stand beside --watch"},
+		{"get lb -o jsonpath={.items[", "--output jsonpath: "},
+		{"get lb -o custom-columns=NAME", `--output custom-columns: column "NAME" is not NAME:PATH`},
+		{"get lb -o custom-columns-file=/nowhere", "--output custom-columns-file: open /nowhere"},
+		{"create lb 1.1.1.1 -o name", `--output "name" is none of wide, json and yaml`},
 		{"get ct -w --limit=3", "--limit, --offset and --state stand beside --watch"},
 		{"get ct -w --rate=0", "--rate is 1 or more"},
+		{"drain endpoint 31.31.31.1 --rate=0", "--rate is 1 or more"},
 		{"kill ct", "which connections? Choose by flags, or write --all"},
 		{"set endpoint 1.1.1.1 --weight=x", `--weight "x" is not a whole number`},
 		{"set endpoint 1.1.1.1 --weight=99999999999999999999", `--weight "99999999999999999999" is out of range`},
-		{"describe", "describe what? One of lb"},
-		{"describe lb a b", "accepts at most 1 arg"},
-		{"get lb -o xml", `--output "xml" is none of wide, json and yaml`},
+		{"describe", "describe what? One of "},
+		{"get lb -o xml", `--output "xml" is none of wide, json, yaml, name`},
 		{"get lb --protocol ftp", `--protocol "ftp" is neither`},
 		{"get lb -t 0", "--timeout 0 is out of range"},
 		{"get lb -p 65536", `--port "65536" is out of range`},
@@ -212,15 +171,15 @@ func TestUsage(t *testing.T) {
 	} {
 		args := strings.Fields(tc.args)
 		if !strings.Contains(tc.args, " -p ") {
-			args = s.at(tc.args)
+			args = s.At(tc.args)
 		}
-		got := run(t, "", args...)
-		if got.code != ExitUsage || got.stdout != "" || !strings.Contains(got.stderr, tc.message) {
+		got := clitest.Run(t, "", args...)
+		if got.Code != session.ExitUsage || got.Stdout != "" || !strings.Contains(got.Stderr, tc.message) {
 			t.Errorf("%s: %+v, want %q", tc.args, got, tc.message)
 		}
 	}
-	if len(s.requests) > 0 {
-		t.Errorf("wrong command lines made requests: %q", s.requests)
+	if len(s.Requests) > 0 {
+		t.Errorf("wrong command lines made requests: %q", s.Requests)
 	}
 }
 
@@ -237,25 +196,25 @@ func TestServerRefuses(t *testing.T) {
 		{503, ``, `Error: the server answered 503 Service Unavailable`},
 		{200, `{"result":"Error: Only Hash Selection criteria allowed for DSR mode"}`, `Error: Error: Only Hash`},
 	} {
-		s := newServer(t, tc.code, tc.body)
-		got := run(t, "", s.at("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...)
-		if got.code != ExitRefused || got.stdout != "" || !strings.Contains(got.stderr, tc.message) || strings.Count(got.stderr, "\n") != 1 {
+		s := clitest.NewServer(t, tc.code, tc.body)
+		got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...)
+		if got.Code != session.ExitRefused || got.Stdout != "" || !strings.Contains(got.Stderr, tc.message) || strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("%d %s: %+v, want %q", tc.code, tc.body, got, tc.message)
 		}
 	}
 	for _, args := range []string{"get lb", "get ct", "get lbversion", "get lb -o json", "get ct -o yaml", "get lb -o json --servName=x", "get ep"} {
-		s := newServer(t, 200, "{[")
-		if got := run(t, "", s.at(args)...); got.code != ExitRefused || got.stdout != "" || got.stderr == "" {
+		s := clitest.NewServer(t, 200, "{[")
+		if got := clitest.Run(t, "", s.At(args)...); got.Code != session.ExitRefused || got.Stdout != "" || got.Stderr == "" {
 			t.Errorf("%s of something else than JSON: %+v", args, got)
 		}
 	}
 	// Servers of the contract may answer without a body.
-	s := newServer(t, 204, "")
-	if got := run(t, "", s.at("delete lb --all")...); got != (result{ExitOK, "success\n", ""}) {
+	s := clitest.NewServer(t, 204, "")
+	if got := clitest.Run(t, "", s.At("delete lb --all")...); got != (clitest.Result{Stdout: "success\n"}) {
 		t.Errorf("204: %+v", got)
 	}
-	s = newServer(t, 204, "")
-	if got := run(t, "", s.at("delete lb --all -o json")...); got != (result{ExitOK, "{}\n", ""}) {
+	s = clitest.NewServer(t, 204, "")
+	if got := clitest.Run(t, "", s.At("delete lb --all -o json")...); got != (clitest.Result{Stdout: "{}\n"}) {
 		t.Errorf("204: %+v", got)
 	}
 }
@@ -264,30 +223,38 @@ func TestServerRefuses(t *testing.T) {
 func TestUnchanged(t *testing.T) {
 	t.Parallel()
 	const body = `{"code":409,"message":"service 1.1.1.1:1/tcp exists already with the same content","result":"lbrule-exists error"}`
-	s := newServer(t, 409, body)
-	if got := run(t, "", s.at("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...); got != (result{ExitOK, "unchanged\n", ""}) {
+	s := clitest.NewServer(t, 409, body)
+	if got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
 		t.Errorf("%+v", got)
 	}
-	got := run(t, "", s.at("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 -o json")...)
-	if got.code != ExitOK || got.stderr != "" || !strings.Contains(got.stdout, `"result": "lbrule-exists error"`) {
+	got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 -o json")...)
+	if got.Code != session.ExitOK || got.Stderr != "" || !strings.Contains(got.Stdout, `"result": "lbrule-exists error"`) {
 		t.Errorf("%+v", got)
 	}
-	if got := run(t, "", s.at("delete lb --all")...); got.code != ExitRefused {
+	if got := clitest.Run(t, "", s.At("delete lb --all")...); got.Code != session.ExitRefused {
 		t.Errorf("delete: %+v", got)
+	}
+	s = clitest.NewServer(t, 409, `{"code":409,"message":"firewall rule allow exists already with the same content","result":"fwrule-exists error"}`)
+	if got := clitest.Run(t, "", s.At("create fw --firewallRule=sourceIP:10.0.0.0/8 --allow")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
+		t.Errorf("a firewall rule: %+v", got)
+	}
+	s = clitest.NewServer(t, 409, strings.Replace(body, "same content", "same content, and is not applied yet: no memory", 1))
+	if got := clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, "not applied yet: no memory") {
+		t.Errorf("one that is not applied: %+v", got)
 	}
 }
 
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, 200, success)
-	args := s.at("get lb")
+	s := clitest.NewServer(t, 200, clitest.Success)
+	args := s.At("get lb")
 	s.Close()
-	got := run(t, "", args...)
-	if got.code != ExitUnreachable || !strings.Contains(got.stderr, "can't be reached: connect: connection refused") {
+	got := clitest.Run(t, "", args...)
+	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "can't be reached: connect: connection refused") {
 		t.Errorf("%+v", got)
 	}
-	got = run(t, "", "get", "lb", "--socket", filepath.Join(t.TempDir(), "s"))
-	if got.code != ExitUnreachable || !strings.Contains(got.stderr, "can't be reached: connect: no such file") {
+	got = clitest.Run(t, "", "get", "lb", "--socket", filepath.Join(t.TempDir(), "s"))
+	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "can't be reached: connect: no such file") {
 		t.Errorf("%+v", got)
 	}
 	stop := make(chan struct{})
@@ -295,19 +262,19 @@ func TestUnreachable(t *testing.T) {
 	t.Cleanup(slow.Close)
 	t.Cleanup(func() { close(stop) })
 	begin := time.Now()
-	got = run(t, "", (&server{Server: slow}).at("get lb -t 1")...)
-	if got.code != ExitUnreachable || !strings.Contains(got.stderr, "did not answer within 1 s") || time.Since(begin) > 9*time.Second {
+	got = clitest.Run(t, "", (&clitest.Server{Server: slow}).At("get lb -t 1")...)
+	if got.Code != session.ExitUnreachable || !strings.Contains(got.Stderr, "did not answer within 1 s") || time.Since(begin) > 9*time.Second {
 		t.Errorf("%v %+v", time.Since(begin), got)
 	}
 }
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	if got := run(t, "", "version"); got != (result{ExitOK, "loxicmd 1.2.3\n", ""}) {
+	if got := clitest.Run(t, "", "version"); got != (clitest.Result{Stdout: "loxicmd 1.2.3\n"}) {
 		t.Errorf("%+v", got)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if got := run(t, "", "completion", shell); got.code != ExitOK || len(got.stdout) < 1000 || got.stderr != "" {
+		if got := clitest.Run(t, "", "completion", shell); got.Code != session.ExitOK || len(got.Stdout) < 1000 || got.Stderr != "" {
 			t.Errorf("%s: %+v", shell, got)
 		}
 	}
@@ -325,7 +292,36 @@ func TestExamples(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(Root(Env{}))
+	walk(cli.Root(session.Env{}))
+}
+
+// Every example is a command line that the program understands, of the command that it explains.
+func TestExamplesParse(t *testing.T) {
+	t.Parallel()
+	var walk func(*cobra.Command)
+	walk = func(c *cobra.Command) {
+		for line := range strings.Lines(c.Example) {
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " && ")
+			words := strings.Fields(strings.NewReplacer("'", "", `"`, "").Replace(strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune("<>|", r) })[0]))
+			if len(words) < 2 || words[0] != "loxicmd" {
+				continue
+			}
+			cmd, rest, err := cli.Root(session.Env{}).Find(words[1:])
+			if err == nil {
+				err = cmd.ParseFlags(rest)
+			}
+			if err == nil && !cmd.HasSubCommands() {
+				err = cmd.ValidateArgs(cmd.Flags().Args())
+			}
+			if err != nil {
+				t.Errorf("%s: the example %q: %v", c.CommandPath(), line, err)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(cli.Root(session.Env{}))
 }
 
 // A flag of the program is in the manual page, and a flag of the page in the program.
@@ -346,7 +342,7 @@ func TestManual(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(Root(Env{}))
+	walk(cli.Root(session.Env{}))
 	written := map[string]bool{}
 	for _, f := range regexp.MustCompile(`--[a-zA-Z0-9]+(?:-[a-z0-9]+)*`).FindAllString(text, -1) {
 		written[f] = true

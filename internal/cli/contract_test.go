@@ -1,4 +1,4 @@
-package cli
+package cli_test
 
 import (
 	"slices"
@@ -7,6 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"loxilb/internal/cli"
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
 	"loxilb/internal/contract"
 )
 
@@ -14,7 +17,7 @@ import (
 // table does not have.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	root := Root(Env{})
+	root := cli.Root(session.Env{})
 	root.InitDefaultCompletionCmd("completion")
 	known := map[*cobra.Command]bool{root: true}
 	for _, row := range contract.AllCommands() {
@@ -88,8 +91,8 @@ func TestContractColumns(t *testing.T) {
 			if columns == "" {
 				columns = row.Columns
 			}
-			got := run(t, "", newServer(t, 200, "{}").at(row.Path+flag)...)
-			header, _, _ := strings.Cut(got.stdout, "\n")
+			got := clitest.Run(t, "", clitest.NewServer(t, 200, "{}").At(row.Path+flag)...)
+			header, _, _ := strings.Cut(got.Stdout, "\n")
 			var printed []string
 			for cell := range strings.SplitSeq(header, "|") {
 				printed = append(printed, strings.TrimSpace(cell))
@@ -98,7 +101,7 @@ func TestContractColumns(t *testing.T) {
 			for _, c := range strings.Split(columns, ",") {
 				i := slices.Index(printed[next:], strings.ToUpper(c))
 				if i < 0 {
-					t.Errorf("%s%s: column %s is missing, or stands elsewhere, in %q %s", row.Path, flag, c, printed, got.stderr)
+					t.Errorf("%s%s: column %s is missing, or stands elsewhere, in %q %s", row.Path, flag, c, printed, got.Stderr)
 					continue
 				}
 				next += i + 1

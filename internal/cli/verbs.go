@@ -7,149 +7,94 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"loxilb/internal/cli/checks"
+	"loxilb/internal/cli/connections"
+	"loxilb/internal/cli/contexts"
+	"loxilb/internal/cli/explain"
+	"loxilb/internal/cli/files"
+	"loxilb/internal/cli/machine"
+	"loxilb/internal/cli/network"
+	"loxilb/internal/cli/rates"
+	"loxilb/internal/cli/services"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/cli/trace"
+	"loxilb/internal/cli/traffic"
+	"loxilb/internal/cli/users"
 	"loxilb/internal/contract"
 )
 
-// The verbs, each with what it is done to: one line each, by the contract's order of objects.
-
-func createVerb(o *options) *cobra.Command {
-	c := &cobra.Command{
-		Use: "create", Short: "create or update what is balanced", Args: noObject,
-		Example: "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd create -f services.yaml",
+// areas have the commands, each a folder of this package.
+func areas() []func(*session.Options) session.Commands {
+	return []func(*session.Options) session.Commands{
+		services.Commands,
+		connections.Commands,
+		rates.Commands,
+		traffic.Commands,
+		trace.Commands,
+		network.Commands,
+		files.Commands,
+		contexts.Commands,
+		machine.Commands,
+		explain.Commands,
+		users.Commands,
+		checks.Commands,
 	}
-	c.RunE = fileFlag(o, c, false)
-	c.AddCommand(
-		createLB(o),
-		createEndpoint(o),
-		createFirewall(o),
-		createVLAN(o),
-		createVLANMember(o),
-		createVXLAN(o),
-		createVXLANPeer(o),
-		createFDB(o),
-		createNeighbor(o),
-		createRoute(o),
-		createAddress(o),
-		createPolicy(o),
-		createMirror(o),
-		createUser(o),
-	)
-	return c
 }
 
-func getVerb(o *options) *cobra.Command {
-	c := &cobra.Command{
-		Use: "get", Short: "show what is there", Example: "  loxicmd get lb -o wide\n  loxicmd get status --failed\n  loxicmd get ct", Args: noObject, RunE: needObject,
+// addCommands puts the commands of all areas below their verbs.
+func addCommands(root *cobra.Command, o *session.Options) {
+	below := map[session.Verb]*cobra.Command{session.Root: root}
+	for name, c := range verbs() {
+		c.Use, c.Args, c.RunE = string(name), session.NoObject, session.NeedObject
+		below[name] = c
+		root.AddCommand(c)
 	}
-	c.AddCommand(
-		getLB(o),
-		getEndpoint(o),
-		getFirewall(o),
-		getDrain(o),
-		getCT(o),
-		getProcess(o),
-		getDevice(o),
-		getFilesystem(o),
-		getPort(o),
-		getVLAN(o),
-		getVXLAN(o),
-		getFDB(o),
-		getNeighbor(o),
-		getRoute(o),
-		getAddress(o),
-		getPolicy(o),
-		getHastate(o),
-		getMirror(o),
-		getVersion(o),
-		getLogLevel(o),
-		getStatus(o),
-		getRevisions(o),
-		getEvents(o),
-		getUser(o),
-		getAudit(o),
-	)
-	return c
+	for _, commands := range areas() {
+		for verb, list := range commands(o) {
+			below[verb].AddCommand(list...)
+		}
+	}
+	below[session.Create].RunE = files.FileFlag(o, below[session.Create], false)
+	below[session.Delete].RunE = files.FileFlag(o, below[session.Delete], true)
 }
 
-func deleteVerb(o *options) *cobra.Command {
-	c := &cobra.Command{
-		Use: "delete", Short: "delete what is balanced", Args: noObject,
-		Long:    "With a file, all that is in it is deleted, or nothing; what is not there is left out.",
-		Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete -f services.yaml",
+// verbs do nothing by themselves, only to objects.
+func verbs() map[session.Verb]*cobra.Command {
+	return map[session.Verb]*cobra.Command{
+		session.Create: {
+			Short:   "create or update what is balanced",
+			Example: "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd create -f services.yaml",
+		},
+		session.Get: {
+			Short:   "show what is there",
+			Example: "  loxicmd get lb -o wide\n  loxicmd get status --failed\n  loxicmd get ct",
+		},
+		session.Describe: {
+			Short:   "show all that is known of one object",
+			Example: "  loxicmd describe lb web",
+		},
+		session.Delete: {
+			Short:   "delete what is balanced",
+			Long:    "With a file, all that is in it is deleted, or nothing; what is not there is left out.",
+			Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete -f services.yaml",
+		},
+		session.Set: {
+			Short:   "change one thing of what is balanced",
+			Example: "  loxicmd set endpoint 31.31.31.1:5001 --weight=5",
+		},
+		session.Kill: {
+			Short:   "end connections",
+			Example: "  loxicmd kill ct --source=100.100.100.7",
+		},
+		session.Drain: {
+			Short:   "have endpoints take no new connections",
+			Example: "  loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s",
+		},
+		session.Undrain: {
+			Short:   "let them take new connections again",
+			Example: "  loxicmd undrain endpoint 31.31.31.1:5001",
+		},
 	}
-	c.RunE = fileFlag(o, c, true)
-	c.AddCommand(
-		deleteLB(o),
-		deleteEndpoint(o),
-		deleteFirewall(o),
-		deleteVLAN(o),
-		deleteVLANMember(o),
-		deleteVXLAN(o),
-		deleteVXLANPeer(o),
-		deleteFDB(o),
-		deleteNeighbor(o),
-		deleteRoute(o),
-		deleteAddress(o),
-		deletePolicy(o),
-		deleteMirror(o),
-		deleteUser(o),
-	)
-	return c
-}
-
-func describeVerb(o *options) *cobra.Command {
-	c := &cobra.Command{
-		Use: "describe", Short: "show all that is known of one object", Example: "  loxicmd describe lb web", Args: noObject, RunE: needObject,
-	}
-	c.AddCommand(describeLB(o))
-	return c
-}
-
-func setVerb(o *options) *cobra.Command {
-	c := &cobra.Command{
-		Use: "set", Short: "change one thing of what is balanced", Example: "  loxicmd set endpoint 31.31.31.1:5001 --weight=5", Args: noObject, RunE: needObject,
-	}
-	c.AddCommand(
-		setEndpoint(o),
-		setLogLevel(o),
-		setLogin(o),
-		setLogout(o),
-		setUser(o),
-		setHastate(o),
-	)
-	return c
-}
-
-func killVerb(o *options) *cobra.Command {
-	c := &cobra.Command{
-		Use: "kill", Short: "end connections", Example: "  loxicmd kill ct --source=100.100.100.7", Args: noObject, RunE: needObject,
-	}
-	c.AddCommand(killCT(o))
-	return c
-}
-
-func drainVerb(o *options) *cobra.Command {
-	c := &cobra.Command{
-		Use: "drain", Short: "have endpoints take no new connections", Example: "  loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s", Args: noObject, RunE: needObject,
-	}
-	c.AddCommand(drainEndpoint(o))
-	return c
-}
-
-func undrainVerb(o *options) *cobra.Command {
-	c := &cobra.Command{
-		Use: "undrain", Short: "let them take new connections again", Example: "  loxicmd undrain endpoint 31.31.31.1:5001", Args: noObject, RunE: needObject,
-	}
-	c.AddCommand(undrainEndpoint(o))
-	return c
-}
-
-// noObject refuses the word behind a verb that no subcommand took.
-func noObject(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s knows no %q, only %s", cmd.CommandPath(), args[0], strings.Join(objects(cmd), ", "))
 }
 
 // missingCommand finds a command of the contract in a command line that this program does not have.
@@ -176,17 +121,4 @@ func missingCommand(root *cobra.Command, args []string) error {
 		}
 	}
 	return nil
-}
-
-func needObject(cmd *cobra.Command, _ []string) error {
-	return fmt.Errorf("%s what? One of %s", cmd.CommandPath(), strings.Join(objects(cmd), ", "))
-}
-
-func objects(cmd *cobra.Command) []string {
-	var names []string
-	for _, c := range cmd.Commands() {
-		names = append(names, c.Name())
-	}
-	slices.Sort(names)
-	return names
 }

@@ -58,6 +58,9 @@ func RuleIdentity(r *lb.Rule) uint64 {
 
 func rule(r *lb.Rule, index func(string) (int, bool)) bpf.TcRule {
 	row := bpf.TcRule{Identity: RuleIdentity(r), Mark: r.Mark, Action: action(&r.RuleVerdict)}
+	if r.Record {
+		row.Action |= uint8(bpf.TcRuleActionRULE_RECORD)
+	}
 	for w := range row.Span {
 		row.Span[w] = ^uint32(0)
 	}

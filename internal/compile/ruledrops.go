@@ -19,7 +19,7 @@ func NewDropper(t bpf.RuleTable) *Dropper {
 	drops := false
 	for i := range t.Rules {
 		r := &t.Rules[i]
-		drops = drops || r.Action == uint8(bpf.TcRuleActionRULE_DROP)
+		drops = drops || r.Does() == bpf.TcRuleActionRULE_DROP
 		if r.Span[bpf.TcRuleWordRULE_INTERFACE] == 0 {
 			d.interfaces = append(d.interfaces, r.First[bpf.TcRuleWordRULE_INTERFACE])
 		}
@@ -37,7 +37,7 @@ func (d *Dropper) Drops(c *lb.Connection) bool {
 	p := bpf.RulePacket{Source: c.Src, Destination: c.Dst, Protocol: uint8(c.Protocol), HasPorts: c.Protocol == lb.TCP || c.Protocol == lb.UDP}
 	for _, p.Interface = range d.interfaces {
 		r, _, _ := d.table.Find(&p)
-		if r == nil || r.Action != uint8(bpf.TcRuleActionRULE_DROP) {
+		if r == nil || r.Does() != bpf.TcRuleActionRULE_DROP {
 			return false
 		}
 	}

@@ -28,8 +28,8 @@ const maxToken = 4096 // bytes of a token file that are read
 // check makes a Config of the flags. name says where a flag's value came from.
 func (f *flags) check(name func(flag string) string) (*Config, error) {
 	c := &Config{
-		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, HashSeed: f.hashSeed, PinPath: f.pinPath,
-		StateDir: f.stateDir, ProbeFiles: f.probeFiles, Announcements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp),
+		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, Page: f.page, HashSeed: f.hashSeed, PinPath: f.pinPath,
+		StateDir: f.stateDir, ProbeFiles: f.probeFiles, RoleHook: f.roleHook, Announcements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
 	if f.cpuProfile != "none" {
 		c.CPUProfile = f.cpuProfile
@@ -63,13 +63,19 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if c.FlowLog, err = f.checkFlowLog(); err != nil {
 		return nil, err
 	}
+	if c.OTLP, err = f.otlp.check(); err != nil {
+		return nil, err
+	}
+	if c.Metrics, err = f.checkMetrics(); err != nil {
+		return nil, err
+	}
 	if c.Whitelist, err = expression("--whitelist", f.whitelist); err != nil {
 		return nil, err
 	}
 	if c.Blacklist, err = expression("--blacklist", f.blacklist); err != nil {
 		return nil, err
 	}
-	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}, {"--probe-files", f.probeFiles}, {"--config-path", f.bootFiles}} {
+	for _, d := range [...]struct{ flag, path string }{{"--state-dir", f.stateDir}, {"--pin-path", f.pinPath}, {"--probe-files", f.probeFiles}, {"--config-path", f.bootFiles}, {"--role-hook", f.roleHook}} {
 		if d.path != "" && !filepath.IsAbs(d.path) {
 			return nil, &Error{d.flag, d.path, "is not an absolute path"}
 		}

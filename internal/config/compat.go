@@ -9,6 +9,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// existingRoleHook is what the existing loxilb runs if it is there.
+const existingRoleHook = "/opt/loxilb/ka_hook.sh"
+
 // asExisting gives options that were not given the defaults of the existing loxilb, and takes those that are its alone.
 func (f *flags) asExisting(fs *pflag.FlagSet) error {
 	for flag, value := range map[string]string{"host": "0.0.0.0", "insecure": "true", "loglevel": "debug"} {
@@ -28,7 +31,10 @@ func (f *flags) asExisting(fs *pflag.FlagSet) error {
 
 // existing is what --compat makes of the rest. Without a data path, as --peer and --proxyonlymode want it, is with programs at no interface.
 func (f *flags) existing(c *Config) {
-	c.BootFiles, c.MetricsOff = f.bootFiles, f.compat && !f.metrics
+	if f.compat && f.roleHook == "" {
+		c.RoleHook, c.RoleHookOptional = existingRoleHook, true
+	}
+	c.Compat, c.BootFiles, c.MetricsOff = f.compat, f.bootFiles, f.compat && !f.metrics
 	if f.aside {
 		c.Whitelist, c.LocalSockets = regexp.MustCompile("^$"), false
 	}

@@ -19,12 +19,16 @@ type Config struct {
 	Blacklist     *regexp.Regexp // nil: none; Whitelist overrides it
 	CTMax         uint32         // connections; 0: by the memory of the machine
 	HalfOpen      int            // percent of the table that half-open connections may have; 0: any
+	Page          bool           // is shown to browsers
 	IdleRST       bool           // both ends of an idle TCP connection get a RST
 	HashSeed      uint64         // key of the flow hash
 	PinPath       string         // directory of pinned maps and links; empty: the daemon's own choice
 	StateDir      string         // desired state
 	Announcements int            // of a VIP, when this node begins to own it
+	RoleHook      string         // program that is run when the role of this node changes; empty: none
 	ProbeFiles    string         // directory of the CAs, certificates and keys of probes
+	Metrics       Metrics        // of Prometheus
+	OTLP          OTLP           // collector of metrics and events
 	FlowLog       FlowLog        // what becomes of connections
 	Detach        bool           // remove everything and exit
 	Force         bool           // Detach while a daemon runs, too
@@ -33,8 +37,10 @@ type Config struct {
 	LogLevel      *LogLevel
 	CPUProfile    string // file of a profile; empty: none
 
-	BootFiles  string // directory of lbconfig.txt and its like; empty: none are read
-	MetricsOff bool   // until a request switches them on
+	BootFiles        string // directory of lbconfig.txt and its like; empty: none are read
+	Compat           bool   // as the existing loxilb: what it passes over is passed over
+	RoleHookOptional bool   // RoleHook need not be there
+	MetricsOff       bool   // until a request switches them on
 
 	Notes []string // flags that were given and have no effect, one sentence each: log them at start
 	Open  string   // what --compat leaves open, a sentence: log it as a warning; empty: nothing
@@ -52,6 +58,11 @@ type FlowLog struct {
 
 // Wanted tells whether it is written anywhere.
 func (f FlowLog) Wanted() bool { return f.File != "" || f.IPFIX != "" }
+
+// Metrics says what is shown to Prometheus.
+type Metrics struct {
+	Endpoints bool // series of each endpoint, too
+}
 
 // API is where and to whom the REST API answers.
 type API struct {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -23,6 +24,7 @@ type flags struct {
 	manualTokenFile string
 	userService     bool
 	noAPI           bool
+	page            bool
 	attach          string
 	xdp             string
 	redirectPeer    bool
@@ -39,7 +41,10 @@ type flags struct {
 	probeFiles      string
 	flowLog         FlowLog
 	flowLogMB       int
+	metricsDetail   string
+	otlp            otlpFlags
 	vipAdvRepeat    int
+	roleHook        string
 	detach, force   bool
 	endConnections  bool
 	checkUpgrade    bool
@@ -66,6 +71,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.userService, "userservice", false, "ask every request over TCP for the token of a user who has logged in (loxicmd create user, loxicmd set login), or that of --manualtokenvalue")
 	fs.BoolVar(&f.insecure, "insecure", false, "let whoever reaches the API over TCP use it: other machines without TLS or a token, every user of this one")
 	fs.BoolVarP(&f.noAPI, "api", "a", false, "serve no API at all (the name is that of earlier loxilb; it switches off)")
+	fs.BoolVar(&f.page, "page", true, "show a page to browsers, at / of the API's TCP ports")
 
 	fs.StringVar(&f.attach, "attach", string(AttachAuto), "how programs are attached: auto, tcx or clsact")
 	fs.StringVar(&f.xdp, "xdp", string(XDPAuto), "where established connections are forwarded by XDP: auto (network cards where it pays), native, generic or off")
@@ -81,6 +87,7 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.pinPath, "pin-path", "", "directory in a BPF file system for maps and links (default chosen by network namespace)")
 	fs.StringVar(&f.stateDir, "state-dir", "/var/lib/loxilb", "directory of the desired state")
 	fs.IntVar(&f.vipAdvRepeat, "vip-adv-repeat", 3, "how often a VIP is announced when this node begins to own it: at once, after 1 s, after 3 s, and every 2 s from there on; 1 to 30")
+	fs.StringVar(&f.roleHook, "role-hook", "", "program that is run as root when the role of this node changes, with instance, state and VIP; empty: none")
 	fs.StringVar(&f.probeFiles, "probe-files", "/etc/loxilb/probes", "directory of the CAs, certificates and keys that probes may use")
 	fs.StringVar(&f.flowLog.File, "flow-log", "", "file to which it is written, in lines of JSON, what becomes of connections; - is standard output; empty: none")
 	fs.IntVar(&f.flowLogMB, "flow-log-size", 100, "megabytes of that file, which is set aside then and begun anew")
@@ -88,6 +95,11 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.IntVar(&f.flowLog.Rate, "flow-log-rate", 20_000, "so many events a second there is room for, in --flow-log and --ipfix; beyond it connections are left out, and counted")
 	fs.StringVar(&f.flowLog.IPFIX, "ipfix", "", "HOST:PORT of a collector to which opened and ended connections are told by IPFIX (UDP), as RFC 8158 has it; empty: none")
 	fs.Uint32Var(&f.flowLog.Domain, "ipfix-domain", 0, "observation domain in messages of --ipfix")
+	fs.StringVar(&f.metricsDetail, "metrics-detail", detailService, "whose metrics GET metrics has: service, or endpoint: those of each endpoint, too (1 kB and more for each)")
+	fs.StringVar(&f.otlp.endpoint, "otlp-endpoint", "", "URL of a collector of OpenTelemetry, http://HOST:4318, to which metrics and events are sent (OTLP over HTTP); empty: none")
+	fs.StringVar(&f.otlp.headers, "otlp-headers", "", "file with headers of these requests, a line NAME: VALUE for each: tokens, say")
+	fs.StringVar(&f.otlp.ca, "otlp-ca", "", "file with the certificates (PEM) by which the collector at https:// is known; empty: those of the machine")
+	fs.DurationVar(&f.otlp.interval, "otlp-interval", time.Minute, "how often metrics are sent there, 1s to 1h")
 	fs.BoolVar(&f.detach, "detach", false, "detach the programs, remove maps and owned addresses, and exit; refused while a daemon runs")
 	fs.BoolVar(&f.force, "force", false, "with --detach: also from a daemon that runs")
 	fs.BoolVar(&f.endConnections, "end-connections", false, "start without the pinned maps if another version has laid them out differently: connections end, counters begin at 0")

@@ -10,16 +10,42 @@ func Commands() []Section[Command] {
 func general() []Section[Command] {
 	return []Section[Command]{
 		{"loxicmd", []Command{
-			{Path: "", Flags: "timeout,t protocol output,o apiserver,s port,p token", State: Better, Note: "--port takes 1 to 65535; --socket, --cacert, --insecure, -o yaml; exit status 1 when the server refuses, with its sentence on standard error"},
+			{Path: "", Flags: "timeout,t protocol output,o apiserver,s port,p token", State: Better, Note: "--port takes 1 to 65535; --server, --context, --socket, --cacert, --insecure, -o yaml; exit status 1 when the server refuses, with its sentence on standard error"},
 			{Path: "version"},
 			{Path: "completion bash"},
 			{Path: "completion zsh"},
 			{Path: "completion fish"},
 			{Path: "completion powershell"},
 		}},
+		{"Contexts", []Command{
+			{Path: "config get-contexts", State: Ours},
+			{Path: "config use-context", State: Ours},
+			{Path: "config set-context", State: Ours},
+			{Path: "config delete-context", State: Ours},
+			{Path: "config view", State: Ours},
+		}},
+		{"Descriptions", []Command{
+			{Path: "describe endpoint", State: Ours},
+			{Path: "describe drain", State: Ours},
+			{Path: "describe firewall", State: Ours},
+			{Path: "describe policy", State: Ours},
+			{Path: "describe mirror", State: Ours},
+			{Path: "describe port", State: Ours},
+			{Path: "describe ip", State: Ours},
+			{Path: "describe route", State: Ours},
+			{Path: "describe neighbor", State: Ours},
+			{Path: "describe vlan", State: Ours},
+			{Path: "describe vxlan", State: Ours},
+			{Path: "describe fdb", State: Ours},
+			{Path: "describe hastate", State: Ours},
+			{Path: "describe user", State: Ours},
+			{Path: "describe revisions", State: Ours},
+			{Path: "describe process", State: Ours},
+			{Path: "describe filesystem", State: Ours},
+		}},
 		{"Files", []Command{
-			{Path: "apply", Flags: "ip,i per-intf ipv4route,r config-path,c lb,l session ulcl firewall bfd file,f", Without: "ip per-intf ipv4route config-path", State: Differs, Note: "all of all files or nothing, several documents, folders, standard input; every error with its line and column; nothing of a service is lost; --prune, --confirm"},
-			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", Without: "ip", State: Differs, Note: "services keep all of their fields; files are replaced whole; --session, --ulcl and --bfd are refused in a sentence; -f writes everything as YAML"},
+			{Path: "apply", Flags: "ip,i per-intf ipv4route,r config-path,c lb,l session ulcl firewall bfd file,f", State: Differs, Note: "all of all files or nothing, several documents, folders, standard input; every error with its line and column; nothing of a service is lost; lines of --ip and --per-intf are read as words, by no shell, and what they make is kept; --prune, --confirm"},
+			{Path: "save", Flags: "all,a ip,i lb,l session ulcl firewall endpoint bfd config-path,c", State: Differs, Note: "services keep all of their fields; files are replaced whole, in a folder that is made; probeDuration is beside the exact probeInterval; --ip writes ipconfig/ without mtu, mode, real, info and members, and with IPv6, and leaves out, in a sentence, routes that apply would refuse; --session, --ulcl and --bfd are refused in a sentence; -f writes everything as YAML"},
 			{Path: "import", State: Ours},
 			{Path: "export", State: Ours},
 			{Path: "create", Flags: "", State: Better, Note: "-f takes a file, as apply does"},
@@ -35,13 +61,16 @@ func general() []Section[Command] {
 func balancingCommands() []Section[Command] {
 	return []Section[Command]{
 		{"Services", []Command{
-			{Path: "create lb", Flags: "tcp udp sctp icmp mode select endpoints secips sources mark bgp monitor inatimeout name attachEP detachEP security host ppv2en egress", State: Better, Note: "several ports and protocols in one command, all or nothing; unknown words are refused; the server refuses --sctp, --security, --host and --ppv2en, and keeps --bgp without effect"},
-			{Path: "get loadbalancer", Aliases: "lb lbs loadbalancers", Flags: "servName", Columns: "Ext IP,Port,Proto,Name,Mark,Sel,Mode,# of Endpoints,Timeout,Monitor", Wide: "Ext IP,Sec IPs,Sources,Host,Port,Proto,Name,Mark,Sel,Mode,Endpoint,EPort,Weight,State,Counters", State: Better, Note: "wide has a status"},
+			{Path: "create lb", Flags: "tcp udp sctp icmp mode select endpoints secips sources mark bgp monitor inatimeout name attachEP detachEP security host ppv2en egress", State: Better, Note: "several ports and protocols in one command, all or nothing; unknown words are refused; the server refuses --sctp, --security, --host and --ppv2en, and keeps --bgp without effect; asks for --force where a service would cut your ssh session, the API, or other connections of the machine itself"},
+			{Path: "get loadbalancer", Aliases: "lb lbs loadbalancers", Flags: "servName", Columns: "Ext IP,Port,Proto,Name,Mark,Sel,Mode,# of Endpoints,Timeout,Monitor", Wide: "Ext IP,Sec IPs,Sources,Host,Port,Proto,Name,Mark,Sel,Mode,Endpoint,EPort,Weight,State,Counters", State: Better, Note: "wide has a status; names, selectors, sorting and pages, by the server; -o name, jsonpath and custom-columns; -w, as of all kinds"},
 			{Path: "delete lb", Flags: "tcp udp sctp icmp bgp mark name host", State: Better, Note: "several ports and VIPs, all or nothing; --all"},
 			{Path: "describe lb", State: Ours},
+			{Path: "stats", State: Ours, Note: "as ipvsadm -Ln --stats"},
+			{Path: "rate", State: Ours, Note: "as ipvsadm -Ln --rate"},
+			{Path: "top", State: Ours, Note: "the same each second, full screen"},
 		}},
 		{"Endpoints", []Command{
-			{Path: "create endpoint", Aliases: "ep Endpoint endpoints", Flags: "name desc probetype probereq proberesp probeport period retries"},
+			{Path: "create endpoint", Aliases: "ep Endpoint endpoints", Flags: "name desc probetype probereq proberesp probeport period retries", State: Differs, Note: "--period is 2 s and --retries 3 by default, not 60 s and 2: an endpoint that is dead is out after seconds"},
 			{Path: "get endpoint", Aliases: "ep endpoints", Columns: "Host,Name,ptype,port,duration,retries,minDelay,avgDelay,maxDelay,State", State: Better, Note: "since when, and why; wide has what was before"},
 			{Path: "delete endpoint", Aliases: "ep Endpoint endpoints", Flags: "name probetype probeport"},
 			{Path: "set endpoint", State: Ours},
@@ -65,17 +94,17 @@ func filteringCommands() []Section[Command] {
 	)
 	return []Section[Command]{
 		{"Firewall rules", []Command{
-			{Path: "create firewall", Aliases: firewall, Flags: "firewallRule allow drop trap redirect snat record setmark egress", Without: "record", State: Differs, Note: "a value begins after the first colon, so IPv6 addresses can be written; protocols by name, maxProtocol; more than one action is refused"},
+			{Path: "create firewall", Aliases: firewall, Flags: "firewallRule allow drop trap redirect snat record setmark egress", State: Differs, Note: "--record writes files that tcpdump reads, as there is no llb0; a value begins after the first colon, so IPv6 addresses can be written; protocols by name, maxProtocol; more than one action is refused"},
 			{Path: "get firewall", Aliases: firewall, Columns: "Source IP,destination IP,min SPort,max SPort,min DPort,max DPort,protocol,port Name,preference,Option", Wide: "Source IP,destination IP,min SPort,max SPort,min DPort,max DPort,protocol,port Name,preference,Option,Counters"},
 			{Path: "delete firewall", Aliases: firewall, Flags: "firewallRule all", State: Better, Note: "--all"},
 		}},
 		{"Policers", []Command{
-			{Path: "create policy", Aliases: policy, Flags: "rate target block-size color pol-type", State: Better, Note: "units (10kbit, 5000pps), services and clients, --direction"},
+			{Path: "create policy", Aliases: policy, Flags: "rate target block-size color pol-type", State: Better, Note: "units (10kbit, 5000pps), services, clients and firewall rules, --direction"},
 			{Path: "get policy", Aliases: policy, Columns: "Ident,peakInfoRate,committedInfoRate", Wide: "Ident,peakInfoRate,committedInfoRate,excessBlkSize,committedBlkSize,policyType,ColorAware,polObjName,attachment", State: Better, Note: "-o wide has counters of each color"},
 			{Path: "delete policy", Aliases: policy},
 		}},
 		{"Mirrors", []Command{
-			{Path: "create mirror", Aliases: mirror, Flags: "mirrorInfo targetObject", State: Better, Note: "ERSPAN, VXLAN, services and clients too; sample; attachment may be spelled so; IPv6 addresses"},
+			{Path: "create mirror", Aliases: mirror, Flags: "mirrorInfo targetObject", State: Better, Note: "ERSPAN, VXLAN, services, clients and firewall rules too; sample; attachment may be spelled so; IPv6 addresses"},
 			{Path: "get mirror", Aliases: mirror, State: Better, Note: "-o wide has counters"},
 			{Path: "delete mirror", Aliases: mirror},
 		}},
@@ -98,14 +127,14 @@ func networkCommands() []Section[Command] {
 		{"VLANs", []Command{
 			{Path: "create vlan", State: Better, Note: "kept over restarts"},
 			{Path: "get vlan", Columns: "Device Name,Vlan ID,Member", Wide: "Device Name,Vlan ID,Member,Statistics", State: Better, Note: "counters are those of the members"},
-			{Path: "delete vlan", State: Better, Note: "asks for --force where your own ssh session comes by it"},
-			{Path: "create vlanmember", Aliases: "vlanMember vlan-member vlan_member", Flags: "tagged", State: Better, Note: "kept over restarts; asks for --force where your own ssh session comes by it"},
+			{Path: "delete vlan", State: Better, Note: "asks for --force where your ssh session, or other connections of the machine itself, come by it"},
+			{Path: "create vlanmember", Aliases: "vlanMember vlan-member vlan_member", Flags: "tagged", State: Better, Note: "kept over restarts; asks for --force where your ssh session, or other connections of the machine itself, come by it"},
 			{Path: "delete vlanmember", Flags: "tagged"},
 		}},
 		{"VXLAN tunnels", []Command{
 			{Path: "create vxlan", State: Better, Note: "kept over restarts"},
 			{Path: "get vxlan", Columns: "Device Name,Vxlan ID,endpoint interface,Peer IP"},
-			{Path: "delete vxlan", State: Better, Note: "asks for --force where your own ssh session comes by it"},
+			{Path: "delete vxlan", State: Better, Note: "asks for --force where your ssh session, or other connections of the machine itself, come by it"},
 			{Path: "create vxlanpeer", Aliases: "vxlanPeer vxlan-peer vxlan_peer", State: Better, Note: "kept over restarts"},
 			{Path: "delete vxlanpeer"},
 		}},
@@ -122,12 +151,12 @@ func networkCommands() []Section[Command] {
 		{"Routes", []Command{
 			{Path: "create route", Flags: "proto", State: Better, Note: "IPv6 too; kept over restarts; again, with another gateway, changes it"},
 			{Path: "get route", Columns: "destinationIPNet,gateway,flag", Wide: "destinationIPNet,gateway,flag,HardwareMark,packets,bytes", State: Better, Note: "wide has interface and metric"},
-			{Path: "delete route", State: Better, Note: "asks for --force where your own ssh session comes by it"},
+			{Path: "delete route", State: Better, Note: "asks for --force where your ssh session, or other connections of the machine itself, come by it"},
 		}},
 		{"Addresses", []Command{
 			{Path: "create ip", Aliases: "ipv4address ipv4 ipaddress", State: Better, Note: "IPv6 too; kept over restarts"},
 			{Path: "get ip", Aliases: "ipv4address ipv4", Columns: "Device Name,IP Address", Wide: "Device Name,IP Address,Sync", State: Better, Note: "IPv6 addresses too"},
-			{Path: "delete ip", State: Better, Note: "asks for --force where your own ssh session comes by it"},
+			{Path: "delete ip", State: Better, Note: "asks for --force where your ssh session, or other connections of the machine itself, come by it"},
 		}},
 	}
 }
@@ -163,6 +192,11 @@ func daemonCommands() []Section[Command] {
 			{Path: "get lbversion", Aliases: "llbversion LBversion LBVersion", Columns: "LoxiLB Version,LoxiLB Build Info", State: Better, Note: "wide has the network namespace"},
 			{Path: "get status", State: Ours},
 			{Path: "get events", State: Ours},
+			{Path: "verify", State: Ours},
+			{Path: "doctor", State: Ours},
+			{Path: "explain", State: Ours, Note: "what would become of a packet, and why"},
+			{Path: "support-bundle", State: Ours},
+			{Path: "trace", State: Ours},
 			{Path: "get log-level", Aliases: "loglevel", Columns: "Param Name,Value"},
 			{Path: "set log-level", Aliases: "loglevel"},
 		}},

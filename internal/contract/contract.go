@@ -1,4 +1,4 @@
-// Package contract is what users of the existing loxilb count on, as data: each operation of its REST API, each command of loxicmd
+// Package contract is what users of the existing loxilb count on, as data: each operation of its REST API, values of their properties, metrics, each command of loxicmd
 // and each flag of the daemon, and how this build keeps it. The router answers by it what is not built, and the daemon refuses
 // flags by it; tests of httpapi, cli and config hold each row to what is there, and docs/compatibility.md is made of it.
 //
@@ -75,6 +75,9 @@ func AllOperations() []Operation { return each(Operations()) }
 
 // AllCommands are those of all sections.
 func AllCommands() []Command { return each(Commands()) }
+
+// AllMetrics are those of all sections.
+func AllMetrics() []Metric { return each(Metrics()) }
 
 // AllFlags are those of all sections.
 func AllFlags() []Flag { return each(Flags()) }

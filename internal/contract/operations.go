@@ -7,11 +7,14 @@ func Operations() []Section[Operation] {
 	return slices.Concat(balancing(), filtering(), network(), clustering(), daemon(), access())
 }
 
+// gone is how every DELETE answers about what is not there.
+const gone = "one that is gone is success, and a header Warning says so"
+
 func balancing() []Section[Operation] {
-	const exact = "one service is found by its exact key; one that is gone is success, and a header Warning says so"
+	const exact = "one service is found by its exact key; " + gone
 	return []Section[Operation]{
 		{"Services", []Operation{
-			{"POST", "/config/loadbalancer", Differs, "a property that asks for what is not known, or that this build can't do, is refused by name, where it was ignored; sel 6 is n2det and 7 n3, as kube-loxilb has them; lbAttr takes many services in one transaction; mode 3 takes every selection; round robin follows the written order"},
+			{"POST", "/config/loadbalancer", Differs, "what this build can't do, and what is not known, is refused by name ([Properties](#properties)), where it was ignored; what exists and is not applied says so in the 409; sel 6 is n2det and 7 n3, as kube-loxilb has them; lbAttr takes many services in one transaction; mode 3 takes every selection; round robin follows the written order; one at whose address and port connections of the machine itself come, the request say, only with force=true"},
 			{"GET", "/config/loadbalancer/all", Better, "tells all that was given, and whether the packets see it"},
 			{"DELETE", "/config/loadbalancer/all", Same, ""},
 			{"DELETE", "/config/loadbalancer/name/{lb_name}", Better, "a header Warning says that no service has the name"},
@@ -23,8 +26,8 @@ func balancing() []Section[Operation] {
 		}},
 		{"Endpoints", []Operation{
 			{"GET", "/config/endpoint/all", Better, "tells since when, why, and what was before"},
-			{"POST", "/config/endpoint", Same, ""},
-			{"DELETE", "/config/endpoint/epipaddress/{ip_address}", Same, ""},
+			{"POST", "/config/endpoint", Differs, "asked every 2 s, and down after 3 failures, not 60 s and 2, unless probeDuration and inactiveReTries say so"},
+			{"DELETE", "/config/endpoint/epipaddress/{ip_address}", Better, gone},
 			{"POST", "/config/endpointhoststate", Same, ""},
 			{"POST", "/config/endpointweight", Ours, "another weight in all services at once"},
 			{"POST", "/config/drain", Ours, "no new connections; those left at a deadline are ended"},
@@ -32,7 +35,7 @@ func balancing() []Section[Operation] {
 			{"GET", "/config/drain/all", Ours, ""},
 		}},
 		{"Connections", []Operation{
-			{"GET", "/config/conntrack/all", Better, "filters and pages at the server; closed connections are not shown; no SCTP"},
+			{"GET", "/config/conntrack/all", Better, "filters and pages at the server; a closed connection is shown for the 10 to 30 s that its row is kept; no SCTP"},
 			{"DELETE", "/config/conntrack", Ours, "ends connections, for both ends"},
 			{"GET", "/config/conntrack/events", Ours, "connections as they come and go"},
 		}},
@@ -43,19 +46,19 @@ func filtering() []Section[Operation] {
 	return []Section[Operation]{
 		{"Firewall rules", []Operation{
 			{"GET", "/config/firewall/all", Better, "in the order in which rules count, with exact ports"},
-			{"POST", "/config/firewall", Differs, "without record, which is not built yet, and toPort, as source ports are given out; ranges of protocols; many at once in fwAttr; the same arguments with other opts change the rule; no other connection is touched"},
-			{"DELETE", "/config/firewall", Better, "by all arguments; 200 if there is no such rule"},
+			{"POST", "/config/firewall", Differs, "copies of record go to a file on the machine, not to an interface; without toPort, as source ports are given out; a mark beside drop is refused, as nobody would see it; ranges of protocols; many at once in fwAttr; the same arguments with other opts change the rule; no other connection is touched"},
+			{"DELETE", "/config/firewall", Better, "by all arguments; " + gone},
 			{"DELETE", "/config/firewall/all", Ours, ""},
 		}},
 		{"Policers", []Operation{
 			{"GET", "/config/policy/all", Better, "counters of each color"},
-			{"POST", "/config/policy", Better, "services and clients too, from 1 kbit/s on, rates of packets; a rule of the contract is a service; without bursts they are 100 ms of the rate, not 30 MB"},
-			{"DELETE", "/config/policy/ident/{ident}", Same, ""},
+			{"POST", "/config/policy", Better, "services, clients and firewall rules too, from 1 kbit/s on, rates of packets; a rule of the contract is a service; without bursts they are 100 ms of the rate, not 30 MB; of type 1 the peak rate, which means nothing, is not kept"},
+			{"DELETE", "/config/policy/ident/{ident}", Better, gone},
 		}},
 		{"Mirrors", []Operation{
 			{"GET", "/config/mirror/all", Better, "counters"},
-			{"POST", "/config/mirror", Better, "ERSPAN, VXLAN, services and clients too, one packet of so many"},
-			{"DELETE", "/config/mirror/ident/{ident}", Same, ""},
+			{"POST", "/config/mirror", Better, "ERSPAN, VXLAN, services, clients and firewall rules too, one packet of so many"},
+			{"DELETE", "/config/mirror/ident/{ident}", Better, gone},
 		}},
 		{"Sessions of mobile networks", []Operation{
 			{"GET", "/config/session/all", NotThere, NoSessions},
@@ -76,36 +79,36 @@ func network() []Section[Operation] {
 		{"VLANs", []Operation{
 			{"GET", "/config/vlan/all", Better, "counters are those of the members"},
 			{"POST", "/config/vlan", Better, "kept over restarts, made again when it vanishes; what is refused says why, with 400, 404 or 409; the MTU is the members', not 9000"},
-			{"DELETE", "/config/vlan/{vlan_id}", Better, "with what was asked for in it; 404 if there is none"},
+			{"DELETE", "/config/vlan/{vlan_id}", Better, "with what was asked for in it; " + gone},
 			{"POST", "/config/vlan/{vlan_id}/member", Better, "kept over restarts, made again when it vanishes; an interface of another bridge is refused with 409"},
-			{"DELETE", "/config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged}", Better, "404 if there is none"},
+			{"DELETE", "/config/vlan/{vlan_id}/member/{if_name}/tagged/{tagged}", Better, gone},
 		}},
 		{"VXLAN tunnels", []Operation{
 			{"GET", "/config/tunnel/vxlan/all", Same, ""},
 			{"POST", "/config/tunnel/vxlan", Better, "over IPv6 too; kept over restarts, made again when it vanishes; what is refused says why, with 400, 404 or 409; it learns, and its MTU fits the interface below, not 9000"},
-			{"DELETE", "/config/tunnel/vxlan/{vxlanID}", Better, "with what was asked for in it; 404 if there is none"},
+			{"DELETE", "/config/tunnel/vxlan/{vxlanID}", Better, "with what was asked for in it; " + gone},
 			{"POST", "/config/tunnel/vxlan/{vxlanID}/peer", Better, "kept over restarts, made again when it vanishes"},
-			{"DELETE", "/config/tunnel/vxlan/{vxlanID}/peer/{PeerIP}", Better, "404 if there is none"},
+			{"DELETE", "/config/tunnel/vxlan/{vxlanID}/peer/{PeerIP}", Better, gone},
 		}},
 		{"Forwarding entries", []Operation{
 			{"GET", "/config/fdb/all", Same, ""},
 			{"POST", "/config/fdb", Better, "into the table of the bridge that the interface is of; kept over restarts, made again when it vanishes"},
-			{"DELETE", "/config/fdb/{mac_address}/dev/{if_name}", Better, "404 if there is none"},
+			{"DELETE", "/config/fdb/{mac_address}/dev/{if_name}", Better, gone},
 		}},
 		{"Neighbours", []Operation{
 			{"GET", "/config/neighbor/all", Same, ""},
 			{"POST", "/config/neighbor", Better, "IPv6 too; kept over restarts, made again when it vanishes; what is refused says why, with 400, 404 or 409"},
-			{"DELETE", "/config/neighbor/{ip_address}/dev/{if_name}", Better, "404 if there is none"},
+			{"DELETE", "/config/neighbor/{ip_address}/dev/{if_name}", Better, gone},
 		}},
 		{"Routes", []Operation{
 			{"GET", "/config/route/all", Better, "interface and metric too; the kernel has no counters of routes, so these are 0"},
-			{"POST", "/config/route", Better, "IPv6 too; kept over restarts, made again when it vanishes; again, with another gateway, changes it"},
-			{"DELETE", "/config/route/destinationIPNet/{ip_address}/{mask}", Better, "404 if there is none"},
+			{"POST", "/config/route", Better, "IPv6 too; kept over restarts, made again when it vanishes; again, with another gateway, changes it; protocol is a name, where GET tells the kernel's number"},
+			{"DELETE", "/config/route/destinationIPNet/{ip_address}/{mask}", Better, gone},
 		}},
 		{"Addresses", []Operation{
 			{"GET", "/config/ipv4address/all", Better, "IPv6 addresses too"},
 			{"POST", "/config/ipv4address", Better, "IPv6 too; kept over restarts, made again when it vanishes; 409 where the interface has it"},
-			{"DELETE", "/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", Better, "404 if there is none; the address that the request came to only with force=true"},
+			{"DELETE", "/config/ipv4address/{ip_address}/{mask}/dev/{if_name}", Better, gone + "; one that connections of the machine itself come by, the request say, only with force=true"},
 		}},
 	}
 }
@@ -114,7 +117,8 @@ func clustering() []Section[Operation] {
 	return []Section[Operation]{
 		{"Roles", []Operation{
 			{"GET", "/config/cistate/all", Same, ""},
-			{"POST", "/config/cistate", Better, "the role holds over a restart of the daemon; NOT_DEFINED takes it back"},
+			{"POST", "/config/k8smeta", NotThere, noK8sMeta},
+			{"POST", "/config/cistate", Better, "the role holds over a restart of the daemon; NOT_DEFINED takes it back; --role-hook, which with --compat is /opt/loxilb/ka_hook.sh, is run for 10 s at most"},
 		}},
 		{"BFD", []Operation{
 			{"GET", "/config/bfd/all", NotThere, NoBFD},
@@ -145,7 +149,21 @@ func daemon() []Section[Operation] {
 			{"GET", "/status/device", Same, ""},
 			{"GET", "/status/filesystem", Better, "a file system of another machine is shown, and not asked, for it might hang"},
 			{"GET", "/status/objects", Ours, "what the data path has of each object, and why not what is wanted"},
+			{"GET", "/status/rates", Ours, "connections, packets, bytes, repeated SYNs, failed handshakes and drops a second"},
+			{"GET", "/status/rates/services", Ours, "the same of services and endpoints; sorts, filters and pages at the server"},
+			{"GET", "/status/rates/history", Ours, "the last hour, of all services together or of one"},
+			{"GET", "/status/rates/events", Ours, "all of that, each second"},
+			{"GET", "/verify", Ours, "what users want, compared with what the kernel has"},
+			{"POST", "/verify", Ours, "the same; what differs is applied again"},
+			{"GET", "/doctor", Ours, "what is wrong with the machine and its network"},
+			{"POST", "/doctor", Ours, "mends a finding"},
+			{"GET", "/status/connections", Ours, "connections, one entry each, in pages, with their number"},
+			{"GET", "/status/services", Ours, "services in short: searched, sorted, in pages"},
+			{"GET", "/status/service", Ours, "one service, with the evidence of each endpoint"},
+			{"GET", "/status/drops", Ours, "packets dropped, by reason, with what to do about it"},
 			{"GET", "/events", Ours, "what happens, as it happens"},
+			{"GET", "/explain", Ours, "what would become of a packet, and why; by which services a client reaches an endpoint"},
+			{"GET", "/status/trace", Ours, "packets before and after translation, as they come"},
 		}},
 		{"Parameters", []Operation{
 			{"GET", "/config/params", Better, "a level that is not known is refused"},
@@ -179,7 +197,7 @@ func daemon() []Section[Operation] {
 			{"GET", "/nodegraph/{service}", Better, "takes the key of a service, too"},
 		}},
 		{"Metrics", []Operation{
-			{"GET", "/metrics", Differs, "the canonical names and those of before them; counted by the packets, not by sweeps, so that short connections are in them; the label service is the key of a service, and name its name; none by client, of whom there are any number"},
+			{"GET", "/metrics", Differs, "the canonical names and those of before them with --compat; counted by the packets, not by sweeps, so that short connections are in them; the label service is the key of a service, and name its name; some are not there ([Metrics](#metrics))"},
 			{"GET", "/config/metrics", Better, "on at first, and then only for GET /metrics: they are read when they are asked for"},
 			{"POST", "/config/metrics", Better, "on at first, and then only for GET /metrics: they are read when they are asked for"},
 			{"DELETE", "/config/metrics", Better, "on at first, and then only for GET /metrics: they are read when they are asked for"},
@@ -204,8 +222,9 @@ func access() []Section[Operation] {
 		{"Users", []Operation{
 			{"POST", "/auth/login", Better, "without a database; who fails too often waits (429)"},
 			{"POST", "/auth/logout", Same, ""},
+			{"GET", "/auth/whoami", Ours, "who makes this request, and what that may do"},
 			{"GET", "/auth/users", Better, "no password is told, not even hashed"},
-			{"POST", "/auth/users", Differs, "an admin creates users, at first root by the UNIX socket, and not whoever asks; passwords have 8 to 128 bytes"},
+			{"POST", "/auth/users", Differs, "an admin creates users, at first root by the UNIX socket, and not whoever asks; passwords have 8 to 128 bytes; the answer is the user, with its id"},
 			{"PUT", "/auth/users/{id}", Better, "what is absent stays; the role can be changed, too; users may change their own password"},
 			{"DELETE", "/auth/users/{id}", Better, "ends the tokens of the user"},
 			{"GET", "/audit", Ours, "who has changed what, and who was refused"},

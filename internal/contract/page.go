@@ -15,7 +15,7 @@ daemon's flags. A test holds each row to the router, the commands and the flags.
 - same: as it was.
 - better: as it was, and more or more exact.
 - differs: otherwise, and why.
-- not there: refused in one sentence. An operation answers 501 with it; a flag of the daemon ends the start with it.
+- not there: refused in one sentence. An operation, or a property's value, answers 501 with it; a flag of the daemon ends the start with it.
 - ours only: not of the existing loxilb.
 
 `
@@ -27,6 +27,8 @@ func Page() string {
 	chapter(&b, "REST API", Operations(), func(o Operation) (string, State, string) {
 		return code(o.Method + " " + o.Path), o.State, o.Note
 	})
+	chapter(&b, "Properties", Values(), func(v Value) (string, State, string) { return code(v.Property), v.State, v.Note })
+	chapter(&b, "Metrics", Metrics(), func(m Metric) (string, State, string) { return code(m.Name), m.State, m.Note })
 	chapter(&b, "loxicmd", Commands(), Command.cells)
 	chapter(&b, "The daemon's flags", Flags(), Flag.cells)
 	return b.String()

@@ -18,15 +18,18 @@ import (
 	"loxilb/internal/datapath/attached"
 	"loxilb/internal/datapath/connections"
 	"loxilb/internal/datapath/drops"
+	"loxilb/internal/datapath/dryrun"
 	"loxilb/internal/datapath/firewall"
 	"loxilb/internal/datapath/hostports"
 	"loxilb/internal/datapath/hostsockets"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/pins"
 	"loxilb/internal/datapath/pressure"
+	"loxilb/internal/datapath/record"
 	"loxilb/internal/datapath/routing"
 	"loxilb/internal/datapath/tables"
 	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/datapath/trace"
 	"loxilb/internal/datapath/vipprobe"
 	"loxilb/internal/datapath/watch"
 	"loxilb/internal/datapath/xdp"
@@ -68,7 +71,10 @@ type Datapath struct {
 	*attached.Attached   // policers
 	*pressure.Meter      // how full the connection table is, and who is challenged
 	*vipprobe.Probes     // probes that go to VIPs
+	*record.Recorder     // copies of packets
+	*trace.Tracer        // packets before and after
 	firewall             *firewall.Firewall
+	dry                  *dryrun.Runner
 
 	collection *loader.Collection
 	exchange   *exchange
@@ -120,9 +126,19 @@ func Trial(cfg Config) (*Datapath, error) {
 			if _, err := d.collection.Program(layer3, egress); err != nil {
 				return nil, errors.Join(err, d.Close())
 			}
+			twin, err := d.collection.LoadTracing(layer3, egress)
+			if err := errors.Join(err, twin.Close()); err != nil {
+				return nil, errors.Join(err, d.Close())
+			}
 		}
 	}
 	if _, err := d.XDP.Program(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	if err := d.XDP.TryTracing(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	if err := d.LoadPrograms(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -153,7 +169,7 @@ func (d *Datapath) load(cfg Config) error {
 		if d.firewall, err = firewall.Open(d.collection); err != nil {
 			return err
 		}
-		d.Attached, err = attached.Open(d.collection, d.Tables, d.BumpNextHops)
+		d.Attached, err = attached.Open(d.collection, d.Tables, d.firewall, d.BumpNextHops)
 		return err
 	}
 	before, failed := d.Drops()
@@ -162,14 +178,17 @@ func (d *Datapath) load(cfg Config) error {
 		func() (err error) { sweep, err = connections.LoadSweep(d.collection, types); return err },
 		func() error { return d.collection.LoadFirst(types) },
 	))
-	d.Table = connections.New(d.collection, d.Tables, d.Meter, sweep, d.Hooks)
+	d.Sockets = hostsockets.New(d.collection, d.Tables)
+	d.Table = connections.New(d.collection, d.Tables, d.Meter, sweep, d.Hooks, d.Sockets)
 	if err != nil {
 		return err
 	}
 	d.XDP = xdp.New(d.collection, d.Routing, d.followCounts, cfg.XDP, &d.exchange.Exchange)
-	d.Sockets = hostsockets.New(d.collection, d.Tables)
 	d.Watchers = watch.New(d.collection, d.Tables)
-	d.Probes = vipprobe.New(d.Hooks, d.collection.Log)
+	d.Probes = vipprobe.New(d.collection, d.Hooks)
+	d.Recorder = record.New(d.collection)
+	d.dry = dryrun.New(d.collection, d.Tables, d.firewall)
+	d.Tracer = trace.New(d.collection, d.Hooks, d.XDP)
 	return d.followLocal(d.LocalAnswersWanted())
 }
 
@@ -180,6 +199,9 @@ func (d *Datapath) followCounts(variables map[string]*ebpf.Variable) error {
 
 // Close releases the process's hold on the data path. What is pinned goes on working; the rest ends.
 func (d *Datapath) Close() error {
+	if d.dry != nil {
+		d.dry.Close()
+	}
 	err := errors.Join(d.Probes.Close(), d.Hooks.Close(), d.XDP.Close(), d.Sockets.Close(), d.Table.Close(), d.exchange.Keep())
 	d.Tables.Close()
 	return errors.Join(err, d.collection.Close())
@@ -192,6 +214,12 @@ func (d *Datapath) SetLink(i Interface) error {
 
 // Jiffy is how long one tick of the clock is by which the packet path measures.
 func (d *Datapath) Jiffy() time.Duration { return d.collection.Jiffy() }
+
+// Programs are those at the tc hooks, and how much they are used.
+func (d *Datapath) Programs() []loader.Use { return d.collection.Uses() }
+
+// DryRun says what would become of packets.
+func (d *Datapath) DryRun() *dryrun.Runner { return d.dry }
 
 // TestRun runs the programs on packets without a network.
 func (d *Datapath) TestRun() *testrun.Runner { return testrun.New(d.collection, d.XDP) }

@@ -1,7 +1,6 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -29,14 +28,8 @@ const (
 	isn = 1000
 )
 
-// segment is a frame with these flags and numbers.
 func segment(src, dst netip.AddrPort, flags byte, seq, ack uint32) []byte {
-	f := dptest.TCPFrame(src.Addr(), dst.Addr(), src.Port(), dst.Port())
-	tcp := f[14+20:]
-	binary.BigEndian.PutUint32(tcp[4:], seq)
-	binary.BigEndian.PutUint32(tcp[8:], ack)
-	tcp[13] = flags
-	return f
+	return dptest.Segment(src, dst, flags, seq, ack)
 }
 
 // TestLeftOver: what is left of a connection whose other entry is missing does not keep its tuple from the client.
@@ -281,14 +274,18 @@ func (s *stress) walkTable() error {
 		return err
 	}
 	for next := uint32(0); next < buckets; {
-		if next, err = runMarked(s.walk.LoxilbSweep, next); err != nil {
+		if next, err = s.runMarked("loxilb_sweep", next); err != nil {
 			return fmt.Errorf("sweep: %w", err)
 		}
 	}
 	return s.d.EndDue(s.t.Context())
 }
 
-func runMarked(p *ebpf.Program, mark uint32) (uint32, error) {
+func (s *stress) runMarked(name string, mark uint32) (uint32, error) {
+	p, err := s.walk.Program(name)
+	if err != nil {
+		return 0, err
+	}
 	return p.Run(&ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: mark}})
 }
 
@@ -316,7 +313,7 @@ func (s *stress) grow(pause time.Duration) error {
 	}
 	s.groups++
 	for {
-		if _, err := runMarked(s.walk.LoxilbGrow, s.groups); err != nil {
+		if _, err := s.runMarked("loxilb_grow", s.groups); err != nil {
 			return fmt.Errorf("let the table grow: %w", err)
 		}
 		if _, growing, err := s.d.collection.Conntrack.Goal(0); err != nil || !growing {

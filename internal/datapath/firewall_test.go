@@ -2,6 +2,7 @@ package datapath_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,12 +22,12 @@ import (
 )
 
 // inEmptyLab runs f in a lab of its own.
-func inEmptyLab(t testing.TB, cfg lab.Config, f func(*lab.Lab) error) {
+func inEmptyLab(t testing.TB, f func(*lab.Lab) error) {
 	t.Helper()
 	errs := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: the namespace ends with the thread
-		l, err := lab.New(cfg)
+		l, err := lab.New(lab.Config{})
 		if err == nil {
 			err = errors.Join(f(l), l.Close())
 		}
@@ -56,7 +57,7 @@ func rulePacket(p *bpf.RulePacket) string {
 func TestRulesByProgram(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
-	inEmptyLab(t, lab.Config{}, func(l *lab.Lab) error {
+	inEmptyLab(t, func(l *lab.Lab) error {
 		index := func(name string) (int, bool) {
 			link, err := l.Link(name)
 			if err != nil {
@@ -131,7 +132,7 @@ func BenchmarkRules(b *testing.B) {
 			for i := range list {
 				list[i].Action = lb.RuleAllow
 			}
-			inEmptyLab(b, lab.Config{}, func(l *lab.Lab) error {
+			inEmptyLab(b, func(l *lab.Lab) error {
 				rng := rand.New(rand.NewPCG(5, 6))
 				var frames [][]byte
 				for len(frames) < 200 {
@@ -191,7 +192,7 @@ func BenchmarkRules(b *testing.B) {
 // TestRuleRedirects: a packet leaves by the interface that a rule names, not a byte changed, and is counted.
 func TestRuleRedirects(t *testing.T) {
 	t.Parallel()
-	inEmptyLab(t, lab.Config{}, func(l *lab.Lab) error {
+	inEmptyLab(t, func(l *lab.Lab) error {
 		rule, err := lb.ParseRule("sourceIP:7.7.7.7 redirect=server")
 		if err != nil {
 			return err
@@ -212,5 +213,66 @@ func TestRuleRedirects(t *testing.T) {
 			return fmt.Errorf("%d packets are counted", hits.Packets)
 		}
 		return l.SetRules(nil)
+	})
+}
+
+// TestRuleRecords: packets of a rule that records are copied as they came, with what became of them; so many a second, and the others are counted. Those of other rules
+// are not.
+func TestRuleRecords(t *testing.T) {
+	t.Parallel()
+	inEmptyLab(t, func(l *lab.Lab) error {
+		rules := map[string]lb.RuleAction{}
+		for text, action := range map[string]lb.RuleAction{"sourceIP:7.7.7.7 drop record": lb.RuleDrop, "sourceIP:2001:db8:7::7 trap record": lb.RuleTrap, "sourceIP:7.7.7.8 drop": lb.RuleDrop} {
+			rule, err := lb.ParseRule(text)
+			if err != nil {
+				return err
+			}
+			if err := l.PutRule(rule); err != nil {
+				return err
+			}
+			rules[fmt.Sprint(compile.RuleIdentity(&rule))] = action
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		const many = 300
+		var sent [][]byte
+		var copies []lb.PacketCopy
+		begun := false
+		err := l.Datapath.RecordRules(ctx, func(list []lb.PacketCopy, untold lb.Untold) bool {
+			copies = append(copies, list...)
+			if begun {
+				return len(copies)+int(untold.Sampled+untold.Lost) < many+2
+			}
+			begun = true
+			for i, text := range append([]string{"tcp 7.7.7.7:1 > 10.9.9.9:80 S", "udp [2001:db8:7::7]:1 > [2001:db8:9::9]:80 len 1000", "tcp 7.7.7.8:1 > 10.9.9.9:80 S"}, slices.Repeat([]string{"tcp 7.7.7.7:1 > 10.9.9.9:80 S"}, many)...) {
+				p, err := pkt.Parse(text)
+				if err != nil {
+					t.Error(err)
+					return false
+				}
+				frame := l.Arriving(l.Client, p).Build()
+				if i < 2 {
+					sent = append(sent, frame)
+				}
+				if _, err := l.Send(l.Client, frame); err != nil {
+					t.Error(err)
+				}
+			}
+			return true
+		})
+		if err != nil || len(copies) < 101 || len(copies) >= many {
+			return fmt.Errorf("%d copies of %d packets: %w", len(copies), many+2, errors.Join(err, ctx.Err()))
+		}
+		for i, frame := range sent {
+			c := copies[i]
+			if !bytes.Equal(c.Data, frame[:min(len(frame), int(bpf.TcRecordLimitRECORD_BYTES))]) || c.Length != len(frame) || c.Interface != l.Client.Index || c.Layer3 {
+				t.Errorf("packet %d: %+v, want %x", i, c, frame)
+			}
+			if action, ok := rules[fmt.Sprint(c.Rule)]; !ok || action != c.Action || time.Since(c.Time).Abs() > time.Minute {
+				t.Errorf("packet %d: %+v", i, c)
+			}
+		}
+		_, err = l.Counted()
+		return err
 	})
 }

@@ -23,7 +23,7 @@ const (
 // V201 the programs fit the stack of every kernel that is supported
 func TestStackDepth(t *testing.T) {
 	t.Parallel()
-	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadSweep, bpf.LoadSock, bpf.LoadDecap, bpf.LoadXdp} {
+	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadTcTrace, bpf.LoadSweep, bpf.LoadSock, bpf.LoadDecap, bpf.LoadXdp, bpf.LoadXdpTrace} {
 		spec, err := read()
 		if err != nil {
 			t.Fatal(err)

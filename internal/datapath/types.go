@@ -6,6 +6,7 @@ import (
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/datapath/routing"
 	"loxilb/internal/datapath/tables"
+	"loxilb/internal/datapath/vipprobe"
 	"loxilb/internal/datapath/xdp"
 )
 
@@ -25,6 +26,8 @@ type (
 	XDPInterface = xdp.Interface
 	// XDPMode is how the XDP program is attached.
 	XDPMode = xdp.Mode
+	// ProbeWay is where the packets of a probe are led.
+	ProbeWay = vipprobe.Way
 	// SweepStats say what the sweeps have done.
 	SweepStats = connections.SweepStats
 )

@@ -55,8 +55,11 @@ func TestVerifierBudget(t *testing.T) {
 func verifierWork(t *testing.T) map[string]int {
 	t.Helper()
 	work := map[string]int{}
-	for _, read := range []func() (*ebpf.CollectionSpec, error){bpf.LoadTc, bpf.LoadSweep, bpf.LoadSock, bpf.LoadDecap, bpf.LoadXdp, bpf.LoadProbe} {
-		spec, err := read()
+	for _, c := range []struct {
+		read   func() (*ebpf.CollectionSpec, error)
+		suffix string
+	}{{bpf.LoadTc, ""}, {bpf.LoadTcTrace, "+trace"}, {bpf.LoadSweep, ""}, {bpf.LoadSock, ""}, {bpf.LoadDecap, ""}, {bpf.LoadXdp, ""}, {bpf.LoadXdpTrace, "+trace"}, {bpf.LoadProbe, ""}} {
+		spec, err := c.read()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,6 +68,7 @@ func verifierWork(t *testing.T) map[string]int {
 			t.Fatal(err)
 		}
 		for name, p := range objects.Programs {
+			name += c.suffix
 			info, err := p.Info()
 			if err != nil {
 				t.Fatal(err)

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"loxilb/internal/lb"
+	"loxilb/internal/moment"
 	"loxilb/internal/store"
 )
 
@@ -28,17 +30,9 @@ func newDrains() *Drains {
 			return a.Key() == b.Key() && a.Rate == b.Rate && a.Deadline.Equal(b.Deadline)
 		},
 		Validate: lb.Drain.Validate,
-		Format:   1,
-		Encode: func(d lb.Drain) (int, []byte, error) {
-			d.Deadline = d.Deadline.UTC()
-			b, err := json.Marshal(d)
-			return 1, b, err
-		},
-		Decode: func(_ int, object []byte) (d lb.Drain, err error) {
-			err = store.DecodeStrict(object, &d)
-			d.Deadline = lb.Steady(d.Deadline)
-			return d, err
-		},
+		Format:   2,
+		Encode:   encodeDrain,
+		Decode:   decodeDrain,
 		Check: func(before, after *store.Snapshot, _ []store.ID) error {
 			if n := d.Len(after); n > maxDrains && n > d.Len(before) {
 				return fmt.Errorf("a total of %d endpoints that are drained %w of %d", n, store.ErrLimit, maxDrains)
@@ -47,6 +41,32 @@ func newDrains() *Drains {
 		},
 	})
 	return d
+}
+
+// storedDrain is a drain with its deadline by two clocks: that of the wall may be another one when it is read.
+type storedDrain struct {
+	lb.Drain
+	Boot   string        `json:"boot,omitempty"`
+	Uptime time.Duration `json:"uptime,omitempty"` // nanoseconds
+}
+
+func encodeDrain(d lb.Drain) (format int, object []byte, err error) {
+	stored := storedDrain{Drain: d}
+	format = 1
+	if !d.Deadline.IsZero() {
+		m := moment.Of(d.Deadline)
+		stored.Deadline, stored.Boot, stored.Uptime = m.At, m.Boot, m.Uptime
+		format = 2
+	}
+	object, err = json.Marshal(stored)
+	return format, object, err
+}
+
+func decodeDrain(_ int, object []byte) (lb.Drain, error) {
+	var d storedDrain
+	err := store.DecodeStrict(object, &d)
+	d.Deadline = moment.Moment{At: d.Deadline, Boot: d.Boot, Uptime: d.Uptime}.Time()
+	return d.Drain, err
 }
 
 // Weigh is the service with weight 0 for endpoints that are drained.
@@ -64,20 +84,6 @@ func (d *Drains) Weigh(snapshot *store.Snapshot, s lb.Service) lb.Service {
 		}
 	}
 	return s
-}
-
-// Of is the drain of an endpoint; of two, of its address and of its port, the one whose deadline comes first.
-func (d *Drains) Of(snapshot *store.Snapshot, e lb.Endpoint) (found lb.Drain, drained bool) {
-	for drain := range d.All(snapshot) {
-		if !drain.Has(e.Addr, e.Port) {
-			continue
-		}
-		if !drained || !drain.Deadline.IsZero() && (found.Deadline.IsZero() || drain.Deadline.Before(found.Deadline)) {
-			found = drain
-		}
-		drained = true
-	}
-	return found, drained
 }
 
 // DrainedAddr is the address that a drain of this ID is about, whether or not it is there; false: it is of another kind.

@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"encoding/json"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -62,5 +63,27 @@ func TestDrains(t *testing.T) {
 		if service.Endpoints[i].Weight == 0 {
 			t.Error("the service itself was changed")
 		}
+	}
+}
+
+// TestDrainByUptime: while the machine runs, a stored deadline is no matter of the wall's clock.
+func TestDrainByUptime(t *testing.T) {
+	t.Parallel()
+	deadline := time.Now().Add(time.Minute)
+	_, object, err := encodeDrain(lb.Drain{Addr: netip.MustParseAddr("192.0.2.1"), Rate: 1, Deadline: deadline})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored map[string]any
+	if err := json.Unmarshal(object, &stored); err != nil {
+		t.Fatal(err)
+	}
+	stored["deadline"] = deadline.AddDate(50, 0, 0) // as a clock has it that stands 50 years back
+	if object, err = json.Marshal(stored); err != nil {
+		t.Fatal(err)
+	}
+	d, err := decodeDrain(2, object)
+	if err != nil || d.Deadline.Sub(deadline).Abs() > time.Second {
+		t.Errorf("%+v, %v: want %v", d, err, deadline)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
 
@@ -32,7 +31,7 @@ func (s *State) GoBackWhenDue(ctx context.Context, log *slog.Logger) {
 			continue
 		}
 		if w.Number != number {
-			number, deadline = w.Number, lb.Steady(w.Confirm)
+			number, deadline = w.Number, time.Now().Add(left(&w, time.Now()))
 		}
 		wait := min(max(time.Until(deadline), 0), lookAgain)
 		if wait == 0 {
@@ -51,9 +50,15 @@ func (s *State) GoBackWhenDue(ctx context.Context, log *slog.Logger) {
 
 // GoBackIfDue undoes a revision whose time was over before the start.
 func (s *State) GoBackIfDue(log *slog.Logger) {
-	if w, waits := s.Waiting(); waits && !time.Now().Before(w.Confirm) {
+	if w, waits := s.Waiting(); waits && left(&w, time.Now()) <= 0 {
 		s.goBack(w.Number, log)
 	}
+}
+
+// left is how long a revision still waits: no longer than it was to wait from the first, as a clock has it that was not yet set when the
+// machine started.
+func left(w *store.Revision, now time.Time) time.Duration {
+	return min(w.Confirm.Sub(now.Round(0)), w.Confirm.Sub(w.Time))
 }
 
 // goBack is false when it is to be tried again.

@@ -103,3 +103,17 @@ func copyOf(t *testing.T, dir string) string {
 	}
 	return to
 }
+
+// TestLeftByAnyClock: a deadline that lies years away, as it does by a clock that is not set yet, is no further than it was at first.
+func TestLeftByAnyClock(t *testing.T) {
+	t.Parallel()
+	asked := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	w := store.Revision{Time: asked, Confirm: asked.Add(time.Minute)}
+	for now, want := range map[time.Time]time.Duration{
+		asked.Add(20 * time.Second): 40 * time.Second, asked.AddDate(-60, 0, 0): time.Minute, asked.Add(2 * time.Minute): -time.Minute,
+	} {
+		if got := left(&w, now); got != want {
+			t.Errorf("at %v %v are left, want %v", now, got, want)
+		}
+	}
+}

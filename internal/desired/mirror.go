@@ -2,7 +2,6 @@ package desired
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
@@ -30,28 +29,9 @@ func newMirrors() *Mirrors {
 		Indexes: []store.Index[lb.Mirror]{
 			{Name: byTarget, Values: func(m lb.Mirror) []string { return targets(m.Attachment) }},
 		},
-		Check: m.check,
+		Check: func(before, after *store.Snapshot, changed []store.ID) error {
+			return checkAttached(m.Table, MirrorKind, maxMirrors, func(m lb.Mirror) lb.Attachment { return m.Attachment }, before, after, changed)
+		},
 	})
 	return m
-}
-
-// check refuses more than fit, and two at one place.
-func (m *Mirrors) check(before, after *store.Snapshot, changed []store.ID) error {
-	if n := m.Len(after); n > maxMirrors && n > m.Len(before) {
-		return fmt.Errorf("a total of %d mirrors %w of %d", n, store.ErrLimit, maxMirrors)
-	}
-	for _, id := range changed {
-		one, there := m.Get(after, id.Key)
-		if id.Kind != MirrorKind || !there {
-			continue
-		}
-		for _, target := range targets(one.Attachment) {
-			for other := range m.Find(after, byTarget, target) {
-				if other.Name != one.Name {
-					return lb.NewFieldError(lb.FieldTarget, one.Attachment.Name, "has mirror "+other.Name+" already", "one mirror for each direction")
-				}
-			}
-		}
-	}
-	return nil
 }

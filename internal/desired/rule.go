@@ -22,9 +22,15 @@ func newRules() *Rules {
 		Key:      lb.Rule.Key,
 		Equal:    func(a, b lb.Rule) bool { return a == b },
 		Validate: lb.Rule.Validate,
-		Format:   1,
-		Encode:   func(r lb.Rule) (int, []byte, error) { b, err := r.MarshalRecord(); return 1, b, err },
-		Decode:   func(_ int, object []byte) (lb.Rule, error) { return lb.UnmarshalRule(object) },
+		Format:   2, // that they record
+		Encode: func(r lb.Rule) (int, []byte, error) {
+			b, err := r.MarshalRecord()
+			if r.Record {
+				return 2, b, err
+			}
+			return 1, b, err
+		},
+		Decode: func(_ int, object []byte) (lb.Rule, error) { return lb.UnmarshalRule(object) },
 		Check: func(before, after *store.Snapshot, _ []store.ID) error {
 			if n := r.Len(after); n > lb.MaxRules && n > r.Len(before) {
 				return fmt.Errorf("a total of %d firewall rules %w of %d", n, store.ErrLimit, lb.MaxRules)

@@ -18,3 +18,6 @@ func Handshake(ctx context.Context, at netip.AddrPort, timeout, hold time.Durati
 	}
 	return clause(err.Error()), ctx.Err() != nil || errors.Is(err, probe.ErrNotAsked)
 }
+
+// MostHandshakes is how many Handshakes may run at a time. Each has two descriptors, and all of them an eighth of those that there may be.
+func MostHandshakes() int { return min(1024, descriptors()/16) }

@@ -60,8 +60,13 @@ type Status struct {
 	History    []Change // the last ones, oldest first
 	// How long the last successful probes waited for their answer; 0: there was none, or nothing to wait for.
 	MinDelay, AvgDelay, MaxDelay time.Duration
-	Failures, Successes          int       // in a row
-	Checked                      time.Time // when the last probe ended
+	Failures, Successes          int           // in a row
+	First, Last                  time.Time     // when the first and the last probe of these began
+	Fall                         int           // so many failures in a row are sure
+	Interval                     time.Duration // between two probes
+	Told                         bool          // Asked is what somebody else says
+	Undecided                    bool          // the last probe has ended without an answer to its question
+	Checked                      time.Time     // when the last probe ended
 }
 
 // resolved has no member that something else stands for.
@@ -94,11 +99,11 @@ func (t Target) sameQuestion(u Target) bool {
 }
 
 func (t Target) question() probe.Question {
-	return probe.Question{To: t.asked(), From: t.Source, Probe: t.Probe}
+	return probe.Question{To: t.probeAddr(), From: t.Source, Probe: t.Probe}
 }
 
-// asked is what is asked: the VIP, or the endpoint's own address.
-func (t Target) asked() netip.AddrPort {
+// probeAddr is what is asked: the VIP, or the endpoint's own address.
+func (t Target) probeAddr() netip.AddrPort {
 	if t.VIP.IsValid() {
 		return netip.AddrPortFrom(t.VIP, t.Port)
 	}
@@ -113,9 +118,9 @@ func (t Target) subject() string {
 	}
 	switch t.Probe.Type {
 	case lb.ProbePing:
-		return "ping " + t.asked().Addr().String() + at
+		return "ping " + t.probeAddr().Addr().String() + at
 	case lb.ProbeNone:
 		return t.Addr.String()
 	}
-	return t.Probe.Type.String() + " " + t.asked().String() + at
+	return t.Probe.Type.String() + " " + t.probeAddr().String() + at
 }

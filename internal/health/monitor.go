@@ -99,7 +99,7 @@ func (m *Monitor) Set(key string, wanted Target) {
 		state := t.state()
 		m.halt(t)
 		t.prober = nil
-		t.verdict = verdict{since: now, told: t.told, because: t.because, passive: t.passive, asking: t.told, askingSince: now}
+		t.verdict = verdict{since: now, told: t.told, because: t.because, passive: t.passive, noted: t.told, notedSince: now}
 		if t.state() != state {
 			m.announce(t)
 		}
@@ -201,7 +201,9 @@ func (m *Monitor) Status(key string) (Status, bool) {
 	if t == nil {
 		return Status{}, false
 	}
-	return t.status(t.subject()), true
+	s := t.status(t.subject())
+	s.Fall, s.Interval = t.Probe.Fall, t.Probe.Interval
+	return s, true
 }
 
 // Override says what somebody else knows of a target, and why. It holds until the next Override; Unknown gives the target back to its

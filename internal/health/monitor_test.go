@@ -376,7 +376,11 @@ func TestUndecided(t *testing.T) {
 		want(t, s.next(t, m), Up, "http 192.0.2.1:80: bad, 1 of 2")
 		for range 5 {
 			open.Store(true)
-			want(t, s.next(t, m), Up, "http 192.0.2.1:80: silence says nothing yet")
+			st := s.next(t, m)
+			want(t, st, Up, "http 192.0.2.1:80: silence says nothing yet")
+			if !st.Undecided {
+				t.Errorf("%+v is decided", st)
+			}
 		}
 		open.Store(false)
 		want(t, s.next(t, m), Down, "http 192.0.2.1:80: bad, 2 of 2")

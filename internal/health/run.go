@@ -27,7 +27,10 @@ const (
 )
 
 // run is a probe that runs.
-type run struct{ cancel func() }
+type run struct {
+	cancel func()
+	begun  time.Time
+}
 
 // rounds is a Monitor that runs.
 type rounds struct {
@@ -168,7 +171,7 @@ func (r *rounds) startNext(now time.Time) bool {
 // start asks.
 func (r *rounds) start(t *target) {
 	r.running++
-	current := &run{}
+	current := &run{begun: time.Now()}
 	t.run = current
 	if t.prober == nil {
 		attempt, err := r.connector.Start(r.question(t.Target), func(a probe.Answer, err error) { r.end(t, current, a, err) })
@@ -217,9 +220,9 @@ func (r *rounds) ended(t *target, current *run, a probe.Answer, err error) {
 		t.what, t.of = clause(err.Error()), 0
 		return
 	case err != nil:
-		t.failure(clause(err.Error()), t.Probe.Fall)
+		t.failure(clause(err.Error()), t.Probe.Fall, current.begun)
 	default:
-		t.success(clause(a.What), a.Delay, t.Probe.Rise)
+		t.success(clause(a.What), a.Delay, t.Probe.Rise, current.begun)
 	}
 	t.checked = now
 	r.note(t, state, now)

@@ -15,8 +15,9 @@ const (
 type verdict struct {
 	probed              State // what the probes say
 	failures, successes int
-	what                string // the last result
-	of                  int    // so many such results in a row are needed; 0: it does not count
+	first, last         time.Time // when the first and the last probe of these began
+	what                string    // the last result
+	of                  int       // so many such results in a row are needed; 0: it does not count
 	checked             time.Time
 	delays              [delaysLength]time.Duration // of the last successes, in a ring
 	answered            int                         // how many delays were written
@@ -29,8 +30,8 @@ type verdict struct {
 	since   time.Time
 	history []Change
 
-	asking      State // what asked was when note was called last
-	askingSince time.Time
+	noted      State // what probeState was when note was called last
+	notedSince time.Time
 }
 
 // state is what holds.
@@ -38,11 +39,11 @@ func (v *verdict) state() State {
 	if v.told == Unknown && v.passive != "" {
 		return Down
 	}
-	return v.asked()
+	return v.probeState()
 }
 
-// asked is what holds of it without clients' handshakes.
-func (v *verdict) asked() State {
+// probeState is what holds of it without clients' handshakes.
+func (v *verdict) probeState() State {
 	if v.told != Unknown {
 		return v.told
 	}
@@ -50,9 +51,10 @@ func (v *verdict) asked() State {
 }
 
 // success counts a good answer. One makes up what is not known to be up or down, rise ones what is down.
-func (v *verdict) success(what string, delay time.Duration, rise int) {
+func (v *verdict) success(what string, delay time.Duration, rise int, begun time.Time) {
 	v.failures = 0
 	v.successes++
+	v.follow(v.successes, begun)
 	if delay > 0 {
 		v.delays[v.answered%delaysLength] = delay
 		v.answered++
@@ -67,9 +69,10 @@ func (v *verdict) success(what string, delay time.Duration, rise int) {
 }
 
 // failure counts a bad one, or none.
-func (v *verdict) failure(what string, fall int) {
+func (v *verdict) failure(what string, fall int, begun time.Time) {
 	v.successes = 0
 	v.failures++
+	v.follow(v.failures, begun)
 	if v.probed == Unknown {
 		fall = 1
 	}
@@ -77,6 +80,14 @@ func (v *verdict) failure(what string, fall int) {
 	if v.failures >= fall {
 		v.probed = Down
 	}
+}
+
+// follow notes when the n-th probe of the same result in a row began.
+func (v *verdict) follow(n int, begun time.Time) {
+	if n == 1 {
+		v.first = begun
+	}
+	v.last = begun
 }
 
 // restart begins to count anew: what is asked is another thing. The state stays until enough of the new answers are there.
@@ -99,9 +110,9 @@ func (v *verdict) evidence(subject string) string {
 
 // note enters a state into the history if it is not the one before. That of which handshakes have told already is news when probes say it.
 func (v *verdict) note(before State, now time.Time, subject string) (changed bool) {
-	after, asked := v.state(), v.asked()
-	if asked != v.asking {
-		v.asking, v.askingSince, changed = asked, now, true
+	after, probed := v.state(), v.probeState()
+	if probed != v.noted {
+		v.noted, v.notedSince, changed = probed, now, true
 	}
 	if after == before {
 		return changed
@@ -116,8 +127,9 @@ func (v *verdict) note(before State, now time.Time, subject string) (changed boo
 
 func (v *verdict) status(subject string) Status {
 	s := Status{
-		State: v.state(), Asked: v.asked(), Since: v.since, AskedSince: v.askingSince, Evidence: v.evidence(subject), History: slices.Clone(v.history),
-		Failures: v.failures, Successes: v.successes, Checked: v.checked,
+		State: v.state(), Asked: v.probeState(), Since: v.since, AskedSince: v.notedSince, Evidence: v.evidence(subject), History: slices.Clone(v.history),
+		Failures: v.failures, Successes: v.successes, First: v.first, Last: v.last, Checked: v.checked,
+		Told: v.told != Unknown, Undecided: v.what != "" && v.of == 0,
 	}
 	delays := v.delays[:min(v.answered, delaysLength)]
 	if len(delays) == 0 {

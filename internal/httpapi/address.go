@@ -16,16 +16,8 @@ func (a *API) addresses() netKind[netobj.Address] {
 
 // CreateAddress gives an interface an address.
 func (a *API) CreateAddress(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.addresses(), func(data []byte) (o netobj.Address, p *problem) {
-		body, p := decodeBody[v1.DeviceAddress](data)
-		if p != nil {
-			return o, p
-		}
-		o, err := netobj.ParseAddress(body.Dev, body.IpAddress)
-		if err != nil {
-			return o, pathProblem(err)
-		}
-		return o, nil
+	createNet(a, w, r, a.addresses(), func(body *v1.DeviceAddress) (netobj.Address, error) {
+		return netobj.ParseAddress(body.Dev, body.IpAddress)
 	})
 }
 

@@ -3,20 +3,31 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/access"
 	"loxilb/internal/desired"
+	"loxilb/internal/doctor"
 	"loxilb/internal/event"
+	"loxilb/internal/httpapi/checks"
+	"loxilb/internal/httpapi/drops"
+	"loxilb/internal/httpapi/explain"
+	"loxilb/internal/httpapi/rates"
+	"loxilb/internal/httpapi/summary"
+	"loxilb/internal/httpapi/trace"
 	"loxilb/internal/lb"
 	"loxilb/internal/logring"
 	"loxilb/internal/netobj"
+	"loxilb/internal/page"
+	"loxilb/internal/verify"
 )
 
 // BaseURL is where the contract lives.
@@ -29,31 +40,40 @@ const owner = "rest"
 type DataPath interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	// Census yields what those of the services that the data path has (by now) have counted, by their places in the list.
+	Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats
 	// Occupancy is how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(lb.Connection) bool) error
+	// ConnectionsFrom is Connections from a place on, and returns the one where yield returned false, which is the next to be yielded; 0: the end.
+	ConnectionsFrom(ctx context.Context, from int, yield func(lb.Connection) bool) (next int, err error)
 	// PolicerStats is what a policer has said, and in how many places it is.
 	PolicerStats(name string) lb.PolicerStats
 	// MirrorStats is what a mirror has copied, and in how many places it is.
 	MirrorStats(name string) lb.MirrorStats
 	// EndConnections ends those that match, rate a second, from a place on. Some may be left when ctx ends.
 	EndConnections(ctx context.Context, from, rate int, matches func(*lb.Connection) bool) (lb.Ended, error)
+	// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services have them: no connections of the table.
+	OwnSockets() (map[netip.AddrPort]uint64, error)
 	// Sessions are TCP connections that sockets of this machine have accepted from outside.
-	Sessions() ([]lb.Session, error)
+	Sessions(at ...netip.Addr) ([]lb.Session, error) // at these addresses; none: at all
 	// RuleHits is what a firewall rule has decided about. false: the data path does not have it (yet).
 	RuleHits(r *lb.Rule) (lb.Traffic, bool)
 	// WatchConnections calls yield, often, with what has become of connections, and what was not told so far, until ctx ends or yield
 	// returns false. rate: so many events a second are wanted.
 	WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error
+	trace.Tracer
 }
 
 // Health tells how endpoints are.
 type Health interface {
 	// EndpointState is false for an endpoint whose health the service does not heed.
 	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
+	// EndpointHealth is the same with the evidence.
+	EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool)
 	// Endpoints yields all that is probed, by name.
 	Endpoints(yield func(*lb.EndpointHealth) bool)
 	// SetHostState takes out what is probed at an address, a port (0: any), by a type (lb.ProbeAuto: any), or leaves it to its probes. It
@@ -61,13 +81,16 @@ type Health interface {
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
 }
 
-// Options are the parts that the API stands on. All but Observe, Events, Lines and Ready are needed.
+// Options are the parts that the API stands on. All but Explainer, Observe, Events, Lines and Ready are needed.
 type Options struct {
 	Store      *desired.State
 	Statuses   Statuses
 	DataPath   DataPath
 	Health     Health
 	Network    *netobj.Network
+	Sampler    rates.Sampler
+	Explainer  explain.Explainer             // says what becomes of packets; nil: nobody does
+	Interfaces func() map[int]string         // names, by index
 	Events     *event.Hub                    // nil: one that nothing happens in
 	Metrics    http.Handler                  // answers GET metrics
 	Observe    func(method string, code int) // is told of every answer
@@ -78,30 +101,48 @@ type Options struct {
 	Version    v1.Version
 	Log        *slog.Logger
 	LogLevel   LogLevel
-	Access     *access.Users // by name and password
-	Audit      *access.Audit // nil: no account is kept
-	Lines      *logring.Ring // of the log; nil: none are kept
-	MetricsOff bool          // until a request switches them on
-	ProbeFiles string        // the directory that files of probes are below; empty: any
-	ApplyWait  time.Duration // how long a change waits for the data path; 0: 8 s
-	BodyWait   time.Duration // how long a request with a body waits for its turn; 0: 10 s
+	Access     *access.Users          // by name and password
+	Audit      *access.Audit          // nil: no account is kept
+	Lines      *logring.Ring          // of the log; nil: none are kept
+	MetricsOff bool                   // until a request switches them on
+	Compat     bool                   // what the existing loxilb passes over is passed over
+	NoPage     bool                   // for browsers at /
+	ProbeFiles string                 // the directory that files of probes are below; empty: any
+	Verifier   *verify.Verifier       // compares what users want with what the kernel has
+	Doctor     func() *doctor.Machine // what is looked at for what is wrong; nil: the machine, without what a daemon knows
+	ApplyWait  time.Duration          // how long a change waits for the data path; 0: 8 s
+	BodyWait   time.Duration          // how long a request with a body waits for its turn; 0: 10 s
 }
+
+// checking has the operations of verify.
+type checking = checks.API
 
 // API answers requests.
 type API struct {
 	Options
+	*rates.Rates
+	checking
+	drops.Drops
+	summary.Summary
+	explain.Explanations
+	*trace.Trace
 	mux     *http.ServeMux
 	codec   *codec
 	kinds   []objectKind
 	stall   time.Duration // how long a stream of events may be stuck
 	streams chan struct{} // holds a value for each stream of events
 	bodies  chan struct{} // holds a value for each body that is read
-	closing context.Context
-	close   context.CancelFunc // ends what does not end by itself
+
+	largeBodies   chan struct{} // likewise
+	waitingBodies chan struct{} // holds a value for each large body that waits
+	closing       context.Context
+	close         context.CancelFunc // ends what does not end by itself
 
 	logins     *access.Limiter
 	origins    origins
+	passedOver passedOver
 	metricsOff atomic.Bool
+	meta       func() ([]byte, error) // metaOfRequests, made once
 
 	auditFailed atomic.Int64 // the minute of which the log says so
 }
@@ -126,10 +167,25 @@ func New(o Options) *API {
 		o.Lines = logring.New()
 	}
 	a := &API{
-		stall: stallLimit, logins: access.NewLimiter(),
-		Options: o, mux: http.NewServeMux(), codec: newCodec(),
-		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies),
+		stall: stallLimit, logins: access.NewLimiter(), meta: sync.OnceValues(metaOfRequests),
+		Options: o, Explanations: explain.Explanations{Explainer: o.Explainer}, Drops: drops.New(o.DataPath), mux: http.NewServeMux(), codec: newCodec(o.Compat),
+		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies), largeBodies: make(chan struct{}, 1), waitingBodies: make(chan struct{}, maxBodies),
 	}
+	refuse := func(w http.ResponseWriter, code int, err *lb.FieldError) { fieldProblem(code, err).write(w) }
+	a.Rates = rates.New(rates.Options{
+		Sampler: o.Sampler, Store: o.Store, Health: o.Health, DataPath: o.DataPath, Follow: a.follow,
+		Refuse: refuse,
+	})
+	a.checking = checks.API{Verifier: cmp.Or(o.Verifier, verify.New()), Doctor: o.Doctor, Refuse: refuse}
+	if o.Doctor == nil {
+		a.checking.Doctor = func() *doctor.Machine { return doctor.Here(doctor.Facts{}) }
+	}
+	a.Summary = summary.New(o.Store, o.DataPath, o.Sampler, o.Health, o.Statuses, a.entry)
+	a.Trace = trace.New(trace.Options{
+		Tracer: o.DataPath, Store: o.Store, Interfaces: o.Interfaces, Follow: a.follow,
+		Refuse: func(w http.ResponseWriter, code int, err *lb.FieldError) { fieldProblem(code, err).write(w) },
+		Busy:   a.noTrace, Broke: func(err error) { a.Log.Error("packets could not be traced any longer", "error", err) },
+	})
 	a.kinds = a.objectKinds()
 	a.metricsOff.Store(o.MetricsOff)
 	a.closing, a.close = context.WithCancel(context.Background())
@@ -139,6 +195,9 @@ func New(o Options) *API {
 		ErrorHandlerFunc: func(w http.ResponseWriter, _ *http.Request, err error) { parameterProblem(err).write(w) },
 	})
 	registerNotBuilt(a.mux)
+	if !o.NoPage {
+		page.New().Register(a.mux)
+	}
 	a.mux.HandleFunc("GET /metrics", a.GetMetrics)
 	a.mux.HandleFunc("GET "+healthPath, a.getHealth)
 	a.mux.HandleFunc("GET "+readyPath, a.getReady)

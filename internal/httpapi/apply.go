@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	maxErrors     = 1000  // that an answer lists
+	maxErrors     = 1000 // that are looked for
+	maxMetadata   = 64 << 10
 	maxConfirm    = 86400 // seconds
 	maxDoing      = 200   // characters of what a revision is called
 	allKinds      = "all" // in ApplyRequest.Prune
@@ -73,13 +74,18 @@ type transaction struct {
 // transact makes a change, or only says what it would be, waits until the packets see it, and answers.
 func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 	if t.dryRun {
-		before, after, changed, err := a.Store.Preview(store.By{Owner: owner}, t.edit)
+		var cut *severance
+		before, after, changed, err := a.Store.Preview(store.By{Owner: owner}, func(tx *store.Tx) error {
+			err := t.edit(tx)
+			cut = a.severed(tx)
+			return err
+		})
 		if err != nil {
 			a.commitProblem(err).write(w)
 			return
 		}
 		out := a.result(&t, before, after, changed)
-		for _, s := range a.cutBy(before, after) {
+		for _, s := range a.cut(cut) {
 			out.Cuts = append(out.Cuts, s.String())
 		}
 		writeJSON(w, out)
@@ -90,12 +96,10 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 		by.Confirm = time.Now().Add(t.confirm)
 	}
 	var before *store.Snapshot
-	revision, changed, err := a.Store.CommitBy(by, func(tx *store.Tx) error {
-		before = a.Store.Snapshot()
-		if err := t.edit(tx); err != nil || t.force || t.confirm > 0 { // what is not confirmed goes back by itself
-			return err
-		}
-		return a.checkCut(tx, "")
+	force := t.force || t.confirm > 0 // what is not confirmed goes back by itself
+	revision, changed, err := a.committer(force)(by, func(tx *store.Tx) error {
+		before = tx.Before()
+		return t.edit(tx)
 	})
 	if err != nil {
 		a.commitProblem(err).write(w)
@@ -106,7 +110,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 	defer cancel()
 	if err := a.waitForAll(ctx, revision, changed); err != nil {
 		p := notApplied(revision, err)
-		if undone := a.undoApply(&t, revision, p); undone != nil {
+		if undone := a.undoApply(r, &t, revision, p); undone != nil {
 			p = undone
 		}
 		p.write(w)
@@ -193,12 +197,14 @@ func (a *API) application(body *v1.ApplyRequest) (req *application, p *problem) 
 func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *problem) {
 	out := make([]listed, len(list))
 	problems := make([]*problem, len(list))
-	var next atomic.Int64
+	var next, wrong atomic.Int64
 	var workers sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(list)) {
 		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < len(list); i = int(next.Add(1)) - 1 {
-				out[i], problems[i] = a.readObject(&list[i], keyOnly)
+			for i := int(next.Add(1)) - 1; i < len(list) && wrong.Load() < maxErrors; i = int(next.Add(1)) - 1 {
+				if out[i], problems[i] = a.readObject(&list[i], keyOnly); problems[i] != nil {
+					wrong.Add(int64(max(1, len(problems[i].body.Errors))))
+				}
 			}
 		})
 	}
@@ -206,9 +212,15 @@ func (a *API) readObjects(list []v1.Object, keyOnly bool) ([]listed, *problem) {
 	var all objectErrors
 	first := make(map[store.ID]int, len(out))
 	for i, p := range problems {
+		if all.enough() {
+			break
+		}
 		if p != nil {
 			all.add(i, p)
 			continue
+		}
+		if out[i].kind == nil {
+			continue // nobody has read it, as enough is wrong
 		}
 		id := out[i].id()
 		if other, twice := first[id]; twice {
@@ -232,6 +244,9 @@ func (a *API) lookOutside(list []listed, all *objectErrors) {
 	asks := map[*objectKind]func(*wanted) (bool, *problem){}
 	for i := range list {
 		o := &list[i]
+		if all.enough() {
+			return
+		}
 		if o.kind.outside == nil {
 			continue
 		}
@@ -252,9 +267,13 @@ func (a *API) readObject(o *v1.Object, keyOnly bool) (listed, *problem) {
 	}
 	k := a.kindOf(o.Kind)
 	if k == nil {
-		p := refuse(http.StatusBadRequest, "kind %q is not part of this build", o.Kind)
-		p.body.Field, p.body.Value = "kind", o.Kind
+		kind := shorten(o.Kind)
+		p := refuse(http.StatusBadRequest, "kind %q is not part of this build", kind)
+		p.body.Field, p.body.Value = "kind", kind
 		return listed{}, p
+	}
+	if len(o.Metadata) > maxMetadata {
+		return listed{}, refuseField(http.StatusBadRequest, "metadata", "", "has "+strconv.Itoa(len(o.Metadata))+" bytes", "at most "+strconv.Itoa(maxMetadata))
 	}
 	one, p := k.read(o, keyOnly)
 	return listed{one, k, false}, p
@@ -274,23 +293,53 @@ func (e *objectErrors) add(index int, p *problem) {
 	}
 }
 
+// addError is add for any error, or none.
+func (e *objectErrors) addError(index int, err error) {
+	var p *problem
+	switch {
+	case err == nil:
+		return
+	case !errors.As(err, &p):
+		p = refuse(http.StatusBadRequest, "%v", err)
+	}
+	e.add(index, p)
+}
+
+// enough is true when no more is looked for.
+func (e *objectErrors) enough() bool { return len(e.list) >= maxErrors }
+
 // problem is nil when nothing is wrong.
 func (e *objectErrors) problem(of int) *problem {
 	if len(e.list) == 0 {
 		return nil
 	}
-	p := refuse(http.StatusBadRequest, "nothing was changed: objects[%d]: %s", e.list[0].Index, e.list[0].Message)
+	p := refuse(http.StatusBadRequest, "nothing was changed: %s", e.first())
 	if n := len(e.list); n > 1 {
-		p = refuse(http.StatusBadRequest, "nothing was changed: %d things are wrong with %d objects, the first with objects[%d]: %s", n, of, e.list[0].Index, e.list[0].Message)
+		count := strconv.Itoa(n)
+		if e.enough() {
+			count = strconv.Itoa(maxErrors) + " or more"
+		}
+		p = refuse(http.StatusBadRequest, "nothing was changed: %s things are wrong with %d objects, the first with %s", count, of, e.first())
 	}
 	p.body.Errors = e.list[:min(len(e.list), maxErrors)]
 	return p
+}
+
+// first says what is wrong with the first of them.
+func (e *objectErrors) first() string {
+	if e.list[0].Index < 0 {
+		return e.list[0].Message // of what the list does not name
+	}
+	return fmt.Sprintf("objects[%d]: %s", e.list[0].Index, e.list[0].Message)
 }
 
 // edit does what is asked for, as far as it can, and fails with all that it cannot.
 func (req *application) edit(tx *store.Tx) error {
 	var all objectErrors
 	for i := range req.objects {
+		if all.enough() {
+			break
+		}
 		o := &req.objects[i]
 		var err error
 		switch {
@@ -302,18 +351,16 @@ func (req *application) edit(tx *store.Tx) error {
 		default:
 			err = o.put(tx)
 		}
-		if err == nil {
-			continue
-		}
-		var p *problem
-		if !errors.As(err, &p) {
-			p = refuse(http.StatusBadRequest, "%v", err)
-		}
-		all.add(i, p)
+		all.addError(i, err)
 	}
 	for _, k := range req.prune {
 		if err := prune(tx, k, req.named); err != nil {
 			return err
+		}
+	}
+	for i := range req.objects {
+		if o := &req.objects[i]; o.kind.check != nil && !req.remove && !all.enough() {
+			all.addError(i, o.kind.check(tx, &o.wanted))
 		}
 	}
 	if p := all.problem(len(req.objects)); p != nil {

@@ -79,6 +79,39 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// TestApplyMetadata: the name of a service and the number of a VLAN may stand in the metadata, as the existing loxilb has them.
+func TestApplyMetadata(t *testing.T) {
+	t.Parallel()
+	b := newNetBench(t)
+	with := func(metadata, object string) string {
+		return strings.Replace(object, `{"kind"`, `{"metadata":`+metadata+`,"kind"`, 1)
+	}
+	for _, c := range []struct{ object, want string }{
+		{with(`{"name":"test","vid":0}`, object(1, "", "10.0.0.1")), "add Loadbalancer 20.20.20.1:80/tcp; 0 unchanged"},
+		{with(`{"name":"test"}`, object(1, "", "10.0.0.1")), "1 unchanged"},
+		{with(`{"name":"x"}`, object(2, `,"name":"own"`, "10.0.0.1")), "add Loadbalancer 20.20.20.2:80/tcp; 0 unchanged"},
+		{`{"kind":"Vlan","metadata":{"name":"v","vid":100}}`, "add Vlan 100; 0 unchanged"},
+		{`{"kind":"Vlan","metadata":{"vid":101},"spec":{}}`, "add Vlan 101; 0 unchanged"},
+	} {
+		if code, r, e := b.apply(`{"objects":[` + c.object + `]}`); code != 200 || said(r) != c.want {
+			t.Errorf("%s: %d %s %+v, want %s", c.object, code, said(r), e, c.want)
+		}
+	}
+	for i, want := range []string{"test", "own"} {
+		if got := b.list()[i].ServiceArguments.Name; got != want {
+			t.Errorf("service %d is %q, want %q", i, got, want)
+		}
+	}
+	for bad, field := range map[string]string{
+		with(`{"name":5}`, object(3, "", "10.0.0.1")): "metadata.name", with(`[]`, object(3, "", "10.0.0.1")): "metadata",
+		`{"kind":"Vlan","metadata":{"vid":"x"}}`: "metadata.vid", `{"kind":"Vlan"}`: "metadata.vid", `{"kind":"Vlan","metadata":{"vid":5000}}`: "vid",
+	} {
+		if code, _, e := b.apply(`{"objects":[` + bad + `]}`); code != 400 || len(e.Errors) != 1 || e.Errors[0].Field != field {
+			t.Errorf("%s: %d %+v", bad, code, e)
+		}
+	}
+}
+
 // Nothing is changed by a list of which anything is refused, and all that is wrong is said.
 func TestApplyRefused(t *testing.T) {
 	t.Parallel()
@@ -239,6 +272,9 @@ func TestObjectsRoundTrip(t *testing.T) {
 	}
 	if diff := cmp.Diff(saved, other.call("GET", BaseURL+"/config/objects", "").Body.String()); diff != "" {
 		t.Error(diff)
+	}
+	if !strings.Contains(saved, `"probeDuration":2,"probeInterval":"1.5s"`) { // which the existing loxilb reads
+		t.Error(saved)
 	}
 	schema := lb.NewSchema()
 	for s := range b.store.Services.All(b.store.Snapshot()) {

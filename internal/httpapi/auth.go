@@ -16,6 +16,9 @@ import (
 // loginPath is for those who have no token yet.
 const loginPath = "/auth/login"
 
+// whoamiPath answers strangers, too: that they are.
+const whoamiPath = "/auth/whoami"
+
 // loginWait is how long a login waits for others, whose passwords are being checked.
 const loginWait = 5 * time.Second
 
@@ -41,6 +44,9 @@ func (a *API) Login(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	token, user, err := a.Access.Login(ctx, body.Username, body.Password)
 	if err != nil {
+		if !errors.Is(err, access.ErrLogin) {
+			a.logins.Untried(from) // nobody has looked at the password, or it was right
+		}
 		who.stranger = true
 		accessProblem(err).write(w)
 		return
@@ -57,7 +63,7 @@ const maxLogin = 4 << 10
 // readLogin takes no turn among requests with a body, nor much memory: strangers are to keep nobody from the API.
 func readLogin(w http.ResponseWriter, r *http.Request) (*v1.User, *problem) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxLogin)
-	data, p := readBody(w, r)
+	data, p := readBody(w, r, nil)
 	if p != nil {
 		return nil, p
 	}
@@ -84,6 +90,17 @@ func (a *API) Logout(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, v1.Message{Message: "User logged out successfully"})
 }
 
+// GetWhoami answers with who asks, so that a page offers what that may do.
+func (a *API) GetWhoami(w http.ResponseWriter, r *http.Request) {
+	who := principalOf(r)
+	w.Header().Set("Cache-Control", "no-store")
+	if who.role == 0 {
+		writeJSON(w, v1.Whoami{Why: who.why})
+		return
+	}
+	writeJSON(w, v1.Whoami{Name: who.name, Role: who.role.String()})
+}
+
 // GetUsers answers with the users, without their passwords; others than admins see themselves.
 func (a *API) GetUsers(w http.ResponseWriter, r *http.Request) {
 	who, out := principalOf(r), []v1.User{}
@@ -91,9 +108,18 @@ func (a *API) GetUsers(w http.ResponseWriter, r *http.Request) {
 		if who.role < access.Admin && who.user != u.ID {
 			continue
 		}
-		out = append(out, v1.User{Id: u.ID, Username: u.Name, Role: u.Role.String(), CreatedAt: u.Created.Format(time.RFC3339)})
+		out = append(out, userAnswer(&u))
 	}
 	writeJSON(w, out)
+}
+
+// userAnswer is a user as the contract writes it, without the password.
+func userAnswer(u *access.User) v1.User {
+	role := u.Role.String()
+	if u.Role == access.View {
+		role = "viewer"
+	}
+	return v1.User{Id: u.ID, Username: u.Name, Role: role, CreatedAt: u.Created.Format(time.RFC3339)}
 }
 
 // CreateUser makes a user.
@@ -103,11 +129,12 @@ func (a *API) CreateUser(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	if _, err := a.Access.Add(r.Context(), body.Username, body.Password, role); err != nil {
+	user, err := a.Access.Add(r.Context(), body.Username, body.Password, role)
+	if err != nil {
 		accessProblem(err).write(w)
 		return
 	}
-	writeSuccess(w)
+	writeJSON(w, userAnswer(&user))
 }
 
 // UpdateUser changes a user. Others than admins may change their own password.

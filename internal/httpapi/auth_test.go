@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,13 +68,18 @@ func TestRoles(t *testing.T) {
 		{"GET /version", "", access.View},
 		{"GET /config/loadbalancer/all", "", access.View},
 		{"GET /logs", "", access.View},
+		{"GET /status/rates", "", access.View},
+		{"GET /status/rates/services", "", access.View},
+		{"GET /status/rates/history", "", access.View},
 		{"POST /config/loadbalancer", demo, access.Operate},
 		{"DELETE /config/loadbalancer/all", "", access.Operate},
 		{"POST /config/bgp/neigh", "{}", access.Operate},
 		{"POST /config/params", `{"logLevel":"info"}`, access.Admin},
 		{"POST /config/cors", `{"cors":[]}`, access.Admin},
+		{"GET /status/drops", "", access.View},
 		{"GET /auth/users", "", access.View},
 		{"POST /auth/users", `{"username":"new","password":"12345678"}`, access.Admin},
+		{"GET /status/trace", "", access.Admin},
 		{"GET /audit", "", access.Admin},
 		{"GET /%61udit", "", access.Admin},
 		{"DELETE /auth/users/99", "", access.Admin},
@@ -101,6 +107,26 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// Anybody may ask who they are, and is told nothing else.
+func TestWhoami(t *testing.T) {
+	t.Parallel()
+	b, tokens := secured(t)
+	for token, want := range map[string]string{
+		"": `{"name":"","role":"","why":"the request has no valid token`, tokens["view"] + "x": `{"name":"","role":"","why":"the request has no valid token`,
+		tokens["view"]: `{"name":"view","role":"view"}`, tokens["admin"]: `{"name":"admin","role":"admin"}`,
+	} {
+		if w := b.json(token, "GET", "/auth/whoami", ""); w.Code != 200 || !strings.HasPrefix(w.Body.String(), want) || w.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%.4q: %d %s", token, w.Code, w.Body)
+		}
+	}
+	if w := b.json("", "HEAD", "/auth/whoami", ""); w.Code != 200 {
+		t.Errorf("HEAD: %d", w.Code)
+	}
+	if w := b.json("", "POST", "/auth/whoami", "{}"); w.Code != 401 {
+		t.Errorf("POST: %d", w.Code)
+	}
+}
+
 // Users are made, shown without their passwords, changed and deleted; users change their own password, and nothing else.
 func TestUserRequests(t *testing.T) {
 	t.Parallel()
@@ -113,7 +139,15 @@ func TestUserRequests(t *testing.T) {
 			t.Errorf("%s %s: %d %s, want %d", request, body, w.Code, w.Body, code)
 		}
 	}
-	want(200, admin, "POST /auth/users", `{"username":"ann","password":"12345678","role":"viewer","id":9,"created_at":"x"}`)
+	if w := b.json(admin, "POST", "/auth/users", `{"username":"ann","password":"12345678","role":"viewer","id":9,"created_at":"x"}`); w.Code != 200 || !strings.Contains(w.Body.String(), `"id":4,"role":"viewer","username":"ann"`) {
+		t.Error(w.Code, w.Body)
+	}
+	bob := b.json(admin, "POST", "/auth/users", `{"username":"bob","password":"12345678","role":"operate"}`)
+	var made v1.User
+	if err := json.Unmarshal(bob.Body.Bytes(), &made); err != nil || made.Username != "bob" || made.Role != "operate" || made.CreatedAt == "" || strings.Contains(bob.Body.String(), "12345678") {
+		t.Errorf("%v %s", err, bob.Body)
+	}
+	want(200, admin, fmt.Sprint("DELETE /auth/users/", made.Id), "")
 	want(409, admin, "POST /auth/users", `{"username":"ann","password":"12345678"}`)
 	want(400, admin, "POST /auth/users", `{"username":"ann b","password":"12345678"}`)
 	want(400, admin, "POST /auth/users", `{"username":"bob","password":"1234567"}`)
@@ -124,7 +158,7 @@ func TestUserRequests(t *testing.T) {
 	want(400, admin, "DELETE /auth/users/ann", "")
 	w := b.json(admin, "GET", "/auth/users", "")
 	var list []v1.User
-	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != 4 || list[3].Id != 4 || list[3].Username != "ann" || list[3].Role != "view" || list[3].CreatedAt == "" ||
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != 4 || list[3].Id != 4 || list[3].Username != "ann" || list[3].Role != "viewer" || list[3].CreatedAt == "" ||
 		strings.Contains(w.Body.String(), "argon2") {
 		t.Errorf("%v %s", err, w.Body)
 	}
@@ -175,6 +209,37 @@ func TestLoginLimit(t *testing.T) {
 	}
 	if w := try("10.0.0.3:9", strings.Repeat("x", maxLogin)); w.Code != 413 {
 		t.Errorf("a body that is too large: %d %s", w.Code, w.Body)
+	}
+}
+
+// A login with the right password that could not be written down is no failure of who asks.
+func TestLoginNotWritten(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	b := newBench(t, func(o *Options) { o.Access = access.Open(dir) })
+	try := func() int {
+		return b.json("", "POST", "/auth/login", `{"username":"ann","password":"`+passphrase+`"}`).Code
+	}
+	made := func() error { return os.Mkdir(dir, 0o700) }
+	if err := made(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.api.Access.Add(t.Context(), "ann", passphrase, access.View); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		if code := try(); code != 503 {
+			t.Fatalf("without a directory: %d", code)
+		}
+	}
+	if err := made(); err != nil {
+		t.Fatal(err)
+	}
+	if code := try(); code != 200 {
+		t.Errorf("with it: %d", code)
 	}
 }
 

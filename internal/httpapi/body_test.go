@@ -21,7 +21,7 @@ func TestLengthAllocatesNothing(t *testing.T) {
 	r.ContentLength = maxBody
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, p := readBody(httptest.NewRecorder(), r); p != nil {
+	if _, p := readBody(httptest.NewRecorder(), r, nil); p != nil {
 		t.Fatal(p)
 	}
 	runtime.ReadMemStats(&after)
@@ -41,7 +41,7 @@ func TestElementsOfBody(t *testing.T) {
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, p := newCodec().decodeServices([]byte(body))
+		_, _, p := newCodec(false).decodeServices([]byte(body))
 		if p == nil || p.body.Code != http.StatusRequestEntityTooLarge || !strings.Contains(p.body.Message, "more than the") {
 			t.Errorf("%s: %+v", name, p)
 		}
@@ -54,11 +54,80 @@ func TestElementsOfBody(t *testing.T) {
 	for _, body := range []string{
 		`{"serviceArguments":{"name":"` + strings.Repeat(`{},[\"`, 1<<19) + `"}}`,
 		`{"lbAttr":[` + strings.Repeat("{},", lb.MaxServices-1) + `{}]}`,
-		`{"lbAttr":[{"endpoints":[` + strings.Repeat("{},", 1<<20) + `{}]}]}`,
+		`{"lbAttr":[{"endpoints":[` + strings.Repeat("{},", lb.MaxEndpoints) + `{}]}]}`,
 		`{"allowedSources" : [` + strings.Repeat(`{"prefix":"1.2.3.4"},`, lb.MaxSourcesPerService-1) + `{}]}`,
 	} {
 		if o := outlineOf([]byte(body), partSize); o.tooMany() != nil {
 			t.Errorf("%.40s: %s", body, o.tooMany().body.Message)
+		}
+	}
+}
+
+// postSlowly posts a service whose body begins so, and returns when that much has been read. The status goes to ended once the body has ended.
+func (b *bench) postSlowly(t *testing.T, start string, ended chan<- int) *io.PipeWriter {
+	t.Helper()
+	pr, pw := io.Pipe()
+	go func() {
+		r := httptest.NewRequest("POST", "http://127.0.0.1:11111"+BaseURL+"/config/loadbalancer", pr)
+		r = r.WithContext(withPeer(r.Context(), b.peer))
+		w := httptest.NewRecorder()
+		b.http.ServeHTTP(w, r)
+		ended <- w.Code
+	}()
+	if _, err := io.WriteString(pw, start); err != nil {
+		t.Fatal(err)
+	}
+	return pw
+}
+
+// Of large bodies one is read at a time; small ones do not wait for it.
+func TestLargeBodiesAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.BodyWait = 50 * time.Millisecond })
+	ended := make(chan int, 1)
+	large := strings.Repeat(" ", maxSmall) + demo
+	pw := b.postSlowly(t, large, ended)
+	if w := b.post(large); w.Code != 503 || !strings.Contains(problemOf(t, w).Message, "more than 4 MiB") {
+		t.Errorf("a second large one: %d %s", w.Code, w.Body)
+	}
+	b.mustPost(kube("", `"Monitor":false`, `"Monitor":true`))
+	if err := pw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-ended; code != 200 {
+		t.Errorf("the first one: %d", code)
+	}
+	if w := b.post(large); w.Code != 409 {
+		t.Errorf("after it: %d %s", w.Code, w.Body)
+	}
+}
+
+// Large bodies that wait for another one keep small ones from nothing, and no more of them wait than there may be.
+func TestLargeBodiesWait(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.BodyWait = time.Minute })
+	ended := make(chan int, maxBodies+1)
+	spaces := strings.Repeat(" ", maxSmall)
+	all := []*io.PipeWriter{b.postSlowly(t, spaces+" ", ended)} // the one that is read
+	for range maxBodies {
+		all = append(all, b.postSlowly(t, spaces, ended))
+	}
+	b.mustPost(demo)
+	for len(b.api.waitingBodies) < maxBodies {
+		runtime.Gosched()
+	}
+	if w := b.post(spaces + demo); w.Code != 503 || !strings.Contains(problemOf(t, w).Message, "more than 4 MiB") {
+		t.Errorf("one more: %d %s", w.Code, w.Body)
+	}
+	for _, pw := range all {
+		go func() {
+			_, _ = io.WriteString(pw, demo)
+			_ = pw.Close()
+		}()
+	}
+	for range all {
+		if code := <-ended; code != 409 {
+			t.Errorf("after a wait: %d", code)
 		}
 	}
 }
@@ -70,18 +139,7 @@ func TestBodiesAtOnce(t *testing.T) {
 	var slow []*io.PipeWriter
 	ended := make(chan int, maxBodies)
 	for range maxBodies {
-		pr, pw := io.Pipe()
-		slow = append(slow, pw)
-		go func() {
-			r := httptest.NewRequest("POST", "http://127.0.0.1:11111"+BaseURL+"/config/loadbalancer", pr)
-			r = r.WithContext(withPeer(r.Context(), b.peer))
-			w := httptest.NewRecorder()
-			b.http.ServeHTTP(w, r)
-			ended <- w.Code
-		}()
-		if _, err := pw.Write([]byte("{")); err != nil { // returns when it is being read
-			t.Fatal(err)
-		}
+		slow = append(slow, b.postSlowly(t, "{", ended))
 	}
 	w := b.post(demo)
 	if e := problemOf(t, w); w.Code != 503 || !strings.Contains(e.Message, "8 other requests with a body") {

@@ -52,6 +52,7 @@ func (a *API) bootService(data []byte) (bootPut, *problem) {
 	}
 	return func(tx *store.Tx, notes *warnings) error {
 		for i := range list {
+			*notes = append(*notes, list[i].notes...)
 			if err := list[i].put(tx, a.Store.Services, a.codec, notes); err != nil {
 				return err
 			}
@@ -94,15 +95,16 @@ type bootObject struct {
 
 // TakeBootFiles puts the objects of a directory's files into the store, before anything else runs. A file counts if it was changed after
 // the state was last stored or opened, or if nothing was ever stored: else what was changed since would come undone with each start. What
-// cannot be taken is named in the log, and keeps nothing else away.
-func (a *API) TakeBootFiles(dir string, stored time.Time) {
+// cannot be taken is named in the log, and keeps nothing else away. What nobody could store counts again at the next start.
+func (a *API) TakeBootFiles(dir string, unread *store.Unread) {
+	var err error
 	if a.Store.Snapshot().Revision() == 0 {
-		stored = time.Time{}
+		err = unread.All()
 	}
 	var list []bootObject
 	for _, f := range bootFiles() {
 		path := filepath.Join(dir, f.name)
-		data, err := a.readBootFile(path, stored)
+		data, err := a.readBootFile(path, unread.Since)
 		var found []bootObject
 		if err == nil && data != nil {
 			found, err = a.bootObjects(path, f, data)
@@ -113,8 +115,15 @@ func (a *API) TakeBootFiles(dir string, stored time.Time) {
 		list = append(list, found...)
 	}
 	by := store.By{Owner: owner, Author: store.Author{Who: "loxilb", From: dir, Doing: "boot files"}}
-	if taken := a.putBootObjects(by, list); len(list) > 0 {
+	taken, stored := a.putBootObjects(by, list)
+	if len(list) > 0 {
 		a.Log.Info("boot files read", "dir", dir, "objects", taken)
+	}
+	if stored {
+		err = errors.Join(err, unread.Done())
+	}
+	if err != nil {
+		a.Log.Error("which boot files were read could not be noted: they may count again, or not, at the next start", "error", err)
 	}
 }
 
@@ -157,10 +166,14 @@ func (a *API) bootObjects(path string, f bootFile, data []byte) (list []bootObje
 	}
 	for i, entry := range entries {
 		at := fmt.Sprintf("%s[%d]", f.list, i)
-		put, p := f.decode(a, entry)
+		var notes warnings
+		put, p := tolerant(a, entry, &notes, func(data []byte) (bootPut, *problem) { return f.decode(a, data) })
 		if p != nil {
 			a.Log.Error("boot file: an object is refused", "file", path, "at", at, "error", p)
 			continue
+		}
+		for _, note := range notes {
+			a.Log.Warn("boot file", "file", path, "at", at, "note", note)
 		}
 		list = append(list, bootObject{path, at, put})
 	}
@@ -188,10 +201,10 @@ func missing(path string) string {
 }
 
 // putBootObjects has objects in the store, all in one transaction if they can be, and returns how many: what the store refuses is
-// found by halves.
-func (a *API) putBootObjects(by store.By, list []bootObject) (taken int) {
+// found by halves. stored is false if there was no room to store some of them.
+func (a *API) putBootObjects(by store.By, list []bootObject) (taken int, stored bool) {
 	if len(list) == 0 {
-		return 0
+		return 0, true
 	}
 	var notes warnings
 	_, _, err := a.Store.CommitBy(by, func(tx *store.Tx) error {
@@ -207,16 +220,19 @@ func (a *API) putBootObjects(by store.By, list []bootObject) (taken int) {
 		for _, note := range notes {
 			a.Log.Warn("boot file", "note", note)
 		}
-		return len(list)
+		return len(list), true
 	}
 	p := a.commitProblem(err)
 	switch {
 	case p.body.Code == http.StatusServiceUnavailable: // none can be stored
-		return 0
+		a.Log.Error("boot file: what is in it cannot be stored now, and counts again at the next start", "file", list[0].file, "at", list[0].at, "objects", len(list), "error", p)
+		return 0, false
 	case len(list) == 1:
 		a.Log.Error("boot file: an object is refused", "file", list[0].file, "at", list[0].at, "error", p)
-		return 0
+		return 0, true
 	}
 	half := len(list) / 2
-	return a.putBootObjects(by, list[:half]) + a.putBootObjects(by, list[half:])
+	first, stored1 := a.putBootObjects(by, list[:half])
+	second, stored2 := a.putBootObjects(by, list[half:])
+	return first + second, stored1 && stored2
 }

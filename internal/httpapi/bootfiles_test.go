@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,7 +44,18 @@ func bootDir(t *testing.T, files ...string) string {
 func logged(t *testing.T) (*bench, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	return newBench(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) }), &log
+	return newBench(t, func(o *Options) { o.Compat, o.Log = true, slog.New(slog.NewTextHandler(&log, nil)) }), &log
+}
+
+// unread is what a start compares files with.
+func unread(t *testing.T, since time.Time) *store.Unread {
+	t.Helper()
+	u, err := store.MarkUnread(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Since = since
+	return u
 }
 
 func (b *bench) counts() string {
@@ -56,11 +68,11 @@ func TestBootFiles(t *testing.T) {
 	t.Parallel()
 	b, log := logged(t)
 	b.api.TakeBootFiles(bootDir(t, "lbconfig.txt", savedLB, "EPconfig.txt", savedEP, "FWconfig.txt", savedFW,
-		"sessionconfig.txt", `{"sessionAttr":null}`, "BFDconfig.txt", `{"Attr":[{"remoteIp":"10.0.0.2"}]}`), time.Time{})
+		"sessionconfig.txt", `{"sessionAttr":null}`, "BFDconfig.txt", `{"Attr":[{"remoteIp":"10.0.0.2"}]}`), unread(t, time.Time{}))
 	if got := b.counts(); got != "2 1 2 revision 1" {
 		t.Errorf("services, endpoints, rules: %s\n%s", got, log)
 	}
-	for _, want := range []string{`lbconfig.txt at=lbAttr[1] error="serviceArguments.protocol \"sctp\" is not available yet`, `BFDconfig.txt error="BFD is not part of this build`, "objects=5\n"} {
+	for _, want := range []string{`lbconfig.txt at=lbAttr[1] error="serviceArguments.protocol \"sctp\" is not part of this build`, `BFDconfig.txt error="BFD is not part of this build`, "objects=5\n"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log has no %s:\n%s", want, log)
 		}
@@ -93,7 +105,7 @@ func TestBootFilesWrong(t *testing.T) {
 		strings.Repeat(" ", 99) + `{"x":0}`: `there is no property \"lbAttr\"`,
 	} {
 		b, log := logged(t)
-		b.api.TakeBootFiles(bootDir(t, "lbconfig.txt", text, "FWconfig.txt", savedFW), time.Time{})
+		b.api.TakeBootFiles(bootDir(t, "lbconfig.txt", text, "FWconfig.txt", savedFW), unread(t, time.Time{}))
 		if got := b.counts(); got != "0 0 2 revision 1" {
 			t.Errorf("%.40s: %s", text, got)
 		}
@@ -106,8 +118,8 @@ func TestBootFilesWrong(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "lbconfig.txt"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	b.api.TakeBootFiles(dir, time.Time{})
-	b.api.TakeBootFiles(filepath.Join(dir, "none"), time.Time{})
+	b.api.TakeBootFiles(dir, unread(t, time.Time{}))
+	b.api.TakeBootFiles(filepath.Join(dir, "none"), unread(t, time.Time{}))
 	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "no regular file") {
 		t.Error(log)
 	}
@@ -134,7 +146,7 @@ func TestBootFilesRefusedByStore(t *testing.T) {
 	for port := 1; port <= 100; port++ {
 		list = append(list, fmt.Sprintf(`{"serviceArguments":{"externalIP":"20.20.20.1","port":%d,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}`, port))
 	}
-	b.api.TakeBootFiles(bootDir(t, "lbconfig.txt", `{"lbAttr":[`+strings.Join(list, ",")+`]}`), time.Time{})
+	b.api.TakeBootFiles(bootDir(t, "lbconfig.txt", `{"lbAttr":[`+strings.Join(list, ",")+`]}`), unread(t, time.Time{}))
 	if n := b.api.Store.Services.Len(b.api.Store.Snapshot()); n != 99 {
 		t.Errorf("%d services", n)
 	}
@@ -152,18 +164,18 @@ func TestBootFilesAge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.api.TakeBootFiles(dir, info.ModTime().Add(time.Hour)) // the directory was opened once, and holds nothing
+	b.api.TakeBootFiles(dir, unread(t, info.ModTime().Add(time.Hour))) // the directory was opened once, and holds nothing
 	if got := b.counts(); got != "0 0 2 revision 1" {
 		t.Fatal(got)
 	}
 	if w := b.call("DELETE", BaseURL+"/config/firewall?sourceIP=192.0.2.0/24", ""); w.Code != 200 {
 		t.Fatal(w.Body)
 	}
-	b.api.TakeBootFiles(dir, info.ModTime())
+	b.api.TakeBootFiles(dir, unread(t, info.ModTime()))
 	if got := b.counts(); got != "0 0 1 revision 2" || !strings.Contains(log.String(), "older than what is stored") {
 		t.Errorf("what was deleted after the file was written is back: %s %s", got, log)
 	}
-	b.api.TakeBootFiles(dir, info.ModTime().Add(-time.Second))
+	b.api.TakeBootFiles(dir, unread(t, info.ModTime().Add(-time.Second)))
 	if got := b.counts(); got != "0 0 2 revision 3" {
 		t.Errorf("a newer file does not count: %s", got)
 	}
@@ -187,7 +199,7 @@ func TestBootFilesOfOurs(t *testing.T) {
 	dir := bootDir(t, "lbconfig.txt", get("/config/loadbalancer/all"), "FWconfig.txt", get("/config/firewall/all"),
 		"EPconfig.txt", `{"Attr":[{"hostName":"31.31.31.1","name":"31.31.31.1_tcp_80","probeType":"tcp","probePort":80,"currState":"ok","minDelay":"1ms"}]}`)
 	again, log := logged(t)
-	again.api.TakeBootFiles(dir, time.Time{})
+	again.api.TakeBootFiles(dir, unread(t, time.Time{}))
 	if got := again.counts(); got != "2 1 1 revision 1" || strings.Contains(log.String(), "ERROR") {
 		t.Errorf("%s %s", got, log)
 	}
@@ -210,5 +222,22 @@ func TestBootFilesKinds(t *testing.T) {
 	}
 	if got := store.LastWritten(t.TempDir()); !got.IsZero() {
 		t.Error(got)
+	}
+}
+
+// What the files have and nobody knows is passed over, as the existing loxilb does: the object is not lost for it.
+func TestBootFilesTolerant(t *testing.T) {
+	t.Parallel()
+	b, log := logged(t)
+	text := strings.NewReplacer(`"name":"web"`, `"name":"web","newer":true`, `"inactiveTimeOut":240`, `"inactiveTimeOut":99999`).Replace(savedLB)
+	b.api.TakeBootFiles(bootDir(t, "lbconfig.txt", text), unread(t, time.Time{}))
+	s, there := b.store.Services.Get(b.store.Snapshot(), lb.Key{VIP: netip.MustParseAddr("20.20.20.1"), Port: 80, Protocol: lb.TCP})
+	if !there || s.IdleTimeout != 0 {
+		t.Errorf("%v: %s", there, &s)
+	}
+	for _, want := range []string{`there is no property \"serviceArguments.newer\": it is passed over`, "serviceArguments.inactiveTimeOut 99999 is above 86400 seconds: it is the default"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %s: %s", want, log)
+		}
 	}
 }

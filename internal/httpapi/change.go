@@ -8,14 +8,16 @@ import (
 	"strconv"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/status"
 	"loxilb/internal/store"
 )
 
 // CreateLoadbalancer creates or updates one service, or the many of lbAttr in one transaction.
-func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
+func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request, _ v1.CreateLoadbalancerParams) {
 	var bulk bool
-	list, p := decoded(a, w, r, func(data []byte) (list []request, p *problem) {
+	list, p := decodedTolerantly(a, w, r, func(data []byte) (list []request, p *problem) {
 		list, bulk, p = a.codec.decodeServices(data)
 		return list, p
 	})
@@ -24,6 +26,9 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var notes warnings
+	for i := range list {
+		notes = append(notes, list[i].notes...)
+	}
 	a.commit(w, r, !bulk, func(tx *store.Tx, pre *precondition) error {
 		defer notes.write(w)
 		if !bulk {
@@ -35,7 +40,9 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 			if err := a.probeFiles(&list[i].Probe); err != nil {
 				return entryProblem(list[i].at, -1, err)
 			}
-			idleProbe(&list[i].Service, &notes)
+			if list[i].oper == operReplace { // others say a part of it
+				ineffective(&list[i].Service, &notes)
+			}
 			if err := list[i].put(tx, a.Store.Services, a.codec, &notes); err != nil {
 				return err
 			}
@@ -43,7 +50,9 @@ func (a *API) CreateLoadbalancer(w http.ResponseWriter, r *http.Request) {
 		// The same again is worth an error to whoever creates one service, and nothing to whoever sends the
 		// whole of what should be, or takes away what is gone.
 		if !bulk && !tx.Changed() && list[0].oper != operDetach {
-			return exists(list[0].Key)
+			p := a.exists("service", desired.ServiceID(list[0].Key))
+			p.body.Result = existsResult
+			return p
 		}
 		return nil
 	})
@@ -70,10 +79,25 @@ func (c *codec) decodeServices(data []byte) ([]request, bool, *problem) {
 	return out, bulk, p
 }
 
-func exists(k lb.Key) *problem {
-	p := refuse(http.StatusConflict, "service %s exists already with the same content", k)
-	p.body.Result = existsResult
-	return p
+// exists refuses an object that is there already as it is wanted. Clients of the contract take it for success, so it says what is not.
+func (a *API) exists(what string, id store.ID) *problem {
+	sentence := fmt.Sprintf("%s %s exists already with the same content", what, id.Key)
+	if s, ok := a.Statuses.Get(status.ID(id)); ok && s.Err != nil {
+		sentence += fmt.Sprintf(", and is not applied yet: %v", s.Err)
+	} else if ok && s.State() != status.Applied {
+		sentence += ", and is not applied yet: the data path is still at work on it"
+	}
+	return refuse(http.StatusConflict, "%s", sentence)
+}
+
+// deleteObject deletes an object. One that is gone is as it should be: clients of the contract would try for ever.
+func deleteObject(tx *store.Tx, id store.ID, notes *warnings) error {
+	err := tx.Delete(id)
+	if errors.Is(err, store.ErrNotFound) {
+		notes.add("%v", err)
+		return nil
+	}
+	return err
 }
 
 // DeleteLoadbalancerList deletes the services of a list of keys, all of them or none.
@@ -123,13 +147,9 @@ func (c *codec) decodeKeys(data []byte, bgp string) ([]lb.Key, *problem) {
 	return keys, nil
 }
 
-// deleteService deletes a service. One that is gone is as it should be: clients of the contract would try for ever.
+// deleteService deletes a service, or says that it is gone.
 func (a *API) deleteService(tx *store.Tx, k lb.Key, notes *warnings) error {
-	if _, there := a.Store.Services.Get(tx, k); !there {
-		notes.add("service %s does not exist", k)
-		return nil
-	}
-	return a.Store.Services.Delete(tx, k)
+	return deleteObject(tx, desired.ServiceID(k), notes)
 }
 
 // withdrawal checks whether the VIP is to be withdrawn from BGP, where it is not.
@@ -211,7 +231,7 @@ type keyPath struct{ host, ip, port, portMax, proto, bgp, block string }
 
 func (k keyPath) key() (key lb.Key, p *problem) {
 	if k.host != "" && k.host != "any" {
-		return key, notAvailable("hosturl", k.host, "any")
+		return key, notBuilt("hosturl", k.host, noHosts, "any")
 	}
 	if p := withdrawal(k.bgp); p != nil {
 		return key, p
@@ -236,8 +256,8 @@ func (k keyPath) key() (key lb.Key, p *problem) {
 			return key, pathProblem(err)
 		}
 	}
-	if key.PortMax == key.Port {
-		key.PortMax = 0
+	if err := onePort(&key); err != nil {
+		return key, pathProblem(named("portmax", err))
 	}
 	return key, nil
 }
@@ -280,7 +300,7 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func
 		return p
 	}
 	by := store.By{Owner: owner, Author: author(r, doingOf(r))}
-	revision, changed, err := a.Store.CommitBy(by, func(tx *store.Tx) error { return edit(tx, &pre) })
+	revision, changed, err := a.committer(forced(r))(by, func(tx *store.Tx) error { return edit(tx, &pre) })
 	if err != nil {
 		return a.commitProblem(err)
 	}
@@ -295,6 +315,9 @@ func (a *API) change(w http.ResponseWriter, r *http.Request, one bool, edit func
 	}
 	return nil
 }
+
+// forced tells whether a change is to be made whomever it cuts off.
+func forced(r *http.Request) bool { return r.URL.Query().Get("force") == "true" }
 
 // commitProblem maps the refusals of the store to codes.
 func (a *API) commitProblem(err error) *problem {

@@ -14,7 +14,7 @@ import (
 // SetInstanceState notes the role of this node for the services of an instance. The same again is no error: who tells it tells it again
 // after each start of either side.
 func (a *API) SetInstanceState(w http.ResponseWriter, r *http.Request) {
-	one, p := decoded(a, w, r, decodeInstance)
+	one, p := decodedTolerantly(a, w, r, decodeInstance)
 	if p != nil {
 		p.write(w)
 		return

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
@@ -21,6 +22,7 @@ type codec struct {
 	endpoint    []property[lb.Endpoint, v1.Endpoint]
 	keyAlone    []property[lb.Service, v1.ServiceKey]
 	unavailable []unavailable
+	compat      bool // times that are too long are the default, as in the existing loxilb
 }
 
 // property is a field, and where an object of the API has it.
@@ -29,11 +31,12 @@ type property[T, O any] struct {
 	at v1.Property[O]
 }
 
-func newCodec() *codec {
+func newCodec(compat bool) *codec {
 	entry := v1.PropertiesOf[v1.LoadbalanceEntry]()
 	fields := slices.DeleteFunc(lb.Fields(), func(f lb.Field[lb.Service]) bool { return f.Name == lb.FieldEndpoints })
 	return &codec{
-		key: properties(lb.KeyFields(), entry, same), fields: properties(fields, entry, same),
+		compat: compat,
+		key:    properties(lb.KeyFields(), entry, same), fields: properties(fields, entry, same),
 		endpoint:    properties(lb.EndpointFields(), v1.PropertiesOf[v1.Endpoint](), same),
 		probe:       properties(lb.EndpointProbeFields(), v1.PropertiesOf[v1.EndpointProbe](), same),
 		keyAlone:    properties(lb.KeyFields(), v1.PropertiesOf[v1.ServiceKey](), keyProperty),
@@ -94,7 +97,9 @@ func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *pro
 	if err != nil {
 		return s, entryProblem(at, -1, err)
 	}
-	onePort(&s.Key)
+	if err := onePort(&s.Key); err != nil {
+		return s, entryProblem(at, -1, err)
+	}
 	s.Endpoints = make([]lb.Endpoint, len(e.Endpoints))
 	for i := range e.Endpoints {
 		if err := set(&s.Endpoints[i], c.endpoint, &e.Endpoints[i]); err != nil {
@@ -113,12 +118,14 @@ func (c *codec) service(at string, e *v1.LoadbalanceEntry) (s lb.Service, p *pro
 // serviceKey reads a key that stands alone.
 func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *problem) {
 	if k.Host != "" && k.Host != "any" {
-		return lb.Key{}, notAvailable(at+"host", k.Host, "any")
+		return lb.Key{}, notBuilt(at+"host", k.Host, noHosts, "any")
 	}
 	var s lb.Service
 	err := set(&s, c.keyAlone, k)
 	if err == nil {
-		onePort(&s.Key)
+		err = onePort(&s.Key)
+	}
+	if err == nil {
 		err = s.Key.Validate()
 	}
 	var fe *lb.FieldError
@@ -131,11 +138,15 @@ func (c *codec) serviceKey(at string, k *v1.ServiceKey) (lb.Key, *problem) {
 // keyProperty is what a ServiceKey calls a property of the arguments.
 func keyProperty(property string) string { return strings.TrimPrefix(property, "serviceArguments.") }
 
-// onePort makes 80 of 80-80.
-func onePort(k *lb.Key) {
-	if k.PortMax == k.Port {
+// onePort makes 80 of 80-80, and refuses what ends below its first port: a key that means no ports is to mean no service.
+func onePort(k *lb.Key) error {
+	switch {
+	case k.PortMax == k.Port:
 		k.PortMax = 0
+	case k.PortMax != 0 && k.PortMax < k.Port:
+		return lb.NewFieldError(lb.FieldPortMax, strconv.Itoa(int(k.PortMax)), "is below the first port, "+strconv.Itoa(int(k.Port)), "0 (one port), or above the first")
 	}
+	return nil
 }
 
 // aliases moves what is written under another name of a property to the property.
@@ -167,6 +178,9 @@ func intervalOf(interval string, seconds int) (string, error) {
 	}
 	return strconv.Itoa(seconds) + "s", nil
 }
+
+// secondsOf is an interval as the contract has it, beside the exact one: rounded up.
+func secondsOf(interval time.Duration) int { return int((interval + time.Second - 1) / time.Second) }
 
 // fieldPeriod is the contract's other name for the interval of probes, which propertyOf knows.
 const fieldPeriod = "probe period"

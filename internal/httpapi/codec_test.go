@@ -18,7 +18,7 @@ import (
 	"loxilb/internal/lb"
 )
 
-// Every property of the API is a field of lb, or is refused as not available yet, or is listed here.
+// Every property of the API is a field of lb, or is refused as not part of this build, or is listed here.
 func TestEveryPropertyIsAField(t *testing.T) {
 	t.Parallel()
 	const args = "serviceArguments."
@@ -35,7 +35,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 			known = append(known, f.Property)
 		}
 	}
-	for _, u := range newCodec().unavailable {
+	for _, u := range newCodec(false).unavailable {
 		known = append(known, args+u.name)
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.LoadbalanceEntry]())))
@@ -161,17 +161,17 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("only %d services are valid", len(all))
 	}
 	for _, s := range all {
-		data, err := json.Marshal(newCodec().answer(&s, &lb.ServiceStats{}, (&fake{}).EndpointState))
+		data, err := json.Marshal(newCodec(false).answer(&s, &lb.ServiceStats{}, (&fake{}).EndpointState))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, bulk, p := newCodec().decodeServices(data)
+		got, bulk, p := newCodec(false).decodeServices(data)
 		if p != nil || bulk || !got[0].Equal(s) {
 			t.Fatalf("%s\ncame back from %s\nas %v, %v", s, data, got, p)
 		}
 		// What people would write by words is the same too.
 		words := strings.Replace(string(data), `"mode":`+string(data[strings.Index(string(data), `"mode":`)+7]), `"mode":"`+s.Mode.String()+`"`, 1)
-		if got, _, p := newCodec().decodeServices([]byte(words)); p != nil || !got[0].Equal(s) {
+		if got, _, p := newCodec(false).decodeServices([]byte(words)); p != nil || !got[0].Equal(s) {
 			t.Fatalf("%s\ncame back from %s\nas %v, %v", s, words, got, p)
 		}
 	}
@@ -182,7 +182,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add([]byte(`{"lbAttr":[{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"}]}`), "false")
 	f.Add([]byte(`{"lbAttr":[{"externalIP":"::","port":0,"portMax":-1,"protocol":"icmp","block":7,"host":"x"}]}`), "")
 	f.Fuzz(func(t *testing.T, data []byte, bgp string) {
-		keys, p := newCodec().decodeKeys(data, bgp)
+		keys, p := newCodec(false).decodeKeys(data, bgp)
 		if p != nil {
 			if p.body.Code < 400 || p.body.Message == "" {
 				t.Fatalf("refused with %+v", p.body)

@@ -1,35 +1,75 @@
 package httpapi
 
 import (
+	"cmp"
+	"context"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
+	"loxilb/internal/listing"
 )
+
+// maxSorted bounds the connections that are sorted: so many are held in memory, twice.
+const maxSorted = 10_000
 
 // GetConntracks streams the connections that pass the filters.
 func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.GetConntracksParams) {
 	f, p := a.newFilter(&params)
+	var q *listing.Query
+	if p == nil {
+		q, p = queryOf(connectionFields(), "", params.Selector, params.SortBy, params.Limit, "")
+	}
+	var from int
+	if p == nil {
+		from, p = connectionPlace(&params)
+	}
 	if p != nil {
 		p.write(w)
 		return
 	}
-	out := newStream(w, "ctAttr")
-	skip := params.Offset
-	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
-		if !f.matches(&c) {
-			return true
-		}
-		if skip > 0 {
-			skip--
-			return true
-		}
-		if !out.item(conntrackOf(&c)) {
+	matches := func(c *lb.Connection) bool {
+		if !f.matches(c) {
 			return false
 		}
-		return params.Limit == 0 || out.count < params.Limit
+		if len(q.Where) == 0 {
+			return true
+		}
+		e := conntrackOf(c)
+		return q.Where.Matches(func(path string) []string { return connectionFields().Values(&e, path) })
+	}
+	out := newStream(w, "ctAttr")
+	if q.Sort != "" {
+		a.sortedConntracks(r.Context(), w, out, q, matches)
+		return
+	}
+	skip := params.Offset
+	next, err := a.DataPath.ConnectionsFrom(r.Context(), from, func(c lb.Connection) bool {
+		switch {
+		case !matches(&c):
+		case skip > 0:
+			skip--
+		case params.Limit > 0 && out.count == params.Limit:
+			return false
+		default:
+			return out.item(conntrackOf(&c))
+		}
+		return true
 	})
+	place := ""
+	if next > 0 {
+		place = strconv.Itoa(next)
+	}
+	a.endConntracks(w, out, place, err)
+}
+
+// endConntracks ends an answer, unless it was not complete.
+func (a *API) endConntracks(w http.ResponseWriter, out *stream, next string, err error) {
 	switch {
 	case out.err != nil: // the client left
 	case err != nil && out.count == 0:
@@ -37,9 +77,111 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 	case err != nil:
 		a.Log.Error("connections could not be read to the end", "error", err)
 	default:
-		out.end()
+		out.endPage(next)
 	}
 }
+
+const (
+	pageLimit    = 100 // of connections, if the request does not say
+	maxPageLimit = 1000
+	maxOffset    = 1_000_000
+)
+
+// GetConnections answers with a page of the connections that pass the filters.
+func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.GetConnectionsParams) {
+	f, p := a.newFilter(&v1.GetConntracksParams{
+		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,
+		State: params.State, Limit: params.Limit, Offset: params.Offset,
+	})
+	limit := cmp.Or(params.Limit, pageLimit)
+	switch {
+	case p != nil:
+	case limit > maxPageLimit:
+		p = refuseField(http.StatusBadRequest, "limit", strconv.Itoa(limit), "is out of range", "1 to "+strconv.Itoa(maxPageLimit))
+	case params.Offset > maxOffset:
+		p = refuseField(http.StatusBadRequest, "offset", strconv.Itoa(params.Offset), "is out of range", "0 to "+strconv.Itoa(maxOffset))
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	out := v1.ConnectionList{ConnectionAttr: []v1.Connection{}}
+	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
+		if c.Reply || !f.matches(&c) {
+			return true
+		}
+		if out.Total++; out.Total > params.Offset && len(out.ConnectionAttr) < limit {
+			out.ConnectionAttr = append(out.ConnectionAttr, v1.Connection{
+				Protocol: c.Protocol.String(), Client: c.Src.String(), Vip: c.Dst.String(), Endpoint: c.Endpoint.String(), State: c.State, ServName: c.Service,
+				PacketsIn: c.Traffic.Packets, BytesIn: c.Traffic.Bytes,
+			})
+		}
+		return !params.Uncounted || len(out.ConnectionAttr) < limit
+	})
+	if err != nil {
+		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+		return
+	}
+	writeJSON(w, out)
+}
+
+// connectionPlace is where a page begins.
+func connectionPlace(params *v1.GetConntracksParams) (from int, p *problem) {
+	switch {
+	case params.SortBy != "" && (params.Limit == 0 || params.Limit > maxSorted):
+		return 0, refuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is no limit for connections that are sorted", "1 to "+strconv.Itoa(maxSorted))
+	case params.SortBy != "" && (params.Continue != "" || params.Offset > 0):
+		return 0, refuse(http.StatusBadRequest, "sortBy has one page: continue and offset cannot stand beside it")
+	case params.Continue == "":
+		return 0, nil
+	}
+	from, err := strconv.Atoi(params.Continue)
+	if err != nil || from < 1 {
+		return 0, refuseField(http.StatusBadRequest, "continue", params.Continue, "is not where a page has ended", "what the answer before gave")
+	}
+	return from, nil
+}
+
+// sortedConntracks answers with the first connections by a property. Never more than twice as many are held.
+func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *stream, q *listing.Query, matches func(*lb.Connection) bool) {
+	type row struct {
+		value string
+		entry v1.ConntrackEntry
+	}
+	field, down := strings.CutPrefix(q.Sort, "-")
+	var rows []row
+	trim := func() {
+		slices.SortStableFunc(rows, func(a, b row) int {
+			if down {
+				a, b = b, a
+			}
+			return listing.Compare(a.value, b.value)
+		})
+		rows = rows[:min(len(rows), q.Limit)]
+	}
+	err := a.DataPath.Connections(ctx, func(c lb.Connection) bool {
+		if !matches(&c) {
+			return true
+		}
+		e := conntrackOf(&c)
+		if rows = append(rows, row{strings.Join(connectionFields().Values(&e, field), ","), e}); len(rows) >= 2*q.Limit {
+			trim()
+		}
+		return true
+	})
+	trim()
+	for i := range rows {
+		if err != nil || !out.item(rows[i].entry) {
+			break
+		}
+	}
+	a.endConntracks(w, out, "", err)
+}
+
+// connectionFields are what connections can be chosen and sorted by.
+var connectionFields = sync.OnceValue(func() *listing.Fields {
+	return listing.FieldsOf[v1.ConntrackEntry](map[string]string{"state": "conntrackState"})
+})
 
 func conntrackOf(c *lb.Connection) v1.ConntrackEntry {
 	return v1.ConntrackEntry{
@@ -50,19 +192,20 @@ func conntrackOf(c *lb.Connection) v1.ConntrackEntry {
 	}
 }
 
-// action says what is done to the packets of this direction: dnat and snat, or fdnat and fsnat where the endpoint sees
-// an address of the load balancer; ddsr where it answers the client directly.
+// action says what is done to the packets of this direction: dnat and snat with the address that is new, or fdnat and fsnat with
+// both, where the endpoint sees an address of the load balancer; ddsr where it answers the client directly. The port is that of
+// the endpoint or of the service.
 func action(c *lb.Connection) string {
 	weight := ":w" + strconv.Itoa(int(c.Weight))
-	full := "" // both addresses are translated
-	if c.Reply && c.Dst != c.NewDst || !c.Reply && c.Src != c.NewSrc {
-		full = "f"
-	}
-	if c.Direct {
+	switch {
+	case c.Direct:
 		return "ddsr-" + c.Endpoint.String() + weight
+	case c.Reply && c.Dst != c.NewDst:
+		return "fsnat-" + c.NewSrc.Addr().String() + "," + netip.AddrPortFrom(c.NewDst.Addr(), c.NewSrc.Port()).String() + weight
+	case c.Reply:
+		return "snat-" + c.NewSrc.String() + weight
+	case c.Src != c.NewSrc:
+		return "fdnat-" + c.NewSrc.Addr().String() + "," + c.Endpoint.String() + weight
 	}
-	if c.Reply {
-		return full + "snat-" + c.NewSrc.String() + weight
-	}
-	return full + "dnat-" + c.Endpoint.String() + weight
+	return "dnat-" + c.Endpoint.String() + weight
 }

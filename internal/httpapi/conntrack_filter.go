@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
@@ -23,8 +24,13 @@ type filter struct {
 }
 
 func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *problem) {
-	f.name, f.state = params.ServName, params.State
+	f.name = params.ServName
 	var err error
+	if params.State != "" {
+		if f.state, err = lb.ParseConnectionState(params.State); err != nil {
+			return f, pathProblem(err)
+		}
+	}
 	if params.Protocol != "" {
 		if f.protocol, err = lb.ParseProtocol(params.Protocol); err != nil {
 			return f, pathProblem(err)
@@ -47,6 +53,10 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *problem) {
 	}
 	if params.Service != "" {
 		key, err := lb.ParseKey(params.Service)
+		if err != nil && !strings.Contains(params.Service, "/") && f.name == "" {
+			f.name = params.Service // it is no key, which has a protocol
+			return f, negative(params)
+		}
 		if err != nil {
 			return f, pathProblem(named("service", err))
 		}
@@ -55,27 +65,34 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *problem) {
 			f.vips = append(f.vips, s.Secondary...)
 		}
 	}
+	return f, negative(params)
+}
+
+func negative(params *v1.GetConntracksParams) *problem {
 	for name, n := range map[string]int{"limit": params.Limit, "offset": params.Offset} {
 		if n < 0 {
-			return f, refuseField(http.StatusBadRequest, name, strconv.Itoa(n), "is negative", "0 or more")
+			return refuseField(http.StatusBadRequest, name, strconv.Itoa(n), "is negative", "0 or more")
 		}
 	}
-	return f, nil
+	return nil
 }
 
 func prefix(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
+		a = a.Unmap() // connections have no IPv4 address as an IPv6 one
 		return a.Prefix(a.BitLen())
 	}
 	p, err := netip.ParsePrefix(text)
+	if mapped := 96; err == nil && p.Addr().Is4In6() && p.Bits() >= mapped {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
+	}
 	return p.Masked(), err
 }
 
+// endpoint reads one as drains name it.
 func endpoint(text string) (netip.AddrPort, error) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		return netip.AddrPortFrom(a, 0), nil
-	}
-	return netip.ParseAddrPort(text)
+	d, err := lb.ParseDrain(text)
+	return netip.AddrPortFrom(d.Addr, d.Port), err
 }
 
 func (f *filter) matches(c *lb.Connection) bool {

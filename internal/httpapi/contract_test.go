@@ -56,6 +56,21 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// What the table says of a value that is not there is so.
+func TestContractValues(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, v := range contract.AllValues() {
+		w := b.post(strings.Replace(demo, `"protocol":"tcp"`, `"protocol":"tcp",`+v.Property, 1))
+		switch notThere := v.State == contract.NotThere; {
+		case notThere != (w.Code == 501):
+			t.Errorf("%s: the table says it is %s, the answer is %d %s", v.Property, v.State, w.Code, w.Body)
+		case notThere && !strings.Contains(problemOf(t, w).Message, "is not part of this build: "+v.Note+" (allowed: "):
+			t.Errorf("%s: %s\nwant %s", v.Property, w.Body, v.Note)
+		}
+	}
+}
+
 // A path that nobody knows is 404, and one of the contract with another method 405, whether it is built or not.
 func TestUnknownPaths(t *testing.T) {
 	t.Parallel()
@@ -67,7 +82,7 @@ func TestUnknownPaths(t *testing.T) {
 		"GET /config/bgp/neigh":              405,
 		"POST /config/bgp/neigh":             501,
 		"PUT /config/loadbalancer/all":       405,
-		"DELETE /config/bgp/neigh/10.0.0.1/": 404,
+		"DELETE /config/bgp/neigh/10.0.0.1/": 501,
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		w := b.call(method, BaseURL+path, "")
@@ -77,5 +92,22 @@ func TestUnknownPaths(t *testing.T) {
 		if (w.Header().Get("Allow") != "") != (want == 405) {
 			t.Errorf("%s: Allow is %q", request, w.Header().Get("Allow"))
 		}
+	}
+}
+
+// Slashes too many are passed over, and not in variables.
+func TestCleanPaths(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for _, request := range []string{
+		"GET //version//", "GET /config//loadbalancer/all/", "GET /config/./../version", "DELETE /config/loadbalancer/name/http%3A%2F%2Fa.example/",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if w := b.call(method, BaseURL+path, ""); w.Code != 200 {
+			t.Errorf("%s: %d %s %s", request, w.Code, w.Header().Get("Location"), w.Body)
+		}
+	}
+	if w := b.call("DELETE", BaseURL+"/config/loadbalancer/name/http%3A%2F%2Fa.example/", ""); !strings.Contains(w.Header().Get("Warning"), "http://a.example") {
+		t.Errorf("a variable is not as it was sent: %q", w.Header())
 	}
 }

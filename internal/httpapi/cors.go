@@ -75,7 +75,7 @@ func (a *API) GetCors(w http.ResponseWriter, _ *http.Request) {
 
 // CreateCors has web pages of further origins answered.
 func (a *API) CreateCors(w http.ResponseWriter, r *http.Request) {
-	entry, p := decoded(a, w, r, decodeBody[v1.CorsEntry])
+	entry, p := decodedTolerantly(a, w, r, decodeBody[v1.CorsEntry])
 	if p != nil {
 		p.write(w)
 		return

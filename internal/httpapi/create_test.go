@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/desired"
+	"loxilb/internal/status"
 )
 
 func TestCreate(t *testing.T) {
@@ -125,18 +128,18 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"externalIP":"0.0.0.0"`), "serviceArguments.externalIP", `is every local address, which only mode hostonearm has`},
 		{arg(`,"externalIP":"2001:db8::1","mode":3`), "endpoints[0].endpointIP", `is IPv4, and the VIP, which it answers as in mode dsr, is IPv6`},
 		{arg(`,"protocol":"quic"`), "serviceArguments.protocol", `"quic" is not known`},
-		{arg(`,"protocol":"sctp"`), "serviceArguments.protocol", `"sctp" is not available yet (allowed: tcp, udp or icmp)`},
+		{arg(`,"protocol":"sctp"`), "serviceArguments.protocol", `"sctp" is not part of this build: IPVS (ipvsadm --sctp-service) balances SCTP (allowed: tcp, udp or icmp)`},
 		{arg(`,"protocol":"icmp"`), "serviceArguments.port", `"80" is given, and icmp has no ports`},
 		{arg(`,"sel":"fastest"`), "serviceArguments.sel", `"fastest" is not known`},
-		{arg(`,"sel":5`), "serviceArguments.sel", `"n2" is not available yet (allowed: rr, hash, priority, persist, lc or random)`},
+		{arg(`,"sel":5`), "serviceArguments.sel", `"n2" is not part of this build: NGAP and SCTP are not read, so leave N2 to the AMF's own addresses (allowed: rr, hash, priority, persist, lc or random)`},
 		{arg(`,"sel":8`), "serviceArguments.sel", `"8" is not known`},
 		{arg(`,"persistTimeout":60`), "serviceArguments.persistTimeout", `"60s" is given, and select is rr`},
 		{arg(`,"sel":3,"persistTimeout":90000`), "serviceArguments.persistTimeout", `"90000" is out of range`},
 		{arg(`,"sel":3,"persistPrefix":64`), "serviceArguments.persistPrefix", `"64" is longer than an address of the VIP's family`},
 		{arg(`,"sel":true`), "serviceArguments.sel", `"true" is not known`},
 		{arg(`,"sel":"rr","select":"priority"`), "serviceArguments.sel", `is not what sel says`},
-		{arg(`,"mode":"fullproxy"`), "serviceArguments.mode", `"fullproxy" is not available yet (allowed: default, onearm, fullnat, dsr or hostonearm)`},
-		{arg(`,"mode":4`), "serviceArguments.mode", `"fullproxy" is not available yet`},
+		{arg(`,"mode":"fullproxy"`), "serviceArguments.mode", `"fullproxy" is not part of this build: let HAProxy or Envoy listen at the endpoints of a service of mode default (allowed: default, onearm, fullnat, dsr or hostonearm)`},
+		{arg(`,"mode":4`), "serviceArguments.mode", `"fullproxy" is not part of this build`},
 		{arg(`,"mode":3`), "endpoints[0].targetPort", `"8080" is not the service's, and mode dsr keeps ports (allowed: 80)`},
 		{arg(`,"inactiveTimeOut":86401`), "serviceArguments.inactiveTimeOut", `"86401" is out of range`},
 		{arg(`,"inactiveTimeOut":-1`), "serviceArguments.inactiveTimeOut", `"-1" is out of range`},
@@ -147,14 +150,13 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"colour":null,"shape":[{"edges":[0,{"n":1}]}]`), "shape", `there is no property "shape"`},
 		{arg(`,"colour":null` + strings.Repeat(" ", maxUnknown)), "colour", `there is no property "colour"`}, // too long to look at all of them
 		{ep(`{"endpointIP":"10.0.0.1","targetPort":8080,"weight":1,"wieght":3}`), "wieght", `there is no property "wieght"`},
-		{arg(`,"portMax":70`), "serviceArguments.portMax", `"70" is not above the first, 80 (allowed: 0 (one port), or up to 65535)`},
 		{arg(`,"portMax":70000`), "serviceArguments.portMax", `"70000" is out of range`},
 		{`{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"portMax":90,"protocol":"tcp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":8080,"targetPortMax":8089,"weight":1}]}`, "endpoints[0].targetPortMax", `"8089" does not make as many ports as the service has (allowed: 8090, or 0 (all go to port 8080))`},
 		{`{"lbAttr":[` + arg(`,"portMax":90`) + `,` + arg(`,"port":90,"portMax":91`) + `]}`, "serviceArguments.portMax", `"90-91" overlaps with service 20.20.20.1:80-90/tcp`},
-		{arg(`,"sel":6`), "serviceArguments.sel", `"n2det" is not available yet`},
-		{arg(`,"sel":7`), "serviceArguments.sel", `"n3" is not available yet`},
+		{arg(`,"sel":6`), "serviceArguments.sel", `"n2det" is not part of this build`},
+		{arg(`,"sel":7`), "serviceArguments.sel", `"n3" is not part of this build`},
 		{arg(`,"probetype":"telnet"`), "serviceArguments.probetype", `"telnet" is not known (allowed: auto, tcp, udp, ping,`},
-		{arg(`,"probetype":"sctp"`), "serviceArguments.probetype", `"sctp" is not available yet`},
+		{arg(`,"probetype":"sctp"`), "serviceArguments.probetype", `"sctp" is not part of this build`},
 		{arg(`,"probeport":-1`), "serviceArguments.probeport", `"-1" is out of range`},
 		{arg(`,"probetype":"ping","probeport":81`), "serviceArguments.probeport", `"81" is given, and probe type ping has no port (allowed: 0)`},
 		{arg(`,"probereq":"` + strings.Repeat("x", 3<<20) + `"`), "serviceArguments.probereq", `is too long`},
@@ -165,12 +167,12 @@ func TestRefuse(t *testing.T) {
 		{arg(`,"probeInterval":5`), "serviceArguments.probeInterval", `is of the wrong type`},
 		{arg(`,"probeWait":"5s"`), "serviceArguments.probeWait", `"5s" is out of range (allowed: 10ms to the probe interval, 2s; 0 is the default)`},
 		{arg(`,"allDown":"x"`), "serviceArguments.allDown", `"x" is not known (allowed: refuse or panic)`},
-		{arg(`,"security":1`), "serviceArguments.security", `not available yet`},
+		{arg(`,"security":1`), "serviceArguments.security", `not part of this build`},
 		{arg(`,"block":-1`), "serviceArguments.block", `"-1" is out of range (allowed: 0 (any) to 4294967295)`},
-		{arg(`,"snat":true`), "serviceArguments.snat", `not available yet`},
+		{arg(`,"snat":true`), "serviceArguments.snat", `not part of this build`},
 		{arg(`,"oper":3`), "serviceArguments.oper", `serviceArguments.oper "3" is not known (allowed: 0 (replace the endpoints), 1 (attach) or 2 (detach))`},
-		{arg(`,"host":"a.example"`), "serviceArguments.host", `not available yet`},
-		{arg(`,"proxyprotocolv2":true`), "serviceArguments.proxyprotocolv2", `not available yet`},
+		{arg(`,"host":"a.example"`), "serviceArguments.host", `not part of this build`},
+		{arg(`,"proxyprotocolv2":true`), "serviceArguments.proxyprotocolv2", `not part of this build`},
 		{strings.TrimSuffix(arg(""), "}") + `,"secondaryIPs":[{"secondaryIP":"fe80::1"}]}`, "secondaryIPs", `link-local`},
 		{strings.TrimSuffix(arg(""), "}") + `,"allowedSources":[{"prefix":"1.1.1.0/33"}]}`, "allowedSources", `"1.1.1.0/33" is not a prefix (allowed: IP/LENGTH or IP)`},
 		{strings.TrimSuffix(arg(""), "}") + `,"allowedSources":[{"prefix":"2001:db8::/32"}]}`, "allowedSources", `"2001:db8::/32" is IPv6, and the VIP is IPv4`},
@@ -185,13 +187,17 @@ func TestRefuse(t *testing.T) {
 		{ep(`{"endpointIP":"10.0.0.9","targetPort":8080,"weight":2}`), "endpoints[1]", `is there twice`},
 		{`{"lbAttr":[` + demo + `,` + ep(`{"endpointIP":"x","targetPort":8080,"weight":1}`) + `]}`, "lbAttr[1].endpoints[1].endpointIP", `is not an IP address`},
 		{`{"lbAttr":[` + demo + `,` + demo + `]}`, "lbAttr[1].serviceArguments", `"20.20.20.1:2020/tcp" is there twice, in lbAttr[0] and lbAttr[1]`},
-		{`{"lbAttr":[` + demo + `,` + arg(`,"security":1`) + `]}`, "lbAttr[1].serviceArguments.security", `not available yet`},
+		{`{"lbAttr":[` + demo + `,` + arg(`,"security":1`) + `]}`, "lbAttr[1].serviceArguments.security", `not part of this build`},
 	} {
 		b := newBench(t, nil)
 		w := b.post(tc.body)
 		e := problemOf(t, w)
-		if w.Code != 400 || e.Field != tc.field || !strings.Contains(e.Message, tc.message) {
-			t.Errorf("POST %s:\n got %d field %q: %s\nwant 400 field %q: ...%s", tc.body, w.Code, e.Field, e.Message, tc.field, tc.message)
+		code := 400
+		if strings.Contains(tc.message, "not part of this build") {
+			code = 501
+		}
+		if w.Code != code || e.Field != tc.field || !strings.Contains(e.Message, tc.message) {
+			t.Errorf("POST %s:\n got %d field %q: %s\nwant %d field %q: ...%s", tc.body, w.Code, e.Field, e.Message, code, tc.field, tc.message)
 		}
 		if n := b.store.Services.Len(b.store.Snapshot()); n != 0 {
 			t.Errorf("POST %s was refused and left %d services", tc.body, n)
@@ -332,4 +338,46 @@ func bulk(t *testing.T, n int) time.Duration {
 		t.Errorf("%d services stored, want %d", got, n)
 	}
 	return took
+}
+
+// A range that ends below its first port is that port in POST, as in the contract, and the answer says so. What deletes or applies refuses
+// it: such a key names no service, and so deletes none.
+func TestRangeOfOnePort(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	w := b.post(strings.Replace(demo, `2020`, `2020,"portMax":1`, 1))
+	if got := w.Header().Get("Warning"); w.Code != 200 || !strings.Contains(got, "serviceArguments.portMax 1 is below port 2020: the service has the one port") {
+		t.Errorf("%d %s, %s", w.Code, w.Body, got)
+	}
+	if _, there := b.store.Services.Get(b.store.Snapshot(), demoKey()); !there {
+		t.Error("there is no service of the one port")
+	}
+	const services, key = BaseURL + "/config/loadbalancer", `"externalIP":"20.20.20.1","port":2020,"portMax":1,"protocol":"tcp"`
+	const object = `"objects":[{"kind":"lb","spec":{"serviceArguments":{` + key + `},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":80,"weight":1}]}}]`
+	for _, c := range []struct{ method, path, body string }{
+		{"DELETE", services + "/externalipaddress/20.20.20.1/port/2020/portmax/1/protocol/tcp", ""},
+		{"DELETE", services + "/hosturl/any/externalipaddress/20.20.20.1/port/2020/portmax/1/protocol/tcp", ""},
+		{"DELETE", services, `{"lbAttr":[{` + key + `}]}`},
+		{"POST", BaseURL + "/config/apply", `{"remove":true,` + object + `}`},
+		{"POST", BaseURL + "/config/apply", `{` + object + `}`},
+	} {
+		w := b.call(c.method, c.path, c.body)
+		if n := b.store.Services.Len(b.store.Snapshot()); w.Code != 400 || n != 1 || !strings.Contains(w.Body.String(), `1\" is below the first port, 2020 (allowed: 0 (one port), or above the first)`) {
+			t.Errorf("%s %s %s: %d %s, %d services are left", c.method, c.path, c.body, w.Code, w.Body, n)
+		}
+	}
+}
+
+// What exists already, and is not applied, says so, and why: clients of the contract take such an answer for success.
+func TestExistsNotApplied(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.mustPost(demo)
+	id := status.ID(desired.ServiceID(demoKey()))
+	b.fake.Want(id, 1)
+	b.fake.Failed(id, 1, errDataPath, time.Now())
+	w := b.post(demo)
+	if e := problemOf(t, w); w.Code != 409 || !strings.Contains(e.Message, "exists already with the same content, and is not applied yet: "+errDataPath.Error()) {
+		t.Errorf("%d %+v", w.Code, e)
+	}
 }

@@ -26,7 +26,9 @@ func decodeObject[T any](data []byte) (*T, *problem) {
 		var loose *T
 		if loose, dec, err = decodeJSON[T](data, false); err == nil {
 			if name := unknownSaid[T](data); name != "" {
-				return nil, unknownProblem(name)
+				p := unknownProblem(name)
+				p.known = knownOnly[T]
+				return nil, p
 			}
 			req = loose
 		}
@@ -77,6 +79,7 @@ func decodeJSON[T any](data []byte, strict bool) (*T, *json.Decoder, error) {
 }
 
 func unknownProblem(name string) *problem {
+	name = shorten(name)
 	p := refuse(http.StatusBadRequest, "there is no property %q", name)
 	p.body.Field, p.body.Reason = name, "is not a property of the API"
 	return p

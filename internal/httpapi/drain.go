@@ -2,12 +2,15 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
@@ -30,7 +33,11 @@ func (a *API) DrainEndpoint(w http.ResponseWriter, r *http.Request) {
 		if err := pre.check(tx, a.Store.Drains, d.Key()); err != nil {
 			return err
 		}
-		if !a.hasEndpoint(&d) {
+		known, err := a.checkDrained(tx, &d)
+		if err != nil {
+			return err
+		}
+		if !known {
 			return refuseField(http.StatusNotFound, "endpoint", d.Key(), "is no endpoint of any service", "")
 		}
 		return a.Store.Drains.Put(tx, d)
@@ -59,14 +66,33 @@ func decodeDrain(data []byte) (d lb.Drain, p *problem) {
 	return d, nil
 }
 
-// hasEndpoint tells whether a service has an endpoint that is to be drained.
-func (a *API) hasEndpoint(d *lb.Drain) bool {
-	for s := range a.Store.Services.All(a.Store.Snapshot()) {
-		if slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool { return d.Has(e.Addr, e.Port) }) {
-			return true
+// checkDrained refuses what is only a service in the place of an endpoint: connections are at the endpoints behind it. known tells
+// whether it is an endpoint of any service.
+func (a *API) checkDrained(v store.View, d *lb.Drain) (known bool, err error) {
+	services := a.Store.Services.At(v)
+	for s := range services.All() {
+		for _, e := range s.Endpoints {
+			if !d.Has(e.Addr, e.Port) {
+				continue
+			}
+			if known = true; !isService(services, &s, &e) {
+				return true, nil
+			}
 		}
 	}
-	return false
+	if known {
+		return true, refuseField(http.StatusBadRequest, "endpoint", d.Key(), "is a service", "the endpoints of that service, or weight 0 for it")
+	}
+	return false, nil
+}
+
+// isService tells whether a service's endpoint is another service.
+func isService(all desired.ServicesAt, s *lb.Service, e *lb.Endpoint) bool {
+	if !all.HasVIP(e.Addr) {
+		return false
+	}
+	_, reached := all.Reach(lb.Key{VIP: e.Addr, Port: e.Port, PortMax: e.PortMax, Protocol: s.Protocol, Mark: s.Mark})
+	return reached
 }
 
 // UndrainEndpoint lets an endpoint take new connections again.
@@ -90,27 +116,44 @@ func (a *API) UndrainEndpoint(w http.ResponseWriter, r *http.Request, params v1.
 // GetDrains answers with what is drained, and what that has left.
 func (a *API) GetDrains(w http.ResponseWriter, r *http.Request) {
 	drains := slices.Collect(a.Store.Drains.All(a.Store.Snapshot()))
-	left := make([]int, len(drains))
-	if len(drains) > 0 {
-		err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
-			for i := range drains {
-				if !c.Reply && c.State != "closed" && drains[i].Has(c.Endpoint.Addr(), c.Endpoint.Port()) {
-					left[i]++
-				}
-			}
-			return true
-		})
-		if err != nil {
-			refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
-			return
-		}
+	left, sockets, err := a.leftOf(r.Context(), drains)
+	if err != nil {
+		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
+		return
 	}
 	out := v1.DrainList{DrainAttr: []v1.Drain{}}
 	now := time.Now()
 	for i := range drains {
-		out.DrainAttr = append(out.DrainAttr, drainAnswer(&drains[i], left[i], now))
+		d := drainAnswer(&drains[i], left[i], now)
+		d.Sockets = sockets[i]
+		out.DrainAttr = append(out.DrainAttr, d)
 	}
 	writeJSON(w, out)
+}
+
+// leftOf counts the connections that endpoints have which are drained, and flows of this machine's own sockets.
+func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []int, err error) {
+	left, sockets = make([]int, len(drains)), make([]int, len(drains))
+	if len(drains) == 0 {
+		return left, sockets, nil
+	}
+	err = a.DataPath.Connections(ctx, func(c lb.Connection) bool {
+		for i := range drains {
+			if !c.Reply && c.State != "closed" && drains[i].Has(c.Of.Addr(), c.Of.Port()) {
+				left[i]++
+			}
+		}
+		return true
+	})
+	own, failed := a.DataPath.OwnSockets()
+	for at, n := range own {
+		for i := range drains {
+			if drains[i].Has(at.Addr(), at.Port()) {
+				sockets[i] += int(n)
+			}
+		}
+	}
+	return left, sockets, errors.Join(err, failed)
 }
 
 // drained tells whether one of the drains is about an endpoint.
@@ -123,12 +166,9 @@ func drainAnswer(d *lb.Drain, left int, now time.Time) v1.Drain {
 	if d.Deadline.IsZero() {
 		return out
 	}
-	begin := d.Deadline
-	if now.After(begin) {
-		begin = now
-	}
-	done := begin.Add(time.Duration(left) * time.Second / time.Duration(d.Rate)).Round(time.Second).UTC()
-	at := d.Deadline.UTC()
+	until := d.Deadline.Sub(now)
+	done := now.Add(max(until, 0) + time.Duration(left)*time.Second/time.Duration(d.Rate)).Round(time.Second).UTC()
+	at := now.Add(until).UTC() // as the wall's clock has it now
 	out.Deadline, out.Done = &at, &done
 	return out
 }

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"encoding/json"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,9 @@ func TestDrainRequests(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
 	b.fake.connections = connections()
+	for i := range b.fake.connections[:2] { // of another port of a service with a range, whose endpoint is named by the first
+		b.fake.connections[i].Endpoint = netip.MustParseAddrPort("31.31.31.1:5003")
+	}
 	const path = BaseURL + "/config/drain"
 	for body, field := range map[string]string{
 		`{"endpoint":"me"}`:                                "endpoint",
@@ -30,6 +35,19 @@ func TestDrainRequests(t *testing.T) {
 	}
 	b.call("POST", BaseURL+"/config/loadbalancer", `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp"},
 		"endpoints":[{"endpointIP":"31.31.31.1","targetPort":5001,"weight":1}]}`)
+	b.call("POST", BaseURL+"/config/loadbalancer", `{"serviceArguments":{"externalIP":"20.20.20.2","port":2020,"protocol":"tcp"},
+		"endpoints":[{"endpointIP":"20.20.20.1","targetPort":2020,"weight":1}]}`)
+	for _, service := range []string{"20.20.20.1:2020", "20.20.20.1"} {
+		if e := problemOf(t, b.call("POST", path, `{"endpoint":"`+service+`"}`)); e.Code != 400 || !strings.Contains(e.Message, "is a service") {
+			t.Errorf("a service as endpoint: %+v", e)
+		}
+	}
+	const drained = `{"kind":"Drain","spec":{"endpoint":"20.20.20.1:2020"}}`
+	for _, objects := range []string{drained, drained + "," + object(9, "", "10.0.0.1")} {
+		if code, _, e := b.apply(`{"objects":[` + objects + `]}`); code != 400 || !strings.Contains(e.Message, "is a service") {
+			t.Errorf("a service as endpoint, by apply: %d %+v", code, e)
+		}
+	}
 	for _, within := range []string{"", `,"within":60,"rate":2`} {
 		if w := b.call("POST", path, `{"endpoint":"31.31.31.1:5001"`+within+`}`); w.Code != 200 {
 			t.Fatalf("%d %s", w.Code, w.Body)
@@ -39,7 +57,7 @@ func TestDrainRequests(t *testing.T) {
 			t.Fatalf("%+v, %v", list, err)
 		}
 		d := list.DrainAttr[0]
-		if d.Endpoint != "31.31.31.1:5001" || d.Connections != 1 {
+		if d.Endpoint != "31.31.31.1:5001" || d.Connections != 1 || d.Sockets != 3 {
 			t.Errorf("%+v", d)
 		}
 		switch {

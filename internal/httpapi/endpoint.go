@@ -3,10 +3,13 @@ package httpapi
 import (
 	"errors"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
+	"loxilb/internal/listing"
 	"loxilb/internal/store"
 )
 
@@ -15,7 +18,7 @@ const maxUsersShown = 100
 
 // CreateEndpoint has an address probed, or changes how.
 func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
-	e, p := decoded(a, w, r, a.codec.decodeEndpoint)
+	e, p := decodedTolerantly(a, w, r, a.codec.decodeEndpoint)
 	if p == nil {
 		if err := a.probeFiles(&e.Probe); err != nil {
 			p = endpointProblem(err)
@@ -25,18 +28,7 @@ func (a *API) CreateEndpoint(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, a.Store.Endpoints, e.Key()); err != nil {
-			return err
-		}
-		if err := a.Store.Endpoints.Put(tx, e); err != nil {
-			return err
-		}
-		if !tx.Changed() {
-			return refuse(http.StatusConflict, "endpoint %s exists already with the same content", e.Key())
-		}
-		return nil
-	})
+	putOne(a, w, r, a.Store.Endpoints.Table, "endpoint", e)
 }
 
 // decodeEndpoint reads and checks an endpoint without looking at the store.
@@ -82,15 +74,41 @@ func endpointProblem(err error) *problem {
 	return fieldProblem(http.StatusBadRequest, renamed(name, fe))
 }
 
-// GetEndpoints answers with all that is probed.
-func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request) {
-	out := newStream(w, "Attr")
-	for e := range a.Health.Endpoints {
-		if r.Context().Err() != nil || !out.item(a.codec.endpointAnswer(e)) {
-			return
-		}
+// GetEndpoints answers with what is probed: all, or what is asked for.
+func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.GetEndpointsParams) {
+	q, p := queryOf(endpointFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
+	if p != nil {
+		p.write(w)
+		return
 	}
-	out.end()
+	list := listing.List[*lb.EndpointHealth]{
+		Rows: a.Health.Endpoints, Key: func(h *lb.EndpointHealth) string { return h.Key() }, Order: strings.Compare,
+		Also: func(h *lb.EndpointHealth) []string { return []string{h.Addr.String()} },
+		Values: func(h *lb.EndpointHealth, path string) []string {
+			switch path {
+			case "hostName":
+				return []string{h.Addr.String()}
+			case "currState":
+				return []string{currentState(h)}
+			case "name":
+				return []string{h.Key()}
+			}
+			return endpointFields().Values(a.codec.endpointAnswer(h), path)
+		},
+	}
+	writePage(w, r, "Attr", &list, q, func(h *lb.EndpointHealth) any { return a.codec.endpointAnswer(h) })
+}
+
+// endpointFields are what endpoints can be chosen and sorted by.
+var endpointFields = sync.OnceValue(func() *listing.Fields {
+	return listing.FieldsOf[v1.EndpointProbe](map[string]string{"state": "currState", "host": "hostName", "service": "services", "port": "probePort"})
+})
+
+func currentState(h *lb.EndpointHealth) string {
+	if h.Red {
+		return "red"
+	}
+	return hostState(h.State)
 }
 
 // endpointAnswer is an address that is probed as the contract writes it, so that it can be sent back as it is.
@@ -98,12 +116,9 @@ func (c *codec) endpointAnswer(h *lb.EndpointHealth) *v1.EndpointProbe {
 	e := &v1.EndpointProbe{}
 	get(e, c.probe, &h.EndpointProbe)
 	e.Name = h.Key()
-	e.ProbeDuration = int((h.Probe.Interval + time.Second - 1) / time.Second)
+	e.ProbeDuration = secondsOf(h.Probe.Interval)
 	e.MinDelay, e.AvgDelay, e.MaxDelay = delay(h.MinDelay), delay(h.AvgDelay), delay(h.MaxDelay)
-	e.CurrState = hostState(h.State)
-	if h.Red {
-		e.CurrState = "red"
-	}
+	e.CurrState = currentState(h)
 	e.Since, e.Checked, e.Evidence, e.Object = h.Since, h.Checked, h.Evidence, h.Object
 	for _, k := range h.Services[:min(len(h.Services), maxUsersShown)] {
 		e.Services = append(e.Services, k.String())
@@ -147,7 +162,9 @@ func (a *API) DeleteEndpoint(w http.ResponseWriter, r *http.Request, ip string, 
 		if old, there := a.Store.Endpoints.Get(tx, key); there && old.Addr != e.Addr {
 			return refuseField(http.StatusNotFound, "ip_address", ip, "is not the address of endpoint "+key, old.Addr.String())
 		}
-		return tx.Delete(a.Store.Endpoints.ID(key))
+		var notes warnings
+		defer func() { notes.write(w) }()
+		return deleteObject(tx, a.Store.Endpoints.ID(key), &notes)
 	})
 }
 

@@ -32,7 +32,7 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *pro
 		if !bulk {
 			place = alone
 		}
-		r, p := c.request(place, &list[i])
+		r, p := c.posted(place, &list[i])
 		if p != nil {
 			return nil, p
 		}
@@ -49,14 +49,44 @@ func (c *codec) services(list []v1.LoadbalanceEntry, bulk bool) ([]request, *pro
 // alone is the place of a service that is in no list.
 const alone = -1
 
+// posted is request for POST and boot files, which have the contract's liberties.
+func (c *codec) posted(place int, e *v1.LoadbalanceEntry) (request, *problem) {
+	var notes warnings
+	c.liberties(placeOf(place), &e.ServiceArguments, &notes)
+	r, p := c.request(place, e)
+	r.notes = notes
+	return r, p
+}
+
+// placeOf is a prefix for the names of properties of an entry.
+func placeOf(place int) string {
+	if place == alone {
+		return ""
+	}
+	return "lbAttr[" + strconv.Itoa(place) + "]."
+}
+
 // request turns an entry at a place of lbAttr into what it asks for.
 func (c *codec) request(place int, e *v1.LoadbalanceEntry) (r request, p *problem) {
-	if place != alone {
-		r.at = "lbAttr[" + strconv.Itoa(place) + "]."
-	}
+	r.at = placeOf(place)
 	if r.Service, p = c.service(r.at, e); p != nil {
 		return r, p
 	}
 	r.oper, p = operOf(r.at, &e.ServiceArguments)
 	return r, p
+}
+
+// maxIdle is the longest idle timeout that the contract has, in seconds.
+const maxIdle = 86400
+
+// liberties are what the contract takes with arguments that mean nothing: it has its default instead.
+func (c *codec) liberties(at string, a *v1.ServiceArguments, notes *warnings) {
+	if a.PortMax > 0 && a.PortMax < a.Port {
+		notes.add("%sserviceArguments.portMax %d is below port %d: the service has the one port", at, a.PortMax, a.Port)
+		a.PortMax = 0
+	}
+	if c.compat && a.InactiveTimeOut > maxIdle {
+		notes.add("%sserviceArguments.inactiveTimeOut %d is above %d seconds: it is the default of the protocol", at, a.InactiveTimeOut, maxIdle)
+		a.InactiveTimeOut = 0
+	}
 }

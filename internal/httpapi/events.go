@@ -1,25 +1,22 @@
 package httpapi
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/access"
+	"loxilb/internal/desired"
 	"loxilb/internal/event"
+	"loxilb/internal/httpapi/sse"
 )
 
-const (
-	maxStreams = 64               // of events, at once
-	heartbeat  = 15 * time.Second // of a stream without events
-)
+const maxStreams = 64 // of events, at once
 
 // GetEvents answers with what happened, or goes on telling what happens.
 func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEventsParams) {
@@ -32,29 +29,53 @@ func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEve
 		a.listEvents(w, f, params.Limit)
 		return
 	}
-	select {
-	case a.streams <- struct{}{}:
-		defer func() { <-a.streams }()
-	default:
-		w.Header().Set("Retry-After", "30")
-		refuse(http.StatusServiceUnavailable, "%d clients follow events already, and no more can: try again later, or ask with limit=N", maxStreams).write(w)
-		return
-	}
 	after, p := a.lastEventID(r)
 	if p != nil {
 		p.write(w)
 		return
 	}
-	ctx, cancel := a.untilClosing(r)
-	defer cancel()
-	a.newEventStream(w).follow(ctx, a.Events.SubscribeAfter(after, f.kinds...), f)
+	a.follow(w, r, func(ctx context.Context, s *sse.Stream) {
+		(&eventStream{s}).follow(ctx, a.Events.SubscribeAfter(after, f.kinds...), f)
+	})
 }
 
-// untilClosing is the time in which a request that does not end by itself is answered.
-func (a *API) untilClosing(r *http.Request) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(r.Context())
-	stop := context.AfterFunc(a.closing, cancel)
-	return ctx, func() { stop(); cancel() }
+// follow answers with a stream of events that tell writes, while the request is served and there are not too many such streams.
+func (a *API) follow(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream)) {
+	select {
+	case a.streams <- struct{}{}:
+		defer func() { <-a.streams }()
+	default:
+		w.Header().Set("Retry-After", "30")
+		refuse(http.StatusServiceUnavailable, "%d clients follow events already, and no more can: try again later, or ask for a list", maxStreams).write(w)
+		return
+	}
+	ctx, cancel := a.whileServed(r)
+	defer cancel()
+	s := sse.New(w, a.stall)
+	tell(ctx, s)
+	endStream(ctx, s)
+}
+
+// noTrace answers that packets cannot be traced now.
+func (a *API) noTrace(w http.ResponseWriter, err error) {
+	w.Header().Del("Cache-Control")
+	w.Header().Set("Retry-After", "10")
+	refuse(http.StatusServiceUnavailable, "packets can't be traced: %v", err).write(w)
+}
+
+// errClosing is why a request that does not end by itself is answered no longer.
+var errClosing = errors.New("loxilb ends")
+
+// whileServed is the time in which a request that does not end by itself is answered: until loxilb ends, or who makes it may do so no longer.
+func (a *API) whileServed(r *http.Request) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	stop := context.AfterFunc(a.closing, func() { cancel(errClosing) })
+	done := func() { stop(); cancel(context.Canceled) }
+	if principalOf(r).user == 0 {
+		return ctx, done
+	}
+	good, end := a.Access.While(ctx, tokenOf(r))
+	return good, func() { end(); done() }
 }
 
 type eventFilter struct {
@@ -90,7 +111,15 @@ func eventKinds() string {
 	return b.String()
 }
 
-func (f *eventFilter) matches(e *event.Event) bool { return f.object == "" || f.object == e.Object() }
+// matches tells whether somebody wants an event. One of an endpoint's health is one of the services that it names, too.
+func (f *eventFilter) matches(e *event.Event) bool {
+	if f.object == "" || f.object == e.Object() {
+		return true
+	}
+	h, is := e.Body.(event.Health)
+	key, service := strings.CutPrefix(f.object, desired.ServiceKind+" ")
+	return is && service && slices.Contains(h.Services, key)
+}
 
 // lastEventID is the event after which to go on: that of the client's, or the last there is. A number that is still to
 // come is one of another life of the daemon: all that is kept is new then.
@@ -139,74 +168,54 @@ func eventOf(e *event.Event) v1.Event {
 	return v1.Event{Seq: e.Seq, Time: e.Time, Kind: string(e.Kind()), Action: string(e.Act()), Object: e.Object(), Message: e.String()}
 }
 
-// eventStream writes server-sent events. What a client does not read waits in the hub, which all streams share, until
-// newer events take its place; a client that does not read for long is cut off.
-type eventStream struct {
-	stall   time.Duration
-	control *http.ResponseController
-	buf     *bufio.Writer
-	err     error
-}
-
-func (a *API) newEventStream(w http.ResponseWriter) *eventStream {
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-store")
-	return &eventStream{stall: a.stall, control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 4<<10)}
-}
+// eventStream tells what happens. What a client does not read waits in the hub, which all streams share, until newer events take its place.
+type eventStream struct{ *sse.Stream }
 
 func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f eventFilter) {
-	s.flush() // the client learns that it is connected
-	for s.err == nil {
-		wait, cancel := context.WithTimeout(ctx, heartbeat)
+	s.Flush() // the client learns that it is connected
+	for s.Err() == nil {
+		wait, cancel := context.WithTimeout(ctx, sse.Heartbeat)
 		e, lost, err := events.Next(wait)
 		cancel()
 		switch {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, context.DeadlineExceeded):
-			s.print(": nothing happened\n\n")
-			s.flush()
+			s.Comment("nothing happened")
+			s.Flush()
 			continue
 		}
-		for ok := true; ok && s.err == nil; e, lost, ok = events.Poll() {
+		for ok := true; ok && s.Err() == nil; e, lost, ok = events.Poll() {
 			s.write(&e, lost, f)
 		}
-		s.flush()
+		s.Flush()
 	}
 }
 
 func (s *eventStream) write(e *event.Event, lost uint64, f eventFilter) {
 	if lost > 0 {
-		s.print("event: lost\ndata: {\"lost\":%d}\n\n", lost)
+		s.Print("event: lost\ndata: {\"lost\":%d}\n\n", lost)
 	}
 	if !f.matches(e) {
 		return
 	}
 	data, err := json.Marshal(eventOf(e))
 	if err != nil {
-		s.err = err
+		s.Fail(err)
 		return
 	}
-	s.print("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Kind(), data)
+	s.Print("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Kind(), data)
 }
 
-func (s *eventStream) print(format string, args ...any) {
-	if s.err == nil {
-		s.extend() // the buffer may be written out now
-		_, s.err = fmt.Fprintf(s.buf, format, args...)
-	}
-}
-
-func (s *eventStream) flush() {
-	if s.err != nil {
+// endStream says why there is no more, if that is not the client's doing.
+func endStream(ctx context.Context, s *sse.Stream) {
+	why := context.Cause(ctx)
+	if !errors.Is(why, errClosing) && !errors.Is(why, access.ErrEnded) {
 		return
 	}
-	s.extend()
-	if s.err = s.buf.Flush(); s.err == nil {
-		s.err = s.control.Flush()
+	data, err := json.Marshal(v1.Message{Message: why.Error()})
+	if err == nil {
+		s.Event("end", data)
+		s.Flush()
 	}
 }
-
-// extend gives the client time for the next part. Writers of tests have no deadline, and need none.
-func (s *eventStream) extend() { _ = s.control.SetWriteDeadline(time.Now().Add(s.stall)) }

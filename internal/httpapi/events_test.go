@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/access"
 	"loxilb/internal/event"
 )
 
@@ -221,6 +223,91 @@ func TestStuckStream(t *testing.T) {
 		}
 		for range event.Kept / 4 {
 			hub.Publish(long)
+		}
+	}
+}
+
+// A stream ends with the token that it was opened with, and says so; the user's other tokens, and other users, keep theirs.
+func TestStreamOfEndedToken(t *testing.T) {
+	t.Parallel()
+	b, tokens := secured(t)
+	b.fake.watchLasts = true
+	server := httptest.NewServer(b.http)
+	t.Cleanup(server.Close)
+	t.Cleanup(b.api.close) // before it: what is still followed ends
+	follow := func(path, token string) <-chan string {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+BaseURL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Accept", "text/event-stream")
+		req.Header.Set("Authorization", token)
+		resp, err := server.Client().Do(req)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatal(err, resp)
+		}
+		end := make(chan string, 1)
+		go func() {
+			defer resp.Body.Close() //nolint:errcheck // of a test
+			text, _ := io.ReadAll(resp.Body)
+			end <- string(text)
+		}()
+		return end
+	}
+	second := b.login("operate", passphrase)
+	stays := follow("/events", second)
+	admins := follow("/config/conntrack/events", tokens["admin"])
+	id := map[string]int64{}
+	for _, u := range b.api.Access.List() {
+		id[u.Name] = u.ID
+	}
+	for name, end := range map[string]func() error{
+		"operate": func() error { return b.api.Access.Logout(tokens["operate"]) },
+		"view":    func() error { return b.api.Access.Delete(id["view"]) },
+	} {
+		streams := []<-chan string{follow("/events", tokens[name]), follow("/config/conntrack/events", tokens[name])}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		for i, stream := range streams {
+			select {
+			case text := <-stream:
+				if !strings.HasSuffix(text, `event: end`+"\n"+`data: {"message":"`+access.ErrEnded.Error()+`"}`+"\n\n") {
+					t.Errorf("%s, stream %d: %q", name, i, text)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%s, stream %d goes on", name, i)
+			}
+		}
+	}
+	select {
+	case text := <-stays:
+		t.Errorf("the stream of another token ended: %q", text)
+	case text := <-admins:
+		t.Errorf("the stream of another user ended: %q", text)
+	default:
+	}
+	b.api.close()
+	if text := <-stays; !strings.Contains(text, `{"message":"loxilb ends"}`) {
+		t.Errorf("loxilb ends: %q", text)
+	}
+}
+
+// TestEventsOfService: those of the health of its endpoints are among them, if they name the service.
+func TestEventsOfService(t *testing.T) {
+	t.Parallel()
+	f := eventFilter{object: "service 20.20.20.1:80/tcp"}
+	for _, c := range []struct {
+		of   event.Body
+		want bool
+	}{
+		{event.Health{Services: []string{"20.20.20.2:80/tcp", "20.20.20.1:80/tcp"}}, true},
+		{event.Health{Services: []string{"20.20.20.2:80/tcp"}}, false},
+		{applied("20.20.20.1:80/tcp"), true},
+		{applied("20.20.20.2:80/tcp"), false},
+	} {
+		if f.matches(&event.Event{Body: c.of}) != c.want {
+			t.Errorf("%+v, want %t", c.of, c.want)
 		}
 	}
 }

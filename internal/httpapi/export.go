@@ -70,23 +70,23 @@ func (a *API) export(v store.View, kind string) []any {
 }
 
 // ImportConfig has the configuration be what an exported file says.
-func (a *API) ImportConfig(w http.ResponseWriter, r *http.Request) {
+func (a *API) ImportConfig(w http.ResponseWriter, r *http.Request, _ v1.ImportConfigParams) {
 	req, p := a.imported(w, r)
 	if p != nil {
 		p.write(w)
 		return
 	}
-	a.transact(w, r, transaction{edit: req.edit, doing: req.doing, named: req.named})
+	a.transact(w, r, transaction{edit: req.edit, force: forced(r), doing: req.doing, named: req.named})
 }
 
 // imported reads the file of a request.
 func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *problem) {
-	done, p := a.takeBody(r.Context())
+	turn, p := a.takeBody(r.Context())
 	if p != nil {
 		return nil, p
 	}
-	defer done()
-	file, p := formFile(w, r, "configuration")
+	defer turn.done()
+	file, p := formFile(w, r, turn, "configuration")
 	if p != nil {
 		return nil, p
 	}
@@ -132,13 +132,13 @@ func (a *API) imported(w http.ResponseWriter, r *http.Request) (*application, *p
 }
 
 // formFile is a field of a form (RFC 7578).
-func formFile(w http.ResponseWriter, r *http.Request, name string) ([]byte, *problem) {
+func formFile(w http.ResponseWriter, r *http.Request, turn *bodyTurn, name string) ([]byte, *problem) {
 	ct := r.Header.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(ct)
 	if err != nil || media != "multipart/form-data" || params["boundary"] == "" {
 		return nil, refuseField(http.StatusUnsupportedMediaType, "Content-Type", ct, "is no form", "multipart/form-data with a file in the field "+name)
 	}
-	data, p := readAll(w, r)
+	data, p := readAll(w, r, turn)
 	if p != nil {
 		return nil, p
 	}

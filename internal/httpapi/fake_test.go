@@ -20,6 +20,8 @@ import (
 	"loxilb/internal/config"
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/netobj"
+	"loxilb/internal/rates"
 	"loxilb/internal/status"
 )
 
@@ -31,15 +33,20 @@ type fake struct {
 	stats       map[lb.Key]lb.ServiceStats
 	hits        map[string]lb.Traffic // of firewall rules
 	sessions    []lb.Session          // that rules must not cut
+	sessionsErr error
+	asking      func() // called when somebody asks for sessions
+	asked       int    // how often
 	connections []lb.Connection
 	applyErr    error
-	wait        bool // until the table has it
+	meanwhile   func() // is called by Wait
+	wait        bool   // until the table has it
 	connErr     error
 	events      []lb.ConnectionEvent // all at once, and then nothing
 	untold      lb.Untold
 	watchErr    error
-	watchRate   int // that was asked for
-	endRate     int // likewise
+	watchLasts  bool // until its context ends
+	watchRate   int  // that was asked for
+	endRate     int  // likewise
 	health      []*lb.EndpointHealth
 	said        []string // by SetHostState
 	drops       map[string]uint64
@@ -55,6 +62,15 @@ func (f *fake) EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool
 		}
 	}
 	return 0, false
+}
+
+func (f *fake) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool) {
+	for _, h := range f.health {
+		if s.Monitored() && h.Addr == e.Addr && h.Probe.Port == e.Port {
+			return *h, true
+		}
+	}
+	return lb.EndpointHealth{}, false
 }
 
 func (f *fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
@@ -84,11 +100,30 @@ func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 	return s, ok
 }
 
+func (f *fake) Census(keys []lb.Key, yield func(int, *lb.ServiceStats)) lb.EndpointStats {
+	for i, k := range keys {
+		if s, ok := f.stats[k]; ok {
+			yield(i, &s)
+		}
+	}
+	return lb.EndpointStats{}
+}
+
 func (f *fake) MirrorStats(string) lb.MirrorStats { return f.mirrored }
 
 func (f *fake) PolicerStats(string) lb.PolicerStats { return f.policed }
 
-func (f *fake) Sessions() ([]lb.Session, error) { return f.sessions, nil }
+func (f *fake) OwnSockets() (map[netip.AddrPort]uint64, error) {
+	return map[netip.AddrPort]uint64{netip.MustParseAddrPort("31.31.31.1:5001"): 3, netip.MustParseAddrPort("31.31.31.2:5001"): 4}, nil
+}
+
+func (f *fake) Sessions(...netip.Addr) ([]lb.Session, error) {
+	f.asked++
+	if f.asking != nil {
+		f.asking()
+	}
+	return f.sessions, f.sessionsErr
+}
 
 func (f *fake) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
 	t, ok := f.hits[r.Key()]
@@ -102,6 +137,16 @@ func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) er
 		}
 	}
 	return f.connErr
+}
+
+// ConnectionsFrom has the index of a connection for a place.
+func (f *fake) ConnectionsFrom(_ context.Context, from int, yield func(lb.Connection) bool) (next int, err error) {
+	for i := from; i < len(f.connections); i++ {
+		if !yield(f.connections[i]) {
+			return i, nil
+		}
+	}
+	return 0, f.connErr
 }
 
 // EndConnections ends what matches; the next call, from there on, is for the others when there are more than two.
@@ -125,10 +170,20 @@ func (f *fake) EndConnections(_ context.Context, from, rate int, matches func(*l
 	return done, errors.Join(err, f.connErr)
 }
 
-func (f *fake) WatchConnections(_ context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {
+func (f *fake) WatchConnections(ctx context.Context, rate int, yield func([]lb.ConnectionEvent, lb.Untold) bool) error {
 	f.watchRate = rate
 	if f.watchErr == nil {
 		yield(f.events, f.untold)
+	}
+	if f.watchLasts {
+		<-ctx.Done()
+	}
+	return f.watchErr
+}
+
+func (f *fake) TracePackets(_ context.Context, _ lb.TraceFilter, yield func([]lb.PacketTrace, lb.Untold) bool) error {
+	if f.watchErr == nil {
+		yield(nil, lb.Untold{})
 	}
 	return f.watchErr
 }
@@ -136,6 +191,9 @@ func (f *fake) WatchConnections(_ context.Context, rate int, yield func([]lb.Con
 func (f *fake) Wait(ctx context.Context, version uint64, ids []status.ID) error {
 	if f.wait {
 		return f.Table.Wait(ctx, version, ids)
+	}
+	if f.meanwhile != nil {
+		f.meanwhile()
 	}
 	return f.applyErr
 }
@@ -168,8 +226,9 @@ func newBench(t testing.TB, change func(*Options)) *bench {
 		t.Fatal(err)
 	}
 	o := Options{
-		Access: access.Open(t.TempDir()),
-		Store:  st, Statuses: f, DataPath: f, Health: f, Log: log,
+		Network: &netobj.Network{},
+		Access:  access.Open(t.TempDir()),
+		Store:   st, Statuses: f, DataPath: f, Health: f, Sampler: rates.New(nil, log), Interfaces: func() map[int]string { return nil }, Log: log,
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
 		Version: v1.Version{Version: "1.2.3", BuildInfo: "test"}, LogLevel: level,
 	}

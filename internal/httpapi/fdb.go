@@ -13,16 +13,8 @@ func (a *API) fdbs() netKind[netobj.FDB] {
 
 // CreateFdb says by which interface a MAC address is reached.
 func (a *API) CreateFdb(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.fdbs(), func(data []byte) (o netobj.FDB, p *problem) {
-		body, p := decodeBody[v1.Fdb](data)
-		if p != nil {
-			return o, p
-		}
-		o, err := netobj.ParseFDB(body.MacAddress, body.Dev)
-		if err != nil {
-			return o, pathProblem(err)
-		}
-		return o, nil
+	createNet(a, w, r, a.fdbs(), func(body *v1.Fdb) (netobj.FDB, error) {
+		return netobj.ParseFDB(body.MacAddress, body.Dev)
 	})
 }
 

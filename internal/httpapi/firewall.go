@@ -18,9 +18,9 @@ import (
 const ruleExists = "fwrule-exists error"
 
 // CreateFirewallRule creates or changes one rule, or the many of fwAttr in one transaction.
-func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, params v1.CreateFirewallRuleParams) {
+func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, _ v1.CreateFirewallRuleParams) {
 	var bulk bool
-	list, p := decoded(a, w, r, func(data []byte) (list []lb.Rule, p *problem) {
+	list, p := decodedTolerantly(a, w, r, func(data []byte) (list []lb.Rule, p *problem) {
 		list, bulk, p = decodeRules(data)
 		return list, p
 	})
@@ -40,11 +40,11 @@ func (a *API) CreateFirewallRule(w http.ResponseWriter, r *http.Request, params 
 			}
 		}
 		if !bulk && !tx.Changed() {
-			p := refuse(http.StatusConflict, "firewall rule %s exists already with the same options", list[0].Key())
+			p := a.exists("firewall rule", a.Store.Rules.ID(list[0].Key()))
 			p.body.Result = ruleExists
 			return p
 		}
-		return a.checkCut(tx, params.Force)
+		return nil
 	})
 }
 
@@ -142,9 +142,8 @@ func verdictOf(opts *v1.FirewallOptions) (v lb.RuleVerdict, err error) {
 		}
 		v.Action, chosen = o.action, o.name
 	}
+	v.Record = opts.Record
 	switch {
-	case opts.Record:
-		return v, lb.NotAvailable("record", "true", "false")
 	case opts.ToPort != 0:
 		return v, lb.NewFieldError("toPort", strconv.Itoa(opts.ToPort), "is a port of our choice: several connections cannot share one", "0")
 	case v.Action == lb.RuleRedirect:
@@ -176,42 +175,10 @@ func (a *API) DeleteFirewallRule(w http.ResponseWriter, r *http.Request, params 
 		if err := pre.check(tx, a.Store.Rules, key); err != nil {
 			return err
 		}
-		if _, there := a.Store.Rules.Get(tx, key); !there {
-			return nil
-		}
-		if err := tx.Delete(a.Store.Rules.ID(key)); err != nil {
-			return err
-		}
-		return a.checkCut(tx, params.Force)
+		var notes warnings
+		defer func() { notes.write(w) }()
+		return deleteObject(tx, a.Store.Rules.ID(key), &notes)
 	})
-}
-
-// checkCut refuses a change of the rules that cuts off who is served by this machine itself: the one who asks, perhaps.
-func (a *API) checkCut(tx *store.Tx, force string) error {
-	if force == "true" {
-		return nil
-	}
-	after := slices.Collect(a.Store.Rules.All(tx))
-	if !slices.ContainsFunc(after, func(r lb.Rule) bool { return r.Action == lb.RuleDrop }) {
-		return nil
-	}
-	sessions, err := a.DataPath.Sessions()
-	if err != nil {
-		return refuse(http.StatusServiceUnavailable, "nobody knows whom these rules cut off: %v; force=true makes them all the same", err)
-	}
-	if cut := lb.Cut(slices.Collect(a.Store.Rules.All(a.Store.Snapshot())), after, sessions); len(cut) > 0 {
-		return refuse(http.StatusConflict, "these rules cut off %s: allow what must go on by a rule of a higher preference, or ask with force=true (loxicmd --force)", lb.CutText(cut))
-	}
-	return nil
-}
-
-// cutBy are those whom a change of the rules would cut off, as far as they are known.
-func (a *API) cutBy(before, after *store.Snapshot) []lb.Session {
-	sessions, err := a.DataPath.Sessions()
-	if err != nil {
-		return nil
-	}
-	return lb.Cut(slices.Collect(a.Store.Rules.All(before)), slices.Collect(a.Store.Rules.All(after)), sessions)
 }
 
 // ruleOfQuery is the key that the parameters of DELETE name.
@@ -273,7 +240,7 @@ func ruleAnswer(r *lb.Rule, hits lb.Traffic) *v1.FirewallRule {
 	}
 	opts := v1.FirewallOptions{
 		Allow: r.Action == lb.RuleAllow, Drop: r.Action == lb.RuleDrop, Trap: r.Action == lb.RuleTrap,
-		Redirect: r.Action == lb.RuleRedirect, RedirectPortName: r.ToInterface, DoSnat: r.Action == lb.RuleSNAT, OnDefault: r.OnDefault, FwMark: int64(r.Mark),
+		Redirect: r.Action == lb.RuleRedirect, RedirectPortName: r.ToInterface, DoSnat: r.Action == lb.RuleSNAT, OnDefault: r.OnDefault, FwMark: int64(r.Mark), Record: r.Record,
 		Counter: strconv.FormatUint(hits.Packets, 10) + ":" + strconv.FormatUint(hits.Bytes, 10),
 	}
 	if r.Action == lb.RuleSNAT {

@@ -13,6 +13,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
+	"loxilb/internal/store"
 )
 
 const firewallPath = BaseURL + "/config/firewall"
@@ -52,6 +53,7 @@ func TestFirewall(t *testing.T) {
 		},
 		{`{"ruleArguments":{"portName":"hs1"},"opts":{"redirect":true,"redirectPortName":"hs2"}}`, "portName:hs1 redirect=hs2", "portName=hs1"},
 		{`{"ruleArguments":{},"opts":{"drop":true}}`, "preference:0 drop", ""},
+		{`{"ruleArguments":{},"opts":{"drop":true,"record":true}}`, "preference:0 drop record", ""},
 	} {
 		b := newBench(t, nil)
 		if code, text := b.postRule(tc.body); code != 200 || strings.TrimSpace(text) != `{"result":"Success"}` {
@@ -156,6 +158,41 @@ func TestFirewallCuts(t *testing.T) {
 	}
 	if w := b.call("POST", firewallPath+"?force=true", all, "Content-Type", "application/json"); w.Code != 200 {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// Whom a change cuts off is found out while nobody waits for the store, and of the rules that there are when it is made. What changes no rule does not ask.
+func TestFirewallAsks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.fake.sessions = []lb.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
+	const allow, all = `{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, `{"ruleArguments":{},"opts":{"drop":true}}`
+	if code, text := b.postRule(allow); code != 200 || b.fake.asked != 0 {
+		t.Fatal(code, text, b.fake.asked)
+	}
+	b.fake.asking = func() {
+		_, _, err := b.store.Commit(owner, func(tx *store.Tx) error {
+			if _, there := b.store.Rules.Get(tx, "sourceIP:203.0.113.0/24,preference:9"); !there {
+				return nil
+			}
+			return b.store.Rules.Delete(tx, "sourceIP:203.0.113.0/24,preference:9")
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if code, text := b.postRule(all); code != 409 || b.fake.asked != 2 {
+		t.Errorf("asked %d times: %d %s", b.fake.asked, code, text)
+	}
+	b.fake.asked, b.fake.asking = 0, nil
+	if w := b.call("POST", firewallPath+"?force=true", all, "Content-Type", "application/json"); w.Code != 200 {
+		t.Fatal(w.Code, w.Body)
+	}
+	for _, dry := range []string{"true", "false"} {
+		body := `{"dryRun":` + dry + `,"objects":[{"kind":"Firewall","spec":` + all + `},{"kind":"Policy","spec":{"policyIdent":"p","policyInfo":{"type":0,"peakInfoRate":100,"committedInfoRate":100},"targetObject":{"polObjName":"eth0","attachment":1}}}]}`
+		if w := b.call("POST", BaseURL+"/config/apply", body, "Content-Type", "application/json"); w.Code != 200 || b.fake.asked != 0 {
+			t.Errorf("asked %d times: %d %s", b.fake.asked, w.Code, w.Body)
+		}
 	}
 }
 

@@ -29,9 +29,9 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"serviceArguments":{"sel":{}},"endpoints":null,"x":1}`))
 	f.Add([]byte(`{"lbAttr":[{"serviceArguments":{"sel":"\ud800"}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, _, p := newCodec().decodeServices(data)
+		list, _, p := newCodec(false).decodeServices(data)
 		o := outlineOf(data, 1)
-		if parts, ok := newCodec().decodeParts(&o); ok && (p != nil || !slices.EqualFunc(list, parts, sameRequest)) {
+		if parts, ok := newCodec(false).decodeParts(&o); ok && (p != nil || !slices.EqualFunc(list, parts, sameRequest)) {
 			t.Fatalf("part by part it is %v, and as a whole %v, %v", parts, list, p)
 		} else if !ok && p == nil && len(o.parts) > 1 {
 			t.Fatalf("refused part by part: %v", list)
@@ -47,13 +47,13 @@ func FuzzDecode(f *testing.F) {
 			if err := s.Validate(); err != nil {
 				t.Fatalf("%s: %v", s, err)
 			}
-			answer.LbAttr = append(answer.LbAttr, *newCodec().answer(&s.Service, &lb.ServiceStats{}, (&fake{}).EndpointState))
+			answer.LbAttr = append(answer.LbAttr, *newCodec(false).answer(&s.Service, &lb.ServiceStats{}, (&fake{}).EndpointState))
 		}
 		out, err := json.Marshal(answer)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, _, p := newCodec().decodeServices(out)
+		again, _, p := newCodec(false).decodeServices(out)
 		if p != nil {
 			t.Fatalf("what was taken is refused when it is sent back: %v\n%s", p, out)
 		}

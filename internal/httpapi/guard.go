@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"loxilb/internal/access"
+	"loxilb/internal/page"
 )
 
 // way is how a request came: each way is trusted for another reason.
@@ -30,7 +31,7 @@ func (a *API) handler(by way) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ow := &observed{ResponseWriter: w, code: http.StatusOK}
 		who := &principal{by: by}
-		r = r.WithContext(context.WithValue(r.Context(), principalKey{}, who))
+		r = cleaned(r).WithContext(context.WithValue(r.Context(), principalKey{}, who))
 		defer func() {
 			a.Observe(r.Method, ow.code)
 			a.account(r, who, ow)
@@ -59,6 +60,11 @@ func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginPro
 	switch {
 	case (r.URL.Path == healthPath || r.URL.Path == readyPath) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return nil
+	case page.Serves(r) && who.by == bySocket:
+		// A name that is made to resolve to where somebody forwards the socket to would be a page of the same origin, with root's rights.
+		return refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
+	case page.Serves(r):
+		return nil
 	case origin.Check(r) != nil && !a.origins.has(r.Header.Get("Origin")):
 		return refuse(http.StatusForbidden, "requests of web pages are not answered")
 	case who.by == byLoopback && !a.asksToken() && !localHost(r.Host):
@@ -68,6 +74,10 @@ func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginPro
 		return nil // who that is, it is to find out
 	}
 	if p := a.identify(r, who, token); p != nil {
+		if path == whoamiPath && method == http.MethodGet {
+			who.why = p.body.Message // that is the answer
+			return nil
+		}
 		return p
 	}
 	if need := access.Needed(method, path); pattern != "" && who.role < need {

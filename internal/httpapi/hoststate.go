@@ -40,7 +40,7 @@ func decodeHostState(data []byte) (s agentWord, p *problem) {
 
 // SetEndpointHostState takes an endpoint out as an agent of the user's says, or leaves it to its probe again.
 func (a *API) SetEndpointHostState(w http.ResponseWriter, r *http.Request) {
-	s, p := decoded(a, w, r, decodeHostState)
+	s, p := decodedTolerantly(a, w, r, decodeHostState)
 	if p != nil {
 		p.write(w)
 		return

@@ -103,12 +103,12 @@ func TestKubeServices(t *testing.T) {
 func TestKubeServicesRefused(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
-		kube("", `"sel":0`, `"sel":5`):           `"n2" is not available yet`,
-		kube("", `"sel":0`, `"sel":6`):           `"n2det" is not available yet`,
-		kube("", `"sel":0`, `"sel":7`):           `"n3" is not available yet`,
-		kube("", `"mode":0`, `"mode":4`):         `"fullproxy" is not available yet`,
-		kube("", `"tcp"`, `"sctp"`):              `"sctp" is not available yet`,
-		kube(`,"proxyprotocolv2":true`):          `proxyprotocolv2 "true" is not available yet`,
+		kube("", `"sel":0`, `"sel":5`):           `"n2" is not part of this build`,
+		kube("", `"sel":0`, `"sel":6`):           `"n2det" is not part of this build`,
+		kube("", `"sel":0`, `"sel":7`):           `"n3" is not part of this build`,
+		kube("", `"mode":0`, `"mode":4`):         `"fullproxy" is not part of this build`,
+		kube("", `"tcp"`, `"sctp"`):              `"sctp" is not part of this build`,
+		kube(`,"proxyprotocolv2":true`):          `proxyprotocolv2 "true" is not part of this build`,
 		kube(`,"mtls_frontend":{"mode":"must"}`): `there is no property "mtls_frontend"`,
 	} {
 		b := newBench(t, nil)
@@ -158,8 +158,8 @@ func TestKubeEgress(t *testing.T) {
 	}
 }
 
-// What there is no BGP for is answered at once, in JSON, and not with success: kube-loxilb logs it, and goes on with its services. Metadata of pods
-// have no path in the existing loxilb either.
+// What there is no BGP for is answered at once, in JSON, and not with success: kube-loxilb logs it, and goes on with its services. Metadata of
+// pods is not taken either.
 func TestKubeWithoutBGP(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -173,7 +173,7 @@ func TestKubeWithoutBGP(t *testing.T) {
 		`DELETE /config/bgp/policy/definitions/p1 `:                                                                       501,
 		`POST /config/bgp/policy/apply {"ipAddress":"10.0.0.2","policyType":"import","policies":["p1"],"routeAction":""}`: 501,
 		`DELETE /config/bgp/policy/apply {"ipAddress":"10.0.0.2","policyType":"import","policies":["p1"]}`:                501,
-		`POST /config/k8smeta {"pods":[],"services":[],"nodes":[]}`:                                                       404,
+		`POST /config/k8smeta {"pods":[],"services":[],"nodes":[]}`:                                                       501,
 	} {
 		word := strings.SplitN(request, " ", 3)
 		w := b.call(word[0], BaseURL+word[1], word[2], "Content-Type", "application/json")

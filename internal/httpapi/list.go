@@ -3,34 +3,185 @@ package httpapi
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
+	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
+	"loxilb/internal/listing"
+	"loxilb/internal/store"
 )
 
 // stallLimit is how long a client may take to read a part of a streamed answer.
 const stallLimit = 30 * time.Second
 
-// GetLoadbalancers answers with all services.
-func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request) {
-	out := newStream(w, "lbAttr")
+// GetLoadbalancers answers with services: all, or those that are asked for.
+func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1.GetLoadbalancersParams) {
+	q, p := queryOf(serviceFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
+	if p != nil {
+		p.write(w)
+		return
+	}
 	now := a.Store.Snapshot()
 	drains := slices.Collect(a.Store.Drains.All(now))
-	for s := range a.Store.Services.All(now) {
-		stats, _ := a.DataPath.ServiceStats(s.Key)
-		e := a.codec.answer(&s, &stats, a.Health.EndpointState)
-		for i := range s.Endpoints {
-			e.Endpoints[i].Drained = drained(drains, &s.Endpoints[i])
-		}
-		e.Status = a.serviceStatus(now, s.Key)
-		if r.Context().Err() != nil || !out.item(e) {
-			return
+	answer := func(s *lb.Service) *v1.LoadbalanceEntry { return a.entryIn(now, s, drains) }
+	list := listing.List[*lb.Service]{
+		Rows: a.servicesNamed(now, q.Names),
+		Key:  func(s *lb.Service) string { return s.Key.String() },
+		Order: func(a, b string) int {
+			x, _ := lb.ParseKey(a)
+			y, _ := lb.ParseKey(b)
+			return x.Compare(y)
+		},
+		Also: func(s *lb.Service) []string { return []string{s.Name} },
+		Values: func(s *lb.Service, path string) []string {
+			switch path {
+			case "serviceArguments.name":
+				return []string{s.Name}
+			case "serviceArguments.externalIP":
+				return []string{s.VIP.String()}
+			case "serviceArguments.port":
+				return []string{strconv.Itoa(int(s.Port))}
+			case "status.state":
+				return []string{a.serviceStatus(now, s.Key).State}
+			case "status.key":
+				return []string{s.Key.String()}
+			}
+			if value, ok := plainValue(s, path); ok {
+				return value
+			}
+			return serviceFields().Values(answer(s), path)
+		},
+	}
+	writePage(w, r, "lbAttr", &list, q, func(s *lb.Service) any { return answer(s) })
+}
+
+// plainFields are the fields of a service that its answer has as they are stored, by their paths.
+var plainFields = sync.OnceValue(func() map[string]lb.Field[lb.Service] {
+	m := map[string]lb.Field[lb.Service]{}
+	for _, f := range slices.Concat(lb.KeyFields(), lb.Fields()) {
+		if strings.HasPrefix(f.Property, "serviceArguments.") && !f.IsList() {
+			m[f.Property] = f
 		}
 	}
-	out.end()
+	return m
+})
+
+// plainValue is a property of a service without its answer, of which there would be one for each service otherwise.
+func plainValue(s *lb.Service, path string) ([]string, bool) {
+	if name, ok := strings.CutPrefix(path, "endpoints."); ok {
+		return plainEndpoints(s, name)
+	}
+	f, ok := plainFields()[path]
+	if !ok {
+		return nil, false
+	}
+	if f.IsDefault(s) {
+		return nil, true
+	}
+	return []string{fmt.Sprint(f.Value(s))}, true
+}
+
+// plainEndpoints is a property of each endpoint, likewise.
+func plainEndpoints(s *lb.Service, name string) (values []string, ok bool) {
+	for _, f := range lb.EndpointFields() {
+		if f.Property != name {
+			continue
+		}
+		for i := range s.Endpoints {
+			values = append(values, fmt.Sprint(f.Value(&s.Endpoints[i])))
+		}
+		return values, true
+	}
+	return nil, false
+}
+
+// servicesNamed are the services of any of these names or keys, in the order of keys; all, if there are none of these.
+func (a *API) servicesNamed(now *store.Snapshot, names []string) iter.Seq[*lb.Service] {
+	if len(names) == 0 {
+		return func(yield func(*lb.Service) bool) {
+			for s := range a.Store.Services.All(now) {
+				if !yield(&s) {
+					return
+				}
+			}
+		}
+	}
+	var found []*lb.Service
+	for _, name := range names {
+		for _, s := range a.Store.Services.ByName(now, name) {
+			found = append(found, &s)
+		}
+		if key, err := lb.ParseKey(name); err == nil {
+			if s, ok := a.Store.Services.Get(now, key); ok {
+				found = append(found, &s)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b *lb.Service) int { return a.Key.Compare(b.Key) })
+	return slices.Values(slices.CompactFunc(found, func(a, b *lb.Service) bool { return a.Key == b.Key }))
+}
+
+// serviceFields are what services can be chosen and sorted by. Words are those of loxicmd's flags.
+var serviceFields = sync.OnceValue(func() *listing.Fields {
+	return listing.FieldsOf[v1.LoadbalanceEntry](map[string]string{"state": "status.state", "vip": "serviceArguments.externalIP"})
+})
+
+// queryOf is what the parameters of a list ask for; fields are those of its objects.
+func queryOf(fields *listing.Fields, name, selector, sortBy string, limit int, after string) (*listing.Query, *problem) {
+	q := &listing.Query{Sort: sortBy, Limit: limit, Continue: after}
+	if name != "" {
+		nameless := func(s string) bool { return s == "" }
+		q.Names = slices.DeleteFunc(append(strings.Split(name, ","), name), nameless) // a name may have a comma in it
+	}
+	var err error
+	if q.Where, err = listing.ParseSelector(selector); err != nil {
+		return nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	if err := q.Where.Resolve(fields, lb.PropertyText); err != nil {
+		return nil, refuse(http.StatusBadRequest, "selector: %v", err)
+	}
+	if err := q.ResolveSort(fields); err != nil {
+		return nil, refuse(http.StatusBadRequest, "sortBy: %v", err)
+	}
+	if limit < 0 {
+		return nil, refuseField(http.StatusBadRequest, "limit", strconv.Itoa(limit), "is negative", "0 (no limit) or more")
+	}
+	return q, nil
+}
+
+// writePage answers with the rows of a list that are asked for.
+func writePage[R any](w http.ResponseWriter, r *http.Request, key string, list *listing.List[R], q *listing.Query, answer func(R) any) {
+	if err := q.Check(); err != nil {
+		refuse(http.StatusBadRequest, "%v", err).write(w)
+		return
+	}
+	out := newStream(w, key)
+	next := list.Page(q, func(row R) bool { return r.Context().Err() == nil && out.item(answer(row)) })
+	if r.Context().Err() == nil {
+		out.endPage(next)
+	}
+}
+
+// entry is a service as it is in a snapshot, with its counters.
+func (a *API) entry(now *store.Snapshot, s *lb.Service) *v1.LoadbalanceEntry {
+	return a.entryIn(now, s, slices.Collect(a.Store.Drains.All(now)))
+}
+
+func (a *API) entryIn(now *store.Snapshot, s *lb.Service, drains []lb.Drain) *v1.LoadbalanceEntry {
+	stats, _ := a.DataPath.ServiceStats(s.Key)
+	e := a.codec.answer(s, &stats, a.Health.EndpointState)
+	for i := range s.Endpoints {
+		e.Endpoints[i].Drained = drained(drains, &s.Endpoints[i])
+	}
+	e.Status = a.serviceStatus(now, s.Key)
+	return e
 }
 
 // counter is packets and bytes of both directions.
@@ -73,8 +224,15 @@ func (s *stream) item(v any) bool {
 	return s.err == nil
 }
 
-func (s *stream) end() {
-	s.write("]}\n")
+func (s *stream) end() { s.endPage("") }
+
+// endPage ends a page, and says where the next one begins, if there is one.
+func (s *stream) endPage(next string) {
+	s.write("]")
+	if next != "" {
+		s.write(`,"continue":` + strconv.Quote(next))
+	}
+	s.write("}\n")
 	_ = s.buf.Flush() // the client is gone if this fails
 }
 

@@ -2,12 +2,16 @@ package httpapi
 
 import (
 	"encoding/json"
+	"maps"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
 )
 
@@ -51,17 +55,17 @@ func connections() []lb.Connection {
 	return []lb.Connection{
 		{
 			Protocol: lb.TCP, Src: ap("100.100.100.1:40000"), Dst: ap("20.20.20.1:2020"),
-			NewSrc: ap("100.100.100.1:40000"), NewDst: ap("31.31.31.1:5001"), Endpoint: ap("31.31.31.1:5001"),
+			NewSrc: ap("100.100.100.1:40000"), NewDst: ap("31.31.31.1:5001"), Endpoint: ap("31.31.31.1:5001"), Of: ap("31.31.31.1:5001"),
 			Weight: 1, State: "est", Traffic: lb.Traffic{Packets: 4, Bytes: 400}, Service: "web",
 		},
 		{
 			Protocol: lb.TCP, Src: ap("31.31.31.1:5001"), Dst: ap("100.100.100.1:40000"), Reply: true,
-			NewSrc: ap("20.20.20.1:2020"), NewDst: ap("100.100.100.1:40000"), Endpoint: ap("31.31.31.1:5001"),
+			NewSrc: ap("20.20.20.1:2020"), NewDst: ap("100.100.100.1:40000"), Endpoint: ap("31.31.31.1:5001"), Of: ap("31.31.31.1:5001"),
 			Weight: 1, State: "est", Traffic: lb.Traffic{Packets: 3, Bytes: 300}, Service: "web",
 		},
 		{
 			Protocol: lb.UDP, Src: ap("[2001:db8::64]:5353"), Dst: ap("[2001:db8::1]:53"),
-			NewSrc: ap("[2001:db8::64]:5353"), NewDst: ap("[2001:db8:1::1]:53"), Endpoint: ap("[2001:db8:1::1]:53"),
+			NewSrc: ap("[2001:db8::64]:5353"), NewDst: ap("[2001:db8:1::1]:53"), Endpoint: ap("[2001:db8:1::1]:53"), Of: ap("[2001:db8:1::1]:53"),
 			Weight: 5, State: "udp-uni", Traffic: lb.Traffic{Packets: 1, Bytes: 64}, Service: "[2001:db8::1]:53/udp",
 		},
 	}
@@ -79,13 +83,19 @@ func TestConntrack(t *testing.T) {
 		"ident":"","conntrackState":"udp-uni","conntrackAct":"dnat-[2001:db8:1::1]:53:w5","packets":1,"bytes":64,"servName":"[2001:db8::1]:53/udp"}`
 	for query, want := range map[string]string{
 		"":                                        first + "," + second + "," + third,
-		"?limit=1":                                first,
+		"?service=web":                            first + "," + second,
+		"?selector=packets+in+(1,3)":              second + "," + third,
+		"?selector=servName!=web&state=udp-uni":   third,
+		"?sortBy=-sourcePort&limit=2":             first + "," + third,
+		"?sortBy=bytes&limit=3":                   third + "," + second + "," + first,
+		"?continue=2":                             third,
+		"?continue=1&limit=2":                     second + "," + third,
+		"?continue=9999":                          "",
 		"?limit=0&protocol=udp":                   third,
 		"?protocol=tcp":                           first + "," + second,
 		"?vip=20.20.20.1":                         first + "," + second,
 		"?vip=2001:db8::1":                        third,
 		"?vip=31.31.31.1":                         "",
-		"?servName=web&limit=1":                   first,
 		"?servName=other":                         "",
 		"?vip=20.20.20.1&protocol=udp":            "",
 		"?state=est":                              first + "," + second,
@@ -96,6 +106,12 @@ func TestConntrack(t *testing.T) {
 		"?endpoint=31.31.31.1":                    first + "," + second,
 		"?endpoint=31.31.31.1:5001":               first + "," + second,
 		"?endpoint=31.31.31.1:5002":               "",
+		"?endpoint=::ffff:31.31.31.1":             first + "," + second,
+		"?endpoint=[::ffff:31.31.31.1]:5001":      first + "," + second,
+		"?source=::ffff:100.100.100.1":            first + "," + second,
+		"?source=::ffff:100.0.0.0/104":            first + "," + second,
+		"?state=ESTABLISHED":                      first + "," + second,
+		"?state=udp-uni":                          third,
 		"?endpoint=2001:db8:1::1":                 third,
 		"?endpoint=[2001:db8:1::1]:53":            third,
 		"?service=20.20.20.1:2020/tcp":            first + "," + second,
@@ -105,7 +121,6 @@ func TestConntrack(t *testing.T) {
 		"?service=[2001:db8::1]:53/udp":           third,
 		"?service=0.0.0.0:2020/tcp":               first + "," + second,
 		"?offset=1":                               second + "," + third,
-		"?offset=1&limit=1":                       second,
 		"?offset=3":                               "",
 		"?protocol=tcp&offset=1&source=0.0.0.0/0": second,
 	} {
@@ -116,13 +131,141 @@ func TestConntrack(t *testing.T) {
 	}
 	for query, field := range map[string]string{
 		"?limit=-1": "limit", "?limit=x": "limit", "?protocol=quic": "protocol", "?vip=x": "vip", "?offset=-1": "offset",
-		"?source=10.0.0.0/33": "source", "?source=me": "source", "?endpoint=1.2.3": "endpoint", "?endpoint=::1:x": "endpoint", "?service=web": "service",
+		"?source=10.0.0.0/33": "source", "?source=me": "source", "?endpoint=1.2.3": "endpoint", "?endpoint=::1:x": "endpoint", "?endpoint=fe80::1%25eth0": "endpoint", "?state=open": "state", "?service=web/tcp": "service",
+		"?continue=x": "continue", "?continue=-1": "continue", "?sortBy=bytes": "limit", "?sortBy=bytes&limit=10001": "limit",
 	} {
 		w := b.call("GET", BaseURL+"/config/conntrack/all"+query, "")
 		if e := problemOf(t, w); w.Code != 400 || e.Field != field {
 			t.Errorf("%q: %d %+v", query, w.Code, e)
 		}
 	}
+}
+
+// A page of connections says where the next one begins; the last one does not.
+func TestConntrackPages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.fake.connections = connections()
+	var ports []uint16
+	next := ""
+	for range 9 {
+		var page v1.ConntrackList
+		if err := json.Unmarshal(b.call("GET", BaseURL+"/config/conntrack/all?limit=1&continue="+next, "").Body.Bytes(), &page); err != nil || len(page.CtAttr) != 1 {
+			t.Fatalf("%v %+v", err, page)
+		}
+		ports = append(ports, page.CtAttr[0].SourcePort)
+		if next = page.Continue; next == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff([]uint16{40000, 5001, 5353}, ports); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Services, endpoints and statuses are chosen, sorted and paged, so that nobody reads what he does not want.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.fake.health = []*lb.EndpointHealth{health(lb.HealthDown, "31.31.31.1"), health(lb.HealthUp, "32.32.32.1")}
+	for i, name := range []string{"web", "a,b", "web", "10", ""} {
+		b.mustPost(strings.NewReplacer("20.20.20.1", "20.20.20."+strconv.Itoa(9+i), `"protocol"`, `"name":"`+name+`","mode":`+strconv.Itoa(i%2*2)+`,"protocol"`, "31.31.31.1", "31.31.31."+strconv.Itoa(i+1)).Replace(demo))
+	}
+	key := func(i int) string { return "20.20.20." + strconv.Itoa(i) }
+	for query, want := range map[string][]string{
+		"config/loadbalancer/all?name=web":                                       {key(9), key(11)},
+		"config/loadbalancer/all?name=20.20.20.10:2020/tcp,web":                  {key(9), key(10), key(11)},
+		"config/loadbalancer/all?name=a,b":                                       {key(10)},
+		"config/loadbalancer/all?name=nope":                                      nil,
+		"config/loadbalancer/all?selector=mode=fullnat":                          {key(10), key(12)},
+		"config/loadbalancer/all?selector=mode=fullnat,!name":                    nil,
+		"config/loadbalancer/all?selector=!name":                                 {key(13)},
+		"config/loadbalancer/all?selector=endpointIP=31.31.31.4":                 {key(12)},
+		"config/loadbalancer/all?selector=vip^=20.20.20.1,status.state=pending":  {key(10), key(11), key(12), key(13)},
+		"config/loadbalancer/all?sortBy=-name&limit=3":                           {key(9), key(11), key(10)},
+		"config/loadbalancer/all?sortBy=weight":                                  {key(9), key(10), key(11), key(12), key(13)},
+		"config/endpoint/all?name=31.31.31.1":                                    {"31.31.31.1"},
+		"config/endpoint/all?selector=state=ok":                                  {"32.32.32.1"},
+		"config/endpoint/all?selector=services=20.20.20.1:2020/tcp&sortBy=-name": {"32.32.32.1", "31.31.31.1"},
+		"config/endpoint/all?limit=1":                                            {"31.31.31.1"},
+	} {
+		if diff := cmp.Diff(want, b.addresses(t, query)); diff != "" {
+			t.Errorf("%s: %s", query, diff)
+		}
+	}
+	for _, sort := range []string{"", "name", "-name", "mode"} {
+		var got []string
+		for next, pages := "", 0; pages == 0 || next != "" && pages < 9; pages++ {
+			var page v1.LoadbalanceList
+			if err := json.Unmarshal(b.call("GET", BaseURL+"/config/loadbalancer/all?limit=2&sortBy="+sort+"&continue="+next, "").Body.Bytes(), &page); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page.LbAttr {
+				got = append(got, e.ServiceArguments.ExternalIP)
+			}
+			next = page.Continue
+			if pages == 0 {
+				b.call("DELETE", BaseURL+"/config/loadbalancer/externalipaddress/"+got[1]+"/port/2020/protocol/tcp", "") // the page's last
+				defer b.mustPost(strings.Replace(demo, "20.20.20.1", got[1], 1))
+			}
+		}
+		if len(got) < 2 || len(slices.Compact(slices.Sorted(slices.Values(got)))) != len(got) {
+			t.Errorf("by %q: %q", sort, got)
+		}
+	}
+	for query, says := range map[string]string{
+		"config/loadbalancer/all?selector=nope=1": `selector: field "nope" is not known`, "config/loadbalancer/all?selector=a+b": "is none of FIELD=VALUE",
+		"config/loadbalancer/all?sortBy=nope": `sortBy: field "nope"`, "config/loadbalancer/all?limit=-1": "limit", "config/loadbalancer/all?continue=x": "is not where a page has ended",
+		"config/endpoint/all?continue=x": "is not where", "status/objects?selector=x": `selector: field "x"`,
+	} {
+		if w := b.call("GET", BaseURL+"/"+query, ""); w.Code != 400 || !strings.Contains(w.Body.String(), strings.ReplaceAll(says, `"`, `\"`)) {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+}
+
+// What is read of a stored service without its answer is what the answer has.
+func TestPlainValues(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.mustPost(strings.Replace(demo, `"protocol"`, `"name":"web","mode":"fullnat","sel":"lc","inactiveTimeOut":60,"refuse":"drop","mss":1200,"maxRate":7,"monitor":true,"probetype":"http","probeInterval":"500ms","slowStart":"30s","block":9,"protocol"`, 1))
+	a := b.api
+	now := a.Store.Snapshot()
+	for s := range a.Store.Services.All(now) {
+		e := a.entry(now, &s)
+		paths := slices.Collect(maps.Keys(plainFields()))
+		for _, f := range lb.EndpointFields() {
+			paths = append(paths, "endpoints."+f.Property)
+		}
+		for _, path := range paths {
+			got, _ := plainValue(&s, path)
+			want := serviceFields().Values(e, path)
+			nothing := func(v string) bool { return v == "" || v == "0" || v == "false" }
+			if !slices.Equal(slices.DeleteFunc(got, nothing), slices.DeleteFunc(want, nothing)) {
+				t.Errorf("%s: %q, and the answer has %q", path, got, want)
+			}
+		}
+	}
+}
+
+// addresses are those of the services or endpoints that a list answers with.
+func (b *bench) addresses(t *testing.T, query string) (out []string) {
+	t.Helper()
+	var list struct {
+		LbAttr []v1.LoadbalanceEntry
+		Attr   []v1.EndpointProbe
+	}
+	w := b.call("GET", BaseURL+"/"+strings.ReplaceAll(query, " ", "+"), "")
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != 200 {
+		t.Fatalf("%s: %v %s", query, err, w.Body)
+	}
+	for _, e := range list.LbAttr {
+		out = append(out, e.ServiceArguments.ExternalIP)
+	}
+	for _, e := range list.Attr {
+		out = append(out, e.HostName)
+	}
+	return out
 }
 
 func TestConntrackFails(t *testing.T) {
@@ -151,6 +294,27 @@ func TestVersionAndMetrics(t *testing.T) {
 	} {
 		if w := b.call("GET", path, ""); w.Code != 200 || w.Body.String() != want {
 			t.Errorf("GET %s: %d %q", path, w.Code, w.Body)
+		}
+	}
+}
+
+// What is done to packets is told as in the contract: one new address, or both where the endpoint sees one of ours.
+func TestAction(t *testing.T) {
+	t.Parallel()
+	at := netip.MustParseAddrPort
+	client, vip, ours, endpoint := at("100.100.100.1:4000"), at("20.20.20.1:80"), at("31.31.31.254:4000"), at("31.31.31.1:8080")
+	for _, tc := range []struct {
+		c    lb.Connection
+		want string
+	}{
+		{lb.Connection{Src: client, Dst: vip, NewSrc: client, NewDst: endpoint, Endpoint: endpoint, Weight: 2}, "dnat-31.31.31.1:8080:w2"},
+		{lb.Connection{Reply: true, Src: endpoint, Dst: client, NewSrc: vip, NewDst: client, Endpoint: endpoint}, "snat-20.20.20.1:80:w0"},
+		{lb.Connection{Src: client, Dst: vip, NewSrc: ours, NewDst: endpoint, Endpoint: endpoint, Weight: 1}, "fdnat-31.31.31.254,31.31.31.1:8080:w1"},
+		{lb.Connection{Reply: true, Src: endpoint, Dst: ours, NewSrc: vip, NewDst: client, Endpoint: endpoint, Weight: 1}, "fsnat-20.20.20.1,100.100.100.1:80:w1"},
+		{lb.Connection{Direct: true, Endpoint: endpoint, Weight: 1}, "ddsr-31.31.31.1:8080:w1"},
+	} {
+		if got := action(&tc.c); got != tc.want {
+			t.Errorf("%s, want %s", got, tc.want)
 		}
 	}
 }

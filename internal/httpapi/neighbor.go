@@ -13,16 +13,8 @@ func (a *API) neighbors() netKind[netobj.Neighbor] {
 
 // CreateNeighbor says which MAC address a host has.
 func (a *API) CreateNeighbor(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.neighbors(), func(data []byte) (o netobj.Neighbor, p *problem) {
-		body, p := decodeBody[v1.Neighbor](data)
-		if p != nil {
-			return o, p
-		}
-		o, err := netobj.ParseNeighbor(body.IpAddress, body.Dev, body.MacAddress)
-		if err != nil {
-			return o, pathProblem(err)
-		}
-		return o, nil
+	createNet(a, w, r, a.neighbors(), func(body *v1.Neighbor) (netobj.Neighbor, error) {
+		return netobj.ParseNeighbor(body.IpAddress, body.Dev, body.MacAddress)
 	})
 }
 

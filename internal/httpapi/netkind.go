@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "loxilb/api/v1"
@@ -62,10 +64,7 @@ func (a *API) networkObjects() []objectKind {
 		netObjects(a, manifest.FDB, a.Store.FDBs, a.fdbs, specOf(func(s *v1.Fdb) (netobj.FDB, error) {
 			return netobj.ParseFDB(s.MacAddress, s.Dev)
 		}), func(o *netobj.FDB) any { return &v1.Fdb{Dev: o.Dev, MacAddress: o.MAC.String()} }),
-		netObjects(a, manifest.Vlan, a.Store.VLANs, a.vlans, specOf(func(s *v1.Vlan) (netobj.VLAN, error) {
-			o := netobj.VLAN{ID: s.Vid}
-			return o, o.Validate()
-		}), func(o *netobj.VLAN) any { return &v1.Vlan{Vid: o.ID} }),
+		netObjects(a, manifest.Vlan, a.Store.VLANs, a.vlans, readVLAN, func(o *netobj.VLAN) any { return &v1.Vlan{Vid: o.ID} }),
 		netObjects(a, manifest.Vxlan, a.Store.VXLANs, a.vxlans, specOf(func(s *v1.Vxlan) (netobj.VXLAN, error) {
 			o := netobj.VXLAN{ID: s.VxlanID, Dev: s.EpIntf}
 			return o, o.Validate()
@@ -73,6 +72,22 @@ func (a *API) networkObjects() []objectKind {
 		a.vlanMemberObjects(),
 		a.vxlanPeerObjects(),
 	}
+}
+
+// readVLAN reads a VLAN of a list: its number may be in the metadata, without a spec.
+func readVLAN(o *v1.Object) (vlan netobj.VLAN, p *problem) {
+	named := *o
+	if len(o.Spec) == 0 || string(o.Spec) == "{}" {
+		vid, p := numberIn(o, "vid")
+		if p != nil {
+			return vlan, p
+		}
+		named.Spec = json.RawMessage(`{"vid":` + vid + `}`)
+	}
+	return specOf(func(s *v1.Vlan) (netobj.VLAN, error) {
+		o := netobj.VLAN{ID: s.Vid}
+		return o, o.Validate()
+	})(&named)
 }
 
 // vlanMemberObjects is the row of members of VLANs: metadata say of which.
@@ -119,17 +134,24 @@ func showRoute(o *netobj.Route) any {
 
 // numberIn is a number of the metadata.
 func numberIn(o *v1.Object, name string) (string, *problem) {
-	var metadata map[string]any
-	if len(o.Metadata) > 0 {
-		if err := json.Unmarshal(o.Metadata, &metadata); err != nil {
-			return "", refuseField(http.StatusBadRequest, "metadata", "", "is no object", "")
-		}
+	metadata, p := metadataOf(o)
+	if p != nil {
+		return "", p
 	}
 	n, ok := metadata[name].(float64)
 	if !ok || n != float64(int32(n)) {
 		return "", refuseField(http.StatusBadRequest, "metadata."+name, "", "is missing, or is no number", "")
 	}
 	return strconv.Itoa(int(n)), nil
+}
+
+func metadataOf(o *v1.Object) (metadata map[string]any, p *problem) {
+	if len(o.Metadata) > 0 {
+		if err := json.Unmarshal(o.Metadata, &metadata); err != nil {
+			return nil, refuseField(http.StatusBadRequest, "metadata", "", "is no object", "")
+		}
+	}
+	return metadata, nil
 }
 
 // devicesOf are the interfaces that objects of a list, or those that are stored, have made.
@@ -170,7 +192,7 @@ func specOf[S, T any](parse func(*S) (T, error)) func(*v1.Object) (T, *problem) 
 
 // undoApply takes back a whole change of which the kernel refuses objects of its network, and answers why: a file that is refused has
 // changed nothing. Nil: it was something else that failed, which is tried again.
-func (a *API) undoApply(t *transaction, revision uint64, p *problem) *problem {
+func (a *API) undoApply(r *http.Request, t *transaction, revision uint64, p *problem) *problem {
 	var all objectErrors
 	if p.failed == nil || revision == 0 {
 		return nil
@@ -187,13 +209,35 @@ func (a *API) undoApply(t *transaction, revision uint64, p *problem) *problem {
 	if len(all.list) == 0 {
 		return nil
 	}
-	if _, _, err := a.Store.Commit(owner, func(tx *store.Tx) error {
-		_, err := tx.Undo(revision)
+	by := store.By{Owner: owner, Author: author(r, fmt.Sprintf("undo of revision %d, which the kernel refused", revision))}
+	var left []store.ID
+	undone, changed, err := a.Store.CommitBy(by, func(tx *store.Tx) (err error) {
+		left, err = tx.Undo(revision)
 		return err
-	}); err != nil {
+	})
+	if err != nil {
+		a.Log.Error("a change that the kernel refused could not be undone", "revision", revision, "error", err)
 		return nil
 	}
-	return all.problem(len(t.named))
+	principalOf(r).changed(undone, changed)
+	out := all.problem(len(t.named))
+	if len(left) > 0 {
+		out.say(undoneButFor(left) + ": " + all.first())
+	}
+	return out
+}
+
+// undoneButFor says what of a change that was undone is still there.
+func undoneButFor(left []store.ID) string {
+	names := make([]string, 0, maxObjectsTold)
+	for _, id := range left[:min(len(left), maxObjectsTold)] {
+		names = append(names, id.String())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(left) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "the change was undone, but for what others have changed since (" + text + ")"
 }
 
 // waitForAll waits until everybody has what was changed. What needs an interface that comes with the change fails until it is there.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"loxilb/internal/netobj"
 	"loxilb/internal/status"
+	"loxilb/internal/store"
 )
 
 // TestApplyNetwork: objects of the kernel's network are applied with all others; what the kernel has by others is left to them.
@@ -70,6 +72,40 @@ func TestApplyRefusedByKernel(t *testing.T) {
 	}
 	if n := strings.Count(b.call("GET", BaseURL+"/config/objects", "").Body.String(), "kind"); n != 0 {
 		t.Errorf("%d objects are left", n)
+	}
+}
+
+// TestUndoLeavesWhatOthersChanged: what somebody has changed before the kernel's refusal is known stays, and the answer says so. The undo is a
+// revision of who asked.
+func TestUndoLeavesWhatOthersChanged(t *testing.T) {
+	t.Parallel()
+	b := newNetBench(t)
+	b.fake.applyErr = &status.Error{Failures: []status.Status{{
+		ID: status.ID{Kind: "route", Key: "10.1.0.0/16"}, Err: fmt.Errorf("the kernel refuses it: %w", unix.EOPNOTSUPP), Next: time.Now(),
+	}}}
+	b.fake.meanwhile = func() {
+		if _, _, err := b.store.Commit(owner, func(tx *store.Tx) error {
+			for s := range b.store.Services.All(tx) {
+				s.Endpoints = slices.Clone(s.Endpoints) // they are the store's
+				s.Endpoints[0].Weight = 7
+				if err := b.store.Services.Put(tx, s); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	code, _, e := b.apply(`{"objects":[` + object(1, "", "10.0.0.1") + `,{"kind":"route","spec":{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254"}}]}`)
+	key := b.list()[0].ServiceArguments
+	want := fmt.Sprintf("the change was undone, but for what others have changed since (service %s:%d/tcp): objects[1]: the kernel refuses it: operation not supported", key.ExternalIP, key.Port)
+	if code != 400 || e.Message != want || len(e.Errors) != 1 {
+		t.Errorf("%d %+v, want %s", code, e, want)
+	}
+	last := b.store.Revisions()[0]
+	if last.Who != "root" || last.Doing != "undo of revision 1, which the kernel refused" || last.Deleted != 1 || b.store.Routes.Len(b.store.Snapshot()) != 0 {
+		t.Errorf("%+v", last)
 	}
 }
 

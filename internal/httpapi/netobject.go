@@ -30,10 +30,20 @@ func (k netKind[T]) named(key string) ([]T, error) {
 	return slices.DeleteFunc(found, func(o T) bool { return o.Key() != key }), err
 }
 
-// createNet has the kernel have an object. What it has already, by somebody else, is left to that, and not remembered. What the kernel
+// createNet has the kernel have the object that parse makes of a body. What it has already, by somebody else, is left to that, and not remembered. What the kernel
 // refuses is forgotten again: a request that is refused has changed nothing.
-func createNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], decode func([]byte) (T, *problem)) {
-	o, p := decoded(a, w, r, decode)
+func createNet[T netobj.Object[T], Body any](a *API, w http.ResponseWriter, r *http.Request, k netKind[T], parse func(*Body) (T, error)) {
+	o, p := decodedTolerantly(a, w, r, func(data []byte) (o T, p *problem) {
+		body, p := decodeBody[Body](data)
+		if p != nil {
+			return o, p
+		}
+		o, err := parse(body)
+		if err != nil {
+			return o, pathProblem(err)
+		}
+		return o, nil
+	})
 	if p == nil {
 		p = k.putProblem(a, o)
 	}
@@ -53,7 +63,7 @@ func createNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 			return err
 		}
 		if !tx.Changed() {
-			return existsInKernel(id)
+			return a.exists(id.Kind, id)
 		}
 		return nil
 	})
@@ -81,7 +91,8 @@ func (k netKind[T]) putProblem(a *API, o T) *problem {
 	}
 	met, p := k.metBy(o, there)
 	if met {
-		return existsInKernel(k.table.ID(o.Key()))
+		id := k.table.ID(o.Key())
+		return a.exists(id.Kind, id)
 	}
 	return p
 }
@@ -112,10 +123,6 @@ func (a *API) needsDevices(names []string) *problem {
 	return nil
 }
 
-func existsInKernel(id store.ID) *problem {
-	return refuse(http.StatusConflict, "%s exists already with the same content", id)
-}
-
 // undo takes back an object that the kernel did not take, and answers why.
 func (a *API) undo(ctx context.Context, id store.ID, p *problem) *problem {
 	why := p.failed.Failures[0].Err
@@ -140,14 +147,15 @@ func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 	_, wanted := k.table.Meta(a.Store.Snapshot(), key)
 	ours := wanted && a.Network.Made(id.Kind, key) // and so nothing of others is there
 	if !ours {
-		there, err := k.named(key)
-		switch {
-		case err != nil:
-			kernelProblem(err).write(w)
+		p, gone := k.foreignProblem(a, r, key)
+		if p != nil {
+			p.write(w)
 			return
-		case !wanted && len(there) == 0:
-			refuse(http.StatusNotFound, "%s does not exist", id).write(w)
-			return
+		}
+		if gone && !wanted {
+			var notes warnings
+			notes.add("%s does not exist", id)
+			notes.write(w)
 		}
 	}
 	p := a.change(w, r, len(also) == 0, func(tx *store.Tx, pre *precondition) error {
@@ -172,6 +180,22 @@ func deleteNet[T netobj.Object[T]](a *API, w http.ResponseWriter, r *http.Reques
 		return
 	}
 	writeSuccess(w)
+}
+
+// foreignProblem refuses to delete what others have made and somebody comes by. gone: the kernel has nothing by the key.
+func (k netKind[T]) foreignProblem(a *API, r *http.Request, key string) (p *problem, gone bool) {
+	there, err := k.named(key)
+	if err != nil {
+		return kernelProblem(err), false
+	}
+	c := &severance{}
+	for _, o := range there {
+		c.taken = append(c.taken, k.carrier("deleting ", o)...)
+	}
+	if forced(r) || len(c.taken) == 0 {
+		return nil, len(there) == 0
+	}
+	return a.cutProblem(c), false
 }
 
 // removeForeign removes what is left in the kernel by a key: others have made it.

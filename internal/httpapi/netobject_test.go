@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/lb"
 	"loxilb/internal/netobj"
 	"loxilb/internal/status"
 )
@@ -133,6 +134,7 @@ type netBench struct {
 	fdbs      *fdbTable
 	vlans     *vlanTable
 	vxlans    *vxlanTable
+	made      bool // loxilb has made what is there
 }
 
 func newNetBench(t *testing.T) *netBench {
@@ -145,7 +147,7 @@ func newNetBench(t *testing.T) *netBench {
 		o.Network = &netobj.Network{
 			Devices: devices{}, Addresses: b.addresses, Routes: b.routes, Neighbors: b.neighbors, FDBs: b.fdbs,
 			VLANs: b.vlans, Members: b.vlans.members, VXLANs: b.vxlans, Peers: b.vxlans.peers,
-			Made: func(string, string) bool { return false },
+			Made: func(string, string) bool { return b.made },
 		}
 	})
 	return b
@@ -158,6 +160,8 @@ func (b *netBench) answer(method, path, body string) string {
 	text := strings.TrimSpace(w.Body.String())
 	if w.Code != 200 {
 		text = problemOf(b.t, w).Message
+	} else if said, found := strings.CutPrefix(w.Header().Get("Warning"), "299 loxilb "); found {
+		text = strings.Trim(said, `"`)
 	}
 	return fmt.Sprint(w.Code, " ", text)
 }
@@ -200,7 +204,7 @@ func TestNetObjectRequests(t *testing.T) {
 		{"POST", "/config/neighbor", `{"ipAddress":"10.0.0.7","dev":"eth0","macAddress":"02:00:00:00:00:01"}`, ok},
 		{"POST", "/config/neighbor", `{"ipAddress":"10.0.0.7","dev":"eth0"}`, `400 macAddress "" is not a MAC address (allowed: six bytes, as in 00:11:22:aa:bb:cc)`},
 		{"DELETE", "/config/ipv4address/10.0.0.1/24/dev/eth0", "", ok},
-		{"DELETE", "/config/ipv4address/10.0.0.1/24/dev/eth0", "", "404 ipv4address 10.0.0.1/24 eth0 does not exist"},
+		{"DELETE", "/config/ipv4address/10.0.0.1/24/dev/eth0", "", "200 ipv4address 10.0.0.1/24 eth0 does not exist"},
 		{"DELETE", "/config/ipv4address/10.0.0.9/24/dev/eth0", "", ok},
 		{"DELETE", "/config/ipv4address/2001:db8::1/64/dev/eth0", "", ok},
 		{"DELETE", "/config/ipv4address/20.20.20.1/32/dev/lo", "", "409 address 20.20.20.1 of lo is the VIP of a service: delete the service"},
@@ -210,10 +214,10 @@ func TestNetObjectRequests(t *testing.T) {
 		{"DELETE", "/config/ipv4address/20.20.20.1/32/dev/lo", "", "409 address 20.20.20.1 of lo is the VIP of a service: delete the service"},
 		{"DELETE", "/config/ipv4address/10.0.0.1/99/dev/eth0", "", `400 ipAddress "10.0.0.1/99" is not an address with the length of its network (allowed: as in 10.0.0.1/24 or 2001:db8::1/64)`},
 		{"DELETE", "/config/route/destinationIPNet/10.1.0.0/16", "", ok},
-		{"DELETE", "/config/route/destinationIPNet/10.1.0.0/16", "", "404 route 10.1.0.0/16 does not exist"},
+		{"DELETE", "/config/route/destinationIPNet/10.1.0.0/16", "", "200 route 10.1.0.0/16 does not exist"},
 		{"DELETE", "/config/route/destinationIPNet/10.9.0.0/16", "", ok},
 		{"DELETE", "/config/neighbor/10.0.0.7/dev/eth0", "", ok},
-		{"DELETE", "/config/neighbor/10.0.0.7/dev/eth0", "", "404 neighbor 10.0.0.7 eth0 does not exist"},
+		{"DELETE", "/config/neighbor/10.0.0.7/dev/eth0", "", "200 neighbor 10.0.0.7 eth0 does not exist"},
 	} {
 		if got := b.answer(c.method, c.path, c.body); got != c.want {
 			t.Errorf("%s %s %s: %s, want %s", c.method, c.path, c.body, got, c.want)
@@ -242,7 +246,7 @@ func TestBridgeRequests(t *testing.T) {
 		{"POST", "/config/vlan/100/member", `{"dev":"eth0","tagged":true}`, ok},
 		{"POST", "/config/vlan/101/member", `{"dev":"eth0"}`, "404 there is no interface vlan101"},
 		{"POST", "/config/vlan/x/member", `{"dev":"eth0"}`, `400 vlan_id "x" is not the number of a VLAN (allowed: 1 to 4094)`},
-		{"DELETE", "/config/vlan/100/member/eth0/tagged/false", "", "404 vlanmember 100 eth0 does not exist"},
+		{"DELETE", "/config/vlan/100/member/eth0/tagged/false", "", "200 vlanmember 100 eth0 does not exist"},
 		{"DELETE", "/config/vlan/100/member/eth0/tagged/maybe", "", `400 tagged "maybe" is not a choice (allowed: true, false)`},
 		{"POST", "/config/ipv4address", `{"dev":"vlan100","ipAddress":"10.0.0.1/24"}`, ok},
 		{"POST", "/config/fdb", `{"dev":"eth0","macAddress":"02:00:00:00:00:01"}`, ok},
@@ -251,10 +255,10 @@ func TestBridgeRequests(t *testing.T) {
 		{"POST", "/config/tunnel/vxlan", `{"vxlanID":79,"epIntf":"eth9"}`, "404 there is no interface eth9"},
 		{"POST", "/config/tunnel/vxlan/78/peer", `{"peerIP":"10.0.0.2"}`, ok},
 		{"POST", "/config/tunnel/vxlan/79/peer", `{"peerIP":"10.0.0.2"}`, "404 there is no interface vxlan79"},
-		{"DELETE", "/config/tunnel/vxlan/78/peer/10.0.0.3", "", "404 vxlanpeer 78 10.0.0.3 does not exist"},
+		{"DELETE", "/config/tunnel/vxlan/78/peer/10.0.0.3", "", "200 vxlanpeer 78 10.0.0.3 does not exist"},
 		{"DELETE", "/config/vlan/100", "", ok},
 		{"DELETE", "/config/vlan/7", "", ok},
-		{"DELETE", "/config/vlan/7", "", "404 vlan 7 does not exist"},
+		{"DELETE", "/config/vlan/7", "", "200 vlan 7 does not exist"},
 		{"DELETE", "/config/tunnel/vxlan/78", "", ok},
 		{"DELETE", "/config/fdb/02:00:00:00:00:01/dev/eth0", "", ok},
 	} {
@@ -325,6 +329,46 @@ func TestOwnAddress(t *testing.T) {
 		w := httptest.NewRecorder()
 		if b.http.ServeHTTP(w, r); w.Code != c.code {
 			t.Errorf("%q: %d %s", c.query, w.Code, w.Body)
+		}
+	}
+}
+
+// TestNetObjectsCut: what connections of this machine itself come by is not taken away, and they are named, unless that is asked for; whoever has made it, by its
+// own path or in a list. A plan names them.
+func TestNetObjectsCut(t *testing.T) {
+	t.Parallel()
+	b := newNetBench(t)
+	b.made = true
+	b.fake.sessions = []lb.Session{{
+		Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0", Out: "eth0", Route: netip.MustParsePrefix("203.0.113.0/24"),
+	}}
+	const who = "the ssh session from 203.0.113.9:5000 to 10.0.0.1:22"
+	address := netobj.Address{Dev: "eth0", Prefix: netip.MustParsePrefix("10.0.0.1/24")}
+	const route, other = `{"destinationIPNet":"203.0.113.0/24","gateway":"10.0.0.254"}`, `{"destinationIPNet":"203.0.113.0/24","gateway":"10.0.0.253"}`
+	const list = `{"objects":[{"kind":"Route","spec":` + route + `}],"remove":true`
+	const member = `{"dev":"eth0","tagged":false}`
+	for _, c := range []struct{ method, path, body, want string }{
+		{"DELETE", "/config/ipv4address/10.0.0.1/24/dev/eth0", "", "409 deleting ipv4address 10.0.0.1/24 eth0 cuts off " + who},
+		{"POST", "/config/route", route, "200 "},
+		{"DELETE", "/config/route/destinationIPNet/203.0.113.0/24", "", "409 deleting route 203.0.113.0/24 via 10.0.0.254 cuts off " + who},
+		{"POST", "/config/route", other, "409 changing route 203.0.113.0/24 via 10.0.0.254 cuts off " + who},
+		{"POST", "/config/apply", list + `}`, "409 deleting route 203.0.113.0/24 via 10.0.0.254 cuts off " + who},
+		{"POST", "/config/apply", list + `,"dryRun":true}`, `200 "cuts":["` + who},
+		{"POST", "/config/vlan", `{"vid":100}`, "200 "},
+		{"POST", "/config/vlan/100/member", member, "409 putting eth0 into vlan100 cuts off " + who},
+		{"POST", "/config/vlan/100/member", `{"dev":"eth0","tagged":true}`, "200 "},
+		{"POST", "/config/vlan/100/member?force=true", member, "200 "},
+		{"POST", "/config/route?force=true", other, "200 "},
+		{"POST", "/config/apply", list + `,"force":true}`, "200 "},
+		{"DELETE", "/config/ipv4address/10.0.0.1/24/dev/eth0?force=true", "", "200 "},
+	} {
+		b.addresses.objects, b.vlans.objects = []netobj.Address{address}, []netobj.VLAN{{ID: 100}}
+		if c.path == "/config/vlan" {
+			b.vlans.objects = nil
+		}
+		code, text, _ := strings.Cut(c.want, " ")
+		if got := b.answer(c.method, c.path, c.body); !strings.HasPrefix(got, code) || !strings.Contains(got, text) {
+			t.Errorf("%s %s %s: %s, want %s", c.method, c.path, c.body, got, c.want)
 		}
 	}
 }

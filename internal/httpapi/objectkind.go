@@ -28,6 +28,8 @@ type objectKind struct {
 	// made are the interfaces that there will be.
 	outside func(made map[string]bool) func(w *wanted) (there bool, p *problem)
 	kernel  bool // the kernel has the last word on it
+	// check refuses what cannot be beside the other objects, once all of a list are put. Optional: nothing.
+	check func(tx *store.Tx, w *wanted) error
 	// warn says what is dangerous about a change. Optional.
 	warn func(before, after *store.Snapshot, key string) string
 }
@@ -46,8 +48,8 @@ func (a *API) objectKinds() []objectKind {
 		a.serviceObjects(),
 		objectsOf(manifest.Endpoint, a.Store.Endpoints.Table, plain(a.readEndpoint), a.codec.showEndpoint, endpointProblem),
 		a.drainObjects(),
-		objectsOf(manifest.Policy, a.Store.Policers.Table, plain(readPolicy), showPolicy, policyProblem),
-		objectsOf(manifest.Mirror, a.Store.Mirrors.Table, plain(readMirror), showMirror, mirrorProblem),
+		objectsOf(manifest.Policy, a.Store.Policers.Table, plain(policies().read), showPolicy, policies().problem),
+		objectsOf(manifest.Mirror, a.Store.Mirrors.Table, plain(mirrors().read), showMirror, mirrors().problem),
 		objectsOf(manifest.Firewall, a.Store.Rules.Table, plain(readRule), showRule, func(err error) *problem { return ruleProblem("", err) }),
 	}
 	list = append(list, a.networkObjects()...)

@@ -13,6 +13,7 @@ import (
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/manifest"
+	"loxilb/internal/moment"
 	"loxilb/internal/store"
 )
 
@@ -90,11 +91,17 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *problem) {
 	}
 	if keyOnly {
 		var s lb.Service
-		if err := set(&s, a.codec.key, e); err != nil {
+		err := set(&s, a.codec.key, e)
+		if err == nil {
+			err = onePort(&s.Key)
+		}
+		if err != nil {
 			return wanted{}, entryProblem("", -1, err)
 		}
-		onePort(&s.Key)
 		return wanted{key: s.Key.String()}, nil
+	}
+	if p := nameIn(o, &e.ServiceArguments.Name); p != nil {
+		return wanted{}, p
 	}
 	r, p := a.codec.request(alone, e)
 	if p != nil {
@@ -114,6 +121,21 @@ func (a *API) readService(o *v1.Object, keyOnly bool) (wanted, *problem) {
 		}
 		return err
 	}}, nil
+}
+
+// nameIn is the name of the metadata, unless there is one.
+func nameIn(o *v1.Object, name *string) *problem {
+	metadata, p := metadataOf(o)
+	given, there := metadata["name"]
+	text, ok := given.(string)
+	switch {
+	case p != nil || !there || *name != "":
+		return p
+	case !ok:
+		return refuseField(http.StatusBadRequest, "metadata.name", "", "is no text", "")
+	}
+	*name = text
+	return nil
 }
 
 // showService is a service as POST takes it, without what changes by itself.
@@ -153,6 +175,7 @@ func (c *codec) showEndpoint(e *lb.EndpointProbe) any {
 	}{}
 	get(&out.EndpointProbe, c.probe, e)
 	out.Name = e.Key()
+	out.ProbeDuration = secondsOf(e.Probe.Interval) // for the existing loxilb
 	return out
 }
 
@@ -177,6 +200,14 @@ func (a *API) drainObjects() objectKind {
 		}
 		return out
 	}, pathProblem)
+	row.check = func(tx *store.Tx, w *wanted) error {
+		d, ok := w.value.(lb.Drain)
+		if _, had := a.Store.Drains.Get(tx.Before(), w.key); had || !ok {
+			return nil
+		}
+		_, err := a.checkDrained(tx, &d) // services may come later, as of a controller
+		return err
+	}
 	row.live = func(before, _ *store.Snapshot, key string) (connections, _ uint64) {
 		d, err := lb.ParseDrain(key)
 		if err != nil {
@@ -207,7 +238,7 @@ func readDrain(spec []byte) (d lb.Drain, p *problem) {
 	case body.Within < 0 || body.Within > maxWithin:
 		return d, refuseField(http.StatusBadRequest, "within", strconv.Itoa(body.Within), "is out of range", "0 to "+strconv.Itoa(maxWithin)+" seconds")
 	case body.Deadline != nil:
-		d.Deadline = lb.Steady(*body.Deadline)
+		d.Deadline = moment.Steady(*body.Deadline)
 	case body.Within > 0:
 		d.Deadline = time.Now().Add(time.Duration(body.Within) * time.Second)
 	}

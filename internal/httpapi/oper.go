@@ -26,6 +26,8 @@ type request struct {
 	lb.Service
 	oper oper
 	at   string // prefix of its fields' names
+	// notes are what was made of it that it does not say.
+	notes warnings
 }
 
 func operOf(at string, a *v1.ServiceArguments) (oper, *problem) {

@@ -7,14 +7,17 @@ import (
 	"loxilb/internal/lb"
 )
 
-// maxElements and maxObjects bound what a body may say: as many services, and as many prefixes and endpoints, as there may be, and some
-// more.
+// The bounds of what a body may say: as many services, prefixes and endpoints as there may be, and some more. docs/configuration.md has them.
 const (
 	maxElements = 2 * lb.MaxServices
 	maxObjects  = 2 << 20
+	maxInner    = 2 * lb.MaxEndpoints
+	maxPrefixes = 2 * lb.MaxSources
+	maxMembers  = 1000 // of the body itself
+	maxNested   = 63
 )
 
-// prefixList is the member of a service that stands alone which may have more elements than there may be services: they are small.
+// prefixList is the member of a service which may have more elements than there may be services or endpoints: they are small.
 const prefixList = `"allowedSources"`
 
 // partSize is about how many bytes of a list of services are decoded at once.
@@ -24,6 +27,10 @@ const partSize = 64 << 10
 type outline struct {
 	objects  int
 	elements int    // commas in arrays of the body, but for prefixList, or between properties of serviceArguments
+	inner    int    // commas in arrays within these, but for prefixList
+	prefixes int    // commas in lists of that name
+	members  int    // commas between properties of the body
+	depth    int    // of values in values
 	parts    []part // of the elements of its only member, if that is lbAttr and a list; none: it is something else
 }
 
@@ -41,8 +48,9 @@ func outlineOf(data []byte, partSize int) (o outline) {
 		return o
 	}
 	depth, list, closed := 0, onlyList(data), false
+	var lists, prefixes uint64 // of what is open, by depth: what is an array, and has prefixes
 	var parts []part
-	var member []byte // of the body, with its quotes
+	var text []byte // the last one, with its quotes: before an array that of its name
 	cut := func(end, elements int) {
 		next := part{data: data[list:end]}
 		if n := len(parts); n > 0 {
@@ -55,14 +63,17 @@ func outlineOf(data []byte, partSize int) (o outline) {
 		switch data[i] {
 		case '"':
 			end := endOfString(data, i)
-			if depth == 1 {
-				member = data[i:min(end+1, len(data))]
-			}
+			text = data[i:min(end+1, len(data))]
 			i = end
 		case '{', '[':
 			depth++
+			o.depth = max(o.depth, depth)
+			bit := uint64(1) << min(depth, maxNested)
+			lists, prefixes = lists&^bit, prefixes&^bit
 			if data[i] == '{' {
 				o.objects++
+			} else if lists |= bit; bytes.EqualFold(text, []byte(prefixList)) {
+				prefixes |= bit
 			}
 		case '}', ']':
 			if depth--; depth == 1 && list >= 0 && !closed {
@@ -73,7 +84,16 @@ func outlineOf(data []byte, partSize int) (o outline) {
 				}
 			}
 		case ',':
-			if depth != 2 || bytes.EqualFold(member, []byte(prefixList)) {
+			bit := uint64(1) << min(max(depth, 0), maxNested)
+			switch {
+			case prefixes&bit != 0:
+				o.prefixes++
+			case depth == 1:
+				o.members++
+			case depth > 2 && lists&bit != 0:
+				o.inner++
+			}
+			if depth != 2 || prefixes&bit != 0 {
 				continue
 			}
 			if o.elements++; list >= 0 && !closed && i-list >= partSize {
@@ -130,11 +150,22 @@ func ends(data []byte) bool {
 // tooMany refuses a body of more elements than any request needs, before they are decoded: an empty object is three bytes in
 // a body, and some hundred in memory, so that 64 MiB of them would end the daemon.
 func (o *outline) tooMany() *problem {
-	switch {
-	case o.elements > maxElements:
-		return refuse(http.StatusRequestEntityTooLarge, "the body has %d elements in its arrays, more than the %d that may be: send them in several requests", o.elements, maxElements)
-	case o.objects > maxObjects:
-		return refuse(http.StatusRequestEntityTooLarge, "the body has %d objects, more than the %d that may be: send them in several requests", o.objects, maxObjects)
+	for _, c := range []struct {
+		n, most int
+		what    string
+	}{
+		{o.elements, maxElements, "elements in its arrays"},
+		{o.inner, maxInner, "elements in arrays of its objects"},
+		{o.prefixes, maxPrefixes, "prefixes of sources"},
+		{o.objects, maxObjects, "objects"},
+		{o.members, maxMembers, "properties"},
+	} {
+		if c.n > c.most {
+			return refuse(http.StatusRequestEntityTooLarge, "the body has %d %s, more than the %d that may be: send them in several requests", c.n, c.what, c.most)
+		}
+	}
+	if o.depth > maxNested {
+		return refuse(http.StatusBadRequest, "the body has values in values, %d deep, more than the %d that may be", o.depth, maxNested)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (c *codec) decodePart(p *part, out []request) bool {
 		return false
 	}
 	for i := range entries {
-		r, problem := c.request(p.first+i, &entries[i])
+		r, problem := c.posted(p.first+i, &entries[i])
 		if problem != nil {
 			return false
 		}

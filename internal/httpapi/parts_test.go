@@ -37,7 +37,7 @@ func TestLongList(t *testing.T) {
 	if len(o.parts) < 3 {
 		t.Fatalf("%d parts", len(o.parts))
 	}
-	c := newCodec()
+	c := newCodec(false)
 	list, bulk, p := c.decodeServices(body)
 	if p != nil || !bulk || len(list) != n {
 		t.Fatalf("%d services, bulk %t, %v", len(list), bulk, p)
@@ -64,7 +64,7 @@ func TestLongList(t *testing.T) {
 // What a long request costs before the store sees it.
 func BenchmarkDecode(b *testing.B) {
 	body := longBody(10_000)
-	c := newCodec()
+	c := newCodec(false)
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {

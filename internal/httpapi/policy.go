@@ -1,57 +1,22 @@
 package httpapi
 
 import (
-	"errors"
 	"math"
 	"net/http"
 	"strconv"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
-	"loxilb/internal/store"
 )
+
+// policies are how policers are asked about.
+func policies() single[v1.Policy, lb.Policer] {
+	return single[v1.Policy, lb.Policer]{word: "policer", parse: policerOf, words: policyWord}
+}
 
 // CreatePolicy makes a policer, or changes it.
 func (a *API) CreatePolicy(w http.ResponseWriter, r *http.Request) {
-	policer, p := decoded(a, w, r, decodePolicy)
-	if p != nil {
-		p.write(w)
-		return
-	}
-	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, a.Store.Policers, policer.Name); err != nil {
-			return err
-		}
-		if err := a.Store.Policers.Put(tx, policer); err != nil {
-			return err
-		}
-		if !tx.Changed() {
-			return refuse(http.StatusConflict, "policer %s exists already with the same content", policer.Name)
-		}
-		return nil
-	})
-}
-
-// decodePolicy reads and checks a policer without looking at the store.
-func decodePolicy(data []byte) (policer lb.Policer, p *problem) {
-	body, p := decodeBody[v1.Policy](data)
-	if p != nil {
-		return policer, p
-	}
-	return checkedPolicer(body)
-}
-
-// checkedPolicer is the policer that a request describes.
-func checkedPolicer(body *v1.Policy) (policer lb.Policer, p *problem) {
-	policer, err := policerOf(body)
-	if err == nil {
-		policer = policer.Normal()
-		err = policer.Validate()
-	}
-	if err != nil {
-		return policer, policyProblem(err)
-	}
-	return policer, nil
+	policies().create(a, w, r, a.Store.Policers.Table)
 }
 
 func policerOf(body *v1.Policy) (p lb.Policer, err error) {
@@ -94,18 +59,6 @@ func rateOf(field, text string, megabits float64) (lb.Rate, error) {
 		return lb.Rate{PerSecond: uint64(bits)}, nil
 	}
 	return lb.ParseRate(field, strconv.FormatFloat(megabits, 'f', -1, 64))
-}
-
-// policyProblem renames the field of an error into the contract's words.
-func policyProblem(err error) *problem {
-	var fe *lb.FieldError
-	if !errors.As(err, &fe) {
-		return refuse(http.StatusBadRequest, "%v", err)
-	}
-	if name := policyWord(fe.Field); name != "" {
-		return fieldProblem(http.StatusBadRequest, renamed(name, fe))
-	}
-	return fieldProblem(http.StatusBadRequest, fe)
 }
 
 func policyWord(field string) string {
@@ -161,21 +114,7 @@ func policyAnswer(p *lb.Policer, stats lb.PolicerStats) *v1.Policy {
 
 // DeletePolicy takes a policer away.
 func (a *API) DeletePolicy(w http.ResponseWriter, r *http.Request, ident string) {
-	a.commit(w, r, true, func(tx *store.Tx, pre *precondition) error {
-		if err := pre.check(tx, a.Store.Policers, ident); err != nil {
-			return err
-		}
-		return tx.Delete(a.Store.Policers.ID(ident))
-	})
-}
-
-// readPolicy reads a policer of a list.
-func readPolicy(spec []byte) (policer lb.Policer, p *problem) {
-	body, p := strictly[v1.Policy](spec)
-	if p != nil {
-		return policer, p
-	}
-	return checkedPolicer(body)
+	deleteOne(a, w, r, a.Store.Policers.Table, ident)
 }
 
 // showPolicy is a policer as POST takes it.

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	v1 "loxilb/api/v1"
@@ -41,10 +42,12 @@ func TestPolicyRequests(t *testing.T) {
 		t.Errorf("a second one at the same port: %d %s", w.Code, w.Body)
 	}
 	b.call("POST", path, `{"policyIdent":"slow","policyInfo":{"type":1,"committedInfoRate":0.01},"targetObject":{"attachment":3,"polObjName":"10.0.0.0/8","direction":"both"}}`)
+	b.call("POST", path, `{"policyIdent":"ruled","policyInfo":{"type":1,"committedInfoRate":1},"targetObject":{"attachment":4,"polObjName":"preference:7,sourceIP:10.1.2.3/8"}}`)
 	list := b.policies()
-	if len(list) != 2 {
+	if len(list) != 3 || list[1].TargetObject != (v1.PolicyTarget{Attachment: 4, PolObjName: "sourceIP:10.0.0.0/8,preference:7", Direction: "in"}) {
 		t.Fatalf("%+v", list)
 	}
+	list = slices.Delete(list, 1, 2)
 	p := list[0]
 	if p.PolicyInfo != (v1.PolicyInfo{CommittedInfoRate: 100, PeakInfoRate: 100, CommittedRate: "100mbit", PeakRate: "100mbit", CommittedBlkSize: 6000, ExcessBlkSize: 12000}) ||
 		p.TargetObject != (v1.PolicyTarget{Attachment: 1, PolObjName: "hs0", Direction: "in"}) || p.Attached != 1 || *p.Red != (v1.PolicyCount{Packets: 3, Bytes: 30}) {
@@ -60,12 +63,12 @@ func TestPolicyRequests(t *testing.T) {
 	if w := b.call("POST", path, string(again)); w.Code != 409 {
 		t.Errorf("what was shown is something else when it is sent back: %d %s", w.Code, w.Body)
 	}
-	for _, want := range []int{200, 404} {
-		if w := b.call("DELETE", path+"/ident/slow", ""); w.Code != want {
-			t.Errorf("%d %s, want %d", w.Code, w.Body, want)
+	for gone := range 2 { // the second time it is
+		if w := b.call("DELETE", path+"/ident/slow", ""); w.Code != 200 || len(w.Header().Values("Warning")) != gone {
+			t.Errorf("%d %s, %q", w.Code, w.Body, w.Header())
 		}
 	}
-	if left := b.policies(); len(left) != 1 {
+	if left := b.policies(); len(left) != 2 {
 		t.Errorf("%+v", left)
 	}
 }

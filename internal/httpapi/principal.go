@@ -27,8 +27,9 @@ type principal struct {
 	by       way
 	name     string
 	role     access.Role
-	user     int64 // of access.Users; 0: another one
-	stranger bool  // was refused for want of a token, or of rights
+	user     int64  // of access.Users; 0: another one
+	why      string // it has no role
+	stranger bool   // was refused for want of a token, or of rights
 
 	revision uint64
 	objects  []string

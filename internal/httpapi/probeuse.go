@@ -24,23 +24,9 @@ func (a *API) probeFiles(p *lb.Probe) error {
 	return nil
 }
 
-// idleProbe says so if a service has in it how its endpoints are to be asked, and nobody asks them. Times and counts are no sign of it: clients send
-// their defaults.
-func idleProbe(s *lb.Service, notes *warnings) {
-	if s.Monitored() || s.Probe.Type != lb.ProbeAuto {
-		return
-	}
-	for _, f := range [...]struct {
-		field string
-		given bool
-	}{
-		{lb.FieldProbeRequest, s.Probe.Request != ""}, {lb.FieldProbeResponse, s.Probe.Response != ""}, {lb.FieldProbePort, s.Probe.Port != 0},
-		{lb.FieldProbeHost, s.Probe.Host != ""}, {lb.FieldProbeStatuses, len(s.Probe.Statuses) > 0},
-		{lb.FieldProbeCA, s.Probe.CA != ""}, {lb.FieldProbeCertificate, s.Probe.Certificate != ""},
-	} {
-		if f.given {
-			notes.add("%s has no effect: the endpoints of %s are not probed until monitor or probetype says so", propertyOf(f.field, -1), s.Key)
-			return
-		}
+// ineffective says which settings of a service change nothing as it is.
+func ineffective(s *lb.Service, notes *warnings) {
+	for _, i := range s.Ineffective() {
+		notes.add("%s has no effect: %s", propertyOf(i.Field, -1), i.Why)
 	}
 }

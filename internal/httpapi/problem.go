@@ -19,6 +19,8 @@ type problem struct {
 	body   v1.Error
 	stored uint64        // the revision of a change that is stored, and not applied
 	failed *status.Error // why it is not, if it was tried
+	// known makes a body without the properties that are not known, if one of them is what is refused.
+	known func([]byte) ([]byte, []string)
 }
 
 func (p *problem) Error() string { return p.body.Message }
@@ -29,20 +31,27 @@ func refuse(code int, format string, args ...any) *problem {
 	return &problem{body: v1.Error{Code: code, Message: s, Result: s}}
 }
 
+// say replaces the sentence.
+func (p *problem) say(s string) { p.body.Message, p.body.Result = s, s }
+
 // refuseField makes a problem of a value. reason is a predicate: "is zero".
 func refuseField(code int, field, value, reason, allowed string) *problem {
 	return fieldProblem(code, lb.NewFieldError(field, value, reason, allowed))
 }
 
+// fieldProblem is about a value, with code unless it asks for what this build does not have.
 func fieldProblem(code int, fe *lb.FieldError) *problem {
+	if fe.NotBuilt {
+		code = http.StatusNotImplemented
+	}
 	p := refuse(code, "%s", fe.Error())
 	p.body.Field, p.body.Value, p.body.Reason, p.body.Allowed = fe.Field, fe.Value, fe.Reason, fe.Allowed
 	return p
 }
 
-// notAvailable refuses a property that the contract has and this version does not.
-func notAvailable(field, value, allowed string) *problem {
-	return fieldProblem(http.StatusBadRequest, lb.NotAvailable(field, value, allowed))
+// notBuilt refuses what a property asks for, which the contract has and this build does not.
+func notBuilt(field, value, instead, allowed string) *problem {
+	return fieldProblem(http.StatusNotImplemented, lb.NotBuilt(field, value, instead, allowed))
 }
 
 // write answers with the problem.

@@ -14,22 +14,14 @@ func (a *API) routes() netKind[netobj.Route] {
 }
 
 // CreateRoute adds a route to the main table.
-func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.routes(), func(data []byte) (o netobj.Route, p *problem) {
-		body, p := decodeBody[v1.Route](data)
-		if p != nil {
-			return o, p
-		}
-		o, err := netobj.ParseRoute(body.DestinationIPNet, body.Gateway, body.Protocol)
-		if err != nil {
-			return o, pathProblem(err)
-		}
-		return o, nil
+func (a *API) CreateRoute(w http.ResponseWriter, r *http.Request, _ v1.CreateRouteParams) {
+	createNet(a, w, r, a.routes(), func(body *v1.Route) (netobj.Route, error) {
+		return netobj.ParseRoute(body.DestinationIPNet, body.Gateway, body.Protocol)
 	})
 }
 
 // DeleteRoute deletes a route of the main table: of several, the one that users want from us, or else that of the lowest metric.
-func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask string) {
+func (a *API) DeleteRoute(w http.ResponseWriter, r *http.Request, ip, mask string, _ v1.DeleteRouteParams) {
 	to, err := netobj.ParseDestination(ip + "/" + mask)
 	if err != nil {
 		pathProblem(err).write(w)

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/listing"
 	"loxilb/internal/status"
 	"loxilb/internal/store"
 )
@@ -23,20 +26,32 @@ type Statuses interface {
 	Wait(ctx context.Context, version uint64, ids []status.ID) error
 }
 
-// GetStatuses answers with the statuses of all objects, services or not.
+// GetStatuses answers with the statuses of objects, services or not: of all, or of those that are asked for.
 func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetStatusesParams) {
-	now := a.Store.Snapshot()
-	out := newStream(w, "statusAttr")
-	for _, s := range a.Statuses.List(params.Kind, params.Failed) {
-		if params.Name != "" && params.Name != s.Key && params.Name != a.nameOf(now, s.ID) {
-			continue
-		}
-		if !out.item(a.statusIn(now, &s)) {
-			return
-		}
+	q, p := queryOf(statusFields(), params.Name, params.Selector, params.SortBy, params.Limit, params.Continue)
+	if p != nil {
+		p.write(w)
+		return
 	}
-	out.end()
+	now := a.Store.Snapshot()
+	list := listing.List[*status.Status]{
+		Rows: func(yield func(*status.Status) bool) {
+			for _, s := range a.Statuses.List(params.Kind, params.Failed) {
+				if !yield(&s) {
+					return
+				}
+			}
+		},
+		Key:    func(s *status.Status) string { return s.Kind + " " + s.Key },
+		Order:  strings.Compare,
+		Also:   func(s *status.Status) []string { return []string{s.Key, a.nameOf(now, s.ID)} },
+		Values: func(s *status.Status, path string) []string { return statusFields().Values(statusOf(s), path) },
+	}
+	writePage(w, r, "statusAttr", &list, q, func(s *status.Status) any { return a.statusIn(now, s) })
 }
+
+// statusFields are what statuses can be chosen and sorted by.
+var statusFields = sync.OnceValue(func() *listing.Fields { return listing.FieldsOf[v1.Status](nil) })
 
 // nameOf is the name of a service; other objects have none.
 func (a *API) nameOf(now *store.Snapshot, id status.ID) string {

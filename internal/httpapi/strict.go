@@ -30,7 +30,7 @@ func strictly[T any](spec []byte) (*T, *problem) {
 		path := pathAt(spec, int(kind.Offset))
 		return nil, refuseField(http.StatusBadRequest, path, kind.Value, "is of the wrong type", kindName(kind))
 	}
-	names := unknownIn(spec, reflect.TypeFor[T](), "")
+	names := unknownIn(spec, reflect.TypeFor[T](), "", maxNames)
 	if len(names) == 0 {
 		return nil, decodeProblem(spec, err)
 	}
@@ -42,31 +42,86 @@ func strictly[T any](spec []byte) (*T, *problem) {
 	return nil, p
 }
 
-// jsonParts yields what is in an object (by name) or in a list (by index), and where it begins.
-func jsonParts(data []byte, yield func(path string, start int, part []byte)) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	open, err := d.Token()
-	delim, _ := open.(json.Delim)
-	for i := 0; err == nil && delim != 0 && d.More(); i++ {
+// maxNames is how many unknown properties of an object are named.
+const maxNames = 100
+
+// jsonParts yields what is in an object (by name) or in a list (by index), and where it begins, until yield is false. The data is JSON: it
+// was read before, as a whole. Nothing is copied, as it may be large and deep.
+func jsonParts(data []byte, yield func(path string, start int, part []byte) bool) {
+	at := skipSpace(data, 0)
+	if at == len(data) || data[at] != '{' && data[at] != '[' {
+		return
+	}
+	object := data[at] == '{'
+	at = skipSpace(data, at+1)
+	for i := 0; at < len(data) && data[at] != '}' && data[at] != ']'; i++ {
 		path := fmt.Sprintf("[%d]", i)
-		if delim == '{' {
-			token, _ := d.Token() // the whole was read before
-			name, _ := token.(string)
-			path = "." + name
+		if object {
+			end := min(endOfString(data, at)+1, len(data))
+			path = "." + nameOf(data[at:end])
+			at = skipSpace(data, skipSpace(data, end)+1) // behind the colon
 		}
-		var part json.RawMessage
-		if err = d.Decode(&part); err == nil {
-			yield(path, int(d.InputOffset())-len(part), part)
+		end := endOfValue(data, at)
+		if !yield(path, at, data[at:end]) {
+			return
+		}
+		if at = skipSpace(data, end); at < len(data) && data[at] == ',' {
+			at = skipSpace(data, at+1)
 		}
 	}
 }
 
+// nameOf is a name of a property without its quotes, or the beginning of a long one.
+func nameOf(quoted []byte) (name string) {
+	if len(quoted) > maxTold {
+		return strings.ToValidUTF8(string(quoted[1:maxTold]), "") + "..."
+	}
+	if json.Unmarshal(quoted, &name) != nil {
+		return string(quoted)
+	}
+	return name
+}
+
+func skipSpace(data []byte, at int) int {
+	for at < len(data) && (data[at] == ' ' || data[at] == '\t' || data[at] == '\r' || data[at] == '\n') {
+		at++
+	}
+	return min(at, len(data))
+}
+
+// endOfValue is where a value ends that begins at a place.
+func endOfValue(data []byte, at int) int {
+	for depth := 0; at < len(data); at++ {
+		switch data[at] {
+		case '"':
+			at = endOfString(data, at)
+		case '{', '[':
+			depth++
+			continue
+		case '}', ']':
+			depth--
+		case ',', ' ', '\t', '\r', '\n', ':':
+			continue
+		default:
+			for at+1 < len(data) && !bytes.ContainsRune([]byte(",]} \t\r\n"), rune(data[at+1])) {
+				at++
+			}
+		}
+		if depth == 0 {
+			return min(at+1, len(data))
+		}
+	}
+	return len(data)
+}
+
 // pathAt is the path of the value that ends at an offset, or begins just before it.
 func pathAt(data []byte, offset int) (path string) {
-	jsonParts(data, func(name string, start int, part []byte) {
-		if start < offset && offset <= start+len(part) {
+	jsonParts(data, func(name string, start int, part []byte) bool {
+		found := start < offset && offset <= start+len(part)
+		if found {
 			path = name + joined(pathAt(part, offset-start))
 		}
+		return !found
 	})
 	return strings.TrimPrefix(path, ".")
 }
@@ -79,26 +134,27 @@ func joined(path string) string {
 	return "." + path
 }
 
-// unknownIn lists what a type has no member for.
-func unknownIn(data []byte, t reflect.Type, at string) (names []string) {
+// unknownIn lists what a type has no member for, the first so many.
+func unknownIn(data []byte, t reflect.Type, at string, most int) (names []string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
 	}
-	jsonParts(data, func(path string, _ int, part []byte) {
+	jsonParts(data, func(path string, _ int, part []byte) bool {
 		switch {
 		case t.Kind() == reflect.Slice && path[0] == '[':
-			names = append(names, unknownIn(part, t.Elem(), at+path)...)
+			names = append(names, unknownIn(part, t.Elem(), at+path, most-len(names))...)
 		case t.Kind() == reflect.Struct && path[0] == '.':
 			f, ok := memberOf(t, path[1:])
 			if ok {
-				names = append(names, unknownIn(part, f, strings.TrimPrefix(at+path, "."))...)
+				names = append(names, unknownIn(part, f, strings.TrimPrefix(at+path, "."), most-len(names))...)
 			} else {
 				names = append(names, strings.TrimPrefix(at+path, "."))
 			}
 		}
+		return len(names) < most
 	})
 	return names
 }

@@ -20,21 +20,14 @@ func (a *API) vlanMembers() netKind[netobj.VLANMember] {
 
 // CreateVlan makes the bridge of a VLAN.
 func (a *API) CreateVlan(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.vlans(), func(data []byte) (o netobj.VLAN, p *problem) {
-		body, p := decodeBody[v1.Vlan](data)
-		if p != nil {
-			return o, p
-		}
-		o = netobj.VLAN{ID: body.Vid}
-		if err := o.Validate(); err != nil {
-			return o, pathProblem(err)
-		}
-		return o, nil
+	createNet(a, w, r, a.vlans(), func(body *v1.Vlan) (netobj.VLAN, error) {
+		o := netobj.VLAN{ID: body.Vid}
+		return o, o.Validate()
 	})
 }
 
 // DeleteVlan deletes the bridge of a VLAN, and what was asked for in it.
-func (a *API) DeleteVlan(w http.ResponseWriter, r *http.Request, id string) {
+func (a *API) DeleteVlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVlanParams) {
 	o, err := netobj.ParseVLAN("vlan_id", id)
 	if err != nil {
 		pathProblem(err).write(w)
@@ -72,17 +65,9 @@ func deleteThose[T netobj.Object[T]](tx *store.Tx, t *store.Table[T], which func
 }
 
 // CreateVlanMember puts an interface into a VLAN.
-func (a *API) CreateVlanMember(w http.ResponseWriter, r *http.Request, id string) {
-	createNet(a, w, r, a.vlanMembers(), func(data []byte) (o netobj.VLANMember, p *problem) {
-		body, p := decodeBody[v1.VlanMember](data)
-		if p != nil {
-			return o, p
-		}
-		o, err := netobj.ParseVLANMember(id, body.Dev, body.Tagged)
-		if err != nil {
-			return o, pathProblem(err)
-		}
-		return o, nil
+func (a *API) CreateVlanMember(w http.ResponseWriter, r *http.Request, id string, _ v1.CreateVlanMemberParams) {
+	createNet(a, w, r, a.vlanMembers(), func(body *v1.VlanMember) (netobj.VLANMember, error) {
+		return netobj.ParseVLANMember(id, body.Dev, body.Tagged)
 	})
 }
 

@@ -18,21 +18,14 @@ func (a *API) vxlanPeers() netKind[netobj.VXLANPeer] {
 
 // CreateVxlan makes a tunnel.
 func (a *API) CreateVxlan(w http.ResponseWriter, r *http.Request) {
-	createNet(a, w, r, a.vxlans(), func(data []byte) (o netobj.VXLAN, p *problem) {
-		body, p := decodeBody[v1.Vxlan](data)
-		if p != nil {
-			return o, p
-		}
-		o = netobj.VXLAN{ID: body.VxlanID, Dev: body.EpIntf}
-		if err := o.Validate(); err != nil {
-			return o, pathProblem(err)
-		}
-		return o, nil
+	createNet(a, w, r, a.vxlans(), func(body *v1.Vxlan) (netobj.VXLAN, error) {
+		o := netobj.VXLAN{ID: body.VxlanID, Dev: body.EpIntf}
+		return o, o.Validate()
 	})
 }
 
 // DeleteVxlan deletes a tunnel, and what was asked for in it.
-func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string) {
+func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string, _ v1.DeleteVxlanParams) {
 	n, err := netobj.ParseVXLANID("vxlanID", id)
 	if err != nil {
 		pathProblem(err).write(w)
@@ -46,16 +39,8 @@ func (a *API) DeleteVxlan(w http.ResponseWriter, r *http.Request, id string) {
 
 // CreateVxlanPeer has a tunnel send to a peer.
 func (a *API) CreateVxlanPeer(w http.ResponseWriter, r *http.Request, id string) {
-	createNet(a, w, r, a.vxlanPeers(), func(data []byte) (o netobj.VXLANPeer, p *problem) {
-		body, p := decodeBody[v1.VxlanPeer](data)
-		if p != nil {
-			return o, p
-		}
-		o, err := netobj.ParseVXLANPeer(id, body.PeerIP)
-		if err != nil {
-			return o, pathProblem(err)
-		}
-		return o, nil
+	createNet(a, w, r, a.vxlanPeers(), func(body *v1.VxlanPeer) (netobj.VXLANPeer, error) {
+		return netobj.ParseVXLANPeer(id, body.PeerIP)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/httpapi/sse"
 	"loxilb/internal/lb"
 )
 
@@ -33,21 +34,23 @@ func (a *API) WatchConntracks(w http.ResponseWriter, r *http.Request, params v1.
 		p.write(w)
 		return
 	}
-	ctx, cancel := a.untilClosing(r)
+	ctx, cancel := a.whileServed(r)
 	defer cancel()
-	s := &watchStream{filter: f, eventStream: a.newEventStream(w), last: time.Now()}
+	s := &watchStream{filter: f, Stream: sse.New(w, a.stall), last: time.Now()}
 	if err := a.DataPath.WatchConnections(ctx, rate, s.tell); err != nil && !s.begun {
 		w.Header().Del("Cache-Control")
 		w.Header().Set("Retry-After", "30")
 		refuse(http.StatusServiceUnavailable, "the connections can't be watched: %v", err).write(w)
 	} else if err != nil {
 		a.Log.Error("connections could not be watched any longer", "error", err)
+	} else {
+		endStream(ctx, s.Stream)
 	}
 }
 
 // watchStream writes what becomes of connections.
 type watchStream struct {
-	*eventStream
+	*sse.Stream
 	filter filter
 	begun  bool
 	last   time.Time // when something was written
@@ -66,28 +69,28 @@ func (s *watchStream) tell(events []lb.ConnectionEvent, untold lb.Untold) bool {
 		}
 	}
 	if untold != s.untold && now.Sub(s.noted) >= untoldEvery {
-		s.print("event: untold\ndata: {\"sampled\":%d,\"lost\":%d}\n\n", untold.Sampled-s.untold.Sampled, untold.Lost-s.untold.Lost)
+		s.Print("event: untold\ndata: {\"sampled\":%d,\"lost\":%d}\n\n", untold.Sampled-s.untold.Sampled, untold.Lost-s.untold.Lost)
 		s.untold, s.noted = untold, now
 		wrote = true
 	}
-	if !wrote && now.Sub(s.last) >= heartbeat {
-		s.print(": nothing happened\n\n")
+	if !wrote && now.Sub(s.last) >= sse.Heartbeat {
+		s.Comment("nothing happened")
 		wrote = true
 	}
 	if wrote {
-		s.flush()
+		s.Flush()
 		s.last = now
 	}
-	return s.err == nil
+	return s.Err() == nil
 }
 
 func (s *watchStream) write(e *lb.ConnectionEvent) {
 	data, err := json.Marshal(conntrackEventOf(e))
 	if err != nil {
-		s.err = err
+		s.Fail(err)
 		return
 	}
-	s.print("event: connection\ndata: %s\n\n", data)
+	s.Event("connection", data)
 }
 
 // connectionOf is what the filter knows.

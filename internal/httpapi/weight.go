@@ -25,7 +25,9 @@ func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
+	var notes warnings
 	a.commit(w, r, false, func(tx *store.Tx, _ *precondition) error {
+		defer notes.write(w)
 		found := false
 		for s := range a.Store.Services.All(tx) {
 			if !c.isFor(&s) {
@@ -38,6 +40,7 @@ func (a *API) SetEndpointWeight(w http.ResponseWriter, r *http.Request) {
 					e.Weight = c.weight
 				}
 			}
+			ineffective(&s, &notes)
 			if err := a.Store.Services.Put(tx, s); err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"strings"
 	"testing"
 
 	"loxilb/internal/lb"
@@ -40,6 +41,10 @@ func TestSetWeight(t *testing.T) {
 	want(`{"endpoint":"31.31.31.1","weight":0,"servName":"b"}`, 5, 1, 1, 0, 0, 1, 0, 0, 1)
 	want(`{"endpoint":"31.31.31.1","weight":0,"servName":"b"}`, 5, 1, 1, 0, 0, 1, 0, 0, 1)
 	want(`{"endpoint":"32.32.32.1:80","weight":65535,"service":"20.20.20.1:82/tcp"}`, 5, 1, 1, 0, 0, 1, 0, 0, lb.MaxWeight)
+	w := b.call("POST", path, `{"endpoint":"31.31.31.1:80","weight":5,"service":"20.20.20.1:80/tcp"}`)
+	if note := w.Header().Get("Warning"); !strings.Contains(note, "weight has no effect: the endpoints of 20.20.20.1:80/tcp take turns by rr") {
+		t.Errorf("%d, warning %q", w.Code, note)
+	}
 	for body, field := range map[string]string{
 		`{"endpoint":"me","weight":1}`:                                           "endpoint",
 		`{"endpoint":"31.31.31.1:80"}`:                                           "weight",

@@ -17,6 +17,8 @@ const (
 	Random           Algorithm = 100 // not in the contract, and out of the way of what it numbers next
 )
 
+const noNGAP = "NGAP and SCTP are not read, so leave N2 to the AMF's own addresses"
+
 func algorithms() []choice[Algorithm] {
 	return []choice[Algorithm]{
 		{value: RoundRobin, word: "rr", help: "round robin, strictly in the order written"},
@@ -24,9 +26,9 @@ func algorithms() []choice[Algorithm] {
 		{value: Priority, word: "priority", help: "smooth weighted round robin"},
 		{value: Persist, word: "persist", help: "where the client's last connection went"},
 		{value: LeastConnections, word: "lc", help: "fewest connections for its weight"},
-		{value: N2, word: "n2", help: "5G N2: each NGAP message of an SCTP connection to an endpoint", later: true},
-		{value: N2Det, word: "n2det", help: "as n2, and a client's messages always to the same endpoint", later: true},
-		{value: N3, word: "n3", help: "5G N3: GTP-U by its tunnel identifier", later: true},
+		{value: N2, word: "n2", help: "5G N2: each NGAP message of an SCTP connection to an endpoint", instead: noNGAP},
+		{value: N2Det, word: "n2det", help: "as n2, and a client's messages always to the same endpoint", instead: noNGAP},
+		{value: N3, word: "n3", help: "5G N3: GTP-U by its tunnel identifier", instead: "GTP-U is balanced by addresses and ports (hash)"},
 		{value: Random, word: "random", help: "at random, by weight"},
 	}
 }
@@ -34,7 +36,10 @@ func algorithms() []choice[Algorithm] {
 // String is the word of the contract.
 func (a Algorithm) String() string { return wordOf("algorithm", a, algorithms()) }
 
-// ParseAlgorithm takes the word or the number of the contract.
+// ParseAlgorithm takes the word or the number of the contract; "" is the default.
 func ParseAlgorithm(s string) (Algorithm, error) {
+	if s == "" {
+		return RoundRobin, nil
+	}
 	return parseWordOrNumber(FieldSelect, s, algorithms())
 }

@@ -13,10 +13,11 @@ const (
 	AttachPort    AttachTo = 1 // an interface, of which all packets that arrive are meant
 	AttachService AttachTo = 2 // the contract's rule: a service, by its name (of which there may be several) or its key
 	AttachSource  AttachTo = 3 // clients, by a prefix of their addresses, of all services
+	AttachRule    AttachTo = 4 // what a firewall rule decides about, by its key
 )
 
 func attachWords() map[AttachTo]string {
-	return map[AttachTo]string{AttachPort: "port", AttachService: "service", AttachSource: "source"}
+	return map[AttachTo]string{AttachPort: "port", AttachService: "service", AttachSource: "source", AttachRule: "firewall"}
 }
 
 func (a AttachTo) String() string { return attachWords()[a] }
@@ -28,7 +29,7 @@ func ParseAttachTo(text string) (AttachTo, error) {
 			return a, nil
 		}
 	}
-	return 0, NewFieldError(FieldAttachment, text, "is nothing to attach to", "1 (port), 2 (service) or 3 (source)")
+	return 0, NewFieldError(FieldAttachment, text, "is nothing to attach to", "1 (port), 2 (service), 3 (source) or 4 (firewall)")
 }
 
 // Direction is of packets of connections.
@@ -72,8 +73,11 @@ func (a Attachment) Validate() error {
 	case AttachSource:
 		_, err := a.Prefix()
 		return err
+	case AttachRule:
+		_, err := a.Rule()
+		return err
 	}
-	return NewFieldError(FieldAttachment, a.To.String(), "is nothing to attach to", "1 (port), 2 (service) or 3 (source)")
+	return NewFieldError(FieldAttachment, a.To.String(), "is nothing to attach to", "1 (port), 2 (service), 3 (source) or 4 (firewall)")
 }
 
 // validateInterface refuses what the kernel takes for no name of an interface.
@@ -113,6 +117,18 @@ func (a Attachment) Prefix() (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
+// Rule is a firewall rule's key, in its normal form.
+func (a Attachment) Rule() (key string, err error) {
+	rule, err := ParseRuleKey(a.Name)
+	if err == nil {
+		err = rule.Validate()
+	}
+	if err != nil {
+		return "", NewFieldError(FieldTarget, a.Name, "is not the key of a firewall rule: "+err.Error(), "")
+	}
+	return rule.Key(), nil
+}
+
 // Normal is the attachment as it is stored: one way to write what is the same.
 func (a Attachment) Normal() Attachment {
 	if a.Direction == "" {
@@ -126,6 +142,10 @@ func (a Attachment) Normal() Attachment {
 	case AttachService:
 		if name, key, err := a.Service(); err == nil && name == "" {
 			a.Name = key.String()
+		}
+	case AttachRule:
+		if key, err := a.Rule(); err == nil {
+			a.Name = key
 		}
 	}
 	return a

@@ -42,7 +42,7 @@ type Condition struct {
 // Conditions are those that the service has by what it asks for.
 func (s *Service) Conditions() (list []Condition) {
 	if s.BGP {
-		list = append(list, Condition{"BGP", "the VIP is to be advertised by BGP, and is not: BGP is not available yet"})
+		list = append(list, Condition{"BGP", "the VIP is to be advertised by BGP, and is not: BGP is not part of this build"})
 	}
 	if s.Egress && !s.GivesSource() {
 		list = append(list, Condition{"Egress", "connections of its endpoints leave with their own addresses, unless a firewall rule gives them a source: the service has no address for that"})

@@ -14,15 +14,6 @@ type Drain struct {
 	Rate     int        `json:"rate"`              // of them a second
 }
 
-// Steady is a time that was stored, by the clock that nobody sets: whether it is over is no matter of the wall's clock from here on.
-func Steady(t time.Time) time.Time {
-	if t.IsZero() {
-		return t
-	}
-	now := time.Now()
-	return now.Add(t.Sub(now.Round(0))) // to change its location would take that clock off
-}
-
 // Key names it: IP or IP:PORT.
 func (d Drain) Key() string {
 	if d.Port == 0 {

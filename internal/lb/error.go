@@ -99,6 +99,8 @@ type FieldError struct {
 	Value   string // as the user wrote it, cut and escaped
 	Reason  string // a predicate: "is not an IP address"
 	Allowed string // "" when Reason says it
+	// NotBuilt: there is nothing wrong with the value, but this build does not do what it asks for.
+	NotBuilt bool
 }
 
 // Error is one sentence: `port "0" is zero (allowed: 1 to 65535)`.
@@ -115,9 +117,11 @@ func NewFieldError(field, value, reason, allowed string) *FieldError {
 	return &FieldError{Field: field, Value: printable(value), Reason: reason, Allowed: allowed}
 }
 
-// NotAvailable refuses a value that the contract knows and this version does not do.
-func NotAvailable(field, value, allowed string) *FieldError {
-	return NewFieldError(field, value, "is not available yet", allowed)
+// NotBuilt refuses a value that the contract knows and this build does not. instead is what to do: "let HAProxy do it".
+func NotBuilt(field, value, instead, allowed string) *FieldError {
+	e := NewFieldError(field, value, "is not part of this build: "+instead, allowed)
+	e.NotBuilt = true
+	return e
 }
 
 // Printable is a user's text such that it can stand in a sentence.

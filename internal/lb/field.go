@@ -1,6 +1,10 @@
 package lb
 
-import "strings"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Field is one field of T (a Service or an Endpoint). What it is called, how it is read, written and compared stands
 // here and nowhere else: text, journal, REST, loxicmd, equality and copies go through the lists of KeyFields, Fields and
@@ -103,11 +107,11 @@ func (f *Field[T]) Choices() []Choice {
 
 // Usage is Help, and what each word does.
 func (f *Field[T]) Usage() string {
-	var now, later []string
+	var now, missing []string
 	for _, c := range f.Choices() {
 		switch {
 		case !c.Available:
-			later = append(later, c.Word)
+			missing = append(missing, c.Word)
 		default:
 			now = append(now, c.Word+" ("+c.Help+")")
 		}
@@ -116,8 +120,27 @@ func (f *Field[T]) Usage() string {
 	if len(now) > 0 {
 		s += ": " + list(now)
 	}
-	if len(later) > 0 {
-		s += "; not available yet: " + strings.Join(later, ", ")
+	if len(missing) > 0 {
+		s += "; not part of this build: " + strings.Join(missing, ", ")
 	}
 	return s
+}
+
+// PropertyText is what REST has in a property of a service, as text, for a value as the flag of the field takes it: a number for a word, "" for
+// the default. What is no such value, or of no such property, stays as it is.
+func PropertyText(property, value string) string {
+	for _, f := range slices.Concat(KeyFields(), Fields()) {
+		if f.Property != property || f.IsList() {
+			continue
+		}
+		var s Service
+		if err := f.SetFlag(&s, value); err != nil {
+			return value
+		}
+		if f.IsDefault(&s) {
+			return ""
+		}
+		return fmt.Sprint(f.Value(&s))
+	}
+	return value
 }

@@ -41,7 +41,7 @@ func (w word[T, V]) parse(t *T, _ *Field[T], s string) (err error) {
 func (w word[T, V]) choices() []Choice {
 	var list []Choice
 	for _, c := range w.all() {
-		list = append(list, Choice{Word: c.word, Number: int(c.value), Help: c.help, Available: !c.later})
+		list = append(list, Choice{Word: c.word, Number: int(c.value), Help: c.help, Available: c.instead == ""})
 	}
 	return list
 }

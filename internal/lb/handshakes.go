@@ -30,6 +30,9 @@ func (h *Handshakes) AllAnswered() (sum uint64) {
 	return sum
 }
 
+// Failed is the number of those that came to nothing, as the endpoint or the network said.
+func (h *Handshakes) Failed() uint64 { return h.Refused + h.Reset + h.Unreachable }
+
 // Add adds those of another endpoint.
 func (h *Handshakes) Add(o *Handshakes) {
 	h.Opened += o.Opened
@@ -47,5 +50,6 @@ type HandshakeRow struct {
 	At    netip.AddrPort
 	ID    uint32
 	Idle  bool // its weight is 0, or it is drained: it is to take no connections
+	Off   bool // it takes none now: it is idle, down, or a backup that is not needed
 	Count Handshakes
 }

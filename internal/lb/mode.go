@@ -19,7 +19,7 @@ func modes() []choice[Mode] {
 		{value: ModeOneArm, word: "onearm", help: "the client's address becomes the load balancer's towards the endpoint"},
 		{value: ModeFullNAT, word: "fullnat", help: "the client's address becomes the VIP"},
 		{value: ModeDSR, word: "dsr", help: "nothing changes but the MAC address: endpoints have the VIP too, and answer clients directly"},
-		{value: ModeFullProxy, word: "fullproxy", help: "connections end here, and others go to the endpoints", later: true},
+		{value: ModeFullProxy, word: "fullproxy", help: "connections end here, and others go to the endpoints", instead: "let HAProxy or Envoy listen at the endpoints of a service of mode default"},
 		{value: ModeHostOneArm, word: "hostonearm", help: "as onearm, with VIP 0.0.0.0 or ::, which stands for every local address"},
 	}
 }
@@ -32,5 +32,10 @@ func (m Mode) TranslatesSource() bool {
 // String is the word of the contract.
 func (m Mode) String() string { return wordOf("mode", m, modes()) }
 
-// ParseMode takes the word or the number of the contract.
-func ParseMode(s string) (Mode, error) { return parseWordOrNumber(FieldMode, s, modes()) }
+// ParseMode takes the word or the number of the contract; "" is the default.
+func ParseMode(s string) (Mode, error) {
+	if s == "" {
+		return ModeDefault, nil
+	}
+	return parseWordOrNumber(FieldMode, s, modes())
+}

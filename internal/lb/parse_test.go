@@ -39,7 +39,7 @@ func TestParseWords(t *testing.T) {
 		{in: "6", err: `mode "6" is not known ` + modes},
 		{in: "DSR", err: `mode "DSR" is not known ` + modes},
 		{in: "03", err: `mode "03" is not known ` + modes},
-		{in: "", err: `mode "" is not known ` + modes},
+		{in: "", want: "default"},
 	})
 	const algorithms = "(allowed: rr, hash, priority, persist, lc, n2, n2det, n3 or random)"
 	runParse(t, ParseAlgorithm, Algorithm.String, []parseCase{

@@ -48,7 +48,7 @@ func TestPolicerValidate(t *testing.T) {
 		"units":             {FieldPeakRate, func(p *Policer) { p.Peak.Packets = true }},
 		"burst":             {FieldCommittedBurst, func(p *Policer) { p.CommittedBurst = 1e6/8*86400 + 1 }},
 		"excess":            {FieldExcessBurst, func(p *Policer) { p.ExcessBurst = 1 << 63 }},
-		"nothing":           {FieldAttachment, func(p *Policer) { p.Attachment.To = 4 }},
+		"nothing":           {FieldAttachment, func(p *Policer) { p.Attachment.To = 5 }},
 		"long interface":    {FieldTarget, func(p *Policer) { p.Attachment.Name = strings.Repeat("x", 16) }},
 		"what leaves there": {FieldDirection, func(p *Policer) { p.Attachment.Direction = Back }},
 		"direction":         {FieldDirection, func(p *Policer) { p.Attachment.Direction = "up" }},
@@ -56,6 +56,9 @@ func TestPolicerValidate(t *testing.T) {
 		"bad key":           {FieldService, func(p *Policer) { p.Attachment = Attachment{To: AttachService, Name: "10.0.0.1/tcp"} }},
 		"bad prefix":        {FieldTarget, func(p *Policer) { p.Attachment = Attachment{To: AttachSource, Name: "10.0.0.0/33"} }},
 		"mapped prefix":     {FieldTarget, func(p *Policer) { p.Attachment = Attachment{To: AttachSource, Name: "::ffff:10.0.0.0/104"} }},
+		"bad rule":          {FieldTarget, func(p *Policer) { p.Attachment = Attachment{To: AttachRule, Name: "sourceIP:x"} }},
+		"impossible rule":   {FieldTarget, func(p *Policer) { p.Attachment = Attachment{To: AttachRule, Name: "protocol:icmp,minSourcePort:5"} }},
+		"no rule":           {FieldTarget, func(p *Policer) { p.Attachment = Attachment{To: AttachRule} }},
 	} {
 		p := good()
 		change.f(&p)
@@ -70,12 +73,13 @@ func TestPolicerValidate(t *testing.T) {
 func TestAttachmentNormal(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[Attachment]string{
-		{To: AttachSource, Name: "10.1.2.3/8"}:       "10.0.0.0/8",
-		{To: AttachSource, Name: "10.1.2.3"}:         "10.1.2.3/32",
-		{To: AttachSource, Name: "2001:DB8:0::/32"}:  "2001:db8::/32",
-		{To: AttachService, Name: "web"}:             "web",
-		{To: AttachService, Name: "10.0.0.1:80/tcp"}: "10.0.0.1:80/tcp",
-		{To: AttachPort, Name: "eth0"}:               "eth0",
+		{To: AttachSource, Name: "10.1.2.3/8"}:                                  "10.0.0.0/8",
+		{To: AttachSource, Name: "10.1.2.3"}:                                    "10.1.2.3/32",
+		{To: AttachSource, Name: "2001:DB8:0::/32"}:                             "2001:db8::/32",
+		{To: AttachService, Name: "web"}:                                        "web",
+		{To: AttachService, Name: "10.0.0.1:80/tcp"}:                            "10.0.0.1:80/tcp",
+		{To: AttachPort, Name: "eth0"}:                                          "eth0",
+		{To: AttachRule, Name: "preference:5,sourceip:10.1.2.3/8,protocol:tcp"}: "sourceIP:10.0.0.0/8,protocol:6,preference:5",
 	} {
 		if got := in.Normal(); got.Name != want || got.Direction != Towards {
 			t.Errorf("%+v becomes %+v", in, got)

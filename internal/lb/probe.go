@@ -37,7 +37,7 @@ func probeTypes() []choice[ProbeType] {
 		{value: ProbeGRPC, word: "grpc", help: "grpc.health.v1 says SERVING of the service --probereq, over TLS with --probe-ca or --probe-cert"},
 		{value: ProbeDNS, word: "dns", help: "it resolves the name --probereq, to the address --proberesp if that is given"},
 		{value: ProbeNone, word: "none", help: "nothing is asked: it is up until POST config/endpointhoststate says otherwise"},
-		{value: ProbeSCTP, word: "sctp", help: "it takes an association", later: true},
+		{value: ProbeSCTP, word: "sctp", help: "it takes an association", instead: "ping asks whether the machine is there"},
 	}
 }
 
@@ -106,8 +106,21 @@ const (
 	DefaultProbeRise     = 2
 )
 
-// Monitored tells whether the service heeds the health of its endpoints.
-func (s *Service) Monitored() bool { return s.Monitor || s.Probe.Type > ProbeNone }
+// Monitored tells whether the service heeds the health of its endpoints: because it says so, or by its mode, as in the contract.
+func (s *Service) Monitored() bool { return s.asksForProbes() || s.probedByMode() }
+
+// asksForProbes tells whether the service says that its endpoints are to be probed.
+func (s *Service) asksForProbes() bool { return s.Monitor || s.Probe.Type > ProbeNone }
+
+// probedByMode tells whether nobody has said, and the mode has endpoints probed; which port of all ports would be a guess.
+func (s *Service) probedByMode() bool {
+	return s.Probe.Type == ProbeAuto && s.Mode.TranslatesSource() && (s.Probe.Port != 0 || !s.AllPorts())
+}
+
+// Probes tells whether an endpoint is probed for the service. One that nobody may have probed is not, and its service is refused only if it asks.
+func (s *Service) Probes(e Endpoint) bool {
+	return s.Monitored() && (s.Probe.Type == ProbeNone || !e.Addr.IsLinkLocalUnicast())
+}
 
 // ProbeOf is how the service wants an endpoint to be probed, if it is Monitored: nothing is left out.
 func (s *Service) ProbeOf(e Endpoint) Probe {

@@ -24,7 +24,13 @@ func TestProbeOf(t *testing.T) {
 		{"10.0.0.1:80/tcp monitor=true" + rest, true, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080}},
 		{"10.0.0.1:80/udp monitor=true" + rest, true, "10.1.0.1_udp_8080", Probe{Type: ProbeUDP, Port: 8080}},
 		{"10.0.0.1:0/icmp monitor=true endpoints=10.1.0.1:0", true, "10.1.0.1_ping_0", Probe{Type: ProbePing}},
-		{"10.0.0.1:80/tcp mode=fullnat" + rest, false, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080}},
+		{"10.0.0.1:80/tcp mode=fullnat" + rest, true, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080}},
+		{"10.0.0.1:80/tcp mode=onearm" + rest, true, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080}},
+		{"0.0.0.0:80/udp mode=hostonearm" + rest, true, "10.1.0.1_udp_8080", Probe{Type: ProbeUDP, Port: 8080}},
+		{"10.0.0.1:80/tcp mode=dsr endpoints=10.1.0.1:80", false, "10.1.0.1_tcp_80", Probe{Type: ProbeTCP, Port: 80}},
+		{"10.0.0.1:80/tcp mode=fullnat probetype=none" + rest, false, "10.1.0.1_none_0", Probe{Type: ProbeNone}},
+		{"10.0.0.1:1-65535/tcp mode=fullnat" + rest, false, "10.1.0.1_tcp_8080", Probe{Type: ProbeTCP, Port: 8080}},
+		{"10.0.0.1:1-65535/tcp mode=fullnat probeport=80" + rest, true, "10.1.0.1_tcp_80", Probe{Type: ProbeTCP, Port: 80}},
 		{"10.0.0.1:80/tcp probetype=ping" + rest, true, "10.1.0.1_ping_0", Probe{Type: ProbePing}},
 		{"10.0.0.1:80/tcp probetype=none" + rest, false, "10.1.0.1_none_0", Probe{Type: ProbeNone}},
 		{"10.0.0.1:80/tcp monitor=true probetype=none" + rest, true, "10.1.0.1_none_0", Probe{Type: ProbeNone}},
@@ -65,7 +71,7 @@ func TestProbeRefused(t *testing.T) {
 	long := strings.Repeat("x", 3<<20)
 	for _, tc := range []struct{ fields, want string }{
 		{"probetype=telnet", `probe type "telnet" is not known (allowed: auto, tcp, udp, ping, http, https, grpc, dns, none or sctp)`},
-		{"probetype=sctp", `probe type "sctp" is not available yet (allowed: auto, tcp, udp, ping, http, https, grpc, dns or none)`},
+		{"probetype=sctp", `probe type "sctp" is not part of this build: ping asks whether the machine is there (allowed: auto, tcp, udp, ping, http, https, grpc, dns or none)`},
 		{"probetype=ping probeport=80", `probe port "80" is given, and probe type ping has no port (allowed: 0)`},
 		{"probeport=65536", `probe port "65536" is out of range (allowed: 0 (the endpoint's own) to 65535)`},
 		{"probeport=-1", `probe port "-1" is out of range (allowed: 0 (the endpoint's own) to 65535)`},

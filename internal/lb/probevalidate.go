@@ -34,7 +34,7 @@ func (s Service) validateMonitor() error {
 	if err := p.validate(); err != nil {
 		return err
 	}
-	if !s.Monitored() {
+	if !s.asksForProbes() {
 		return nil
 	}
 	for _, e := range s.Endpoints {

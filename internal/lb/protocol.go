@@ -18,7 +18,7 @@ func protocols() []choice[Protocol] {
 	return []choice[Protocol]{
 		{value: TCP, word: "tcp"},
 		{value: UDP, word: "udp"},
-		{value: SCTP, word: "sctp", later: true},
+		{value: SCTP, word: "sctp", instead: "IPVS (ipvsadm --sctp-service) balances SCTP"},
 		{value: ICMP, word: "icmp", help: "echo requests; there are no ports"},
 	}
 }

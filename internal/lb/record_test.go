@@ -52,7 +52,7 @@ func TestRecordOfALaterBuild(t *testing.T) {
 		{format: NewSchema().RecordFormat() + 1, data: good, want: "of a service is newer than"},
 		{format: 2, data: strings.Replace(good, `"mode"`, `"probe":"tcp","drain":5,"mode"`, 1), want: `there is no member "drain" or "probe"`},
 		{format: 2, data: strings.Replace(good, `"rr"`, `"maglev"`, 1), want: `select "maglev" is not known`},
-		{format: 2, data: strings.Replace(good, `"default"`, `"fullproxy"`, 1), want: "not available yet"},
+		{format: 2, data: strings.Replace(good, `"default"`, `"fullproxy"`, 1), want: "not part of this build"},
 		{format: 2, data: strings.Replace(good, `"default"`, `7`, 1), want: "mode is of the wrong type"},
 		{format: 2, data: strings.Replace(good, `tcp`, `quic`, 1), want: `protocol "quic" is not known`},
 		{format: 2, data: strings.Replace(good, `["192.168.1.10:8080"]`, `[1]`, 1), want: "endpoints is of the wrong type"},

@@ -26,6 +26,7 @@ type RuleVerdict struct {
 	ToInterface string     // valid iff RuleRedirect
 	ToSource    netip.Addr // valid iff RuleSNAT
 	OnDefault   bool       // RuleSNAT: only of what leaves by a default route
+	Record      bool       // copies of the packets are kept
 }
 
 // RulePorts are ports from Min to Max. The zero value: any, and packets without ports.

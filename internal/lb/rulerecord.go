@@ -23,6 +23,7 @@ type ruleRecord struct {
 	ToInterface        string       `json:"toInterface,omitempty"`
 	ToSource           netip.Addr   `json:"toSource,omitzero"`
 	OnDefault          bool         `json:"onDefault,omitempty"`
+	Record             bool         `json:"record,omitempty"`
 }
 
 // MarshalRecord writes it as journals have it.
@@ -31,7 +32,7 @@ func (r *Rule) MarshalRecord() ([]byte, error) {
 		Source: r.Source, Destination: r.Destination,
 		SourcePortMin: r.SourcePorts.Min, SourcePortMax: r.SourcePorts.Max, DestinationPortMin: r.DestinationPorts.Min, DestinationPortMax: r.DestinationPorts.Max,
 		Protocol: r.Protocol, ProtocolMax: r.ProtocolMax, Interface: r.Interface, Preference: r.Preference,
-		Action: r.Action.String(), Mark: r.Mark, ToInterface: r.ToInterface, ToSource: r.ToSource, OnDefault: r.OnDefault,
+		Action: r.Action.String(), Mark: r.Mark, ToInterface: r.ToInterface, ToSource: r.ToSource, OnDefault: r.OnDefault, Record: r.Record,
 	})
 }
 
@@ -48,7 +49,7 @@ func UnmarshalRule(data []byte) (r Rule, err error) {
 		SourcePorts: RulePorts{in.SourcePortMin, in.SourcePortMax}, DestinationPorts: RulePorts{in.DestinationPortMin, in.DestinationPortMax},
 		Protocol: in.Protocol, ProtocolMax: in.ProtocolMax, Interface: in.Interface, Preference: in.Preference,
 	}
-	r.RuleVerdict = RuleVerdict{Mark: in.Mark, ToInterface: in.ToInterface, ToSource: in.ToSource, OnDefault: in.OnDefault}
+	r.RuleVerdict = RuleVerdict{Mark: in.Mark, ToInterface: in.ToInterface, ToSource: in.ToSource, OnDefault: in.OnDefault, Record: in.Record}
 	if r.Action, err = ParseRuleAction(in.Action); err != nil {
 		return r, err
 	}

@@ -38,6 +38,12 @@ func RuleKeys() []string {
 	}
 }
 
+// IsRuleKey tells whether a word is one of RuleKeys, in any case.
+func IsRuleKey(name string) bool {
+	_, known := ruleField(name)
+	return known
+}
+
 // ruleField finds a key in any case.
 func ruleField(name string) (string, bool) {
 	for _, k := range RuleKeys() {
@@ -92,7 +98,7 @@ func parseRuleProtocol(field, s string) (uint8, error) {
 func ParseRule(s string) (Rule, error) {
 	words := strings.Fields(s)
 	if len(words) < 2 {
-		return Rule{}, NewFieldError("rule", s, "is not a rule", "KEY:VALUE,... ACTION [mark=N], where ACTION is allow, drop, trap, redirect=INTERFACE or snat=IP [default]")
+		return Rule{}, NewFieldError("rule", s, "is not a rule", "KEY:VALUE,... ACTION [mark=N] [record], where ACTION is allow, drop, trap, redirect=INTERFACE or snat=IP [default]")
 	}
 	r, err := ParseRuleKey(words[0])
 	if err != nil {
@@ -119,8 +125,10 @@ func ParseRule(s string) (Rule, error) {
 			}
 		case word == "default" && r.Action == RuleSNAT:
 			r.OnDefault = true
+		case word == "record":
+			r.Record = true
 		default:
-			return r, NewFieldError("rule", word, "is not known", "mark=N, or default behind snat=IP")
+			return r, NewFieldError("rule", word, "is not known", "mark=N, record, or default behind snat=IP")
 		}
 	}
 	return r, r.Validate()
@@ -153,6 +161,9 @@ func (v RuleVerdict) String() string {
 	}
 	if v.Mark != 0 {
 		s += " mark=" + strconv.FormatUint(uint64(v.Mark), 10)
+	}
+	if v.Record {
+		s += " record"
 	}
 	return s
 }

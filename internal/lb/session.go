@@ -11,6 +11,11 @@ import (
 type Session struct {
 	Remote, Local netip.AddrPort
 	Interface     string // by which it comes; "": not known
+
+	// The way of answers, if it is known.
+	Out    string       // the interface by which they leave
+	Route  netip.Prefix // the route by which they do, of the main table
+	Metric int          // of the route; 0: the usual one of the family
 }
 
 // String says what it is, for people.
@@ -20,6 +25,13 @@ func (s Session) String() string {
 		name = "ssh session"
 	}
 	return fmt.Sprintf("the %s from %s to %s", name, s.Remote, s.Local)
+}
+
+// At tells whether its packets are those of a service.
+func (s *Session) At(k Key) bool {
+	at := k.VIP == s.Local.Addr() || k.VIP.IsUnspecified() && k.VIP.Is4() == s.Local.Addr().Is4()
+	port := s.Local.Port()
+	return at && k.Protocol == TCP && k.Port <= port && port <= max(k.Port, k.PortMax)
 }
 
 // Cut are the sessions that the firewall rules after a change drop, and those before it do not. A rule by an interface drops one of which the

@@ -9,7 +9,7 @@ import (
 func TestCut(t *testing.T) {
 	t.Parallel()
 	session := func(remote, local, device string) Session {
-		return Session{netip.MustParseAddrPort(remote), netip.MustParseAddrPort(local), device}
+		return Session{Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local), Interface: device}
 	}
 	ssh := session("203.0.113.9:5000", "10.0.0.1:22", "eth0")
 	six := session("[2001:db8::9]:5000", "[2001:db8::1]:22", "")

@@ -16,12 +16,21 @@ type EndpointStats struct {
 	Handshakes  Handshakes
 }
 
-// ServiceStats are the counters of a service. Its sums include endpoints that have been removed since; there is none of handshakes.
+// ServiceStats are the counters of a service. Its sums include endpoints that have been removed since.
 type ServiceStats struct {
 	EndpointStats
 	Endpoints  []EndpointStats // in the order of Service.Endpoints
 	NoEndpoint uint64          // packets refused because no endpoint takes new connections
 	Refused    uint64          // packets refused because the connection table was full
+}
+
+// EndpointCount is what a row of the data path has counted of an endpoint since it was added to its service. Rows are used again: another service or
+// address under an ID is another count.
+type EndpointCount struct {
+	ID      uint32
+	Service Key
+	At      netip.AddrPort
+	EndpointStats
 }
 
 // Pressure is how full the connection table is, and how the data path keeps made-up clients out.
@@ -68,8 +77,17 @@ type Connection struct {
 	NewSrc   netip.AddrPort // of the packets as they leave
 	NewDst   netip.AddrPort
 	Endpoint netip.AddrPort
+	Of       netip.AddrPort // the endpoint as its service has it: of a range of ports, the first one
 	Weight   uint16
-	State    string // closed, sync-sent, sync-ack, est, closed-wait, fini; udp-uni, udp-est; req-sent, bidir (ICMP)
+	State    string // one of ConnectionStates
 	Traffic  Traffic
 	Service  string // the service's name, or its key when it has none
+}
+
+// SourcePorts is how many ports of a source address of ours connections have, or had a moment ago, towards an endpoint.
+type SourcePorts struct {
+	Source   netip.Addr
+	Endpoint netip.AddrPort
+	Protocol Protocol
+	Used     int
 }

@@ -17,7 +17,8 @@ type choice[T enum] struct {
 	value T
 	word  string
 	help  string // what it does, for people who choose
-	later bool   // the contract has it, and this version does not do it
+	// instead is what to do where the contract has it and this build does not; "": it is there
+	instead string
 }
 
 // Choice is one value of a field of words, as help and manual show it.
@@ -58,15 +59,15 @@ func parseWordOrNumber[T enum](field, s string, all []choice[T]) (T, error) {
 	return parseWord(field, s, all)
 }
 
-// wordError says why v is not taken: unknown, or not available yet. It returns nil for one that is available.
+// wordError says why v is not taken: unknown, or not built. It returns nil for one that is there.
 func wordError[T enum](field string, v T, all []choice[T]) error {
 	i := slices.IndexFunc(all, func(c choice[T]) bool { return c.value == v })
-	if i >= 0 && !all[i].later {
+	if i >= 0 && all[i].instead == "" {
 		return nil
 	}
-	allowed := list(words(slices.DeleteFunc(slices.Clone(all), func(c choice[T]) bool { return c.later })))
+	allowed := list(words(slices.DeleteFunc(slices.Clone(all), func(c choice[T]) bool { return c.instead != "" })))
 	if i >= 0 {
-		return NotAvailable(field, all[i].word, allowed)
+		return NotBuilt(field, all[i].word, all[i].instead, allowed)
 	}
 	return NewFieldError(field, v.String(), "is not known", allowed)
 }

@@ -57,3 +57,34 @@ func TestFileSystems(t *testing.T) {
 		t.Error("/ is not among them")
 	}
 }
+
+func TestUse(t *testing.T) {
+	t.Parallel()
+	now, err := CPUTimes()
+	if busy, ok := now.BusySince(CPUTime{}); err != nil || !ok || busy < 0 || busy > 100 {
+		t.Errorf("%+v: %v %v, %v", now, busy, ok, err)
+	}
+	for _, tc := range []struct {
+		now, before CPUTime
+		busy        float64
+		ok          bool
+	}{
+		{CPUTime{Idle: 150, Total: 400}, CPUTime{Idle: 100, Total: 200}, 75, true},
+		{CPUTime{Idle: 100, Total: 200}, CPUTime{Idle: 100, Total: 200}, 0, false},
+		{CPUTime{Idle: 90, Total: 300}, CPUTime{Idle: 100, Total: 200}, 0, false}, // a CPU was taken away
+		{CPUTime{Idle: 10, Total: 20}, CPUTime{Idle: 100, Total: 200}, 0, false},
+	} {
+		if busy, ok := tc.now.BusySince(tc.before); busy != tc.busy || ok != tc.ok {
+			t.Errorf("%+v since %+v: %v, %v", tc.now, tc.before, busy, ok)
+		}
+	}
+	if used, err := MemoryUsed(); err != nil || used <= 0 || used >= 100 {
+		t.Errorf("memory: %v, %v", used, err)
+	}
+	if used, err := DiskUsed("/"); err != nil || used < 0 || used > 100 {
+		t.Errorf("disk: %v, %v", used, err)
+	}
+	if _, err := DiskUsed("/nowhere"); err == nil {
+		t.Error("a path that is not there has a size")
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"unicode"
 )
 
 // jsonValue is a part of a JSON document. What it holds is looked at when it is asked for.
@@ -18,6 +19,19 @@ type jsonValue struct {
 type jsonError struct {
 	line, column int
 	text         string
+}
+
+// maxValues is how many values JSON may have, about: twice as many as all services, endpoints and prefixes that there may be take.
+const maxValues = 8 << 20
+
+// jsonValues is about how many values there are in a text of JSON.
+func jsonValues(data []byte) (n int) {
+	for _, c := range data {
+		if c == ',' || c == '{' || c == '[' {
+			n++
+		}
+	}
+	return n
 }
 
 // jsonDocuments reads values one behind the other.
@@ -112,4 +126,63 @@ func (v *jsonValue) elements() (list []value, ok bool) {
 	return list, true
 }
 
-func (v *jsonValue) json(*reader) json.RawMessage { return v.raw }
+func (v *jsonValue) json(r *reader) json.RawMessage {
+	if name, offset := twice(v.raw); offset >= 0 {
+		line, column := placeOf(v.file, v.start+offset)
+		r.failed(line, column, "%s is there twice", name)
+	}
+	return v.raw
+}
+
+// fold is the same for all names that the decoder takes for one property.
+func fold(name string) string {
+	return strings.Map(func(r rune) rune {
+		for { // down to the smallest of those that differ by case only
+			next := unicode.SimpleFold(r)
+			if next <= r {
+				return next
+			}
+			r = next
+		}
+	}, name)
+}
+
+// twice finds a property that an object has twice, and where the second one ends; -1: there is none. Of two the decoder would take the last,
+// and the other would be lost.
+func twice(raw []byte) (name string, offset int) {
+	type open struct {
+		names map[string]bool // nil: a list
+		value bool            // of a name, comes next
+	}
+	var stack []open
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return "", -1
+		}
+		at := len(stack) - 1
+		switch token {
+		case json.Delim('}'), json.Delim(']'):
+			stack = stack[:at]
+			continue
+		}
+		if at >= 0 && stack[at].names != nil {
+			if stack[at].value = !stack[at].value; stack[at].value {
+				name := token.(string) // as names of properties are
+				if stack[at].names[fold(name)] {
+					return name, int(d.InputOffset())
+				}
+				stack[at].names[fold(name)] = true
+				continue
+			}
+		}
+		switch token {
+		case json.Delim('{'):
+			stack = append(stack, open{names: map[string]bool{}})
+		case json.Delim('['):
+			stack = append(stack, open{})
+		}
+	}
+}

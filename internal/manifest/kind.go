@@ -13,6 +13,7 @@ type Kind struct {
 	Name    string   // as documents have it
 	Aliases []string // other words for it, in lower case
 	List    string   // the member of a JSON file that holds a list of them, as GET answers it
+	Bare    bool     // the metadata of one may say all of it, without a spec
 	Member  string   // what only objects of this kind have, where two kinds share List
 }
 
@@ -40,7 +41,7 @@ const (
 // Kinds is the table, in the order in which objects are saved and applied: what others stand on comes first.
 func Kinds() []Kind {
 	return []Kind{
-		{Name: Vlan, List: "vlanAttr"},
+		{Name: Vlan, Bare: true, List: "vlanAttr"},
 		{Name: VlanMember, Aliases: []string{"vlan-member", "vlan_member"}},
 		{Name: Vxlan, List: "vxlanAttr"},
 		{Name: VxlanPeer, Aliases: []string{"vxlan-peer", "vxlan_peer"}},

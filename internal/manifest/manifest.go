@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 )
@@ -44,15 +45,26 @@ func (e Errors) Error() string {
 	for i := range e {
 		lines[i] = e[i].Error()
 	}
+	if len(e) >= maxErrors {
+		lines = append(lines, fmt.Sprintf("there may be more: the first %d are told", maxErrors))
+	}
 	return strings.Join(lines, "\n")
 }
+
+// maxErrors is how many things are looked for that are wrong with a file, and maxText how long what is told of each may be.
+const (
+	maxErrors = 1000
+	maxText   = 512
+)
 
 // Read finds the objects in a file. assume is the kind of those that do not say it, as those of a list that two kinds have; "": what
 // they look like. All that is wrong is returned, and no object then.
 func Read(file string, data []byte, assume string) ([]Object, Errors) {
 	r := &reader{file: file, assume: assume}
-	for _, doc := range documents(data, r) {
-		r.document(doc, true)
+	for doc := range documents(data, r) {
+		if r.document(doc, true); r.enough() {
+			break
+		}
 	}
 	if len(r.errors) > 0 {
 		return nil, r.errors
@@ -61,21 +73,25 @@ func Read(file string, data []byte, assume string) ([]Object, Errors) {
 }
 
 // documents are the values of a file, JSON if it looks like it, else YAML.
-func documents(data []byte, r *reader) []value {
+func documents(data []byte, r *reader) iter.Seq[value] {
 	start := bytes.TrimLeft(bytes.TrimPrefix(data, []byte("\ufeff")), " \t\r\n")
 	if len(start) == 0 || start[0] != '{' && start[0] != '[' {
 		return yamlDocuments(data, r)
 	}
+	if n := jsonValues(data); n > maxValues {
+		r.failed(1, 1, "it has about %d values, more than the %d that there may be: split it", n, maxValues)
+		return slices.Values([]value(nil))
+	}
 	list, err := jsonDocuments(data)
 	if err == nil {
-		return list
+		return slices.Values(list)
 	}
 	flow := &reader{file: r.file} // it may be YAML that begins with a brace
-	if docs := yamlDocuments(data, flow); len(flow.errors) == 0 {
-		return docs
+	if docs := slices.Collect(yamlDocuments(data, flow)); len(flow.errors) == 0 {
+		return slices.Values(docs)
 	}
 	r.failed(err.line, err.column, "it is not JSON: %s", err.text)
-	return nil
+	return slices.Values([]value(nil))
 }
 
 // reader collects what is in a file.
@@ -84,11 +100,22 @@ type reader struct {
 	assume  string
 	objects []Object
 	errors  Errors
+	written int // bytes of JSON that were made of YAML
 }
 
 func (r *reader) failed(line, column int, format string, args ...any) {
-	r.errors = append(r.errors, Error{Position{r.file, line, column}, fmt.Sprintf(format, args...)})
+	if r.enough() {
+		return
+	}
+	text := fmt.Sprintf(format, args...)
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "..."
+	}
+	r.errors = append(r.errors, Error{Position{r.file, line, column}, text})
 }
+
+// enough is true when no more is looked for.
+func (r *reader) enough() bool { return len(r.errors) >= maxErrors }
 
 func (r *reader) wrong(v value, format string, args ...any) {
 	line, column := v.place()
@@ -101,9 +128,7 @@ func (r *reader) document(v value, top bool) {
 		return
 	}
 	if list, ok := v.elements(); ok && top {
-		for _, e := range list {
-			r.document(e, false)
-		}
+		r.list(list)
 		return
 	}
 	if !v.object() {
@@ -124,15 +149,21 @@ func (r *reader) document(v value, top bool) {
 	r.wrong(v, "kind is missing: one of %s", names())
 }
 
+func (r *reader) list(elements []value) {
+	for _, e := range elements {
+		if r.document(e, false); r.enough() {
+			return
+		}
+	}
+}
+
 // typed takes an object that says its kind.
 func (r *reader) typed(v, kind value) {
 	word := kind.text()
 	if strings.EqualFold(word, "List") {
 		items, _ := v.member("items")
 		if list, ok := elementsOf(items); ok {
-			for _, e := range list {
-				r.document(e, false)
-			}
+			r.list(list)
 			return
 		}
 		r.wrong(v, "a List has items")
@@ -151,18 +182,30 @@ func (r *reader) typed(v, kind value) {
 		r.wrong(kind, "kind %q is not known: one of %s", word, names())
 		return
 	}
+	seen := map[string]bool{}
 	for _, name := range v.names() {
+		if r.enough() {
+			return
+		}
+		if seen[fold(name)] {
+			r.wrong(v, "%s is there twice", name)
+			continue
+		}
+		seen[fold(name)] = true
 		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec"}, name) {
 			at, _ := v.member(name)
 			r.wrong(at, "%s stands beside spec: an object has apiVersion, kind, metadata and spec", name)
 		}
 	}
+	metadata, _ := v.member("metadata")
 	spec, ok := v.member("spec")
+	if !ok && k.Bare && metadata != nil && metadata.object() {
+		spec, ok = &lineValue{jsonValue: jsonValue{raw: []byte("{}")}}, true
+	}
 	if !ok || !spec.object() {
 		r.wrong(v, "spec is missing: what POST takes of a %s", k.Name)
 		return
 	}
-	metadata, _ := v.member("metadata")
 	r.add(k, v, spec, metadata)
 }
 
@@ -180,6 +223,9 @@ func (r *reader) lists(v value) (found bool) {
 			}
 			found = true
 			for _, e := range elements {
+				if r.enough() {
+					break
+				}
 				if !e.object() {
 					r.wrong(e, "a member of %s is no object", name)
 				} else if !needless(k, e) {

@@ -32,6 +32,9 @@ func TestRead(t *testing.T) {
 		head + "lb\nspec: {a: &b {x: 1, y: [1]}, c: {<<: *b, x: 3}, d: *b}":                        `Loadbalancer  {"a":{"x":1,"y":[1]},"c":{"x":3,"y":[1]},"d":{"x":1,"y":[1]}}` + "\n",
 		head + "lb\nspec: {a: .nan, b: .inf}":                                                      "f:3:11: .nan is no number that JSON has\nf:3:20: .inf is no number that JSON has\n",
 		head + "lb\nspec: {[1]: 2}":                                                                "f:3:8: the name of a property is no text\n",
+		head + "vlan\nmetadata: {vid: 5}":                                                          "Vlan {\"vid\":5} {}\n",
+		head + "vlan\nmetadata: 5":                                                                 "f:1:1: spec is missing: what POST takes of a Vlan\n",
+		head + "vxlan\nmetadata: {vxlanID: 5}":                                                     "f:1:1: spec is missing: what POST takes of a Vxlan\n",
 		`{"fwAttr":[{"a":1}],"lbAttr":null,"timestamp":1}`:                                         "Firewall  {\"a\":1}\n",
 		`{"kind":"List","items":[{"apiVersion":"netlox/v1","kind":"ep","spec":{"hostName":"1"}}]}`: "Endpoint  {\"hostName\":\"1\"}\n",
 		`{"Attr":[{"remoteIp":"1"}]}`:                                                              "BFD  {\"remoteIp\":\"1\"}\n",
@@ -58,7 +61,7 @@ func TestRead(t *testing.T) {
 func TestAliasBomb(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	b.WriteString("apiVersion: netlox/v1\nkind: lb\nspec:\n  a0: &a0 [" + strings.Repeat("x,", 99) + "x]\n")
+	b.WriteString("apiVersion: netlox/v1\nkind: lb\nspec:\n  a0: &a0 [" + strings.Repeat(strings.Repeat("x", 100)+",", 99) + "x]\n")
 	for i := range 9 {
 		b.WriteString("  a" + string(rune('1'+i)) + ": &a" + string(rune('1'+i)) + " [" + strings.Repeat("*a"+string(rune('0'+i))+",", 99) + "1]\n")
 	}
@@ -90,4 +93,53 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What would take gigabytes is refused before it is read; of what is wrong the first thousand things are told, and long texts are cut.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	const document = "apiVersion: netlox/v1\nkind: lb\nspec: {a: "
+	anchors := document + "&a [" + strings.Repeat("x,", 1000) + "x], b: &b [" + strings.Repeat("*a,", 1000) + "*a]}\n"
+	for name, tc := range map[string]struct{ text, want string }{
+		"flow":      {document + "[" + strings.Repeat("a,", maxNodes) + "]}", "more than the 4194304 that YAML may have: split it, or write it as JSON"},
+		"brackets":  {document + strings.Repeat("[", maxNodes), "more than the 4194304 that YAML may have"},
+		"JSON":      {"[" + strings.Repeat("{},", maxValues/2) + "{}]", "x:1:1: it has about 8388610 values, more than the 8388608 that there may be: split it"},
+		"aliases":   {strings.Repeat("---\n"+anchors, 40), "it is too large, or too deep"},
+		"documents": {strings.Repeat("--- a\n", 10_000), "there may be more: the first 1000 are told"},
+		"not YAML":  {strings.Repeat("---\n[\n", 10_000), "there may be more: the first 1000 are told"},
+		"list":      {"[" + strings.Repeat("1,", 10_000) + "1]", "there may be more: the first 1000 are told"},
+		"long":      {"kind: " + strings.Repeat("x", 1<<20) + "\napiVersion: netlox/v1\n", "xxx..."},
+	} {
+		objects, errs := Read("x", []byte(tc.text), "")
+		text := errs.Error()
+		if len(objects) > 0 || len(errs) > maxErrors || !strings.Contains(text, tc.want) || len(text) > maxErrors*(maxText+100) {
+			t.Errorf("%s: %d objects, %d errors: %.300s", name, len(objects), len(errs), text)
+		}
+	}
+}
+
+// What is said twice, in whatever case, is an error, wherever: one of the two would be lost. A mark of the byte order before a later document is none of its text.
+func TestTwice(t *testing.T) {
+	t.Parallel()
+	const document = "apiVersion: netlox/v1\nkind: lb\nspec: {a: 1}\n"
+	for text, want := range map[string]string{
+		document + "spec: {b: 2}\n":                             "f:1:1: spec is there twice",
+		document + "Kind: fw\n":                                 "f:1:1: Kind is there twice",
+		document + "metadata: {}\nmetadata: {}\n":               "f:1:1: metadata is there twice",
+		"apiVersion: netlox/v1\nkind: lb\nspec: {a: 1, a: 2}\n": "f:3:14: a is there twice",
+		`{"apiVersion":"netlox/v1","kind":"lb","spec":{"a":[{"b":1},{"b":1,"c":{"d":[]},"b":2}]}}`: "f:1:83: b is there twice",
+		`{"apiVersion":"netlox/v1","kind":"lb","spec":{},"spec":{}}`:                               "f:1:1: spec is there twice",
+		`{"lbAttr":[{"endpoints":[],"endpoints":[]}]}`:                                             "f:1:39: endpoints is there twice",
+		"apiVersion: netlox/v1\nkind: lb\nspec: {endpointIP: a, EndpointIP: b}\n":                  "f:3:23: EndpointIP is there twice",
+		`{"apiVersion":"netlox/v1","kind":"lb","spec":{"endpointIP":"a","EndpointIP":"b"}}`:        "f:1:76: EndpointIP is there twice",
+		`{"apiVersion":"netlox/v1","kind":"lb","spec":{"port":1,"\u017fel":2,"sel":3}}`:            "f:1:74: sel is there twice",
+		"apiVersion: netlox/v1\nkind: lb\nspec: {a: &x {Port: 1}, b: {<<: *x, port: 2}}\n":         "",
+		`{"apiVersion":"netlox/v1","kind":"lb","spec":{"a":"b","b":"a","c":["a","a"]}}`:            "",
+		"\ufeff" + document + "---\n\ufeff" + document + "--- \n\n\ufeff" + document:               "",
+	} {
+		objects, errs := Read("f", []byte(text), "")
+		if got := errs.Error(); got != want || (want == "") != (len(objects) > 0) {
+			t.Errorf("%s\n%s, want %s", text, got, want)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,7 +14,8 @@ import (
 
 const (
 	maxDepth = 64       // of values in values
-	maxJSON  = 64 << 20 // bytes that aliases may make of a document
+	maxJSON  = 64 << 20 // bytes that aliases may make of a file
+	maxNodes = 4 << 20  // values in a file, about: each takes two hundred bytes and more
 )
 
 // yamlValue is a part of a YAML document that begins after so many lines of its file.
@@ -23,19 +25,42 @@ type yamlValue struct {
 }
 
 // yamlDocuments reads the documents of a file each by itself, so that what is wrong in one does not hide what is in another.
-func yamlDocuments(data []byte, r *reader) (list []value) {
-	for _, part := range split(data) {
-		var doc yaml.Node
-		if err := yaml.Unmarshal(part.text, &doc); err != nil {
-			line, text := syntaxOf(err)
-			r.failed(part.above+line, columnOf(part.text, line), "it is not YAML: %s", text)
-			continue
+func yamlDocuments(data []byte, r *reader) iter.Seq[value] {
+	return func(yield func(value) bool) {
+		if n := nodes(data); n > maxNodes {
+			r.failed(1, 1, "it has about %d values, more than the %d that YAML may have: split it, or write it as JSON", n, maxNodes)
+			return
 		}
-		if doc.Kind == yaml.DocumentNode {
-			list = append(list, yamlValue{doc.Content[0], part.above})
+		for _, part := range split(data) {
+			var doc yaml.Node
+			if err := yaml.Unmarshal(part.text, &doc); err != nil {
+				line, text := syntaxOf(err)
+				r.failed(part.above+line, columnOf(part.text, line), "it is not YAML: %s", text)
+				if r.enough() {
+					return
+				}
+				continue
+			}
+			if doc.Kind == yaml.DocumentNode && !yield(yamlValue{doc.Content[0], part.above}) {
+				return
+			}
 		}
 	}
-	return list
+}
+
+// nodes is about how many values there are in a text of YAML, and not many fewer.
+func nodes(data []byte) (n int) {
+	for i, c := range data {
+		switch c {
+		case ',', '\n', '[', '{', '*':
+			n++
+		case ':', '-', '?':
+			if i+1 < len(data) && (data[i+1] == ' ' || data[i+1] == '\t') {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 type yamlPart struct {
@@ -58,6 +83,9 @@ func split(data []byte) (parts []yamlPart) {
 		case bytes.HasPrefix(text, []byte("%")) && len(bytes.TrimSpace(part.text)) == 0:
 			part.text = append(part.text, '\n') // a directive
 		default:
+			if bytes.HasPrefix(text, []byte("\ufeff")) && len(bytes.TrimSpace(part.text)) == 0 {
+				text = bytes.TrimPrefix(text, []byte("\ufeff")) // of a file that was put behind another one
+			}
 			part.text = append(part.text, text...)
 		}
 		line++
@@ -136,6 +164,7 @@ func (v yamlValue) elements() (list []value, ok bool) {
 func (v yamlValue) json(r *reader) json.RawMessage {
 	w := &yamlWriter{reader: r, above: v.above}
 	w.write(v.Node, 0)
+	r.written += w.out.Len()
 	return w.out.Bytes()
 }
 
@@ -152,7 +181,7 @@ func (w *yamlWriter) wrong(n *yaml.Node, format string, args ...any) {
 }
 
 func (w *yamlWriter) write(n *yaml.Node, depth int) {
-	if w.out.Len() > maxJSON || depth > maxDepth {
+	if w.written+w.out.Len() > maxJSON || depth > maxDepth {
 		if !w.full {
 			w.wrong(n, "it is too large, or too deep: at most %d values in values, and %d MiB with all that aliases stand for", maxDepth, maxJSON>>20)
 		}
@@ -201,7 +230,7 @@ func (w *yamlWriter) members(n *yaml.Node, depth int, seen map[string]bool, merg
 			w.wrong(key, "the name of a property is no text")
 			continue
 		}
-		if seen[key.Value] {
+		if seen[fold(key.Value)] {
 			if !merged {
 				w.wrong(key, "%s is there twice", key.Value)
 			}
@@ -210,7 +239,7 @@ func (w *yamlWriter) members(n *yaml.Node, depth int, seen map[string]bool, merg
 		if len(seen) > 0 {
 			w.out.WriteByte(',')
 		}
-		seen[key.Value] = true
+		seen[fold(key.Value)] = true
 		w.quoted(key.Value)
 		w.out.WriteByte(':')
 		w.write(value, depth+1)

@@ -12,8 +12,14 @@ import (
 	"loxilb/internal/store"
 )
 
-// BenchmarkScrape is a scrape of 10,000 services with 10 endpoints, without the data path.
+// BenchmarkScrape is a scrape of 10,000 services with 10 endpoints that all have traffic, without the data path.
 func BenchmarkScrape(b *testing.B) {
+	for name, o := range map[string]Options{"services": {}, "endpoints": {Endpoints: true}, "compat": {Endpoints: true, Compat: true}} {
+		b.Run(name, func(b *testing.B) { benchmarkScrape(b, o) })
+	}
+}
+
+func benchmarkScrape(b *testing.B, o Options) {
 	log := slog.New(slog.DiscardHandler)
 	st, err := desired.Open("", log)
 	if err != nil {
@@ -34,7 +40,7 @@ func BenchmarkScrape(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	m, err := New(st, manyEndpoints{}, Build{}, log)
+	m, err := New(st, manyEndpoints{}, o, log)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -47,8 +53,17 @@ func BenchmarkScrape(b *testing.B) {
 
 type manyEndpoints struct{ fake }
 
-func (manyEndpoints) ServiceStats(lb.Key) (lb.ServiceStats, bool) {
-	return lb.ServiceStats{Endpoints: make([]lb.EndpointStats, 10)}, true
+func (manyEndpoints) Census(keys []lb.Key, yield func(int, *lb.ServiceStats)) lb.EndpointStats {
+	one := lb.EndpointStats{Connections: 1234, Active: 56, In: lb.Traffic{Packets: 1234567, Bytes: 123456789}, Out: lb.Traffic{Packets: 1234567, Bytes: 1234567890}, Takes: true}
+	one.Handshakes.Opened = 1234
+	for i := range keys {
+		s := lb.ServiceStats{EndpointStats: one}
+		for range 10 {
+			s.Endpoints = append(s.Endpoints, one)
+		}
+		yield(i, &s)
+	}
+	return one
 }
 
 type counted struct {

@@ -1,65 +1,90 @@
 package metrics
 
 import (
-	"bufio"
 	"net/netip"
-	"strconv"
-	"time"
 
 	"loxilb/internal/lb"
 )
 
-// healthFamily is one metric of all that is probed.
-type healthFamily struct {
-	name, kind, help string
-	value            func(e *lb.EndpointHealth) (value string, known bool)
-}
+// downMost bounds how many endpoints that are down have series where others have none.
+const downMost = 1000
 
-func healthFamilies() []healthFamily {
-	count := func(n uint64) (string, bool) { return strconv.FormatUint(n, 10), true }
-	return []healthFamily{
-		{"loxilb_endpoint_up", "gauge", "1 of an endpoint that is up, 0 of one that is down and takes no new connections; none before its first probe has ended.",
-			func(e *lb.EndpointHealth) (string, bool) {
-				if e.State == lb.HealthUp {
-					return "1", true
+// healthFamilies are of probes, which services share: which service heeds them, GET config/endpoint/all says.
+func healthFamilies() []family {
+	of := []string{"name", "endpoint", "probe"}
+	count := func(value func(e *lb.EndpointHealth) float64) func(*view, *page) {
+		return ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) { p.add(value(e), labels...) })
+	}
+	return []family{
+		{Metric{"loxilb_probed_endpoints", Gauge, []string{"state"}, "What is probed, by state: up, down, or unknown before the first probe has ended.", Always}, func(v *view, p *page) {
+			p.add(float64(v.up), "up")
+			p.add(float64(v.down), "down")
+			p.add(float64(v.unknown), "unknown")
+		}},
+		{Metric{"loxilb_endpoint_up", Gauge, of, "1 of an endpoint that is up, 0 of one that is down and takes no new connections; none before its first probe has ended. " +
+			"Without --metrics-detail=endpoint, of the first 1,000 that are down alone.", Always}, addUp},
+		{Metric{"loxilb_endpoint_state_changes_total", Counter, of, "How often the state of the endpoint has become another one, since the daemon began.", OfEndpoint},
+			count(func(e *lb.EndpointHealth) float64 { return float64(e.Changes) })},
+		{Metric{"loxilb_endpoint_state_since_timestamp_seconds", Gauge, of, "Since when the endpoint has its state, from 1970 on.", OfEndpoint},
+			ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) {
+				if !e.Since.IsZero() {
+					p.add(float64(e.Since.UnixMilli())/1000, labels...)
 				}
-				return "0", e.State == lb.HealthDown
-			}},
-		{"loxilb_endpoint_state_changes_total", "counter", "How often the state of the endpoint has become another one.",
-			func(e *lb.EndpointHealth) (string, bool) { return count(e.Changes) }},
-		{"loxilb_endpoint_probe_failures", "gauge", "Probes of the endpoint that have failed in a row.",
-			func(e *lb.EndpointHealth) (string, bool) { return count(uint64(e.Failures)) }},
-		{"loxilb_endpoint_probe_delay_seconds", "gauge", "How long the last successful probes have waited for their answer, on average.",
-			func(e *lb.EndpointHealth) (string, bool) {
-				return strconv.FormatFloat(float64(e.AvgDelay)/float64(time.Second), 'g', -1, 64), e.AvgDelay > 0
-			}},
+			})},
+		{Metric{"loxilb_endpoint_probe_failures", Gauge, of, "Probes of the endpoint that have failed in a row.", OfEndpoint},
+			count(func(e *lb.EndpointHealth) float64 { return float64(e.Failures) })},
+		{Metric{"loxilb_endpoint_probe_delay_seconds", Gauge, of, "How long the last successful probes have waited for their answer, on average.", OfEndpoint},
+			ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) {
+				if e.AvgDelay > 0 {
+					p.add(e.AvgDelay.Seconds(), labels...)
+				}
+			})},
 	}
 }
 
-// writeHealth writes the series of what is probed in the text format. They are of probes, which services share: which service heeds
-// them, GET config/endpoint/all says.
-func writeHealth(w *bufio.Writer, src Source) error {
-	families := healthFamilies()
-	lines := make([][]byte, len(families))
-	for i, f := range families {
-		lines[i] = []byte("# HELP " + f.name + " " + f.help + "\n# TYPE " + f.name + " " + f.kind + "\n")
-	}
-	for e := range src.Endpoints {
-		at := e.Addr.String()
-		if e.Probe.Port != 0 {
-			at = netip.AddrPortFrom(e.Addr, e.Probe.Port).String()
-		}
-		labels := `{name="` + escape(e.Key()) + `",endpoint="` + at + `",probe="` + e.Probe.Type.String() + `"} `
-		for i, f := range families {
-			if v, known := f.value(e); known {
-				lines[i] = append(append(append(append(lines[i], f.name...), labels...), v...), '\n')
+func ofProbes(f func(e *lb.EndpointHealth, p *page, labels ...string)) func(*view, *page) {
+	return func(v *view, p *page) {
+		for e := range v.src.Endpoints {
+			at := e.Addr.String()
+			if e.Probe.Port != 0 {
+				at = netip.AddrPortFrom(e.Addr, e.Probe.Port).String()
 			}
+			f(e, p, e.Key(), at, e.Probe.Type.String())
 		}
 	}
-	for _, b := range lines {
-		if _, err := w.Write(b); err != nil {
-			return err
+}
+
+func addUp(v *view, p *page) {
+	room := downMost
+	ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) {
+		switch {
+		case e.State == lb.HealthDown && (v.Endpoints || room > 0):
+			room--
+			p.add(0, labels...)
+		case e.State == lb.HealthUp && v.Endpoints:
+			p.add(1, labels...)
 		}
+	})(v, p)
+}
+
+// drainMost bounds how many orders to drain have series.
+const drainMost = 1000
+
+// drainFamilies are of endpoints that users drain.
+func drainFamilies() []family {
+	of := []string{"endpoint"}
+	return []family{
+		{Metric{"loxilb_drain_connections", Gauge, of, "Connections that an endpoint has left which is drained (its address, or address and port); of the first 1,000.", Always}, func(v *view, p *page) {
+			for _, d := range v.drains[:min(len(v.drains), drainMost)] {
+				p.add(float64(d.connections), d.Key())
+			}
+		}},
+		{Metric{"loxilb_drain_deadline_timestamp_seconds", Gauge, of, "When the connections are ended that a drained endpoint has left by then; no series: never.", Always}, func(v *view, p *page) {
+			for _, d := range v.drains[:min(len(v.drains), drainMost)] {
+				if !d.Deadline.IsZero() {
+					p.add(float64(d.Deadline.UnixMilli())/1000, d.Key())
+				}
+			}
+		}},
 	}
-	return nil
 }

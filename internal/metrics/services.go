@@ -1,148 +1,137 @@
 package metrics
 
-import (
-	"bufio"
-	"net/netip"
-	"strconv"
-	"strings"
-	"time"
+import "loxilb/internal/lb"
 
-	"loxilb/internal/desired"
-	"loxilb/internal/lb"
-)
+// Series of services must stay few: there may be 65,536. So the name of a service is a label of loxilb_service_up alone, by which others get it where
+// they are shown (group_left), and what is 0 for most services has series of the rest only.
 
-// row is a service with what it counted, read once for all families.
-type row struct {
-	labels    string // of the service, without braces
-	protocol  lb.Protocol
-	endpoints []lb.Endpoint
-	stats     lb.ServiceStats
-	known     bool // to the data path
+const sparse = "Without --metrics-detail=endpoint, no series before there is something to count."
+
+func serviceFamilies() []family {
+	of := []string{"service"}
+	directed := []string{"service", "dir"}
+	return []family{
+		{Metric{"loxilb_service_up", Gauge, []string{"service", "name"}, "1 of a service that has an endpoint which takes new connections, 0 of one that has none, or is not in the data path yet.", OfService},
+			func(v *view, p *page) {
+				for i := range v.rows {
+					r := &v.rows[i]
+					p.add(truth(r.up()), r.key, r.name)
+				}
+			}},
+		{Metric{"loxilb_service_endpoints_unavailable", Gauge, of, "Endpoints of the service that take no new connections now: down, drained, of weight 0, or waiting to stand in; no series: none.", OfService},
+			ofServices(func(r *row, p *page) {
+				if r.unavailable > 0 {
+					p.add(float64(r.unavailable), r.key)
+				}
+			})},
+		{Metric{"loxilb_service_connections_total", Counter, of, "Connections made to the service.", OfService},
+			ofServices(func(r *row, p *page) { p.add(float64(r.stats.Connections), r.key) })},
+		{Metric{"loxilb_service_connections_active", Gauge, of, "Connections of the service that are tracked now. " + sparse, OfService},
+			ofUsed(func(r *row, p *page) { p.add(float64(r.stats.Active), r.key) })},
+		{Metric{"loxilb_service_packets_total", Counter, directed, "Packets of the service, in (from clients) and out (to clients). " + sparse, OfService},
+			ofUsed(func(r *row, p *page) {
+				p.add(float64(r.stats.In.Packets), r.key, "in")
+				p.add(float64(r.stats.Out.Packets), r.key, "out")
+			})},
+		{Metric{"loxilb_service_bytes_total", Counter, directed, "Bytes of IP packets of the service, in (from clients) and out (to clients). " + sparse, OfService},
+			ofUsed(func(r *row, p *page) {
+				p.add(float64(r.stats.In.Bytes), r.key, "in")
+				p.add(float64(r.stats.Out.Bytes), r.key, "out")
+			})},
+		{Metric{"loxilb_service_refused_packets_total", Counter, []string{"service", "reason"}, "Packets of the service refused: no endpoint takes new connections, or the connection table is full. " + sparse, OfService},
+			ofThose(func(s *lb.ServiceStats) bool { return s.NoEndpoint+s.Refused > 0 }, func(r *row, p *page) {
+				p.add(float64(r.stats.NoEndpoint), r.key, "no-endpoint")
+				p.add(float64(r.stats.Refused), r.key, "table-full")
+			})},
+		{Metric{"loxilb_service_handshake_seconds", Histogram, of, "Time from the first SYN of a connection of the service to the endpoint's SYN+ACK. " + handshakePrecision, Native},
+			func(v *view, p *page) {
+				for i := range v.rows {
+					if r := &v.rows[i]; r.known && r.stats.Handshakes.Opened > 0 {
+						p.addHandshakes(&r.stats.Handshakes, v.jiffy, r.key)
+					}
+				}
+			}},
+	}
 }
 
-// family is one metric of all services. Its rows are appended as text.
-type family struct {
-	name, kind, help string
-	lines            func(b []byte, name string, r *row) []byte
-}
-
-func families(jiffy time.Duration) []family {
-	list := []family{
-		{"loxilb_service_refused_packets_total", "counter", "Packets of the service refused: no endpoint takes new connections, or the connection table is full.", refusedLines},
-		{"loxilb_endpoint_weight", "gauge", "Weight of the endpoint; 0 takes no new connection.", weightLines},
-	}
-	for _, thing := range [...]struct {
-		name  string
-		lines func(valueOf) func([]byte, string, *row) []byte
-	}{{"service", serviceLines}, {"endpoint", endpointLines}} {
-		list = append(list,
-			family{"loxilb_" + thing.name + "_connections_active", "gauge", "Connections of the " + thing.name + " that are tracked now.", thing.lines(active)},
-			family{"loxilb_" + thing.name + "_connections_total", "counter", "Connections made to the " + thing.name + ".", thing.lines(connections)},
-			family{"loxilb_" + thing.name + "_traffic_packets_total", "counter", "Packets of the " + thing.name + ", in (from clients) and out (to clients).", thing.lines(packets)},
-			family{"loxilb_" + thing.name + "_traffic_bytes_total", "counter", "Bytes of IP packets of the " + thing.name + ", in (from clients) and out (to clients).", thing.lines(bytes)},
-		)
-	}
-	return append(list, handshakeFamilies(jiffy)...)
-}
-
-// writeServices writes the series of services and endpoints in the text format.
-func writeServices(w *bufio.Writer, st *desired.State, src Source) error {
-	snap := st.Snapshot()
-	rows := make([]row, 0, st.Services.Len(snap))
-	for s := range st.Services.All(snap) {
-		// The key is what tells series apart, for services may share a name.
-		r := row{labels: `service="` + s.Key.String() + `",name="` + escape(s.Name) + `"`, protocol: s.Protocol, endpoints: s.Endpoints}
-		r.stats, r.known = src.ServiceStats(s.Key)
-		rows = append(rows, r)
-	}
-	var b []byte
-	for _, f := range families(src.Jiffy()) {
-		b = append(b[:0], "# HELP "+f.name+" "+f.help+"\n# TYPE "+f.name+" "+f.kind+"\n"...)
-		for i := range rows {
-			b = f.lines(b, f.name, &rows[i])
-			if _, err := w.Write(b); err != nil {
-				return err
+// ofServices calls f for each service that the data path has.
+func ofServices(f func(r *row, p *page)) func(*view, *page) {
+	return func(v *view, p *page) {
+		for i := range v.rows {
+			if v.rows[i].known {
+				f(&v.rows[i], p)
 			}
-			b = b[:0]
 		}
 	}
-	if _, err := w.Write(b); err != nil { // the header of a family without rows
-		return err
+}
+
+// ofUsed calls f for those that ever had a connection.
+func ofUsed(f func(r *row, p *page)) func(*view, *page) {
+	return ofThose(func(s *lb.ServiceStats) bool { return s.Connections > 0 }, f)
+}
+
+// ofThose calls f for those of which that is true, or, if series may be many, for all.
+func ofThose(is func(*lb.ServiceStats) bool, f func(r *row, p *page)) func(*view, *page) {
+	return func(v *view, p *page) {
+		ofServices(func(r *row, p *page) {
+			if v.Endpoints || is(&r.stats) {
+				f(r, p)
+			}
+		})(v, p)
 	}
-	return writeTotals(w, rows, src)
 }
 
-// escape makes the value of a label of a text.
-func escape(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s)
+func endpointFamilies() []family {
+	of := []string{"service", "endpoint"}
+	directed := []string{"service", "endpoint", "dir"}
+	return []family{
+		{Metric{"loxilb_endpoint_weight", Gauge, of, "Weight of the endpoint; 0 takes no new connection.", OfEndpoint}, func(v *view, p *page) {
+			for i := range v.rows {
+				for j, at := range v.rows[i].endpoints {
+					p.add(float64(v.rows[i].weights[j]), v.rows[i].key, at)
+				}
+			}
+		}},
+		{Metric{"loxilb_endpoint_available", Gauge, of, "1 of an endpoint that takes new connections of the service, 0 of one that is down, drained, of weight 0, or waiting to stand in.", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(truth(s.Takes), r.key, at) })},
+		{Metric{"loxilb_endpoint_connections_active", Gauge, of, "Connections of the endpoint that are tracked now.", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Active), r.key, at) })},
+		{Metric{"loxilb_endpoint_connections_total", Counter, of, "Connections made to the endpoint.", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(float64(s.Connections), r.key, at) })},
+		{Metric{"loxilb_endpoint_packets_total", Counter, directed, "Packets of the endpoint, in (from clients) and out (to clients).", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+				p.add(float64(s.In.Packets), r.key, at, "in")
+				p.add(float64(s.Out.Packets), r.key, at, "out")
+			})},
+		{Metric{"loxilb_endpoint_bytes_total", Counter, directed, "Bytes of IP packets of the endpoint, in (from clients) and out (to clients).", OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+				p.add(float64(s.In.Bytes), r.key, at, "in")
+				p.add(float64(s.Out.Bytes), r.key, at, "out")
+			})},
+		{Metric{"loxilb_endpoint_handshakes_total", Counter, []string{"service", "endpoint", "event"}, "TCP handshakes with the endpoint, of one that had any: " + handshakeEvents, OfEndpoint},
+			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) {
+				if s.Handshakes.Opened > 0 {
+					eachHandshakeEvent(&s.Handshakes, func(event string, n uint64) { p.add(float64(n), r.key, at, event) })
+				}
+			})},
+		{Metric{"loxilb_endpoint_handshake_seconds", Histogram, of, "Time from the first SYN of a connection to the endpoint's SYN+ACK, of one that had any. " + handshakePrecision, OfEndpoint},
+			func(v *view, p *page) {
+				for i := range v.rows {
+					v.rows[i].each(func(at string, s *lb.EndpointStats) {
+						if s.Handshakes.Opened > 0 {
+							p.addHandshakes(&s.Handshakes, v.jiffy, v.rows[i].key, at)
+						}
+					})
+				}
+			}},
+	}
 }
 
-// valueOf is what a metric shows of a service or an endpoint. directed says that out counts too.
-type valueOf func(s *lb.EndpointStats) (in, out uint64, directed bool)
-
-func active(s *lb.EndpointStats) (in, out uint64, directed bool) { return s.Active, 0, false }
-func connections(s *lb.EndpointStats) (in, out uint64, directed bool) {
-	return s.Connections, 0, false
-}
-func packets(s *lb.EndpointStats) (in, out uint64, directed bool) {
-	return s.In.Packets, s.Out.Packets, true
-}
-func bytes(s *lb.EndpointStats) (in, out uint64, directed bool) { return s.In.Bytes, s.Out.Bytes, true }
-
-func serviceLines(value valueOf) func([]byte, string, *row) []byte {
-	return func(b []byte, name string, r *row) []byte {
-		if !r.known {
-			return b
+// ofEndpoints calls f for each endpoint of each service.
+func ofEndpoints(f func(r *row, at string, s *lb.EndpointStats, p *page)) func(*view, *page) {
+	return func(v *view, p *page) {
+		for i := range v.rows {
+			v.rows[i].each(func(at string, s *lb.EndpointStats) { f(&v.rows[i], at, s, p) })
 		}
-		return values(b, name, r.labels, netip.AddrPort{}, value, &r.stats.EndpointStats)
 	}
-}
-
-func endpointLines(value valueOf) func([]byte, string, *row) []byte {
-	return func(b []byte, name string, r *row) []byte {
-		for i := range min(len(r.endpoints), len(r.stats.Endpoints)) {
-			b = values(b, name, r.labels, r.endpoints[i].AddrPort(), value, &r.stats.Endpoints[i])
-		}
-		return b
-	}
-}
-
-func values(b []byte, name, labels string, at netip.AddrPort, value valueOf, s *lb.EndpointStats) []byte {
-	in, out, directed := value(s)
-	if !directed {
-		return line(b, name, labels, at, "", in)
-	}
-	b = line(b, name, labels, at, `,direction="in"`, in)
-	return line(b, name, labels, at, `,direction="out"`, out)
-}
-
-func weightLines(b []byte, name string, r *row) []byte {
-	for _, e := range r.endpoints {
-		b = line(b, name, r.labels, e.AddrPort(), "", uint64(e.Weight))
-	}
-	return b
-}
-
-func refusedLines(b []byte, name string, r *row) []byte {
-	if !r.known {
-		return b
-	}
-	b = line(b, name, r.labels, netip.AddrPort{}, `,reason="no-endpoint"`, r.stats.NoEndpoint)
-	return line(b, name, r.labels, netip.AddrPort{}, `,reason="table-full"`, r.stats.Refused)
-}
-
-// line is one series. at is the endpoint, invalid for a service; more is a label with a comma before it.
-func line(b []byte, name, labels string, at netip.AddrPort, more string, v uint64) []byte {
-	b = append(b, name...)
-	b = append(b, '{')
-	b = append(b, labels...)
-	if at.IsValid() {
-		b = append(b, `,endpoint="`...)
-		b = at.AppendTo(b)
-		b = append(b, '"')
-	}
-	b = append(b, more...)
-	b = append(b, "} "...)
-	b = strconv.AppendUint(b, v, 10)
-	return append(b, '\n')
 }

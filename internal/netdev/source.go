@@ -11,6 +11,7 @@ import (
 
 	"loxilb/internal/netdev/mirror"
 	"loxilb/internal/netdev/netlink"
+	"loxilb/internal/netobj"
 )
 
 // waysAtOnce is how many ways are asked for before another caller has its turn: some 3 ms.
@@ -73,6 +74,25 @@ func (s *Sources) Out(ctx context.Context, host netip.Addr) (out Link, ok bool, 
 		}
 	})
 	return out, ok, err
+}
+
+// Routes are the routes by which packets of this machine leave for hosts, as the routing table has them. Hosts without one are left out.
+func (s *Sources) Routes(ctx context.Context, hosts []netip.Addr) (map[netip.Addr]netobj.SeenRoute, error) {
+	found := make(map[netip.Addr]netobj.SeenRoute, len(hosts))
+	for part := range slices.Chunk(hosts, waysAtOnce) {
+		s.mu.Lock()
+		err := s.conn.Match(ctx, part, func(i int, rt netlink.Route, missing error) {
+			if missing == nil && rt.Kind == unix.RTN_UNICAST {
+				r := netobj.Route{Destination: rt.Dst, Gateway: rt.Gateway, Protocol: int(rt.Proto), Metric: netobj.MetricOf(rt.Dst, int(rt.Metric))}
+				found[part[i]] = netobj.SeenRoute{Route: r, Dev: s.mirror.Link(rt.Link).Name}
+			}
+		})
+		s.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
 }
 
 func (s *Sources) find(ctx context.Context, hosts []netip.Addr, found map[netip.Addr]Way, missing map[netip.Addr]error) error {

@@ -51,3 +51,25 @@ func TestWays(t *testing.T) {
 		t.Errorf("missing: %v", missing)
 	}
 }
+
+// TestRoutes: for each host, the route that the table has. Hosts without one, and this machine itself, are left out.
+func TestRoutes(t *testing.T) {
+	t.Parallel()
+	a, _ := pair(t)
+	run(t, a, "ip", "route", "add", "10.9.0.0/16", "via", "10.1.0.2", "metric", "7")
+	run(t, a, "ip", "route", "add", "2001:db8:9::/56", "via", "2001:db8:1::2")
+	n := openHost(t, a)
+	got, err := n.Sources().Routes(t.Context(), ips("10.1.0.1", "10.1.0.2", "10.9.9.9", "2001:db8:9::7", "192.0.2.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"10.1.0.2": "10.1.0.0/24 eth0", "10.9.9.9": "10.9.0.0/16 metric 7 via 10.1.0.2 eth0", "2001:db8:9::7": "2001:db8:9::/56 via 2001:db8:1::2 eth0"}
+	if len(got) != len(want) {
+		t.Errorf("%d hosts have a route: %v", len(got), got)
+	}
+	for host, text := range want {
+		if r := got[netip.MustParseAddr(host)]; r.String()+" "+r.Dev != text {
+			t.Errorf("%s: %s %s, want %s", host, r, r.Dev, text)
+		}
+	}
+}

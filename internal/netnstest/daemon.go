@@ -94,6 +94,7 @@ func (d *Daemon) args() []string {
 		"--state-dir", filepath.Join(d.dir, "state"),
 		"--socket", filepath.Join(d.dir, "loxilb.sock"),
 		"--pin-path", d.pins,
+		"--metrics-detail", "endpoint",
 	}, d.opts.Args)
 }
 

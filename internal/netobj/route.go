@@ -26,6 +26,17 @@ type Route struct {
 	Metric      int          `json:"-"`                  // 0: the usual one of the family, which those that users want have
 }
 
+// UsualMetric6 is the metric that the kernel gives an IPv6 route that has none.
+const UsualMetric6 = 1024
+
+// MetricOf is the metric of a route as Route has it.
+func MetricOf(destination netip.Prefix, metric int) int {
+	if destination.Addr().Is6() && metric == UsualMetric6 {
+		return 0
+	}
+	return metric
+}
+
 // ParseRoute reads a route in the contract's words.
 func ParseRoute(destination, gateway, protocol string) (r Route, err error) {
 	if r.Destination, err = ParseDestination(destination); err != nil {

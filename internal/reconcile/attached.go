@@ -17,7 +17,7 @@ type Attacher interface {
 	SetAttached(*bpf.Attached) (failed bpf.NotAttached, err error)
 }
 
-// Attached makes what all policers and mirrors say together: a service, a prefix or an interface has one row for what it has of both.
+// Attached makes what all policers and mirrors say together: a service, a prefix, a firewall rule or an interface has one row for what it has of both.
 type Attached struct {
 	desired *desired.State
 	table   Attacher
@@ -39,7 +39,7 @@ func (a *Attached) apply(now *store.Snapshot) (failed bpf.NotAttached, err error
 	defer a.mu.Unlock()
 	all := &bpf.Attached{
 		Policers: map[string]bpf.TcPolicer{}, Mirrors: map[string]bpf.TcMirror{}, Services: map[bpf.TcServiceKey]bpf.TcAttachments{},
-		Sources: map[netip.Prefix]bpf.TcAttachments{}, Ports: map[int]bpf.TcAttachments{},
+		Sources: map[netip.Prefix]bpf.TcAttachments{}, Rules: map[uint64]bpf.TcAttachments{}, Ports: map[int]bpf.TcAttachments{},
 	}
 	a.places, a.copied = map[uint64]int{}, map[uint64]int{}
 	for p := range a.desired.Policers.All(now) {
@@ -98,6 +98,11 @@ func (a *Attached) attach(all *bpf.Attached, now *store.Snapshot, at lb.Attachme
 	case lb.AttachSource:
 		if p, err := at.Prefix(); err == nil {
 			all.Sources[p] = enter(all.Sources[p], true)
+		}
+	case lb.AttachRule:
+		if rule, there := a.desired.Rules.Get(now, at.Name); there {
+			identity := compile.RuleIdentity(&rule)
+			all.Rules[identity] = enter(all.Rules[identity], true)
 		}
 	case lb.AttachService:
 		for _, k := range a.services(now, at) {

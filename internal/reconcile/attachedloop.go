@@ -8,7 +8,7 @@ import (
 	"loxilb/internal/store"
 )
 
-// attachedLoop is the loop of a kind of objects that are attached to services and interfaces: it looks at them again when those come and go.
+// attachedLoop is the loop of a kind of objects that are attached to services, firewall rules and interfaces: it looks at them again when those come and go.
 type attachedLoop[T any] struct {
 	*objectLoop[T]
 }
@@ -24,11 +24,11 @@ func newAttachedLoop[T any](kind string, w Worker[string], s *desired.State, tab
 	return l
 }
 
-// feed marks also what a change of services concerns.
+// feed marks also what a change of services or firewall rules concerns.
 func (l attachedLoop[T]) feed(ctx context.Context) {
 	if _, changed, ok := l.desired.Since(l.seen); ok && l.started {
 		for _, id := range changed {
-			if id.Kind == desired.ServiceKind {
+			if id.Kind == desired.ServiceKind || id.Kind == desired.RuleKind {
 				l.Mark(leftover)
 				break
 			}

@@ -14,8 +14,8 @@ import (
 // ejections are the endpoints that are out because clients' handshakes with them fail, for all services that heed that. They belong to
 // probes, and are locked with them.
 //
-// What is known of them is shown by the prober's targets. Endpoints of services that have none probed get a target that asks nothing when
-// they are first out: there may be very many, and few of them ever fail.
+// What is known of them is shown by targets of the prober that ask nothing: a probe may stand for other endpoints and other services, too.
+// An endpoint gets its own when it is first out: there may be very many, and few of them ever fail.
 type ejections struct {
 	watched map[lb.Key]*lb.Service // that heed handshakes
 	changed chan struct{}          // capacity 1: watched has others
@@ -26,7 +26,7 @@ type ejections struct {
 type ejection struct {
 	evidence string
 	since    time.Time
-	keys     []string // of the prober's targets that show it
+	probes   []string // keys of what services have asked of it
 }
 
 func newEjections() ejections {
@@ -61,9 +61,21 @@ func (p *probes) outliers() (list []outlier.Service) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for key, s := range p.ejections.watched {
-		list = append(list, outlier.Service{Key: key, Resets: s.HeedsResets()})
+		list = append(list, outlier.Service{Key: key, Resets: s.HeedsResets(), Levels: levelsOf(s)})
 	}
 	return list
+}
+
+// levelsOf are the levels of a service's endpoints, if it has backups.
+func levelsOf(s *lb.Service) map[netip.AddrPort]uint8 {
+	if !s.HasBackups() {
+		return nil
+	}
+	levels := make(map[netip.AddrPort]uint8, len(s.Endpoints))
+	for _, e := range s.Endpoints {
+		levels[e.AddrPort()] = e.Backup
+	}
+	return levels
 }
 
 // well are the endpoints that are out, and that a service's own probe has since found well: one that asks the same port.
@@ -71,7 +83,7 @@ func (p *probes) well() (list []netip.AddrPort) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for at, e := range p.ejections.now {
-		if slices.ContainsFunc(e.keys, func(key string) bool { return p.foundWell(key, at.Port(), e.since) }) {
+		if slices.ContainsFunc(e.probes, func(key string) bool { return p.foundWell(key, at.Port(), e.since) }) {
 			list = append(list, at)
 		}
 	}
@@ -103,23 +115,21 @@ func (p *probes) eject(at netip.AddrPort, evidence string) []lb.Key {
 	}
 	e.evidence = evidence
 	users := p.withEndpoint(at)
-	first := !p.ejections.shown[at]
+	e.probes = e.probes[:0]
 	for _, s := range users {
-		if first && !s.Monitored() {
-			p.ejections.shown[at] = true
-			name, target := silentTarget(at)
+		if key := p.keyAt(s, lb.Endpoint{Addr: at.Addr(), Port: at.Port()}); key != "" && !slices.Contains(e.probes, key) {
+			e.probes = append(e.probes, key)
+		}
+	}
+	if !p.ejections.shown[at] && len(users) > 0 {
+		p.ejections.shown[at] = true
+		name, target := silentTarget(at)
+		for _, s := range users {
 			p.at(name).wish(target).users[s.Key]++
-			p.settleName(name, p.named[name])
 		}
+		p.settleName(name, p.named[name])
 	}
-	for _, s := range users {
-		if key := p.keyAt(s, lb.Endpoint{Addr: at.Addr(), Port: at.Port()}); key != "" && !slices.Contains(e.keys, key) {
-			e.keys = append(e.keys, key)
-		}
-	}
-	for _, key := range e.keys {
-		p.prober.Eject(key, evidence)
-	}
+	p.tell(at, evidence)
 	return keysOf(users)
 }
 
@@ -127,20 +137,11 @@ func (p *probes) eject(at netip.AddrPort, evidence string) []lb.Key {
 func (p *probes) readmit(at netip.AddrPort) []lb.Key {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	e := p.ejections.now[at]
-	if e == nil {
+	if p.ejections.now[at] == nil {
 		return nil
 	}
 	delete(p.ejections.now, at)
-	for _, key := range e.keys {
-		evidence := "" // another endpoint that the same probe stands for may be out
-		for _, o := range p.ejections.now {
-			if slices.Contains(o.keys, key) {
-				evidence = o.evidence
-			}
-		}
-		p.prober.Eject(key, evidence)
-	}
+	p.tell(at, "")
 	return keysOf(p.withEndpoint(at))
 }
 
@@ -170,10 +171,10 @@ func silentTarget(at netip.AddrPort) (name string, t health.Target) {
 // wishes calls f for each target that a service wants of the prober.
 func (p *probes) wishes(s *lb.Service, f func(name string, t health.Target)) {
 	for _, e := range s.Endpoints {
-		switch {
-		case s.Monitored():
+		if s.Probes(e) {
 			f(targetOf(s, e))
-		case len(p.ejections.shown) > 0 && p.ejections.shown[e.AddrPort()] && s.TakesOutliersOut():
+		}
+		if len(p.ejections.shown) > 0 && p.ejections.shown[e.AddrPort()] && s.TakesOutliersOut() {
 			f(silentTarget(e.AddrPort()))
 		}
 	}
@@ -187,12 +188,17 @@ func (p *probes) forgetShown() {
 	})
 }
 
-// tellEjected tells a target that has just been set what is known of its endpoint.
+// tell has the target that shows an endpoint say why it is out, or that it is no more.
+func (p *probes) tell(at netip.AddrPort, evidence string) {
+	name, target := silentTarget(at)
+	if key := p.keyOfTarget(name, &target); key != "" {
+		p.prober.Eject(key, evidence)
+	}
+}
+
+// tellEjected tells a target that has just been set what is known of the endpoint that it shows.
 func (p *probes) tellEjected(key string, t *health.Target) {
-	if e := p.ejections.now[netip.AddrPortFrom(t.Addr, t.Port)]; e != nil {
-		if !slices.Contains(e.keys, key) {
-			e.keys = append(e.keys, key)
-		}
+	if e := p.ejections.now[netip.AddrPortFrom(t.Addr, t.Port)]; e != nil && t.Probe.Type == lb.ProbeNone {
 		p.prober.Eject(key, e.evidence)
 	}
 }

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"net/netip"
 	"slices"
+	"strconv"
 	"testing"
 
 	"loxilb/internal/health"
@@ -11,8 +12,8 @@ import (
 
 var ejected = netip.MustParseAddrPort("192.168.1.1:80")
 
-// TestEjected: an endpoint that is out is avoided by all services that heed handshakes, shown by their probes or by a target of its own, and
-// that goes with the last service that has it.
+// TestEjected: an endpoint that is out is avoided by all services that heed handshakes, and shown by a target of its own, of these services
+// alone, which goes with the last of them.
 func TestEjected(t *testing.T) {
 	t.Parallel()
 	const (
@@ -25,12 +26,18 @@ func TestEjected(t *testing.T) {
 	r.took()
 	r.health.again(r.health.probes.eject(ejected, "passive: seen"))
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1", "put 10.0.0.1:443/tcp without 192.168.1.1")
-	r.wantAsked("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_tcp_80: passive: seen",
+	r.wantAsked("eject 192.168.1.1_none_80: passive: seen", "eject 192.168.1.1_none_80: passive: seen",
 		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s")
+	if e, shown := r.health.probes.health("192.168.1.1_none_80"); !shown || len(e.Services) != 2 {
+		t.Errorf("it is shown: %t, %+v", shown, e)
+	}
 	s := service(t, plain)
 	for e, want := range map[lb.Endpoint]health.State{s.Endpoints[0]: health.Down, s.Endpoints[1]: health.Unknown} {
 		if got, ok := r.health.EndpointState(s, e); ok != (want == health.Down) || got != lb.HealthState(want) {
 			t.Errorf("%s is %s, %t", e, got, ok)
+		}
+		if h, ok := r.health.EndpointHealth(s, e); ok != (want == health.Down) || h.State != lb.HealthState(want) || (h.Evidence != "") != ok {
+			t.Errorf("%s is %+v, %t", e, h, ok)
 		}
 	}
 	if got, _ := r.health.EndpointState(service(t, off), s.Endpoints[0]); got == lb.HealthDown {
@@ -45,6 +52,8 @@ func TestEjected(t *testing.T) {
 	r.applied("put 10.0.0.1:80/tcp", "put 10.0.0.1:443/tcp")
 	r.prober.took()
 	r.wait(r.delete("10.0.0.1:80/tcp"))
+	r.wantAsked()
+	r.wait(r.delete("10.0.0.1:443/tcp"))
 	r.wantAsked("remove 192.168.1.1_none_80")
 	if n := len(r.health.probes.ejections.shown); n > 0 {
 		t.Errorf("%d endpoints are shown that no service has", n)
@@ -64,7 +73,68 @@ func TestPanic(t *testing.T) {
 	r.applied("put 10.0.0.1:80/tcp without 192.168.1.1")
 }
 
-// TestSharedProbe: endpoints that one probe stands for are out each by itself.
+// TestPanicWithBackups: a level that is lost as a whole is left while backups are well, whatever share of all endpoints that is.
+func TestPanicWithBackups(t *testing.T) {
+	t.Parallel()
+	const list = "192.168.1.1:80,192.168.1.2:80,192.168.1.3:80,192.168.1.4:80@1,192.168.1.5:80@2"
+	s := service(t, "10.0.0.1:80/tcp endpoints="+list+" probetype=tcp")
+	for _, c := range []struct {
+		down, out []int
+		up        string
+	}{
+		{[]int{0}, []int{1}, "..345"},
+		{nil, []int{0, 1, 2}, "...45"},
+		{[]int{0, 1}, []int{2}, "...45"},
+		{[]int{0}, []int{1, 2, 3}, "....5"},
+		{[]int{0, 1}, []int{3, 4}, "..345"},
+		{[]int{0, 4}, []int{1, 2, 3}, ".234."},
+		{[]int{1, 2}, []int{0, 3}, "....5"},
+	} {
+		p, fake := asked(t, s)
+		for _, i := range c.down {
+			fake.states[p.keyOf(s, s.Endpoints[i])] = health.Status{State: health.Down, Asked: health.Down}
+		}
+		for _, i := range c.out {
+			p.eject(s.Endpoints[i].AddrPort(), "passive: seen")
+		}
+		up, got := p.up(s), ""
+		for i, e := range s.Endpoints {
+			if up(e) {
+				got += strconv.Itoa(i + 1)
+			} else {
+				got += "."
+			}
+		}
+		if got != c.up {
+			t.Errorf("down %v and out %v: %s are up, want %s", c.down, c.out, got, c.up)
+		}
+	}
+}
+
+// TestRedAfterEjection: an agent's word about an endpoint that nobody probes, and that was out for handshakes, is heeded as of one that is.
+func TestRedAfterEjection(t *testing.T) {
+	t.Parallel()
+	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.2:80")
+	p, fake := asked(t, s)
+	h := &Health{probes: p}
+	if n := h.SetHostState(ejected.Addr(), 80, lb.ProbeTCP, true); n > 0 || p.up(s) != nil {
+		t.Errorf("%d targets where nothing is probed", n)
+	}
+	p.eject(ejected, "passive: seen")
+	p.readmit(ejected)
+	if n := h.SetHostState(ejected.Addr(), 0, lb.ProbeAuto, true); n != 1 {
+		t.Fatalf("%d targets", n)
+	}
+	fake.states["192.168.1.1_none_80"] = health.Status{State: health.Down, Asked: health.Down, Told: true} // as Override makes it
+	if p.up(s)(s.Endpoints[0]) {
+		t.Error("it takes connections though it is red")
+	}
+	if state, ok := h.EndpointState(s, s.Endpoints[0]); state != lb.HealthDown || !ok {
+		t.Errorf("it is %s, %t", state, ok)
+	}
+}
+
+// TestSharedProbe: endpoints that one probe stands for are out, and shown, each by itself; the probe says what it finds.
 func TestSharedProbe(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, newWorld(), "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81,192.168.1.1:82,192.168.1.1:83 probetype=ping")
@@ -74,12 +144,15 @@ func TestSharedProbe(t *testing.T) {
 	r.health.probes.eject(ejected, "one")
 	r.health.probes.eject(other, "two")
 	r.health.probes.readmit(other)
-	if got := r.health.probes.outOf(service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81 probetype=ping")); len(got) != 1 || !got[ejected] {
-		t.Errorf("%v are out", got)
+	s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:80,192.168.1.1:81 probetype=ping")
+	if one, two := r.health.probes.standing(s, s.Endpoints[0]), r.health.probes.standing(s, s.Endpoints[1]); !one.down() || two.down() {
+		t.Errorf("one is down: %t, the other one, too: %t", one.down(), two.down())
 	}
 	r.health.probes.readmit(ejected)
 	if got := r.prober.took(); !slices.Equal(got, []string{
-		"eject 192.168.1.1_ping_0: ", "eject 192.168.1.1_ping_0: one", "eject 192.168.1.1_ping_0: one", "eject 192.168.1.1_ping_0: two",
+		"eject 192.168.1.1_none_80: ", "eject 192.168.1.1_none_80: one", "eject 192.168.1.1_none_80: one",
+		"eject 192.168.1.1_none_81: ", "eject 192.168.1.1_none_81: two", "eject 192.168.1.1_none_81: two",
+		"set 192.168.1.1_none_80: none 192.168.1.1:80 every 2s", "set 192.168.1.1_none_81: none 192.168.1.1:81 every 2s",
 	}) {
 		t.Errorf("%q", got)
 	}

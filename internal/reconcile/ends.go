@@ -2,64 +2,141 @@ package reconcile
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/desired"
 	"loxilb/internal/health"
 	"loxilb/internal/lb"
+	"loxilb/internal/store"
 )
 
 // failRate is how many TCP connections of an endpoint that is down end in a second.
 const failRate = 1000
 
-// putEnds says when connections of a service's endpoints end: those that are drained have a deadline, and of those that are down the
-// service says what becomes of theirs. An endpoint that takes new connections keeps all.
+// putEnds says when connections of a service's endpoints end that are down: the service says what becomes of theirs. An endpoint that takes
+// new connections keeps all.
 func (s *Services) putEnds(service *lb.Service, table *bpf.ServiceTable) {
-	now := s.Desired.Snapshot()
 	serves := false
 	for _, e := range table.Endpoints {
 		serves = serves || e.Takes > 0
 	}
+	f := losses{probes: s.Health.probes, service: service}
 	for i, e := range service.Endpoints {
 		row := &table.Endpoints[i]
 		if row.Takes > 0 {
 			continue
 		}
-		row.Ends = s.Health.endsOfFailed(service, e, serves)
-		row.Failed = serves && s.Health.isDown(service, e)
-		if d, ok := s.Desired.Drains.Of(now, e); ok && !d.Deadline.IsZero() {
-			row.Ends = sooner(row.Ends, bpf.Ends{At: d.Deadline, Rate: d.Rate, Why: "endpoint drained"})
+		if serves {
+			row.Ends, row.Failed = f.of(e)
 		}
 	}
+	s.unsure.again(service.Key, f.wait)
 }
 
-// isDown tells whether an endpoint is, by probes or by handshakes that fail.
-func (h *Health) isDown(s *lb.Service, e lb.Endpoint) bool {
-	status, ok := h.probes.prober.Status(h.probes.keyOf(s, e))
-	return ok && status.State == health.Down
+// losses are what becomes of the connections of a service's endpoints that are down, while others serve. New connections avoid an
+// endpoint whatever the reason; those that are open are lost if it was wrong. So they end only if the endpoint is down for sure: as many
+// probes in a row have failed as it takes, also of one of which nothing was known before; and meanwhile another endpoint of the
+// service has answered. Else it may have been the way from here that was gone. Where none of those that serve could answer, the
+// failures have to do.
+type losses struct {
+	probes    *probes
+	service   *lb.Service
+	witnesses *witnesses    // nil: not looked for yet
+	wait      time.Duration // after which more is known; 0: nothing is waited for
 }
 
-// endsOfFailed says when connections end of an endpoint that is down. Flows of UDP have no end that anybody could wait for: they move
-// to another endpoint, if there is one.
-func (h *Health) endsOfFailed(s *lb.Service, e lb.Endpoint, serves bool) bpf.Ends {
-	after, ends := s.After(s.OnFail)
-	if s.Protocol != lb.TCP {
-		after, ends = 0, serves
-	}
-	if !ends {
-		return bpf.Ends{}
-	}
-	status, ok := h.probes.prober.Status(h.probes.keyOf(s, e))
-	// Handshakes that fail say nothing of connections that are open.
-	if !ok || status.Asked != health.Down {
-		return bpf.Ends{}
-	}
-	return bpf.Ends{At: cmp.Or(status.AskedSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}
+// witnesses are what other endpoints of a service have to say about one that fails.
+type witnesses struct {
+	answered []health.Status // of those that answer
+	asked    bool            // one that serves has a probe that can answer
 }
 
-func sooner(a, b bpf.Ends) bpf.Ends {
-	if a.At.IsZero() || b.At.Before(a.At) {
-		return b
+// of says when an endpoint's connections end, and whether flows and handshakes that know it go elsewhere. TCP connections do not end for
+// handshakes that fail, which say nothing of those that are open. Flows have no end that anybody could wait for: they move.
+func (f *losses) of(e lb.Endpoint) (ends bpf.Ends, failed bool) {
+	j := f.probes.standing(f.service, e)
+	tcp := f.service.Protocol == lb.TCP
+	after, end := f.service.After(f.service.OnFail)
+	if !tcp {
+		after, end = 0, true
 	}
-	return a
+	failed = j.down() && tcp // a handshake that comes about elsewhere costs nothing
+	if !j.askedDown() || !end {
+		return ends, failed
+	}
+	if !f.sure(&j.Status) {
+		if j.Interval > 0 && (f.wait == 0 || j.Interval < f.wait) {
+			f.wait = j.Interval
+		}
+		return ends, failed
+	}
+	return bpf.Ends{At: cmp.Or(j.AskedSince, time.Now()).Add(after), Rate: failRate, Why: "endpoint down"}, true
+}
+
+// sure tells whether it is the endpoint that has failed. An agent knows.
+func (f *losses) sure(s *health.Status) bool {
+	if s.Told {
+		return true
+	}
+	if s.Failures < s.Fall {
+		return false
+	}
+	if f.witnesses == nil {
+		f.witnesses = f.findWitnesses()
+	}
+	return !f.witnesses.asked || slices.ContainsFunc(f.witnesses.answered, func(o health.Status) bool { return answeredWhile(&o, s) })
+}
+
+func (f *losses) findWitnesses() *witnesses {
+	w := new(witnesses)
+	for _, e := range f.service.Endpoints {
+		j := f.probes.standing(f.service, e)
+		if !j.known {
+			continue
+		}
+		if j.Successes > 0 {
+			w.answered = append(w.answered, j.Status)
+		}
+		w.asked = w.asked || e.Weight > 0 && !j.askedDown() && !j.Undecided
+	}
+	return w
+}
+
+// answeredWhile tells whether one has answered while the other one failed: for at least as long as there is between two of its probes.
+func answeredWhile(one, failed *health.Status) bool {
+	from, to := one.First, one.Last
+	if failed.First.After(from) {
+		from = failed.First
+	}
+	if failed.Last.Before(to) {
+		to = failed.Last
+	}
+	return to.Sub(from) >= one.Interval
+}
+
+// unsure has services applied again of whose endpoints more will be known. The goroutine of the loop alone touches it.
+type unsure struct {
+	timers map[lb.Key]*time.Timer
+	mark   func(...lb.Key)
+}
+
+// again has a service applied after a while; 0: no more.
+func (u *unsure) again(k lb.Key, wait time.Duration) {
+	if t := u.timers[k]; t != nil {
+		t.Stop()
+		delete(u.timers, k)
+	}
+	if wait > 0 {
+		u.timers[k] = time.AfterFunc(wait, func() { u.mark(k) })
+	}
+}
+
+// tellDrains has the data path know which endpoints are drained, also of those that have left their services.
+func (s *Services) tellDrains(snapshot *store.Snapshot, changed []store.ID, all bool) {
+	if all || slices.ContainsFunc(changed, func(id store.ID) bool { return id.Kind == desired.DrainKind }) {
+		s.Tables.SetDrains(slices.Collect(s.Desired.Drains.All(snapshot)))
+		s.Ended()
+	}
 }

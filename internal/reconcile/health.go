@@ -180,9 +180,9 @@ func (p *probes) health(key string) (*lb.EndpointHealth, bool) {
 func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
 	p := h.probes
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	w := word{port: port, probe: t, red: out}
-	var there []*health.Target
+	w := word{port: port, probe: t, red: out, since: time.Now()}
+	moved, there := p.byPort(a, w)
+	found = len(there)
 	for key, name := range p.names {
 		r := p.named[name].running[key]
 		if r.target.Addr != a {
@@ -197,6 +197,8 @@ func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out boo
 	if found > 0 {
 		p.words.say(a, w, there)
 	}
+	p.mu.Unlock()
+	h.again(moved)
 	return found
 }
 

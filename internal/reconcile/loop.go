@@ -68,6 +68,7 @@ type Loop[K comparable] struct {
 	queue []K // the others; what was taken from first meanwhile is not dirty any more
 	most  int // that dirty has had since it was made
 	wake  chan struct{}
+	asked chan func() // to be called between passes
 
 	// touched by Run only
 	retries  map[K]*retry
@@ -84,7 +85,7 @@ type retry struct {
 func newLoop[K comparable](kind string, name func(K) string, w Worker[K], o Observers) *Loop[K] {
 	return &Loop[K]{
 		kind: kind, name: name, worker: w, statuses: o.Statuses, hub: o.Events, log: o.Log,
-		dirty: map[K]struct{}{}, wake: make(chan struct{}, 1), retries: map[K]*retry{}, idle: make(chan struct{}),
+		dirty: map[K]struct{}{}, wake: make(chan struct{}, 1), asked: make(chan func()), retries: map[K]*retry{}, idle: make(chan struct{}),
 	}
 }
 
@@ -139,6 +140,11 @@ func (l *Loop[K]) Run(ctx context.Context) {
 		if l.starting == nil {
 			l.begin()
 		}
+		select {
+		case f := <-l.asked:
+			f()
+		default:
+		}
 		began := time.Now()
 		if batch := l.take(began); len(batch) > 0 {
 			l.report(ctx, l.worker.Apply(ctx, batch))
@@ -151,9 +157,31 @@ func (l *Loop[K]) Run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-changed:
 		case <-l.wake:
+		case f := <-l.asked:
+			f()
 		case <-timer:
 		}
 	}
+}
+
+// between calls f between two passes, when nothing is half done: what Apply touches, f may read. An error: ctx has ended before.
+func (l *Loop[K]) between(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case l.asked <- func() { f(); close(done) }:
+		<-done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// due tells whether a key is to be applied.
+func (l *Loop[K]) due(k K) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, dirty := l.dirty[k]
+	return dirty
 }
 
 // begin notes what is due at the start.

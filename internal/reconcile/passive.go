@@ -24,10 +24,10 @@ type HandshakeReader interface {
 
 // Passive takes endpoints out with which clients' handshakes fail, and has them come back.
 type Passive struct {
-	health *Health
-	reader HandshakeReader
-	ask    func(ctx context.Context, at netip.AddrPort, timeout, hold time.Duration) (failure string, undecided bool)
-	log    *slog.Logger
+	health  *Health
+	reader  HandshakeReader
+	connect func(ctx context.Context, at netip.AddrPort, timeout, hold time.Duration) (failure string, undecided bool)
+	log     *slog.Logger
 
 	detector  *outlier.Detector
 	services  []outlier.Service
@@ -36,20 +36,29 @@ type Passive struct {
 	rows      []lb.HandshakeRow
 	failing   bool // the last reading failed
 
-	asking  sync.WaitGroup
-	asked   int // that have not answered
-	answers chan answer
+	asking   sync.WaitGroup
+	suspects asks
+	returns  asks
+	answers  chan answer
+}
+
+// asks are endpoints that are asked, so many at a time, and those that wait for that.
+type asks struct {
+	outlier.Queue
+	most, running int
 }
 
 type answer struct {
+	asks      *asks
 	at        netip.AddrPort
 	failure   string
 	undecided bool
 }
 
 const (
-	// mostAsked is how many endpoints are asked at a time. Others wait for their turn.
-	mostAsked = 64
+	// mostReturns is how many endpoints are asked at a time that are out. They have places of their own, so that they keep none waiting of
+	// which it is not known yet: a rack that fails takes thousands along.
+	mostReturns = 64
 	// mostRead is of how many endpoints the counters are read at a time: where there are more, all of them take longer than a Pace.
 	mostRead = 20000
 	// listPause is how many times as long as it takes to list all services there is until the next time.
@@ -58,8 +67,10 @@ const (
 
 // NewPassive makes one of the services that h knows.
 func NewPassive(h *Health, r HandshakeReader) *Passive {
+	suspects := health.MostHandshakes()
 	return &Passive{
-		health: h, reader: r, ask: health.Handshake, log: h.Log, detector: outlier.New(r.Jiffy()), answers: make(chan answer, mostAsked),
+		health: h, reader: r, connect: health.Handshake, log: h.Log, detector: outlier.New(r.Jiffy()),
+		suspects: asks{most: suspects}, returns: asks{most: mostReturns}, answers: make(chan answer, suspects+mostReturns),
 	}
 }
 
@@ -81,8 +92,7 @@ func (p *Passive) Run(ctx context.Context) {
 		case <-changed:
 			p.list(ctx)
 		case a := <-p.answers:
-			p.asked--
-			p.do(ctx, p.detector.Answer(a.at, a.failure, a.undecided, time.Now()))
+			p.heed(ctx, a)
 		case <-tick:
 			p.read()
 			for _, at := range p.health.probes.well() {
@@ -125,7 +135,7 @@ func (p *Passive) do(ctx context.Context, actions []outlier.Action) {
 	for _, a := range slices.Clone(actions) {
 		switch a.Kind {
 		case outlier.Ask:
-			p.begin(ctx, a)
+			p.ask(ctx, a)
 		case outlier.Eject:
 			p.health.again(p.health.probes.eject(a.At, a.Evidence))
 		case outlier.Return:
@@ -134,15 +144,37 @@ func (p *Passive) do(ctx context.Context, actions []outlier.Action) {
 	}
 }
 
-// begin asks an endpoint, if not too many are being asked.
-func (p *Passive) begin(ctx context.Context, a outlier.Action) {
-	if p.asked == mostAsked {
-		p.detector.Answer(a.At, "", true, time.Now())
-		return
+// ask has an endpoint asked when it is its turn.
+func (p *Passive) ask(ctx context.Context, a outlier.Action) {
+	list := &p.suspects
+	if a.Again {
+		list = &p.returns
 	}
-	p.asked++
-	p.asking.Go(func() {
-		failure, undecided := p.ask(ctx, a.At, a.Timeout, a.Hold)
-		p.answers <- answer{a.At, failure, undecided}
-	})
+	list.Push(a)
+	p.next(ctx, list)
+}
+
+// next asks endpoints that wait, if not too many are being asked.
+func (p *Passive) next(ctx context.Context, list *asks) {
+	for list.running < list.most {
+		a, ok := list.Pop()
+		if !ok {
+			return
+		}
+		list.running++
+		p.asking.Go(func() {
+			failure, undecided := p.connect(ctx, a.At, a.Timeout, a.Hold)
+			p.answers <- answer{list, a.At, failure, undecided}
+		})
+	}
+}
+
+// heed has the detector know how an endpoint has answered.
+func (p *Passive) heed(ctx context.Context, a answer) {
+	a.asks.running--
+	if a.failure != "" && !a.undecided {
+		a.asks.Failed(a.at)
+	}
+	p.do(ctx, p.detector.Answer(a.at, a.failure, a.undecided, time.Now()))
+	p.next(ctx, a.asks)
 }

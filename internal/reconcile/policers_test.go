@@ -41,6 +41,10 @@ func TestPolicers(t *testing.T) {
 		rate := lb.Rate{PerSecond: 1e6}
 		return lb.Policer{Name: name, Committed: rate, Peak: rate, Attachment: lb.Attachment{To: to, Name: target, Direction: d}}.Normal()
 	}
+	rule, err := lb.ParseRule("sourceIP:10.0.0.0/8,preference:5 allow")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var keys []lb.Key
 	_, _, err = s.Commit("test", func(tx *store.Tx) error {
 		for _, text := range []string{"10.0.0.1:80/tcp name=web endpoints=192.168.1.1:80", "10.0.0.1:443/tcp name=web endpoints=192.168.1.1:443"} {
@@ -56,12 +60,13 @@ func TestPolicers(t *testing.T) {
 		for _, p := range []lb.Policer{
 			policer("a", lb.AttachService, "10.0.0.1:443/tcp", lb.Towards), policer("b", lb.AttachService, "web", lb.Both),
 			policer("c", lb.AttachPort, "eth1", lb.Towards), policer("d", lb.AttachPort, "eth9", lb.Towards), policer("e", lb.AttachSource, "10.1.2.3/8", lb.Back),
+			policer("f", lb.AttachRule, "preference:5,sourceIP:10.0.0.0/8", lb.Both), policer("g", lb.AttachRule, "preference:6", lb.Both),
 		} {
 			if err := s.Policers.Put(tx, p); err != nil {
 				return err
 			}
 		}
-		return nil
+		return s.Rules.Put(tx, rule)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +92,11 @@ func TestPolicers(t *testing.T) {
 	if got := table.last.Sources; len(got) != 1 || got[netip.MustParsePrefix("10.0.0.0/8")] != row(0, e) {
 		t.Errorf("clients have %v", got)
 	}
-	for name, want := range map[string]int{"a": 1, "b": 2, "c": 1, "d": 0, "e": 1} {
+	f := bpf.NameKey("f")
+	if got := table.last.Rules; len(got) != 1 || got[compile.RuleIdentity(&rule)] != row(f, f) {
+		t.Errorf("rules have %v", got)
+	}
+	for name, want := range map[string]int{"a": 1, "b": 2, "c": 1, "d": 0, "e": 1, "f": 1, "g": 0} {
 		if n := p.attached.PolicerPlaces(name); n != want {
 			t.Errorf("%s is in %d places, want %d", name, n, want)
 		}

@@ -33,6 +33,8 @@ type probes struct {
 	addrs   refcount          // targets that the prober has at the address
 	words   hostWords         // of agents, about these addresses
 
+	portless map[lb.Key]*lb.Service // services whose probe asks an address, and no port
+
 	ejections ejections
 }
 
@@ -66,7 +68,7 @@ type running struct {
 }
 
 func newProbes(p Prober) *probes {
-	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, addrs: refcount{}, words: hostWords{}, ejections: newEjections()}
+	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, addrs: refcount{}, words: hostWords{}, ejections: newEjections(), portless: map[lb.Key]*lb.Service{}}
 }
 
 // targetOf is what a service wants to be asked about an endpoint. Probes leave from the address that the kernel chooses. They go to the
@@ -102,6 +104,7 @@ func (p *probes) change(s *lb.Service, by int) {
 // enter enters what a service wants, and notes the names that have other wishes by that.
 func (p *probes) enter(c wishChange, names map[string]struct{}) {
 	p.ejections.watch(c)
+	p.notePortless(c)
 	p.wishes(c.service, func(name string, target health.Target) {
 		w := p.at(name).wish(target)
 		if w.users[c.service.Key] += c.by; w.users[c.service.Key] <= 0 {
@@ -244,7 +247,7 @@ func (p *probes) ask(name string, n *named, w *wish) {
 	}
 	p.addrs.remove(before) // without effect if there was none
 	p.addrs.add(w.target.Addr)
-	if red := p.words.red(&w.target); red != r.red {
+	if _, red := p.words.red(&w.target); red != r.red {
 		p.setRed(w.key, r, red)
 	}
 }
@@ -279,12 +282,17 @@ func (p *probes) keyOf(s *lb.Service, e lb.Endpoint) string {
 func (p *probes) keyAt(s *lb.Service, e lb.Endpoint) string {
 	name, target := targetOf(s, e)
 	switch {
-	case s.Monitored():
+	case s.Probes(e):
 	case p.ejections.shown[e.AddrPort()] && s.TakesOutliersOut():
 		name, target = silentTarget(e.AddrPort())
 	default:
 		return ""
 	}
+	return p.keyOfTarget(name, &target)
+}
+
+// keyOfTarget is by which key the prober knows a target that somebody wants; "": nobody does.
+func (p *probes) keyOfTarget(name string, t *health.Target) string {
 	n := p.named[name]
 	if n == nil {
 		return ""
@@ -293,67 +301,11 @@ func (p *probes) keyAt(s *lb.Service, e lb.Endpoint) string {
 		return n.object.key
 	}
 	for _, w := range n.wishes {
-		if sameTarget(&w.target, &target) {
+		if sameTarget(&w.target, t) {
 			return w.key
 		}
 	}
 	return ""
-}
-
-// up tells which endpoints of a service may take new connections; nil: all. One of which nothing is known yet may: nobody is to be
-// refused because the daemon has just started. Those with which handshakes fail may not, unless fewer than half of the endpoints would be
-// left: then the fault is hardly theirs, or the others would not bear it.
-func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
-	out := p.outOf(s)
-	if !s.Monitored() && len(out) == 0 {
-		return nil
-	}
-	down := map[lb.Endpoint]bool{} // for probes, or agents
-	taking, left := 0, 0
-	for _, e := range s.Endpoints {
-		if s.Monitored() {
-			status, ok := p.prober.Status(p.keyOf(s, e))
-			down[e] = ok && status.Asked == health.Down
-		}
-		if e.Weight > 0 {
-			taking++
-			if !down[e] && !out[e.AddrPort()] {
-				left++
-			}
-		}
-	}
-	if 2*left < taking {
-		out = nil
-	}
-	return func(e lb.Endpoint) bool { return !down[e] && !out[e.AddrPort()] }
-}
-
-// outOf are the endpoints of a service that are out.
-func (p *probes) outOf(s *lb.Service) map[netip.AddrPort]bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var out map[netip.AddrPort]bool
-	for _, e := range s.Endpoints {
-		if p.ejections.out(s, e) {
-			if out == nil {
-				out = map[netip.AddrPort]bool{}
-			}
-			out[e.AddrPort()] = true
-		}
-	}
-	return out
-}
-
-// stateOf is how an endpoint of a service is; false: the service does not heed it, or nothing is known of it.
-func (p *probes) stateOf(s *lb.Service, e lb.Endpoint) (health.State, bool) {
-	p.mu.Lock()
-	out := p.ejections.out(s, e)
-	p.mu.Unlock()
-	if out {
-		return health.Down, true
-	}
-	status, ok := p.prober.Status(p.keyOf(s, e))
-	return status.Asked, ok
 }
 
 // usersOf are the services that heed what the prober has by a key.

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -143,15 +144,59 @@ func TestWordsAreBounded(t *testing.T) {
 	host := netip.MustParseAddr("192.168.1.1")
 	there := []*health.Target{{Addr: host, Port: 80, Probe: lb.Probe{Type: lb.ProbeTCP}}}
 	ws := hostWords{}
+	isRed := func() bool { _, red := ws.red(there[0]); return red }
 	ws.say(host, word{port: 80, red: true}, there)
 	for port := range uint16(1000) {
 		ws.say(host, word{port: 1000 + port, red: true}, there)
 	}
-	if n := len(ws[host]); n > idleWords || !ws.red(there[0]) {
-		t.Errorf("%d words, and the one that is heeded says %t", n, ws.red(there[0]))
+	if n := len(ws[host]); n > idleWords || !isRed() {
+		t.Errorf("%d words, and the one that is heeded says %t", n, isRed())
 	}
 	ws.say(host, word{}, there)
 	if len(ws) > 0 {
 		t.Errorf("%v is left after all is green", ws)
+	}
+}
+
+// TestWordByPort: an agent's word about a port reaches the endpoints of services whose probe asks no port, and no others that it stands for.
+func TestWordByPort(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"none", "ping"} {
+		s := service(t, "10.0.0.1:80/tcp endpoints=192.168.1.1:6100,192.168.1.1:6101 monitor=true probetype="+kind)
+		u := service(t, "10.0.0.1:80/udp endpoints=192.168.1.1:6100 monitor=true probetype="+kind)
+		p, _ := asked(t, s, u)
+		var applied []lb.Key
+		h := &Health{probes: p, mark: func(keys ...lb.Key) { applied = append(applied, keys...) }}
+		up := func() string {
+			return fmt.Sprint(p.up(s)(s.Endpoints[0]), p.up(s)(s.Endpoints[1]), p.up(u)(u.Endpoints[0]))
+		}
+		for _, step := range []struct {
+			port  uint16
+			probe lb.ProbeType
+			red   bool
+			found int
+			up    string
+		}{
+			{6100, lb.ProbeTCP, true, 1, "false true true"},
+			{6100, lb.ProbeTCP, false, 1, "true true true"},
+			{6100, lb.ProbeAuto, true, 2, "false true false"},
+			{6100, lb.ProbeUDP, false, 1, "false true true"},
+			{6100, lb.ProbeAuto, false, 2, "true true true"},
+			{6102, lb.ProbeTCP, true, 0, "true true true"},
+			{6101, lb.ProbeTCP, true, 1, "true false true"},
+		} {
+			applied = nil
+			if found := h.SetHostState(s.Endpoints[0].Addr, step.port, step.probe, step.red); found != step.found || len(applied) != found {
+				t.Errorf("%s, %+v: %d endpoints, and %v are applied again", kind, step, found, applied)
+			}
+			if got := up(); got != step.up {
+				t.Errorf("%s, %+v: %s are up", kind, step, got)
+			}
+		}
+		p.remove(s)
+		p.settle()
+		if len(p.portless) != 1 {
+			t.Errorf("%d services are left", len(p.portless))
+		}
 	}
 }

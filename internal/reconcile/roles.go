@@ -80,6 +80,13 @@ func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot, chan
 	for key, one := range now {
 		if was := before[key].Role; was != one.Role {
 			s.Log.Info("role of this node", "instance", key, "role", one.Role, "was", cmp.Or(was, lb.RoleUnknown))
+			s.Role(one)
+		}
+	}
+	for key, one := range before {
+		if _, there := now[key]; !there && one.Role != lb.RoleUnknown {
+			one.Role = lb.RoleUnknown
+			s.Role(one)
 		}
 	}
 	failed := s.vips.settle(ctx, touched, s.owned)

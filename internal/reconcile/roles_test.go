@@ -56,6 +56,12 @@ func TestRoles(t *testing.T) {
 	want(false, true)
 	r.role(lb.DefaultInstance, lb.RoleMaster)
 	want(true, true)
+	r.mu.Lock()
+	told := strings.Join(r.told, ", ")
+	r.mu.Unlock()
+	if want := "llb-inst0 BACKUP, one BACKUP, two STOP, one MASTER, two NOT_DEFINED, llb-inst0 MASTER"; told != want {
+		t.Errorf("told of roles: %s\nwant %s", told, want)
+	}
 	for _, e := range r.took() {
 		if strings.HasPrefix(e, "put 10.0.0.1:80") {
 			t.Errorf("the service was written again: %s", e)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -40,14 +41,21 @@ type Rules struct {
 	named map[string]int // interfaces that rules name, and what they were compiled for; 0: it is not there
 	has   []string       // keys of rules that the data path has
 
-	judged chan *compile.Dropper // capacity 1: what all connections are to be judged by
-	last   bpf.RuleTable         // touched by Apply only
-	owned  []netip.Addr          // sources that connections get; likewise
+	judged chan judgement     // capacity 1: what all connections are to be judged by
+	last   bpf.RuleTable      // touched by Apply only, as are those below
+	void   context.CancelFunc // ends the judgement by these rules, when others come
+	owned  []netip.Addr       // sources that the owner was asked for, and has not given up
+}
+
+// judgement ends the connections that rules drop, as long as these are in force.
+type judgement struct {
+	by    *compile.Dropper
+	valid context.Context
 }
 
 // NewRules makes the loop of the rules.
 func NewRules(s *desired.State, t RuleTable, links func() []netdev.Link, vips announce.Owner, o Observers) *Rules {
-	r := &Rules{table: t, links: links, vips: vips, named: map[string]int{}, judged: make(chan *compile.Dropper, 1)}
+	r := &Rules{table: t, links: links, vips: vips, named: map[string]int{}, judged: make(chan judgement, 1), void: func() {}}
 	r.objectLoop = newObjectLoop(desired.RuleKind, r, s, s.Rules.Table, func(r *lb.Rule) string { return r.Key() }, o)
 	r.applied = r.keys
 	if t.RuleCount() > 0 {
@@ -70,20 +78,13 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	named, index := r.interfaces()
 	table, err := compile.Rules(list, index)
 	if err == nil {
+		r.supersede(table)
 		err = r.table.SetRules(table)
 	}
-	if err == nil {
+	if err == nil { // the packets are judged by them, whatever becomes of addresses
+		r.note(list, named)
+		r.judge(ctx, table)
 		err = r.own(ctx, table.Sources)
-	}
-	if err == nil {
-		has := make([]string, len(list))
-		for i := range list {
-			has[i] = list[i].Key()
-		}
-		r.mu.Lock()
-		r.named, r.has = named, has
-		r.mu.Unlock()
-		r.judge(table)
 	}
 	out := make([]Outcome[string], len(keys))
 	for i, key := range keys {
@@ -93,27 +94,48 @@ func (r *Rules) Apply(ctx context.Context, keys []string) []Outcome[string] {
 	return out
 }
 
+// note notes which rules the data path has, and for which interfaces they were compiled.
+func (r *Rules) note(list []lb.Rule, named map[string]int) {
+	has := make([]string, len(list))
+	for i := range list {
+		has[i] = list[i].Key()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.named, r.has = named, has
+}
+
 // own has the addresses owned that connections get as their source, and no others any more.
 func (r *Rules) own(ctx context.Context, sources []netip.Addr) error {
 	var errs []error
-	note := func(failed map[netip.Addr]error) {
+	failed := func(failed map[netip.Addr]error, what string) {
 		for a, err := range failed {
-			errs = append(errs, fmt.Errorf("own %s: %w", a, err))
+			errs = append(errs, fmt.Errorf("%s %s: %w", what, a, err))
 		}
 	}
 	if len(sources) > 0 {
-		note(r.vips.Add(ctx, sources...))
+		failed(r.vips.Add(ctx, sources...), "own")
 	}
 	gone := slices.DeleteFunc(slices.Clone(r.owned), func(a netip.Addr) bool { return slices.Contains(sources, a) })
+	r.owned = slices.Clone(sources)
 	if len(gone) > 0 {
-		note(r.vips.Remove(ctx, gone...))
+		left := r.vips.Remove(ctx, gone...)
+		failed(left, "give up")
+		r.owned = slices.AppendSeq(r.owned, maps.Keys(left))
 	}
-	r.owned = sources
 	return errors.Join(errs...)
 }
 
+// supersede has no connections end any more by rules that are about to be replaced.
+func (r *Rules) supersede(t bpf.RuleTable) {
+	if !t.Equal(&r.last) {
+		r.void()
+		r.last = bpf.RuleTable{}
+	}
+}
+
 // judge has connections end that other rules than before drop.
-func (r *Rules) judge(t bpf.RuleTable) {
+func (r *Rules) judge(ctx context.Context, t bpf.RuleTable) {
 	if t.Equal(&r.last) {
 		return
 	}
@@ -123,7 +145,9 @@ func (r *Rules) judge(t bpf.RuleTable) {
 	default:
 	}
 	if d := compile.NewDropper(t); d != nil {
-		r.judged <- d
+		j := judgement{by: d}
+		j.valid, r.void = context.WithCancel(ctx)
+		r.judged <- j
 	}
 }
 
@@ -141,12 +165,12 @@ func (r *Rules) endDropped(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case d := <-r.judged:
-			done, err := r.table.EndConnections(ctx, 0, ruleEndRate, d.Drops)
+		case j := <-r.judged:
+			done, err := r.table.EndConnections(j.valid, 0, ruleEndRate, j.by.Drops)
 			if n := done.Told + done.Silent; n > 0 {
 				r.Log.Info("firewall rules have ended connections", "connections", n, "told", done.Told)
 			}
-			if err != nil && ctx.Err() == nil {
+			if err != nil && j.valid.Err() == nil {
 				r.Log.Error("connections that firewall rules drop do not end", "error", err)
 			}
 		}

@@ -26,6 +26,8 @@ type Tables interface {
 	Apply([]datapath.Change) []error
 	// Expect is told before how many services and endpoints there are to be, so that room is made for all of them at once.
 	Expect(services, endpoints int)
+	// SetDrains says which endpoints are drained: before Apply has them take no new connections.
+	SetDrains([]lb.Drain)
 	Services() []bpf.TcServiceKey
 	// Takes are the weights for new connections of a service's endpoints; nil: there is no such service.
 	Takes(bpf.TcServiceKey) map[netip.AddrPort]uint32
@@ -47,6 +49,7 @@ type Services struct {
 	sources *sources
 	misfits misfits
 	takers  *takers
+	unsure  unsure
 	roles   roles
 }
 
@@ -59,8 +62,9 @@ type ServicesConfig struct {
 	Sources   Ways
 	Endpoints Endpoints
 	Health    *Health
-	Ended     func() // called after a pass that may have connections end
-	Seed      uint64 // key of the tables of hashes
+	Ended     func()            // called after a pass that may have connections end
+	Role      func(lb.Instance) // called when the role of this node for an instance has changed, at first when it is known
+	Seed      uint64            // key of the tables of hashes
 }
 
 // NewServices makes the loop of the services.
@@ -69,6 +73,7 @@ func NewServices(c ServicesConfig) *Services {
 	s.Loop = newLoop(desired.ServiceKind, lb.Key.String, s, c.Observers)
 	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
 	s.takers = newTakers(c.Log, s.Mark)
+	s.unsure = unsure{timers: map[lb.Key]*time.Timer{}, mark: s.Mark}
 	s.vips = newVIPs(c.VIPs, c.Observers, s.Wake)
 	s.sources = newSources(c.Sources, c.Observers, s.Wake)
 	c.Statuses.Include(s.misfits.statuses)
@@ -121,6 +126,7 @@ func (s *Services) feed(ctx context.Context) {
 		}
 		s.started, s.seen = true, snapshot.Revision()
 		s.Tables.Expect(s.Desired.Services.Len(snapshot), s.Desired.Services.Endpoints(snapshot))
+		s.tellDrains(snapshot, changed, all)
 		s.Statuses.Update(func(w *status.Writer) {
 			if all {
 				s.feedAll(w, snapshot)
@@ -325,13 +331,12 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 	for n, i := range items {
 		changes[n].Key = compile.Key(i.Key)
 		if i.service != nil {
-			weights := s.takers.weights(&i.resolved, s.Health.probes.up(&i.resolved), func() map[netip.AddrPort]uint32 { return s.Tables.Takes(changes[n].Key) })
-			table := compile.Weighted(i.resolved, weights, s.Seed, s.sources.get)
+			table := s.tableOf(&i.resolved)
 			table.Parents = i.parents
-			s.putEnds(&i.resolved, &table)
 			changes[n].Table = &table
 		} else {
 			s.takers.forget(i.Key)
+			s.unsure.again(i.Key, 0)
 		}
 	}
 	for n, err := range s.Tables.Apply(changes) {
@@ -351,6 +356,15 @@ func (s *Services) writeTables(items []*item) (released []netip.Addr) {
 		i.Err = err
 	}
 	return released
+}
+
+// tableOf is what the data path is to have of a service now.
+func (s *Services) tableOf(service *lb.Service) bpf.ServiceTable {
+	before := func() map[netip.AddrPort]uint32 { return s.Tables.Takes(compile.Key(service.Key)) }
+	weights := s.takers.weights(service, s.Health.probes.up(service), before)
+	table := compile.Weighted(*service, weights, s.Seed, s.sources.get)
+	s.putEnds(service, &table)
+	return table
 }
 
 // effective is the service as the data path has it once it is applied; nil: gone.

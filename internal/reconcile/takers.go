@@ -40,6 +40,12 @@ func (t *takers) forget(k lb.Key) {
 	delete(t.services, k)
 }
 
+// moving tells whether endpoints of a service are about to have more of their share.
+func (t *takers) moving(k lb.Key) bool {
+	is := t.services[k]
+	return is != nil && is.step != nil
+}
+
 // weights are what the endpoints of a service take from now on. up is as in compile.Takers; before tells the weights that they have in the
 // data path; nil: it does not have the service.
 func (t *takers) weights(s *lb.Service, up func(lb.Endpoint) bool, before func() map[netip.AddrPort]uint32) compile.Weights {

@@ -38,11 +38,25 @@ type world struct {
 	source   netip.Addr               // what endpoints see; invalid: no way to them
 	routed   bool                     // a router is before them
 	lookups  int
+	drains   []lb.Drain
+	told     []string     // of roles
 	lookup   func() error // nil: looking sources up works, at once
 }
 
 func newWorld() *world {
 	return &world{services: map[bpf.TcServiceKey]bool{}, vips: map[netip.Addr]bool{}}
+}
+
+func (w *world) SetDrains(drains []lb.Drain) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.drains = drains
+}
+
+func (w *world) role(one lb.Instance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = append(w.told, one.Name+" "+string(one.Role))
 }
 
 func (w *world) note(format string, args ...any) error {
@@ -231,6 +245,7 @@ func makeRig(t testing.TB, w *world) *rig {
 	r.services = NewServices(ServicesConfig{
 		Observers: o, Desired: state, Tables: w, VIPs: addresses{w}, Sources: w,
 		Endpoints: endpoints{w}, Health: r.health, Ended: func() { r.swept <- struct{}{} },
+		Role: w.role,
 	})
 	feed := r.services.feed
 	r.services.Loop.feed = func(ctx context.Context) { r.looks.Add(1); feed(ctx) }

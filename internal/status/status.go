@@ -81,6 +81,7 @@ type Table struct {
 	sources []func() []Status // of statuses that are made when they are read
 	seen    map[string]uint64 // by kind: all changes up to this version are in entries
 	changed chan struct{}     // closed when something is decided; nil: nobody waits
+	last    time.Time         // when the last object was applied
 	unknown []ID              // that somebody waits for and that had no entry: Seen decides whether they are gone
 	now     func() time.Time
 }

@@ -66,7 +66,8 @@ func (w *Writer) Succeeded(id ID, version uint64) (changed bool) {
 	e.failure, e.applied = nil, version
 	delete(t.failed, id)
 	if changed {
-		e.since = t.now().UnixNano()
+		t.last = t.now()
+		e.since = t.last.UnixNano()
 		w.decided = true
 	}
 	return changed
@@ -102,6 +103,13 @@ func (w *Writer) Forget(id ID) (had bool) {
 	delete(w.table.failed, id)
 	w.decided = w.decided || had
 	return had
+}
+
+// LastApplied is when the data path last took an object that it did not have so. Zero: never yet.
+func (t *Table) LastApplied() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
 }
 
 // Want is Writer.Want for one object.

@@ -177,6 +177,9 @@ func (s *Store) persist(before *Snapshot, changes []*change) error {
 		s.past.broken(err)
 	}
 	if err != nil {
+		if s.past != nil {
+			s.past.unwrite()
+		}
 		return fmt.Errorf("write the state, which stays at revision %d: %w", before.revision, err)
 	}
 	return nil

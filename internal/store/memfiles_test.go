@@ -20,6 +20,7 @@ type memFiles struct {
 	pending []entryChange     // of visible since durable, in order
 
 	snapshots sync.Mutex // held to keep snapshots from being written
+	one       sync.Mutex // call at a time
 
 	calls int
 	at    int                                             // the call that fails, from 0 on; -1: none
@@ -59,6 +60,8 @@ func newMemFiles() *memFiles {
 
 // call counts a call, and does it or not.
 func (m *memFiles) call(op, path string, size int, do func(n int) error) error {
+	m.one.Lock()
+	defer m.one.Unlock()
 	n := m.calls
 	m.calls++
 	if m.spy != nil {

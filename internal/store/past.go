@@ -23,8 +23,10 @@ type past struct {
 	disk    *disk       // nil: memory only
 	file    file        // nil: it is to be written anew with the next commit
 	size    int64       // of the file's good part
+	good    int64       // size before the batch
 	lines   int         // in the file
-	list    []*Revision // without gaps
+	limit   int64       // of size: past it the file is written anew
+	list    []*Revision // the last ones, without a gap, and before them what waits for confirmation
 	pending []*Revision // of the batch that is being committed; they follow list
 }
 
@@ -36,7 +38,8 @@ func (s *Store) remember() {
 		return
 	}
 	found, err := p.read()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	damaged := err != nil && !errors.Is(err, fs.ErrNotExist)
+	if damaged {
 		s.log.Warn("earlier revisions cannot be read, so there is no going back to them", "file", pastName, "error", err)
 	}
 	p.list = found
@@ -46,14 +49,18 @@ func (s *Store) remember() {
 	for _, r := range p.list {
 		clearDeadline(p.list, r.Resolves) // of commits that were made: the others have undone nothing
 	}
+	if w := unconfirmed(p.list); w != nil && damaged {
+		s.log.Warn("a change that waited for confirmation stays: whether it was confirmed cannot be read", "file", pastName, "revision", w.Number)
+		clearDeadline(p.list, w.Number)
+	}
 	if n := len(p.list); n > 0 && p.list[n-1].Number != s.head.revision {
 		s.log.Warn("revisions were made without being remembered, so there is no going back before them", "revision", s.head.revision)
-		p.list = nil
+		p.forget(n)
 	}
 	p.trim()
 }
 
-// read takes lines up to the first that is damaged: what follows a gap leads nowhere.
+// read takes lines up to the first that is damaged.
 func (p *past) read() (list []*Revision, err error) {
 	content, err := p.disk.files.ReadFile(filepath.Join(p.disk.path, pastName))
 	if err != nil {
@@ -77,9 +84,8 @@ func (p *past) read() (list []*Revision, err error) {
 			clearDeadline(list, r.Resolves)
 			continue
 		}
-		if n := len(list); n > 0 && list[n-1].Number+1 != r.Number {
-			i := slices.IndexFunc(list, func(o *Revision) bool { return o.Number == r.Number })
-			list = list[:max(i, 0)] // a commit that failed, and came again
+		for n := len(list); n > 0 && list[n-1].Number >= r.Number; n-- {
+			list = list[:n-1] // of a commit that failed, and came again
 		}
 		list = append(list, r)
 	}
@@ -96,23 +102,42 @@ func clearDeadline(list []*Revision, number uint64) {
 	}
 }
 
-// trim forgets what is too much, and never what waits for confirmation.
+// trim forgets what is too much, and what is before a gap.
 func (p *past) trim() {
-	size := 0
-	for i := len(p.list) - 1; i >= 0; i-- {
-		size += p.list[i].size()
-		waits := slices.ContainsFunc(p.list[:i+1], func(r *Revision) bool { return !r.Confirm.IsZero() })
-		if (len(p.list)-i > maxRevisions || size > maxUndo) && !waits {
-			p.list = slices.Clone(p.list[i+1:])
-			return
+	first, size := lastRun(p.list), 0
+	for i := len(p.list) - 1; i >= first; i-- {
+		if size += p.list[i].size(); len(p.list)-i > maxRevisions || size > maxUndo {
+			first = i + 1
 		}
 	}
+	p.forget(first)
+}
+
+// forget forgets the first revisions, but what waits for confirmation: undoing that needs none of those after it.
+func (p *past) forget(first int) {
+	if first == 0 {
+		return
+	}
+	var kept []*Revision
+	if w := unconfirmed(p.list[:first]); w != nil {
+		kept = append(kept, w)
+	}
+	p.list = append(kept, p.list[first:]...)
+}
+
+// lastRun is where the last revisions without a gap begin.
+func lastRun(list []*Revision) int {
+	first := max(len(list)-1, 0)
+	for first > 0 && list[first-1].Number+1 == list[first].Number {
+		first--
+	}
+	return first
 }
 
 func (p *past) find(number uint64) *Revision {
 	for _, list := range [][]*Revision{p.list, p.pending} {
-		if len(list) > 0 && number >= list[0].Number && number-list[0].Number < uint64(len(list)) {
-			return list[number-list[0].Number]
+		if i, found := slices.BinarySearchFunc(list, number, func(r *Revision, n uint64) int { return cmp.Compare(r.Number, n) }); found {
+			return list[i]
 		}
 	}
 	return nil
@@ -120,12 +145,11 @@ func (p *past) find(number uint64) *Revision {
 
 // span says which revisions one may go back to.
 func (p *past) span(now uint64) string {
-	switch all := append(slices.Clone(p.list), p.pending...); {
-	case len(all) == 0:
+	all := append(slices.Clone(p.list), p.pending...)
+	if len(all) == 0 || all[len(all)-1].Number != now {
 		return fmt.Sprintf("none before the present one, %d, is", now)
-	default:
-		return fmt.Sprintf("revisions %d to %d are", all[0].Number-1, now)
 	}
+	return fmt.Sprintf("revisions %d to %d are", all[lastRun(all)].Number-1, now)
 }
 
 // waiting is the revision that waits for confirmation, those of the batch that is being committed included. The caller holds the writing lock.
@@ -139,17 +163,17 @@ func unconfirmed(list []*Revision) *Revision {
 }
 
 // write has the batch's revisions in the file, before the journal has their commits. The function that it returns waits until they are
-// on disk. While a revision is to be confirmed, none may be lost, since those before a gap are forgotten: then it is an error, else a line
-// in the log.
+// on disk. What is to be confirmed, and what confirms or undoes that, may not be lost: then it is an error, else a line in the log.
 func (p *past) write() (wait func() error, err error) {
 	wait = func() error { return nil }
 	if p.disk == nil || len(p.pending) == 0 {
 		return wait, nil
 	}
-	confirm := p.waiting() != nil
-	if p.file == nil || p.lines > 4*maxRevisions || p.size > 4*maxUndo {
+	confirm := slices.ContainsFunc(p.pending, func(r *Revision) bool { return !r.Confirm.IsZero() || r.Resolves != 0 })
+	if p.file == nil || p.lines > 4*maxRevisions || p.size > p.limit {
 		err = p.rewrite()
 	}
+	p.good = p.size
 	if err == nil {
 		err = p.append(p.pending...)
 	}
@@ -169,6 +193,17 @@ func (p *past) write() (wait func() error, err error) {
 	done := make(chan error, 1)
 	go func() { done <- p.file.Datasync() }()
 	return func() error { return <-done }, nil
+}
+
+// unwrite takes what write has written off the file: the journal has not taken its commits.
+func (p *past) unwrite() {
+	if p.file == nil {
+		return
+	}
+	p.size = p.good
+	if err := p.file.Truncate(p.good); err != nil {
+		p.broken(err)
+	}
 }
 
 // broken has the file written anew by the next commit.
@@ -198,6 +233,7 @@ func (p *past) rewrite() error {
 	if err == nil {
 		p.file, err = p.disk.files.Open(filepath.Join(p.disk.path, pastName))
 	}
+	p.limit = max(4*maxUndo, 2*p.size)
 	return err
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -208,5 +209,146 @@ func TestPreview(t *testing.T) {
 	wantDump(t, s.Snapshot(), want)
 	if n := len(s.Revisions()); n != 1 {
 		t.Errorf("%d revisions", n)
+	}
+}
+
+// While a change waits for confirmation others come without end: what one may go back to, and the file, stay as small as ever, and the file
+// is not written anew for each. What waits can be undone all the same.
+func TestRevisionsWhileOneWaits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	number, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const commits = 1000
+	anew, lines := 0, 0
+	for i := range commits {
+		mustCommit(t, s, "kube", put(numbered(3, i+1)))
+		if s.past.lines < lines {
+			anew++
+		}
+		lines = s.past.lines
+		if n := len(s.past.list); n > maxRevisions+1 {
+			t.Fatalf("%d revisions are kept after %d commits", n, i+1)
+		}
+	}
+	if most := commits / (2 * maxRevisions); anew > most {
+		t.Errorf("the file was written anew %d times by %d commits", anew, commits)
+	}
+	last := s.Snapshot().Revision()
+	for range 2 {
+		if w, ok := s.Waiting(); !ok || w.Number != number {
+			t.Fatalf("%+v %v", w, ok)
+		}
+		want := fmt.Sprintf("revision %d is not remembered: revisions %d to %d are", number, last-maxRevisions, last)
+		if _, _, _, err := s.Preview(By{Owner: "rest"}, goBack(number)); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+		if _, _, _, err := s.Preview(By{Owner: "rest"}, goBack(last-maxRevisions)); err != nil {
+			t.Error(err)
+		}
+		closeStore(t, s)
+		s = openStore(t, dir)
+	}
+	if _, changed, err := s.Commit("rest", func(tx *Tx) error { _, err := tx.Undo(number); return err }); err != nil || fmt.Sprint(changed) != "[item web]" {
+		t.Errorf("%v %v", changed, err)
+	}
+	if w, ok := s.Waiting(); ok {
+		t.Errorf("%+v still waits", w)
+	}
+}
+
+// What waits for confirmation is undone also after an older loxilb ran, which remembers no revisions; what that one changed stays.
+func TestOlderWhileOneWaits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	number, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web(), dns()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	older, err := open(osFiles{}, dir, slog.New(slog.DiscardHandler), []AnyTable{NewTable(itemKind())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustCommit(t, older, "rest", put(web2()))
+	mustCommit(t, older, "rest", put(numbered(1, 1)))
+	closeStore(t, older)
+	for range 2 {
+		s = openStore(t, dir)
+		if w, ok := s.Waiting(); !ok || w.Number != number {
+			t.Fatalf("%+v %v", w, ok)
+		}
+		mustCommit(t, s, "rest", put(numbered(2, int(s.Snapshot().Revision()))))
+		closeStore(t, s)
+	}
+	s = openStore(t, dir)
+	var left []ID
+	if _, _, err := s.Commit("rest", func(tx *Tx) (err error) { left, err = tx.Undo(number); return err }); err != nil || fmt.Sprint(left) != "[item web]" {
+		t.Errorf("left %v, %v", left, err)
+	}
+	if got := content(s.Snapshot()); strings.Contains(got, dns().Name) {
+		t.Errorf("it is not undone:\n%s", got)
+	}
+}
+
+// Whether what waits was confirmed is not known when a line that may say so is damaged: it stays.
+func TestDamagedWhileOneWaits(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	if _, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, put(web())); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Confirm(0); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	path := filepath.Join(dir, pastName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)-3] ^= 1
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if w, ok := openStore(t, dir).Waiting(); ok {
+		t.Errorf("%+v waits, and was confirmed", w)
+	}
+}
+
+// A commit that the journal does not take leaves no line behind, which would be taken for that of the next commit if that one's is lost.
+func TestRevisionOfFailedCommit(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	mustCommit(t, s, "rest", put(web()))
+	read := func() string {
+		text, err := os.ReadFile(filepath.Join(dir, pastName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	was := read()
+	full, err := osFiles{}.Open("/dev/full")
+	if err != nil {
+		t.Fatal(err)
+	}
+	journal := s.disk.journal
+	s.disk.journal = full
+	if _, _, err := s.Commit("rest", put(dns())); err == nil {
+		t.Fatal("a full disk is none")
+	}
+	if now := read(); now != was {
+		t.Errorf("it was\n%sand is\n%s", was, now)
+	}
+	mustCommit(t, s, "rest", put(dns()))
+	if err := journal.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -3,7 +3,9 @@ package store
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -168,5 +170,35 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 	if _, ok := h.since(121); !ok {
 		t.Error("the present is forgotten")
+	}
+}
+
+// A transaction that is committed together with others knows what those before it have made.
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, "")
+	s.writing.Lock() // so that both wait, and are served at once
+	var commits sync.WaitGroup
+	var bases [2]uint64
+	for i := range bases {
+		commits.Go(func() {
+			if _, _, err := s.Commit("rest", func(tx *Tx) error {
+				bases[i] = tx.Before().Revision()
+				return items(tx.base).Put(tx, numbered(i, 1))
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+		for waits := 0; waits <= i; {
+			s.queue.Lock()
+			waits = len(s.waiting)
+			s.queue.Unlock()
+			runtime.Gosched()
+		}
+	}
+	s.writing.Unlock()
+	commits.Wait()
+	if bases != [2]uint64{0, 1} {
+		t.Errorf("they stand on %v", bases)
 	}
 }

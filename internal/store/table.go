@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"iter"
+	"slices"
 )
 
 // Table is the objects of one kind. It is made once, given to Open, and then good for every view of that store.
@@ -116,6 +117,27 @@ func (t *Table[T]) Put(tx *Tx, value T) error {
 
 // Delete removes an object: ErrNotFound when there is none, ErrOwner when another owner put it.
 func (t *Table[T]) Delete(tx *Tx, key string) error { return tx.Delete(t.ID(key)) }
+
+// Differences yields the objects of this kind that a commit would change by now, in the order of their keys: as they were, and as they are; nil: there was
+// none, or is none. It costs as much as the transaction has touched. The objects are the store's own.
+func (t *Table[T]) Differences(tx *Tx) iter.Seq2[*T, *T] {
+	var sorts []string
+	for at, after := range tx.touched {
+		if at.place == t.place && !tx.same(at, tx.base.row(at.place, at.sort), after) {
+			sorts = append(sorts, at.sort)
+		}
+	}
+	slices.Sort(sorts)
+	return func(yield func(before, after *T) bool) {
+		for _, sort := range sorts {
+			before, _ := t.Shared(tx.base, sort)
+			after, _ := t.Shared(tx, sort)
+			if !yield(before, after) {
+				return
+			}
+		}
+	}
+}
 
 func (t *Table[T]) values(rows iter.Seq[row]) iter.Seq[T] {
 	return func(yield func(T) bool) {

@@ -86,6 +86,9 @@ func (tx *Tx) Changed() bool {
 	return false
 }
 
+// Before is the state that the transaction changes: with the commits that are made together with it, and before it.
+func (tx *Tx) Before() *Snapshot { return tx.base }
+
 func (tx *Tx) mayChange(id ID, rows ...row) error {
 	for _, r := range rows {
 		if r != nil && r.header().Owner != tx.owner {

@@ -41,6 +41,28 @@ func TestScriptsWithXDP(t *testing.T) {
 	runScripts(t, "testdata", lab.Config{XDP: true}, false)
 }
 
+// TestScriptsDry asks a dry run about each packet first: what it says is what becomes of it, and it changes nothing of what comes after. Scripts
+// that need a network of their own are left out, as each loads programs twice; and one that changes a neighbour behind the daemon's back: a dry
+// run looks the next hop up anew.
+func TestScriptsDry(t *testing.T) {
+	t.Parallel()
+	lanes := newLanes(t, lab.Config{Dry: true})
+	for _, name := range scriptFiles(t, "testdata") {
+		s := readScript(t, name)
+		if own := filepath.Base(name) == "challenge.txt"; s.needsOwnLab() && !own || filepath.Base(name) == "next-hops.txt" {
+			continue
+		}
+		r, err := lanes.run(s)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, f := range r.failures {
+			t.Errorf("%s %s", filepath.Base(name), f)
+		}
+	}
+}
+
 // TestFloodScripts runs scripts as if challenges were many: then SYNs are challenged before their connection is looked up.
 func TestFloodScripts(t *testing.T) {
 	t.Parallel()
@@ -142,6 +164,9 @@ func (r *runner) line(i int) (next int, err error) {
 	case "policers":
 		got, err := r.lab.DumpPolicers()
 		return r.block(r.s, i, got), err
+	case "mirrors":
+		got, err := r.lab.DumpMirrors()
+		return r.block(r.s, i, got), err
 	case "rules":
 		got := r.lab.DumpRules()
 		return r.block(r.s, i, got), nil
@@ -199,6 +224,8 @@ func (r *runner) command(verb, rest string) error {
 		return r.lab.Advance(d)
 	case "policer":
 		return r.lab.Police(rest)
+	case "mirror":
+		return r.lab.Mirror(rest)
 	case "mark":
 		mark, err := lb.ParseMark(rest)
 		r.lab.Mark(mark)

@@ -22,8 +22,10 @@ import (
 //	xdp forwards|passes|challenges|drops
 //	                       that is what the XDP program, where it runs too, does with the packet above
 //	advance 61s            all connections have been silent for that much longer
-//	policer NAME RATE BURST to KIND TARGET [in|out|both]
-//	                       make a policer of one rate, whose bursts are so many bytes each; without RATE and the rest: take it away
+//	policer NAME BURST to KIND TARGET [in|out|both]
+//	                       make a policer of a byte a second, whose bursts are so many bytes each; without BURST and the rest: take it away
+//	mirror NAME LINK[:VLAN] to KIND TARGET [in|out|both]
+//	                       have packets copied to a link, with a VLAN's tag; without LINK and the rest: no more
 //	mark N                 from here on, packets carry that mark
 //	sweep                  connections that are over are removed
 //	next-hops              what the connections know of routes and neighbours is out of date
@@ -34,9 +36,9 @@ import (
 //	size N                 connections that the table holds (first line only)
 //	half-open N            percent of the table that half-open connections may have (first line, or after size)
 //	live                   from here on, packets go through the attached program and the kernel (lab.SendLive)
-//	conntrack | stats | handshakes | pressure | policers | rules
+//	conntrack | stats | handshakes | pressure | policers | mirrors | rules
 //	                       the table, the counters of all services, those of handshakes with endpoints, how full the table is, what
-//	                       policers have said, or what firewall rules have decided about; what is expected follows a line of dashes
+//	                       policers have said, mirrors have copied, or firewall rules have decided about; what is expected follows a line of dashes
 //	                       and ends with an empty line
 //
 // A comment starts with #; `# V43` says that the step below is that vector of the checklist.

@@ -27,7 +27,7 @@ func otherTests() []string {
 		"../../internal/datapath/complete_test.go", "../../internal/datapath/decap/decap_test.go", "../../internal/datapath/fragment_test.go",
 		"../../internal/datapath/restart_test.go", "../../internal/datapath/select_test.go", "../../internal/datapath/snat_test.go",
 		"../../internal/datapath/tables/adopt_test.go", "../../internal/datapath/verifier_test.go", "../../internal/lb/validate_test.go", "../../internal/maglev/maglev_test.go",
-		"../../test/differential/differential_test.go", "../../test/model/model_test.go", "../../test/net/counters_test.go",
+		"../../test/differential/differential_test.go", "../../test/model/model_test.go", "../../test/net/services/counters_test.go",
 		"vectors_test.go",
 	}
 }

@@ -1,5 +1,5 @@
-// Command dropdoc writes docs/drop-reasons.md from the comments of the enums in bpf/abi.h, so that the page, the
-// metric labels and the program cannot say different things.
+// Command dropdoc writes docs/drop-reasons.md from the comments of the enums in bpf/abi.h, and internal/dropreason from these and from what
+// docs/operations.md says to do, so that documents, metric labels, answers of the API and the program cannot say different things.
 package main
 
 import (
@@ -7,32 +7,43 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 )
 
-//go:generate go run . -in ../../bpf/abi.h -out ../../docs/drop-reasons.md
+//go:generate go run . -root ../..
 
 func main() {
-	in := flag.String("in", "bpf/abi.h", "header with the enums")
-	out := flag.String("out", "docs/drop-reasons.md", "page to write")
+	root := flag.String("root", ".", "directory of the project")
 	flag.Parse()
-	if err := run(*in, *out); err != nil {
+	if err := run(*root); err != nil {
 		fmt.Fprintln(os.Stderr, "dropdoc:", err)
 		os.Exit(1)
 	}
 }
 
-func run(in, out string) error {
-	header, err := os.ReadFile(in)
+func run(root string) error {
+	header, err := os.ReadFile(filepath.Join(root, "bpf/abi.h"))
+	if err != nil {
+		return err
+	}
+	guide, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
 	if err != nil {
 		return err
 	}
 	text, err := page(string(header))
 	if err != nil {
-		return fmt.Errorf("%s: %w", in, err)
+		return err
 	}
-	return os.WriteFile(out, []byte(text), 0o644)
+	code, err := source(string(header), string(guide))
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(root, "docs/drop-reasons.md"), []byte(text), 0o644),
+		os.WriteFile(filepath.Join(root, "internal/dropreason/reasons.gen.go"), code, 0o644),
+	)
 }
 
 const (

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,5 +29,20 @@ func TestValues(t *testing.T) {
 	}
 	if _, err := values("enum other {", "drop_reason", "DROP_", "NONE"); err == nil {
 		t.Error("a header without the enum is taken")
+	}
+}
+
+// A reason that the guide is silent about is an error; what it says is taken without the signs of Markdown.
+func TestSource(t *testing.T) {
+	t.Parallel()
+	const header = "enum drop_reason {\n\tDROP_NONE, /* */\n\tDROP_NO_ROUTE, /* no \"route\" */\n\tDROP_REASONS\n};"
+	const guide = "\n## Packets are dropped\n\n| reason | usual cause | what to do |\n|---|---|---|\n| `a`, `no-route` (many) | none, see [adr](x.md#y) | `ip route` |\n\n## Other\n"
+	code, err := source(header, guide)
+	want := `{Name: "no-route", Meaning: "no \"route\"", Cause: "none, see adr", Remedy: "ip route"},`
+	if err != nil || !strings.Contains(string(code), want) {
+		t.Errorf("%s %v\nwant %s", code, err, want)
+	}
+	if _, err := source(header, "\n## Packets are dropped\n"); err == nil {
+		t.Error("a reason without a remedy is taken")
 	}
 }

@@ -30,6 +30,7 @@ type Hooks struct {
 
 	mu       sync.RWMutex
 	attached map[int]*attached // by interface index
+	tracing  *tracing          // nil: nobody traces
 
 	arrivals arrivals
 }
@@ -37,7 +38,7 @@ type Hooks struct {
 // attached is what is at an interface.
 type attached struct {
 	Interface
-	in, out links.Attachment // out: nil unless answers of endpoints on this machine are looked at
+	in, out links.Place // out: nil unless answers of endpoints on this machine are looked at
 }
 
 // New attaches nothing yet.
@@ -84,7 +85,7 @@ func (h *Hooks) SetEgress(index int, wanted bool) error {
 }
 
 func (h *Hooks) setEgress(a *attached, wanted bool) error {
-	var out links.Attachment
+	var out links.Place
 	var err error
 	if wanted {
 		out, err = h.attach(a.Interface, egress)
@@ -116,8 +117,8 @@ func (h *Hooks) folder(at side) links.Folder {
 	return links.Folder{Path: h.programs.PinFolder(at.pins()), Log: h.programs.Log, Exchange: h.exchange}
 }
 
-func (h *Hooks) attach(i Interface, at side) (links.Attachment, error) {
-	prog, err := h.programs.Program(i.Layer3, at == egress)
+func (h *Hooks) attach(i Interface, at side) (links.Place, error) {
+	prog, err := h.program(i.Layer3, at)
 	if err != nil {
 		return nil, err
 	}
@@ -215,9 +216,9 @@ func (h *Hooks) Close() error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var errs []error
+	errs := []error{h.tracing.close()}
 	for _, a := range h.attached {
-		for _, side := range []links.Attachment{a.in, a.out} {
+		for _, side := range []links.Place{a.in, a.out} {
 			if side != nil {
 				errs = append(errs, links.Release(side, h.programs.Pinned()))
 			}

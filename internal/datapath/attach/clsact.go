@@ -35,32 +35,35 @@ type clsact struct {
 func (c clsact) Close() error  { return nil }
 func (c clsact) Detach() error { return c.detach(c.index, c.at) }
 
-func (f filter) attach(index int, at side, prog *ebpf.Program, e *links.Exchange) (links.Attachment, error) {
+// Update has another program take the place of the filter's.
+func (c clsact) Update(prog *ebpf.Program) error {
+	filter := c.filter.at(c.index, c.at)
+	filter.Fd = prog.FD()
+	if err := netlink.FilterReplace(filter); err != nil {
+		return fmt.Errorf("add clsact filter: %w", err)
+	}
+	return nil
+}
+
+func (f filter) attach(index int, at side, prog *ebpf.Program, e *links.Exchange) (links.Place, error) {
 	qdisc := clsactQdisc(index)
 	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("add clsact: %w", err)
 	}
-	put := func(prog *ebpf.Program) error {
-		filter := f.at(index, at)
-		filter.Fd = prog.FD()
-		if err := netlink.FilterReplace(filter); err != nil {
-			return fmt.Errorf("add clsact filter: %w", err)
-		}
-		return nil
-	}
+	c := clsact{f, index, at}
 	former, err := f.programs(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, at.clsact())
 	if err != nil {
 		return nil, err
 	}
 	if len(former) > 0 {
-		err = e.At(former[0], prog, put)
+		err = e.At(former[0], prog, c.Update)
 	} else {
-		err = put(e.Current(prog))
+		err = c.Update(e.Current(prog))
 	}
 	if err != nil {
 		return nil, err
 	}
-	return clsact{f, index, at}, nil
+	return c, nil
 }
 
 func clsactQdisc(index int) *netlink.Clsact {

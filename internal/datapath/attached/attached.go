@@ -1,10 +1,9 @@
-// Package attached writes policers and mirrors, and what they are attached to: services, clients and interfaces.
+// Package attached writes policers and mirrors, and what they are attached to: services, clients, firewall rules and interfaces.
 package attached
 
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -21,11 +20,17 @@ type Services interface {
 	AttachToServices(map[bpf.TcServiceKey]bpf.TcAttachments) (changed bool, err error)
 }
 
+// Rules is the part that knows the counters of firewall rules.
+type Rules interface {
+	AttachToRules(map[uint64]bpf.TcAttachments) (changed bool, err error)
+}
+
 // Attached is what is written. Methods are safe for concurrent use.
 type Attached struct {
 	maps     *bpf.TcMaps
 	flows    *ebpf.Variable
 	services Services
+	rules    Rules
 	renew    func() error // has each connection look for its next hop
 
 	mu       sync.Mutex
@@ -33,14 +38,16 @@ type Attached struct {
 	sources  map[bpf.TcAttachedSource]bpf.TcAttachments
 	policers map[uint64]bpf.TcPolicer // as wanted last
 	mirrors  map[uint64]bpf.TcMirror
-	counted  []*ebpf.Variable // where it is written whether ports have some
-	stale    bool             // connections are still to look for their next hops
+	counted  []*ebpf.Variable  // where it is written whether ports have some
+	stale    bool              // connections are still to look for their next hops
+	names    map[uint64]string // of policers and mirrors, by key: as wanted last
+	inForce  uint32            // as the variable flows_attached has it
 }
 
 // Open reads what an earlier process has written. It stays in force until SetAttached.
-func Open(c *loader.Collection, services Services, renew func() error) (*Attached, error) {
+func Open(c *loader.Collection, services Services, rules Rules, renew func() error) (*Attached, error) {
 	a := &Attached{
-		maps: &c.Maps, flows: c.Variables.FlowsAttached, services: services, renew: renew,
+		maps: &c.Maps, flows: c.Variables.FlowsAttached, services: services, rules: rules, renew: renew,
 		ports: map[uint32]bpf.TcAttachments{}, sources: map[bpf.TcAttachedSource]bpf.TcAttachments{}, policers: map[uint64]bpf.TcPolicer{}, mirrors: map[uint64]bpf.TcMirror{},
 		counted: []*ebpf.Variable{c.Variables.PortsAttached},
 	}
@@ -75,23 +82,27 @@ func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	failed = bpf.NotAttached{Policers: map[string]error{}, Mirrors: map[string]error{}}
+	a.names = map[uint64]string{}
 	for name, p := range want.Policers {
+		a.names[bpf.NameKey(name)] = name
 		if err := a.putPolicer(bpf.NameKey(name), p); err != nil {
 			failed.Policers[name] = err
 		}
 	}
 	for name, m := range want.Mirrors {
+		a.names[bpf.NameKey(name)] = name
 		if err := a.putMirror(bpf.NameKey(name), m); err != nil {
 			failed.Mirrors[name] = err
 		}
 	}
 	errs := []error{a.writeVariables(len(want.Services) + len(want.Sources))} // before, so that who looks finds it
 	services, err := a.services.AttachToServices(want.Services)
+	rules, unruled := a.rules.AttachToRules(want.Rules)
 	sources, ports := sourceRows(want.Sources), portRows(want.Ports)
 	clients, failing := put(a.maps.AttachedSources, a.sources, sources, "clients")
 	_, failed2 := put(a.maps.AttachedPorts, a.ports, ports, "an interface")
-	errs = append(errs, err, failing, failed2, a.writeVariables(len(want.Services)+len(a.sources)))
-	if services || clients {
+	errs = append(errs, err, unruled, failing, failed2, a.writeVariables(len(want.Services)+len(a.sources)))
+	if services || rules || clients {
 		a.stale = true
 	}
 	if a.stale {
@@ -105,23 +116,12 @@ func (a *Attached) SetAttached(want *bpf.Attached) (failed bpf.NotAttached, err 
 
 // writeVariables tells packets whether they are to look.
 func (a *Attached) writeVariables(flows int) error {
-	errs := []error{a.flows.Set(uint32(flows))}
+	a.inForce = uint32(flows)
+	errs := []error{a.flows.Set(a.inForce)}
 	for _, v := range a.counted {
 		errs = append(errs, v.Set(uint32(len(a.ports))))
 	}
 	return errors.Join(errs...)
-}
-
-func sourceRows(want map[netip.Prefix]bpf.TcAttachments) map[bpf.TcAttachedSource]bpf.TcAttachments {
-	out := map[bpf.TcAttachedSource]bpf.TcAttachments{}
-	for p, row := range want {
-		bits := p.Bits()
-		if p.Addr().Is4() {
-			bits += 96
-		}
-		out[bpf.TcAttachedSource{PrefixLength: uint32(bits), Addr: bpf.Addr(p.Addr())}] = row
-	}
-	return out
 }
 
 func portRows(want map[int]bpf.TcAttachments) map[uint32]bpf.TcAttachments {
@@ -132,7 +132,7 @@ func portRows(want map[int]bpf.TcAttachments) map[uint32]bpf.TcAttachments {
 	return out
 }
 
-// put makes the rows of a map those that are wanted. It returns whether there is one more or less.
+// put makes the rows of a map those that are wanted. It returns whether one has something that had nothing, or the other way round.
 func put[K comparable](m *ebpf.Map, have, want map[K]bpf.TcAttachments, to string) (changed bool, err error) {
 	var errs []error
 	for k, row := range want {
@@ -141,11 +141,14 @@ func put[K comparable](m *ebpf.Map, have, want map[K]bpf.TcAttachments, to strin
 			continue
 		}
 		if err := m.Put(k, row); err != nil {
+			if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOSPC) {
+				err = fmt.Errorf("there is room for %d with policers or mirrors (%w)", m.MaxEntries(), err)
+			}
 			errs = append(errs, fmt.Errorf("attach policers and mirrors to %s: %w", to, err))
 			continue
 		}
 		have[k] = row
-		changed = changed || !had
+		changed = changed || (old == bpf.TcAttachments{}) != (row == bpf.TcAttachments{})
 	}
 	for k := range have {
 		if _, stays := want[k]; stays {

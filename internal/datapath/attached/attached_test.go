@@ -1,17 +1,23 @@
 package attached
 
 import (
+	"strings"
 	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
 )
 
-// none are services that have nothing.
+// none are services and rules that have nothing.
 type none struct{}
 
 func (none) AttachToServices(map[bpf.TcServiceKey]bpf.TcAttachments) (bool, error) { return false, nil }
+
+func (none) AttachToRules(map[uint64]bpf.TcAttachments) (bool, error) { return false, nil }
 
 func open(t *testing.T, dir string) *Attached {
 	t.Helper()
@@ -20,7 +26,7 @@ func open(t *testing.T, dir string) *Attached {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	a, err := Open(c, none{}, func() error { return nil })
+	a, err := Open(c, none{}, none{}, func() error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,5 +76,21 @@ func TestKept(t *testing.T) {
 	set()
 	if n, err := a.Policed("a"); err != nil || n.Packets[0] > 0 || len(a.ports) > 0 {
 		t.Errorf("%+v, %v, %v", n, err, a.ports)
+	}
+}
+
+// TestPutFull: what finds no room says how much there is.
+func TestPutFull(t *testing.T) {
+	t.Parallel()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 32, MaxEntries: 1, Flags: unix.BPF_F_NO_PREALLOC})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	row := bpf.TcAttachments{Policers: [2]uint64{1, 1}}
+	have := map[uint32]bpf.TcAttachments{}
+	_, err = put(m, have, map[uint32]bpf.TcAttachments{1: row, 2: row}, "clients")
+	if err == nil || !strings.Contains(err.Error(), "to clients: there is room for 1 with policers or mirrors") || len(have) != 1 {
+		t.Errorf("%v, %v", err, have)
 	}
 }

@@ -46,6 +46,17 @@ func AllPorts(a bpf.TcIpAddr) Key { return Key{a, allPorts} }
 
 func (k Key) wildcard() bool { return k.port == allPorts || k.addr == bpf.TcIpAddr{} }
 
+func (k Key) String() string {
+	addr := "every address"
+	if k.addr != (bpf.TcIpAddr{}) {
+		addr = k.addr.Netip().String()
+	}
+	if k.port == allPorts {
+		return "all ports of " + addr
+	}
+	return fmt.Sprintf("port %d of %s", bpf.Port(uint16(k.port)), addr)
+}
+
 // bit is the number of the key's bit: bloom_bit in bpf/bloom.h.
 func (k Key) bit() uint32 {
 	high := uint64(k.addr.Word[0]) | uint64(k.addr.Word[1])<<32
@@ -100,6 +111,12 @@ func (f *Filter) Add(k Key) {
 	if word := f.word(at); word&mask == 0 {
 		f.setWord(at, word|mask)
 	}
+}
+
+// Has tells whether packets find the key.
+func (f *Filter) Has(k Key) bool {
+	bit := k.bit()
+	return f.word(bitsAt+int64(bit/64*8))&(1<<(bit%64)) != 0 && (!k.wildcard() || f.flag(wildcardsAt))
 }
 
 // Changed says that rows have gone, and with them perhaps the use of their bits.

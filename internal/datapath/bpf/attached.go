@@ -12,7 +12,8 @@ type Attached struct {
 	Mirrors  map[string]TcMirror  // by name
 	Services map[TcServiceKey]TcAttachments
 	Sources  map[netip.Prefix]TcAttachments
-	Ports    map[int]TcAttachments // by interface index
+	Rules    map[uint64]TcAttachments // by identity
+	Ports    map[int]TcAttachments    // by interface index
 }
 
 // NotAttached has what could not be written, by name.

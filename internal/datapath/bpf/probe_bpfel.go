@@ -20,10 +20,9 @@ type ProbeIpAddr struct {
 
 type ProbeProbeAnswer struct {
 	_        structs.HostLayout
-	Vip      ProbeIpAddr
-	Sport    uint16
-	Dport    uint16
-	Protocol uint32
+	Endpoint ProbeIpAddr
+	Seen     uint32
+	Wait     uint32
 }
 
 type ProbeProbeTunnel uint32
@@ -38,6 +37,7 @@ type ProbeProbeWay struct {
 	_      structs.HostLayout
 	Vip    ProbeIpAddr
 	Tunnel uint32
+	Wait   uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -59,6 +59,7 @@ const (
 	ProbeVarIdleRstRate            = "idle_rst_rate"
 	ProbeVarKfuncs                 = "kfuncs"
 	ProbeVarProbeEnums             = "probe_enums"
+	ProbeVarProbeTypes             = "probe_types"
 	ProbeVarRedirectPeer           = "redirect_peer"
 	ProbeVarResetRate              = "reset_rate"
 	ProbeVarTableSkew              = "table_skew"
@@ -145,6 +146,7 @@ type ProbeVariableSpecs struct {
 	IdleRstRate            *ebpf.VariableSpec `ebpf:"idle_rst_rate"`
 	Kfuncs                 *ebpf.VariableSpec `ebpf:"kfuncs"`
 	ProbeEnums             *ebpf.VariableSpec `ebpf:"probe_enums"`
+	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
@@ -206,6 +208,7 @@ type ProbeVariables struct {
 	IdleRstRate            *ebpf.Variable `ebpf:"idle_rst_rate"`
 	Kfuncs                 *ebpf.Variable `ebpf:"kfuncs"`
 	ProbeEnums             *ebpf.Variable `ebpf:"probe_enums"`
+	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`

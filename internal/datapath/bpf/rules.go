@@ -29,9 +29,12 @@ func (t *RuleTable) Equal(o *RuleTable) bool {
 		slices.Equal(t.Trees[0], o.Trees[0]) && slices.Equal(t.Trees[1], o.Trees[1])
 }
 
+// Does is what a rule does, without what it does besides.
+func (r *TcRule) Does() TcRuleAction { return TcRuleAction(r.Action &^ uint8(TcRuleActionRULE_RECORD)) }
+
 // IsSNAT reports whether a rule gives connections another source.
 func (r *TcRule) IsSNAT() bool {
-	return r.Action == uint8(TcRuleActionRULE_SNAT) || r.Action == uint8(TcRuleActionRULE_SNAT_DEFAULT)
+	return r.Does() == TcRuleActionRULE_SNAT || r.Does() == TcRuleActionRULE_SNAT_DEFAULT
 }
 
 // Set is the table as the map has it.

@@ -94,11 +94,6 @@ type SockHostPorts struct {
 	Bits  [1024]uint64
 }
 
-type SockIcmpScratch struct {
-	_     structs.HostLayout
-	Words [160]uint64
-}
-
 type SockIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
@@ -257,6 +252,11 @@ type SockOpening struct {
 	Hop        uint32
 	Generation uint8
 	_          [3]byte
+}
+
+type SockPacketScratch struct {
+	_     structs.HostLayout
+	Words [160]uint64
 }
 
 type SockPoliced struct {
@@ -431,7 +431,8 @@ type SockWay struct {
 		Mtu     uint16
 		Smac    [6]uint8
 		Kind    uint8
-		Pad     [3]uint8
+		Pad     uint8
+		Rule    uint16
 	}
 	Macs       uint64
 	Claim      uint64
@@ -446,6 +447,7 @@ const (
 	SockMapAllowedSources         = "allowed_sources"
 	SockMapAnswerBuckets          = "answer_buckets"
 	SockMapAttachedPorts          = "attached_ports"
+	SockMapAttachedRules          = "attached_rules"
 	SockMapAttachedServices       = "attached_services"
 	SockMapAttachedSources        = "attached_sources"
 	SockMapBloomFilter            = "bloom_filter"
@@ -463,7 +465,6 @@ const (
 	SockMapHalfOpens              = "half_opens"
 	SockMapHalfOpensKept          = "half_opens_kept"
 	SockMapHandshakes             = "handshakes"
-	SockMapIcmpScratches          = "icmp_scratches"
 	SockMapIdleTimeouts           = "idle_timeouts"
 	SockMapKeptPorts              = "kept_ports"
 	SockMapKnownClients           = "known_clients"
@@ -476,6 +477,7 @@ const (
 	SockMapMssLimits              = "mss_limits"
 	SockMapNextHops               = "next_hops"
 	SockMapOpenings               = "openings"
+	SockMapPacketScratches        = "packet_scratches"
 	SockMapPasses                 = "passes"
 	SockMapPersistTimeouts        = "persist_timeouts"
 	SockMapPersists               = "persists"
@@ -605,6 +607,7 @@ type SockMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
 	AttachedPorts    *ebpf.MapSpec `ebpf:"attached_ports"`
+	AttachedRules    *ebpf.MapSpec `ebpf:"attached_rules"`
 	AttachedServices *ebpf.MapSpec `ebpf:"attached_services"`
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
@@ -622,7 +625,6 @@ type SockMapSpecs struct {
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
-	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
@@ -635,6 +637,7 @@ type SockMapSpecs struct {
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
+	PacketScratches  *ebpf.MapSpec `ebpf:"packet_scratches"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
@@ -720,6 +723,7 @@ type SockMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
 	AttachedPorts    *ebpf.Map `ebpf:"attached_ports"`
+	AttachedRules    *ebpf.Map `ebpf:"attached_rules"`
 	AttachedServices *ebpf.Map `ebpf:"attached_services"`
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
@@ -737,7 +741,6 @@ type SockMaps struct {
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
-	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
@@ -750,6 +753,7 @@ type SockMaps struct {
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Openings         *ebpf.Map `ebpf:"openings"`
+	PacketScratches  *ebpf.Map `ebpf:"packet_scratches"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
@@ -782,6 +786,7 @@ func (m *SockMaps) Close() error {
 		m.AllowedSources,
 		m.AnswerBuckets,
 		m.AttachedPorts,
+		m.AttachedRules,
 		m.AttachedServices,
 		m.AttachedSources,
 		m.BloomFilter,
@@ -799,7 +804,6 @@ func (m *SockMaps) Close() error {
 		m.HalfOpens,
 		m.HalfOpensKept,
 		m.Handshakes,
-		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
@@ -812,6 +816,7 @@ func (m *SockMaps) Close() error {
 		m.MssLimits,
 		m.NextHops,
 		m.Openings,
+		m.PacketScratches,
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,

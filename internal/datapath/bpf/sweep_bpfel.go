@@ -116,11 +116,6 @@ type SweepHostPorts struct {
 	Bits  [1024]uint64
 }
 
-type SweepIcmpScratch struct {
-	_     structs.HostLayout
-	Words [160]uint64
-}
-
 type SweepIdleReport struct {
 	_      structs.HostLayout
 	More   SweepTokenBucket
@@ -268,6 +263,11 @@ type SweepOpening struct {
 	_          [3]byte
 }
 
+type SweepPacketScratch struct {
+	_     structs.HostLayout
+	Words [160]uint64
+}
+
 type SweepPoliced struct {
 	_       structs.HostLayout
 	Packets [3]uint64
@@ -405,7 +405,8 @@ type SweepWay struct {
 		Mtu     uint16
 		Smac    [6]uint8
 		Kind    uint8
-		Pad     [3]uint8
+		Pad     uint8
+		Rule    uint16
 	}
 	Macs       uint64
 	Claim      uint64
@@ -420,6 +421,7 @@ const (
 	SweepMapAllowedSources         = "allowed_sources"
 	SweepMapAnswerBuckets          = "answer_buckets"
 	SweepMapAttachedPorts          = "attached_ports"
+	SweepMapAttachedRules          = "attached_rules"
 	SweepMapAttachedServices       = "attached_services"
 	SweepMapAttachedSources        = "attached_sources"
 	SweepMapBloomFilter            = "bloom_filter"
@@ -438,7 +440,6 @@ const (
 	SweepMapHalfOpens              = "half_opens"
 	SweepMapHalfOpensKept          = "half_opens_kept"
 	SweepMapHandshakes             = "handshakes"
-	SweepMapIcmpScratches          = "icmp_scratches"
 	SweepMapIdleEnds               = "idle_ends"
 	SweepMapIdleReports            = "idle_reports"
 	SweepMapIdleTimeouts           = "idle_timeouts"
@@ -454,6 +455,7 @@ const (
 	SweepMapMssLimits              = "mss_limits"
 	SweepMapNextHops               = "next_hops"
 	SweepMapOpenings               = "openings"
+	SweepMapPacketScratches        = "packet_scratches"
 	SweepMapPasses                 = "passes"
 	SweepMapPersistTimeouts        = "persist_timeouts"
 	SweepMapPersists               = "persists"
@@ -570,6 +572,7 @@ type SweepMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
 	AttachedPorts    *ebpf.MapSpec `ebpf:"attached_ports"`
+	AttachedRules    *ebpf.MapSpec `ebpf:"attached_rules"`
 	AttachedServices *ebpf.MapSpec `ebpf:"attached_services"`
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
@@ -588,7 +591,6 @@ type SweepMapSpecs struct {
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
-	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleEnds         *ebpf.MapSpec `ebpf:"idle_ends"`
 	IdleReports      *ebpf.MapSpec `ebpf:"idle_reports"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
@@ -604,6 +606,7 @@ type SweepMapSpecs struct {
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
+	PacketScratches  *ebpf.MapSpec `ebpf:"packet_scratches"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
@@ -684,6 +687,7 @@ type SweepMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
 	AttachedPorts    *ebpf.Map `ebpf:"attached_ports"`
+	AttachedRules    *ebpf.Map `ebpf:"attached_rules"`
 	AttachedServices *ebpf.Map `ebpf:"attached_services"`
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
@@ -702,7 +706,6 @@ type SweepMaps struct {
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
-	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleEnds         *ebpf.Map `ebpf:"idle_ends"`
 	IdleReports      *ebpf.Map `ebpf:"idle_reports"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
@@ -718,6 +721,7 @@ type SweepMaps struct {
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Openings         *ebpf.Map `ebpf:"openings"`
+	PacketScratches  *ebpf.Map `ebpf:"packet_scratches"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
@@ -747,6 +751,7 @@ func (m *SweepMaps) Close() error {
 		m.AllowedSources,
 		m.AnswerBuckets,
 		m.AttachedPorts,
+		m.AttachedRules,
 		m.AttachedServices,
 		m.AttachedSources,
 		m.BloomFilter,
@@ -765,7 +770,6 @@ func (m *SweepMaps) Close() error {
 		m.HalfOpens,
 		m.HalfOpensKept,
 		m.Handshakes,
-		m.IcmpScratches,
 		m.IdleEnds,
 		m.IdleReports,
 		m.IdleTimeouts,
@@ -781,6 +785,7 @@ func (m *SweepMaps) Close() error {
 		m.MssLimits,
 		m.NextHops,
 		m.Openings,
+		m.PacketScratches,
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,

@@ -41,6 +41,8 @@ type Ends struct {
 	At   time.Time
 	Rate int    // so many a second
 	Why  string // for logs
+	// Drain names the drain that says so: endpoints of the same one have its rate together. "": none does.
+	Drain string
 }
 
 // Leave says what becomes of TCP connections of endpoints that are taken out of a service. The zero value: they end in their own time.
@@ -69,7 +71,7 @@ type EndpointTable struct {
 	// answered past this machine. 0: not known.
 	SourceBits, AddrBits uint8
 	Takes                uint32 // weight for new connections: 0 for none, whatever Weight says
-	Ends                 Ends   // of the connections that it has
+	Ends                 Ends   // of the connections that it has, because it is down; what is drained, the data path is told apart
 	Failed               bool   // it is down, and others are not: SYNs that nobody answers go elsewhere, and flows of this machine's own sockets
 }
 

@@ -353,11 +353,6 @@ type TcHostPorts struct {
 	Bits  [1024]uint64
 }
 
-type TcIcmpScratch struct {
-	_     structs.HostLayout
-	Words [160]uint64
-}
-
 type TcIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
@@ -388,6 +383,7 @@ const (
 	TcLimitMAX_DEFAULT_ROUTES    TcLimit = 256
 	TcLimitKNOWN_SETS            TcLimit = 32768
 	TcLimitKNOWN_WAYS            TcLimit = 4
+	TcLimitEPOCHS_OF_DAEMON      TcLimit = 1024
 )
 
 type TcLimitKey struct {
@@ -503,6 +499,52 @@ type TcOpening struct {
 	_          [3]byte
 }
 
+type TcPacketRecord struct {
+	_         structs.HostLayout
+	Time      uint64
+	Of        uint64
+	Ifindex   uint32
+	Length    uint32
+	Captured  uint16
+	VlanTci   uint16
+	VlanProto uint16
+	Verdict   uint8
+	Flags     uint8
+	Pad       [8]uint8
+	Data      [472]uint8
+}
+
+type TcPacketScratch struct {
+	_     structs.HostLayout
+	Words [160]uint64
+}
+
+type TcPacketTrace struct {
+	_       structs.HostLayout
+	Time    uint64
+	Took    uint32
+	In      uint32
+	Out     uint32
+	Point   uint8
+	Verdict uint8
+	Reason  uint8
+	Pass    uint8
+	Before  TcPacketView
+	After   TcPacketView
+}
+
+type TcPacketView struct {
+	_         structs.HostLayout
+	Length    uint32
+	Captured  uint16
+	Segment   uint16
+	VlanTci   uint16
+	VlanProto uint16
+	Flags     uint8
+	Pad       [3]uint8
+	Data      [192]uint8
+}
+
 type TcPassReason uint32
 
 const (
@@ -570,6 +612,31 @@ type TcRangeKey struct {
 	Port         uint16
 }
 
+type TcRecordFlag uint32
+
+const (
+	TcRecordFlagRECORD_LAYER3 TcRecordFlag = 1
+	TcRecordFlagRECORD_TAGGED TcRecordFlag = 2
+)
+
+type TcRecordLimit uint32
+
+const (
+	TcRecordLimitRECORD_BYTES   TcRecordLimit = 472
+	TcRecordLimitRECORD_RATE    TcRecordLimit = 100
+	TcRecordLimitRECORD_BUDGETS TcRecordLimit = 256
+)
+
+type TcRing uint32
+
+const (
+	TcRingMAX_WATCHERS   TcRing = 4
+	TcRingRECORDER_RULES TcRing = 4
+	TcRingFIRST_TRACE    TcRing = 5
+	TcRingMAX_TRACES     TcRing = 4
+	TcRingRINGS          TcRing = 9
+)
+
 type TcRule struct {
 	_        structs.HostLayout
 	First    [12]uint32
@@ -591,6 +658,7 @@ const (
 	TcRuleActionRULE_REDIRECT     TcRuleAction = 3
 	TcRuleActionRULE_SNAT         TcRuleAction = 4
 	TcRuleActionRULE_SNAT_DEFAULT TcRuleAction = 5
+	TcRuleActionRULE_RECORD       TcRuleAction = 128
 )
 
 type TcRuleHit struct {
@@ -618,9 +686,17 @@ type TcRuleNode struct {
 	Word  uint16
 }
 
-type TcRulePacket struct {
-	_    structs.HostLayout
-	Word [16]uint32
+type TcRuleScratch struct {
+	_      structs.HostLayout
+	Packet struct {
+		_    structs.HostLayout
+		Word [16]uint32
+	}
+	Budgets [256]struct {
+		_      structs.HostLayout
+		Second uint32
+		Taken  uint32
+	}
 }
 
 type TcRuleSet struct {
@@ -849,6 +925,76 @@ type TcTokenBucket struct {
 	Tokens uint32
 }
 
+type TcTraceFilter struct {
+	_    structs.HostLayout
+	Host struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	HostMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Vip struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	VipMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Sample   uint32
+	Ifindex  uint32
+	VipPorts [2]uint16
+	Port     uint16
+	Protocol uint8
+	Verdicts uint8
+	Reason   uint8
+	On       uint8
+	Pad      [6]uint8
+}
+
+type TcTraceFlag uint32
+
+const (
+	TcTraceFlagTRACE_LAYER3 TcTraceFlag = 1
+	TcTraceFlagTRACE_TAGGED TcTraceFlag = 2
+)
+
+type TcTraceLimit uint32
+
+const (
+	TcTraceLimitTRACE_BYTES      TcTraceLimit = 192
+	TcTraceLimitTRACE_CPUS       TcTraceLimit = 128
+	TcTraceLimitTRACE_IDLE_TURN  TcTraceLimit = 65536
+	TcTraceLimitTRACE_TURN_SHIFT TcTraceLimit = 8
+)
+
+type TcTracePoint uint32
+
+const (
+	TcTracePointTRACE_INGRESS TcTracePoint = 0
+	TcTracePointTRACE_EGRESS  TcTracePoint = 1
+	TcTracePointTRACE_XDP     TcTracePoint = 2
+)
+
+type TcTraceTurn struct {
+	_      structs.HostLayout
+	Left   uint32
+	Random uint32
+	Pad    [7]uint64
+}
+
+type TcTraceVerdict uint32
+
+const (
+	TcTraceVerdictTRACE_PASS      TcTraceVerdict = 0
+	TcTraceVerdictTRACE_FORWARD   TcTraceVerdict = 1
+	TcTraceVerdictTRACE_DROP      TcTraceVerdict = 2
+	TcTraceVerdictTRACE_ANSWER    TcTraceVerdict = 3
+	TcTraceVerdictTRACE_CHALLENGE TcTraceVerdict = 4
+)
+
 type TcUntold struct {
 	_       structs.HostLayout
 	Sampled uint64
@@ -877,7 +1023,8 @@ type TcWayKey struct {
 	Mtu     uint16
 	Smac    [6]uint8
 	Kind    uint8
-	Pad     [3]uint8
+	Pad     uint8
+	Rule    uint16
 }
 
 type TcWhereaboutsLayout uint32
@@ -895,6 +1042,7 @@ const (
 	TcMapAllowedSources         = "allowed_sources"
 	TcMapAnswerBuckets          = "answer_buckets"
 	TcMapAttachedPorts          = "attached_ports"
+	TcMapAttachedRules          = "attached_rules"
 	TcMapAttachedServices       = "attached_services"
 	TcMapAttachedSources        = "attached_sources"
 	TcMapBloomFilter            = "bloom_filter"
@@ -912,7 +1060,6 @@ const (
 	TcMapHalfOpens              = "half_opens"
 	TcMapHalfOpensKept          = "half_opens_kept"
 	TcMapHandshakes             = "handshakes"
-	TcMapIcmpScratches          = "icmp_scratches"
 	TcMapIdleTimeouts           = "idle_timeouts"
 	TcMapKeptPorts              = "kept_ports"
 	TcMapKnownClients           = "known_clients"
@@ -925,14 +1072,16 @@ const (
 	TcMapMssLimits              = "mss_limits"
 	TcMapNextHops               = "next_hops"
 	TcMapOpenings               = "openings"
+	TcMapPacketScratches        = "packet_scratches"
 	TcMapPasses                 = "passes"
 	TcMapPersistTimeouts        = "persist_timeouts"
 	TcMapPersists               = "persists"
 	TcMapPolicedCounts          = "policed_counts"
 	TcMapPolicers               = "policers"
+	TcMapProbeAnswers           = "probe_answers"
 	TcMapQuotes                 = "quotes"
 	TcMapRuleHits               = "rule_hits"
-	TcMapRulePackets            = "rule_packets"
+	TcMapRuleScratches          = "rule_scratches"
 	TcMapRuleSets               = "rule_sets"
 	TcMapSecrets                = "secrets"
 	TcMapServiceRanges          = "service_ranges"
@@ -978,10 +1127,12 @@ const (
 	TcVarNeighbourGeneration    = "neighbour_generation"
 	TcVarNextHopsShared         = "next_hops_shared"
 	TcVarPortsAttached          = "ports_attached"
+	TcVarProbeTypes             = "probe_types"
 	TcVarRangeServices          = "range_services"
 	TcVarRedirectPeer           = "redirect_peer"
 	TcVarResetRate              = "reset_rate"
 	TcVarRuleCount              = "rule_count"
+	TcVarRulesAttached          = "rules_attached"
 	TcVarSnatRules              = "snat_rules"
 	TcVarTableSkew              = "table_skew"
 	TcVarTimeoutClosedPressed   = "timeout_closed_pressed"
@@ -996,6 +1147,10 @@ const (
 	TcVarTimeoutTcpSyn          = "timeout_tcp_syn"
 	TcVarTimeoutUdpReplied      = "timeout_udp_replied"
 	TcVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
+	TcVarTraceFilters           = "trace_filters"
+	TcVarTraceTurnMost          = "trace_turn_most"
+	TcVarTraceTurns             = "trace_turns"
+	TcVarTraceUntil             = "trace_until"
 	TcVarWatching               = "watching"
 )
 
@@ -1054,6 +1209,7 @@ type TcMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
 	AttachedPorts    *ebpf.MapSpec `ebpf:"attached_ports"`
+	AttachedRules    *ebpf.MapSpec `ebpf:"attached_rules"`
 	AttachedServices *ebpf.MapSpec `ebpf:"attached_services"`
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
@@ -1071,7 +1227,6 @@ type TcMapSpecs struct {
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
-	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
@@ -1084,14 +1239,16 @@ type TcMapSpecs struct {
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
 	Openings         *ebpf.MapSpec `ebpf:"openings"`
+	PacketScratches  *ebpf.MapSpec `ebpf:"packet_scratches"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
 	PolicedCounts    *ebpf.MapSpec `ebpf:"policed_counts"`
 	Policers         *ebpf.MapSpec `ebpf:"policers"`
+	ProbeAnswers     *ebpf.MapSpec `ebpf:"probe_answers"`
 	Quotes           *ebpf.MapSpec `ebpf:"quotes"`
 	RuleHits         *ebpf.MapSpec `ebpf:"rule_hits"`
-	RulePackets      *ebpf.MapSpec `ebpf:"rule_packets"`
+	RuleScratches    *ebpf.MapSpec `ebpf:"rule_scratches"`
 	RuleSets         *ebpf.MapSpec `ebpf:"rule_sets"`
 	Secrets          *ebpf.MapSpec `ebpf:"secrets"`
 	ServiceRanges    *ebpf.MapSpec `ebpf:"service_ranges"`
@@ -1139,10 +1296,12 @@ type TcVariableSpecs struct {
 	NeighbourGeneration    *ebpf.VariableSpec `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.VariableSpec `ebpf:"next_hops_shared"`
 	PortsAttached          *ebpf.VariableSpec `ebpf:"ports_attached"`
+	ProbeTypes             *ebpf.VariableSpec `ebpf:"probe_types"`
 	RangeServices          *ebpf.VariableSpec `ebpf:"range_services"`
 	RedirectPeer           *ebpf.VariableSpec `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.VariableSpec `ebpf:"reset_rate"`
 	RuleCount              *ebpf.VariableSpec `ebpf:"rule_count"`
+	RulesAttached          *ebpf.VariableSpec `ebpf:"rules_attached"`
 	SnatRules              *ebpf.VariableSpec `ebpf:"snat_rules"`
 	TableSkew              *ebpf.VariableSpec `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.VariableSpec `ebpf:"timeout_closed_pressed"`
@@ -1157,6 +1316,10 @@ type TcVariableSpecs struct {
 	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	TraceFilters           *ebpf.VariableSpec `ebpf:"trace_filters"`
+	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
+	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
+	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -1183,6 +1346,7 @@ type TcMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
 	AttachedPorts    *ebpf.Map `ebpf:"attached_ports"`
+	AttachedRules    *ebpf.Map `ebpf:"attached_rules"`
 	AttachedServices *ebpf.Map `ebpf:"attached_services"`
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
@@ -1200,7 +1364,6 @@ type TcMaps struct {
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
-	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
@@ -1213,14 +1376,16 @@ type TcMaps struct {
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
 	Openings         *ebpf.Map `ebpf:"openings"`
+	PacketScratches  *ebpf.Map `ebpf:"packet_scratches"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
 	PolicedCounts    *ebpf.Map `ebpf:"policed_counts"`
 	Policers         *ebpf.Map `ebpf:"policers"`
+	ProbeAnswers     *ebpf.Map `ebpf:"probe_answers"`
 	Quotes           *ebpf.Map `ebpf:"quotes"`
 	RuleHits         *ebpf.Map `ebpf:"rule_hits"`
-	RulePackets      *ebpf.Map `ebpf:"rule_packets"`
+	RuleScratches    *ebpf.Map `ebpf:"rule_scratches"`
 	RuleSets         *ebpf.Map `ebpf:"rule_sets"`
 	Secrets          *ebpf.Map `ebpf:"secrets"`
 	ServiceRanges    *ebpf.Map `ebpf:"service_ranges"`
@@ -1246,6 +1411,7 @@ func (m *TcMaps) Close() error {
 		m.AllowedSources,
 		m.AnswerBuckets,
 		m.AttachedPorts,
+		m.AttachedRules,
 		m.AttachedServices,
 		m.AttachedSources,
 		m.BloomFilter,
@@ -1263,7 +1429,6 @@ func (m *TcMaps) Close() error {
 		m.HalfOpens,
 		m.HalfOpensKept,
 		m.Handshakes,
-		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
@@ -1276,14 +1441,16 @@ func (m *TcMaps) Close() error {
 		m.MssLimits,
 		m.NextHops,
 		m.Openings,
+		m.PacketScratches,
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
 		m.PolicedCounts,
 		m.Policers,
+		m.ProbeAnswers,
 		m.Quotes,
 		m.RuleHits,
-		m.RulePackets,
+		m.RuleScratches,
 		m.RuleSets,
 		m.Secrets,
 		m.ServiceRanges,
@@ -1332,10 +1499,12 @@ type TcVariables struct {
 	NeighbourGeneration    *ebpf.Variable `ebpf:"neighbour_generation"`
 	NextHopsShared         *ebpf.Variable `ebpf:"next_hops_shared"`
 	PortsAttached          *ebpf.Variable `ebpf:"ports_attached"`
+	ProbeTypes             *ebpf.Variable `ebpf:"probe_types"`
 	RangeServices          *ebpf.Variable `ebpf:"range_services"`
 	RedirectPeer           *ebpf.Variable `ebpf:"redirect_peer"`
 	ResetRate              *ebpf.Variable `ebpf:"reset_rate"`
 	RuleCount              *ebpf.Variable `ebpf:"rule_count"`
+	RulesAttached          *ebpf.Variable `ebpf:"rules_attached"`
 	SnatRules              *ebpf.Variable `ebpf:"snat_rules"`
 	TableSkew              *ebpf.Variable `ebpf:"table_skew"`
 	TimeoutClosedPressed   *ebpf.Variable `ebpf:"timeout_closed_pressed"`
@@ -1350,6 +1519,10 @@ type TcVariables struct {
 	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	TraceFilters           *ebpf.Variable `ebpf:"trace_filters"`
+	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
+	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
+	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 

@@ -94,11 +94,6 @@ type XdpHostPorts struct {
 	Bits  [1024]uint64
 }
 
-type XdpIcmpScratch struct {
-	_     structs.HostLayout
-	Words [160]uint64
-}
-
 type XdpIpAddr struct {
 	_    structs.HostLayout
 	Word [4]uint32
@@ -136,6 +131,11 @@ type XdpNextHop struct {
 	Epoch  uint32
 	Way    uint16
 	Pad    uint16
+}
+
+type XdpPacketScratch struct {
+	_     structs.HostLayout
+	Words [160]uint64
 }
 
 type XdpPoliced struct {
@@ -261,6 +261,42 @@ type XdpTokenBucket struct {
 	Tokens uint32
 }
 
+type XdpTraceFilter struct {
+	_    structs.HostLayout
+	Host struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	HostMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Vip struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	VipMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Sample   uint32
+	Ifindex  uint32
+	VipPorts [2]uint16
+	Port     uint16
+	Protocol uint8
+	Verdicts uint8
+	Reason   uint8
+	On       uint8
+	Pad      [6]uint8
+}
+
+type XdpTraceTurn struct {
+	_      structs.HostLayout
+	Left   uint32
+	Random uint32
+	Pad    [7]uint64
+}
+
 type XdpUntold struct {
 	_       structs.HostLayout
 	Sampled uint64
@@ -282,7 +318,8 @@ type XdpWay struct {
 		Mtu     uint16
 		Smac    [6]uint8
 		Kind    uint8
-		Pad     [3]uint8
+		Pad     uint8
+		Rule    uint16
 	}
 	Macs       uint64
 	Claim      uint64
@@ -297,6 +334,7 @@ const (
 	XdpMapAllowedSources         = "allowed_sources"
 	XdpMapAnswerBuckets          = "answer_buckets"
 	XdpMapAttachedPorts          = "attached_ports"
+	XdpMapAttachedRules          = "attached_rules"
 	XdpMapAttachedServices       = "attached_services"
 	XdpMapAttachedSources        = "attached_sources"
 	XdpMapBloomFilter            = "bloom_filter"
@@ -314,7 +352,6 @@ const (
 	XdpMapHalfOpens              = "half_opens"
 	XdpMapHalfOpensKept          = "half_opens_kept"
 	XdpMapHandshakes             = "handshakes"
-	XdpMapIcmpScratches          = "icmp_scratches"
 	XdpMapIdleTimeouts           = "idle_timeouts"
 	XdpMapKeptPorts              = "kept_ports"
 	XdpMapKnownClients           = "known_clients"
@@ -326,6 +363,7 @@ const (
 	XdpMapMirrors                = "mirrors"
 	XdpMapMssLimits              = "mss_limits"
 	XdpMapNextHops               = "next_hops"
+	XdpMapPacketScratches        = "packet_scratches"
 	XdpMapPasses                 = "passes"
 	XdpMapPersistTimeouts        = "persist_timeouts"
 	XdpMapPersists               = "persists"
@@ -385,6 +423,10 @@ const (
 	XdpVarTimeoutTcpSyn          = "timeout_tcp_syn"
 	XdpVarTimeoutUdpReplied      = "timeout_udp_replied"
 	XdpVarTimeoutUdpUnreplied    = "timeout_udp_unreplied"
+	XdpVarTraceFilters           = "trace_filters"
+	XdpVarTraceTurnMost          = "trace_turn_most"
+	XdpVarTraceTurns             = "trace_turns"
+	XdpVarTraceUntil             = "trace_until"
 )
 
 // LoadXdp returns the embedded CollectionSpec for Xdp.
@@ -439,6 +481,7 @@ type XdpMapSpecs struct {
 	AllowedSources   *ebpf.MapSpec `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.MapSpec `ebpf:"answer_buckets"`
 	AttachedPorts    *ebpf.MapSpec `ebpf:"attached_ports"`
+	AttachedRules    *ebpf.MapSpec `ebpf:"attached_rules"`
 	AttachedServices *ebpf.MapSpec `ebpf:"attached_services"`
 	AttachedSources  *ebpf.MapSpec `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.MapSpec `ebpf:"bloom_filter"`
@@ -456,7 +499,6 @@ type XdpMapSpecs struct {
 	HalfOpens        *ebpf.MapSpec `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.MapSpec `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.MapSpec `ebpf:"handshakes"`
-	IcmpScratches    *ebpf.MapSpec `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
@@ -468,6 +510,7 @@ type XdpMapSpecs struct {
 	Mirrors          *ebpf.MapSpec `ebpf:"mirrors"`
 	MssLimits        *ebpf.MapSpec `ebpf:"mss_limits"`
 	NextHops         *ebpf.MapSpec `ebpf:"next_hops"`
+	PacketScratches  *ebpf.MapSpec `ebpf:"packet_scratches"`
 	Passes           *ebpf.MapSpec `ebpf:"passes"`
 	PersistTimeouts  *ebpf.MapSpec `ebpf:"persist_timeouts"`
 	Persists         *ebpf.MapSpec `ebpf:"persists"`
@@ -532,6 +575,10 @@ type XdpVariableSpecs struct {
 	TimeoutTcpSyn          *ebpf.VariableSpec `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.VariableSpec `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.VariableSpec `ebpf:"timeout_udp_unreplied"`
+	TraceFilters           *ebpf.VariableSpec `ebpf:"trace_filters"`
+	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
+	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
+	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
 }
 
 // XdpObjects contains all objects after they have been loaded into the kernel.
@@ -557,6 +604,7 @@ type XdpMaps struct {
 	AllowedSources   *ebpf.Map `ebpf:"allowed_sources"`
 	AnswerBuckets    *ebpf.Map `ebpf:"answer_buckets"`
 	AttachedPorts    *ebpf.Map `ebpf:"attached_ports"`
+	AttachedRules    *ebpf.Map `ebpf:"attached_rules"`
 	AttachedServices *ebpf.Map `ebpf:"attached_services"`
 	AttachedSources  *ebpf.Map `ebpf:"attached_sources"`
 	BloomFilter      *ebpf.Map `ebpf:"bloom_filter"`
@@ -574,7 +622,6 @@ type XdpMaps struct {
 	HalfOpens        *ebpf.Map `ebpf:"half_opens"`
 	HalfOpensKept    *ebpf.Map `ebpf:"half_opens_kept"`
 	Handshakes       *ebpf.Map `ebpf:"handshakes"`
-	IcmpScratches    *ebpf.Map `ebpf:"icmp_scratches"`
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
@@ -586,6 +633,7 @@ type XdpMaps struct {
 	Mirrors          *ebpf.Map `ebpf:"mirrors"`
 	MssLimits        *ebpf.Map `ebpf:"mss_limits"`
 	NextHops         *ebpf.Map `ebpf:"next_hops"`
+	PacketScratches  *ebpf.Map `ebpf:"packet_scratches"`
 	Passes           *ebpf.Map `ebpf:"passes"`
 	PersistTimeouts  *ebpf.Map `ebpf:"persist_timeouts"`
 	Persists         *ebpf.Map `ebpf:"persists"`
@@ -618,6 +666,7 @@ func (m *XdpMaps) Close() error {
 		m.AllowedSources,
 		m.AnswerBuckets,
 		m.AttachedPorts,
+		m.AttachedRules,
 		m.AttachedServices,
 		m.AttachedSources,
 		m.BloomFilter,
@@ -635,7 +684,6 @@ func (m *XdpMaps) Close() error {
 		m.HalfOpens,
 		m.HalfOpensKept,
 		m.Handshakes,
-		m.IcmpScratches,
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
@@ -647,6 +695,7 @@ func (m *XdpMaps) Close() error {
 		m.Mirrors,
 		m.MssLimits,
 		m.NextHops,
+		m.PacketScratches,
 		m.Passes,
 		m.PersistTimeouts,
 		m.Persists,
@@ -712,6 +761,10 @@ type XdpVariables struct {
 	TimeoutTcpSyn          *ebpf.Variable `ebpf:"timeout_tcp_syn"`
 	TimeoutUdpReplied      *ebpf.Variable `ebpf:"timeout_udp_replied"`
 	TimeoutUdpUnreplied    *ebpf.Variable `ebpf:"timeout_udp_unreplied"`
+	TraceFilters           *ebpf.Variable `ebpf:"trace_filters"`
+	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
+	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
+	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
 }
 
 // XdpPrograms contains all programs after they have been loaded into the kernel.

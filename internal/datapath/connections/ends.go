@@ -26,11 +26,16 @@ const (
 // ending is an endpoint whose connections end.
 type ending struct {
 	tables.End
-	queue []pair // found, and not ended yet
-	began time.Time
-	taken int       // from the queue, since then
-	look  time.Time // when the next walk is for it
+	queue []foundEnd // found, and not ended yet
+	pace  *pace      // its own, or that of a drain
+	look  time.Time  // when the next walk is for it
 	done  lb.Ended
+}
+
+// pace is a rate in use: by one endpoint, or by all of a drain.
+type pace struct {
+	began time.Time
+	taken int // from queues, since then
 }
 
 // EndEvery ends connections of endpoints when their time has come, until ctx ends: what tables.EndsDue says, at its pace. kick says that
@@ -101,18 +106,18 @@ func (t *Table) queued() bool {
 
 // allowed is how many of the queue may end now.
 func (e *ending) allowed() int {
-	return min(len(e.queue), 1+int(time.Since(e.began)*time.Duration(e.Rate)/time.Second)-e.taken)
+	return min(len(e.queue), max(1+int(time.Since(e.pace.began)*time.Duration(e.Rate)/time.Second)-e.pace.taken, 0))
 }
 
 // endQueued ends some connections that a walk has found.
 func (t *Table) endQueued(e *ending, n int) error {
 	for _, p := range e.queue[:n] {
-		if err := t.endTCP(p.client, p.reply, endpointID(e.ID), &e.done); err != nil {
+		if err := t.endTCP(p, &e.done); err != nil {
 			return err
 		}
 	}
 	e.queue = e.queue[n:]
-	e.taken += n
+	e.pace.taken += n
 	if n > 0 && len(e.queue) == 0 {
 		t.shared.Log.Info("connections of an endpoint have ended", "endpoint", e.Addr, "why", e.Why, "told", e.done.Told, "silent", e.done.Silent)
 		e.queue, e.done = nil, lb.Ended{}
@@ -151,8 +156,8 @@ func (t *Table) enterDue(due []tables.End) (walk []tables.End) {
 	t.ends = make(map[uint32]*ending, len(due))
 	for _, d := range due {
 		e := before[d.ID]
-		if e == nil || e.At != d.At || e.Rate != d.Rate {
-			e = &ending{}
+		if e == nil || e.Ends != d.Ends {
+			e = &ending{pace: &pace{}}
 		}
 		e.End = d
 		t.ends[d.ID] = e
@@ -163,13 +168,23 @@ func (t *Table) enterDue(due []tables.End) (walk []tables.End) {
 	return walk
 }
 
-func (t *Table) enqueue(walk []tables.End, found map[uint32][]pair) {
+func (t *Table) enqueue(walk []tables.End, found map[uint32][]foundEnd) {
 	now := time.Now()
 	for _, w := range walk {
 		e := t.ends[w.ID]
-		e.queue, e.began, e.taken = found[w.ID], now, 0
-		e.look = now.Add(lookRarely)
+		e.pace = t.paceOf(w.Drain)
+		e.queue, e.look = found[w.ID], now.Add(lookRarely)
 	}
+}
+
+// paceOf is the one that endpoints of a drain go by of which some connections are about to end, or a new one.
+func (t *Table) paceOf(drain string) *pace {
+	for _, e := range t.ends {
+		if drain != "" && e.Drain == drain && len(e.queue) > 0 {
+			return e.pace
+		}
+	}
+	return &pace{began: time.Now()}
 }
 
 // untilNext is how long nothing is to be done, if nothing changes.

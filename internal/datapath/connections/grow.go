@@ -15,6 +15,10 @@ const (
 	growAtMost = 8 // one of so many
 )
 
+// growRest is the same while no connection comes: 160,000 a second may begin to come meanwhile, and all find room in a table as it is made. To wake
+// up costs more than to look, and a daemon that has nothing to do is to sleep.
+const growRest = 100 * time.Millisecond
+
 // growRetry is when it is tried again to make room, if there was no memory for it.
 const growRetry = time.Second
 
@@ -36,13 +40,16 @@ func (t *Table) growEvery(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		wait := growPeriod
 		entries, err := t.shared.Conntrack.Len()
 		if err == nil {
+			if entries <= before {
+				wait = growRest
+			}
 			now := time.Now()
 			err = t.grow(ctx, entries+coming(before, entries, now.Sub(at)))
 			before, at = entries, now
 		}
-		wait := growPeriod
 		if err != nil && ctx.Err() == nil {
 			wait = growRetry
 			t.shared.Log.Error("the connection table cannot grow", "error", err, "hint", "new connections are refused once it is full; is there memory left?")
@@ -73,7 +80,7 @@ func (t *Table) grow(ctx context.Context, entries uint64) error {
 		if err := t.shared.Conntrack.Extend(goal); err != nil {
 			return fmt.Errorf("make room for connections: %w", err)
 		}
-		moved, err := runMarked(t.programs.LoxilbGrow, goal)
+		moved, err := t.runMarked(growTable, goal)
 		if err != nil {
 			return fmt.Errorf("move connections: %w", err)
 		}

@@ -84,7 +84,7 @@ func (t *Table) halfMove(tb testing.TB, bucket int) {
 	}
 	hold(true)
 	for range 2 { // the first one says that it grows
-		if _, err := runMarked(t.programs.LoxilbGrow, goal+1); err != nil {
+		if _, err := t.runMarked(growTable, goal+1); err != nil {
 			tb.Fatal(err)
 		}
 	}

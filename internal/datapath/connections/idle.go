@@ -2,18 +2,13 @@ package connections
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"unsafe"
 
 	"github.com/cilium/ebpf/ringbuf"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/lb"
 )
-
-// idleEnd is struct idle_end of bpf/abi.h.
-type idleEnd struct{ client, reply bpf.TcConnectionKey }
 
 // tellIdle has both ends told of the connections that the last slice of a sweep has handed over. What fails is logged: they end all the
 // same, in silence.
@@ -47,18 +42,17 @@ func (t *Table) tellIdle() {
 }
 
 func (t *Table) tellOf(record []byte) (bool, error) {
-	var e idleEnd
-	if len(record) < int(unsafe.Sizeof(e)) {
-		return false, fmt.Errorf("an end of a connection has %d bytes, not %d", len(record), unsafe.Sizeof(e))
+	e, err := readEnd(record)
+	if err != nil {
+		return false, err
 	}
-	copy((*[unsafe.Sizeof(e)]byte)(unsafe.Pointer(&e))[:], record)
-	return t.tell(e.client, e.reply, anyEndpoint)
+	return t.tell(&e, generation|closed) // another one with its generation, which is so once in 256, is open
 }
 
 // IdleEnds counts connections that were established and silent for too long.
 func (t *Table) IdleEnds() lb.IdleEnds {
 	var r bpf.SweepIdleReport
-	if err := t.programs.IdleReports.Lookup(uint32(0), &r); err != nil {
+	if err := t.programs.idleReports.Lookup(uint32(0), &r); err != nil {
 		t.shared.Log.Error("ends of idle connections cannot be counted", "error", err)
 	}
 	told := min(t.idleTold.Load(), r.Told)

@@ -58,7 +58,7 @@ func TestIdleEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got bpf.SweepIdleReport // of what is to be told
-			if err := d.programs.IdleReports.Lookup(uint32(0), &got); err != nil {
+			if err := d.programs.idleReports.Lookup(uint32(0), &got); err != nil {
 				t.Fatal(err)
 			}
 			if counted := d.IdleEnds(); counted != (lb.IdleEnds{Untold: got.Told + got.Untold}) {

@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"loxilb/internal/datapath/bpf"
-	"loxilb/internal/datapath/testrun"
 	"loxilb/internal/lb"
 )
 
@@ -43,14 +42,14 @@ func (t *Table) EndConnections(ctx context.Context, from, rate int, matches func
 // end ends the connection of a client's entry.
 func (t *Table) end(k bpf.TcConnectionKey, r bpf.TcConnection, done *lb.Ended) error {
 	if k.Protocol == uint8(lb.TCP) {
-		return t.endTCP(k, replyKey(k, &r), endpointID(r.Endpoint), done)
+		return t.endTCP(foundEnd{k, replyKey(k, &r), r.Endpoint, wordOf(&r)}, done)
 	}
-	return t.endSilently(k, endpointID(r.Endpoint), done)
+	return t.endSilently(k, r.Endpoint, wordOf(&r), done)
 }
 
-// endTCP ends a TCP connection of an endpoint: both ends are told, if their numbers are known.
-func (t *Table) endTCP(client, reply bpf.TcConnectionKey, of uint32, done *lb.Ended) error {
-	told, err := t.tell(client, reply, of)
+// endTCP ends a TCP connection: both ends are told, if their numbers are known.
+func (t *Table) endTCP(e foundEnd, done *lb.Ended) error {
+	told, err := t.tell(&e, generation)
 	if err != nil {
 		return err
 	}
@@ -58,14 +57,14 @@ func (t *Table) endTCP(client, reply bpf.TcConnectionKey, of uint32, done *lb.En
 		done.Told++
 		return nil
 	}
-	return t.endSilently(client, of, done)
+	return t.endSilently(e.client, e.endpoint, e.word, done)
 }
 
-// endSilently ends the connection of a client's entry, if it is of the endpoint.
-func (t *Table) endSilently(k bpf.TcConnectionKey, of uint32, done *lb.Ended) error {
+// endSilently ends the connection of a client's entry, if it is still the one of this endpoint and word.
+func (t *Table) endSilently(k bpf.TcConnectionKey, endpoint, word uint32, done *lb.Ended) error {
 	key := (*[unsafe.Sizeof(k)]byte)(unsafe.Pointer(&k))[:]
-	there, err := t.programs.LoxilbEnd.Run(&ebpf.RunOptions{
-		Data: append(make([]byte, etherBytes), key...), Context: testrun.SKB{Mark: of},
+	there, err := t.programs.run(endSilently, &ebpf.RunOptions{
+		Data: append(make([]byte, etherBytes), key...), Context: meant(endpoint, word, generation),
 	})
 	if err != nil {
 		return fmt.Errorf("end a connection: %w", err)

@@ -13,7 +13,14 @@ import (
 // Connections calls yield for each direction of each connection, in no order, until it returns false. The
 // table goes on changing meanwhile: a connection that lives throughout is listed, others may or may not be.
 func (t *Table) Connections(ctx context.Context, yield func(lb.Connection) bool) error {
-	return t.shared.Conntrack.Each(ctx, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
+	_, err := t.ConnectionsFrom(ctx, 0, yield)
+	return err
+}
+
+// ConnectionsFrom is Connections from a place on, and returns the one where yield has returned false, to begin with that connection again; 0: it has
+// come to the end.
+func (t *Table) ConnectionsFrom(ctx context.Context, from int, yield func(lb.Connection) bool) (next int, err error) {
+	return t.shared.Conntrack.EachRowFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
 		c, ok := t.connection(k, r)
 		return !ok || yield(c)
 	})
@@ -36,11 +43,12 @@ func (t *Table) connection(k bpf.TcConnectionKey, r bpf.TcConnection) (lb.Connec
 	if c.Reply {
 		c.Endpoint = c.Src
 	}
+	c.Of = c.Endpoint
 	if o, ok := t.tables.Owner(r.Endpoint); ok {
 		if c.Direct {
 			c.Endpoint = netip.AddrPortFrom(o.Endpoint.Addr(), c.Dst.Port())
 		}
-		c.Weight, c.Service = o.Weight, o.Service
+		c.Of, c.Weight, c.Service = o.Endpoint, o.Weight, o.Service
 	}
 	return c, true
 }

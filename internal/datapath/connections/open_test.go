@@ -33,7 +33,7 @@ func open(t testing.TB, s loader.Settings) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := New(c, services, pressure.New(c), programs, noHooks{})
+	table := New(c, services, pressure.New(c), programs, noHooks{}, ownSockets{})
 	t.Cleanup(func() {
 		if err := table.Close(); err != nil {
 			t.Error(err)
@@ -61,6 +61,11 @@ type noHooks struct{}
 
 func (noHooks) Any() bool                                 { return false }
 func (noHooks) Arrival(int) (int, net.HardwareAddr, bool) { return 0, nil, false }
+
+// ownSockets are flows of this machine's own sockets, by endpoint id.
+type ownSockets map[uint32]uint64
+
+func (s ownSockets) Flows() (map[uint32]uint64, error) { return s, nil }
 
 // serve makes a service with these endpoints, all at its port.
 func (t *Table) serve(tb testing.TB, protocol uint8, vip netip.AddrPort, endpoints ...netip.Addr) {

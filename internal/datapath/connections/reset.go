@@ -16,17 +16,31 @@ const (
 	resetSent = 1
 )
 
-// anyEndpoint is none: whatever the connection's is. endpointID is one as the programs are asked about it: by now, the keys may be
-// another connection's.
-const anyEndpoint = 0
+// foundEnd is struct found_end of bpf/abi.h: a TCP connection, as it was when it was found.
+type foundEnd struct {
+	client, reply  bpf.TcConnectionKey // of its entries
+	endpoint, word uint32
+}
 
-func endpointID(id uint32) uint32 { return id + 1 }
+const (
+	// generation are the bits of an entry's word that another connection with the same addresses and ports has different.
+	generation = uint32(0xff) << 24
+	closed     = uint32(bpf.TcConnectionFlagCONN_RESET)
+)
 
-// tell has both ends of a connection told that it is over, by a RST that seems to be the other's, and tells whether both were. client and
-// reply are the keys of its entries.
-func (t *Table) tell(client, reply bpf.TcConnectionKey, of uint32) (bool, error) {
-	for _, key := range [...]bpf.TcConnectionKey{client, reply} {
-		if told, err := t.reset(key, of); err != nil || !told {
+// wordOf is an entry's word, as far as it counts here.
+func wordOf(r *bpf.TcConnection) uint32 { return uint32(r.Generation) << 24 }
+
+// meant is what programs are told of a connection (struct meant of bpf/ends.h): by now, the keys may be another one's. mask says which bits
+// of its word are still the same if they are not.
+func meant(endpoint, word, mask uint32) testrun.SKB {
+	return testrun.SKB{CB: [5]uint32{endpoint, word, mask}}
+}
+
+// tell has both ends of a connection told that it is over, by a RST that seems to be the other's, and tells whether both were.
+func (t *Table) tell(e *foundEnd, mask uint32) (bool, error) {
+	for _, key := range [...]bpf.TcConnectionKey{e.client, e.reply} {
+		if told, err := t.reset(key, meant(e.endpoint, e.word, mask)); err != nil || !told {
 			return false, err
 		}
 	}
@@ -34,9 +48,9 @@ func (t *Table) tell(client, reply bpf.TcConnectionKey, of uint32) (bool, error)
 }
 
 // reset has a RST arrive that seems to come from the sender of packets of this key.
-func (t *Table) reset(key bpf.TcConnectionKey, of uint32) (bool, error) {
+func (t *Table) reset(key bpf.TcConnectionKey, skb testrun.SKB) (bool, error) {
 	frame := resetFrame(key)
-	wanted, err := t.programs.LoxilbReset.Run(&ebpf.RunOptions{Data: frame, Context: testrun.SKB{Priority: of}})
+	wanted, err := t.programs.run(sendReset, &ebpf.RunOptions{Data: frame, Context: skb})
 	if err != nil {
 		return false, fmt.Errorf("find where the segments of a connection arrive: %w", err)
 	}
@@ -45,7 +59,8 @@ func (t *Table) reset(key bpf.TcConnectionKey, of uint32) (bool, error) {
 		return false, nil
 	}
 	copy(frame, mac)
-	sent, err := t.programs.LoxilbReset.Run(&ebpf.RunOptions{Data: frame, Context: testrun.SKB{Mark: uint32(ifindex), Priority: of}})
+	skb.Mark = uint32(ifindex)
+	sent, err := t.programs.run(sendReset, &ebpf.RunOptions{Data: frame, Context: skb})
 	if err != nil {
 		return false, fmt.Errorf("send a RST in the name of the end of a connection: %w", err)
 	}

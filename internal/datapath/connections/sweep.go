@@ -61,7 +61,7 @@ func (t *Table) sweep(ctx context.Context) error {
 		return err
 	}
 	if usages := t.tables.SNATUsages(); usages != nil {
-		if _, _, err := sweepMap(ctx, t.programs.LoxilbSweepSnat, usages); err != nil {
+		if _, _, err := t.sweepMap(ctx, sweepSNAT, usages); err != nil {
 			return fmt.Errorf("sweep source ports: %w", err)
 		}
 	}
@@ -80,7 +80,7 @@ func (t *Table) forgetClients(ctx context.Context) (total, longest time.Duration
 	if persists == nil {
 		return 0, 0, nil
 	}
-	if total, longest, err = sweepMap(ctx, t.programs.LoxilbSweepPersists, persists); err != nil {
+	if total, longest, err = t.sweepMap(ctx, sweepPersists, persists); err != nil {
 		err = fmt.Errorf("sweep clients: %w", err)
 	}
 	return total, longest, err
@@ -97,7 +97,7 @@ func (t *Table) sweepTable(ctx context.Context) (total, longest time.Duration, e
 			return total, longest, nil
 		}
 		start := cpuTime()
-		next, err = runMarked(t.programs.LoxilbSweep, next)
+		next, err = t.runMarked(sweepRows, next)
 		took := cpuTime() - start
 		total += took
 		longest = max(longest, took)
@@ -112,9 +112,8 @@ func (t *Table) sweepTable(ctx context.Context) (total, longest time.Duration, e
 }
 
 // runMarked runs a program on an empty packet with this mark.
-func runMarked(p *ebpf.Program, mark uint32) (uint32, error) {
-	opts := ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: mark}}
-	return p.Run(&opts)
+func (t *Table) runMarked(program string, mark uint32) (uint32, error) {
+	return t.programs.run(program, &ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: testrun.SKB{Mark: mark}})
 }
 
 // rest lets others have the CPU for a moment.
@@ -128,7 +127,11 @@ func rest(ctx context.Context) error {
 }
 
 // sweepMap runs the program on each row of a hash table.
-func sweepMap(ctx context.Context, p *ebpf.Program, m *ebpf.Map) (total, longest time.Duration, err error) {
+func (t *Table) sweepMap(ctx context.Context, program string, m *ebpf.Map) (total, longest time.Duration, err error) {
+	p, err := t.programs.Program(program)
+	if err != nil {
+		return 0, 0, err
+	}
 	it, err := link.AttachIter(link.IterOptions{Program: p, Map: m})
 	if err != nil {
 		return 0, 0, err
@@ -201,9 +204,9 @@ func (t *Table) Swept() SweepStats {
 // up to ten times a second, while there is pressure.
 func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	var done time.Time // when the last sweep ended
-	const look = 100 * time.Millisecond
 	for {
-		left := t.sweepPause(period) - time.Since(done)
+		pause, look := t.sweepPause(period)
+		left := pause - time.Since(done)
 		select {
 		case <-ctx.Done():
 			return
@@ -219,27 +222,26 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	}
 }
 
-// sweepPause is how long to wait after a sweep. What it costs to count connections and to free endpoints counts, too.
-func (t *Table) sweepPause(period time.Duration) time.Duration {
+// sweepPause is how long to wait after a sweep, and after what time to ask again. What it costs to count connections and to free endpoints counts, too.
+func (t *Table) sweepPause(period time.Duration) (pause, look time.Duration) {
+	const soon, later = 100 * time.Millisecond, 500 * time.Millisecond
 	t.sweeping.Lock()
 	cost := t.cost
 	t.sweeping.Unlock()
-	now := t.urgency()
-	switch {
-	case now == lb.Pressed:
-		return max(cost, 100*time.Millisecond)
-	case now == lb.NearlyFull:
-		return max(10*cost, time.Second)
-	}
-	return max(100*cost, period)
-}
-
-func (t *Table) urgency() lb.Urgency {
 	p, err := t.meter.Fullness()
 	if err != nil {
 		t.shared.Log.Error("pressure cannot be told", "error", err)
 	}
-	return p.Urgency()
+	switch p.Urgency() {
+	case lb.Pressed:
+		return max(cost, soon), soon
+	case lb.NearlyFull:
+		return max(10*cost, time.Second), soon
+	}
+	if 4*p.Entries > p.EntriesMax || 4*(p.HalfOpenTCP+p.HalfOpenOthers) > p.HalfOpenMax {
+		return max(100*cost, period), soon
+	}
+	return max(100*cost, period), later // a quarter of the table is not filled in that time
 }
 
 // Occupancy is the number of connections in the table, dead ones not yet swept included, and how many fit.

@@ -16,15 +16,6 @@ import (
 	"loxilb/internal/datapath/testrun"
 )
 
-// pair are the keys of both entries of a TCP connection.
-type pair struct{ client, reply bpf.TcConnectionKey }
-
-// foundEnd is struct found_end of bpf/abi.h.
-type foundEnd struct {
-	pair
-	endpoint, _ uint32
-}
-
 const (
 	// maxFound bounds what a walk brings of an endpoint: 5 MB. The rest is for the next one.
 	maxFound = 65536
@@ -36,22 +27,26 @@ const (
 type walk struct {
 	*Table
 	all, met uint64 // connections that they have, and that were met
-	found    map[uint32][]pair
+	found    map[uint32][]foundEnd
 	slice    uint32 // buckets since others had the CPU
 }
 
 // walk finds the connections of these endpoints: where they should be, then, unless all were met, everywhere. Those of TCP are returned by endpoint,
 // others end on the way.
-func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]pair, error) {
+func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]foundEnd, error) {
 	var ending [tables.MaxEndpoints / 64]uint64
 	ids := make([]uint32, len(of))
 	w := walk{Table: t}
+	sockets, err := t.sockets.Flows()
+	if err != nil {
+		return nil, err
+	}
 	for i, e := range of {
 		ids[i] = e.ID
 		ending[e.ID/64] |= 1 << (e.ID % 64)
-		w.all += e.Active
+		w.all += e.Active - min(e.Active, sockets[e.ID])
 	}
-	if err := t.programs.EndingEndpoints.Set(ending); err != nil {
+	if err := t.programs.endingEndpoints.Set(ending); err != nil {
 		return nil, fmt.Errorf("say whose connections end: %w", err)
 	}
 	groups, err := t.shared.Whereabouts.Groups(ids)
@@ -66,8 +61,8 @@ func (t *Table) walk(ctx context.Context, of []tables.End) (map[uint32][]pair, e
 
 // begin forgets what an earlier one has met.
 func (w *walk) begin() error {
-	w.met, w.found = 0, map[uint32][]pair{}
-	if err := w.programs.WalkMet.Set(uint64(0)); err != nil {
+	w.met, w.found = 0, map[uint32][]foundEnd{}
+	if err := w.programs.walkMet.Set(uint64(0)); err != nil {
 		return fmt.Errorf("begin to walk through connections: %w", err)
 	}
 	return nil
@@ -115,14 +110,14 @@ func (w *walk) buckets(ctx context.Context, first, end uint32) error {
 	for next := first; next < end && w.met < w.all; {
 		skb := testrun.SKB{Mark: next}
 		skb.CB[0] = end - next
-		after, err := w.programs.LoxilbWalk.Run(&ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: skb})
+		after, err := w.programs.run(walkRows, &ebpf.RunOptions{Data: make([]byte, unix.IFNAMSIZ), Context: skb})
 		if err != nil {
 			return fmt.Errorf("walk through connections: %w", err)
 		}
 		if after == next {
 			return nil // the table has no such bucket
 		}
-		if err := errors.Join(w.readFound(w.found), w.programs.WalkMet.Get(&w.met)); err != nil {
+		if err := errors.Join(w.readFound(w.found), w.programs.walkMet.Get(&w.met)); err != nil {
 			return fmt.Errorf("read found connections: %w", err)
 		}
 		w.slice += after - next
@@ -138,7 +133,7 @@ func (w *walk) buckets(ctx context.Context, first, end uint32) error {
 }
 
 // readFound takes what a slice of a walk has found.
-func (t *Table) readFound(found map[uint32][]pair) error {
+func (t *Table) readFound(found map[uint32][]foundEnd) error {
 	var record ringbuf.Record
 	for {
 		if err := t.programs.found.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -146,13 +141,21 @@ func (t *Table) readFound(found map[uint32][]pair) error {
 		} else if err != nil {
 			return err
 		}
-		var e foundEnd
-		if len(record.RawSample) < int(unsafe.Sizeof(e)) {
-			return fmt.Errorf("a found connection has %d bytes, not %d", len(record.RawSample), unsafe.Sizeof(e))
+		e, err := readEnd(record.RawSample)
+		if err != nil {
+			return err
 		}
-		copy((*[unsafe.Sizeof(e)]byte)(unsafe.Pointer(&e))[:], record.RawSample)
 		if list := found[e.endpoint]; len(list) < maxFound {
-			found[e.endpoint] = append(list, e.pair)
+			found[e.endpoint] = append(list, e)
 		}
 	}
+}
+
+// readEnd reads a record of a ring.
+func readEnd(record []byte) (e foundEnd, err error) {
+	if len(record) < int(unsafe.Sizeof(e)) {
+		return e, fmt.Errorf("a found connection has %d bytes, not %d", len(record), unsafe.Sizeof(e))
+	}
+	copy((*[unsafe.Sizeof(e)]byte)(unsafe.Pointer(&e))[:], record)
+	return e, nil
 }

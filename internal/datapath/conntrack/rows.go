@@ -20,29 +20,44 @@ func (t *Table) Each(ctx context.Context, yield func(bpf.TcConnectionKey, bpf.Tc
 
 // EachFrom is Each from a group on, and returns the one where it stopped, to go on there; 0: it has come to the end.
 func (t *Table) EachFrom(ctx context.Context, group int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next int, err error) {
+	next, _, err = t.each(ctx, group, 0, yield)
+	return next, err
+}
+
+// EachRowFrom is Each from a row on, and returns the one where it stopped, to begin with it again; 0: it has come to the end.
+func (t *Table) EachRowFrom(ctx context.Context, row int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next int, err error) {
+	group, row, err := t.each(ctx, row/int(rowsPerGroup), row%int(rowsPerGroup), yield)
+	return group*int(rowsPerGroup) + row, err
+}
+
+// each begins with a row of a group, and returns those where it stopped.
+func (t *Table) each(ctx context.Context, group, skip int, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) (next, row int, err error) {
 	keys := make([]uint32, perGroup)
 	buckets := make([]element, perGroup)
 	for i, groups := group, 0; ; i++ {
 		if i >= groups { // entries move to groups that come later
 			s, err := t.read()
 			if err != nil {
-				return i, err
+				return i, 0, err
 			}
 			if groups = s.inUse(); i >= groups {
-				return 0, nil
+				return 0, 0, nil
 			}
 		}
 		n, err := t.readGroup(i, keys, buckets)
 		if err != nil {
-			return i, fmt.Errorf("read connections: %w", err)
+			return i, 0, fmt.Errorf("read connections: %w", err)
 		}
-		for b := range buckets[:n] {
-			if !eachRow(bucketIn(&buckets[b]), yield) {
-				return i, nil
+		const perBucket = int(rowsPerBucket)
+		for row := skip; row < n*perBucket; row++ {
+			r := &bucketIn(&buckets[row/perBucket]).Rows[row%perBucket]
+			if r.Status&rowLive != 0 && !yield(r.Key, r.Connection) {
+				return i, row, nil
 			}
 		}
+		skip = 0
 		if err := ctx.Err(); err != nil {
-			return i + 1, err
+			return i + 1, 0, err
 		}
 	}
 }
@@ -62,11 +77,10 @@ func (t *Table) readGroup(i int, keys []uint32, buckets []element) (n int, err e
 	return n, err
 }
 
-func eachRow(b *bpf.TcTableBucket, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) bool {
+func eachRow(b *bpf.TcTableBucket, yield func(bpf.TcConnectionKey, bpf.TcConnection) bool) {
 	for i := range b.Rows {
 		if r := &b.Rows[i]; r.Status&rowLive != 0 && !yield(r.Key, r.Connection) {
-			return false
+			return
 		}
 	}
-	return true
 }

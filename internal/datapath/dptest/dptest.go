@@ -61,6 +61,16 @@ func TCPFrame(src, dst netip.Addr, sport, dport uint16) []byte {
 	return append(append(eth, ip...), tcp...)
 }
 
+// Segment is a TCPFrame with these flags and numbers.
+func Segment(src, dst netip.AddrPort, flags byte, seq, ack uint32) []byte {
+	f := TCPFrame(src.Addr(), dst.Addr(), src.Port(), dst.Port())
+	tcp := f[len(f)-120:]
+	binary.BigEndian.PutUint32(tcp[4:], seq)
+	binary.BigEndian.PutUint32(tcp[8:], ack)
+	tcp[13] = flags
+	return f
+}
+
 // Jiffies is the clock of the packet path.
 func Jiffies(t testing.TB) uint32 {
 	t.Helper()

@@ -29,7 +29,8 @@ type Firewall struct {
 	counters map[uint64]uint32 // by rules' identities
 	counts   []*ebpf.Variable  // where programs look for the number of rules
 	sources  []uint32          // endpoints that stand for the table's sources
-	old      uint32            // counters below may hold what an earlier process has counted
+	attached attachments
+	old      uint32 // counters below may hold what an earlier process has counted
 }
 
 // Open takes over the rules that an earlier process left: its counters go on.
@@ -45,6 +46,9 @@ func Open(c *loader.Collection) (*Firewall, error) {
 	set, err := f.read()
 	if err != nil {
 		return nil, fmt.Errorf("read firewall rules: %w", err)
+	}
+	if err := f.adoptAttached(); err != nil {
+		return nil, err
 	}
 	if set == nil {
 		return f, nil
@@ -105,11 +109,31 @@ func (f *Firewall) SetRules(t bpf.RuleTable, sources []uint32, then func() error
 		}
 	}
 	f.table, f.counters, f.sources = t, counters, sources
-	if err := then(); err != nil {
+	_, failed := f.attach()
+	if err := errors.Join(failed, then()); err != nil {
 		return err
 	}
 	f.known = true
 	return nil
+}
+
+// CounterSegments is how many segments of counters there are.
+func (f *Firewall) CounterSegments() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.shared.RuleHits.Count()
+}
+
+// RuleOf is the identity of the rule with a counter. False: there is none.
+func (f *Firewall) RuleOf(counter uint32) (identity uint64, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for identity, id := range f.counters {
+		if id == counter {
+			return identity, true
+		}
+	}
+	return 0, false
 }
 
 // allot gives each rule its counter: the one that it has, or another that is zero.
@@ -160,6 +184,18 @@ func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32, sources [
 		return fmt.Errorf("make room for firewall rules: %w", err)
 	}
 	defer m.Close()
+	set := f.set(t, counters, sources)
+	if err := m.Put(uint32(0), set); err != nil {
+		return fmt.Errorf("write firewall rules: %w", err)
+	}
+	if err := f.shared.Maps.RuleSets.Put(uint32(0), uint32(m.FD())); err != nil {
+		return fmt.Errorf("have packets judged by new firewall rules: %w", err)
+	}
+	return errors.Join(f.writeSNAT(set), f.writeCount(set.Count))
+}
+
+// set is what the map holds.
+func (f *Firewall) set(t *bpf.RuleTable, counters map[uint64]uint32, sources []uint32) *bpf.TcRuleSet {
 	set := t.Set()
 	for i := range t.Rules {
 		r := &set.Rules[i]
@@ -168,13 +204,7 @@ func (f *Firewall) write(t *bpf.RuleTable, counters map[uint64]uint32, sources [
 			r.Target = sources[r.Target]
 		}
 	}
-	if err := m.Put(uint32(0), set); err != nil {
-		return fmt.Errorf("write firewall rules: %w", err)
-	}
-	if err := f.shared.Maps.RuleSets.Put(uint32(0), uint32(m.FD())); err != nil {
-		return fmt.Errorf("have packets judged by new firewall rules: %w", err)
-	}
-	return errors.Join(f.writeSNAT(set), f.writeCount(set.Count))
+	return set
 }
 
 // writeSNAT tells the packet path whether any rule gives connections another source.

@@ -9,10 +9,13 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"loxilb/internal/datapath/audit"
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/loader"
+	"loxilb/internal/lb"
 )
 
 const (
@@ -29,19 +32,21 @@ const (
 // Ports tells the packet path which ports they are.
 type Ports struct {
 	shared *loader.Collection
+
+	mu   sync.Mutex
+	told bpf.TcHostPorts
 }
 
 // New has told nothing yet.
-func New(c *loader.Collection) *Ports { return &Ports{c} }
+func New(c *loader.Collection) *Ports { return &Ports{shared: c} }
 
 // KeepHostPorts does so until ctx ends, as the machine's settings change.
 func (p *Ports) KeepHostPorts(ctx context.Context) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
-	var told bpf.TcHostPorts
 	var problem string
 	for {
-		err := p.follow(&told)
+		err := p.follow()
 		if err != nil && err.Error() != problem {
 			p.shared.Log.Warn("a connection may get a port that a socket of this machine has, too", "error", err)
 		}
@@ -58,7 +63,7 @@ func (p *Ports) KeepHostPorts(ctx context.Context) {
 }
 
 // follow reads the settings, and writes what has changed.
-func (p *Ports) follow(told *bpf.TcHostPorts) error {
+func (p *Ports) follow() error {
 	ranges, err := os.ReadFile(settings + "ip_local_port_range")
 	if err != nil {
 		return err
@@ -68,11 +73,13 @@ func (p *Ports) follow(told *bpf.TcHostPorts) error {
 		return err
 	}
 	row, problem := kept(string(ranges), string(reserved))
-	if row != *told {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if row != p.told {
 		if err := p.shared.Maps.KeptPorts.Put(uint32(0), row); err != nil {
 			return fmt.Errorf("write the ports of this machine: %w", err)
 		}
-		*told = row
+		p.told = row
 	}
 	return problem
 }
@@ -106,8 +113,8 @@ func kept(local, reserved string) (row bpf.TcHostPorts, err error) {
 			left += 64 - bits.OnesCount64(row.Bits[i])
 		}
 	}
-	if left < fewest {
-		return bpf.TcHostPorts{}, fmt.Errorf("net.ipv4.ip_local_port_range leaves %d ports that this machine's sockets do not get, and %d are needed: make it smaller, or reserve some of it by net.ipv4.ip_local_reserved_ports", left, fewest)
+	if left < fewest { // no limit: none is kept from connections; firewall rules ask for the ports all the same
+		return row, fmt.Errorf("net.ipv4.ip_local_port_range leaves %d ports that this machine's sockets do not get, and %d are needed: make it smaller, or reserve some of it by net.ipv4.ip_local_reserved_ports", left, fewest)
 	}
 	row.Limit = uint32(left - spare)
 	return row, nil
@@ -124,4 +131,14 @@ func set(row *bpf.TcHostPorts, first, last string) error {
 		row.Bits[port/64] |= 1 << (port % 64)
 	}
 	return nil
+}
+
+// AuditHostPorts compares the map with what the process has written there; with mend, it is written again.
+func (p *Ports) AuditHostPorts(mend bool) lb.Compared {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sheet := audit.Sheet[uint32, bpf.TcHostPorts]{
+		Table: "kept_ports", Map: p.shared.Maps.KeptPorts, Want: map[uint32]bpf.TcHostPorts{0: p.told}, Name: audit.Number[uint32]("row"),
+	}
+	return sheet.Check(mend)
 }

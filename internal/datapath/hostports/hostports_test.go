@@ -31,12 +31,17 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestTooFew: a machine that has all ports for itself keeps none, as there would be no connections, and says why.
+// TestTooFew: a machine that has all ports for itself keeps none from connections, as there would be none, and says why. Firewall rules know its ports.
 func TestTooFew(t *testing.T) {
 	t.Parallel()
 	row, err := kept("1024\t65535\n", "80,4000-5000\n")
 	if err == nil || !strings.Contains(err.Error(), "leaves 1001 ports") || row.Limit != 0 {
 		t.Errorf("limit %d, error %v", row.Limit, err)
+	}
+	for port, want := range map[uint16]uint64{80: 0, 1023: 0, 4500: 0, 1024: 1, 5001: 1, 65535: 1} {
+		if got := row.Bits[port/64] >> (port % 64) & 1; got != want {
+			t.Errorf("port %d is %d, want %d", port, got, want)
+		}
 	}
 	for _, bad := range [][2]string{{"", ""}, {"1 70000", ""}, {"1 2", "x"}} {
 		if _, err := kept(bad[0], bad[1]); err == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -86,6 +87,33 @@ func (s *Sockets) counts() (map[uint32]bpf.SockSocketCount, error) {
 		return nil, fmt.Errorf("read counts of sockets: %w", err)
 	}
 	return out, nil
+}
+
+// Flows are how many flows sockets have, by endpoint id.
+func (s *Sockets) Flows() (map[uint32]uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.programs == nil {
+		return nil, nil
+	}
+	counts, err := s.counts()
+	flows := make(map[uint32]uint64, len(counts))
+	for endpoint, n := range counts {
+		flows[endpoint] = uint64(max(n.Open, 0))
+	}
+	return flows, err
+}
+
+// OwnSockets are how many flows of this machine's own sockets endpoints have, as their services have them.
+func (s *Sockets) OwnSockets() (map[netip.AddrPort]uint64, error) {
+	flows, err := s.Flows()
+	out := map[netip.AddrPort]uint64{}
+	for id, n := range flows {
+		if o, ok := s.tables.Owner(id); ok {
+			out[o.Endpoint] += n
+		}
+	}
+	return out, err
 }
 
 // find counts the flows of all sockets, by endpoint.

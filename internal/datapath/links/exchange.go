@@ -70,6 +70,29 @@ func (e *Exchange) Former() []*ebpf.Program {
 	return list
 }
 
+// ErrWatched says that programs of another version may still take the places of those of this process.
+var ErrWatched = errors.New("the programs have just been exchanged for those of this version, and the former ones may come back: try again in 10 seconds")
+
+// Watched is ErrWatched while former programs may come back.
+func (e *Exchange) Watched() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.places) > 0 {
+		return ErrWatched
+	}
+	return nil
+}
+
+// Put has a program of this process take the place of another one of it. A place that is gone is no error.
+func (e *Exchange) Put(p Place, own *ebpf.Program) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := p.Update(e.current(own)); err != nil && !isGone(err) {
+		return err
+	}
+	return nil
+}
+
 // Swap puts the former programs back into their places, or those of this process. A place that is gone is no error.
 func (e *Exchange) Swap(back bool) error {
 	e.mu.Lock()

@@ -22,6 +22,12 @@ type Attachment interface {
 	Close() error
 }
 
+// Place is an attachment whose program may be exchanged while packets flow.
+type Place interface {
+	Attachment
+	Update(*ebpf.Program) error
+}
+
 // Release lets go of an attachment: what is pinned goes on working, the rest is detached.
 func Release(a Attachment, pinned bool) error {
 	if pinned {
@@ -76,10 +82,10 @@ func (f Folder) Make() error {
 }
 
 // Attach gives the program to the interface's pinned link, or has attach make one.
-func (f Folder) Attach(index int, prog *ebpf.Program, attach func(*ebpf.Program) (link.Link, error)) (Attachment, error) {
+func (f Folder) Attach(index int, prog *ebpf.Program, attach func(*ebpf.Program) (link.Link, error)) (Place, error) {
 	if f.Path == "" {
 		l, err := attach(prog)
-		return Unpinned(l), err
+		return attached{Link: l}, err
 	}
 	l, err := f.adopt(index, prog)
 	if err != nil {

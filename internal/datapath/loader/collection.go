@@ -168,7 +168,7 @@ func (c *Collection) DropReasons() map[uint32]string { return c.dropReasons }
 
 // LoadFirst loads the program that every machine needs: that of interfaces with a link-layer header.
 func (c *Collection) LoadFirst(types *btf.Cache) error {
-	p, err := loadProgram(c.spec, c.all, types, programName(false, false))
+	p, err := LoadProgram(c.spec, c.all, types, programName(false, false))
 	if err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
@@ -217,7 +217,7 @@ func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
 		return nil, fmt.Errorf("read data path object: %w", err)
 	}
 	ShareMaps(spec, c.all)
-	p, err := loadProgram(spec, c.all, nil, name)
+	p, err := LoadProgram(spec, c.all, nil, name)
 	if err != nil {
 		return nil, fmt.Errorf("load data path: %w", err)
 	}

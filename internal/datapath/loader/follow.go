@@ -11,12 +11,20 @@ import (
 // runtimeSection has the variables that user space changes while programs run.
 const runtimeSection = ".data.runtime"
 
+// Epochs of next hops: programs of an earlier process have a map of ways of their own, and connections hold the index and the epoch alone. So
+// the two never have the same epoch. Connections know 16 bits of it, next_hops knows 32: either half is as far as it gets.
+const (
+	epochVariable = "hop_generation"
+	formerEpoch   = 1<<31 | 1<<15
+)
+
 // Followers are programs of an earlier process, whose variables say what those of this process say.
 type Followers struct{ pairs []pair }
 
 // pair is a variable of this process, and the one of the same name of another.
 type pair struct {
 	own, other *ebpf.Variable
+	ahead      uint32  // by which the other's is greater
 	last       *uint32 // that was written; nil: nothing was
 }
 
@@ -41,12 +49,19 @@ func (c *Collection) Follow(programs []*ebpf.Program) (*Followers, error) {
 			}
 			for name, other := range others {
 				if own := c.variables[name]; own != nil && own.Size() == 4 && other.Size() == 4 {
-					f.pairs = append(f.pairs, pair{own: own, other: other})
+					f.pairs = append(f.pairs, pair{own: own, other: other, ahead: ahead(name)})
 				}
 			}
 		}
 	}
 	return f, nil
+}
+
+func ahead(name string) uint32 {
+	if name == epochVariable {
+		return formerEpoch
+	}
+	return 0
 }
 
 // Write writes what has changed since the last time.
@@ -59,7 +74,7 @@ func (f *Followers) Write() error {
 			errs = append(errs, err)
 			continue
 		}
-		if err := p.other.Set(now); err != nil {
+		if err := p.other.Set(now + p.ahead); err != nil {
 			errs = append(errs, err)
 			continue
 		}

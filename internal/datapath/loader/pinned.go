@@ -38,7 +38,20 @@ func (c *Collection) preparePins(spec *ebpf.CollectionSpec) (string, error) {
 	if err := pins.Prepare(c.PinDir); err != nil {
 		return "", err
 	}
-	return c.MapFolder(), c.markPinned(spec)
+	if err := c.markPinned(spec); err != nil {
+		return "", err
+	}
+	return c.MapFolder(), c.dropScratch()
+}
+
+// dropScratch removes the pins of maps that an earlier version pinned and this one does not.
+func (c *Collection) dropScratch() error {
+	for _, name := range scratchMaps() {
+		if err := os.Remove(filepath.Join(c.MapFolder(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the pin of a map that is made anew: %w", err)
+		}
+	}
+	return nil
 }
 
 // markPinned refuses maps that cannot be adopted before any is made.
@@ -99,8 +112,9 @@ func compatible(path string, spec *ebpf.MapSpec) error {
 }
 
 // scratchMaps are those whose content is of one packet, or of one process. They are not pinned: another build may lay them out anew.
+// Ways are of one process since it begins an epoch of its own: connections find theirs again, and no index of the former map is used.
 func scratchMaps() []string {
-	return []string{"icmp_scratches", "openings", "rule_packets", "watchers", "watchers_now", "untold_counts", "whereabouts"}
+	return []string{"icmp_scratches", "packet_scratches", "openings", "quotes", "rule_scratches", "watchers", "watchers_now", "untold_counts", "whereabouts", "probe_answers", "ways"}
 }
 
 // keepPins has the pin directory know the layouts of its maps, and whether the thread's network namespace lives.

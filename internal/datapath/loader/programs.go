@@ -42,7 +42,7 @@ func LoadPrograms(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (map[str
 	)
 	for name := range spec.Programs {
 		loading.Go(func() {
-			p, err := loadProgram(spec, maps, types, name)
+			p, err := LoadProgram(spec, maps, types, name)
 			mu.Lock()
 			defer mu.Unlock()
 			loaded[name], failed = p, errors.Join(failed, err)
@@ -58,7 +58,8 @@ func LoadPrograms(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (map[str
 	return loaded, nil
 }
 
-func loadProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, name string) (*ebpf.Program, error) {
+// LoadProgram loads one program of an object whose maps are there; types is a cache of the kernel's, or nil.
+func LoadProgram(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map, types *btf.Cache, name string) (*ebpf.Program, error) {
 	alone := ebpf.CollectionSpec{Maps: spec.Maps, Programs: map[string]*ebpf.ProgramSpec{name: spec.Programs[name]}, Types: spec.Types, ByteOrder: spec.ByteOrder}
 	c, err := ebpf.NewCollectionWithOptions(&alone, ebpf.CollectionOptions{MapReplacements: maps, Cache: types})
 	if err != nil {

@@ -69,7 +69,7 @@ func (m *Meter) Fullness() (p lb.Pressure, err error) {
 
 // known counts the rows that still hold.
 func (m *Meter) known() (n uint64, err error) {
-	now, err := jiffies()
+	now, err := loader.Now()
 	if err != nil {
 		return 0, err
 	}

@@ -37,6 +37,8 @@ type Routing struct {
 	mu       sync.Mutex
 	epochs   *epochs
 	defaults map[bpf.TcDefaultRoute]bool
+	kinds    map[uint32]uint32 // of interfaces, by index, as this process has written them
+	sharing  uint32            // as written last
 }
 
 // Open reads what an earlier process left, and begins a generation of next hops after those of its: connections may know
@@ -48,7 +50,10 @@ func Open(c *loader.Collection) (*Routing, error) {
 	}
 	r := &Routing{
 		links: c.Maps.Links, routes: c.Maps.DefaultRoutes, shared: c.Variables.NextHopsShared,
-		full: c.Maps.WaysFull, epochs: epochs, defaults: map[bpf.TcDefaultRoute]bool{},
+		full: c.Maps.WaysFull, epochs: epochs, defaults: map[bpf.TcDefaultRoute]bool{}, kinds: map[uint32]uint32{},
+	}
+	if err := r.shared.Get(&r.sharing); err != nil {
+		return nil, fmt.Errorf("read whether next hops are shared: %w", err)
 	}
 	err = rows.Each(r.routes, func(k bpf.TcDefaultRoute, _ uint8) { r.defaults[k] = true })
 	if err != nil {
@@ -76,17 +81,23 @@ func (r *Routing) SetLink(index int, l Link) error {
 	if l.Bridge {
 		flags |= linkBridge
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err := r.links.Put(uint32(index), flags); err != nil {
 		return fmt.Errorf("describe interface %d: %w", index, err)
 	}
+	r.kinds[uint32(index)] = flags
 	return nil
 }
 
 // ForgetLink takes SetLink back. An unknown index is no error.
 func (r *Routing) ForgetLink(index int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err := r.links.Delete(uint32(index)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("forget interface %d: %w", index, err)
 	}
+	delete(r.kinds, uint32(index))
 	return nil
 }
 
@@ -148,9 +159,12 @@ func (r *Routing) ShareNextHops(shared bool) error {
 	if shared {
 		value = 1
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err := r.shared.Set(value); err != nil {
 		return fmt.Errorf("share next hops: %w", err)
 	}
+	r.sharing = value
 	return nil
 }
 

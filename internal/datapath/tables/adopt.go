@@ -24,7 +24,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 		services:     map[bpf.TcServiceKey]*service{},
 		secondary:    map[bpf.TcServiceKey]*service{},
 		ending:       map[uint32]*endpoint{},
-		ends:         map[uint32]bpf.Ends{},
+		ends:         map[uint32]endings{},
 		vips:         map[bpf.TcIpAddr]bpf.TcVip{},
 		serviceIDs:   alloc.NewIDs(uint32(MaxServices), now),
 		endpointIDs:  alloc.NewIDs(uint32(MaxEndpoints), now),
@@ -167,6 +167,9 @@ func (t *Tables) adoptCounters(byID map[uint32]*service) error {
 	err := t.removed.each(func(id uint32, c counters) {
 		if s := byID[id]; s != nil {
 			s.makeExtras().removed = c
+		}
+		if id == allRemoved {
+			t.gone = c
 		}
 	})
 	if err != nil {

@@ -1,7 +1,6 @@
 package tables
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -11,9 +10,12 @@ import (
 
 // counters are those of one endpoint, or a sum.
 type counters struct {
+	traffic
 	connections, active uint64
-	in, out             lb.Traffic
+	shakes              lb.Handshakes
 }
+
+type traffic struct{ in, out lb.Traffic }
 
 func (c *counters) add(o counters) {
 	c.connections += o.connections
@@ -22,10 +24,11 @@ func (c *counters) add(o counters) {
 	c.in.Bytes += o.in.Bytes
 	c.out.Packets += o.out.Packets
 	c.out.Bytes += o.out.Bytes
+	c.shakes.Add(&o.shakes)
 }
 
-func (c counters) stats() lb.EndpointStats {
-	return lb.EndpointStats{Connections: c.connections, Active: c.active, In: c.in, Out: c.out}
+func (c *counters) stats() lb.EndpointStats {
+	return lb.EndpointStats{Connections: c.connections, Active: c.active, In: c.in, Out: c.out, Handshakes: c.shakes}
 }
 
 func (t *Tables) readEndpoint(id uint32) (counters, error) {
@@ -33,21 +36,26 @@ func (t *Tables) readEndpoint(id uint32) (counters, error) {
 	if err := t.arrays.EndpointStates.Lookup(id, &state); err != nil {
 		return counters{}, fmt.Errorf("read endpoint counters: %w", err)
 	}
-	if state.Connections == 0 {
-		return counters{active: state.Active}, nil // and no traffic: half the cost where most endpoints are idle
+	c := counters{connections: state.Connections, active: state.Active}
+	var err error
+	if c.shakes, err = t.handshakes.read(id); err != nil || state.Connections == 0 {
+		return c, err // without connections there is no traffic: half the cost where most endpoints are idle
 	}
 	var perCPU []bpf.TcEndpointTraffic
 	if err := t.arrays.EndpointTraffics.Lookup(id, &perCPU); err != nil {
-		return counters{}, fmt.Errorf("read endpoint traffic: %w", err)
+		return c, fmt.Errorf("read endpoint traffic: %w", err)
 	}
-	c := counters{connections: state.Connections, active: state.Active}
-	for _, t := range perCPU {
-		c.in.Packets += t.PacketsIn
-		c.in.Bytes += t.BytesIn
-		c.out.Packets += t.PacketsOut
-		c.out.Bytes += t.BytesOut
-	}
+	c.addCPUs(perCPU)
 	return c, nil
+}
+
+func (c *traffic) addCPUs(perCPU []bpf.TcEndpointTraffic) {
+	for i := range perCPU {
+		c.in.Packets += perCPU[i].PacketsIn
+		c.in.Bytes += perCPU[i].BytesIn
+		c.out.Packets += perCPU[i].PacketsOut
+		c.out.Bytes += perCPU[i].BytesOut
+	}
 }
 
 // ServiceStats reads a service's counters. False: there is no such service in the data path.
@@ -58,16 +66,18 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 	if !ok {
 		return lb.ServiceStats{}, false
 	}
-	var stats lb.ServiceStats
+	return t.serviceStats(s, t.readEndpoint), true
+}
+
+// serviceStats adds up what is read of the service's endpoints.
+func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)) (stats lb.ServiceStats) {
 	extras := s.extras()
 	sum := extras.removed
 	own := make([]counters, 0, len(s.order))
-	hands := make([]lb.Handshakes, 0, len(s.order))
 	takes := make([]bool, len(s.order))
 	for i, e := range s.order {
-		c, err := t.readEndpoint(e.id)
-		h, handErr := t.handshakes.read(e.id)
-		if err = errors.Join(err, handErr); err != nil {
+		c, err := read(e.id)
+		if err != nil {
 			t.settings.Log.Error("counters cannot be read", "endpoint", e.at(), "error", err)
 		}
 		sum.add(c)
@@ -75,28 +85,28 @@ func (t *Tables) ServiceStats(key bpf.TcServiceKey) (lb.ServiceStats, bool) {
 			i = int(extras.parents[i])
 		}
 		for i >= len(own) {
-			own, hands = append(own, counters{}), append(hands, lb.Handshakes{})
+			own = append(own, counters{})
 		}
 		own[i].add(c)
-		hands[i].Add(&h)
 		takes[i] = takes[i] || e.takes > 0
 	}
-	for i, c := range own {
-		stats.Endpoints = append(stats.Endpoints, c.stats())
-		stats.Endpoints[i].Handshakes, stats.Endpoints[i].Takes = hands[i], takes[i]
+	stats.Endpoints = make([]lb.EndpointStats, len(own))
+	for i := range own {
+		stats.Endpoints[i] = own[i].stats()
+		stats.Endpoints[i].Takes = takes[i]
 	}
 	for _, e := range s.ending {
-		if c, err := t.readEndpoint(e.id); err == nil {
+		if c, err := read(e.id); err == nil {
 			sum.add(c)
 		}
 	}
 	stats.EndpointStats = sum.stats()
 	var state bpf.TcServiceState
 	if err := t.maps.ServiceStates.Lookup(s.id, &state); err != nil {
-		t.settings.Log.Error("counters cannot be read", "service", key, "error", err)
+		t.settings.Log.Error("counters cannot be read", "service", s.key, "error", err)
 	}
 	stats.NoEndpoint, stats.Refused = state.NoEndpoint, state.Refused
-	return stats, true
+	return stats
 }
 
 // Active is the number of connections of all endpoints, dead ones not yet swept included.
@@ -132,4 +142,23 @@ func (t *Tables) Owner(id uint32) (Owner, bool) {
 		o.Service = e.service.key.String()
 	}
 	return o, true
+}
+
+// ServiceOf is the key of the service with an id. False: there is none.
+func (t *Tables) ServiceOf(id uint32) (bpf.TcServiceKey, bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for key, s := range t.services {
+		if s.id == id {
+			return key, true
+		}
+	}
+	return bpf.TcServiceKey{}, false
+}
+
+// Steady calls f while no rows are made or given back. f asks nothing of the tables.
+func (t *Tables) Steady(f func() error) error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return f()
 }

@@ -25,6 +25,34 @@ type End struct {
 	Addr   netip.AddrPort
 }
 
+// endings say when connections of an endpoint end, and because of what: the soonest counts.
+type endings struct {
+	left    bpf.Ends // it has left its service
+	failed  bpf.Ends // it is down, or was when it left and its connections were ending
+	drained bpf.Ends
+}
+
+func (e endings) soonest() bpf.Ends { return sooner(e.stored(), e.drained) }
+
+// stored is what drains do not say: they are stored by themselves.
+func (e endings) stored() bpf.Ends { return sooner(e.left, e.failed) }
+
+func sooner(a, b bpf.Ends) bpf.Ends {
+	if a.At.IsZero() || !b.At.IsZero() && b.At.Before(a.At) {
+		return b
+	}
+	return a
+}
+
+// setEnds keeps those that there are.
+func (t *Tables) setEnds(id uint32, e endings) {
+	if e.soonest().At.IsZero() {
+		delete(t.ends, id)
+	} else {
+		t.ends[id] = e
+	}
+}
+
 // EndsDue lists the endpoints that have connections which are to end by now, and says when the next one is due; zero: none is known.
 // It costs as much as there are endpoints whose connections end at some time.
 func (t *Tables) EndsDue() (due []End, next time.Time, err error) {
@@ -61,7 +89,8 @@ func (t *Tables) endsPassed() (passed map[uint32]End, next time.Time) {
 	defer t.mu.RUnlock()
 	now := t.now()
 	passed = map[uint32]End{}
-	for id, ends := range t.ends {
+	for id, e := range t.ends {
+		ends := e.soonest()
 		if !ends.At.After(now) {
 			passed[id] = End{Ends: ends, ID: id, Addr: t.endpoint(id).at()}
 		} else if next.IsZero() || ends.At.Before(next) {
@@ -88,26 +117,30 @@ func (t *Tables) endsOfLeaving(l bpf.Leave) bpf.Ends {
 	return bpf.Ends{At: t.now().Add(l.After), Rate: leaveRate, Why: removedWhy}
 }
 
-// noteEnds says when connections of endpoints end that have left their service. A time that is sooner stays: that of a drain, say. It
-// comes before the rows say that they have left, so that a process that is killed in between leaves nothing in silence.
+// noteEnds says when connections of endpoints end that have left their service. It comes before the rows say that they have left, so
+// that a process that is killed in between leaves nothing in silence.
 func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 	for _, e := range list {
-		own := ends
-		if e.service.key.Protocol != uint8(lb.TCP) {
-			own = t.endsAtOnce()
-		}
-		if was, ok := t.ends[e.id]; ok && !e.service.deleted && (own.At.IsZero() || was.At.Before(own.At)) {
-			own = was
-		}
-		if own.At.IsZero() {
+		if e.service.deleted {
+			t.ends[e.id] = endings{left: ends} // who adopts it knows
 			continue
 		}
-		t.ends[e.id] = own
-		if e.service.deleted || e.service.key.Protocol != uint8(lb.TCP) {
-			continue // who adopts it knows
+		own := t.ends[e.id]
+		if own.failed.At.After(t.now()) {
+			own.failed = bpf.Ends{} // it may be well by then, and nobody asks it any more
 		}
-		if err := t.endTimes.put(e, own); err != nil {
-			return err
+		own.drained = t.drains.ends(e.at())
+		if e.service.key.Protocol != uint8(lb.TCP) {
+			own.left = t.endsAtOnce()
+			t.ends[e.id] = own // who adopts it knows
+			continue
+		}
+		own.left = sooner(own.left, ends)
+		t.setEnds(e.id, own)
+		if stored := own.stored(); !stored.At.IsZero() {
+			if err := t.endTimes.put(e, stored); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -116,12 +149,11 @@ func (t *Tables) noteEnds(list []*endpoint, ends bpf.Ends) error {
 // putEnds says when connections of endpoints end that a service has.
 func (t *Tables) putEnds(order []*endpoint, want *bpf.ServiceTable) error {
 	for i, e := range order {
-		ends := want.Endpoints[i].Ends
-		if ends.At.IsZero() {
-			delete(t.ends, e.id)
-		} else {
-			t.ends[e.id] = ends
+		ends := endings{failed: want.Endpoints[i].Ends}
+		if want.Endpoints[i].Takes == 0 {
+			ends.drained = t.drains.ends(e.at())
 		}
+		t.setEnds(e.id, ends)
 		if err := t.endTimes.forget(e.id); err != nil { // it may have left, and come back
 			return err
 		}
@@ -149,7 +181,7 @@ func (t *Tables) adoptEnds() error {
 		default:
 			continue
 		}
-		t.ends[id] = ends
+		t.ends[id] = endings{left: ends}
 		if !e.service.deleted {
 			delete(times, id)
 		}

@@ -1,13 +1,20 @@
 package tables
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/dptest"
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/lb"
+	"loxilb/internal/moment"
 )
 
 // wantDue compares how many endpoints have connections that end now, and at what pace, and whether others follow.
@@ -73,6 +80,39 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestEndsOfWallClock: times that an earlier version has stored by the wall's clock, under another pin, are taken over once.
+func TestEndsOfWallClock(t *testing.T) {
+	folder := dptest.PinDir(t)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
+		Name: wallEndTimes, Type: ebpf.Hash, KeySize: 4, ValueSize: 16, MaxEntries: uint32(MaxEndpoints), Flags: unix.BPF_F_NO_PREALLOC, Pinning: ebpf.PinByName,
+	}, ebpf.MapOptions{PinPath: folder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	at := time.Now().Add(time.Minute)
+	if err := old.Put(uint32(3), endTime{at.UnixNano(), 5, 6}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		times, err := openEndTimes(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := times.all()
+		if row := all[3]; err != nil || len(all) != 1 || row.ends().At.Sub(at).Abs() > time.Second || row.Rate != 5 || row.Of != 6 {
+			t.Errorf("%+v, %v; want %s", all, err, at)
+		}
+		times.close()
+		if _, err := os.Stat(filepath.Join(folder, wallEndTimes)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the former pin is still there: %v", err)
+		}
+	}
+}
+
 // TestEndsOfReused: a time that was stored for an endpoint ends nothing of one that has its id by now, as an older process that does not know of
 // these times leaves it.
 func TestEndsOfReused(t *testing.T) {
@@ -126,4 +166,16 @@ func TestEndsOfFlows(t *testing.T) {
 	setActive(t, d, 1, 1)
 	put(1)
 	wantDue(t, d, 1, 0, false)
+}
+
+// TestEndTimes: times are stored by the clock that nobody sets, and none is believed to be further away than a service can have it.
+func TestEndTimes(t *testing.T) {
+	t.Parallel()
+	for at, want := range map[time.Duration]time.Duration{
+		moment.Uptime() + time.Hour: time.Hour, moment.Uptime() - time.Hour: -time.Hour, time.Duration(time.Now().UnixNano()): lb.MaxDrainTime,
+	} {
+		if got := time.Until(endTime{At: int64(at)}.ends().At); (got - want).Abs() > time.Minute {
+			t.Errorf("%v became %v from now, want %v", at, got, want)
+		}
+	}
 }

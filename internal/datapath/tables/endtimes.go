@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -12,10 +14,11 @@ import (
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/rows"
 	"loxilb/internal/lb"
+	"loxilb/internal/moment"
 )
 
 // endTimes hold when connections of endpoints end that have left their services, so that a restart goes on with it: a map by
-// endpoint id, pinned beside the others. As removedEndpointCounters, packets do not see it, and without pins there is no map.
+// endpoint id, pinned beside the others. As removedCounters, packets do not see it, and without pins there is no map.
 type endTimes struct {
 	m   *ebpf.Map
 	has map[uint32]struct{} // ids that have a row
@@ -23,13 +26,14 @@ type endTimes struct {
 
 // endTime is bpf.Ends in the form of the map.
 type endTime struct {
-	At   int64 // nanoseconds since 1970
+	At   int64 // nanoseconds since the machine was started: the map does not live longer
 	Rate uint32
 	Of   uint32 // endpoint.sum(): a process that knows nothing of this map may have given the id to another one
 }
 
 func (t endTime) ends() bpf.Ends {
-	return bpf.Ends{At: lb.Steady(time.Unix(0, t.At)), Rate: int(t.Rate), Why: removedWhy}
+	left := min(time.Duration(t.At)-moment.Uptime(), lb.MaxDrainTime)
+	return bpf.Ends{At: time.Now().Add(left), Rate: int(t.Rate), Why: removedWhy}
 }
 
 // sum tells an endpoint from others that have had its id.
@@ -39,16 +43,46 @@ func (e *endpoint) sum() uint32 {
 	return h.Sum32()
 }
 
+// wallEndTimes is the pin of an earlier version, in whose rows At is by the wall's clock.
+const wallEndTimes = "end_times"
+
 // openEndTimes opens the map pinned in dir, or makes it.
 func openEndTimes(dir string) (endTimes, error) {
 	m, err := ebpf.NewMapWithOptions(&ebpf.MapSpec{
-		Name: "end_times", Type: ebpf.Hash, KeySize: 4, ValueSize: 16, MaxEntries: uint32(MaxEndpoints),
+		Name: "end_uptimes", Type: ebpf.Hash, KeySize: 4, ValueSize: 16, MaxEntries: uint32(MaxEndpoints),
 		Flags: unix.BPF_F_NO_PREALLOC, Pinning: ebpf.PinByName,
 	}, ebpf.MapOptions{PinPath: dir})
 	if err != nil {
 		return endTimes{}, fmt.Errorf("open map of ends of connections: %w", err)
 	}
-	return endTimes{m, map[uint32]struct{}{}}, nil
+	t := endTimes{m, map[uint32]struct{}{}}
+	if err := t.convert(filepath.Join(dir, wallEndTimes)); err != nil {
+		return endTimes{}, errors.Join(fmt.Errorf("take over when connections end: %w", err), m.Close())
+	}
+	return t, nil
+}
+
+// convert takes over what an earlier version has pinned. Its pin goes last: a start that is killed before does it again.
+func (t endTimes) convert(path string) error {
+	old, err := ebpf.LoadPinnedMap(path, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	var errs []error
+	err = rows.EachBatch(old, rows.All, func(ids []uint32, rows []endTime) {
+		for i, row := range rows {
+			row.At = int64(moment.Uptime() + time.Until(time.Unix(0, row.At)))
+			errs = append(errs, t.m.Put(ids[i], row))
+		}
+	})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	return os.Remove(path)
 }
 
 // put stores when connections of an endpoint end.
@@ -57,7 +91,8 @@ func (t endTimes) put(e *endpoint, ends bpf.Ends) error {
 		return nil
 	}
 	t.has[e.id] = struct{}{}
-	if err := t.m.Put(e.id, endTime{ends.At.UnixNano(), uint32(ends.Rate), e.sum()}); err != nil {
+	at := moment.Uptime() + time.Until(ends.At)
+	if err := t.m.Put(e.id, endTime{int64(at), uint32(ends.Rate), e.sum()}); err != nil {
 		return fmt.Errorf("note when connections end: %w", err)
 	}
 	return nil

@@ -70,7 +70,7 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.H
 		if err != nil {
 			return out, err
 		}
-		out = append(out, lb.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Count: count})
+		out = append(out, lb.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.takes == 0, Count: count})
 	}
 	return out, nil
 }

@@ -28,7 +28,7 @@ func TestHandshakes(t *testing.T) {
 		t.Errorf("%+v, %v", rows[9], err)
 	}
 	stats, _ := d.ServiceStats(last)
-	if stats.Endpoints[9].Handshakes != want || stats.Handshakes != (lb.Handshakes{}) {
+	if stats.Endpoints[9].Handshakes != want || stats.Handshakes != want {
 		t.Errorf("%+v", stats)
 	}
 	if err := d.clearEndpoint(rows[9].ID); err != nil {

@@ -76,17 +76,7 @@ func (t *Tables) putRange(s *service, last uint16, undo *undoLog) error {
 // adoptRanges mends what an earlier process did not get to: prefixes of services that are gone or have another end
 // now, and those that are missing.
 func (t *Tables) adoptRanges() error {
-	want := map[bpf.TcRangeKey]uint32{}
-	for _, s := range t.services {
-		for _, k := range rangeKeys(s.key, s.portMax) {
-			want[k] = uint32(bpf.Port(s.key.Port))
-		}
-		for _, o := range s.extras().further {
-			for _, k := range rangeKeys(o.key, o.portMax) {
-				want[k] = uint32(bpf.Port(o.key.Port))
-			}
-		}
-	}
+	want := t.wantedRanges()
 	var stale []bpf.TcRangeKey
 	err := rows.Each(t.maps.ServiceRanges, func(k bpf.TcRangeKey, first uint32) {
 		if have, ok := want[k]; !ok {
@@ -109,4 +99,20 @@ func (t *Tables) adoptRanges() error {
 		}
 	}
 	return nil
+}
+
+// wantedRanges are the rows of all services that have ranges.
+func (t *Tables) wantedRanges() map[bpf.TcRangeKey]uint32 {
+	want := map[bpf.TcRangeKey]uint32{}
+	for _, s := range t.services {
+		for _, k := range rangeKeys(s.key, s.portMax) {
+			want[k] = uint32(bpf.Port(s.key.Port))
+		}
+		for _, o := range s.extras().further {
+			for _, k := range rangeKeys(o.key, o.portMax) {
+				want[k] = uint32(bpf.Port(o.key.Port))
+			}
+		}
+	}
+	return want
 }

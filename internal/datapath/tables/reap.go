@@ -104,13 +104,16 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 		if e == nil || e.ended > before.Sub(t.opened) {
 			continue
 		}
-		if f.connections > 0 && !e.service.deleted { // its counters have an heir, and are not all zero
+		if f.connections > 0 { // its counters are not all zero
 			c, err := t.readEndpoint(f.id)
 			if err != nil {
 				return err
 			}
-			e.service.makeExtras().removed.add(c)
-			heirs[e.service] = true
+			t.gone.add(c)
+			if !e.service.deleted {
+				e.service.makeExtras().removed.add(c)
+				heirs[e.service] = true
+			}
 		}
 		ids = append(ids, f.id)
 		delete(t.ending, f.id)
@@ -131,6 +134,9 @@ func (t *Tables) reapSome(list []freeable, before time.Time) error {
 		return nil
 	}
 	t.filter.Changed()
+	if err := t.removed.put(allRemoved, t.gone); err != nil {
+		return err
+	}
 	for s := range heirs {
 		if err := t.removed.put(s.id, s.extras().removed); err != nil {
 			return err

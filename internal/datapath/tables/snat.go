@@ -1,6 +1,7 @@
 package tables
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/rows"
+	"loxilb/internal/lb"
 )
 
 // putSNAT writes a service's own source addresses, before the row that counts them. What is beyond the list stays until
@@ -87,6 +89,34 @@ func (t *Tables) SNATUsages() *ebpf.Map {
 	defer t.mu.RUnlock()
 	return t.arrays.SNATUsages.Table()
 }
+
+// PortsInUse lists pairs of a source address of ours and an endpoint that have at least so many source ports in use, or at rest: at most so many
+// of them, those with most of all first.
+func (t *Tables) PortsInUse(least, most int) ([]lb.SourcePorts, error) {
+	table := t.SNATUsages()
+	if table == nil {
+		return nil, nil
+	}
+	var list []lb.SourcePorts
+	err := rows.EachBatch(table, rows.All, func(keys []bpf.TcSnatPair, used []bpf.TcSnatUsage) {
+		for i, u := range used {
+			if int(u.Count) >= least && u.Count < retired {
+				k := &keys[i]
+				list = append(list, lb.SourcePorts{Source: k.Source.Netip(), Endpoint: bpf.AddrPort(k.Endpoint, k.Port), Protocol: lb.Protocol(k.Protocol), Used: int(u.Count)})
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read source ports: %w", err)
+	}
+	slices.SortFunc(list, func(a, b lb.SourcePorts) int {
+		return cmp.Or(b.Used-a.Used, a.Endpoint.Compare(b.Endpoint), a.Source.Compare(b.Source))
+	})
+	return list[:min(len(list), most)], nil
+}
+
+// retired is SNAT_RETIRED of bpf/abi.h: the row is being removed.
+const retired = 0x80000000
 
 // SourcePorts is how many source ports connections have, or had a moment ago, of one of our addresses towards an
 // endpoint.

@@ -51,13 +51,14 @@ type Tables struct {
 	secondary    map[bpf.TcServiceKey]*service // by the keys that they have besides their own
 	endpoints    []*endpoint                   // by id, also those that are ending; nil: free
 	ending       map[uint32]*endpoint          // removed, some connections left
-	ends         map[uint32]bpf.Ends           // by id, of endpoints whose connections end at some time
-	endTimes     endTimes                      // those of endpoints that are ending
-	local        map[bpf.TcIpAddr]struct{}     // as in local_addresses
-	localCount   uint32                        // endpoints that have one of these addresses
-	localChanged chan struct{}                 // capacity 1: there is a first, or no more
-	egress       map[bpf.TcEgressKey][]egress  // who claims an address; the first has it
-	egressCount  uint32                        // as written
+	ends         map[uint32]endings            // by id, of endpoints whose connections end at some time
+	drains       drains
+	endTimes     endTimes                     // those of endpoints that are ending
+	local        map[bpf.TcIpAddr]struct{}    // as in local_addresses
+	localCount   uint32                       // endpoints that have one of these addresses
+	localChanged chan struct{}                // capacity 1: there is a first, or no more
+	egress       map[bpf.TcEgressKey][]egress // who claims an address; the first has it
+	egressCount  uint32                       // as written
 	vips         map[bpf.TcIpAddr]bpf.TcVip
 	counts       counts
 	countSets    []map[string]*ebpf.Variable // where they are written
@@ -65,7 +66,8 @@ type Tables struct {
 	endpointIDs  alloc.IDs
 	slots        alloc.Slots
 	arrays       *loader.Collection // rows by endpoint id; they grow under mu
-	removed      removedEndpointCounters
+	removed      removedCounters
+	gone         counters // of all endpoints that are gone
 	handshakes   handshakes
 	filter       *bloom.Filter
 	persisting   bool // some service remembers clients, or did

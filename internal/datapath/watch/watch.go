@@ -129,7 +129,7 @@ func (w *Watchers) follow(ctx context.Context, reader *ringbuf.Reader, number ui
 func (w *Watchers) take() (uint32, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for number := range w.shared.Maps.Watchers.MaxEntries() {
+	for number := range uint32(bpf.TcRingMAX_WATCHERS) {
 		if w.now>>number&1 == 0 {
 			w.now |= 1 << number
 			return number, nil

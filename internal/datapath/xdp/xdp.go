@@ -82,10 +82,14 @@ type XDP struct {
 	programs *ebpf.Collection // nil: not in use
 	refused  error            // why it could not be loaded
 	attached map[int]attached // by interface index
+	tracing  bool             // somebody traces
+	traced   *ebpf.Program    // that shows packets; nil: not loaded
+
+	described map[int]Interface // as the program knows them
 }
 
 type attached struct {
-	links.Attachment
+	links.Place
 	name string
 }
 
@@ -97,7 +101,7 @@ func New(c *loader.Collection, r *routing.Routing, counts Counts, mode Mode, e *
 	if mode == "" {
 		mode = Native
 	}
-	return &XDP{shared: c, routing: r, counts: counts, mode: mode, exchange: e, attached: map[int]attached{}}
+	return &XDP{shared: c, routing: r, counts: counts, mode: mode, exchange: e, attached: map[int]attached{}, described: map[int]Interface{}}
 }
 
 // SetXDP has the XDP program know an interface, and attaches or detaches it there. An error to attach leaves the rest done.
@@ -140,7 +144,7 @@ func (x *XDP) DetachXDPOrphans() error {
 	var errs []error
 	for _, mode := range []Mode{Native, Generic} {
 		errs = append(errs, x.folder(mode).DropOthers(func(index int) bool {
-			return mode == x.mode && x.attached[index].Attachment != nil
+			return mode == x.mode && x.attached[index].Place != nil
 		}))
 	}
 	return errors.Join(errs...)
@@ -211,6 +215,7 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 		"allowed_sources": maps.AllowedSources, "service_states": maps.ServiceStates, "half_opens": maps.HalfOpens, "secrets": maps.Secrets,
 		"known_clients": maps.KnownClients, "challenges": maps.Challenges, "drops": maps.Drops,
 		"limits_by_service": maps.LimitsByService, "limited_clients": maps.LimitedClients, "attached_ports": maps.AttachedPorts,
+		"packet_scratches": maps.PacketScratches, "watchers": maps.Watchers, "untold_counts": maps.UntoldCounts,
 		loader.SharedSection: x.shared.Section(loader.SharedSection),
 	}
 	loader.ShareMaps(spec, shared, "xdp_addresses", "xdp_targets", "xdp_forwarded")
@@ -237,6 +242,9 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 
 func (x *XDP) describe(i Interface) error {
 	index := uint32(i.Index)
+	if x.described[i.Index] = i; i == (Interface{Index: i.Index}) {
+		delete(x.described, i.Index)
+	}
 	err := x.programs.Maps["xdp_addresses"].Put(index, bpf.XdpLinkAddress{Mac: i.MAC})
 	targets := x.programs.Maps["xdp_targets"]
 	if i.Target {
@@ -256,13 +264,16 @@ func (x *XDP) attach(i Interface) error {
 		return nil
 	}
 	if a, ok := x.attached[i.Index]; ok {
-		x.attached[i.Index] = attached{a.Attachment, i.Name}
+		x.attached[i.Index] = attached{a.Place, i.Name}
 		return nil
 	}
 	if err := x.folder(x.mode.other()).Drop(i.Index); err != nil {
 		return err
 	}
-	prog := x.programs.Programs[programName]
+	prog, err := x.program()
+	if err != nil {
+		return err
+	}
 	a, err := x.folder(x.mode).Attach(i.Index, prog, func(prog *ebpf.Program) (link.Link, error) {
 		return link.AttachXDP(link.XDPOptions{Interface: i.Index, Program: prog, Flags: x.mode.flags()})
 	})
@@ -306,6 +317,9 @@ func (x *XDP) Close() error {
 	var errs []error
 	for _, a := range x.attached {
 		errs = append(errs, links.Release(a, x.shared.Pinned()))
+	}
+	if x.traced != nil {
+		errs = append(errs, x.traced.Close())
 	}
 	x.programs.Close()
 	return errors.Join(errs...)

@@ -15,7 +15,15 @@ type group struct {
 	members []*target               // of which there is something to remember
 	taking  int                     // endpoints that are to take new connections: at most half of them are out at a time
 	idle    map[netip.AddrPort]bool // the others
+	places  []place                 // of those with backups
 	shares  shares
+}
+
+// place is where an endpoint stands among backups.
+type place struct {
+	at    netip.AddrPort
+	level uint8
+	off   bool // it takes nothing now
 }
 
 // reading is what was counted of an endpoint when it was read last.
@@ -174,4 +182,36 @@ func (g *group) out() (n int) {
 		}
 	}
 	return n
+}
+
+// place notes which endpoints are to take connections, before others or in their place.
+func (g *group) place(rows []lb.HandshakeRow) {
+	g.places = g.places[:0]
+	for i := range rows {
+		if r := &rows[i]; !r.Idle {
+			g.places = append(g.places, place{r.At, g.Levels[r.At], r.Off})
+		}
+	}
+}
+
+// relieved tells whether backups stand by for an endpoint of a level of which nothing is left: all of it is convicted, or takes nothing.
+func (g *group) relieved(t *target) bool {
+	if g.Levels == nil {
+		return false
+	}
+	convicted := make(map[netip.AddrPort]bool, len(g.members))
+	for _, m := range g.members {
+		convicted[m.at] = m.out || m.held != ""
+	}
+	level, backups := g.Levels[t.at], false
+	for _, p := range g.places {
+		switch {
+		case p.at == t.at || convicted[p.at]:
+		case p.level > level:
+			backups = true
+		case p.level == level && !p.off:
+			return false
+		}
+	}
+	return backups
 }

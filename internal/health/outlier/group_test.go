@@ -88,10 +88,7 @@ func TestIdle(t *testing.T) {
 		t.Errorf("both are out: %q", r.news)
 	}
 	r.rows[0].Idle, r.rows[2].Idle = true, false
-	for range askAgain / Pace {
-		r.tick()
-	}
-	fail(1)
+	r.tick()
 	if len(r.news) != 2 {
 		t.Errorf("none but one of weight 0 is out: %q", r.news)
 	}
@@ -116,4 +113,101 @@ func TestOutElsewhere(t *testing.T) {
 	r.tick()
 	r.answer(9, "refused")
 	r.want()
+}
+
+// TestBackupsRelieve: of a level that is dead as a whole all leave while backups behind it are well, and no more than half of all
+// endpoints when none is.
+func TestBackupsRelieve(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		levels []uint8
+		dead   []int
+		off    []int // down for probes
+		out    int
+	}{
+		{"two and a backup", []uint8{0, 0, 1}, []int{0, 1}, nil, 2},
+		{"one of two is down for probes", []uint8{0, 0, 0, 0, 1}, []int{0, 1, 2}, []int{3}, 3},
+		{"one of two lives", []uint8{0, 0, 0, 0, 1}, []int{0, 1, 2}, nil, 2},
+		{"backups of backups", []uint8{0, 0, 1, 2}, []int{0, 1, 2}, nil, 3},
+		{"the last ones stay", []uint8{0, 0, 1}, []int{0, 1, 2}, nil, 2},
+		{"without backups", []uint8{0, 0, 0}, []int{0, 1, 2}, nil, 1},
+	} {
+		r := newRig(t, len(c.levels))
+		levels := map[netip.AddrPort]uint8{}
+		for i, level := range c.levels {
+			levels[at(i)] = level
+		}
+		if c.levels[len(c.levels)-1] > 0 {
+			r.d.Watch([]Service{{Key: web, Levels: levels}})
+		}
+		for _, i := range c.off {
+			r.rows[i].Off = true
+		}
+		for range 40 {
+			for _, i := range c.dead {
+				if first := c.levels[i] == 0; first || len(r.out()) >= 2 {
+					r.rows[i].Count.Opened++
+				}
+				if _, ok := r.asks[at(i)]; ok {
+					r.answer(i, "no answer")
+				}
+			}
+			r.tick()
+		}
+		if out := r.out(); len(out) != c.out {
+			t.Errorf("%s: %v are out, want %d", c.name, out, c.out)
+		}
+	}
+}
+
+// TestHeldUntilRelieved: who was convicted and had to stay leaves at once when the last of its level is convicted, and stays if it has
+// answered since.
+func TestHeldUntilRelieved(t *testing.T) {
+	t.Parallel()
+	for _, well := range []bool{false, true} {
+		r := newRig(t, 4)
+		r.d.Watch([]Service{{Key: web, Levels: map[netip.AddrPort]uint8{at(3): 1}}})
+		convict := func(i int) {
+			r.rows[i].Count.Opened += 3
+			for r.asks[at(i)] == (Action{}) {
+				r.tick()
+			}
+			r.answer(i, "no answer")
+		}
+		convict(1)
+		convict(2)
+		convict(0)
+		if n := len(r.out()); n != 3 {
+			t.Fatalf("%d are out", n)
+		}
+		r.take([]Action{r.d.targets[at(1)].comeBack(r.now), r.d.targets[at(2)].comeBack(r.now)})
+		r.serve(1, 1)
+		r.serve(2, 1)
+		r.rows[3].Idle = true // there is no backup for a while
+		r.tick()
+		convict(1) // two of three are too many
+		if n := len(r.out()); n != 1 {
+			t.Fatalf("%d are out without backups", n)
+		}
+		convict(2)
+		if well {
+			r.serve(1, 1)
+		}
+		r.rows[3].Idle = false
+		r.tick()
+		if want := map[bool]int{false: 3, true: 2}[well]; len(r.out()) != want {
+			t.Errorf("%v are out, want %d", r.out(), want)
+		}
+	}
+}
+
+// out are the endpoints that are.
+func (r *rig) out() (list []netip.AddrPort) {
+	for at, t := range r.d.targets {
+		if t.out {
+			list = append(list, at)
+		}
+	}
+	return list
 }

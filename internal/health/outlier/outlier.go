@@ -34,7 +34,8 @@ const (
 // Service is one whose endpoints are compared with each other.
 type Service struct {
 	Key    lb.Key
-	Resets bool // connections that are reset count
+	Resets bool                     // connections that are reset count
+	Levels map[netip.AddrPort]uint8 // of backups; nil: it has none
 }
 
 // Detector has endpoints by their addresses: those of several services are one. Its methods belong to one goroutine.
@@ -62,6 +63,7 @@ type Action struct {
 	At       netip.AddrPort
 	Evidence string
 	Timeout  time.Duration // of Ask
+	Again    bool          // of Ask: it is out, and to be asked whether it is well again
 	Hold     time.Duration // of Ask: how long a connection that comes about is held, to see whether it is reset
 }
 
@@ -148,6 +150,9 @@ func (d *Detector) Observe(key lb.Key, rows []lb.HandshakeRow) {
 		d.join(g, rows)
 		return
 	}
+	if g.Levels != nil {
+		g.place(rows)
+	}
 	for i := range rows {
 		g.last[i].idle = rows[i].Idle
 		if news, ok := g.last[i].update(&rows[i].Count, d.reading, g.Resets); ok {
@@ -209,10 +214,10 @@ func (d *Detector) forget(now time.Time) {
 // Answer says how an endpoint that was to be asked has answered; nil: well. undecided: it could not be asked.
 func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now time.Time) []Action {
 	t := d.targets[at]
-	if t == nil || !t.asked {
+	if t == nil || !t.pending {
 		return nil
 	}
-	t.asked, t.nextAsk = false, now.Add(askAgain)
+	t.pending, t.nextAsk = false, now.Add(askAgain)
 	var (
 		a  Action
 		ok bool

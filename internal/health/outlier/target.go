@@ -25,8 +25,10 @@ type target struct {
 	refused uint64    // of them, those that something came back for
 	since   time.Time // the first of them
 
-	asked   bool // and has not answered yet
+	pending bool // it was asked, and has not answered yet
 	nextAsk time.Time
+
+	held string // why it was to be taken out, when too many were; "": it was not
 
 	out       bool
 	forResets bool
@@ -85,7 +87,7 @@ func (t *target) patience(jiffy time.Duration) time.Duration {
 
 // forgettable tells whether there is nothing to decide before the next news, nor to remember.
 func (t *target) forgettable(now time.Time) bool {
-	return t.streak == 0 && !t.out && !t.asked && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now))
+	return t.streak == 0 && !t.out && !t.pending && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now))
 }
 
 // calmedDown tells whether it was well for so long that the back-off begins anew.
@@ -104,12 +106,16 @@ func (t *target) take(now time.Time) {
 // decide says what follows.
 func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Action, ok bool) {
 	switch {
-	case t.asked || now.Before(t.nextAsk):
+	case t.pending:
+		return a, false
+	case t.held != "" && t.mayLeave():
+		return t.leave(t.held, false, now), true
+	case now.Before(t.nextAsk):
 		return a, false
 	case t.out:
 		return t.try(now)
 	case t.silent(now, jiffy), t.sick(number, func(r *tally) uint64 { return r.repeated + r.refused + r.unreachable }):
-		t.asked = true
+		t.pending = true
 		return Action{Kind: Ask, At: t.at, Timeout: max(suspectAnswer, t.patience(jiffy))}, true
 	case t.sick(number, func(r *tally) uint64 { return r.reset }):
 		return t.eject(fmt.Sprintf("%d of %d connections reset before an answer", t.recent.reset, t.recent.opened), true, now)
@@ -133,6 +139,7 @@ func (t *target) follow(now time.Time) {
 	n := &t.news
 	bad := n.refused + n.unreachable
 	if n.answered > 0 {
+		t.held = ""
 		t.streak, t.refused, t.since = n.opened-min(n.opened, n.answered+bad), 0, now
 		return
 	}
@@ -163,7 +170,7 @@ func (t *target) sick(number uint32, kind func(*tally) uint64) bool {
 
 // acquit forgets what has made the endpoint suspect: it has answered.
 func (t *target) acquit() {
-	t.streak, t.refused = 0, 0
+	t.streak, t.refused, t.held = 0, 0, ""
 	t.recent = tally{}
 }
 
@@ -180,7 +187,12 @@ func (t *target) convict(failure string, now time.Time) (Action, bool) {
 	default:
 		return Action{}, false
 	}
-	return t.eject(fmt.Sprintf("%s %s in %.1f s; asked by ourselves: %s", plural(n, "SYN"), what, took.Seconds(), failure), false, now)
+	reason := fmt.Sprintf("%s %s in %.1f s; asked by ourselves: %s", plural(n, "SYN"), what, took.Seconds(), failure)
+	a, ok := t.eject(reason, false, now)
+	if !ok {
+		t.held = reason
+	}
+	return a, ok
 }
 
 func plural(n uint64, what string) string {
@@ -196,21 +208,26 @@ func (t *target) eject(reason string, resets bool, now time.Time) (a Action, ok 
 		t.nextAsk = now.Add(askAgain)
 		return a, false
 	}
+	return t.leave(reason, resets, now), true
+}
+
+func (t *target) leave(reason string, resets bool, now time.Time) Action {
 	if t.level > 0 && t.calmedDown(now) {
 		t.level = 0
 	}
 	t.out, t.forResets, t.tries = true, resets, 0
 	t.reason = "passive: " + reason
 	t.leaveFor(now)
-	return Action{Kind: Eject, At: t.at, Evidence: t.reason}, true
+	return Action{Kind: Eject, At: t.at, Evidence: t.reason}
 }
 
-// mayLeave tells whether enough others stay, of each service that has others and gives it connections.
+// mayLeave tells whether enough others stay, of each service that has others and gives it connections: half of them, or backups of a
+// level that is lost as a whole.
 func (t *target) mayLeave() (may bool) {
 	for _, g := range t.groups {
 		switch {
 		case g.taking < 2 || g.idle[t.at]:
-		case 2*(g.out()+1) > g.taking:
+		case 2*(g.out()+1) > g.taking && !g.relieved(t):
 			return false
 		default:
 			may = true
@@ -236,8 +253,8 @@ func (t *target) try(now time.Time) (a Action, ok bool) {
 	if now.Before(t.until) {
 		return a, false
 	}
-	t.asked = true
-	a = Action{Kind: Ask, At: t.at, Timeout: returnAnswer}
+	t.pending = true
+	a = Action{Kind: Ask, At: t.at, Timeout: returnAnswer, Again: true}
 	if t.forResets {
 		a.Hold = resetAnswer
 	}
@@ -255,7 +272,7 @@ func (t *target) tried(failure string, now time.Time) Action {
 }
 
 func (t *target) comeBack(now time.Time) Action {
-	t.out, t.back, t.asked = false, now, false
+	t.out, t.back, t.pending = false, now, false
 	t.acquit()
 	return Action{Kind: Return, At: t.at}
 }

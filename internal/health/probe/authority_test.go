@@ -52,7 +52,13 @@ func newAuthority(t *testing.T) authority {
 // issue makes a certificate for names and addresses.
 func (a authority) issue(t *testing.T, names ...string) issued {
 	t.Helper()
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: names[0]}, NotAfter: time.Now().Add(time.Hour)}
+	return a.issueFor(t, time.Time{}, time.Now().Add(time.Hour), names...)
+}
+
+// issueFor makes one for a time.
+func (a authority) issueFor(t *testing.T, from, until time.Time, names ...string) issued {
+	t.Helper()
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: names[0]}, NotBefore: from, NotAfter: until}
 	for _, n := range names {
 		if ip := net.ParseIP(n); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)

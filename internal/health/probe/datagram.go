@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync/atomic"
 	"time"
@@ -15,48 +14,100 @@ import (
 // if nobody says until the end that the port is unreachable.
 type datagram struct {
 	q       Question
-	refused *atomic.Pointer[time.Time] // when an ICMP error came last
+	refused *atomic.Pointer[time.Time] // when an ICMP error came last that was believed
 }
 
 func newDatagram(q Question) *datagram { return &datagram{q, &atomic.Pointer[time.Time]{}} }
 
-// doubt is how long silence says nothing after an ICMP error, at least: hosts send few of them, Linux about one a second to each peer, so
-// a dead endpoint is silent to most probes that come more often.
-const doubt = 10 * time.Second
+const (
+	// doubt is how long silence says nothing after an ICMP error, at least: hosts send few of them, Linux about one a second to each peer, so
+	// a dead endpoint is silent to most probes that come more often.
+	doubt = 10 * time.Second
+	// An ICMP error that proves nothing has to come again, at once, for so many datagrams from other ports, within this time each. Whoever
+	// tries all ports does not meet them.
+	confirmations = 2
+	confirmation  = 100 * time.Millisecond
+)
+
+// errUnconfirmed is of ICMP errors that anybody may have made up.
+var errUnconfirmed = fmt.Errorf("an ICMP error came that nothing confirms, which %w", ErrUndecided)
 
 func (d *datagram) Probe(ctx context.Context) (Answer, error) {
 	start := time.Now()
-	c, err := dial(ctx, "udp", d.q)
+	i, err := d.ask(ctx, d.q.Probe.Request)
 	if err != nil {
 		return Answer{}, plain(d.q, err)
 	}
-	defer c.Close()
-	defer interrupt(ctx, c)()
-	if _, err := io.WriteString(c, d.q.Probe.Request); err != nil {
-		return Answer{}, plain(d.q, err)
-	}
-	want, strange := []byte(d.q.Probe.Response), false
-	buf := make([]byte, chunk)
+	defer i.Close()
+	defer interrupt(ctx, i)()
+	want, strange, unconfirmed := []byte(d.q.Probe.Response), false, false
 	for {
-		n, err := c.Read(buf)
+		answer, err := i.next()
 		var timeout net.Error
 		switch over := errors.As(err, &timeout) && timeout.Timeout(); {
-		case err == nil && bytes.Contains(buf[:n], want):
+		case err == nil && bytes.Contains(answer, want):
 			return Answer{What: "answered", Delay: time.Since(start)}, nil
 		case err == nil:
 			strange = true // another one may come
+		case errors.Is(err, errHint):
+			if !unconfirmed && d.confirmed(ctx, i) {
+				return d.unreachable(i.hint)
+			}
+			unconfirmed = true
 		case over && strange:
 			return Answer{}, fmt.Errorf("the answer has no %q in it", want)
-		case over && len(want) == 0 && !errors.Is(ctx.Err(), context.Canceled):
+		case over && len(want) == 0 && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			if unconfirmed {
+				return Answer{}, errUnconfirmed
+			}
 			return d.silent()
 		case !over:
-			now := time.Now()
-			d.refused.Store(&now)
-			fallthrough
+			return d.unreachable(err)
 		default:
 			return Answer{}, plain(d.q, err)
 		}
 	}
+}
+
+// unreachable says that the endpoint is, and remembers it.
+func (d *datagram) unreachable(err error) (Answer, error) {
+	now := time.Now()
+	d.refused.Store(&now)
+	return Answer{}, plain(d.q, err)
+}
+
+// confirmed tells whether datagrams of ours from other ports meet the same as one that got an ICMP error which anybody may have made up.
+func (d *datagram) confirmed(ctx context.Context, i *inquiry) bool {
+	wait := confirmation
+	if end, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(end)/(confirmations+1))
+	}
+	ctx, cancel := context.WithTimeout(ctx, confirmations*wait)
+	defer cancel()
+	for range confirmations {
+		switch proof, hint := d.again(ctx, wait); {
+		case proof:
+			return true
+		case !hint:
+			return false
+		}
+	}
+	i.readErrors()
+	return i.hints == 1
+}
+
+// again asks from another port, what nobody else knows.
+func (d *datagram) again(ctx context.Context, wait time.Duration) (proof, hint bool) {
+	i, err := d.ask(ctx, "")
+	if err != nil {
+		return false, false
+	}
+	defer i.Close()
+	if err := i.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return false, false
+	}
+	_, err = i.next()
+	return i.proof != nil, errors.Is(err, errHint) && i.hints == 1
 }
 
 // silent says what it means that nothing came back.

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects; what is done then is the caller's to end with ctx. A TCP connection is reset when it is closed, so that neither side keeps its ports busy for a minute.
+// dial connects; what is done then is the caller's to end with ctx. A TCP connection is reset when it is closed, so that neither side keeps its ports busy for a minute, and
+// brings no more than any answer needs.
 func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 	d := net.Dialer{
 		LocalAddr: local(network, q.From),
@@ -26,8 +27,30 @@ func dial(ctx context.Context, network string, q Question) (net.Conn, error) {
 			c.Close()
 			return nil, err
 		}
+		return &bounded{c, mostRead}, nil
 	}
 	return c, nil
+}
+
+// mostRead is how many bytes are read of a connection: what is looked through, and what TLS and HTTP/2 put around it.
+const mostRead = 1 << 20
+
+// bounded is a connection of an endpoint that may send without end what says nothing, as HTTP/2 lets it: to read on until the time is over
+// would cost a CPU.
+type bounded struct {
+	net.Conn
+	left int
+}
+
+var errEndless = fmt.Errorf("no answer in the first %d bytes", mostRead)
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errEndless
+	}
+	n, err := b.Conn.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
 }
 
 // local is the address to leave from, as net wants it; nil: the kernel's choice.

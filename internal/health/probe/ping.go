@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -46,7 +45,7 @@ func (p ping) echoer() (*echoer, error) {
 	if p.q.Lead == nil {
 		return p.shared.echoer(p.q.To.Addr().Is6())
 	}
-	return newEchoer(p.q.To.Addr().Is6(), p.q.Lead)
+	return newEchoer(p.q.To.Addr().Is6(), p.shared.identifier(), p.q.Lead)
 }
 
 // notOurs tells whether a request could not be sent because this machine does not have its source address: the kernel says then
@@ -68,7 +67,7 @@ type echoer struct {
 	conn *net.IPConn
 	v4   *ipv4.PacketConn // one of these
 	v6   *ipv6.PacketConn
-	id   uint16 // which no other of this process has, and none of another process, by chance
+	id   uint16 // no other of this process has it
 
 	mu      sync.Mutex
 	next    uint16           // sequence number
@@ -88,12 +87,9 @@ const pause = 10 * time.Millisecond
 // receiveBuffer has room for the answers to some thousand requests that are sent at once.
 const receiveBuffer = 4 << 20
 
-// echoerIDs begins anywhere.
-var echoerIDs = func() *atomic.Uint32 { var n atomic.Uint32; n.Store(rand.Uint32()); return &n }()
-
 // newEchoer has its packets led, if lead is not nil.
-func newEchoer(six bool, lead func(fd int) error) (*echoer, error) {
-	e := &echoer{id: uint16(echoerIDs.Add(1)), waiting: map[uint16]*echo{}}
+func newEchoer(six bool, id uint16, lead func(fd int) error) (*echoer, error) {
+	e := &echoer{id: id, waiting: map[uint16]*echo{}}
 	network, address := "ip4:icmp", "0.0.0.0"
 	if six {
 		network, address = "ip6:ipv6-icmp", "::"

@@ -2,8 +2,10 @@ package probe
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -42,10 +44,36 @@ func TestPing(t *testing.T) {
 	})
 }
 
+// TestPingIdentifier: the identifier is of the range from which the kernel gives ports to sockets, which connections do not get.
+func TestPingIdentifier(t *testing.T) {
+	t.Parallel()
+	setting, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first, last uint16
+	if _, err := fmt.Sscan(string(setting), &first, &last); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		var shared Sockets
+		e, err := shared.echoer(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.id < first || e.id > last {
+			t.Errorf("the identifier is %d, want one of %d to %d", e.id, first, last)
+		}
+		if err := shared.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestPingStrangers: what comes from another address, with another id, number or token, or is no echo reply, answers nothing.
 func TestPingStrangers(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {
-		e, err := newEchoer(loopback.Is6(), nil)
+		e, err := newEchoer(loopback.Is6(), 4711, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // Sockets is what probers share. They are opened when the first probe needs them.
@@ -11,6 +12,20 @@ type Sockets struct {
 	mu     sync.Mutex
 	echo   [2]*echoer // IPv4, IPv6
 	closed bool
+	led    atomic.Uint32 // how many echoers of their own were led to a VIP
+}
+
+// identifier is one for an echoer whose answers come from a VIP: no client's connection has that as its endpoint.
+func (s *Sockets) identifier() uint16 { return uint16(s.led.Add(1)) }
+
+// ownIdentifier is one that no client's connection has: those whose source is this machine's own address get no port that the kernel gives to sockets,
+// and identifiers of echoes are given out as ports are.
+func ownIdentifier() (uint16, error) {
+	c, err := net.ListenUDP("udp", nil)
+	if err != nil {
+		return 0, err
+	}
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port(), c.Close()
 }
 
 func (s *Sockets) echoer(six bool) (*echoer, error) {
@@ -24,7 +39,11 @@ func (s *Sockets) echoer(six bool) (*echoer, error) {
 		version = 1
 	}
 	if s.echo[version] == nil {
-		e, err := newEchoer(six, nil)
+		id, err := ownIdentifier()
+		if err != nil {
+			return nil, err
+		}
+		e, err := newEchoer(six, id, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -67,11 +67,19 @@ func (w *web) Probe(ctx context.Context) (Answer, error) {
 	return a, nil
 }
 
-// transport connects to the endpoint directly, whatever the environment says of proxies, and does no more than it is told: no
+// errEnded is of an endpoint that takes connections and, by HTTP/2, no request. http.Transport would connect for it again and again, hundreds of
+// times a second.
+var errEnded = errors.New("the endpoint ended the connection before it answered")
+
+// transport connects to the endpoint directly and once, whatever the environment says of proxies, and does no more than it is told: no
 // redirect is followed, nothing is decompressed.
 func (w *web) transport(stage *atomic.Int32) (*http.Transport, error) {
+	var dialed atomic.Bool
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if dialed.Swap(true) {
+				return nil, errEnded
+			}
 			c, err := dial(ctx, "tcp", w.q)
 			if err == nil {
 				stage.Store(connected)

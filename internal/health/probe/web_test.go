@@ -118,6 +118,28 @@ func TestHTTPS(t *testing.T) {
 	})
 }
 
+// TestCertificateTime: a certificate that is too old or too new is said to be that, and what the clock says.
+func TestCertificateTime(t *testing.T) {
+	both(t, func(t *testing.T, loopback netip.Addr) {
+		ca, now := newAuthority(t), time.Now().Truncate(time.Second)
+		for _, c := range []struct {
+			from, until time.Time
+			want        string
+		}{
+			{now.Add(time.Hour), now.Add(2 * time.Hour), "certificate is not valid yet: it begins at " + now.Add(time.Hour).UTC().Format(time.RFC3339)},
+			{now.Add(-2 * time.Hour), now.Add(-time.Hour), "certificate has expired: it ended at " + now.Add(-time.Hour).UTC().Format(time.RFC3339)},
+		} {
+			pair := ca.issueFor(t, c.from, c.until, loopback.String()).pair
+			q := Question{Probe: lb.Probe{Type: lb.ProbeHTTPS, CA: ca.file}}
+			q.To = site(t, loopback, &tls.Config{Certificates: []tls.Certificate{pair}}, func(http.ResponseWriter, *http.Request) {})
+			_, err := ask(t, q)
+			if err == nil || !strings.HasPrefix(err.Error(), c.want+", and this machine's clock says 2") {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		}
+	})
+}
+
 // TestClientCertificate: it is shown, and read again when the file is another one.
 func TestClientCertificate(t *testing.T) {
 	both(t, func(t *testing.T, loopback netip.Addr) {

@@ -3,11 +3,13 @@ package probe
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"syscall"
+	"time"
 )
 
 // plain makes one short clause of an error, without the addresses that evidence begins with anyway. It has ErrNotAsked in it
@@ -30,13 +32,26 @@ func plain(q Question, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return late(q)
 	case errors.As(err, &trust):
-		return fmt.Errorf("certificate is not trusted: %w", trust.Err)
+		return untrusted(trust.Err, time.Now())
 	case errors.As(err, &wrapped):
 		return wrapped.Err
 	case errors.As(err, &op):
 		return op.Err
 	}
 	return err
+}
+
+// untrusted says what is wrong with a certificate. One that is too old or too new is only so by the clock of this machine, which may be what is wrong.
+func untrusted(err error, now time.Time) error {
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || invalid.Cert == nil {
+		return fmt.Errorf("certificate is not trusted: %w", err)
+	}
+	said := now.UTC().Format(time.DateOnly)
+	if now.Before(invalid.Cert.NotBefore) {
+		return fmt.Errorf("certificate is not valid yet: it begins at %s, and this machine's clock says %s", invalid.Cert.NotBefore.UTC().Format(time.RFC3339), said)
+	}
+	return fmt.Errorf("certificate has expired: it ended at %s, and this machine's clock says %s", invalid.Cert.NotAfter.UTC().Format(time.RFC3339), said)
 }
 
 // errLate is in errors that say that the time was over.

@@ -95,6 +95,12 @@ func noRoute(a netip.Addr, err error) diagnosis.Problem {
 func (k *Keeper) hopProblem(h mirror.Hop, a netip.Addr) (diagnosis.Problem, bool) {
 	l := k.mirror.Link(h.Link)
 	switch {
+	case l.Index == 0: // until the kernel has been asked for another way
+		return diagnosis.Problem{
+			Kind: Kind, Key: a.String(),
+			What: fmt.Sprintf("the interface that led to endpoint %s is gone", a),
+			Hint: fmt.Sprintf("see where packets would go now: ip route get %s", a),
+		}, true
 	case !l.Up:
 		return diagnosis.Problem{
 			Kind: Kind, Key: a.String(),

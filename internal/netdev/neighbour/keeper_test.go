@@ -105,3 +105,24 @@ func TestGoesOn(t *testing.T) {
 		return err
 	})
 }
+
+// TestLinkGone: between the end of an interface and the answer which other way there is, the problem has words for that.
+func TestLinkGone(t *testing.T) {
+	t.Parallel()
+	a, _ := labtest.Pair(t)
+	ns, err := netlink.OpenNamespace(a.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	m, err := mirror.Open(ns, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	k := &Keeper{mirror: m, paths: map[netip.Addr]*path{netip.MustParseAddr("10.1.0.2"): {link: 4711}}}
+	problems := k.Problems()
+	if len(problems) != 1 || problems[0].What != "the interface that led to endpoint 10.1.0.2 is gone" || problems[0].Hint == "" {
+		t.Errorf("problems: %+v", problems)
+	}
+}

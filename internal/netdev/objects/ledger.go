@@ -204,7 +204,11 @@ func (l *Ledger) append(lines []line) error {
 		return err
 	}
 	if _, err := l.file.Write(data); err != nil {
-		return errors.Join(err, l.file.Truncate(before))
+		if l.file.Truncate(before) != nil {
+			_ = l.file.Close() // it may end within a line: the next note begins it anew
+			l.file = nil
+		}
+		return err
 	}
 	l.lines += len(lines)
 	return nil

@@ -125,3 +125,32 @@ func TestLedgerLater(t *testing.T) {
 		t.Errorf("there are %v", keys)
 	}
 }
+
+// TestLedgerHalfWritten: a note that fails in the middle, where nothing can be taken off the file either, does not spoil the next one.
+func TestLedgerHalfWritten(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := openLedger(t, dir)
+	if err := l.Note("route", map[string]any{"a": 1}); err != nil {
+		t.Fatal(err)
+	}
+	good := l.file
+	defer good.Close() //nolint:errcheck // of a test
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := good.WriteString(`{"kind":"route","key":"b","obj`); err != nil { // what came to the disk of the next one
+		t.Fatal(err)
+	}
+	l.file = full
+	if err := l.Note("route", map[string]any{"b": 2}); err == nil {
+		t.Fatal("a full disk is none")
+	}
+	if err := l.Note("route", map[string]any{"c": 3}); err != nil {
+		t.Fatal(err)
+	}
+	if keys := fmt.Sprint(openLedger(t, dir).Keys("route")); keys != "[a c]" {
+		t.Errorf("%s is read", keys)
+	}
+}

@@ -12,9 +12,6 @@ import (
 	"loxilb/internal/netobj"
 )
 
-// usualMetric6 is the metric that the kernel gives an IPv6 route that has none.
-const usualMetric6 = 1024
-
 // Routes is the kind of routes.
 type Routes struct{ *Kernel }
 
@@ -104,9 +101,7 @@ func waysOf(r *nl.Route) []way {
 	default:
 		route.Destination = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
-	if route.Destination.Addr().Is6() && route.Metric == usualMetric6 {
-		route.Metric = 0
-	}
+	route.Metric = netobj.MetricOf(route.Destination, route.Metric)
 	if len(r.MultiPath) == 0 {
 		route.Gateway = gatewayOf(r.Gw, r.Via)
 		return []way{{netobj.SeenRoute{Route: route}, r.LinkIndex}}
@@ -144,7 +139,7 @@ func (k Routes) Make(r netobj.Route) error {
 func (k Routes) Remove(r netobj.Route) error {
 	metric := r.Metric
 	if metric == 0 && r.Destination.Addr().Is6() {
-		metric = usualMetric6
+		metric = netobj.UsualMetric6
 	}
 	route := &nl.Route{Dst: netOf(r.Destination), Gw: r.Gateway.AsSlice(), Protocol: nl.RouteProtocol(r.Protocol), Table: unix.RT_TABLE_MAIN, Priority: metric}
 	if !r.Gateway.IsValid() {

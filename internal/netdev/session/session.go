@@ -68,6 +68,25 @@ func List() ([]Session, error) {
 	return all, nil
 }
 
+// Own tells whether one of these is an address of the network namespace, or stands for all.
+func Own(list []netip.Addr) (bool, error) {
+	if len(list) == 0 || slices.ContainsFunc(list, netip.Addr.IsUnspecified) {
+		return true, nil
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return false, fmt.Errorf("list addresses: %w", err)
+	}
+	wanted := make(map[netip.Addr]bool, len(list))
+	for _, a := range list {
+		wanted[a] = true
+	}
+	return slices.ContainsFunc(addrs, func(a net.Addr) bool {
+		p, err := netip.ParsePrefix(a.String())
+		return err == nil && wanted[p.Addr().Unmap()]
+	}), nil
+}
+
 // rank has ssh come first.
 func rank(s Session) int {
 	if s.Local.Port() == 22 {

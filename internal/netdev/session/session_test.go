@@ -1,6 +1,9 @@
 package session
 
-import "testing"
+import (
+	"net/netip"
+	"testing"
+)
 
 // TestAddress: as the kernel writes them.
 func TestAddress(t *testing.T) {
@@ -17,6 +20,16 @@ func TestAddress(t *testing.T) {
 	for _, bad := range []string{"", "0100007F", "01:02", "0100007F:12345", "zz00007F:0016"} {
 		if got, err := address(bad); err == nil {
 			t.Errorf("%q is read as %s", bad, got)
+		}
+	}
+}
+
+// TestOwn: addresses of the machine, and those that stand for all of them.
+func TestOwn(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{"127.0.0.1": true, "0.0.0.0": true, "::": true, "203.0.113.251": false} {
+		if own, err := Own([]netip.Addr{netip.MustParseAddr("203.0.113.250"), netip.MustParseAddr(text)}); err != nil || own != want {
+			t.Errorf("%s: %v %v, want %v", text, own, err, want)
 		}
 	}
 }

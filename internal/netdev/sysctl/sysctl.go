@@ -44,3 +44,10 @@ func (s Settings) ARPIgnore(link string) int {
 	own, _ := s.get("ipv4/conf/" + link + "/arp_ignore")
 	return max(all, own)
 }
+
+// ReversePathFilter is the rp_filter in force on a link: the larger of its own and that of all.
+func (s Settings) ReversePathFilter(link string) int {
+	all, _ := s.get("ipv4/conf/all/rp_filter")
+	own, _ := s.get("ipv4/conf/" + link + "/rp_filter")
+	return max(all, own)
+}

@@ -28,6 +28,7 @@ type Config struct {
 	OldKernel      bool // the program as kernels before 6.2 load it (no kfuncs) and attach it (clsact)
 	ResetRate      int  // RSTs to segments of no connection, a second and CPU; 0: as many as outside of tests
 	XDP            bool // Send also runs the XDP program, and fails if that does anything else than the one at the tc hook
+	Dry            bool // Send first asks a dry run what will become of the packet, and fails if it is something else
 }
 
 // HashSeed is the key of hashes in a lab.
@@ -41,9 +42,11 @@ type Lab struct {
 	rules    map[string]lb.Rule
 	drops    map[string]uint64
 	policers map[string]lb.Policer
+	mirrors  map[string]lb.Mirror
 	mark     uint32
 	cpus     unix.CPUSet // where the thread ran before KeepNextHops; empty: it runs there
 
+	dry   bool
 	xdp   bool
 	did   testrun.XDPDoes                 // what the XDP program did with the last packet
 	again func() (testrun.XDPDoes, error) // ... and would now
@@ -58,7 +61,7 @@ func New(cfg Config) (*Lab, error) {
 	if cfg.Connections == 0 {
 		cfg.Connections = 1024
 	}
-	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]lb.Policer{}, rules: map[string]lb.Rule{}, xdp: cfg.XDP}
+	l := &Lab{Network: network, services: map[lb.Key]lb.Service{}, policers: map[string]lb.Policer{}, mirrors: map[string]lb.Mirror{}, rules: map[string]lb.Rule{}, xdp: cfg.XDP, dry: cfg.Dry}
 	dp := datapath.Config{Connections: cfg.Connections, HalfOpen: cfg.HalfOpen, HashSeed: HashSeed, Hook: datapath.HookAuto, ResetRate: cfg.ResetRate, ForeignFirst: cfg.ForeignFirst, ChallengeFirst: cfg.ChallengeFirst}
 	if cfg.OldKernel {
 		dp.NoKfuncs, dp.Hook = true, datapath.HookClsact
@@ -123,6 +126,7 @@ func (l *Lab) Reset() error {
 		}
 	}
 	clear(l.policers)
+	clear(l.mirrors)
 	if err := l.attach(); err != nil {
 		return err
 	}
@@ -176,7 +180,14 @@ type Result struct {
 
 // Send runs the program on a frame that arrives at the link.
 func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
+	expected, err := l.foretell(link, frame)
+	if err != nil {
+		return Result{}, err
+	}
 	out, err := l.run(link, testrun.Input{Frame: frame, Ifindex: link.Index, Mark: l.mark})
+	if err == nil {
+		err = expected.check(out)
+	}
 	if err != nil {
 		return Result{}, err
 	}

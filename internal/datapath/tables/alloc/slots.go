@@ -139,6 +139,22 @@ func (s *Slots) holds(r Range, ids []uint32, blocks []bpf.TcSlotBlock) bool {
 	return true
 }
 
+// Read are the endpoint ids in a range.
+func (s *Slots) Read(r Range) ([]uint32, error) {
+	if r.Count == 0 {
+		return nil, nil
+	}
+	ids := make([]uint32, 0, r.whole().Count)
+	var block bpf.TcSlotBlock
+	for _, key := range r.keys(int(r.whole().Count / slotsPerBlock)) {
+		if err := s.blocks.Segments()[r.Segment].Lookup(key, &block); err != nil {
+			return nil, fmt.Errorf("read slots: %w", err)
+		}
+		ids = append(ids, block.Endpoints[:]...)
+	}
+	return ids[:r.Count], nil
+}
+
 func (s *Slots) get(count uint32) (Range, error) {
 	s.reclaim()
 	want := Range{Count: count}.whole().Count

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"net/netip"
+	"time"
+
+	"loxilb/internal/doctor"
+	"loxilb/internal/lb"
+)
+
+// examinedEndpoints bounds the endpoints to which ways are looked up.
+const examinedEndpoints = 1000
+
+// doctor is the machine, with what the daemon knows of it.
+func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
+	return func() *doctor.Machine {
+		f := doctor.Facts{Daemon: true, Interfaces: p.datapath.Interfaces(), StateDir: p.config.StateDir, Started: started}
+		seen := map[netip.Addr]bool{}
+		for s := range p.state.Services.All(p.state.Snapshot()) {
+			for _, vip := range append([]netip.Addr{s.VIP}, s.Secondary...) {
+				if !seen[vip] && !vip.IsUnspecified() {
+					f.VIPs = append(f.VIPs, vip)
+				}
+				seen[vip] = true
+			}
+			for _, e := range s.Endpoints {
+				if len(f.Endpoints) < examinedEndpoints && !seen[e.Addr] {
+					f.Endpoints = append(f.Endpoints, doctor.Endpoint{Addr: e.Addr, Overhead: overhead(s.Tunnel, e.Addr), MSS: int(s.MSS)})
+					seen[e.Addr] = true
+				}
+			}
+		}
+		for _, o := range p.datapath.Others() {
+			f.Programs = append(f.Programs, doctor.Program(o))
+		}
+		for _, known := range p.network.Problems() {
+			f.Problems = append(f.Problems, doctor.Problem{About: known.Key, What: known.What, Hint: known.Hint})
+		}
+		return doctor.Here(f)
+	}
+}
+
+// overhead is what a tunnel adds to a packet: the outer header, and that of UDP.
+func overhead(t lb.Tunnel, to netip.Addr) int {
+	header := 20
+	if to.Is6() {
+		header = 40
+	}
+	switch t {
+	case lb.TunnelIPIP:
+		return header
+	case lb.TunnelGUE:
+		return header + 8
+	}
+	return 0
+}

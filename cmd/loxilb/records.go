@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"loxilb/internal/compile"
+	"loxilb/internal/lb"
+	"loxilb/internal/netdev"
+	"loxilb/internal/record"
+)
+
+const (
+	recordRetry = 10 * time.Second
+	recordNews  = time.Minute // how often the log says what is left out
+)
+
+// record writes what firewall rules record, while there are such, until ctx ends.
+func (p *daemon) record(ctx context.Context) {
+	w := &recordWriter{daemon: p, files: record.In(filepath.Join(p.config.StateDir, "records"))}
+	for ctx.Err() == nil {
+		changed := p.state.Changed()
+		if w.look(); len(w.rules) > 0 {
+			w.run(ctx)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+}
+
+// recordWriter writes while rules record.
+type recordWriter struct {
+	*daemon
+	files  *record.Files
+	seen   uint64            // revision that rules are of
+	rules  map[uint64]string // that record, by identity
+	said   lb.Untold         // of what is left out, by the log
+	saidAt time.Time
+	err    error
+}
+
+// look finds the rules that record.
+func (w *recordWriter) look() {
+	now := w.state.Snapshot()
+	if w.rules != nil && now.Revision() == w.seen {
+		return
+	}
+	w.seen, w.rules = now.Revision(), map[uint64]string{}
+	for r := range w.state.Rules.All(now) {
+		if r.Record {
+			w.rules[compile.RuleIdentity(&r)] = r.Key()
+		}
+	}
+}
+
+// run writes until no rule records any more.
+func (w *recordWriter) run(ctx context.Context) {
+	w.said, w.saidAt, w.err = lb.Untold{}, time.Now(), nil
+	err := w.datapath.RecordRules(ctx, func(list []lb.PacketCopy, untold lb.Untold) bool {
+		w.tell(untold)
+		w.look()
+		w.err = w.files.Write(w.named(list))
+		return w.err == nil && len(w.rules) > 0
+	})
+	if err == nil {
+		err = w.err
+	}
+	if err == nil {
+		err = w.files.Close()
+	}
+	if err == nil {
+		return
+	}
+	w.log.Error("what firewall rules record is not written; trying again", "error", err)
+	select {
+	case <-ctx.Done():
+	case <-time.After(recordRetry):
+	}
+}
+
+// named are the copies with the names of rules and interfaces. Those of rules that are gone have none.
+func (w *recordWriter) named(list []lb.PacketCopy) []record.Packet {
+	if len(list) == 0 {
+		return nil
+	}
+	devices := interfaceNames(w.network)
+	out := make([]record.Packet, len(list))
+	for i, c := range list {
+		out[i] = record.Packet{PacketCopy: c, Rule: w.rules[c.Rule], Interface: devices[c.Interface]}
+	}
+	return out
+}
+
+// interfaceNames are those of the interfaces of this network namespace, by index.
+func interfaceNames(network *netdev.Net) map[int]string {
+	names := map[int]string{}
+	for _, l := range network.Links() {
+		names[l.Index] = l.Name
+	}
+	return names
+}
+
+// tell says, once in a while, what is left out.
+func (w *recordWriter) tell(untold lb.Untold) {
+	if untold == w.said || time.Since(w.saidAt) < recordNews {
+		return
+	}
+	w.log.Warn("packets of firewall rules were not recorded", "beyond_rate", untold.Sampled-w.said.Sampled, "no_room", untold.Lost-w.said.Lost)
+	w.said, w.saidAt = untold, time.Now()
+}

@@ -1,0 +1,103 @@
+package checks
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"loxilb/internal/bundle"
+	"loxilb/internal/cli/session"
+)
+
+// bundleTime bounds how long a bundle takes in all.
+const bundleTime = 4 * time.Minute
+
+func bundleCommand(o *session.Options) *cobra.Command {
+	var file string
+	var addresses bool
+	cmd := &cobra.Command{
+		Use:   "support-bundle",
+		Short: "write what helps to find out what is wrong into one file, without secrets",
+		Long: "support-bundle collects versions, configuration, statuses, events, the log, counters, what doctor and verify find, the machine's interfaces, routes,\n" +
+			"neighbours and queues, and BPF programs and maps into a file that only its owner reads. Tokens, passwords, keys, headers and what probes send are taken\n" +
+			"out, and so are addresses of clients. Without a daemon, or without a program that shows something, the rest is there, and MANIFEST says what is not.",
+		Example: "  loxicmd support-bundle\n  loxicmd support-bundle -o /tmp/x.tar.gz --with-addresses",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return writeBundle(cmd.Context(), o, file, addresses)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVarP(&file, "output", "o", "", "the file; it must not be there (default loxilb-support-HOST-TIME.tar.gz, in this folder)")
+	fs.BoolVar(&addresses, "with-addresses", false, "leave addresses of clients in it")
+	return cmd
+}
+
+func writeBundle(ctx context.Context, o *session.Options, file string, addresses bool) error {
+	ctx, cancel := context.WithTimeout(ctx, bundleTime)
+	defer cancel()
+	now := time.Now().UTC().Truncate(time.Second)
+	host, _ := os.Hostname()
+	name := strings.Join([]string{"loxilb-support", cmp.Or(host, "host"), now.Format("20060102-150405")}, "-")
+	file = cmp.Or(file, name+".tar.gz")
+	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return session.Refused("%s is there already, and is left as it is: name another file by -o", file)
+	}
+	if err != nil {
+		return session.Refused("the bundle cannot be written: %w", err)
+	}
+	ask := &asker{o: o}
+	var keep []netip.Addr
+	if !addresses {
+		keep = ask.ownAddresses(ctx)
+	}
+	done, err := bundle.Write(ctx, out, bundle.Options{
+		Folder: name, Time: now, Scrub: bundle.NewScrubber(knownSecrets(o), keep), WithAddresses: addresses,
+	}, append(ask.parts(), machineParts()...))
+	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
+		return session.Refused("the bundle cannot be written: %w", errors.Join(err, os.Remove(file)))
+	}
+	return o.Print(bundleText(file, done, addresses))
+}
+
+func bundleText(file string, done []bundle.Outcome, addresses bool) string {
+	var b strings.Builder
+	failed := 0
+	for _, one := range done {
+		if one.Err != nil {
+			failed++
+		}
+	}
+	fmt.Fprintf(&b, "%s has %d parts", file, len(done)-failed)
+	if failed > 0 {
+		fmt.Fprintf(&b, "; %d could not be collected, as its MANIFEST says", failed)
+	}
+	if addresses {
+		b.WriteString("; addresses of clients are in it")
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// knownSecrets are those of this machine that can be read: they go by their letters, whatever stands around them.
+func knownSecrets(o *session.Options) (out []string) {
+	for _, path := range []string{o.TokenPath(), "/etc/loxilb/manual_token"} {
+		if b, err := os.ReadFile(filepath.Clean(path)); err == nil && len(b) < 1<<16 {
+			for line := range strings.Lines(string(b)) {
+				out = append(out, line)
+			}
+		}
+	}
+	return append(out, o.Token())
+}

@@ -1,0 +1,186 @@
+package checks
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/doctor"
+)
+
+// exitWrong is how doctor exits when something is wrong for certain.
+const exitWrong = 1
+
+func doctorCommand(o *session.Options) *cobra.Command {
+	var fix, yes bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "look for what is wrong with the machine and its network, and say what mends it",
+		Long: "doctor looks at the kernel, its settings, interfaces, neighbours, routes, limits and room, and says what is wrong, how sure that is, why it\n" +
+			"matters, and the command that mends it. It changes nothing, unless --fix says so, which asks before each step.\n\n" +
+			"Without a daemon in this network namespace it looks by itself, as far as that goes.\n\n" +
+			"It exits with 0 when nothing is wrong for certain, 1 when something is.",
+		Example: "  loxicmd doctor\n  loxicmd doctor --fix\n  loxicmd doctor --fix --yes",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if yes && !fix {
+				return errors.New("--yes goes with --fix")
+			}
+			return examine(cmd.Context(), o, fix, yes)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&fix, "fix", false, "do what mends a finding, where that is known to be safe; asks before each")
+	fs.BoolVarP(&yes, "yes", "y", false, "with --fix: does not ask")
+	return cmd
+}
+
+// patientOf asks a doctor: the daemon's, or one that looks from here.
+type patientOf interface {
+	look(context.Context) (v1.Diagnosis, error)
+	mend(ctx context.Context, id string) ([]string, error)
+}
+
+func examine(ctx context.Context, o *session.Options, fix, yes bool) error {
+	var who patientOf = &remote{o}
+	d, err := who.look(ctx)
+	var failed *session.Failure
+	if errors.As(err, &failed) && failed.Code == session.ExitUnreachable && !o.Elsewhere() {
+		fmt.Fprintln(o.Env.Stderr, "No daemon answers here: what it alone knows (services, endpoints, VIPs) is not looked at.")
+		who = local{}
+		d, err = who.look(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.AsIs():
+		body, err := json.Marshal(d)
+		if err == nil {
+			err = o.PrintRaw(body)
+		}
+		if err != nil {
+			return err
+		}
+	default:
+		if err := o.Print(diagnosisText(d)); err != nil {
+			return err
+		}
+	}
+	if fix {
+		if d, err = mendAll(ctx, o, who, d, yes); err != nil {
+			return err
+		}
+	}
+	for _, f := range d.Findings {
+		if f.Sure == string(doctor.Certain) {
+			return session.Exit(exitWrong, nil)
+		}
+	}
+	return nil
+}
+
+// mendAll mends what may be mended, and returns what is left.
+func mendAll(ctx context.Context, o *session.Options, who patientOf, d v1.Diagnosis, yes bool) (v1.Diagnosis, error) {
+	answers := bufio.NewReader(o.Env.Stdin)
+	for _, f := range d.Findings {
+		if !f.Fixable {
+			continue
+		}
+		if !yes {
+			fmt.Fprintf(o.Env.Stderr, "%s\n  %s\nDo it? [y/N] ", f.What, f.Command)
+			answer, _ := answers.ReadString('\n')
+			if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+				fmt.Fprintln(o.Env.Stderr, "Left as it is.")
+				continue
+			}
+		}
+		done, err := who.mend(ctx, f.Id)
+		if err != nil {
+			return d, err
+		}
+		if err := o.Print("Done: " + strings.Join(done, "; ") + "\n"); err != nil {
+			return d, err
+		}
+	}
+	return who.look(ctx)
+}
+
+// remote is the daemon's.
+type remote struct{ o *session.Options }
+
+func (r *remote) look(ctx context.Context) (d v1.Diagnosis, err error) {
+	client, err := r.o.Client()
+	if err != nil {
+		return d, err
+	}
+	body, err := r.o.Answer(client.GetDoctor(ctx))
+	if err != nil {
+		return d, err
+	}
+	return d, session.Decode(body, &d)
+}
+
+func (r *remote) mend(ctx context.Context, id string) ([]string, error) {
+	client, err := r.o.Client()
+	if err != nil {
+		return nil, err
+	}
+	body, err := r.o.Answer(client.FixFinding(ctx, &v1.FixFindingParams{Finding: id}))
+	if err != nil {
+		return nil, err
+	}
+	var fixed v1.Fixed
+	err = session.Decode(body, &fixed)
+	return fixed.Done, err
+}
+
+// local looks by itself.
+type local struct{}
+
+func (local) look(context.Context) (v1.Diagnosis, error) {
+	return doctor.Told(doctor.Here(doctor.Facts{}).Look()), nil
+}
+
+func (local) mend(_ context.Context, id string) ([]string, error) {
+	if os.Geteuid() != 0 {
+		return nil, session.Refused("only root may mend")
+	}
+	done, err := doctor.Here(doctor.Facts{}).Mend(id)
+	if err != nil {
+		return nil, session.Refused("%v", err)
+	}
+	return done, nil
+}
+
+func diagnosisText(d v1.Diagnosis) string {
+	var b strings.Builder
+	for _, f := range d.Findings {
+		fmt.Fprintf(&b, "%-9s%s\n         why: %s\n", f.Sure, f.What, f.Why)
+		if f.Command != "" {
+			fmt.Fprintf(&b, "         mended by: %s\n", f.Command)
+		}
+	}
+	unknown := 0
+	for _, c := range d.Checks {
+		if c.Unknown != "" {
+			unknown++
+			fmt.Fprintf(&b, "%-9s%s could not be looked at: %s\n", "unknown", c.Name, c.Unknown)
+		}
+	}
+	fmt.Fprintf(&b, "%d checks, %d findings", len(d.Checks), len(d.Findings))
+	if unknown > 0 {
+		fmt.Fprintf(&b, ", %d could not tell", unknown)
+	}
+	b.WriteString("\n")
+	return b.String()
+}

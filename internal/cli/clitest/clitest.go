@@ -1,0 +1,139 @@
+// Package clitest runs loxicmd's command lines against a server that gives one answer.
+package clitest
+
+import (
+	"bytes"
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/cli"
+	"loxilb/internal/cli/session"
+)
+
+// Success is the contract's answer to a change.
+const Success = `{"result":"Success"}`
+
+// Result is what a run of loxicmd did.
+type Result struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+// Run runs a command line.
+func Run(t testing.TB, stdin string, args ...string) Result {
+	t.Helper()
+	return RunWith(t, "", stdin, args...)
+}
+
+// RunWith runs a command line whose token is in a file of the test's.
+func RunWith(t testing.TB, tokenFile, stdin string, args ...string) Result {
+	t.Helper()
+	return RunIn(t, session.Env{TokenFile: tokenFile}, stdin, args...)
+}
+
+// RunIn runs a command line in an environment.
+func RunIn(t testing.TB, env session.Env, stdin string, args ...string) Result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	env.Version, env.Stdin, env.Stdout, env.Stderr = "1.2.3", strings.NewReader(stdin), &out, &errs
+	code := cli.Main(t.Context(), env, args)
+	return Result{code, out.String(), errs.String()}
+}
+
+// Server answers every request with one answer, and keeps the requests.
+type Server struct {
+	*httptest.Server
+	Code     int
+	Body     string
+	Requests []string
+	Auth     string // Authorization of the last request
+}
+
+// NewServer starts one, until the test is over.
+func NewServer(t testing.TB, code int, body string) *Server {
+	t.Helper()
+	s := &Server{Code: code, Body: body}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// ServeHTTP answers.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	data, _ := io.ReadAll(r.Body)
+	s.Requests = append(s.Requests, strings.TrimSpace(r.Method+" "+r.URL.RequestURI()+" "+string(data)))
+	s.Auth = r.Header.Get("Authorization")
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(s.Code)
+	_, _ = io.WriteString(w, s.Body)
+}
+
+// At makes a command line for the server.
+func (s *Server) At(args string) []string {
+	return append(s.WithoutToken(args), "--token=s3cret")
+}
+
+// WithoutToken makes a command line for the server that names no token.
+func (s *Server) WithoutToken(args string) []string {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		panic(err) // httptest made it
+	}
+	return append(strings.Fields(args), "-s", u.Hostname(), "-p", u.Port())
+}
+
+// Lines hands over what is printed as it is printed.
+type Lines struct{ Out chan string }
+
+// Write hands it over.
+func (l Lines) Write(b []byte) (int, error) {
+	l.Out <- string(b)
+	return len(b), nil
+}
+
+var update = flag.Bool("update", false, "write what is printed into testdata")
+
+// Golden runs command lines one after the other, and compares what they print with testdata/NAME.txt.
+func Golden(t *testing.T, s *Server, name string, lines ...string) {
+	t.Helper()
+	var got strings.Builder
+	for _, args := range lines {
+		r := Run(t, "", s.At(args)...)
+		if r.Code != session.ExitOK || r.Stderr != "" {
+			t.Fatalf("%s: %+v", args, r)
+		}
+		got.WriteString("$ loxicmd " + args + "\n" + r.Stdout + "\n")
+	}
+	path := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("%s: %s", name, diff)
+	}
+}
+
+// Answer is what testdata/NAME.json holds.
+func Answer(t testing.TB, name string) string {
+	t.Helper()
+	answer, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(answer)
+}

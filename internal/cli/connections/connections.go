@@ -1,0 +1,48 @@
+package connections
+
+import (
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// connectionFilter chooses connections.
+type connectionFilter struct{ protocol, vip, servName, service, state, source, endpoint string }
+
+// flags adds a flag for each choice. begin is how their help begins.
+func (f *connectionFilter) flags(fs *pflag.FlagSet, begin string) {
+	fs.StringVar(&f.servName, "servName", "", begin+"connections of the services of this name")
+	fs.StringVar(&f.service, "service", "", begin+"connections of this service, as IP:PORT/PROTOCOL, or of services of this name")
+	fs.StringVar(&f.vip, "vip", "", begin+"connections that clients made to this address")
+	fs.StringVar(&f.protocol, "proto", "", begin+"connections of this protocol (tcp, udp, icmp)")
+	fs.StringVar(&f.state, "state", "", begin+"connections in this state, as get ct shows it")
+	fs.StringVar(&f.source, "source", "", begin+"connections of this client, IP or IP/LENGTH")
+	fs.StringVar(&f.endpoint, "endpoint", "", begin+"connections with this endpoint, IP or IP:PORT")
+}
+
+func (f *connectionFilter) get() v1.GetConntracksParams {
+	return v1.GetConntracksParams{
+		Protocol: f.protocol, Vip: f.vip, ServName: f.servName, Service: f.service, State: f.state, Source: f.source, Endpoint: f.endpoint,
+	}
+}
+
+func (f *connectionFilter) end() v1.EndConntracksParams {
+	return v1.EndConntracksParams{
+		Protocol: f.protocol, Vip: f.vip, ServName: f.servName, Service: f.service, State: f.state, Source: f.source, Endpoint: f.endpoint,
+	}
+}
+
+func (f *connectionFilter) watch() v1.WatchConntracksParams {
+	return v1.WatchConntracksParams{
+		Protocol: f.protocol, Vip: f.vip, ServName: f.servName, Service: f.service, Source: f.source, Endpoint: f.endpoint,
+	}
+}
+
+// completeFilter offers the states, and the protocols.
+func completeFilter(cmd *cobra.Command) {
+	for flag, words := range map[string][]string{"state": lb.ConnectionStates(), "proto": {"tcp", "udp", "icmp"}} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	}
+}

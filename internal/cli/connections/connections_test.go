@@ -1,0 +1,113 @@
+package connections_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/internal/cli"
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
+)
+
+// tableChunk is how many rows come at once, and one more is waited for.
+const tableChunk = 1000
+
+const connection = `{"destinationIP":"20.20.20.1","sourceIP":"10.0.0.1","destinationPort":80,"sourcePort":%d,"protocol":"tcp","ident":"","conntrackState":"est","conntrackAct":"x","packets":1,"bytes":2,"servName":"web"}`
+
+// TestGetCT prints testdata/ct.json and compares with ct.txt.
+func TestGetCT(t *testing.T) {
+	t.Parallel()
+	clitest.Golden(t, clitest.NewServer(t, 200, clitest.Answer(t, "ct")), "ct", "get ct", "get conntrack -o wide", "get cts -o json", "get ct -o yaml")
+}
+
+// Connections are printed while the server is still at it, however long that takes altogether.
+func TestConntrackStreams(t *testing.T) {
+	t.Parallel()
+	more := make(chan struct{})
+	var slow sync.Once
+	s := &clitest.Server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"ctAttr":[`+"\n")
+		for i := range tableChunk {
+			fmt.Fprintf(w, connection+",", i)
+		}
+		slow.Do(func() { // longer than the time that silence may last
+			for i := range 13 {
+				w.(http.Flusher).Flush()
+				time.Sleep(100 * time.Millisecond)
+				fmt.Fprintf(w, connection+",", i)
+			}
+		})
+		w.(http.Flusher).Flush()
+		<-more
+		fmt.Fprintf(w, connection+"]}\n", 7)
+	}))}
+	t.Cleanup(s.Close)
+	for _, tc := range []struct {
+		args  string
+		first int
+	}{{"get ct -t 1", tableChunk + 2}, {"get ct -t 1 -o json", 1}, {"get ct -t 1 -o yaml", 1}} {
+		out := clitest.Lines{Out: make(chan string, 10*tableChunk)}
+		done := make(chan int, 1)
+		var errs bytes.Buffer
+		go func() {
+			done <- cli.Main(t.Context(), session.Env{Stdin: strings.NewReader(""), Stdout: out, Stderr: &errs}, s.At(tc.args))
+		}()
+		if text := <-out.Out; strings.Count(text, "sourcePort")+strings.Count(text, "\n") < tc.first {
+			t.Errorf("%s: first printed: %s", tc.args, text)
+		}
+		select {
+		case <-done:
+			t.Errorf("%s: ended too early: %s", tc.args, errs.String())
+		case more <- struct{}{}:
+			if code := <-done; code != session.ExitOK {
+				t.Errorf("%s: %d %s", tc.args, code, errs.String())
+			}
+		}
+	}
+}
+
+// An answer that breaks off is said, after what had come.
+func TestConntrackBreaksOff(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"ctAttr":[`+fmt.Sprintf(connection, 1)+",")
+	if r := clitest.Run(t, "", s.At("get ct -o json")...); r.Code != session.ExitUnreachable || !strings.Contains(r.Stdout, `"sourcePort": 1`) || !strings.Contains(r.Stderr, "broke off") {
+		t.Errorf("%+v", r)
+	}
+	s = clitest.NewServer(t, 200, `{"result":"Error: not now"}`)
+	if r := clitest.Run(t, "", s.At("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: Error: not now\n" {
+		t.Errorf("%+v", r)
+	}
+	s = clitest.NewServer(t, 503, `{"code":503,"message":"not now","result":"not now"}`)
+	if r := clitest.Run(t, "", s.At("get ct")...); r.Code != session.ExitRefused || r.Stderr != "Error: not now\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestWatchConntracks(t *testing.T) {
+	t.Parallel()
+	var asked string
+	s := &clitest.Server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Header.Get("Accept") + " " + r.URL.Path + " " + r.URL.RawQuery
+		_, _ = io.WriteString(w, ": hello\n\nevent: connection\ndata: {\"time\":\"2020-01-02T03:04:05Z\",\"act\":\"opened\",\"protocol\":\"tcp\",\"client\":\"10.0.0.1:1000\",\"vip\":\"20.20.20.1:80\","+
+			"\"source\":\"30.30.30.1:1000\",\"endpoint\":\"31.31.31.1:8080\",\"servName\":\"web\"}\n\nevent: untold\ndata: {\"sampled\":3,\"lost\":2}\n\n"+
+			"event: connection\ndata: {\"time\":\"2020-01-02T03:04:06Z\",\"act\":\"ended\",\"protocol\":\"tcp\",\"client\":\"10.0.0.1:1000\",\"vip\":\"20.20.20.1:80\","+
+			"\"source\":\"10.0.0.1:1000\",\"endpoint\":\"31.31.31.1:8080\",\"servName\":\"web\",\"reason\":\"reset\",\"closedBy\":\"client\",\"packetsIn\":5,\"bytesIn\":500,\"packetsOut\":4,\"bytesOut\":400,\"oneOf\":16}\n\n")
+	}))}
+	t.Cleanup(s.Close)
+	r := clitest.Run(t, "", s.At("get ct -w --vip=20.20.20.1 --rate=500")...)
+	const want = "2020-01-02T03:04:05Z  opened   tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080 from 30.30.30.1:1000  web\n" +
+		"2020-01-02T03:04:06Z  ended    tcp   10.0.0.1:1000 > 20.20.20.1:80  31.31.31.1:8080  web  reset by client  in 5 packets, 500 bytes  out 4 packets, 400 bytes  (one connection of 16)\n"
+	if r.Code != session.ExitUnreachable || r.Stdout != want || !strings.Contains(r.Stderr, "3 events of connections that were left out, and 2 more, were not told") {
+		t.Errorf("%+v", r)
+	}
+	if !strings.HasPrefix(asked, "text/event-stream /netlox/v1/config/conntrack/events ") || !strings.Contains(asked, "vip=20.20.20.1") || !strings.Contains(asked, "rate=500") {
+		t.Error(asked)
+	}
+}

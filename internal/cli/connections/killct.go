@@ -1,0 +1,72 @@
+package connections
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+func killCT(o *session.Options) *cobra.Command {
+	var filter connectionFilter
+	var all bool
+	var rate int
+	cmd := &cobra.Command{
+		Use:     "ct",
+		Aliases: []string{"conntrack", "cts", "conntracks"},
+		Short:   "end connections, for both sides",
+		Long: "Ends connections that the flags choose; several flags choose what has all of them. Of TCP both sides are told by\n" +
+			"a RST. What is half-open, of mode dsr or of another protocol ends at the load balancer. A client may connect\n" +
+			"again at once: what it is to find then, services say.",
+		Example: "  loxicmd kill ct --source=100.100.100.7\n  loxicmd kill ct --endpoint=31.31.31.1:5001 --rate=100\n  loxicmd kill ct --service=20.20.20.1:2020/tcp --state=est",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			params := filter.end()
+			if params == (v1.EndConntracksParams{}) && !all {
+				return errors.New("which connections? Choose by flags, or write --all")
+			}
+			params.All, params.Rate = all, rate
+			return killConntracks(o, cmd, &params)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	filter.flags(fs, "")
+	completeFilter(cmd)
+	fs.BoolVar(&all, "all", false, "all connections, if no other flag chooses")
+	fs.IntVar(&rate, "rate", 1000, "so many a second, up to 10000")
+	return cmd
+}
+
+// killConntracks asks again while there may be more, from where the request before ended.
+func killConntracks(o *session.Options, cmd *cobra.Command, params *v1.EndConntracksParams) error {
+	if params.Rate < 1 {
+		return fmt.Errorf("--rate is 1 or more")
+	}
+	client, err := o.Client()
+	if err != nil {
+		return err
+	}
+	var sum v1.ConntracksEnded
+	for more := true; more; {
+		body, err := o.Answer(client.EndConntracks(cmd.Context(), params))
+		if err != nil {
+			return err
+		}
+		var done v1.ConntracksEnded
+		if err := session.Decode(body, &done); err != nil {
+			return err
+		}
+		sum.Told, sum.Silent, more, params.From = sum.Told+done.Told, sum.Silent+done.Silent, done.More, done.Next
+	}
+	switch o.Output {
+	case "json":
+		return o.Print(fmt.Sprintf("{\"told\": %d, \"silent\": %d}\n", sum.Told, sum.Silent))
+	case "yaml":
+		return o.Print(fmt.Sprintf("told: %d\nsilent: %d\n", sum.Told, sum.Silent))
+	}
+	return o.Print(fmt.Sprintf("%d connections ended, %d of them with a RST to both sides\n", sum.Told+sum.Silent, sum.Told))
+}

@@ -1,0 +1,94 @@
+// Package explain has the command that asks what becomes of a packet, and why.
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+// Commands are those of this folder, by verb.
+func Commands(o *session.Options) session.Commands {
+	return session.Commands{session.Root: {explain(o)}}
+}
+
+func explain(o *session.Options) *cobra.Command {
+	params := &v1.ExplainParams{}
+	cmd := &cobra.Command{
+		Use:   "explain --from IP[:PORT] --to IP:PORT | --client IP --endpoint IP[:PORT]",
+		Short: "say what would become of a packet, and why; or why a client does not reach an endpoint",
+		Long: "Asks the data path's own program what it would do with a packet now, and prints what the packet meets, in this order, and why.\n" +
+			"The last line is the verdict. Nothing is sent, and no connection or counter changes.\n\n" +
+			"\"!\" before a line is a warning, \"x\" what keeps the packet from getting there.\n\n" +
+			"With --client and --endpoint (or an endpoint's address behind --to): by which services the client reaches it, and why not by the others.",
+		Example: "  loxicmd explain --from 100.100.100.1:40000 --to 20.20.20.1:80\n" +
+			"  loxicmd explain --from 100.100.100.1 --to 20.20.20.1:53 --proto udp --length 1400\n" +
+			"  loxicmd explain --client 100.100.100.1 --endpoint 31.31.31.1",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.Explain(cmd.Context(), params))
+			if err != nil {
+				return err
+			}
+			if o.AsIs() {
+				return o.PrintRaw(body)
+			}
+			var answer v1.Explanation
+			if err := session.Decode(body, &answer); err != nil {
+				return err
+			}
+			var b strings.Builder
+			write(&b, &answer)
+			return o.Print(b.String())
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&params.From, "from", "", "the packet's source, IP or IP:PORT; a port that is not said is 40000")
+	fs.StringVar(&params.To, "to", "", "where it goes, IP:PORT; of icmp the IP alone")
+	fs.StringVar(&params.Client, "client", "", "a client, IP or IP:PORT, with --endpoint")
+	fs.StringVar(&params.Endpoint, "endpoint", "", "an endpoint of services, IP or IP:PORT")
+	fs.StringVar(&params.Proto, "proto", "", "tcp, udp or icmp (default tcp)")
+	fs.StringVar(&params.Interface, "interface", "", "by which it comes (default: by the route to its source)")
+	fs.Uint32Var(&params.Mark, "mark", 0, "the packet's mark (skb->mark)")
+	fs.IntVar(&params.Length, "length", 0, "bytes of the IP packet, 60 to 65000 (default: its headers alone)")
+	return cmd
+}
+
+// mark stands before a step, by its state.
+func mark(state string) string {
+	switch state {
+	case "warning":
+		return "! "
+	case "failed":
+		return "x "
+	}
+	return "  "
+}
+
+// write prints an answer: the question, a line for each step, the verdict.
+func write(b *strings.Builder, a *v1.Explanation) {
+	fmt.Fprintf(b, "%s\n", a.Question)
+	for _, s := range a.Steps {
+		fmt.Fprintf(b, "%s%-10s %s\n", mark(s.State), s.Stage, s.Text)
+	}
+	for i := range a.Paths {
+		b.WriteString("\n")
+		write(b, &a.Paths[i])
+	}
+	if len(a.Paths) > 0 {
+		b.WriteString("\n")
+	}
+	if a.Hint != "" {
+		fmt.Fprintf(b, "  %-10s %s\n", "to mend it", a.Hint)
+	}
+	fmt.Fprintf(b, "%s\n", a.Summary)
+}

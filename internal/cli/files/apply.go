@@ -1,0 +1,332 @@
+package files
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/manifest"
+)
+
+// fileHelp says what files of objects are.
+const fileHelp = "Files are YAML with any number of documents, or JSON: documents of apiVersion netlox/v1 with kind and spec, lists as\n" +
+	"`loxicmd get -o json` prints them and `loxicmd save` writes them, or single objects as POST takes them.\n" +
+	"Of a folder all files are taken whose names end with .yaml, .yml or .json. - is standard input."
+
+// applyFlags are those of apply and plan.
+type applyFlags struct {
+	files   []string
+	lists   map[string]*string // of the contract: files of one kind each, by flag
+	net     interfaceFlags
+	prune   bool
+	kinds   []string
+	force   bool
+	confirm time.Duration
+}
+
+// listFlags are the contract's flags for files of one kind.
+var listFlags = []struct{ flag, short, kind, what string }{
+	{"lb", "l", manifest.Loadbalancer, "services"},
+	{"endpoint", "", manifest.Endpoint, "endpoints"},
+	{"firewall", "", manifest.Firewall, "firewall rules"},
+	{"session", "", manifest.Session, "sessions"},
+	{"ulcl", "", manifest.SessionULCL, "session classifiers"},
+	{"bfd", "", manifest.BFD, "BFD sessions"},
+}
+
+func applyCommand(o *session.Options) *cobra.Command {
+	f := &applyFlags{}
+	cmd := &cobra.Command{
+		Use:   "apply",
+		Short: "make objects what files say",
+		Long: fileHelp + "\n\nAll of all files is applied, or nothing: then each error is said with its line and column. What is there and\n" +
+			"the same is left as it is, and what the files do not name stays, unless --prune is given.",
+		Example: "  loxicmd save -f all.yaml\n  loxicmd plan -f all.yaml\n  loxicmd apply -f all.yaml --confirm=60s && loxicmd confirm\n" +
+			"  loxicmd apply -f services/ --prune\n  loxicmd apply --lb /etc/loxilb/lbconfig.txt\n" +
+			"  loxicmd apply --ip /etc/loxilb/ipconfig\n  loxicmd apply --per-intf eth0 --ipv4route",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.confirm != 0 && (f.confirm < time.Second || f.confirm > 24*time.Hour || f.confirm%time.Second != 0) {
+				return fmt.Errorf("--confirm %s is out of range: whole seconds, 1s to 24h", f.confirm)
+			}
+			return f.run(cmd.Context(), o, v1.ApplyRequest{Force: f.force, Confirm: int(f.confirm / time.Second), Doing: doing("apply", f.all())})
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&f.force, "force", false, "also if this cuts connections of the machine itself, as your ssh session")
+	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "go back after this time unless loxicmd confirm has come, whatever becomes of the daemon until then")
+	return cmd
+}
+
+func planCommand(o *session.Options) *cobra.Command {
+	f := &applyFlags{}
+	cmd := &cobra.Command{
+		Use:   PlanName,
+		Short: "say what apply would change, and how many live connections that touches",
+		Long: fileHelp + "\n\nThe server says what it would do, and does nothing. plan exits with 0 when there is nothing to do, 2 when there is, 1 when\n" +
+			"something is wrong.",
+		Example: "  loxicmd plan -f all.yaml\n  loxicmd plan -f services/ --prune",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd.Context(), o, v1.ApplyRequest{DryRun: true})
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func (f *applyFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringArrayVarP(&f.files, "file", "f", nil, "file or folder of objects; - is standard input; may be given several times")
+	f.lists = map[string]*string{}
+	for _, l := range listFlags {
+		f.lists[l.flag] = fs.StringP(l.flag, l.short, "", "file of "+l.what+", as save writes it")
+	}
+	f.net.register(fs)
+	fs.BoolVar(&f.prune, "prune", false, "delete what is not in the files, of the kinds that are in them; never what a controller manages")
+	fs.StringSliceVar(&f.kinds, "prune-kinds", nil, "delete what is not in the files, of these kinds: all, or as lb,ep")
+}
+
+func (f *applyFlags) sources() (list []source) {
+	for _, path := range f.files {
+		list = append(list, source{path, ""})
+	}
+	for _, l := range listFlags {
+		if path := f.lists[l.flag]; *path != "" {
+			list = append(list, source{*path, l.kind})
+		}
+	}
+	return list
+}
+
+// all are all that is applied, by what the revision is called.
+func (f *applyFlags) all() []source {
+	list := f.sources()
+	if path := f.net.path(); path != "" {
+		list = append(list, source{path, ""})
+	}
+	return list
+}
+
+// run sends the objects of all files by one request.
+func (f *applyFlags) run(ctx context.Context, o *session.Options, request v1.ApplyRequest) error {
+	if err := f.net.check(); err != nil {
+		return err
+	}
+	if len(f.all()) == 0 {
+		return errors.New("which file? Give --file FILE")
+	}
+	objects, err := readObjects(o, f.sources())
+	if err != nil {
+		return err
+	}
+	interfaces, err := f.net.read()
+	if err != nil {
+		return err
+	}
+	objects = append(objects, interfaces...)
+	request.Prune = f.kinds
+	if f.prune {
+		request.Prune = append(request.Prune, kindsOf(objects)...)
+	}
+	return sendObjects(ctx, o, objects, request)
+}
+
+// kindsOf are the kinds of objects, each once.
+func kindsOf(objects []manifest.Object) (list []string) {
+	seen := map[string]bool{}
+	for i := range objects {
+		if k := objects[i].Kind; !seen[k] {
+			seen[k] = true
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// FileFlag gives a verb the flag --file, and sends what it names.
+func FileFlag(o *session.Options, cmd *cobra.Command, remove bool) func(*cobra.Command, []string) error {
+	files := cmd.Flags().StringArrayP("file", "f", nil, "file or folder of objects; - is standard input; may be given several times")
+	return func(cmd *cobra.Command, args []string) error {
+		if len(*files) == 0 {
+			return session.NeedObject(cmd, args)
+		}
+		var list []source
+		for _, path := range *files {
+			list = append(list, source{path, ""})
+		}
+		objects, err := readObjects(o, list)
+		if err != nil {
+			return err
+		}
+		return sendObjects(cmd.Context(), o, objects, v1.ApplyRequest{Remove: remove, Doing: doing(cmd.Name(), list)})
+	}
+}
+
+// doing is what the revision is called.
+func doing(verb string, list []source) string {
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = s.path
+	}
+	text := []rune(verb + " -f " + strings.Join(names, " "))
+	return string(text[:min(len(text), 200)])
+}
+
+// sendObjects has the server apply objects, and prints what came of it.
+func sendObjects(ctx context.Context, o *session.Options, objects []manifest.Object, request v1.ApplyRequest) error {
+	request.Objects = make([]v1.Object, len(objects))
+	for i := range objects {
+		request.Objects[i] = v1.Object{Kind: objects[i].Kind, Metadata: objects[i].Metadata, Spec: objects[i].Spec}
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	client, err := o.Client()
+	if err != nil {
+		return err
+	}
+	answer, err := o.Answer(client.ApplyObjectsWithBody(ctx, "application/json", bytes.NewReader(body)))
+	if err != nil {
+		return located(objects, answer, err)
+	}
+	return printResult(o, answer, request.DryRun)
+}
+
+// located says for each error of an answer in which file it is, and where.
+func located(objects []manifest.Object, answer []byte, err error) error {
+	var e v1.Error
+	if json.Unmarshal(answer, &e) != nil || len(e.Errors) == 0 {
+		return err
+	}
+	wrong := make(manifest.Errors, 0, len(e.Errors))
+	for _, one := range e.Errors {
+		if one.Index < 0 || one.Index >= len(objects) {
+			return err
+		}
+		text := one.Message
+		if one.Other != nil && *one.Other >= 0 && *one.Other < len(objects) {
+			text += ", also at " + objects[*one.Other].Position().String()
+		}
+		wrong = append(wrong, manifest.Error{Position: objects[one.Index].Locate(one.Field), Text: text})
+	}
+	head := "nothing was changed"
+	if !strings.HasPrefix(e.Message, head) { // but undone, as far as that was possible
+		head, _, _ = strings.Cut(e.Message, ": objects[")
+	}
+	return session.Refused("%s:\n%w", head, wrong)
+}
+
+// printResult says in a line what was changed, or as a plan all that would be.
+func printResult(o *session.Options, answer []byte, plan bool) error {
+	var r v1.ApplyResult
+	if err := session.Decode(answer, &r); err != nil {
+		return err
+	}
+	if plan {
+		return printPlan(o, answer, &r)
+	}
+	if o.AsIs() {
+		return o.PrintRaw(answer)
+	}
+	if len(r.Changes) == 0 {
+		return o.Print("unchanged\n")
+	}
+	text := fmt.Sprintf("success: revision %d: %s\n", r.Revision, tally(&r, "added", "changed", "removed"))
+	for _, k := range r.Kept {
+		text += "left as it is, as a controller manages it: " + k + "\n"
+	}
+	if r.Confirm != nil {
+		text += fmt.Sprintf("goes back at %s, unless: loxicmd confirm\n", r.Confirm.Local().Format(time.TimeOnly))
+	}
+	return o.Print(text)
+}
+
+// tally counts the changes in words.
+func tally(r *v1.ApplyResult, add, change, remove string) string {
+	count := map[string]int{}
+	for _, c := range r.Changes {
+		count[c.Action]++
+	}
+	text := fmt.Sprintf("%d %s, %d %s, %d %s", count["add"], add, count["change"], change, count["remove"], remove)
+	if r.Unchanged > 0 {
+		text += fmt.Sprintf(", %d unchanged", r.Unchanged)
+	}
+	return text
+}
+
+// PlanName is the command that answers by its exit code.
+const PlanName = "plan"
+
+// ErrPlanned is how plan exits when there is something to do.
+type ErrPlanned struct{}
+
+func (ErrPlanned) Error() string { return "" }
+
+func printPlan(o *session.Options, answer []byte, r *v1.ApplyResult) error {
+	if o.AsIs() {
+		if err := o.PrintRaw(answer); err != nil {
+			return err
+		}
+	} else if err := o.Print(planText(r)); err != nil {
+		return err
+	}
+	if len(r.Changes) > 0 {
+		return ErrPlanned{}
+	}
+	return nil
+}
+
+func planText(r *v1.ApplyResult) string {
+	var b strings.Builder
+	var cut uint64
+	for _, who := range r.Cuts {
+		b.WriteString("! firewall rules cut " + who + "\n")
+	}
+	for _, c := range r.Changes {
+		sign := map[string]string{"add": "+", "change": "~", "remove": "-"}[c.Action]
+		fmt.Fprintf(&b, "%s %s %s", sign, c.Kind, c.Name)
+		if c.Pruned {
+			b.WriteString(", which is not in the files")
+		}
+		if c.Connections > 0 {
+			fmt.Fprintf(&b, ": cuts %d of %d live connections", c.Cut, c.Connections)
+		}
+		b.WriteString("\n")
+		for _, f := range c.Fields {
+			fmt.Fprintf(&b, "    %s: %s -> %s\n", f.Field, orNone(f.Before), orNone(f.After))
+		}
+		if c.MoreFields > 0 {
+			fmt.Fprintf(&b, "    and %d more\n", c.MoreFields)
+		}
+		if c.Warning != "" {
+			fmt.Fprintf(&b, "    WARNING: %s\n", c.Warning)
+		}
+		cut += c.Cut
+	}
+	for _, k := range r.Kept {
+		fmt.Fprintf(&b, "  %s stays as it is, as a controller manages it\n", k)
+	}
+	if len(r.Changes) == 0 {
+		return b.String() + "nothing to do\n"
+	}
+	fmt.Fprintf(&b, "%s; %d live connections would lose their service or endpoint\n", tally(r, "to add", "to change", "to remove"), cut)
+	return b.String()
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
+}

@@ -1,0 +1,103 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/ipconfig"
+)
+
+// replaceFolder writes a folder so that there is always a whole one by its name, and keeps the former one with .bk behind its name.
+func replaceFolder(path string, c ipconfig.Config) error {
+	parent := filepath.Dir(path)
+	next, err := os.MkdirTemp(parent, ".save-*")
+	if err != nil {
+		return fmt.Errorf("%s is as it was: %w", path, err)
+	}
+	if err = writeFolder(next, c); err == nil {
+		err = takePlace(next, path)
+	}
+	if err != nil {
+		if !errors.Is(err, errBackupMoved) {
+			err = errors.Join(err, os.RemoveAll(next))
+		}
+		return fmt.Errorf("%s is as it was: %w", path, err)
+	}
+	if err := syncFolder(parent); err != nil {
+		return fmt.Errorf("%s is saved, but not surely on the disk: %w", path, err)
+	}
+	if err := os.RemoveAll(next); err != nil { // the backup before this one, if there was any
+		return fmt.Errorf("%s is saved, and what it was is in %s; an older backup could not be removed, its rest is %s: %w", path, backup(path), next, err)
+	}
+	return nil
+}
+
+// backup is what the former folder is named.
+func backup(path string) string { return path + ".bk" }
+
+// writeFolder fills a folder, and returns when all of it is on the disk.
+func writeFolder(path string, c ipconfig.Config) error {
+	for dev, files := range c {
+		below := filepath.Join(path, dev)
+		if err := os.Mkdir(below, 0o700); err != nil {
+			return err
+		}
+		for name, lines := range files {
+			if err := newFile(filepath.Join(below, name), []byte(strings.Join(lines, "\n")+"\n")); err != nil {
+				return err
+			}
+		}
+		if err := syncFolder(below); err != nil {
+			return err
+		}
+	}
+	return syncFolder(path)
+}
+
+var errBackupMoved = errors.New("the backup could not be named again")
+
+// takePlace gives the folder next the name path. What had it gets that of the backup, and what had that is named next. After an error all three
+// are as they were, or it is errBackupMoved: the new folder goes by way of the backup's name, so that the step that may be refused is not the last.
+func takePlace(next, path string) error {
+	err := rename(next, path, unix.RENAME_NOREPLACE)
+	if !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	var how uint = unix.RENAME_EXCHANGE
+	err = rename(next, backup(path), how)
+	if errors.Is(err, unix.ENOENT) {
+		how = unix.RENAME_NOREPLACE
+		err = rename(next, backup(path), how)
+	}
+	if err != nil {
+		return err
+	}
+	if err := rename(backup(path), path, unix.RENAME_EXCHANGE); err != nil {
+		if undo := rename(backup(path), next, how); undo != nil {
+			return fmt.Errorf("%w; %w: it is %s", errors.Join(err, undo), errBackupMoved, next)
+		}
+		return err
+	}
+	return nil
+}
+
+func rename(from, to string, how uint) error {
+	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, how); err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
+// syncFolder returns when the names in a folder are on the disk.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,88 @@
+package files
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/ipconfig"
+)
+
+// saved are the files of a folder that has one line, as replaceFolder takes them.
+func saved(line string) ipconfig.Config {
+	return ipconfig.Config{"eth0": {"type": {line}}}
+}
+
+// The former configuration is never lost: neither when the backup before it cannot be removed, nor when it cannot be moved.
+func TestReplaceFolderKeepsTheFormer(t *testing.T) {
+	t.Parallel()
+	runtime.LockOSThread() // and never unlocked: the thread has mounts of its own, and ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNS); errors.Is(err, unix.EPERM) {
+		t.Skip("only root may mount")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "ipconfig")
+	content := func(at string) string {
+		data, err := os.ReadFile(filepath.Join(at, "eth0", "type"))
+		if err != nil {
+			t.Error(err)
+		}
+		return strings.TrimSpace(string(data))
+	}
+	for _, line := range []string{"first", "second"} {
+		if err := replaceFolder(path, saved(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unix.Mount("none", filepath.Join(path+".bk", "eth0"), "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	err := replaceFolder(path, saved("third"))
+	if err == nil || !strings.Contains(err.Error(), path+" is saved, and what it was is in "+path+".bk; an older backup could not be removed") {
+		t.Errorf("a mount in the backup: %v", err)
+	}
+	if content(path) != "third" || content(path+".bk") != "second" {
+		t.Errorf("there are %q and %q", content(path), content(path+".bk"))
+	}
+	rests, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".save-*"))
+	if err != nil || len(rests) != 1 {
+		t.Fatalf("rests are %v, %v", rests, err)
+	}
+	if err := errors.Join(unix.Unmount(filepath.Join(rests[0], "eth0"), 0), os.RemoveAll(rests[0])); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := unix.Mount(path+".bk", path+".bk", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFolder(path, saved("fourth")); err == nil || !strings.Contains(err.Error(), path+" is as it was") {
+		t.Errorf("the backup is a mount: %v", err)
+	}
+	if err := unix.Unmount(path+".bk", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(path, path, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFolder(path, saved("fifth")); err == nil || !strings.Contains(err.Error(), path+" is as it was") {
+		t.Errorf("the folder is a mount: %v", err)
+	}
+	if err := unix.Unmount(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	if content(path) != "third" || content(path+".bk") != "second" {
+		t.Errorf("there are %q and %q", content(path), content(path+".bk"))
+	}
+	if list, err := os.ReadDir(filepath.Dir(path)); err != nil || len(list) != 2 {
+		t.Errorf("%v, %v", list, err)
+	}
+}

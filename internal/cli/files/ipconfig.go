@@ -1,0 +1,206 @@
+package files
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/ipconfig"
+	"loxilb/internal/manifest"
+)
+
+// ipconfigFolder is the contract's folder of what interfaces are configured by, below that of its files.
+const ipconfigFolder = "ipconfig"
+
+// interfaceFlags are those of apply for that folder.
+type interfaceFlags struct {
+	file   string
+	one    string // interface
+	routes bool
+	folder string
+}
+
+func (f *interfaceFlags) register(fl *pflag.FlagSet) {
+	fl.StringVarP(&f.file, "ip", "i", "", "file of what an interface is configured by, as save --ip writes it, or the folder of all")
+	fl.StringVar(&f.one, "per-intf", "", "what this interface is configured by, from its folder below --config-path")
+	fl.BoolVarP(&f.routes, "ipv4route", "r", false, "with --per-intf: only its routes")
+	fl.StringVarP(&f.folder, "config-path", "c", defaultConfigPath+ipconfigFolder+"/", "with --per-intf: the folder of folders")
+}
+
+// check refuses flags that do not go together.
+func (f *interfaceFlags) check() error {
+	switch {
+	case f.routes && f.one == "":
+		return errors.New("--ipv4route says of which --per-intf only the routes are wanted")
+	case f.one != "" && f.file != "":
+		return errors.New("--ip stands beside --per-intf: a file, or an interface")
+	case f.one == "." || f.one == ".." || strings.ContainsAny(f.one, "/\x00"):
+		return fmt.Errorf("--per-intf %q is no name of an interface", f.one)
+	}
+	return nil
+}
+
+// path is what is read; "": nothing.
+func (f *interfaceFlags) path() string {
+	if f.one != "" {
+		return filepath.Join(f.folder, f.one)
+	}
+	return f.file
+}
+
+// read finds the objects.
+func (f *interfaceFlags) read() ([]manifest.Object, error) {
+	path := f.path()
+	if path == "" {
+		return nil, nil
+	}
+	r := &ipconfig.Reader{}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+	case f.one != "":
+		err = readInterface(r, path, f.routes)
+	case info.IsDir():
+		err = readInterfaces(r, path)
+	default:
+		err = readLines(r, path)
+	}
+	r.Finish()
+	switch {
+	case err != nil:
+		return nil, err
+	case len(r.Wrong) > 0:
+		return nil, session.Refused("nothing was changed:\n%w", r.Wrong)
+	case len(r.Objects) == 0:
+		return nil, fmt.Errorf("%s: there is no object in it", path)
+	}
+	return r.Objects, nil
+}
+
+// readInterfaces reads a folder of folders: first of all interfaces what makes them, then what needs others.
+func readInterfaces(r *ipconfig.Reader, path string) error {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, name := range ipconfig.Files() {
+		for _, e := range entries {
+			if e.IsDir() {
+				err = errors.Join(err, readPresent(r, filepath.Join(path, e.Name(), name)))
+			}
+		}
+	}
+	return err
+}
+
+// readInterface reads the folder of an interface.
+func readInterface(r *ipconfig.Reader, path string, routes bool) (err error) {
+	files := ipconfig.Files()
+	if routes {
+		files = ipconfig.RouteFiles()
+	}
+	for _, name := range files {
+		err = errors.Join(err, readPresent(r, filepath.Join(path, name)))
+	}
+	return err
+}
+
+// readPresent reads a file that may be missing.
+func readPresent(r *ipconfig.Reader, path string) error {
+	err := readLines(r, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// maxLines is how large a file of an interface may be.
+const maxLines = 1 << 20
+
+// readLines reads a file. A pipe in a folder is none: nobody may be writing to it.
+func readLines(r *ipconfig.Reader, path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it is only read
+	text, err := io.ReadAll(io.LimitReader(f, maxLines+1))
+	switch {
+	case err != nil:
+		return err
+	case len(text) > maxLines:
+		return fmt.Errorf("%s is larger than %d MiB", path, maxLines>>20)
+	}
+	r.Read(path, string(text))
+	return nil
+}
+
+// saveInterfaces writes the folder of what interfaces are configured by. The former one stays with .bk behind its name.
+func saveInterfaces(ctx context.Context, o *session.Options, folder string) error {
+	c, left, err := interfaces(ctx, o)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(folder, ipconfigFolder)
+	if err := replaceFolder(path, c); err != nil {
+		return err
+	}
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		fmt.Fprintf(o.Env.Stderr, "Warning: routes not saved: %d, which %s\n", left[why], why)
+	}
+	return o.Print(fmt.Sprintf("success: %d lines of %d interfaces in %s\n", c.Lines(), len(c), path))
+}
+
+// interfaces asks the server for what they are configured by.
+func interfaces(ctx context.Context, o *session.Options) (ipconfig.Config, ipconfig.LeftOut, error) {
+	client, err := o.Client()
+	if err != nil {
+		return nil, nil, err
+	}
+	var addresses v1.AddressList
+	var routes v1.RouteList
+	var wanted struct {
+		Objects []v1.Object `json:"objects"`
+	}
+	answer, err := o.Answer(client.GetAddresses(ctx))
+	if err == nil {
+		err = session.Decode(answer, &addresses)
+	}
+	if err == nil {
+		if answer, err = o.Answer(client.GetRoutes(ctx)); err == nil {
+			err = session.Decode(answer, &routes)
+		}
+	}
+	if err == nil {
+		kinds := []string{manifest.Vlan, manifest.VlanMember, manifest.Vxlan, manifest.VxlanPeer, manifest.Neighbor, manifest.FDB}
+		if answer, err = o.Answer(client.GetObjects(ctx, &v1.GetObjectsParams{Kind: strings.Join(kinds, ",")})); err == nil {
+			err = session.Decode(answer, &wanted)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	c, left, err := ipconfig.New(addresses.IpAttr, routes.RouteAttr, wanted.Objects)
+	if err != nil {
+		return nil, nil, session.Refused("the answer of the server is not understood: %w", err)
+	}
+	return c, left, nil
+}

@@ -1,0 +1,150 @@
+package files_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
+
+	"golang.org/x/sys/unix"
+)
+
+// What interfaces are configured by is saved in the contract's folders and applied again, all of it, of one interface, or its routes alone.
+func TestInterfaces(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := clitest.NewServer(t, 200, `{"ipAttr":[{"dev":"eth0","ipAddress":["10.0.0.1/24"]}],`+
+		`"routeAttr":[{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","dev":"eth0","protocol":4}],`+
+		`"objects":[{"kind":"Vlan","spec":{"vid":100}}]}`)
+	path := filepath.Join(dir, "ipconfig")
+	content := func(name string) string {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	for range 3 {
+		if got := clitest.Run(t, "", s.At("save -i -c "+dir)...); got != (clitest.Result{Stdout: "success: 3 lines of 2 interfaces in " + path + "\n"}) {
+			t.Fatalf("%+v", got)
+		}
+	}
+	for _, at := range []string{"ipconfig/", "ipconfig.bk/"} {
+		if content(at+"eth0/ipv4addr") != "ip addr add 10.0.0.1/24 dev eth0\n" || content(at+"eth0/ipv4route") != "ip route add 10.1.0.0/16 via 10.0.0.254 proto static\n" ||
+			content(at+"vlan100/type") != "ip link add name vlan100 type bridge\n" {
+			t.Errorf("%q is in %s", content(at+"eth0/ipv4addr"), at)
+		}
+	}
+	const address, route = `{"kind":"IPaddress","spec":{"dev":"eth0","ipAddress":"10.0.0.1/24"}}`, `{"kind":"Route","spec":{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.254","protocol":"static"}}`
+	const vlan = `{"kind":"Vlan","spec":{"vid":100}}`
+	applied := clitest.NewServer(t, 200, `{"result":"Success","changes":[],"unchanged":2}`)
+	for args, want := range map[string]string{
+		"apply --per-intf eth0 -c " + path:             "[" + address + "," + route + "]",
+		"apply --per-intf eth0 -r -c " + path:          "[" + route + "]",
+		"apply -i " + path:                             "[" + vlan + "," + address + "," + route + "]",
+		"apply --ip " + path + "/eth0/ipv4addr":        "[" + address + "]",
+		"apply --ip=" + path + "/vlan100/type --prune": "[" + vlan + `],"prune":["Vlan"]`,
+	} {
+		got := clitest.Run(t, "", applied.At(args)...)
+		if request := applied.Requests[len(applied.Requests)-1]; got.Code != session.ExitOK || !strings.Contains(request, `"objects":`+want) {
+			t.Errorf("%s: %+v, %s", args, got, request)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(path, "eth0", "ipv4addr"), []byte("ip addr add 10.0.0.1/24 dev eth0\nreboot\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sent := len(applied.Requests)
+	for args, want := range map[string]string{
+		"apply --per-intf eth0 -c " + path:    "Error: nothing was changed:\n" + path + `/eth0/ipv4addr:2:1: "reboot" is not understood`,
+		"apply --per-intf .. -c " + path:      `--per-intf ".." is no name of an interface`,
+		"apply --per-intf ../x -c " + path:    `--per-intf "../x" is no name of an interface`,
+		"apply --per-intf eth9 -c " + path:    "no such file",
+		"apply -r -i " + path:                 "--ipv4route says of which --per-intf",
+		"apply --per-intf eth0 -i " + path:    "--ip stands beside --per-intf",
+		"apply -i " + filepath.Join(dir, "x"): "no such file",
+		"save -i -c /dev/null/x":              "the folder of the files cannot be made", "save -i -c /proc": "/proc/ipconfig is as it was",
+		"save -i -a": "none of the others can be",
+	} {
+		if got := clitest.Run(t, "", applied.At(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	if all := strings.Join(applied.Requests[sent:], "\n"); strings.Contains(all, "POST") {
+		t.Errorf("%s was sent", all)
+	}
+	evil := clitest.NewServer(t, 200, `{"ipAttr":[{"dev":"../../x","ipAddress":["10.0.0.1/24"]}]}`)
+	if got := clitest.Run(t, "", evil.At("save -i -c "+dir)...); got.Code == session.ExitOK || content("ipconfig/vlan100/type") == "" {
+		t.Errorf("%+v", got)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 2 {
+		t.Errorf("%v %v", list, err)
+	}
+}
+
+// What cannot be saved is said beside the success.
+func TestInterfacesLeftOut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := clitest.NewServer(t, 200, `{"ipAttr":[],"objects":[],"routeAttr":[{"destinationIPNet":"::/0","gateway":"fe80::1","dev":"eth0","protocol":4},`+
+		`{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.1","dev":"eth0","protocol":4,"metric":5},{"destinationIPNet":"10.1.0.0/16","gateway":"10.0.0.1","dev":"eth0","protocol":4}]}`)
+	want := clitest.Result{Stdout: "success: 1 lines of 1 interfaces in " + dir + "/ipconfig\n",
+		Stderr: "Warning: routes not saved: 1, which have a gateway of the link alone, as fe80::1: routes of loxilb's name no interface\n" +
+			"Warning: routes not saved: 1, which have a metric: routes of loxilb's have the usual one\n"}
+	if got := clitest.Run(t, "", s.At("save -i -c "+dir)...); got != want {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What makes interfaces is read of all folders first: a member is tagged though the folder of its VLAN interface comes later.
+func TestInterfacesThatNeedOthers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, line := range map[string]string{
+		"a100/master":  "ip link set dev eth0.100 master vlan100",
+		"eth0/subintf": "ip link add link eth0 name eth0.100 type vlan id 100",
+	} {
+		if err := errors.Join(os.Mkdir(filepath.Dir(filepath.Join(dir, name)), 0o700), os.WriteFile(filepath.Join(dir, name), []byte(line), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
+	got := clitest.Run(t, "", s.At("apply --ip "+dir)...)
+	if request := s.Requests[len(s.Requests)-1]; got.Code != session.ExitOK || !strings.Contains(request, `"spec":{"dev":"eth0","tagged":true}`) {
+		t.Errorf("%+v, %s", got, request)
+	}
+}
+
+// A pipe, a folder or a loop of links where a file is expected ends the command, and does not hold it up.
+func TestInterfaceFilesThatAreNone(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"result":"Success","changes":[]}`)
+	for name, make := range map[string]func(path string) error{
+		"pipe":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"folder": func(path string) error { return os.Mkdir(path, 0o700) },
+		"loop":   func(path string) error { return os.Symlink(path, path) },
+	} {
+		dir := t.TempDir()
+		if err := os.Mkdir(dir+"/eth0", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := make(dir + "/eth0/ipv4addr"); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range []string{"apply --per-intf eth0 -c " + dir, "apply -i " + dir} {
+			if got := clitest.Run(t, "", s.At(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, dir+"/eth0/ipv4addr") {
+				t.Errorf("%s, %s: %+v", name, args, got)
+			}
+		}
+		if err := make(dir + "/one.yaml"); err != nil {
+			t.Fatal(err)
+		}
+		if got := clitest.Run(t, "", s.At("apply -f "+dir)...); name != "folder" && got.Code == session.ExitOK {
+			t.Errorf("%s in a folder of files: %+v", name, got)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package files
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+func confirmCommand(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "confirm [REVISION]",
+		Short:   "have what apply --confirm has changed stay",
+		Example: "  loxicmd apply -f all.yaml --confirm=60s && loxicmd confirm",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var body v1.ConfirmRequest
+			if len(args) == 1 {
+				n, err := revisionOf(args[0])
+				if err != nil {
+					return err
+				}
+				body.Revision = n
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			answer, err := o.Answer(client.ConfirmApply(cmd.Context(), body))
+			if err != nil {
+				return err
+			}
+			return o.Done(answer)
+		},
+	}
+}
+
+func rollbackCommand(o *session.Options) *cobra.Command {
+	var body v1.RollbackRequest
+	cmd := &cobra.Command{
+		Use:   "rollback [REVISION]",
+		Short: "make all objects what they were at a revision",
+		Long: "loxicmd get revisions lists what one can go back to; without a REVISION it is the one before the last. Going back is a new\n" +
+			"revision, so it can be gone back on.",
+		Example: "  loxicmd get revisions\n  loxicmd rollback 41 --dry-run\n  loxicmd rollback 41",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			var number uint64
+			if len(args) == 1 {
+				number, err = revisionOf(args[0])
+			} else {
+				var list v1.RevisionList
+				if list, err = revisions(o, cmd); err == nil && len(list.RevisionAttr) == 0 {
+					err = session.Refused("there is no revision to go back on")
+				}
+				if err == nil {
+					number = list.RevisionAttr[0].Revision - 1
+				}
+			}
+			if err != nil {
+				return err
+			}
+			body.Revision = &number
+			answer, err := o.Answer(client.RollBack(cmd.Context(), body))
+			if err != nil {
+				return err
+			}
+			return printResult(o, answer, body.DryRun)
+		},
+	}
+	cmd.Flags().BoolVar(&body.DryRun, "dry-run", false, "only say what would change, as plan does")
+	cmd.Flags().BoolVar(&body.Force, "force", false, "also if firewall rules cut connections of the machine itself, as your ssh session")
+	cmd.Flags().BoolVar(&body.Managed, "managed", false, "services that a controller manages too")
+	return cmd
+}
+
+func revisionOf(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no revision: a number, as loxicmd get revisions lists them", text)
+	}
+	return n, nil
+}
+
+func revisions(o *session.Options, cmd *cobra.Command) (list v1.RevisionList, err error) {
+	client, err := o.Client()
+	if err != nil {
+		return list, err
+	}
+	answer, err := o.Answer(client.GetRevisions(cmd.Context()))
+	if err != nil {
+		return list, err
+	}
+	return list, session.Decode(answer, &list)
+}
+
+func revisionsKind() session.Kind[v1.RevisionList, v1.Revision] {
+	return session.Kind[v1.RevisionList, v1.Revision]{
+		Word: "revisions", Key: "revisionAttr", Object: "", Ask: (*v1.Client).GetRevisions,
+		Items: func(l *v1.RevisionList) *[]v1.Revision { return &l.RevisionAttr },
+		Name:  func(d *v1.Revision) string { return strconv.FormatUint(d.Revision, 10) },
+		Draw: func(list *v1.RevisionList) *session.Table {
+			t := session.NewTable("Revision", "Time", "Who", "From", "Added", "Changed", "Removed", "Doing", "Confirm")
+			for _, r := range list.RevisionAttr {
+				confirm := ""
+				if r.Confirm != nil {
+					confirm = "until " + r.Confirm.Local().Format(time.TimeOnly)
+				}
+				t.Add(strconv.FormatUint(r.Revision, 10), r.Time.Local().Format(time.DateTime), r.Who, r.From,
+					strconv.Itoa(r.Created), strconv.Itoa(r.Changed), strconv.Itoa(r.Deleted), r.Doing, confirm)
+			}
+			return t
+		},
+	}
+}
+
+func getRevisions(o *session.Options) *cobra.Command {
+	return revisionsKind().Get(o, &cobra.Command{
+		Use:     "revisions",
+		Aliases: []string{"revision", "rev"},
+		Short:   "show the last 50 changes: who made them, from where, and when",
+		Example: "  loxicmd get revisions",
+	})
+}
+
+func describeRevisions(o *session.Options) *cobra.Command {
+	return revisionsKind().Describe(o, &cobra.Command{
+		Use:     "revisions",
+		Aliases: []string{"revision", "rev"},
+		Short:   "show a revision in full, with its status and what happened to it",
+		Example: "  loxicmd describe revisions",
+	})
+}

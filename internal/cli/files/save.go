@@ -1,0 +1,181 @@
+package files
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/contract"
+	"loxilb/internal/manifest"
+)
+
+// savedFiles are the contract's files, and the list that each holds.
+var savedFiles = []struct{ flag, short, kind, file, list, what string }{
+	{"lb", "l", manifest.Loadbalancer, "lbconfig.txt", "lbAttr", "services"},
+	{"endpoint", "", manifest.Endpoint, "EPconfig.txt", "Attr", "endpoints"},
+	{"firewall", "", manifest.Firewall, "FWconfig.txt", "fwAttr", "firewall rules"},
+}
+
+const defaultConfigPath = "/etc/loxilb/"
+
+func saveCommand(o *session.Options) *cobra.Command {
+	var file, folder string
+	var all, ip, sessions, ulcl, bfd bool
+	chosen := make([]bool, len(savedFiles))
+	cmd := &cobra.Command{
+		Use:   "save",
+		Short: "write what is wanted to files that apply takes",
+		Long: "--file writes everything as YAML. The other flags write the files of the existing loxilb, one for each kind, below --config-path, which is made; the file that\n" +
+			"was there is kept with .bk behind its name. Services that a controller manages are left out.",
+		Example: "  loxicmd save -f all.yaml\n  loxicmd save --all\n  loxicmd save --lb -c /tmp/\n  loxicmd save --ip",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case sessions || ulcl:
+				return session.Refused("%s", contract.NoSessions)
+			case bfd:
+				return session.Refused("%s", contract.NoBFD)
+			case file != "":
+				return saveYAML(o, cmd, file)
+			}
+			if err := os.MkdirAll(folder, 0o700); err != nil {
+				return fmt.Errorf("the folder of the files cannot be made: %w", err)
+			}
+			for i := range savedFiles {
+				if all || chosen[i] {
+					if err := saveList(o, cmd, folder, i); err != nil {
+						return err
+					}
+				}
+			}
+			if all || ip {
+				return saveInterfaces(cmd.Context(), o, folder)
+			}
+			return nil
+		},
+	}
+	fl := cmd.Flags()
+	fl.SortFlags = false
+	fl.StringVarP(&file, "file", "f", "", "write everything to a file of YAML; - is standard output")
+	fl.BoolVarP(&all, "all", "a", false, "write all of the files below")
+	selectors := []string{"file", "all"}
+	for i, s := range savedFiles {
+		fl.BoolVarP(&chosen[i], s.flag, s.short, false, "write the "+s.what+" to "+s.file)
+		selectors = append(selectors, s.flag)
+	}
+	fl.BoolVar(&sessions, "session", false, "sessions, which this build does not have")
+	fl.BoolVar(&ulcl, "ulcl", false, "session classifiers, which this build does not have")
+	fl.BoolVar(&bfd, "bfd", false, "BFD sessions, which this build does not have")
+	fl.BoolVarP(&ip, "ip", "i", false, "write addresses, routes, neighbors, VLANs and tunnels to "+ipconfigFolder+"/INTERFACE/")
+	selectors = append(selectors, "ip", "session", "ulcl", "bfd")
+	fl.StringVarP(&folder, "config-path", "c", defaultConfigPath, "folder of the files")
+	cmd.MarkFlagsMutuallyExclusive(selectors...)
+	cmd.MarkFlagsOneRequired(selectors...)
+	return cmd
+}
+
+// objects are those of a kind, or all, as the server would take them again.
+func objects(o *session.Options, cmd *cobra.Command, kind string) ([]json.RawMessage, error) {
+	client, err := o.Client()
+	if err != nil {
+		return nil, err
+	}
+	answer, err := o.Answer(client.GetObjects(cmd.Context(), &v1.GetObjectsParams{Kind: kind}))
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Objects []json.RawMessage `json:"objects"`
+	}
+	return list.Objects, session.Decode(answer, &list)
+}
+
+func saveYAML(o *session.Options, cmd *cobra.Command, path string) error {
+	list, err := objects(o, cmd, "")
+	if err != nil {
+		return err
+	}
+	text, err := manifest.YAML(list)
+	if err != nil {
+		return err
+	}
+	if path == "-" {
+		return o.Print(string(text))
+	}
+	return saveFile(o, path, text, len(list))
+}
+
+func saveList(o *session.Options, cmd *cobra.Command, folder string, i int) error {
+	s := savedFiles[i]
+	list, err := objects(o, cmd, s.kind)
+	if err != nil {
+		return err
+	}
+	specs := make([]json.RawMessage, len(list))
+	for i, object := range list {
+		var one v1.Object
+		if err := json.Unmarshal(object, &one); err != nil {
+			return err
+		}
+		specs[i] = one.Spec
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(map[string][]json.RawMessage{s.list: specs}); err != nil {
+		return err
+	}
+	return saveFile(o, filepath.Join(folder, s.file), out.Bytes(), len(list))
+}
+
+func saveFile(o *session.Options, path string, content []byte, objects int) error {
+	if err := replaceFile(path, content); err != nil {
+		return fmt.Errorf("%s is as it was: %w", path, err)
+	}
+	return o.Print(fmt.Sprintf("success: %d objects in %s\n", objects, path))
+}
+
+// newFile writes a file, for its owner alone, and returns when it is on the disk.
+func newFile(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// replaceFile writes a file so that there is always a whole one by its name, and keeps the former one with .bk behind its name.
+func replaceFile(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".save-*") // for its owner alone
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) //nolint:errcheck // it has another name by then, or is of no use
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	former := f.Name() + ".bk"
+	switch err := os.Link(path, former); {
+	case err == nil:
+		if err := os.Rename(former, path+".bk"); err != nil {
+			return errors.Join(err, os.Remove(former))
+		}
+		// Two names of one file are not renamed onto each other: the backup was that file already.
+		if err := os.Remove(former); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

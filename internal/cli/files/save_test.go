@@ -1,0 +1,67 @@
+package files_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
+)
+
+// TestSave: the contract's files hold what apply takes; the former file is kept, and is what it was if the server refuses.
+func TestSave(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const spec = `{"serviceArguments":{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp","name":"a<b"},"endpoints":[]}`
+	s := clitest.NewServer(t, 200, `{"objects":[{"apiVersion":"netlox/v1","kind":"Loadbalancer","spec":`+spec+`}]}`)
+	content := func(name string) string {
+		data, err := os.ReadFile(dir + "/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	for range 3 {
+		if got := clitest.Run(t, "", s.At("save -l -c "+dir)...); got != (clitest.Result{Stdout: "success: 1 objects in " + dir + "/lbconfig.txt\n"}) {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if want := `{"lbAttr":[` + spec + "]}\n"; content("lbconfig.txt") != want || content("lbconfig.txt.bk") != want {
+		t.Errorf("%q", content("lbconfig.txt"))
+	}
+	if !strings.HasPrefix(s.Requests[0], "GET /netlox/v1/config/objects?kind=Loadbalancer") {
+		t.Errorf("%q", s.Requests)
+	}
+	if got := clitest.Run(t, "", s.At("save -a --config-path="+dir)...); got.Code != session.ExitOK || strings.Count(got.Stdout, "success") != 4 || !strings.HasPrefix(content("FWconfig.txt"), `{"fwAttr":[`) || !strings.HasPrefix(content("EPconfig.txt"), `{"Attr":[`) {
+		t.Errorf("%+v", got)
+	}
+	if got := clitest.Run(t, "", s.At("save -f "+dir+"/all.yaml")...); got.Code != session.ExitOK || !strings.HasPrefix(content("all.yaml"), "apiVersion: netlox/v1\nkind: Loadbalancer\nspec:\n") {
+		t.Errorf("%+v %s", got, content("all.yaml"))
+	}
+	if info, err := os.Stat(dir + "/all.yaml"); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	for args, want := range map[string]string{
+		"save": "at least one of the flags", "save -a -l": "none of the others can be", "save --bfd": "BFD is not part of this build", "save --ulcl": "GTP-U sessions are not part",
+		"save -l -c /dev/null/x": "the folder of the files cannot be made: mkdir /dev/null: not a directory", "save -l -c /proc": "/proc/lbconfig.txt is as it was",
+	} {
+		if got := clitest.Run(t, "", s.At(args)...); got.Code == session.ExitOK || !strings.Contains(got.Stderr, want) {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	if got := clitest.Run(t, "", s.At("save -a -c "+dir+"/new/folder")...); got.Code != session.ExitOK {
+		t.Errorf("%+v", got)
+	}
+	if content("new/folder/lbconfig.txt") != content("lbconfig.txt") {
+		t.Error("the new folder has something else")
+	}
+	refusing := clitest.NewServer(t, 503, `{"code":503,"message":"x","result":"x"}`)
+	before := content("lbconfig.txt")
+	if got := clitest.Run(t, "", refusing.At("save -l -c "+dir)...); got.Code != session.ExitRefused || content("lbconfig.txt") != before {
+		t.Errorf("%+v", got)
+	}
+	if list, err := os.ReadDir(dir); err != nil || len(list) != 7 {
+		t.Errorf("%v %v", list, err)
+	}
+}

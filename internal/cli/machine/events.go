@@ -1,0 +1,74 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+func getEvents(o *session.Options) *cobra.Command {
+	params := &v1.GetEventsParams{}
+	var watch bool
+	cmd := &cobra.Command{
+		Use:     "events",
+		Aliases: []string{"event"},
+		Short:   "show what happened, a line each; -w goes on showing what happens",
+		Example: "  loxicmd get events --kind=object,link --limit=20\n  loxicmd get events -w",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if params.Limit < 0 {
+				return fmt.Errorf("--limit is 0 or more")
+			}
+			if watch && params.Limit > 0 {
+				return errors.New("--limit stands beside --watch, which does not end by itself")
+			}
+			if watch {
+				return watchEvents(cmd.Context(), o, params)
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			resp, err := client.GetEvents(cmd.Context(), params)
+			if o.AsIs() {
+				return o.PrintList(resp, err, "eventAttr", nil)
+			}
+			_, err = o.EachOf(resp, err, "eventAttr", eventPrinter(o))
+			return err
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVarP(&watch, "watch", "w", false, "show what happens from now on, until interrupted")
+	fs.StringVar(&params.Kind, "kind", "", "only events of these kinds: link, address, route, neighbour, health, object, peer, pressure; several with commas")
+	fs.StringVar(&params.Object, "object", "", "only events about this object, as in: service 20.20.20.1:2020/tcp")
+	fs.IntVar(&params.Limit, "limit", 0, "only so many, the last ones; 0 is all that the server has kept")
+	return cmd
+}
+
+// eventPrinter prints one event in a line.
+func eventPrinter(o *session.Options) func(json.RawMessage) error {
+	return func(item json.RawMessage) error {
+		if o.Output == "json" {
+			return o.Print(string(item) + "\n")
+		}
+		var e v1.Event
+		if err := session.Decode(item, &e); err != nil {
+			return err
+		}
+		return o.Print(session.EventLine(&e))
+	}
+}
+
+func watchEvents(ctx context.Context, o *session.Options, params *v1.GetEventsParams) error {
+	return o.Follow(ctx, func(client *v1.Client, asStream v1.RequestEditorFn) (*http.Response, error) {
+		return client.GetEvents(ctx, params, asStream)
+	}, eventPrinter(o))
+}

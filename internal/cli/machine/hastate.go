@@ -1,0 +1,80 @@
+package machine
+
+import (
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+func hastateAliases() []string { return []string{"ha", "HAstate"} }
+
+func hastateKind() session.Kind[v1.InstanceStateList, v1.InstanceState] {
+	return session.Kind[v1.InstanceStateList, v1.InstanceState]{
+		Word: "hastate", Key: "Attr", Object: "instance", Ask: (*v1.Client).GetInstanceStates,
+		Items: func(l *v1.InstanceStateList) *[]v1.InstanceState { return &l.Attr },
+		Name:  func(d *v1.InstanceState) string { return d.Instance },
+		Draw: func(list *v1.InstanceStateList) *session.Table {
+			t := session.NewTable("Instance", "HAState")
+			for _, i := range list.Attr {
+				t.Add(i.Instance, i.State)
+			}
+			return t
+		},
+	}
+}
+
+func getHastate(o *session.Options) *cobra.Command {
+	return hastateKind().Get(o, &cobra.Command{
+		Use:     "hastate",
+		Aliases: hastateAliases(),
+		Short:   "show what this node is for the services of each instance: MASTER, BACKUP, ...",
+		Example: "  loxicmd get hastate",
+	})
+}
+
+func describeHastate(o *session.Options) *cobra.Command {
+	return hastateKind().Describe(o, &cobra.Command{
+		Use:     "hastate",
+		Aliases: hastateAliases(),
+		Short:   "show what this node is for an instance in full, with its status and what happened to it",
+		Example: "  loxicmd describe hastate",
+	})
+}
+
+func setHastate(o *session.Options) *cobra.Command {
+	var state v1.InstanceState
+	cmd := &cobra.Command{
+		Use:     "hastate STATE",
+		Aliases: hastateAliases(),
+		Short:   "say what this node is for the services of an instance: MASTER, BACKUP, FAULT, STOP or NOT_DEFINED",
+		Long: "Says what this node is for the services of an instance, as a notify script of keepalived does. A node that is\n" +
+			"BACKUP, FAULT or STOP answers for none of their VIPs; connections that reach it go on. One that is MASTER, or\n" +
+			"NOT_DEFINED, does, and announces them. It holds over restarts of the daemon; after one of the machine a MASTER\n" +
+			"is BACKUP until it is said again.",
+		Example: "  loxicmd set hastate MASTER\n  loxicmd set hastate BACKUP --instance=llb-inst1",
+		Args:    session.Exactly("the state, as in: loxicmd set hastate MASTER"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			role, err := lb.ParseRole(args[0])
+			if err != nil {
+				return err
+			}
+			state.State = string(role)
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.SetInstanceState(cmd.Context(), state))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&state.Instance, "instance", lb.DefaultInstance, "instance: what stands behind the last colon of services' names; services without are of "+lb.DefaultInstance)
+	fs.StringVar(&state.Vip, "vip", "", "address of the cluster that endpoints see in mode fullnat in place of VIPs; without, none")
+	return cmd
+}

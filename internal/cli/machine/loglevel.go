@@ -1,0 +1,57 @@
+package machine
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+// logLevels are the contract's words. Servers of the contract say nothing of one that they do not know.
+func logLevels() []string {
+	return []string{"trace", "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+}
+
+func getLogLevel(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "log-level",
+		Aliases: []string{"loglevel"},
+		Short:   "show the level of the server's log",
+		Example: "  loxicmd get log-level",
+		Args:    cobra.NoArgs,
+		RunE: session.Show(o, (*v1.Client).GetParams, func(p *v1.Params) *session.Table {
+			t := session.NewTable("Param Name", "Value")
+			t.Add("Log level", p.LogLevel)
+			return t
+		}),
+	}
+}
+
+func setLogLevel(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:       "log-level LEVEL",
+		Aliases:   []string{"loglevel"},
+		Short:     "change the level of the server's log until it ends",
+		Example:   "  loxicmd set log-level debug",
+		ValidArgs: logLevels(),
+		Args:      session.Exactly("the level, as in: loxicmd set log-level debug"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(logLevels(), args[0]) {
+				return fmt.Errorf("log-level %q is none of %s", args[0], strings.Join(logLevels(), ", "))
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.SetParams(cmd.Context(), v1.Params{LogLevel: args[0]}))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+}

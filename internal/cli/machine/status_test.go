@@ -1,0 +1,103 @@
+package machine_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"loxilb/internal/cli"
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
+)
+
+// TestTables prints testdata/*.json and compares with *.txt beside it, which has the command lines.
+func TestTables(t *testing.T) {
+	t.Parallel()
+	for name, lines := range map[string][]string{
+		"status":  {"get status", "get status --failed --kind=interface", "get status eth0 -o json"},
+		"events":  {"get events", "get events -o json", "get event -o yaml"},
+		"version": {"get lbversion", "get llbversion -o json", "get LBversion -o yaml"},
+	} {
+		clitest.Golden(t, clitest.NewServer(t, 200, clitest.Answer(t, name)), name, lines...)
+	}
+}
+
+// What chooses is asked of the server.
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"eventAttr":[],"statusAttr":[]}`)
+	for _, args := range []string{"get events --kind=link,object --limit=3", "get status web --failed --kind=service"} {
+		_ = clitest.Run(t, "", s.At(args)...) // there is no such object
+	}
+	if diff := cmp.Diff([]string{
+		"GET /netlox/v1/events?kind=link%2Cobject&limit=3",
+		"GET /netlox/v1/status/objects?failed=true&kind=service&name=web",
+	}, s.Requests); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestStatusOfNothing(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"statusAttr":[]}`)
+	for args, want := range map[string]string{
+		"get status nope":          `there is no object "nope"`,
+		"get status":               "",
+		"get status nope --failed": "",
+	} {
+		r := clitest.Run(t, "", s.At(args)...)
+		if (r.Code == session.ExitRefused) != (want != "") || !strings.Contains(r.Stderr, want) {
+			t.Errorf("%s: %+v", args, r)
+		}
+	}
+}
+
+func TestWatchEvents(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	var accept string
+	s := &clitest.Server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		accept = r.Header.Get("Accept") + " " + r.URL.RawQuery
+		_, _ = io.WriteString(w, ": hello\n\nid: 7\nevent: link\ndata: {\"seq\":7,\"time\":\"2020-01-02T03:04:05Z\",\"kind\":\"link\",\"message\":\"interface eth0 (2) added\"}\n\n"+
+			"event: lost\ndata: {\"lost\":3}\n\n")
+		w.(http.Flusher).Flush()
+		<-hold
+		_, _ = io.WriteString(w, "event: end\ndata: {\"message\":\"the token has ended\"}\n\n")
+	}))}
+	t.Cleanup(s.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	out := clitest.Lines{Out: make(chan string, 10)}
+	var errs bytes.Buffer
+	done := make(chan int, 1)
+	go func() {
+		done <- cli.Main(ctx, session.Env{Stdout: out, Stderr: &errs}, s.At("get events -w --kind=link"))
+	}()
+	if line := <-out.Out; line != "2020-01-02T03:04:05Z  link       interface eth0 (2) added\n" {
+		t.Errorf("%q", line)
+	}
+	hold <- struct{}{} // the server ends it
+	if code := <-done; code != session.ExitUnreachable || !strings.Contains(errs.String(), "3 events were lost") || !strings.Contains(errs.String(), "the events ended: the token has ended\n") {
+		t.Errorf("%d %s", code, errs.String())
+	}
+	if accept != "text/event-stream kind=link&limit=0" {
+		t.Error(accept)
+	}
+	errs.Reset()
+	go func() {
+		done <- cli.Main(ctx, session.Env{Stdout: out, Stderr: &errs}, s.At("get events -w -o json"))
+	}()
+	if line := <-out.Out; !strings.HasPrefix(line, `{"seq":7`) || strings.Count(line, "\n") != 1 {
+		t.Errorf("%q", line)
+	}
+	cancel() // the user does
+	if code := <-done; code != session.ExitOK {
+		t.Errorf("%d %s", code, errs.String())
+	}
+	close(hold)
+}

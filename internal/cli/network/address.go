@@ -1,0 +1,99 @@
+package network
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/netobj"
+)
+
+// addressAliases are the contract's.
+func addressAliases() []string { return []string{"ipv4address", "ipv4", "ipaddress"} }
+
+func createAddress(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "ip IP/LENGTH INTERFACE",
+		Aliases: addressAliases(),
+		Short:   "give an interface an address, IPv4 or IPv6",
+		Long:    "Gives an interface an address, and gives it again when the machine starts or the interface comes back.",
+		Example: "  loxicmd create ip 10.0.0.1/24 eth0\n  loxicmd create ip 2001:db8::1/64 eth0",
+		Args:    session.Arguments("IP/LENGTH", "INTERFACE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := netobj.ParseAddress(args[1], args[0]); err != nil {
+				return err
+			}
+			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateAddress(ctx, v1.DeviceAddress{IpAddress: args[0], Dev: args[1]})
+			})
+		},
+	}
+}
+
+func deleteAddress(o *session.Options) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:     "ip IP/LENGTH INTERFACE",
+		Aliases: addressAliases(),
+		Short:   "take an address from an interface, whoever gave it",
+		Example: "  loxicmd delete ip 10.0.0.1/24 eth0",
+		Args:    session.Arguments("IP/LENGTH", "INTERFACE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			a, err := netobj.ParseAddress(args[1], args[0])
+			if err != nil {
+				return err
+			}
+			at := a.Prefix.Addr()
+			params := &v1.DeleteAddressParams{Force: session.ForceText(force)}
+			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeleteAddress(ctx, at.String(), strconv.Itoa(a.Prefix.Bits()), a.Dev, params)
+			})
+		},
+	}
+	session.ForceFlag(cmd, &force)
+	return cmd
+}
+
+func addressKind(o *session.Options) session.Kind[v1.AddressList, v1.DeviceAddresses] {
+	return session.Kind[v1.AddressList, v1.DeviceAddresses]{
+		Word: "ip", Key: "ipAttr", Object: "ipv4address", Ask: (*v1.Client).GetAddresses,
+		Items: func(l *v1.AddressList) *[]v1.DeviceAddresses { return &l.IpAttr },
+		Name:  func(d *v1.DeviceAddresses) string { return d.Dev },
+		Also:  func(d *v1.DeviceAddresses) []string { return d.IpAddress },
+		Draw:  func(list *v1.AddressList) *session.Table { return addressTable(list, o.Output == "wide") },
+	}
+}
+
+func getAddress(o *session.Options) *cobra.Command {
+	return addressKind(o).Get(o, &cobra.Command{
+		Use:     "ip",
+		Aliases: addressAliases(),
+		Short:   "show the addresses of all interfaces",
+		Example: "  loxicmd get ip",
+	})
+}
+
+func describeAddress(o *session.Options) *cobra.Command {
+	return addressKind(o).Describe(o, &cobra.Command{
+		Use:     "ip",
+		Aliases: addressAliases(),
+		Short:   "show the addresses of an interface in full, with its status and what happened to it",
+		Example: "  loxicmd describe ip",
+	})
+}
+
+func addressTable(list *v1.AddressList, wide bool) *session.Table {
+	header := []string{"Device Name", "IP Address"}
+	if wide {
+		header = append(header, "Sync")
+	}
+	t := session.NewTable(header...)
+	for _, d := range list.IpAttr {
+		t.AddLines([][]string{{d.Dev}, d.IpAddress, {strconv.Itoa(d.Sync)}}[:len(header)]...)
+	}
+	return t
+}

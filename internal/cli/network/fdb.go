@@ -1,0 +1,81 @@
+package network
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/netobj"
+)
+
+func createFDB(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "fdb MAC INTERFACE",
+		Short:   "say by which interface a MAC address is reached",
+		Long:    "Says by which interface a MAC address is reached, in the forwarding table of the bridge that the interface is of.",
+		Example: "  loxicmd create fdb 00:11:22:aa:bb:cc eth1",
+		Args:    session.Arguments("MAC", "INTERFACE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := netobj.ParseFDB(args[0], args[1]); err != nil {
+				return err
+			}
+			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateFdb(ctx, v1.Fdb{MacAddress: args[0], Dev: args[1]})
+			})
+		},
+	}
+}
+
+func deleteFDB(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "fdb MAC INTERFACE",
+		Short:   "delete a forwarding entry, whoever made it",
+		Example: "  loxicmd delete fdb 00:11:22:aa:bb:cc eth1",
+		Args:    session.Arguments("MAC", "INTERFACE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f, err := netobj.ParseFDB(args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeleteFdb(ctx, f.MAC.String(), f.Dev)
+			})
+		},
+	}
+}
+
+func fdbKind() session.Kind[v1.FdbList, v1.Fdb] {
+	return session.Kind[v1.FdbList, v1.Fdb]{
+		Word: "fdb", Key: "fdbAttr", Object: "fdb", Ask: (*v1.Client).GetFdbs,
+		Items: func(l *v1.FdbList) *[]v1.Fdb { return &l.FdbAttr },
+		Name:  func(d *v1.Fdb) string { return d.MacAddress + "@" + d.Dev },
+		Also:  func(d *v1.Fdb) []string { return []string{d.MacAddress, d.Dev} },
+		Draw: func(list *v1.FdbList) *session.Table {
+			t := session.NewTable("Device Name", "MAC Address")
+			for _, f := range list.FdbAttr {
+				t.Add(f.Dev, f.MacAddress)
+			}
+			return t
+		},
+	}
+}
+
+func getFDB(o *session.Options) *cobra.Command {
+	return fdbKind().Get(o, &cobra.Command{
+		Use:     "fdb",
+		Short:   "show the forwarding tables: what was said, and what was learned",
+		Example: "  loxicmd get fdb",
+	})
+}
+
+func describeFDB(o *session.Options) *cobra.Command {
+	return fdbKind().Describe(o, &cobra.Command{
+		Use: "fdb",
+
+		Short:   "show forwarding entries in full, with its status and what happened to it",
+		Example: "  loxicmd describe fdb",
+	})
+}

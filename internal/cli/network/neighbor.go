@@ -1,0 +1,93 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/netobj"
+)
+
+// neighborAliases are the contract's.
+func neighborAliases() []string { return []string{"nei", "neigh"} }
+
+func createNeighbor(o *session.Options) *cobra.Command {
+	var mac string
+	cmd := &cobra.Command{
+		Use:     "neighbor IP INTERFACE",
+		Aliases: neighborAliases(),
+		Short:   "say which MAC address a host on a link has",
+		Long:    "Says which MAC address a host on a link has: it is not asked for any more, over restarts too.",
+		Example: "  loxicmd create neighbor 10.0.0.5 eth0 --macAddress=00:11:22:aa:bb:cc",
+		Args:    session.Arguments("IP", "INTERFACE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if mac == "" {
+				return errors.New("--macAddress is missing: the MAC address, as in 00:11:22:aa:bb:cc")
+			}
+			if _, err := netobj.ParseNeighbor(args[0], args[1], mac); err != nil {
+				return err
+			}
+			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateNeighbor(ctx, v1.Neighbor{IpAddress: args[0], Dev: args[1], MacAddress: mac})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&mac, "macAddress", "", "its MAC address, as 00:11:22:aa:bb:cc")
+	return cmd
+}
+
+func deleteNeighbor(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "neighbor IP INTERFACE",
+		Aliases: neighborAliases(),
+		Short:   "leave a neighbour to be found by asking, whoever has said it",
+		Example: "  loxicmd delete neighbor 10.0.0.5 eth0",
+		Args:    session.Arguments("IP", "INTERFACE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := netobj.NeighborKey(args[0], args[1]); err != nil {
+				return err
+			}
+			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeleteNeighbor(ctx, args[0], args[1])
+			})
+		},
+	}
+}
+
+func neighborKind() session.Kind[v1.NeighborList, v1.Neighbor] {
+	return session.Kind[v1.NeighborList, v1.Neighbor]{
+		Word: "neighbor", Key: "neighborAttr", Object: "neighbor", Ask: (*v1.Client).GetNeighbors,
+		Items: func(l *v1.NeighborList) *[]v1.Neighbor { return &l.NeighborAttr },
+		Name:  func(d *v1.Neighbor) string { return d.IpAddress + "@" + d.Dev },
+		Also:  func(d *v1.Neighbor) []string { return []string{d.IpAddress, d.MacAddress} },
+		Draw: func(list *v1.NeighborList) *session.Table {
+			t := session.NewTable("IP Address", "Device Name", "Mac Address")
+			for _, n := range list.NeighborAttr {
+				t.Add(n.IpAddress, n.Dev, n.MacAddress)
+			}
+			return t
+		},
+	}
+}
+
+func getNeighbor(o *session.Options) *cobra.Command {
+	return neighborKind().Get(o, &cobra.Command{
+		Use:     "neighbor",
+		Aliases: neighborAliases(),
+		Short:   "show neighbours whose MAC address is known, by word or by asking",
+		Example: "  loxicmd get neighbor",
+	})
+}
+
+func describeNeighbor(o *session.Options) *cobra.Command {
+	return neighborKind().Describe(o, &cobra.Command{
+		Use:     "neighbor",
+		Aliases: neighborAliases(),
+		Short:   "show a neighbour in full, with its status and what happened to it",
+		Example: "  loxicmd describe neighbor",
+	})
+}

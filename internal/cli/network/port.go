@@ -1,0 +1,79 @@
+package network
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+func portKind(o *session.Options) session.Kind[v1.PortList, v1.PortEntry] {
+	return session.Kind[v1.PortList, v1.PortEntry]{
+		Word: "port", Key: "portAttr", Object: "interface", Ask: (*v1.Client).GetPorts,
+		Items: func(l *v1.PortList) *[]v1.PortEntry { return &l.PortAttr },
+		Name:  func(d *v1.PortEntry) string { return d.PortName },
+		Also:  func(d *v1.PortEntry) []string { return []string{strconv.Itoa(d.PortNo)} },
+		Draw:  func(list *v1.PortList) *session.Table { return portTable(list, o.Output == "wide") },
+	}
+}
+
+func getPort(o *session.Options) *cobra.Command {
+	return portKind(o).Get(o, &cobra.Command{
+		Use:     "port",
+		Short:   "show the interfaces; -o wide shows what they have received and sent",
+		Example: "  loxicmd get port -o wide",
+	})
+}
+
+func describePort(o *session.Options) *cobra.Command {
+	return portKind(o).Describe(o, &cobra.Command{
+		Use: "port",
+
+		Short:   "show an interface in full, with its status and what happened to it",
+		Example: "  loxicmd describe port",
+	})
+}
+
+func portTable(list *v1.PortList, wide bool) *session.Table {
+	header := []string{"index", "portname", "MAC", "link/state", "L3Info", "L2Info"}
+	if wide {
+		header = []string{"index", "portname", "MAC", "link/state", "mtu", "isActive/bpf", "Port type", "Statistics", "L3Info", "L2Info", "Sync"}
+	}
+	t := session.NewTable(header...)
+	for i := range list.PortAttr {
+		p := &list.PortAttr[i]
+		hard, soft, stat := &p.PortHardwareInformation, &p.PortSoftwareInformation, &p.PortStatisticInformation
+		l3 := append(append([]string{fmt.Sprintf("Routed: %v", p.PortL3Information.Routed)},
+			listed("IPv4", p.PortL3Information.IPv4Address)...), listed("IPv6", p.PortL3Information.IPv6Address)...)
+		l2 := []string{fmt.Sprintf("IsPVID: %v", p.PortL2Information.IsPvid), fmt.Sprintf("VID : %d", p.PortL2Information.Vid)}
+		first := [][]string{{strconv.Itoa(p.PortNo)}, {p.PortName}, {hard.MacAddress}, {fmt.Sprintf("%v/%v", hard.Link, hard.State)}}
+		if !wide {
+			t.AddLines(append(first, l3, l2)...)
+			continue
+		}
+		t.AddLines(append(first, []string{strconv.Itoa(hard.Mtu)}, []string{fmt.Sprintf("%v/%v", soft.PortActive, soft.BpfLoaded)},
+			[]string{strconv.Itoa(soft.PortType)},
+			[]string{
+				fmt.Sprintf("rx/tx byte : %d/%d", stat.RxBytes, stat.TxBytes),
+				fmt.Sprintf("rx/tx packets : %d/%d", stat.RxPackets, stat.TxPackets),
+				fmt.Sprintf("rx/tx error : %d/%d", stat.RxErrors, stat.TxErrors),
+			}, l3, l2, []string{strconv.Itoa(p.DataplaneSync)})...)
+	}
+	return t
+}
+
+// listed is a line as the contract has it, and one more for each further value.
+func listed(name string, values []string) []string {
+	if len(values) == 0 {
+		return []string{name + " : []"}
+	}
+	lines := []string{name + " : " + values[0]}
+	for _, v := range values[1:] {
+		lines = append(lines, strings.Repeat(" ", len(name)+3)+v)
+	}
+	return lines
+}

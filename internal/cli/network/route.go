@@ -1,0 +1,100 @@
+package network
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/netobj"
+)
+
+func createRoute(o *session.Options) *cobra.Command {
+	var proto string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "route NETWORK GATEWAY",
+		Short: "add a route to the main table, or change its gateway",
+		Long: "Adds a route, IPv4 or IPv6, and adds it again when the machine starts or the kernel drops it with an interface.\n" +
+			"The gateway is in a network of an interface. 0.0.0.0/0 or ::/0 is the default route.",
+		Example: "  loxicmd create route 10.1.0.0/16 10.0.0.254\n  loxicmd create route 2001:db8:1::/48 2001:db8::fe --proto=static",
+		Args:    session.Arguments("NETWORK", "GATEWAY"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := netobj.ParseRoute(args[0], args[1], proto); err != nil {
+				return err
+			}
+			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateRoute(ctx, &v1.CreateRouteParams{Force: session.ForceText(force)}, v1.Route{DestinationIPNet: args[0], Gateway: args[1], Protocol: proto})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&proto, "proto", "", "who the kernel is to take for its maker: static, or boot, the default")
+	session.ForceFlag(cmd, &force)
+	return cmd
+}
+
+func deleteRoute(o *session.Options) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:     "route NETWORK",
+		Short:   "delete a route of the main table, whoever made it",
+		Long:    "Deletes a route: of several to the network, the one that create route has made, or else that of the lowest metric.",
+		Example: "  loxicmd delete route 10.1.0.0/16",
+		Args:    session.Arguments("NETWORK"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			to, err := netobj.ParseDestination(args[0])
+			if err != nil {
+				return err
+			}
+			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeleteRoute(ctx, to.Addr().String(), strconv.Itoa(to.Bits()), &v1.DeleteRouteParams{Force: session.ForceText(force)})
+			})
+		},
+	}
+	session.ForceFlag(cmd, &force)
+	return cmd
+}
+
+func routeKind(o *session.Options) session.Kind[v1.RouteList, v1.RouteEntry] {
+	return session.Kind[v1.RouteList, v1.RouteEntry]{
+		Word: "route", Key: "routeAttr", Object: "route", Ask: (*v1.Client).GetRoutes,
+		Items: func(l *v1.RouteList) *[]v1.RouteEntry { return &l.RouteAttr },
+		Name:  func(d *v1.RouteEntry) string { return d.DestinationIPNet },
+		Draw:  func(list *v1.RouteList) *session.Table { return routeTable(list, o.Output == "wide") },
+	}
+}
+
+func getRoute(o *session.Options) *cobra.Command {
+	return routeKind(o).Get(o, &cobra.Command{
+		Use:     "route",
+		Short:   "show the routes of the main table",
+		Example: "  loxicmd get route -o wide",
+	})
+}
+
+func describeRoute(o *session.Options) *cobra.Command {
+	return routeKind(o).Describe(o, &cobra.Command{
+		Use: "route",
+
+		Short:   "show routes to a network in full, with its status and what happened to it",
+		Example: "  loxicmd describe route",
+	})
+}
+
+func routeTable(list *v1.RouteList, wide bool) *session.Table {
+	header := []string{"destinationIPNet", "gateway", "flag"}
+	if wide {
+		header = append(header, "HardwareMark", "packets", "bytes", "device", "metric")
+	}
+	t := session.NewTable(header...)
+	for _, r := range list.RouteAttr {
+		t.Add([]string{
+			r.DestinationIPNet, r.Gateway, r.Flags, strconv.Itoa(r.HardwareMark), strconv.Itoa(r.Statistic.Packets), strconv.Itoa(r.Statistic.Bytes),
+			r.Dev, strconv.Itoa(r.Metric),
+		}[:len(header)]...)
+	}
+	return t
+}

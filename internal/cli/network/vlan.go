@@ -1,0 +1,152 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/netobj"
+)
+
+// vlanMemberAliases are the contract's.
+func vlanMemberAliases() []string { return []string{"vlanMember", "vlan-member", "vlan_member"} }
+
+func createVLAN(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "vlan VID",
+		Short:   "make the bridge of a VLAN, vlanVID",
+		Long:    "Makes the bridge of a VLAN, which is called vlanVID, and sets it up. create vlanmember puts interfaces into it.",
+		Example: "  loxicmd create vlan 100",
+		Args:    session.Arguments("VID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v, err := netobj.ParseVLAN("vid", args[0])
+			if err != nil {
+				return err
+			}
+			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateVlan(ctx, v1.Vlan{Vid: v.ID})
+			})
+		},
+	}
+}
+
+func deleteVLAN(o *session.Options) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:     "vlan VID",
+		Short:   "delete the bridge of a VLAN, whoever made it",
+		Long:    "Deletes the bridge of a VLAN, and what create has made in it: members, addresses, neighbours, forwarding entries.",
+		Example: "  loxicmd delete vlan 100",
+		Args:    session.Arguments("VID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v, err := netobj.ParseVLAN("vid", args[0])
+			if err != nil {
+				return err
+			}
+			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeleteVlan(ctx, v.Key(), &v1.DeleteVlanParams{Force: session.ForceText(force)})
+			})
+		},
+	}
+	session.ForceFlag(cmd, &force)
+	return cmd
+}
+
+func createVLANMember(o *session.Options) *cobra.Command {
+	var tagged, force bool
+	cmd := &cobra.Command{
+		Use:     "vlanmember VID INTERFACE",
+		Aliases: vlanMemberAliases(),
+		Short:   "put an interface into a VLAN",
+		Long: "Puts an interface into the bridge of a VLAN: itself, or, with --tagged, the part of it that has the VLAN's tag, by an\n" +
+			"interface eth0.100 on top of it, for which the kernel needs the module 8021q.",
+		Example: "  loxicmd create vlanmember 100 eth1\n  loxicmd create vlanmember 100 eth0 --tagged",
+		Args:    session.Arguments("VID", "INTERFACE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := netobj.ParseVLANMember(args[0], args[1], tagged)
+			if err != nil {
+				return err
+			}
+			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateVlanMember(ctx, strconv.Itoa(m.VLAN), &v1.CreateVlanMemberParams{Force: session.ForceText(force)}, v1.VlanMember{Dev: m.Dev, Tagged: tagged})
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&tagged, "tagged", false, "by its frames with the VLAN's tag")
+	session.ForceFlag(cmd, &force)
+	return cmd
+}
+
+func deleteVLANMember(o *session.Options) *cobra.Command {
+	var tagged bool
+	cmd := &cobra.Command{
+		Use:     "vlanmember VID INTERFACE",
+		Aliases: vlanMemberAliases(),
+		Short:   "take an interface out of a VLAN",
+		Example: "  loxicmd delete vlanmember 100 eth0 --tagged",
+		Args:    session.Arguments("VID", "INTERFACE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := netobj.ParseVLANMember(args[0], args[1], tagged)
+			if err != nil {
+				return err
+			}
+			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeleteVlanMember(ctx, strconv.Itoa(m.VLAN), m.Dev, strconv.FormatBool(tagged))
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&tagged, "tagged", false, "as it was put in")
+	return cmd
+}
+
+func vlanKind(o *session.Options) session.Kind[v1.VlanList, v1.VlanEntry] {
+	return session.Kind[v1.VlanList, v1.VlanEntry]{
+		Word: "vlan", Key: "vlanAttr", Object: "vlan", Ask: (*v1.Client).GetVlans,
+		Items: func(l *v1.VlanList) *[]v1.VlanEntry { return &l.VlanAttr },
+		Name:  func(d *v1.VlanEntry) string { return strconv.Itoa(d.Vid) },
+		Also:  func(d *v1.VlanEntry) []string { return []string{d.Dev} },
+		Draw:  func(list *v1.VlanList) *session.Table { return vlanTable(list, o.Output == "wide") },
+	}
+}
+
+func getVLAN(o *session.Options) *cobra.Command {
+	return vlanKind(o).Get(o, &cobra.Command{
+		Use:     "vlan",
+		Short:   "show VLANs with their members; -o wide shows what these have received and sent",
+		Example: "  loxicmd get vlan -o wide",
+	})
+}
+
+func describeVLAN(o *session.Options) *cobra.Command {
+	return vlanKind(o).Describe(o, &cobra.Command{
+		Use: "vlan",
+
+		Short:   "show a VLAN in full, with its status and what happened to it",
+		Example: "  loxicmd describe vlan",
+	})
+}
+
+func vlanTable(list *v1.VlanList, wide bool) *session.Table {
+	header := []string{"Device Name", "Vlan ID", "Member"}
+	if wide {
+		header = append(header, "Statistics")
+	}
+	t := session.NewTable(header...)
+	for _, v := range list.VlanAttr {
+		var members []string
+		for _, m := range v.Member {
+			members = append(members, "Device: "+m.Dev, fmt.Sprintf("tagged: %v", m.Tagged))
+		}
+		s := &v.VlanStatistic
+		t.AddLines([][]string{{v.Dev}, {strconv.Itoa(v.Vid)}, members, {
+			fmt.Sprintf("In/Out byte : %d/%d", s.InBytes, s.OutBytes),
+			fmt.Sprintf("In/Out packets : %d/%d", s.InPackets, s.OutPackets),
+		}}[:len(header)]...)
+	}
+	return t
+}

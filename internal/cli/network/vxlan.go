@@ -1,0 +1,131 @@
+package network
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/netobj"
+)
+
+// vxlanPeerAliases are the contract's.
+func vxlanPeerAliases() []string { return []string{"vxlanPeer", "vxlan-peer", "vxlan_peer"} }
+
+func createVXLAN(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "vxlan VNI INTERFACE",
+		Short: "make a VXLAN tunnel, vxlanVNI, over an interface",
+		Long: "Makes a VXLAN tunnel over an interface, from the first address of that, at port 4789, and sets it up. It is called\n" +
+			"vxlanVNI: create ip gives it an address, or create vlanmember puts it into a VLAN; create vxlanpeer says where the others are.",
+		Example: "  loxicmd create vxlan 78 eth0\n  loxicmd create vxlanpeer 78 192.168.0.2\n  loxicmd create ip 10.78.0.1/24 vxlan78",
+		Args:    session.Arguments("VNI", "INTERFACE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			v, err := netobj.ParseVXLAN(args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateVxlan(ctx, v1.Vxlan{VxlanID: v.ID, EpIntf: v.Dev})
+			})
+		},
+	}
+}
+
+func deleteVXLAN(o *session.Options) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:     "vxlan VNI",
+		Short:   "delete a VXLAN tunnel, whoever made it",
+		Long:    "Deletes a VXLAN tunnel, and what create has made in it: peers, addresses, neighbours, forwarding entries.",
+		Example: "  loxicmd delete vxlan 78",
+		Args:    session.Arguments("VNI"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := netobj.ParseVXLANID("vxlanID", args[0])
+			if err != nil {
+				return err
+			}
+			v := netobj.VXLAN{ID: id}
+			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeleteVxlan(ctx, v.Key(), &v1.DeleteVxlanParams{Force: session.ForceText(force)})
+			})
+		},
+	}
+	session.ForceFlag(cmd, &force)
+	return cmd
+}
+
+func createVXLANPeer(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "vxlanpeer VNI IP",
+		Aliases: vxlanPeerAliases(),
+		Short:   "have a VXLAN tunnel send to a peer",
+		Long:    "Has a VXLAN tunnel send to a peer what is for everybody, or for a host of which it does not know where it is.",
+		Example: "  loxicmd create vxlanpeer 78 192.168.0.2",
+		Args:    session.Arguments("VNI", "IP"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := netobj.ParseVXLANPeer(args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return o.Creating(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.CreateVxlanPeer(ctx, strconv.Itoa(p.ID), v1.VxlanPeer{PeerIP: p.Peer.String()})
+			})
+		},
+	}
+}
+
+func deleteVXLANPeer(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "vxlanpeer VNI IP",
+		Aliases: vxlanPeerAliases(),
+		Short:   "have a VXLAN tunnel send to a peer no more",
+		Example: "  loxicmd delete vxlanpeer 78 192.168.0.2",
+		Args:    session.Arguments("VNI", "IP"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := netobj.ParseVXLANPeer(args[0], args[1])
+			if err != nil {
+				return err
+			}
+			return o.Deleting(cmd.Context(), func(ctx context.Context, c *v1.Client) (*http.Response, error) {
+				return c.DeleteVxlanPeer(ctx, strconv.Itoa(p.ID), p.Peer.String())
+			})
+		},
+	}
+}
+
+func vxlanKind() session.Kind[v1.VxlanList, v1.VxlanEntry] {
+	return session.Kind[v1.VxlanList, v1.VxlanEntry]{
+		Word: "vxlan", Key: "vxlanAttr", Object: "vxlan", Ask: (*v1.Client).GetVxlans,
+		Items: func(l *v1.VxlanList) *[]v1.VxlanEntry { return &l.VxlanAttr },
+		Name:  func(d *v1.VxlanEntry) string { return strconv.Itoa(d.VxlanID) },
+		Also:  func(d *v1.VxlanEntry) []string { return []string{d.VxlanName} },
+		Draw: func(list *v1.VxlanList) *session.Table {
+			t := session.NewTable("Device Name", "Vxlan ID", "endpoint interface", "Peer IP")
+			for _, v := range list.VxlanAttr {
+				t.AddLines([]string{v.VxlanName}, []string{strconv.Itoa(v.VxlanID)}, []string{v.EpIntf}, v.PeerIP)
+			}
+			return t
+		},
+	}
+}
+
+func getVXLAN(o *session.Options) *cobra.Command {
+	return vxlanKind().Get(o, &cobra.Command{
+		Use:     "vxlan",
+		Short:   "show VXLAN tunnels with their peers",
+		Example: "  loxicmd get vxlan",
+	})
+}
+
+func describeVXLAN(o *session.Options) *cobra.Command {
+	return vxlanKind().Describe(o, &cobra.Command{
+		Use: "vxlan",
+
+		Short:   "show a VXLAN tunnel in full, with its status and what happened to it",
+		Example: "  loxicmd describe vxlan",
+	})
+}

@@ -1,0 +1,168 @@
+package rates
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+// line is a service or an endpoint.
+type line struct {
+	key, name string
+	up        string // endpoints that are up of how many, or the state
+	bad       bool   // something is down
+	active    uint64
+	rates     *v1.Rates
+}
+
+// lines are what an update has in the list: services, or endpoints of the service that is looked at.
+func lines(u *v1.RatesUpdate, service string) []line {
+	var out []line
+	if service != "" {
+		for _, s := range u.List.Services {
+			for i := range s.Endpoints {
+				e := &s.Endpoints[i]
+				out = append(out, line{key: e.Endpoint, name: fmt.Sprint("weight ", e.Weight), up: stateWord(e.State), bad: e.State == "down", active: e.Active, rates: &e.Rates})
+			}
+		}
+		return out
+	}
+	for i := range u.List.Services {
+		s := &u.List.Services[i]
+		up := "-"
+		if probed := s.EndpointsUp + s.EndpointsDown; probed > 0 {
+			up = fmt.Sprintf("%d/%d", s.EndpointsUp, s.EndpointCount)
+		} else if s.EndpointCount > 0 {
+			up = fmt.Sprintf("-/%d", s.EndpointCount)
+		}
+		if len(up) > upWidth {
+			up = fmt.Sprintf("%d%%", 100*s.EndpointsUp/s.EndpointCount)
+		}
+		out = append(out, line{key: s.Service, name: session.OneLine(s.Name), up: up, bad: s.EndpointsDown > 0, active: s.Active, rates: &s.Rates})
+	}
+	return out
+}
+
+// stateWord is - for an endpoint of which nothing is known.
+func stateWord(state string) string {
+	if state == "unknown" {
+		return "-"
+	}
+	return state
+}
+
+// column is one of the list, after the first.
+type column struct {
+	title string
+	width int
+	order string // by which the server sorts, if this column is chosen
+	value func(*line) string
+}
+
+const upWidth = 7
+
+func columns() []column {
+	rate := func(of func(*v1.Rates) float32) func(*line) string {
+		return func(l *line) string { return short(float64(of(l.rates))) }
+	}
+	return []column{
+		{"UP", upWidth, "down", func(l *line) string { return l.up }},
+		{"ACTIVE", 6, "active", func(l *line) string { return short(float64(l.active)) }},
+		{"CONN/S", 6, "connections", rate(func(r *v1.Rates) float32 { return r.Connections })},
+		{"PKT/S", 6, "packets", rate(func(r *v1.Rates) float32 { return r.PacketsIn + r.PacketsOut })},
+		{"IN b/s", 7, "bytesIn", rate(func(r *v1.Rates) float32 { return 8 * r.BytesIn })},
+		{"OUT b/s", 7, "bytesOut", rate(func(r *v1.Rates) float32 { return 8 * r.BytesOut })},
+		{"RESYN", 5, "repeatedSyns", rate(func(r *v1.Rates) float32 { return r.RepeatedSyns })},
+		{"FAIL", 5, "failedHandshakes", rate(func(r *v1.Rates) float32 { return r.FailedHandshakes })},
+	}
+}
+
+// layout is how wide what is not of a fixed width is.
+type layout struct{ key, name, trend int }
+
+const (
+	narrow    = 80
+	nameWidth = 16
+	trendMost = 40
+)
+
+func newLayout(width int) layout {
+	left := width - 1 // the cursor's place
+	for _, c := range columns() {
+		left -= c.width + 1
+	}
+	l := layout{key: max(left, 8)}
+	if spare := width - narrow; spare > nameWidth {
+		l.name = nameWidth
+		l.key -= nameWidth + 1
+	}
+	if wanted := 26; l.key > wanted+10 {
+		l.trend = min(l.key-wanted-1, trendMost)
+		l.key -= l.trend + 1
+	}
+	return l
+}
+
+// heading is the titles of the columns; the one that is sorted by stands between marks.
+func (v *view) heading(l layout) string {
+	first := "SERVICE"
+	if v.service != "" {
+		first = "ENDPOINT"
+	}
+	var b strings.Builder
+	b.WriteString(" " + v.fit(first, l.key))
+	if l.name > 0 {
+		b.WriteString(" " + v.fit("NAME", l.name))
+	}
+	for _, c := range columns() {
+		title := c.title
+		if c.order == "down" && v.service != "" {
+			title = "STATE"
+		}
+		text := fmt.Sprintf("%*s", c.width, title)
+		if c.order == v.sort || v.sort == "bytes" && strings.HasPrefix(c.order, "bytes") {
+			text = v.style(reverse, text)
+		}
+		b.WriteString(" " + text)
+	}
+	if l.trend > 0 {
+		b.WriteString(" " + v.fit("CONN/S", l.trend))
+	}
+	return b.String()
+}
+
+// row is a line of the list.
+func (v *view) row(l layout, one *line, chosen bool) string {
+	var b strings.Builder
+	mark := " "
+	if chosen {
+		mark = ">"
+	}
+	b.WriteString(mark + v.fit(one.key, l.key))
+	if l.name > 0 {
+		b.WriteString(" " + v.fit(one.name, l.name))
+	}
+	for _, c := range columns() {
+		b.WriteString(fmt.Sprintf(" %*s", c.width, c.value(one)))
+	}
+	if l.trend > 0 {
+		b.WriteString(" " + v.glyphs.spark(v.trends[one.key], l.trend))
+	}
+	switch {
+	case chosen:
+		return v.style(reverse, b.String())
+	case one.bad:
+		return v.style(red, b.String())
+	}
+	return b.String()
+}
+
+// fit makes a text so wide.
+func (v *view) fit(text string, width int) string {
+	text = ansi.Truncate(text, width, v.glyphs.cut)
+	return text + strings.Repeat(" ", max(0, width-ansi.StringWidth(text)))
+}

@@ -1,0 +1,163 @@
+package rates
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+// listing is what stats and rate print, in the columns of ipvsadm -Ln --stats and --rate.
+type listing struct {
+	session  *session.Options
+	columns  [5]string
+	counters bool // what was counted, and not how fast it grows
+	exact    bool
+	params   v1.GetServiceRatesParams
+}
+
+func statsCommand(o *session.Options) *cobra.Command {
+	l := &listing{session: o, columns: [5]string{"Conns", "InPkts", "OutPkts", "InBytes", "OutBytes"}, counters: true}
+	return l.command(&cobra.Command{
+		Use:   "stats [SERVICE]",
+		Short: "show what services and endpoints have counted, as ipvsadm -Ln --stats does",
+		Long: "stats prints connections, packets and bytes, of services and of their endpoints, since they were made. SERVICE is a key, as in\n" +
+			"20.20.20.1:2020/tcp, or any part of a key or a name.",
+		Example: "  loxicmd stats\n  loxicmd stats web --exact\n  loxicmd stats 20.20.20.1:2020/tcp -o json",
+	})
+}
+
+func rateCommand(o *session.Options) *cobra.Command {
+	l := &listing{session: o, columns: [5]string{"CPS", "InPPS", "OutPPS", "InBPS", "OutBPS"}}
+	return l.command(&cobra.Command{
+		Use:   "rate [SERVICE]",
+		Short: "show connections, packets and bytes a second, as ipvsadm -Ln --rate does",
+		Long: "rate prints connections, packets and bytes (not bits) a second, of services and of their endpoints, in the seconds that its first line\n" +
+			"tells of. SERVICE is a key, as in 20.20.20.1:2020/tcp, or any part of a key or a name. loxicmd top shows it each second.",
+		Example: "  loxicmd rate\n  loxicmd rate --sort=bytes --limit=10\n  loxicmd rate web -o json",
+	})
+}
+
+func (l *listing) command(cmd *cobra.Command) *cobra.Command {
+	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			if _, err := lb.ParseKey(args[0]); err == nil {
+				l.params.Service = args[0]
+			} else {
+				l.params.Match = args[0]
+			}
+		}
+		return l.run(cmd)
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.BoolVar(&l.exact, "exact", false, "write large numbers out, instead of 123M")
+	fs.StringVar(&l.params.Sort, "sort", "", "the largest rate first: "+orders+"; key and name are orders, too")
+	fs.IntVar(&l.params.Limit, "limit", 0, "only so many services, the first ones; 0 is all")
+	return cmd
+}
+
+// orders are what services can be sorted by.
+const orders = "connections, packets, bytes, packetsIn, packetsOut, bytesIn, bytesOut, repeatedSyns, failedHandshakes, active, down"
+
+func (l *listing) run(cmd *cobra.Command) error {
+	if l.params.Limit < 0 {
+		return fmt.Errorf("--limit is 0 or more")
+	}
+	client, err := l.session.Client()
+	if err != nil {
+		return err
+	}
+	l.params.Endpoints, l.params.Counters = true, l.counters
+	body, err := l.session.Answer(client.GetServiceRates(cmd.Context(), &l.params))
+	if err != nil {
+		return err
+	}
+	if l.session.AsIs() {
+		return l.session.PrintRaw(body)
+	}
+	var list v1.ServiceRatesList
+	if err := session.Decode(body, &list); err != nil {
+		return err
+	}
+	return l.session.Print(l.text(&list))
+}
+
+// text is the listing. It has three lines of heading, as ipvsadm's has.
+func (l *listing) text(list *v1.ServiceRatesList) string {
+	var b strings.Builder
+	if l.counters {
+		fmt.Fprintf(&b, "loxilb: %s, counted so far\n", services(list.Matched))
+	} else {
+		fmt.Fprintf(&b, "loxilb: %s, a second, over the last %.1f s\n", services(list.Matched), list.Seconds)
+	}
+	fmt.Fprintf(&b, "%-33s", "Prot LocalAddress:Port")
+	for _, c := range l.columns {
+		fmt.Fprintf(&b, " %8s", c)
+	}
+	b.WriteString("\n  -> RemoteAddress:Port\n")
+	for i := range list.Services {
+		s := &list.Services[i]
+		at, protocol, _ := strings.Cut(s.Service, "/")
+		protocol, mark, marked := strings.Cut(protocol, "/")
+		if marked {
+			at += "/" + mark
+		}
+		fmt.Fprintf(&b, "%-33s", fmt.Sprintf("%-5s%s", strings.ToUpper(protocol), at))
+		l.numbers(&b, &s.Rates, s.Counters)
+		for j := range s.Endpoints {
+			e := &s.Endpoints[j]
+			fmt.Fprintf(&b, "  -> %-28s", e.Endpoint)
+			l.numbers(&b, &e.Rates, e.Counters)
+		}
+	}
+	return b.String()
+}
+
+func (l *listing) numbers(b *strings.Builder, r *v1.Rates, c *v1.Counters) {
+	var n [5]uint64
+	if l.counters && c != nil {
+		n = [5]uint64{c.Connections, c.PacketsIn, c.PacketsOut, c.BytesIn, c.BytesOut}
+	} else {
+		for i, f := range [5]float32{r.Connections, r.PacketsIn, r.PacketsOut, r.BytesIn, r.BytesOut} {
+			n[i] = uint64(math.Round(float64(f)))
+		}
+	}
+	for _, n := range n {
+		if l.exact {
+			fmt.Fprintf(b, " %8d", n)
+		} else {
+			b.WriteString(large(n))
+		}
+	}
+	b.WriteByte('\n')
+}
+
+// large is a number in nine places, as ipvsadm writes it.
+func large(n uint64) string {
+	switch {
+	case n < 1e8:
+		return fmt.Sprintf("%9d", n)
+	case n < 1e9:
+		return fmt.Sprintf("%8dK", n/1e3)
+	case n < 1e11:
+		return fmt.Sprintf("%8dM", n/1e6)
+	case n < 1e14:
+		return fmt.Sprintf("%8dG", n/1e9)
+	}
+	return fmt.Sprintf("%8dT", n/1e12)
+}
+
+// services counts them in words.
+func services(n int) string {
+	if n == 1 {
+		return "1 service"
+	}
+	return fmt.Sprintf("%d services", n)
+}

@@ -1,0 +1,195 @@
+package rates
+
+import (
+	"fmt"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	v1 "loxilb/api/v1"
+)
+
+// model is the screen of top: what was told last, and what is asked for.
+type model struct {
+	view
+	feed   *feed
+	send   func(news)
+	height int
+	match  string
+	offset int // lines of the list before the first one
+	cursor int // line that is chosen, of those that are shown
+
+	told    *v1.RatesUpdate // nil: nothing yet
+	lost    error           // why nothing is told now
+	failed  error           // why it ended
+	paused  bool
+	help    bool
+	typing  bool // of a filter
+	typed   string
+	above   place // where the list of services was left
+	waiting bool  // for the answer to a question
+}
+
+// place is where somebody was in a list.
+type place struct {
+	sort           string
+	offset, cursor int
+}
+
+func newModel(f *feed, sort, match string, g glyphs) *model {
+	return &model{view: view{glyphs: g, sort: sort, width: narrow}, feed: f, match: match, height: 24}
+}
+
+// Init asks for the first page.
+func (m *model) Init() tea.Cmd {
+	m.ask()
+	return nil
+}
+
+// rows is how many lines of the list fit.
+func (m *model) rows() int { return max(1, m.height-8) }
+
+// ask asks for what is to be shown now.
+func (m *model) ask() {
+	params := v1.WatchRatesParams{Sort: m.sort, Match: m.match, Limit: m.rows(), Offset: m.offset}
+	if m.service != "" {
+		params.Service, params.Match, params.Endpoints = m.service, "", true
+	}
+	m.waiting = true
+	m.feed.ask(params, m.send)
+}
+
+// Update takes keys, and what the server tells.
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case tea.WindowSizeMsg:
+		if rows := m.rows(); msg.Width != m.width || msg.Height != m.height {
+			m.width, m.height = msg.Width, msg.Height
+			if m.rows() != rows {
+				m.ask()
+			}
+		}
+	case news:
+		return m, m.hear(msg)
+	case tea.KeyPressMsg:
+		return m, m.press(msg)
+	case tea.PasteMsg:
+		if m.typing {
+			m.typed += oneWord(msg.Content)
+		}
+	}
+	return m, nil
+}
+
+// hear takes what the server tells. An answer to an earlier question is of no use.
+func (m *model) hear(n news) tea.Cmd {
+	if n.number != m.feed.number {
+		return nil
+	}
+	switch {
+	case n.err != nil && m.told == nil, refusal(n.err) && m.service == "":
+		m.failed = n.err
+		return tea.Quit
+	case refusal(n.err):
+		m.leave() // the service is gone
+	case n.err != nil:
+		m.lost = n.err
+	case !m.paused || m.waiting:
+		m.lost, m.waiting = nil, false
+		m.told = n.update
+		m.remember(n.update)
+		if total := m.total(); m.offset > 0 && m.offset >= total {
+			m.offset = max(0, total-m.rows())
+			m.ask()
+		}
+		m.cursor = max(0, min(m.cursor, len(lines(m.told, m.service))-1))
+	}
+	return nil
+}
+
+// total is how many lines the whole list has.
+func (m *model) total() int {
+	if m.told == nil {
+		return 0
+	}
+	if m.service == "" {
+		return m.told.List.Matched
+	}
+	for _, s := range m.told.List.Services {
+		return s.EndpointCount
+	}
+	return 0
+}
+
+// View draws the screen.
+func (m *model) View() tea.View {
+	out := m.screen()
+	for i := range out {
+		out[i] = ansi.Truncate(out[i], m.width, m.glyphs.cut)
+	}
+	v := tea.NewView(strings.Join(out, "\n"))
+	v.AltScreen = true
+	v.WindowTitle = "loxicmd top"
+	return v
+}
+
+// screen is the lines of the screen.
+func (m *model) screen() []string {
+	if m.help {
+		return m.helpScreen()
+	}
+	if m.told == nil {
+		return []string{"asking the daemon ..."}
+	}
+	out := append(m.heads(m.told), m.status())
+	l := newLayout(m.width)
+	out = append(out, m.heading(l))
+	for i, one := range lines(m.told, m.service) {
+		if i == m.rows() {
+			break
+		}
+		out = append(out, m.row(l, &one, i == m.cursor))
+	}
+	for len(out) < m.height-1 {
+		out = append(out, "")
+	}
+	if len(out) >= m.height {
+		out = out[:max(0, m.height-1)]
+	}
+	return append(out, m.keys())
+}
+
+// status says what list this is, or what is wrong.
+func (m *model) status() string {
+	var text string
+	switch {
+	case m.typing:
+		text = "filter: " + m.typed + "_"
+	case m.lost != nil:
+		text = m.style(red, "NO NEWS: "+oneWord(m.lost.Error())+"; trying again")
+	case m.service != "":
+		text = m.of(m.told)
+	}
+	if text == "" {
+		n := len(lines(m.told, ""))
+		text = fmt.Sprintf("services %d-%d of %d, by %s", min(m.offset+1, m.total()), m.offset+n, m.total(), m.sort)
+		if m.match != "" {
+			text += ", with " + m.match
+		}
+	}
+	if m.paused {
+		text = "PAUSED  " + text
+	}
+	return text
+}
+
+// oneWord keeps what others write from drawing the screen.
+func oneWord(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,155 @@
+package rates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+// topOptions are the flags of top.
+type topOptions struct {
+	session    *session.Options
+	sort       string
+	match      string
+	limit      int
+	iterations int
+	once       bool
+	batch      bool
+}
+
+func topCommand(o *session.Options) *cobra.Command {
+	t := &topOptions{session: o}
+	cmd := &cobra.Command{
+		Use:   "top [SERVICE]",
+		Short: "watch services and endpoints, each second",
+		Long: "top shows connections, packets and bits a second of all services together, of services and of their endpoints; how many endpoints are\n" +
+			"up, SYNs that came again, handshakes that failed and packets that were dropped. The server sorts, filters and sends what fits the screen.\n" +
+			"The key ? explains keys and columns. SERVICE is any part of a key or a name. Without a terminal it prints as with --once.",
+		Example: "  loxicmd top\n  loxicmd top web --sort=failedHandshakes\n  loxicmd top --once\n  loxicmd top -b -n 10 --limit=5",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				t.match = args[0]
+			}
+			return t.run(cmd.Context())
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&t.sort, "sort", "connections", "the largest rate first: "+orders+"; key and name are orders, too")
+	fs.BoolVar(&t.once, "once", false, "print it once, for pipes")
+	fs.BoolVarP(&t.batch, "batch", "b", false, "print it each second, one below the other, for pipes")
+	fs.IntVarP(&t.iterations, "iterations", "n", 0, "with --batch: so often; 0 is until interrupted")
+	fs.IntVar(&t.limit, "limit", 20, "with --batch and --once: so many services; 0 is all")
+	return cmd
+}
+
+func (t *topOptions) run(ctx context.Context) error {
+	switch {
+	case t.limit < 0:
+		return errors.New("--limit is 0 or more")
+	case t.iterations < 0:
+		return errors.New("--iterations is 0 or more")
+	case t.once && t.iterations > 1:
+		return errors.New("--once stands beside --iterations, which says how often")
+	}
+	out, in := terminal(t.session.Env.Stdout), terminal(t.session.Env.Stdin)
+	if t.batch || t.once || t.session.AsIs() || out == nil || in == nil {
+		return t.print(ctx)
+	}
+	feeding, stop := context.WithCancel(ctx)
+	defer stop()
+	m := newModel(&feed{session: t.session, ctx: feeding}, t.sort, t.match, localGlyphs(os.Getenv))
+	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out))
+	m.send = func(n news) { p.Send(n) }
+	if _, err := p.Run(); err != nil && ctx.Err() == nil && !errors.Is(err, tea.ErrInterrupted) {
+		return session.Refused("the terminal can't be used: %w", err)
+	}
+	return m.failed
+}
+
+// terminal is a file that is a terminal; nil: it is none.
+func terminal(f any) *os.File {
+	if file, ok := f.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return file
+	}
+	return nil
+}
+
+// localGlyphs are those that the terminal can show, as the environment says.
+func localGlyphs(env func(string) string) glyphs {
+	for _, name := range [...]string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := strings.ToLower(env(name)); v != "" {
+			if strings.Contains(v, "utf-8") || strings.Contains(v, "utf8") {
+				return utf8Glyphs()
+			}
+			break
+		}
+	}
+	return asciiGlyphs()
+}
+
+// errEnough ends a stream of which enough was seen.
+var errEnough = errors.New("enough")
+
+// print writes updates below each other.
+func (t *topOptions) print(ctx context.Context) error {
+	times := t.iterations
+	if !t.batch {
+		times = 1
+	}
+	v := view{glyphs: localGlyphs(os.Getenv), plain: true, width: narrow, sort: t.sort}
+	if !strings.Contains(" "+orders+", key, name,", " "+t.sort+",") {
+		return fmt.Errorf("--sort %q is none of %s, key, name", t.sort, orders)
+	}
+	printed := 0
+	err := follow(ctx, t.session, v1.WatchRatesParams{Sort: t.sort, Match: t.match, Limit: t.limit}, func(u *v1.RatesUpdate) error {
+		if err := t.printOne(&v, u, printed); err != nil {
+			return err
+		}
+		if printed++; printed == times {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+func (t *topOptions) printOne(v *view, u *v1.RatesUpdate, printed int) error {
+	if t.session.AsIs() {
+		return t.session.PrintRaw(session.Raw(u))
+	}
+	v.remember(u)
+	var b strings.Builder
+	if printed > 0 {
+		b.WriteByte('\n')
+	}
+	l := newLayout(v.width)
+	list := lines(u, "")
+	for _, one := range list {
+		l.key = max(l.key, len(one.key))
+	}
+	for _, text := range v.heads(u) {
+		b.WriteString(text + "\n")
+	}
+	b.WriteString("\n" + v.heading(l) + "\n")
+	for i := range list {
+		b.WriteString(v.row(l, &list[i], false) + "\n")
+	}
+	if more := u.List.Matched - len(list); more > 0 {
+		fmt.Fprintf(&b, " and %d more\n", more)
+	}
+	return t.session.Print(b.String())
+}

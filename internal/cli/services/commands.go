@@ -1,0 +1,17 @@
+// Package services has the commands about services and their endpoints.
+package services
+
+import "loxilb/internal/cli/session"
+
+// Commands are those of this folder, by verb.
+func Commands(o *session.Options) session.Commands {
+	return session.Commands{
+		session.Get:      {getDrain(o), getEndpoint(o), getLB(o)},
+		session.Describe: {describeDrain(o), describeLB(o), describeEndpoint(o)},
+		session.Create:   {createLB(o), createEndpoint(o)},
+		session.Set:      {setEndpoint(o)},
+		session.Delete:   {deleteLB(o), deleteEndpoint(o)},
+		session.Drain:    {drainEndpoint(o)},
+		session.Undrain:  {undrainEndpoint(o)},
+	}
+}

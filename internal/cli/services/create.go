@@ -1,0 +1,200 @@
+package services
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+// createFlags are the flags of create lb: those of fields, and the rest as they are written.
+type createFlags struct {
+	session.FieldFlags[lb.Service, v1.LoadbalanceEntry]
+	tcp, udp, sctp []string
+	icmp           bool
+	endpoints      []string
+	backups        []string
+	attach, detach bool
+	security, host string
+	ppv2, force    bool
+
+	repeated []string // endpoints that were given before
+}
+
+const createExample = `  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1
+  loxicmd create lb 20.20.20.1 --tcp=80:8080,443:8443 --udp=53:5353 --endpoints=10.0.0.1:1,10.0.0.2:1
+  loxicmd create lb 20.20.20.1 --tcp=80:8080 --select=priority --endpoints=10.0.0.1:5,10.0.0.2:9090:3
+  loxicmd create lb 20.20.20.1 --tcp=443:8443 --select=persist --persist-timeout=3600 --endpoints=10.0.0.1:1,10.0.0.2:1
+  loxicmd create lb 20.20.20.1 --tcp=8080-8090:80,9000-9010:9100-9110 --udp=any:any --endpoints=10.0.0.1:1,10.0.0.2:1
+  loxicmd create lb 20.20.20.1 --tcp=80:8080 --endpoints=10.0.0.1:1,10.0.0.2:1 --probetype=http --probereq=/health --probe-interval=500ms
+  loxicmd create lb 20.20.20.1 --tcp=80:80 --mode=dsr --select=hash --endpoints=10.0.0.1:1,10.0.0.2:1
+  loxicmd create lb 2001:db8::1 --tcp=80:8080 --endpoints=[2001:db8:1::1]:1,[2001:db8:1::2]:1`
+
+func createLB(o *session.Options) *cobra.Command {
+	f := &createFlags{FieldFlags: session.NewFieldFlags[lb.Service, v1.LoadbalanceEntry](append(lb.Fields(), lb.KeyFields()...))}
+	cmd := &cobra.Command{
+		Use:     "lb IP",
+		Aliases: []string{"loadbalancer"},
+		Short:   "create or update services of a VIP",
+		Long: "Each port of each protocol is a service of its own; all of them are taken, or none.\n" +
+			"A service that exists is updated, and connections of endpoints that stay are not disturbed.\n" +
+			"One that is just so already is left as it is: unchanged.",
+		Example: createExample,
+		Args:    session.Exactly("the VIP, as in: loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := f.entries(args[0])
+			if err != nil {
+				return err
+			}
+			for _, text := range f.repeated {
+				fmt.Fprintf(o.Env.Stderr, "Warning: endpoint %s is given twice: once is enough\n", text)
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			return o.Created(o.Answer(client.CreateLoadbalancer(cmd.Context(), &v1.CreateLoadbalancerParams{Force: session.ForceText(f.force)}, v1.RequestOf(list))))
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func (f *createFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP ports as PORT:ENDPOINTPORT, several with commas; FIRST-LAST is a range, any is 1-65535")
+	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
+	fs.BoolVar(&f.icmp, "icmp", false, "balance echo requests (ping) to the VIP")
+	fs.StringSliceVar(&f.endpoints, "endpoints", nil, "IP:WEIGHT or IP:PORT:WEIGHT, IPv6 in brackets, in the order of round robin; @LEVEL behind it makes a backup")
+	fs.StringSliceVar(&f.backups, "backup", nil, "endpoints, likewise, that take connections while too few of --endpoints are up: backups of level 1")
+	f.FieldFlags.Register(cmd)
+	fs.BoolVar(&f.attach, "attachEP", false, "add the endpoints to those that the service has, and leave the rest as it is")
+	fs.BoolVar(&f.detach, "detachEP", false, "remove the endpoints from the service, and the service with its last endpoint")
+	fs.BoolVar(&f.force, "force", false, "also if this cuts connections of the machine itself, as your ssh session")
+	const missing = "not part of this build: "
+	fs.StringSliceVar(&f.sctp, "sctp", nil, missing+"SCTP ports")
+	fs.StringVar(&f.security, "security", "", missing+"https or tls, e2ehttps or e2etls")
+	fs.StringVar(&f.host, "host", "", missing+"host to match")
+	fs.BoolVar(&f.ppv2, "ppv2en", false, missing+"send a PROXY protocol header to the endpoint")
+	cmd.MarkFlagsMutuallyExclusive("attachEP", "detachEP")
+}
+
+// entries makes an entry of each port.
+func (f *createFlags) entries(vip string) ([]v1.LoadbalanceEntry, error) {
+	if _, err := lb.ParseAddr(lb.FieldVIP, vip); err != nil {
+		return nil, err
+	}
+	shared, err := f.shared(vip)
+	if err != nil {
+		return nil, err
+	}
+	endpoints, err := f.allEndpoints()
+	if err != nil {
+		return nil, err
+	}
+	var list []v1.LoadbalanceEntry
+	add := func(protocol lb.Protocol, p lb.PortPair) {
+		e := shared
+		a := &e.ServiceArguments
+		a.Protocol, a.Port, a.PortMax = protocol.String(), int(p.Service.First), int(p.Service.Max())
+		e.Endpoints = endpointsOf(endpoints, p)
+		list = append(list, e)
+	}
+	for _, ports := range [...]struct {
+		protocol lb.Protocol
+		pairs    []string
+	}{{lb.TCP, f.tcp}, {lb.UDP, f.udp}, {lb.SCTP, f.sctp}} {
+		if len(ports.pairs) == 0 {
+			continue
+		}
+		pairs, err := lb.ParsePortPairs(strings.Join(ports.pairs, ","))
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", ports.protocol, err)
+		}
+		for _, p := range pairs {
+			add(ports.protocol, p)
+		}
+	}
+	if f.icmp {
+		add(lb.ICMP, lb.PortPair{})
+	}
+	if len(list) == 0 {
+		return nil, errors.New("no port is given: --tcp=PORT:ENDPOINTPORT or --udp=PORT:ENDPOINTPORT, or --icmp")
+	}
+	return list, nil
+}
+
+// allEndpoints are those of --endpoints and of --backup, each once.
+func (f *createFlags) allEndpoints() (all []lb.Endpoint, err error) {
+	if len(f.endpoints)+len(f.backups) == 0 {
+		return nil, errors.New("--endpoints is missing: IP:WEIGHT, several with commas")
+	}
+	for i, text := range append(f.endpoints, f.backups...) {
+		if strings.TrimSpace(text) == "" && len(f.endpoints)+len(f.backups) > 1 { // behind a comma too many
+			continue
+		}
+		e, err := lb.ParseEndpointFlag(strings.TrimSpace(text))
+		if err != nil {
+			return nil, err
+		}
+		if i >= len(f.endpoints) && e.Backup == 0 {
+			if strings.Contains(text, "@") {
+				return nil, fmt.Errorf("--backup is %q: level 0 is that of --endpoints; allowed are 1 to %d", text, lb.MaxBackup)
+			}
+			e.Backup = 1
+		}
+		if slices.Contains(all, e) {
+			f.repeated = append(f.repeated, strings.TrimSpace(text))
+			continue
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
+// shared is what all of the services have.
+func (f *createFlags) shared(vip string) (v1.LoadbalanceEntry, error) {
+	e := f.Entry()
+	a := &e.ServiceArguments
+	a.ExternalIP, a.Host, a.Proxyprotocolv2 = vip, f.host, f.ppv2
+	switch {
+	case f.attach:
+		a.Oper = 1
+	case f.detach:
+		a.Oper = 2
+	}
+	switch f.security {
+	case "":
+	case "https", "tls":
+		a.Security = 1
+	case "e2ehttps", "e2etls":
+		a.Security = 2
+	default:
+		return e, fmt.Errorf("--security %q is none of https, tls, e2ehttps and e2etls", f.security)
+	}
+	return e, nil
+}
+
+// endpointsOf gives the endpoints the ports of the pair, but those that have their own.
+func endpointsOf(endpoints []lb.Endpoint, p lb.PortPair) []v1.Endpoint {
+	var out []v1.Endpoint
+	for _, given := range endpoints {
+		list := []lb.Endpoint{given}
+		if given.Port == 0 {
+			list = p.Endpoints(given)
+		}
+		for _, ep := range list {
+			out = append(out, v1.Endpoint{
+				EndpointIP: ep.Addr.String(), TargetPort: int(ep.Port), TargetPortMax: int(ep.PortMax), Weight: new(int(ep.Weight)), Backup: int(ep.Backup),
+			})
+		}
+	}
+	return out
+}

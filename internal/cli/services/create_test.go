@@ -1,0 +1,31 @@
+package services
+
+import (
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// FuzzCreate holds that no flag of create lb makes a request that is not meant.
+func FuzzCreate(f *testing.F) {
+	f.Add("20.20.20.1", "2020:5001", "31.31.31.1:1", "rr", "default")
+	f.Add("2001:db8::1", "80:80", "[2001:db8::2]:8080:0", "2", "0")
+	f.Fuzz(func(t *testing.T, vip, ports, endpoint, algorithm, mode string) {
+		c := createFlags{tcp: []string{ports}, endpoints: []string{endpoint}}
+		cmd := &cobra.Command{}
+		c.FieldFlags.Register(cmd)
+		if cmd.Flags().Set("select", algorithm) != nil || cmd.Flags().Set("mode", mode) != nil {
+			return
+		}
+		list, err := c.entries(vip)
+		if err != nil {
+			return
+		}
+		for _, e := range list {
+			p := e.ServiceArguments.Port
+			if len(e.Endpoints) != 1 || p < 1 || p > 65535 || e.Endpoints[0].TargetPort < 1 || e.Endpoints[0].TargetPort > 65535 {
+				t.Fatalf("%q %q %q: %+v", vip, ports, endpoint, e)
+			}
+		}
+	})
+}

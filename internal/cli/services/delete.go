@@ -1,0 +1,149 @@
+package services
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+// deleteFlags are the flags of delete lb, as they are written.
+type deleteFlags struct {
+	tcp, udp, sctp []string
+	icmp, bgp, all bool
+	mark           uint32
+	name, host     string
+}
+
+func deleteLB(o *session.Options) *cobra.Command {
+	f := &deleteFlags{}
+	cmd := &cobra.Command{
+		Use:     "lb [IP...]",
+		Aliases: []string{"loadbalancer"},
+		Short:   "delete services, by their VIPs and ports, or all of a name",
+		Long: "Each port of each protocol at each VIP is a service of its own. Those that do not exist are named, and are no\n" +
+			"error.",
+		Example: "  loxicmd delete lb 20.20.20.1 --tcp=2020\n  loxicmd delete lb 20.20.20.1 20.20.20.2 --tcp=80,443 --udp=53\n" +
+			"  loxicmd delete lb --name=web\n  loxicmd delete lb --all",
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.check(args); err != nil {
+				return err
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			return f.run(cmd, o, client, args)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringSliceVar(&f.tcp, "tcp", nil, "TCP port, or FIRST-LAST of a range, several with commas; any is 1-65535")
+	fs.StringSliceVar(&f.udp, "udp", nil, "UDP ports, likewise")
+	fs.StringSliceVar(&f.sctp, "sctp", nil, "SCTP ports (not part of this build)")
+	fs.BoolVar(&f.icmp, "icmp", false, "the service of echo requests")
+	fs.StringVar(&f.name, "name", "", "name: all services that have it")
+	fs.BoolVar(&f.all, "all", false, "all services")
+	fs.StringVar(&f.host, "host", "any", "host of the service (not part of this build)")
+	fs.Uint32Var(&f.mark, "mark", 0, "mark of the service")
+	fs.BoolVar(&f.bgp, "bgp", false, "withdraw the VIP from BGP; without effect")
+	return cmd
+}
+
+func (f *deleteFlags) check(args []string) error {
+	ports := len(f.tcp)+len(f.udp)+len(f.sctp) > 0 || f.icmp
+	switch {
+	case f.all && (f.name != "" || ports || len(args) > 0):
+		return errors.New("--all stands beside another choice: which services are meant?")
+	case f.all:
+		return nil
+	case f.name != "" && (ports || len(args) > 1):
+		return errors.New("--name stands beside a port or several VIPs: which service is meant?")
+	case f.name != "":
+		return nil
+	case len(args) == 0:
+		return errors.New("which service? The VIP and a port, as in: loxicmd delete lb 20.20.20.1 --tcp=2020, or --name, or --all")
+	case !ports:
+		return errors.New("which port? --tcp=PORT or --udp=PORT, or --icmp")
+	}
+	return nil
+}
+
+func (f *deleteFlags) run(cmd *cobra.Command, o *session.Options, client *v1.Client, args []string) error {
+	ctx := cmd.Context()
+	var resp *http.Response
+	var err error
+	switch {
+	case f.all:
+		resp, err = client.DeleteLoadbalancers(ctx)
+	case f.name != "":
+		resp, err = client.DeleteLoadbalancerByName(ctx, f.name)
+	default:
+		keys, kerr := f.keys(args)
+		if kerr != nil {
+			return kerr
+		}
+		resp, err = f.request(cmd, client, keys)
+	}
+	body, err := o.Answer(resp, err)
+	if err != nil {
+		return err
+	}
+	return o.Done(body)
+}
+
+// keys are the services that are meant: each port of each protocol at each VIP.
+func (f *deleteFlags) keys(vips []string) (list []lb.Key, err error) {
+	for _, vip := range vips {
+		a, err := lb.ParseAddr(lb.FieldVIP, vip)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range [...]struct {
+			protocol lb.Protocol
+			ports    []string
+		}{{lb.TCP, f.tcp}, {lb.UDP, f.udp}, {lb.SCTP, f.sctp}} {
+			for _, text := range p.ports {
+				r, err := lb.ParsePortRange("port", strings.TrimSpace(text))
+				if err != nil {
+					return nil, fmt.Errorf("--%s: %w", p.protocol, err)
+				}
+				list = append(list, lb.Key{VIP: a, Port: r.First, PortMax: r.Max(), Protocol: p.protocol, Mark: f.mark})
+			}
+		}
+		if f.icmp {
+			list = append(list, lb.Key{VIP: a, Protocol: lb.ICMP, Mark: f.mark})
+		}
+	}
+	return list, nil
+}
+
+// request deletes one service as any server of the contract does it, or several in one transaction as ours does.
+func (f *deleteFlags) request(cmd *cobra.Command, client *v1.Client, keys []lb.Key) (*http.Response, error) {
+	bgp := strconv.FormatBool(f.bgp)
+	if len(keys) > 1 {
+		list := make([]v1.ServiceKey, len(keys))
+		for i, k := range keys {
+			list[i] = v1.ServiceKey{
+				ExternalIP: k.VIP.String(), Port: int(k.Port), PortMax: int(k.PortMax), Protocol: k.Protocol.String(), Block: int(k.Mark), Host: f.host,
+			}
+		}
+		return client.DeleteLoadbalancerList(cmd.Context(), &v1.DeleteLoadbalancerListParams{Bgp: bgp}, v1.ServiceKeyList{LbAttr: list})
+	}
+	k := keys[0]
+	vip, first, proto, block := k.VIP.String(), strconv.Itoa(int(k.Port)), k.Protocol.String(), strconv.Itoa(int(k.Mark))
+	if k.PortMax != 0 {
+		return client.DeleteLoadbalancerHostRange(cmd.Context(), f.host, vip, first, strconv.Itoa(int(k.PortMax)), proto,
+			&v1.DeleteLoadbalancerHostRangeParams{Bgp: bgp, Block: block})
+	}
+	return client.DeleteLoadbalancerHost(cmd.Context(), f.host, vip, first, proto,
+		&v1.DeleteLoadbalancerHostParams{Bgp: bgp, Block: block})
+}

@@ -1,0 +1,263 @@
+package services
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+func describeLB(o *session.Options) *cobra.Command {
+	return lbKind(o).Describe(o, &cobra.Command{
+		Use:     "lb",
+		Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
+		Short:   "show a service in full: what it is, its endpoints, its status, what happened to it",
+		Long: "Shows a service in full, by its key as in 20.20.20.1:2020/tcp; all services of a name; or every service.\n" +
+			"With -o json or yaml it is what the server has of them, without the events.",
+		Example: "  loxicmd describe lb 20.20.20.1:2020/tcp\n  loxicmd describe lb web",
+	})
+}
+
+// describeServices makes a description of each service.
+func describeServices(ctx context.Context, o *session.Options, list []v1.LoadbalanceEntry) ([]string, error) {
+	client, err := o.Client()
+	if err != nil {
+		return nil, err
+	}
+	events, err := eventsOf(ctx, o, client, list)
+	if err != nil {
+		return nil, err
+	}
+	problems, err := problems(ctx, o, client, list)
+	if err != nil {
+		return nil, err
+	}
+	down, err := endpointsDown(ctx, o, client, list)
+	if err != nil {
+		return nil, err
+	}
+	texts := make([]string, len(list))
+	for i := range list {
+		e := &list[i]
+		rated := ""
+		if e.Status != nil && len(list) <= maxRated {
+			if rated, err = rates(ctx, o, client, keyOf(e)); err != nil {
+				return nil, err
+			}
+		}
+		texts[i] = description(e) + rated + problemsOf(e, problems, down) + "Events:\n"
+		if e.Status != nil {
+			texts[i] += strings.Join(events[objectOf(e.Status)], "")
+		}
+	}
+	return texts, nil
+}
+
+// keyOf is the service's key; a server that does not tell it has it made of its parts.
+func keyOf(e *v1.LoadbalanceEntry) string {
+	if e.Status != nil && e.Status.Key != "" {
+		return e.Status.Key
+	}
+	var s lb.Service
+	setFields(&s, lb.KeyFields(), e)
+	return s.Key.String()
+}
+
+// setFields reads what an entry has of the fields. A value of a newer server, that this program does not know, is left out.
+func setFields(s *lb.Service, fields []lb.Field[lb.Service], e *v1.LoadbalanceEntry) {
+	properties := v1.PropertiesOf[v1.LoadbalanceEntry]()
+	for i := range fields {
+		if value, given := properties.Get(e, fields[i].Property); given {
+			_ = fields[i].SetValue(s, value)
+		}
+	}
+}
+
+// description is all that the server has of a service, and its status.
+func description(e *v1.LoadbalanceEntry) string {
+	var b strings.Builder
+	line := func(name, value string) { fmt.Fprintf(&b, "%-18s %s\n", name+":", value) }
+	line("Service", keyOf(e))
+	var s lb.Service
+	fields := slices.DeleteFunc(lb.Fields(), func(f lb.Field[lb.Service]) bool { return f.Name == lb.FieldEndpoints })
+	setFields(&s, fields, e)
+	for i := range fields {
+		f := &fields[i]
+		if f.IsDefault(&s) && !f.Always {
+			continue
+		}
+		line(strings.ToUpper(f.Name[:1])+f.Name[1:], session.OneLine(f.Show(&s)))
+	}
+	session.DescribeStatus(line, e.Status)
+	b.WriteString("Endpoints:\n")
+	t := session.NewTable("Endpoint", "Port", "Weight", "State", "Packets", "Bytes")
+	for i := range e.Endpoints {
+		p := &e.Endpoints[i]
+		packets, bytes, _ := strings.Cut(p.Counter, ":")
+		t.Add(p.EndpointIP, portCell(p.TargetPort, p.TargetPortMax), cmp.Or(weightCell(p), "-"), stateCell(p), packets, bytes)
+	}
+	b.WriteString(t.String())
+	return b.String()
+}
+
+// objectOf is what events call the object.
+func objectOf(s *v1.Status) string { return s.Kind + " " + s.Key }
+
+// problems are what fails now besides services. A server that tells no status of a service tells of nothing else either.
+func problems(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) ([]v1.Status, error) {
+	if len(list) == 0 || list[0].Status == nil {
+		return nil, nil
+	}
+	body, err := o.Answer(client.GetStatuses(ctx, &v1.GetStatusesParams{Failed: true}))
+	if err != nil {
+		return nil, err
+	}
+	var failed v1.StatusList
+	err = session.Decode(body, &failed)
+	return failed.StatusAttr, err
+}
+
+// endpointsDown are those of the services that their probes, or agents, say are down; none where no service heeds it.
+func endpointsDown(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) ([]v1.EndpointProbe, error) {
+	var names []string
+	for i := range list {
+		for j := range list[i].Endpoints {
+			if e := &list[i].Endpoints[j]; e.State == "inactive" && !slices.Contains(names, e.EndpointIP) {
+				names = append(names, e.EndpointIP)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	params := &v1.GetEndpointsParams{Selector: "currState in (nok,red)"}
+	if len(names) <= maxNamed {
+		params.Name = strings.Join(names, ",")
+	}
+	body, err := o.Answer(client.GetEndpoints(ctx, params))
+	if err != nil {
+		return nil, err
+	}
+	var all v1.EndpointProbeList
+	err = session.Decode(body, &all)
+	return slices.DeleteFunc(all.Attr, func(e v1.EndpointProbe) bool { return e.CurrState != "nok" && e.CurrState != "red" }), err
+}
+
+// Of so many endpoints a request can name each, and of so many services the rates are asked for.
+const maxNamed, maxRated = 100, 20
+
+// rates are what a service and its endpoints have had a second, as far as the server tells.
+func rates(ctx context.Context, o *session.Options, client *v1.Client, key string) (string, error) {
+	var list v1.ServiceRatesList
+	body, err := o.Answer(client.GetServiceRates(ctx, &v1.GetServiceRatesParams{Service: key, Endpoints: true}))
+	if err == nil {
+		err = session.Decode(body, &list)
+	}
+	if err != nil {
+		return "", session.UnlessRefused(err)
+	}
+	if len(list.Services) == 0 {
+		return "", nil
+	}
+	t := session.NewTable("Of", "Active", "Connections/s", "Packets/s in", "Packets/s out", "Bits/s in", "Bits/s out", "Repeated SYNs/s", "Failed handshakes/s")
+	row := func(of string, active uint64, r *v1.Rates) {
+		cells := []string{of, strconv.FormatUint(active, 10)}
+		for _, v := range []float32{r.Connections, r.PacketsIn, r.PacketsOut, 8 * r.BytesIn, 8 * r.BytesOut, r.RepeatedSyns, r.FailedHandshakes} {
+			decimals := 0
+			if v > 0 && v < 10 {
+				decimals = 1
+			}
+			cells = append(cells, strconv.FormatFloat(float64(v), 'f', decimals, 32))
+		}
+		t.Add(cells...)
+	}
+	s := &list.Services[0]
+	row("service", s.Active, &s.Rates)
+	for i := range s.Endpoints {
+		row(s.Endpoints[i].Endpoint, s.Endpoints[i].Active, &s.Endpoints[i].Rates)
+	}
+	return fmt.Sprintf("Rates over the last %.0f s:\n%s", max(1, list.Seconds), t.String()), nil
+}
+
+// problemsOf are what keeps packets from the VIPs and endpoints of a service, a line each.
+func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status, down []v1.EndpointProbe) string {
+	about := map[string]bool{"vip " + e.ServiceArguments.ExternalIP: true}
+	for i := range e.SecondaryIPs {
+		about["vip "+e.SecondaryIPs[i].SecondaryIP] = true
+	}
+	for i := range e.Endpoints {
+		about["endpoint "+e.Endpoints[i].EndpointIP] = true
+	}
+	text := ""
+	for i := range failed {
+		if about[objectOf(&failed[i])] {
+			text += fmt.Sprintf("%s  %s\n", session.Clock(failed[i].Since), failed[i].Error)
+		}
+	}
+	for i := range down {
+		d := &down[i]
+		if slices.ContainsFunc(e.Endpoints, func(p v1.Endpoint) bool { return p.State == "inactive" && p.EndpointIP == d.HostName }) &&
+			(slices.Contains(d.Services, keyOf(e)) || len(d.Services) >= 100) { // of more services not all are told
+			since, evidence := d.Since, d.Evidence
+			if n := len(d.History); n > 0 { // what it went down for; the latest result may be another
+				since, evidence = d.History[n-1].Time, d.History[n-1].Evidence
+			}
+			text += fmt.Sprintf("%s  endpoint %s is %s: %s\n", session.Clock(since), d.Name, d.CurrState, session.OneLine(evidence))
+		}
+	}
+	if text == "" {
+		return ""
+	}
+	return "Problems:\n" + text
+}
+
+// eventsOf are the last events about each of the services, a line each, by object. A server that tells no status has no
+// events either.
+func eventsOf(ctx context.Context, o *session.Options, client *v1.Client, list []v1.LoadbalanceEntry) (map[string][]string, error) {
+	if len(list) == 0 || list[0].Status == nil {
+		return nil, nil
+	}
+	params := &v1.GetEventsParams{}
+	if len(list) == 1 {
+		params.Object = objectOf(list[0].Status)
+	}
+	body, err := o.Answer(client.GetEvents(ctx, params))
+	if err != nil {
+		return nil, err
+	}
+	var events v1.EventList
+	if err := session.Decode(body, &events); err != nil {
+		return nil, err
+	}
+	out := map[string][]string{}
+	add := func(object string, e *v1.Event) {
+		all := append(out[object], session.EventLine(e))
+		out[object] = all[max(0, len(all)-session.DescribedEvents):]
+	}
+	for i := range events.EventAttr {
+		e := &events.EventAttr[i]
+		if e.Kind != "health" {
+			add(e.Object, e)
+			continue
+		}
+		for j := range list {
+			if s := list[j].Status; s != nil && names(e.Message, s.Key) {
+				add(objectOf(s), e)
+			}
+		}
+	}
+	return out, nil
+}
+
+// names tells whether the text of an event has a service's key in it, as a whole.
+func names(text, key string) bool {
+	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,()", r) }), key)
+}

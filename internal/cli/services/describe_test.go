@@ -1,0 +1,36 @@
+package services
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+// TestProblemOfEndpoint: an endpoint that is down is shown with what it went down for, and when; the latest result may be another.
+func TestProblemOfEndpoint(t *testing.T) {
+	t.Parallel()
+	e := &v1.LoadbalanceEntry{Status: &v1.Status{Key: "20.20.20.1:80/tcp"}, Endpoints: []v1.Endpoint{{EndpointIP: "10.0.0.1", State: "inactive"}}}
+	at := time.Date(2020, 1, 2, 3, 4, 5, 0, time.Local)
+	down := []v1.EndpointProbe{{
+		Name: "10.0.0.1_tcp_80", HostName: "10.0.0.1", CurrState: "nok", Services: []string{"20.20.20.1:80/tcp"},
+		Since: at.Add(-time.Hour), Evidence: "accepts connections, 1 of 2",
+		History: []v1.EndpointChange{{Time: at.Add(-time.Minute), Evidence: "before"}, {Time: at, Evidence: "connection refused, 3 of 3"}},
+	}}
+	if got := problemsOf(e, nil, down); !strings.Contains(got, session.Clock(at)+"  endpoint 10.0.0.1_tcp_80 is nok: connection refused, 3 of 3\n") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestNames: events of health name services, each as a whole.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	const text = "endpoint 10.0.0.1:80 is down: refused (10.0.0.1_tcp_80, of 20.20.20.1:80/tcp, [2001:db8::1]:80/tcp and 3 more)"
+	for key, want := range map[string]bool{"20.20.20.1:80/tcp": true, "[2001:db8::1]:80/tcp": true, "0.20.20.1:80/tcp": false, "10.0.0.1:80": true, "20.20.20.1:8/tcp": false} {
+		if names(text, key) != want {
+			t.Errorf("%s: want %t", key, want)
+		}
+	}
+}

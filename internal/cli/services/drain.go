@@ -1,0 +1,110 @@
+package services
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+func drainEndpoint(o *session.Options) *cobra.Command {
+	var deadline time.Duration
+	var rate int
+	cmd := &cobra.Command{
+		Use:     "endpoint IP[:PORT]",
+		Aliases: endpointAliases(),
+		Short:   "have an endpoint take no new connections, of any service",
+		Long: "Has an endpoint, or all ports of an address, take no new connections, of any service. Connections that are there\n" +
+			"go on; with a deadline, those that are left then are ended for both sides, at a pace. It holds until undrain,\n" +
+			"over restarts too. Again, it sets the deadline anew.",
+		Example: "  loxicmd drain endpoint 31.31.31.1:5001 --deadline=60s --rate=200\n  loxicmd get drain",
+		Args:    session.Exactly("the endpoint, as in: loxicmd drain endpoint 31.31.31.1:5001"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := lb.ParseDrain(args[0]); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("deadline") && deadline < time.Second {
+				return fmt.Errorf("--deadline %v is less than a second", deadline)
+			}
+			if rate < 1 {
+				return fmt.Errorf("--rate is 1 or more")
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.DrainEndpoint(cmd.Context(), v1.DrainRequest{Endpoint: args[0], Within: int(deadline / time.Second), Rate: rate}))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.DurationVar(&deadline, "deadline", 0, "after how long connections that are left are ended, as 90s or 2h; without, never")
+	fs.IntVar(&rate, "rate", 200, "so many of them a second, up to 10000")
+	return cmd
+}
+
+func undrainEndpoint(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "endpoint IP[:PORT]",
+		Aliases: endpointAliases(),
+		Short:   "let a drained endpoint take new connections again",
+		Example: "  loxicmd undrain endpoint 31.31.31.1:5001",
+		Args:    session.Exactly("the endpoint as it was drained, as in: loxicmd undrain endpoint 31.31.31.1:5001"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := lb.ParseDrain(args[0]); err != nil {
+				return err
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.UndrainEndpoint(cmd.Context(), &v1.UndrainEndpointParams{Endpoint: args[0]}))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+}
+
+func drainKind() session.Kind[v1.DrainList, v1.Drain] {
+	return session.Kind[v1.DrainList, v1.Drain]{
+		Word: "drain", Key: "drainAttr", Object: "drain", Ask: (*v1.Client).GetDrains,
+		Items: func(l *v1.DrainList) *[]v1.Drain { return &l.DrainAttr },
+		Name:  func(d *v1.Drain) string { return d.Endpoint },
+		Draw: func(list *v1.DrainList) *session.Table {
+			t := session.NewTable("Endpoint", "Connections", "Own sockets", "Deadline", "Rate", "Done by")
+			for _, d := range list.DrainAttr {
+				t.Add(d.Endpoint, strconv.Itoa(d.Connections), strconv.Itoa(d.Sockets), session.Moment(d.Deadline), strconv.Itoa(d.Rate), session.Moment(d.Done))
+			}
+			return t
+		},
+	}
+}
+
+func getDrain(o *session.Options) *cobra.Command {
+	return drainKind().Get(o, &cobra.Command{
+		Use:     "drain",
+		Aliases: []string{"drains"},
+		Short:   "show endpoints that are drained, what they have left, and when they are done",
+		Example: "  loxicmd get drain",
+	})
+}
+
+func describeDrain(o *session.Options) *cobra.Command {
+	return drainKind().Describe(o, &cobra.Command{
+		Use:     "drain",
+		Aliases: []string{"drains"},
+		Short:   "show an endpoint that is drained in full, with its status and what happened to it",
+		Example: "  loxicmd describe drain",
+	})
+}

@@ -1,0 +1,195 @@
+package services
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+// endpointAliases are the contract's.
+func endpointAliases() []string { return []string{"ep", "Endpoint", "endpoints"} }
+
+// endpointFlags are the flags of create endpoint.
+type endpointFlags struct {
+	session.FieldFlags[lb.EndpointProbe, v1.EndpointProbe]
+	desc    string
+	period  int
+	retries int
+}
+
+func createEndpoint(o *session.Options) *cobra.Command {
+	f := &endpointFlags{FieldFlags: session.NewFieldFlags[lb.EndpointProbe, v1.EndpointProbe](lb.EndpointProbeFields())}
+	cmd := &cobra.Command{
+		Use:     "endpoint IP",
+		Aliases: endpointAliases(),
+		Short:   "have an address probed, or say how one of a service is",
+		Long: "Has an address probed, whether or not it is an endpoint of a service. Where a monitored service would have\n" +
+			"an endpoint probed by the same name, as 10.0.0.1_tcp_8080, it is probed as is said here instead.\n" +
+			"Without --probetype, or with auto, it is asked by ping.",
+		Example: "  loxicmd create endpoint 10.0.0.1 --probetype=http --probeport=8080 --probereq=/health --probe-interval=500ms\n" +
+			"  loxicmd create endpoint 10.0.0.1 --name=10.0.0.1_tcp_8080 --probetype=ping",
+		Args: session.Exactly("the address, as in: loxicmd create endpoint 10.0.0.1 --probetype=tcp --probeport=8080"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			e, err := f.request(args[0])
+			if err != nil {
+				return err
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			return o.Created(o.Answer(client.CreateEndpoint(cmd.Context(), e)))
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func (f *endpointFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	f.FieldFlags.Register(cmd)
+	fs.Lookup("probetype").DefValue = lb.ProbePing.String()
+	fs.StringVar(&f.desc, "desc", "", "another word for --name")
+	fs.IntVar(&f.period, "period", 0, "--probe-interval in seconds, up to 86400")
+	fs.IntVar(&f.retries, "retries", 0, "another word for --probe-retries")
+	cmd.MarkFlagsMutuallyExclusive("desc", "name")
+	cmd.MarkFlagsMutuallyExclusive("period", "probe-interval")
+	cmd.MarkFlagsMutuallyExclusive("retries", "probe-retries")
+}
+
+func (f *endpointFlags) request(ip string) (v1.EndpointProbe, error) {
+	e := f.Entry()
+	if _, err := lb.ParseAddr(lb.FieldEndpointAddress, ip); err != nil {
+		return e, err
+	}
+	e.HostName, e.ProbeDuration = ip, f.period
+	e.Name = cmp.Or(e.Name, f.desc)
+	e.InactiveReTries = cmp.Or(e.InactiveReTries, f.retries)
+	e.ProbeType = cmp.Or(e.ProbeType, lb.ProbePing.String()) // a server of the contract asks for it
+	return e, nil
+}
+
+func deleteEndpoint(o *session.Options) *cobra.Command {
+	params := &v1.DeleteEndpointParams{}
+	var port uint16
+	cmd := &cobra.Command{
+		Use:     "endpoint IP",
+		Aliases: endpointAliases(),
+		Short:   "delete what create endpoint has made",
+		Long: "Deletes what create endpoint has made. An endpoint of a monitored service goes on being probed, as the service\n" +
+			"says.",
+		Example: "  loxicmd delete endpoint 10.0.0.1 --probetype=tcp --probeport=8080\n" +
+			"  loxicmd delete endpoint 10.0.0.1 --name=10.0.0.1_tcp_8080",
+		Args: session.Exactly("the address, as in: loxicmd delete endpoint 10.0.0.1 --probetype=tcp --probeport=8080"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := lb.ParseAddr(lb.FieldEndpointAddress, args[0]); err != nil {
+				return err
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			params.ProbePort = strconv.Itoa(int(port))
+			body, err := o.Answer(client.DeleteEndpoint(cmd.Context(), args[0], params))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&params.Name, "name", "", "its name, if it was given one")
+	fs.StringVar(&params.ProbeType, "probetype", lb.ProbePing.String(), "type of its probe")
+	fs.Uint16Var(&port, "probeport", 0, "port of its probe")
+	return cmd
+}
+
+func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.EndpointProbe] {
+	return session.Kind[v1.EndpointProbeList, v1.EndpointProbe]{
+		Word: "endpoint", Key: "Attr", Hint: ": write its address, or its name as in 10.0.0.1_tcp_8080",
+		Served: true, Named: []string{"name", "hostName"},
+		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
+			return c.GetEndpoints(ctx, &v1.GetEndpointsParams{}, edit...)
+		},
+		Items:  func(l *v1.EndpointProbeList) *[]v1.EndpointProbe { return &l.Attr },
+		Name:   func(e *v1.EndpointProbe) string { return e.Name },
+		Also:   func(e *v1.EndpointProbe) []string { return []string{e.HostName} },
+		Fields: map[string]string{"state": "currState", "host": "hostName", "service": "services", "port": "probePort"},
+		Draw:   func(l *v1.EndpointProbeList) *session.Table { return endpointTable(l.Attr, o.Output == "wide") },
+		Events: func(e *v1.EndpointProbe) []string {
+			return []string{net.JoinHostPort(e.HostName, strconv.Itoa(e.ProbePort)), e.HostName, "endpoint " + e.HostName}
+		},
+	}
+}
+
+func getEndpoint(o *session.Options) *cobra.Command {
+	kind := endpointKind(o)
+	cmd := kind.Get(o, &cobra.Command{
+		Use:     "endpoint",
+		Aliases: endpointAliases(),
+		Short:   "show what is probed, and what was found; -o wide shows what became of it lately",
+		Example: "  loxicmd get endpoint\n  loxicmd get ep 10.0.0.1 -o wide\n  loxicmd get ep --state=nok --sort-by=-since --limit=20\n  loxicmd get ep -o wide --name=10.0.0.1_tcp_8080",
+	})
+	kind.Choose(cmd, "name", "only the endpoint of this name, or those of this address", "")
+	kind.Choose(cmd, "state", "only endpoints in this state: ok, nok, red or unknown", "currState")
+	kind.Choose(cmd, "service", "only endpoints that this service heeds, as IP:PORT/PROTOCOL", "services")
+	return cmd
+}
+
+func describeEndpoint(o *session.Options) *cobra.Command {
+	return endpointKind(o).Describe(o, &cobra.Command{
+		Use:     "endpoint",
+		Aliases: endpointAliases(),
+		Short:   "show what is probed in full: how, what was found and when, which services heed it, what happened to it",
+		Example: "  loxicmd describe endpoint 10.0.0.1",
+	})
+}
+
+// endpointTable has the contract's columns, and what explains the state behind them. Wide, each has its last changes below it.
+func endpointTable(list []v1.EndpointProbe, wide bool) *session.Table {
+	header := []string{"Host", "Name", "ptype", "port", "duration", "retries", "minDelay", "avgDelay", "maxDelay", "State", "Since", "Evidence"}
+	if wide {
+		header = append(header, "Services", "History")
+	}
+	t := session.NewTable(header...)
+	for i := range list {
+		e := &list[i]
+		row := []string{
+			e.HostName, e.Name, probeCell(e), strconv.Itoa(e.ProbePort), cmp.Or(e.ProbeInterval, strconv.Itoa(e.ProbeDuration)),
+			strconv.Itoa(e.InactiveReTries), e.MinDelay, e.AvgDelay, e.MaxDelay, e.CurrState, session.Clock(e.Since), cmp.Or(session.OneLine(e.Evidence), "-"),
+		}
+		if !wide {
+			t.Add(row...)
+			continue
+		}
+		for line := range max(1, len(e.History), len(e.Services)) {
+			if line > 0 {
+				row = make([]string, len(header)-2)
+			}
+			service, change := "", ""
+			if line < len(e.Services) {
+				service = e.Services[line]
+			}
+			if n := len(e.History) - 1 - line; n >= 0 {
+				c := &e.History[n]
+				change = fmt.Sprintf("%s %s: %s", session.Clock(c.Time), c.To, session.OneLine(c.Evidence))
+			}
+			t.Add(append(row, service, change)...)
+		}
+	}
+	return t
+}
+
+// probeCell is the type, and what it asks for.
+func probeCell(e *v1.EndpointProbe) string { return e.ProbeType + ":" + session.OneLine(e.ProbeReq) }

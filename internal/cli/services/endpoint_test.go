@@ -1,0 +1,70 @@
+package services_test
+
+import (
+	"strings"
+	"testing"
+
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const endpointList = `{"Attr":[
+{"hostName":"31.31.31.1","name":"31.31.31.1_http_80","inactiveReTries":3,"probeType":"http","probeReq":"/health","probeResp":"","probeDuration":1,"probePort":80,"probeInterval":"500ms",
+ "minDelay":"","avgDelay":"","maxDelay":"","currState":"nok","since":"2026-01-02T03:04:05Z","evidence":"http 31.31.31.1:80: status 500,\n3 of 3","services":["20.20.20.1:80/tcp","20.20.20.2:80/tcp"],
+ "history":[{"time":"2026-01-02T03:04:01Z","from":"unknown","to":"ok","evidence":"a"},{"time":"2026-01-02T03:04:03Z","from":"ok","to":"nok","evidence":"b"},{"time":"2026-01-02T03:04:05Z","from":"nok","to":"nok","evidence":"c"}]},
+{"hostName":"32.32.32.1","name":"mine","inactiveReTries":2,"probeType":"ping","probeReq":"","probeResp":"","probeDuration":60,"probePort":0,
+ "minDelay":"1ms","avgDelay":"2ms","maxDelay":"3ms","currState":"ok","object":true}]}`
+
+func TestGetEndpoint(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, endpointList)
+	for _, tc := range []struct{ args, want string }{
+		{"get ep", `
+|    HOST    |        NAME        |    PTYPE     | PORT | DURATION | RETRIES | MINDELAY | AVGDELAY | MAXDELAY | STATE |        SINCE         |                 EVIDENCE                 |
+|------------|--------------------|--------------|------|----------|---------|----------|----------|----------|-------|----------------------|------------------------------------------|
+| 31.31.31.1 | 31.31.31.1_http_80 | http:/health |   80 | 500ms    |       3 |          |          |          | nok   | 2026-01-02T03:04:05Z | http 31.31.31.1:80: status 500,.3 of 3   |
+| 32.32.32.1 | mine               | ping:        |    0 |       60 |       2 | 1ms      | 2ms      | 3ms      | ok    | -                    | -                                        |
+`},
+		{"get endpoints --name=mine -o wide", `
+|    HOST    | NAME | PTYPE | PORT | DURATION | RETRIES | MINDELAY | AVGDELAY | MAXDELAY | STATE | SINCE | EVIDENCE | SERVICES | HISTORY |
+|------------|------|-------|------|----------|---------|----------|----------|----------|-------|-------|----------|----------|---------|
+| 32.32.32.1 | mine | ping: |    0 |       60 |       2 | 1ms      | 2ms      | 3ms      | ok    | -     | -        |          |         |
+`},
+	} {
+		got := clitest.Run(t, "", s.At(tc.args)...)
+		if got.Code != session.ExitOK {
+			t.Errorf("%s: %+v", tc.args, got)
+		}
+		if diff := cmp.Diff(squeeze(tc.want), squeeze(got.Stdout)); diff != "" {
+			t.Errorf("%s:\n%s", tc.args, diff)
+		}
+	}
+	// Wide, the newest change comes first, and services stand below each other.
+	wide := strings.Split(clitest.Run(t, "", s.At("get ep -o wide --name=31.31.31.1")...).Stdout, "\n")
+	for i, want := range []string{
+		"| 20.20.20.1:80/tcp | 2026-01-02T03:04:05Z nok: c |", "| 20.20.20.2:80/tcp | 2026-01-02T03:04:03Z nok: b |", "| 2026-01-02T03:04:01Z ok: a |",
+	} {
+		if got := squeeze(wide[2+i]); !strings.HasSuffix(got, want) {
+			t.Errorf("line %d is %s, want %s", i, got, want)
+		}
+	}
+	if got := clitest.Run(t, "", s.At("get ep -o json --name=31.31.31.1")...); !strings.Contains(got.Stdout, `"history"`) || strings.Contains(got.Stdout, "mine") {
+		t.Errorf("%+v", got)
+	}
+	exists := clitest.NewServer(t, 409, `{"code":409,"message":"endpoint x exists already with the same content","result":"x"}`)
+	if got := clitest.Run(t, "", exists.At("create ep 31.31.31.1")...); got != (clitest.Result{Stdout: "unchanged\n"}) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// squeeze makes one space of several, and one dash.
+func squeeze(s string) string {
+	for _, twice := range []string{"  ", "--"} {
+		for strings.Contains(s, twice) {
+			s = strings.ReplaceAll(s, twice, twice[1:])
+		}
+	}
+	return strings.TrimSpace(s)
+}

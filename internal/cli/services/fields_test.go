@@ -1,0 +1,76 @@
+package services_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"loxilb/internal/cli"
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+// Each flag that a field declares comes out as the field's property, and its help says each word.
+func TestFieldFlags(t *testing.T) {
+	t.Parallel()
+	values := map[string][]string{ // what is written, and its property in JSON
+		"mode": {"fullnat", "2"}, "select": {"persist", "3"}, "secips": {"1.1.1.2,1.1.1.3", `[{"secondaryIP":"1.1.1.2"},{"secondaryIP":"1.1.1.3"}]`},
+		"inatimeout": {"60", "60"}, "sources": {"10.0.0.0/8", `[{"prefix":"10.0.0.0/8"}]`}, "persist-timeout": {"7", "7"}, "persist-prefix": {"24", "24"},
+		"snat": {"10.0.0.1,10.0.0.2", `["10.0.0.1","10.0.0.2"]`}, "refuse": {"drop", `"drop"`}, "tunnel": {"gue", `"gue"`}, "mss": {"1200", "1200"},
+		"syn-protect": {"always", `"always"`}, "max-rate": {"1000", "1000"}, "max-connections": {"7", "7"},
+		"client-rate": {"5", "5"}, "client-connections": {"6", "6"}, "client-prefix": {"24", "24"}, "deny": {"10.0.0.0/8,11.1.1.1", `["10.0.0.0/8","11.1.1.1/32"]`},
+		"monitor": {"true", "true"}, "all-down": {"panic", `"panic"`}, "outlier": {"off", `"off"`}, "probetype": {"http", `"http"`}, "probeport": {"81", "81"}, "probereq": {"/x", `"/x"`},
+		"proberesp": {"ok", `"ok"`}, "probe-interval": {"500ms", `"500ms"`}, "probe-wait": {"1s", `"1s"`}, "probe-retries": {"5", "5"}, "probe-rise": {"7", "7"},
+		"probe-host": {"a.example", `"a.example"`}, "probe-statuses": {"200-299,404", `["200-299","404"]`}, "probe-ca": {"/ca", `"/ca"`},
+		"probe-cert": {"/c", `"/c"`}, "probe-key": {"/k", `"/k"`},
+		"on-remove": {"drain", `"drain"`}, "on-fail": {"reset", `"reset"`}, "drain-time": {"30", "30"}, "failover-below": {"50", "50"}, "slow-start": {"30s", `"30s"`},
+		"egress": {"true", "true"}, "bgp": {"true", "true"}, "name": {"a b", `"a b"`}, "mark": {"0x1f", "31"},
+	}
+	cmd, _, err := cli.Root(session.Env{}).Find([]string{"create", "lb"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range append(lb.Fields(), lb.KeyFields()...) {
+		if field.Flag == "" {
+			continue
+		}
+		want, ok := values[field.Flag]
+		if !ok {
+			t.Errorf("--%s: what is a value of it?", field.Flag)
+			continue
+		}
+		s := clitest.NewServer(t, 200, clitest.Success)
+		args := append(s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1"), "--"+field.Flag+"="+want[0])
+		if got := clitest.Run(t, "", args...); got.Code != session.ExitOK {
+			t.Errorf("%v: %+v", args, got)
+			continue
+		}
+		_, body, _ := strings.Cut(s.Requests[0], "{")
+		var request map[string]json.RawMessage
+		if err := json.Unmarshal([]byte("{"+body), &request); err != nil {
+			t.Fatal(err)
+		}
+		name, isArgument := strings.CutPrefix(field.Property, "serviceArguments.")
+		if isArgument {
+			if err := json.Unmarshal(request["serviceArguments"], &request); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := string(request[name]); got != want[1] {
+			t.Errorf("%v: %s is %s, want %s", args, field.Property, got, want[1])
+		}
+		help := cmd.Flag(field.Flag).Usage
+		for _, c := range field.Choices() {
+			if !strings.Contains(help, c.Word) || c.Available && !strings.Contains(help, c.Word+" ("+c.Help+")") {
+				t.Errorf("--%s: the help does not tell of %s: %s", field.Flag, c.Word, help)
+			}
+		}
+	}
+	// A list may come in pieces.
+	s := clitest.NewServer(t, 200, clitest.Success)
+	clitest.Run(t, "", s.At("create lb 1.1.1.1 --tcp=1:1 --endpoints=2.2.2.2:1 --snat=10.0.0.1 --snat=10.0.0.2,10.0.0.3 --egress --name=")...)
+	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], `"snatIPs":["10.0.0.1","10.0.0.2","10.0.0.3"]`) || !strings.Contains(s.Requests[0], `"egress":true`) {
+		t.Errorf("%q", s.Requests)
+	}
+}

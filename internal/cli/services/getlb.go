@@ -1,0 +1,181 @@
+package services
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+func lbKind(o *session.Options) session.Kind[v1.LoadbalanceList, v1.LoadbalanceEntry] {
+	return session.Kind[v1.LoadbalanceList, v1.LoadbalanceEntry]{
+		Word: "lb", Key: "lbAttr", Object: "service", Called: "service", Hint: ": write its name, or its key as in 20.20.20.1:2020/tcp",
+		Served: true, Named: []string{"serviceArguments.name", "status.key"},
+		Ask: func(c *v1.Client, ctx context.Context, edit ...v1.RequestEditorFn) (*http.Response, error) {
+			return c.GetLoadbalancers(ctx, &v1.GetLoadbalancersParams{}, edit...)
+		},
+		Items:  func(l *v1.LoadbalanceList) *[]v1.LoadbalanceEntry { return &l.LbAttr },
+		Name:   keyOf,
+		Also:   func(e *v1.LoadbalanceEntry) []string { return []string{e.ServiceArguments.Name} },
+		Fields: map[string]string{"state": "status.state", "vip": "serviceArguments.externalIP"},
+		Draw: func(l *v1.LoadbalanceList) *session.Table {
+			if o.Output == "wide" {
+				return wideLB(l.LbAttr)
+			}
+			return narrowLB(l.LbAttr)
+		},
+		Full: func(ctx context.Context, list []v1.LoadbalanceEntry) ([]string, error) {
+			return describeServices(ctx, o, list)
+		},
+	}
+}
+
+func getLB(o *session.Options) *cobra.Command {
+	kind := lbKind(o)
+	cmd := kind.Get(o, &cobra.Command{
+		Use:     "lb",
+		Aliases: []string{"loadbalancer", "lbs", "loadbalancers"},
+		Short:   "show services; -o wide shows their endpoints, counters and status",
+		Example: "  loxicmd get lb -o wide\n  loxicmd get lb web\n  loxicmd get lb -l mode=dsr,state!=applied --sort-by=name --limit=20\n" +
+			"  loxicmd get lb -o custom-columns=NAME:.serviceArguments.name,VIP:.serviceArguments.externalIP\n  loxicmd get lb -o yaml >services.yaml",
+	})
+	kind.Choose(cmd, "servName", "only services of this name", "serviceArguments.name")
+	kind.Choose(cmd, "vip", "only services of this VIP", "serviceArguments.externalIP")
+	kind.Choose(cmd, "endpoint", "only services that have an endpoint of this address", "endpoints.endpointIP")
+	kind.Choose(cmd, "state", "only services in this state, as the status has it: applied, pending or failed", "status.state")
+	return cmd
+}
+
+func narrowLB(list []v1.LoadbalanceEntry) *session.Table {
+	t := session.NewTable("Ext IP", "Port", "Proto", "Name", "Mark", "Sel", "Mode", "# of Endpoints", "Timeout", "Monitor")
+	for i := range list {
+		a := &list[i].ServiceArguments
+		monitor := "Off"
+		if monitored(a) {
+			monitor = "On"
+		}
+		t.Add(a.ExternalIP, ports(a), protocol(a), a.Name, strconv.Itoa(a.Block), algorithm(a), mode(a),
+			strconv.Itoa(len(list[i].Endpoints)), strconv.Itoa(a.InactiveTimeOut), monitor)
+	}
+	return t
+}
+
+// wideLB gives each endpoint a line; what belongs to the service stands on the first only.
+func wideLB(list []v1.LoadbalanceEntry) *session.Table {
+	t := session.NewTable("Ext IP", "Sec IPs", "Sources", "Host", "Port", "Proto", "Name", "Mark", "Sel", "Mode",
+		"Endpoint", "EPort", "Weight", "State", "Counters", "Status")
+	for i := range list {
+		e := &list[i]
+		a := &e.ServiceArguments
+		for line := range max(1, len(e.Endpoints), len(e.SecondaryIPs), len(e.AllowedSources)) {
+			row := make([]string, t.Columns())
+			if line == 0 {
+				row[0], row[3], row[4], row[5], row[6] = a.ExternalIP, a.Host, ports(a), protocol(a), a.Name
+				row[7], row[8], row[9] = strconv.Itoa(a.Block), algorithm(a), mode(a)
+				row[15] = session.StatusCell(e.Status)
+			}
+			if line < len(e.SecondaryIPs) {
+				row[1] = e.SecondaryIPs[line].SecondaryIP
+			}
+			if line < len(e.AllowedSources) {
+				row[2] = e.AllowedSources[line].Prefix
+			}
+			if line < len(e.Endpoints) {
+				endpointCells(row[10:], a, &e.Endpoints[line])
+			}
+			t.Add(row...)
+		}
+	}
+	return t
+}
+
+func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
+	row[0], row[1], row[3], row[4] = e.EndpointIP, portCell(e.TargetPort, e.TargetPortMax), "-", e.Counter
+	row[2] = weightCell(e)
+	if monitored(a) || e.State == "inactive" || e.Drained || e.Standby { // handshakes of clients may say inactive, too
+		row[3] = stateCell(e)
+	}
+}
+
+// weightCell is the weight, and the level of a backup behind it.
+func weightCell(e *v1.Endpoint) (s string) {
+	if e.Weight != nil {
+		s = strconv.Itoa(*e.Weight)
+	}
+	if e.Backup != 0 {
+		s += "@" + strconv.Itoa(e.Backup)
+	}
+	return s
+}
+
+// stateCell is why an endpoint takes no new connections: it is not to, whether or not it could (drained); it cannot (inactive), or takes them all the
+// same (panic); or it is a
+// backup that is not needed (standby).
+func stateCell(e *v1.Endpoint) string {
+	switch {
+	case e.Drained:
+		return "drained"
+	case e.Panic:
+		return "panic"
+	case e.Standby && e.State != "inactive":
+		return "standby"
+	}
+	return cmp.Or(e.State, "-")
+}
+
+// monitored tells whether the service heeds the health of its endpoints. Servers of the contract tell a state anyway.
+func monitored(a *v1.ServiceArguments) bool {
+	var s lb.Service
+	s.Monitor = a.Monitor
+	s.Probe.Type, _ = lb.ParseProbeType(a.Probetype) // one that a newer server knows is not auto either, but what it is
+	return s.Monitored()
+}
+
+func ports(a *v1.ServiceArguments) string { return portCell(a.Port, a.PortMax) }
+
+// portCell is N or A-B.
+func portCell(first, last int) string {
+	if last > first {
+		return fmt.Sprintf("%d-%d", first, last)
+	}
+	return strconv.Itoa(first)
+}
+
+func protocol(a *v1.ServiceArguments) string {
+	switch a.Security {
+	case 1:
+		return a.Protocol + ":https"
+	case 2:
+		return a.Protocol + ":e2ehttps"
+	}
+	return a.Protocol
+}
+
+// algorithm is the word; a server that is newer than this program has its number shown.
+func algorithm(a *v1.ServiceArguments) string {
+	if v, err := lb.ParseAlgorithm(cmp.Or(string(a.Sel), "0")); err == nil {
+		return v.String()
+	}
+	return string(a.Sel)
+}
+
+func mode(a *v1.ServiceArguments) string {
+	word := string(a.Mode)
+	if v, err := lb.ParseMode(cmp.Or(word, "0")); err == nil {
+		word = v.String()
+	}
+	if a.Proxyprotocolv2 {
+		word += ":ppv2"
+	}
+	if a.Egress {
+		word += ":egress"
+	}
+	return word
+}

@@ -1,0 +1,166 @@
+package services_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/internal/cli"
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
+)
+
+// services is a server of the contract: it has four services, and answers with all of them whatever is asked for.
+func services(t *testing.T) *clitest.Server {
+	t.Helper()
+	var list []string
+	for i, name := range []string{"web", "dns", "web", "10"} {
+		list = append(list, fmt.Sprintf(`{"serviceArguments":{"externalIP":"20.20.20.%d","port":%d,"protocol":"tcp","name":%q,"mode":%d,"sel":0,"block":0},
+			"endpoints":[{"endpointIP":"31.31.31.%d","targetPort":1,"weight":1}],
+			"status":{"kind":"service","key":"20.20.20.%d:%d/tcp","state":%q,"desired":1,"applied":1}}`,
+			9+i, 80+i, name, i%2*3, i, 9+i, 80+i, []string{"applied", "failed"}[i/3]))
+	}
+	return clitest.NewServer(t, 200, `{"lbAttr":[`+strings.Join(list, ",")+`]}`)
+}
+
+// What is asked for comes out, also of a server that does not choose, sort and cut by itself.
+func TestListed(t *testing.T) {
+	t.Parallel()
+	s := services(t)
+	for args, want := range map[string]string{
+		"get lb -o name":                                                                                "lb/20.20.20.9:80/tcp lb/20.20.20.10:81/tcp lb/20.20.20.11:82/tcp lb/20.20.20.12:83/tcp",
+		"get lb web -o name":                                                                            "lb/20.20.20.9:80/tcp lb/20.20.20.11:82/tcp",
+		"get lb dns 20.20.20.12:83/tcp -o name":                                                         "lb/20.20.20.10:81/tcp lb/20.20.20.12:83/tcp",
+		"get lb -l mode=dsr -o name":                                                                    "lb/20.20.20.10:81/tcp lb/20.20.20.12:83/tcp",
+		"get lb -l mode=default,name=web --limit=1 -o name":                                             "lb/20.20.20.9:80/tcp",
+		"get lb --selector state!=applied -o name":                                                      "lb/20.20.20.12:83/tcp",
+		"get lb --field-selector endpointIP=31.31.31.1 -o name":                                         "lb/20.20.20.10:81/tcp",
+		"get lb --state=failed -o name":                                                                 "lb/20.20.20.12:83/tcp",
+		"get lb --vip=20.20.20.10 --endpoint=31.31.31.1 -o name":                                        "lb/20.20.20.10:81/tcp",
+		"get lb --sort-by=-externalIP --limit=2 -o name":                                                "lb/20.20.20.12:83/tcp lb/20.20.20.11:82/tcp",
+		"get lb --sort-by=name -o jsonpath={.items[*].serviceArguments.name}":                           "10 dns web web",
+		"get lb web -o jsonpath={.lbAttr[0].serviceArguments.port}":                                     "80",
+		"get lb -l mode=dsr -o custom-columns=VIP:.serviceArguments.externalIP,NONE:.nope":              "|     VIP     |  NONE  | |-------------|--------| | 20.20.20.10 | <none> | | 20.20.20.12 | <none> |",
+		"get lb dns --no-headers -o custom-columns=N:.serviceArguments.name,E:.endpoints[*].endpointIP": "| dns | 31.31.31.1 |",
+	} {
+		got := clitest.Run(t, "", s.At(args)...)
+		if text := strings.Join(strings.Fields(got.Stdout), " "); got.Code != 0 || text != strings.Join(strings.Fields(want), " ") {
+			t.Errorf("%s: %s %s, want %s", args, text, got.Stderr, want)
+		}
+	}
+	// Pages follow each other to the end.
+	var names []string
+	for next, pages := "", 0; pages == 0 || next != "" && pages < 9; pages++ {
+		got := clitest.Run(t, "", s.At("get lb --limit=3 -o name --continue="+next)...)
+		names = append(names, strings.Fields(got.Stdout)...)
+		_, next, _ = strings.Cut(strings.TrimSpace(got.Stderr), "--continue=")
+	}
+	if len(names) != 4 || len(slices.Compact(slices.Sorted(slices.Values(names)))) != 4 {
+		t.Errorf("pages: %q", names)
+	}
+	// -o json stays what apply takes.
+	var list struct {
+		LbAttr   []json.RawMessage
+		Continue string
+	}
+	if got := clitest.Run(t, "", s.At("get lb --limit=2 -o json")...); json.Unmarshal([]byte(got.Stdout), &list) != nil || len(list.LbAttr) != 2 || list.Continue == "" {
+		t.Errorf("%+v", got)
+	}
+	if got := clitest.Run(t, "", s.At("get lb nope dns")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `there is no service "nope": write its name, or its key`) || got.Stdout != "" {
+		t.Errorf("%+v", got)
+	}
+	// The server is told all of it, so that it need not send more.
+	s.Requests = nil
+	clitest.Run(t, "", s.At("get lb web -l mode=dsr --sort-by=-port --limit=5")...)
+	if len(s.Requests) != 1 || !strings.Contains(s.Requests[0], "limit=5&name=web&selector=serviceArguments.mode+in+%283%29&sortBy=-serviceArguments.port") {
+		t.Errorf("%q", s.Requests)
+	}
+}
+
+// Shells complete names of what there is, fields, and words of flags.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	s := services(t)
+	for args, want := range map[string]string{
+		"__complete get lb w":            "web :4",
+		"__complete describe lb 20.20.2": "20.20.20.9:80/tcp 20.20.20.10:81/tcp 20.20.20.11:82/tcp 20.20.20.12:83/tcp :4",
+		"__complete get lb --sort-by ex": "externalIP :4",
+		"__complete get ct --state cl":   "sync-sent sync-ack est",
+	} {
+		words := s.At(args)
+		last := words[len(strings.Fields(args))-1]
+		line := append(append([]string{words[0]}, words[len(strings.Fields(args)):]...), append(words[1:len(strings.Fields(args))-1:len(strings.Fields(args))-1], last)...)
+		got := clitest.Run(t, "", line...)
+		text := strings.Join(strings.Fields(got.Stdout), " ")
+		if !strings.HasPrefix(text, strings.TrimSuffix(want, ":4")) || !strings.Contains(text, ":4") {
+			t.Errorf("%s: %s %s", args, text, got.Stderr)
+		}
+	}
+}
+
+// -w shows what there is, then what an event is about if it has changed, and that it is gone.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	var lock sync.Mutex
+	state, gone := "pending", false
+	more := make(chan string)
+	s := &clitest.Server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/netlox/v1/events" {
+			w.(http.Flusher).Flush()
+			for object := range more {
+				fmt.Fprintf(w, "data: {\"kind\":\"object\",\"object\":%q}\n\n", object)
+				w.(http.Flusher).Flush()
+			}
+			return
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		if gone {
+			fmt.Fprint(w, `{"statusAttr":[]}`)
+			return
+		}
+		fmt.Fprintf(w, `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","name":"web"},"endpoints":[],"status":{"kind":"service","key":"20.20.20.1:80/tcp","state":%q}}]}`, state)
+	}))}
+	t.Cleanup(s.Close)
+	out := clitest.Lines{Out: make(chan string, 100)}
+	done := make(chan int, 1)
+	go func() {
+		done <- cli.Main(t.Context(), session.Env{Stdout: out, Stderr: &strings.Builder{}}, s.At("get lb web -w -o wide"))
+	}()
+	await := func(want string) {
+		t.Helper()
+		for late := time.After(10 * time.Second); ; {
+			select {
+			case text := <-out.Out:
+				if strings.Contains(text, want) {
+					return
+				}
+			case <-late:
+				t.Fatalf("%s is not shown", strconv.Quote(want))
+			}
+		}
+	}
+	await("pending")
+	lock.Lock()
+	state = "applied"
+	lock.Unlock()
+	more <- "service 30.30.30.1:80/tcp" // another one's is not asked for
+	more <- "service 20.20.20.1:80/tcp"
+	await("applied")
+	lock.Lock()
+	gone = true
+	lock.Unlock()
+	more <- "service 20.20.20.1:80/tcp"
+	await("lb/20.20.20.1:80/tcp is gone")
+	close(more)
+	if code := <-done; code != session.ExitUnreachable {
+		t.Errorf("exit code %d when the server has gone", code)
+	}
+}

@@ -1,0 +1,49 @@
+package services
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+func setEndpoint(o *session.Options) *cobra.Command {
+	var weight int
+	body := v1.EndpointWeight{}
+	cmd := &cobra.Command{
+		Use:     "endpoint IP[:PORT]",
+		Aliases: endpointAliases(),
+		Short:   "give an endpoint another weight, in all services that have it",
+		Long: "Gives an endpoint, or all ports of an address, another weight: in all services that have it, in those of a name,\n" +
+			"or in one. No connection is disturbed.",
+		Example: "  loxicmd set endpoint 31.31.31.1:5001 --weight=5\n  loxicmd set endpoint 31.31.31.1 --weight=0 --servName=web",
+		Args:    session.Exactly("the endpoint, as in: loxicmd set endpoint 31.31.31.1:5001 --weight=5"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := lb.ParseDrain(args[0]); err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("weight") {
+				return errors.New("--weight is missing: 0 to 65535")
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			body.Endpoint, body.Weight = args[0], &weight
+			answer, err := o.Answer(client.SetEndpointWeight(cmd.Context(), body))
+			if err != nil {
+				return err
+			}
+			return o.Done(answer)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.IntVar(&weight, "weight", 0, "0 to 65535; 0 takes no new connections, and keeps those that it has")
+	fs.StringVar(&body.ServName, "servName", "", "only in services of this name")
+	fs.StringVar(&body.Service, "service", "", "only in this service, as IP:PORT/PROTOCOL")
+	return cmd
+}

@@ -1,0 +1,68 @@
+package session
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "loxilb/api/v1"
+)
+
+// Version is - for none.
+func Version(n uint64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// Tries is how often it was tried; - for never.
+func Tries(s *v1.Status) string {
+	if s.Attempts == 0 {
+		return "-"
+	}
+	return strconv.Itoa(s.Attempts)
+}
+
+// Clock is a time; - for none.
+func Clock(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.Format(time.RFC3339)
+}
+
+// Moment is a time; - for none.
+func Moment(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return Clock(*t)
+}
+
+// StatusCell says in a cell what the data path has of a service.
+func StatusCell(s *v1.Status) string {
+	switch {
+	case s == nil:
+		return "-"
+	case s.Error != "":
+		return s.State + ": " + s.Error
+	}
+	return s.State
+}
+
+// OneLine keeps what an endpoint has answered, or a user asks it, from drawing the table.
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '.'
+		}
+		return r
+	}, s)
+}
+
+// EventLine is an event in a line.
+func EventLine(e *v1.Event) string {
+	return fmt.Sprintf("%s  %-9s  %s\n", e.Time.Format(time.RFC3339), e.Kind, e.Message)
+}

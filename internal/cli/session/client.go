@@ -1,0 +1,271 @@
+package session
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"sigs.k8s.io/yaml"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/apisocket"
+)
+
+// TokenFile is where the contract's login leaves a token. Anybody can make a file there: only one that belongs to
+// whoever runs loxicmd is read.
+const TokenFile = "/tmp/loxilbtoken"
+
+// Client speaks to the server that the flags name.
+func (o *Options) Client() (*v1.Client, error) {
+	if err := o.resolve(); err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{DialContext: o.dial, ForceAttemptHTTP2: false}
+	if o.protocol == "https" {
+		conf, err := o.tls()
+		if err != nil {
+			return nil, err
+		}
+		transport.TLSClientConfig = conf
+	}
+	host := strings.TrimSuffix(strings.TrimPrefix(o.apiserver, "["), "]")
+	base := url.URL{Scheme: o.protocol, Host: net.JoinHostPort(host, strconv.Itoa(int(o.port))), Path: "/netlox/v1"}
+	return v1.NewClient(base.String(),
+		v1.WithHTTPClient(&http.Client{Transport: transport}),
+		v1.WithRequestEditorFn(func(_ context.Context, r *http.Request) error {
+			dropEmpty(r.URL)
+			if token := o.readToken(); token != "" {
+				r.Header.Set("Authorization", token)
+			}
+			return nil
+		}))
+}
+
+// dropEmpty takes out the parameters that ask for nothing.
+func dropEmpty(u *url.URL) {
+	q := u.Query()
+	for name := range q {
+		if q.Get(name) == "" {
+			q.Del(name)
+		}
+	}
+	u.RawQuery = q.Encode()
+}
+
+func (o *Options) tls() (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: o.insecure} //nolint:gosec // asked for by --insecure
+	if o.cacert == "" {
+		return conf, nil
+	}
+	pem, err := os.ReadFile(o.cacert)
+	if err != nil {
+		return nil, fmt.Errorf("--cacert: %w", err)
+	}
+	conf.RootCAs = x509.NewCertPool()
+	if !conf.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("--cacert %s holds no certificate", o.cacert)
+	}
+	return conf, nil
+}
+
+// dial connects to what was asked for. Where nothing was, it is the daemon of this network namespace: by its socket, or,
+// where it has none or this user may not open it, by the port.
+func (o *Options) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{Timeout: o.wait()}
+	conn, err := o.connect(ctx, &d, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	return &idleConn{conn, cmp.Or(o.idle, o.wait())}, nil
+}
+
+// Elsewhere tells whether flags or a context name a server: else it is that of this network namespace.
+func (o *Options) Elsewhere() bool {
+	return o.named || o.socket != "" || o.asked() || o.protocol != "http"
+}
+
+func (o *Options) connect(ctx context.Context, d *net.Dialer, network, addr string) (net.Conn, error) {
+	if o.socket != "" {
+		return d.DialContext(ctx, "unix", o.socket)
+	}
+	if path, err := apisocket.Path(); !o.Elsewhere() && err == nil {
+		conn, err := d.DialContext(ctx, "unix", path)
+		if err == nil {
+			return conn, nil
+		}
+		o.own = fmt.Sprintf("; nor can the socket of this network namespace, %s: %v", path, withoutAddress(err))
+	}
+	return d.DialContext(ctx, network, addr)
+}
+
+// TokenPath is where a token is kept.
+func (o *Options) TokenPath() string { return cmp.Or(o.Env.TokenFile, TokenFile) }
+
+// Token is what requests show; empty: none.
+func (o *Options) Token() string { return o.readToken() }
+
+func (o *Options) readToken() string {
+	if o.token != "" {
+		return o.token
+	}
+	info, err := os.Lstat(o.TokenPath())
+	if err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+		return ""
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		_ = os.Chmod(o.TokenPath(), 0o600) // the existing loxicmd lets everybody read it; it is used all the same
+	}
+	data, err := os.ReadFile(o.TokenPath())
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// Answer returns the body of an answer, and an error when the server refused or did not answer.
+func (o *Options) Answer(resp *http.Response, err error) ([]byte, error) {
+	if err != nil {
+		return nil, o.unreachable(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read to its end, or is of no more use
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, &Failure{ExitUnreachable, fmt.Errorf("the answer of the server broke off: %w", err)}
+	}
+	o.warn(resp)
+	if resp.StatusCode/100 == 2 {
+		return body, errorInside(body)
+	}
+	return body, Refused("%s", sentence(resp, body))
+}
+
+// warn passes on what the server warns of: header lines as 299 loxilb "text".
+func (o *Options) warn(resp *http.Response) {
+	for _, line := range resp.Header.Values("Warning") {
+		if _, quoted, ok := strings.Cut(line, ` "`); ok {
+			if text, err := strconv.Unquote(`"` + quoted); err == nil {
+				fmt.Fprintln(o.Env.Stderr, "Warning: "+text)
+			}
+		}
+	}
+}
+
+// unreachable is the failure of a request that got no answer.
+func (o *Options) unreachable(err error) error {
+	return &Failure{ExitUnreachable, o.noAnswer(err)}
+}
+
+func (o *Options) noAnswer(err error) error {
+	var ue *url.Error
+	if !errors.As(err, &ue) {
+		return err
+	}
+	at := o.socket
+	if at == "" {
+		at = net.JoinHostPort(o.apiserver, strconv.Itoa(int(o.port)))
+	}
+	var ne net.Error
+	if errors.As(ue.Err, &ne) && ne.Timeout() {
+		return fmt.Errorf("the server at %s did not answer within %d s", at, o.timeout)
+	}
+	return fmt.Errorf("the server at %s can't be reached: %w%s", at, withoutAddress(ue.Err), o.own)
+}
+
+// withoutAddress leaves out of an error what stands in the sentence around it.
+func withoutAddress(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// sentence is what the server says for people. Servers of the contract say it in result.
+func sentence(resp *http.Response, body []byte) string {
+	var e v1.Error
+	if json.Unmarshal(body, &e) != nil || e.Message+e.Result == "" {
+		return "the server answered " + resp.Status
+	}
+	if e.Message == "" {
+		return e.Result
+	}
+	if e.Reason == "" && e.Result != "" && !strings.Contains(e.Message, e.Result) {
+		return e.Message + ": " + e.Result
+	}
+	return e.Message
+}
+
+// errorInside finds the refusal that servers of the contract can hide in a success.
+func errorInside(body []byte) error {
+	var r v1.Result
+	if len(body) < 1<<12 && json.Unmarshal(body, &r) == nil && strings.HasPrefix(r.Result, "Error") {
+		return Refused("%s", r.Result)
+	}
+	return nil
+}
+
+// Done prints the answer of a change.
+func (o *Options) Done(body []byte) error { return o.answered(body, "success") }
+
+// answered prints what came of a request in a word, or the answer as it is.
+func (o *Options) answered(body []byte, word string) error {
+	if o.AsIs() {
+		return o.PrintRaw(body)
+	}
+	return o.Print(word + "\n")
+}
+
+// AsIs tells whether answers are printed as the server has them.
+func (o *Options) AsIs() bool { return o.Output == "json" || o.Output == "yaml" }
+
+// PrintRaw prints a JSON answer as it is, indented, or as YAML.
+func (o *Options) PrintRaw(body []byte) error {
+	if len(body) == 0 {
+		body = []byte("{}")
+	}
+	if o.Output == "yaml" {
+		out, err := yaml.JSONToYAML(body)
+		if err != nil {
+			return Refused("the answer of the server is not JSON: %w", err)
+		}
+		return o.Print(string(out))
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, bytes.TrimSpace(body), "", "    "); err != nil {
+		return Refused("the answer of the server is not JSON: %w", err)
+	}
+	return o.Print(out.String() + "\n")
+}
+
+// Decode reads an answer.
+func Decode(body []byte, v any) error {
+	if err := json.Unmarshal(body, v); err != nil {
+		return Refused("the answer of the server is not understood: %w", err)
+	}
+	return nil
+}
+
+// Raw is a value as JSON has it, for what prints any of them.
+func Raw(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // types of the API can be written
+	}
+	return b
+}

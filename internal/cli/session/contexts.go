@@ -1,0 +1,274 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Contexts is the file that names servers.
+type Contexts struct {
+	Current string    `json:"current-context,omitempty"`
+	List    []Context `json:"contexts"`
+}
+
+// Context is how one server is reached.
+type Context struct {
+	Name     string `json:"name"`
+	Server   string `json:"server,omitempty"` // as --server takes it; "": the daemon of this network namespace
+	CACert   string `json:"cacert,omitempty"`
+	Insecure bool   `json:"insecure,omitempty"`
+	Token    string `json:"token,omitempty"`
+}
+
+// contextsPath is where the file is; "": nobody says where.
+func (o *Options) contextsPath() string {
+	if path := o.Env.get("LOXICMD_CONFIG"); path != "" {
+		return path
+	}
+	dir := o.Env.get("XDG_CONFIG_HOME")
+	if !filepath.IsAbs(dir) {
+		home := o.Env.get("HOME")
+		if home == "" {
+			return ""
+		}
+		dir = filepath.Join(home, ".config")
+	}
+	return filepath.Join(dir, "loxilb", "config.yaml")
+}
+
+// ReadContexts reads the file; one that is not there has none. A file with a token that others may read is refused.
+func (o *Options) ReadContexts() (c Contexts, err error) {
+	c.List = []Context{}
+	path := o.contextsPath()
+	data, err := os.ReadFile(path)
+	if path == "" || errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	if err := yaml.UnmarshalStrict(data, &c); err != nil {
+		return c, fmt.Errorf("%s is not a file of contexts: %w", path, err)
+	}
+	for i := range c.List {
+		if err := c.List[i].check(); err != nil {
+			return c, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if !slices.ContainsFunc(c.List, func(one Context) bool { return one.Token != "" }) {
+		return c, nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return c, err
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return Contexts{}, fmt.Errorf("%s has a token in it, and its mode is %04o: others must not read it (chmod 600 %[1]s)", path, mode)
+	}
+	return c, nil
+}
+
+func (c *Context) check() error {
+	if c.Name == "" || strings.ContainsAny(c.Name, " \t\n\"'") {
+		return fmt.Errorf("%q is no name of a context: something without spaces and quotes", c.Name)
+	}
+	if c.Server == "" {
+		return nil
+	}
+	_, err := parseServer(c.Server)
+	if err != nil {
+		return fmt.Errorf("server of context %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// WriteContexts replaces the file as a whole. Only its owner may read it.
+func (o *Options) WriteContexts(c Contexts) error {
+	path := o.contextsPath()
+	if path == "" {
+		return errors.New("neither LOXICMD_CONFIG nor HOME is set: where is the file with contexts to be?")
+	}
+	for i := range c.List {
+		if err := c.List[i].check(); err != nil {
+			return err
+		}
+	}
+	text, err := yaml.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // the file may be elsewhere, as in a repository of dot files
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".config-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Find is the context of a name, -1 if there is none.
+func (c *Contexts) Find(name string) int {
+	return slices.IndexFunc(c.List, func(one Context) bool { return one.Name == name })
+}
+
+// NoContext says that there is no context of a name.
+func (c *Contexts) NoContext(name string) error {
+	if len(c.List) == 0 {
+		return fmt.Errorf("there is no context %q, and no other: loxicmd config set-context makes one", name)
+	}
+	names := make([]string, len(c.List))
+	for i := range c.List {
+		names[i] = c.List[i].Name
+	}
+	return fmt.Errorf("there is no context %q, only %s", name, strings.Join(names, ", "))
+}
+
+// door is where a server is.
+type door struct {
+	protocol, host, socket string
+	port                   uint16
+}
+
+// parseServer reads http://HOST:PORT, https://HOST:PORT, HOST:PORT, unix:PATH or a path. Without a port it is the usual one.
+func parseServer(text string) (d door, err error) {
+	wrong := fmt.Errorf("%q is none of http://HOST:PORT, https://HOST:PORT, HOST:PORT and unix:PATH", text)
+	if path, ok := strings.CutPrefix(text, "unix:"); ok || strings.HasPrefix(text, "/") {
+		if ok {
+			text = strings.TrimPrefix(path, "//")
+		}
+		if !filepath.IsAbs(text) {
+			return d, wrong
+		}
+		return door{protocol: "http", socket: text, host: "127.0.0.1", port: 11111}, nil
+	}
+	if !strings.Contains(text, "://") {
+		text = "http://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || strings.Trim(u.Path, "/") != "" {
+		return d, wrong
+	}
+	d = door{protocol: u.Scheme, host: u.Hostname(), port: map[string]uint16{"http": 11111, "https": 8091}[u.Scheme]}
+	if d.port == 0 {
+		return d, wrong
+	}
+	if p := u.Port(); p != "" {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil || n == 0 {
+			return d, wrong
+		}
+		d.port = uint16(n)
+	}
+	return d, nil
+}
+
+// ServerOf is what the flags that name a server say, as a context has it; "": nothing.
+func (o *Options) ServerOf() string {
+	switch {
+	case o.server != "":
+		return o.server
+	case o.socket != "":
+		return "unix:" + o.socket
+	case o.asked():
+		return o.protocol + "://" + net.JoinHostPort(strings.Trim(o.apiserver, "[]"), strconv.Itoa(int(o.port)))
+	}
+	return ""
+}
+
+// Given are the other flags that a context holds, and whether each was written.
+func (o *Options) Given() (c Context, cacert, insecure, token bool) {
+	c = Context{CACert: o.cacert, Insecure: o.insecure, Token: o.token}
+	return c, o.flags.Changed("cacert"), o.flags.Changed("insecure"), o.flags.Changed("token")
+}
+
+// asked tells whether a flag of the contract names a server.
+func (o *Options) asked() bool {
+	return o.flags.Changed("apiserver") || o.flags.Changed("port") || o.flags.Changed("protocol")
+}
+
+// resolve finds the server: the one that flags name, else that of the context.
+func (o *Options) resolve() error {
+	if o.resolved {
+		return nil
+	}
+	o.resolved = true
+	byFlags := o.server != "" || o.socket != "" || o.asked()
+	if o.context == "" && byFlags {
+		return o.enter(o.server, "--server")
+	}
+	if byFlags {
+		return errors.New("--context stands beside a flag that names a server: which one is meant?")
+	}
+	c, err := o.ReadContexts()
+	if err != nil {
+		return err
+	}
+	name := o.context
+	if name == "" {
+		name = c.Current
+	}
+	if name == "" {
+		return nil
+	}
+	i := c.Find(name)
+	if i < 0 {
+		return c.NoContext(name)
+	}
+	one := c.List[i]
+	if !o.flags.Changed("cacert") {
+		o.cacert = one.CACert
+	}
+	o.insecure = o.insecure || one.Insecure
+	if o.token == "" {
+		o.token = one.Token
+	}
+	return o.enter(one.Server, "context "+name)
+}
+
+// enter takes a server for that which is meant.
+func (o *Options) enter(server, said string) error {
+	if server == "" {
+		return nil
+	}
+	d, err := parseServer(server)
+	if err != nil {
+		return fmt.Errorf("%s: %w", said, err)
+	}
+	o.protocol, o.apiserver, o.port, o.socket, o.named = d.protocol, d.host, d.port, d.socket, true
+	return nil
+}
+
+// ContextNames are the names that begin so, but for some.
+func (o *Options) ContextNames(begin string, but ...string) (names []string) {
+	c, err := o.ReadContexts()
+	if err != nil {
+		return nil
+	}
+	for _, one := range c.List {
+		if strings.HasPrefix(one.Name, begin) && !slices.Contains(but, one.Name) {
+			names = append(names, one.Name)
+		}
+	}
+	return names
+}

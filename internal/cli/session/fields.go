@@ -1,0 +1,86 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// FieldFlags are the flags that the fields of lb declare for a T, which an O of the API holds: what they are called, what they
+// take and what their help is stands there.
+type FieldFlags[T, O any] struct {
+	object T
+	fields []lb.Field[T] // those with a flag
+}
+
+// NewFieldFlags leaves out fields without a flag.
+func NewFieldFlags[T, O any](fields []lb.Field[T]) FieldFlags[T, O] {
+	return FieldFlags[T, O]{fields: slices.DeleteFunc(fields, func(f lb.Field[T]) bool { return f.Flag == "" })}
+}
+
+// Register gives a command the flags.
+func (f *FieldFlags[T, O]) Register(cmd *cobra.Command) {
+	for _, field := range f.fields {
+		flag := cmd.Flags().VarPF(&fieldFlag[T]{field, &f.object}, field.Flag, "", field.Usage())
+		if field.IsBool() {
+			flag.NoOptDefVal = "true"
+		}
+		if words := field.Choices(); len(words) > 0 {
+			names := make([]string, len(words))
+			for i, w := range words {
+				names[i] = w.Word + "\t" + w.Help
+			}
+			_ = cmd.RegisterFlagCompletionFunc(field.Flag, cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)) // fails for a flag that is not there
+		}
+	}
+}
+
+// Entry has the properties that the flags give.
+func (f *FieldFlags[T, O]) Entry() (e O) {
+	properties := v1.PropertiesOf[O]()
+	for _, field := range f.fields {
+		if !field.IsDefault(&f.object) {
+			properties.Set(&e, field.Property, field.Value(&f.object))
+		}
+	}
+	return e
+}
+
+// fieldFlag is one of them, as a pflag.Value.
+type fieldFlag[T any] struct {
+	field  lb.Field[T]
+	object *T
+}
+
+// Set reads the value.
+func (f *fieldFlag[T]) Set(s string) error { return f.field.SetFlag(f.object, s) }
+
+// String is the value; "" for a default that says nothing.
+func (f *fieldFlag[T]) String() string {
+	if f.field.IsDefault(f.object) && len(f.field.Choices()) == 0 {
+		return ""
+	}
+	return f.field.Show(f.object)
+}
+
+// Type is the name of the value in the help.
+func (f *fieldFlag[T]) Type() string {
+	if len(f.field.Choices()) > 0 {
+		return "word"
+	}
+	if f.field.IsTime() {
+		return "time"
+	}
+	switch f.field.Value(f.object).(type) {
+	case bool:
+		return "bool"
+	case []string:
+		return "list"
+	case int:
+		return "number"
+	}
+	return "text"
+}

@@ -1,0 +1,406 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+	"loxilb/internal/listing"
+)
+
+// Kind is what loxicmd knows of a kind of objects T that the server lists in an L.
+type Kind[L, T any] struct {
+	Word     string // that get takes, and -o name prints before each name
+	Key      string // of the list in the answer; "": the answer is the list
+	Ask      func(*v1.Client, context.Context, ...v1.RequestEditorFn) (*http.Response, error)
+	Items    func(*L) *[]T
+	Name     func(*T) string   // that get takes, and no other object of the kind has
+	Also     func(*T) []string // other names that get takes; nil: none
+	Draw     func(*L) *Table
+	Fields   map[string]string                            // words for fields, besides their paths
+	ByServer bool                                         // names mean what the server makes of them
+	Served   bool                                         // the server chooses, sorts and pages
+	Named    []string                                     // paths of fields that hold names; of what is served
+	Object   string                                       // what events and statuses call the kind; "": they know none of it
+	Events   func(*T) []string                            // what events call an object, if it is not that and the name
+	Full     func(context.Context, []T) ([]string, error) // descriptions of objects; nil: what the answer has, status and events
+	Called   string                                       // what an error calls an object; "": Word
+	Hint     string                                       // how the objects are named, for an error
+	Quiet    func() bool                                  // whether it is no error if an object is not there; nil: it is one
+	Stream   bool                                         // the list may be too large to be held: it is printed as it comes
+	Watch    func(context.Context) error                  // follows changes, in place of events
+}
+
+// listFlags are those of a command that lists objects.
+type listFlags struct {
+	selector, fields, sortBy, after string
+	limit                           int
+	watch, noHeaders                bool
+}
+
+// Get makes a command that shows the objects of a kind: all, or those that are named or chosen.
+func (k Kind[L, T]) Get(o *Options, cmd *cobra.Command) *cobra.Command {
+	f := &listFlags{}
+	f.register(cmd)
+	if !strings.Contains(cmd.Use, " ") {
+		cmd.Use += " [NAME...]"
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.ValidArgsFunction = k.complete(o)
+	_ = cmd.RegisterFlagCompletionFunc("sort-by", k.completeFields)
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if run != nil {
+			if err := run(cmd, args); err != nil {
+				return err
+			}
+		}
+		q, err := k.query(f, args)
+		if err != nil {
+			return err
+		}
+		if f.watch && k.Watch != nil {
+			return k.Watch(cmd.Context())
+		}
+		if f.watch {
+			return k.watch(cmd.Context(), o, f, q)
+		}
+		return k.show(cmd.Context(), o, f, q)
+	}
+	return cmd
+}
+
+// Choose gives a get command a flag that chooses by a field, as the selector does; by the name, if there is no path.
+func (k Kind[L, T]) Choose(cmd *cobra.Command, flag, help, path string) {
+	value := cmd.Flags().String(flag, "", help)
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case *value == "":
+		case path == "":
+			args = append(args, *value)
+		default:
+			selector := cmd.Flags().Lookup("selector").Value
+			one := listing.Requirement{Field: path, Values: []string{*value}}
+			if err := selector.Set(strings.TrimPrefix(selector.String()+","+one.String(), ",")); err != nil {
+				return err
+			}
+		}
+		return run(cmd, args)
+	}
+}
+
+func (f *listFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVarP(&f.selector, "selector", "l", "", "only objects whose fields are so, as name=web,state!=active or state in (a,b); the fields are those of -o json, or what their paths end with")
+	fs.StringVar(&f.fields, "field-selector", "", "likewise; both have to be so")
+	fs.StringVar(&f.sortBy, "sort-by", "", "field to sort by; with - before it, the largest first")
+	if fs.Lookup("limit") == nil {
+		fs.IntVar(&f.limit, "limit", 0, "at most so many; 0 is all")
+	}
+	fs.StringVar(&f.after, "continue", "", "go on where the page before has ended, as was said below it")
+	fs.BoolVar(&f.noHeaders, "no-headers", false, "no header above the columns")
+	if fs.Lookup("watch") == nil {
+		fs.BoolVarP(&f.watch, "watch", "w", false, "then show what changes, until interrupted")
+	}
+}
+
+func (k *Kind[L, T]) fields() *listing.Fields { return listing.FieldsOf[T](k.Fields) }
+
+// query is what flags and arguments ask for.
+func (k *Kind[L, T]) query(f *listFlags, names []string) (*listing.Query, error) {
+	q := &listing.Query{Names: names, Limit: f.limit, Continue: f.after, Sort: f.sortBy}
+	for flag, text := range map[string]string{"selector": f.selector, "field-selector": f.fields} {
+		where, err := listing.ParseSelector(text)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		if err := where.Resolve(k.fields(), lb.PropertyText); err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		q.Where = append(q.Where, where...)
+	}
+	if err := q.ResolveSort(k.fields()); err != nil {
+		return nil, fmt.Errorf("--sort-by: %w", err)
+	}
+	if err := q.Check(); err != nil {
+		return nil, fmt.Errorf("--%w", err)
+	}
+	if q.Limit < 0 {
+		return nil, fmt.Errorf("--limit %d is negative (allowed: 0, which is all, or more)", q.Limit)
+	}
+	return q, nil
+}
+
+// page is what came of a query.
+type page[T any] struct {
+	whole []byte            // the answer
+	items []json.RawMessage // what was chosen of it
+	list  []T               // likewise
+	all   bool              // that is all
+	next  string            // where the next page begins
+}
+
+// fetch asks the server, and chooses what it did not choose itself: not every server does.
+func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p page[T], err error) {
+	client, err := o.Client()
+	if err != nil {
+		return p, err
+	}
+	var edit []v1.RequestEditorFn
+	if k.Served {
+		edit = append(edit, asking(q))
+	}
+	if p.whole, err = o.Answer(k.Ask(client, ctx, edit...)); err != nil {
+		return p, err
+	}
+	items, served, err := k.split(p.whole)
+	if err != nil {
+		return p, err
+	}
+	list := make([]T, len(items))
+	index := make(map[string]int, len(items))
+	for i := range items {
+		if err := Decode(items[i], &list[i]); err != nil {
+			return p, err
+		}
+		index[k.Name(&list[i])] = i
+	}
+	fields := k.fields()
+	chooser := listing.List[int]{
+		Rows: func(yield func(int) bool) {
+			for i := range list {
+				if !yield(i) {
+					return
+				}
+			}
+		},
+		Key: func(i int) string { return k.Name(&list[i]) },
+		Order: func(a, b string) int {
+			x, known := index[a]
+			y, also := index[b]
+			if !known || !also { // the page before ended elsewhere: the server has left that out
+				return 1
+			}
+			return x - y
+		},
+		Also: func(i int) []string {
+			if k.Also == nil {
+				return nil
+			}
+			return k.Also(&list[i])
+		},
+		Values: func(i int, path string) []string { return fields.Values(&list[i], path) },
+	}
+	local := *q
+	if k.ByServer {
+		local.Names = nil
+	}
+	p.next = chooser.Page(&local, func(i int) bool {
+		p.items, p.list = append(p.items, items[i]), append(p.list, list[i])
+		return true
+	})
+	if served != "" {
+		p.next = served
+	}
+	p.all = len(p.items) == len(items) && q.Sort == ""
+	return p, nil
+}
+
+// missing says which object that was asked for is not there.
+func (k *Kind[L, T]) missing(p *page[T], q *listing.Query) error {
+	for _, name := range q.Names {
+		if k.ByServer && len(p.list) > 0 {
+			break
+		}
+		if !slices.ContainsFunc(p.list, func(t T) bool { return k.called(&t, name) }) && q.Where == nil && q.Limit == 0 && q.Continue == "" && (k.Quiet == nil || !k.Quiet()) {
+			return Refused("there is no %s %q%s", cmp.Or(k.Called, k.Word), name, k.Hint)
+		}
+	}
+	return nil
+}
+
+func (k *Kind[L, T]) called(t *T, name string) bool {
+	return k.Name(t) == name || k.Also != nil && slices.Contains(k.Also(t), name)
+}
+
+// asking puts a query into a request.
+func asking(q *listing.Query) v1.RequestEditorFn {
+	return func(_ context.Context, r *http.Request) error {
+		v := r.URL.Query()
+		for name, value := range map[string]string{"name": strings.Join(q.Names, ","), "selector": q.Where.String(), "sortBy": q.Sort, "continue": q.Continue} {
+			if value != "" {
+				v.Set(name, value)
+			}
+		}
+		if v.Del("limit"); q.Limit > 0 {
+			v.Set("limit", strconv.Itoa(q.Limit))
+		}
+		r.URL.RawQuery = v.Encode()
+		return nil
+	}
+}
+
+// split is the list of an answer, and where the server says that the next page begins.
+func (k *Kind[L, T]) split(body []byte) (items []json.RawMessage, next string, err error) {
+	if k.Key == "" {
+		return items, "", Decode(body, &items)
+	}
+	var members map[string]json.RawMessage
+	if err := Decode(body, &members); err != nil {
+		return nil, "", err
+	}
+	if list, ok := members[k.Key]; ok {
+		err = Decode(list, &items)
+	}
+	if after, ok := members["continue"]; ok && err == nil {
+		err = Decode(after, &next)
+	}
+	return items, next, err
+}
+
+// show prints what a query finds.
+func (k *Kind[L, T]) show(ctx context.Context, o *Options, f *listFlags, q *listing.Query) error {
+	if k.Stream && q.Sort == "" && o.format.word != "jsonpath" {
+		return k.stream(ctx, o, f, q)
+	}
+	p, err := k.fetch(ctx, o, q)
+	if err == nil {
+		err = k.missing(&p, q)
+	}
+	if err != nil {
+		return err
+	}
+	if err := k.print(o, f, &p); err != nil {
+		return err
+	}
+	o.more(p.next)
+	return nil
+}
+
+// more says how to see the next page.
+func (o *Options) more(next string) {
+	if next != "" && !o.format.asIs() {
+		fmt.Fprintf(o.Env.Stderr, "There is more: --continue=%s\n", next)
+	}
+}
+
+func (k *Kind[L, T]) print(o *Options, f *listFlags, p *page[T]) error {
+	switch o.format.word {
+	case "json", "yaml":
+		return o.PrintRaw(k.whole(p))
+	case "name":
+		var b strings.Builder
+		for i := range p.list {
+			b.WriteString(k.Word + "/" + k.Name(&p.list[i]) + "\n")
+		}
+		return o.Print(b.String())
+	case "jsonpath":
+		document, err := documentOf(k.whole(p))
+		if err != nil {
+			return err
+		}
+		if m, ok := document.(map[string]any); ok {
+			m["items"] = m[k.Key] // as kubectl's users write it
+		}
+		text, err := o.format.execute(document)
+		if err != nil {
+			return err
+		}
+		return o.Print(text)
+	case "custom-columns":
+		t := f.cut(NewTable(o.format.headers...))
+		if err := o.format.addRows(t, p.items); err != nil {
+			return err
+		}
+		return o.Print(t.String())
+	}
+	var list L
+	*k.Items(&list) = p.list
+	return o.Print(f.cut(k.Draw(&list)).String())
+}
+
+// cut takes the header off, if nobody wants it.
+func (f *listFlags) cut(t *Table) *Table {
+	t.bare = f.noHeaders
+	return t
+}
+
+// whole is the answer with what was chosen of it.
+func (k *Kind[L, T]) whole(p *page[T]) []byte {
+	if p.all && p.next == "" {
+		return p.whole
+	}
+	if p.items == nil {
+		p.items = []json.RawMessage{}
+	}
+	if k.Key == "" {
+		return Raw(p.items)
+	}
+	answer := map[string]any{k.Key: p.items}
+	if p.next != "" {
+		answer["continue"] = p.next
+	}
+	return Raw(answer)
+}
+
+// complete is the names of the objects that there are.
+func (k *Kind[L, T]) complete(o *Options) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		var list []T
+		for _, q := range k.beginning(begin) {
+			p, err := k.fetch(cmd.Context(), o, q)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			list = append(list, p.list...)
+		}
+		for i := range list {
+			all := []string{k.Name(&list[i])}
+			if k.Also != nil {
+				all = append(all, k.Also(&list[i])...)
+			}
+			for _, name := range all {
+				if name != "" && strings.HasPrefix(name, begin) && !slices.Contains(args, name) {
+					names = append(names, name)
+				}
+			}
+		}
+		slices.SortFunc(names, listing.Compare)
+		return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completed is how many names a shell is offered of a list that may be large.
+const completed = 200
+
+// beginning asks for the objects whose names begin so.
+func (k *Kind[L, T]) beginning(begin string) (list []*listing.Query) {
+	if !k.Served {
+		return []*listing.Query{{}}
+	}
+	for _, path := range k.Named {
+		q := &listing.Query{Limit: completed}
+		if begin != "" {
+			q.Where = listing.Selector{{Field: path, Prefix: true, Values: []string{begin}}}
+		}
+		list = append(list, q)
+	}
+	return list
+}
+
+func (k *Kind[L, T]) completeFields(_ *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
+	names := slices.DeleteFunc(k.fields().Names(), func(n string) bool { return !strings.HasPrefix(n, begin) })
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,95 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"loxilb/internal/apisocket"
+)
+
+// Options are the flags of every command.
+type Options struct {
+	Env    Env
+	Output string // wide, json or yaml; empty: a table
+	format format
+
+	timeout   int
+	server    string
+	context   string
+	protocol  string
+	apiserver string
+	port      uint16
+	token     string
+	socket    string
+	cacert    string
+	insecure  bool
+
+	idle     time.Duration // how long the server may be silent; 0: timeout
+	resolved bool          // whether the server is found that is meant
+	named    bool          // it is one that --server or a context names
+	own      string        // why the socket of this network namespace was of no use, if it was tried
+	flags    *pflag.FlagSet
+}
+
+// Register gives the flags to the root of the commands.
+func (o *Options) Register(fs *pflag.FlagSet) {
+	o.flags = fs
+	fs.SortFlags = false
+	fs.StringVar(&o.server, "server", "", "the server: http://HOST:PORT, https://HOST:PORT, HOST:PORT or unix:PATH, in place of -s, -p, --protocol and --socket")
+	fs.StringVar(&o.context, "context", "", "the server of this context, which loxicmd config set-context has made (default: the current one)")
+	fs.StringVarP(&o.apiserver, "apiserver", "s", "127.0.0.1", "address of the server")
+	fs.Uint16VarP(&o.port, "port", "p", 11111, "port of the server")
+	fs.StringVar(&o.protocol, "protocol", "http", "http or https")
+	fs.StringVar(&o.socket, "socket", "", "UNIX socket of the server (default, without -s, -p and --protocol: that of this network namespace in "+apisocket.Dir+", where there is one)")
+	fs.StringVar(&o.token, "token", "", "token for the server (default: what "+TokenFile+" holds)")
+	fs.StringVar(&o.cacert, "cacert", "", "certificates (PEM) to check an https server by, instead of the system's")
+	fs.BoolVar(&o.insecure, "insecure", false, "don't check the certificate of an https server")
+	fs.IntVarP(&o.timeout, "timeout", "t", 10, "seconds that the server may be silent")
+	fs.StringVarP(&o.Output, "output", "o", "", "wide, json or yaml; of get also name, jsonpath=TEMPLATE or custom-columns=NAME:PATH,...")
+}
+
+// Check refuses flags that make no sense.
+func (o *Options) Check(cmd *cobra.Command) error {
+	var err error
+	if o.format, err = parseFormat(o.Output, cmd.HasParent() && cmd.Parent().Name() == string(Get)); err != nil {
+		return err
+	}
+	switch o.protocol {
+	case "http", "https":
+	default:
+		return fmt.Errorf("--protocol %q is neither http nor https", o.protocol)
+	}
+	if o.server != "" {
+		if _, err := parseServer(o.server); err != nil {
+			return fmt.Errorf("--server %w", err)
+		}
+		if o.socket != "" || o.asked() {
+			return errors.New("--server stands beside another flag that names a server: which one is meant?")
+		}
+	}
+	if o.timeout < 1 || o.timeout > 86400 {
+		return fmt.Errorf("--timeout %d is out of range: 1 to 86400 seconds", o.timeout)
+	}
+	if o.port == 0 {
+		return fmt.Errorf("--port 0 is out of range: 1 to 65535")
+	}
+	return nil
+}
+
+func (o *Options) wait() time.Duration { return time.Duration(o.timeout) * time.Second }
+
+// Patient has the server take its time for an answer: so long, unless --timeout is longer.
+func (o *Options) Patient(d time.Duration) { o.idle = max(o.wait(), d) }
+
+// Print writes to standard output; a full disk or a closed pipe is a failure like any other.
+func (o *Options) Print(s string) error {
+	if _, err := io.WriteString(o.Env.Stdout, s); err != nil {
+		return Refused("write the output: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// format is what --output asks for.
+type format struct {
+	word    string // "", wide, json, yaml, name, jsonpath or custom-columns
+	path    *jsonpath.JSONPath
+	headers []string
+	columns []*jsonpath.JSONPath
+}
+
+// formatWords are those that any command takes, and those that commands take which list objects.
+const (
+	formatWords = "wide, json and yaml"
+	listWords   = "wide, json, yaml, name, jsonpath=TEMPLATE, jsonpath-file=FILE, custom-columns=NAME:PATH,... and custom-columns-file=FILE"
+)
+
+// parseFormat reads --output of a command that lists objects, or of another one.
+func parseFormat(text string, lists bool) (f format, err error) {
+	word, rest, given := strings.Cut(text, "=")
+	words := formatWords
+	if lists {
+		words = listWords
+	}
+	switch {
+	case !given && (word == "" || word == "wide" || word == "json" || word == "yaml" || word == "name" && lists):
+		return format{word: word}, nil
+	case !given || !lists:
+		return f, fmt.Errorf("--output %q is none of %s", text, words)
+	}
+	if kind, ok := strings.CutSuffix(word, "-file"); ok {
+		data, err := os.ReadFile(rest)
+		if err != nil {
+			return f, fmt.Errorf("--output %s: %w", word, err)
+		}
+		word, rest = kind, string(data)
+		if kind == "custom-columns" {
+			if rest, err = columnsOfFile(rest); err != nil {
+				return f, fmt.Errorf("--output custom-columns-file: %w", err)
+			}
+		}
+	}
+	f.word = word
+	switch word {
+	case "jsonpath":
+		f.path, err = parsePath(rest)
+	case "custom-columns":
+		err = f.parseColumns(rest)
+	default:
+		return f, fmt.Errorf("--output %q is none of %s", text, words)
+	}
+	if err != nil {
+		return f, fmt.Errorf("--output %s: %w", word, err)
+	}
+	return f, nil
+}
+
+// columnsOfFile makes a list of columns of two lines, as kubectl has them: names, then paths below them.
+func columnsOfFile(text string) (string, error) {
+	names, paths, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	n, p := strings.Fields(names), strings.Fields(paths)
+	if len(n) == 0 || len(n) != len(p) {
+		return "", fmt.Errorf("its first line has %d names of columns, its second one %d paths", len(n), len(p))
+	}
+	for i := range n {
+		n[i] += ":" + p[i]
+	}
+	return strings.Join(n, ","), nil
+}
+
+// parseColumns reads NAME:PATH,NAME:PATH.
+func (f *format) parseColumns(text string) error {
+	for column := range strings.SplitSeq(text, ",") {
+		name, path, ok := strings.Cut(column, ":")
+		if !ok || name == "" || path == "" {
+			return fmt.Errorf("column %q is not NAME:PATH, as in VIP:.serviceArguments.externalIP", column)
+		}
+		p, err := parsePath(path)
+		if err != nil {
+			return err
+		}
+		f.headers, f.columns = append(f.headers, name), append(f.columns, p)
+	}
+	return nil
+}
+
+// parsePath reads a template, or a path without its braces, as kubectl takes it.
+func parsePath(text string) (*jsonpath.JSONPath, error) {
+	if !strings.Contains(text, "{") {
+		text = "{." + strings.TrimPrefix(strings.TrimPrefix(text, "$"), ".") + "}"
+	}
+	p := jsonpath.New("output").AllowMissingKeys(true)
+	if err := p.Parse(text); err != nil {
+		return nil, fmt.Errorf("%q: %w", text, err)
+	}
+	return p, nil
+}
+
+// asIs tells whether answers are printed as the server has them.
+func (f *format) asIs() bool { return f.word == "json" || f.word == "yaml" }
+
+// execute is what the template makes of a value of JSON.
+func (f *format) execute(document any) (string, error) {
+	var out bytes.Buffer
+	if err := f.path.Execute(&out, document); err != nil {
+		return "", Refused("--output jsonpath: %w", err)
+	}
+	return out.String() + "\n", nil
+}
+
+// row is what the columns are of an object.
+func (f *format) row(object any) ([]string, error) {
+	cells := make([]string, len(f.columns))
+	for i, p := range f.columns {
+		found, err := p.FindResults(object)
+		if err != nil {
+			return nil, Refused("--output custom-columns: %w", err)
+		}
+		var values []string
+		for _, list := range found {
+			for _, v := range list {
+				values = append(values, cellOf(v.Interface()))
+			}
+		}
+		if cells[i] = strings.Join(values, ","); len(values) == 0 {
+			cells[i] = "<none>"
+		}
+	}
+	return cells, nil
+}
+
+// addRows adds a row for each object.
+func (f *format) addRows(t *Table, items []json.RawMessage) error {
+	for _, item := range items {
+		document, err := documentOf(item)
+		if err != nil {
+			return err
+		}
+		cells, err := f.row(document)
+		if err != nil {
+			return err
+		}
+		t.Add(cells...)
+	}
+	return nil
+}
+
+// cellOf is a value of JSON in a cell.
+func cellOf(v any) string {
+	switch v := v.(type) {
+	case string:
+		return OneLine(v)
+	case json.Number:
+		return v.String()
+	case nil:
+		return "<none>"
+	}
+	return OneLine(string(Raw(v)))
+}
+
+// documentOf reads JSON so that numbers stay as they are written.
+func documentOf(data []byte) (v any, err error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := dec.Decode(&v); err != nil {
+		return nil, Refused("the answer of the server is not JSON: %w", err)
+	}
+	return numbers(v), nil
+}
+
+// numbers makes whole numbers of those that are, which paths compare.
+func numbers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v {
+			v[name] = numbers(v[name])
+		}
+	case []any:
+		for i := range v {
+			v[i] = numbers(v[i])
+		}
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		if n, err := v.Float64(); err == nil {
+			return n
+		}
+	}
+	return v
+}

@@ -1,0 +1,183 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// idleConn ends a connection on which nothing moves: an answer may be as long as it is, as long as it goes on.
+type idleConn struct {
+	net.Conn
+	limit time.Duration
+}
+
+func (c *idleConn) Read(b []byte) (int, error) {
+	_ = c.SetReadDeadline(time.Now().Add(c.limit)) // a closed connection says so itself
+	return c.Conn.Read(b)
+}
+
+func (c *idleConn) Write(b []byte) (int, error) {
+	_ = c.SetDeadline(time.Now().Add(c.limit)) // of reading too: what was sent last is what the server answers to
+	return c.Conn.Write(b)
+}
+
+// EachOf calls f for each item of the list under a key of an answer, as they come, and returns where the next page begins, if the answer says so.
+func (o *Options) EachOf(resp *http.Response, err error, key string, f func(json.RawMessage) error) (next string, _ error) {
+	if err != nil {
+		return "", o.unreachable(err)
+	}
+	if resp.StatusCode/100 != 2 {
+		_, err := o.Answer(resp, nil)
+		return "", err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read to its end, or is of no more use
+	err = eachItem(resp.Body, key, &next, f)
+	var known *Failure
+	var syntax *json.SyntaxError
+	switch {
+	case err == nil, errors.As(err, &known):
+		return next, err
+	case errors.As(err, &syntax):
+		return "", Refused("the answer of the server is not understood: %w", err)
+	}
+	return "", &Failure{ExitUnreachable, fmt.Errorf("the answer of the server broke off: %w", err)}
+}
+
+func eachItem(r io.Reader, key string, next *string, f func(json.RawMessage) error) error {
+	dec := json.NewDecoder(r)
+	if err := delimiter(dec, '{'); err != nil {
+		return err
+	}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		if name != key {
+			if err := otherMember(dec, name, next); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := delimiter(dec, '['); err != nil {
+			return err
+		}
+		for dec.More() {
+			var item json.RawMessage
+			if err := dec.Decode(&item); err != nil {
+				return err
+			}
+			if err := f(item); err != nil {
+				return err
+			}
+		}
+		if err := delimiter(dec, ']'); err != nil {
+			return err
+		}
+	}
+	return delimiter(dec, '}')
+}
+
+func delimiter(dec *json.Decoder, want json.Delim) error {
+	token, err := dec.Token()
+	switch {
+	case errors.Is(err, io.EOF):
+		return io.ErrUnexpectedEOF
+	case err != nil:
+		return err
+	case token != want:
+		return Refused("the answer of the server is not understood: %v where %v is expected", token, want)
+	}
+	return nil
+}
+
+// otherMember passes over a member, unless it says where the next page begins, or is the refusal that servers of the contract can hide in a success.
+func otherMember(dec *json.Decoder, name json.Token, next *string) error {
+	var value json.RawMessage
+	if err := dec.Decode(&value); err != nil {
+		return err
+	}
+	var text string
+	if name == "continue" && json.Unmarshal(value, &text) == nil {
+		*next = text
+	}
+	if name == "result" && json.Unmarshal(value, &text) == nil && strings.HasPrefix(text, "Error") {
+		return Refused("%s", text)
+	}
+	return nil
+}
+
+// PrintList prints those items of the list under a key of an answer that are chosen as they are, as they come; chosen may be nil.
+func (o *Options) PrintList(resp *http.Response, err error, key string, chosen func(json.RawMessage) (bool, error)) error {
+	list := &rawList{o: o, key: key}
+	next, err := o.EachOf(resp, err, key, func(item json.RawMessage) error {
+		if chosen != nil {
+			if yes, err := chosen(item); err != nil || !yes {
+				return err
+			}
+		}
+		return list.add(item)
+	})
+	if err != nil {
+		return err
+	}
+	return list.end(next)
+}
+
+// rawList prints the items of a list as JSON or YAML, as printRaw prints the whole.
+type rawList struct {
+	o     *Options
+	key   string
+	count int
+}
+
+func (l *rawList) add(item json.RawMessage) error {
+	defer func() { l.count++ }()
+	if l.o.Output == "yaml" {
+		text, err := yaml.JSONToYAML(append(append([]byte{'['}, item...), ']'))
+		if err != nil {
+			return Refused("the answer of the server is not JSON: %w", err)
+		}
+		head := ""
+		if l.count == 0 {
+			head = l.key + ":\n"
+		}
+		return l.o.Print(head + string(text))
+	}
+	head := ",\n        "
+	if l.count == 0 {
+		head = "{\n    \"" + l.key + "\": [\n        "
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, item, "        ", "    "); err != nil {
+		return Refused("the answer of the server is not JSON: %w", err)
+	}
+	return l.o.Print(head + out.String())
+}
+
+// end ends the list, and says where the next page begins, if there is one.
+func (l *rawList) end(next string) error {
+	switch {
+	case l.o.Output == "yaml" && l.count == 0:
+		return l.o.Print(l.key + ": []\n")
+	case l.o.Output == "yaml" && next != "":
+		return l.o.Print("continue: " + strconv.Quote(next) + "\n")
+	case l.o.Output == "yaml":
+		return nil
+	case l.count == 0:
+		return l.o.Print("{\n    \"" + l.key + "\": []\n}\n")
+	case next != "":
+		return l.o.Print("\n    ],\n    \"continue\": " + strconv.Quote(next) + "\n}\n")
+	}
+	return l.o.Print("\n    ]\n}\n")
+}

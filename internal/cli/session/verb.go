@@ -1,0 +1,50 @@
+package session
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Verb is the first word of a command.
+type Verb string
+
+// The verbs.
+const (
+	Create   Verb = "create"
+	Get      Verb = "get"
+	Describe Verb = "describe"
+	Delete   Verb = "delete"
+	Set      Verb = "set"
+	Kill     Verb = "kill"
+	Drain    Verb = "drain"
+	Undrain  Verb = "undrain"
+	Root     Verb = "" // of commands that are a verb themselves
+)
+
+// Commands are what an area of commands brings, by the verb below which each stands.
+type Commands map[Verb][]*cobra.Command
+
+// NoObject refuses the word behind a verb that no subcommand took.
+func NoObject(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s knows no %q, only %s", cmd.CommandPath(), args[0], strings.Join(objects(cmd), ", "))
+}
+
+// NeedObject says what a verb takes, to who wrote nothing behind it.
+func NeedObject(cmd *cobra.Command, _ []string) error {
+	return fmt.Errorf("%s what? One of %s", cmd.CommandPath(), strings.Join(objects(cmd), ", "))
+}
+
+func objects(cmd *cobra.Command) []string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		names = append(names, c.Name())
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,153 @@
+package trace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+// errEnough ends a trace that has what was asked for.
+var errEnough = errors.New("enough")
+
+// grace is how much longer the server goes on than it is asked to: loxicmd ends it.
+const grace = 5 * time.Second
+
+type tracer struct {
+	*session.Options
+	count   int
+	lasts   time.Duration
+	sample  string
+	payload bool
+	file    string
+}
+
+func command(o *session.Options) *cobra.Command {
+	t := &tracer{Options: o}
+	cmd := &cobra.Command{
+		Use:   "trace [FILTER]",
+		Short: "show live packets, before and after translation, with what becomes of them",
+		Long: "Shows packets as they come to the programs of loxilb, and as they leave: two lines for each, in the syntax\n" +
+			"of the packet scripts. Costs nothing while nobody does it; what comes faster than it can be shown is\n" +
+			"counted, and said. Headers only, unless --payload asks for more. It needs the role admin.\n\n" +
+			"FILTER is words that all have to fit:\n" +
+			"  host IP[/LENGTH]      an address of the packet, before or after\n" +
+			"  port N                a port of the packet, before or after\n" +
+			"  proto tcp|udp|icmp|N  or that word alone\n" +
+			"  vip IP[:PORT]         it goes there before, or comes from there after\n" +
+			"  service NAME|KEY      the same, of a service\n" +
+			"  interface NAME        by which it comes or leaves\n" +
+			"  verdict WORD          pass, forward, drop, answer (dropped, and the sender is told), challenge\n" +
+			"  reason WORD           why it is dropped",
+		Example: "  loxicmd trace\n" +
+			"  loxicmd trace service web host 100.100.100.7 --count=20\n" +
+			"  loxicmd trace verdict drop --for=30s\n" +
+			"  loxicmd trace vip 20.20.20.1:2020 --sample=1%\n" +
+			"  loxicmd trace -w - | wireshark -k -i -",
+		RunE: func(cmd *cobra.Command, words []string) error { return t.run(cmd.Context(), words) },
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.IntVarP(&t.count, "count", "c", 10_000, "end after so many packets")
+	fs.DurationVar(&t.lasts, "for", 10*time.Minute, "end after this time")
+	fs.StringVar(&t.sample, "sample", "100%", "look at a share of the packets only")
+	fs.BoolVar(&t.payload, "payload", false, "show what is behind the headers, too, as far as the first 192 bytes go")
+	fs.StringVarP(&t.file, "write", "w", "", "write pcapng, for Wireshark, to this file, or - for standard output")
+	return cmd
+}
+
+func (t *tracer) run(ctx context.Context, words []string) error {
+	params, err := filter(words)
+	if err != nil {
+		return err
+	}
+	if params.Sample, err = percent(t.sample); err != nil {
+		return err
+	}
+	switch {
+	case t.count < 1:
+		return errors.New("--count is 1 or more")
+	case t.lasts < time.Second || t.lasts > 24*time.Hour-grace:
+		return errors.New("--for is 1s to 23h59m")
+	}
+	params.Count, params.Seconds, params.Payload = t.count, int((t.lasts + grace + time.Second - 1).Seconds()), t.payload
+	show, closeAll, err := t.shower()
+	if err != nil {
+		return err
+	}
+	// The time begins with the stream: to exchange the programs takes a while.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	left := t.count
+	err = t.Follow(ctx, func(client *v1.Client, asStream v1.RequestEditorFn) (*http.Response, error) {
+		resp, err := client.TracePackets(ctx, params, asStream)
+		if err == nil && resp.StatusCode == http.StatusOK {
+			time.AfterFunc(t.lasts, cancel)
+			fmt.Fprintln(t.Env.Stderr, "tracing; Ctrl-C ends it")
+		}
+		return resp, err
+	}, func(item json.RawMessage) error {
+		if err := show(item); err != nil {
+			return err
+		}
+		if left--; left == 0 {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return errors.Join(err, closeAll())
+}
+
+// shower is what shows packets, and what is to be done at the end.
+func (t *tracer) shower() (show func(json.RawMessage) error, end func() error, err error) {
+	nothing := func() error { return nil }
+	switch {
+	case t.file == "-":
+		return decoded(newCapture(t.Env.Stdout).write), nothing, nil
+	case t.file != "":
+		// packets are secret
+		f, err := os.OpenFile(t.file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return nil, nil, session.Refused("--write: %w", err)
+		}
+		return decoded(newCapture(f).write), f.Close, nil
+	case t.Output == "json":
+		return func(item json.RawMessage) error { return t.Print(string(item) + "\n") }, nothing, nil
+	case t.Output == "yaml":
+		return nil, nil, errors.New("--output of a trace is wide or json")
+	}
+	return decoded(func(p *v1.PacketTrace) error { return t.Print(lines(p, t.Output == "wide")) }), nothing, nil
+}
+
+func decoded(show func(*v1.PacketTrace) error) func(json.RawMessage) error {
+	return func(item json.RawMessage) error {
+		var p v1.PacketTrace
+		if err := session.Decode(item, &p); err != nil {
+			return err
+		}
+		return show(&p)
+	}
+}
+
+// percent reads a share, such as 1%.
+func percent(text string) (float64, error) {
+	number, is := strings.CutSuffix(text, "%")
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || !is || !(n > 0 && n <= 100) { // NaN, too
+		return 0, fmt.Errorf("--sample %q is no share: it is above 0%% and up to 100%%, as in 1%%", text)
+	}
+	return n, nil
+}

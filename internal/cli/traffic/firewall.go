@@ -1,0 +1,281 @@
+package traffic
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+// firewallAliases are the contract's.
+func firewallAliases() []string { return []string{"fw", "firewalls", "Firewall"} }
+
+// ruleFlagHelp explains --firewallRule.
+func ruleFlagHelp() string {
+	return "which packets, as KEY:VALUE,...: " + strings.Join(lb.RuleKeys(), ", ") + "; what is left out is any"
+}
+
+// firewallFlags are the flags of create firewall.
+type firewallFlags struct {
+	rule              string
+	allow, drop, trap bool
+	redirect, snat    string
+	egress, force     bool
+	record            bool
+	mark              uint32
+}
+
+func createFirewall(o *session.Options) *cobra.Command {
+	f := &firewallFlags{}
+	cmd := &cobra.Command{
+		Use:     "firewall",
+		Aliases: firewallAliases(),
+		Short:   "have packets allowed, dropped, left to the kernel, sent elsewhere, marked, or given a source",
+		Long: "Makes a firewall rule, or changes what the rule of these keys does. Of all rules that match a packet of no\n" +
+			"connection, the first decides: the one of the highest preference; of one preference, the one that says more of\n" +
+			"addresses, then of ports, of the protocol, of the interface. Connections that are established are judged once\n" +
+			"more when rules change, and those that are dropped then end for both sides.",
+		Example: "  loxicmd create firewall --firewallRule=sourceIP:1.2.3.0/24,preference:200 --drop\n" +
+			"  loxicmd create fw --firewallRule=sourceIP:2001:db8::/32,minDestinationPort:443,protocol:tcp --allow --setmark=7\n" +
+			"  loxicmd create fw --firewallRule=sourceIP:10.244.0.0/16 --snat=20.20.20.1 --egress",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			req, err := f.request()
+			if err != nil {
+				return err
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			return o.Created(o.Answer(client.CreateFirewallRule(cmd.Context(), &v1.CreateFirewallRuleParams{Force: session.ForceText(f.force)}, req)))
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.rule, "firewallRule", "", ruleFlagHelp())
+	fs.BoolVar(&f.allow, "allow", false, "let them pass as if there were no rules")
+	fs.BoolVar(&f.drop, "drop", false, "drop them")
+	fs.BoolVar(&f.trap, "trap", false, "leave them to the kernel, whatever services say")
+	fs.StringVar(&f.redirect, "redirect", "", "send them out by this interface, as they are")
+	fs.StringVar(&f.snat, "snat", "", "give connections that go through this machine this source address, and a port of ours")
+	fs.BoolVar(&f.egress, "egress", false, "with --snat: only those that leave by a default route")
+	fs.Uint32Var(&f.mark, "setmark", 0, "mark that they get, by which services with --mark are found; 0: none")
+	fs.BoolVar(&f.record, "record", false, "keep copies of the first packets of each second, in files that tcpdump reads")
+	fs.BoolVar(&f.force, "force", false, "also if this cuts connections of the machine itself, as your ssh session")
+	cmd.MarkFlagsMutuallyExclusive("allow", "drop", "trap", "redirect", "snat")
+	return cmd
+}
+
+func (f *firewallFlags) request() (req v1.FirewallRequest, err error) {
+	if req.RuleArguments, err = firewallArguments(f.rule); err != nil {
+		return req, err
+	}
+	if !f.allow && !f.drop && !f.trap && f.redirect == "" && f.snat == "" && f.mark == 0 && !f.record {
+		return req, errors.New("what becomes of the packets? One of --allow, --drop, --trap, --redirect, --snat, --setmark and --record")
+	}
+	if f.egress && f.snat == "" {
+		return req, errors.New("--egress stands without --snat")
+	}
+	req.Opts = v1.FirewallOptions{
+		Allow: f.allow, Drop: f.drop, Trap: f.trap, Redirect: f.redirect != "", RedirectPortName: f.redirect, DoSnat: f.snat != "", OnDefault: f.egress, FwMark: int64(f.mark), Record: f.record,
+	}
+	ip, port, ok := strings.Cut(f.snat, ",")
+	req.Opts.ToIP = ip
+	if ok {
+		if req.Opts.ToPort, err = strconv.Atoi(port); err != nil {
+			return req, lb.NewFieldError("snat", f.snat, "has a port that is no number", "IP")
+		}
+	}
+	return req, nil
+}
+
+// firewallArguments reads --firewallRule.
+func firewallArguments(text string) (args v1.FirewallArguments, err error) {
+	if text == "" {
+		return args, errors.New("which packets? --firewallRule=KEY:VALUE,..., as in sourceIP:1.2.3.0/24; preference:0 alone is all of them")
+	}
+	rule, err := lb.ParseRuleKey(text)
+	if err != nil {
+		return args, err
+	}
+	prefix := func(valid bool, s fmt.Stringer) string {
+		if !valid {
+			return ""
+		}
+		return s.String()
+	}
+	return v1.FirewallArguments{
+		SourceIP: prefix(rule.Source.IsValid(), rule.Source), DestinationIP: prefix(rule.Destination.IsValid(), rule.Destination),
+		MinSourcePort: int(rule.SourcePorts.Min), MaxSourcePort: int(rule.SourcePorts.Max),
+		MinDestinationPort: int(rule.DestinationPorts.Min), MaxDestinationPort: int(rule.DestinationPorts.Max),
+		Protocol: int(rule.Protocol), MaxProtocol: int(rule.ProtocolMax), PortName: rule.Interface, Preference: int(rule.Preference),
+	}, nil
+}
+
+func deleteFirewall(o *session.Options) *cobra.Command {
+	var rule string
+	var all, force bool
+	cmd := &cobra.Command{
+		Use:     "firewall",
+		Aliases: firewallAliases(),
+		Short:   "delete a firewall rule, or all",
+		Example: "  loxicmd delete firewall --firewallRule=sourceIP:1.2.3.0/24,preference:200\n  loxicmd delete fw --all",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if all == (rule != "") {
+				return errors.New("which rule? --firewallRule with its keys, or --all")
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			if all {
+				body, err := o.Answer(client.DeleteFirewallRules(cmd.Context()))
+				if err != nil {
+					return err
+				}
+				return o.Done(body)
+			}
+			args, err := firewallArguments(rule)
+			if err != nil {
+				return err
+			}
+			params := deleteFirewallParams(&args)
+			params.Force = session.ForceText(force)
+			body, err := o.Answer(client.DeleteFirewallRule(cmd.Context(), params))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+	cmd.Flags().StringVar(&rule, "firewallRule", "", ruleFlagHelp())
+	cmd.Flags().BoolVar(&all, "all", false, "all rules")
+	cmd.Flags().BoolVar(&force, "force", false, "also if the rules that are left cut connections of the machine itself, as your ssh session")
+	return cmd
+}
+
+// deleteFirewallParams are the arguments as a query.
+func deleteFirewallParams(a *v1.FirewallArguments) *v1.DeleteFirewallRuleParams {
+	number := func(n int) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(n)
+	}
+	return &v1.DeleteFirewallRuleParams{
+		SourceIP: a.SourceIP, DestinationIP: a.DestinationIP, MinSourcePort: number(a.MinSourcePort), MaxSourcePort: number(a.MaxSourcePort),
+		MinDestinationPort: number(a.MinDestinationPort), MaxDestinationPort: number(a.MaxDestinationPort),
+		Protocol: number(a.Protocol), MaxProtocol: number(a.MaxProtocol), PortName: a.PortName, Preference: number(a.Preference),
+	}
+}
+
+func firewallKind(o *session.Options) session.Kind[v1.FirewallList, v1.FirewallRule] {
+	return session.Kind[v1.FirewallList, v1.FirewallRule]{
+		Word: "firewall", Key: "fwAttr", Object: "firewall", Ask: (*v1.Client).GetFirewallRules,
+		Items: func(l *v1.FirewallList) *[]v1.FirewallRule { return &l.FwAttr },
+		Name:  func(d *v1.FirewallRule) string { return ruleName(&d.RuleArguments) },
+		Also:  func(d *v1.FirewallRule) []string { return []string{strconv.Itoa(d.RuleArguments.Preference)} },
+		Draw: func(list *v1.FirewallList) *session.Table {
+			return firewallTable(list.FwAttr, o.Output == "wide")
+		},
+	}
+}
+
+func getFirewall(o *session.Options) *cobra.Command {
+	return firewallKind(o).Get(o, &cobra.Command{
+		Use:     "firewall",
+		Aliases: firewallAliases(),
+		Short:   "show firewall rules in the order in which they count; -o wide shows what they have decided about",
+		Example: "  loxicmd get firewall\n  loxicmd get fw -o wide",
+	})
+}
+
+func describeFirewall(o *session.Options) *cobra.Command {
+	return firewallKind(o).Describe(o, &cobra.Command{
+		Use:     "firewall",
+		Aliases: firewallAliases(),
+		Short:   "show a firewall rule in full, with its status and what happened to it",
+		Example: "  loxicmd describe firewall",
+	})
+}
+
+// ruleName is a rule as --firewallRule takes it, and as statuses and events call it.
+func ruleName(a *v1.FirewallArguments) string {
+	var parts []string
+	add := func(name, value string) {
+		if value != "" && value != "0" && value != "0.0.0.0/0" && value != "::/0" {
+			parts = append(parts, name+":"+value)
+		}
+	}
+	add(lb.FieldRuleSource, a.SourceIP)
+	add(lb.FieldRuleDestination, a.DestinationIP)
+	add(lb.FieldRuleMinSourcePort, strconv.Itoa(a.MinSourcePort))
+	add(lb.FieldRuleMaxSourcePort, strconv.Itoa(a.MaxSourcePort))
+	add(lb.FieldRuleMinDestinationPort, strconv.Itoa(a.MinDestinationPort))
+	add(lb.FieldRuleMaxDestinationPort, strconv.Itoa(a.MaxDestinationPort))
+	add(lb.FieldRuleProtocol, strconv.Itoa(a.Protocol))
+	add(lb.FieldRuleProtocolMax, strconv.Itoa(a.MaxProtocol))
+	add(lb.FieldRuleInterface, a.PortName)
+	if a.Preference != 0 || len(parts) == 0 {
+		parts = append(parts, lb.FieldRulePreference+":"+strconv.Itoa(a.Preference))
+	}
+	return strings.Join(parts, ",")
+}
+
+// firewallTable has the contract's columns.
+func firewallTable(list []v1.FirewallRule, wide bool) *session.Table {
+	header := []string{"Source IP", "destination IP", "min SPort", "max SPort", "min DPort", "max DPort", "protocol", "port Name", "preference", "Option"}
+	if wide {
+		header = append(header, "Counters")
+	}
+	t := session.NewTable(header...)
+	for i := range list {
+		a, opts := &list[i].RuleArguments, &list[i].Opts
+		protocol := strconv.Itoa(a.Protocol)
+		if a.MaxProtocol != 0 {
+			protocol += "-" + strconv.Itoa(a.MaxProtocol)
+		}
+		row := []string{
+			a.SourceIP, a.DestinationIP, strconv.Itoa(a.MinSourcePort), strconv.Itoa(a.MaxSourcePort), strconv.Itoa(a.MinDestinationPort),
+			strconv.Itoa(a.MaxDestinationPort), protocol, a.PortName, strconv.Itoa(a.Preference), firewallOption(opts),
+		}
+		if wide {
+			row = append(row, opts.Counter)
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// firewallOption is the contract's cell: the action, and what else becomes of the packet.
+func firewallOption(o *v1.FirewallOptions) string {
+	cell := "Allow"
+	switch {
+	case o.Drop:
+		cell = "Drop"
+	case o.Trap:
+		cell = "Trap"
+	case o.Redirect:
+		cell = "Redirect(" + o.RedirectPortName + ")"
+	case o.DoSnat:
+		cell = "Snat(" + o.ToIP + ":" + strconv.Itoa(o.ToPort) + ")"
+	}
+	if o.Record {
+		cell += ",Record"
+	}
+	if o.FwMark != 0 {
+		cell += ",FwMark(" + strconv.FormatInt(o.FwMark, 10) + ")"
+	}
+	if o.OnDefault {
+		cell += ",Egr"
+	}
+	return cell
+}

@@ -1,0 +1,211 @@
+package traffic
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+// mirrorAliases are the contract's.
+func mirrorAliases() []string { return []string{"mirr", "mirrors"} }
+
+func createMirror(o *session.Options) *cobra.Command {
+	var info, target []string
+	cmd := &cobra.Command{
+		Use:     "mirror IDENT",
+		Aliases: mirrorAliases(),
+		Short:   "copy packets of an interface, of services, of clients, or of a firewall rule",
+		Long: "Copies packets as they arrive, to an interface or to a collector. A copy that is lost never costs the original.\n\n" +
+			"--mirrorInfo has type (0 or span, 1 or rspan, 2 or erspan, 3 or vxlan), port (of span and rspan), vlan (of rspan),\n" +
+			"remoteIP, sourceIP and tunnelID (of erspan and vxlan), and sample (of so many packets one is copied).\n" +
+			"--targetObject has attachment (1 or port, 2 or service, 3 or source, 4 or firewall), mirrObjName (of 4 a rule's key,\n" +
+			"as --firewallRule has it), and direction (in, out or both).",
+		Example: "  loxicmd create mirror mirr-1 --mirrorInfo=type:0,port:hs0 --targetObject=attachement:1,mirrObjName:hs1\n" +
+			"  loxicmd create mirror web --mirrorInfo=type:vxlan,remoteIP:192.0.2.9,sourceIP:192.0.2.1,tunnelID:7,sample:100 --targetObject=attachment:service,mirrObjName:10.0.0.1:80/tcp\n" +
+			"  loxicmd create mirror bad --mirrorInfo=type:span,port:hs0 --targetObject=attachment:firewall,mirrObjName:sourceIP:203.0.113.0/24,preference:200",
+		Args: session.Exactly("its name, as in: loxicmd create mirror mirr-1 --mirrorInfo=type:0,port:hs0 --targetObject=attachement:1,mirrObjName:hs1"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body, err := mirrorRequest(args[0], info, target)
+			if err != nil {
+				return err
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			return o.Created(o.Answer(client.CreateMirror(cmd.Context(), body)))
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringSliceVar(&info, "mirrorInfo", nil, "type:TYPE,port:PORT,vlan:VLAN,remoteIP:IP,sourceIP:IP,tunnelID:ID,sample:N")
+	fs.StringSliceVar(&target, "targetObject", nil, "attachment:ATTACHMENT,mirrObjName:OBJECT,direction:DIRECTION; attachement is attachment, too")
+	_ = cmd.MarkFlagRequired("mirrorInfo")
+	_ = cmd.MarkFlagRequired("targetObject")
+	return cmd
+}
+
+func mirrorRequest(name string, info, target []string) (body v1.Mirror, err error) {
+	body.MirrorIdent = name
+	i, t := &body.MirrorInfo, &body.TargetObject
+	err = setPairs("--mirrorInfo", info, map[string]func(string) error{
+		"type":     func(text string) error { kind, err := lb.ParseMirrorType(text); i.Type = int(kind); return err },
+		"port":     func(text string) error { i.Port = text; return nil },
+		"vlan":     func(text string) error { return setInt(&i.Vlan, text) },
+		"remoteIP": func(text string) error { i.RemoteIP = text; return nil },
+		"sourceIP": func(text string) error { i.SourceIP = text; return nil },
+		"tunnelID": func(text string) error { return setInt(&i.TunnelID, text) },
+		"sample":   func(text string) error { return setInt(&i.Sample, text) },
+	})
+	if err != nil {
+		return body, err
+	}
+	attach := func(text string) error { to, err := lb.ParseAttachTo(text); t.Attachment = int(to); return err }
+	return body, setPairs("--targetObject", wholeKeys(target), map[string]func(string) error{
+		"attachment": attach, "attachement": attach,
+		"mirrObjName": func(text string) error { t.MirrObjName = text; return nil },
+		"direction":   func(text string) error { t.Direction = text; return nil },
+	})
+}
+
+// wholeKeys puts the key of a firewall rule together again, which the flag's commas have parted.
+func wholeKeys(target []string) (out []string) {
+	name := -1
+	for _, pair := range target {
+		key, _, _ := strings.Cut(pair, ":")
+		if name >= 0 && lb.IsRuleKey(key) {
+			out[name] += "," + pair
+			continue
+		}
+		if key == "mirrObjName" {
+			name = len(out)
+		}
+		out = append(out, pair)
+	}
+	return out
+}
+
+// setPairs reads KEY:VALUE, of which a value may have colons.
+func setPairs(flag string, pairs []string, set map[string]func(string) error) error {
+	for _, pair := range pairs {
+		key, value, found := strings.Cut(pair, ":")
+		f := set[key]
+		if !found || f == nil {
+			return fmt.Errorf("%s knows no %q, only %s", flag, pair, strings.Join(slices.Sorted(maps.Keys(set)), ", "))
+		}
+		if err := f(value); err != nil {
+			return fmt.Errorf("%s %s: %w", flag, key, err)
+		}
+	}
+	return nil
+}
+
+func setInt(n *int, text string) (err error) {
+	if *n, err = strconv.Atoi(text); err != nil {
+		err = fmt.Errorf("%q is not a number", text)
+	}
+	return err
+}
+
+func deleteMirror(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "mirror IDENT",
+		Aliases: mirrorAliases(),
+		Short:   "take a mirror away",
+		Example: "  loxicmd delete mirror mirr-1",
+		Args:    session.Exactly("its name, as in: loxicmd delete mirror mirr-1"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.DeleteMirror(cmd.Context(), args[0]))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+}
+
+func mirrorKind(o *session.Options) session.Kind[v1.MirrorList, v1.Mirror] {
+	return session.Kind[v1.MirrorList, v1.Mirror]{
+		Word: "mirror", Key: "mirrAttr", Object: "mirror", Ask: (*v1.Client).GetMirrors,
+		Items: func(l *v1.MirrorList) *[]v1.Mirror { return &l.MirrAttr },
+		Name:  func(d *v1.Mirror) string { return d.MirrorIdent },
+		Draw: func(list *v1.MirrorList) *session.Table {
+			return mirrorTable(list.MirrAttr, o.Output == "wide")
+		},
+	}
+}
+
+func getMirror(o *session.Options) *cobra.Command {
+	return mirrorKind(o).Get(o, &cobra.Command{
+		Use:     "mirror",
+		Aliases: mirrorAliases(),
+		Short:   "show mirrors; -o wide shows what they have copied",
+		Example: "  loxicmd get mirror -o wide",
+	})
+}
+
+func describeMirror(o *session.Options) *cobra.Command {
+	return mirrorKind(o).Describe(o, &cobra.Command{
+		Use:     "mirror",
+		Aliases: mirrorAliases(),
+		Short:   "show a mirror in full, with its status and what happened to it",
+		Example: "  loxicmd describe mirror",
+	})
+}
+
+// mirrorTable has what a mirror is on lines of its own, as the contract's.
+func mirrorTable(list []v1.Mirror, wide bool) *session.Table {
+	header := []string{"Mirror Name", "Mirror Info", "Attachment", "Object Name"}
+	if wide {
+		header = append(header, "Sync", "Direction", "Attached", "Packets", "Bytes", "Lost")
+	}
+	t := session.NewTable(header...)
+	for i := range list {
+		m := &list[i]
+		lines := mirrorLines(&m.MirrorInfo)
+		row := []string{m.MirrorIdent, lines[0], lb.AttachTo(m.TargetObject.Attachment).String(), m.TargetObject.MirrObjName}
+		if wide {
+			sync := 0
+			if m.Sync != nil {
+				sync = *m.Sync
+			}
+			row = append(row, strconv.Itoa(sync), m.TargetObject.Direction, strconv.Itoa(m.Attached),
+				strconv.FormatUint(m.Packets, 10), strconv.FormatUint(m.Bytes, 10), strconv.FormatUint(m.Lost, 10))
+		}
+		t.Add(row...)
+		for _, line := range lines[1:] {
+			row := make([]string, len(header))
+			row[1] = line
+			t.Add(row...)
+		}
+	}
+	return t
+}
+
+func mirrorLines(info *v1.MirrorInfo) []string {
+	lines := []string{"Type : " + strings.ToUpper(lb.MirrorType(info.Type).String())}
+	add := func(title, value string) {
+		if value != "" && value != "0" {
+			lines = append(lines, title+" : "+value)
+		}
+	}
+	add("Port", info.Port)
+	add("Remote IP", info.RemoteIP)
+	add("Source IP", info.SourceIP)
+	add("Tunnel ID", strconv.Itoa(info.TunnelID))
+	add("Vlan ID", strconv.Itoa(info.Vlan))
+	add("One of", strconv.Itoa(info.Sample))
+	return lines
+}

@@ -1,0 +1,209 @@
+package traffic
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/lb"
+)
+
+// policyAliases are the contract's.
+func policyAliases() []string { return []string{"pol", "policys", "pols", "polices"} }
+
+// policyFlags are those of create policy.
+type policyFlags struct {
+	rate, target, block, direction string
+	color                          bool
+	kind                           int
+}
+
+func createPolicy(o *session.Options) *cobra.Command {
+	f := &policyFlags{}
+	cmd := &cobra.Command{
+		Use:     "policy IDENT",
+		Aliases: policyAliases(),
+		Short:   "bound the rate of an interface, of services, of clients, or of a firewall rule",
+		Long: "Bounds a rate: packets beyond it are dropped. It holds for connections that there are, too. Rates are in Mbit/s,\n" +
+			"or have a unit: bit, kbit, mbit, gbit, pps, kpps, mpps. A policer of two rates (RFC 2698) drops what is beyond the\n" +
+			"peak rate, and counts as yellow what is beyond the committed one; one of one rate (RFC 2697) drops what is beyond\n" +
+			"its two bursts.",
+		Example: "  loxicmd create policy pol-hs0 --rate=100:100 --target=hs0:1\n" +
+			"  loxicmd create policy web --rate=20mbit:10kbit --target=10.0.0.1:80/tcp:service --direction=both\n" +
+			"  loxicmd create policy dns --rate=0:5000pps --pol-type=1 --target=10.1.0.0/16:source\n" +
+			"  loxicmd create policy guests --rate=20:10 --target=portName:eth2,preference:5:firewall",
+		Args: session.Exactly("its name, as in: loxicmd create policy pol-hs0 --rate=100:100 --target=hs0:1"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body, err := f.request(args[0])
+			if err != nil {
+				return err
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			return o.Created(o.Answer(client.CreatePolicy(cmd.Context(), body)))
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.rate, "rate", "", "PEAK:COMMITTED, as 100:50, 1.5gbit:10kbit or 5000pps:1000pps; with --pol-type=1 PEAK is not looked at")
+	fs.StringVar(&f.target, "target", "", "OBJECT:ATTACHMENT: the name of an interface with 1 or port; of services, or IP:PORT/PROTOCOL, with 2 or service; a prefix of clients with 3 or source; the key of a firewall rule with 4 or firewall")
+	fs.StringVar(&f.block, "block-size", "", "EXCESS:COMMITTED, the bursts in bytes (of rates of packets in packets); 0 or absent: 100 ms of the rate, at least 15000 bytes")
+	fs.BoolVar(&f.color, "color", false, "a packet is at best of the color that its DSCP says (AFx2 yellow, AFx3 red)")
+	fs.IntVar(&f.kind, "pol-type", 0, "0: two rates (RFC 2698), 1: one rate (RFC 2697)")
+	fs.StringVar(&f.direction, "direction", "", "but for interfaces: in (to endpoints, the default), out or both")
+	_ = cmd.MarkFlagRequired("rate")
+	_ = cmd.MarkFlagRequired("target")
+	return cmd
+}
+
+func (f *policyFlags) request(name string) (body v1.Policy, err error) {
+	peak, committed, found := strings.Cut(f.rate, ":")
+	if !found {
+		return body, fmt.Errorf("--rate %q has no colon: it is PEAK:COMMITTED, as in --rate=100:50", f.rate)
+	}
+	body.PolicyIdent = name
+	info := &body.PolicyInfo
+	info.Type, info.ColorAware = f.kind, f.color
+	if err := setRate("--rate", committed, &info.CommittedRate, &info.CommittedInfoRate); err != nil {
+		return body, err
+	}
+	if f.kind == 0 {
+		if err := setRate("--rate", peak, &info.PeakRate, &info.PeakInfoRate); err != nil {
+			return body, err
+		}
+	}
+	if f.block != "" {
+		if info.ExcessBlkSize, info.CommittedBlkSize, err = numberPair("--block-size", f.block); err != nil {
+			return body, err
+		}
+	}
+	name, to, err := splitTarget("--target", f.target)
+	body.TargetObject = v1.PolicyTarget{Attachment: int(to), PolObjName: name, Direction: f.direction}
+	return body, err
+}
+
+// setRate sends what is a number of Mbit/s as the contract does, so that any server understands it.
+func setRate(flag, text string, unit *string, megabits *float64) error {
+	r, err := lb.ParseRate(flag, text)
+	if err != nil {
+		return err
+	}
+	if *megabits = r.Megabits(); r.Packets || *megabits != float64(int64(*megabits)) {
+		*unit = text
+	}
+	return nil
+}
+
+// numberPair reads two numbers with a colon between.
+func numberPair(flag, text string) (first, second int64, err error) {
+	a, b, found := strings.Cut(text, ":")
+	first, err1 := strconv.ParseInt(a, 10, 64)
+	second, err2 := strconv.ParseInt(b, 10, 64)
+	if !found || err1 != nil || err2 != nil || first < 0 || second < 0 {
+		return 0, 0, fmt.Errorf("%s %q is not two numbers with a colon between, as in %s=12000:6000", flag, text, flag)
+	}
+	return first, second, nil
+}
+
+// splitTarget reads OBJECT:ATTACHMENT, of which the object may have colons.
+func splitTarget(flag, text string) (name string, to lb.AttachTo, err error) {
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 {
+		return "", 0, fmt.Errorf("%s %q has no attachment: it is OBJECT:ATTACHMENT, as in %s=eth0:1", flag, text, flag)
+	}
+	to, err = lb.ParseAttachTo(text[i+1:])
+	return text[:i], to, err
+}
+
+func deletePolicy(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "policy IDENT",
+		Aliases: policyAliases(),
+		Short:   "take a policer away",
+		Example: "  loxicmd delete policy pol-hs0",
+		Args:    session.Exactly("its name, as in: loxicmd delete policy pol-hs0"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.DeletePolicy(cmd.Context(), args[0]))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+}
+
+func policyKind(o *session.Options) session.Kind[v1.PolicyList, v1.Policy] {
+	return session.Kind[v1.PolicyList, v1.Policy]{
+		Word: "policy", Key: "polAttr", Object: "policer", Ask: (*v1.Client).GetPolicies,
+		Items: func(l *v1.PolicyList) *[]v1.Policy { return &l.PolAttr },
+		Name:  func(d *v1.Policy) string { return d.PolicyIdent },
+		Draw: func(list *v1.PolicyList) *session.Table {
+			return policyTable(list.PolAttr, o.Output == "wide")
+		},
+	}
+}
+
+func getPolicy(o *session.Options) *cobra.Command {
+	return policyKind(o).Get(o, &cobra.Command{
+		Use:     "policy",
+		Aliases: policyAliases(),
+		Short:   "show policers; -o wide shows what they have said",
+		Example: "  loxicmd get policy -o wide",
+	})
+}
+
+func describePolicy(o *session.Options) *cobra.Command {
+	return policyKind(o).Describe(o, &cobra.Command{
+		Use:     "policy",
+		Aliases: policyAliases(),
+		Short:   "show a policer in full, with its status and what happened to it",
+		Example: "  loxicmd describe policy",
+	})
+}
+
+// policyTable has the contract's columns; wide, what packets have become stands behind them.
+func policyTable(list []v1.Policy, wide bool) *session.Table {
+	header := []string{"Ident", "peakInfoRate", "committedInfoRate"}
+	if wide {
+		header = append(header, "excessBlkSize", "committedBlkSize", "policyType", "ColorAware", "polObjName", "attachment", "Direction", "Attached", "Green", "Yellow", "Red")
+	}
+	t := session.NewTable(header...)
+	for i := range list {
+		p := &list[i]
+		row := []string{p.PolicyIdent, rateCell(p.PolicyInfo.PeakRate, p.PolicyInfo.PeakInfoRate), rateCell(p.PolicyInfo.CommittedRate, p.PolicyInfo.CommittedInfoRate)}
+		if wide {
+			row = append(row, strconv.FormatInt(p.PolicyInfo.ExcessBlkSize, 10), strconv.FormatInt(p.PolicyInfo.CommittedBlkSize, 10),
+				strconv.Itoa(p.PolicyInfo.Type), strconv.FormatBool(p.PolicyInfo.ColorAware), p.TargetObject.PolObjName,
+				strconv.Itoa(p.TargetObject.Attachment), p.TargetObject.Direction, strconv.Itoa(p.Attached),
+				countCell(p.Green), countCell(p.Yellow), countCell(p.Red))
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// rateCell is a number of Mbit/s where that is whole, as in the contract.
+func rateCell(text string, megabits float64) string {
+	if megabits == float64(int64(megabits)) && (megabits > 0 || text == "") {
+		return strconv.FormatInt(int64(megabits), 10)
+	}
+	return text
+}
+
+// countCell is packets:bytes.
+func countCell(c *v1.PolicyCount) string {
+	if c == nil {
+		return "-"
+	}
+	return strconv.FormatUint(c.Packets, 10) + ":" + strconv.FormatUint(c.Bytes, 10)
+}

@@ -1,0 +1,15 @@
+// Package users has the commands about users of the API, their tokens, and what they have done.
+package users
+
+import "loxilb/internal/cli/session"
+
+// Commands are those of this folder, by verb.
+func Commands(o *session.Options) session.Commands {
+	return session.Commands{
+		session.Describe: {describeUser(o)},
+		session.Get:      {getAudit(o), getUser(o)},
+		session.Create:   {createUser(o)},
+		session.Set:      {setLogin(o), setLogout(o), setUser(o)},
+		session.Delete:   {deleteUser(o)},
+	}
+}

@@ -1,0 +1,145 @@
+package users
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+	"loxilb/internal/contract"
+)
+
+// checkProvider takes the contract's words for who knows the user.
+func checkProvider(verb, provider string) error {
+	switch provider {
+	case "", "manual":
+		return nil
+	case "google", "github":
+		note, _ := contract.Missing("set", "refresh")
+		return fmt.Errorf("set %s --provider=%s: %s", verb, provider, note)
+	}
+	return fmt.Errorf("--provider %q is neither left out nor manual", provider)
+}
+
+func setLogin(o *session.Options) *cobra.Command {
+	var provider, name, file string
+	cmd := &cobra.Command{
+		Use:   "login",
+		Short: "log in, and keep the token for the commands that follow",
+		Long: "Asks for a user's name and password, and keeps the token that the server gives for 24 hours in " + session.TokenFile + ", which nobody\n" +
+			"else can read. With --provider=manual it asks for a token instead.",
+		Example: "  loxicmd set login --protocol=https -s 10.0.0.1 -p 8091",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkProvider("login", provider); err != nil {
+				return err
+			}
+			if provider == "manual" {
+				token, err := askSecret(o, "Enter Access Token: ")
+				if err != nil {
+					return err
+				}
+				return keepToken(o, token)
+			}
+			if name == "" {
+				fmt.Fprint(o.Env.Stderr, "Enter ID: ")
+				var err error
+				if name, err = ask(o); err != nil {
+					return err
+				}
+			}
+			password, err := passwordOf(o, file)
+			if err != nil {
+				return err
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.Login(cmd.Context(), v1.User{Username: name, Password: password}))
+			if err != nil {
+				return err
+			}
+			var given v1.LoginToken
+			if err := session.Decode(body, &given); err != nil {
+				return err
+			}
+			if given.Token == "" {
+				return session.Refused("the server gave no token")
+			}
+			return keepToken(o, given.Token)
+		},
+	}
+	cmd.Flags().StringVar(&provider, "provider", "", "manual: a token is asked for, as that of loxilb --manualtoken")
+	cmd.Flags().StringVar(&name, "user", "", "name of the user (default: it is asked for)")
+	cmd.Flags().StringVar(&file, "password-file", "", "file with the password in its first line; - is standard input (default: it is asked for)")
+	return cmd
+}
+
+func passwordOf(o *session.Options, file string) (string, error) {
+	if file != "" {
+		return secretOf(o, file)
+	}
+	return askSecret(o, "Enter Password: ")
+}
+
+// keepToken writes the token into a file that is new, and its owner's alone: one that another user has put there is not written into.
+func keepToken(o *session.Options, token string) error {
+	if err := dropToken(o); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(o.TokenPath(), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return session.Refused("keep the token: %w", err)
+	}
+	_, err = f.WriteString(token + "\n")
+	if err := errors.Join(err, f.Close()); err != nil {
+		return session.Refused("keep the token: %w", err)
+	}
+	return o.Print("Login Success\n")
+}
+
+// dropToken removes the file, if there is one.
+func dropToken(o *session.Options) error {
+	if err := os.Remove(o.TokenPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return session.Refused("remove the token: %w", err)
+	}
+	return nil
+}
+
+func setLogout(o *session.Options) *cobra.Command {
+	var provider string
+	cmd := &cobra.Command{
+		Use:     "logout",
+		Short:   "end the token that set login has kept, and forget it",
+		Example: "  loxicmd set logout",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkProvider("logout", provider); err != nil {
+				return err
+			}
+			var refusal error
+			if provider == "" {
+				client, err := o.Client()
+				if err != nil {
+					return err
+				}
+				var unreachable *session.Failure
+				if _, err = o.Answer(client.Logout(cmd.Context())); errors.As(err, &unreachable) && unreachable.Code == session.ExitUnreachable {
+					return err
+				}
+				refusal = err // of a token that is over already: it is forgotten all the same
+			}
+			if err := errors.Join(dropToken(o), refusal); err != nil {
+				return err
+			}
+			return o.Print("Logout Success\n")
+		},
+	}
+	cmd.Flags().StringVar(&provider, "provider", "", "manual: the token is forgotten, and the server is not asked")
+	return cmd
+}

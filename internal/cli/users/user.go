@@ -1,0 +1,259 @@
+package users
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+func userAliases() []string { return []string{"users"} }
+
+func createUser(o *session.Options) *cobra.Command {
+	var role, file string
+	cmd := &cobra.Command{
+		Use:     "user NAME",
+		Aliases: userAliases(),
+		Short:   "create a user of the API, who logs in by set login",
+		Long: "Creates a user of the API. The password is asked for, or is the first line of --password-file; - is standard input.\n" +
+			"A user with the role view reads, with operate changes what is balanced, with admin does everything.",
+		Example: "  loxicmd create user ann --role=operate\n  loxicmd create user bot --role=view --password-file=/root/bot.password",
+		Args:    session.Exactly("the name, as in: loxicmd create user ann --role=operate"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			password, err := newPassword(o, file)
+			if err != nil {
+				return err
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.CreateUser(cmd.Context(), v1.User{Username: args[0], Password: password, Role: role}))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+	cmd.Flags().StringVar(&role, "role", "view", "view, operate or admin")
+	cmd.Flags().StringVar(&file, "password-file", "", "file with the password in its first line; - is standard input")
+	return cmd
+}
+
+func userKind() session.Kind[[]v1.User, v1.User] {
+	return session.Kind[[]v1.User, v1.User]{
+		Word: "user", Ask: (*v1.Client).GetUsers,
+		Items: func(l *[]v1.User) *[]v1.User { return l },
+		Name:  func(u *v1.User) string { return u.Username },
+		Also:  func(u *v1.User) []string { return []string{strconv.FormatInt(u.Id, 10)} },
+		Draw: func(list *[]v1.User) *session.Table {
+			t := session.NewTable("ID", "Name", "Role", "Created")
+			for _, u := range *list {
+				t.Add(strconv.FormatInt(u.Id, 10), u.Username, u.Role, u.CreatedAt)
+			}
+			return t
+		},
+	}
+}
+
+func getUser(o *session.Options) *cobra.Command {
+	return userKind().Get(o, &cobra.Command{
+		Use:     "user",
+		Aliases: userAliases(),
+		Short:   "show the users of the API",
+		Example: "  loxicmd get user\n  loxicmd get user -l role=admin -o name",
+	})
+}
+
+func describeUser(o *session.Options) *cobra.Command {
+	return userKind().Describe(o, &cobra.Command{
+		Use:     "user",
+		Aliases: userAliases(),
+		Short:   "show a user of the API in full",
+		Example: "  loxicmd describe user ann",
+	})
+}
+
+func setUser(o *session.Options) *cobra.Command {
+	var role, file string
+	var password bool
+	cmd := &cobra.Command{
+		Use:     "user NAME|ID",
+		Short:   "give a user of the API another role or password, which ends its tokens",
+		Example: "  loxicmd set user ann --role=admin\n  loxicmd set user ann --password",
+		Args:    session.Exactly("the user, as in: loxicmd set user ann --role=admin"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if role == "" && file == "" && !password {
+				return errors.New("what of it? --role, --password or --password-file")
+			}
+			u := v1.User{Role: role}
+			if password || file != "" {
+				var err error
+				if u.Password, err = newPassword(o, file); err != nil {
+					return err
+				}
+			}
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			id, err := userID(o, cmd, client, args[0])
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.UpdateUser(cmd.Context(), id, u))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+	cmd.Flags().StringVar(&role, "role", "", "view, operate or admin")
+	cmd.Flags().BoolVar(&password, "password", false, "ask for a password")
+	cmd.Flags().StringVar(&file, "password-file", "", "file with the password in its first line; - is standard input")
+	return cmd
+}
+
+func deleteUser(o *session.Options) *cobra.Command {
+	return &cobra.Command{
+		Use:     "user NAME|ID",
+		Aliases: userAliases(),
+		Short:   "delete a user of the API, and end its tokens",
+		Example: "  loxicmd delete user ann",
+		Args:    session.Exactly("the user, as in: loxicmd delete user ann"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := o.Client()
+			if err != nil {
+				return err
+			}
+			id, err := userID(o, cmd, client, args[0])
+			if err != nil {
+				return err
+			}
+			body, err := o.Answer(client.DeleteUser(cmd.Context(), id))
+			if err != nil {
+				return err
+			}
+			return o.Done(body)
+		},
+	}
+}
+
+// userID is the number of a user, by the number or the name.
+func userID(o *session.Options, cmd *cobra.Command, client *v1.Client, who string) (int64, error) {
+	if id, err := strconv.ParseInt(who, 10, 64); err == nil {
+		return id, nil
+	}
+	body, err := o.Answer(client.GetUsers(cmd.Context()))
+	if err != nil {
+		return 0, err
+	}
+	var list []v1.User
+	if err := session.Decode(body, &list); err != nil {
+		return 0, err
+	}
+	for _, u := range list {
+		if u.Username == who {
+			return u.Id, nil
+		}
+	}
+	return 0, session.Refused("there is no user %q", who)
+}
+
+// newPassword takes the password of a file, or asks for it, twice at a terminal.
+func newPassword(o *session.Options, file string) (string, error) {
+	if file != "" {
+		return secretOf(o, file)
+	}
+	password, err := askSecret(o, "Password: ")
+	if err != nil {
+		return "", err
+	}
+	if !atTerminal(o) {
+		return password, nil
+	}
+	again, err := askSecret(o, "Again: ")
+	if err == nil && again != password {
+		err = errors.New("the two passwords are not the same")
+	}
+	return password, err
+}
+
+// secretOf is the first line of a file.
+func secretOf(o *session.Options, path string) (string, error) {
+	in := o.Env.Stdin
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close() //nolint:errcheck // it is only read
+		in = f
+	}
+	return firstLine(in)
+}
+
+func firstLine(in io.Reader) (string, error) {
+	line, err := bufio.NewReader(io.LimitReader(in, 64<<10)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	if line = strings.TrimRight(line, "\r\n"); line == "" {
+		return "", errors.New("there is nothing in its first line")
+	}
+	return line, nil
+}
+
+func atTerminal(o *session.Options) bool {
+	f, ok := o.Env.Stdin.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// askSecret asks for something that is not to be seen on a terminal.
+func askSecret(o *session.Options, question string) (string, error) {
+	fmt.Fprint(o.Env.Stderr, question)
+	f, ok := o.Env.Stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return ask(o)
+	}
+	secret, err := term.ReadPassword(int(f.Fd()))
+	fmt.Fprintln(o.Env.Stderr)
+	if err != nil {
+		return "", err
+	}
+	if len(secret) == 0 {
+		return "", errors.New("nothing was written")
+	}
+	return string(secret), nil
+}
+
+// ask reads a line, and not a byte more: the next question has the rest.
+func ask(o *session.Options) (string, error) {
+	var line []byte
+	for one := make([]byte, 1); len(line) < 64<<10; {
+		n, err := o.Env.Stdin.Read(one)
+		if n == 1 && one[0] == '\n' {
+			break
+		}
+		line = append(line, one[:n]...)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	if text := strings.TrimRight(string(line), "\r"); text != "" {
+		return text, nil
+	}
+	return "", errors.New("nothing was written")
+}

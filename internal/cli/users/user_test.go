@@ -1,0 +1,146 @@
+package users_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"loxilb/internal/cli/clitest"
+	"loxilb/internal/cli/session"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Whoever logs in has a token that nobody else can read, which the next command sends, and which logging out takes away.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("of before"), 0o644); err != nil { // as the contract's loxicmd has left it
+		t.Fatal(err)
+	}
+	s := clitest.NewServer(t, 200, `{"token":"s3cret-token"}`)
+	got := clitest.RunWith(t, file, "ann\nmy password\n", s.WithoutToken("set login")...)
+	if got != (clitest.Result{Stdout: "Login Success\n", Stderr: "Enter ID: Enter Password: "}) {
+		t.Errorf("%+v", got)
+	}
+	if want := `POST /netlox/v1/auth/login {"password":"my password","username":"ann"}`; len(s.Requests) != 1 || s.Requests[0] != want {
+		t.Errorf("asked %q", s.Requests)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	s.Body = `{"version":"1"}`
+	if got := clitest.RunWith(t, file, "", s.WithoutToken("get lbversion")...); got.Code != session.ExitOK || s.Auth != "s3cret-token" {
+		t.Errorf("%+v with %q", got, s.Auth)
+	}
+	s.Body = `{"message":"bye"}`
+	if got := clitest.RunWith(t, file, "", s.WithoutToken("set logout")...); got != (clitest.Result{Stdout: "Logout Success\n"}) || s.Auth != "s3cret-token" {
+		t.Errorf("%+v with %q", got, s.Auth)
+	}
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("the token is still there: %v", err)
+	}
+	if got := clitest.RunWith(t, file, "given\n", "set", "login", "--provider=manual"); got.Code != session.ExitOK {
+		t.Errorf("%+v", got)
+	}
+	if data, err := os.ReadFile(file); err != nil || string(data) != "given\n" {
+		t.Errorf("%q %v", data, err)
+	}
+	s.Code, s.Body = 401, `{"code":401,"message":"the request has no valid token"}`
+	if got := clitest.RunWith(t, file, "", s.WithoutToken("set logout")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, "no valid token") {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("a token that is over is still there: %v", err)
+	}
+}
+
+// A file that somebody has put where the token goes is replaced, never written into.
+func TestLoginReplaces(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, elsewhere := filepath.Join(dir, "token"), filepath.Join(dir, "elsewhere")
+	if err := os.Symlink(elsewhere, file); err != nil {
+		t.Fatal(err)
+	}
+	s := clitest.NewServer(t, 200, `{"token":"s3cret-token"}`)
+	if got := clitest.RunWith(t, file, "secret\n", s.WithoutToken("set login --user=ann --password-file=-")...); got.Code != session.ExitOK {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(elsewhere); !os.IsNotExist(err) {
+		t.Errorf("the token went through the link: %v", err)
+	}
+}
+
+func TestLoginRefused(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "token")
+	s := clitest.NewServer(t, 401, `{"code":401,"message":"user name or password is wrong"}`)
+	for _, tc := range []struct {
+		args, stdin, message string
+		code                 int
+	}{
+		{"set login", "ann\nx\n", "user name or password is wrong", session.ExitRefused},
+		{"set login", "", "nothing was written", session.ExitUsage},
+		{"set login", "ann\n", "nothing was written", session.ExitUsage},
+		{"set login --provider=google", "", "OAuth2 is not part of this build", session.ExitUsage},
+		{"set logout --provider=x", "", `--provider "x" is neither left out nor manual`, session.ExitUsage},
+		{"set login --user=a --password-file=/nowhere", "", "open /nowhere", session.ExitUsage},
+		{"set login --user=a --password-file=-", "\n", "there is nothing in its first line", session.ExitUsage},
+		{"set refresh --provider=google", "", "set refresh: OAuth2 is not part of this build", session.ExitUsage},
+		{"create user", "", "an argument is missing", session.ExitUsage},
+		{"set user ann", "", "what of it?", session.ExitUsage},
+	} {
+		if got := clitest.RunWith(t, file, tc.stdin, s.WithoutToken(tc.args)...); got.Code != tc.code || !strings.Contains(got.Stderr, tc.message) || got.Stdout != "" {
+			t.Errorf("%s: %+v", tc.args, got)
+		}
+	}
+	if _, err := os.Stat(file); !os.IsNotExist(err) {
+		t.Errorf("there is a token: %v", err)
+	}
+}
+
+func TestUserCommands(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, clitest.Success)
+	for _, args := range []string{"create user ann --role=operate", "set user 7 --role=admin", "set user 7 --password", "delete user 7"} {
+		if got := clitest.Run(t, "my password\n", s.At(args)...); got.Code != session.ExitOK || got.Stdout != "success\n" {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	if diff := cmp.Diff([]string{
+		`POST /netlox/v1/auth/users {"password":"my password","role":"operate","username":"ann"}`,
+		`PUT /netlox/v1/auth/users/7 {"role":"admin"}`,
+		`PUT /netlox/v1/auth/users/7 {"password":"my password"}`,
+		`DELETE /netlox/v1/auth/users/7`,
+	}, s.Requests); diff != "" {
+		t.Error(diff)
+	}
+	s = clitest.NewServer(t, 200, `[{"id":3,"username":"ann","role":"view","created_at":"2026-01-02T03:04:05Z"}]`)
+	want := "| ID | NAME | ROLE |       CREATED        |\n|----|------|------|----------------------|\n|  3 | ann  | view | 2026-01-02T03:04:05Z |\n"
+	if got := clitest.Run(t, "", s.At("get users")...); got != (clitest.Result{Stdout: want}) {
+		t.Errorf("%+v", got)
+	}
+	if got := clitest.Run(t, "", s.At("delete user bob")...); got.Code != session.ExitRefused || !strings.Contains(got.Stderr, `there is no user "bob"`) {
+		t.Errorf("%+v", got)
+	}
+	if clitest.Run(t, "", s.At("delete user ann")...); s.Requests[len(s.Requests)-1] != "DELETE /netlox/v1/auth/users/3" {
+		t.Errorf("asked %q", s.Requests)
+	}
+}
+
+func TestGetAudit(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"auditAttr":[{"time":"2026-01-02T03:04:05Z","who":"ann","role":"operate","from":"10.0.0.1:5","method":"POST","path":"/x\u001b","objects":["service a","service b"],"result":200,"revision":7},`+
+		`{"time":"2026-01-02T03:04:05Z","who":"-","from":"socket","method":"GET","path":"/y","result":401,"error":"no token"}]}`)
+	got := clitest.Run(t, "", s.At("get audit --limit=2")...)
+	if got.Code != session.ExitOK || !strings.Contains(got.Stdout, "| ann | operate | 10.0.0.1:5 | POST /x. | service a, service b |    200 |        7 | -        |") ||
+		!strings.Contains(got.Stdout, "| -   | -       | socket     | GET /y   | -                    |    401 | -        | no token |") {
+		t.Errorf("%+v", got)
+	}
+	if s.Requests[0] != "GET /netlox/v1/audit?limit=2" {
+		t.Errorf("asked %q", s.Requests)
+	}
+}

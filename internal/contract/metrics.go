@@ -1,0 +1,42 @@
+package contract
+
+// Metric is one of GET /metrics.
+type Metric struct {
+	Name  string
+	State State
+	Note  string // NotThere: why, and where to read it instead
+}
+
+// Metrics are those of the existing loxilb, by the names of before and the canonical ones.
+func Metrics() []Section[Metric] {
+	const (
+		newFlows = "connections made since the services are there, not those that a sweep of 10 s has found: take its increase"
+		shares   = "of the bytes since the services are there, not of 10 s"
+		pairs    = "there is a series of each client and endpoint, of which there are any number: GET /metrics/lbprocessedtraffic has the connections that there are in at most 10,000 groups"
+		clients  = "there is a series of each client, of whom there are any number: GET /metrics/reqcountperclient has at most 10,000"
+		sweeps   = "it counts what sweeps of the connection table find, and there are none here: connections are counted by their packets"
+	)
+	return []Section[Metric]{
+		{"Metrics of GET /metrics with --compat", []Metric{
+			{"loxilb_new_flows", Differs, newFlows},
+			{"new_flow_count", Differs, newFlows},
+			{"inactive_flow_count", Differs, "connections that are tracked and of no service that there is"},
+			{"total_load_dists_per_service", Differs, shares},
+			{"endpoint_load_dists_per_service", Differs, shares + "; dip has the port, too"},
+			{"loxilb_firewall_rules", Same, ""},
+			{"loxilb_fw_rule_drop_packets_total", Better, "counted by the packets; of the first 1,000 rules"},
+			{"total_fw_drops_per_rule", Better, "counted by the packets; of the first 1,000 rules"},
+			{"loxilb_system_cpu_utilization_percent", Same, "since the scrape before"},
+			{"loxilb_system_memory_utilization_percent", Same, ""},
+			{"loxilb_system_disk_utilization_percent", Same, ""},
+			{"consumed_lcus", NotThere, "it is a unit of a cloud's bills, not a measurement: loxilb_requests_total and loxilb_processed_bytes_total are what it is made of"},
+			{"loxilb_conntrack_stat_resets_total", NotThere, sweeps},
+			{"loxilb_closed_connections_processed_total", NotThere, sweeps},
+			{"lb_rule_interaction_bytes", NotThere, pairs},
+			{"loxilb_lb_rule_interaction_bytes_total", NotThere, pairs},
+			{"lb_rule_interaction_packets", NotThere, pairs},
+			{"loxilb_lb_rule_interaction_packets_total", NotThere, pairs},
+			{"loxilb_client_traffic_packets_total", NotThere, clients},
+		}},
+	}
+}

@@ -1,0 +1,88 @@
+package attach
+
+import (
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	"loxilb/internal/lb"
+)
+
+// ownPrefix begins the names of our programs.
+const ownPrefix = "loxilb"
+
+// Interfaces are the names of those that are attached.
+func (h *Hooks) Interfaces() (names []string) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, a := range h.attached {
+		names = append(names, a.Name)
+	}
+	return names
+}
+
+// Others are programs of others at the hooks where packets come in, and whether they see them first. What cannot be read is left out.
+func (h *Hooks) Others() (out []lb.OtherProgram) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, a := range h.attached {
+		l, err := netlink.LinkByIndex(a.Index)
+		if err != nil {
+			continue
+		}
+		if xdp := l.Attrs().Xdp; xdp != nil && xdp.Attached {
+			out = appendOther(out, a.Name, "XDP", ebpf.ProgramID(xdp.ProgId), true)
+		}
+		if h.hook == HookTCX {
+			out = append(out, othersAtTCX(a)...)
+			continue
+		}
+		filters, _ := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+		for _, f := range filters {
+			if b, ok := f.(*netlink.BpfFilter); ok {
+				out = appendOther(out, a.Name, "ingress", ebpf.ProgramID(b.Id), f.Attrs().Priority < balancing.priority)
+			}
+		}
+	}
+	return out
+}
+
+// othersAtTCX: the kernel lists programs in the order in which they run.
+func othersAtTCX(a *attached) (out []lb.OtherProgram) {
+	q, err := link.QueryPrograms(link.QueryOptions{Target: a.Index, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return nil
+	}
+	before := true
+	for _, p := range q.Programs {
+		if strings.HasPrefix(programName(p.ID), ownPrefix) {
+			before = false
+			continue
+		}
+		out = appendOther(out, a.Name, "ingress", p.ID, before)
+	}
+	return out
+}
+
+func appendOther(out []lb.OtherProgram, at, hook string, id ebpf.ProgramID, before bool) []lb.OtherProgram {
+	name := programName(id)
+	if strings.HasPrefix(name, ownPrefix) {
+		return out
+	}
+	return append(out, lb.OtherProgram{Interface: at, Hook: hook, Name: name, Before: before})
+}
+
+func programName(id ebpf.ProgramID) string {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return "unknown"
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil || info.Name == "" {
+		return "without a name"
+	}
+	return info.Name
+}

@@ -1,0 +1,87 @@
+package connections
+
+import (
+	"net/netip"
+	"testing"
+
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/datapath/dptest"
+	"loxilb/internal/datapath/loader"
+	"loxilb/internal/datapath/tables"
+	"loxilb/internal/lb"
+)
+
+// TestListRange: a connection to one port of a range is listed with its own port, and as one of the endpoint that the service has.
+func TestListRange(t *testing.T) {
+	t.Parallel()
+	d := open(t, loader.Settings{Connections: 1024})
+	vip, first := netip.MustParseAddrPort("10.0.0.1:8000"), netip.MustParseAddrPort("10.1.0.1:9000")
+	table := bpf.ServiceTable{
+		Key: bpf.TcServiceKey{Vip: bpf.Addr(vip.Addr()), Port: bpf.Port(vip.Port()), Protocol: 6}, PortMax: vip.Port() + 3,
+		Endpoints: []bpf.EndpointTable{{Addr: bpf.Addr(first.Addr()), Port: bpf.Port(first.Port()), Shift: true}}, Slots: []uint32{0},
+	}
+	if err := d.tables.Apply([]tables.Change{{Key: table.Key, Table: &table}})[0]; err != nil {
+		t.Fatal(err)
+	}
+	third := netip.AddrPortFrom(first.Addr(), first.Port()+2)
+	k := bpf.TcConnectionKey{Protocol: 6, Daddr: bpf.Addr(vip.Addr()), Dport: bpf.Port(vip.Port() + 2)}
+	c, ok := d.connection(k, bpf.TcConnection{Daddr: bpf.Addr(third.Addr()), Dport: bpf.Port(third.Port())})
+	if !ok || c.Endpoint != third || c.Of != first {
+		t.Errorf("%+v, %t: want port %v of %v", c, ok, third, first)
+	}
+}
+
+// Pages of connections follow each other, and show each once, while the table is as it is.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	const n, pageSize = 5000, 997
+	d := open(t, loader.Settings{Connections: 2 * n})
+	dptest.Fill(t, d.shared, n, dptest.Jiffies(t))
+	shown := map[[2]netip.AddrPort]int{}
+	place, pages := 0, 0
+	for pages == 0 || place != 0 {
+		count := 0
+		next, err := d.ConnectionsFrom(t.Context(), place, func(c lb.Connection) bool {
+			if count == pageSize {
+				return false
+			}
+			count++
+			shown[[2]netip.AddrPort{c.Src, c.Dst}]++
+			return true
+		})
+		if err != nil || pages > 2*n/pageSize+1 {
+			t.Fatalf("page %d from %d: %v", pages, place, err)
+		}
+		place, pages = next, pages+1
+	}
+	if len(shown) != 2*n || pages != 2*n/pageSize+1 {
+		t.Errorf("%d entries on %d pages, want %d on %d", len(shown), pages, 2*n, 2*n/pageSize+1)
+	}
+	for c, times := range shown {
+		if times != 1 {
+			t.Errorf("%v is shown %d times", c, times)
+		}
+	}
+}
+
+// BenchmarkList takes 20 of a million connections that are what somebody looks for, as all of them are and as none is.
+func BenchmarkList(b *testing.B) {
+	const all, wanted = 1_000_000, 20
+	d := open(b, loader.Settings{Connections: all})
+	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
+	for name, state := range map[string]string{"found": "est", "absent": "fini"} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				count := 0
+				if _, err := d.ConnectionsFrom(b.Context(), 0, func(c lb.Connection) bool {
+					if c.State == state {
+						count++
+					}
+					return count < wanted
+				}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package doctor
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// clock looks whether somebody sets it, and whether it has jumped.
+func clock(m *Machine) (out []Finding, err error) {
+	if m.Root == "" {
+		var t unix.Timex
+		if _, err := unix.Adjtimex(&t); err != nil {
+			return nil, fmt.Errorf("ask for the state of the clock: %w", err)
+		}
+		out = unsynchronised(t.Status&unix.STA_UNSYNC != 0)
+	}
+	if !m.Facts.Started.IsZero() {
+		now := time.Now()
+		out = append(out, jumped(now.Round(0).Sub(m.Facts.Started.Round(0))-now.Sub(m.Facts.Started))...)
+	}
+	return out, nil
+}
+
+func unsynchronised(is bool) []Finding {
+	if !is {
+		return nil
+	}
+	return []Finding{{
+		About: "synchronised", What: "nobody keeps the clock right", Sure: Possible,
+		Why: "times in logs cannot be compared with other machines', and certificates may seem to have ended", Command: "apt-get install chrony, or: timedatectl set-ntp true",
+	}}
+}
+
+// jumped tells of how far the wall's clock is from one that never jumps, since the daemon's start.
+func jumped(by time.Duration) []Finding {
+	if by.Abs() < 2*time.Second {
+		return nil
+	}
+	return []Finding{{
+		About: "jump", What: fmt.Sprintf("the clock has jumped by %s since the daemon started", by.Round(time.Second)), Sure: Certain,
+		Why: "connections and probes do not notice; tokens and times in logs do", Command: "let it be slewed: chronyc tracking",
+	}}
+}

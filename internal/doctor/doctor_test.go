@@ -1,0 +1,279 @@
+package doctor
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// fakeNetwork is one in memory.
+type fakeNetwork struct {
+	links      []Link
+	neighbours []Neighbour
+	routes     map[netip.Addr]Route
+	features   map[string]bool
+}
+
+func (n *fakeNetwork) Links() ([]Link, error)           { return n.links, nil }
+func (n *fakeNetwork) Neighbours() ([]Neighbour, error) { return n.neighbours, nil }
+func (n *fakeNetwork) Route(a netip.Addr) (Route, error) {
+	if r, ok := n.routes[a]; ok {
+		return r, nil
+	}
+	return Route{}, errors.New("no route")
+}
+
+func (n *fakeNetwork) Feature(link string, f Feature) (on, known bool) {
+	on, known = n.features[link+"/"+f.Name]
+	return on, known
+}
+
+func (n *fakeNetwork) SetFeature(link string, f Feature, on bool) error {
+	n.features[link+"/"+f.Name] = on
+	return nil
+}
+
+var (
+	vip      = netip.MustParseAddr("20.20.20.1")
+	endpoint = netip.MustParseAddr("31.31.31.1")
+)
+
+// healthy is a machine on which nothing is wrong.
+func healthy() (files map[string]string, m *Machine) {
+	files = map[string]string{
+		"proc/sys/kernel/osrelease": "6.8.0", "sys/kernel/btf/vmlinux": "x", "boot/config-6.8.0": "CONFIG_BPF_SYSCALL=y\nCONFIG_BPF_JIT=y\nCONFIG_NET_CLS_ACT=y\nCONFIG_CGROUP_BPF=y",
+		"proc/sys/net/core/bpf_jit_enable": "1", "proc/sys/net/core/bpf_jit_harden": "0", "proc/self/mounts": "none /sys/fs/bpf bpf rw 0 0", "proc/sys/kernel/bpf_stats_enabled": "0",
+		"proc/sys/net/ipv4/conf/lo/forwarding": "1", "proc/sys/net/ipv6/conf/lo/forwarding": "1", "proc/sys/net/ipv4/conf/all/rp_filter": "2", "proc/sys/net/ipv4/conf/eth0/rp_filter": "0",
+		"proc/sys/net/ipv4/conf/all/send_redirects": "0", "proc/sys/net/ipv4/conf/eth0/send_redirects": "0", "proc/sys/net/ipv4/ip_forward": "1",
+		"proc/sys/net/ipv4/neigh/default/gc_thresh3": "1024", "proc/net/stat/arp_cache": "entries allocs\n0000000a 1", "proc/self/cgroup": "0::/x",
+		"sys/fs/cgroup/x/memory.max": "max", "sys/fs/cgroup/x/memory.current": "1000", "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 900 kB",
+		"proc/self/limits": "Max open files            1024                 1024                 files", "proc/sys/net/netfilter/nf_conntrack_count": "1",
+		"proc/sys/net/netfilter/nf_conntrack_max": "1000", "proc/sys/net/ipv4/ip_local_port_range": "32768\t60999", "sys/devices/system/cpu/online": "0-3",
+		"sys/class/net/eth0/queues/rx-0/rps_cpus": "0", "sys/class/net/eth0/queues/rx-1/rps_cpus": "0", "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance",
+	}
+	return files, &Machine{
+		Facts: Facts{Daemon: true, VIPs: []netip.Addr{vip}, Endpoints: []Endpoint{{Addr: endpoint}}, Interfaces: []string{"eth0"}},
+		Network: &fakeNetwork{
+			links:    []Link{{Index: 1, Name: "lo", Up: true, Loopback: true, MTU: 65536, Addrs: []netip.Addr{vip}}, {Index: 2, Name: "eth0", Kind: "device", Up: true, MTU: 1500}},
+			routes:   map[netip.Addr]Route{endpoint: {Link: "eth0"}},
+			features: map[string]bool{"eth0/gro": true, "eth0/tx": true, "eth0/rx": true, "eth0/lro": false},
+		},
+	}
+}
+
+// at writes the files below a root of the machine's.
+func (m *Machine) at(t *testing.T, files map[string]string) {
+	t.Helper()
+	m.Root = t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(m.Root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wrongs are machines on each of which one thing is wrong.
+func wrongs() map[string]struct {
+	files map[string]string // in place of those of a healthy one; empty text: the file is not there
+	edit  func(*Machine, *fakeNetwork)
+	id    string
+	sure  Sure
+	mends bool
+} {
+	type wrong = struct {
+		files map[string]string
+		edit  func(*Machine, *fakeNetwork)
+		id    string
+		sure  Sure
+		mends bool
+	}
+	file := func(path, text string) map[string]string { return map[string]string{path: text} }
+	return map[string]wrong{
+		"old kernel":      {files: file("proc/sys/kernel/osrelease", "5.15.0"), id: "kernel:release", sure: Certain},
+		"no types":        {files: file("sys/kernel/btf/vmlinux", ""), id: "kernel:btf", sure: Certain},
+		"no cgroup BPF":   {files: file("boot/config-6.8.0", "CONFIG_BPF_SYSCALL=y\nCONFIG_BPF_JIT=y\nCONFIG_NET_CLS_ACT=y"), id: "kernel:CONFIG_CGROUP_BPF", sure: Certain},
+		"interpreted":     {files: file("proc/sys/net/core/bpf_jit_enable", "0"), id: "jit:enable", sure: Certain, mends: true},
+		"hardened":        {files: file("proc/sys/net/core/bpf_jit_harden", "2"), id: "jit:harden", sure: Likely, mends: true},
+		"no bpffs":        {files: file("proc/self/mounts", "none / ext4 rw 0 0"), id: "bpffs:mount", sure: Certain},
+		"statistics":      {files: file("proc/sys/kernel/bpf_stats_enabled", "1"), id: "program-statistics:enabled", sure: Certain, mends: true},
+		"forwarding":      {files: file("proc/sys/net/ipv4/conf/lo/forwarding", "0"), id: "forwarding:ipv4", sure: Certain, mends: true},
+		"strict":          {files: map[string]string{"proc/sys/net/ipv4/conf/all/rp_filter": "0", "proc/sys/net/ipv4/conf/eth0/rp_filter": "1"}, id: "reverse-path:eth0", sure: Possible, mends: true},
+		"redirects":       {files: file("proc/sys/net/ipv4/conf/all/send_redirects", "1"), id: "redirects:eth0", sure: Possible, mends: true},
+		"LRO":             {edit: func(_ *Machine, n *fakeNetwork) { n.features["eth0/lro"] = true }, id: "offloads:eth0/lro", sure: Certain, mends: true},
+		"no GRO":          {edit: func(_ *Machine, n *fakeNetwork) { n.features["eth0/gro"] = false }, id: "offloads:eth0/gro", sure: Likely, mends: true},
+		"no next hop":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Problems = []Problem{{"31.31.31.1", "it is silent", "see"}} }, id: "next-hops:31.31.31.1", sure: Certain},
+		"neighbours":      {files: file("proc/net/stat/arp_cache", "entries allocs\n00000400 1"), id: "neighbour-table:ipv4", sure: Certain, mends: true},
+		"many neighbours": {files: file("proc/net/stat/arp_cache", "entries allocs\n000003f0 1"), id: "neighbour-table:ipv4", sure: Likely, mends: true},
+		"tunnel":          {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Endpoints[0].Overhead = 20 }, id: "mtu:eth0", sure: Likely},
+		"program": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.Programs = []Program{{"eth0", "ingress", "cil_from_netdev", true}, {"eth0", "ingress", "after", false}}
+		}, id: "other-programs:eth0/cil_from_netdev", sure: Possible},
+		"VIP twice": {edit: func(_ *Machine, n *fakeNetwork) { n.links[1].Addrs = []netip.Addr{vip} }, id: "vips:20.20.20.1", sure: Likely},
+		"VIP of others": {edit: func(_ *Machine, n *fakeNetwork) {
+			n.neighbours = []Neighbour{{Addr: vip, Link: 2, MAC: "02::1", Valid: true}}
+		}, id: "vips:20.20.20.1/02::1", sure: Likely},
+		"clock":        {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Started = time.Now().Add(-time.Minute).Round(0) }, id: "", sure: ""},
+		"memory limit": {files: map[string]string{"sys/fs/cgroup/x/memory.max": "1000", "sys/fs/cgroup/x/memory.current": "950"}, id: "cgroup:memory", sure: Likely},
+		"OOM":          {files: file("sys/fs/cgroup/x/memory.events", "oom 1\noom_kill 2"), id: "cgroup:killed", sure: Certain},
+		"throttled":    {files: file("sys/fs/cgroup/x/cpu.stat", "nr_periods 1000\nnr_throttled 500"), id: "cgroup:cpu", sure: Certain},
+		"memory":       {files: file("proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 10 kB"), id: "memory:available", sure: Likely},
+		"descriptors":  {files: map[string]string{"proc/self/limits": "Max open files 1 1 files", "proc/self/fd/0": "x", "proc/self/fd/1": "x"}, id: "descriptors:files", sure: Likely},
+		"conntrack":    {files: file("proc/sys/net/netfilter/nf_conntrack_count", "990"), id: "netfilter:conntrack", sure: Likely, mends: true},
+		"ports":        {files: file("proc/sys/net/ipv4/ip_local_port_range", "1024 65535"), id: "ports:range", sure: Likely, mends: true},
+		"one queue":    {files: file("sys/class/net/eth0/queues/rx-1/rps_cpus", ""), id: "queues:eth0", sure: Likely, mends: true},
+		"one CPU": {files: map[string]string{
+			"sys/class/net/eth0/device/msi_irqs/30": "x", "sys/class/net/eth0/device/msi_irqs/31": "x", "sys/class/net/eth0/device/msi_irqs/32": "x",
+			"proc/irq/30/effective_affinity_list": "0", "proc/irq/31/effective_affinity_list": "0", "proc/irq/32/effective_affinity_list": "0",
+		}, id: "interrupts:eth0", sure: Likely},
+		"powersave": {files: file("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave"), id: "governor:cpu0", sure: Likely},
+	}
+}
+
+// TestChecks: each check finds what it is for, and nothing else is found; what is mended is not found again; where nothing is wrong nothing is found.
+func TestChecks(t *testing.T) {
+	t.Parallel()
+	cases := wrongs()
+	cases["nothing"] = cases["clock"]
+	seen := map[string]bool{}
+	for name, c := range cases {
+		files, m := healthy()
+		maps.Copy(files, c.files)
+		maps.DeleteFunc(files, func(_, text string) bool { return text == "" })
+		if c.edit != nil && name != "nothing" {
+			c.edit(m, m.Network.(*fakeNetwork))
+		}
+		m.at(t, files)
+		findings, made := m.Look()
+		if len(made) != len(checks()) {
+			t.Errorf("%s: %d checks were made", name, len(made))
+		}
+		for _, one := range made {
+			if one.Unknown != nil {
+				t.Errorf("%s: %s: %v", name, one.Name, one.Unknown)
+			}
+		}
+		if c.id == "" {
+			if len(findings) > 0 {
+				t.Errorf("%s: found %+v", name, findings)
+			}
+			continue
+		}
+		if len(findings) != 1 || findings[0].ID() != c.id || findings[0].Sure != c.sure {
+			t.Errorf("%s: found %+v, want %s, %s", name, findings, c.id, c.sure)
+			continue
+		}
+		seen[findings[0].Check] = true
+		f := findings[0]
+		if f.What == "" || f.Why == "" || (f.Command == "" && f.Check != "next-hops") || strings.HasSuffix(f.What, ".") {
+			t.Errorf("%s: says too little: %+v", name, f)
+		}
+		if !c.mends {
+			continue
+		}
+		done, err := m.Mend(c.id)
+		left, _ := m.Look()
+		if err != nil || len(done) != 1 || len(left) > 0 {
+			t.Errorf("%s: mended %v, %v; left is %+v", name, done, err, left)
+		}
+	}
+	for _, c := range checks() {
+		if !seen[c.name] && c.name != "clock" && c.name != "disk" {
+			t.Errorf("no case is about %s", c.name)
+		}
+	}
+	if len(jumped(-3*time.Second)) != 1 || len(jumped(time.Second)) != 0 || len(unsynchronised(true)) != 1 {
+		t.Error("a clock that jumps, or that nobody keeps, is not told, or a good one is")
+	}
+	if len(diskFindings("/", 1<<20, 1<<30, 5, 1000)) != 2 || len(diskFindings("/", 1<<30, 1<<40, 0, 0)) != 0 {
+		t.Error("a disk that is full is not told, or a good one is")
+	}
+}
+
+// TestMendUnknown: what is not there, or has no safe way, is refused in one sentence, and changes nothing.
+func TestMendUnknown(t *testing.T) {
+	t.Parallel()
+	files, m := healthy()
+	files["proc/meminfo"] = "MemTotal: 1000 kB\nMemAvailable: 10 kB"
+	m.at(t, files)
+	for _, id := range []string{"", "jit:enable", "memory:available", "../../etc/passwd"} {
+		if done, err := m.Mend(id); err == nil || done != nil {
+			t.Errorf("%q is mended: %v", id, done)
+		}
+	}
+}
+
+// TestNamespace: in a real network namespace, what is wrong there is found, and mended.
+func TestNamespace(t *testing.T) {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the namespace ends with the thread
+		done <- inNamespace(t)
+	}()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func inNamespace(t *testing.T) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "v0"}, PeerName: "v1"}
+	if err := errors.Join(netlink.LinkAdd(veth), netlink.LinkSetUp(veth)); err != nil {
+		return err
+	}
+	address, err := netlink.ParseAddr("20.20.20.1/24")
+	if err != nil {
+		return err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err := errors.Join(err, netlink.AddrAdd(veth, address)); err != nil {
+		return err
+	}
+	single, _ := netlink.ParseAddr("20.20.20.1/32")
+	if err := netlink.AddrAdd(lo, single); err != nil {
+		return err
+	}
+	thread := "/proc/thread-self/net"
+	if _, err := os.Stat(thread); err != nil {
+		return err
+	}
+	m := Here(Facts{VIPs: []netip.Addr{vip}})
+	links, err := m.Network.Links()
+	if err != nil || len(links) != 3 {
+		t.Errorf("%v, %v", links, err)
+	}
+	list, err := vips(m)
+	if err != nil || len(list) != 1 || list[0].About != "20.20.20.1" {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if err := m.Network.SetFeature("v0", gro, true); err != nil {
+		return err
+	}
+	if on, known := m.Network.Feature("v0", gro); !on || !known {
+		t.Error("GRO of v0 is not on")
+	}
+	if got, err := (setFeature{"v0", gro, false}).do(m); err != nil || !strings.Contains(got, "gro of v0") {
+		t.Errorf("%s, %v", got, err)
+	}
+	if on, _ := m.Network.Feature("v0", gro); on {
+		t.Error("GRO of v0 is still on")
+	}
+	if _, err := m.Network.Route(netip.MustParseAddr("20.20.20.9")); err != nil {
+		t.Error(err)
+	}
+	if _, err := m.Network.Neighbours(); err != nil {
+		t.Error(err)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+func (m *Machine) path(parts ...string) string {
+	root := m.Root
+	if root == "" {
+		root = "/"
+	}
+	return filepath.Join(append([]string{root}, parts...)...)
+}
+
+// read is what a file has, without the end of its line; false: it is not there, as that kernel or network namespace has none.
+func (m *Machine) read(parts ...string) (text string, there bool) {
+	b, err := os.ReadFile(m.path(parts...))
+	return strings.TrimSpace(string(b)), err == nil
+}
+
+// number is what a file has that has a number alone.
+func (m *Machine) number(parts ...string) (n int64, there bool) {
+	text, ok := m.read(parts...)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil
+}
+
+func (m *Machine) list(parts ...string) (names []string) {
+	entries, _ := os.ReadDir(m.path(parts...))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// setting is one of the kernel's, by its name as sysctl has it with slashes for dots.
+func (m *Machine) setting(name string) (int64, bool) { return m.number("proc/sys", name) }
+
+// sysctl is a command that sets one, and what does the same.
+func sysctl(name, value string) (command string, fix Fix) {
+	return "sysctl -w " + strings.ReplaceAll(name, "/", ".") + "=" + value, write{path: "proc/sys/" + name, value: value}
+}
+
+// write writes a value into a file of the kernel's.
+type write struct{ path, value string }
+
+func (w write) do(m *Machine) (string, error) {
+	was, there := m.read(w.path)
+	if !there {
+		return "", fmt.Errorf("/%s: %w", w.path, fs.ErrNotExist)
+	}
+	if err := os.WriteFile(m.path(w.path), []byte(w.value), 0); err != nil {
+		return "", err
+	}
+	if is, _ := m.read(w.path); is == was && is != w.value {
+		return "", fmt.Errorf("/%s is %s as before: the kernel did not take %s", w.path, is, w.value)
+	}
+	return fmt.Sprintf("/%s was %s and is %s now; it is so until the next boot", w.path, was, w.value), nil
+}
+
+// mount mounts a BPF file system.
+type mount struct{}
+
+func (mount) do(m *Machine) (string, error) {
+	at := m.path("sys/fs/bpf")
+	if err := unix.Mount("bpf", at, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		if errors.Is(err, unix.EPERM) {
+			return "", errors.New("only root may mount")
+		}
+		return "", err
+	}
+	return "a BPF file system is mounted at /sys/fs/bpf", nil
+}

@@ -1,0 +1,96 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// kernel looks whether it can run the data path.
+func kernel(m *Machine) (out []Finding, err error) {
+	release, ok := m.read("proc/sys/kernel/osrelease")
+	if !ok {
+		return nil, errors.New("/proc/sys/kernel/osrelease cannot be read")
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return nil, fmt.Errorf("the kernel's release is %q", release)
+	}
+	if major < 6 || major == 6 && minor < 1 {
+		out = append(out, Finding{
+			About: "release", What: "the kernel is " + release, Sure: Certain, Why: "the data path needs Linux 6.1 or newer: it is not loaded", Command: "boot Linux 6.1 or newer",
+		})
+	}
+	if _, ok := m.read("sys/kernel/btf/vmlinux"); !ok {
+		out = append(out, Finding{
+			About: "btf", What: "the kernel does not tell its types: /sys/kernel/btf/vmlinux is not there", Sure: Certain,
+			Why: "the data path is fitted to the kernel by them: it is not loaded", Command: "boot a kernel with CONFIG_DEBUG_INFO_BTF=y",
+		})
+	}
+	return append(out, missingOptions(m, release)...), nil
+}
+
+// missingOptions are those of the kernel's configuration, if that is there to be read.
+func missingOptions(m *Machine, release string) (out []Finding) {
+	config, ok := m.read("boot", "config-"+release)
+	if !ok {
+		return nil
+	}
+	for option, why := range map[string]string{
+		"CONFIG_BPF_SYSCALL": "there is no data path without it", "CONFIG_BPF_JIT": "programs are interpreted, at a tenth of the speed",
+		"CONFIG_NET_CLS_ACT": "programs cannot be attached to interfaces", "CONFIG_CGROUP_BPF": "this machine's own sockets cannot reach VIPs",
+	} {
+		if !strings.Contains("\n"+config+"\n", "\n"+option+"=y\n") {
+			out = append(out, Finding{
+				About: option, What: "the kernel is built without " + option, Sure: Certain, Why: why, Command: "boot a kernel that has it",
+			})
+		}
+	}
+	return out
+}
+
+// jit looks whether programs are compiled.
+func jit(m *Machine) (out []Finding, err error) {
+	if on, ok := m.setting("net/core/bpf_jit_enable"); ok && on == 0 {
+		f := Finding{About: "enable", What: "BPF programs are interpreted: net.core.bpf_jit_enable is 0", Sure: Certain, Why: "each packet takes about ten times as long"}
+		f.Command, f.Fix = sysctl("net/core/bpf_jit_enable", "1")
+		out = append(out, f)
+	}
+	if level, ok := m.setting("net/core/bpf_jit_harden"); ok && level == 2 {
+		f := Finding{
+			About: "harden", What: "constants of BPF programs are blinded for root's, too: net.core.bpf_jit_harden is 2", Sure: Likely,
+			Why: "packets take some percent longer; 1 blinds those of other users alone",
+		}
+		f.Command, f.Fix = sysctl("net/core/bpf_jit_harden", "1")
+		f.Command += "; it counts for programs that are loaded from then on"
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// bpffs looks whether what is pinned has a place.
+func bpffs(m *Machine) ([]Finding, error) {
+	mounts, ok := m.read("proc/self/mounts")
+	if !ok {
+		return nil, errors.New("/proc/self/mounts cannot be read")
+	}
+	for line := range strings.Lines(mounts) {
+		if w := strings.Fields(line); len(w) > 2 && w[2] == "bpf" {
+			return nil, nil
+		}
+	}
+	return []Finding{{
+		About: "mount", What: "no BPF file system is mounted", Sure: Certain, Why: "maps and links are pinned there: without it, connections end with the daemon",
+		Command: "mount -t bpf bpf /sys/fs/bpf", Fix: mount{},
+	}}, nil
+}
+
+// statistics looks whether each run of a program is timed.
+func statistics(m *Machine) ([]Finding, error) {
+	if on, ok := m.setting("kernel/bpf_stats_enabled"); !ok || on == 0 {
+		return nil, nil
+	}
+	f := Finding{About: "enabled", What: "the time of each BPF program's run is measured: kernel.bpf_stats_enabled is 1", Sure: Certain, Why: "two readings of the clock for each packet, some 50 ns"}
+	f.Command, f.Fix = sysctl("kernel/bpf_stats_enabled", "0")
+	return []Finding{f}, nil
+}

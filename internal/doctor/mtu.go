@@ -1,0 +1,44 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// mtu looks whether what comes in at its largest gets to the endpoints, with what a tunnel adds.
+func mtu(m *Machine) (out []Finding, err error) {
+	links, err := m.Network.Links()
+	if err != nil {
+		return nil, err
+	}
+	by, largest := map[string]Link{}, Link{}
+	for _, l := range links {
+		by[l.Name] = l
+		if slices.Contains(m.Facts.Interfaces, l.Name) && !l.Loopback && l.MTU > largest.MTU {
+			largest = l
+		}
+	}
+	told := map[string]bool{}
+	for _, e := range m.Facts.Endpoints {
+		way, err := m.Network.Route(e.Addr)
+		if err != nil {
+			continue // of which next-hops tells
+		}
+		room := by[way.Link].MTU
+		if way.MTU > 0 {
+			room = min(room, way.MTU)
+		}
+		if room -= e.Overhead; by[way.Link].Loopback || room >= largest.MTU || e.MSS > 0 && e.MSS+60 <= room || told[way.Link] {
+			continue
+		}
+		told[way.Link] = true
+		out = append(out, Finding{
+			About: way.Link, Sure: Likely,
+			What: fmt.Sprintf("packets of %d bytes come in by %s, and %d bytes get to endpoint %s by %s", largest.MTU, largest.Name, room, e.Addr, way.Link),
+			Why:  "larger ones are refused by ICMP, and where that is filtered connections hang with the first large packet",
+			Command: fmt.Sprintf("loxicmd create lb ... --mss=%d (of the services there), or give %s an MTU of %d", room-60, way.Link,
+				largest.MTU+e.Overhead),
+		})
+	}
+	return out, nil
+}

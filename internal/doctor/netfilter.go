@@ -1,0 +1,48 @@
+package doctor
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// netfilter looks for what keeps from the kernel what it is to get: probes, ssh, packets that are passed on. Balanced packets are not asked.
+func netfilter(m *Machine) (out []Finding, err error) {
+	count, ok1 := m.setting("net/netfilter/nf_conntrack_count")
+	limit, ok2 := m.setting("net/netfilter/nf_conntrack_max")
+	if ok1 && ok2 && limit > 0 && count*10 > limit*9 {
+		f := Finding{
+			About: "conntrack", What: fmt.Sprintf("the kernel's own table of connections has %d of %d", count, limit), Sure: Likely,
+			Why: "beyond, packets that the kernel gets are dropped: probes, ssh, and what is passed on; balanced packets are in another table",
+		}
+		f.Command, f.Fix = sysctl("net/netfilter/nf_conntrack_max", strconv.FormatInt(2*limit, 10))
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// ports looks whether enough are left for connections whose source is an address of this machine.
+func ports(m *Machine) ([]Finding, error) {
+	text, ok := m.read("proc/sys/net/ipv4/ip_local_port_range")
+	words := strings.Fields(text)
+	if !ok || len(words) != 2 {
+		return nil, nil
+	}
+	first, err1 := strconv.Atoi(words[0])
+	last, err2 := strconv.Atoi(words[1])
+	if err1 != nil || err2 != nil {
+		return nil, fmt.Errorf("net.ipv4.ip_local_port_range is %q", text)
+	}
+	const fewest = 8192 // of hostports
+	left := 65536 - 1024 - (last - max(first, 1024) + 1)
+	if reserved, _ := m.read("proc/sys/net/ipv4/ip_local_reserved_ports"); left >= fewest || reserved != "" {
+		return nil, nil
+	}
+	f := Finding{
+		About: "range", What: fmt.Sprintf("the kernel gives this machine's own sockets the ports %d to %d", first, last), Sure: Likely,
+		Why: fmt.Sprintf("%d are left for connections with a source of ours, and %d are needed: both take the same ones", left, fewest),
+	}
+	f.Command, f.Fix = sysctl("net/ipv4/ip_local_port_range", "32768 60999")
+	f.Command = `sysctl -w net.ipv4.ip_local_port_range="32768 60999"`
+	return []Finding{f}, nil
+}

@@ -1,0 +1,57 @@
+package doctor
+
+import "fmt"
+
+// offloads looks at what cards do for the kernel.
+func offloads(m *Machine) (out []Finding, err error) {
+	links, err := m.Network.Links()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		if on, known := m.Network.Feature(l.Name, lro); known && on && !l.Loopback {
+			out = append(out, feature(l.Name, lro, false, Certain, "packets that were merged so cannot be forwarded as they came: they are dropped, or cut otherwise"))
+		}
+		if l.Kind != "device" || !l.Up || l.Loopback {
+			continue
+		}
+		if on, known := m.Network.Feature(l.Name, gro); known && !on {
+			out = append(out, feature(l.Name, gro, true, Likely, "each segment goes through the data path by itself: bulk traffic costs several times the CPU"))
+		}
+		if on, known := m.Network.Feature(l.Name, rxChecksum); known && !on {
+			out = append(out, feature(l.Name, rxChecksum, true, Likely, "the CPU reads each packet to check its sum, and GRO may not merge"))
+		}
+		if on, known := m.Network.Feature(l.Name, txChecksum); known && !on {
+			out = append(out, feature(l.Name, txChecksum, true, Likely, "the CPU reads each packet to make its sum, and segments what is large by itself"))
+		}
+	}
+	return out, nil
+}
+
+func feature(link string, f Feature, want bool, sure Sure, why string) Finding {
+	is, to := "off", "on"
+	if !want {
+		is, to = "on", "off"
+	}
+	return Finding{
+		About: link + "/" + f.Name, What: fmt.Sprintf("offload %s of %s is %s", f.Name, link, is), Sure: sure, Why: why,
+		Command: fmt.Sprintf("ethtool -K %s %s %s", link, f.Name, to), Fix: setFeature{link, f, want},
+	}
+}
+
+// setFeature switches an offload.
+type setFeature struct {
+	link string
+	f    Feature
+	on   bool
+}
+
+func (s setFeature) do(m *Machine) (string, error) {
+	if err := m.Network.SetFeature(s.link, s.f, s.on); err != nil {
+		return "", err
+	}
+	if on, known := m.Network.Feature(s.link, s.f); known && on != s.on {
+		return "", fmt.Errorf("the driver of %s did not take it", s.link)
+	}
+	return fmt.Sprintf("offload %s of %s is switched: on=%t; it is so until the next boot", s.f.Name, s.link, s.on), nil
+}

@@ -1,0 +1,54 @@
+package doctor
+
+import "fmt"
+
+// otherPrograms looks for those that see packets before the daemon's.
+func otherPrograms(m *Machine) (out []Finding, err error) {
+	for _, p := range m.Facts.Programs {
+		if !p.Before {
+			continue // what it gets, we have passed on
+		}
+		out = append(out, Finding{
+			About: p.Interface + "/" + p.Name, What: fmt.Sprintf("program %s stands before loxilb's at %s of %s", p.Name, p.Hook, p.Interface), Sure: Possible,
+			Why: "packets that it drops, changes or sends elsewhere do not come to services", Command: "bpftool net show dev " + p.Interface,
+		})
+	}
+	return out, nil
+}
+
+// vips looks whether somebody else has a VIP.
+func vips(m *Machine) (out []Finding, err error) {
+	links, err := m.Network.Links()
+	if err != nil {
+		return nil, err
+	}
+	list, err := m.Network.Neighbours()
+	if err != nil {
+		return nil, err
+	}
+	for _, vip := range m.Facts.VIPs {
+		var at []string
+		for _, l := range links {
+			for _, a := range l.Addrs {
+				if a == vip {
+					at = append(at, l.Name)
+				}
+			}
+		}
+		if len(at) > 1 {
+			out = append(out, Finding{
+				About: vip.String(), What: fmt.Sprintf("VIP %s is at several interfaces: %s", vip, names(at)), Sure: Likely,
+				Why: "each of them answers for it, and clients may learn the MAC address of another one", Command: fmt.Sprintf("ip addr del %s dev %s", vip, at[len(at)-1]),
+			})
+		}
+		for _, n := range list {
+			if n.Addr == vip && n.Valid {
+				out = append(out, Finding{
+					About: vip.String() + "/" + n.MAC, What: fmt.Sprintf("another machine has answered for VIP %s: %s", vip, n.MAC), Sure: Likely,
+					Why: "two machines with one address: clients reach now this one, now the other", Command: "take the address from the other machine, or let it be a backup (loxicmd set hastate)",
+				})
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,125 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroup looks at the limits of this process.
+func cgroup(m *Machine) (out []Finding, err error) {
+	text, ok := m.read("proc/self/cgroup")
+	if !ok {
+		return nil, errors.New("/proc/self/cgroup cannot be read")
+	}
+	_, path, ok := strings.Cut(text, "0::")
+	if !ok {
+		return nil, nil // cgroup v1 alone
+	}
+	path, _, _ = strings.Cut(path, "\n")
+	group := "sys/fs/cgroup" + path
+	limit, limited := m.number(group, "memory.max")
+	used, known := m.number(group, "memory.current")
+	if limited && known && limit > 0 && used*10 > limit*9 {
+		out = append(out, Finding{
+			About: "memory", What: fmt.Sprintf("the cgroup %s has %d of %d MB", path, used>>20, limit>>20), Sure: Likely,
+			Why: "beyond, the kernel kills the daemon; maps count, too", Command: fmt.Sprintf("echo %d > /sys/fs/cgroup%s/memory.max", 2*limit, path),
+		})
+	}
+	if killed := m.word(group+"/memory.events", "oom_kill"); killed > 0 {
+		out = append(out, Finding{
+			About: "killed", What: fmt.Sprintf("the kernel has killed %d processes of the cgroup %s for want of memory", killed, path), Sure: Certain,
+			Why: "it may kill the daemon next", Command: "give it more memory (systemctl edit loxilb: MemoryMax=)",
+		})
+	}
+	if periods, throttled := m.word(group+"/cpu.stat", "nr_periods"), m.word(group+"/cpu.stat", "nr_throttled"); periods > 100 && throttled*20 > periods {
+		out = append(out, Finding{
+			About: "cpu", What: fmt.Sprintf("in %d of %d periods, the cgroup %s had no CPU time left", throttled, periods, path), Sure: Certain,
+			Why: "probes come late, and endpoints seem down", Command: "give it more CPU time (systemctl edit loxilb: CPUQuota=)",
+		})
+	}
+	return out, nil
+}
+
+// word is the number behind a word of a file that has a word and a number on each line.
+func (m *Machine) word(path, word string) int64 {
+	text, _ := m.read(path)
+	for line := range strings.Lines(text) {
+		if w := strings.Fields(line); len(w) >= 2 && strings.TrimSuffix(w[0], ":") == word {
+			n, _ := strconv.ParseInt(w[1], 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+func memory(m *Machine) ([]Finding, error) {
+	total, available := m.word("proc/meminfo", "MemTotal"), m.word("proc/meminfo", "MemAvailable")
+	if total == 0 {
+		return nil, errors.New("/proc/meminfo cannot be read")
+	}
+	if available*20 >= total {
+		return nil, nil
+	}
+	return []Finding{{
+		About: "available", What: fmt.Sprintf("%d of %d MB of memory are available", available>>10, total>>10), Sure: Likely,
+		Why: "the table of connections does not grow, and the kernel may kill the daemon", Command: "ps -eo rss,comm --sort=-rss | head",
+	}}, nil
+}
+
+// descriptors looks whether this process may open more files.
+func descriptors(m *Machine) ([]Finding, error) {
+	limits, ok := m.read("proc/self/limits")
+	if !ok {
+		return nil, errors.New("/proc/self/limits cannot be read")
+	}
+	for line := range strings.Lines(limits) {
+		rest, is := strings.CutPrefix(line, "Max open files")
+		words := strings.Fields(rest)
+		if !is || len(words) == 0 {
+			continue
+		}
+		limit, err := strconv.Atoi(words[0])
+		if open := len(m.list("proc/self/fd")); err == nil && open*10 > limit*8 {
+			return []Finding{{
+				About: "files", What: fmt.Sprintf("%d files are open, and %d may be", open, limit), Sure: Likely,
+				Why: "connections to the API are refused, and probes fail", Command: "systemctl edit loxilb: LimitNOFILE=1048576",
+			}}, nil
+		}
+	}
+	return nil, nil
+}
+
+// disk looks whether the journal has room.
+func disk(m *Machine) ([]Finding, error) {
+	if m.Facts.StateDir == "" {
+		return nil, nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(m.Facts.StateDir, &st); err != nil {
+		return nil, fmt.Errorf("look at %s: %w", m.Facts.StateDir, err)
+	}
+	free := st.Bavail * uint64(st.Bsize)
+	return diskFindings(m.Facts.StateDir, free, st.Blocks*uint64(st.Bsize), st.Ffree, st.Files), nil
+}
+
+// diskFindings: 64 MB are some thousand revisions.
+func diskFindings(dir string, free, size, nodes, allNodes uint64) (out []Finding) {
+	const enough = 64 << 20
+	if free < enough && size > 0 {
+		out = append(out, Finding{
+			About: "space", What: fmt.Sprintf("%d MB are free where %s is", free>>20, dir), Sure: Likely,
+			Why: "changes are refused when they cannot be written to the journal", Command: "df -h " + dir,
+		})
+	}
+	if allNodes > 0 && nodes < 100 {
+		out = append(out, Finding{
+			About: "nodes", What: fmt.Sprintf("%d more files may be made where %s is", nodes, dir), Sure: Likely,
+			Why: "changes are refused when they cannot be written to the journal", Command: "df -i " + dir,
+		})
+	}
+	return out
+}

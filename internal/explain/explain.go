@@ -1,0 +1,83 @@
+// Package explain says what becomes of a packet, and why: what the data path's own program would do with it now (datapath/dryrun), in the words
+// of those who configured it, and beside that what is known of endpoints, next hops and health.
+package explain
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"loxilb/internal/datapath/attach"
+	"loxilb/internal/datapath/connections"
+	"loxilb/internal/datapath/dryrun"
+	"loxilb/internal/datapath/xdp"
+	"loxilb/internal/desired"
+	"loxilb/internal/lb"
+	"loxilb/internal/netdev"
+)
+
+// DataPath is what is asked of the data path.
+type DataPath interface {
+	DryRun() *dryrun.Runner
+	Lookup(protocol lb.Protocol, from, to netip.AddrPort) (*connections.Tracked, error)
+	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	Interfaces() []attach.Interface // where its programs are
+	XDPInterfaces() (names []string, mode xdp.Mode)
+}
+
+// Health is what is known of endpoints.
+type Health interface {
+	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
+	Endpoints(yield func(*lb.EndpointHealth) bool)
+}
+
+// Network is what is asked of the kernel's network.
+type Network interface {
+	Links() []netdev.Link
+	Lead(ctx context.Context, host netip.Addr) (netdev.Leading, error)
+	ReversePathFilter(link string) int
+}
+
+// Explainer answers questions, one at a time.
+type Explainer struct {
+	Desired      *desired.State
+	DataPath     DataPath
+	Health       Health
+	Network      Network
+	LocalSockets bool // this machine's own sockets reach VIPs
+	turn, line   chan struct{}
+}
+
+// waiting is how many questions may wait for their turn. An answer takes a millisecond, the first one a third of a second.
+const waiting = 16
+
+// ErrBusy says that too many questions wait.
+var ErrBusy = errors.New("too many questions wait to be explained: ask again in a second")
+
+// New answers by these parts.
+func New(e Explainer) *Explainer {
+	e.turn, e.line = make(chan struct{}, 1), make(chan struct{}, waiting)
+	return &e
+}
+
+// Explain answers a question. *lb.FieldError: it cannot be asked.
+func (x *Explainer) Explain(ctx context.Context, q *Question) (*Answer, error) {
+	select {
+	case x.line <- struct{}{}:
+		defer func() { <-x.line }()
+	default:
+		return nil, ErrBusy
+	}
+	select {
+	case x.turn <- struct{}{}:
+		defer func() { <-x.turn }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	now := x.Desired.Snapshot()
+	i := &inquiry{Explainer: x, ctx: ctx, now: now, services: x.Desired.Services.At(now), Question: *q}
+	if q.Reverse || i.isEndpoint(q.To) && !i.services.HasVIP(q.To.Addr()) {
+		return i.reach()
+	}
+	return i.packet()
+}

@@ -1,0 +1,104 @@
+package explain
+
+import (
+	"net/netip"
+	"strconv"
+
+	"loxilb/internal/lb"
+)
+
+// Question is a packet, or a client and an endpoint.
+type Question struct {
+	From, To  netip.AddrPort // port 0: none was said
+	Protocol  lb.Protocol    // TCP, UDP or ICMP
+	Interface string         // by which it comes; "": by the route to From
+	Mark      uint32
+	Length    int  // of the IP packet; 0: as short as can be
+	Reverse   bool // To is an endpoint: by which services does From reach it?
+}
+
+// anyPort stands for the source port of a client, if none was said.
+const anyPort = 40000
+
+// Lengths of IP packets that can be asked about: the headers at least.
+const (
+	minLength = 60
+	maxLength = 65000
+)
+
+// Parse reads a question. An error is a *lb.FieldError.
+func Parse(from, to, protocol, iface string) (*Question, error) {
+	q := &Question{Interface: iface, Protocol: lb.TCP}
+	var err error
+	if protocol != "" {
+		if q.Protocol, err = lb.ParseProtocol(protocol); err != nil {
+			return nil, lb.NewFieldError("proto", protocol, "is not a protocol that can be asked about", "tcp, udp or icmp")
+		}
+	}
+	if q.From, err = address("from", from); err != nil {
+		return nil, err
+	}
+	q.To, err = address("to", to)
+	return q, err
+}
+
+// ParseReverse reads the question by which services a client reaches an endpoint.
+func ParseReverse(client, endpoint, protocol, iface string) (*Question, error) {
+	q, err := Parse(client, endpoint, protocol, iface)
+	if fe := (*lb.FieldError)(nil); err != nil {
+		if asField(err, &fe) {
+			switch fe.Field {
+			case "from":
+				fe.Field = "client"
+			case "to":
+				fe.Field = "endpoint"
+			}
+		}
+		return nil, err
+	}
+	q.Reverse = true
+	return q, nil
+}
+
+// address reads IP or IP:PORT, IPv6 with a port in brackets.
+func address(field, s string) (netip.AddrPort, error) {
+	const allowed = "IP or IP:PORT, IPv6 with a port in brackets"
+	if s == "" {
+		return netip.AddrPort{}, lb.NewFieldError(field, s, "is missing", allowed)
+	}
+	at, err := netip.ParseAddrPort(s)
+	if err != nil {
+		var a netip.Addr
+		if a, err = netip.ParseAddr(trimBrackets(s)); err != nil {
+			return netip.AddrPort{}, lb.NewFieldError(field, s, "is not an address", allowed)
+		}
+		at = netip.AddrPortFrom(a, 0)
+	}
+	switch a := at.Addr(); {
+	case a.Zone() != "":
+		return at, lb.NewFieldError(field, s, "has a zone", "an address without one, and the interface apart")
+	case a.Is4In6():
+		return at, lb.NewFieldError(field, s, "is an IPv4 address in IPv6", a.Unmap().String())
+	}
+	return at, nil
+}
+
+func trimBrackets(s string) string {
+	if len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']' {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
+// check refuses what no packet can be.
+func (q *Question) check() error {
+	switch {
+	case q.Protocol != lb.TCP && q.Protocol != lb.UDP && q.Protocol != lb.ICMP:
+		return lb.NewFieldError("proto", q.Protocol.String(), "is not a protocol that can be asked about", "tcp, udp or icmp")
+	case q.From.Addr().Is4() != q.To.Addr().Is4():
+		return lb.NewFieldError("to", q.To.Addr().String(), "is of another IP version than "+q.From.Addr().String(), "two addresses of one version")
+	case q.Length != 0 && (q.Length < minLength || q.Length > maxLength):
+		return lb.NewFieldError("length", strconv.Itoa(q.Length), "is out of range", strconv.Itoa(minLength)+" to "+strconv.Itoa(maxLength))
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package outlier
+
+import "net/netip"
+
+// Queue has endpoints that are to be asked, and wait for their turn. Addresses take turns, so that a machine with many endpoints does not keep
+// others waiting; but one of which an endpoint has failed comes first: the others there are likely to have the same fault.
+type Queue struct {
+	waiting       map[netip.Addr][]Action
+	first, others []netip.Addr // those that have some waiting, or had
+}
+
+// Push has an endpoint wait.
+func (q *Queue) Push(a Action) {
+	addr := a.At.Addr()
+	if q.waiting == nil {
+		q.waiting = map[netip.Addr][]Action{}
+	}
+	if len(q.waiting[addr]) == 0 {
+		q.others = append(q.others, addr)
+	}
+	q.waiting[addr] = append(q.waiting[addr], a)
+}
+
+// Failed says that an endpoint has failed.
+func (q *Queue) Failed(at netip.AddrPort) {
+	if len(q.waiting[at.Addr()]) > 0 {
+		q.first = append(q.first, at.Addr())
+	}
+}
+
+// Pop is the next endpoint.
+func (q *Queue) Pop() (a Action, ok bool) {
+	for len(q.first) > 0 {
+		if a, ok = q.take(q.first[0]); ok {
+			return a, true
+		}
+		q.first = q.first[1:]
+	}
+	for len(q.others) > 0 {
+		addr := q.others[0]
+		q.others = q.others[1:]
+		if a, ok = q.take(addr); ok {
+			if len(q.waiting[addr]) > 0 {
+				q.others = append(q.others, addr)
+			}
+			return a, true
+		}
+	}
+	return a, false
+}
+
+func (q *Queue) take(addr netip.Addr) (a Action, ok bool) {
+	list := q.waiting[addr]
+	switch len(list) {
+	case 0:
+		return a, false
+	case 1:
+		delete(q.waiting, addr)
+	default:
+		q.waiting[addr] = list[1:]
+	}
+	return list[0], true
+}

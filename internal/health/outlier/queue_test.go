@@ -1,0 +1,41 @@
+package outlier
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// TestQueue: addresses take turns; those that have failed come first; each that was pushed comes once.
+func TestQueue(t *testing.T) {
+	t.Parallel()
+	var q Queue
+	push := func(list ...string) {
+		for _, at := range list {
+			q.Push(Action{At: netip.MustParseAddrPort(at)})
+		}
+	}
+	pop := func(want ...string) {
+		t.Helper()
+		var got []string
+		for range want {
+			if a, ok := q.Pop(); ok {
+				got = append(got, a.At.String())
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	push("10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.2:1", "10.0.0.3:1", "10.0.0.3:2")
+	pop("10.0.0.1:1", "10.0.0.2:1")
+	q.Failed(netip.MustParseAddrPort("10.0.0.1:1"))
+	q.Failed(netip.MustParseAddrPort("10.0.0.2:1")) // it has no other
+	q.Failed(netip.MustParseAddrPort("10.0.0.1:1"))
+	pop("10.0.0.1:2", "10.0.0.1:3", "10.0.0.3:1")
+	push("10.0.0.1:4", "10.0.0.4:1")
+	pop("10.0.0.1:4", "10.0.0.3:2", "10.0.0.4:1")
+	if a, ok := q.Pop(); ok || len(q.waiting) > 0 {
+		t.Errorf("%v is left", a)
+	}
+}

@@ -1,0 +1,123 @@
+package probe
+
+import (
+	"bytes"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"loxilb/internal/lb"
+)
+
+// frames speaks HTTP/2, and has f answer the first request of each connection.
+func frames(c net.Conn, f func(net.Conn, *http2.Framer)) {
+	defer c.Close()
+	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	fr := http2.NewFramer(c, c)
+	fr.AllowIllegalWrites = true
+	_ = fr.WriteSettings()
+	for asked := false; ; {
+		frame, err := fr.ReadFrame()
+		if err != nil {
+			return
+		}
+		if frame.Header().Type == http2.FrameHeaders && !asked {
+			asked = true
+			go f(c, fr)
+		}
+	}
+}
+
+// head is a block of headers: status 200, and names and values.
+func head(more ...string) []byte {
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	_ = e.WriteField(hpack.HeaderField{Name: ":status", Value: "200"}) // to memory
+	for pair := range slices.Chunk(more, 2) {
+		_ = e.WriteField(hpack.HeaderField{Name: pair[0], Value: pair[1]})
+	}
+	return b.Bytes()
+}
+
+// withoutEnd calls f until it fails.
+func withoutEnd(f func() error) {
+	for f() == nil {
+	}
+}
+
+// TestHTTP2Attacks: whatever an endpoint does by HTTP/2, a probe ends, says why, has connected once, and has not read on and on.
+//
+// P54 whatever an endpoint sends over TCP, a probe of it ends in its time, and has read 1 MiB at most
+func TestHTTP2Attacks(t *testing.T) {
+	t.Parallel()
+	ca, loopback := newAuthority(t), netip.MustParseAddr("127.0.0.1")
+	config := &tls.Config{Certificates: []tls.Certificate{ca.issue(t, "127.0.0.1").pair}, NextProtos: []string{"h2"}}
+	headers := func(fr *http2.Framer, block []byte, end bool) error {
+		return fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndHeaders: end})
+	}
+	const endless = "no answer in the first 1048576 bytes"
+	for name, attack := range map[string]struct {
+		f         func(net.Conn, *http2.Framer)
+		web, call string // what is said of it, in part
+	}{
+		"silence":          {func(net.Conn, *http2.Framer) {}, "connected, but no answer within 2s", "connected, but no answer within 2s"},
+		"no body":          {func(_ net.Conn, fr *http2.Framer) { _ = headers(fr, head(), true) }, "status 200, but no answer within 2s", "connected, but no answer within 2s"},
+		"refuses":          {func(_ net.Conn, fr *http2.Framer) { _ = fr.WriteRSTStream(1, http2.ErrCodeRefusedStream) }, errEnded.Error(), "no answer within 2s"},
+		"goes away":        {func(c net.Conn, fr *http2.Framer) { _ = fr.WriteGoAway(0, http2.ErrCodeNo, nil); c.Close() }, errEnded.Error(), "draining"},
+		"asks without end": {func(_ net.Conn, fr *http2.Framer) { withoutEnd(func() error { return fr.WritePing(false, [8]byte{}) }) }, endless, endless},
+		"sets without end": {func(_ net.Conn, fr *http2.Framer) { withoutEnd(func() error { return fr.WriteSettings() }) }, endless, endless},
+		"sends nothing without end": {func(_ net.Conn, fr *http2.Framer) {
+			_ = headers(fr, head("content-type", "application/grpc"), true)
+			withoutEnd(func() error { return fr.WriteData(1, false, nil) })
+		}, endless, endless},
+		"a head without end": {func(_ net.Conn, fr *http2.Framer) {
+			_ = headers(fr, head(), false)
+			more := head("x", strings.Repeat("y", 10000))
+			withoutEnd(func() error { return fr.WriteContinuation(1, false, more) })
+		}, "PROTOCOL_ERROR", "PROTOCOL_ERROR"},
+		"four gigabytes": {func(_ net.Conn, fr *http2.Framer) {
+			_ = headers(fr, head("content-type", "application/grpc"), true)
+			_ = fr.WriteData(1, false, []byte{0, 255, 255, 255, 255})
+			withoutEnd(func() error { return fr.WriteData(1, false, make([]byte, 16384)) })
+		}, `status 200, but no "well" in the first 65536 bytes of the answer`, "received message larger than max"},
+	} {
+		for kind, want := range map[lb.ProbeType]string{lb.ProbeHTTPS: attack.web, lb.ProbeGRPC: attack.call} {
+			t.Run(name+" "+kind.String(), func(t *testing.T) {
+				t.Parallel()
+				var connections atomic.Int32
+				q := Question{Probe: lb.Probe{Type: kind, Timeout: 2 * time.Second}}
+				if want == endless {
+					q.Probe.Timeout = never
+				}
+				if kind == lb.ProbeHTTPS {
+					q.Probe.Response = "well"
+				}
+				q.To = serve(t, loopback, func(c net.Conn) {
+					connections.Add(1)
+					if kind == lb.ProbeHTTPS {
+						c = tls.Server(c, config)
+					}
+					frames(c, attack.f)
+				})
+				a, err := ask(t, q)
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%q, %v; want %q", a.What, err, want)
+				}
+				if n := connections.Load(); n > 2 {
+					t.Errorf("%d connections", n)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// inquiry is a datagram that was sent, from a port of its own, and what comes back for it: answers, and ICMP errors. Anybody who sends ICMP
+// errors to all ports meets that one. So an error counts as proof only if it quotes what nobody else knows: then who sent it has seen
+// the datagram. One that quotes less, as some systems do (RFC 792 asks for 8 bytes), or what others may know, is a hint; one that quotes
+// something else is made up.
+type inquiry struct {
+	*net.UDPConn
+	sent   []byte
+	secret bool // nobody else knows what was sent
+	buf    [chunk]byte
+
+	proof, hint error // the first of each
+	hints       int
+}
+
+// errHint is of next if there is a hint, and no proof.
+var errHint = errors.New("an ICMP error that anybody may have made up")
+
+// secretName begins what is sent where there is no request, for who finds it in a log.
+const secretName = "loxilb-probe-"
+
+// ask sends a request; an empty one is something that nobody else knows.
+func (d *datagram) ask(ctx context.Context, request string) (*inquiry, error) {
+	c, err := dial(ctx, "udp", d.q)
+	if err != nil {
+		return nil, err
+	}
+	i := &inquiry{UDPConn: c.(*net.UDPConn), sent: []byte(request)}
+	if request == "" {
+		i.sent, i.secret = []byte(secretName+rand.Text()), true
+	}
+	_, err = i.Write(i.sent)
+	if err != nil && i.readErrors() { // of nothing that was sent: the socket reports it in place of sending
+		i.hint, i.hints = nil, 0
+		_, err = i.Write(i.sent)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return i, nil
+}
+
+// next waits for an answer, or an error that says something of the endpoint.
+func (i *inquiry) next() ([]byte, error) {
+	for {
+		n, err := i.Read(i.buf[:])
+		before := i.hints
+		switch {
+		case err == nil:
+			return i.buf[:n], nil
+		case !i.readErrors():
+			return nil, err
+		case i.proof != nil:
+			return nil, i.proof
+		case i.hints > before:
+			return nil, errHint
+		}
+	}
+}
+
+// readErrors takes in the ICMP errors that have come; false: there were none.
+func (i *inquiry) readErrors() (some bool) {
+	raw, err := i.SyscallConn()
+	if err != nil {
+		return false
+	}
+	err = raw.Control(func(fd uintptr) {
+		var quoted, control [1024]byte
+		for {
+			n, size, _, _, err := unix.Recvmsg(int(fd), quoted[:], control[:], unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+			if err != nil {
+				return
+			}
+			if e, ok := icmpError(control[:size]); ok {
+				some = true
+				i.count(e, quoted[:n])
+			}
+		}
+	})
+	return some && err == nil
+}
+
+// count judges an ICMP error by what it quotes of the datagram. That it was too long is no news of the endpoint.
+func (i *inquiry) count(e syscall.Errno, quoted []byte) {
+	n := min(len(quoted), len(i.sent))
+	switch {
+	case e == syscall.EMSGSIZE || !bytes.Equal(quoted[:n], i.sent[:n]):
+	case i.secret && n == len(i.sent):
+		if i.proof == nil {
+			i.proof = e
+		}
+	default:
+		if i.hints++; i.hint == nil {
+			i.hint = e
+		}
+	}
+}
+
+// icmpError is the error that a message of a socket's error queue tells of, if ICMP has brought it.
+func icmpError(control []byte) (syscall.Errno, bool) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return 0, false
+	}
+	for _, m := range messages {
+		four := m.Header.Level == unix.SOL_IP && m.Header.Type == unix.IP_RECVERR
+		six := m.Header.Level == unix.SOL_IPV6 && m.Header.Type == unix.IPV6_RECVERR
+		var e unix.SockExtendedErr
+		if _, err := binary.Decode(m.Data, binary.NativeEndian, &e); !four && !six || err != nil {
+			continue
+		}
+		return syscall.Errno(e.Errno), e.Origin == unix.SO_EE_ORIGIN_ICMP || e.Origin == unix.SO_EE_ORIGIN_ICMP6
+	}
+	return 0, false
+}

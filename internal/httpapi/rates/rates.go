@@ -1,0 +1,201 @@
+// Package rates answers how fast the counters of services and endpoints grow, now and over the last hour.
+package rates
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/desired"
+	"loxilb/internal/httpapi/sse"
+	"loxilb/internal/lb"
+	"loxilb/internal/rates"
+)
+
+// Sampler knows the rates.
+type Sampler interface {
+	Now() (rates.Totals, rates.Window)
+	Service(key lb.Key) rates.Load
+	// Endpoints are the loads of the endpoints of a service, which has so many.
+	Endpoints(key lb.Key, endpoints int) []rates.Load
+	History() rates.History
+	// ServiceHistory is false if that of the service is not kept.
+	ServiceHistory(key lb.Key) (rates.Series, bool)
+	// Watch makes readings more frequent until it is ended.
+	Watch() (end func())
+	// Wait waits for another window than one that was seen.
+	Wait(ctx context.Context, seen rates.Window) error
+}
+
+// Health tells how endpoints are.
+type Health interface {
+	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
+	Endpoints(yield func(*lb.EndpointHealth) bool)
+}
+
+// DataPath has counters.
+type DataPath interface {
+	// ServiceStats is false for a service that the data path does not have (yet).
+	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	// Census yields what those of the services that the data path has (by now) have counted, by their places in the list.
+	Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats
+}
+
+// Options are what answers are made of.
+type Options struct {
+	Sampler Sampler
+	Store   *desired.State
+	Health  Health
+	// DataPath has what was counted so far.
+	DataPath DataPath
+	// Refuse answers that a value of the request is not taken, or that it names what does not exist.
+	Refuse func(w http.ResponseWriter, code int, err *lb.FieldError)
+	// Follow answers with a stream of events, which tell writes.
+	Follow func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream))
+}
+
+// Rates answers.
+type Rates struct{ o Options }
+
+// New makes the answers.
+func New(o Options) *Rates { return &Rates{o} }
+
+// GetRates answers with the rates of all services together.
+func (a *Rates) GetRates(w http.ResponseWriter, _ *http.Request) {
+	out, _ := a.total()
+	write(w, out)
+}
+
+func write(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
+}
+
+func (a *Rates) total() (v1.TotalRates, rates.Window) {
+	t, window := a.o.Sampler.Now()
+	now := a.o.Store.Snapshot()
+	out := v1.TotalRates{
+		Time: window.End, Seconds: window.Length.Seconds(), Rates: ratesOf(&t.Rates), Drops: drops(t.Drops), Dropped: t.Dropped, Challenges: t.Challenged,
+		Connections: t.Tracked, ConnectionsMax: t.Limit, HalfOpen: t.HalfOpen,
+		Services: a.o.Store.Services.Len(now), Endpoints: a.o.Store.Services.Endpoints(now),
+	}
+	for e := range a.o.Health.Endpoints {
+		switch e.State {
+		case lb.HealthUp:
+			out.EndpointsUp++
+		case lb.HealthDown:
+			out.EndpointsDown++
+		}
+	}
+	return out, window
+}
+
+func drops(all map[string]rates.Drop) []v1.DropRate {
+	out := []v1.DropRate{}
+	for reason, d := range all {
+		if d.Packets > 0 {
+			out = append(out, v1.DropRate{Reason: reason, Rate: d.Rate, Packets: d.Packets})
+		}
+	}
+	slices.SortFunc(out, func(a, b v1.DropRate) int {
+		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Reason, b.Reason))
+	})
+	return out
+}
+
+func ratesOf(r *rates.Rates) v1.Rates {
+	return v1.Rates{
+		Connections: r[rates.Connections], PacketsIn: r[rates.PacketsIn], PacketsOut: r[rates.PacketsOut], BytesIn: r[rates.BytesIn], BytesOut: r[rates.BytesOut],
+		RepeatedSyns: r[rates.RepeatedSYNs], FailedHandshakes: r[rates.FailedHandshakes],
+	}
+}
+
+// WatchRates answers with the rates of each window.
+func (a *Rates) WatchRates(w http.ResponseWriter, r *http.Request, params v1.WatchRatesParams) {
+	q, no := a.newQuery(v1.GetServiceRatesParams(params))
+	if no != nil {
+		a.o.Refuse(w, no.code, no.why)
+		return
+	}
+	a.o.Follow(w, r, func(ctx context.Context, s *sse.Stream) {
+		defer a.o.Sampler.Watch()()
+		for s.Err() == nil {
+			total, window := a.total()
+			data, err := json.Marshal(v1.RatesUpdate{Total: total, List: a.list(q, window)})
+			if err != nil {
+				s.Fail(err)
+				return
+			}
+			s.Event("rates", data)
+			s.Flush()
+			a.wait(ctx, s, window)
+			if ctx.Err() != nil {
+				return
+			}
+		}
+	})
+}
+
+// wait waits for the next window.
+func (a *Rates) wait(ctx context.Context, s *sse.Stream, window rates.Window) {
+	for ctx.Err() == nil && s.Err() == nil {
+		beat, cancel := context.WithTimeout(ctx, sse.Heartbeat)
+		err := a.o.Sampler.Wait(beat, window)
+		cancel()
+		if err == nil {
+			return
+		}
+		s.Comment("nothing was read")
+		s.Flush()
+	}
+}
+
+// GetRatesHistory answers with the rates of the last hour.
+func (a *Rates) GetRatesHistory(w http.ResponseWriter, _ *http.Request, params v1.GetRatesHistoryParams) {
+	if params.Service == "" {
+		h := a.o.Sampler.History()
+		write(w, historyOf(&h.Series, true, h.Drops, "connectionsActive", "halfOpen", "dropped", "challenges"))
+		return
+	}
+	key, no := a.service(params.Service)
+	if no != nil {
+		a.o.Refuse(w, no.code, no.why)
+		return
+	}
+	series, kept := a.o.Sampler.ServiceHistory(key)
+	write(w, historyOf(&series, kept, nil, "connectionsActive"))
+}
+
+func historyOf(s *rates.Series, kept bool, drops map[string][]float32, more ...string) v1.RatesHistory {
+	out := v1.RatesHistory{Start: s.Start, Step: s.Step.Seconds(), Kept: kept, Series: map[string][]float32{}, Drops: drops}
+	names := append([]string{"connections", "packetsIn", "packetsOut", "bytesIn", "bytesOut", "repeatedSyns", "failedHandshakes"}, more...)
+	for i, name := range names {
+		out.Series[name] = s.Values[i]
+	}
+	return out
+}
+
+// refusal is why a request is not answered.
+type refusal struct {
+	code int
+	why  *lb.FieldError
+}
+
+func invalid(field, value, reason, allowed string) *refusal {
+	return &refusal{http.StatusBadRequest, lb.NewFieldError(field, value, reason, allowed)}
+}
+
+// service is the one with a key.
+func (a *Rates) service(word string) (lb.Key, *refusal) {
+	key, err := lb.ParseKey(word)
+	if err != nil {
+		return key, invalid("service", word, "is not the key of a service", "IP:PORT/PROTOCOL, with IPv6 in brackets, as in 20.20.20.1:2020/tcp")
+	}
+	if _, ok := a.o.Store.Services.Get(a.o.Store.Snapshot(), key); !ok {
+		return key, &refusal{http.StatusNotFound, lb.NewFieldError("service", key.String(), "does not exist", "the key of a service, as loxicmd get lb lists them")}
+	}
+	return key, nil
+}

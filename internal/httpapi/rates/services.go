@@ -1,0 +1,256 @@
+package rates
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+	"loxilb/internal/rates"
+)
+
+// query is which services are asked for, and what of them.
+type query struct {
+	service             *lb.Key // nil: any
+	match               string
+	order               order
+	offset, limit       int
+	endpoints, counters bool
+}
+
+// order is one that services can be in.
+type order struct {
+	word   string
+	value  func(l *rates.Load, down int) float32 // the largest first; nil: by key, or name
+	byName bool
+}
+
+func orders() []order {
+	of := func(q rates.Quantity) func(*rates.Load, int) float32 {
+		return func(l *rates.Load, _ int) float32 { return l.Rates[q] }
+	}
+	return []order{
+		{word: "key"}, {word: "name", byName: true},
+		{word: "connections", value: of(rates.Connections)},
+		{word: "packets", value: func(l *rates.Load, _ int) float32 { return l.Packets() }},
+		{word: "bytes", value: func(l *rates.Load, _ int) float32 { return l.Bytes() }},
+		{word: "packetsIn", value: of(rates.PacketsIn)}, {word: "packetsOut", value: of(rates.PacketsOut)},
+		{word: "bytesIn", value: of(rates.BytesIn)}, {word: "bytesOut", value: of(rates.BytesOut)},
+		{word: "repeatedSyns", value: of(rates.RepeatedSYNs)}, {word: "failedHandshakes", value: of(rates.FailedHandshakes)},
+		{word: "active", value: func(l *rates.Load, _ int) float32 { return float32(l.Active) }},
+		{word: "down", value: func(_ *rates.Load, down int) float32 { return float32(down) }},
+	}
+}
+
+// orderOf is the one with a word; nothing is key.
+func orderOf(word string) (order, *refusal) {
+	var words []string
+	for _, o := range orders() {
+		if o.word == cmp.Or(word, "key") {
+			return o, nil
+		}
+		words = append(words, o.word)
+	}
+	return order{}, invalid("sort", word, "is not known", strings.Join(words, ", "))
+}
+
+func (a *Rates) newQuery(p v1.GetServiceRatesParams) (q query, no *refusal) {
+	q = query{match: strings.ToLower(p.Match), offset: p.Offset, limit: p.Limit, endpoints: p.Endpoints, counters: p.Counters}
+	switch {
+	case p.Limit < 0:
+		return q, invalid("limit", strconv.Itoa(p.Limit), "is negative", "0 (no limit) or more")
+	case p.Offset < 0:
+		return q, invalid("offset", strconv.Itoa(p.Offset), "is negative", "0 or more")
+	}
+	if q.order, no = orderOf(p.Sort); no != nil {
+		return q, no
+	}
+	if p.Service != "" {
+		var key lb.Key
+		if key, no = a.service(p.Service); no != nil {
+			return q, no
+		}
+		q.service = &key
+	}
+	return q, nil
+}
+
+// row is a service on its way into the list. There are many: it has no more than what puts it into order.
+type row struct {
+	key   lb.Key
+	name  string
+	load  rates.Load
+	value float32 // the largest first
+	place int     // among all, by key
+}
+
+// GetServiceRates answers with the rates of services.
+func (a *Rates) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.GetServiceRatesParams) {
+	q, no := a.newQuery(params)
+	if no != nil {
+		a.o.Refuse(w, no.code, no.why)
+		return
+	}
+	_, window := a.o.Sampler.Now()
+	write(w, a.list(q, window))
+}
+
+// list is the services that are asked for, each with what is known of it in the last window.
+func (a *Rates) list(q query, window rates.Window) v1.ServiceRatesList {
+	found := a.find(&q)
+	out := v1.ServiceRatesList{Time: window.End, Seconds: window.Length.Seconds(), Matched: len(found)}
+	if q.service == nil {
+		found = page(found, &q)
+	}
+	out.Services = make([]v1.ServiceRates, 0, len(found))
+	now := a.o.Store.Snapshot()
+	stats := a.stats(found, &q)
+	for i, r := range found {
+		if s, ok := a.o.Store.Services.Get(now, r.key); ok {
+			out.Services = append(out.Services, a.answer(&s, &r.load, &stats[i], &q))
+		}
+	}
+	return out
+}
+
+// few services are read one by one; of more, all rows of the data path are read in batches.
+const few = 32
+
+// stats are what services have counted, if that is asked for.
+func (a *Rates) stats(of []*row, q *query) []lb.ServiceStats {
+	out := make([]lb.ServiceStats, len(of))
+	switch {
+	case !q.counters:
+	case len(of) <= few:
+		for i, r := range of {
+			out[i], _ = a.o.DataPath.ServiceStats(r.key)
+		}
+	default:
+		keys := make([]lb.Key, len(of))
+		for i, r := range of {
+			keys[i] = r.key
+		}
+		a.o.DataPath.Census(keys, func(place int, s *lb.ServiceStats) { out[place] = *s })
+	}
+	return out
+}
+
+// page is the part of a list that is asked for.
+func page[T any](list []T, q *query) []T {
+	list = list[min(q.offset, len(list)):]
+	if q.limit > 0 {
+		list = list[:min(q.limit, len(list))]
+	}
+	return list
+}
+
+// find is the services that are asked for, in order.
+func (a *Rates) find(q *query) (found []*row) {
+	now := a.o.Store.Snapshot()
+	add := func(s *lb.Service) {
+		r := &row{key: s.Key, name: s.Name, load: a.o.Sampler.Service(s.Key), place: len(found)}
+		if q.order.value != nil {
+			down := 0
+			if q.order.word == "down" {
+				_, down = a.health(s)
+			}
+			r.value = q.order.value(&r.load, down)
+		}
+		found = append(found, r)
+	}
+	if q.service != nil {
+		if s, ok := a.o.Store.Services.Get(now, *q.service); ok {
+			add(&s)
+		}
+		return found
+	}
+	for s := range a.o.Store.Services.All(now) {
+		if q.match == "" || strings.Contains(strings.ToLower(s.Name), q.match) || strings.Contains(s.Key.String(), q.match) {
+			add(&s)
+		}
+	}
+	switch {
+	case q.order.byName:
+		slices.SortFunc(found, func(a, b *row) int { return cmp.Or(strings.Compare(a.name, b.name), a.place-b.place) })
+	case q.order.value != nil:
+		slices.SortFunc(found, func(a, b *row) int { return cmp.Or(cmp.Compare(b.value, a.value), a.place-b.place) })
+	}
+	return found
+}
+
+// health counts the endpoints that are up and down.
+func (a *Rates) health(s *lb.Service) (up, down int) {
+	for _, e := range s.Endpoints {
+		switch state, probed := a.o.Health.EndpointState(s, e); {
+		case probed && state == lb.HealthUp:
+			up++
+		case probed && state == lb.HealthDown:
+			down++
+		}
+	}
+	return up, down
+}
+
+func (a *Rates) answer(s *lb.Service, load *rates.Load, stats *lb.ServiceStats, q *query) v1.ServiceRates {
+	out := v1.ServiceRates{
+		Service: s.Key.String(), Name: s.Name, Selection: s.Algorithm.String(), EndpointCount: len(s.Endpoints), Active: load.Active, Rates: ratesOf(&load.Rates),
+	}
+	out.EndpointsUp, out.EndpointsDown = a.health(s)
+	if q.counters {
+		out.Counters = countersOf(&stats.EndpointStats)
+		out.Counters.RefusedPackets = stats.NoEndpoint + stats.Refused
+	}
+	if q.endpoints {
+		out.Endpoints = a.endpoints(s, stats, q)
+	}
+	return out
+}
+
+// endpoints are those of a service; of the only one that is asked for, they are in the order that is, and a page of them.
+func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, q *query) []v1.EndpointRates {
+	loads := a.o.Sampler.Endpoints(s.Key, len(s.Endpoints))
+	places := make([]int, len(s.Endpoints))
+	for i := range places {
+		places[i] = i
+	}
+	if q.service != nil {
+		if q.order.value != nil {
+			value := func(i int) float32 {
+				state, _ := a.o.Health.EndpointState(s, s.Endpoints[i])
+				down := 0
+				if state == lb.HealthDown {
+					down = 1
+				}
+				return q.order.value(&loads[i], down)
+			}
+			slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(value(b), value(a)) })
+		}
+		places = page(places, q)
+	}
+	out := make([]v1.EndpointRates, 0, len(places))
+	for _, i := range places {
+		e := s.Endpoints[i]
+		state, _ := a.o.Health.EndpointState(s, e)
+		one := v1.EndpointRates{
+			Endpoint: e.AddrPort().String(), Weight: int(e.Weight), State: state.String(), Active: loads[i].Active, Rates: ratesOf(&loads[i].Rates),
+		}
+		if q.counters {
+			one.Counters = &v1.Counters{}
+			if i < len(stats.Endpoints) { // the store may be ahead of the data path
+				one.Counters = countersOf(&stats.Endpoints[i])
+			}
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+func countersOf(s *lb.EndpointStats) *v1.Counters {
+	return &v1.Counters{
+		Connections: s.Connections, PacketsIn: s.In.Packets, PacketsOut: s.Out.Packets, BytesIn: s.In.Bytes, BytesOut: s.Out.Bytes,
+		RepeatedSyns: s.Handshakes.Repeated, FailedHandshakes: s.Handshakes.Failed(),
+	}
+}

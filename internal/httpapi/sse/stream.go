@@ -1,0 +1,66 @@
+// Package sse writes server-sent events.
+package sse
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Heartbeat is how long a stream without events is silent at most.
+const Heartbeat = 15 * time.Second
+
+// Stream is a stream of events. A client that does not read for long is cut off.
+type Stream struct {
+	stall   time.Duration
+	control *http.ResponseController
+	buf     *bufio.Writer
+	err     error
+}
+
+// New begins a stream, in which a client may take stall for each part.
+func New(w http.ResponseWriter, stall time.Duration) *Stream {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	return &Stream{stall: stall, control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 4<<10)}
+}
+
+// Err is why nothing is written any more: most often, nobody reads.
+func (s *Stream) Err() error { return s.err }
+
+// Fail ends the stream.
+func (s *Stream) Fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// Print appends text.
+func (s *Stream) Print(format string, args ...any) {
+	if s.err == nil {
+		s.extend() // the buffer may be written out now
+		_, s.err = fmt.Fprintf(s.buf, format, args...)
+	}
+}
+
+// Event appends an event whose data is JSON.
+func (s *Stream) Event(name string, data []byte) { s.Print("event: %s\ndata: %s\n\n", name, data) }
+
+// Comment appends what clients pass over.
+func (s *Stream) Comment(text string) { s.Print(": %s\n\n", text) }
+
+// Flush sends what was appended.
+func (s *Stream) Flush() {
+	if s.err != nil {
+		return
+	}
+	s.extend()
+	if s.err = s.buf.Flush(); s.err == nil {
+		s.err = s.control.Flush()
+	}
+}
+
+// extend gives the client time for the next part. Writers of tests have no deadline, and need none.
+func (s *Stream) extend() { _ = s.control.SetWriteDeadline(time.Now().Add(s.stall)) }

@@ -1,0 +1,104 @@
+package httpapi
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// With --compat what is not known is passed over, and said: to the client each time, in the log once a name. Without, it is refused.
+func TestTolerance(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	b := newBench(t, func(o *Options) { o.Compat, o.Log = true, slog.New(slog.NewTextHandler(&log, nil)) })
+	novel := strings.NewReplacer(`{"serviceArguments":{`, `{"novel":{"a":[1]},"nothing":{},"serviceArguments":{"tls":true,`,
+		`"protocol":"tcp"`, `"protocol":"tcp","inactiveTimeOut":90000`, `"weight":1}`, `"weight":1,"zone":"a","x":0}`).Replace(demo)
+	for n := range 2 {
+		w := b.post(strings.Replace(novel, "2020", []string{"2020", "2021"}[n], 1))
+		said := strings.Join(w.Header().Values("Warning"), "\n")
+		for _, want := range []string{`\"novel\"`, `\"serviceArguments.tls\"`, `\"endpoints.zone\"`, "inactiveTimeOut 90000 is above 86400 seconds: it is the default"} {
+			if w.Code != 200 || !strings.Contains(said, want) || strings.Contains(said, "nothing") {
+				t.Errorf("%d %s, %s, want %s", w.Code, w.Body, said, want)
+			}
+		}
+	}
+	s, _ := b.store.Services.Get(b.store.Snapshot(), demoKey())
+	if got := s.String(); got != "20.20.20.1:2020/tcp mode=default select=rr endpoints=31.31.31.1:5001,32.32.32.1:5001" {
+		t.Errorf("stored: %s", got)
+	}
+	if n := strings.Count(log.String(), "that is not known is passed over"); n != 3 {
+		t.Errorf("the log has %d lines: %s", n, log.String())
+	}
+	if w := b.post(strings.Replace(novel, `"a":[1]`, `"a":`, 1)); w.Code != 400 {
+		t.Errorf("no JSON: %d %s", w.Code, w.Body)
+	}
+	strict := newBench(t, nil)
+	for _, body := range []string{novel, strings.Replace(demo, `"protocol"`, `"inactiveTimeOut":90000,"protocol"`, 1)} {
+		if w := strict.post(body); w.Code != 400 {
+			t.Errorf("without --compat: %d %s", w.Code, w.Body)
+		}
+	}
+}
+
+// What a firewall rule matches, and what loxilb's own requests say, is read strictly with --compat, too: it is refused, and nothing is done.
+func TestToleratedNot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, func(o *Options) { o.Compat = true })
+	b.mustPost(demo)
+	before := b.store.Snapshot().Revision()
+	const late = `{"kind":"lb","spec":{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","inactiveTimeOut":90000},
+		"endpoints":[{"endpointIP":"10.0.0.1","targetPort":80,"weight":1}]}}`
+	for _, c := range []struct{ method, path, body, want string }{
+		{"POST", "/config/apply", `{"objects":[` + object(1, "", "10.0.0.1") + `],"dry_run":true}`, `"dry_run"`},
+		{"POST", "/config/apply", `{"objects":[` + object(1, "", "10.0.0.1") + `],"confirms":60}`, `"confirms"`},
+		{"POST", "/config/apply", `{"objects":[` + late + `]}`, "inactiveTimeOut"},
+		{"POST", "/config/rollback", `{"revision":0,"dry_run":true}`, `"dry_run"`},
+		{"POST", "/config/drain", `{"endpoint":"31.31.31.1:5001","deadline":60}`, `"deadline"`},
+		{"POST", "/config/endpointweight", `{"endpoint":"31.31.31.1:5001","weight":0,"servname":"","services":"x"}`, `"services"`},
+		{"POST", "/config/params", `{"logLevel":"debug","level":"info"}`, `"level"`},
+		{"DELETE", "/config/loadbalancer", `{"lbAttr":[{"externalIP":"20.20.20.1","port":2020,"protocol":"tcp","mark":7}]}`, `"mark"`},
+		{"POST", "/config/firewall", `{"ruleArguments":{"sourceIp6":"2001:db8::/32"},"opts":{"drop":true,"novel":1}}`, `"sourceIp6"`},
+		{"POST", "/config/firewall", `{"novel":1,"fwAttr":[{"ruleArguments":{"portname":"eth9","source":"10.0.0.1"},"opts":{"drop":true}}]}`, `"novel"`},
+		{"POST", "/config/firewall", `{"fwAttr":[{"ruleArguments":{"portname":"eth9","source":"10.0.0.1"},"opts":{"drop":true}}]}`, `"source"`},
+		{"POST", "/config/firewall", `{"arguments":{"portname":"eth9"},"opts":{"drop":true}}`, `"arguments"`},
+	} {
+		w := b.call(c.method, BaseURL+c.path, c.body)
+		if e := problemOf(t, w); w.Code != 400 || !strings.Contains(e.Message, c.want) || w.Header().Get("Warning") != "" {
+			t.Errorf("%s %s: %d %+v, want %s", c.path, c.body, w.Code, e, c.want)
+		}
+	}
+	if now := b.store.Snapshot().Revision(); now != before {
+		t.Errorf("the revision is %d, and was %d", now, before)
+	}
+	w := b.call("POST", BaseURL+"/config/firewall", `{"ruleArguments":{"sourceIP":"10.9.0.0/16"},"opts":{"novel":1,"drop":true}}`)
+	if said := w.Header().Get("Warning"); w.Code != 200 || !strings.Contains(said, `\"opts.novel\"`) {
+		t.Errorf("an option that is not known: %d %s, %s", w.Code, w.Body, said)
+	}
+}
+
+// Blanks stand where properties are taken out, and what is left is JSON that says the same.
+func TestKnownOnly(t *testing.T) {
+	t.Parallel()
+	type inner struct {
+		B int `json:"b"`
+	}
+	type object struct {
+		A    int     `json:"a"`
+		List []inner `json:"list"`
+	}
+	for body, want := range map[string]string{
+		`{"a":1}`:                               `{"a":1}`,
+		`{"x":1}`:                               `{}`,
+		`{"x":1,"a":1}`:                         `{"a":1}`,
+		`{"a":1,"x":1}`:                         `{"a":1}`,
+		`{"x":1,"y":{"a":2},"a":1,"z":[1,2]}`:   `{"a":1}`,
+		`{"x":1,"y":2,"a":1,"z":3,"list":null}`: `{"a":1,"list":null}`,
+		`{"list":[{"x":1,"b":2},{"b":3,"y":4},{"x":",{"}]}`: `{"list":[{"b":2},{"b":3},{}]}`,
+		"{ \"x\" : 1 ,\n \"A\" : 1 , \"\\u0078\" : 2 }":     "{\n\"A\":1}",
+	} {
+		known, _ := knownOnly[object]([]byte(body))
+		if got := strings.ReplaceAll(string(known), " ", ""); got != want || len(known) != len(body) {
+			t.Errorf("%s: %s, want %s", body, known, want)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package lb
+
+import "time"
+
+// Ineffective is a setting that changes nothing as the service is.
+type Ineffective struct {
+	Field, Why string
+}
+
+// Ineffective are settings of a service that are not its defaults, and change nothing. That of how often to probe is known to be meant only
+// in parts of a second: clients send their defaults.
+func (s *Service) Ineffective() (list []Ineffective) {
+	const notProbed = "are not probed until monitor or probetype says so"
+	probed := s.Monitored() || s.Probe.Type != ProbeAuto
+	for _, c := range [...]struct {
+		is    bool
+		field string
+		why   string
+	}{
+		{!probed && s.Probe.Request != "", FieldProbeRequest, notProbed},
+		{!probed && s.Probe.Response != "", FieldProbeResponse, notProbed},
+		{!probed && s.Probe.Port != 0, FieldProbePort, notProbed},
+		{!probed && s.Probe.Host != "", FieldProbeHost, notProbed},
+		{!probed && len(s.Probe.Statuses) > 0, FieldProbeStatuses, notProbed},
+		{!probed && s.Probe.CA != "", FieldProbeCA, notProbed},
+		{!probed && s.Probe.Certificate != "", FieldProbeCertificate, notProbed},
+		{!probed && s.Probe.Interval%time.Second != 0, FieldProbeInterval, notProbed},
+		{!probed && s.Probe.Timeout != 0, FieldProbeWait, notProbed},
+		{!s.Monitored() && s.OnFail != ClosingKeep, FieldOnFail, notProbed},
+		{!s.Monitored() && !s.TakesOutliersOut() && s.AllDown != AllDownRefuse, FieldAllDown, notProbed},
+		{s.FailoverBelow > 0 && !s.HasBackups(), FieldFailover, "have no backups among them"},
+		{s.Outlier == OutlierOn && !s.TakesOutliersOut(), FieldOutlier, "are fewer than two"},
+		{s.Algorithm == RoundRobin && s.weighsApart(), FieldWeight, "take turns by rr; select priority for weights"},
+	} {
+		if c.is {
+			list = append(list, Ineffective{c.field, "the endpoints of " + s.Key.String() + " " + c.why})
+		}
+	}
+	return list
+}
+
+// weighsApart tells whether endpoints that take connections have different weights.
+func (s *Service) weighsApart() bool {
+	first := uint16(0)
+	for _, e := range s.Endpoints {
+		switch {
+		case e.Weight == 0:
+		case first == 0:
+			first = e.Weight
+		case e.Weight != first:
+			return true
+		}
+	}
+	return false
+}

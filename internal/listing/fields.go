@@ -1,0 +1,164 @@
+package listing
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Fields are those of a type of the API, by their paths in JSON: serviceArguments.name.
+type Fields struct {
+	list  []field
+	words map[string]string // other names of paths
+}
+
+type field struct {
+	path  string
+	index []int // through lists and pointers too
+}
+
+// FieldsOf lists the fields of T. words are names of some besides their paths and what these end with.
+func FieldsOf[T any](words map[string]string) *Fields {
+	f := &Fields{words: words}
+	f.add("", nil, reflect.TypeFor[T]())
+	return f
+}
+
+func (f *Fields) add(prefix string, index []int, t reflect.Type) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		f.list = append(f.list, field{strings.TrimSuffix(prefix, "."), index})
+		return
+	}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			f.add(prefix+name+".", append(index[:len(index):len(index)], i), t.Field(i).Type)
+		}
+	}
+}
+
+// Paths are all of them.
+func (f *Fields) Paths() []string {
+	list := make([]string, len(f.list))
+	for i := range f.list {
+		list[i] = f.list[i].path
+	}
+	return list
+}
+
+// Find is the path of the field that a user names: by the path, by what it ends with, or by one of the other words. What
+// is in no other object comes before what is.
+func (f *Fields) Find(name string) (string, error) {
+	name = strings.TrimPrefix(strings.Trim(name, "{}"), ".")
+	if path, ok := f.words[strings.ToLower(name)]; ok {
+		return path, nil
+	}
+	var found []string
+	depth := 0
+	for _, one := range f.list {
+		if strings.EqualFold(one.path, name) {
+			return one.path, nil
+		}
+		rest := len(one.path) - len(name)
+		if rest <= 0 || one.path[rest-1] != '.' || !strings.EqualFold(one.path[rest:], name) {
+			continue
+		}
+		if d := len(one.index); len(found) == 0 || d <= depth {
+			if d < depth {
+				found = nil
+			}
+			found, depth = append(found, one.path), d
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", fmt.Errorf("field %q is not known (there are %s)", name, strings.Join(f.names(), ", "))
+	case 1:
+		return found[0], nil
+	}
+	return "", fmt.Errorf("field %q may be any of %s: write which", name, strings.Join(found, ", "))
+}
+
+// names are the shortest names of all fields.
+func (f *Fields) names() []string {
+	count := map[string]int{}
+	last := func(path string) string { return path[strings.LastIndexByte(path, '.')+1:] }
+	for _, one := range f.list {
+		count[last(one.path)]++
+	}
+	list := make([]string, 0, len(f.list))
+	for _, one := range f.list {
+		name := last(one.path)
+		if count[name] > 1 {
+			name = one.path
+		}
+		list = append(list, name)
+	}
+	for word := range f.words {
+		list = append(list, word)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Names are what users may call the fields by.
+func (f *Fields) Names() []string { return f.names() }
+
+// Values is what an object, a pointer to it, has in the field of a path; of a list, what each of its elements has.
+func (f *Fields) Values(object any, path string) (out []string) {
+	i := slices.IndexFunc(f.list, func(one field) bool { return one.path == path })
+	if i < 0 {
+		return nil
+	}
+	collect(reflect.ValueOf(object), f.list[i].index, &out)
+	return out
+}
+
+func collect(v reflect.Value, index []int, out *[]string) {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !v.IsNil() {
+			collect(v.Elem(), index, out)
+		}
+		return
+	case reflect.Slice:
+		for i := range v.Len() {
+			collect(v.Index(i), index, out)
+		}
+		return
+	}
+	if len(index) > 0 {
+		collect(v.Field(index[0]), index[1:], out)
+		return
+	}
+	*out = append(*out, text(v))
+}
+
+// text is a value as JSON has it, without quotes.
+func text(v reflect.Value) string {
+	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+		if v.IsZero() {
+			return ""
+		}
+		b, err := m.MarshalText()
+		if err != nil {
+			return ""
+		}
+		return string(b)
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return v.String()
+	case reflect.Bool:
+		return strconv.FormatBool(v.Bool())
+	case reflect.Float32, reflect.Float64:
+		return strconv.FormatFloat(v.Float(), 'g', -1, 64)
+	}
+	return fmt.Sprint(v.Interface())
+}

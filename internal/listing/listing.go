@@ -1,0 +1,207 @@
+// Package listing chooses, sorts and pages objects of a list, on either side of the API: the daemon, so that nobody reads what he does
+// not want; loxicmd, for what the daemon has in one piece.
+package listing
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Query is what somebody wants of a list.
+type Query struct {
+	Names    []string // any of these; none: all
+	Where    Selector
+	Sort     string // field to sort by; "": as the list is; "-" before it: the largest first
+	Limit    int    // 0: all
+	Continue string // where the last page has ended
+}
+
+// List is a list of rows that are made when they are looked at.
+type List[R any] struct {
+	Rows   iter.Seq[R]
+	Key    func(R) string           // what the row is called, and no other
+	Order  func(a, b string) int    // of keys, in which Rows has them
+	Also   func(R) []string         // other names; nil: none
+	Values func(R, string) []string // what a row has in a field
+}
+
+// place is what a continuation holds: the last row of the page before.
+type place struct {
+	Key    string `json:"k"`
+	Sorted string `json:"s,omitempty"`
+}
+
+// errContinue refuses a continuation.
+var errContinue = errors.New("is not where a page has ended")
+
+func (p place) String() string {
+	b, _ := json.Marshal(p) // two strings
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func parsePlace(s string) (p place, err error) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	if err != nil || p.Key == "" {
+		return p, fmt.Errorf("continue %q %w (allowed: what the answer before gave)", s, errContinue)
+	}
+	return p, nil
+}
+
+// Resolve makes paths of the names of fields that a user has written. value makes of a value for the field of a path what objects have there.
+func (s Selector) Resolve(fields *Fields, value func(path, value string) string) (err error) {
+	for i := range s {
+		one := &s[i]
+		if one.Field, err = fields.Find(one.Field); err != nil {
+			return err
+		}
+		for v := range one.Values {
+			if one.Prefix {
+				break
+			}
+			one.Values[v] = value(one.Field, one.Values[v])
+		}
+	}
+	return nil
+}
+
+// ResolveSort makes a path of the name of the field to sort by.
+func (q *Query) ResolveSort(fields *Fields) error {
+	if q.Sort == "" {
+		return nil
+	}
+	name, down := strings.CutPrefix(q.Sort, "-")
+	path, err := fields.Find(name)
+	if err != nil {
+		return err
+	}
+	if q.Sort = path; down {
+		q.Sort = "-" + path
+	}
+	return nil
+}
+
+// Check refuses a Continue that is none.
+func (q *Query) Check() error {
+	if q.Continue == "" {
+		return nil
+	}
+	_, err := parsePlace(q.Continue)
+	return err
+}
+
+// after is where the page before has ended; nil: there was none.
+func (q *Query) after() *place {
+	if p, err := parsePlace(q.Continue); err == nil {
+		return &p
+	}
+	return nil
+}
+
+// Page yields the rows of a page until yield returns false, and returns where the next one begins; "": there is none.
+func (l *List[R]) Page(q *Query, yield func(R) bool) (next string) {
+	after := q.after()
+	if q.Sort != "" {
+		return l.sorted(q, after, yield)
+	}
+	count, last := 0, ""
+	for r := range l.Rows {
+		key := l.Key(r)
+		if after != nil && l.Order(key, after.Key) <= 0 || !l.chosen(q, key, r) {
+			continue
+		}
+		if q.Limit > 0 && count == q.Limit {
+			return place{Key: last}.String()
+		}
+		if !yield(r) {
+			return ""
+		}
+		count, last = count+1, key
+	}
+	return ""
+}
+
+func (l *List[R]) chosen(q *Query, key string, r R) bool {
+	if len(q.Names) > 0 && !slices.Contains(q.Names, key) &&
+		(l.Also == nil || !slices.ContainsFunc(l.Also(r), func(name string) bool { return slices.Contains(q.Names, name) })) {
+		return false
+	}
+	return q.Where.Matches(func(field string) []string { return l.Values(r, field) })
+}
+
+// sorted is Page by the values of a field, and where these are the same as the list is.
+func (l *List[R]) sorted(q *Query, after *place, yield func(R) bool) (next string) {
+	type row struct {
+		row R
+		at  place
+	}
+	field, down := strings.CutPrefix(q.Sort, "-")
+	compare := func(a, b *place) int {
+		c := Compare(a.Sorted, b.Sorted)
+		if down {
+			c = -c
+		}
+		return cmp.Or(c, l.Order(a.Key, b.Key))
+	}
+	var rows []row
+	for r := range l.Rows {
+		key := l.Key(r)
+		if !l.chosen(q, key, r) {
+			continue
+		}
+		p := place{key, strings.Join(l.Values(r, field), ",")}
+		if after == nil || compare(&p, after) > 0 {
+			rows = append(rows, row{r, p})
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return compare(&a.at, &b.at) })
+	for i := range rows {
+		if q.Limit > 0 && i == q.Limit {
+			return rows[i-1].at.String()
+		}
+		if !yield(rows[i].row) {
+			return ""
+		}
+	}
+	return ""
+}
+
+// Compare orders values as people do: addresses by their numbers, and numbers in text too, so that eth2 comes before eth10.
+func Compare(a, b string) int {
+	if x, err := netip.ParseAddr(a); err == nil {
+		if y, err := netip.ParseAddr(b); err == nil {
+			return x.Compare(y)
+		}
+	}
+	for a != "" && b != "" {
+		n, m := digits(a), digits(b)
+		if n == 0 || m == 0 {
+			if a[0] != b[0] {
+				return cmp.Compare(a[0], b[0])
+			}
+			a, b = a[1:], b[1:]
+			continue
+		}
+		x, y := strings.TrimLeft(a[:n], "0"), strings.TrimLeft(b[:m], "0")
+		if c := cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)); c != 0 {
+			return c
+		}
+		a, b = a[n:], b[m:]
+	}
+	return cmp.Compare(len(a), len(b))
+}
+
+// digits is how many s begins with.
+func digits(s string) int {
+	n := len(s) - len(strings.TrimLeft(s, "0123456789"))
+	return n
+}

@@ -1,0 +1,151 @@
+package listing
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+type inner struct {
+	Name  string `json:"name"`
+	State string `json:"state"`
+}
+
+type object struct {
+	Name  string    `json:"name"`
+	Count *int      `json:"count,omitempty"`
+	On    bool      `json:"on"`
+	Since time.Time `json:"since,omitzero"`
+	Args  inner     `json:"args"`
+	Parts []inner   `json:"parts"`
+	Tags  []string  `json:"tags"`
+	Deep  *inner    `json:"deep,omitempty"`
+}
+
+func objects() []object {
+	n := func(i int) *int { return &i }
+	return []object{
+		{Name: "eth2", Count: n(9), Parts: []inner{{State: "up"}, {State: "down"}}, Tags: []string{"a"}},
+		{Name: "eth10", Count: n(10), On: true, Args: inner{Name: "x"}},
+		{Name: "eth1", Since: time.Unix(0, 0).UTC(), Deep: &inner{State: "up"}},
+	}
+}
+
+func list(fields *Fields) *List[*object] {
+	all := objects()
+	return &List[*object]{
+		Rows: func(yield func(*object) bool) {
+			for i := range all {
+				if !yield(&all[i]) {
+					return
+				}
+			}
+		},
+		Key:    func(o *object) string { return o.Name },
+		Order:  func(a, b string) int { return at(all, a) - at(all, b) },
+		Also:   func(o *object) []string { return []string{o.Args.Name} },
+		Values: func(o *object, path string) []string { return fields.Values(o, path) },
+	}
+}
+
+func at(all []object, name string) int {
+	return slices.IndexFunc(all, func(o object) bool { return o.Name == name })
+}
+
+// Objects are chosen by what is in their fields, wherever these are.
+func TestSelect(t *testing.T) {
+	t.Parallel()
+	fields := FieldsOf[object](map[string]string{"n": "name"})
+	for text, want := range map[string]string{
+		"":                           "eth2 eth10 eth1",
+		"name=eth2":                  "eth2",
+		"n in (eth1, eth2)":          "eth2 eth1",
+		"name notin (eth1,eth2)":     "eth10",
+		"count!=10":                  "eth2 eth1",
+		"parts.state=down":           "eth2",
+		".parts[*].state=down":       "",
+		"deep.state==up,name!=eth2":  "eth1",
+		"on":                         "eth10",
+		"!on":                        "eth2 eth1",
+		"on=false":                   "eth2 eth1",
+		"count=0":                    "eth1",
+		"tags=a":                     "eth2",
+		"since=1970-01-01T00:00:00Z": "eth1",
+		"since":                      "eth1",
+		"args.name=x":                "eth10",
+	} {
+		where, err := ParseSelector(text)
+		for i := range where {
+			if path, e := fields.Find(where[i].Field); e == nil {
+				where[i].Field = path
+			} else if want != "" {
+				t.Errorf("%s: %v", text, e)
+			}
+		}
+		if got := page(list(fields), &Query{Where: where}); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
+		}
+		if again, err := ParseSelector(where.String()); err != nil || again.String() != where.String() {
+			t.Errorf("%s: %s is read as %s, %v", text, where, again, err)
+		}
+	}
+	for text, says := range map[string]string{"=": "is none of", "a in b)": "is none of", "a in (b": "is none of", "in (a)": "is none of", "a b=c": "is none of"} {
+		if _, err := ParseSelector(text); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for name, says := range map[string]string{"state": `field "state" may be any of parts.state, deep.state: write which`, "nope": "there are Args"} {
+		_, err := fields.Find(name)
+		if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(says[:min(len(says), 12)])) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func page(l *List[*object], q *Query) string {
+	var names []string
+	l.Page(q, func(o *object) bool {
+		names = append(names, o.Name)
+		return true
+	})
+	return strings.Join(names, " ")
+}
+
+// Pages follow each other until all was shown once, however they are sorted; an object that goes away between two does not matter.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	fields := FieldsOf[object](nil)
+	for sort, want := range map[string]string{"": "eth2 eth10 eth1", "name": "eth1 eth2 eth10", "-name": "eth10 eth2 eth1", "count": "eth1 eth2 eth10", "on": "eth2 eth1 eth10"} {
+		for limit := range 5 {
+			q := &Query{Sort: sort, Limit: limit}
+			var got []string
+			for range 4 {
+				if err := q.Check(); err != nil {
+					t.Fatal(err)
+				}
+				q.Continue = list(fields).Page(q, func(o *object) bool {
+					got = append(got, o.Name)
+					return true
+				})
+				if q.Continue == "" {
+					break
+				}
+			}
+			if text := strings.Join(got, " "); text != want {
+				t.Errorf("by %q, %d a page: %s, want %s", sort, limit, text, want)
+			}
+		}
+	}
+	if got := page(list(fields), &Query{Names: []string{"x", "eth1"}}); got != "eth10 eth1" {
+		t.Error(got)
+	}
+	if err := (&Query{Continue: "x"}).Check(); err == nil || !strings.Contains(err.Error(), "is not where a page has ended") {
+		t.Error(err)
+	}
+	for _, pair := range [][2]string{{"9", "10"}, {"10.0.0.9", "10.0.0.10"}, {"10.0.0.1:9", "10.0.0.1:80"}, {"", "a"}, {"a09", "a9x"}, {"::2", "::10"}, {"a", "b"}} {
+		if Compare(pair[0], pair[1]) >= 0 || Compare(pair[1], pair[0]) <= 0 {
+			t.Errorf("%s is not before %s", pair[0], pair[1])
+		}
+	}
+}

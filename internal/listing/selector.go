@@ -1,0 +1,137 @@
+package listing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Selector chooses objects by what is in their fields: all of its requirements hold. Without any it chooses everything.
+type Selector []Requirement
+
+// Requirement is one of them.
+type Requirement struct {
+	Field  string
+	Not    bool     // what it says is not so
+	Prefix bool     // the values are what the field begins with
+	Values []string // one of them is in the field; none: anything is
+}
+
+// ParseSelector reads requirements with commas between them: a=b, a!=b, a^=b (it begins with b), a in (b,c), a notin (b,c), a (there is something in it), !a.
+func ParseSelector(text string) (s Selector, err error) {
+	for _, part := range split(text) {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		r, err := parseRequirement(part)
+		if err != nil {
+			return nil, err
+		}
+		s = append(s, r)
+	}
+	return s, nil
+}
+
+// split cuts at the commas that are in no parentheses.
+func split(text string) (parts []string) {
+	begin, depth := 0, 0
+	for i, c := range text {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == ',' && depth == 0:
+			parts = append(parts, text[begin:i])
+			begin = i + 1
+		}
+	}
+	return append(parts, text[begin:])
+}
+
+func parseRequirement(text string) (r Requirement, err error) {
+	wrong := fmt.Errorf("selector %q is none of FIELD=VALUE, FIELD!=VALUE, FIELD^=BEGINNING, FIELD in (A,B), FIELD notin (A,B), FIELD and !FIELD", text)
+	if list, ok := strings.CutSuffix(text, ")"); ok {
+		head, values, found := strings.Cut(list, "(")
+		words := strings.Fields(head)
+		if !found || len(words) != 2 || words[1] != "in" && words[1] != "notin" {
+			return r, wrong
+		}
+		r.Field, r.Not = words[0], words[1] == "notin"
+		for v := range strings.SplitSeq(values, ",") {
+			r.Values = append(r.Values, strings.TrimSpace(v))
+		}
+		return r, nil
+	}
+	field, value, given := strings.Cut(text, "=")
+	switch {
+	case !given:
+		r.Field, r.Not = strings.CutPrefix(text, "!")
+	case strings.HasSuffix(field, "!"):
+		r.Field, r.Not = strings.TrimSuffix(field, "!"), true
+	case strings.HasSuffix(field, "^"):
+		r.Field, r.Prefix = strings.TrimSuffix(field, "^"), true
+	default:
+		r.Field, value = field, strings.TrimPrefix(value, "=")
+	}
+	if r.Field = strings.TrimSpace(r.Field); r.Field == "" || strings.ContainsAny(r.Field, " ()!^") {
+		return r, wrong
+	}
+	if given {
+		r.Values = []string{strings.TrimSpace(value)}
+	}
+	return r, nil
+}
+
+// String is what ParseSelector reads.
+func (s Selector) String() string {
+	parts := make([]string, len(s))
+	for i, r := range s {
+		parts[i] = r.String()
+	}
+	return strings.Join(parts, ",")
+}
+
+// String is the requirement as it is written.
+func (r Requirement) String() string {
+	word := map[bool]string{false: " in (", true: " notin ("}[r.Not]
+	switch {
+	case len(r.Values) == 0 && r.Not:
+		return "!" + r.Field
+	case len(r.Values) == 0:
+		return r.Field
+	case r.Prefix:
+		return r.Field + "^=" + r.Values[0]
+	}
+	return r.Field + word + strings.Join(r.Values, ",") + ")"
+}
+
+// Matches tells whether an object is chosen whose fields hold what values returns: several values, if it is a list.
+func (s Selector) Matches(values func(field string) []string) bool {
+	for i := range s {
+		if !s[i].matches(values(s[i].Field)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Requirement) matches(values []string) bool {
+	found := false
+	switch {
+	case len(r.Values) == 0:
+		found = slices.ContainsFunc(values, func(v string) bool { return !nothing(v) })
+	case r.Prefix:
+		found = slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, r.Values[0]) })
+	case len(values) == 0: // what is not there is as good as empty
+		found = slices.ContainsFunc(r.Values, nothing)
+	default:
+		found = slices.ContainsFunc(values, func(v string) bool {
+			return slices.ContainsFunc(r.Values, func(want string) bool { return want == v || nothing(want) && nothing(v) })
+		})
+	}
+	return found != r.Not
+}
+
+// nothing tells whether a value is what a field holds that nobody has set: answers leave some of these out.
+func nothing(v string) bool { return v == "" || v == "0" || v == "false" }

@@ -1,0 +1,84 @@
+// Package logs makes the daemon's log: text on standard error, or fields for systemd's journal, and text in memory. On the way there, a line
+// that asks for action gets a hint (messages.go), a value is cut to what a line has room for, and a message that comes too often is
+// left out, and counted (limit.go).
+package logs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"unicode/utf8"
+)
+
+// longest is how many bytes of a value a line has: what users, and names in the network, can bring into it has no such bound.
+const longest = 1024
+
+// New makes a log, from the level on. Its last lines go to memory too. What it has left out, and not told yet, flush tells.
+func New(level slog.Leveler, memory io.Writer, standardError *os.File) (log *slog.Logger, flush func()) {
+	text := func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}) }
+	out := text(standardError)
+	if j := openJournal(standardError, os.Getenv("JOURNAL_STREAM"), level, out); j != nil {
+		out = j
+	}
+	limit := newLimit(handler{slog.NewMultiHandler(text(memory), out)})
+	return slog.New(limit), limit.flush
+}
+
+// handler adds hints, and cuts values.
+type handler struct{ slog.Handler }
+
+// Handle passes a line on, with what it lacks.
+func (h handler) Handle(ctx context.Context, r slog.Record) error {
+	out := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	hint := hintOf(r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == hintKey {
+			hint = ""
+		}
+		out.AddAttrs(cut(a))
+		return true
+	})
+	if hint != "" && r.Level >= slog.LevelWarn {
+		out.AddAttrs(slog.String(hintKey, hint))
+	}
+	return h.Handler.Handle(ctx, out)
+}
+
+// WithAttrs is a handler whose lines all have these.
+func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	list := make([]slog.Attr, len(attrs))
+	for i, a := range attrs {
+		list[i] = cut(a)
+	}
+	return handler{h.Handler.WithAttrs(list)}
+}
+
+// WithGroup is a handler whose attributes are a group.
+func (h handler) WithGroup(name string) slog.Handler { return handler{h.Handler.WithGroup(name)} }
+
+// cut shortens a value that is too long for a line.
+func cut(a slog.Attr) slog.Attr {
+	v := a.Value.Resolve()
+	if k := v.Kind(); k != slog.KindString && k != slog.KindAny {
+		return a
+	}
+	text := textOf(v)
+	if len(text) <= longest {
+		return slog.Attr{Key: a.Key, Value: v}
+	}
+	end := longest
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return slog.String(a.Key, fmt.Sprintf("%s... (%d bytes)", text[:end], len(text)))
+}
+
+// textOf is a value as a line shows it, but for quotes.
+func textOf(v slog.Value) string {
+	if err, ok := v.Any().(error); ok {
+		return err.Error()
+	}
+	return v.String()
+}

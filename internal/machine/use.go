@@ -1,0 +1,77 @@
+package machine
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// CPUTime is what all CPUs together have spent since the machine began, in ticks.
+type CPUTime struct{ Idle, Total uint64 }
+
+// CPUTimes reads it of /proc/stat.
+func CPUTimes() (t CPUTime, err error) {
+	first, _, _ := strings.Cut(read("/proc/stat"), "\n")
+	fields := strings.Fields(first)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return t, errors.New("/proc/stat has no line of all CPUs")
+	}
+	for i, field := range fields[1:9] { // user nice system idle iowait irq softirq steal; what guests had is in user and nice
+		n, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return t, err
+		}
+		if t.Total += n; i == 3 {
+			t.Idle = n
+		}
+	}
+	return t, nil
+}
+
+// BusySince is the percentage of the time since before that CPUs were not idle. false: no time has passed, or the counters went back.
+func (t CPUTime) BusySince(before CPUTime) (float64, bool) {
+	if t.Total <= before.Total || t.Idle < before.Idle {
+		return 0, false
+	}
+	return 100 * (1 - float64(t.Idle-before.Idle)/float64(t.Total-before.Total)), true
+}
+
+// MemoryUsed is the percentage of the machine's memory that programs could not have.
+func MemoryUsed() (float64, error) {
+	value := map[string]float64{}
+	for line := range strings.Lines(read("/proc/meminfo")) {
+		if name, rest, ok := strings.Cut(line, ":"); ok {
+			n, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+			value[name], _ = strconv.ParseFloat(n, 64)
+		}
+	}
+	total, available := value["MemTotal"], value["MemAvailable"]
+	if total <= 0 || available > total {
+		return 0, errors.New("/proc/meminfo does not tell how much memory there is")
+	}
+	return 100 * (1 - available/total), nil
+}
+
+// DiskUsed is the percentage of the file system of a path that users cannot have.
+func DiskUsed(path string) (float64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return 0, err
+	}
+	if s.Blocks == 0 {
+		return 0, errors.New(path + " is on a file system without a size")
+	}
+	return 100 * (1 - float64(s.Bavail)/float64(s.Blocks)), nil
+}
+
+// read is empty for what cannot be read.
+func read(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}

@@ -1,0 +1,69 @@
+package metrics
+
+import "slices"
+
+// Type is what Prometheus calls the type of a metric.
+type Type string
+
+// The types.
+const (
+	Counter   Type = "counter"
+	Gauge     Type = "gauge"
+	Histogram Type = "histogram"
+)
+
+// When says when a metric is there.
+type When int
+
+// The times.
+const (
+	Always     When = iota
+	OfService       // always; one for each service
+	OfEndpoint      // with --metrics-detail=endpoint; one for each endpoint of each service, or each probe
+	Native          // always, in the protobuf format alone: text has no native histograms
+	Contract        // with --compat: a name of the existing loxilb
+	Former          // always, until the next release; then with --compat alone
+)
+
+// Metric describes one metric.
+type Metric struct {
+	Name   string
+	Type   Type
+	Labels []string
+	Help   string
+	When   When
+}
+
+// Catalog is every metric that there is but those of the client library, in the order in which they are written.
+func Catalog() []Metric {
+	list := requestMetrics()
+	for _, f := range families() {
+		list = append(list, f.Metric)
+	}
+	return list
+}
+
+// family is a metric and how its series are read.
+type family struct {
+	Metric
+	series func(v *view, out *page)
+}
+
+// families are all of them.
+func families() []family {
+	return slices.Concat(daemonFamilies(), machineFamilies(), tableFamilies(), trafficFamilies(), serviceFamilies(), endpointFamilies(),
+		healthFamilies(), drainFamilies(), ruleFamilies(), contractFamilies(), formerFamilies())
+}
+
+// wanted tells whether a page shows a metric.
+func (o Options) wanted(m *Metric, text bool) bool {
+	switch m.When {
+	case OfEndpoint:
+		return o.Endpoints
+	case Native:
+		return !text
+	case Contract:
+		return o.Compat
+	}
+	return true
+}

@@ -1,0 +1,73 @@
+package metrics
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"loxilb/internal/lb"
+)
+
+// The data path counts handshakes in buckets, each twice as wide as the one before it. In a classic histogram they are what they are. In a native
+// one, whose buckets end at powers of two (schema 0), each is the one with which it has most in common, and the first one is the bucket of zero.
+
+// handshakeSum estimates how long all handshakes took together: the data path does not add it up.
+func handshakeSum(h *lb.Handshakes, jiffy time.Duration) (sum float64) {
+	for i, n := range h.Answered {
+		middle := 0.75 // of a bucket that begins at the half of its end
+		if i == 0 {
+			middle = 0.5
+		}
+		sum += float64(n) * middle * lb.HandshakeBound(i, jiffy).Seconds()
+	}
+	return sum
+}
+
+// addHandshakes writes a histogram of the times of handshakes.
+func (p *page) addHandshakes(h *lb.Handshakes, jiffy time.Duration, labels ...string) {
+	if p.w == nil {
+		p.message(labels).Histogram = handshakeMessage(h, jiffy, p.family.When != Native)
+		return
+	}
+	var count uint64
+	for i, n := range h.Answered {
+		count += n
+		bound := "+Inf"
+		if i < len(h.Answered)-1 {
+			bound = strconv.FormatFloat(lb.HandshakeBound(i, jiffy).Seconds(), 'g', -1, 64)
+		}
+		p.sample("_bucket", float64(count), bound, labels)
+	}
+	p.sample("_sum", handshakeSum(h, jiffy), "", labels)
+	p.sample("_count", float64(count), "", labels)
+}
+
+// handshakeMessage has both kinds of buckets, or native ones alone.
+func handshakeMessage(h *lb.Handshakes, jiffy time.Duration, classic bool) *dto.Histogram {
+	count, sum := h.AllAnswered(), handshakeSum(h, jiffy)
+	shift := int32(math.Ceil(math.Log2(jiffy.Seconds()) - 0.5)) // the first bucket is up to 2^shift
+	zero := math.Exp2(float64(shift))
+	out := &dto.Histogram{
+		SampleCount: &count, SampleSum: &sum, Schema: new(int32), ZeroThreshold: &zero, ZeroCount: &h.Answered[0],
+	}
+	var before uint64
+	spanned := uint32(len(h.Answered) - 1)
+	offset := shift + 1
+	out.PositiveSpan = []*dto.BucketSpan{{Offset: &offset, Length: &spanned}}
+	for _, n := range h.Answered[1:] {
+		out.PositiveDelta = append(out.PositiveDelta, int64(n)-int64(before))
+		before = n
+	}
+	if !classic {
+		return out
+	}
+	var below uint64
+	for i, n := range h.Answered[:len(h.Answered)-1] {
+		below += n
+		up, bound := below, lb.HandshakeBound(i, jiffy).Seconds()
+		out.Bucket = append(out.Bucket, &dto.Bucket{CumulativeCount: &up, UpperBound: &bound})
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+package metrics
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"loxilb/internal/lb"
+)
+
+// Source ports have series of their own where a pair of addresses has many in use, and there is room for these pairs.
+const (
+	portsLeast = 1000
+	portsPairs = 100
+)
+
+// tableFamilies are of the connection table, and of what keeps it from being filled.
+func tableFamilies() []family {
+	return []family{
+		number("loxilb_connections", Gauge, "Connections that are tracked now.", func(v *view) float64 { return float64(v.tracked) }),
+		number("loxilb_connections_max", Gauge, "Connections that can be tracked.", func(v *view) float64 { return float64(v.limit) }),
+		{Metric{"loxilb_drops_total", Counter, []string{"reason"}, "Packets dropped, by reason.", Always}, func(v *view, p *page) {
+			for _, reason := range sorted(v.drops) {
+				p.add(float64(v.drops[reason]), reason)
+			}
+		}},
+		number("loxilb_syn_challenges_total", Counter, "SYNs of clients that were not known, and so were challenged.", func(v *view) float64 { return float64(v.src.Pressure().Challenged) }),
+		number("loxilb_syn_challenges_answered_total", Counter, "Challenges that the client has answered.", func(v *view) float64 { return float64(v.src.Pressure().Answered) }),
+		number("loxilb_known_clients", Gauge, "Clients that have lately shown that they are where their packets say: addresses, of IPv6 networks of 64 bits.", func(v *view) float64 { return float64(v.src.Pressure().KnownClients) }),
+		{Metric{"loxilb_half_open_connections", Gauge, []string{"protocol"}, "Connections without a complete handshake (tcp), or whose client has not sent again after an answer (others).", Always},
+			func(v *view, p *page) {
+				pressure := v.src.Pressure()
+				p.add(float64(pressure.HalfOpenTCP), "tcp")
+				p.add(float64(pressure.HalfOpenOthers), "others")
+			}},
+		number("loxilb_half_open_max_connections", Gauge, "Half-open connections, of each of both, beyond which clients that are not known are challenged or refused; 0: any number. A service may have half of it.",
+			func(v *view) float64 { return float64(v.src.Pressure().HalfOpenMax) }),
+		{Metric{"loxilb_snat_ports_used", Gauge, []string{"source", "endpoint", "protocol"}, "Source ports in use, or at rest, of an address of ours towards an endpoint; of the 100 pairs that have the most, if they have 1,000 or more.", Always},
+			func(v *view, p *page) {
+				for _, one := range v.src.SourcePorts(portsLeast, portsPairs) {
+					p.add(float64(one.Used), one.Source.String(), one.Endpoint.String(), one.Protocol.String())
+				}
+			}},
+		number("loxilb_sweep_visited_total", Counter, "Entries of the connection table that sweeps have looked at.", func(v *view) float64 { return float64(v.src.Sweeps().Visited) }),
+		number("loxilb_sweep_ended_total", Counter, "Connections that were over, and that sweeps have removed.", func(v *view) float64 { return float64(v.src.Sweeps().Ended) }),
+		number("loxilb_sweep_seconds", Gauge, "CPU time of the last sweep of the connection table.", func(v *view) float64 { return v.src.Sweeps().Last.Seconds() }),
+		{Metric{"loxilb_interface_xdp", Gauge, []string{"interface", "mode"}, "1 for an interface that the XDP program is attached to, by how: native or generic.", Always}, func(v *view, p *page) {
+			interfaces, mode, _ := v.src.XDP()
+			for _, name := range interfaces {
+				p.add(1, name, mode)
+			}
+		}},
+		number("loxilb_xdp_forwarded_packets_total", Counter, "Packets of established connections that the XDP program has forwarded by itself.", func(v *view) float64 {
+			_, _, forwarded := v.src.XDP()
+			return float64(forwarded)
+		}),
+		number("loxilb_next_hops_full_packets_total", Counter, "Packets whose next hop was looked up for them alone, as the table of next hops had no room.", func(v *view) float64 { return float64(v.src.NextHopsFull()) }),
+		number("loxilb_idle_resets_total", Counter, "Established TCP connections that were silent for their timeout and ended by RSTs to both ends, since the daemon began.", func(v *view) float64 { return float64(v.src.IdleEnds().Told) }),
+		number("loxilb_idle_silent_ends_total", Counter, "Those that ended in silence, as too many ended at once.", func(v *view) float64 { return float64(v.src.IdleEnds().Untold) }),
+	}
+}
+
+// trafficFamilies are of the whole machine: of all endpoints that there are, or were.
+func trafficFamilies() []family {
+	const of = " of all services, those that are deleted included"
+	list := []family{
+		number("loxilb_connections_created_total", Counter, "Connections made"+of+".", func(v *view) float64 { return float64(v.machine.Connections) }),
+		{Metric{"loxilb_packets_total", Counter, []string{"dir"}, "Packets" + of + ", in (from clients) and out (to clients).", Always}, func(v *view, p *page) {
+			p.add(float64(v.machine.In.Packets), "in")
+			p.add(float64(v.machine.Out.Packets), "out")
+		}},
+		{Metric{"loxilb_bytes_total", Counter, []string{"dir"}, "Bytes of IP packets" + of + ", in (from clients) and out (to clients).", Always}, func(v *view, p *page) {
+			p.add(float64(v.machine.In.Bytes), "in")
+			p.add(float64(v.machine.Out.Bytes), "out")
+		}},
+		{Metric{"loxilb_handshakes_total", Counter, []string{"event"}, "TCP handshakes with endpoints" + of + ": " + handshakeEvents, Always}, func(v *view, p *page) {
+			eachHandshakeEvent(&v.machine.Handshakes, func(event string, n uint64) { p.add(float64(n), event) })
+		}},
+		{Metric{"loxilb_handshake_seconds", Histogram, nil, "Time from the first SYN of a connection to the endpoint's SYN+ACK" + of + ". " + handshakePrecision, Always}, func(v *view, p *page) {
+			p.addHandshakes(&v.machine.Handshakes, v.jiffy)
+		}},
+	}
+	return list
+}
+
+const (
+	handshakeEvents = "SYNs of new connections (opened), what came back (answered, refused by a RST, unreachable by ICMP), " +
+		"SYNs that came again before an answer (repeated), connections that the endpoint reset before it sent data (reset)."
+	handshakePrecision = "To one tick of the kernel's clock; the sum is an estimate from the buckets."
+)
+
+func eachHandshakeEvent(h *lb.Handshakes, f func(event string, n uint64)) {
+	f("opened", h.Opened)
+	f("answered", h.AllAnswered())
+	f("refused", h.Refused)
+	f("unreachable", h.Unreachable)
+	f("repeated", h.Repeated)
+	f("reset", h.Reset)
+}
+
+// number is a family of one series.
+func number(name string, kind Type, help string, value func(*view) float64) family {
+	return family{Metric{name, kind, nil, help, Always}, func(v *view, p *page) { p.add(value(v)) }}
+}
+
+func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

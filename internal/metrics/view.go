@@ -1,0 +1,175 @@
+package metrics
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"loxilb/internal/desired"
+	"loxilb/internal/lb"
+	"loxilb/internal/status"
+	"loxilb/internal/store"
+)
+
+// Source is what a scrape reads.
+type Source interface {
+	// Census yields what those of the services that the data path has (by now) have counted, by their places in the list, and returns what all
+	// endpoints have that there are, or were.
+	Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats
+	// RuleHits is what a firewall rule has decided about. false: the data path does not have it (yet).
+	RuleHits(r *lb.Rule) (lb.Traffic, bool)
+	// Jiffy is how long one tick of the clock is by which handshakes are measured.
+	Jiffy() time.Duration
+	// Drops counts packets dropped, by the name of the reason.
+	Drops() map[string]uint64
+	// Occupancy is how many connections are tracked, and how many can be.
+	Occupancy() (connections, limit uint64)
+	// Pressure is how made-up clients are kept out.
+	Pressure() lb.Pressure
+	// XDP is where the XDP program is attached, how, and how many packets it has forwarded.
+	XDP() (interfaces []string, mode string, forwarded uint64)
+	NextHopsFull() uint64 // packets for which the table of next hops had no room
+	IdleEnds() lb.IdleEnds
+	// SourcePorts are the pairs that have most of the ports of our source addresses in use.
+	SourcePorts(least, most int) []lb.SourcePorts
+	// Sweeps is what the sweeps of the connection table have done.
+	Sweeps() Sweeps
+	// Programs are those at the tc hooks.
+	Programs() []Program
+	// Counts are the objects by kind and state.
+	Counts() map[string]map[status.State]int
+	// LastApplied is when the data path last took an object. Zero: never yet.
+	LastApplied() time.Time
+	// Endpoints yields all that is probed.
+	Endpoints(yield func(*lb.EndpointHealth) bool)
+}
+
+// Sweeps is what sweeps of the connection table have done, and the CPU time that the last one took.
+type Sweeps struct {
+	Visited, Ended uint64 // entries, connections
+	Last           time.Duration
+}
+
+// Program is one of the data path.
+type Program struct {
+	Name         string
+	Instructions uint64 // that the verifier has looked at; 0: the kernel does not tell
+	Runs         uint64 // while kernel.bpf_stats_enabled was 1
+	Time         time.Duration
+}
+
+// view is what one scrape shows.
+type view struct {
+	Options
+	store   *desired.State
+	src     Source
+	snap    *store.Snapshot
+	jiffy   time.Duration
+	rows    []row // of services
+	machine lb.EndpointStats
+	drops   map[string]uint64
+	tracked uint64 // connections
+	limit   uint64
+	drains  []drain
+	drained map[netip.Addr][]int // their places, by address
+	up      int                  // probed endpoints that are up
+	down    int
+	unknown int
+}
+
+// row is a service with what it counted, read once for all families.
+type row struct {
+	key         string
+	name        string
+	protocol    lb.Protocol
+	weights     []uint16 // of endpoints; as endpoints, only if there are series of them
+	endpoints   []string
+	stats       lb.ServiceStats
+	known       bool // to the data path
+	unavailable int  // endpoints that take no new connections
+}
+
+// up tells whether any endpoint takes new connections.
+func (r *row) up() bool { return r.known && r.unavailable < len(r.weights) }
+
+// drain is an order to drain an endpoint, and the connections that it has left.
+type drain struct {
+	lb.Drain
+	connections uint64
+}
+
+// look reads the store and the data path as they are.
+func look(o Options, st *desired.State, src Source) *view {
+	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops()}
+	v.tracked, v.limit = src.Occupancy()
+	for d := range st.Drains.All(v.snap) {
+		v.drains = append(v.drains, drain{Drain: d})
+	}
+	slices.SortFunc(v.drains, func(a, b drain) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port)) })
+	v.drained = make(map[netip.Addr][]int, len(v.drains))
+	for i := range v.drains {
+		v.drained[v.drains[i].Addr] = append(v.drained[v.drains[i].Addr], i)
+	}
+	v.lookAtServices()
+	for e := range src.Endpoints {
+		switch e.State {
+		case lb.HealthUp:
+			v.up++
+		case lb.HealthDown:
+			v.down++
+		default:
+			v.unknown++
+		}
+	}
+	return v
+}
+
+func (v *view) lookAtServices() {
+	count := v.store.Services.Len(v.snap)
+	keys, endpoints := make([]lb.Key, 0, count), make([][]lb.Endpoint, 0, count)
+	v.rows = make([]row, 0, count)
+	for s := range v.store.Services.All(v.snap) {
+		keys, endpoints = append(keys, s.Key), append(endpoints, s.Endpoints)
+		v.rows = append(v.rows, row{key: s.Key.String(), name: s.Name, protocol: s.Protocol})
+	}
+	v.machine = v.src.Census(keys, func(place int, s *lb.ServiceStats) {
+		r := &v.rows[place]
+		r.stats, r.known = *s, true
+		r.stats.Endpoints = nil
+		for i, e := range endpoints[place][:min(len(endpoints[place]), len(s.Endpoints))] {
+			if !s.Endpoints[i].Takes {
+				r.unavailable++
+			}
+			v.countDrained(e.AddrPort(), s.Endpoints[i].Active)
+		}
+		if v.Endpoints || v.Compat {
+			r.stats.Endpoints = s.Endpoints
+		}
+	})
+	for i := range v.rows {
+		r := &v.rows[i]
+		r.weights = make([]uint16, len(endpoints[i]))
+		for j, e := range endpoints[i] {
+			r.weights[j] = e.Weight
+			if v.Endpoints || v.Compat {
+				r.endpoints = append(r.endpoints, e.AddrPort().String())
+			}
+		}
+	}
+}
+
+func (v *view) countDrained(at netip.AddrPort, active uint64) {
+	for _, i := range v.drained[at.Addr()] {
+		if v.drains[i].Has(at.Addr(), at.Port()) {
+			v.drains[i].connections += active
+		}
+	}
+}
+
+// each calls f for each endpoint whose counters are known.
+func (r *row) each(f func(at string, s *lb.EndpointStats)) {
+	for i := range min(len(r.endpoints), len(r.stats.Endpoints)) {
+		f(r.endpoints[i], &r.stats.Endpoints[i])
+	}
+}

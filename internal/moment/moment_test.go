@@ -1,0 +1,44 @@
+package moment
+
+import (
+	"testing"
+	"time"
+)
+
+// TestMoment: as long as the machine runs, a moment that was stored is the same one, whatever the wall's clock says by now; after that, the
+// wall's is the only one that knows.
+func TestMoment(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	for _, left := range []time.Duration{-time.Hour, time.Minute, time.Hour} {
+		at := time.Now().Add(left)
+		for _, wrong := range []time.Duration{0, -50 * year, -time.Minute, time.Minute, 10 * year} {
+			m := Of(at)
+			m.At = m.At.Add(wrong) // as the clock was set by that since
+			if got := m.Time(); got.Sub(at).Abs() > time.Second || got == got.Round(0) {
+				t.Errorf("%v from now, while the clock is wrong by %v, became %v from now", left, wrong, time.Until(got))
+			}
+			m.Boot = "another"
+			if got := m.Time(); !got.Equal(m.At) {
+				t.Errorf("after a start of the machine, %v became %v", m.At, got)
+			}
+		}
+		if m := Of(at); !m.Time().Equal(m.At) {
+			t.Errorf("%v became %v, though nobody has set the clock", m.At, m.Time())
+		}
+	}
+}
+
+// TestSteady: a time that was read is the same time, and goes by the clock that nobody sets: Round(0) makes another of it.
+func TestSteady(t *testing.T) {
+	t.Parallel()
+	for _, stored := range []time.Time{time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC), time.Now().Add(time.Hour).Round(0).UTC()} {
+		got := Steady(stored)
+		if !got.Equal(stored) || got == got.Round(0) {
+			t.Errorf("%v became %v", stored, got)
+		}
+	}
+	if got := Steady(time.Time{}); !got.IsZero() {
+		t.Errorf("none became %v", got)
+	}
+}

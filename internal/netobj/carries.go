@@ -1,0 +1,37 @@
+package netobj
+
+import (
+	"net/netip"
+	"slices"
+
+	"loxilb/internal/lb"
+)
+
+// What follows tells whether a session of this machine would end without an object.
+
+// Carries heeds that networks go with their last address, and secondary IPv4 addresses with the first one of their network. seen are the addresses of all
+// interfaces, in the kernel's order.
+func (a Address) Carries(s *lb.Session, seen []DeviceAddresses) bool {
+	if s.Local.Addr() == a.Prefix.Addr() {
+		return true
+	}
+	var same []netip.Prefix // of the interface, in the same network
+	for _, d := range seen {
+		for _, p := range d.Addresses {
+			if d.Dev == a.Dev && p.Masked() == a.Prefix.Masked() {
+				same = append(same, p)
+			}
+		}
+	}
+	if len(same) > 1 && (a.Prefix.Addr().Is6() || same[0] != a.Prefix) {
+		return false
+	}
+	return s.Out == a.Dev && s.Route == a.Prefix.Masked() ||
+		slices.ContainsFunc(same, func(p netip.Prefix) bool { return p.Addr() == s.Local.Addr() })
+}
+
+// Carries is true if answers take the route, also where another one would do.
+func (r Route) Carries(s *lb.Session) bool { return s.Route == r.Destination && s.Metric == r.Metric }
+
+// DeviceCarries tells it of an interface.
+func DeviceCarries(name string, s *lb.Session) bool { return s.Interface == name || s.Out == name }

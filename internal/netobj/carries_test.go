@@ -1,0 +1,60 @@
+package netobj
+
+import (
+	"net/netip"
+	"testing"
+
+	"loxilb/internal/lb"
+)
+
+// TestCarries: a session comes by its address, by the first address of that one's network, by the network or the route to the client, and by interfaces.
+func TestCarries(t *testing.T) {
+	t.Parallel()
+	prefix := netip.MustParsePrefix
+	s := &lb.Session{
+		Remote: netip.MustParseAddrPort("10.0.0.9:5000"), Local: netip.MustParseAddrPort("10.0.0.2:22"), Interface: "eth0", Out: "eth1", Route: prefix("10.0.0.0/24"),
+	}
+	seen := []DeviceAddresses{{"eth0", []netip.Prefix{prefix("10.0.0.1/24"), prefix("10.0.0.2/24"), prefix("10.0.0.3/24"), prefix("10.0.0.4/25")}}, {"eth1", []netip.Prefix{prefix("10.0.0.5/24"), prefix("10.0.1.1/24")}}}
+	for text, want := range map[string]bool{
+		"10.0.0.1/24 eth0": true, // the kernel takes the secondary ones with it
+		"10.0.0.2/24 eth0": true,
+		"10.0.0.3/24 eth0": false,
+		"10.0.0.4/25 eth0": false,
+		"10.0.0.5/24 eth1": true, // the network of the client goes with it
+		"10.0.1.1/24 eth1": false,
+	} {
+		var a Address
+		for _, d := range seen {
+			for _, p := range d.Addresses {
+				if p.String()+" "+d.Dev == text {
+					a = Address{d.Dev, p}
+				}
+			}
+		}
+		if got := a.Carries(s, seen); got != want {
+			t.Errorf("%s carries it: %v, want %v", text, got, want)
+		}
+	}
+	for r, want := range map[Route]bool{
+		{Destination: prefix("10.0.0.0/24")}:            true,
+		{Destination: prefix("10.0.0.0/24"), Metric: 9}: false,
+		{Destination: prefix("10.0.0.0/16")}:            false,
+	} {
+		if got := r.Carries(s); got != want {
+			t.Errorf("%s carries it: %v, want %v", r, got, want)
+		}
+	}
+	for name, want := range map[string]bool{"eth0": true, "eth1": true, "eth2": false} {
+		if got := DeviceCarries(name, s); got != want {
+			t.Errorf("%s carries it: %v, want %v", name, got, want)
+		}
+	}
+	six := &lb.Session{Local: netip.MustParseAddrPort("[2001:db8::2]:22"), Out: "eth0", Route: prefix("2001:db8::/64")}
+	both := []DeviceAddresses{{"eth0", []netip.Prefix{prefix("2001:db8::1/64"), prefix("2001:db8::2/64")}}}
+	if (Address{"eth0", prefix("2001:db8::1/64")}).Carries(six, both) {
+		t.Error("an IPv6 address carries what another one does")
+	}
+	if !(Address{"eth0", prefix("2001:db8::1/64")}).Carries(six, nil) {
+		t.Error("the last address of a network does not carry what goes there")
+	}
+}

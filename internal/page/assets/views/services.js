@@ -1,0 +1,50 @@
+// The list of services.
+import { every, get } from "../api.js";
+import { bits, el, number, rate } from "../dom.js";
+import { List } from "../list.js";
+import { stateBadge } from "./words.js";
+
+export const title = "Services";
+
+export function show(root, { parameters, heading, signal }) {
+  let search = parameters.get("search") ?? "";
+  let state = parameters.get("state") ?? "";
+  const list = new List({
+    label: "Services", name: "services", signal, sort: "key",
+    empty: "No service is like that.",
+    onCount: (n) => { heading.textContent = `${title} (${n.toLocaleString("en")})`; },
+    load: async ({ offset, limit, sort }) => {
+      const answer = await get("/status/services", { search, state, sort, offset, limit }, signal);
+      return { items: answer.serviceAttr, total: answer.total };
+    },
+    columns: [
+      { key: "key", head: "Service", sort: true, value: (s) => ({ text: s.key, href: `#/service/${encodeURIComponent(s.key)}` }) },
+      { key: "name", head: "Name", sort: true, value: (s) => ({ text: s.name, title: s.name }) },
+      { key: "state", head: "State", sort: true, value: stateBadge },
+      { key: "endpoints", head: "Endpoints", sort: true, number: true, value: (s) => `${s.up} of ${s.endpoints}` },
+      { key: "connections", head: "Connections", sort: true, number: true, value: (s) => number(s.connections) },
+      { key: "rate", head: "New", sort: true, number: true, value: (s) => rate(s.rate) },
+      { key: "traffic", head: "Traffic", sort: true, number: true, value: (s) => bits(s.traffic * 8) },
+    ],
+  });
+  const box = el("input", { id: "search", type: "search", value: search, placeholder: "VIP, name or endpoint", oninput: debounced(() => { search = box.value.trim(); list.restart(); }) });
+  const states = el("select", { id: "state", onchange: () => { state = states.value; list.restart(); } },
+    [["", "any state"], ["trouble", "in trouble"], ["failed", "failed"], ["down", "down"], ["degraded", "degraded"], ["ok", "ok"]].map(([value, text]) =>
+      el("option", { value, selected: value === state }, text)));
+  root.append(
+    el("form", { role: "search", class: "filters", onsubmit: (e) => e.preventDefault() },
+      el("label", { for: "search" }, "Search"), box, el("label", { for: "state" }, "State"), states),
+    list.node);
+  list.restart().catch(() => {}); // the refresh says why
+  every(2000, signal, () => list.refresh());
+  document.addEventListener("changed", () => list.refresh(), { signal });
+}
+
+// debounced calls a function once typing has paused.
+export function debounced(f) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(f, 150);
+  };
+}

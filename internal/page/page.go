@@ -1,0 +1,138 @@
+// Package page is what browsers see at /: static files, which say nothing of this load balancer. All that they show they ask the REST API
+// for, with the token of whoever looks (adr/0060).
+package page
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"io/fs"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// folder is where the files are that the page consists of, each below a name of its own for each version of them.
+const folder = "/page/"
+
+// policy lets the page load its own files, and ask its own server; nothing else, and no text becomes HTML or a program.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; " +
+	"form-action 'self'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// Page answers with its files.
+type Page struct{ files func() map[string]*file }
+
+// file is one of them, ready to be sent.
+type file struct {
+	kind         string
+	tag          string
+	cache        string
+	plain, small []byte // small: by gzip
+}
+
+// New makes a page. Its files are read when somebody asks for one.
+func New() *Page { return &Page{sync.OnceValue(read)} }
+
+// Serves tells whether a request is for a file of the page, which anybody may have.
+func Serves(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, folder))
+}
+
+// Register has a router answer with the page.
+func (p *Page) Register(mux *http.ServeMux) {
+	mux.Handle("GET /{$}", p)
+	mux.Handle("GET "+folder, p)
+}
+
+// ServeHTTP answers with a file.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	f, there := p.files()[r.URL.Path]
+	if !there {
+		h.Set("Cache-Control", "no-store")
+		http.Error(w, "the page has no such file, or one of another version: load / again", http.StatusNotFound)
+		return
+	}
+	h.Set("Cache-Control", f.cache)
+	h.Set("ETag", f.tag)
+	h.Set("Vary", "Accept-Encoding")
+	if strings.Contains(r.Header.Get("If-None-Match"), f.tag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	h.Set("Content-Type", f.kind)
+	body := f.plain
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		body = f.small
+	}
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client is gone if this fails
+	}
+}
+
+// kinds of files, by the end of the name: what the machine thinks of them does not matter.
+func kind(name string) string {
+	switch path.Ext(name) {
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	}
+	return "application/octet-stream"
+}
+
+// index is the file at /. It names the folder of the others as @.
+const index = "index.html"
+
+// read makes the files by the paths that they are asked for by. The name of the folder is a hash of all of them, so that browsers keep them for
+// good, and never have files of two versions.
+func read() map[string]*file {
+	content, sum := map[string][]byte{}, sha256.New()
+	_ = fs.WalkDir(assets, "assets", func(name string, d fs.DirEntry, err error) error { // what is embedded is there
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := assets.ReadFile(name)
+		content[strings.TrimPrefix(name, "assets/")] = data
+		sum.Write([]byte(name))
+		sum.Write(data)
+		return err
+	})
+	version := hex.EncodeToString(sum.Sum(nil))[:16]
+	out := make(map[string]*file, len(content))
+	for name, data := range content {
+		at, cache := folder+version+"/"+name, "public, max-age=31536000, immutable"
+		if name == index {
+			at, cache = "/", "no-cache"
+			data = bytes.ReplaceAll(data, []byte(`"@`), []byte(`"`+folder+version))
+		}
+		out[at] = &file{kind: kind(name), tag: `"` + version + `"`, cache: cache, plain: data, small: compressed(data)}
+	}
+	return out
+}
+
+func compressed(data []byte) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(data) // memory refuses nothing
+	_ = z.Close()
+	return b.Bytes()
+}

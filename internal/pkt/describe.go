@@ -1,0 +1,69 @@
+package pkt
+
+// Describe writes a packet of which only the beginning may be at hand as a line of the language, for people to read: what is as it mostly is, or follows from the
+// rest, is left out, of TCP also window and options unless all is wanted. length is that of the whole packet; layer3: it begins with its IP header. Data of which
+// only a part is at hand is not in the line.
+func Describe(begin []byte, length int, layer3, all bool) (line string, data []byte) {
+	frame, frameLength := begin, length
+	if layer3 {
+		frame, frameLength = asFrame(begin), length+ethernetHeader
+	}
+	missing := max(0, frameLength-len(frame))
+	p := Decode(append(frame[:len(frame):len(frame)], letters(missing)...))
+	data = p.shorten(missing, all)
+	if layer3 {
+		p.unset(From).unset(To)
+	}
+	return p.String(), data
+}
+
+const ethernetHeader = 14
+
+// asFrame puts a link-layer header in front of an IP packet.
+func asFrame(ip []byte) []byte {
+	kind := uint16(typeIPv4)
+	if len(ip) > 0 && ip[0]>>4 == 6 {
+		kind = typeIPv6
+	}
+	return append(append(make([]byte, ethernetHeader-2, ethernetHeader+len(ip)), byte(kind>>8), byte(kind)), ip...)
+}
+
+func (p *Packet) unset(f Field) *Packet {
+	delete(p.values, f)
+	return p
+}
+
+// shorten takes out what few want to read. missing bytes at the end were made up, so that a checksum over them says nothing, and returns the part of the data that was not.
+func (p *Packet) shorten(missing int, all bool) (part []byte) {
+	if v, stated := p.values[Sum]; missing > 0 || stated && v.Text == "partial" {
+		p.unset(Sum)
+	}
+	for f := range fields {
+		if v, ok := p.values[f]; ok && v.Num == f.spec().def && f.spec().kind != kindSum && f.optional() && v.Text == "" {
+			p.unset(f)
+		}
+	}
+	if data, ok := p.values[Data]; ok && p.Proto != Raw && missing > 0 {
+		p.unset(Data).SetNum(Len, uint64(len(data.Text)))
+		part = []byte(data.Text[:max(0, len(data.Text)-missing)])
+	}
+	if p.Num(Flags)&FlagACK == 0 {
+		p.unset(Ack)
+	}
+	if !all {
+		p.unset(From).unset(To).unset(IPID).unset(Win).unset(TCPOptions).unset(TOS).unset(Flow).unset(Pad).unset(DF)
+	}
+	if p.Inner != nil {
+		part = append(part, p.Inner.shorten(missing, all)...)
+	}
+	return part
+}
+
+// optional tells whether a field that has its usual value goes without saying.
+func (f Field) optional() bool {
+	switch f {
+	case TOS, Flow, Urg, MTU, Pad, IPID, Len:
+		return true
+	}
+	return false
+}

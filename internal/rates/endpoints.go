@@ -1,0 +1,57 @@
+package rates
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"sync"
+
+	"loxilb/internal/lb"
+)
+
+// endpoint is what was read last of a row of the data path.
+type endpoint struct { // there are many: 104 bytes
+	identity uint64 // of service and address: a row that is used again is another endpoint
+	last     counts
+	rates    Rates
+	active   uint32
+	window   uint32 // in which it was read; 0: never
+}
+
+const blockRows = 256
+
+// block is endpoints with neighbouring IDs. The sampler alone writes, with the lock; it reads without.
+type block struct {
+	mu   sync.Mutex
+	rows [blockRows]endpoint
+}
+
+func (b *block) row(id uint32) *endpoint { return &b.rows[id%blockRows] }
+
+// identify tells endpoints apart that have had the same row.
+func identify(seed maphash.Seed, c *lb.EndpointCount) uint64 {
+	return maphash.Comparable(seed, struct {
+		service lb.Key
+		at      netip.AddrPort
+	}{c.Service, c.At})
+}
+
+func countsOf(c *lb.EndpointCount) counts {
+	h := &c.Handshakes
+	return counts{
+		Connections: c.Connections, PacketsIn: c.In.Packets, PacketsOut: c.Out.Packets, BytesIn: c.In.Bytes, BytesOut: c.Out.Bytes,
+		RepeatedSYNs: h.Repeated, FailedHandshakes: h.Failed(),
+	}
+}
+
+// read takes a reading of an endpoint, and returns what was added since the one before. What is seen for the first time was added since then, with all
+// that it has; but the first reading of all finds what earlier processes have left.
+func (e *endpoint) read(identity uint64, now *counts, first bool) (added counts) {
+	switch {
+	case e.window > 0 && e.identity == identity:
+		added, _ = now.since(&e.last)
+	case !first:
+		added = *now
+	}
+	e.identity, e.last = identity, *now
+	return added
+}

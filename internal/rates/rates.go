@@ -1,0 +1,101 @@
+// Package rates knows how fast the counters of the data path grow: now, and over the last hour. It reads them from time to time, and more
+// often while somebody watches; who asks is answered from what was read, and waits for nothing.
+//
+// Its memory is bounded: Totals of the last hour take 50 kB, and 3 kB for each reason of drops; each endpoint that has ever had a connection takes
+// 104 bytes (262,144 fit into the data path), each service that has had one lately 250, and its last hour 2 kB more, of 10,000 services at most.
+package rates
+
+import "time"
+
+// Quantity is something that is counted of endpoints.
+type Quantity int
+
+// The quantities, in the order of Rates.
+const (
+	Connections Quantity = iota
+	PacketsIn            // from clients
+	PacketsOut           // to clients
+	BytesIn
+	BytesOut
+	RepeatedSYNs     // SYNs that came again before an answer
+	FailedHandshakes // SYNs that were refused or could not be delivered, and connections that were reset before data
+	quantities
+)
+
+// Rates are quantities a second.
+type Rates [quantities]float32
+
+// Add adds those of another endpoint.
+func (r *Rates) Add(o *Rates) {
+	for q := range r {
+		r[q] += o[q]
+	}
+}
+
+// Packets are those of both directions.
+func (r *Rates) Packets() float32 { return r[PacketsIn] + r[PacketsOut] }
+
+// Bytes are those of both directions.
+func (r *Rates) Bytes() float32 { return r[BytesIn] + r[BytesOut] }
+
+// counts are quantities as they are counted.
+type counts [quantities]uint64
+
+// since is what has been added since an earlier reading. false: something went back, so that nothing is known.
+func (c *counts) since(earlier *counts) (added counts, ok bool) {
+	for q := range c {
+		if c[q] < earlier[q] {
+			return counts{}, false
+		}
+		added[q] = c[q] - earlier[q]
+	}
+	return added, true
+}
+
+func (c *counts) add(o *counts) {
+	for q := range c {
+		c[q] += o[q]
+	}
+}
+
+// over are the rates of what was added in a time. 0: nothing is known.
+func (c *counts) over(d time.Duration) (r Rates) {
+	if d <= 0 {
+		return r
+	}
+	for q := range c {
+		r[q] = perSecond(c[q], d)
+	}
+	return r
+}
+
+func perSecond(n uint64, d time.Duration) float32 { return float32(float64(n) / d.Seconds()) }
+
+// Window is the time that rates are of.
+type Window struct {
+	End    time.Time
+	Length time.Duration // 0: there was none yet
+}
+
+// Load is how fast something is, and how many connections it has.
+type Load struct {
+	Rates
+	Active uint64
+}
+
+// Totals are the rates of all services together, and how the data path is at the end of the window.
+type Totals struct {
+	Rates
+	Drops      map[string]Drop // packets dropped, by reason; never changed
+	Dropped    float32         // packets a second, of any reason
+	Challenged float32         // SYNs a second
+	Tracked    uint64          // connections
+	Limit      uint64          // of them
+	HalfOpen   uint64          // of TCP and of others
+}
+
+// Drop is what was dropped for a reason.
+type Drop struct {
+	Packets uint64  // so far
+	Rate    float32 // a second
+}

@@ -1,0 +1,319 @@
+package rates
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"testing"
+	"time"
+	"unsafe"
+
+	"loxilb/internal/lb"
+)
+
+// fake is a data path that has counted what a test says.
+type fake struct {
+	rows       []lb.EndpointCount // in the order of their IDs
+	drops      map[string]uint64
+	challenged uint64
+	err        error // after all rows
+	read       int   // rows
+	index      map[lb.Key][]uint32
+	indexed    int // rows
+}
+
+func (f *fake) EachCount(wanted func(id uint32, connections, active uint64) bool, yield func(*lb.EndpointCount)) error {
+	for i := range f.rows {
+		if c := f.rows[i]; wanted(c.ID, c.Connections, c.Active) {
+			f.read++
+			yield(&c)
+		}
+	}
+	return f.err
+}
+
+func (f *fake) EachEndpointID(of lb.Key, yield func(int, uint32)) {
+	if f.indexed != len(f.rows) {
+		f.index, f.indexed = map[lb.Key][]uint32{}, len(f.rows)
+		for _, c := range f.rows {
+			f.index[c.Service] = append(f.index[c.Service], c.ID)
+		}
+	}
+	for n, id := range f.index[of] {
+		yield(n, id)
+	}
+}
+
+func (f *fake) Drops() map[string]uint64    { return maps.Clone(f.drops) }
+func (f *fake) Occupancy() (uint64, uint64) { return 7, 1000 }
+func (f *fake) Fullness() (lb.Pressure, error) {
+	return lb.Pressure{HalfOpenTCP: 2, HalfOpenOthers: 1}, nil
+}
+func (f *fake) Challenges() (uint64, uint64, error) { return f.challenged, 0, nil }
+
+// bench is a sampler over a fake data path, and a clock.
+type bench struct {
+	*Sampler
+	f     *fake
+	clock time.Time
+}
+
+func newBench(rows ...lb.EndpointCount) *bench {
+	b := &bench{f: &fake{rows: rows, drops: map[string]uint64{}}, clock: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	b.Sampler = newSampler(b.f, slog.New(slog.DiscardHandler), func() time.Time { return b.clock })
+	return b
+}
+
+// after has some time pass, and then all counters be read.
+func (b *bench) after(d time.Duration) {
+	b.clock = b.clock.Add(d)
+	b.sample(b.clock)
+}
+
+// grow has an endpoint count more.
+func (b *bench) grow(i int, connections, bytes uint64) {
+	b.f.rows[i].Connections += connections
+	b.f.rows[i].In.Bytes += bytes
+}
+
+func (b *bench) total() Rates {
+	t, _ := b.Now()
+	return t.Rates
+}
+
+func key(n int) lb.Key {
+	return lb.Key{VIP: netip.AddrFrom4([4]byte{20, byte(n >> 16), byte(n >> 8), byte(n)}), Port: 80, Protocol: lb.TCP}
+}
+
+func row(id uint32, of int, connections, bytes uint64) lb.EndpointCount {
+	c := lb.EndpointCount{ID: id, Service: key(of), At: netip.AddrPortFrom(netip.AddrFrom4([4]byte{31, 0, byte(id >> 8), byte(id)}), 8080)}
+	c.Connections, c.Active, c.In.Bytes = connections, 1, bytes
+	return c
+}
+
+// Rates are what was added in the window, of endpoints, services and all together; what earlier processes have counted is none of it.
+func TestRates(t *testing.T) {
+	t.Parallel()
+	b := newBench(row(0, 1, 1e9, 1e15), row(1, 1, 0, 0), row(700, 2, 1e9, 1e15))
+	b.f.drops["no-route"], b.f.challenged = 1e9, 1e9
+	b.after(0)
+	if got := b.total(); got != (Rates{}) {
+		t.Errorf("what earlier processes have counted is a rate: %v", got)
+	}
+	b.grow(0, 50, 5000)
+	b.grow(1, 5, 500)
+	b.f.rows[1].Handshakes = lb.Handshakes{Repeated: 10, Refused: 5, Reset: 5, Unreachable: 5}
+	b.f.drops["no-route"] += 20
+	b.f.challenged += 30
+	b.after(5 * time.Second)
+	want := Rates{Connections: 11, BytesIn: 1100, RepeatedSYNs: 2, FailedHandshakes: 3}
+	now, window := b.Now()
+	if now.Rates != want || now.Drops["no-route"] != (Drop{1e9 + 20, 4}) || now.Dropped != 4 || now.Challenged != 6 || now.Tracked != 7 || now.HalfOpen != 3 {
+		t.Errorf("%+v", now)
+	}
+	if window.Length != 5*time.Second || !window.End.Equal(b.clock) {
+		t.Errorf("%+v", window)
+	}
+	if got := b.Service(key(1)); got != (Load{want, 2}) {
+		t.Errorf("%+v", got)
+	}
+	if got := b.Endpoints(key(1), 2); got[0].Rates[Connections] != 10 || got[1].Rates != (Rates{Connections: 1, BytesIn: 100, RepeatedSYNs: 2, FailedHandshakes: 3}) {
+		t.Errorf("%+v", got)
+	}
+	b.after(5 * time.Second)
+	if got := b.total(); got != (Rates{}) || b.Service(key(1)) != (Load{Active: 2}) {
+		t.Errorf("nothing was counted, and the rates are %v", got)
+	}
+}
+
+// P58 a rate is never negative and never more than what was counted in its time, whatever restarts, is replaced, goes back or cannot be read
+func TestNeverWrong(t *testing.T) {
+	t.Parallel()
+	b := newBench(row(0, 1, 1e9, 1e15), row(1, 1, 1e9, 1e15))
+	b.after(0)
+	check := func(what string, want float32) {
+		t.Helper()
+		b.f.drops["no-route"]++
+		b.after(time.Second)
+		for q, r := range b.total() {
+			if r < 0 || r > 1e6 {
+				t.Errorf("%s: %v %v a second", what, r, q)
+			}
+		}
+		if got := b.total()[Connections]; got != want {
+			t.Errorf("%s: %v connections a second, want %v", what, got, want)
+		}
+		if now, _ := b.Now(); now.Dropped < 0 || now.Dropped > 1 || now.Challenged != 0 {
+			t.Errorf("%s: %+v", what, now)
+		}
+	}
+	b.f.rows[0].In.Bytes -= 1e14
+	b.grow(0, 5, 0)
+	check("one counter went back", 0)
+	b.grow(0, 5, 0)
+	check("after that", 5)
+	b.f.rows[0] = row(0, 2, 3, 300)
+	check("the row is another service's now, which has counted since", 3)
+	b.f.rows[1] = row(1, 1, 4, 400)
+	check("the row is the same endpoint's, and was cleared", 0)
+	b.f.rows = append(b.f.rows, row(2, 3, 6, 600))
+	check("a new service", 6)
+	b.f.rows = b.f.rows[:1]
+	check("services are gone", 0)
+	b.f.err = errors.New("no memory")
+	b.grow(0, 7, 700)
+	check("a reading fails: what the last one said stays", 0)
+	b.f.err = nil
+	b.grow(0, 7, 700)
+	check("the next one tells what the failed one has read, too", 7) // 14 in two seconds
+	clear(b.f.drops)
+	check("drops began anew", 0)
+	b.clock = b.clock.Add(-time.Second)
+	b.grow(0, 7, 700)
+	b.after(0)
+	if got := b.total(); got != (Rates{}) {
+		t.Errorf("no time has passed, and the rates are %v", got)
+	}
+}
+
+// Idle endpoints are not read, and busy ones are; so it takes long only while it must.
+func TestIdleIsNotRead(t *testing.T) {
+	t.Parallel()
+	var rows []lb.EndpointCount
+	for i := range 1000 {
+		rows = append(rows, row(uint32(i), i, uint64(i%2), 0))
+		rows[i].Active = 0
+	}
+	b := newBench(rows...)
+	b.after(0)
+	if b.f.read != 500 {
+		t.Errorf("%d endpoints were read, want those with connections", b.f.read)
+	}
+	b.f.read = 0
+	b.grow(3, 1, 100)
+	b.f.rows[4].Connections, b.f.rows[4].Active = 1, 1
+	b.after(time.Second)
+	if b.f.read != 2 {
+		t.Errorf("%d endpoints were read, want the one with a new connection and the one with an active one", b.f.read)
+	}
+	b.f.rows[4].Active = 0
+	b.f.rows[4].In.Bytes = 500
+	b.f.read = 0
+	b.after(time.Second)
+	if b.f.read != 1 || b.total()[BytesIn] != 500 {
+		t.Errorf("%d endpoints were read, want the one whose connection has just ended; %v", b.f.read, b.total())
+	}
+}
+
+// How often counters are read depends on who watches, and on what it takes.
+func TestPause(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	check := func(cost, want time.Duration) {
+		t.Helper()
+		if got := b.pause(cost); got != want {
+			t.Errorf("pause of %v, want %v", got, want)
+		}
+	}
+	check(time.Millisecond, 5*time.Second)
+	check(200*time.Millisecond, 40*time.Second)
+	end := b.Watch()
+	check(time.Millisecond, time.Second)
+	check(200*time.Millisecond, 2*time.Second)
+	check(time.Hour, time.Minute)
+	select {
+	case <-b.woken:
+	default:
+		t.Error("nobody was woken")
+	}
+	end()
+	check(0, 5*time.Second)
+}
+
+// The last hour is there: averages of each step, whatever the readings' times were.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	b := newBench(row(0, 1, 0, 0))
+	b.after(0)
+	for range 4 {
+		b.grow(0, 30, 0)
+		b.f.drops["no-route"] += 6
+		b.after(3 * time.Second)
+	}
+	h := b.History()
+	connections, drops := h.Values[Connections], h.Drops["no-route"]
+	if len(connections) != 3 || connections[0] != 10 || connections[1] != 10 || connections[2] != 10 || len(drops) != 3 || drops[2] != 2 {
+		t.Errorf("%v, %v", connections, drops)
+	}
+	if h.Step != 5*time.Second || !h.Start.Equal(b.clock.Add(-12*time.Second)) {
+		t.Errorf("%v from %v on", h.Step, h.Start)
+	}
+	for range 700 {
+		b.grow(0, 100, 0)
+		b.after(10 * time.Second)
+	}
+	h = b.History()
+	if connections = h.Values[Connections]; len(connections) != totalsSteps {
+		t.Fatalf("%d steps", len(connections))
+	}
+	for i, n := range connections {
+		if n < 9.99 || n > 10.01 {
+			t.Errorf("step %d: %v", i, n)
+		}
+	}
+	one, kept := b.ServiceHistory(key(1))
+	if n := one.Values[Connections]; !kept || len(n) != serviceSteps || n[0] < 9.99 || n[serviceSteps-1] > 10.01 || one.Step != time.Minute {
+		t.Errorf("%v, %v", n, kept)
+	}
+	if none, kept := b.ServiceHistory(key(2)); !kept || none.Values[Connections][0] != 0 {
+		t.Errorf("a service without connections: %v, %v", none, kept)
+	}
+	b.f.rows[0].Active = 0
+	b.after(3 * time.Hour)
+	b.grow(0, 1, 0)
+	b.after(10 * time.Second)
+	if h = b.History(); h.Values[Connections][0] != 0 || len(h.Values[Connections]) != totalsSteps {
+		t.Errorf("after hours of silence: %v", h.Values[Connections])
+	}
+}
+
+// What is kept is bounded: rows by the data path, services by those that have connections, histories by a number.
+func TestBounded(t *testing.T) {
+	t.Parallel()
+	if n := unsafe.Sizeof(endpoint{}); n > 104 {
+		t.Errorf("%d bytes for each endpoint", n)
+	}
+	const services = maxHistories + 500
+	var rows []lb.EndpointCount
+	for i := range services {
+		rows = append(rows, row(uint32(i), i, 0, 0))
+		rows[i].Active = 0
+	}
+	b := newBench(rows...)
+	b.after(0)
+	if len(b.services) != 0 || len(b.blocks) != 0 {
+		t.Errorf("services without connections are kept: %d, %d blocks", len(b.services), len(b.blocks))
+	}
+	for i := range rows {
+		b.grow(i, 1, 100)
+	}
+	b.after(time.Minute)
+	if len(b.services) != services || b.histories != maxHistories {
+		t.Errorf("%d services, %d histories", len(b.services), b.histories)
+	}
+	if _, kept := b.ServiceHistory(key(services - 1)); kept && b.services[key(services-1)].history == nil {
+		t.Error("a history that is not kept is said to be")
+	}
+	b.f.rows = b.f.rows[:services/2] // the others are deleted
+	b.after(time.Minute)
+	b.after(time.Minute)
+	if len(b.services) != services/2 {
+		t.Errorf("%d services, of which %d exist", len(b.services), services/2)
+	}
+	b.after(time.Hour)
+	b.after(time.Minute)
+	if len(b.services) != 0 || b.histories != 0 {
+		t.Errorf("after an hour of silence %d services are kept, %d histories", len(b.services), b.histories)
+	}
+}

@@ -1,0 +1,170 @@
+package rates
+
+import (
+	"math"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// reading is one pass over all counters.
+type reading struct {
+	*Sampler
+	length time.Duration // since the one before; 0: it is the first
+	held   *block        // whose lock is held: rows come by ID
+	of     *service      // that was counted last
+
+	totals     Totals
+	dropped    map[string]uint64
+	challenged uint64
+}
+
+// count takes what an endpoint has counted.
+func (r *reading) count(c *lb.EndpointCount) {
+	b := r.block(c.ID)
+	if b == nil {
+		r.release()
+		b = r.makeBlock(c.ID)
+	}
+	if b != r.held {
+		r.release()
+		r.held = b
+		b.mu.Lock()
+	}
+	e, now := b.row(c.ID), countsOf(c)
+	added := e.read(identify(r.seed, c), &now, !r.whole)
+	e.rates, e.active, e.window = added.over(r.length), uint32(min(c.Active, math.MaxUint32)), r.window+1
+	if r.of == nil || r.of.key != c.Service {
+		r.of = r.service(c.Service)
+	}
+	r.of.added.add(&added)
+	r.of.active += c.Active
+	r.of.touched = true
+}
+
+func (r *reading) release() {
+	if r.held != nil {
+		r.held.mu.Unlock()
+		r.held = nil
+	}
+}
+
+func (r *reading) makeBlock(id uint32) *block {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for int(id/blockRows) >= len(r.blocks) {
+		r.blocks = append(r.blocks, nil)
+	}
+	b := &block{}
+	r.blocks[id/blockRows] = b
+	return b
+}
+
+// service is what is known of a service, or begins to be.
+func (r *reading) service(key lb.Key) *service {
+	one := r.services[key]
+	if one == nil {
+		r.release() // who asks holds one lock at a time, too
+		one = &service{key: key}
+		r.mu.Lock()
+		r.services[key] = one
+		r.mu.Unlock()
+	}
+	return one
+}
+
+// rest reads what there is one of, and compares it with the reading before.
+func (r *reading) rest() error {
+	t := &r.totals
+	t.Tracked, t.Limit = r.src.Occupancy()
+	fullness, err := r.src.Fullness()
+	if err != nil {
+		return err
+	}
+	t.HalfOpen = uint64(fullness.HalfOpenTCP + fullness.HalfOpenOthers)
+	if r.challenged, _, err = r.src.Challenges(); err != nil {
+		return err
+	}
+	t.Challenged = r.rate(r.challenges, r.challenged)
+	r.dropped = r.src.Drops()
+	t.Drops = make(map[string]Drop, len(r.dropped))
+	for reason, n := range r.dropped {
+		d := Drop{Packets: n, Rate: r.rate(r.drops[reason], n)}
+		t.Drops[reason] = d
+		t.Dropped += d.Rate
+	}
+	return nil
+}
+
+// rate is that of a counter. One that went back was begun anew, and nothing is known of it.
+func (r *reading) rate(before, now uint64) float32 {
+	if r.length <= 0 || now < before {
+		return 0
+	}
+	return perSecond(now-before, r.length)
+}
+
+// publish makes what was read the last window, and tells who waits for it.
+func (r *reading) publish(at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	from := r.Sampler.read
+	r.window++
+	r.last = Window{End: at, Length: r.length}
+	r.Sampler.read, r.whole = at.Sub(r.began), true
+	for _, one := range r.services {
+		if one.touched {
+			r.tell(one, from)
+			r.totals.Rates.Add(&one.load.Rates)
+		}
+	}
+	r.Sampler.totals, r.drops, r.challenges = r.totals, r.dropped, r.challenged
+	if r.length > 0 {
+		r.remember(from)
+	}
+	close(r.next)
+	r.next = make(chan struct{})
+}
+
+// tell makes what was counted of a service its load.
+func (r *reading) tell(one *service, from time.Duration) {
+	one.load = Load{Rates: one.added.over(r.length), Active: one.active}
+	one.window = r.window
+	if one.added != (counts{}) || one.active > 0 {
+		one.heard = r.Sampler.read
+		if one.history == nil && r.histories < maxHistories {
+			one.history = newRing(serviceStep, serviceSteps, serviceWidth)
+			r.histories++
+		}
+	}
+	if one.history != nil && r.length > 0 {
+		one.history.add(from, r.Sampler.read, append(one.load.Rates[:], float32(one.active))...)
+	}
+	one.added, one.active, one.touched = counts{}, 0, false
+}
+
+// What is kept of the totals and of a service, beside the rates.
+const (
+	trackedColumn = int(quantities) + iota
+	halfOpenColumn
+	droppedColumn
+	challengedColumn
+	totalsWidth
+
+	activeColumn = int(quantities)
+	serviceWidth = activeColumn + 1
+)
+
+// remember puts the totals into the history.
+func (r *reading) remember(from time.Duration) {
+	t := &r.totals
+	r.history.add(from, r.Sampler.read, append(t.Rates[:], float32(t.Tracked), float32(t.HalfOpen), t.Dropped, t.Challenged)...)
+	for reason, d := range t.Drops {
+		if d.Rate > 0 && r.reasons[reason] == nil {
+			r.reasons[reason] = newRing(totalsStep, totalsSteps, 1)
+		}
+		if kept := r.reasons[reason]; kept != nil {
+			kept.add(from, r.Sampler.read, d.Rate)
+		}
+	}
+}

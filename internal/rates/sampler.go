@@ -1,0 +1,205 @@
+package rates
+
+import (
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// How often counters are read, and what that may cost: the share of one processor is 1/rest.
+const (
+	everyUnwatched, restUnwatched = 5 * time.Second, 200
+	everyWatched, restWatched     = time.Second, 10
+	everyAtMost                   = time.Minute
+)
+
+// What the last hour is kept of.
+const (
+	totalsStep, totalsSteps   = 5 * time.Second, 720
+	serviceStep, serviceSteps = time.Minute, 60
+	maxHistories              = 10_000 // of services
+)
+
+// Source is what is read.
+type Source interface {
+	// EachCount calls yield with what each endpoint has counted that is wanted. Neither may block.
+	EachCount(wanted func(id uint32, connections, active uint64) bool, yield func(*lb.EndpointCount)) error
+	// EachEndpointID calls yield with the ID of each row of a service, and which of its endpoints that is of.
+	EachEndpointID(key lb.Key, yield func(endpoint int, id uint32))
+	// Drops counts packets dropped, by the name of the reason.
+	Drops() map[string]uint64
+	// Occupancy is how many connections are tracked, and how many can be.
+	Occupancy() (connections, limit uint64)
+	// Fullness is how many of them are half-open.
+	Fullness() (lb.Pressure, error)
+	// Challenges are the SYNs that were challenged so far, and the answers to that.
+	Challenges() (sent, answered uint64, err error)
+}
+
+// Sampler reads counters again and again.
+type Sampler struct {
+	src   Source
+	log   *slog.Logger
+	now   func() time.Time
+	seed  maphash.Seed
+	began time.Time
+	woken chan struct{} // capacity 1: somebody begins to watch
+
+	// The sampler's own.
+	read       time.Duration // when counters were read last
+	whole      bool          // they have been read once
+	failed     bool          // and the last time they could not be
+	drops      map[string]uint64
+	challenges uint64
+	pruned     time.Duration
+
+	mu        sync.RWMutex // of what follows, of which the sampler alone changes anything
+	window    uint32       // number of the last one, from 1 on
+	last      Window
+	totals    Totals
+	history   *ring
+	silence   *ring            // the history of services of which there is none
+	reasons   map[string]*ring // history of drops
+	blocks    []*block         // endpoints by ID
+	services  map[lb.Key]*service
+	histories int
+	watchers  int
+	next      chan struct{} // closed when there is another window
+}
+
+// service is one that has had connections lately.
+type service struct {
+	key     lb.Key
+	added   counts // since the last window, by the reading that is at work
+	active  uint64 // likewise
+	touched bool   // likewise
+
+	load    Load
+	window  uint32        // that load is of
+	heard   time.Duration // when anything happened
+	history *ring         // nil: none
+}
+
+// New makes a sampler; Run has it read.
+func New(src Source, log *slog.Logger) *Sampler { return newSampler(src, log, time.Now) }
+
+func newSampler(src Source, log *slog.Logger, now func() time.Time) *Sampler {
+	return &Sampler{
+		src: src, log: log, now: now, seed: maphash.MakeSeed(), began: now(), woken: make(chan struct{}, 1), next: make(chan struct{}),
+		history: newRing(totalsStep, totalsSteps, totalsWidth), silence: newRing(serviceStep, serviceSteps, serviceWidth), reasons: map[string]*ring{}, services: map[lb.Key]*service{},
+	}
+}
+
+// Run reads until ctx ends.
+func (s *Sampler) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		start := s.now()
+		s.sample(start)
+		s.rest(ctx, start, s.now().Sub(start))
+	}
+}
+
+// rest waits until the next reading is due, after one that began at start and took so long.
+func (s *Sampler) rest(ctx context.Context, start time.Time, cost time.Duration) {
+	for {
+		left := s.pause(cost) - s.now().Sub(start)
+		if left <= 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.woken: // it is due sooner now
+		case <-time.After(left):
+		}
+	}
+}
+
+// pause is the time from the beginning of a reading that took so long to that of the next one.
+func (s *Sampler) pause(cost time.Duration) time.Duration {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.watchers > 0 {
+		return min(max(everyWatched, cost*restWatched), everyAtMost)
+	}
+	return min(max(everyUnwatched, cost*restUnwatched), everyAtMost)
+}
+
+// sample reads all counters once. The lock is not held while the source is asked: it has locks of its own.
+func (s *Sampler) sample(at time.Time) {
+	r := reading{Sampler: s, length: at.Sub(s.began) - s.read}
+	if !s.whole {
+		r.length = 0
+	}
+	err := s.src.EachCount(s.wanted, r.count)
+	r.release()
+	if err == nil {
+		err = r.rest()
+	}
+	if err != nil {
+		if !s.failed {
+			s.log.Error("rates are not known, as counters cannot be read", "error", err)
+		}
+		s.failed = true
+		return // what was added so far is told with the next window
+	}
+	s.failed = false
+	r.publish(at)
+	s.prune()
+}
+
+// wanted tells whether an endpoint may have counted anything since the last window.
+func (s *Sampler) wanted(id uint32, connections, active uint64) bool {
+	e := s.endpoint(id)
+	if e == nil || e.window == 0 {
+		return connections > 0
+	}
+	return active > 0 || e.active > 0 || connections != e.last[Connections]
+}
+
+// endpoint is the row of an ID, to be read by the sampler only. nil: there is none.
+func (s *Sampler) endpoint(id uint32) *endpoint {
+	if b := s.block(id); b != nil {
+		return b.row(id)
+	}
+	return nil
+}
+
+// block is where the row of an ID is. nil: there is none.
+func (s *Sampler) block(id uint32) *block {
+	if n := int(id / blockRows); n < len(s.blocks) {
+		return s.blocks[n]
+	}
+	return nil
+}
+
+// prune forgets services that the data path has no longer, and those of which there has been nothing for an hour.
+func (s *Sampler) prune() {
+	if s.pruned+serviceStep > s.read {
+		return
+	}
+	s.pruned = s.read
+	var gone []*service
+	for key, one := range s.services {
+		if one.window == s.window {
+			continue
+		}
+		there := false
+		s.src.EachEndpointID(key, func(int, uint32) { there = true })
+		if !there || s.read-one.heard > serviceStep*serviceSteps {
+			gone = append(gone, one)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range gone {
+		if one.history != nil {
+			s.histories--
+		}
+		delete(s.services, one.key)
+	}
+}

@@ -1,0 +1,99 @@
+package reconcile
+
+import (
+	"loxilb/internal/health"
+	"loxilb/internal/lb"
+)
+
+// standing is how an endpoint is, as far as a service heeds it. All that asks whether an endpoint is down asks this.
+type standing struct {
+	health.Status      // of its probe, agents' word included; Asked is what counts of it
+	known         bool // there is one
+	out           bool // for handshakes that fail
+}
+
+func (j *standing) down() bool { return j.out || j.askedDown() }
+
+// askedDown tells whether it is down for probes, or agents.
+func (j *standing) askedDown() bool { return j.known && j.Asked == health.Down }
+
+func (p *probes) standing(s *lb.Service, e lb.Endpoint) (j standing) {
+	p.mu.Lock()
+	key := p.keyAt(s, e)
+	j.out = p.ejections.out(s, e)
+	since, red := p.portRed(s, e)
+	p.mu.Unlock()
+	if key != "" {
+		j.Status, j.known = p.prober.Status(key)
+	}
+	if red && j.known {
+		if j.Asked != health.Down || since.Before(j.AskedSince) {
+			j.AskedSince = since
+		}
+		j.State, j.Asked, j.Told = health.Down, health.Down, true
+	}
+	return j
+}
+
+// heeds tells whether there is anything to know of a service's endpoints.
+func (p *probes) heeds(s *lb.Service) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.Monitored() || len(p.ejections.now)+len(p.ejections.shown) > 0
+}
+
+// up tells which endpoints of a service may take new connections; nil: all. One of which nothing is known yet may: nobody is to be
+// refused because the daemon has just started. Those with which handshakes fail may not, unless fewer than half of the endpoints would be
+// left: then the fault is hardly theirs, or the others would not bear it. That does not hold for levels of which nothing is left while
+// backups are.
+func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
+	if !p.heeds(s) {
+		return nil
+	}
+	standings := make(map[lb.Endpoint]standing, len(s.Endpoints))
+	taking, left, serving := 0, 0, uint8(0)
+	for _, e := range s.Endpoints {
+		j := p.standing(s, e)
+		standings[e] = j
+		if e.Weight == 0 {
+			continue
+		}
+		taking++
+		if j.down() {
+			continue
+		}
+		if left++; left == 1 || e.Backup < serving {
+			serving = e.Backup
+		}
+	}
+	panicked := 2*left < taking
+	return func(e lb.Endpoint) bool {
+		j := standings[e]
+		return !j.askedDown() && (!j.out || panicked && e.Backup >= serving)
+	}
+}
+
+// stateOf is how an endpoint of a service is; false: the service does not heed it, or nothing is known of it.
+func (p *probes) stateOf(s *lb.Service, e lb.Endpoint) (health.State, bool) {
+	j := p.standing(s, e)
+	if j.out {
+		return health.Down, true
+	}
+	return j.Asked, j.known
+}
+
+// ejectedEvidence is that of an endpoint that no probe says anything against.
+const ejectedEvidence = "handshakes of clients with it fail"
+
+// EndpointHealth is what is known of an endpoint of a service; false: the service does not heed it, or nothing is known of it.
+func (h *Health) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool) {
+	j := h.probes.standing(s, e)
+	out := lb.EndpointHealth{State: lb.HealthState(j.Asked), Since: j.AskedSince, Checked: j.Checked, Evidence: j.Evidence}
+	if j.out {
+		out.State = lb.HealthDown
+		if !j.askedDown() {
+			out.Evidence = ejectedEvidence
+		}
+	}
+	return out, j.known || j.out
+}

@@ -1,0 +1,199 @@
+// Package rolehook runs a program of the user when the role of this node changes: PROGRAM INSTANCE STATE VIP, as the existing loxilb
+// runs /opt/loxilb/ka_hook.sh.
+package rolehook
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	runTime    = 10 * time.Second // that a run is given
+	readTime   = time.Second      // that its last words are waited for
+	maxShown   = 512              // bytes of what it prints that the log has
+	maxLeft    = 16               // runs that have left something that may still print
+	maxRefused = 1024             // names that are remembered because they were refused
+)
+
+// Change is what a run is told.
+type Change struct{ Instance, State, VIP string }
+
+// Hook runs the program, once at a time.
+type Hook struct {
+	file     string
+	optional bool // that it is not there is no error
+	log      *slog.Logger
+	wake     chan struct{}
+
+	left atomic.Int32 // runs that have left something that may still print
+
+	mu      sync.Mutex
+	pending []Change        // the last of each instance, in the order in which they came
+	refused map[string]bool // instances that the program is not told of
+}
+
+// New makes a hook that runs a file.
+func New(file string, optional bool, log *slog.Logger) *Hook {
+	return &Hook{file: file, optional: optional, log: log, wake: make(chan struct{}, 1)}
+}
+
+// Changed notes a change, and does not wait for its run. Of several of an instance that wait for their turn the last one counts.
+func (h *Hook) Changed(c Change) {
+	if h == nil {
+		return
+	}
+	if !plain(c.Instance) {
+		h.refuse(c.Instance)
+		return
+	}
+	h.mu.Lock()
+	h.pending = slices.DeleteFunc(h.pending, func(before Change) bool { return before.Instance == c.Instance })
+	h.pending = append(h.pending, c)
+	h.mu.Unlock()
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// plain names are safe in whatever a script does with them. Anybody who may set a role chooses them.
+func plain(name string) bool {
+	return name != "" && name[0] != '-' && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
+}
+
+// refuse says once for each name that the program is not run.
+func (h *Hook) refuse(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.refused[name] || len(h.refused) == maxRefused {
+		return
+	}
+	if h.refused == nil {
+		h.refused = map[string]bool{}
+	}
+	h.refused[name] = true
+	h.log.Error("role hook is not run: the name of the instance may have letters, digits, '.', '_' and '-', not first", "file", h.file, "instance", name)
+}
+
+// Run runs the program for each change until ctx ends.
+func (h *Hook) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.wake:
+		}
+		for ctx.Err() == nil {
+			c, ok := h.next()
+			if !ok {
+				break
+			}
+			h.run(ctx, c)
+		}
+	}
+}
+
+func (h *Hook) next() (c Change, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.pending) == 0 {
+		return c, false
+	}
+	c, h.pending = h.pending[0], h.pending[1:]
+	return c, true
+}
+
+func (h *Hook) run(ctx context.Context, c Change) {
+	log := h.log.With("file", h.file, "instance", c.Instance, "role", c.State, "vip", c.VIP)
+	program, err := ownedByRoot(h.file)
+	if err != nil {
+		if !h.optional || !errors.Is(err, fs.ErrNotExist) {
+			log.Error("role hook is not run", "error", err)
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, runTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, c.Instance, c.State, c.VIP)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // what it has begun, too
+	start := time.Now()
+	words, err := h.start(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	log = log.With("took", time.Since(start).Round(time.Millisecond), "output", words())
+	switch {
+	case late:
+		log.Error("role hook was ended: it took too long", "limit", runTime)
+	case err != nil:
+		log.Error("role hook failed", "error", err)
+	default:
+		log.Info("role hook was run")
+	}
+}
+
+// start starts a run, and returns what tells the beginning of what it printed, when the run is over. What a run leaves in the background may go
+// on printing: that is read, and thrown away, for up to maxLeft runs; further ones print to /dev/null.
+func (h *Hook) start(cmd *exec.Cmd) (words func() string, err error) {
+	words = func() string { return "" }
+	if h.left.Load() >= maxLeft {
+		return words, cmd.Start()
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return words, err
+	}
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Start()
+	if err = errors.Join(err, w.Close()); err != nil {
+		return words, errors.Join(err, r.Close())
+	}
+	var out shown
+	end := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(&out, r)
+		end <- err
+	}()
+	return func() string {
+		stuck := r.SetReadDeadline(time.Now().Add(readTime))
+		if err := errors.Join(stuck, <-end); errors.Is(err, os.ErrDeadlineExceeded) {
+			h.left.Add(1)
+			go h.drain(r)
+		} else {
+			r.Close() //nolint:errcheck // nobody writes to it any more
+		}
+		return strings.TrimSpace(string(out))
+	}, nil
+}
+
+// drain reads what comes until nobody can write any more.
+func (h *Hook) drain(r *os.File) {
+	defer h.left.Add(-1)
+	defer r.Close() //nolint:errcheck // it is only read
+	if err := r.SetReadDeadline(time.Time{}); err != nil {
+		return
+	}
+	_, _ = io.Copy(io.Discard, r)
+}
+
+// shown keeps the beginning of what is written.
+type shown []byte
+
+func (s *shown) Write(p []byte) (int, error) {
+	*s = append(*s, p[:min(len(p), maxShown-len(*s))]...)
+	return len(p), nil
+}

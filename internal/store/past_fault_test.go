@@ -1,0 +1,171 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// pastTrial is a store with revisions on files that fail, and what it has answered.
+type pastTrial struct {
+	t     *testing.T
+	files *memFiles
+	store *Store
+	was   map[uint64]string // what there was at a revision that was confirmed by an answer
+	maybe []uint64          // which revision may wait for confirmation after a crash; 0: none
+}
+
+func (x *pastTrial) open() {
+	if x.store != nil {
+		_ = x.store.Close() // whatever it says
+	}
+	s, err := openMem(x.files)
+	if err != nil {
+		x.store = nil
+		return // the next step tries again
+	}
+	s.remember()
+	x.store = s
+	x.check(s)
+}
+
+// check fails unless a store that was started knows what it must: what waits, and the way back to each revision that it names.
+func (x *pastTrial) check(s *Store) {
+	x.t.Helper()
+	w, _ := s.Waiting()
+	if !slices.Contains(x.maybe, w.Number) && x.files.hit != "read" {
+		x.t.Fatalf("%s at call %d: revision %d waits, and it may be %d\n%s", x.files.hit, x.files.at, w.Number, x.maybe, x.files.listing())
+	}
+	head := s.Snapshot().Revision()
+	for number := range head {
+		_, after, _, err := s.Preview(By{Owner: "rest"}, goBack(number))
+		if errors.Is(err, ErrForgotten) {
+			continue
+		}
+		if was, known := x.was[number]; err != nil || known && content(after) != was {
+			x.t.Fatalf("%s at call %d: back from %d to %d, %v, it is\n%swas\n%s", x.files.hit, x.files.at, head, number, err, content(after), was)
+		}
+	}
+}
+
+// does makes a change after which one of these revisions waits, if it is made, and one of those before if not.
+func (x *pastTrial) does(change func(s *Store) error, waits func(s *Store) uint64) {
+	if x.store == nil {
+		x.open()
+	}
+	before := x.maybe
+	if next := waits(x.store); !slices.Contains(x.maybe, next) {
+		x.maybe = append(slices.Clone(x.maybe), next)
+	}
+	if err := change(x.store); err != nil {
+		return
+	}
+	x.maybe = before
+	now := x.store.Snapshot()
+	x.was[now.Revision()] = content(now)
+	w, _ := x.store.Waiting()
+	x.maybe = []uint64{w.Number}
+}
+
+func (x *pastTrial) run() {
+	x.was, x.maybe = map[uint64]string{0: ""}, []uint64{0}
+	stays := func(s *Store) uint64 { w, _ := s.Waiting(); return w.Number }
+	none := func(*Store) uint64 { return 0 }
+	put := func(n, v int) func(*Store) error {
+		return func(s *Store) error { _, _, err := s.Commit("rest", put(numbered(n, v))); return err }
+	}
+	confirmed := func(n, v int) {
+		x.does(func(s *Store) error {
+			_, _, err := s.CommitBy(By{Owner: "rest", Confirm: time.Now().Add(time.Hour)}, func(tx *Tx) error { return items(tx.base).Put(tx, numbered(n, v)) })
+			return err
+		}, func(s *Store) uint64 {
+			if w, waits := s.Waiting(); waits {
+				return w.Number
+			}
+			return s.Snapshot().Revision() + 1
+		})
+	}
+	undo := func(s *Store) error {
+		w, waits := s.Waiting()
+		if !waits {
+			return nil
+		}
+		_, _, err := s.Commit("rest", func(tx *Tx) error { _, err := tx.Undo(w.Number); return err })
+		return err
+	}
+	confirm := func(s *Store) error { _, err := s.Confirm(0); return err }
+	x.open()
+	x.does(put(1, 1), stays)
+	confirmed(2, 1)
+	x.does(put(3, 1), stays)
+	x.does(undo, none)
+	x.does(put(3, 2), stays)
+	confirmed(1, 2)
+	x.open()
+	x.does(put(4, 1), stays)
+	x.does(confirm, none)
+	x.does(put(4, 2), stays)
+	confirmed(1, 3)
+	x.does(put(5, 1), stays)
+	x.open()
+	if x.store == nil {
+		x.open()
+	}
+	x.does(undo, none)
+	x.open()
+}
+
+// crash starts stores on all that may be left when the machine is switched off now.
+func (x *pastTrial) crash() {
+	for entries := range len(x.files.pending) + 1 {
+		for _, data := range []bool{false, true} {
+			s, err := openMem(x.files.after(entries, data))
+			if err != nil {
+				x.t.Fatal(err)
+			}
+			s.remember()
+			x.check(s)
+			if err := s.Close(); err != nil {
+				x.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Each call to the disk fails once in each way, and the machine is switched off before each: what waits for confirmation goes on waiting,
+// what was confirmed or undone does not, and going back leads to what was.
+//
+// P5
+func TestRevisionsWhenCallsFail(t *testing.T) {
+	t.Parallel()
+	clean := &pastTrial{t: t, files: newMemFiles()}
+	clean.run()
+	if n := len(clean.was); n < 10 {
+		t.Fatalf("%d revisions", n)
+	}
+	for at := range clean.files.calls {
+		for _, how := range []fault{failBefore, failAfter, tear} {
+			x := &pastTrial{t: t, files: newMemFiles()}
+			x.files.at, x.files.how, x.files.part = at, how, 1
+			x.run()
+		}
+	}
+	for part := range 3 {
+		x := &pastTrial{t: t, files: newMemFiles()}
+		x.files.spy = func(_ string, size int, do func(int) error) {
+			x.crash()
+			if size > 0 {
+				if err := do([...]int{1, size / 2, size - 1}[part]); err != nil {
+					t.Fatal(err)
+				}
+				x.crash()
+			}
+		}
+		x.run()
+		if fmt.Sprint(x.maybe) != "[0]" {
+			t.Errorf("%v waits at the end", x.maybe)
+		}
+	}
+}

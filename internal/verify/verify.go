@@ -1,0 +1,229 @@
+// Package verify compares what users want with what the kernel has, on a running system.
+//
+// Rows that user space writes are compared under the lock under which they are written. All the same, a difference counts only if it is there
+// at a second look, after what was under way has had the time to arrive: of two looks at a system that changes, each may find something else
+// half done, and none the same.
+package verify
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// Source compares a part; with repair, it writes again what differs.
+type Source func(ctx context.Context, o Options) []lb.Compared
+
+// Options say what is compared.
+type Options struct {
+	Whole  bool // all connections, not a sample
+	Repair bool // what differs is applied again
+}
+
+const (
+	// between is how long what is under way has to arrive before the next look. No less than what a pass of a loop takes under load.
+	between = 500 * time.Millisecond
+	// looks bounds how often what is unsettled is looked at.
+	looks = 4
+	// Shown bounds the differences of a table that are told.
+	Shown = 100
+)
+
+// Verdict is the outcome in a word.
+type Verdict string
+
+// The verdicts.
+const (
+	Same    Verdict = "same"
+	Differs Verdict = "differs"
+	Unknown Verdict = "unknown" // something could not be read, or did not come to rest
+)
+
+// Table is what there is to say of a table.
+type Table struct {
+	Name        string
+	Rows        int // compared at the last look
+	Differences int // that outlived a second look
+	Unsettled   int // rows that were about to change at each look
+	Err         error
+}
+
+// Finding is a difference, and what became of it.
+type Finding struct {
+	lb.Difference
+	Repaired bool // it was there, and is not any more
+}
+
+// Report is the outcome.
+type Report struct {
+	Verdict  Verdict
+	Tables   []Table
+	Findings []Finding
+	Passed   int // differences that were there at one look and not at the next
+	Took     time.Duration
+}
+
+// Verifier compares. One comparison at a time: another one waits.
+type Verifier struct {
+	sources []Source
+	between time.Duration
+	turn    chan struct{} // capacity 1
+}
+
+// New compares by these sources.
+func New(sources ...Source) *Verifier {
+	return &Verifier{sources: sources, between: between, turn: make(chan struct{}, 1)}
+}
+
+// Run compares everything, and repairs what differs if that is asked for.
+func (v *Verifier) Run(ctx context.Context, o Options) Report {
+	began := time.Now()
+	select {
+	case v.turn <- struct{}{}:
+		defer func() { <-v.turn }()
+	case <-ctx.Done():
+		return Report{Verdict: Unknown, Tables: []Table{{Name: "turn", Err: ctx.Err()}}, Took: time.Since(began)}
+	}
+	l := v.settle(ctx, Options{Whole: o.Whole})
+	r := l.report()
+	if o.Repair && len(l.standing) > 0 && ctx.Err() == nil {
+		v.look(ctx, Options{Whole: o.Whole, Repair: true})
+		v.wait(ctx)
+		after := v.settle(ctx, Options{Whole: o.Whole})
+		r = after.report()
+		for _, d := range l.list() {
+			if _, left := after.standing[place{d.Table, d.Row}]; !left {
+				r.Findings = append(r.Findings, Finding{d, true})
+			}
+		}
+	}
+	r.Took = time.Since(began)
+	return r
+}
+
+// place is where a difference is. What it says may change from look to look.
+type place struct{ table, row string }
+
+// look is what the looks so far have shown: the last one, and how often in a row each difference was there.
+type look struct {
+	compared []lb.Compared
+	standing map[place]lb.Difference
+	seen     map[place]int
+	passed   int
+}
+
+// settle looks until what was found was found twice in a row, and nothing is unsettled.
+func (v *Verifier) settle(ctx context.Context, o Options) look {
+	now := v.look(ctx, o)
+	for n := 1; n < looks && !now.settled() && v.wait(ctx); n++ {
+		next := v.look(ctx, o)
+		next.passed = now.passed
+		for at, times := range now.seen {
+			if next.seen[at] == 0 {
+				next.passed++
+			} else {
+				next.seen[at] += times
+			}
+		}
+		now = next
+	}
+	for at, times := range now.seen {
+		if times < 2 {
+			delete(now.standing, at)
+			now.passed++
+		}
+	}
+	return now
+}
+
+// settled tells whether another look would show nothing else.
+func (l *look) settled() bool {
+	for _, times := range l.seen {
+		if times < 2 {
+			return false
+		}
+	}
+	return l.unsettled() == 0
+}
+
+// look looks once.
+func (v *Verifier) look(ctx context.Context, o Options) look {
+	l := look{standing: map[place]lb.Difference{}, seen: map[place]int{}}
+	for _, source := range v.sources {
+		l.compared = append(l.compared, source(ctx, o)...)
+	}
+	l.compared = joined(l.compared)
+	for _, c := range l.compared {
+		for _, d := range c.Differences {
+			l.standing[place{d.Table, d.Row}], l.seen[place{d.Table, d.Row}] = d, 1
+		}
+	}
+	return l
+}
+
+// joined has each table once.
+func joined(list []lb.Compared) (out []lb.Compared) {
+	at := map[string]int{}
+	for _, c := range list {
+		i, there := at[c.Table]
+		if !there {
+			at[c.Table] = len(out)
+			out = append(out, c)
+			continue
+		}
+		o := &out[i]
+		o.Rows += c.Rows
+		o.Unsettled += c.Unsettled
+		o.Differences = append(o.Differences, c.Differences...)
+		o.Err = cmp.Or(o.Err, c.Err)
+	}
+	return out
+}
+
+func (v *Verifier) wait(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(v.between):
+		return true
+	}
+}
+
+func (l *look) unsettled() (n int) {
+	for _, c := range l.compared {
+		n += c.Unsettled
+	}
+	return n
+}
+
+func (l *look) list() []lb.Difference {
+	out := make([]lb.Difference, 0, len(l.standing))
+	for _, d := range l.standing {
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b lb.Difference) int { return cmp.Or(cmp.Compare(a.Table, b.Table), cmp.Compare(a.Row, b.Row)) })
+	return out
+}
+
+func (l *look) report() Report {
+	r := Report{Verdict: Same, Passed: l.passed}
+	byTable := map[string]int{}
+	for _, d := range l.list() {
+		if byTable[d.Table]++; byTable[d.Table] <= Shown {
+			r.Findings = append(r.Findings, Finding{Difference: d})
+		}
+	}
+	for _, c := range l.compared {
+		r.Tables = append(r.Tables, Table{Name: c.Table, Rows: c.Rows, Differences: byTable[c.Table], Unsettled: c.Unsettled, Err: c.Err})
+		if c.Err != nil {
+			r.Verdict = Unknown
+		}
+	}
+	if len(l.standing) > 0 {
+		r.Verdict = Differs
+	}
+	return r
+}

@@ -1,0 +1,77 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"loxilb/internal/lb"
+)
+
+// fake shows the rows of each look, the last one for ever. Repair makes it show none.
+type fake struct {
+	looks    [][]string
+	settling int // looks at which something is unsettled
+	err      error
+	repaired bool
+	n        int
+}
+
+func (f *fake) look(_ context.Context, o Options) []lb.Compared {
+	c := lb.Compared{Table: "services", Rows: 3, Err: f.err}
+	if f.settling > f.n {
+		c.Unsettled = 1
+	}
+	if i := min(f.n, len(f.looks)-1); i >= 0 && !f.repaired {
+		for _, row := range f.looks[i] {
+			c.Differences = append(c.Differences, lb.Difference{Table: c.Table, Row: row, What: "is missing"})
+		}
+	}
+	f.repaired = f.repaired || o.Repair
+	f.n++
+	return []lb.Compared{c, {Table: "vips", Rows: 1}, {Table: "services", Rows: 1}}
+}
+
+// TestLooks: a difference counts if it is there at two looks in a row; what changes is looked at again, not for ever; and what cannot be read is said.
+func TestLooks(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		fake    fake
+		verdict Verdict
+		found   int
+		passed  int
+		looks   int
+	}{
+		"nothing":             {verdict: Same, looks: 1},
+		"stays":               {fake: fake{looks: [][]string{{"a"}}}, verdict: Differs, found: 1, looks: 2},
+		"passes":              {fake: fake{looks: [][]string{{"a"}, {}}}, verdict: Same, passed: 1, looks: 2},
+		"each time another":   {fake: fake{looks: [][]string{{"a"}, {"b"}, {"c"}, {"d"}}}, verdict: Same, passed: 4, looks: 4},
+		"one comes later":     {fake: fake{looks: [][]string{{"a"}, {"a", "b"}}}, verdict: Differs, found: 2, looks: 3},
+		"comes to rest":       {fake: fake{settling: 2}, verdict: Same, looks: 3},
+		"never comes to rest": {fake: fake{settling: 100}, verdict: Same, looks: 4},
+		"cannot be read":      {fake: fake{err: errors.New("no such map")}, verdict: Unknown, looks: 1},
+	} {
+		v := New(c.fake.look)
+		v.between = time.Millisecond
+		r := v.Run(t.Context(), Options{})
+		if r.Verdict != c.verdict || len(r.Findings) != c.found || r.Passed != c.passed || c.fake.n != c.looks {
+			t.Errorf("%s: %s, %d found, %d passed, %d looks; want %s, %d, %d, %d", name, r.Verdict, len(r.Findings), r.Passed, c.fake.n, c.verdict, c.found, c.passed, c.looks)
+		}
+		if len(r.Tables) != 2 || r.Tables[0].Rows != 4 {
+			t.Errorf("%s: tables are %+v", name, r.Tables)
+		}
+	}
+}
+
+// TestRepair: what is repaired is said, and the verdict is that of afterwards.
+func TestRepair(t *testing.T) {
+	t.Parallel()
+	f := fake{looks: [][]string{{"a", "b"}}}
+	v := New(f.look)
+	v.between = time.Millisecond
+	r := v.Run(t.Context(), Options{Repair: true})
+	if r.Verdict != Same || len(r.Findings) != 2 || !r.Findings[0].Repaired {
+		t.Errorf("%+v", r)
+	}
+}

@@ -1,0 +1,218 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// newDaemon starts a daemon in a namespace without any network but loopback.
+func newDaemon(t *testing.T, lab *netnstest.Lab, name string, args ...string) (*netnstest.Host, *netnstest.Daemon) {
+	t.Helper()
+	h, err := lab.Host(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	d, err := h.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s's log:\n%s", name, d.Log())
+		}
+	})
+	return h, d
+}
+
+// startElsewhere starts a daemon that answers where newDaemon would not look.
+func startElsewhere(t *testing.T, lab *netnstest.Lab, name string, args ...string) (*netnstest.Host, *netnstest.Process) {
+	t.Helper()
+	h, err := lab.Host(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.Start(netnstest.Command{Args: append([]string{
+		rig.Program("loxilb"), "--state-dir=" + filepath.Join(t.TempDir(), "state"), "--pin-path=" + netnstest.PinPath(h.Namespace),
+	}, args...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab.Cleanup(func() {
+		p.Stop()
+		_ = netnstest.RemoveDaemonFiles(h.Namespace)
+	})
+	return h, p
+}
+
+const (
+	versionURL = "http://127.0.0.1:11111/netlox/v1/version"
+	asNobody   = "runuser -u nobody -- "
+	askCode    = "curl -s -o /dev/null -w %{http_code} "
+)
+
+// spoof is a service that leads root's questions to an endpoint of the attacker's.
+const spoof = `{"serviceArguments":{"externalIP":"8.8.8.8","port":53,"protocol":"udp"},"endpoints":[{"endpointIP":"10.0.0.1","targetPort":53,"weight":1}]}`
+
+// Only root changes and sees services, whatever way others try.
+//
+// P17 nobody but root, and whom root has named, changes or sees services
+func TestAPIUsers(t *testing.T) {
+	t.Parallel()
+	lab := labtest.New(t)
+	h, d := newDaemon(t, lab, "lb", "--api-users=4711,@4712")
+	socket := filepath.Join(d.Dir(), "loxilb.sock")
+	for line, want := range map[string]string{
+		askCode + versionURL:            "200",
+		asNobody + askCode + versionURL: "403",
+		asNobody + askCode + "-X DELETE http://127.0.0.1:11111/netlox/v1/config/loadbalancer/all": "403",
+		asNobody + askCode + "http://127.0.0.1:11111/metrics":                                     "403",
+		asNobody + "unshare -Ur " + askCode + versionURL:                                          "403", // root in a namespace of its own
+		"unshare -Ur " + askCode + versionURL:                                                     "200", // root, whatever it calls itself
+		asNobody + askCode + "http://127.0.0.1:11111/healthz":                                     "200",
+		asNobody + askCode + "http://127.0.0.1:11111/readyz":                                      "200",
+		"setpriv --reuid=4711 --regid=4713 --clear-groups " + askCode + versionURL:                "200",
+		askCode + "--unix-socket " + socket + " " + versionURL:                                    "200",
+	} {
+		out, err := h.Run(strings.Fields(line)...)
+		if out != want {
+			t.Errorf("%s: %q %v, want %s", line, out, err, want)
+		}
+	}
+	if out, err := h.Run(strings.Fields(asNobody + askCode + "--unix-socket " + socket + " " + versionURL)...); err == nil {
+		t.Errorf("nobody opens the socket: %s", out)
+	}
+	out, err := h.Run(append(strings.Fields(asNobody+"curl -s -H Content-Type:application/json "+
+		"http://127.0.0.1:11111/netlox/v1/config/loadbalancer -d"), spoof)...)
+	if err != nil || !strings.Contains(out, "user nobody (65534) may not use the API") || !strings.Contains(out, "--api-users=nobody") {
+		t.Errorf("POST by nobody: %s %v", out, err)
+	}
+	if out, err := d.Command("get", "lb", "-o", "json"); err != nil || strings.Contains(out, "8.8.8.8") {
+		t.Errorf("services: %s %v", out, err)
+	}
+}
+
+// The same over IPv6.
+//
+// P17
+func TestAPIUsersIPv6(t *testing.T) {
+	t.Parallel()
+	h, _ := startElsewhere(t, labtest.New(t), "lb", "--host=::1", "--socket=")
+	const url = "http://[::1]:11111/netlox/v1/version"
+	labtest.Eventually(t, 30*time.Second, func(context.Context) error {
+		_, err := h.Run("curl", "-sf", url)
+		return err
+	})
+	for line, want := range map[string]string{askCode + url: "200", asNobody + askCode + url: "403"} {
+		if out, err := h.Run(strings.Fields(line)...); out != want {
+			t.Errorf("%s: %q %v, want %s", line, out, err, want)
+		}
+	}
+}
+
+// With --insecure every user of the machine may use the port.
+func TestAPIInsecure(t *testing.T) {
+	t.Parallel()
+	h, _ := newDaemon(t, labtest.New(t), "lb", "--insecure")
+	if out, err := h.Run(strings.Fields(asNobody + askCode + versionURL)...); out != "200" {
+		t.Errorf("%q %v", out, err)
+	}
+}
+
+// Each of two daemons in two namespaces has a socket of its own, and loxicmd finds the one where it runs.
+func TestSocketOfNamespace(t *testing.T) {
+	t.Parallel()
+	lab := labtest.New(t)
+	sockets := map[string]bool{}
+	for _, name := range []string{"one", "two"} {
+		h, d := startElsewhere(t, lab, name, "--port=7001")
+		loxicmd := func(line string) (string, error) {
+			return h.Run(append([]string{rig.Program("loxicmd")}, strings.Fields(line)...)...)
+		}
+		labtest.Eventually(t, 30*time.Second, func(context.Context) error {
+			_, err := loxicmd("get lb")
+			return err
+		})
+		if _, err := loxicmd("create lb 20.20.20.1 --tcp=80:80 --endpoints=10.0.0.1:1 --name=" + name); err != nil {
+			t.Fatal(err)
+		}
+		out, err := loxicmd("get lbversion -o json")
+		var v struct{ Namespace string }
+		if err != nil || json.Unmarshal([]byte(out), &v) != nil || !strings.HasSuffix(v.Namespace, " ("+h.Namespace+")") {
+			t.Errorf("%s: %s %v", name, out, err)
+		}
+		if !strings.Contains(d.Output(), h.Namespace) {
+			t.Errorf("%s does not say in its log which namespace it serves", name)
+		}
+		cookie, _, _ := strings.Cut(v.Namespace, " ")
+		sockets[filepath.Join("/run/loxilb", cookie+".sock")] = true
+		for other := range sockets {
+			if _, err := os.Stat(other); err != nil {
+				t.Error(err)
+			}
+		}
+		if out, err := loxicmd("get lb -o json"); err != nil || strings.Count(out, `"name"`) != 1 || !strings.Contains(out, `"`+name+`"`) {
+			t.Errorf("%s has %s %v", name, out, err)
+		}
+	}
+	if len(sockets) != 2 {
+		t.Errorf("sockets %v", sockets)
+	}
+	none, err := lab.Host("none") // no daemon: nobody else's answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := none.Run(rig.Program("loxicmd"), "get", "lb"); err == nil || !strings.Contains(out, "127.0.0.1:11111 can't be reached") ||
+		!strings.Contains(out, "nor can the socket of this network namespace, /run/loxilb/netns-") {
+		t.Errorf("in a namespace without a daemon: %s %v", out, err)
+	}
+}
+
+// The socket of a daemon that was killed goes when the next one starts, in whatever namespace; one that answers stays.
+func TestOrphanSocket(t *testing.T) {
+	t.Parallel()
+	lab := labtest.New(t)
+	_, dead := newDaemon(t, lab, "dead", "--socket=auto")
+	_, alive := newDaemon(t, lab, "alive", "--socket=auto")
+	socket := func(d *netnstest.Daemon) string {
+		out, err := d.Command("get", "lbversion", "-o", "json")
+		var v struct{ Namespace string }
+		if err != nil || json.Unmarshal([]byte(out), &v) != nil {
+			t.Fatal(out, err)
+		}
+		cookie, _, _ := strings.Cut(v.Namespace, " ")
+		return filepath.Join("/run/loxilb", cookie+".sock")
+	}
+	left, used := socket(dead), socket(alive)
+	dead.Kill()
+	if _, err := os.Stat(left); err != nil {
+		t.Fatal("a killed daemon left no socket:", err)
+	}
+	newDaemon(t, lab, "third", "--socket=auto")
+	if _, err := os.Stat(left); err == nil {
+		t.Error("the socket of the killed daemon is still there")
+	}
+	if _, err := os.Stat(used); err != nil {
+		t.Error(err)
+	}
+}
+
+// Who asks by another user's socket is told which door to take, by the port.
+func TestCommandOfNobody(t *testing.T) {
+	t.Parallel()
+	h, _ := newDaemon(t, labtest.New(t), "lb", "--socket=auto")
+	out, err := h.Run(append(strings.Fields(asNobody), rig.Program("loxicmd"), "get", "lb")...)
+	if err == nil || !strings.Contains(out, "user nobody (65534) may not use the API") {
+		t.Errorf("%s %v", out, err)
+	}
+}

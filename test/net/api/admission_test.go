@@ -1,0 +1,110 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// TestRoom: thousands of services with tables of hashes are applied and disturb nobody, and what would need more than
+// the data path has is refused by one sentence and changes nothing.
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	a := apiOf(r)
+	// 25 MB with two CPUs, 4 of them the empty table of when connections of removed endpoints end; what is per CPU by itself is little
+	if size := mapMemory(r); size > 28<<10 {
+		t.Errorf("the maps of an idle daemon take %d kB in the kernel, want at most 28 MB", size)
+	}
+	const services = 4200 // once as many as there was room for
+	took, _ := a.call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: mixed(services, 1)}))
+	t.Logf("%d services: %v; memory %s, at most %s; maps %d kB", services, took, memoryOf(r, "VmRSS"), memoryOf(r, "VmHWM"), mapMemory(r))
+	r.Loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
+	r.WantAnswers("20.20.20.1:80", "ep1", "ep1")
+	before := r.Loxicmd("get lb")
+
+	heavy := mixed(9000, 1)
+	for i := range heavy {
+		heavy[i].ServiceArguments.ExternalIP = fmt.Sprintf("21.0.0.%d", i>>8)
+		heavy[i].ServiceArguments.Sel = "1"
+		heavy[i].Endpoints[0].Weight = new(1000)
+	}
+	status, answer := a.answer("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: heavy}))
+	for _, part := range []string{"slots in the tables that choose endpoints are more than the data path has room for (allowed: 134217728; now: ", "most: 21.0."} {
+		if status != 400 || !strings.Contains(string(answer), part) {
+			t.Errorf("%d %s, want 400 and %q", status, answer, part)
+		}
+	}
+	if after := r.Loxicmd("get lb"); after != before {
+		t.Error("what was refused changed something")
+	}
+	r.Loxicmd("delete lb 20.20.20.1 --tcp=80")
+	a.call("DELETE", "config/loadbalancer/all", nil)
+}
+
+// TestAllServices: as many services as there may be, of every algorithm, with three endpoints each.
+func TestAllServices(t *testing.T) {
+	rig.Long(t)
+	r := rig.New(t, rig.Options{})
+	a := apiOf(r)
+	const services, part = 65536, 8192
+	t.Logf("none: memory %s; maps %d kB", memoryOf(r, "VmRSS"), mapMemory(r))
+	for _, sel := range []int{-1, 1} { // of every algorithm, and all with a table of hashes
+		var took time.Duration
+		for list := mixed(services, sel); len(list) > 0; list = list[part:] {
+			d, _ := a.call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: list[:part]}))
+			took += d
+		}
+		t.Logf("%d services: %v; memory %s, at most %s; maps %d kB", services, took, memoryOf(r, "VmRSS"), memoryOf(r, "VmHWM"), mapMemory(r))
+		if size := mapMemory(r); size > 300<<10 {
+			t.Errorf("the maps take %d kB in the kernel, want at most 300 MB", size)
+		}
+	}
+	wantSmall(r)
+	r.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	start := time.Now()
+	if err := r.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("ready again after %v: memory %s; maps %d kB", time.Since(start), memoryOf(r, "VmRSS"), mapMemory(r))
+	wantSmall(r)
+}
+
+// wantSmall waits until the daemon has given back what a burst took.
+func wantSmall(r *rig.Rig) {
+	r.T.Helper()
+	labtest.Eventually(r.T, time.Minute, func(context.Context) error {
+		kilobytes, err := strconv.Atoi(strings.TrimSuffix(memoryOf(r, "VmRSS"), " kB"))
+		if err == nil && kilobytes > 200<<10 {
+			return fmt.Errorf("the daemon takes %d kB, want at most 200 MB", kilobytes)
+		}
+		return err
+	})
+	r.T.Logf("then: memory %s", memoryOf(r, "VmRSS"))
+}
+
+// mixed are services with three endpoints each, of all algorithms or of one.
+func mixed(services, sel int) (list []v1.LoadbalanceEntry) {
+	algorithms := []int{0, 1, 2, 3, 4, 100}
+	for n := range services {
+		e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{ExternalIP: bigVIP(n >> 8).String(), Port: 1000 + n&255, Protocol: "tcp", Sel: v1.Choice(strconv.Itoa(max(sel, 0)))}}
+		if sel < 0 {
+			e.ServiceArguments.Sel = v1.Choice(strconv.Itoa(algorithms[n%len(algorithms)]))
+		}
+		for i := range 3 {
+			e.Endpoints = append(e.Endpoints, v1.Endpoint{EndpointIP: fmt.Sprintf("31.31.31.%d", 1+(n+i)%250), TargetPort: 8080 + n%1000, Weight: new(1)})
+		}
+		list = append(list, e)
+	}
+	return list
+}

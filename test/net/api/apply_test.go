@@ -1,0 +1,79 @@
+package api_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// TestConfirmKilled: a change that nobody confirms is undone although the daemon was killed before its time; what was confirmed stays. What
+// is saved is applied again without a change, and 10,000 services are applied by one request.
+func TestConfirmKilled(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	dir := t.TempDir()
+	file := func(name, vip string) string {
+		path := filepath.Join(dir, name)
+		text := "apiVersion: netlox/v1\nkind: lb\nspec:\n  serviceArguments: {externalIP: " + vip + ", port: 2020, protocol: tcp}\n  endpoints:\n  - {endpointIP: 31.31.31.1, targetPort: 5001, weight: 1}\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	first, second := file("1.yaml", "20.20.20.1"), file("2.yaml", "20.20.20.2")
+	r.Loxicmd("apply -f %s --confirm=600s", first)
+	r.Loxicmd("confirm")
+	r.Loxicmd("apply -f %s --confirm=2s", second)
+	due := time.Now().Add(2 * time.Second)
+	r.Kill()
+	time.Sleep(time.Until(due)) // the deadline passes while nobody is there
+	r.Restart()
+	if out := r.Loxicmd("get lb"); !strings.Contains(out, "20.20.20.1") || strings.Contains(out, "20.20.20.2") {
+		t.Errorf("after the start:\n%s", out)
+	}
+	r.WantAnswers("20.20.20.1:2020", "ep1")
+	if out := r.Loxicmd("get revisions"); !strings.Contains(out, "undo of what nobody confirmed") || !strings.Contains(out, "root") {
+		t.Error(out)
+	}
+
+	r.Loxicmd("apply -f %s --confirm=3s", second)
+	r.Kill()
+	r.Restart() // before its time: it is undone later
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if out := r.Loxicmd("get lb"); strings.Contains(out, "20.20.20.2") {
+			return errors.New(out)
+		}
+		return nil
+	})
+
+	var many strings.Builder
+	for i := range 10000 {
+		fmt.Fprintf(&many, "---\napiVersion: netlox/v1\nkind: lb\nspec:\n  serviceArguments: {externalIP: 20.21.%d.%d, port: 80, protocol: tcp}\n  endpoints:\n  - {endpointIP: 31.31.31.1, targetPort: 5001, weight: 1}\n", i/250, 1+i%250)
+	}
+	lots, saved := filepath.Join(dir, "lots.yaml"), filepath.Join(dir, "saved.yaml")
+	if err := os.WriteFile(lots, []byte(many.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	if out := r.Loxicmd("apply -f %s", lots); !strings.Contains(out, "10000 added") {
+		t.Error(out)
+	}
+	t.Logf("10,000 services applied in %v", time.Since(start).Round(time.Millisecond))
+	r.Loxicmd("save -f %s", saved)
+	if out := r.Loxicmd("plan -f %s --prune", saved); out != "nothing to do\n" {
+		t.Error(out[:min(len(out), 500)])
+	}
+	r.Loxicmd("rollback")
+	if out := r.Loxicmd("get lb"); strings.Contains(out, "20.21.") || !strings.Contains(out, "20.20.20.1") {
+		t.Error(out[:min(len(out), 500)])
+	}
+}

@@ -1,0 +1,93 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/desired"
+	"loxilb/internal/lb"
+	"loxilb/internal/store"
+	"loxilb/test/net/rig"
+)
+
+// TestImpossibleServices: services in the state directory that the data path cannot have, as an earlier version or another
+// limit let them in, are named with the reason, and keep nobody from starting, being changed, or removing them.
+func TestImpossibleServices(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	r.Loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
+	const services = 600
+	apiOf(r).call("POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{LbAttr: mixed(services, -1)}))
+	r.Stop()
+	rings := storeRings(t, filepath.Join(r.Dir(), "state"))
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	var failed v1.StatusList
+	_, body := apiOf(r).call("GET", "status/objects?kind=service&failed=true", nil)
+	if err := json.Unmarshal(body, &failed); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range failed.StatusAttr {
+		if !rings[s.Key] || !strings.Contains(s.Error, "lead back to the service itself") {
+			t.Errorf("%+v", s)
+		}
+	}
+	if len(failed.StatusAttr) != len(rings) {
+		t.Errorf("%d failed, want %d", len(failed.StatusAttr), len(rings))
+	}
+	if out := r.Loxicmd("get status --kind=service -o json"); strings.Count(out, `"state": "applied"`) != services+1 {
+		t.Errorf("%d applied, want %d", strings.Count(out, `"state": "applied"`), services+1)
+	}
+	r.WantAnswers("20.20.20.1:80", "ep1", "ep1")
+	r.Loxicmd("create lb 20.20.20.2 --tcp=80:5001 --endpoints=31.31.31.1:1")
+	r.WantAnswers("20.20.20.2:80", "ep1", "ep1")
+	for key := range rings {
+		vip, _, _ := strings.Cut(key, ":")
+		r.Loxicmd("delete lb %s --tcp=80", vip)
+	}
+	if out := r.Loxicmd("get status --failed --kind=service -o json"); strings.Contains(out, `"failed"`) {
+		t.Error(out)
+	}
+}
+
+// storeRings puts five services into a state directory each of which has the next for its endpoint. No daemon would take
+// them: it checks what it is asked for, and files are read as they are.
+func storeRings(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	state, err := desired.Open(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 5
+	keys := map[string]bool{}
+	vip := func(i int) netip.Addr { return netip.MustParseAddr(fmt.Sprintf("20.20.66.%d", 1+i%n)) }
+	_, _, err = state.Commit("rest", func(tx *store.Tx) error {
+		for i := range n {
+			s := lb.Service{
+				Key:       lb.Key{VIP: vip(i), Port: 80, Protocol: lb.TCP},
+				Endpoints: []lb.Endpoint{{Addr: vip(i + 1), Port: 80, Weight: 1}},
+			}
+			keys[s.Key.String()] = true
+			if err := state.Services.Put(tx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := state.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}

@@ -1,0 +1,266 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/test/mapmemory"
+	"loxilb/test/net/rig"
+)
+
+// big is how many services the tests of scale have, each of bigEndpoints.
+const (
+	big          = 10000
+	bigEndpoints = 10
+)
+
+// api speaks to a daemon's REST API over one connection.
+type api struct {
+	t      testing.TB
+	client *http.Client
+}
+
+func apiOf(r *rig.Rig) *api {
+	return &api{t: r.T, client: &http.Client{
+		Timeout: 2 * time.Minute,
+		Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return r.LB.DialContext(ctx, network, address)
+		}},
+	}}
+}
+
+// call makes a request, fails the test unless the answer is 200, and returns how long it took and the body.
+func (a *api) call(method, path string, body []byte) (time.Duration, []byte) {
+	a.t.Helper()
+	start := time.Now()
+	status, answer := a.answer(method, path, body)
+	took := time.Since(start)
+	if status != http.StatusOK {
+		a.t.Fatalf("%s %s: %d %.300s", method, path, status, answer)
+	}
+	return took, answer
+}
+
+// answer makes a request, and returns the status and the body of what comes back.
+func (a *api) answer(method, path string, body []byte) (int, []byte) {
+	a.t.Helper()
+	req, err := http.NewRequestWithContext(a.t.Context(), method, "http://127.0.0.1:11111/netlox/v1/"+path, bytes.NewReader(body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	res, err := a.client.Do(req)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		a.t.Fatalf("%s %s: %s %v", method, path, res.Status, err)
+	}
+	return res.StatusCode, answer
+}
+
+// bigVIP is the VIP of service number n.
+func bigVIP(n int) netip.Addr {
+	return netip.AddrFrom4([4]byte{20, byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// bigService is service number n, port 80. Its first endpoint is that of the topology which answers as ep1.
+func bigService(n int) v1.LoadbalanceEntry {
+	e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{
+		ExternalIP: bigVIP(n).String(), Port: 80, Protocol: "tcp", Name: "service-" + strconv.Itoa(n),
+	}}
+	for i := range bigEndpoints {
+		host, port := 1, 5001
+		if i > 0 {
+			host, port = 2+(n+i)%250, 8080+i
+		}
+		e.Endpoints = append(e.Endpoints, v1.Endpoint{EndpointIP: fmt.Sprintf("31.31.31.%d", host), TargetPort: port, Weight: new(1)})
+	}
+	return e
+}
+
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// bulk is one request for services from..to-1.
+func bulk(t testing.TB, from, to int) []byte {
+	t.Helper()
+	var list []v1.LoadbalanceEntry
+	for n := from; n < to; n++ {
+		list = append(list, bigService(n))
+	}
+	return encode(t, v1.LoadbalanceRequest{LbAttr: list})
+}
+
+// one is a request for service n alone.
+func one(t testing.TB, n int) []byte {
+	t.Helper()
+	e := bigService(n)
+	return encode(t, v1.LoadbalanceRequest{ServiceArguments: &e.ServiceArguments, Endpoints: e.Endpoints})
+}
+
+// memoryOf returns a line of the daemon's /proc/PID/status.
+func memoryOf(r *rig.Rig, field string) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.Pid()))
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// mapMemory is the memory of the daemon's maps in the kernel, in KiB, as far as the kernel tells.
+func mapMemory(r *rig.Rig) int { return mapmemory.Of(r.Pid()) >> 10 }
+
+// TestScale: 10,000 services of 10 endpoints come in one request and are balanced when it is answered; a change
+// beside them takes as long as alone; a restart loses no request. Times are shown and not judged but by comparison,
+// as they depend on what else the machine does.
+func TestScale(t *testing.T) {
+	args := []string{"--metrics-detail=service"} // as by default
+	many, few := rig.New(t, rig.Options{Args: args}), rig.New(t, rig.Options{Args: args})
+	for _, r := range []*rig.Rig{many, few} {
+		r.ServeNames()
+	}
+	a, b := apiOf(many), apiOf(few)
+	t.Logf("memory with no service: %s", memoryOf(many, "VmRSS"))
+	body := bulk(t, 0, big)
+	took, _ := a.call("POST", "config/loadbalancer", body)
+	t.Logf("POST of %d services of %d endpoints (%d KiB): %v", big, bigEndpoints, len(body)>>10, took)
+	for _, n := range []int{0, 1, big - 1} { // the first connection of each goes to its first endpoint
+		many.WantAnswers(rig.Join(bigVIP(n).String(), 80), "ep1")
+	}
+	t.Logf("memory then: %s, at most %s; maps in the kernel %d kB", memoryOf(many, "VmRSS"), memoryOf(many, "VmHWM"), mapMemory(many))
+
+	compareChanges(t, a, b)
+
+	took, answer := a.call("GET", "config/loadbalancer/all", nil)
+	t.Logf("GET all: %v, %d KiB", took, len(answer)>>10)
+	var list v1.LoadbalanceList
+	if err := json.Unmarshal(answer, &list); err != nil || len(list.LbAttr) != big {
+		t.Errorf("%d services are listed, %v", len(list.LbAttr), err)
+	}
+	took, answer = a.call("GET", "metrics", nil)
+	t.Logf("GET metrics: %v, %d KiB", took, len(answer)>>10)
+	if len(answer) > 5_000_000 {
+		t.Errorf("GET metrics answers %d bytes", len(answer))
+	}
+
+	restartBig(t, many)
+	oneByOne(t, b)
+
+	took, _ = a.call("DELETE", "config/loadbalancer/all", nil)
+	t.Logf("DELETE all: %v", took)
+	many.WantNoAnswer(rig.Join(bigVIP(5).String(), 80))
+	took, _ = a.call("POST", "config/loadbalancer", body)
+	t.Logf("POST of all again: %v", took)
+	many.WantAnswers(rig.Join(bigVIP(5).String(), 80), "ep1")
+	t.Logf("memory at the end: %s", memoryOf(many, "VmRSS"))
+}
+
+// compareChanges creates, updates and deletes one service, by turns beside many others and alone.
+func compareChanges(t *testing.T, many, few *api) {
+	t.Helper()
+	const n = big + 1
+	changed := bigService(n)
+	changed.Endpoints = changed.Endpoints[:bigEndpoints-1]
+	steps := []struct {
+		name, method, path string
+		body               []byte
+	}{
+		{"create", "POST", "config/loadbalancer", one(t, n)},
+		{"update", "POST", "config/loadbalancer", encode(t, v1.LoadbalanceRequest{
+			ServiceArguments: &changed.ServiceArguments, Endpoints: changed.Endpoints,
+		})},
+		{"delete", "DELETE", "config/loadbalancer/externalipaddress/" + bigVIP(n).String() + "/port/80/protocol/tcp", nil},
+	}
+	took := make([][2][]time.Duration, len(steps))
+	for range 200 {
+		for i, step := range steps {
+			for j, a := range []*api{many, few} {
+				d, _ := a.call(step.method, step.path, step.body)
+				took[i][j] = append(took[i][j], d)
+			}
+		}
+	}
+	for i, step := range steps {
+		beside, alone := took[i][0], took[i][1]
+		slices.Sort(beside)
+		slices.Sort(alone)
+		at := func(d []time.Duration, percent int) time.Duration {
+			return d[len(d)*percent/100].Round(10 * time.Microsecond)
+		}
+		t.Logf("%s one beside %d others: median %v, 90 %% %v, 99 %% %v; alone: %v, %v, %v", step.name, big,
+			at(beside, 50), at(beside, 90), at(beside, 99), at(alone, 50), at(alone, 90), at(alone, 99))
+		if at(beside, 50) > 4*at(alone, 50) {
+			t.Errorf("to %s one service takes longer beside others", step.name)
+		}
+	}
+}
+
+// oneByOne creates as many services by a request each, one after the other.
+func oneByOne(t *testing.T, a *api) {
+	t.Helper()
+	took := make([]time.Duration, big)
+	start := time.Now()
+	for n := range took {
+		took[n], _ = a.call("POST", "config/loadbalancer", one(t, n))
+	}
+	total := time.Since(start)
+	const part = big / 10
+	first, last := took[:part], took[big-part:]
+	slices.Sort(first)
+	slices.Sort(last)
+	t.Logf("%d POSTs one after the other: %v; median of the first %d %v, of the last %v", big, total, part, first[part/2], last[part/2])
+}
+
+// restartBig stops the daemon and starts it again while requests are made, each to a service of its own.
+func restartBig(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	stop, done := make(chan struct{}), make(chan int, 1)
+	go func() {
+		asked := 0
+		defer func() { done <- asked }()
+		for n := 100; n < big-1; n++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			asked++
+			if who, err := r.Ask(rig.Join(bigVIP(n).String(), 80)); err != nil || !strings.HasPrefix(who, "ep1") {
+				t.Errorf("request %d while the daemon restarts: %q, %v", asked, who, err)
+				return
+			}
+		}
+	}()
+	r.Stop()
+	start := time.Now()
+	r.Restart()
+	t.Logf("restart with %d services: ready after %v, memory %s", big, time.Since(start), memoryOf(r, "VmRSS"))
+	close(stop)
+	t.Logf("%d requests answered meanwhile", <-done)
+}

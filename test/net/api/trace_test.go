@@ -1,0 +1,255 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// trace begins to trace in the balancer's namespace, and waits until it has begun.
+func trace(t testing.TB, r *rig.Rig, words string) *netnstest.Process {
+	t.Helper()
+	p, err := r.LB.Start(netnstest.Command{Args: append([]string{rig.Program("loxicmd"), "trace"}, strings.Fields(words)...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	says(t, p, "tracing")
+	return p
+}
+
+// says waits until a process has said what fits all patterns.
+func says(t testing.TB, p *netnstest.Process, patterns ...string) {
+	t.Helper()
+	for _, pattern := range patterns {
+		labtest.Eventually(t, 2*rig.Patience, func(context.Context) error {
+			if out := p.Output(); !regexp.MustCompile("(?m)" + pattern).MatchString(out) {
+				return fmt.Errorf("no %s:\n%.4000s", pattern, out)
+			}
+			return nil
+		})
+	}
+}
+
+// tracedRig is one with a service that answers, and one without endpoints. Checksums are whole, so that XDP may forward.
+func tracedRig(t testing.TB, args ...string) *rig.Rig {
+	t.Helper()
+	r := rig.New(t, rig.Options{Args: args, Before: rig.OffloadsOff})
+	rig.ServeSources(r)
+	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1 --name=web", rig.VIP4)
+	r.Loxicmd("create lb %s --tcp=81:7000 --endpoints=31.31.31.1:0 --name=empty", rig.VIP4)
+	return r
+}
+
+func ask(r *rig.Rig) {
+	r.T.Helper()
+	c := r.Dial(rig.Join(rig.VIP4, 80))
+	if _, err := rig.Whoami(c); err != nil {
+		r.T.Error(err)
+	}
+	_ = c.Close()
+}
+
+// refused asks the service that has no endpoint.
+func refused(r *rig.Rig) {
+	if c, err := r.Client.DialContext(r.T.Context(), "tcp", rig.Join(rig.VIP4, 81)); err == nil {
+		_ = c.Close()
+		r.T.Error("a service without endpoints answers")
+	}
+}
+
+// attached are the ids of the programs where clients come in.
+func attached(t testing.TB, r *rig.Rig) (ids []ebpf.ProgramID) {
+	t.Helper()
+	err := r.LB.Do(func() error {
+		l, err := netlink.LinkByName("client")
+		if err != nil {
+			return err
+		}
+		if q, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: ebpf.AttachTCXIngress}); err == nil {
+			for _, p := range q.Programs {
+				ids = append(ids, p.ID)
+			}
+		}
+		filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
+		for _, f := range filters {
+			if b, ok := f.(*netlink.BpfFilter); ok {
+				ids = append(ids, ebpf.ProgramID(b.Id))
+			}
+		}
+		if x := l.Attrs().Xdp; x != nil && x.Attached {
+			ids = append(ids, ebpf.ProgramID(x.ProgId))
+		}
+		return err
+	})
+	if err != nil || len(ids) == 0 {
+		t.Fatal(ids, err)
+	}
+	return ids
+}
+
+// TestTrace: packets are shown before and after translation, in both directions, with the reason of those that are dropped, to several who ask for different ones,
+// at each hook. When they have left, even if they were killed, the programs are those that were there before, and no packet was lost by that.
+//
+// P68 trace shows packets before and after translation with what became of them, and leaves nothing behind, however it ends
+func TestTrace(t *testing.T) {
+	t.Parallel()
+	const client, vip, endpoint = `100\.100\.100\.1:\d+`, `20\.20\.20\.1`, `31\.31\.31\.1:7000`
+	for _, c := range []struct{ name, args, at string }{
+		{"tcx", "--attach=tcx", ""},
+		{"clsact", "--attach=clsact", ""},
+		{"xdp", "--xdp=generic", " xdp"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := tracedRig(t, c.args)
+			before := attached(t, r)
+			web, drops := trace(t, r, "service web"), trace(t, r, "reason no-endpoint tcp")
+			nothing := trace(t, r, "host 100.100.100.99")
+			if during := attached(t, r); slices.Equal(during, before) {
+				t.Error("no program was exchanged")
+			}
+			ask(r)
+			refused(r)
+			says(t, web,
+				`^in client tcp `+client+` > `+vip+`:80 S seq \d+ ttl 64  # [0-9:.]+\n`+
+					`out ep1 tcp `+client+` > `+endpoint+` S seq \d+ ttl 63  # forward \d`,
+				`^in ep1 tcp `+endpoint+` > `+client+` SA .*\n`+`out client tcp `+vip+`:80 > `+client+` SA .*  # forward`,
+				`^in client tcp `+client+` > `+vip+`:80 PA .* len 10  # [0-9:.]+`+c.at+`\n`+`out ep1 tcp `+client+` > `+endpoint+` PA .* len 10  # forward`)
+			says(t, drops, `^in client tcp `+client+` > `+vip+`:81 S seq \d+ ttl 64 reason=no-endpoint  # [0-9:.]+\n`+
+				`out client tcp `+vip+`:81 > `+client+` RA .*  # answer`)
+			for _, other := range []struct {
+				p    *netnstest.Process
+				word string
+			}{{web, ":81 "}, {drops, ":80 "}, {nothing, ":80 "}, {nothing, ":81 "}} {
+				if strings.Contains(other.p.Output(), other.word) {
+					t.Errorf("%q is shown to who did not ask for it:\n%s", other.word, other.p.Output())
+				}
+			}
+			web.Kill()
+			nothing.Stop()
+			drops.Kill()
+			labtest.Eventually(t, rig.Patience, func(context.Context) error {
+				if now := attached(t, r); !slices.Equal(now, before) {
+					return fmt.Errorf("programs %v are there, and %v were before", now, before)
+				}
+				return nil
+			})
+			ask(r)
+		})
+	}
+}
+
+// TestTraceBounds: more than four are refused, and so is what is no filter; a trace ends after what was asked for; a daemon that is killed leaves nothing that
+// the next one does not put right, nor loses a packet.
+func TestTraceBounds(t *testing.T) {
+	t.Parallel()
+	r := tracedRig(t)
+	before := attached(t, r)
+	for _, c := range []struct{ words, want string }{
+		{"reason bad-luck", `reason "bad-luck" is none for which packets are dropped.*no-endpoint`},
+		{"service nobody", `service "nobody" does not exist`},
+		{"interface eth9", `interface "eth9" does not exist.*client`},
+		{"host 1.2.3", `host "1.2.3" is neither`},
+		{"verdict perhaps", `verdict "perhaps" is not known.*challenge`},
+		{"--sample=200%", `--sample "200%" is no share`},
+	} {
+		if out, err := r.Command(append([]string{"trace"}, strings.Fields(c.words)...)...); err == nil || !regexp.MustCompile(c.want).MatchString(err.Error()+out) {
+			t.Errorf("trace %s: %v %s", c.words, err, out)
+		}
+	}
+	counted := trace(t, r, "service web --count=2")
+	var four []*netnstest.Process
+	for range 3 {
+		four = append(four, trace(t, r, "service web"))
+	}
+	if out, err := r.Command("trace"); err == nil || !strings.Contains(err.Error()+out, "4 trace packets already, and no more can") {
+		t.Errorf("a fifth trace: %v %s", err, out)
+	}
+	ask(r)
+	if err := counted.Wait(); err != nil || strings.Count(counted.Output(), "\nin ") != 2 {
+		t.Errorf("%v: %s", err, counted.Output())
+	}
+	says(t, four[2], "^out ")
+	during := attached(t, r)
+	r.Kill()
+	ask(r)
+	if left := attached(t, r); !slices.Equal(left, during) {
+		t.Errorf("programs %v are there, and %v were when the daemon was killed", left, during)
+	}
+	r.Restart()
+	if now := attached(t, r); slices.Equal(now, before) || slices.Equal(now, during) {
+		t.Errorf("programs %v are there after a restart", now)
+	}
+	ask(r)
+	// for 10 s, the programs that traced are another version's, and may come back
+	labtest.Eventually(t, 3*rig.Patience, func(context.Context) error {
+		_, err := r.Command("trace", "host", "100.100.100.99", "--for=1s")
+		return err
+	})
+	again := trace(t, r, "service web --for=1s")
+	ask(r)
+	says(t, again, "^out ")
+	if err := again.Wait(); err != nil {
+		t.Errorf("%v: %s", err, again.Output())
+	}
+}
+
+// TestTraceLoss: who does not read holds up nothing, and is told how many packets there was no room for.
+func TestTraceLoss(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeUDPEcho()
+	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=31.31.31.1:1", rig.VIP4)
+	c := rig.DialUDP(t, r, rig.Join(rig.VIP4, 53))
+	if _, err := rig.Datagram(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	p := trace(t, r, "udp --count=1000000")
+	p.Signal(syscall.SIGSTOP)
+	const packets = 40_000
+	for range packets {
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Signal(syscall.SIGCONT)
+	says(t, p, `\d{4,} events were lost`)
+	r.WantNoDrops()
+}
+
+// TestTraceCapture: a capture has both sides, the interfaces by their names, and what became of each packet, as tshark reads it.
+func TestTraceCapture(t *testing.T) {
+	t.Parallel()
+	r := tracedRig(t)
+	file := filepath.Join(t.TempDir(), "web.pcapng")
+	p := trace(t, r, "vip "+rig.VIP4+" port 81 -c 1 -w "+file)
+	ask(r)
+	refused(r)
+	if err := p.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, p.Output())
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	out, err := r.LB.Run("tshark", "-r", file, "-T", "fields", "-e", "frame.interface_name", "-e", "ip.src", "-e", "tcp.flags.str", "-e", "frame.comment", "-e", "_ws.expert.message")
+	want := regexp.MustCompile(`(?m)^client\t100\.100\.100\.1\t·+S·\tanswer \(no-endpoint\) by client, at ingress, after .*\n` +
+		`client\t20\.20\.20\.1\t·+A·R··\tanswer: as it left`)
+	if err != nil || !want.MatchString(out) {
+		t.Errorf("%v: %s", err, out)
+	}
+}

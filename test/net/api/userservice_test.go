@@ -1,0 +1,86 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest/labtest"
+)
+
+// Users of the API log in, may do what their roles may, and their tokens outlive a daemon that is killed; root needs none by the socket, and
+// one on loopback.
+func TestUserService(t *testing.T) {
+	t.Parallel()
+	h, d := newDaemon(t, labtest.New(t), "lb", "--userservice")
+	const url = "http://127.0.0.1:11111/netlox/v1"
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("correct-horse\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asRoot := func(args ...string) (string, error) {
+		return d.Command(append(args, "--socket="+filepath.Join(d.Dir(), "loxilb.sock"))...)
+	}
+	tokens := map[string]string{}
+	for _, role := range []string{"view", "operate"} {
+		if out, err := asRoot("create", "user", role, "--role="+role, "--password-file="+password); err != nil {
+			t.Fatal(out, err)
+		}
+		out, err := h.Run(strings.Fields("curl -s " + url + `/auth/login -d {"username":"` + role + `","password":"correct-horse"} -H Content-Type:application/json`)...)
+		var given struct{ Token string }
+		if err != nil || json.Unmarshal([]byte(out), &given) != nil || given.Token == "" {
+			t.Fatalf("login of %s: %s %v", role, out, err)
+		}
+		tokens[role] = given.Token
+	}
+	check := func(when string) {
+		t.Helper()
+		for line, want := range map[string]string{
+			askCode + url + "/version": "401",
+			askCode + "-H Authorization:" + tokens["view"] + " " + url + "/version":                                     "200",
+			askCode + "-H Authorization:" + tokens["view"] + " -X DELETE " + url + "/config/loadbalancer/all":           "403",
+			askCode + "-H Authorization:" + tokens["operate"] + " -X DELETE " + url + "/config/loadbalancer/all":        "200",
+			askCode + "-H Authorization:" + tokens["operate"] + " " + url + "/audit":                                    "403",
+			asNobody + askCode + "-H Authorization:" + tokens["operate"] + " " + url + "/config/loadbalancer/all":       "200",
+			askCode + url + `/auth/login -H Content-Type:application/json -d {"username":"view","password":"guessing"}`: "401",
+		} {
+			if out, err := h.Run(strings.Fields(line)...); out != want {
+				t.Errorf("%s, %s: %q %v, want %s", when, line, out, err, want)
+			}
+		}
+	}
+	check("at first")
+	d.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := d.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	check("after a kill")
+	out, err := asRoot("get", "audit", "-o", "json")
+	if err != nil || strings.Count(out, `"/netlox/v1/auth/users"`) != 2 || strings.Count(out, `needs the role operate`) != 2 || strings.Contains(out, "correct-horse") {
+		t.Errorf("the audit log: %s %v", out, err)
+	}
+}
+
+// What the daemon has logged can be asked for, and its level changes while it runs.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	_, d := newDaemon(t, labtest.New(t), "lb")
+	for _, line := range []string{"set log-level debug", "set log-level error"} {
+		if out, err := d.Command(strings.Fields(line)...); err != nil {
+			t.Fatal(line, out, err)
+		}
+	}
+	out, err := d.Command("get", "log-level", "-o", "json")
+	if err != nil || !strings.Contains(out, `"logLevel": "error"`) {
+		t.Errorf("%s %v", out, err)
+	}
+	if log := d.Log(); !strings.Contains(log, "before=info now=debug") || strings.Contains(log, "before=debug now=error") {
+		t.Errorf("the change of the level is not in the log, or lines below it are:\n%s", log)
+	}
+}

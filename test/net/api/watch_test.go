@@ -1,0 +1,53 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"testing"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// Who watches is told of a connection from its first packet to its end, what it counted, and who closed it.
+func TestWatchConnections(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeSources(r)
+	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)
+	watch, err := r.LB.Start(netnstest.Command{Args: []string{
+		rig.Program("loxicmd"), "get", "ct", "-w", "--vip=" + rig.VIP4,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(watch.Stop)
+	seen := func(pattern string) error {
+		if out := watch.Output(); !regexp.MustCompile(pattern).MatchString(out) {
+			return fmt.Errorf("no %s:\n%s", pattern, out)
+		}
+		return nil
+	}
+	// When the stream has begun nobody tells: connections are opened until one shows.
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		c := r.Dial(rig.Join(rig.VIP4, 80))
+		if _, err := rig.Whoami(c); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return seen(`closing  tcp`)
+	})
+	r.Loxicmd("delete lb %s --tcp=80", rig.VIP4)
+	const connection = `tcp   100\.100\.100\.1:\d+ > 20\.20\.20\.1:80  31\.31\.31\.1:7000  20\.20\.20\.1:80/tcp`
+	for _, pattern := range []string{
+		`opened   ` + connection + "\n", `assured  ` + connection + "\n", `closing  ` + connection + " by client\n",
+		`ended    ` + connection + `  closed by both  in [4-9] packets, [2-9]\d\d bytes  out [3-9] packets, [1-9]\d\d bytes` + "\n",
+	} {
+		// closed connections of a service that is deleted rest for up to 10 s
+		labtest.Eventually(t, 2*rig.Patience, func(context.Context) error { return seen(pattern) })
+	}
+}

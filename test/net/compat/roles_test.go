@@ -1,0 +1,313 @@
+package compat_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// The VIPs of a pair, in the clients' network.
+const (
+	pairVIP4 = "100.100.100.200"
+	pairVIP6 = "2001:db8:100::200"
+)
+
+// pair is two load balancers side by side, between a network of clients and one of a server.
+//
+//	client .1 ─┐                  ┌─ .253 a .253 ─┐
+//	           100.100.100.0/24 ──┤               ├── 31.31.31.0/24 ── .1 server
+//	router .2 ─┘                  └─ .252 b .252 ─┘
+type pair struct {
+	*netnstest.Lab
+	t                      *testing.T
+	client, router, server *netnstest.Host
+	nodes                  [2]*node
+}
+
+// node is one of the balancers.
+type node struct {
+	*rig.Rig
+	own string // its address in the server's network, which the server sees
+}
+
+func newPair(t *testing.T, args ...string) *pair {
+	t.Helper()
+	p := &pair{Lab: labtest.New(t), t: t}
+	host := func(name string) *netnstest.Host {
+		h, err := p.Host(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	lan := host("lan")
+	for _, bridge := range []string{"front", "back"} {
+		rig.MustRun(t, lan, "ip", "link", "add", bridge, "type", "bridge", "mcast_snooping", "0")
+		rig.MustRun(t, lan, "ip", "link", "set", bridge, "up")
+	}
+	plug := func(h *netnstest.Host, name, bridge string, addresses ...string) {
+		here, there := netnstest.End{Host: h, Interface: name}, netnstest.End{Host: lan, Interface: bridge + "-" + h.Name}
+		for _, a := range addresses {
+			here.Addresses = append(here.Addresses, netip.MustParsePrefix(a))
+		}
+		if err := p.Link(here, there, 0); err != nil {
+			t.Fatal(err)
+		}
+		rig.MustRun(t, lan, "ip", "link", "set", there.Interface, "master", bridge)
+	}
+	p.client, p.router, p.server = host("client"), host("router"), host("server")
+	plug(p.client, "eth0", "front", "100.100.100.1/24", "2001:db8:100::1/64")
+	plug(p.router, "eth0", "front", "100.100.100.2/24", "2001:db8:100::2/64")
+	plug(p.server, "eth0", "back", "31.31.31.1/24", "2001:db8:31::1/64")
+	(&rig.Rig{T: t, Standard: &netnstest.Standard{Lab: p.Lab}}).ServeSource(p.server, ":7000")
+	for i, name := range []string{"a", "b"} {
+		h := host(name)
+		own := fmt.Sprint(253 - i)
+		plug(h, "eth0", "front", "100.100.100."+own+"/24", "2001:db8:100::"+own+"/64")
+		plug(h, "eth1", "back", "31.31.31."+own+"/24", "2001:db8:31::"+own+"/64")
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		d, err := h.StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: args})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig.Rig{Standard: &netnstest.Standard{Lab: p.Lab, LB: h}, Daemon: d, T: t}
+		p.nodes[i] = &node{r, own}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("log of %s:\n%s", name, r.Log())
+			}
+		})
+		r.Loxicmd("set hastate BACKUP --instance=default") // until somebody says who is the master
+		r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1 --mode=onearm", pairVIP4)
+		r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=[2001:db8:31::1]:1 --mode=onearm --name=web:llb-inst0", pairVIP6)
+	}
+	return p
+}
+
+// through opens a connection to a VIP, and tells the end of the address of the node that it goes through.
+func (p *pair) through(ctx context.Context, from *netnstest.Host, vip string) (net.Conn, string, error) {
+	c, err := from.DialContext(ctx, "tcp", rig.Join(vip, 80))
+	if err != nil {
+		return nil, "", err
+	}
+	p.Cleanup(func() { _ = c.Close() })
+	own, err := seenBy(c)
+	return c, own, err
+}
+
+// seenBy is the end of the address at which the server sees a connection.
+func seenBy(c net.Conn) (string, error) {
+	who, err := rig.Whoami(c)
+	return who[strings.LastIndexAny(who, ".:")+1:], err
+}
+
+// follows wants new connections to both VIPs to go through a node, within a second.
+func (p *pair) follows(n *node) {
+	p.t.Helper()
+	for _, vip := range []string{pairVIP4, pairVIP6} {
+		labtest.Eventually(p.t, time.Second, func(ctx context.Context) error {
+			short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+			c, own, err := p.through(short, p.client, vip)
+			if err == nil && own != n.own {
+				err = fmt.Errorf("%s is reached through .%s, want .%s", vip, own, n.own)
+			}
+			if c != nil {
+				err = errors.Join(err, c.Close())
+			}
+			return err
+		})
+	}
+}
+
+// owns wants a node to have both VIPs, or neither.
+func (n *node) owns(want bool) {
+	n.T.Helper()
+	for _, vip := range []string{pairVIP4, pairVIP6} {
+		if n.HasAddress(vip) != want {
+			n.T.Errorf(".%s has %s: %v, want %v", n.own, vip, !want, want)
+		}
+	}
+}
+
+// becomes waits until a node has a role.
+func (n *node) becomes(role string) {
+	n.T.Helper()
+	labtest.Eventually(n.T, 4*rig.Patience, func(context.Context) error {
+		out, err := n.Command("get", "hastate")
+		if err == nil && !strings.Contains(out, role) {
+			err = fmt.Errorf("want %s:\n%s", role, out)
+		}
+		return err
+	})
+}
+
+// keepalived starts it on a node, with a notify script.
+func (n *node) keepalived(priority int, notify string) *netnstest.Process {
+	n.T.Helper()
+	dir := n.T.TempDir()
+	file := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			n.T.Fatal(err)
+		}
+		return path
+	}
+	script := file("notify.sh", "#!/bin/sh\n# TYPE NAME STATE PRIORITY\n"+notify+"\n", 0o755)
+	conf := file("keepalived.conf", fmt.Sprintf(`
+global_defs {
+	script_user root
+}
+vrrp_instance pair {
+	version 3
+	state BACKUP
+	interface eth0
+	virtual_router_id 101
+	priority %d
+	advert_int 0.1
+	virtual_ipaddress {
+		100.100.100.150/32 dev lo
+	}
+	notify %s
+}
+`, priority, script), 0o644)
+	p, err := n.LB.Start(netnstest.Command{Args: []string{"keepalived", "-n", "-l", "-P", "-f", conf, "-p", filepath.Join(dir, "pid"), "-r", filepath.Join(dir, "vrrp.pid")}})
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	n.T.Cleanup(func() {
+		p.Signal(syscall.SIGTERM)
+		_ = p.Wait()
+		if n.T.Failed() {
+			n.T.Logf("keepalived of .%s:\n%s", n.own, p.Output())
+		}
+	})
+	return p
+}
+
+// P50 keepalived drives two load balancers: new connections follow its choice of the master within a second, only the master answers
+// for VIPs, and connections that reach the other one go on
+func TestKeepalived(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, "--vip-adv-repeat=5")
+	a, b := p.nodes[0], p.nodes[1]
+	for _, n := range p.nodes {
+		n.owns(false)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, own, err := p.through(ctx, p.client, pairVIP4); err == nil {
+		t.Errorf("two backups, and .%s answers for %s", own, pairVIP4)
+	}
+
+	// One is told by the command line, the other as the contract's documentation has it.
+	keeper := a.keepalived(150, rig.Program("loxicmd")+` set hastate "$3"`)
+	b.keepalived(100, `curl -sS -X POST http://127.0.0.1:11111/netlox/v1/config/cistate -H "Content-Type: application/json" `+
+		`-d "{\"instance\":\"default\",\"state\":\"$3\",\"vip\":\"0.0.0.0\"}"`)
+	a.becomes("MASTER")
+	p.follows(a)
+	b.becomes("BACKUP")
+	a.owns(true)
+	b.owns(false)
+
+	// A router that knows the VIPs by the first one's address alone, as one with static neighbours does.
+	mac, err := a.LB.MAC("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var through []net.Conn
+	for _, vip := range []string{pairVIP4, pairVIP6} {
+		rig.MustRun(t, p.router, "ip", "neigh", "replace", vip, "lladdr", mac.String(), "nud", "permanent", "dev", "eth0")
+		c, own, err := p.through(t.Context(), p.router, vip)
+		if err != nil || own != a.own {
+			t.Fatalf("%s: .%s: %v", vip, own, err)
+		}
+		through = append(through, c)
+	}
+
+	keeper.Signal(syscall.SIGTERM)
+	b.becomes("MASTER")
+	p.follows(b)
+	a.becomes("STOP")
+	a.owns(false)
+	b.owns(true)
+	for i, c := range through {
+		if own, err := seenBy(c); err != nil || own != a.own {
+			t.Errorf("connection %d through the backup: .%s: %v", i, own, err)
+		}
+	}
+	if c, own, err := p.through(t.Context(), p.router, pairVIP4); err != nil || own != a.own {
+		t.Errorf("a new connection %v to the backup: .%s: %v", c, own, err)
+	}
+
+	// The role is kept over a restart of the daemon.
+	a.Stop()
+	a.Restart()
+	a.becomes("STOP")
+	a.owns(false)
+	p.follows(b)
+
+	a.keepalived(150, rig.Program("loxicmd")+` set hastate "$3"`)
+	a.becomes("MASTER")
+	p.follows(a)
+	b.becomes("BACKUP")
+	b.owns(false)
+	if out := a.Loxicmd("get events --kind=object"); !strings.Contains(out, "instance llb-inst0") {
+		t.Errorf("no event tells of the role:\n%s", out)
+	}
+}
+
+// TestInstances: a service follows the instance that its name has, and a VIP of two instances stays while one of them owns it.
+func TestInstances(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeSources(r)
+	r.Loxicmd("create lb 20.20.20.1 --tcp=80:7000 --endpoints=31.31.31.1:1 --name=ns_web:llb-inst1 --mode=fullnat")
+	r.Loxicmd("create lb 20.20.20.1 --tcp=81:7000 --endpoints=31.31.31.1:1 --name=ns_web:llb-inst2 --mode=fullnat")
+	r.Loxicmd("create lb 20.20.20.2 --tcp=80:7000 --endpoints=31.31.31.1:1 --name=web")
+	has := func(first, second bool) {
+		t.Helper()
+		if r.HasAddress("20.20.20.1") != first || r.HasAddress("20.20.20.2") != second {
+			t.Errorf("20.20.20.1: %v, want %v; 20.20.20.2: %v, want %v", !first, first, r.HasAddress("20.20.20.2"), second)
+		}
+	}
+	has(true, true)
+	r.Loxicmd("set hastate BACKUP --instance=llb-inst1")
+	has(true, true)
+	r.Loxicmd("set hastate FAULT --instance=llb-inst2")
+	has(false, true)
+	r.Sees(r.Client, "tcp", "20.20.20.1:80", "20.20.20.1") // it is routed here all the same
+	r.Loxicmd("set hastate BACKUP")
+	has(false, false)
+	r.Loxicmd("set ha master --instance=llb-inst1 --vip=20.20.20.77")
+	has(true, false)
+	if !r.HasAddress("20.20.20.77") {
+		t.Error("the cluster's address is nobody's")
+	}
+	r.Sees(r.Client, "tcp", "20.20.20.1:80", "20.20.20.77")
+	r.Sees(r.Client, "tcp", "20.20.20.1:81", "20.20.20.1")
+	r.Loxicmd("set hastate MASTER --instance=llb-inst1")
+	r.Sees(r.Client, "tcp", "20.20.20.1:80", "20.20.20.1")
+	r.Loxicmd("delete lb 20.20.20.1 --tcp=80")
+	has(false, false)
+	for _, i := range []string{"llb-inst0", "llb-inst1", "llb-inst2"} {
+		r.Loxicmd("set hastate NOT_DEFINED --instance=%s", i)
+	}
+	has(true, true)
+	if out := r.Loxicmd("get ha"); !strings.Contains(out, "llb-inst0 | NOT_DEFINED") || strings.Contains(out, "llb-inst1") {
+		t.Error(out)
+	}
+}

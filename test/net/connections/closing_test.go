@@ -1,0 +1,135 @@
+package connections_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// P36 who deletes a service cuts no connection in silence: both ends of each are told by a RST that counts
+func TestDeleteTells(t *testing.T) {
+	t.Parallel()
+	const each = 20
+	r := rig.New(t, rig.Options{Before: strictSources})
+	ended := serveEnds(r)
+	var all []*net.TCPConn
+	for _, address := range endsServices(r, "") {
+		all = append(all, open(r, address, each)...)
+	}
+	r.Loxicmd("create lb 20.20.20.2 --tcp=80:7 --endpoints=%s", rig.Endpoints4())
+	stop := busy(t, open(r, rig.Join("20.20.20.2", 80), 3))
+	r.Loxicmd("delete lb %s --tcp=%s", rig.VIP4, "80,81,82,85,87")
+	r.Loxicmd("delete lb %s --tcp=%s", rig.VIP6, "83,84,86")
+	if took := allReset(t, all, rig.Patience); took > rig.Patience/2 {
+		t.Errorf("%d ends were told after %v", len(all), took)
+	}
+	ended.want(t, len(all))
+	stop()
+}
+
+// P37 what becomes of the connections of an endpoint that is taken out is as the service says, over a restart too: they go on, are reset
+// after a while, or at once
+func TestOnRemove(t *testing.T) {
+	t.Parallel()
+	const all = 30
+	r := rig.New(t, rig.Options{})
+	ended := serveEnds(r)
+	at := map[string][]*net.TCPConn{}
+	var others []*net.TCPConn
+	for port, flags := range map[int]string{80: "--on-remove=keep", 81: "--on-remove=drain --drain-time=3", 82: "--on-remove=reset"} {
+		r.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s %s", rig.VIP4, port, rig.Endpoints4(), flags)
+		conns := open(r, rig.Join(rig.VIP4, port), all)
+		here, rest := connectionsAt(r, "31.31.31.1", conns)
+		if len(here) != all/3 {
+			t.Fatalf("%d of %d connections are at the endpoint", len(here), all)
+		}
+		at[flags], others = here, append(others, rest...)
+	}
+	stop := busy(t, others)
+	start := time.Now()
+	for _, port := range []int{80, 81, 82} {
+		r.Loxicmd("create lb %s --tcp=%d:7 --endpoints=31.31.31.1:1 --detachEP", rig.VIP4, port)
+	}
+	if took := allReset(t, at["--on-remove=reset"], rig.Patience); took > 3*time.Second {
+		t.Errorf("reset: told after %v", took)
+	}
+	r.Kill()
+	r.Restart()
+	for _, c := range at["--on-remove=drain --drain-time=3"] {
+		if time.Since(start) < 2*time.Second {
+			if err := rig.Exchange(c, "still here"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	allReset(t, at["--on-remove=drain --drain-time=3"], rig.Patience)
+	if took := time.Since(start); took < 3*time.Second {
+		t.Errorf("drain: told after %v", took)
+	}
+	ended.want(t, 2*all/3)
+	for _, c := range at["--on-remove=keep"] {
+		if err := rig.Exchange(c, "still here"); err != nil {
+			t.Error(err)
+		}
+	}
+	stop()
+}
+
+// P38 what becomes of the connections of an endpoint that is down is as the service says: they go on, or both ends are told
+func TestOnFail(t *testing.T) {
+	t.Parallel()
+	const all = 30
+	r := rig.New(t, rig.Options{})
+	ended := serveEnds(r)
+	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s --monitor", rig.VIP4, rig.Endpoints4())
+	r.Loxicmd("create lb %s --tcp=81:7 --endpoints=%s --monitor --on-fail=reset", rig.VIP4, rig.Endpoints4())
+	kept := open(r, rig.Join(rig.VIP4, 80), all)
+	gone, others := connectionsAt(r, "32.32.32.1", open(r, rig.Join(rig.VIP4, 81), all))
+	if len(gone) != all/3 {
+		t.Fatalf("%d of %d connections are at the endpoint", len(gone), all)
+	}
+	stop := busy(t, append(kept, others...))
+	r.HostState("32.32.32.1", "red")
+	allReset(t, gone, rig.Patience)
+	ended.want(t, len(gone))
+	r.HostState("32.32.32.1", "green")
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_7", " ok ")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if here, _ := connectionsAt(r, "32.32.32.1", open(r, rig.Join(rig.VIP4, 81), 3)); len(here) == 0 {
+			return fmt.Errorf("it takes no connections again")
+		}
+		return nil
+	})
+	stop()
+}
+
+// P39 UDP flows of an endpoint that is down move to another one with their next packet
+func TestFlowsOfFailed(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeUDPEcho()
+	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s --monitor --probetype=ping", rig.VIP4, rig.Endpoints4())
+	flows := make([]net.Conn, 6)
+	for i := range flows {
+		flows[i] = rig.DialUDP(t, r, rig.Join(rig.VIP4, 53))
+		if _, err := rig.Datagram(flows[i], "hello"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failed := r.Endpoints[0].Name
+	r.HostState("31.31.31.1", "red")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		for i, c := range flows {
+			if got, err := rig.Datagram(c, "hello"); err != nil || strings.HasPrefix(got, failed) {
+				return fmt.Errorf("flow %d: %q, %w", i, got, err)
+			}
+		}
+		return nil
+	})
+}

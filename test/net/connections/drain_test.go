@@ -1,0 +1,118 @@
+package connections_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// connectionsAt are the connections, all of one service, that a server sees at this endpoint's address.
+func connectionsAt(r *rig.Rig, endpoint string, all []*net.TCPConn) (here, others []*net.TCPConn) {
+	r.T.Helper()
+	ct := r.Loxicmd("get ct --endpoint=%s --service=%s/tcp", endpoint, all[0].RemoteAddr())
+	for _, c := range all {
+		if strings.Contains(ct, fmt.Sprint(" ", c.LocalAddr().(*net.TCPAddr).Port, " ")) {
+			here = append(here, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	return here, others
+}
+
+// TestDrain: an endpoint that is drained takes no new connections, those that it has go on, over a restart too, and are ended for both
+// sides after the deadline, at the pace. All others go on.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	const all, rate = 90, 10
+	r := rig.New(t, rig.Options{})
+	ended := serveEnds(r)
+	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	conns := open(r, rig.Join(rig.VIP4, 80), all)
+	drained, others := connectionsAt(r, "31.31.31.1", conns)
+	if len(drained) != all/3 {
+		t.Fatalf("%d of %d connections are at the endpoint", len(drained), all)
+	}
+	opened := func() float64 { return r.Metric("endpoint_connections_total", "endpoint=31.31.31.1:7") }
+	r.Loxicmd("drain endpoint 31.31.31.1:7")
+	r.EventuallyShows("get lb -o wide", "31.31.31.1", " drained ")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		was := opened()
+		others = append(others, open(r, rig.Join(rig.VIP4, 80), 3)...)
+		if now := opened(); now != was {
+			return fmt.Errorf("%v connections came while it was drained", now-was)
+		}
+		return nil
+	})
+	before := opened()
+	r.Kill()
+	r.Restart()
+	others = append(others, open(r, rig.Join(rig.VIP4, 80), 9)...)
+	if now := opened(); now != before {
+		t.Errorf("%v connections came after the restart", now-before)
+	}
+	for _, c := range drained {
+		if err := rig.Exchange(c, "still here"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop := busy(t, others)
+	r.Loxicmd("drain endpoint 31.31.31.1:7 --deadline=1s --rate=%d", rate)
+	start := time.Now()
+	if out := r.Loxicmd("get drain"); !strings.Contains(out, "31.31.31.1:7") || !strings.Contains(out, fmt.Sprint(len(drained))) {
+		t.Errorf("get drain:\n%s", out)
+	}
+	allReset(t, drained, time.Second+time.Duration(all/3/rate)*time.Second+rig.Patience)
+	if least := time.Second + time.Duration(len(drained)/rate-1)*time.Second; time.Since(start) < least-time.Second/2 {
+		t.Errorf("%d connections ended %v after the command, want %d a second, a second later", len(drained), time.Since(start), rate)
+	}
+	ended.want(t, len(drained))
+	stop()
+	r.Loxicmd("undrain endpoint 31.31.31.1:7")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		was := opened()
+		open(r, rig.Join(rig.VIP4, 80), 3)
+		if opened() == was {
+			return fmt.Errorf("it takes no connections")
+		}
+		return nil
+	})
+	if _, err := r.Command("drain", "endpoint", "9.9.9.9:80"); err == nil || !strings.Contains(err.Error(), "is no endpoint of any service") {
+		t.Errorf("an endpoint that no service has: %v", err)
+	}
+}
+
+// TestUndrainLeft: the next drain ends all that the endpoint has, in the service that it has left, too.
+//
+// P57 undrain stops a drain for all that the endpoint has, in services that it has left and after a crash of the daemon, too
+func TestUndrainLeft(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	serveEnds(r)
+	var here, others []*net.TCPConn
+	for _, port := range []int{80, 81} {
+		r.Loxicmd("create lb %s --tcp=%d:7 --endpoints=31.31.31.1:1,32.32.32.1:1", rig.VIP4, port)
+		at, elsewhere := connectionsAt(r, "31.31.31.1", open(r, rig.Join(rig.VIP4, port), 10))
+		here, others = append(here, at...), append(others, elsewhere...)
+	}
+	r.Loxicmd("drain endpoint 31.31.31.1:7 --deadline=6s")
+	r.Loxicmd("drain endpoint 32.32.32.1 --deadline=7s")
+	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=32.32.32.1:1", rig.VIP4)
+	r.Kill()
+	r.Restart()
+	r.Loxicmd("undrain endpoint 31.31.31.1:7")
+	allReset(t, others, 7*time.Second+rig.Patience)
+	for _, c := range here {
+		if err := rig.Exchange(c, "still here"); err != nil {
+			t.Errorf("after the deadline of what is no longer drained: %v", err)
+		}
+	}
+	r.Loxicmd("drain endpoint 31.31.31.1:7 --deadline=1s")
+	allReset(t, here, time.Second+rig.Patience)
+}

@@ -1,0 +1,144 @@
+package connections_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"regexp"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/test/net/rig"
+)
+
+// killed runs kill ct with these flags, and returns how many connections it says it has ended, and how many ends it has told.
+func killed(r *rig.Rig, flags string) (ended, told int) {
+	r.T.Helper()
+	out := r.Loxicmd("kill ct %s", flags)
+	m := regexp.MustCompile(`^(\d+) connections ended, (\d+) of them with a RST`).FindStringSubmatch(out)
+	if m == nil {
+		r.T.Fatalf("kill ct %s: %s", flags, out)
+	}
+	ended, _ = strconv.Atoi(m[1])
+	told, _ = strconv.Atoi(m[2])
+	return ended, told
+}
+
+// TestKill: connections that are chosen end for both sides, at the pace that is wanted, in each way to translate; others go on.
+func TestKill(t *testing.T) {
+	t.Parallel()
+	const each, rate = 20, 100
+	r := rig.New(t, rig.Options{Before: strictSources})
+	ended := serveEnds(r)
+	addresses := endsServices(r, "")
+	var chosen, others []*net.TCPConn
+	for _, address := range addresses {
+		chosen = append(chosen, open(r, address, each)...)
+	}
+	r.Loxicmd("create lb 20.20.20.2 --tcp=80:7 --endpoints=%s", rig.Endpoints4())
+	others = open(r, rig.Join("20.20.20.2", 80), 3)
+	stop := busy(t, others)
+	start := time.Now()
+	sum, told := 0, 0
+	for _, vip := range []string{rig.VIP4, rig.VIP6} {
+		n, m := killed(r, fmt.Sprintf("--vip=%s --rate=%d", vip, rate))
+		sum, told = sum+n, told+m
+	}
+	took := time.Since(start)
+	if sum != len(chosen) || told != sum {
+		t.Errorf("%d connections were ended, %d told; want all %d", sum, told, len(chosen))
+	}
+	if least := time.Duration(len(chosen)-2) * time.Second / rate; took < least-time.Second/10 {
+		t.Errorf("%d connections ended within %v, want %d a second", sum, took, rate)
+	}
+	allReset(t, chosen, rig.Patience)
+	stop()
+	ended.want(t, len(chosen))
+	if n, _ := killed(r, "--vip="+rig.VIP4); n != 0 {
+		t.Errorf("%d connections were ended again", n)
+	}
+	if _, err := r.Command("kill", "ct"); err == nil {
+		t.Error("kill ct without a choice is not refused")
+	}
+}
+
+// TestKillTransfers: transfers at full speed end too, in whichever direction they go.
+func TestKillTransfers(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	for port, serve := range map[string]func(*net.TCPConn){
+		":7000": func(c *net.TCPConn) { _, _ = io.Copy(c, zeros{}) },
+		":7001": func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c) },
+	} {
+		for _, h := range r.Endpoints {
+			if err := h.ServeTCP(port, serve); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.Loxicmd("create lb %s --tcp=7000:7000,7001:7001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	down, up := r.Dial(rig.Join(rig.VIP4, 7000)), r.Dial(rig.Join(rig.VIP4, 7001))
+	done := make(chan error, 2)
+	for _, c := range []*net.TCPConn{down, up} {
+		if err := c.SetDeadline(time.Now().Add(2 * rig.Patience)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() { _, err := io.Copy(io.Discard, down); done <- err }()
+	go func() { _, err := io.Copy(up, zeros{}); done <- err }()
+	for n := 0; n < 2; {
+		m, _ := killed(r, "--vip="+rig.VIP4+" --state=est")
+		n += m
+	}
+	for range 2 {
+		if err := <-done; !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("a transfer has ended by %v, not by a RST", err)
+		}
+	}
+}
+
+// zeros are as many bytes as anybody wants.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+// TestKillUDP: a flow that is ended is another one with its next packet.
+func TestKillUDP(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeUDPEcho()
+	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	c, err := r.Client.DialContext(t.Context(), "udp", rig.Join(rig.VIP4, 53))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ask := func() string {
+		t.Helper()
+		if err := c.SetDeadline(time.Now().Add(rig.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 64)
+		n, err := c.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(buf[:n])
+	}
+	first := ask()
+	if again := ask(); again != first {
+		t.Fatalf("%q, then %q", first, again)
+	}
+	if n, told := killed(r, "--proto=udp --source=100.100.100.0/24"); n != 1 || told != 0 {
+		t.Errorf("%d flows ended, %d told; want 1, in silence", n, told)
+	}
+	if second := ask(); second == first {
+		t.Errorf("the flow goes on to %q", second)
+	}
+}

@@ -1,0 +1,63 @@
+package connections_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// P42 an endpoint that comes back gets a tenth of its share of new connections at first, and all of it after the time that the service
+// says, over a restart too; no connection notices
+func TestSlowStart(t *testing.T) {
+	t.Parallel()
+	const slow = 12 * time.Second
+	r := rig.New(t, rig.Options{})
+	serveEnds(r)
+	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s --slow-start=%v", rig.VIP4, rig.Endpoints4(), slow)
+	stop := busy(t, open(r, rig.Join(rig.VIP4, 80), 9))
+	share := func(n int) int {
+		t.Helper()
+		all := open(r, rig.Join(rig.VIP4, 80), n)
+		here, _ := connectionsAt(r, "31.31.31.1", all)
+		for _, c := range all { // asked often, and files are few
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return len(here)
+	}
+	if n := share(9); n != 3 {
+		t.Errorf("of 9 connections of a new service it has %d, want 3", n)
+	}
+	r.Loxicmd("drain endpoint 31.31.31.1")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if n := share(3); n != 0 {
+			return fmt.Errorf("of 3 connections it has %d while it is drained", n)
+		}
+		return nil
+	})
+	r.Loxicmd("undrain endpoint 31.31.31.1")
+	start := time.Now()
+	if n := share(21); n > 3 && time.Since(start) < slow/4 {
+		t.Errorf("of 21 connections it has %d, %v after it came back", n, time.Since(start))
+	}
+	r.Kill()
+	r.Restart()
+	if n := share(21); n > 5 && time.Since(start) < slow/2 {
+		t.Errorf("of 21 connections it has %d, %v after it came back, and after a restart", n, time.Since(start))
+	}
+	labtest.Eventually(t, slow+rig.Patience, func(context.Context) error {
+		if n := share(45); n != 15 {
+			return fmt.Errorf("of 45 connections it has %d", n)
+		}
+		return nil
+	})
+	if took := time.Since(start); took < slow*3/4 {
+		t.Errorf("it has all of its share %v after it came back", took)
+	}
+	stop()
+}

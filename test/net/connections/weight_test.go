@@ -1,0 +1,43 @@
+package connections_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// P35 a weight that is set changes where new connections go, in the services that are meant, and disturbs none that is there
+func TestSetWeight(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	serveEnds(r)
+	var all []*net.TCPConn
+	for port, name := range map[int]string{80: "a", 81: "b"} {
+		r.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s --select=priority --name=%s", rig.VIP4, port, rig.Endpoints4(), name)
+		all = append(all, open(r, rig.Join(rig.VIP4, port), 9)...)
+	}
+	stop := busy(t, all)
+	took := func(port, n int) int {
+		t.Helper()
+		here, _ := connectionsAt(r, "31.31.31.1", open(r, rig.Join(rig.VIP4, port), n))
+		return len(here)
+	}
+	r.Loxicmd("set endpoint 31.31.31.1:7 --weight=4 --servName=a")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if n, other := took(80, 18), took(81, 18); n != 12 || other != 6 {
+			return fmt.Errorf("of 18 connections each it has %d where its weight is 4 of 6, and %d where it is 1 of 3", n, other)
+		}
+		return nil
+	})
+	r.Loxicmd("set endpoint 31.31.31.1 --weight=0")
+	for _, port := range []int{80, 81} {
+		if n := took(port, 9); n != 0 {
+			t.Errorf("port %d: of 9 connections it has %d, and its weight is 0", port, n)
+		}
+	}
+	stop()
+}

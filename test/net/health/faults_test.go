@@ -1,0 +1,389 @@
+package health_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/faulty"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// wired is a rig whose links to the balancer are wires that can have faults.
+type wired struct {
+	*rig.Rig
+	wires map[string]*faulty.Wire // by the host at the far end
+}
+
+func newWired(t testing.TB, o rig.Options) *wired {
+	t.Helper()
+	const seed = 1
+	w := &wired{wires: map[string]*faulty.Wire{}}
+	o.Link = func(l *netnstest.Lab, a, b netnstest.End, mtu int) (err error) {
+		w.wires[a.Host.Name], err = faulty.Join(l, a, b, mtu, seed+uint64(len(w.wires)))
+		return err
+	}
+	w.Rig = rig.New(t, o)
+	return w
+}
+
+// faults has every wire have them, in both directions.
+func (w *wired) faults(f faulty.Faults) {
+	w.T.Helper()
+	for _, each := range w.wires {
+		if err := each.Set(f); err != nil {
+			w.T.Fatal(err)
+		}
+	}
+}
+
+// damage has a share of the packets be damaged on their way to the balancer. Not from there, too: two bits can make up for each other
+// in a sum.
+func (w *wired) damage(share float64) {
+	w.T.Helper()
+	for _, each := range w.wires {
+		if err := each.There.Set(faulty.Faults{Corrupt: share}); err != nil {
+			w.T.Fatal(err)
+		}
+	}
+}
+
+// happened is what all wires have done, both directions together.
+func (w *wired) happened() (sum faulty.Counts) {
+	w.T.Helper()
+	for _, each := range w.wires {
+		for _, d := range []*faulty.Direction{each.There, each.Back} {
+			c, err := d.Counts()
+			if err != nil {
+				w.T.Fatal(err)
+			}
+			sum.Packets += c.Packets
+			sum.Lost += c.Lost
+			sum.Repeated += c.Repeated
+			sum.Delayed += c.Delayed
+			sum.Corrupted += c.Corrupted
+		}
+	}
+	return sum
+}
+
+// imperfect is what long ways through the world do to packets.
+func imperfect() faulty.Faults {
+	return faulty.Faults{Lose: 0.01, Repeat: 0.01, Delay: 0.02, By: 3 * time.Millisecond}
+}
+
+// faultyServices makes a service of each mode, and of both IP versions in front of both, and returns where they are.
+func faultyServices(r *rig.Rig, protocol string, port int) (at []string) {
+	r.T.Helper()
+	first := 9000
+	add := func(vip, endpoint, mode string) {
+		first++
+		address := vip
+		if mode == "hostonearm" {
+			vip, address = "0.0.0.0", "100.100.100.254"
+		}
+		r.Loxicmd("create lb %s --%s=%d:%d --endpoints=%s:1 --probetype=none --mode=%s", vip, protocol, first, port, endpoint, mode)
+		at = append(at, rig.Join(address, first))
+	}
+	for _, mode := range []string{"default", "onearm", "fullnat", "hostonearm"} {
+		add(rig.VIP4, "31.31.31.1", mode)
+	}
+	add(rig.VIP6, "[2001:db8:32::1]", "default")
+	add(rig.VIP6, "[2001:db8:32::1]", "fullnat")
+	add(rig.VIP4, "[2001:db8:17::1]", "onearm")
+	add(rig.VIP6, "17.17.17.1", "onearm")
+	return at
+}
+
+// TestFaultyTransfers: megabytes each way, in each mode, over wires that lose, repeat and delay packets.
+//
+// P23 over links that lose, repeat and reorder packets, transfers are complete and whole, in each mode
+func TestFaultyTransfers(t *testing.T) {
+	t.Parallel()
+	const bytes = 10 << 20
+	for name, prepare := range map[string]func(testing.TB, *netnstest.Standard){"translated": nil, "dsr": rig.DirectReturn} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWired(t, rig.Options{Before: prepare})
+			for _, h := range w.Endpoints {
+				if err := h.ServeTCP(":5001", rig.ServeTransfer(bytes)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var at []string
+			if name == "dsr" {
+				w.Loxicmd("create lb %s --tcp=5001:5001 --endpoints=%s --mode=dsr", rig.VIP4, rig.Endpoints4())
+				w.Loxicmd("create lb %s --tcp=5001:5001 --endpoints=%s --mode=dsr", rig.VIP6, rig.Endpoints6())
+				at = []string{rig.Join(rig.VIP4, 5001), rig.Join(rig.VIP6, 5001)}
+			} else {
+				at = faultyServices(w.Rig, "tcp", 5001)
+			}
+			w.faults(imperfect())
+			for _, address := range at {
+				start := time.Now()
+				if err := rig.Transfer(w.Dial(address), bytes); err != nil {
+					t.Errorf("%s: %v", address, err)
+				}
+				t.Logf("%s: %v", address, time.Since(start).Round(time.Millisecond))
+			}
+			if c := w.happened(); c.Lost == 0 || c.Repeated == 0 || c.Delayed == 0 {
+				t.Errorf("faults were %+v", c)
+			} else {
+				t.Logf("%+v", c)
+			}
+		})
+	}
+}
+
+// sealed is a datagram that says itself whether it is what was sent.
+func sealed(n uint32) []byte {
+	b := binary.BigEndian.AppendUint32(nil, n)
+	b = append(b, make([]byte, 100)...)
+	return binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+}
+
+func isWhole(b []byte) bool {
+	return len(b) > 8 && slices.Equal(b, sealed(binary.BigEndian.Uint32(b)))
+}
+
+// TestCorruption: whatever bit of a packet is turned on its way to the balancer, no application gets it. The balancer
+// changes addresses, ports, sometimes the IP version, and adjusts sums; one that is wrong stays wrong.
+//
+// P24 a packet that is damaged is never made to look whole
+func TestCorruption(t *testing.T) {
+	t.Parallel()
+	w := newWired(t, rig.Options{})
+	var whole, damaged atomic.Int64
+	for _, h := range w.Endpoints {
+		p, err := h.ListenPacket("udp", ":5353")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Lab.Cleanup(func() { _ = p.Close() })
+		go func() {
+			buf := make([]byte, 2048)
+			for {
+				n, from, err := p.ReadFrom(buf)
+				if err != nil {
+					return
+				}
+				if isWhole(buf[:n]) {
+					whole.Add(1)
+				} else {
+					damaged.Add(1)
+				}
+				_, _ = p.WriteTo(buf[:n], from)
+			}
+		}()
+	}
+	at := faultyServices(w.Rig, "udp", 5353)
+	w.damage(0.5)
+	for _, address := range at {
+		w.converse(address, 500)
+	}
+	c := w.happened()
+	if damaged.Load() > 0 {
+		t.Errorf("endpoints have got %d damaged datagrams", damaged.Load())
+	}
+	if whole.Load() < 500 || c.Corrupted < 500 {
+		t.Errorf("endpoints have got %d whole datagrams; %+v", whole.Load(), c)
+	}
+	t.Logf("%d whole; %+v", whole.Load(), c)
+
+	const bytes = 2 << 20
+	for _, h := range w.Endpoints {
+		if err := h.ServeTCP(":5001", rig.ServeTransfer(bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.damage(0.01)
+	for _, address := range faultyServices(w.Rig, "tcp", 5001) {
+		if err := rig.Transfer(w.Dial(address), bytes); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// converse sends sealed datagrams to an address, and fails the test if one comes back that is not whole.
+func (w *wired) converse(address string, datagrams int) {
+	w.T.Helper()
+	c := rig.DialUDP(w.T, w.Rig, address)
+	came := 0
+	buf := make([]byte, 2048)
+	for n := range datagrams {
+		if _, err := c.Write(sealed(uint32(n))); err != nil { // an ICMP error: a port was damaged
+			continue
+		}
+		if err := c.SetReadDeadline(time.Now().Add(2 * time.Millisecond)); err != nil {
+			w.T.Fatal(err)
+		}
+		got, err := c.Read(buf)
+		if err != nil {
+			continue
+		}
+		came++
+		if !isWhole(buf[:got]) {
+			w.T.Errorf("%s: a damaged answer of %d bytes", address, got)
+		}
+	}
+	if came == 0 {
+		w.T.Errorf("%s: no answer", address)
+	}
+}
+
+// TestPartition: an endpoint cannot be reached for three seconds, with probes that say so and without. Its connections wait, and go
+// on; those of others do not notice.
+//
+// P25 an endpoint that is cut off for some seconds keeps its connections
+func TestPartition(t *testing.T) {
+	t.Parallel()
+	for name, flags := range map[string]string{"alone": " --probetype=none", "probed": " --monitor --probe-interval=200ms"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWired(t, rig.Options{})
+			rig.ServeEcho(w.Rig)
+			w.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s%s", rig.VIP4, rig.Endpoints4(), flags)
+			w.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s --mode=fullnat%s", rig.VIP6, rig.Endpoints6(), flags)
+			four, six := rig.StartTraffic(w.Rig, rig.Join(rig.VIP4, 7), 9), rig.StartTraffic(w.Rig, rig.Join(rig.VIP6, 7), 9)
+			four.Flows(t, 9)
+			if err := w.wires["ep1"].Cut(true); err != nil {
+				t.Fatal(err)
+			}
+			healed := time.After(3 * time.Second)
+			if name == "probed" {
+				w.EventuallyShows("get ep", "31.31.31.1", "nok")
+			}
+			<-healed
+			if err := w.wires["ep1"].Cut(false); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range []*rig.Traffic{four, six} {
+				f.Flows(t, 9)
+				if err := f.Finish(); err != nil { // no connection has waited for longer than patience
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestLossyHandshakes: a fifth of the packets is lost each way; every connection comes about all the same, and carries data. Clients
+// that are challenged too.
+//
+// P26 connections come about while a fifth of all packets is lost
+func TestLossyHandshakes(t *testing.T) {
+	t.Parallel()
+	const connections = 30
+	w := newWired(t, rig.Options{})
+	rig.ServeEcho(w.Rig)
+	var at []string
+	for i, flags := range []string{"", " --mode=fullnat", " --syn-protect=always"} {
+		w.Loxicmd("create lb %s --tcp=%d:7 --endpoints=%s%s", rig.VIP4, 70+i, rig.Endpoints4(), flags)
+		at = append(at, rig.Join(rig.VIP4, 70+i))
+	}
+	if err := w.wires["client"].Set(faulty.Faults{Lose: 0.2}); err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	for i := range connections {
+		for _, address := range at {
+			running.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				c, err := w.Client.DialContext(ctx, "tcp", address)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer c.Close()
+				if err := patientExchange(c, fmt.Sprintf("connection %d\n", i)); err != nil {
+					t.Errorf("%s: %v", address, err)
+				}
+			})
+		}
+	}
+	running.Wait()
+	t.Logf("%+v", w.happened())
+}
+
+// TestFaultyCounts: packets that come twice, or again, are no connections of their own, and every connection is known to be over
+// when both sides know it.
+//
+// P14
+func TestFaultyCounts(t *testing.T) {
+	t.Parallel()
+	const connections = 60
+	w := newWired(t, rig.Options{})
+	rig.ServeEcho(w.Rig)
+	at := faultyServices(w.Rig, "tcp", 7)
+	w.faults(faulty.Faults{Lose: 0.02, Repeat: 0.3})
+	var running sync.WaitGroup
+	for _, address := range at {
+		running.Go(func() {
+			for i := range connections {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				c, err := w.Client.DialContext(ctx, "tcp", address)
+				cancel()
+				if err == nil {
+					err = errors.Join(patientExchange(c, fmt.Sprintf("connection %d\n", i)), c.Close())
+				}
+				if err != nil {
+					t.Errorf("%s: %v", address, err)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	w.faults(faulty.Faults{})
+	for _, address := range at {
+		if strings.HasPrefix(address, "100.") { // the service is of all local addresses
+			address = strings.Replace(address, "100.100.100.254", "0.0.0.0", 1)
+		}
+		if n := w.Metric("service_connections_total", "service="+address+"/tcp"); n != connections {
+			t.Errorf("%s: %v connections are counted, %d were opened", address, n, connections)
+		}
+	}
+	labtest.Eventually(t, time.Minute, func(context.Context) error {
+		out := w.Loxicmd("get ct")
+		if all, closed := strings.Count(out, "/tcp "), strings.Count(out, "closed "); all != closed {
+			return fmt.Errorf("%d entries, %d of them closed:\n%s", all, closed, out)
+		}
+		return nil
+	})
+	t.Logf("%+v", w.happened())
+}
+
+// patientExchange sends a line and wants it back, after as many losses as a minute has room for.
+func patientExchange(c net.Conn, line string) error {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
+	if _, err := c.Write([]byte(line)); err != nil {
+		return err
+	}
+	var got strings.Builder
+	buf := make([]byte, len(line))
+	for got.Len() < len(line) {
+		n, err := c.Read(buf)
+		if err != nil {
+			return err
+		}
+		got.Write(buf[:n])
+	}
+	if got.String() != line {
+		return fmt.Errorf("sent %q, got %q back", line, got.String())
+	}
+	return nil
+}

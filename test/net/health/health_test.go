@@ -1,0 +1,401 @@
+package health_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// mortal is a server that ends and begins again; connections that it has accepted go on.
+type mortal struct {
+	t        testing.TB
+	host     *netnstest.Host
+	address  string
+	handle   func(net.Conn)
+	listener net.Listener
+}
+
+func (m *mortal) start() {
+	m.t.Helper()
+	l := rebind(m.t, m.host, m.address)
+	m.listener = l
+	m.t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go m.handle(c)
+		}
+	}()
+}
+
+func (m *mortal) stop() {
+	m.t.Helper()
+	if err := m.listener.Close(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// rebind listens on a TCP address that another listener may just have left: a process that another test begins at that moment has
+// a copy of its descriptor, until it runs its program.
+func rebind(t testing.TB, h *netnstest.Host, address string) (l net.Listener) {
+	t.Helper()
+	labtest.Eventually(t, rig.Patience, func(context.Context) (err error) {
+		l, err = h.Listen("tcp", address)
+		return err
+	})
+	return l
+}
+
+// mortals are servers of all endpoints that answer each line with their name and the line.
+func mortals(r *rig.Rig) []*mortal {
+	list := make([]*mortal, len(r.Endpoints))
+	for i, h := range r.Endpoints {
+		list[i] = &mortal{t: r.T, host: h, address: ":5001", handle: func(c net.Conn) {
+			defer c.Close() //nolint:errcheck // of a test
+			for buf := make([]byte, 64); ; {
+				n, err := c.Read(buf)
+				if err != nil {
+					return
+				}
+				if _, err := fmt.Fprintf(c, "%s %s", h.Name, buf[:n]); err != nil {
+					return
+				}
+			}
+		}}
+		list[i].start()
+	}
+	return list
+}
+
+// greet opens a connection, and says who is behind it.
+func greet(r *rig.Rig, address string) (net.Conn, string, error) {
+	ctx, cancel := context.WithTimeout(r.T.Context(), 2*time.Second)
+	defer cancel()
+	c, err := r.Client.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, "", err
+	}
+	r.Lab.Cleanup(func() { _ = c.Close() })
+	who, err := says(c)
+	return c, who, err
+}
+
+// says asks who is behind a connection.
+func says(c net.Conn) (string, error) {
+	if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := c.Write([]byte("hello")); err != nil {
+		return "", err
+	}
+	buf := make([]byte, 64)
+	n, err := c.Read(buf)
+	name, _, _ := strings.Cut(string(buf[:n]), " ")
+	return name, err
+}
+
+// wantServers makes connections, none of which may fail, and wants these servers and no others to get some.
+func wantServers(r *rig.Rig, address string, want ...string) {
+	r.T.Helper()
+	seen := map[string]bool{}
+	for range 30 {
+		c, who, err := greet(r, address)
+		if err != nil {
+			r.T.Fatalf("%s: %v", address, err)
+		}
+		_ = c.Close()
+		seen[who] = true
+	}
+	var got []string
+	for who := range seen {
+		got = append(got, who)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		r.T.Errorf("%s: %v get connections, want %v", address, got, want)
+	}
+}
+
+// TestHealth: an endpoint that ends gets no new connection after interval x fall, and keeps those that it has; none that is made after
+// that fails. It gets some again when it is back.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	const interval, fall = 200 * time.Millisecond, 2
+	r := rig.New(t, rig.Options{})
+	servers := mortals(r)
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --outlier=off --probe-interval=%s --probe-retries=%d", rig.VIP4, rig.Endpoints4(), interval, fall)
+	for _, ip := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
+		r.EventuallyShows("get ep", ip+"_tcp_5001", " ok ")
+	}
+	address := rig.Join(rig.VIP4, 80)
+	wantServers(r, address, "ep1", "ep2", "ep3")
+	var kept net.Conn
+	for kept == nil {
+		c, who, err := greet(r, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if who == "ep2" {
+			kept = c
+		}
+	}
+
+	servers[1].stop()
+	start := time.Now()
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		for range 3 { // round robin: one of them would be refused
+			c, _, err := greet(r, address)
+			if err != nil {
+				return err
+			}
+			_ = c.Close()
+		}
+		return nil
+	})
+	t.Logf("no new connection fails %s after the endpoint has ended", time.Since(start).Round(time.Millisecond))
+	if d := time.Since(start); d > (fall+1)*interval+time.Second {
+		t.Errorf("it took %s", d)
+	}
+	wantServers(r, address, "ep1", "ep3")
+	if who, err := says(kept); err != nil || who != "ep2" {
+		t.Errorf("the connection that it had is with %q, %v", who, err)
+	}
+	for line, words := range map[string][]string{
+		"get ep":                              {"32.32.32.1_tcp_5001", " nok ", "refused"},
+		"get ep -o wide":                      {"20.20.20.1:80/tcp", " nok: "},
+		"get lb -o wide":                      {"32.32.32.1", " inactive "},
+		"get events --kind=health":            {"endpoint 32.32.32.1:5001 is down: tcp 32.32.32.1:5001"},
+		"describe lb " + rig.VIP4 + ":80/tcp": {"endpoint 32.32.32.1_tcp_5001 is nok: tcp 32.32.32.1:5001: connection refused"},
+	} {
+		r.EventuallyShows(line, words...)
+	}
+	if up := r.Metric("endpoint_up", "endpoint=32.32.32.1:5001"); up != 0 {
+		t.Errorf("loxilb_endpoint_up is %v", up)
+	}
+
+	servers[1].start()
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", " ok ")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if _, who, err := greet(r, address); err != nil || who != "ep2" {
+			return errors.Join(fmt.Errorf("%q answers", who), err)
+		}
+		return nil
+	})
+	wantServers(r, address, "ep1", "ep2", "ep3")
+
+	// A daemon that is killed and starts again gives nobody to a dead endpoint meanwhile.
+	servers[0].stop()
+	r.EventuallyShows("get lb -o wide", "31.31.31.1", " inactive ")
+	stop, result := make(chan struct{}), make(chan error)
+	go func() {
+		made := 0
+		for {
+			select {
+			case <-stop:
+				t.Logf("%d connections over the restart", made)
+				result <- nil
+				return
+			default:
+			}
+			c, who, err := greet(r, address)
+			if err != nil {
+				result <- fmt.Errorf("connection %d (%q): %w", made, who, err)
+				return
+			}
+			_ = c.Close()
+			made++
+		}
+	}()
+	r.Kill()
+	r.Restart()
+	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " nok ")
+	close(stop)
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+	wantServers(r, address, "ep2", "ep3")
+}
+
+// TestMonitorInPlace: health is heeded or not, in place; with all endpoints down connections are refused, or go to all.
+func TestMonitorInPlace(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	mortals(r)
+	create := func(more string) {
+		t.Helper()
+		r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s %s", rig.VIP4, rig.Endpoints4(), more)
+	}
+	address := rig.Join(rig.VIP4, 80)
+	create("")
+	wantServers(r, address, "ep1", "ep2", "ep3")
+	if out := r.Loxicmd("get lb -o wide"); strings.Contains(out, "active") {
+		t.Errorf("nobody probes, and there are states: %s", out)
+	}
+	create("--monitor --probeport=9 --probe-interval=100ms") // where nobody listens
+	r.EventuallyShows("get ep", "17.17.17.1_tcp_9", " nok ")
+	r.EventuallyShows("get lb", " On ")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		start := time.Now()
+		switch _, _, err := greet(r, address); {
+		case err == nil:
+			return errors.New("there is an answer")
+		case !strings.Contains(err.Error(), "refused"):
+			return err
+		case time.Since(start) > time.Second:
+			return fmt.Errorf("refused after %s", time.Since(start))
+		}
+		return nil
+	})
+	create("--monitor --probeport=9 --probe-interval=100ms --all-down=panic")
+	wantServers(r, address, "ep1", "ep2", "ep3")
+	r.EventuallyShows("get lb -o wide", " panic ")
+	create("--monitor --probeport=9 --probe-interval=100ms")
+	r.EventuallyShows("get lb -o wide", " inactive ")
+	create("")
+	wantServers(r, address, "ep1", "ep2", "ep3")
+	r.EventuallyShows("get lb", " Off ")
+	if out := r.Loxicmd("get ep"); strings.Contains(out, "_tcp_9") {
+		t.Errorf("still probed: %s", out)
+	}
+}
+
+// setHostState is an agent's word about what is probed at port 5001 of an address.
+func setHostState(r *rig.Rig, address, state string) {
+	r.T.Helper()
+	resp, err := r.LB.HTTPClient(rig.Patience).Post("http://127.0.0.1:11111/netlox/v1/config/endpointhoststate", "application/json",
+		strings.NewReader(`{"hostName":"`+address+`","epPort":5001,"epProto":"tcp","state":"`+state+`"}`))
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // of a test
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || strings.TrimSpace(string(body)) != `{"result":"Success"}` {
+		r.T.Errorf("%s: %s %s, %v", state, resp.Status, body, err)
+	}
+}
+
+// TestEndpointObject: an object takes the place of a service's probe, and an agent's word that of any.
+func TestEndpointObject(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	servers := mortals(r)
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=200ms --probe-retries=1 --probe-rise=1", rig.VIP4, rig.Endpoints4())
+	address := rig.Join(rig.VIP4, 80)
+	servers[1].stop()
+	r.EventuallyShows("get lb -o wide", "32.32.32.1", " inactive ")
+	wantServers(r, address, "ep1", "ep3")
+
+	r.Loxicmd("create endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001 --probetype=ping --period=1")
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "ping:", " ok ")
+	r.EventuallyShows("get lb -o wide", "32.32.32.1", " active ")
+	servers[1].start()
+	wantServers(r, address, "ep1", "ep2", "ep3")
+
+	state := func(state string) { setHostState(r, "31.31.31.1", state) }
+	state("red")
+	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " red ")
+	r.EventuallyShows("get lb -o wide", "31.31.31.1", " inactive ")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		for range 3 {
+			if _, who, err := greet(r, address); err != nil || who == "ep1" {
+				return errors.Join(fmt.Errorf("%q answers", who), err)
+			}
+		}
+		return nil
+	})
+	wantServers(r, address, "ep2", "ep3")
+	state("green")
+	r.EventuallyShows("get ep", "31.31.31.1_tcp_5001", " ok ")
+	r.EventuallyShows("get lb -o wide", "31.31.31.1", " active ")
+	r.Kill() // objects are stored
+	r.Restart()
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "ping:", " ok ")
+	r.Loxicmd("delete endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001")
+	r.EventuallyShows("get ep", "32.32.32.1_tcp_5001", "tcp:", " ok ")
+	r.Loxicmd("delete endpoint 32.32.32.1 --name=32.32.32.1_tcp_5001") // what is gone is as it should be
+}
+
+// TestHealthInModes: probes get through where endpoints see an address of the load balancer, beside connections from the same address;
+// also over IPv6 and by HTTP. Modes in which they do have endpoints probed unasked.
+func TestHealthInModes(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	servers := mortals(r)
+	serveNamesAt(r, ":5002")
+	vips := map[string]string{"default": "20.20.20.1", "onearm": "20.20.20.2", "fullnat": "20.20.20.3"}
+	for mode, vip := range vips {
+		monitor := ""
+		if mode == "default" {
+			monitor = " --monitor"
+		}
+		r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --mode=%s --outlier=off --probe-interval=100ms%s", vip, rig.Endpoints4(), mode, monitor)
+	}
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --mode=onearm --outlier=off --probe-interval=100ms", rig.VIP6, rig.Endpoints6())
+	r.Loxicmd("create lb %s --tcp=81:5002 --endpoints=%s --probetype=http --probereq=health --proberesp=ep --probe-interval=100ms", rig.VIP4, rig.Endpoints4())
+	for range 3 {
+		for _, vip := range vips {
+			wantServers(r, rig.Join(vip, 80), "ep1", "ep2", "ep3")
+		}
+		wantServers(r, rig.Join(rig.VIP6, 80), "ep1", "ep2", "ep3")
+	}
+	r.EventuallyShows("get ep", "31.31.31.1_http_5002", "http:/health", " ok ", "status 200")
+	if out := r.Loxicmd("get events --kind=health"); strings.Contains(out, " is down") {
+		t.Errorf("endpoints were taken to be down: %s", out)
+	}
+	servers[2].stop()
+	r.EventuallyShows("get ep", "17.17.17.1_tcp_5001", " nok ", "refused")
+	r.EventuallyShows("get ep", "2001:db8:17::1_tcp_5001", " nok ", "refused")
+	for _, vip := range []string{"20.20.20.1", "20.20.20.2", "20.20.20.3", rig.VIP6} {
+		r.EventuallyShows("describe lb "+rig.Join(vip, 80)+"/tcp", " inactive ")
+		wantServers(r, rig.Join(vip, 80), "ep1", "ep2")
+	}
+}
+
+// serveNamesAt has every endpoint answer HTTP with its name.
+func serveNamesAt(r *rig.Rig, address string) {
+	r.T.Helper()
+	for _, h := range r.Endpoints {
+		if err := h.ServeHTTP(address); err != nil {
+			r.T.Fatal(err)
+		}
+	}
+}
+
+// TestApplyEndpoints: what get endpoint prints can be applied where nothing is left of it.
+func TestApplyEndpoints(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor", rig.VIP4, rig.Endpoints4())
+	r.Loxicmd("create endpoint 31.31.31.1 --name=named --probetype=http --probeport=5001 --probereq=/x --probe-statuses=200-204 --probe-interval=500ms")
+	r.Loxicmd("create endpoint 32.32.32.1 --probetype=ping")
+	file := filepath.Join(t.TempDir(), "endpoints.yaml")
+	before := r.Loxicmd("get endpoint -o yaml")
+	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.Loxicmd("apply -f %s", file) // all are there
+	r.Loxicmd("delete endpoint 31.31.31.1 --name=named --probetype=http --probeport=5001")
+	r.Loxicmd("delete endpoint 32.32.32.1 --probetype=ping")
+	r.Loxicmd("apply -f %s", file)
+	out := r.Loxicmd("get endpoint -o yaml")
+	objects := strings.Count(out, "object: true")
+	if objects != 2 || !strings.Contains(out, "name: named") || !strings.Contains(out, "probeReq: /x") || !strings.Contains(out, "probeInterval: 500ms") {
+		t.Errorf("%d objects after it:\n%s\nbefore:\n%s", objects, out, before)
+	}
+}

@@ -1,0 +1,299 @@
+package health_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+	"github.com/quic-go/quic-go"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// soon is how long it may take from an endpoint's end until its flows are with others.
+const soon = time.Second
+
+// algorithms are all ways to choose an endpoint.
+func algorithms() []string { return []string{"rr", "hash", "priority", "persist", "lc", "random"} }
+
+// serveDNS starts dnsmasq in an endpoint, which tells the endpoint's number by the address of www.example, 192.0.2.N.
+func serveDNS(t testing.TB, h *netnstest.Host, number int) *netnstest.Process {
+	t.Helper()
+	p, err := h.Start(netnstest.Command{Args: []string{
+		"dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--user=root", "--group=root", "--pid-file=", "--no-resolv", "--no-hosts",
+		"--port=5053", fmt.Sprintf("--address=/www.example/192.0.2.%d", number),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// resolver is one socket of the client's that asks a service again and again.
+type resolver struct {
+	what string
+	conn *dns.Conn
+}
+
+// asks returns the number of the endpoint that answers. Nothing is asked twice.
+func (r *resolver) asks() (int, error) {
+	query := new(dns.Msg).SetQuestion("www.example.", dns.TypeA)
+	if err := r.conn.SetDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		return 0, err
+	}
+	if err := r.conn.WriteMsg(query); err != nil {
+		return 0, err
+	}
+	for {
+		answer, err := r.conn.ReadMsg()
+		if err != nil {
+			return 0, err
+		}
+		if answer.Id != query.Id { // of a query that was given up
+			continue
+		}
+		for _, record := range answer.Answer {
+			if a, ok := record.(*dns.A); ok {
+				return int(a.A.To4()[3]), nil
+			}
+		}
+		return 0, fmt.Errorf("no address: %v", answer)
+	}
+}
+
+// wantOther waits until an endpoint answers that is not the one that has gone, and returns it.
+func (r *resolver) wantOther(t testing.TB, gone int) (who int) {
+	t.Helper()
+	labtest.Eventually(t, soon, func(context.Context) (err error) {
+		if who, err = r.asks(); err == nil && who == gone {
+			err = fmt.Errorf("endpoint %d answers", gone)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", r.what, err)
+		}
+		return err
+	})
+	return who
+}
+
+// TestDNSMoves: resolvers that ask from one port for ever have another server with their next query when dnsmasq is killed, or taken
+// out of the service, whatever the algorithm and the mode. Those of other servers stay, and nobody comes back.
+//
+// P39
+func TestDNSMoves(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	servers := make([]*netnstest.Process, len(r.Endpoints))
+	for i, h := range r.Endpoints {
+		servers[i] = serveDNS(t, h, i+1)
+	}
+	var all []*resolver
+	create := func(endpoints string) {
+		port := 5300
+		for _, mode := range []string{"default", "fullnat"} {
+			for _, algorithm := range algorithms() {
+				port++
+				r.Loxicmd("create lb %s --udp=%d:5053 --mode=%s --select=%s --endpoints=%s --monitor --probetype=dns --probereq=www.example --probe-interval=100ms",
+					rig.VIP4, port, mode, algorithm, endpoints)
+				all = append(all, &resolver{fmt.Sprintf("mode %s, %s", mode, algorithm), &dns.Conn{Conn: rig.DialUDP(t, r, rig.Join(rig.VIP4, port))}})
+			}
+		}
+	}
+	create(rig.Endpoints4())
+	resolvers := all
+	addresses := strings.Split(rig.Endpoints4(), ",")
+	shows := func(number int, state string) {
+		t.Helper()
+		address, _, _ := strings.Cut(addresses[number-1], ":")
+		r.EventuallyShows("get ep", address+" ", " "+state+" ")
+	}
+	for n := range servers {
+		shows(n+1, "ok")
+	}
+	at := make([]int, len(resolvers))
+	for i, each := range resolvers {
+		at[i] = each.wantOther(t, 0)
+	}
+	moved := 0
+	for n := range servers {
+		servers[n].Kill()
+		shows(n+1, "nok")
+		for i, each := range resolvers {
+			now := each.wantOther(t, n+1)
+			if at[i] != n+1 && now != at[i] {
+				t.Errorf("%s: server %d ended, and a resolver of %d asks %d", each.what, n+1, at[i], now)
+			}
+			if now != at[i] {
+				moved++
+			}
+			at[i] = now
+		}
+		servers[n] = serveDNS(t, r.Endpoints[n], n+1)
+		shows(n+1, "ok")
+		for i, each := range resolvers {
+			if now := each.wantOther(t, 0); now != at[i] {
+				t.Errorf("%s: server %d is back, and a resolver of %d asks %d", each.what, n+1, at[i], now)
+			}
+		}
+	}
+	create(strings.Join(addresses[1:], ","))
+	for i, each := range resolvers {
+		if now := each.wantOther(t, 1); at[i] != 1 && now != at[i] {
+			t.Errorf("%s: server 1 was removed, and a resolver of %d asks %d", each.what, at[i], now)
+		}
+	}
+	if moved < len(resolvers) {
+		t.Errorf("%d resolvers have moved %d times while each server was killed once", len(resolvers), moved)
+	}
+	t.Logf("%d resolvers moved %d times", len(resolvers), moved)
+
+	// dig, from one port, as a resolver with a fixed source port does
+	if out := labtest.Run(t, r.Client, "dig", "+short", "+tries=1", "-b", "100.100.100.1#5999", "-p", "5301", "@"+rig.VIP4, "www.example"); !strings.HasPrefix(out, "192.0.2.") {
+		t.Errorf("dig says %q", out)
+	}
+}
+
+// quicServers have every endpoint answer each stream with its name, on port 4433. What one does not know of another's connections it
+// answers by a stateless reset, as servers of one farm do that have a key in common (RFC 9000 section 10.3).
+func quicServers(r *rig.Rig) {
+	r.T.Helper()
+	https := httptest.NewTLSServer(nil) // it has a certificate
+	https.Close()
+	config := &tls.Config{Certificates: https.TLS.Certificates, NextProtos: []string{"name"}, MinVersion: tls.VersionTLS13}
+	for _, h := range r.Endpoints {
+		p, err := h.ListenPacket("udp", ":4433")
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		transport := &quic.Transport{Conn: p, StatelessResetKey: &quic.StatelessResetKey{1}}
+		listener, err := transport.Listen(config, nil)
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		r.Lab.Cleanup(func() { _ = errors.Join(transport.Close(), p.Close()) })
+		go serveQUIC(listener, h.Name)
+	}
+}
+
+func serveQUIC(l *quic.Listener, name string) {
+	for {
+		c, err := l.Accept(context.Background())
+		if err != nil {
+			return
+		}
+		go func() {
+			for {
+				s, err := c.AcceptStream(context.Background())
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(io.Discard, s)
+				_, _ = io.WriteString(s, name)
+				_ = s.Close()
+			}
+		}()
+	}
+}
+
+// quicClient has one socket, and one connection at a time.
+type quicClient struct {
+	transport *quic.Transport
+	to        net.Addr
+	*quic.Conn
+}
+
+func (c *quicClient) dial(ctx context.Context) (err error) {
+	c.Conn, err = c.transport.Dial(ctx, c.to, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"name"}}, nil) //nolint:gosec // of a test
+	return err
+}
+
+// ask returns who is behind the connection.
+func (c *quicClient) ask(ctx context.Context) (string, error) {
+	s, err := c.OpenStreamSync(ctx)
+	if err != nil {
+		return "", err
+	}
+	deadline, _ := ctx.Deadline()
+	if err := s.SetDeadline(deadline); err != nil {
+		return "", err
+	}
+	if _, err := s.Write(bytes.Repeat([]byte("who are you?"), 20)); err != nil { // a reset is shorter than what it answers
+		return "", err
+	}
+	if err := s.Close(); err != nil {
+		return "", err
+	}
+	name, err := io.ReadAll(s)
+	return string(name), err
+}
+
+// TestQUICMoves: an endpoint is cut off while a QUIC client talks to it. Its next packet reaches another server, which says that it
+// does not know the connection; so the client need not wait until it gives up, and dials again from the same port.
+//
+// P39
+func TestQUICMoves(t *testing.T) {
+	t.Parallel()
+	w := newWired(t, rig.Options{})
+	quicServers(w.Rig)
+	for i, mode := range []string{"default", "fullnat"} {
+		w.Loxicmd("create lb %s --udp=%d:4433 --mode=%s --endpoints=%s --monitor --probetype=ping --probe-interval=100ms", rig.VIP4, 443+i, mode, rig.Endpoints4())
+	}
+	for i := range 2 {
+		p, err := w.Client.ListenPacket("udp4", "100.100.100.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &quicClient{transport: &quic.Transport{Conn: p}, to: &net.UDPAddr{IP: net.ParseIP(rig.VIP4), Port: 443 + i}}
+		w.Lab.Cleanup(func() { _ = errors.Join(client.transport.Close(), p.Close()) })
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := client.dial(ctx); err != nil {
+			t.Fatal(err)
+		}
+		before, err := client.ask(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		number := int(before[2] - '0')
+		address := netnstest.StandardNetworks()[number].V4.Addr().String()
+		w.EventuallyShows("get ep", address+" ", " ok ")
+		if err := w.wires[before].Cut(true); err != nil {
+			t.Fatal(err)
+		}
+		w.EventuallyShows("get ep", address+" ", " nok ")
+		start := time.Now()
+		var reset *quic.StatelessResetError
+		if name, err := client.ask(ctx); !errors.As(err, &reset) {
+			t.Errorf("after %s was cut off: %q, %v; want a stateless reset", before, name, err)
+		}
+		if err := client.dial(ctx); err != nil {
+			t.Fatal(err)
+		}
+		after, err := client.ask(ctx)
+		if err != nil || after == before {
+			t.Errorf("%s was cut off, and %q answers: %v", before, after, err)
+		}
+		took := time.Since(start)
+		if took > soon {
+			t.Errorf("the client is with %s after %v", after, took)
+		}
+		t.Logf("from %s to %s in %v", before, after, took.Round(time.Millisecond))
+		if err := w.wires[before].Cut(false); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := client.ask(ctx); err != nil || again != after {
+			t.Errorf("%s is back, and %q answers: %v", before, again, err)
+		}
+	}
+}

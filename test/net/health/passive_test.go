@@ -1,0 +1,425 @@
+package health_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netnstest/faulty"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/internal/pkt"
+	"loxilb/test/net/rig"
+)
+
+// passiveRig has three endpoints of which nobody has probes, and that have answered.
+func passiveRig(t *testing.T, flags string) (*wired, []*mortal, string) {
+	t.Helper()
+	r := newWired(t, rig.Options{})
+	servers := mortals(r.Rig)
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s %s", rig.VIP4, rig.Endpoints4(), flags)
+	address := rig.Join(rig.VIP4, 80)
+	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
+	return r, servers, address
+}
+
+// knock begins a connection every so often until stop is called, which says when each was begun that has not come about within a second.
+func knock(r *rig.Rig, address string, every time.Duration) (stop func() (failed []time.Duration)) {
+	start, done := time.Now(), make(chan struct{})
+	var (
+		mu      sync.Mutex
+		failed  []time.Duration
+		running sync.WaitGroup
+	)
+	running.Go(func() {
+		for ticker := time.NewTicker(every); ; {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+			running.Go(func() {
+				begun := time.Since(start)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				c, err := r.Client.DialContext(ctx, "tcp", address)
+				if err == nil {
+					if _, err = says(c); err == nil {
+						_ = c.Close()
+						return
+					}
+					_ = c.Close()
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, begun)
+			})
+		}
+	})
+	return func() []time.Duration {
+		close(done)
+		running.Wait()
+		slices.Sort(failed)
+		return failed
+	}
+}
+
+// passiveSlack is what a busy machine may take longer than is promised.
+const passiveSlack = 500 * time.Millisecond
+
+// wantBriefly wants connections to fail for no longer than a second after the first that did.
+func wantBriefly(t *testing.T, failed []time.Duration) {
+	t.Helper()
+	if len(failed) == 0 {
+		t.Fatal("no connection failed: the endpoint was not tried")
+	}
+	took := failed[len(failed)-1] - failed[0]
+	t.Logf("%d connections failed, begun within %s", len(failed), took.Round(time.Millisecond))
+	if took > time.Second+passiveSlack {
+		t.Errorf("connections went to the dead endpoint for %s: %s", took, failed)
+	}
+}
+
+// TestBlackholed: an endpoint whose host is gone gets no new connection after a second, though nobody probes it; and gets some again when it is
+// back.
+//
+// P43 an endpoint that no longer answers gets no new connection a second after the first one that it left unanswered, without any probe
+func TestBlackholed(t *testing.T) {
+	t.Parallel()
+	r, _, address := passiveRig(t, "")
+	stop := knock(r.Rig, address, 50*time.Millisecond)
+	r.blackhole(1, true)
+	r.EventuallyShows("get lb -o wide", "32.32.32.1", " inactive ")
+	wantServers(r.Rig, address, "ep1", "ep3") // meanwhile connections that fail are counted
+	wantBriefly(t, stop())
+	for line, words := range map[string][]string{
+		"get ep":                              {"32.32.32.1_none_5001", " nok ", "passive: ", " without an answer in "},
+		"get ep -o wide":                      {"20.20.20.1:80/tcp", " nok: passive: "},
+		"get events --kind=health":            {"endpoint 32.32.32.1:5001 is down: passive: "},
+		"describe lb " + rig.VIP4 + ":80/tcp": {"endpoint 32.32.32.1_none_5001 is nok: passive: "},
+	} {
+		r.EventuallyShows(line, words...)
+	}
+	wantServers(r.Rig, address, "ep1", "ep3")
+	if n := r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event=opened") - r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event=answered"); n < 1 {
+		t.Errorf("%v SYNs are counted that were not answered", n)
+	}
+	if up := r.Metric("endpoint_up", "endpoint=32.32.32.1:5001"); up != 0 {
+		t.Errorf("loxilb_endpoint_up is %v", up)
+	}
+	r.blackhole(1, false)
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " ok ")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if _, who, err := greet(r.Rig, address); err != nil || who != "ep2" {
+			return fmt.Errorf("%q answers, %w", who, err)
+		}
+		return nil
+	})
+	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
+}
+
+// blackhole has an endpoint's link lose all packets, or none.
+func (w *wired) blackhole(endpoint int, on bool) {
+	w.T.Helper()
+	var f faulty.Faults
+	if on {
+		f.Lose = 1
+	}
+	if err := w.wires[w.Endpoints[endpoint].Name].Set(f); err != nil {
+		w.T.Fatal(err)
+	}
+}
+
+// TestFullBacklog: a server that is stopped while clients connect gets no new connection a second after its backlog is full.
+func TestFullBacklog(t *testing.T) {
+	t.Parallel()
+	r, servers, address := passiveRig(t, "")
+	servers[1].stop()
+	l := stuck(r.Rig, 1, 1)
+	defer l.Close() //nolint:errcheck // of a test
+	opened := func() float64 {
+		return r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event=opened")
+	}
+	connect := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		c, err := r.Client.DialContext(ctx, "tcp", address)
+		if err == nil {
+			_ = c.Close() // the server's side stays in the backlog
+		}
+		return err
+	}
+	for begun := time.Now(); connect() == nil; {
+		if time.Since(begun) > rig.Patience {
+			t.Fatal("the backlog is never full")
+		}
+	}
+	for full := time.Now(); time.Since(full) < time.Second+passiveSlack; {
+		_ = connect()
+	}
+	// What fails from here on is of a client that has the port again of a connection that was not answered.
+	before := opened()
+	for range 300 {
+		_ = connect()
+	}
+	if after := opened(); after != before {
+		t.Errorf("%v connections have gone to the endpoint since its backlog was full for %s", after-before, time.Second+passiveSlack)
+	}
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " nok ", "passive: ", "no answer within")
+}
+
+// stuck is a listener of an endpoint that accepts nothing, with room for as many connections and one.
+func stuck(r *rig.Rig, endpoint, backlog int) net.Listener {
+	r.T.Helper()
+	l := rebind(r.T, r.Endpoints[endpoint], ":5001")
+	raw, err := l.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	if e := raw.Control(func(fd uintptr) { err = unix.Listen(int(fd), backlog) }); e != nil || err != nil {
+		r.T.Fatal(e, err)
+	}
+	return l
+}
+
+// TestResetsBeforeData: a server that accepts connections and resets them all before it says anything gets no more, and gets some again
+// when it is well; unless the service says otherwise.
+func TestResetsBeforeData(t *testing.T) {
+	t.Parallel()
+	r, servers, address := passiveRig(t, "")
+	reset := func(c net.Conn) {
+		_ = c.(*net.TCPConn).SetLinger(0)
+		_ = c.Close()
+	}
+	well := servers[1].handle
+	servers[1].stop()
+	servers[1].handle = reset
+	servers[1].start()
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		for range 6 {
+			c, _, err := greet(r.Rig, address)
+			if err != nil {
+				return err
+			}
+			_ = c.Close()
+		}
+		return nil
+	})
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " nok ", "connections reset before an answer")
+	wantServers(r.Rig, address, "ep1", "ep3")
+	servers[1].stop()
+	servers[1].handle = well
+	servers[1].start()
+	r.EventuallyShows("get ep", "32.32.32.1_none_5001", " ok ")
+	servers[1].stop()
+	servers[1].handle = reset
+	servers[1].start()
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --outlier=off", rig.VIP4, rig.Endpoints4())
+	failed := 0
+	for range 30 {
+		if c, _, err := greet(r.Rig, address); err != nil {
+			failed++
+		} else {
+			_ = c.Close()
+		}
+	}
+	if failed != 10 {
+		t.Errorf("%d of 30 connections failed, want those of one endpoint", failed)
+	}
+}
+
+// TestRefusedSYNs: an endpoint whose port is closed, or to which a router says that there is no way, gets no more connections; and the
+// service's own probe brings it back.
+func TestRefusedSYNs(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(r *wired, m *mortal) (mend func()){
+		"closed": func(_ *wired, m *mortal) func() { m.stop(); return m.start },
+		"unreachable": func(r *wired, _ *mortal) func() { // the host says so of an address that it no longer has
+			run := func(args string) {
+				if _, err := r.Endpoints[1].Run(strings.Fields(args)...); err != nil {
+					r.T.Fatal(err)
+				}
+			}
+			run("sysctl -qw net.ipv4.ip_forward=1 net.ipv4.icmp_ratelimit=0")
+			run("ip addr del 32.32.32.1/24 dev eth0")
+			run("ip addr add 32.32.32.9/24 dev eth0")
+			run("ip route replace default via 32.32.32.254")
+			run("ip route add unreachable 32.32.32.1/32")
+			return func() {
+				run("ip route del unreachable 32.32.32.1/32")
+				run("ip addr add 32.32.32.1/24 dev eth0")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, servers, address := passiveRig(t, "--monitor --probe-interval=2s --probe-retries=100")
+			stop := knock(r.Rig, address, 50*time.Millisecond)
+			mend := fail(r, servers[1])
+			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " nok ", "passive: ")
+			wantServers(r.Rig, address, "ep1", "ep3") // meanwhile connections that fail are counted
+			wantBriefly(t, stop())
+			wantServers(r.Rig, address, "ep1", "ep3")
+			mend()
+			r.EventuallyShows("get ep", "32.32.32.1_none_5001", " ok ")
+			wantServers(r.Rig, address, "ep1", "ep2", "ep3")
+		})
+	}
+}
+
+// TestMostOut: of three endpoints no more than one is taken out; and none while fewer than half would be left.
+//
+// P44 handshakes that fail take out no more than half of a service's endpoints, and none while probes leave fewer than half, but all of a level that backups stand in for
+func TestMostOut(t *testing.T) {
+	t.Parallel()
+	r, _, address := passiveRig(t, "")
+	r.blackhole(0, true)
+	r.blackhole(1, true)
+	stop := knock(r.Rig, address, 100*time.Millisecond)
+	r.EventuallyShows("get ep", "_none_5001", " nok ", "passive: ")
+	for begun := time.Now(); time.Since(begun) < 3*time.Second; { // a second one would be out by then
+		if c, _, err := greet(r.Rig, address); err == nil {
+			_ = c.Close()
+		}
+	}
+	stop()
+	if n := len(endpointsOut(r.Rig)); n != 1 {
+		t.Errorf("%d endpoints are out: %s", n, r.Loxicmd("get ep"))
+	}
+	// An agent takes out the one that is well: with one of three left, none is out for handshakes.
+	out := endpointsOut(r.Rig)[0]
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --monitor --probe-interval=1h --probe-retries=100", rig.VIP4, rig.Endpoints4())
+	setHostState(r.Rig, "17.17.17.1", "red")
+	r.EventuallyShows("get lb -o wide", "17.17.17.1", " inactive ")
+	r.blackhole(map[string]int{"31.31.31.1": 0, "32.32.32.1": 1}[out], false)
+	name := map[string]string{"31.31.31.1": "ep1", "32.32.32.1": "ep2"}[out]
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if _, who, err := greet(r.Rig, address); err != nil || who != name {
+			return fmt.Errorf("%q answers, %w", who, err)
+		}
+		return nil
+	})
+}
+
+// TestSYNAgain: a client whose SYN has met an endpoint that is gone is connected by the next SYN that it sends after that is known: in
+// three seconds, the time of its second repetition, and not never. So too if the endpoint is removed.
+//
+// P46 who dials while an endpoint dies is connected to another one, once it is known that nobody answers there
+func TestSYNAgain(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*wired){
+		"down": func(r *wired) { r.EventuallyShows("get lb -o wide", "32.32.32.1", " inactive ") },
+		"removed": func(r *wired) {
+			r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1,17.17.17.1:1 --outlier=off", rig.VIP4)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _, address := passiveRig(t, map[string]string{"removed": "--outlier=off"}[name])
+			r.blackhole(1, true)
+			failed := make(chan error)
+			for range 6 { // two of them go there
+				go func() {
+					ctx, cancel := context.WithTimeout(t.Context(), rig.Patience)
+					defer cancel()
+					c, err := r.Client.DialContext(ctx, "tcp", address)
+					if err == nil {
+						err = c.Close()
+					}
+					failed <- err
+				}()
+			}
+			end(r)
+			for range 6 {
+				if err := <-failed; err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// endpointsOut are the addresses of endpoints that are out.
+func endpointsOut(r *rig.Rig) (list []string) {
+	r.T.Helper()
+	for line := range strings.Lines(r.Loxicmd("get ep")) {
+		if words := strings.Fields(line); slices.Contains(words, "nok") {
+			list = append(list, words[1])
+		}
+	}
+	return list
+}
+
+// TestForged: SYNs from made-up addresses, with RSTs and ICMP errors that pretend to come from endpoints, take no endpoint out that
+// answers.
+//
+// P45 no packet made up by somebody who does not see those of the endpoints has an endpoint taken out
+func TestForged(t *testing.T) {
+	t.Parallel()
+	r, _, address := passiveRig(t, "")
+	if err := r.Client.Do(r.forge); err != nil {
+		t.Fatal(err)
+	}
+	if down := endpointsOut(r.Rig); len(down) > 0 {
+		t.Errorf("%v are out: %s", down, r.Loxicmd("get ep"))
+	}
+	for _, event := range []string{"refused", "reset", "unreachable"} {
+		if n := r.Metric("endpoint_handshakes_total", "endpoint=32.32.32.1:5001", "event="+event); n != 0 {
+			t.Errorf("%v %s are counted", n, event)
+		}
+	}
+	wantServers(r.Rig, address, "ep1", "ep2", "ep3")
+}
+
+// forge sends what one may who does not see answers, from the client's network, for some seconds, at a pace at which nobody is challenged.
+func (w *wired) forge() error {
+	link, err := w.Client.Netlink().LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	from, err := w.Client.MAC("eth0")
+	if err != nil {
+		return err
+	}
+	to, err := w.LB.MAC("client")
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index}); err != nil {
+		return err
+	}
+	for i := range 1500 {
+		source := fmt.Sprintf("128.1.%d.%d:4000", i/250, 1+i%250)
+		for _, text := range []string{
+			"tcp " + source + " > " + rig.Join(rig.VIP4, 80) + " S seq 1000",
+			"tcp 32.32.32.1:5001 > " + source + " RA seq 0 ack 77",
+			"tcp 32.32.32.1:5001 > " + source + " R seq 77",
+			"icmp 32.32.32.254 > " + source[:strings.IndexByte(source, ':')] + " unreach host / tcp " + source + " > 32.32.32.1:5001 S seq 7",
+		} {
+			p, err := pkt.Parse(text)
+			if err != nil {
+				return fmt.Errorf("%s: %w", text, err)
+			}
+			if _, err := unix.Write(fd, p.Set(pkt.From, pkt.MAC(from)).Set(pkt.To, pkt.MAC(to)).Build()); err != nil {
+				return err
+			}
+		}
+		if i%50 == 49 {
+			if _, _, err := greet(w.Rig, rig.Join(rig.VIP4, 80)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

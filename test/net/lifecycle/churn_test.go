@@ -1,0 +1,190 @@
+package lifecycle_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"loxilb/test/net/rig"
+)
+
+// TestEndpointChange: endpoints come and go under traffic; connections of those that stay never notice, new ones go
+// to the new set.
+//
+// P10 endpoints that come and go disturb no connection of those that stay
+func TestEndpointChange(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeEcho(r)
+	r.ServeNames()
+	stays := "31.31.31.1:1"
+	r.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s", rig.VIP4, stays)
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, stays)
+	f := rig.StartTraffic(r, rig.Join(rig.VIP4, 7), 10)
+	for _, others := range []string{"", ",32.32.32.1:1", ",32.32.32.1:1,17.17.17.1:1", ",17.17.17.1:7", ""} {
+		for _, service := range []string{"7:7", "80:5001"} {
+			if others != "" || service == "7:7" && f.Count() > 0 {
+				_, _ = r.Command("create", "lb", rig.VIP4, "--tcp="+service, "--endpoints="+stays+others)
+			}
+		}
+		f.Flows(t, 10)
+	}
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=32.32.32.1:1,17.17.17.1:1", rig.VIP4)
+	var names []string
+	for range 4 {
+		who, err := r.Ask(rig.Join(rig.VIP4, 80))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, who[:3])
+	}
+	if got := strings.Join(names, " "); got != "ep2 ep3 ep2 ep3" && got != "ep3 ep2 ep3 ep2" {
+		t.Errorf("after the change, answers come from %s", got)
+	}
+	if err := f.Finish(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRestart: the daemon stops, or is killed, under traffic. Established connections go on, new ones come about
+// while it is away, and the next daemon adopts what is pinned and knows its services.
+//
+// P3 a daemon that stops, and another that takes over, change nothing that packets see: maps, links, connections and the next choice of an
+// endpoint stay
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	for _, attach := range []string{"tcx", "clsact"} {
+		for name, end := range map[string]func(*rig.Rig){"stop": func(r *rig.Rig) { r.Stop() }, "kill": func(r *rig.Rig) { r.Kill() }} {
+			t.Run(attach+" "+name, func(t *testing.T) {
+				t.Parallel()
+				r := rig.New(t, rig.Options{Args: []string{"--attach", attach}})
+				rig.ServeEcho(r)
+				r.ServeNames()
+				r.Loxicmd("create lb %s --tcp=7:7 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+				r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+				r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP6, rig.Endpoints6())
+				f := rig.StartTraffic(r, rig.Join(rig.VIP4, 7), 9)
+				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1", "ep2")
+				before := pinnedIDs(t, r)
+				if len(before) == 0 {
+					t.Error("nothing is pinned")
+				}
+
+				end(r)
+				f.Flows(t, 9)
+				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep3", "ep1") // a new connection without a daemon
+				r.WantAnswers(rig.Join(rig.VIP6, 80), "ep1", "ep2")
+				r.Restart()
+				f.Flows(t, 9)
+				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep2", "ep3", "ep1") // the sequence goes on, too
+				r.WantAnswers(rig.Join(rig.VIP6, 80), "ep3")
+				if after := pinnedIDs(t, r); !maps.Equal(before, after) {
+					t.Errorf("pinned maps and links were %v before, are %v", before, after)
+				}
+				r.Loxicmd("create lb %s --tcp=81:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+				r.WantAnswers(rig.Join(rig.VIP4, 81), "ep1")
+				r.Loxicmd("delete lb %s --tcp=80", rig.VIP4)
+				r.WantNoAnswer(rig.Join(rig.VIP4, 80))
+				if err := f.Finish(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// pinnedIDs are the kernel's ids of the rig's pinned maps and links, by file name.
+func pinnedIDs(t *testing.T, r *rig.Rig) map[string]uint32 {
+	t.Helper()
+	ids := map[string]uint32{}
+	for _, path := range r.Pinned() {
+		name := filepath.Base(path)
+		if m, err := ebpf.LoadPinnedMap(path, nil); err == nil {
+			info, err := m.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			id, _ := info.ID()
+			ids[name] = uint32(id)
+			_ = m.Close()
+			continue
+		}
+		if l, err := link.LoadPinnedLink(path, nil); err == nil {
+			info, err := l.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids["link "+name] = uint32(info.ID)
+			_ = l.Close()
+		}
+	}
+	return ids
+}
+
+// TestParallel: a hundred connections at once are shared exactly.
+func TestParallel(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	const connections = 100
+	answers := make(chan string, connections)
+	for range connections {
+		go func() {
+			who, err := r.Ask(rig.Join(rig.VIP4, 80))
+			if err != nil {
+				who = err.Error()
+			}
+			answers <- who
+		}()
+	}
+	counts := map[string]int{}
+	for range connections {
+		who, _, _ := strings.Cut(<-answers, " sees")
+		counts[who]++
+	}
+	if !maps.Equal(counts, map[string]int{"ep1": 34, "ep2": 33, "ep3": 33}) {
+		t.Errorf("100 connections were shared as %v", counts)
+	}
+}
+
+// TestDamagedState: a daemon whose state file is damaged starts, says so, and keeps the damaged file.
+//
+// P6 a damaged state file keeps no daemon from starting: it is set aside and said, and what is good in it is kept
+func TestDamagedState(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	r.Loxicmd("create lb %s --tcp=81:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	r.Kill()
+	state := filepath.Join(r.Dir(), "state")
+	files, err := os.ReadDir(state)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no state in %s: %v", state, err)
+	}
+	damaged := 0
+	for _, f := range files {
+		path := filepath.Join(state, f.Name())
+		if b, err := os.ReadFile(path); err == nil && len(b) > 10 {
+			damaged++
+			copy(b[5:], "#damage#") // not at the end: a torn end is what a crash leaves
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r.Restart()
+	after, err := os.ReadDir(state)
+	if err != nil || damaged == 0 || len(after) <= len(files) {
+		t.Errorf("%d files damaged; the directory had %v, has %v (%v)", damaged, files, after, err)
+	}
+	if log := r.Log(); !strings.Contains(log, "level=ERROR") && !strings.Contains(log, "level=WARN") {
+		t.Errorf("no word about the damaged state in the log")
+	}
+	r.Loxicmd("create lb %s --tcp=82:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+}

@@ -1,0 +1,134 @@
+package lifecycle_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+	"loxilb/test/steps"
+)
+
+// killedObjects are commands, and what the kernel shows of each.
+func killedObjects() [][3]string {
+	return [][3]string{
+		{"vlan 100", "vlan 100", "vlan100:"},
+		{"vlanmember 100 ep2", "vlanmember 100 ep2", "ep2:.*master vlan100"},
+		{"vxlan 78 ep1", "vxlan 78", "vxlan78:"},
+		{"vxlanpeer 78 31.31.31.9", "vxlanpeer 78 31.31.31.9", "00:00:00:00:00:00 dev vxlan78 dst 31.31.31.9"},
+		{"ip 10.9.0.1/24 ep3", "ip 10.9.0.1/24 ep3", "inet 10.9.0.1/24"},
+		{"route 10.8.0.0/16 31.31.31.1", "route 10.8.0.0/16", "10.8.0.0/16 via 31.31.31.1"},
+		{"neighbor 31.31.31.77 ep1 --macAddress=02:00:00:00:00:77", "neighbor 31.31.31.77 ep1", "31.31.31.77 lladdr 02:00:00:00:00:77"},
+		{"fdb 02:00:00:00:00:78 ep2", "fdb 02:00:00:00:00:78 ep2", "02:00:00:00:00:78 dev ep2 master vlan100 static"},
+	}
+}
+
+// kernelText is what the balancer's kernel has, links without what stands between their names and their masters.
+func kernelText(r *rig.Rig) string {
+	r.T.Helper()
+	text := ""
+	for line := range strings.Lines(labtest.Run(r.T, r.LB, "ip", "-o", "link")) {
+		fields := strings.Fields(line)
+		name, _, _ := strings.Cut(fields[1], "@")
+		_, master, _ := strings.Cut(line, " master ")
+		master, _, _ = strings.Cut(master, " ")
+		text += strings.TrimSuffix(name, ":") + ":.*master " + master + "\n"
+	}
+	for _, what := range []string{"ip -o address", "ip route", "ip neigh show dev ep1 nud permanent", "bridge fdb"} {
+		text += labtest.Run(r.T, r.LB, strings.Fields(what)...)
+	}
+	return text
+}
+
+// TestKilledObjects: the daemon is killed before steps by which objects of the kernel's network are made and taken back. Afterwards the kernel
+// has those that are wanted, and no other; all of them can be taken back.
+func TestKilledObjects(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	v := &victim{Rig: r, kills: map[string]int{}}
+	var err error
+	if v.watcher, err = steps.Listen(t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = v.watcher.Close() })
+	if v.wrap, err = v.watcher.Wrap(); err != nil {
+		t.Fatal(err)
+	}
+	r.Stop()
+	live := func(kill int, work func() error) steps.Life {
+		return v.watched(kill, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if err := v.Start(ctx); err != nil {
+				return err
+			}
+			if err := work(); err != nil {
+				return err
+			}
+			v.Stop()
+			return nil
+		})
+	}
+	work := func() error {
+		for _, o := range killedObjects() {
+			if _, err := v.Command(append([]string{"create"}, strings.Fields(o[0])...)...); err != nil {
+				return err
+			}
+		}
+		list := killedObjects()
+		for i := range list {
+			if _, err := v.Command(append([]string{"delete"}, strings.Fields(list[len(list)-1-i][1])...)...); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	started := live(0, func() error { return nil }).Steps
+	whole := live(0, work).Steps
+	kills := 6
+	if rig.IsLong() {
+		kills = 60
+	}
+	for i := range kills {
+		kill := started - 2 + (whole-started)*i/kills
+		life := live(kill, work)
+		v.mended(fmt.Sprintf("killed before step %d, %s", kill, life.Last))
+	}
+	t.Logf("%d steps of the start, %d in all; killed before %v", started, whole, v.kills)
+}
+
+// mended starts the daemon, and wants the kernel to have what is wanted.
+func (v *victim) mended(when string) {
+	v.T.Helper()
+	v.Restart()
+	labtest.Eventually(v.T, rig.Patience, func(context.Context) error {
+		status, kernel := v.Loxicmd("get status"), kernelText(v.Rig)
+		for _, o := range killedObjects() {
+			kind, key, _ := strings.Cut(o[1], " ")
+			kind = strings.Replace(kind, "ip", "ipv4address", 1)
+			wanted := false
+			for line := range strings.Lines(status) {
+				cells := strings.Split(line, "|")
+				wanted = wanted || len(cells) > 3 && strings.TrimSpace(cells[1]) == kind && strings.TrimSpace(cells[2]) == key
+			}
+			if there := strings.Contains(kernel, o[2]); there != wanted {
+				return fmt.Errorf("%s: %s %s is wanted: %v, and in the kernel: %v\n%s%s", when, kind, key, wanted, there, status, kernel)
+			}
+		}
+		return nil
+	})
+	for i := range killedObjects() {
+		o := killedObjects()[len(killedObjects())-1-i]
+		_, _ = v.Command(append([]string{"delete"}, strings.Fields(o[1])...)...) // of those that are not there it says so
+	}
+	kernel := kernelText(v.Rig)
+	for _, o := range killedObjects() {
+		if strings.Contains(kernel, o[2]) {
+			v.T.Errorf("%s: %s is there after it was deleted", when, o[1])
+		}
+	}
+	v.Stop()
+}

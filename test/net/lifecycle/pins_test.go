@@ -1,0 +1,187 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// lone is a host with one link to another, and a daemon without an API whose pins are beside those of others of the test.
+func lone(t *testing.T, l *netnstest.Lab, parent, name string) (*netnstest.Host, *netnstest.Daemon) {
+	t.Helper()
+	host, err := l.Host(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := l.Host(name + "-peer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Link(netnstest.End{Host: host, Interface: "eth0"}, netnstest.End{Host: peer, Interface: "eth0"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	d, err := host.StartDaemon(t.Context(), netnstest.DaemonOptions{Bin: rig.Bin(), Args: []string{"--pin-path", filepath.Join(parent, name)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host, d
+}
+
+// mapIDs are the maps that are pinned below a directory.
+func mapIDs(t *testing.T, dir string) (ids []ebpf.MapID) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "maps", "*"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no maps in %s: %v", dir, err)
+	}
+	for _, path := range paths {
+		m, err := ebpf.LoadPinnedMap(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := m.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _ := info.ID()
+		ids = append(ids, id)
+		_ = m.Close()
+	}
+	return ids
+}
+
+// TestNamespacesThatAreGone: what daemons leave whose interfaces and namespaces went, as containers end, is removed at the next start of any
+// daemon; not what a daemon left that was killed in a namespace which lives.
+//
+// P20 a network namespace that ends leaves nothing behind for longer than until the next start of any daemon
+func TestNamespacesThatAreGone(t *testing.T) {
+	t.Parallel()
+	l := labtest.New(t)
+	parent := pinParent(t)
+	var gone []ebpf.MapID
+	for i := range 3 {
+		ends, err := netnstest.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ends.Close() })
+		host, d := lone(t, ends, parent, fmt.Sprintf("gone%d", i))
+		dir := filepath.Join(parent, fmt.Sprintf("gone%d", i))
+		gone = append(gone, mapIDs(t, dir)...)
+		link, err := host.Netlink().LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := host.Netlink().LinkDel(link); err != nil {
+			t.Fatal(err)
+		}
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			if links, err := os.ReadDir(filepath.Join(dir, "links")); err != nil || len(links) > 1 { // lo's may stay
+				return fmt.Errorf("links %v, %w", links, err)
+			}
+			return nil
+		})
+		d.Kill()
+		if err := ends.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, killed := lone(t, l, parent, "killed")
+	alive := mapIDs(t, filepath.Join(parent, "killed"))
+	killed.Kill()
+
+	_, next := lone(t, l, parent, "next")
+	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
+		for _, id := range gone {
+			m, err := ebpf.NewMapFromID(id)
+			if err == nil {
+				_ = m.Close()
+			}
+			if !errors.Is(err, os.ErrNotExist) { // the last namespace may not have ended yet at that start
+				next.Stop()
+				return errors.Join(fmt.Errorf("map %d is there: %w", id, err), next.Start(ctx))
+			}
+		}
+		return nil
+	})
+	for _, id := range alive {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			t.Errorf("a map of a namespace that lives: %v", err)
+			continue
+		}
+		_ = m.Close()
+	}
+	if err := killed.Start(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// pinParent is a directory of the test's own in the BPF file system.
+func pinParent(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/sys/fs/bpf", "loxilb-net-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// TestOneDaemon: a second daemon with the pins of the first is told which process has them, and --detach is refused
+// while it runs unless forced. A daemon that was killed is in nobody's way.
+//
+// P18 one daemon at a time serves a network namespace; a second one says which process does
+func TestOneDaemon(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
+	bin := rig.Program("loxilb")
+	args := []string{bin, "--pin-path", netnstest.PinPath(r.Dir()), "--state-dir", t.TempDir(), "--socket="}
+	want := fmt.Sprintf("is in use by process %d", r.Pid())
+	for _, more := range []string{"--port=11112", "--detach"} {
+		out, err := r.LB.Run(append(args, more)...)
+		if err == nil || !strings.Contains(out, want) || strings.Count(strings.TrimSpace(out), "\n") != 0 {
+			t.Errorf("%s: %v, %q, want one sentence with %q", more, err, out, want)
+		}
+	}
+	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep2", "ep3")
+
+	r.Signal(syscall.SIGSTOP) // a daemon that hangs has it all the same
+	if out, err := r.LB.Run(append(args, "--detach")...); err == nil || !strings.Contains(out, want) {
+		t.Errorf("of a daemon that hangs: %v, %q", err, out)
+	}
+	r.Kill()
+	r.Restart() // no lock is left
+	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
+
+	if out, err := r.LB.Run(append(args, "--detach", "--force")...); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if pins := r.Pinned(); len(pins) > 0 {
+		t.Errorf("still pinned: %v", pins)
+	}
+	r.WantNoAnswer(rig.Join(rig.VIP4, 80))
+	if out := r.Loxicmd("get status --failed"); !strings.Contains(out, "nothing is balanced") {
+		t.Errorf("statuses of a daemon without data path:\n%s", out)
+	}
+	r.Stop()
+	r.Restart()
+	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
+	if out := r.Loxicmd("get status --failed"); strings.Contains(out, "nothing is balanced") {
+		t.Errorf("after a restart:\n%s", out)
+	}
+}

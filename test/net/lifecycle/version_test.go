@@ -1,0 +1,242 @@
+package lifecycle_test
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// otherFlag names a directory with loxilb and loxicmd of another version, whose maps have the same layout.
+const otherFlag = "other"
+
+// otherVersion is a directory with a loxilb whose programs have other code: that of the flag, or the one under test with an instruction that does
+// the same in another way.
+func otherVersion(t *testing.T) string {
+	t.Helper()
+	if dir := flag.Lookup(otherFlag).Value.String(); dir != "" {
+		return dir
+	}
+	object, err := os.ReadFile(filepath.Join(rig.Root, "internal/datapath/bpf/tc_bpfel.o"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(rig.Program("loxilb"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Count(program, object) != 1 {
+		t.Fatal("the object is not in the program as it is")
+	}
+	at := bytes.Index(program, object) + neutralInstruction(t, object)
+	const mov32, mov64 = 0xb4, 0xb7
+	if program[at] != mov32 {
+		t.Fatalf("opcode %#x", program[at])
+	}
+	program[at] = mov64
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "loxilb"), program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(rig.Program("loxicmd"), filepath.Join(dir, "loxicmd")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// neutralInstruction is where in an object the program for Ethernet sets a register to a number that is not negative, by 32 bits: by 64 it is the same.
+func neutralInstruction(t *testing.T, object []byte) int {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range symbols {
+		if s.Name != "loxilb_ether" {
+			continue
+		}
+		section := f.Sections[s.Section]
+		code := object[section.Offset+s.Value:][:s.Size]
+		for i := 0; i < len(code); i += 8 {
+			switch code[i] {
+			case 0x18: // takes two
+				i += 8
+			case 0xb4:
+				if code[i+7]&0x80 == 0 {
+					return int(section.Offset+s.Value) + i
+				}
+			}
+		}
+	}
+	t.Fatal("no such instruction")
+	return 0
+}
+
+// exchangeDaemon has the daemon be another version's from here on.
+func exchangeDaemon(r *rig.Rig, dir string) {
+	r.T.Helper()
+	r.Stop()
+	r.SetBin(dir)
+	r.Restart()
+}
+
+// TestUpgrade: a version takes over from another one, and that from it, again and again, while clients go on: none notices, and all is counted.
+//
+// P29 an upgrade and a downgrade between versions whose maps have the same layout lose no packet, no connection and no count
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	for _, hook := range []string{"tcx", "clsact"} {
+		t.Run(hook, func(t *testing.T) {
+			t.Parallel()
+			v := newCrowdedVictim(t, hook)
+			own, other := rig.Bin(), otherVersion(t)
+			for range 2 {
+				for _, dir := range []string{other, own} {
+					exchangeDaemon(v.Rig, dir)
+					v.crowd.Flows()
+					v.wantCounts()
+				}
+				const tried, replaced = "packets came out of the programs of this version as they should", "the programs of another version were replaced"
+				if log := v.Log(); !strings.Contains(log, tried) || !strings.Contains(log, replaced) {
+					t.Errorf("the start has not said that it exchanged programs:\n%s", log)
+				}
+			}
+			if err := v.crowd.Finish(); err != nil {
+				t.Error(err)
+			}
+			t.Logf("the slowest of %d answers took %v", v.crowd.Answers(), v.crowd.Slowest.Round(time.Millisecond))
+		})
+	}
+}
+
+// TestGoBack: drops that jump after an exchange bring the former programs back; they go on with what is changed from there on. If the drops go on, the
+// new ones are there again.
+//
+// P28
+func TestGoBack(t *testing.T) {
+	t.Parallel()
+	for _, goesOn := range []bool{false, true} {
+		t.Run(fmt.Sprintf("drops go on %v", goesOn), func(t *testing.T) {
+			t.Parallel()
+			v := newVictim(t, "auto")
+			v.Loxicmd("create lb 20.20.20.4 --udp=9:9 --endpoints=%s --sources=192.0.2.0/24", rig.Endpoints4())
+			v.crowd.Hold(rig.Join(rig.VIP4, heldPort), 5)
+			v.crowd.Visit(rig.Join(rig.VIP6, visitedPort))
+			own := attachedPrograms(v.Rig)
+			exchangeDaemon(v.Rig, otherVersion(t))
+			other := attachedPrograms(v.Rig)
+			if own == other {
+				t.Fatal("the programs have the same code")
+			}
+			exchangeDaemon(v.Rig, rig.Bin())
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			sendDropped(ctx, v.Rig)
+			labtest.Eventually(t, rig.Patience, func(context.Context) error {
+				if now := attachedPrograms(v.Rig); now != other {
+					return fmt.Errorf("the programs are %s, the former ones %s", now, other)
+				}
+				return nil
+			})
+			want := other
+			if goesOn {
+				want = own
+			} else {
+				stop()
+			}
+			labtest.Eventually(t, rig.Patience, func(context.Context) error {
+				back := strings.Contains(v.Loxicmd("get status --failed"), "packets were dropped within")
+				if now := attachedPrograms(v.Rig); now != want || back == goesOn {
+					return fmt.Errorf("the programs are %s, want %s; told to be back: %v", now, want, back)
+				}
+				return nil
+			})
+			// what is the first of its kind is told to programs by variables
+			v.Loxicmd("create lb 20.20.20.5 --tcp=any:any --endpoints=%s", rig.Endpoints4())
+			labtest.Eventually(t, rig.Patience, func(context.Context) error { _, err := v.Ask(rig.Join("20.20.20.5", 5001)); return err })
+			if err := v.crowd.Finish(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// sendDropped sends datagrams that are dropped, until ctx ends.
+func sendDropped(ctx context.Context, r *rig.Rig) {
+	r.T.Helper()
+	conn, err := r.Client.DialContext(ctx, "udp", "20.20.20.4:9")
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	tick := time.NewTicker(rig.Pace)
+	r.Lab.Cleanup(func() { _ = conn.Close() })
+	go func() {
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			<-tick.C
+			for range 10 {
+				_, _ = conn.Write([]byte("x"))
+			}
+		}
+	}()
+}
+
+// attachedPrograms are the tags of the programs that packets of the client and of endpoints go through, if they are the same.
+func attachedPrograms(r *rig.Rig) string {
+	r.T.Helper()
+	tags := map[string]bool{}
+	paths, err := filepath.Glob(filepath.Join(netnstest.PinPath(r.Dir()), "links", "*"))
+	if err != nil || len(paths) == 0 {
+		r.T.Fatal("no links are pinned", err)
+	}
+	for _, path := range paths {
+		tag, err := tagOf(path)
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		tags[tag] = true
+	}
+	return fmt.Sprint(slices.Sorted(maps.Keys(tags)))
+}
+
+// tagOf is the tag of a pinned link's program.
+func tagOf(path string) (string, error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return "", err
+	}
+	p, err := ebpf.NewProgramFromID(info.Program)
+	if err != nil {
+		return "", err
+	}
+	defer p.Close()
+	program, err := p.Info()
+	if err != nil {
+		return "", err
+	}
+	return program.Tag, nil
+}

@@ -1,0 +1,144 @@
+package metrics_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/test/net/rig"
+)
+
+// rates adds up what the daemon tells a second, over the windows that it is of: what was counted in all.
+type rates struct {
+	t     *testing.T
+	lines *bufio.Scanner
+	close func()
+	sum   float64            // connections
+	of    map[string]float64 // services
+	last  v1.RatesUpdate
+}
+
+func watchRates(t *testing.T, r *rig.Rig) *rates {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:11111/netlox/v1/status/rates/events?sort=connections&endpoints=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := r.LB.HTTPClient(time.Minute).Do(req)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(resp, err)
+	}
+	w := &rates{t: t, lines: bufio.NewScanner(resp.Body), of: map[string]float64{}, close: func() { cancel(); _ = resp.Body.Close() }}
+	w.next() // the window before
+	w.sum, w.of = 0, map[string]float64{}
+	return w
+}
+
+// next takes the next window. None is negative, or larger than a laboratory can be.
+func (w *rates) next() {
+	w.t.Helper()
+	for w.lines.Scan() {
+		data, ok := strings.CutPrefix(w.lines.Text(), "data: ")
+		if !ok {
+			continue
+		}
+		w.last = v1.RatesUpdate{}
+		if err := json.Unmarshal([]byte(data), &w.last); err != nil {
+			w.t.Fatal(err)
+		}
+		total := &w.last.Total
+		w.check("all services", &total.Rates)
+		w.sum += float64(total.Rates.Connections) * total.Seconds
+		for _, s := range w.last.List.Services {
+			w.check(s.Service, &s.Rates)
+			w.of[s.Service] += float64(s.Rates.Connections) * total.Seconds
+			for _, e := range s.Endpoints {
+				w.check(e.Endpoint, &e.Rates)
+			}
+		}
+		return
+	}
+	w.t.Fatal("the stream has ended: ", w.lines.Err())
+}
+
+func (w *rates) check(of string, r *v1.Rates) {
+	w.t.Helper()
+	for _, n := range [...]float32{r.Connections, r.PacketsIn, r.PacketsOut, r.BytesIn, r.BytesOut, r.RepeatedSyns, r.FailedHandshakes} {
+		if n < 0 || n > 1e6 {
+			w.t.Errorf("%s: %+v", of, *r)
+			return
+		}
+	}
+}
+
+// want waits until so many connections were told of.
+func (w *rates) want(what string, connections float64) {
+	w.t.Helper()
+	for deadline := time.Now().Add(rig.Patience); w.sum < connections-0.01 && time.Now().Before(deadline); {
+		w.next()
+	}
+	w.next() // and no more
+	if math.Abs(w.sum-connections) > 0.01 {
+		w.t.Errorf("%s: %.2f connections were told of, want %v", what, w.sum, connections)
+	}
+}
+
+// TestRates: what is told a second adds up to the connections that were made, whatever services and endpoints are replaced, deleted and made again,
+// and whether the daemon is killed meanwhile: nothing that was counted before is a rate.
+//
+// P65 rates add up to what was counted: nothing twice, nothing negative, and nothing of before the daemon began
+func TestRates(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	address := rig.Join(rig.VIP4, 80)
+	ask := func(times int) {
+		t.Helper()
+		for range times {
+			if _, err := r.Ask(address); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	create := "create lb %s --tcp=80:5001 --name=web --endpoints=%s"
+	r.Loxicmd(create, rig.VIP4, rig.Endpoints4(1, 1, 1))
+	w := watchRates(t, r)
+	ask(30)
+	w.want("three endpoints", 30)
+	r.Loxicmd(create, rig.VIP4, rig.Endpoints4(0, 0, 1))
+	ask(5)
+	w.want("one endpoint takes all", 35)
+	r.Loxicmd("delete lb %s --tcp=80", rig.VIP4)
+	r.Loxicmd(create, rig.VIP4, rig.Endpoints4(1, 1))
+	ask(10)
+	w.want("the service was made again", 45)
+	service := fmt.Sprintf("%s:80/tcp", rig.VIP4)
+	if math.Abs(w.of[service]-45) > 0.01 {
+		t.Errorf("service %s: %.2f of 45 connections", service, w.of[service])
+	}
+	w.close()
+	r.Kill()
+	ask(20)
+	r.Restart()
+	w = watchRates(t, r)
+	defer w.close()
+	w.want("the daemon has begun anew", 0)
+	ask(3)
+	w.want("after that", 3)
+	for _, line := range []string{"stats web", "rate web", "rate " + service, "top --once web"} {
+		if out := r.Loxicmd("%s", line); !strings.Contains(out, rig.VIP4+":80") {
+			t.Errorf("loxicmd %s shows no service: %s", line, out)
+		}
+	}
+	if out := r.Loxicmd("stats web"); strings.Fields(out[strings.Index(out, "TCP "):])[2] != "33" { // made again after 35, and 20 while nobody looked
+		t.Errorf("33 connections were made to the service: %s", out)
+	}
+}

@@ -1,0 +1,72 @@
+package metrics_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// deploy is the folder of what users load into Prometheus and Grafana.
+const deploy = "../../../deploy"
+
+// TestRules: promtool takes the rules, and finds each alert silent where all is well, and firing where its fault is; each says what is wrong
+// in a sentence, and has a section in docs/ that says what to do.
+func TestRules(t *testing.T) {
+	t.Parallel()
+	rules, err := filepath.Glob(deploy + "/prometheus/*.rules.yml")
+	if err != nil || len(rules) != 2 {
+		t.Fatal(rules, err)
+	}
+	test := deploy + "/prometheus/alerts.test.yml"
+	for _, args := range [][]string{append([]string{"check", "rules"}, rules...), {"test", "rules", test}} {
+		if out, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v: %s", args, err, out)
+		}
+	}
+	tests, err := os.ReadFile(test)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, alert := range alerts(t) {
+		if !strings.Contains(string(tests), `{labels: 'ALERTS{alertname="`+alert.Alert+`", alertstate="firing"`) {
+			t.Errorf("no test fires %s", alert.Alert)
+		}
+		page, section, _ := strings.Cut(alert.Annotations["runbook"], "#")
+		text, err := os.ReadFile(filepath.Join(deploy, "..", page))
+		if err != nil {
+			t.Errorf("%s: %v", alert.Alert, err)
+		}
+		if section != strings.ToLower(alert.Alert) || !strings.Contains(string(text), "\n## "+alert.Alert+"\n") {
+			t.Errorf("%s has no section %s", alert.Alert, alert.Annotations["runbook"])
+		}
+		if alert.Annotations["summary"] == "" || alert.Labels["severity"] == "" {
+			t.Errorf("%s has no summary, or no severity", alert.Alert)
+		}
+	}
+}
+
+// alert is a rule that has one.
+type alert struct {
+	Alert               string
+	Annotations, Labels map[string]string
+}
+
+func alerts(t *testing.T) []alert {
+	t.Helper()
+	text, err := os.ReadFile(deploy + "/prometheus/alerts.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Groups []struct{ Rules []alert } }
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Groups) != 1 || len(file.Groups[0].Rules) < 10 {
+		t.Fatalf("%+v", file)
+	}
+	return file.Groups[0].Rules
+}

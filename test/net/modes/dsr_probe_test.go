@@ -1,0 +1,120 @@
+package modes_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"loxilb/internal/netnstest"
+	"loxilb/test/net/rig"
+)
+
+const nginxAtVIPs = `
+daemon off;
+master_process off;
+pid %[1]s/nginx.pid;
+error_log stderr;
+events {}
+http {
+	access_log %[1]s/access.log;
+	client_body_temp_path %[1]s/body;
+	proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi;
+	uwsgi_temp_path %[1]s/uwsgi;
+	scgi_temp_path %[1]s/scgi;
+	server {
+		listen ` + rig.VIP4 + `:8080;
+		listen [` + rig.VIP6 + `]:8080;
+		location / { return 200 "$server_addr:${server_port}/$remote_addr\n"; }
+	}
+}
+`
+
+// serveNginxAtVIPs has nginx listen at the VIPs of a host, and nowhere else.
+func serveNginxAtVIPs(t testing.TB, h *netnstest.Host) {
+	t.Helper()
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxAtVIPs, dir), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Start(netnstest.Command{Args: []string{"nginx", "-e", "stderr", "-p", dir, "-c", conf, "-g", "user root;"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// probedAtVIP is a rig whose first endpoint serves at the VIPs only, by nginx, and whose second one has forgotten to have them.
+func probedAtVIP(t testing.TB, o rig.Options) *rig.Rig {
+	t.Helper()
+	o.Before = rig.DirectReturn
+	r := rig.New(t, o)
+	rig.ServeAt(r, rig.VIP4, rig.VIP6)
+	serveNginxAtVIPs(t, r.Endpoints[0])
+	for _, vip := range []string{rig.VIP4 + "/32", rig.VIP6 + "/128"} {
+		if err := r.Endpoints[1].DelAddress("lo", rig.Prefix(vip)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Endpoints[1].ServeHTTP("[::]:8080"); err != nil {
+		t.Fatal(err)
+	}
+	decapsulate(r, "198.18.0.0/15,100::/64,31.31.31.254,2001:db8:31::fe,32.32.32.254,2001:db8:32::fe")
+	return r
+}
+
+// TestDSRProbes: in mode dsr, probes of every kind arrive at the VIP, by the MAC address of the endpoint or in the tunnel that packets of clients
+// take, from this machine's own address, though the VIP is an address of it, too. A server that listens at the VIP alone is well, and an
+// endpoint that does not have the VIP is not, though its own address answers. A firewall rule that drops all drops no answer.
+//
+// P47 in mode dsr probes take the way of clients' packets, to the VIP
+func TestDSRProbes(t *testing.T) {
+	t.Parallel()
+	for _, hook := range []string{"tcx", "clsact"} {
+		t.Run(hook, func(t *testing.T) {
+			t.Parallel()
+			r := probedAtVIP(t, rig.Options{Args: []string{"--attach=" + hook}})
+			r.Loxicmd("create firewall --firewallRule=preference:0 --drop")
+			for _, f := range []struct{ vip, well, without, own string }{
+				{rig.VIP4, "31.31.31.1", "32.32.32.1", "31.31.31.254"},
+				{rig.VIP6, "2001:db8:31::1", "2001:db8:32::1", "2001:db8:31::fe"},
+			} {
+				for _, tunnel := range []string{"none", "ipip", "gue"} {
+					probesAtVIP(r, f.vip, f.well, f.without, f.own, tunnel)
+				}
+			}
+		})
+	}
+}
+
+// probesAtVIP has an endpoint that has a VIP asked in every way, and one that has it not.
+func probesAtVIP(r *rig.Rig, vip, well, without, own, tunnel string) {
+	r.T.Helper()
+	endpoints := rig.Bracket(well) + ":1," + rig.Bracket(without) + ":1"
+	missing := "in mode dsr the endpoint has to have " + vip + " itself"
+	const probing = "--probe-interval=200ms --probe-retries=2"
+	for _, c := range []struct {
+		service, kind, flags string
+		port                 int
+		says                 string
+	}{
+		{"--tcp=8080:8080", "tcp", "", 8080, "accepts connections"},
+		{"--tcp=8080:8080", "http", "--proberesp=" + vip + ":8080/" + own, 8080, "status 200"},
+		{"--udp=7000:7000", "udp", "--probereq=hello --proberesp=" + rig.Bracket(own) + ":", 7000, "answered"},
+		{"--udp=7000:7000", "ping", "", 7000, "answered"},
+	} {
+		r.Loxicmd("create lb %s %s --mode=dsr --tunnel=%s --endpoints=%s --probetype=%s %s %s", vip, c.service, tunnel, endpoints, c.kind, c.flags, probing)
+		asked := c.kind + " " + rig.Join(vip, c.port) + " at "
+		if c.kind == "ping" {
+			asked = "ping " + vip + " at "
+		}
+		r.T.Logf("%s over %s by %s", vip, tunnel, c.kind)
+		r.EventuallyShows("get ep", " ok ", asked+well+": "+c.says)
+		r.EventuallyShows("get ep", " nok ", asked+without, missing)
+	}
+	r.Loxicmd("create lb %s --udp=7001:7001 --mode=dsr --tunnel=%s --endpoints=%s:1 --probetype=udp %s", vip, tunnel, rig.Bracket(well), probing)
+	r.EventuallyShows("get ep", " nok ", "udp "+rig.Join(vip, 7001)+" at "+well+": connection refused")
+	for _, service := range []string{"--tcp=8080", "--udp=7000", "--udp=7001"} {
+		r.Loxicmd("delete lb %s %s", vip, service)
+	}
+}

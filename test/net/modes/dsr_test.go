@@ -1,0 +1,206 @@
+package modes_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/internal/pkt"
+	"loxilb/test/net/rig"
+)
+
+// capture opens a socket that sees the frames of an interface as they arrive.
+func capture(t testing.TB, h *netnstest.Host, name string) int {
+	t.Helper()
+	fd := -1
+	err := h.Do(func() (err error) {
+		const all = 0x0300 // ETH_P_ALL in network byte order
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all); err != nil {
+			return err
+		}
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: i.Index})
+	})
+	if err == nil {
+		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: int64(rig.Patience / time.Second)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+// captured reads frames until one satisfies want.
+func captured(t testing.TB, fd int, what string, want func(frame []byte, p *pkt.Packet) bool) {
+	t.Helper()
+	buf := make([]byte, 1<<16)
+	var seen []string
+	for deadline := time.Now().Add(rig.Patience); time.Now().Before(deadline); {
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		if err != nil {
+			break
+		}
+		p := pkt.Decode(buf[:n])
+		if want(buf[:n], p) {
+			return
+		}
+		seen = append(seen, p.String())
+	}
+	t.Errorf("no %s; seen:\n%s", what, strings.Join(seen, "\n"))
+}
+
+// TestDSR: the endpoint sees the client's address and the VIP, and answers by a way that the load balancer is not on,
+// to a client whose socket takes answers from nobody but the VIP.
+func TestDSR(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
+	rig.ServeAt(r, rig.VIP4, rig.VIP6)
+	mac, err := r.Endpoints[0].MAC("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []struct{ vip, endpoint, client string }{
+		{rig.VIP4, "31.31.31.1", "100.100.100.1"},
+		{rig.VIP6, "[2001:db8:31::1]", "2001:db8:100::1"},
+	} {
+		for _, network := range []string{"tcp", "udp"} {
+			wire := capture(t, r.Endpoints[0], "eth0")
+			r.Loxicmd("create lb %s --%s=7000:7000 --endpoints=%s:1 --mode=dsr", f.vip, network, f.endpoint)
+			c := r.Sees(r.Client, network, rig.Join(f.vip, 7000), f.client)
+			if c == nil {
+				continue
+			}
+			captured(t, wire, "packet that the client sent", func(frame []byte, p *pkt.Packet) bool {
+				return string(frame[:6]) == string(mac) && p.SrcAddr().String() == c.LocalAddr().String() &&
+					p.DstAddr().String() == c.RemoteAddr().String()
+			})
+			if _, err := rig.Whoami(c); err != nil { // a datagram more, and the flow is established
+				t.Error(err)
+			}
+			ct := r.Loxicmd("get ct --proto=%s --vip=%s", network, f.vip)
+			if strings.Count(ct, "dsr-") != 1 || !strings.Contains(ct, "ddsr-"+f.endpoint+":7000:w1") || !strings.Contains(ct, "est") {
+				t.Errorf("get ct:\n%s", ct)
+			}
+		}
+	}
+}
+
+// TestDSRInLine: client, load balancer and endpoint in one line, so that answers come back through the load balancer. They reach the
+// client, whole, also by a link that takes less than the endpoints send.
+func TestDSRInLine(t *testing.T) {
+	t.Parallel()
+	const bytes = 16 << 20
+	r := rig.New(t, rig.Options{Before: func(t testing.TB, s *netnstest.Standard) {
+		for _, h := range s.Endpoints {
+			for _, vip := range []string{rig.VIP4 + "/32", rig.VIP6 + "/128"} {
+				if err := h.AddAddress("lo", rig.Prefix(vip)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		rig.MustRun(t, s.LB, "ip", "link", "set", "client", "mtu", "1400")
+	}})
+	r.ServeNames()
+	rig.ServeAt(r, rig.VIP4, rig.VIP6)
+	for _, h := range r.Endpoints {
+		if err := h.ServeTCP(":7001", rig.ServeTransfer(bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []struct{ vip, endpoints, client string }{
+		{rig.VIP4, rig.Endpoints4(), "100.100.100.1"}, {rig.VIP6, rig.Endpoints6(), "2001:db8:100::1"},
+	} {
+		r.Loxicmd("create lb %s --tcp=5001:5001 --mode=dsr --endpoints=%s", f.vip, f.endpoints)
+		r.Loxicmd("create lb %s --tcp=7000-7001:7000-7001 --mode=dsr --endpoints=%s", f.vip, f.endpoints)
+		r.Loxicmd("create lb %s --udp=7000:7000 --mode=dsr --endpoints=%s", f.vip, f.endpoints)
+		r.WantAnswers(rig.Join(f.vip, 5001), "ep1", "ep2", "ep3", "ep1")
+		for _, network := range []string{"tcp", "udp"} {
+			r.Sees(r.Client, network, rig.Join(f.vip, 7000), f.client)
+		}
+		if err := rig.Transfer(r.Dial(rig.Join(f.vip, 7001)), bytes); err != nil {
+			t.Errorf("%s: %v", f.vip, err)
+		}
+	}
+}
+
+// TestDSRAlgorithms: every algorithm spreads direct connections as it does others, and fewest connections counts them
+// back when they end.
+func TestDSRAlgorithms(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
+	r.ServeNames()
+	at := rig.Join(rig.VIP4, 5001)
+	create := "create lb " + rig.VIP4 + " --tcp=5001:5001 --mode=dsr --endpoints=%s --select=%s"
+	r.Loxicmd(create, rig.Endpoints4(), "rr")
+	r.WantAnswers(at, "ep1", "ep2", "ep3", "ep1", "ep2", "ep3")
+	for _, algorithm := range []string{"priority", "hash", "persist", "random", "lc"} {
+		r.Loxicmd(create, rig.Endpoints4(), algorithm)
+		seen := map[string]int{}
+		for range 40 {
+			who, err := r.Ask(at)
+			if err != nil {
+				t.Fatalf("%s: %v", algorithm, err)
+			}
+			name, _, _ := strings.Cut(who, " ")
+			seen[name]++
+		}
+		if (len(seen) == 1) != (algorithm == "persist") {
+			t.Errorf("%s: answered by %v", algorithm, seen)
+		}
+	}
+}
+
+// TestDSRTransfer: 64 MiB each way, upwards through the load balancer, in packets as large as the machine makes them.
+func TestDSRTransfer(t *testing.T) {
+	t.Parallel()
+	const bytes = 64 << 20
+	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
+	for _, h := range r.Endpoints {
+		if err := h.ServeTCP(":7000", rig.ServeTransfer(bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []struct{ vip, endpoint string }{{rig.VIP4, "31.31.31.1"}, {rig.VIP6, "[2001:db8:31::1]"}} {
+		r.Loxicmd("create lb %s --tcp=7000:7000 --endpoints=%s:1 --mode=dsr", f.vip, f.endpoint)
+		if err := rig.Transfer(r.Dial(rig.Join(f.vip, 7000)), bytes); err != nil {
+			t.Errorf("%s: %v", f.vip, err)
+		}
+	}
+}
+
+// TestDSRSurvivesRestart: connections go on while the daemon is away, and after it is back.
+func TestDSRSurvivesRestart(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Before: rig.DirectReturn})
+	rig.ServeAt(r, rig.VIP4)
+	r.Loxicmd("create lb %s --tcp=7000:7000 --endpoints=%s --mode=dsr", rig.VIP4, rig.Endpoints4())
+	c := r.Sees(r.Client, "tcp", rig.Join(rig.VIP4, 7000), "100.100.100.1")
+	if c == nil {
+		return
+	}
+	r.Stop()
+	if _, err := rig.Whoami(c); err != nil {
+		t.Errorf("without the daemon: %v", err)
+	}
+	r.Restart()
+	if _, err := rig.Whoami(c); err != nil {
+		t.Errorf("with the next daemon: %v", err)
+	}
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if ct := r.Loxicmd("get ct"); !strings.Contains(ct, "ddsr-31.31.31.1:7000") {
+			return fmt.Errorf("get ct:\n%s", ct)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,363 @@
+package modes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// ownHost is one family of the rig as a process on the load balancer's host sees it.
+type ownHost struct {
+	vip, any        string
+	endpoints, none string    // --endpoints that take connections, and that take none
+	towards         [3]string // the host's own addresses towards the endpoints
+}
+
+func ownHosts() []ownHost {
+	return []ownHost{
+		{rig.VIP4, "0.0.0.0:0", rig.Endpoints4(), rig.Endpoints4(0, 0, 0), [3]string{"31.31.31.254", "32.32.32.254", "17.17.17.254"}},
+		{rig.VIP6, "[::]:0", rig.Endpoints6(), rig.Endpoints6(0, 0, 0), [3]string{"2001:db8:31::fe", "2001:db8:32::fe", "2001:db8:17::fe"}},
+	}
+}
+
+// TestOwnHost: processes on the load balancer's own host reach VIPs, over TCP and UDP, and see the VIP as their peer;
+// endpoints see the host.
+func TestOwnHost(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeSources(r)
+	for _, f := range ownHosts() {
+		for _, network := range []string{"tcp", "udp"} {
+			r.Loxicmd("create lb %s --%s=80:7000 --endpoints=%s", f.vip, network, f.endpoints)
+			for i := range 6 {
+				c := r.Sees(r.LB, network, rig.Join(f.vip, 80), f.towards[i%3])
+				if c == nil {
+					continue
+				}
+				if got := c.RemoteAddr().String(); got != rig.Join(f.vip, 80) {
+					t.Errorf("%s: the peer's name is %s, want the VIP", network, got)
+				}
+				if got := peerName(t, c); got != rig.Join(f.vip, 80) {
+					t.Errorf("%s: getpeername says %s, want the VIP", network, got)
+				}
+			}
+		}
+	}
+}
+
+// TestOwnHostOtherFamily: an IPv6 socket of the host that connects reaches IPv4 endpoints behind an IPv6 VIP. An IPv4 socket
+// cannot speak to an IPv6 endpoint, and is told so.
+func TestOwnHostOtherFamily(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeSources(r)
+	for _, network := range []string{"tcp", "udp"} {
+		r.Loxicmd("create lb %s --%s=80:7000 --endpoints=31.31.31.1:1", rig.VIP6, network)
+		c := r.Sees(r.LB, network, rig.Join(rig.VIP6, 80), "31.31.31.254")
+		if got := peerName(t, c); got != rig.Join(rig.VIP6, 80) {
+			t.Errorf("%s: getpeername says %s, want the VIP", network, got)
+		}
+		r.Loxicmd("create lb %s --%s=80:7000 --endpoints=[2001:db8:31::1]:1", rig.VIP4, network)
+		if _, err := r.LB.DialContext(t.Context(), network, rig.Join(rig.VIP4, 80)); !errors.Is(err, syscall.ENETUNREACH) {
+			t.Errorf("%s: %v, want network unreachable", network, err)
+		}
+	}
+}
+
+// peerName is what the kernel says of the other end of a connection.
+func peerName(t *testing.T, c net.Conn) string {
+	t.Helper()
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var name syscall.Sockaddr
+	var named error
+	if err := raw.Control(func(fd uintptr) { name, named = syscall.Getpeername(int(fd)) }); err != nil || named != nil {
+		t.Fatal(err, named)
+	}
+	switch a := name.(type) {
+	case *syscall.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port)).String()
+	case *syscall.SockaddrInet6:
+		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr).Unmap(), uint16(a.Port)).String()
+	}
+	return fmt.Sprint(name)
+}
+
+// TestOwnHostDatagrams: a socket that is not connected names the VIP with each datagram, stays with one endpoint, and
+// has its answers from the VIP. Sockets go round.
+func TestOwnHostDatagrams(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeSources(r)
+	for _, f := range ownHosts() {
+		r.Loxicmd("create lb %s --udp=80:7000 --endpoints=%s", f.vip, f.endpoints)
+		for i := range 6 {
+			p, err := r.LB.ListenPacket("udp", f.any)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Lab.Cleanup(func() { _ = p.Close() })
+			for range 3 {
+				got, from := askDatagram(t, p, rig.Join(f.vip, 80))
+				if host, _, _ := net.SplitHostPort(got); host != f.towards[i%3] {
+					t.Errorf("%s: the endpoint sees %s, want %s", f.vip, got, f.towards[i%3])
+				}
+				if from != rig.Join(f.vip, 80) {
+					t.Errorf("the answer is from %s, want %s", from, rig.Join(f.vip, 80))
+				}
+			}
+		}
+	}
+}
+
+// TestOwnHostDatagramsMove: of a socket that is not connected, the next datagram goes to another endpoint when its own is down, and
+// stays there when that one is back. While no other is up, there is nothing to move to.
+//
+// P39
+func TestOwnHostDatagramsMove(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeSources(r)
+	for _, f := range ownHosts() {
+		r.Loxicmd("create lb %s --udp=80:7000 --endpoints=%s --monitor --probetype=ping", f.vip, f.endpoints)
+		p, err := r.LB.ListenPacket("udp", f.any)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Lab.Cleanup(func() { _ = p.Close() })
+		seenBy := func() int {
+			t.Helper()
+			got, _ := askDatagram(t, p, rig.Join(f.vip, 80))
+			host, _, _ := net.SplitHostPort(got)
+			return slices.Index(f.towards[:], host)
+		}
+		address := func(i int) string {
+			n := netnstest.StandardNetworks()[1+i]
+			if strings.Contains(f.vip, ":") {
+				return n.V6.Addr().String()
+			}
+			return n.V4.Addr().String()
+		}
+		before := seenBy()
+		r.HostState(address(before), "red")
+		after := before
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			if after = seenBy(); after == before {
+				return fmt.Errorf("%s answers", address(before))
+			}
+			return nil
+		})
+		r.HostState(address(before), "green")
+		r.EventuallyShows("get ep", address(before)+" ", " ok ")
+		if again := seenBy(); again != after {
+			t.Errorf("%s is back, and datagrams go from %s to %s", address(before), address(after), address(again))
+		}
+		for i := range f.towards {
+			r.HostState(address(i), "red")
+		}
+		if seenBy() < 0 {
+			t.Errorf("no endpoint answers")
+		}
+	}
+}
+
+// askDatagram sends one datagram to an address and returns what is answered, and from where.
+func askDatagram(t *testing.T, p net.PacketConn, to string) (answer, from string) {
+	t.Helper()
+	for range 3 {
+		if _, err := p.WriteTo([]byte("who am I?"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, 64)
+		n, a, err := p.ReadFrom(buf)
+		if err == nil {
+			at := a.(*net.UDPAddr).AddrPort()
+			return string(buf[:n]), netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String()
+		}
+	}
+	t.Fatalf("%s does not answer", to)
+	return "", ""
+}
+
+// TestOwnHostCounts: the host's connections count until their sockets are closed, and least connections and weights
+// see them.
+func TestOwnHostCounts(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeEcho(r)
+	r.Loxicmd("create lb %s --tcp=80:7 --select=lc --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	service := rig.Join(rig.VIP4, 80) + "/tcp"
+	var conns []net.Conn
+	for range 6 {
+		c := ownDial(r, rig.Join(rig.VIP4, 80))
+		if err := rig.Exchange(c, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	r.WantActive(service, 2, 2, 2)
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	r.WantActive(service, 0, 0, 0)
+	r.Loxicmd("create lb %s --tcp=81:7 --select=priority --endpoints=%s", rig.VIP4, rig.Endpoints4(3, 2, 1))
+	for range 12 {
+		ownDial(r, rig.Join(rig.VIP4, 81))
+	}
+	r.WantActive(rig.Join(rig.VIP4, 81)+"/tcp", 6, 4, 2)
+	r.Loxicmd("create lb %s --tcp=82:7 --select=persist --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	seen := map[string]bool{}
+	for range 6 {
+		seen[ownDial(r, rig.Join(rig.VIP4, 82)).LocalAddr().(*net.TCPAddr).IP.String()] = true
+	}
+	if len(seen) != 1 {
+		t.Errorf("persist leads the host to endpoints beyond %v, want one", seen)
+	}
+}
+
+// ownDial opens a TCP connection of the load balancer's host.
+func ownDial(r *rig.Rig, address string) net.Conn {
+	r.T.Helper()
+	ctx, cancel := context.WithTimeout(r.T.Context(), rig.Patience)
+	defer cancel()
+	c, err := r.LB.DialContext(ctx, "tcp", address)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	r.Lab.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestOwnHostOutlived: sockets that are closed while no program is told, since the next daemon leaves the host's sockets to the
+// kernel, count no longer; those that are still open count.
+func TestOwnHostOutlived(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeEcho(r)
+	r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	service := rig.Join(rig.VIP4, 80) + "/tcp"
+	var conns []net.Conn
+	for range 6 {
+		conns = append(conns, ownDial(r, rig.Join(rig.VIP4, 80)))
+	}
+	r.WantActive(service, 2, 2, 2)
+	r.Stop()
+	r.Daemon.SetArgs("--localsockpolicy=false")
+	r.Restart()
+	for _, c := range conns[:4] {
+		_ = c.Close()
+	}
+	r.WantActive(service, 0, 1, 1)
+	if err := rig.Exchange(conns[4], "hello"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOwnHostRefused: a service without an endpoint refuses the host at once, as it would have others refused.
+//
+// P12
+func TestOwnHostRefused(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	for _, f := range ownHosts() {
+		for _, network := range []string{"tcp", "udp"} {
+			r.Loxicmd("create lb %s --%s=80:7000 --endpoints=%s", f.vip, network, f.none)
+			begin := time.Now()
+			c, err := r.LB.DialContext(t.Context(), network, rig.Join(f.vip, 80))
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("%s to %s: %v, want connection refused", network, f.vip, err)
+			}
+			if took := time.Since(begin); took > time.Second {
+				t.Errorf("refused after %s", took)
+			}
+			if err == nil {
+				_ = c.Close()
+			}
+		}
+	}
+}
+
+// TestOwnHostAlone: other hosts of the machine, and what is no VIP, are left alone. What is attached outlives the daemon,
+// is taken over by the next one, and goes with --detach.
+func TestOwnHostAlone(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeSources(r)
+	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)
+	r.Sees(r.LB, "tcp", "31.31.31.1:7000", "31.31.31.254")
+	if err := r.Client.AddAddress("lo", rig.Prefix(rig.VIP4+"/32")); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := r.Client.DialContext(t.Context(), "tcp", rig.Join(rig.VIP4, 80)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a VIP's address in another namespace: %v, %v; want it refused by nobody but that one", c, err)
+	}
+	r.Stop()
+	r.Sees(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254") // the data path stays
+	r.Restart()
+	r.Sees(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254")
+	if err := r.DetachAll(); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := r.LB.DialContext(t.Context(), "tcp", rig.Join(rig.VIP4, 80)); err == nil {
+		t.Errorf("%s leads to %s after --detach", rig.VIP4, c.RemoteAddr())
+	}
+}
+
+// TestOwnHostSwitchedOff: a daemon with --localsockpolicy=false leaves the host's sockets to the kernel.
+func TestOwnHostSwitchedOff(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Args: []string{"--localsockpolicy=false"}})
+	rig.ServeSources(r)
+	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)
+	labtest.Eventually(t, rig.Patience, func(ctx context.Context) error {
+		if _, err := r.LB.DialContext(ctx, "tcp", rig.Join(rig.VIP4, 80)); !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("%w, want connection refused by the host", err)
+		}
+		return nil
+	})
+}
+
+// TestDrainOwnHost: sockets of the load balancer's own host, which no table has, are shown at an endpoint that is drained, and outlive the
+// deadline.
+func TestDrainOwnHost(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	rig.ServeSources(r)
+	const endpoint = "31.31.31.1:7000"
+	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1", rig.VIP4)
+	own, other := r.Sees(r.LB, "tcp", rig.Join(rig.VIP4, 80), "31.31.31.254"), r.Sees(r.Client, "tcp", rig.Join(rig.VIP4, 80), "100.100.100.1")
+	if own == nil || other == nil {
+		t.FailNow()
+	}
+	r.Loxicmd("drain endpoint %s --deadline=1s", endpoint)
+	if err := other.SetDeadline(time.Now().Add(rig.Patience)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Fatalf("at the deadline: %v", err)
+	}
+	r.EventuallyShows("get drain", "| "+endpoint+" |           0 |           1 |")
+	if _, err := rig.Whoami(own); err != nil {
+		t.Errorf("after the deadline: %v", err)
+	}
+	if err := own.Close(); err != nil {
+		t.Error(err)
+	}
+	r.EventuallyShows("get drain", "| "+endpoint+" |           0 |           0 |")
+}

@@ -1,0 +1,166 @@
+package modes_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/test/net/rig"
+)
+
+// localFamily is one family of the rig with an endpoint on the load balancer's own host.
+type localFamily struct{ vip, endpoint, remote, sees, own string }
+
+func localFamilies() []localFamily {
+	return []localFamily{
+		{rig.VIP4, "31.31.31.254", "32.32.32.1", "100.100.100.1", "31.31.31.254"},
+		{rig.VIP6, "[2001:db8:31::fe]", "[2001:db8:32::1]", "2001:db8:100::1", "2001:db8:31::fe"},
+	}
+}
+
+// serveOwn has the load balancer's host, and the endpoints, tell their peers who they are. It has many addresses: a
+// server of datagrams must have one of them, as the kernel would answer from that which is nearest to the client.
+func serveOwn(r *rig.Rig) {
+	r.T.Helper()
+	rig.ServeSources(r)
+	r.ServeSource(r.LB, ":7000", "31.31.31.254:7000", "[2001:db8:31::fe]:7000")
+	if err := r.LB.ServeTCP(":7", netnstest.Echo); err != nil {
+		r.T.Fatal(err)
+	}
+}
+
+// TestLocalEndpoint: an endpoint may be on the load balancer's own host, alone or among others. It sees the client,
+// whatever the mode, and answers from the VIP.
+func TestLocalEndpoint(t *testing.T) {
+	t.Parallel()
+	for _, hook := range []string{"auto", "clsact"} {
+		t.Run(hook, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Options{Args: []string{"--attach=" + hook}})
+			serveOwn(r)
+			for _, f := range localFamilies() {
+				for _, network := range []string{"tcp", "udp"} {
+					for _, mode := range []string{"default", "onearm", "fullnat"} {
+						r.Loxicmd("create lb %s --%s=80:7000 --endpoints=%s:1 --mode=%s", f.vip, network, f.endpoint, mode)
+						r.Sees(r.Client, network, rig.Join(f.vip, 80), f.sees)
+						r.Sees(r.Endpoints[2], network, rig.Join(f.vip, 80), rig.HostAddress(r.Endpoints[2], f.vip == rig.VIP6))
+					}
+					r.Sees(r.LB, network, rig.Join(f.vip, 80), f.own)
+					r.Loxicmd("create lb %s --%s=81:7000 --endpoints=%s:1,%s:1", f.vip, network, f.endpoint, f.remote)
+					for range 4 {
+						r.Sees(r.Client, network, rig.Join(f.vip, 81), f.sees)
+					}
+				}
+				r.Loxicmd("create lb %s --icmp --endpoints=%s:1", f.vip, f.endpoint)
+				if out, err := r.Client.Run("ping", "-c3", "-i0.2", "-W2", f.vip); err != nil {
+					t.Errorf("echo: %v %s", err, out)
+				}
+			}
+		})
+	}
+}
+
+// TestLocalEndpointTransfer: a megabyte there and back, in segments as large as the kernel likes to make them; datagrams
+// in fragments; and a port that nobody listens on is told to the client.
+func TestLocalEndpointTransfer(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	serveOwn(r)
+	for _, f := range localFamilies() {
+		r.Loxicmd("create lb %s --tcp=80:7 --endpoints=%s:1", f.vip, f.endpoint)
+		r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s:1", f.vip, f.endpoint)
+		r.Loxicmd("create lb %s --udp=54:9 --endpoints=%s:1", f.vip, f.endpoint)
+		if err := r.LB.ServeUDPEcho(f.endpoint + ":5353"); err != nil {
+			t.Fatal(err)
+		}
+		if err := roundTrip(r.Dial(rig.Join(f.vip, 80)), 1<<20); err != nil {
+			t.Errorf("%s: %v", f.vip, err)
+		}
+		for _, size := range []int{10, 1400, 4000, 20000} {
+			text := strings.Repeat("x", size)
+			got, err := rig.Datagram(rig.DialUDP(t, r, rig.Join(f.vip, 53)), text)
+			if want := r.LB.Name + ": " + text; err != nil || got != want {
+				t.Errorf("%s, %d bytes: got %d bytes back, want %d: %v", f.vip, size, len(got), len(want), err)
+			}
+		}
+		if got, err := rig.Datagram(rig.DialUDP(t, r, rig.Join(f.vip, 54)), "nobody"); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: %q %v, want connection refused", f.vip, got, err)
+		}
+	}
+}
+
+// roundTrip sends bytes to an echo server and wants them back.
+func roundTrip(c *net.TCPConn, size int) error {
+	data := make([]byte, size)
+	_, _ = rand.Read(data)
+	sent := make(chan error, 1)
+	if err := c.SetDeadline(time.Now().Add(2 * rig.Patience)); err != nil {
+		return err
+	}
+	go func() {
+		_, err := io.Copy(c, bytes.NewReader(data))
+		sent <- errors.Join(err, c.CloseWrite())
+	}()
+	back, err := io.ReadAll(c)
+	if err := errors.Join(err, <-sent); err != nil {
+		return err
+	}
+	if sha256.Sum256(back) != sha256.Sum256(data) {
+		return fmt.Errorf("%d bytes came back, not the %d that were sent", len(back), size)
+	}
+	return nil
+}
+
+// TestLocalEndpointComesAndGoes: what leaves is looked at only while an endpoint is on the host, whether that comes with
+// a service or with an address, and connections outlive a restart.
+func TestLocalEndpointComesAndGoes(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	serveOwn(r)
+	looks := func() bool {
+		return slices.ContainsFunc(r.Pinned(), func(p string) bool { return strings.Contains(p, "/leaving/") })
+	}
+	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=32.32.32.1:1", rig.VIP4)
+	if looks() {
+		t.Error("what leaves is looked at without an endpoint on the host")
+	}
+	r.Loxicmd("create lb %s --tcp=81:7000 --endpoints=31.31.31.254:1", rig.VIP4)
+	c := r.Sees(r.Client, "tcp", rig.Join(rig.VIP4, 81), "100.100.100.1")
+	if !looks() {
+		t.Error("what leaves is not looked at")
+	}
+	r.Kill()
+	if got, err := rig.Whoami(c); err != nil || got != "100.100.100.1" {
+		t.Errorf("without the daemon: %q, %v", got, err)
+	}
+	r.Restart()
+	if got, err := rig.Whoami(c); err != nil || got != "100.100.100.1" {
+		t.Errorf("after a restart: %q, %v", got, err)
+	}
+	r.Loxicmd("delete lb %s --tcp=81", rig.VIP4)
+	for deadline := time.Now().Add(30 * time.Second); looks(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("what leaves is looked at for good")
+		}
+	}
+	r.Loxicmd("create lb %s --tcp=82:7000 --endpoints=31.31.31.99:1", rig.VIP4)
+	if err := r.LB.AddAddress("ep1", rig.Prefix("31.31.31.99/24")); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(rig.Patience); !looks(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("an endpoint whose address comes to the host is not noticed")
+		}
+	}
+	r.Sees(r.Client, "tcp", rig.Join(rig.VIP4, 82), "100.100.100.1")
+}

@@ -1,0 +1,154 @@
+package network_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// TestChoice: --whitelist and --blacklist choose interfaces; what is not chosen is left alone.
+func TestChoice(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		args  []string
+		works bool
+	}{
+		"whitelist with all that matter": {[]string{"--whitelist", "^(client|ep1)$"}, true},
+		"whitelist without the client":   {[]string{"--whitelist", "^ep"}, false},
+		"blacklist of another":           {[]string{"--blacklist", "^ep[23]$"}, true},
+		"blacklist of the client":        {[]string{"--blacklist", "client"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Options{Args: c.args})
+			r.ServeNames()
+			r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=31.31.31.1:1", rig.VIP4)
+			if c.works {
+				r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1", "ep1")
+			} else {
+				r.WantNoAnswer(rig.Join(rig.VIP4, 80))
+			}
+		})
+	}
+}
+
+// TestLateInterface: an interface that appears later is taken within a second, one that goes and comes again too.
+//
+// P21 an interface that appears is balanced within a second
+func TestLateInterface(t *testing.T) { // not parallel: it has a time to keep
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	late, err := r.Host("late")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		here := netnstest.End{Host: late, Interface: "eth0", Addresses: []netip.Prefix{rig.Prefix("50.50.50.1/24")}}
+		there := netnstest.End{Host: r.LB, Interface: "late", Addresses: []netip.Prefix{rig.Prefix("50.50.50.254/24")}}
+		if err := r.Link(here, there, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := late.AddRoute(rig.Prefix("0.0.0.0/0"), netip.MustParseAddr("50.50.50.254")); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		labtest.Eventually(t, time.Second, func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond) // a lost SYN is repeated after a second
+			defer cancel()
+			_, err := late.Get(ctx, rig.Join(rig.VIP4, 80))
+			return err
+		})
+		t.Logf("round %d: taken after %v", round, time.Since(start).Round(time.Millisecond))
+		link, err := late.Netlink().LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := late.Netlink().LinkDel(link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep3")
+}
+
+// TestDetach: --detach takes programs, pins and owned addresses away, and routing is what it was.
+//
+// P19 `loxilb --detach` takes everything away, and routing is what it was
+func TestDetach(t *testing.T) {
+	t.Parallel()
+	for _, attach := range []string{"tcx", "clsact"} {
+		t.Run(attach, func(t *testing.T) {
+			t.Parallel()
+			var before string
+			r := rig.New(t, rig.Options{
+				Args:    []string{"--attach", attach, "--xdp=generic"},
+				Options: netnstest.Options{Forwarding: true},
+				Before: func(t testing.TB, s *netnstest.Standard) {
+					settled(t, s.LB)
+					before = state(t, s.LB)
+				},
+			})
+			r.ServeNames()
+			r.Loxicmd("create lb 31.31.31.200 --tcp=80:5001 --endpoints=%s --mode=onearm", rig.Endpoints4())
+			r.Loxicmd("create lb 2001:db8:31::200 --tcp=80:5001 --endpoints=%s --mode=fullnat", rig.Endpoints6())
+			r.Loxicmd("create lb %s --tcp=82:5001 --endpoints=31.31.31.254:1", rig.VIP4)
+			r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+			r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
+			if err := r.DetachAll(); err != nil {
+				t.Fatal(err)
+			}
+			if after := state(t, r.LB); after != before {
+				t.Errorf("the machine was\n%s\nis\n%s", before, after)
+			}
+			r.WantNoAnswer(rig.Join(rig.VIP4, 80))
+			if pins := r.Pinned(); len(pins) > 0 {
+				t.Errorf("still pinned: %v", pins)
+			}
+			if r.HasAddress(rig.VIP4) {
+				t.Errorf("%s is still there", rig.VIP4)
+			}
+			out, err := r.LB.Run("tc", "filter", "show", "dev", "client", "ingress")
+			if err != nil || out != "" {
+				t.Errorf("filters are left: %s %v", out, err)
+			}
+			r.WantAnswers("31.31.31.1:5001", "ep1")
+			// And once more, from nothing.
+			r.Restart()
+			r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1", "ep2")
+		})
+	}
+}
+
+// settled waits until the balancer's interfaces have their link-local addresses: the kernel's routes to its addresses come with them.
+func settled(t testing.TB, h *netnstest.Host) {
+	t.Helper()
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		routes, err := h.Run("ip", "-6", "route", "show", "table", "local")
+		if n := strings.Count(routes, "local fe80:"); err == nil && n < len(netnstest.StandardNetworks()) {
+			err = fmt.Errorf("%d link-local addresses:\n%s", n, routes)
+		}
+		return err
+	})
+}
+
+// state is what a host's network is made of: what loxilb may change. Without the length of queues, which the kernel sets when an
+// interface gets its first clsact.
+func state(t testing.TB, h *netnstest.Host) string {
+	t.Helper()
+	var all strings.Builder
+	for _, command := range []string{
+		"ip link", "ip -brief address", "ip rule", "ip -6 rule", "ip route show table all", "ip -6 route show table all",
+		"ip neigh show nud permanent", "tc qdisc show", "tc filter show dev client ingress", "tc filter show dev client egress",
+		"sysctl net.ipv4.conf net.ipv6.conf net.ipv4.ip_forward", "nft list ruleset",
+	} {
+		fmt.Fprintf(&all, "%s\n%s\n", command, labtest.Run(t, h, strings.Fields(command)...))
+	}
+	return strings.ReplaceAll(all.String(), "qlen 1000", "")
+}

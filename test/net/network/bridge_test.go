@@ -1,0 +1,334 @@
+package network_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// cluster is three hosts in one network. Two of them are nodes with two containers on a bridge, and the first node is the
+// load balancer. VIPs are routed to it.
+//
+//	c11 10.1.1.11 ─┐                                                  ┌─ 10.1.2.11 c21
+//	               br0 .254  node1 ── 192.168.0.0/24 ── node2  .254 br0
+//	c12 10.1.1.12 ─┘         .1             │           .2            └─ 10.1.2.12 c22
+//	                                        .3 other
+//
+// IPv6 is alike: 2001:db8:1:1::11, 2001:db8:1:2::fe, 2001:db8:c::3.
+type cluster struct {
+	*netnstest.Lab
+	*netnstest.Daemon
+	t     *testing.T
+	hosts map[string]*netnstest.Host
+}
+
+// The names of the cluster's hosts.
+var clusterHosts = []string{"c11", "c12", "c21", "c22", "node1", "node2", "other"} //nolint:gochecknoglobals // a constant
+
+// clusterAddress is a host's address, in its own network.
+func clusterAddress(name string, six bool) string {
+	at := map[string][2]string{
+		"c11": {"10.1.1.11", "2001:db8:1:1::11"}, "c12": {"10.1.1.12", "2001:db8:1:1::12"},
+		"c21": {"10.1.2.11", "2001:db8:1:2::11"}, "c22": {"10.1.2.12", "2001:db8:1:2::12"},
+		"node1": {"192.168.0.1", "2001:db8:c::1"}, "node2": {"192.168.0.2", "2001:db8:c::2"}, "other": {"192.168.0.3", "2001:db8:c::3"},
+	}[name]
+	if six {
+		return at[1]
+	}
+	return at[0]
+}
+
+// newCluster builds the cluster, has every host serve its name and its client's address on port 80, and starts loxilb on node1.
+func newCluster(t *testing.T, args ...string) *cluster {
+	t.Helper()
+	c := &cluster{Lab: labtest.New(t), t: t, hosts: map[string]*netnstest.Host{}}
+	for _, name := range append([]string{"lan"}, clusterHosts...) {
+		h, err := c.Host(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.hosts[name] = h
+	}
+	c.bridge("lan")
+	for _, name := range []string{"node1", "node2", "other"} {
+		c.plug(name, "lan", 24)
+	}
+	for k, node := range []string{"node1", "node2"} {
+		h := c.hosts[node]
+		c.bridge(node, fmt.Sprintf("10.1.%d.254/24", k+1), fmt.Sprintf("2001:db8:1:%d::fe/64", k+1))
+		for _, s := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+			if err := h.Sysctl(s, "1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n := range 2 {
+			name := fmt.Sprintf("c%d%d", k+1, n+1)
+			c.plug(name, node, 24)
+			c.route(name, "0.0.0.0/0", fmt.Sprintf("10.1.%d.254", k+1))
+			c.route(name, "::/0", fmt.Sprintf("2001:db8:1:%d::fe", k+1))
+		}
+	}
+	for _, six := range []bool{false, true} {
+		for from, to := range map[string]string{"node1": "2", "node2": "1", "other": "12"} {
+			for _, k := range to {
+				c.route(from, [2]string{"10.1.%c.0/24", "2001:db8:1:%c::/64"}[index(six)], clusterAddress("node"+string(k), six), k)
+			}
+			if from != "node1" {
+				c.route(from, [2]string{"20.20.20.0/24", "2001:db8:20::/64"}[index(six)], clusterAddress("node1", six))
+			}
+		}
+	}
+	c.start(args...)
+	return c
+}
+
+func index(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func (c *cluster) start(args ...string) {
+	c.t.Helper()
+	for _, name := range clusterHosts {
+		if err := c.hosts[name].ServeHTTPWith(":80", rig.NameHandler(name)); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	defer cancel()
+	var err error
+	if c.Daemon, err = c.hosts["node1"].StartDaemon(ctx, netnstest.DaemonOptions{Bin: rig.Bin(), Args: args}); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			c.t.Logf("loxilb's log:\n%s", c.Log())
+		}
+	})
+}
+
+// bridge makes a host's bridge br0.
+func (c *cluster) bridge(host string, addresses ...string) {
+	c.t.Helper()
+	rig.MustRun(c.t, c.hosts[host], "ip", "link", "add", "br0", "type", "bridge")
+	rig.MustRun(c.t, c.hosts[host], "ip", "link", "set", "br0", "up")
+	for _, a := range addresses {
+		rig.MustRun(c.t, c.hosts[host], "ip", "address", "add", a, "dev", "br0", "nodad")
+	}
+}
+
+// plug connects a host to a bridge of another, by a port that has its name. As container runtimes do, it has the port send a
+// frame back where it came from.
+func (c *cluster) plug(name, into string, bits int) {
+	c.t.Helper()
+	addresses := []netip.Prefix{rig.Prefix(fmt.Sprintf("%s/%d", clusterAddress(name, false), bits)), rig.Prefix(clusterAddress(name, true) + "/64")}
+	err := c.Link(netnstest.End{Host: c.hosts[name], Interface: "eth0", Addresses: addresses}, netnstest.End{Host: c.hosts[into], Interface: name}, 0)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	rig.MustRun(c.t, c.hosts[into], "ip", "link", "set", name, "master", "br0")
+	rig.MustRun(c.t, c.hosts[into], "ip", "link", "set", name, "type", "bridge_slave", "hairpin", "on")
+}
+
+func (c *cluster) route(host, to, via string, args ...any) {
+	c.t.Helper()
+	if len(args) > 0 {
+		to = fmt.Sprintf(to, args...)
+	}
+	if err := c.hosts[host].AddRoute(rig.Prefix(to), netip.MustParseAddr(via)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// balance makes a service of one mode on port 80, with these endpoints.
+func (c *cluster) balance(vip, mode string, port int, endpoints ...string) {
+	c.t.Helper()
+	args := []string{"create", "lb", vip, fmt.Sprintf("--tcp=80:%d", port), "--mode=" + mode, "--endpoints=" + strings.Join(endpoints, ",")}
+	if _, err := c.Command(args...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// asks has a host ask a VIP, and returns who answers and what that sees.
+func (c *cluster) asks(host, vip string) (who, sees string) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 3*time.Second)
+	defer cancel()
+	answer, err := c.hosts[host].Get(ctx, rig.Join(vip, 80))
+	if err != nil {
+		return err.Error(), ""
+	}
+	who, sees, _ = strings.Cut(answer, " sees ")
+	return who, sees
+}
+
+// sees is the address that an endpoint sees of a client. Not known (""): a socket of the load balancer's own host has whatever
+// address the kernel gives it.
+func clusterSees(mode, client, endpoint, vip string, six bool) string {
+	ours := [2]string{"192.168.0.1", "2001:db8:c::1"}[index(six)]
+	if endpoint == "c11" || endpoint == "c12" {
+		ours = [2]string{"10.1.1.254", "2001:db8:1:1::fe"}[index(six)]
+	}
+	onLAN := func(host string) bool { return host == "node2" || host == "other" }
+	inNode := func(host string) string { return host[:2] }
+	switch {
+	case client == "node1":
+		return ""
+	case endpoint == "node1": // the load balancer's own host
+		return clusterAddress(client, six)
+	case mode == "fullnat":
+		return vip
+	case mode == "onearm":
+		return ours
+	case client == endpoint:
+		return vip
+	case inNode(client) == inNode(endpoint), onLAN(client) && (onLAN(endpoint) || inNode(endpoint) == "c2"):
+		return ours
+	}
+	return clusterAddress(client, six)
+}
+
+// TestBridges: every host of the cluster reaches every other, and itself, in each mode that translates, by either IP version. An
+// endpoint sees its client, or the load balancer where it would otherwise answer past it: a container on the client's bridge,
+// a neighbour, one that has the same router.
+func TestBridges(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for n, mode := range []string{"default", "onearm", "fullnat"} {
+		for i, endpoint := range clusterHosts {
+			for _, six := range []bool{false, true} {
+				vip := fmt.Sprintf([2]string{"20.20.20.%d%d", "2001:db8:20::%d%d"}[index(six)], n+1, i)
+				at := netip.AddrPortFrom(netip.MustParseAddr(clusterAddress(endpoint, six)), 1).String() // with the weight
+				c.balance(vip, mode, 80, at)
+				for _, client := range clusterHosts {
+					if mode == "default" && answersByItsOwnRoute(client, endpoint) {
+						continue
+					}
+					who, sees := c.asks(client, vip)
+					want := clusterSees(mode, client, endpoint, vip, six)
+					if who != endpoint || want != "" && sees != want {
+						t.Errorf("mode %s, from %s to %s: %s answers, sees %s; want %s sees %s", mode, client, endpoint, who, sees, endpoint, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestBridgesDirect: with direct return a container sees the client on its bridge as it is; one behind the other node is out of reach, and
+// the service says so.
+func TestBridgesDirect(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	rig.MustRun(t, c.hosts["c12"], "ip", "address", "add", "20.20.20.8/32", "dev", "lo")
+	c.balance("20.20.20.8", "dsr", 80, "10.1.1.12:1")
+	if who, sees := c.asks("c11", "20.20.20.8"); who != "c12" || sees != "10.1.1.11" {
+		t.Errorf("%s answers, sees %s; want c12 sees 10.1.1.11", who, sees)
+	}
+	c.balance("20.20.20.9", "dsr", 80, "10.1.2.11:1")
+	out, err := c.Command("describe", "lb", "20.20.20.9:80/tcp")
+	if err != nil || !strings.Contains(out, "10.1.2.11 of service 20.20.20.9:80/tcp is behind a router") {
+		t.Errorf("the service does not say that its endpoint is out of reach: %v\n%s", err, out)
+	}
+}
+
+// answersByItsOwnRoute: the client's router is the endpoint, or a neighbour of it: whether the endpoint answers through the
+// load balancer is up to its routes, and in this cluster it does not.
+func answersByItsOwnRoute(client, endpoint string) bool {
+	return slices.Contains([]string{"c21", "c22"}, client) && slices.Contains([]string{"node2", "other"}, endpoint)
+}
+
+// kubeProxy is what it makes of a service with a node port: one of the four containers in turn, and the node as source for clients
+// that are no containers of this node, and for a container that gets itself.
+const kubeProxy = `table ip kubeproxy {
+	chain c11 {
+		ip saddr 10.1.1.11 meta mark set 0x4000
+		meta l4proto tcp dnat to 10.1.1.11:80
+	}
+	chain c12 {
+		ip saddr 10.1.1.12 meta mark set 0x4000
+		meta l4proto tcp dnat to 10.1.1.12:80
+	}
+	chain c21 {
+		ip saddr 10.1.2.11 meta mark set 0x4000
+		meta l4proto tcp dnat to 10.1.2.11:80
+	}
+	chain c22 {
+		ip saddr 10.1.2.12 meta mark set 0x4000
+		meta l4proto tcp dnat to 10.1.2.12:80
+	}
+	chain nodeport {
+		ip saddr != 10.1.%d.0/24 meta mark set 0x4000
+		numgen inc mod 4 vmap { 0: goto c11, 1: goto c12, 2: goto c21, 3: goto c22 }
+	}
+	chain prerouting {
+		type nat hook prerouting priority -100
+		fib daddr type local tcp dport 30080 goto nodeport
+	}
+	chain output {
+		type nat hook output priority -100
+		fib daddr type local tcp dport 30080 goto nodeport
+	}
+	chain forward {
+		type filter hook forward priority 0
+		ct state invalid drop
+	}
+	chain postrouting {
+		type nat hook postrouting priority 100
+		meta mark 0x4000 masquerade
+	}
+}
+`
+
+// TestNodePorts: the endpoints are ports of the nodes, the load balancer's own among them, which netfilter leads to containers on
+// either node, as kube-proxy has it do. Every host gets an answer of all four containers, by each node.
+func TestNodePorts(t *testing.T) {
+	t.Parallel()
+	for _, hook := range []string{"auto", "clsact"} {
+		t.Run(hook, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, "--attach="+hook)
+			for k, node := range []string{"node1", "node2"} {
+				file := t.TempDir() + "/rules"
+				if err := os.WriteFile(file, fmt.Appendf(nil, kubeProxy, k+1), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if err := c.hosts[node].Sysctl("net/bridge/bridge-nf-call-iptables", "1"); err != nil {
+					t.Skip("the kernel has no br_netfilter, which clusters need:", err)
+				}
+				rig.MustRun(t, c.hosts[node], "nft", "-f", file)
+			}
+			for n, mode := range []string{"default", "onearm"} {
+				for k, node := range []string{"node1", "node2"} {
+					vip := fmt.Sprintf("20.20.20.%d%d", n+1, k)
+					c.balance(vip, mode, 30080, clusterAddress(node, false)+":1")
+					for _, client := range clusterHosts {
+						if mode == "default" && answersByItsOwnRoute(client, node) {
+							continue
+						}
+						var got []string
+						for range 4 {
+							who, _ := c.asks(client, vip)
+							got = append(got, who)
+						}
+						slices.Sort(got)
+						if want := []string{"c11", "c12", "c21", "c22"}; !slices.Equal(got, want) {
+							t.Errorf("mode %s, from %s by %s: answered by %q, want %q", mode, client, node, got, want)
+						}
+					}
+				}
+			}
+		})
+	}
+}

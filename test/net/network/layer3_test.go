@@ -1,0 +1,77 @@
+package network_test
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netnstest"
+	"loxilb/test/net/rig"
+)
+
+// TestLayer3: clients behind an interface without link layer, as tun and WireGuard are, reach endpoints behind
+// Ethernet, known to the kernel or not, and hear from them.
+func TestLayer3(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Before: tunPair})
+	r.ServeNames()
+	r.Loxicmd("create lb %s --tcp=2020:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	r.Loxicmd("create lb %s --tcp=2020:5001 --endpoints=%s", rig.VIP6, rig.Endpoints6())
+	r.Loxicmd("create lb %s --tcp=2021:5001 --syn-protect=always --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	r.Loxicmd("create lb %s --tcp=2021:5001 --syn-protect=always --endpoints=%s", rig.VIP6, rig.Endpoints6())
+	for _, vip := range []string{rig.VIP4, rig.VIP6} {
+		r.WantAnswers(rig.Join(vip, 2021), "ep1", "ep2")
+	}
+	if n := r.Metric("syn_challenges_answered_total"); n != 2 {
+		t.Errorf("%v challenges were answered, want one of each IP version", n)
+	}
+	for vip, client := range map[string]string{rig.VIP4: "10.9.0.2", rig.VIP6: "2001:db8:9::2"} {
+		r.WantAnswers(rig.Join(vip, 2020), "ep1", "ep2", "ep3", "ep1")
+		if who, err := r.Ask(rig.Join(vip, 2020)); err != nil || who != "ep2 sees "+client {
+			t.Errorf("answer %q, error %v; want %q", who, err, "ep2 sees "+client)
+		}
+	}
+}
+
+// tunPair connects the client with the balancer by a pair of tun devices, and leads the client's way to the VIPs there.
+func tunPair(t testing.TB, s *netnstest.Standard) {
+	t.Helper()
+	client, err := s.Client.OpenTun("tun0", unix.IFF_TUN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lb, err := s.LB.OpenTun("tun0", unix.IFF_TUN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Cleanup(func() {
+		_ = client.Close()
+		_ = lb.Close()
+	})
+	go carry(client, lb)
+	go carry(lb, client)
+	for h, commands := range map[*netnstest.Host][]string{
+		s.Client: {"10.9.0.2/24", "2001:db8:9::2/64"},
+		s.LB:     {"10.9.0.1/24", "2001:db8:9::1/64"},
+	} {
+		for _, a := range commands {
+			rig.MustRun(t, h, "ip", "address", "add", a, "dev", "tun0", "nodad")
+		}
+		rig.MustRun(t, h, "ip", "link", "set", "tun0", "up")
+	}
+	rig.MustRun(t, s.Client, "ip", "route", "add", rig.VIP4+"/32", "dev", "tun0")
+	rig.MustRun(t, s.Client, "ip", "-6", "route", "add", rig.VIP6+"/128", "dev", "tun0")
+}
+
+// carry brings packets from one device to the other until one of them is closed.
+func carry(from, to *os.File) {
+	packet := make([]byte, 65536)
+	for {
+		n, err := from.Read(packet)
+		if err != nil {
+			return
+		}
+		_, _ = to.Write(packet[:n]) // a device that is not up yet refuses, as a wire that is not plugged in
+	}
+}

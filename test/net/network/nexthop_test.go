@@ -1,0 +1,52 @@
+package network_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"loxilb/internal/netnstest"
+	"loxilb/test/net/rig"
+)
+
+// TestInterfaceRemade: the interface towards an endpoint is deleted under an open connection, and another one of its name comes in
+// its place: the connection goes on.
+func TestInterfaceRemade(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	late, err := r.Host("late")
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func() {
+		here := netnstest.End{Host: late, Interface: "eth0", Addresses: []netip.Prefix{rig.Prefix("50.50.50.1/24")}}
+		there := netnstest.End{Host: r.LB, Interface: "late", Addresses: []netip.Prefix{rig.Prefix("50.50.50.254/24")}}
+		if err := r.Link(here, there, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := late.AddRoute(rig.Prefix("0.0.0.0/0"), netip.MustParseAddr("50.50.50.254")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	connect()
+	if err := late.ServeTCP(":7", netnstest.Echo); err != nil {
+		t.Fatal(err)
+	}
+	r.Loxicmd("create lb %s --tcp=7:7 --endpoints=50.50.50.1:1", rig.VIP4)
+	c := r.Dial(rig.Join(rig.VIP4, 7))
+	if err := rig.Exchange(c, "before\n"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		link, err := late.Netlink().LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := late.Netlink().LinkDel(link); err != nil {
+			t.Fatal(err)
+		}
+		connect()
+		if err := rig.Exchange(c, "after\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package network_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// TestVIPForms: a VIP works when it is an address of an interface, on loopback, or nobody's: routed here, or within
+// the client's subnet.
+func TestVIPForms(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	for _, a := range []string{"20.20.20.9/32", "2001:db8:20::9/128"} {
+		if err := r.LB.AddAddress("lo", rig.Prefix(a)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, vips := range map[string][2]string{
+		"interface":         {"100.100.100.254", "2001:db8:100::fe"},
+		"another interface": {"31.31.31.254", "2001:db8:31::fe"},
+		"loopback":          {"20.20.20.9", "2001:db8:20::9"},
+		"nobody's, routed":  {rig.VIP4, rig.VIP6},
+		"nobody's, on link": {"100.100.100.200", "2001:db8:100::200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, vip := range vips {
+				was := r.HasAddress(vip)
+				r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip, []string{rig.Endpoints4(), rig.Endpoints6()}[i])
+				r.WantAnswers(rig.Join(vip, 80), "ep1", "ep2", "ep3")
+				if !r.HasAddress(vip) {
+					t.Errorf("no interface has %s", vip)
+				}
+				r.Loxicmd("delete lb %s --tcp=80", vip)
+				labtest.Eventually(t, rig.Patience, func(context.Context) error {
+					if r.HasAddress(vip) != was {
+						return fmt.Errorf("%s: an interface had it before the service: %v; after: %v", vip, was, !was)
+					}
+					return nil
+				})
+			}
+		})
+	}
+}
+
+// TestSharedVIP: the address of two services goes with the last of them.
+func TestSharedVIP(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	r.Loxicmd("create lb %s --tcp=80:5001,81:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	r.Loxicmd("delete lb %s --tcp=80", rig.VIP4)
+	r.WantAnswers(rig.Join(rig.VIP4, 81), "ep1", "ep2")
+	if !r.HasAddress(rig.VIP4) {
+		t.Errorf("%s went with the first of two services", rig.VIP4)
+	}
+	r.Loxicmd("delete lb %s --tcp=81", rig.VIP4)
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if r.HasAddress(rig.VIP4) {
+			return fmt.Errorf("%s is still there", rig.VIP4)
+		}
+		return nil
+	})
+}
+
+// TestAnnounce: when a VIP appears in a subnet whose hosts believe it elsewhere, they are told.
+func TestAnnounce(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	right, err := r.LB.MAC("client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, err := r.Client.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, vip := range []string{"100.100.100.200", "2001:db8:100::200"} {
+		// STALE, not REACHABLE: the kernel believes a change of an entry in use only after some seconds.
+		err := r.Client.Netlink().NeighSet(&netlink.Neigh{
+			LinkIndex: link.Attrs().Index, State: netlink.NUD_STALE, IP: net.ParseIP(vip),
+			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 99},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", vip, []string{rig.Endpoints4(), rig.Endpoints6()}[i])
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			neighbours, err := r.Client.Netlink().NeighList(link.Attrs().Index, netlink.FAMILY_ALL)
+			if err != nil {
+				return err
+			}
+			for _, n := range neighbours {
+				if n.IP.Equal(net.ParseIP(vip)) && bytes.Equal(n.HardwareAddr, right) {
+					return nil
+				}
+			}
+			return fmt.Errorf("the client does not have %s at %v: %v", vip, right, neighbours)
+		})
+		r.WantAnswers(rig.Join(vip, 80), "ep1")
+	}
+}
+
+// TestForwardingChanges: somebody switches routing on and off again, which resets it for every interface; what the
+// data path needs of it is mended within a moment.
+func TestForwardingChanges(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP6, rig.Endpoints6())
+	for _, value := range []string{"1", "0"} {
+		for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
+			if err := r.LB.Sysctl(name, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, vip := range []string{rig.VIP4, rig.VIP6} {
+			labtest.Eventually(t, 3*time.Second, func(context.Context) error {
+				_, err := r.Ask(rig.Join(vip, 80))
+				return err
+			})
+		}
+	}
+}
+
+// TestEndpointMoves: an endpoint comes back with another MAC address under a cached next hop.
+func TestEndpointMoves(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Options: netnstest.Options{}})
+	rig.ServeEcho(r)
+	r.Loxicmd("create lb %s --tcp=7:7 --endpoints=31.31.31.1:1", rig.VIP4)
+	c := r.Dial(rig.Join(rig.VIP4, 7))
+	if err := rig.Exchange(c, "before\n"); err != nil {
+		t.Fatal(err)
+	}
+	nl := r.Endpoints[0].Netlink()
+	link, err := nl.LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nl.LinkSetHardwareAddr(link, net.HardwareAddr{2, 0, 0, 0, 0, 77}); err != nil {
+		t.Fatal(err)
+	}
+	// As a host that comes up does: it tells its neighbours.
+	if _, err := r.Endpoints[0].Run("ping", "-c1", "-W2", "31.31.31.254"); err != nil {
+		t.Fatal(err)
+	}
+	if err := rig.Exchange(c, "after\n"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,58 @@
+package offload_test
+
+import (
+	"testing"
+
+	"loxilb/internal/netnstest"
+	"loxilb/test/net/rig"
+)
+
+// TestChecksums: transfers are whole whatever state the checksum of a packet is in when it comes to the program:
+//
+//	partial   what a local sender leaves to the card (veth as it is)
+//	none      senders that do it themselves: offloads are off everywhere
+//	complete  packets out of a vxlan tunnel with UDP checksums, which the kernel verifies by summing them whole
+//
+// In the last case the sums of the packets on the wire are real ones, so an endpoint verifies what the program made.
+func TestChecksums(t *testing.T) {
+	t.Parallel()
+	const bytes = 32 << 20
+	for name, prepare := range map[string]func(testing.TB, *netnstest.Standard){
+		"partial":  func(testing.TB, *netnstest.Standard) {},
+		"none":     rig.OffloadsOff,
+		"complete": func(t testing.TB, s *netnstest.Standard) { rig.OffloadsOff(t, s); rig.TunnelClient(t, s) },
+		"tunnel":   rig.TunnelClient,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Options{Before: prepare})
+			for _, h := range r.Endpoints {
+				if err := h.ServeTCP(":5001", rig.ServeTransfer(bytes)); err != nil {
+					t.Fatal(err)
+				}
+				if err := h.ServeUDPEcho(":5353"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, vip := range []string{rig.VIP4, rig.VIP6} {
+				endpoints := rig.Endpoints4()
+				if vip == rig.VIP6 {
+					endpoints = rig.Endpoints6()
+				}
+				r.Loxicmd("create lb %s --tcp=9:5001 --endpoints=%s", vip, endpoints)
+				r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", vip, endpoints)
+				if err := rig.Transfer(r.Dial(rig.Join(vip, 9)), bytes); err != nil {
+					t.Errorf("%s: %v", vip, err)
+				}
+				if _, err := rig.Datagram(rig.DialUDP(t, r, rig.Join(vip, 53)), "hello"); err != nil {
+					t.Errorf("%s by UDP: %v", vip, err)
+				}
+			}
+			for _, h := range append([]*netnstest.Host{r.Client}, r.Endpoints[:]...) {
+				if n := rig.ChecksumErrors(t, h); n > 0 {
+					t.Errorf("%s has got %d packets with wrong sums", h.Name, n)
+				}
+			}
+		})
+	}
+}

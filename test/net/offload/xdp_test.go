@@ -1,0 +1,293 @@
+package offload_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// napi has the other ends of the balancer's veths take frames from XDP: those that are redirected to a veth whose other end
+// has neither GRO nor a program are lost.
+func napi(t testing.TB, s *netnstest.Standard) {
+	t.Helper()
+	for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
+		if _, err := h.Run("ethtool", "-K", "eth0", "gro", "on"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestXDP: with the XDP program in front, transfers are whole, connections open and close, and nothing is dropped. It
+// forwards nearly all of what comes with whole checksums, and nothing of what senders leave to a card.
+func TestXDP(t *testing.T) {
+	t.Parallel()
+	const bytes = 10 << 20
+	for _, c := range []struct {
+		mode, sums string
+		mtu        int
+	}{
+		{"native", "whole", 0},
+		{"native", "partial", 0},
+		{"native", "whole", 9000}, // data in frames of several buffers, which pass
+		{"generic", "whole", 0},
+		{"generic", "partial", 0},
+	} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			t.Parallel()
+			r := rig.New(t, rig.Options{Options: netnstest.Options{MTU: c.mtu}, Args: []string{"--xdp", c.mode}, Before: func(t testing.TB, s *netnstest.Standard) {
+				napi(t, s)
+				if c.sums == "whole" {
+					rig.OffloadsOff(t, s)
+				}
+			}})
+			r.ServeEchoes()
+			r.Metric("interface_xdp", "interface=client", "mode="+c.mode)
+			for _, vip := range []string{rig.VIP4, rig.VIP6} {
+				if err := thereAndBack(r.Dial(rig.Join(vip, 7)), bytes); err != nil {
+					t.Errorf("%s: %v", vip, err)
+				}
+				c := rig.DialUDP(t, r, rig.Join(vip, 53))
+				for i := range 20 {
+					if _, err := rig.Datagram(c, fmt.Sprint("hello ", i)); err != nil {
+						t.Errorf("%s by UDP: %v", vip, err)
+					}
+				}
+			}
+			wantClosed(r, 2)
+			r.WantNoDrops()
+			for _, h := range append([]*netnstest.Host{r.Client}, r.Endpoints[:]...) {
+				if n := rig.ChecksumErrors(t, h); n > 0 {
+					t.Errorf("%s has got %d packets with wrong sums", h.Name, n)
+				}
+			}
+			forwarded := r.Metric("xdp_forwarded_packets_total")
+			t.Logf("XDP forwarded %v packets", forwarded)
+			if c.sums == "partial" && forwarded > 0 {
+				t.Errorf("XDP forwarded %v packets whose checksum was still owed", forwarded)
+			}
+			if least := float64(4 * bytes / 1460); c.sums == "whole" && c.mtu == 0 && forwarded < least*0.9 {
+				t.Errorf("XDP forwarded %v packets, not the %v of the data", forwarded, least)
+			}
+		})
+	}
+}
+
+// thereAndBack sends a stream to an echo server, and wants it back, whole.
+func thereAndBack(c *net.TCPConn, bytes int64) error {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
+	sent := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(c, rig.NewStream(bytes, 3))
+		sent <- err
+	}()
+	got, err := rig.DigestOf(io.LimitReader(c, bytes))
+	want, _ := rig.DigestOf(rig.NewStream(bytes, 3))
+	if err == nil && got != want {
+		err = fmt.Errorf("%+v came back, not %+v", got, want)
+	}
+	return errors.Join(err, <-sent, c.Close())
+}
+
+// wantClosed waits until so many TCP connections have been closed by both sides, and no other is there.
+func wantClosed(r *rig.Rig, n int) {
+	r.T.Helper()
+	labtest.Eventually(r.T, rig.Patience, func(context.Context) error {
+		out, err := r.Command("get", "ct")
+		if err != nil {
+			return err
+		}
+		if tcp, closed := strings.Count(out, "/tcp "), strings.Count(out, "closed"); tcp != closed || closed != 2*n {
+			return fmt.Errorf("%d entries, %d of them closed:\n%s", tcp, closed, out)
+		}
+		return nil
+	})
+}
+
+// xdpOf is what `ip link` says of the program at an interface of the balancer: xdp, xdpgeneric or nothing.
+func xdpOf(r *rig.Rig, name string) string {
+	r.T.Helper()
+	out, err := r.LB.Run("ip", "link", "show", name)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	for _, word := range strings.Fields(out) {
+		if strings.HasPrefix(word, "xdp") {
+			return word
+		}
+	}
+	return ""
+}
+
+// TestXDPRestart: a connection in use lives on while the daemon starts anew, with XDP as before, in the other mode, without it,
+// and with it again; and --detach leaves none.
+func TestXDPRestart(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: func(t testing.TB, s *netnstest.Standard) {
+		napi(t, s)
+		rig.OffloadsOff(t, s)
+	}})
+	r.ServeEchoes()
+	c := r.Dial(rig.Join(rig.VIP4, 7))
+	for _, step := range []struct{ mode, want string }{
+		{"native", "xdp"}, {"native", "xdp"}, {"generic", "xdpgeneric"}, {"off", ""}, {"generic", "xdpgeneric"}, {"native", "xdp"},
+	} {
+		if err := rig.Exchange(c, "before "+step.mode); err != nil {
+			t.Fatalf("before --xdp %s: %v", step.mode, err)
+		}
+		r.Kill()
+		r.SetArgs("--xdp", step.mode)
+		r.Restart()
+		if got := xdpOf(r, "client"); got != step.want {
+			t.Errorf("--xdp %s: %q is attached, not %q", step.mode, got, step.want)
+		}
+		for range 50 {
+			if err := rig.Exchange(c, "a line"); err != nil {
+				t.Fatalf("--xdp %s: %v", step.mode, err)
+			}
+		}
+		if n := r.Metric("xdp_forwarded_packets_total"); (n >= 90) != (step.want != "") {
+			t.Errorf("--xdp %s: it has forwarded %v packets", step.mode, n)
+		}
+	}
+	r.WantNoDrops()
+	if err := r.DetachAll(); err != nil {
+		t.Fatal(err)
+	}
+	if got := xdpOf(r, "client"); got != "" {
+		t.Errorf("--detach left %q", got)
+	}
+	if pins := r.Pinned(); len(pins) > 0 {
+		t.Errorf("still pinned: %v", pins)
+	}
+}
+
+// TestXDPTarget: frames are redirected to a veth while its other end takes them. When that ends, by its GRO, the connection
+// takes the other way.
+func TestXDPTarget(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: rig.OffloadsOff})
+	r.ServeEchoes()
+	c := r.Dial(rig.Join(rig.VIP4, 7))
+	// lines sends some and returns how many packets XDP forwarded of them.
+	lines := func() float64 {
+		before := r.Metric("xdp_forwarded_packets_total")
+		for range 20 {
+			if err := rig.Exchange(c, "a line"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return r.Metric("xdp_forwarded_packets_total") - before
+	}
+	if n := lines(); n != 0 {
+		t.Errorf("XDP forwarded %v packets to veths that lose them", n)
+	}
+	for _, gro := range []string{"on", "off", "on"} {
+		for _, h := range []*netnstest.Host{r.Client, r.Endpoints[0]} {
+			if _, err := h.Run("ethtool", "-K", "eth0", "gro", gro); err != nil {
+				t.Fatal(err)
+			}
+		}
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			if n := lines(); (n >= 40) != (gro == "on") || gro == "off" && n > 0 {
+				return fmt.Errorf("GRO %s: XDP forwarded %v packets", gro, n)
+			}
+			return nil
+		})
+	}
+}
+
+// TestXDPLate: an interface that appears later gets XDP, and so does one that goes and comes again.
+func TestXDPLate(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}})
+	late, err := r.Host("late")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := r.Link(netnstest.End{Host: late, Interface: "eth0"}, netnstest.End{Host: r.LB, Interface: "late"}, 9000); err != nil {
+			t.Fatal(err)
+		}
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			if got := xdpOf(r, "late"); got != "xdp" {
+				return fmt.Errorf("%q is attached", got)
+			}
+			return nil
+		})
+		link, err := late.Netlink().LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := late.Netlink().LinkDel(link); err != nil {
+			t.Fatal(err)
+		}
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			if page, err := r.Metrics(); err != nil || strings.Contains(page, `interface="late"`) {
+				return fmt.Errorf("still in the metrics (%w)", err)
+			}
+			return nil
+		})
+	}
+}
+
+// TestXDPOfOthers: another's program stays where it is, the log names the interface, and its connections go through tc.
+func TestXDPOfOthers(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Args: []string{"--xdp", "native"}, Before: func(t testing.TB, s *netnstest.Standard) {
+		napi(t, s)
+		rig.OffloadsOff(t, s)
+		otherXDP(t, s.LB, "client")
+	}})
+	r.ServeEchoes()
+	if err := thereAndBack(r.Dial(rig.Join(rig.VIP4, 7)), 1<<20); err != nil {
+		t.Error(err)
+	}
+	if page, err := r.Metrics(); err != nil || strings.Contains(page, `interface_xdp{interface="client"`) {
+		t.Errorf("it is said to be ours (%v)", err)
+	}
+	if log := r.Log(); strings.Count(log, "another XDP program is there and is left alone") != 1 || !strings.Contains(log, "XDP is not attached to client") {
+		t.Errorf("the log does not tell, or tells again")
+	}
+	out, err := r.LB.Run("ip", "-d", "link", "show", "client")
+	if err != nil || !strings.Contains(out, "name other ") {
+		t.Errorf("the other program is gone: %v\n%s", err, out)
+	}
+}
+
+// otherXDP attaches a program that passes all.
+func otherXDP(t testing.TB, h *netnstest.Host, name string) {
+	t.Helper()
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "other", Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	err = h.Do(func() error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetXdpFdWithFlags(link, prog.FD(), unix.XDP_FLAGS_DRV_MODE)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

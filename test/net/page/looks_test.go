@@ -1,0 +1,124 @@
+package page_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"image"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"loxilb/test/net/rig"
+)
+
+// shown are the looks that the documents have pictures of.
+func shown() []string {
+	return []string{"overview-desktop", "services-phone", "service-desktop-dark", "drops-phone-dark", "connections-desktop", "explain-drop-desktop"}
+}
+
+// takeScreenshots has the pictures of the documents made anew.
+var takeScreenshots = flag.Bool("screenshots", false, "write the pictures of docs/images")
+
+// pictures is where the documents have theirs.
+const pictures = rig.Root + "/docs/images"
+
+// look is how somebody sees the page.
+type look struct {
+	name          string
+	width, height int
+	scheme        string
+}
+
+func allLooks() []look {
+	return []look{{"desktop-dark", 1280, 900, "dark"}, {"phone", 360, 740, "light"}, {"phone-dark", 360, 740, "dark"}, {"desktop", 1280, 900, "light"}}
+}
+
+// looks holds that the view can be used by everybody in each look, says nothing in the console, fits the width, and looks as it did.
+func (s *scene) looks(view string) {
+	s.t.Helper()
+	for _, l := range allLooks() {
+		s.ok(errors.Join(s.Resize(l.width, l.height), s.Scheme(l.scheme)))
+		var wide int
+		s.ok(s.Eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(document.documentElement.scrollWidth))))", &wide))
+		if wide > l.width {
+			s.t.Errorf("%s, %s: %d pixels wide", view, l.name, wide)
+		}
+		found, err := s.Barriers()
+		s.ok(err)
+		for _, f := range found {
+			s.t.Errorf("%s, %s: %s", view, l.name, f)
+		}
+		s.compare(view + "-" + l.name)
+	}
+	s.clean(view)
+}
+
+const (
+	block   = 20   // pixels: numbers, times and fonts differ from run to run
+	likened = 0.04 // of the range of brightness, on the average of all blocks
+)
+
+// compare holds that a view looks as its picture in the documents, roughly.
+func (s *scene) compare(name string) {
+	s.t.Helper()
+	file := filepath.Join(pictures, "page-"+name+".png")
+	got, data, err := s.Screenshot()
+	s.ok(err)
+	if *takeScreenshots && slices.Contains(shown(), name) {
+		s.ok(errors.Join(os.MkdirAll(pictures, 0o755), os.WriteFile(file, data, 0o644)))
+		return
+	}
+	data, err = os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		if slices.Contains(shown(), name) {
+			s.t.Errorf("%s is missing: go test ./test/net/page -screenshots", file)
+		}
+		return
+	}
+	s.ok(err)
+	want, err := png.Decode(bytes.NewReader(data))
+	s.ok(err)
+	if d := difference(got, want); d > likened {
+		_, now, err := s.Screenshot()
+		s.ok(err)
+		kept := filepath.Join(os.TempDir(), fmt.Sprintf("page-%s-%d.png", name, time.Now().Unix()))
+		s.ok(os.WriteFile(kept, now, 0o644))
+		s.t.Errorf("%s looks otherwise by %.3f (allowed: %v): %s; if that is meant: go test ./test/net/page -screenshots", name, d, likened, kept)
+	}
+}
+
+// difference is the mean one of the brightness of blocks, 0 to 1; 1 if the sizes are others.
+func difference(a, b image.Image) float64 {
+	if a.Bounds() != b.Bounds() {
+		return 1
+	}
+	x, y := brightness(a), brightness(b)
+	var sum float64
+	for i := range x {
+		sum += math.Abs(x[i] - y[i])
+	}
+	return sum / float64(len(x))
+}
+
+// brightness is that of each block.
+func brightness(m image.Image) (out []float64) {
+	size := m.Bounds().Size()
+	for top := 0; top+block <= size.Y; top += block {
+		for left := 0; left+block <= size.X; left += block {
+			var sum uint64
+			for y := range block {
+				for x := range block {
+					r, g, b, _ := m.At(left+x, top+y).RGBA()
+					sum += uint64(r + g + b)
+				}
+			}
+			out = append(out, float64(sum)/(3*0xffff*block*block))
+		}
+	}
+	return out
+}

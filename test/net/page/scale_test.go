@@ -1,0 +1,158 @@
+package page_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	v1 "loxilb/api/v1"
+	"loxilb/test/net/rig"
+)
+
+const (
+	manyServices    = 10_000
+	manyConnections = 100_000
+)
+
+// crowd gives the load balancer 10,000 services and 100,000 connections.
+func (s *scene) crowd() {
+	s.t.Helper()
+	var all v1.LoadbalanceRequest
+	for n := range manyServices {
+		e := v1.LoadbalanceEntry{ServiceArguments: v1.ServiceArguments{
+			ExternalIP: netip.AddrFrom4([4]byte{20, 21, byte(n >> 8), byte(n)}).String(), Port: 80, Protocol: "tcp", Name: fmt.Sprintf("service-%05d", n),
+		}}
+		for i := range 3 {
+			e.Endpoints = append(e.Endpoints, v1.Endpoint{EndpointIP: "31.31.31.1", TargetPort: 8080 + i, Weight: new(1)})
+		}
+		all.LbAttr = append(all.LbAttr, e)
+	}
+	body, err := json.Marshal(all)
+	s.ok(err)
+	socket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(s.Dir(), "loxilb.sock"))
+	}}}
+	res, err := socket.Post("http://localhost/netlox/v1/config/loadbalancer", "application/json", bytes.NewReader(body))
+	s.ok(err)
+	if _ = res.Body.Close(); res.StatusCode != http.StatusOK {
+		s.t.Fatalf("%d services: %s", manyServices, res.Status)
+	}
+	s.ok(s.Endpoints[0].Do(sinks))
+	rig.MustRun(s.t, s.Client, "ip", "address", "add", "100.100.100.2/24", "dev", "eth0")
+	s.ok(s.Client.Do(datagrams))
+}
+
+// sinks take datagrams, so that no host says that nobody does.
+func sinks() error {
+	_, err := net.ListenPacket("udp4", ":5353")
+	return err
+}
+
+// datagrams sends one from each of many addresses and ports to the service at :53.
+func datagrams() error {
+	to := &unix.SockaddrInet4{Port: 53, Addr: netip.MustParseAddr(rig.VIP4).As4()}
+	for n := range manyConnections {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		from := &unix.SockaddrInet4{Port: 1024 + n%50_000, Addr: [4]byte{100, 100, 100, byte(1 + n/50_000)}}
+		err = errors.Join(unix.Bind(fd, from), unix.Sendto(fd, []byte("?"), 0, to), unix.Close(fd))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inSight is that a row in the middle of the window has been filled.
+const inSight = `[...document.querySelectorAll('.rows .row')].some((r) => {
+	const { top, bottom } = r.getBoundingClientRect();
+	return top < innerHeight / 2 && bottom >= innerHeight / 2 && r.firstChild.textContent;
+})`
+
+// Times that users notice.
+const (
+	firstPaint = time.Second
+	reaction   = 100 * time.Millisecond
+	pause      = 150 * time.Millisecond // that tells the end of typing
+	search     = 400 * time.Millisecond // of the connection table
+)
+
+// scale holds that the lists are as quick with many rows as with few: the first paint, and what keys, clicks and scrolling do. What a quiet
+// machine does in one of three tries counts.
+func (s *scene) scale() {
+	s.t.Helper()
+	s.crowd()
+	s.attempts("first paint of 10,000 services", firstPaint, func() float64 {
+		s.ok(s.Go(base + "?" + fmt.Sprint(time.Now().UnixNano()) + "#/services"))
+		s.shows("Services (10,0")
+		var ms float64
+		s.ok(s.Eval("performance.getEntriesByName('first-contentful-paint')[0].startTime", &ms))
+		return ms
+	})
+	s.ok(s.Until("document.querySelectorAll('.rows .row').length > 10 && document.querySelector('.rows a')"))
+	// Each returns the milliseconds until the rows are there and the browser has painted.
+	s.attempts("sort 10,000 services", reaction, s.until(`[...document.querySelectorAll('.head button')].find((b) => b.textContent === 'Name').click()`,
+		`document.querySelector('.rows .name').textContent !== before`))
+	s.attempts("search 10,000 services, once typing pauses", pause+reaction, s.until(`search.value = 'service-0' + (1000 + Math.floor(Math.random() * 8000)); search.dispatchEvent(new Event('input'))`,
+		`document.querySelector('.rows .name')?.textContent === search.value && document.querySelectorAll('.rows .row').length === 1`))
+	s.ok(s.Eval("search.value = ''; search.dispatchEvent(new Event('input'))", nil))
+	s.ok(s.Until("document.querySelectorAll('.rows .row').length > 10"))
+	s.attempts("scroll through 10,000 services", reaction, s.until(`scrollTo(0, Math.random() * document.body.scrollHeight)`, inSight))
+	s.view("#/connections")
+	s.ok(s.Until(fmt.Sprintf("Number(document.querySelector('h1').textContent.replace(/\\D/g, '')) >= %d", manyConnections)))
+	s.ok(s.Until("document.querySelectorAll('.rows .row').length > 10"))
+	s.attempts("scroll through 100,000 connections", search, s.until(`scrollTo(0, Math.random() * document.body.scrollHeight)`, inSight))
+	s.clean("scale")
+}
+
+// until makes a measurement: from what a user does to the frame after a condition holds.
+func (s *scene) until(act, condition string) func() float64 {
+	script := fmt.Sprintf(`(async () => {
+		const search = document.querySelector('#search');
+		const before = document.querySelector('.rows .name')?.textContent;
+		await new Promise(requestAnimationFrame);
+		const start = performance.now();
+		%s;
+		await new Promise((done) => requestAnimationFrame(done));
+		const first = performance.now() - start;
+		while (!(%s)) {
+			if (performance.now() - start > 10000) throw new Error('the rows do not come');
+			await new Promise((done) => requestAnimationFrame(done));
+		}
+		return [first, performance.now() - start];
+	})()`, act, condition)
+	return func() float64 {
+		var ms [2]float64
+		s.ok(s.Eval(script, &ms))
+		if frame := time.Duration(ms[0] * float64(time.Millisecond)); frame > reaction {
+			return float64(time.Hour / time.Millisecond) // the page stood still
+		}
+		s.t.Logf("the next frame comes after %.0f ms, the rows after %.0f ms", ms[0], ms[1])
+		return ms[1]
+	}
+}
+
+// attempts holds that something takes no longer than it may, in one of three tries.
+func (s *scene) attempts(what string, most time.Duration, measure func() float64) {
+	s.t.Helper()
+	best := time.Hour
+	for range 3 {
+		took := time.Duration(measure() * float64(time.Millisecond))
+		s.t.Logf("%s: %v", what, took.Round(time.Millisecond))
+		if best = min(best, took); best <= most {
+			return
+		}
+	}
+	s.t.Errorf("%s takes %v, more than %v", what, best, most)
+}

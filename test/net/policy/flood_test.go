@@ -1,0 +1,216 @@
+package policy_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/internal/pkt"
+	"loxilb/test/net/rig"
+)
+
+// What a flood is like: for how long, and from how many made-up addresses, of each IP version.
+const (
+	floodTime    = 3 * time.Second
+	floodSources = 16384
+)
+
+// TestFlood: while SYNs come from more addresses than the connection table has room for, connections that are established go
+// on, new clients connect, and the table does not fill up; soon afterwards all is as before.
+//
+// P13 under a flood of SYNs established connections go on, and new clients connect
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	const size, established = 16384, 50
+	var attacker *netnstest.Host
+	r := rig.New(t, rig.Options{Args: []string{fmt.Sprint("--ct-max=", size)}, Before: func(t testing.TB, s *netnstest.Standard) {
+		attacker = addAttacker(t, s)
+	}})
+	r.ServeEchoes()
+	var held []*net.TCPConn
+	for i := range established {
+		held = append(held, r.Dial(rig.Join([]string{rig.VIP4, rig.VIP6}[i%2], 7)))
+	}
+	events := make(chan error, 1)
+	go func() { events <- floodVIPs(r, attacker) }()
+	labtest.Eventually(t, floodTime, func(context.Context) error {
+		if n := r.Metric("half_open_connections", "protocol=tcp"); n < size/8 {
+			return fmt.Errorf("%v connections are half-open", n)
+		}
+		return nil
+	})
+
+	var running sync.WaitGroup
+	for _, c := range held {
+		running.Go(func() {
+			for i := range 20 {
+				if err := rig.Exchange(c, fmt.Sprint("still here ", i)); err != nil {
+					t.Errorf("an established connection: %v", err)
+					return
+				}
+			}
+		})
+	}
+	took := make([]time.Duration, 40)
+	for i := range took {
+		running.Go(func() {
+			var err error
+			if took[i], err = connectFrom(r, i); err != nil {
+				t.Errorf("a new client: %v", err)
+			}
+		})
+	}
+	running.Wait()
+	slices.Sort(took)
+	t.Logf("new clients connect within %v; half of them within %v", took[len(took)-1], took[len(took)/2])
+	if at := took[len(took)*95/100]; at > rig.Patience/2 {
+		t.Errorf("one of 20 new clients takes %v and more to connect", at)
+	}
+	if used := r.Metric("connections"); used > size/2 {
+		t.Errorf("%v of %d connections are in the table", used, size)
+	}
+	if n := r.Metric("drops_total", "reason=conntrack-full"); n > 0 {
+		t.Errorf("%v packets found the table full", n)
+	}
+	labtest.Eventually(t, floodTime, func(context.Context) error {
+		if out := r.Loxicmd("get status --failed"); !strings.Contains(out, "pressure") {
+			return fmt.Errorf("the status says nothing of the pressure:\n%s", out)
+		}
+		return nil
+	})
+	if err := <-events; err != nil {
+		t.Fatal(err)
+	}
+
+	ended := time.Now()
+	labtest.Eventually(t, 5*time.Second, func(context.Context) error {
+		if n := r.Metric("half_open_connections", "protocol=tcp"); n > size/8 {
+			return fmt.Errorf("%v connections are half-open still", n)
+		}
+		return nil
+	})
+	t.Logf("room again %v after the flood", time.Since(ended))
+	challenged := r.Metric("syn_challenges_total")
+	if _, err := connectFrom(r, len(took)); err != nil {
+		t.Error(err)
+	}
+	if r.Metric("syn_challenges_total") != challenged {
+		t.Error("a new client was challenged after the flood")
+	}
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		out := r.Loxicmd("get events --kind=pressure")
+		if strings.Count(out, "began") != 1 || strings.Count(out, "ended") != 1 {
+			return fmt.Errorf("the events are not one beginning and one end:\n%s", out)
+		}
+		return nil
+	})
+}
+
+// addAttacker joins a host to the balancer, behind which the rest of the world is.
+func addAttacker(t testing.TB, s *netnstest.Standard) *netnstest.Host {
+	t.Helper()
+	h, err := s.Host("attacker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Link(
+		netnstest.End{Host: h, Interface: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("66.66.66.1/24"), netip.MustParsePrefix("2001:db8:66::1/64")}},
+		netnstest.End{Host: s.LB, Interface: "attacker", Addresses: []netip.Prefix{netip.MustParsePrefix("66.66.66.254/24"), netip.MustParsePrefix("2001:db8:66::fe/64")}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := netip.MustParsePrefix("10.98.0.0/16")
+	for to, via := range map[string]string{"0.0.0.0/0": "66.66.66.1", "::/0": "2001:db8:66::1", many.String(): netnstest.StandardNetworks()[0].V4.Addr().String()} {
+		if err := s.LB.AddRoute(netip.MustParsePrefix(to), netip.MustParseAddr(via)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	labtest.Run(t, s.Client, "ip", "route", "add", "local", many.String(), "dev", "lo")
+	return h
+}
+
+// connectFrom connects from an address that had no connection yet, has a line echoed, and says how long that took.
+func connectFrom(r *rig.Rig, i int) (time.Duration, error) {
+	began := time.Now()
+	var c net.Conn
+	err := r.Client.Do(func() (err error) {
+		d := net.Dialer{Timeout: rig.Patience, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 98, byte(i >> 8), byte(i)}), 0))}
+		c, err = d.Dial("tcp4", rig.Join(rig.VIP4, 7))
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	return time.Since(began), rig.Exchange(c, "hello")
+}
+
+// floodVIPs sends SYNs to both VIPs, as fast as one thread can.
+func floodVIPs(r *rig.Rig, attacker *netnstest.Host) error {
+	frames, err := floodFrames(r, attacker)
+	if err != nil {
+		return err
+	}
+	return attacker.Do(func() error {
+		link, err := attacker.Netlink().LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index}); err != nil {
+			return err
+		}
+		sent, end := 0, time.Now().Add(floodTime)
+		for time.Now().Before(end) {
+			if _, err := unix.Write(fd, frames[sent%len(frames)]); err != nil && !errors.Is(err, syscall.ENOBUFS) {
+				return err
+			}
+			sent++
+		}
+		r.T.Logf("%d SYNs in %v", sent, floodTime)
+		return nil
+	})
+}
+
+// floodFrames are the SYNs: of each IP version by turns, all of other addresses.
+func floodFrames(r *rig.Rig, attacker *netnstest.Host) (frames [][]byte, err error) {
+	from, err := attacker.MAC("eth0")
+	if err != nil {
+		return nil, err
+	}
+	to, err := r.LB.MAC("attacker")
+	if err != nil {
+		return nil, err
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range uint32(floodSources) {
+		v4, v6 := [4]byte{}, [16]byte{0x2a}
+		binary.BigEndian.PutUint32(v4[:], 128<<24|i<<8|1)
+		binary.BigEndian.PutUint32(v6[4:], i)
+		for _, src := range []netip.Addr{netip.AddrFrom4(v4), netip.AddrFrom16(v6)} {
+			vip := map[bool]string{true: rig.VIP4, false: rig.VIP6}[src.Is4()]
+			p := pkt.New(pkt.TCP).SetSrc(netip.AddrPortFrom(src, uint16(1024+random.IntN(60000)))).SetDst(netip.MustParseAddrPort(rig.Join(vip, 7))).
+				SetNum(pkt.Flags, pkt.FlagSYN).SetNum(pkt.Seq, uint64(random.Uint32())).Set(pkt.From, pkt.MAC(from)).Set(pkt.To, pkt.MAC(to))
+			frames = append(frames, p.Build())
+		}
+	}
+	return frames, nil
+}

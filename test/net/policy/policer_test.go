@@ -1,0 +1,127 @@
+package policy_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// TestPolicer: a policer acts on a flow that is there, is there before its service is, holds its rate, outlives a restart, and lets all pass when it is gone.
+func TestPolicer(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeUDPEcho()
+	r.Loxicmd("create policy dns --rate=0:80kbit --pol-type=1 --block-size=1000:2000 --target=dns:2")
+	r.Loxicmd("create lb %s --udp=53:5353 --name=dns --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	c := rig.DialUDP(t, r, rig.Join(rig.VIP4, 53))
+	policed := func() (p v1.Policy) {
+		t.Helper()
+		var list v1.PolicyList
+		if err := json.Unmarshal([]byte(r.Loxicmd("get policy -o json")), &list); err != nil || len(list.PolAttr) != 1 {
+			t.Fatalf("%+v, %v", list, err)
+		}
+		return list.PolAttr[0]
+	}
+	if p := policed(); p.Attached != 1 {
+		t.Errorf("%+v", p)
+	}
+	began := time.Now()
+	sent, before := flood(t, c, time.Second), policed()
+	passed, most := before.Green.Bytes+before.Yellow.Bytes, 3000+10_000*uint64(time.Since(began).Seconds()+1)
+	if before.Red.Packets == 0 || passed < 3000 || passed > most {
+		t.Errorf("of %d packets in %v, %+v passed and %+v did not: want up to %d bytes", sent, time.Since(began), before.Green, before.Red, most)
+	}
+	if n := r.Metric("drops_total", "reason=policed"); n < float64(before.Red.Packets) {
+		t.Errorf("%v packets are counted as policed, want %d", n, before.Red.Packets)
+	}
+	r.Kill()
+	r.Restart()
+	flood(t, c, time.Second/10)
+	if after := policed(); after.Red.Packets <= before.Red.Packets || after.Attached != 1 {
+		t.Errorf("after a restart %+v, before %+v", after, before)
+	}
+	r.Loxicmd("delete policy dns")
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		got, err := rig.Datagram(c, strings.Repeat("x", 1400))
+		if err == nil && !strings.HasSuffix(got, "x") {
+			err = fmt.Errorf("got %q", got)
+		}
+		return err
+	})
+}
+
+// flood sends datagrams of 200 bytes in all for a while, 1,000 a second at most.
+func flood(t *testing.T, c net.Conn, while time.Duration) (sent int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(while); ; sent++ {
+		select {
+		case <-end:
+			return sent
+		case <-tick.C:
+		}
+		if _, err := c.Write(make([]byte, 172)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRuleAttached: a policer and a mirror are there before their rule is, go with it, and outlive a restart.
+//
+// P56 a policer or mirror of a firewall rule has the packets that the rule decides about, of connections that are there already, too, from their next packet on
+func TestRuleAttached(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeUDPEcho()
+	r.Loxicmd("create lb %s --udp=53:5353 --endpoints=%s", rig.VIP4, rig.Endpoints4())
+	c := rig.DialUDP(t, r, rig.Join(rig.VIP4, 53))
+	r.Loxicmd("create policy slow --rate=0:80kbit --pol-type=1 --block-size=1000:2000 --target=sourceIP:100.100.100.0/24,protocol:udp:firewall")
+	r.Loxicmd("create mirror all --mirrorInfo=type:span,port:ep3 --targetObject=attachment:firewall,mirrObjName:sourceIP:100.100.100.0/24,protocol:udp,direction:in")
+	said := func() (p v1.Policy, m v1.Mirror) {
+		t.Helper()
+		var policies v1.PolicyList
+		var mirrors v1.MirrorList
+		err := errors.Join(json.Unmarshal([]byte(r.Loxicmd("get policy -o json")), &policies), json.Unmarshal([]byte(r.Loxicmd("get mirror -o json")), &mirrors))
+		if err != nil || len(policies.PolAttr) != 1 || len(mirrors.MirrAttr) != 1 {
+			t.Fatalf("%+v, %+v, %v", policies, mirrors, err)
+		}
+		return policies.PolAttr[0], mirrors.MirrAttr[0]
+	}
+	flood(t, c, time.Second/5)
+	if p, m := said(); p.Attached != 0 || p.Green.Packets+p.Red.Packets > 0 || m.Sync == nil || *m.Sync != 1 || m.Packets > 0 {
+		t.Errorf("without the rule: %+v, %+v", p, m)
+	}
+	r.Loxicmd("create firewall --firewallRule=sourceIP:100.100.100.0/24,protocol:udp --allow")
+	sent := flood(t, c, time.Second/2)
+	p, m := said()
+	if p.Attached != 1 || p.Green.Packets == 0 || p.Red.Packets == 0 || m.Sync == nil || *m.Sync != 0 || m.Packets < uint64(sent) || m.Lost > 0 {
+		t.Errorf("with the rule, of %d packets: %+v, %+v, %+v, %+v", sent, p, p.Green, p.Red, m)
+	}
+	r.Kill()
+	flood(t, c, time.Second/5)
+	r.Restart()
+	if after, mirrored := said(); after.Red.Packets <= p.Red.Packets || mirrored.Packets <= m.Packets {
+		t.Errorf("without a daemon %+v and %+v have become %+v and %+v", p.Red, m, after.Red, mirrored)
+	}
+	p, _ = said()
+	flood(t, c, time.Second/5)
+	if after, _ := said(); after.Red.Packets <= p.Red.Packets || after.Attached != 1 {
+		t.Errorf("after a restart %+v has become %+v, %+v", p.Red, after, after.Red)
+	}
+	r.Loxicmd("delete firewall --firewallRule=sourceIP:100.100.100.0/24,protocol:udp")
+	p, m = said()
+	flood(t, c, time.Second/5)
+	if after, mirrored := said(); after.Attached != 0 || after.Red.Packets != p.Red.Packets || mirrored.Packets != m.Packets {
+		t.Errorf("without the rule %+v and %+v have become %+v and %+v", p.Red, m, after.Red, mirrored)
+	}
+}

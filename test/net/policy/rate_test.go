@@ -1,0 +1,67 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	v1 "loxilb/api/v1"
+	"loxilb/test/net/rig"
+)
+
+// TestRateOfRealTraffic: iperf3 gets 50 Mbit/s within 5 % through a policer by UDP that offers twice as much, of one rate and of two; TCP, which is slowed down by
+// what it loses, gets no more, and does not stall. What has passed is compared with the time between two looks at the policer, so a machine that is busy makes it no
+// faster and no slower.
+func TestRateOfRealTraffic(t *testing.T) {
+	r := rig.New(t, rig.Options{})
+	const byteRate, burst = 50e6 / 8, 625_000
+	r.Loxicmd("create lb %s --udp=5201:5201 --tcp=5201:5201 --name=perf --endpoints=31.31.31.1:1", rig.VIP4)
+	for name, kind := range map[string]string{"srTCM": "--rate=0:50 --pol-type=1 --block-size=312500:312500", "trTCM": "--rate=50:20 --block-size=625000:100000"} {
+		for _, c := range []struct {
+			how   []string
+			least float64 // of the rate
+		}{{[]string{"-u", "-b", "100M", "-l", "1400"}, 0.95}, {nil, 0.2}} {
+			how := c.how
+			r.Loxicmd("create policy %s %s --target=perf:service", name, kind)
+			passed := func() uint64 {
+				t.Helper()
+				var list v1.PolicyList
+				if err := json.Unmarshal([]byte(r.Loxicmd("get policy -o json")), &list); err != nil || len(list.PolAttr) != 1 {
+					t.Fatalf("%+v, %v", list, err)
+				}
+				return list.PolAttr[0].Green.Bytes + list.PolAttr[0].Yellow.Bytes
+			}
+			served, sent := make(chan error, 1), make(chan error, 1)
+			go func() { _, err := r.Endpoints[0].Run("timeout", "20", "iperf3", "-s", "-1"); served <- err }()
+			go func() {
+				var err error
+				for range 50 { // until the server listens
+					if _, err = r.Client.Run(append([]string{"timeout", "20", "iperf3", "-c", rig.VIP4, "-t", "3"}, how...)...); err == nil {
+						break
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				sent <- err
+			}()
+			for begin := time.Now(); passed() < 2*burst; { // the burst is over
+				if time.Since(begin) > rig.Patience {
+					t.Fatalf("%s %v: nothing passes", name, how)
+				}
+			}
+			t1 := time.Now()
+			before := passed()
+			t2 := time.Now()
+			time.Sleep(1500 * time.Millisecond)
+			t3 := time.Now()
+			n := float64(passed() - before)
+			t4 := time.Now()
+			if least, most := byteRate*t3.Sub(t2).Seconds()*c.least, byteRate*t4.Sub(t1).Seconds()*1.05; n < least || n > most {
+				t.Errorf("%s %v: %.0f bytes in %v to %v, want %.0f to %.0f", name, how, n, t3.Sub(t2), t4.Sub(t1), least, most)
+			}
+			if err1, err2 := <-sent, <-served; err1 != nil || err2 != nil {
+				t.Errorf("%s %v: %v, %v", name, how, err1, err2)
+			}
+			r.Loxicmd("delete policy %s", name)
+		}
+	}
+}

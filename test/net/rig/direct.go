@@ -1,0 +1,46 @@
+package rig
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"loxilb/internal/netnstest"
+)
+
+// DirectReturn gives every endpoint the VIPs, on lo, and a link of its own to the client, by which its answers go.
+func DirectReturn(t testing.TB, s *netnstest.Standard) {
+	t.Helper()
+	for i, h := range s.Endpoints {
+		here, there := Prefix(fmt.Sprintf("10.77.%d.1/30", i)), Prefix(fmt.Sprintf("10.77.%d.2/30", i))
+		here6, there6 := Prefix(fmt.Sprintf("2001:db8:77:%d::1/64", i)), Prefix(fmt.Sprintf("2001:db8:77:%d::2/64", i))
+		err := s.Link(netnstest.End{Host: h, Interface: "direct", Addresses: []netip.Prefix{here, here6}},
+			netnstest.End{Host: s.Client, Interface: h.Name, Addresses: []netip.Prefix{there, there6}}, 0)
+		for _, r := range []struct {
+			to  string
+			via netip.Prefix
+		}{{"100.100.100.1/32", there}, {"2001:db8:100::1/128", there6}} {
+			if err == nil {
+				err = h.AddRoute(Prefix(r.to), r.via.Addr())
+			}
+		}
+		for _, vip := range []string{VIP4 + "/32", VIP6 + "/128"} {
+			if err == nil {
+				err = h.AddAddress("lo", Prefix(vip))
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ServeAt has every endpoint do what ServeSource does, on port 7000 of VIPs.
+func ServeAt(r *Rig, vips ...string) {
+	r.T.Helper()
+	for _, h := range r.Endpoints {
+		for _, vip := range vips {
+			r.ServeSource(h, Join(vip, 7000), Join(vip, 7000))
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package rig
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Root is where the project is, seen from a folder of tests.
+const Root = "../../.."
+
+// Main builds the programs under test, runs the tests of a package, and returns what its TestMain exits with.
+func Main(m *testing.M) int {
+	flag.Bool(longFlag, false, "run the tests too that take a minute and a gigabyte")
+	flag.Uint64(seedFlag, 0, "begin random tests by this number")
+	dir, err := build()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "build loxilb:", err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Setenv(binDir, dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// binDir names the directory that has loxilb and loxicmd for the tests of this process.
+const binDir = "NETTEST_BIN"
+
+// Bin is where loxilb and loxicmd are.
+func Bin() string { return os.Getenv(binDir) }
+
+// Program is the path of loxilb or loxicmd.
+func Program(name string) string { return filepath.Join(Bin(), name) }
+
+// build brings bin/test up to date, one package after another, and copies from there: what is edited while tests run does not change them, and
+// other users find what they run.
+func build() (dir string, err error) {
+	common := filepath.Join(Root, "bin", "test")
+	if err := os.MkdirAll(common, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.Open(common)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", common, err)
+	}
+	build := exec.Command(filepath.Join(Root, "tools", "go"), "build", "-trimpath", "-o", common+"/", Root+"/cmd/...")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	if dir, err = os.MkdirTemp("", "nettest"); err != nil {
+		return "", err
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.CopyFS(dir, os.DirFS(common))); err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, nil
+}
+
+// longFlag is set by make test-long.
+const longFlag = "long"
+
+// Long leaves the test out of make test.
+func Long(t *testing.T) {
+	t.Helper()
+	if !IsLong() {
+		t.Skip("make test-long runs it")
+	}
+}
+
+// IsLong is whether tests may take minutes.
+func IsLong() bool { return flag.Lookup(longFlag).Value.String() == "true" }
+
+// seedFlag repeats what a test of random things has done.
+const seedFlag = "seed"
+
+// Seeded is a source of random numbers, which the test says how to repeat.
+func Seeded(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := flag.Lookup(seedFlag).Value.(flag.Getter).Get().(uint64)
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("-seed=%d repeats it", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}

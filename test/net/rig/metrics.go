@@ -1,0 +1,116 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+)
+
+// HostState is an agent's word about what is probed at an address.
+func (r *Rig) HostState(address, state string) {
+	r.T.Helper()
+	resp, err := r.LB.HTTPClient(Patience).Post("http://127.0.0.1:11111/netlox/v1/config/endpointhoststate", "application/json",
+		strings.NewReader(fmt.Sprintf(`{"hostName":%q,"state":%q}`, address, state)))
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // of a test
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		r.T.Fatalf("%s is %s: %s %s, %v", address, state, resp.Status, body, err)
+	}
+}
+
+// Metrics fetches the Prometheus page.
+func (r *Rig) Metrics() (string, error) {
+	resp, err := r.LB.HTTPClient(Patience).Get("http://127.0.0.1:11111/netlox/v1/metrics")
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return string(body), err
+}
+
+// Metric is the value of a series, found by its name after "loxilb_" and by labels, written as k=v.
+func (r *Rig) Metric(name string, labels ...string) float64 {
+	r.T.Helper()
+	page, err := r.Metrics()
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	for line := range strings.Lines(page) {
+		at := strings.LastIndexByte(line, ' ')
+		series, value := line[:max(at, 0)], strings.TrimSpace(line[at+1:])
+		if series != "loxilb_"+name && !strings.HasPrefix(series, "loxilb_"+name+"{") {
+			continue
+		}
+		missing := slices.ContainsFunc(labels, func(l string) bool {
+			k, v, _ := strings.Cut(l, "=")
+			return l != "" && !strings.Contains(series, fmt.Sprintf("%s=%q", k, v))
+		})
+		if !missing {
+			v, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				r.T.Fatal(err)
+			}
+			return v
+		}
+	}
+	r.T.Fatalf("no %s of %v in the metrics:\n%s", name, labels, page)
+	return 0
+}
+
+// EventuallyShows repeats a command until it prints a line with all of these words.
+func (r *Rig) EventuallyShows(line string, words ...string) {
+	r.T.Helper()
+	labtest.Eventually(r.T, Patience, func(context.Context) error {
+		out, err := r.Command(strings.Fields(line)...)
+		if err != nil {
+			return err
+		}
+		for one := range strings.Lines(out) {
+			if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(one, w) }) {
+				return nil
+			}
+		}
+		return fmt.Errorf("no line has %q: %s", words, out)
+	})
+}
+
+// WantActive waits until each endpoint of the service at vip has that many connections.
+func (r *Rig) WantActive(vip string, want ...float64) {
+	r.T.Helper()
+	var got []float64
+	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		got = nil
+		for _, n := range netnstest.StandardNetworks()[1:] {
+			got = append(got, r.Metric("endpoint_connections_active", "endpoint="+Join(n.V4.Addr().String(), 7), "service="+vip))
+		}
+		if fmt.Sprint(got) == fmt.Sprint(want) {
+			return
+		}
+	}
+	r.T.Fatalf("%s: active connections are %v, want %v", vip, got, want)
+}
+
+// WantNoDrops fails the test if any packet was dropped.
+func (r *Rig) WantNoDrops() {
+	r.T.Helper()
+	page, err := r.Metrics()
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "loxilb_drops_total{") && !strings.HasSuffix(strings.TrimSpace(line), " 0") {
+			r.T.Errorf("dropped: %s", line)
+		}
+	}
+}

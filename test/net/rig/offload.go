@@ -1,0 +1,105 @@
+package rig
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"loxilb/internal/netnstest"
+)
+
+// ChecksumErrors is how many TCP segments and UDP datagrams a host has thrown away for their sums.
+func ChecksumErrors(t testing.TB, h *netnstest.Host) (n int) {
+	t.Helper()
+	err := h.Do(func() error {
+		for _, file := range []string{"/proc/thread-self/net/snmp", "/proc/thread-self/net/snmp6"} {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			n += countErrors(string(text))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// countErrors adds up all InCsumErrors. snmp has a line of names before each line of values, snmp6 both in one.
+func countErrors(text string) (n int) {
+	var names []string
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 2 && strings.HasSuffix(fields[0], "InCsumErrors") {
+			v, _ := strconv.Atoi(fields[1])
+			n += v
+		}
+		for i, f := range fields {
+			if i < len(names) && names[i] == "InCsumErrors" {
+				v, _ := strconv.Atoi(f)
+				n += v
+			}
+		}
+		names = fields
+	}
+	return n
+}
+
+// OffloadsOff makes every host sum and cut its packets itself.
+func OffloadsOff(t testing.TB, s *netnstest.Standard) {
+	t.Helper()
+	for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
+		if _, err := h.Run("ethtool", "-K", "eth0", "tx", "off", "gso", "off", "tso", "off"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TunnelClient has the client reach the VIPs through a vxlan to the balancer, with checksums in its UDP.
+func TunnelClient(t testing.TB, s *netnstest.Standard) {
+	t.Helper()
+	client := netnstest.StandardNetworks()[0]
+	for _, side := range []struct {
+		host       *netnstest.Host
+		link       string
+		from, to   netip.Addr
+		addresses  [2]string
+		otherSides [2]string
+	}{
+		{s.Client, "eth0", client.V4.Addr(), client.GW4, [2]string{"60.60.60.1/24", "2001:db8:60::1/64"}, [2]string{"60.60.60.254", "2001:db8:60::fe"}},
+		{s.LB, "client", client.GW4, client.V4.Addr(), [2]string{"60.60.60.254/24", "2001:db8:60::fe/64"}, [2]string{}},
+	} {
+		under, err := side.host.Netlink().LinkByName(side.link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = side.host.Netlink().LinkAdd(&netlink.Vxlan{
+			LinkAttrs: netlink.LinkAttrs{Name: "vx0", MTU: 1400},
+			VxlanId:   60, VtepDevIndex: under.Attrs().Index, Port: 4789,
+			SrcAddr: net.IP(side.from.AsSlice()), Group: net.IP(side.to.AsSlice()), UDPCSum: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range side.addresses {
+			if err := side.host.AddAddress("vx0", Prefix(a)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := side.host.Up("vx0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for vip, via := range map[string]string{"20.20.20.0/24": "60.60.60.254", "2001:db8:20::/64": "2001:db8:60::fe"} {
+		if err := s.Client.AddRoute(Prefix(vip), netip.MustParseAddr(via)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+// Package rig is what the tests below test/net stand on: the standard topology of netnstest with a daemon in the balancer's namespace (New),
+// servers in its endpoints that tell who they are (ServeNames, ServeSources, ServeEcho), clients of them, alone (Ask, Dial, Datagram, Transfer)
+// and in numbers that never rest (Crowd, Traffic), what the daemon says of it (Loxicmd, Metric, EventuallyShows), and the flags that all
+// of these tests have (Main).
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+)
+
+// Patience is how long anything may take that should happen at once.
+const Patience = 10 * time.Second
+
+// Rig is the standard topology with a daemon in the balancer's namespace.
+type Rig struct {
+	*netnstest.Standard
+	*netnstest.Daemon
+	T testing.TB
+}
+
+// Options of a rig.
+type Options struct {
+	netnstest.Options
+	Args   []string                              // of the daemon
+	Before func(testing.TB, *netnstest.Standard) // called before the daemon starts
+}
+
+// New builds the topology and starts the daemon. When the test fails, the daemon's log is shown.
+func New(t testing.TB, o Options) *Rig {
+	t.Helper()
+	s := labtest.Standard(t, o.Options)
+	if o.Before != nil {
+		o.Before(t, s)
+	}
+	r := &Rig{Standard: s, T: t}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var err error
+	r.Daemon, err = s.LB.StartDaemon(ctx, netnstest.DaemonOptions{Bin: Bin(), Args: o.Args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("loxilb's log:\n%s", r.Log())
+		}
+	})
+	return r
+}
+
+// Loxicmd runs the command line, given as words separated by spaces, and fails the test if it fails.
+func (r *Rig) Loxicmd(line string, args ...any) string {
+	r.T.Helper()
+	out, err := r.Command(strings.Fields(fmt.Sprintf(line, args...))...)
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	return out
+}
+
+// Restart starts the daemon again after Stop or Kill.
+func (r *Rig) Restart() {
+	r.T.Helper()
+	ctx, cancel := context.WithTimeout(r.T.Context(), 30*time.Second)
+	defer cancel()
+	if err := r.Start(ctx); err != nil {
+		r.T.Fatal(err)
+	}
+}
+
+// Pinned lists what is pinned for the rig's daemon.
+func (r *Rig) Pinned() []string {
+	var out []string
+	err := filepath.WalkDir(netnstest.PinPath(r.Dir()), func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			out = append(out, path)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.T.Fatal(err)
+	}
+	return out
+}
+
+// MustRun runs a program on a host, and fails the test if it fails.
+func MustRun(t testing.TB, h *netnstest.Host, args ...string) {
+	t.Helper()
+	if out, err := h.Run(args...); err != nil {
+		t.Fatalf("%v: %v: %s", args, err, out)
+	}
+}

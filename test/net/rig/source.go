@@ -1,0 +1,98 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"loxilb/internal/netnstest"
+)
+
+// ServeSources has every endpoint tell on :7000, over TCP and UDP, the address and port that it sees its peer at, to
+// whoever sends a line, again and again.
+func ServeSources(r *Rig) {
+	r.T.Helper()
+	for _, h := range r.Endpoints {
+		r.ServeSource(h, ":7000", ":7000")
+	}
+}
+
+// ServeSource has one host do so, at an address for TCP and some for UDP.
+func (r *Rig) ServeSource(h *netnstest.Host, tcp string, udp ...string) {
+	r.T.Helper()
+	err := h.ServeTCP(tcp, func(c *net.TCPConn) {
+		buf := make([]byte, 64)
+		for {
+			if _, err := c.Read(buf); err != nil {
+				return
+			}
+			if _, err := fmt.Fprintf(c, "%s", c.RemoteAddr()); err != nil {
+				return
+			}
+		}
+	})
+	if err != nil {
+		r.T.Fatal(err)
+	}
+	for _, address := range udp {
+		u, err := h.ListenPacket("udp", address)
+		if err != nil {
+			r.T.Fatal(err)
+		}
+		r.Lab.Cleanup(func() { _ = u.Close() })
+		go func() {
+			buf := make([]byte, 64)
+			for {
+				_, from, err := u.ReadFrom(buf)
+				if err != nil {
+					return
+				}
+				_, _ = u.WriteTo([]byte(from.String()), from)
+			}
+		}()
+	}
+}
+
+// Whoami asks the endpoint behind a connection for the address that it sees.
+func Whoami(c net.Conn) (string, error) {
+	var last error
+	for range 3 { // UDP may lose
+		if err := c.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			return "", err
+		}
+		if _, err := c.Write([]byte("who am I?\n")); err != nil {
+			return "", err
+		}
+		buf := make([]byte, 64)
+		n, err := c.Read(buf)
+		if err == nil {
+			host, _, err := net.SplitHostPort(string(buf[:n]))
+			return strings.TrimPrefix(host, "::ffff:"), err
+		}
+		last = err
+		if c.LocalAddr().Network() == "tcp" {
+			break
+		}
+	}
+	return "", last
+}
+
+// Sees opens a connection of a host and wants the endpoint to see a certain address.
+func (r *Rig) Sees(from *netnstest.Host, network, address, want string) net.Conn {
+	r.T.Helper()
+	ctx, cancel := context.WithTimeout(r.T.Context(), Patience)
+	defer cancel()
+	c, err := from.DialContext(ctx, network, address)
+	if err != nil {
+		r.T.Errorf("%s %s: %v", network, address, err)
+		return nil
+	}
+	r.Lab.Cleanup(func() { _ = c.Close() })
+	got, err := Whoami(c)
+	if err != nil || got != want {
+		r.T.Errorf("%s %s: the endpoint sees %q, want %s: %v", network, address, got, want, err)
+	}
+	return c
+}

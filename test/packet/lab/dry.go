@@ -1,0 +1,80 @@
+package lab
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+
+	"loxilb/internal/datapath/dryrun"
+	"loxilb/internal/datapath/testrun"
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+)
+
+// foretold is what a dry run says of a packet. nil: none was asked.
+type foretold struct{ *dryrun.Result }
+
+// foretell asks a dry run. Fragments, and ICMP but for echo requests, are not what users ask about.
+func (l *Lab) foretell(link *Link, frame []byte) (foretold, error) {
+	packet, ok := described(pkt.Decode(frame))
+	if !l.dry || !ok {
+		return foretold{}, nil
+	}
+	packet.Frame, packet.Ifindex, packet.Mark = frame, link.Index, l.mark
+	r, err := l.Datapath.DryRun().Try(packet)
+	return foretold{r}, err
+}
+
+func described(p *pkt.Packet) (*dryrun.Packet, bool) {
+	const echo, echo6 = 8, 128
+	d := &dryrun.Packet{From: p.SrcAddr(), To: p.DstAddr()}
+	switch p.Proto {
+	case pkt.TCP:
+		d.Protocol = lb.TCP
+	case pkt.UDP:
+		d.Protocol = lb.UDP
+	case pkt.ICMP, pkt.ICMP6:
+		d.Protocol = lb.ICMP
+		if p.Proto == pkt.ICMP6 {
+			d.Protocol = lb.ICMPv6
+		}
+		d.From = netip.AddrPortFrom(d.From.Addr(), uint16(p.Num(pkt.EchoID)))
+		if kind := p.Num(pkt.Type); kind != echo && kind != echo6 {
+			return nil, false
+		}
+	default:
+		return nil, false
+	}
+	return d, !p.Has(pkt.Frag) && !p.Has(pkt.MF) && !p.Has(pkt.Ext) && !p.Has(pkt.GSO) && !p.Has(pkt.VLAN) && d.From.IsValid() && d.To.IsValid()
+}
+
+// check compares it with what became of the packet.
+func (f foretold) check(out testrun.Output) error {
+	if f.Result == nil {
+		return nil
+	}
+	want := map[dryrun.Does]testrun.Verdict{
+		dryrun.Forwards: testrun.Redirect, dryrun.Delivers: testrun.Next, dryrun.Passes: testrun.Next, dryrun.Answers: testrun.Redirect,
+		dryrun.Drops: testrun.Shot, dryrun.Challenges: testrun.Redirect, dryrun.Redirects: testrun.Redirect,
+	}[f.Does]
+	if want != out.Verdict || out.Verdict != testrun.Shot && !bytes.Equal(f.Frame, out.Frame) && !f.blurred(f.Frame).Equal(f.blurred(out.Frame)) {
+		return fmt.Errorf("a dry run says that the program %s the packet, reason %q: %s\nit returned %d: %s", f.Does, f.Reason, pkt.Decode(f.Frame), out.Verdict, pkt.Decode(out.Frame))
+	}
+	return nil
+}
+
+// blurred is a packet without what the program draws at random: a source port of ours, the identification of a packet that it writes anew, and sums
+// with those.
+func (f foretold) blurred(frame []byte) *pkt.Packet {
+	p := pkt.Decode(frame)
+	if f.Entry == nil {
+		return p
+	}
+	if f.Entry.SourceIsOurs {
+		p.Unset(pkt.SrcPort).Unset(pkt.EchoID).Unset(pkt.Sum)
+	}
+	if f.Entry.Family {
+		p.Unset(pkt.IPID).Unset(pkt.IPSum)
+	}
+	return p
+}

@@ -1,0 +1,46 @@
+package lab
+
+import (
+	"errors"
+
+	"github.com/vishvananda/netlink"
+
+	"loxilb/internal/lb"
+	kernel "loxilb/internal/netdev/netlink"
+	"loxilb/internal/netdev/objects"
+)
+
+// MirrorTo makes a mirror of any type, with its tunnel.
+func (l *Lab) MirrorTo(m lb.Mirror) error {
+	if m.Tunneled() {
+		tap := objects.Tap{ERSPAN: m.Type == lb.ERSPAN, Remote: m.Remote, Source: m.Source, ID: m.TunnelID}
+		if err := l.makeTunnel(tap); err != nil {
+			return err
+		}
+		m.Port = tap.Name()
+	}
+	l.mirrors[m.Name] = m
+	return l.attach()
+}
+
+func (l *Lab) makeTunnel(tap objects.Tap) error {
+	ns, err := kernel.OpenNamespace("")
+	if err != nil {
+		return err
+	}
+	k, err := objects.Open(ns)
+	if err != nil {
+		return errors.Join(err, ns.Close())
+	}
+	defer k.Close()
+	return errors.Join(k.MakeTap(tap), ns.Close())
+}
+
+// linkIndex is the number of an interface, a tunnel's too.
+func (l *Lab) linkIndex(name string) (int, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return 0, err
+	}
+	return link.Attrs().Index, nil
+}

@@ -1,0 +1,202 @@
+package packet
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/lb"
+	"loxilb/internal/pkt"
+	"loxilb/test/packet/lab"
+)
+
+// mirrored is a packet that arrives, of a service.
+const mirrored = "udp 1.1.1.1:4000 > 10.0.0.1:53 len 30 ttl 9"
+
+// mirrorCase is a mirror, and what precedes its copies of a frame; nil: nothing, or IPv6.
+type mirrorCase struct {
+	name   string
+	mirror lb.Mirror
+	before func(frame []byte) []byte
+}
+
+// TestMirrorFrames: copies are the packet as it has arrived, byte by byte, behind what their type puts before it. Of ERSPAN, where the kernel has it (test/kernels).
+func TestMirrorFrames(t *testing.T) {
+	t.Parallel()
+	v4, v6 := netip.MustParseAddr("192.168.1.10"), netip.MustParseAddr("2001:db8:2::10")
+	from4, from6 := netip.MustParseAddr("192.168.1.254"), netip.MustParseAddr("2001:db8:2::fe")
+	cases := []mirrorCase{
+		{"span", lb.Mirror{Port: "server"}, nil},
+		{"rspan", lb.Mirror{Type: lb.RSPAN, Port: "server", VLAN: 7}, nil},
+		{"vxlan", lb.Mirror{Type: lb.VXLANMirror, Remote: v4, Source: from4, TunnelID: 0xabcdef}, func(f []byte) []byte { return outer4(unix.IPPROTO_UDP, vxlan(f), f) }},
+		{"vxlan6", lb.Mirror{Type: lb.VXLANMirror, Remote: v6, Source: from6, TunnelID: 5}, nil},
+		{"erspan", lb.Mirror{Type: lb.ERSPAN, Remote: v4, Source: from4, TunnelID: 1023}, func(f []byte) []byte { return outer4(unix.IPPROTO_GRE, erspan(1023), f) }},
+		{"erspan6", lb.Mirror{Type: lb.ERSPAN, Remote: v6, Source: from6, TunnelID: 3}, nil},
+	}
+	failed := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the namespace ends with the thread
+		l, err := mirrorLab()
+		for _, c := range cases {
+			if err != nil {
+				failed <- err
+				continue
+			}
+			failed <- copiesOf(l, c.mirror, c.before)
+		}
+		if l != nil {
+			_ = l.Close()
+		}
+	}()
+	for _, c := range cases {
+		err := <-failed
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if errors.Is(err, unix.EOPNOTSUPP) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// mirrorLab has a service whose packets are mirrored.
+func mirrorLab() (*lab.Lab, error) {
+	l, err := lab.New(lab.Config{})
+	if err != nil {
+		return nil, err
+	}
+	s, err := lb.ParseService("10.0.0.1:53/udp endpoints=192.168.1.11:5353")
+	if err == nil {
+		err = errors.Join(l.Apply(s), l.Attach())
+	}
+	return l, err
+}
+
+// copiesOf lets two packets arrive and compares what leaves besides them with what should: the second, as the first may have asked for a neighbour.
+func copiesOf(l *lab.Lab, m lb.Mirror, before func([]byte) []byte) error {
+	m.Name, m.Attachment = "m", lb.Attachment{To: lb.AttachService, Name: "10.0.0.1:53/udp"}
+	if err := l.MirrorTo(m); err != nil {
+		return err
+	}
+	p, err := pkt.Parse(mirrored)
+	if err != nil {
+		return err
+	}
+	frame := l.Arriving(l.Client, p).Build()
+	var left [][]byte
+	for range 2 {
+		if err := l.Deliver(l.Client, frame); err != nil {
+			return err
+		}
+		if left, err = l.Left(l.Server); err != nil {
+			return err
+		}
+	}
+	original := func(f []byte) bool { return bytes.Contains(f, []byte{192, 168, 1, 11}) && len(f) == len(frame) }
+	if n := len(left); n != 2 || !slices.ContainsFunc(left, original) {
+		return fmt.Errorf("%d frames have left: %x", n, left)
+	}
+	left = slices.DeleteFunc(left, original)
+	if len(left) != 1 {
+		return errors.New("no copy has left")
+	}
+	return sameCopy(m, before, frame, left[0])
+}
+
+// sameCopy compares a copy with what it should be.
+func sameCopy(m lb.Mirror, before func([]byte) []byte, frame, got []byte) error {
+	want := frame
+	switch {
+	case m.Type == lb.RSPAN:
+		want = slices.Concat(frame[:12], []byte{0x81, 0, 0, byte(m.VLAN)}, frame[12:])
+	case before != nil:
+		want = before(frame)
+		if len(got) != len(want) {
+			break
+		}
+		copy(want[18:20], got[18:20]) // the identification is the kernel's choice
+		copy(want[24:26], got[24:26])
+		if m.Type == lb.VXLANMirror {
+			copy(want[34:36], got[34:36]) // ... and so is the port, by a hash of the packet
+			copy(want[40:42], got[40:42]) // its sum is left to the device
+		} else {
+			copy(want[38:42], got[38:42]) // of two copies the second, or the first
+			if n := binary.BigEndian.Uint32(got[38:]); n > 2 {
+				return fmt.Errorf("sequence number %d", n)
+			}
+		}
+		if sum := headerSum(got[14:34]); sum != 0xffff {
+			return fmt.Errorf("the outer header's checksum is wrong: %x", sum)
+		}
+	case m.Tunneled(): // IPv6: the packet is what the tunnel brings, behind Ethernet, IPv6 and what the type has
+		head := 14 + 40 + 16
+		if m.Type == lb.ERSPAN {
+			head = len(got) - len(frame) // an option for the tunnel's limit may stand before GRE
+		}
+		if len(got) < head || !bytes.Equal(got[12:14], []byte{0x86, 0xdd}) {
+			return fmt.Errorf("not IPv6: %x", got)
+		}
+		if m.Type == lb.ERSPAN {
+			own := slices.Clone(got[head-8 : head])
+			own[2] &= 0x1f // the class of service is read by kernels as if what is copied were IPv6
+			if !bytes.Equal(own, erspanHeader(m.TunnelID)) {
+				return fmt.Errorf("no ERSPAN before the copy: %x", got)
+			}
+		}
+		got = got[head:]
+	}
+	if !bytes.Equal(got, want) {
+		return fmt.Errorf("the copy is\n%s, and not\n%s", hex.Dump(got), hex.Dump(want))
+	}
+	return nil
+}
+
+// outer4 puts an Ethernet and an IPv4 header before a tunnel's header and a frame.
+func outer4(protocol byte, head, frame []byte) []byte {
+	b := []byte{2, 0, 0, 0, 2, 0x10, 2, 0, 0, 0, 2, 1, 8, 0}
+	ip := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, protocol, 0, 0, 192, 168, 1, 254, 192, 168, 1, 10}
+	if protocol == unix.IPPROTO_GRE {
+		ip[6] = 0x40 // not to be divided
+	}
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)+len(head)+len(frame)))
+	return slices.Concat(b, ip, head, frame)
+}
+
+// vxlan is UDP and VXLAN (RFC 7348) before a frame.
+func vxlan(frame []byte) []byte {
+	h := []byte{0, 0, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0xab, 0xcd, 0xef, 0}
+	binary.BigEndian.PutUint16(h[4:], uint16(len(h)+len(frame)))
+	return h
+}
+
+// erspan is GRE with a sequence number, and ERSPAN type II (draft-foschiano-erspan-03, section 4.2).
+func erspan(session uint32) []byte {
+	return append([]byte{0x10, 0, 0x88, 0xbe, 0, 0, 0, 0}, erspanHeader(session)...)
+}
+
+// erspanHeader has version 1, the session, and as its index the session again.
+func erspanHeader(session uint32) []byte {
+	h := []byte{0x10, 0, 0, 0, 0, 0, 0, 0}
+	binary.BigEndian.PutUint16(h[2:], uint16(session))
+	binary.BigEndian.PutUint32(h[4:], session)
+	return h
+}
+
+func headerSum(header []byte) uint32 {
+	var sum uint32
+	for i := 0; i < len(header); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(header[i:]))
+	}
+	return sum&0xffff + sum>>16
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"loxilb/internal/metrics"
+)
+
+// TestReference: each metric has its row, once.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	list := metrics.Catalog()
+	page := reference(list)
+	for _, m := range list {
+		if n := strings.Count(page, "| `"+m.Name+"` |"); n != 1 {
+			t.Errorf("%s is there %d times", m.Name, n)
+		}
+	}
+	if want := "| `loxilb_drops_total` | counter | reason | Packets dropped, by reason. |\n"; !strings.Contains(page, want) {
+		t.Errorf("%s\nhas not %s", page, want)
+	}
+}
