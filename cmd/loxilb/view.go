@@ -31,15 +31,27 @@ type view struct {
 
 // Census is without what cannot be read.
 func (v view) Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats {
-	rows := make([]bpf.TcServiceKey, len(keys))
-	for i, key := range keys {
-		rows[i] = compile.Key(key)
-	}
-	all, err := v.Datapath.Census(rows, yield)
+	all, err := v.Datapath.Census(compiled(keys), yield)
 	if err != nil {
 		v.log.Error("counters cannot be read", "error", err)
 	}
 	return all
+}
+
+// EachServiceStats is without what cannot be read.
+func (v view) EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) {
+	if err := v.Datapath.EachServiceStats(compiled(keys), yield); err != nil {
+		v.log.Error("counters cannot be read", "error", err)
+	}
+}
+
+// compiled are the keys as the data path has them.
+func compiled(keys []lb.Key) []bpf.TcServiceKey {
+	out := make([]bpf.TcServiceKey, len(keys))
+	for i, key := range keys {
+		out[i] = compile.Key(key)
+	}
+	return out
 }
 
 // SourcePorts are without those that cannot be read.

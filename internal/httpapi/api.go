@@ -40,8 +40,8 @@ const owner = "rest"
 type DataPath interface {
 	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
-	// Census yields what those of the services that the data path has (by now) have counted, by their places in the list.
-	Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats
+	// EachServiceStats yields what those of the services that the data path has (by now) have counted, by their places in the list, in this order.
+	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
 	// Occupancy is how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
 	// Drops counts packets dropped, by the name of the reason.
@@ -171,20 +171,17 @@ func New(o Options) *API {
 		Options: o, Explanations: explain.Explanations{Explainer: o.Explainer}, Drops: drops.New(o.DataPath), mux: http.NewServeMux(), codec: newCodec(o.Compat),
 		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies), largeBodies: make(chan struct{}, 1), waitingBodies: make(chan struct{}, maxBodies),
 	}
-	refuse := func(w http.ResponseWriter, code int, err *lb.FieldError) { fieldProblem(code, err).write(w) }
 	a.Rates = rates.New(rates.Options{
 		Sampler: o.Sampler, Store: o.Store, Health: o.Health, DataPath: o.DataPath, Follow: a.follow,
-		Refuse: refuse,
 	})
-	a.checking = checks.API{Verifier: cmp.Or(o.Verifier, verify.New()), Doctor: o.Doctor, Refuse: refuse}
+	a.checking = checks.API{Verifier: cmp.Or(o.Verifier, verify.New()), Doctor: o.Doctor}
 	if o.Doctor == nil {
 		a.checking.Doctor = func() *doctor.Machine { return doctor.Here(doctor.Facts{}) }
 	}
 	a.Summary = summary.New(o.Store, o.DataPath, o.Sampler, o.Health, o.Statuses, a.entry)
 	a.Trace = trace.New(trace.Options{
 		Tracer: o.DataPath, Store: o.Store, Interfaces: o.Interfaces, Follow: a.follow,
-		Refuse: func(w http.ResponseWriter, code int, err *lb.FieldError) { fieldProblem(code, err).write(w) },
-		Busy:   a.noTrace, Broke: func(err error) { a.Log.Error("packets could not be traced any longer", "error", err) },
+		Broke: func(err error) { a.Log.Error("packets could not be traced any longer", "error", err) },
 	})
 	a.kinds = a.objectKinds()
 	a.metricsOff.Store(o.MetricsOff)

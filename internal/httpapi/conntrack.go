@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"net/netip"
@@ -29,6 +28,10 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 	if p == nil {
 		from, p = connectionPlace(&params)
 	}
+	var part listing.Window
+	if p == nil {
+		part, p = window(listing.Bounds{}, params.Offset, params.Limit)
+	}
 	if p != nil {
 		p.write(w)
 		return
@@ -48,13 +51,13 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 		a.sortedConntracks(r.Context(), w, out, q, matches)
 		return
 	}
-	skip := params.Offset
+	skip := part.Offset
 	next, err := a.DataPath.ConnectionsFrom(r.Context(), from, func(c lb.Connection) bool {
 		switch {
 		case !matches(&c):
 		case skip > 0:
 			skip--
-		case params.Limit > 0 && out.count == params.Limit:
+		case part.Limit > 0 && out.count == part.Limit:
 			return false
 		default:
 			return out.item(conntrackOf(&c))
@@ -81,25 +84,30 @@ func (a *API) endConntracks(w http.ResponseWriter, out *stream, next string, err
 	}
 }
 
-const (
-	pageLimit    = 100 // of connections, if the request does not say
-	maxPageLimit = 1000
-	maxOffset    = 1_000_000
-)
+// connectionBounds are those of the part of all connections that a screen shows.
+func connectionBounds() listing.Bounds {
+	return listing.Bounds{Limit: 100, LimitMost: 1000, OffsetMost: 1_000_000}
+}
+
+// window is the part of a list that is asked for.
+func window(b listing.Bounds, offset, limit int) (listing.Window, *problem) {
+	part, err := b.Window(offset, limit)
+	var fe *lb.FieldError
+	if asError(err, &fe) {
+		return part, fieldProblem(http.StatusBadRequest, fe)
+	}
+	return part, nil
+}
 
 // GetConnections answers with a page of the connections that pass the filters.
 func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.GetConnectionsParams) {
 	f, p := a.newFilter(&v1.GetConntracksParams{
 		Protocol: params.Protocol, Vip: params.Vip, ServName: params.ServName, Service: params.Service, Source: params.Source, Endpoint: params.Endpoint,
-		State: params.State, Limit: params.Limit, Offset: params.Offset,
+		State: params.State,
 	})
-	limit := cmp.Or(params.Limit, pageLimit)
-	switch {
-	case p != nil:
-	case limit > maxPageLimit:
-		p = refuseField(http.StatusBadRequest, "limit", strconv.Itoa(limit), "is out of range", "1 to "+strconv.Itoa(maxPageLimit))
-	case params.Offset > maxOffset:
-		p = refuseField(http.StatusBadRequest, "offset", strconv.Itoa(params.Offset), "is out of range", "0 to "+strconv.Itoa(maxOffset))
+	var part listing.Window
+	if p == nil {
+		part, p = window(connectionBounds(), params.Offset, params.Limit)
 	}
 	if p != nil {
 		p.write(w)
@@ -110,13 +118,13 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 		if c.Reply || !f.matches(&c) {
 			return true
 		}
-		if out.Total++; out.Total > params.Offset && len(out.ConnectionAttr) < limit {
+		if out.Total++; out.Total > part.Offset && len(out.ConnectionAttr) < part.Limit {
 			out.ConnectionAttr = append(out.ConnectionAttr, v1.Connection{
 				Protocol: c.Protocol.String(), Client: c.Src.String(), Vip: c.Dst.String(), Endpoint: c.Endpoint.String(), State: c.State, ServName: c.Service,
 				PacketsIn: c.Traffic.Packets, BytesIn: c.Traffic.Bytes,
 			})
 		}
-		return !params.Uncounted || len(out.ConnectionAttr) < limit
+		return !params.Uncounted || len(out.ConnectionAttr) < part.Limit
 	})
 	if err != nil {
 		refuse(http.StatusServiceUnavailable, "the connections can't be read: %v", err).write(w)
@@ -131,7 +139,7 @@ func connectionPlace(params *v1.GetConntracksParams) (from int, p *problem) {
 	case params.SortBy != "" && (params.Limit == 0 || params.Limit > maxSorted):
 		return 0, refuseField(http.StatusBadRequest, "limit", strconv.Itoa(params.Limit), "is no limit for connections that are sorted", "1 to "+strconv.Itoa(maxSorted))
 	case params.SortBy != "" && (params.Continue != "" || params.Offset > 0):
-		return 0, refuse(http.StatusBadRequest, "sortBy has one page: continue and offset cannot stand beside it")
+		return 0, refuse(http.StatusBadRequest, "sortBy has one page: continue and offset do not go with it")
 	case params.Continue == "":
 		return 0, nil
 	}

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "loxilb/api/v1"
@@ -55,7 +54,7 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *problem) {
 		key, err := lb.ParseKey(params.Service)
 		if err != nil && !strings.Contains(params.Service, "/") && f.name == "" {
 			f.name = params.Service // it is no key, which has a protocol
-			return f, negative(params)
+			return f, nil
 		}
 		if err != nil {
 			return f, pathProblem(named("service", err))
@@ -65,16 +64,7 @@ func (a *API) newFilter(params *v1.GetConntracksParams) (f filter, p *problem) {
 			f.vips = append(f.vips, s.Secondary...)
 		}
 	}
-	return f, negative(params)
-}
-
-func negative(params *v1.GetConntracksParams) *problem {
-	for name, n := range map[string]int{"limit": params.Limit, "offset": params.Offset} {
-		if n < 0 {
-			return refuseField(http.StatusBadRequest, name, strconv.Itoa(n), "is negative", "0 or more")
-		}
-	}
-	return nil
+	return f, nil
 }
 
 func prefix(text string) (netip.Prefix, error) {

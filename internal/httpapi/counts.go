@@ -16,10 +16,24 @@ func serviceName(s *lb.Service) string { return cmp.Or(s.Name, s.Key.String()) }
 // eachService yields the services with what they have counted.
 func (a *API) eachService(yield func(*lb.Service, *lb.ServiceStats)) {
 	now := a.Store.Snapshot()
+	var services []*lb.Service
+	var keys []lb.Key
 	for s := range a.Store.Services.All(now) {
-		stats, _ := a.DataPath.ServiceStats(s.Key)
-		yield(&s, &stats)
+		shared, _ := a.Store.Services.Shared(now, s.Key)
+		services, keys = append(services, shared), append(keys, s.Key)
 	}
+	next := 0
+	until := func(place int) { // those that the data path does not have
+		for ; next < place; next++ {
+			yield(services[next], &lb.ServiceStats{})
+		}
+	}
+	a.DataPath.EachServiceStats(keys, func(place int, stats *lb.ServiceStats) {
+		until(place)
+		yield(services[place], stats)
+		next = place + 1
+	})
+	until(len(keys))
 }
 
 // GetFlowCount answers with how many connections are tracked.

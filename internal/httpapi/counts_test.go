@@ -46,6 +46,19 @@ func counted(t *testing.T) *bench {
 	return b
 }
 
+// Services that the data path does not have yet have counted nothing, and are there.
+func TestCountsOfAll(t *testing.T) {
+	t.Parallel()
+	b := counted(t)
+	for _, vip := range []string{"10.0.0.1", "30.0.0.1"} {
+		b.mustPost(`{"serviceArguments":{"externalIP":"` + vip + `","port":80,"protocol":"tcp"},"endpoints":[{"endpointIP":"31.31.31.1","targetPort":53,"weight":1}]}`)
+	}
+	const want = `[{"name":"10.0.0.1:80/tcp","value":0},{"name":"dns","value":5},{"name":"20.20.20.1:2020/tcp","value":10},{"name":"30.0.0.1:80/tcp","value":0}]`
+	if w := b.call("GET", BaseURL+"/metrics/requestcount", ""); !strings.Contains(w.Body.String(), want) {
+		t.Errorf("%s\nwant %s", w.Body, want)
+	}
+}
+
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	b := counted(t)

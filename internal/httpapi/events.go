@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -54,13 +53,6 @@ func (a *API) follow(w http.ResponseWriter, r *http.Request, tell func(context.C
 	s := sse.New(w, a.stall)
 	tell(ctx, s)
 	endStream(ctx, s)
-}
-
-// noTrace answers that packets cannot be traced now.
-func (a *API) noTrace(w http.ResponseWriter, err error) {
-	w.Header().Del("Cache-Control")
-	w.Header().Set("Retry-After", "10")
-	refuse(http.StatusServiceUnavailable, "packets can't be traced: %v", err).write(w)
 }
 
 // errClosing is why a request that does not end by itself is answered no longer.
@@ -194,28 +186,19 @@ func (s *eventStream) follow(ctx context.Context, events *event.Subscription, f 
 
 func (s *eventStream) write(e *event.Event, lost uint64, f eventFilter) {
 	if lost > 0 {
-		s.Print("event: lost\ndata: {\"lost\":%d}\n\n", lost)
+		s.Lost(lost)
 	}
 	if !f.matches(e) {
 		return
 	}
-	data, err := json.Marshal(eventOf(e))
-	if err != nil {
-		s.Fail(err)
-		return
-	}
-	s.Print("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Kind(), data)
+	s.Print("id: %d\n", e.Seq)
+	s.Event(string(e.Kind()), eventOf(e))
 }
 
 // endStream says why there is no more, if that is not the client's doing.
 func endStream(ctx context.Context, s *sse.Stream) {
 	why := context.Cause(ctx)
-	if !errors.Is(why, errClosing) && !errors.Is(why, access.ErrEnded) {
-		return
-	}
-	data, err := json.Marshal(v1.Message{Message: why.Error()})
-	if err == nil {
-		s.Event("end", data)
-		s.Flush()
+	if errors.Is(why, errClosing) || errors.Is(why, access.ErrEnded) {
+		s.End(why.Error())
 	}
 }

@@ -100,13 +100,12 @@ func (f *fake) ServiceStats(k lb.Key) (lb.ServiceStats, bool) {
 	return s, ok
 }
 
-func (f *fake) Census(keys []lb.Key, yield func(int, *lb.ServiceStats)) lb.EndpointStats {
+func (f *fake) EachServiceStats(keys []lb.Key, yield func(int, *lb.ServiceStats)) {
 	for i, k := range keys {
 		if s, ok := f.stats[k]; ok {
 			yield(i, &s)
 		}
 	}
-	return lb.EndpointStats{}
 }
 
 func (f *fake) MirrorStats(string) lb.MirrorStats { return f.mirrored }

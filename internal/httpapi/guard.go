@@ -128,6 +128,10 @@ type observed struct {
 	why  string
 }
 
+// Refused notes why.
+func (o *observed) Refused(why string) { o.why = why }
+
+// WriteHeader notes the code.
 func (o *observed) WriteHeader(code int) {
 	o.code = code
 	o.ResponseWriter.WriteHeader(code)

@@ -1,12 +1,12 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/lb"
 	"loxilb/internal/status"
 )
@@ -41,12 +41,7 @@ func refuseField(code int, field, value, reason, allowed string) *problem {
 
 // fieldProblem is about a value, with code unless it asks for what this build does not have.
 func fieldProblem(code int, fe *lb.FieldError) *problem {
-	if fe.NotBuilt {
-		code = http.StatusNotImplemented
-	}
-	p := refuse(code, "%s", fe.Error())
-	p.body.Field, p.body.Value, p.body.Reason, p.body.Allowed = fe.Field, fe.Value, fe.Reason, fe.Allowed
-	return p
+	return &problem{body: answer.Refuse(code, fe).Body}
 }
 
 // notBuilt refuses what a property asks for, which the contract has and this build does not.
@@ -55,15 +50,7 @@ func notBuilt(field, value, instead, allowed string) *problem {
 }
 
 // write answers with the problem.
-func (p *problem) write(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	if o, ok := w.(*observed); ok {
-		o.why = p.body.Message
-	}
-	w.WriteHeader(p.body.Code)
-	_ = json.NewEncoder(w).Encode(p.body) // the client is gone if this fails
-}
+func (p *problem) write(w http.ResponseWriter) { (&answer.Refusal{Body: p.body}).Write(w) }
 
 // parameterProblem is for what the generated code found in the path or the query.
 func parameterProblem(err error) *problem {
@@ -77,9 +64,6 @@ func parameterProblem(err error) *problem {
 }
 
 // writeJSON answers 200 with a value.
-func writeJSON(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
-}
+func writeJSON(w http.ResponseWriter, v any) { answer.JSON(w, v) }
 
 func writeSuccess(w http.ResponseWriter) { writeJSON(w, v1.Result{Result: "Success"}) }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"time"
@@ -64,7 +63,7 @@ func (s *watchStream) tell(events []lb.ConnectionEvent, untold lb.Untold) bool {
 	s.begun = true
 	for i := range events {
 		if e := &events[i]; s.filter.matches(connectionOf(e)) {
-			s.write(e)
+			s.Event("connection", conntrackEventOf(e))
 			wrote = true
 		}
 	}
@@ -82,15 +81,6 @@ func (s *watchStream) tell(events []lb.ConnectionEvent, untold lb.Untold) bool {
 		s.last = now
 	}
 	return s.Err() == nil
-}
-
-func (s *watchStream) write(e *lb.ConnectionEvent) {
-	data, err := json.Marshal(conntrackEventOf(e))
-	if err != nil {
-		s.Fail(err)
-		return
-	}
-	s.Event("connection", data)
 }
 
 // connectionOf is what the filter knows.

@@ -1,11 +1,6 @@
 package tables
 
 import (
-	"fmt"
-	"slices"
-
-	"github.com/cilium/ebpf"
-
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/rows"
 	"loxilb/internal/lb"
@@ -17,11 +12,29 @@ import (
 func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.ServiceStats)) (lb.EndpointStats, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	all, err := t.readAll()
-	if err != nil {
-		return lb.EndpointStats{}, fmt.Errorf("read endpoint counters: %w", err)
+	type row struct { // as small as may be: there are many
+		traffic
+		connections, active uint64
 	}
-	read := func(id uint32) (counters, error) { return all.of(t, id) }
+	counted := make([]row, t.endpointIDs.Top()) // by id
+	r, err := t.newCountReader(everConnected, func(id uint32, state *bpf.TcEndpointState, moved traffic) error {
+		counted[id] = row{moved, state.Connections, state.Active}
+		return nil
+	})
+	if err == nil {
+		err = r.failure(rows.EachOf(t.arrays.EndpointStates, len(counted), r.segment))
+	}
+	if err != nil {
+		return lb.EndpointStats{}, err
+	}
+	read := func(id uint32) (c counters, err error) {
+		one := &counted[id]
+		if everConnected(id, one.connections, one.active) {
+			c = counters{traffic: one.traffic, connections: one.connections, active: one.active}
+			c.shakes, err = t.handshakes.read(id) // which takes no system call
+		}
+		return c, err
+	}
 	for i, key := range keys {
 		if s := t.services[key]; s != nil {
 			stats := t.serviceStats(s, read)
@@ -29,10 +42,7 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.Ser
 		}
 	}
 	sum := t.gone
-	for id, e := range t.endpoints {
-		if e == nil {
-			continue
-		}
+	for id := range counted {
 		c, err := read(uint32(id))
 		if err != nil {
 			return lb.EndpointStats{}, err
@@ -42,74 +52,23 @@ func (t *Tables) Census(keys []bpf.TcServiceKey, yield func(place int, s *lb.Ser
 	return sum.stats(), nil
 }
 
-// rowsRead are counters by endpoint id, but for those of handshakes, which take no system call.
-type rowsRead struct {
-	states   []bpf.TcEndpointState
-	traffics []traffic
-}
-
-// trafficBatch is how many rows are read at once, each of which has a part for every CPU.
-const trafficBatch = 1024
-
-// readAll leaves out traffic where nothing was ever connected.
-func (t *Tables) readAll() (all rowsRead, err error) {
-	top := int(t.endpointIDs.Top())
-	all.states, all.traffics = make([]bpf.TcEndpointState, top), make([]traffic, top)
-	err = rows.EachOf(t.arrays.EndpointStates, top, func(ids []uint32, states []bpf.TcEndpointState) {
-		for i, id := range ids {
-			all.states[id] = states[i]
-		}
-	})
-	if err != nil {
-		return all, err
+// EachServiceStats calls yield with the counters of the services that have one of these keys, by the key's place: in batches, where these are many of all.
+// yield may not change services.
+func (t *Tables) EachServiceStats(keys []bpf.TcServiceKey, yield func(place int, s *lb.ServiceStats)) error {
+	t.mu.RLock()
+	many := len(keys)*fewOfASlice > len(t.services)
+	t.mu.RUnlock()
+	if many {
+		_, err := t.Census(keys, yield)
+		return err
 	}
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return all, err
-	}
-	keys, perCPU := make([]uint32, trafficBatch), make([]bpf.TcEndpointTraffic, trafficBatch*cpus)
-	per := int(t.arrays.EndpointTraffics.PerSegment())
-	for n, m := range t.arrays.EndpointTraffics.Segments() {
-		first := n * per
-		if first >= top {
-			break
+	for i, key := range keys {
+		if s, ok := t.ServiceStats(key); ok {
+			yield(i, &s)
 		}
-		used := all.states[first:min(first+per, top)]
-		if !slices.ContainsFunc(used, func(s bpf.TcEndpointState) bool { return s.Connections > 0 }) {
-			continue
-		}
-		if err := all.readTraffic(m, first, len(used), keys, perCPU); err != nil {
-			return all, err
-		}
-	}
-	return all, nil
-}
-
-// readTraffic reads the first rows of a segment whose own first row has this id.
-func (r *rowsRead) readTraffic(m *ebpf.Map, first, count int, keys []uint32, perCPU []bpf.TcEndpointTraffic) error {
-	var cursor ebpf.MapBatchCursor
-	cpus := len(perCPU) / len(keys)
-	for count > 0 {
-		batch := min(len(keys), count)
-		n, err := m.BatchLookup(&cursor, keys[:batch], perCPU[:batch*cpus], nil)
-		if err != nil && !rows.IsLast(err) {
-			return err
-		}
-		for i, key := range keys[:n] {
-			r.traffics[first+int(key)].addCPUs(perCPU[i*cpus : (i+1)*cpus])
-		}
-		if err != nil {
-			return nil
-		}
-		count -= n
 	}
 	return nil
 }
 
-// of is what an endpoint has counted.
-func (r *rowsRead) of(t *Tables, id uint32) (counters, error) {
-	c := counters{traffic: r.traffics[id], connections: r.states[id].Connections, active: r.states[id].Active}
-	var err error
-	c.shakes, err = t.handshakes.read(id)
-	return c, err
-}
+// everConnected is true of an endpoint that may have counted anything.
+func everConnected(_ uint32, connections, active uint64) bool { return connections > 0 || active > 0 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -62,6 +63,18 @@ func TestCensus(t *testing.T) {
 	for place, got := range before {
 		if want, ok := d.ServiceStats(keys[place]); !ok || !cmp.Equal(want, got) {
 			t.Errorf("service %d: %s", place, cmp.Diff(want, got))
+		}
+	}
+	for name, asked := range map[string][]bpf.TcServiceKey{"few": keys, "many": slices.Repeat(keys, services)} {
+		seen := 0
+		err := d.EachServiceStats(asked, func(place int, got *lb.ServiceStats) {
+			seen++
+			if want := before[place%len(keys)]; !cmp.Equal(want, *got) {
+				t.Errorf("%s, service %d: %s", name, place, cmp.Diff(want, *got))
+			}
+		})
+		if err != nil || seen != len(asked)/len(keys)*len(before) {
+			t.Errorf("%s: %d services of %d, %v", name, seen, len(asked), err)
 		}
 	}
 	if all.Connections != 21 || all.In.Bytes != uint64(3*100*cpus) || all.In.Packets != uint64((1+12+services*endpoints)*cpus) || all.Handshakes.Answered[2] != 18 {

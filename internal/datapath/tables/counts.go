@@ -11,15 +11,62 @@ import (
 )
 
 // EachCount calls yield with what each endpoint has counted that is wanted, by its id, the connections made and those that are active. Neither may
-// block. Traffic, which has a row for each CPU, is read in batches where many are wanted, and else by a system call for each. Endpoints that are
-// ending are among them.
+// block. Endpoints that are ending are among them.
 func (t *Tables) EachCount(wanted func(id uint32, connections, active uint64) bool, yield func(*lb.EndpointCount)) error {
+	var of *service // whose key count has
+	var count lb.EndpointCount
+	r, err := t.newCountReader(wanted, func(id uint32, state *bpf.TcEndpointState, moved traffic) (err error) {
+		e := t.endpoint(id)
+		if of != e.service {
+			of, count.Service = e.service, e.service.userKey()
+		}
+		count.ID, count.At, count.Connections, count.Active, count.In, count.Out = id, e.at(), state.Connections, state.Active, moved.in, moved.out
+		if count.Handshakes, err = t.handshakes.read(id); err == nil {
+			yield(&count)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return r.failure(t.eachState(func(ids []uint32, states []bpf.TcEndpointState) {
+		t.mu.RLock() // for a segment at a time: changes of services do not wait for all
+		defer t.mu.RUnlock()
+		r.segment(ids, states)
+	}))
+}
+
+const (
+	countBatch  = 256 // rows that are read at once
+	fewOfASlice = 8   // one wanted row of so many is cheaper to read by itself
+)
+
+// countReader reads what endpoints have counted but for handshakes, segment by segment, without making anything new for each: traffic, which has a row
+// for each CPU, in batches where many are wanted, and else by a system call for each. The lock of the tables is held meanwhile.
+type countReader struct {
+	tables *Tables
+	wanted func(id uint32, connections, active uint64) bool
+	yield  countYield
+	cpus   int
+	keys   []uint32
+	perCPU []bpf.TcEndpointTraffic
+	list   []int // rows of the segment that are wanted
+	err    error
+}
+
+type countYield func(id uint32, state *bpf.TcEndpointState, moved traffic) error
+
+func (t *Tables) newCountReader(wanted func(id uint32, connections, active uint64) bool, yield countYield) (*countReader, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
-		return fmt.Errorf("read endpoint counters: %w", err)
+		return nil, fmt.Errorf("read endpoint counters: %w", err)
 	}
-	r := countReader{tables: t, wanted: wanted, yield: yield, keys: make([]uint32, countBatch), perCPU: make([]bpf.TcEndpointTraffic, countBatch*cpus), cpus: cpus}
-	if err = t.eachState(r.segment); err == nil {
+	return &countReader{tables: t, wanted: wanted, yield: yield, cpus: cpus, keys: make([]uint32, countBatch), perCPU: make([]bpf.TcEndpointTraffic, countBatch*cpus)}, nil
+}
+
+// failure is why not all was read: the error of a row, or else that of the segments.
+func (r *countReader) failure(err error) error {
+	if r.err != nil {
 		err = r.err
 	}
 	if err != nil {
@@ -28,32 +75,11 @@ func (t *Tables) EachCount(wanted func(id uint32, connections, active uint64) bo
 	return nil
 }
 
-const (
-	countBatch  = 256 // rows that are read at once
-	fewOfASlice = 8   // one wanted row of so many is cheaper to read by itself
-)
-
-// countReader reads rows one after another, without making anything new for each.
-type countReader struct {
-	tables *Tables
-	wanted func(id uint32, connections, active uint64) bool
-	yield  func(*lb.EndpointCount)
-	cpus   int
-	keys   []uint32
-	perCPU []bpf.TcEndpointTraffic
-	list   []int    // rows of the segment that are wanted
-	of     *service // whose key count has
-	count  lb.EndpointCount
-	err    error
-}
-
 // segment reads those that are wanted of the rows of a segment.
 func (r *countReader) segment(ids []uint32, states []bpf.TcEndpointState) {
 	if r.err != nil {
 		return
 	}
-	r.tables.mu.RLock()
-	defer r.tables.mu.RUnlock()
 	r.list = r.list[:0]
 	for i, id := range ids {
 		if r.tables.endpoint(id) != nil && r.wanted(id, states[i].Connections, states[i].Active) {
@@ -100,19 +126,10 @@ func (r *countReader) batches(m *ebpf.Map, ids []uint32, states []bpf.TcEndpoint
 }
 
 // tell hands over what an endpoint has counted.
-func (r *countReader) tell(id uint32, state *bpf.TcEndpointState, perCPU []bpf.TcEndpointTraffic) (err error) {
-	e := r.tables.endpoint(id)
-	if r.of != e.service {
-		r.of, r.count.Service = e.service, e.service.userKey()
-	}
+func (r *countReader) tell(id uint32, state *bpf.TcEndpointState, perCPU []bpf.TcEndpointTraffic) error {
 	var sum traffic
 	sum.addCPUs(perCPU)
-	c := &r.count
-	c.ID, c.At, c.Connections, c.Active, c.In, c.Out = e.id, e.at(), state.Connections, state.Active, sum.in, sum.out
-	if c.Handshakes, err = r.tables.handshakes.read(e.id); err == nil {
-		r.yield(c)
-	}
-	return err
+	return r.yield(id, state, sum)
 }
 
 // userKey is the service's key as users write it.

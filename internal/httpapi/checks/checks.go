@@ -2,11 +2,11 @@
 package checks
 
 import (
-	"encoding/json"
 	"net/http"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/doctor"
+	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/lb"
 	"loxilb/internal/verify"
 )
@@ -15,7 +15,6 @@ import (
 type API struct {
 	Verifier *verify.Verifier
 	Doctor   func() *doctor.Machine
-	Refuse   func(w http.ResponseWriter, code int, err *lb.FieldError)
 }
 
 // GetVerify compares what users want with what the kernel has.
@@ -29,7 +28,7 @@ func (a *API) Repair(w http.ResponseWriter, r *http.Request, p v1.RepairParams) 
 }
 
 func (a *API) verify(w http.ResponseWriter, r *http.Request, o verify.Options) {
-	write(w, verified(a.Verifier.Run(r.Context(), o)))
+	answer.JSON(w, verified(a.Verifier.Run(r.Context(), o)))
 }
 
 // byRepair is what mends a row that is not what the daemon has written.
@@ -58,20 +57,15 @@ func verified(r verify.Report) v1.Verified {
 
 // GetDoctor looks for what is wrong with the machine.
 func (a *API) GetDoctor(w http.ResponseWriter, _ *http.Request) {
-	write(w, doctor.Told(a.Doctor().Look()))
+	answer.JSON(w, doctor.Told(a.Doctor().Look()))
 }
 
 // FixFinding mends a finding.
 func (a *API) FixFinding(w http.ResponseWriter, _ *http.Request, p v1.FixFindingParams) {
 	done, err := a.Doctor().Mend(p.Finding)
 	if err != nil {
-		a.Refuse(w, http.StatusConflict, lb.NewFieldError("finding", p.Finding, "is not mended: "+err.Error(), "the id of a finding that is fixable"))
+		answer.Refuse(http.StatusConflict, lb.NewFieldError("finding", p.Finding, "is not mended: "+err.Error(), "the id of a finding that is fixable")).Write(w)
 		return
 	}
-	write(w, v1.Fixed{Done: done})
-}
-
-func write(w http.ResponseWriter, answer any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(answer) // the client has gone
+	answer.JSON(w, v1.Fixed{Done: done})
 }

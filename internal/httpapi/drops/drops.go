@@ -2,11 +2,11 @@
 package drops
 
 import (
-	"encoding/json"
 	"net/http"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/dropreason"
+	"loxilb/internal/httpapi/answer"
 )
 
 // Counters count packets dropped, by the name of the reason.
@@ -24,6 +24,5 @@ func (d Drops) GetDrops(w http.ResponseWriter, _ *http.Request) {
 	for _, r := range dropreason.All() {
 		out.DropAttr = append(out.DropAttr, v1.Drop{Reason: r.Name, Packets: counted[r.Name], Meaning: r.Meaning, Cause: r.Cause, Remedy: r.Remedy})
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(out) // the client is gone if this fails
+	answer.JSON(w, out)
 }

@@ -3,7 +3,6 @@ package explain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/netip"
@@ -11,6 +10,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/explain"
+	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/lb"
 )
 
@@ -29,27 +29,26 @@ const patience = 8 * time.Second
 func (a *Explanations) Explain(w http.ResponseWriter, r *http.Request, p v1.ExplainParams) {
 	q, err := question(&p)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
+		answer.Refuse(http.StatusBadRequest, err).Write(w)
 		return
 	}
 	if a.Explainer == nil {
-		refuse(w, http.StatusServiceUnavailable, errors.New("this server has no data path to ask"))
+		answer.Refuse(http.StatusServiceUnavailable, errors.New("this server has no data path to ask")).Write(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	answer, err := a.Explainer.Explain(ctx, q)
+	said, err := a.Explainer.Explain(ctx, q)
 	if fe := (*lb.FieldError)(nil); errors.As(err, &fe) {
-		refuse(w, http.StatusBadRequest, err)
+		answer.Refuse(http.StatusBadRequest, err).Write(w)
 		return
 	}
 	if err != nil {
 		w.Header().Set("Retry-After", "1")
-		refuse(w, http.StatusServiceUnavailable, err)
+		answer.Refuse(http.StatusServiceUnavailable, err).Write(w)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(explanation(answer)) // the client is gone if this fails
+	answer.JSON(w, explanation(said))
 }
 
 // question reads what is asked: a packet, or a client and an endpoint.
@@ -95,16 +94,4 @@ func text(at netip.AddrPort) string {
 		return at.Addr().String()
 	}
 	return at.String()
-}
-
-// refuse answers with one sentence.
-func refuse(w http.ResponseWriter, code int, err error) {
-	body := v1.Error{Code: code, Message: err.Error(), Result: err.Error()}
-	if fe := (*lb.FieldError)(nil); errors.As(err, &fe) {
-		body.Field, body.Value, body.Reason, body.Allowed = fe.Field, fe.Value, fe.Reason, fe.Allowed
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // the client is gone if this fails
 }

@@ -4,12 +4,12 @@ package rates
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/desired"
+	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/httpapi/sse"
 	"loxilb/internal/lb"
 	"loxilb/internal/rates"
@@ -38,10 +38,8 @@ type Health interface {
 
 // DataPath has counters.
 type DataPath interface {
-	// ServiceStats is false for a service that the data path does not have (yet).
-	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
-	// Census yields what those of the services that the data path has (by now) have counted, by their places in the list.
-	Census(keys []lb.Key, yield func(place int, s *lb.ServiceStats)) lb.EndpointStats
+	// EachServiceStats yields what those of the services that the data path has (by now) have counted, by their places in the list, in this order.
+	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
 }
 
 // Options are what answers are made of.
@@ -51,8 +49,6 @@ type Options struct {
 	Health  Health
 	// DataPath has what was counted so far.
 	DataPath DataPath
-	// Refuse answers that a value of the request is not taken, or that it names what does not exist.
-	Refuse func(w http.ResponseWriter, code int, err *lb.FieldError)
 	// Follow answers with a stream of events, which tell writes.
 	Follow func(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream))
 }
@@ -66,12 +62,7 @@ func New(o Options) *Rates { return &Rates{o} }
 // GetRates answers with the rates of all services together.
 func (a *Rates) GetRates(w http.ResponseWriter, _ *http.Request) {
 	out, _ := a.total()
-	write(w, out)
-}
-
-func write(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
+	answer.JSON(w, out)
 }
 
 func (a *Rates) total() (v1.TotalRates, rates.Window) {
@@ -117,19 +108,14 @@ func ratesOf(r *rates.Rates) v1.Rates {
 func (a *Rates) WatchRates(w http.ResponseWriter, r *http.Request, params v1.WatchRatesParams) {
 	q, no := a.newQuery(v1.GetServiceRatesParams(params))
 	if no != nil {
-		a.o.Refuse(w, no.code, no.why)
+		no.Write(w)
 		return
 	}
 	a.o.Follow(w, r, func(ctx context.Context, s *sse.Stream) {
 		defer a.o.Sampler.Watch()()
 		for s.Err() == nil {
 			total, window := a.total()
-			data, err := json.Marshal(v1.RatesUpdate{Total: total, List: a.list(q, window)})
-			if err != nil {
-				s.Fail(err)
-				return
-			}
-			s.Event("rates", data)
+			s.Event("rates", v1.RatesUpdate{Total: total, List: a.list(q, window)})
 			s.Flush()
 			a.wait(ctx, s, window)
 			if ctx.Err() != nil {
@@ -157,16 +143,16 @@ func (a *Rates) wait(ctx context.Context, s *sse.Stream, window rates.Window) {
 func (a *Rates) GetRatesHistory(w http.ResponseWriter, _ *http.Request, params v1.GetRatesHistoryParams) {
 	if params.Service == "" {
 		h := a.o.Sampler.History()
-		write(w, historyOf(&h.Series, true, h.Drops, "connectionsActive", "halfOpen", "dropped", "challenges"))
+		answer.JSON(w, historyOf(&h.Series, true, h.Drops, "connectionsActive", "halfOpen", "dropped", "challenges"))
 		return
 	}
 	key, no := a.service(params.Service)
 	if no != nil {
-		a.o.Refuse(w, no.code, no.why)
+		no.Write(w)
 		return
 	}
 	series, kept := a.o.Sampler.ServiceHistory(key)
-	write(w, historyOf(&series, kept, nil, "connectionsActive"))
+	answer.JSON(w, historyOf(&series, kept, nil, "connectionsActive"))
 }
 
 func historyOf(s *rates.Series, kept bool, drops map[string][]float32, more ...string) v1.RatesHistory {
@@ -178,24 +164,14 @@ func historyOf(s *rates.Series, kept bool, drops map[string][]float32, more ...s
 	return out
 }
 
-// refusal is why a request is not answered.
-type refusal struct {
-	code int
-	why  *lb.FieldError
-}
-
-func invalid(field, value, reason, allowed string) *refusal {
-	return &refusal{http.StatusBadRequest, lb.NewFieldError(field, value, reason, allowed)}
-}
-
 // service is the one with a key.
-func (a *Rates) service(word string) (lb.Key, *refusal) {
+func (a *Rates) service(word string) (lb.Key, *answer.Refusal) {
 	key, err := lb.ParseKey(word)
 	if err != nil {
-		return key, invalid("service", word, "is not the key of a service", "IP:PORT/PROTOCOL, with IPv6 in brackets, as in 20.20.20.1:2020/tcp")
+		return key, answer.Invalid("service", word, "is not the key of a service", "IP:PORT/PROTOCOL, with IPv6 in brackets, as in 20.20.20.1:2020/tcp")
 	}
 	if _, ok := a.o.Store.Services.Get(a.o.Store.Snapshot(), key); !ok {
-		return key, &refusal{http.StatusNotFound, lb.NewFieldError("service", key.String(), "does not exist", "the key of a service, as loxicmd get lb lists them")}
+		return key, answer.Missing("service", key.String(), "the key of a service, as loxicmd get lb lists them")
 	}
 	return key, nil
 }

@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/lb"
+	"loxilb/internal/listing"
 	"loxilb/internal/rates"
 )
 
@@ -17,7 +18,7 @@ type query struct {
 	service             *lb.Key // nil: any
 	match               string
 	order               order
-	offset, limit       int
+	window              listing.Window
 	endpoints, counters bool
 }
 
@@ -46,7 +47,7 @@ func orders() []order {
 }
 
 // orderOf is the one with a word; nothing is key.
-func orderOf(word string) (order, *refusal) {
+func orderOf(word string) (order, *answer.Refusal) {
 	var words []string
 	for _, o := range orders() {
 		if o.word == cmp.Or(word, "key") {
@@ -54,16 +55,14 @@ func orderOf(word string) (order, *refusal) {
 		}
 		words = append(words, o.word)
 	}
-	return order{}, invalid("sort", word, "is not known", strings.Join(words, ", "))
+	return order{}, answer.Invalid("sort", word, "is not known", strings.Join(words, ", "))
 }
 
-func (a *Rates) newQuery(p v1.GetServiceRatesParams) (q query, no *refusal) {
-	q = query{match: strings.ToLower(p.Match), offset: p.Offset, limit: p.Limit, endpoints: p.Endpoints, counters: p.Counters}
-	switch {
-	case p.Limit < 0:
-		return q, invalid("limit", strconv.Itoa(p.Limit), "is negative", "0 (no limit) or more")
-	case p.Offset < 0:
-		return q, invalid("offset", strconv.Itoa(p.Offset), "is negative", "0 or more")
+func (a *Rates) newQuery(p v1.GetServiceRatesParams) (q query, no *answer.Refusal) {
+	q = query{match: strings.ToLower(p.Match), endpoints: p.Endpoints, counters: p.Counters}
+	var err error
+	if q.window, err = (listing.Bounds{}).Window(p.Offset, p.Limit); err != nil {
+		return q, answer.Refuse(http.StatusBadRequest, err)
 	}
 	if q.order, no = orderOf(p.Sort); no != nil {
 		return q, no
@@ -91,11 +90,11 @@ type row struct {
 func (a *Rates) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.GetServiceRatesParams) {
 	q, no := a.newQuery(params)
 	if no != nil {
-		a.o.Refuse(w, no.code, no.why)
+		no.Write(w)
 		return
 	}
 	_, window := a.o.Sampler.Now()
-	write(w, a.list(q, window))
+	answer.JSON(w, a.list(q, window))
 }
 
 // list is the services that are asked for, each with what is known of it in the last window.
@@ -103,7 +102,7 @@ func (a *Rates) list(q query, window rates.Window) v1.ServiceRatesList {
 	found := a.find(&q)
 	out := v1.ServiceRatesList{Time: window.End, Seconds: window.Length.Seconds(), Matched: len(found)}
 	if q.service == nil {
-		found = page(found, &q)
+		found = listing.Cut(found, q.window)
 	}
 	out.Services = make([]v1.ServiceRates, 0, len(found))
 	now := a.o.Store.Snapshot()
@@ -116,35 +115,18 @@ func (a *Rates) list(q query, window rates.Window) v1.ServiceRatesList {
 	return out
 }
 
-// few services are read one by one; of more, all rows of the data path are read in batches.
-const few = 32
-
 // stats are what services have counted, if that is asked for.
 func (a *Rates) stats(of []*row, q *query) []lb.ServiceStats {
 	out := make([]lb.ServiceStats, len(of))
-	switch {
-	case !q.counters:
-	case len(of) <= few:
-		for i, r := range of {
-			out[i], _ = a.o.DataPath.ServiceStats(r.key)
-		}
-	default:
-		keys := make([]lb.Key, len(of))
-		for i, r := range of {
-			keys[i] = r.key
-		}
-		a.o.DataPath.Census(keys, func(place int, s *lb.ServiceStats) { out[place] = *s })
+	if !q.counters {
+		return out
 	}
+	keys := make([]lb.Key, len(of))
+	for i, r := range of {
+		keys[i] = r.key
+	}
+	a.o.DataPath.EachServiceStats(keys, func(place int, s *lb.ServiceStats) { out[place] = *s })
 	return out
-}
-
-// page is the part of a list that is asked for.
-func page[T any](list []T, q *query) []T {
-	list = list[min(q.offset, len(list)):]
-	if q.limit > 0 {
-		list = list[:min(q.limit, len(list))]
-	}
-	return list
 }
 
 // find is the services that are asked for, in order.
@@ -228,7 +210,7 @@ func (a *Rates) endpoints(s *lb.Service, stats *lb.ServiceStats, q *query) []v1.
 			}
 			slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(value(b), value(a)) })
 		}
-		places = page(places, q)
+		places = listing.Cut(places, q.window)
 	}
 	out := make([]v1.EndpointRates, 0, len(places))
 	for _, i := range places {

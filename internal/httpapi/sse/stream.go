@@ -3,9 +3,12 @@ package sse
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
+
+	v1 "loxilb/api/v1"
 )
 
 // Heartbeat is how long a stream without events is silent at most.
@@ -30,13 +33,6 @@ func New(w http.ResponseWriter, stall time.Duration) *Stream {
 // Err is why nothing is written any more: most often, nobody reads.
 func (s *Stream) Err() error { return s.err }
 
-// Fail ends the stream.
-func (s *Stream) Fail(err error) {
-	if s.err == nil {
-		s.err = err
-	}
-}
-
 // Print appends text.
 func (s *Stream) Print(format string, args ...any) {
 	if s.err == nil {
@@ -45,8 +41,23 @@ func (s *Stream) Print(format string, args ...any) {
 	}
 }
 
-// Event appends an event whose data is JSON.
-func (s *Stream) Event(name string, data []byte) { s.Print("event: %s\ndata: %s\n\n", name, data) }
+// Event appends an event whose data is a value in JSON.
+func (s *Stream) Event(name string, v any) {
+	data, err := json.Marshal(v)
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	s.Print("event: %s\ndata: %s\n\n", name, data)
+}
+
+// Lost appends that so many events were not told.
+func (s *Stream) Lost(n uint64) { s.Print("event: lost\ndata: {\"lost\":%d}\n\n", n) }
+
+// End sends why there is no more.
+func (s *Stream) End(why string) {
+	s.Event("end", v1.Message{Message: why})
+	s.Flush()
+}
 
 // Comment appends what clients pass over.
 func (s *Stream) Comment(text string) { s.Print(": %s\n\n", text) }

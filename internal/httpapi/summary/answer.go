@@ -1,47 +1,39 @@
 package summary
 
 import (
-	"encoding/json"
-	"errors"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/lb"
+	"loxilb/internal/listing"
 )
 
-const (
-	defaultLimit = 100
-	maxLimit     = 1000
-)
+// bounds are those of the part of the list that is answered.
+func bounds() listing.Bounds { return listing.Bounds{Limit: 100, LimitMost: 1000} }
 
 // question is what is asked of the list.
 type question struct {
-	text          string
-	states        []string // none: any
-	by            string
-	down          bool // the largest first
-	offset, limit int
+	text   string
+	states []string // none: any
+	by     string
+	down   bool // the largest first
+	window listing.Window
 }
 
-func parse(p *v1.GetServiceSummariesParams) (q question, refused error) {
-	q = question{text: strings.ToLower(p.Search), offset: p.Offset, limit: p.Limit}
-	if q.limit == 0 {
-		q.limit = defaultLimit
-	}
-	if q.limit < 1 || q.limit > maxLimit {
-		return q, lb.NewFieldError("limit", strconv.Itoa(p.Limit), "is out of range", "1 to "+strconv.Itoa(maxLimit))
-	}
-	if q.offset < 0 {
-		return q, lb.NewFieldError("offset", strconv.Itoa(p.Offset), "is negative", "0 or more")
+func parse(p *v1.GetServiceSummariesParams) (q question, refused *answer.Refusal) {
+	q = question{text: strings.ToLower(p.Search)}
+	var err error
+	if q.window, err = bounds().Window(p.Offset, p.Limit); err != nil {
+		return q, answer.Refuse(http.StatusBadRequest, err)
 	}
 	if q.by, q.down = strings.CutPrefix(p.Sort, "-"); q.by == "" {
 		q.by = "key"
 	}
 	if !slices.Contains(orders(), q.by) {
-		return q, lb.NewFieldError("sort", p.Sort, "is no order", strings.Join(orders(), ", ")+", - before it")
+		return q, answer.Invalid("sort", p.Sort, "is no order", strings.Join(orders(), ", ")+", - before it")
 	}
 	for word := range strings.SplitSeq(p.State, ",") {
 		switch {
@@ -51,7 +43,7 @@ func parse(p *v1.GetServiceSummariesParams) (q question, refused error) {
 		case slices.Contains(states(), word):
 			q.states = append(q.states, word)
 		default:
-			return q, lb.NewFieldError("state", word, "is no state of a service", "trouble, "+strings.Join(states(), ", "))
+			return q, answer.Invalid("state", word, "is no state of a service", "trouble, "+strings.Join(states(), ", "))
 		}
 	}
 	return q, nil
@@ -67,24 +59,27 @@ func (q *question) byLoad() bool { return q.by == "connections" || q.by == "rate
 func (a Summary) GetServiceSummaries(w http.ResponseWriter, _ *http.Request, params v1.GetServiceSummariesParams) {
 	q, refused := parse(&params)
 	if refused != nil {
-		refuse(w, http.StatusBadRequest, refused)
+		refused.Write(w)
 		return
 	}
 	now := a.at(a.store.Snapshot())
 	rows := now.rows(&q)
 	out := v1.ServiceSummaryList{Total: len(rows), ServiceAttr: []v1.ServiceSummary{}}
-	from := min(q.offset, len(rows))
-	for i := range rows[from:min(len(rows), from+q.limit)] {
-		one := &rows[from+i]
+	page := listing.Cut(rows, q.window)
+	keys := make([]lb.Key, len(page))
+	for i := range page {
+		one := &page[i]
+		keys[i] = one.key
 		if !q.needsAll() {
 			if s, _ := a.store.Services.Shared(now.now, one.key); s != nil {
 				one.ServiceSummary = now.of(s)
 			}
 		}
-		now.count(one.key, &one.ServiceSummary)
+		count(&one.ServiceSummary, a.loads.Service(one.key), &lb.ServiceStats{})
 		out.ServiceAttr = append(out.ServiceAttr, one.ServiceSummary)
 	}
-	write(w, http.StatusOK, out)
+	a.counters.EachServiceStats(keys, func(place int, s *lb.ServiceStats) { count(&out.ServiceAttr[place], a.loads.Service(keys[place]), s) })
+	answer.JSON(w, out)
 }
 
 // rows are the services that are found, in order; how they are is told only where that is needed.
@@ -122,17 +117,18 @@ func (a *at) rows(q *question) []row {
 func (a Summary) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params v1.GetServiceStatusParams) {
 	key, err := lb.ParseKey(params.Key)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
+		answer.Invalid("key", params.Key, "is not the key of a service", "IP:PORT/PROTOCOL, with IPv6 in brackets, as in 20.20.20.1:2020/tcp").Write(w)
 		return
 	}
 	now := a.at(a.store.Snapshot())
 	s, there := a.store.Services.Get(now.now, key)
 	if !there {
-		refuse(w, http.StatusNotFound, lb.NewFieldError("key", key.String(), "is no service", ""))
+		answer.Missing("key", key.String(), "the key of a service, as loxicmd get lb lists them").Write(w)
 		return
 	}
 	out := v1.ServiceDetail{Service: *a.entry(now.now, &s), Summary: now.of(&s), Endpoints: []v1.EndpointStatus{}}
-	stats := now.count(key, &out.Summary)
+	stats, _ := a.counters.ServiceStats(key)
+	count(&out.Summary, a.loads.Service(key), &stats)
 	for i := range s.Endpoints {
 		var counted lb.EndpointStats
 		if i < len(stats.Endpoints) {
@@ -140,7 +136,7 @@ func (a Summary) GetServiceStatus(w http.ResponseWriter, _ *http.Request, params
 		}
 		out.Endpoints = append(out.Endpoints, now.endpoint(&s, &s.Endpoints[i], &counted))
 	}
-	write(w, http.StatusOK, out)
+	answer.JSON(w, out)
 }
 
 func (a *at) endpoint(s *lb.Service, e *lb.Endpoint, counted *lb.EndpointStats) v1.EndpointStatus {
@@ -153,19 +149,4 @@ func (a *at) endpoint(s *lb.Service, e *lb.Endpoint, counted *lb.EndpointStats) 
 		out.State, out.Since, out.Evidence = h.State.String(), h.Since, h.Evidence
 	}
 	return out
-}
-
-func write(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v) // the client is gone if this fails
-}
-
-func refuse(w http.ResponseWriter, code int, why error) {
-	out := v1.Error{Code: code, Message: why.Error(), Result: why.Error()}
-	var field *lb.FieldError
-	if errors.As(why, &field) {
-		out.Field, out.Value, out.Reason, out.Allowed = field.Field, field.Value, field.Reason, field.Allowed
-	}
-	write(w, code, out)
 }

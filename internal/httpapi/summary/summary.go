@@ -17,7 +17,10 @@ import (
 
 // Counters are those of the data path.
 type Counters interface {
+	// ServiceStats is false for a service that the data path does not have (yet).
 	ServiceStats(key lb.Key) (lb.ServiceStats, bool)
+	// EachServiceStats yields what those of the services that the data path has (by now) have counted, by their places in the list.
+	EachServiceStats(keys []lb.Key, yield func(place int, s *lb.ServiceStats))
 }
 
 // Health tells how endpoints are.
@@ -123,13 +126,10 @@ func (a *at) stateOf(s *lb.Service, counted *v1.ServiceSummary) (state, why stri
 }
 
 // count adds what is counted of a service.
-func (a *at) count(key lb.Key, out *v1.ServiceSummary) lb.ServiceStats {
-	stats, _ := a.counters.ServiceStats(key)
-	out.Connections, out.Opened = stats.Active, stats.Connections
-	load := a.loads.Service(key)
+func count(out *v1.ServiceSummary, load rates.Load, stats *lb.ServiceStats) {
 	out.Rate, out.Traffic = load.Rates[rates.Connections], load.Bytes()
+	out.Connections, out.Opened = stats.Active, stats.Connections
 	out.Packets, out.Bytes = stats.In.Packets+stats.Out.Packets, stats.In.Bytes+stats.Out.Bytes
-	return stats
 }
 
 // found tells whether a service has the text that is searched for.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"math"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	v1 "loxilb/api/v1"
+	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/lb"
 )
 
@@ -23,19 +23,9 @@ type query struct {
 	payload bool
 }
 
-// refusal is why a request is not answered.
-type refusal struct {
-	code int
-	why  *lb.FieldError
-}
-
-func invalid(field, value, reason, allowed string) *refusal {
-	return &refusal{http.StatusBadRequest, lb.NewFieldError(field, value, reason, allowed)}
-}
-
-func (a *Trace) newQuery(params *v1.TracePacketsParams) (*query, *refusal) {
+func (a *Trace) newQuery(params *v1.TracePacketsParams) (*query, *answer.Refusal) {
 	q := &query{payload: params.Payload}
-	for _, take := range []func(*v1.TracePacketsParams) *refusal{q.takeHost, q.takeVIP, q.takeProtocol, q.takeOutcome, q.takeBounds} {
+	for _, take := range []func(*v1.TracePacketsParams) *answer.Refusal{q.takeHost, q.takeVIP, q.takeProtocol, q.takeOutcome, q.takeBounds} {
 		if no := take(params); no != nil {
 			return nil, no
 		}
@@ -49,7 +39,7 @@ func (a *Trace) newQuery(params *v1.TracePacketsParams) (*query, *refusal) {
 	return q, nil
 }
 
-func (q *query) takeHost(params *v1.TracePacketsParams) *refusal {
+func (q *query) takeHost(params *v1.TracePacketsParams) *answer.Refusal {
 	if params.Host != "" {
 		p, err := netip.ParsePrefix(params.Host)
 		if err != nil {
@@ -58,19 +48,19 @@ func (q *query) takeHost(params *v1.TracePacketsParams) *refusal {
 			p = netip.PrefixFrom(host.WithZone(""), host.BitLen())
 		}
 		if err != nil || !p.IsValid() || p.Addr().Is4In6() {
-			return invalid("host", params.Host, "is neither an address nor a prefix", "IP or IP/LENGTH")
+			return answer.Invalid("host", params.Host, "is neither an address nor a prefix", "IP or IP/LENGTH")
 		}
 		q.filter.Host = p
 	}
 	if params.Port < 0 || params.Port > math.MaxUint16 {
-		return invalid("port", strconv.Itoa(params.Port), "is out of range", "1 to 65535")
+		return answer.Invalid("port", strconv.Itoa(params.Port), "is out of range", "1 to 65535")
 	}
 	q.filter.Port = uint16(params.Port)
 	return nil
 }
 
 // takeVIP takes IP or IP:PORT.
-func (q *query) takeVIP(params *v1.TracePacketsParams) *refusal {
+func (q *query) takeVIP(params *v1.TracePacketsParams) *answer.Refusal {
 	if params.Vip == "" {
 		return nil
 	}
@@ -82,13 +72,13 @@ func (q *query) takeVIP(params *v1.TracePacketsParams) *refusal {
 		}
 	}
 	if err != nil || vip.Zone() != "" || vip.Is4In6() {
-		return invalid("vip", params.Vip, "is neither an address nor an address with a port", "IP or IP:PORT, with IPv6 in brackets, as in [2001:db8::1]:80")
+		return answer.Invalid("vip", params.Vip, "is neither an address nor an address with a port", "IP or IP:PORT, with IPv6 in brackets, as in [2001:db8::1]:80")
 	}
 	q.filter.VIP = vip
 	return nil
 }
 
-func (q *query) takeProtocol(params *v1.TracePacketsParams) *refusal {
+func (q *query) takeProtocol(params *v1.TracePacketsParams) *answer.Refusal {
 	if params.Protocol == "" {
 		return nil
 	}
@@ -97,13 +87,13 @@ func (q *query) takeProtocol(params *v1.TracePacketsParams) *refusal {
 		p, err = lb.Protocol(n), nil
 	}
 	if err != nil {
-		return invalid("protocol", params.Protocol, "is not known", "tcp, udp, icmp, or a number of IANA's")
+		return answer.Invalid("protocol", params.Protocol, "is not known", "tcp, udp, icmp, or a number of IANA's")
 	}
 	q.filter.Protocol = p
 	return nil
 }
 
-func (q *query) takeOutcome(params *v1.TracePacketsParams) *refusal {
+func (q *query) takeOutcome(params *v1.TracePacketsParams) *answer.Refusal {
 	q.filter.Verdict, q.filter.Reason = lb.TraceVerdict(params.Verdict), params.Reason
 	if params.Verdict == "" || q.filter.Verdict.Known() {
 		return nil
@@ -112,29 +102,29 @@ func (q *query) takeOutcome(params *v1.TracePacketsParams) *refusal {
 	for _, v := range lb.TraceVerdicts() {
 		words = append(words, string(v))
 	}
-	return invalid("verdict", params.Verdict, "is not known", strings.Join(words, ", "))
+	return answer.Invalid("verdict", params.Verdict, "is not known", strings.Join(words, ", "))
 }
 
-func (q *query) takeBounds(params *v1.TracePacketsParams) *refusal {
+func (q *query) takeBounds(params *v1.TracePacketsParams) *answer.Refusal {
 	percent := float64(cmp.Or(params.Sample, 100))
 	if !(percent >= 1e-5 && percent <= 100) { // NaN, too
-		return invalid("sample", strconv.FormatFloat(float64(params.Sample), 'g', -1, 32), "is out of range", "0.00001 to 100 percent of the packets")
+		return answer.Invalid("sample", strconv.FormatFloat(float64(params.Sample), 'g', -1, 32), "is out of range", "0.00001 to 100 percent of the packets")
 	}
 	q.filter.Sample = percent / 100
 	q.count = cmp.Or(params.Count, countDefault)
 	if q.count < 1 || q.count > countMost {
-		return invalid("count", strconv.Itoa(params.Count), "is out of range", "1 to "+strconv.Itoa(countMost)+" packets")
+		return answer.Invalid("count", strconv.Itoa(params.Count), "is out of range", "1 to "+strconv.Itoa(countMost)+" packets")
 	}
 	seconds := cmp.Or(params.Seconds, secondsDefault)
 	if seconds < 1 || seconds > secondsMost {
-		return invalid("seconds", strconv.Itoa(params.Seconds), "is out of range", "1 to "+strconv.Itoa(secondsMost))
+		return answer.Invalid("seconds", strconv.Itoa(params.Seconds), "is out of range", "1 to "+strconv.Itoa(secondsMost))
 	}
 	q.lasts = time.Duration(seconds) * time.Second
 	return nil
 }
 
 // takeService takes the key of a service, or its name.
-func (a *Trace) takeService(q *query, word string) *refusal {
+func (a *Trace) takeService(q *query, word string) *answer.Refusal {
 	if word == "" {
 		return nil
 	}
@@ -144,7 +134,7 @@ func (a *Trace) takeService(q *query, word string) *refusal {
 			continue
 		}
 		if q.filter.VIP.IsValid() || q.filter.Protocol != 0 {
-			return invalid("service", word, "says a VIP and a protocol, and so does the rest of the request", "either")
+			return answer.Invalid("service", word, "says a VIP and a protocol, and so does the rest of the request", "either")
 		}
 		q.filter.Protocol = s.Protocol
 		if !s.VIP.IsUnspecified() {
@@ -155,10 +145,10 @@ func (a *Trace) takeService(q *query, word string) *refusal {
 		}
 		return nil
 	}
-	return &refusal{http.StatusNotFound, lb.NewFieldError("service", word, "does not exist", "the name or the key of a service, as loxicmd get lb lists them")}
+	return answer.Missing("service", word, "the name or the key of a service, as loxicmd get lb lists them")
 }
 
-func (a *Trace) takeInterface(q *query, name string) *refusal {
+func (a *Trace) takeInterface(q *query, name string) *answer.Refusal {
 	if name == "" {
 		return nil
 	}
@@ -169,7 +159,7 @@ func (a *Trace) takeInterface(q *query, name string) *refusal {
 			return nil
 		}
 	}
-	return &refusal{http.StatusNotFound, lb.NewFieldError("interface", name, "does not exist", strings.Join(slices.Sorted(maps.Values(names)), ", "))}
+	return answer.Missing("interface", name, strings.Join(slices.Sorted(maps.Values(names)), ", "))
 }
 
 // name is that of an interface. Those that came since have their number.

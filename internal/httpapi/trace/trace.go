@@ -3,13 +3,14 @@ package trace
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/desired"
+	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/httpapi/sse"
 	"loxilb/internal/lb"
 )
@@ -34,10 +35,6 @@ type Options struct {
 	Store  *desired.State
 	// Interfaces are the names of this network namespace's, by index.
 	Interfaces func() map[int]string
-	// Refuse answers that a value of the request is not taken, or that it names what does not exist.
-	Refuse func(w http.ResponseWriter, code int, err *lb.FieldError)
-	// Busy answers that it cannot be done now.
-	Busy func(w http.ResponseWriter, err error)
 	// Broke is told of a stream that could not go on.
 	Broke func(err error)
 	// Follow answers with a stream of events, which tell writes.
@@ -54,7 +51,7 @@ func New(o Options) *Trace { return &Trace{o} }
 func (a *Trace) TracePackets(w http.ResponseWriter, r *http.Request, params v1.TracePacketsParams) {
 	q, no := a.newQuery(&params)
 	if no != nil {
-		a.o.Refuse(w, no.code, no.why)
+		no.Write(w)
 		return
 	}
 	a.o.Follow(w, r, func(ctx context.Context, s *sse.Stream) {
@@ -65,13 +62,15 @@ func (a *Trace) TracePackets(w http.ResponseWriter, r *http.Request, params v1.T
 		var field *lb.FieldError
 		switch {
 		case errors.As(err, &field):
-			a.o.Refuse(w, http.StatusBadRequest, field)
+			answer.Refuse(http.StatusBadRequest, field).Write(w)
 		case err != nil && !t.begun:
-			a.o.Busy(w, err)
+			w.Header().Del("Cache-Control")
+			w.Header().Set("Retry-After", "10")
+			answer.Refuse(http.StatusServiceUnavailable, fmt.Errorf("packets can't be traced: %w", err)).Write(w)
 		case err != nil:
 			a.o.Broke(err)
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
-			t.end("the time is over: \"seconds\" asks for more")
+			t.End("the time is over: \"seconds\" asks for more")
 		}
 	})
 }
@@ -102,11 +101,11 @@ func (t *told) tell(list []lb.PacketTrace, untold lb.Untold) bool {
 	}
 	full := t.count == t.query.count
 	if untold.Lost != t.lost && (full || now.Sub(t.noted) >= lostEvery) {
-		t.Print("event: lost\ndata: {\"lost\":%d}\n\n", untold.Lost-t.lost)
+		t.Lost(untold.Lost - t.lost)
 		t.lost, t.noted, wrote = untold.Lost, now, true
 	}
 	if full {
-		t.end("that many packets were shown: \"count\" asks for more")
+		t.End("that many packets were shown: \"count\" asks for more")
 		return false
 	}
 	if !wrote && now.Sub(t.last) >= sse.Heartbeat {
@@ -120,17 +119,6 @@ func (t *told) tell(list []lb.PacketTrace, untold lb.Untold) bool {
 	return t.Err() == nil
 }
 
-// end says why there is no more.
-func (t *told) end(why string) {
-	data, err := json.Marshal(v1.Message{Message: why})
-	if err != nil {
-		t.Fail(err)
-		return
-	}
-	t.Event("end", data)
-	t.Flush()
-}
-
 func (t *told) write(p *lb.PacketTrace) {
 	out := v1.PacketTrace{
 		Time: p.Time, Took: int(p.Took.Nanoseconds()), Point: p.Point, In: t.name(p.In), Verdict: string(p.Verdict), Reason: p.Reason, Before: t.view(&p.Before),
@@ -142,12 +130,7 @@ func (t *told) write(p *lb.PacketTrace) {
 		after := t.view(&p.After)
 		out.After = &after
 	}
-	data, err := json.Marshal(out)
-	if err != nil {
-		t.Fail(err)
-		return
-	}
-	t.Event("packet", data)
+	t.Event("packet", out)
 }
 
 func (t *told) view(v *lb.PacketView) v1.PacketView {

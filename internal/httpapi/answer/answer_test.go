@@ -1,0 +1,54 @@
+package answer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/lb"
+)
+
+// account is a writer that keeps an account of refusals.
+type account struct {
+	*httptest.ResponseRecorder
+	why string
+}
+
+func (a *account) Refused(why string) { a.why = why }
+
+// A refusal of a value tells its parts, what this build does not have is 501, and whoever keeps an account learns why.
+func TestRefusal(t *testing.T) {
+	t.Parallel()
+	missing := lb.NotBuilt("protocol", "sctp", "let another one do it", "tcp")
+	for name, tc := range map[string]struct {
+		refusal *Refusal
+		want    v1.Error
+	}{
+		"sentence": {Refuse(503, errors.New("later")), v1.Error{Code: 503, Message: "later", Result: "later"}},
+		"value": {Invalid("limit", "-1", "is negative", "0 or more"), v1.Error{
+			Code: 400, Message: `limit "-1" is negative (allowed: 0 or more)`, Field: "limit", Value: "-1", Reason: "is negative", Allowed: "0 or more",
+		}},
+		"in another error": {Refuse(409, fmt.Errorf("x: %w", lb.NewFieldError("a", "b", "is c", ""))), v1.Error{Code: 409, Message: `x: a "b" is c`, Field: "a", Value: "b", Reason: "is c"}},
+		"missing":          {Missing("service", "web", ""), v1.Error{Code: 404, Message: `service "web" does not exist`, Field: "service", Value: "web", Reason: "does not exist"}},
+		"not built":        {Refuse(400, missing), v1.Error{Code: 501, Message: missing.Error(), Field: "protocol", Value: "sctp"}},
+	} {
+		w := &account{ResponseRecorder: httptest.NewRecorder()}
+		tc.refusal.Write(w)
+		var got v1.Error
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+			t.Fatal(err)
+		}
+		tc.want.Result = tc.want.Message
+		if name == "not built" { // its words are those of package lb
+			got.Reason, got.Allowed = "", ""
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" || w.Code != tc.want.Code || w.why != tc.want.Message {
+			t.Errorf("%s: %d, account %q: %s", name, w.Code, w.why, diff)
+		}
+	}
+}

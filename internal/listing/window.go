@@ -1,0 +1,50 @@
+package listing
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+
+	"loxilb/internal/lb"
+)
+
+// Window is the part of a list that a screen shows, which may go to any place of it, and whose rows may be in another order a second later. What is
+// read to its end, each row once, is paged by a Query.
+type Window struct {
+	Offset int // rows before it
+	Limit  int // rows of it; 0: all
+}
+
+// Bounds are those of windows.
+type Bounds struct {
+	Limit      int // if none is given; 0: all
+	LimitMost  int // 0: any
+	OffsetMost int // 0: any
+}
+
+// Window takes an offset and a limit.
+func (b Bounds) Window(offset, limit int) (Window, error) {
+	if offset < 0 || b.OffsetMost > 0 && offset > b.OffsetMost {
+		return Window{}, lb.NewFieldError("offset", strconv.Itoa(offset), "is out of range", span(0, b.OffsetMost))
+	}
+	if limit < 0 || b.LimitMost > 0 && limit > b.LimitMost {
+		return Window{}, lb.NewFieldError("limit", strconv.Itoa(limit), "is out of range", span(min(b.Limit, 1), b.LimitMost))
+	}
+	return Window{offset, cmp.Or(limit, b.Limit)}, nil
+}
+
+func span(first, last int) string {
+	if last == 0 {
+		return fmt.Sprintf("%d or more", first)
+	}
+	return fmt.Sprintf("%d to %d", first, last)
+}
+
+// Cut is the part of a list that is in a window.
+func Cut[T any](list []T, w Window) []T {
+	list = list[min(w.Offset, len(list)):]
+	if w.Limit > 0 {
+		list = list[:min(w.Limit, len(list))]
+	}
+	return list
+}

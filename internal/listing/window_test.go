@@ -1,0 +1,41 @@
+package listing
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A window is the part of a list that was asked for, or the start of it, and never beyond its end; what is out of bounds is refused with what is allowed.
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	bounded := Bounds{Limit: 2, LimitMost: 3, OffsetMost: 9}
+	for _, tc := range []struct {
+		bounds        Bounds
+		offset, limit int
+		want          []int
+		refused       string
+	}{
+		{Bounds{}, 0, 0, []int{1, 2, 3, 4, 5}, ""},
+		{Bounds{}, 1, 2, []int{2, 3}, ""},
+		{Bounds{}, 4, 100, []int{5}, ""},
+		{Bounds{}, 100, 0, nil, ""},
+		{bounded, 0, 0, []int{1, 2}, ""},
+		{bounded, 3, 3, []int{4, 5}, ""},
+		{bounded, 0, 4, nil, `limit "4" is out of range (allowed: 1 to 3)`},
+		{bounded, 10, 1, nil, `offset "10" is out of range (allowed: 0 to 9)`},
+		{Bounds{}, -1, 0, nil, `offset "-1" is out of range (allowed: 0 or more)`},
+		{Bounds{}, 0, -1, nil, `limit "-1" is out of range (allowed: 0 or more)`},
+	} {
+		w, err := tc.bounds.Window(tc.offset, tc.limit)
+		if tc.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), tc.refused) {
+				t.Errorf("%+v: %v, want %s", tc, err, tc.refused)
+			}
+			continue
+		}
+		if got := Cut([]int{1, 2, 3, 4, 5}, w); err != nil || !slices.Equal(got, tc.want) {
+			t.Errorf("%+v: %v, %v", tc, got, err)
+		}
+	}
+}
