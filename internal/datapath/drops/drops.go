@@ -1,23 +1,22 @@
-// Package drops counts the packets that the packet path drops, by reason, and says what to do about them.
+// Package drops counts the packets that the packet path drops, by reason.
 package drops
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"loxilb/internal/datapath/loader"
+	"loxilb/internal/dropreason"
 )
 
-// hints say what the owner of this machine can do about a drop. Reasons without one are the sender's doing, and are
-// logged for debugging only.
-var hints = map[string]string{
-	"no-endpoint":    "loxicmd get lb -o wide tells why no endpoint takes any: they are inactive, drained, or have weight 0",
-	"conntrack-full": "new connections are refused until old ones end; start with a larger --ct-max",
-	"no-route":       "loxicmd get status --failed names endpoints without a route; for clients see: ip route get ADDRESS",
-	"forwarding-off": "set net.ipv4.conf.lo.forwarding (and net.ipv6.conf.lo.forwarding) to 1",
-	"route-encap":    "use a route without lightweight tunnel",
-	"tuple-in-use":   "more endpoints, or fewer services in front of the same ones",
+// ours are the reasons that the owner of this machine can do something about. The others are the sender's doing, or what somebody has configured, and
+// are logged for debugging only.
+func ours() []string {
+	return []string{
+		"no-endpoint", "conntrack-full", "no-route", "route-unreachable", "forwarding-off", "route-encap", "tuple-in-use", "snat-ports-exhausted", "dsr-routed",
+	}
 }
 
 // Counters are those of the packet path.
@@ -74,8 +73,9 @@ func (d *Counters) LogDrops(ctx context.Context) {
 }
 
 func (d *Counters) logDrop(reason string, packets uint64) {
-	if hint, ok := hints[reason]; ok {
-		d.shared.Log.Warn("packets dropped", "reason", reason, "packets", packets, "hint", hint)
+	if slices.Contains(ours(), reason) {
+		why, _ := dropreason.Of(reason)
+		d.shared.Log.Warn("packets dropped", "reason", reason, "packets", packets, "hint", why.Remedy)
 		return
 	}
 	d.shared.Log.Debug("packets dropped", "reason", reason, "packets", packets)
