@@ -67,11 +67,7 @@ func (i *inquiry) passed(r *dryrun.Result, s *lb.Service) *Answer {
 	a := &i.answer
 	switch {
 	case r.HasRule && s == nil:
-		for _, step := range a.Steps {
-			if step.Stage == "rule" {
-				a.end(Kernel, "left to the kernel: a firewall rule says so, or the packet is of no service")
-			}
-		}
+		a.end(Kernel, "left to the kernel: a firewall rule says so, or the packet is of no service")
 	case s != nil:
 		a.end(Kernel, "left to the kernel: the service does not take it, and leaves what it refuses to the kernel (--refuse=pass)")
 	default:

@@ -98,7 +98,7 @@ func (i *inquiry) noteRule(r *dryrun.Result) {
 	rules := i.Desired.Rules
 	n := rules.Len(i.now)
 	switch {
-	case n == 0:
+	case n == 0 && !r.HasRule:
 	case !r.HasRule && r.Existing && !r.Ended:
 		i.answer.add("rule", OK, "%s: the connection was judged when it was opened, and after each change of the rules", plural(n, "firewall rule"))
 	case !r.HasRule:
