@@ -164,7 +164,7 @@ func (a *API) application(body *v1.ApplyRequest) (req *application, p *problem) 
 	case body.Confirm < 0 || body.Confirm > maxConfirm:
 		return nil, refuseField(http.StatusBadRequest, "confirm", strconv.Itoa(body.Confirm), "is out of range", "1 to "+strconv.Itoa(maxConfirm)+" seconds, 0 for none")
 	case body.Remove && len(body.Prune) > 0:
-		return nil, refuse(http.StatusBadRequest, "prune stands beside remove: what is not in the list, or what is in it")
+		return nil, refuse(http.StatusBadRequest, "prune does not go with remove: delete what is not in the list, or what is in it")
 	case utf8.RuneCountInString(body.Doing) > maxDoing:
 		return nil, refuseField(http.StatusBadRequest, "doing", "", "is too long", strconv.Itoa(maxDoing)+" characters")
 	}

@@ -114,7 +114,7 @@ func TestRefuse(t *testing.T) {
 		{demo + `{}`, "", "there is something after the end of the object"},
 		{`[]`, "body", `body "array" is of the wrong type (line 1, column 1) (allowed: an object)`},
 		{`{}`, "serviceArguments", `serviceArguments "" is missing`},
-		{`{"lbAttr":[],"endpoints":[]}`, "", "lbAttr stands beside another property"},
+		{`{"lbAttr":[],"endpoints":[]}`, "", "lbAttr does not go with another property"},
 		{arg(`,"colour":"red"`), "colour", `there is no property "colour"`},
 		{arg(`,"name":5`), "serviceArguments.name", `serviceArguments.name "number" is of the wrong type`},
 		{arg(`,"port":80.5`), "serviceArguments.port", `"number 80.5" is of the wrong type`},

@@ -13,7 +13,7 @@ import (
 func entries(req *v1.LoadbalanceRequest) (list []v1.LoadbalanceEntry, bulk bool, p *problem) {
 	if req.LbAttr != nil {
 		if !req.Alone() {
-			return nil, true, refuse(http.StatusBadRequest, "lbAttr stands beside another property: write either one service or lbAttr alone")
+			return nil, true, refuse(http.StatusBadRequest, "lbAttr does not go with another property: write either one service or lbAttr alone")
 		}
 		return req.LbAttr, true, nil
 	}

@@ -62,7 +62,7 @@ func decodeRules(data []byte) (list []lb.Rule, bulk bool, p *problem) {
 		return []lb.Rule{rule}, false, nil
 	}
 	if req.RuleArguments != (v1.FirewallArguments{}) || req.Opts != (v1.FirewallOptions{}) {
-		return nil, true, refuse(http.StatusBadRequest, "fwAttr stands beside another property: write either one rule or fwAttr alone")
+		return nil, true, refuse(http.StatusBadRequest, "fwAttr does not go with another property: write either one rule or fwAttr alone")
 	}
 	first := make(map[string]int, len(req.FwAttr))
 	for i := range req.FwAttr {
@@ -138,7 +138,7 @@ func verdictOf(opts *v1.FirewallOptions) (v lb.RuleVerdict, err error) {
 			continue
 		}
 		if chosen != "" {
-			return v, lb.NewFieldError(o.name, "true", "stands beside "+chosen, "one action")
+			return v, lb.NewFieldError(o.name, "true", "does not go with "+chosen, "one action")
 		}
 		v.Action, chosen = o.action, o.name
 	}

@@ -96,7 +96,7 @@ func TestFirewallRefused(t *testing.T) {
 		{`"protocol":256`, ``, "protocol", `"256" is out of range (allowed: 0 to 255)`},
 		{`"preference":65536`, ``, "preference", `"65536" is out of range`},
 		{`"portName":"a/b"`, ``, "portName", `"a/b" is not the name of an interface`},
-		{``, `"allow":true,"drop":true`, "drop", `stands beside allow`},
+		{``, `"allow":true,"drop":true`, "drop", `does not go with allow`},
 		{``, `"redirect":true`, "redirectPortName", `is missing`},
 		{``, `"doSnat":true`, "toIP", `is not an IP address`},
 		{``, `"doSnat":true,"toIP":"20.20.20.1","toPort":5`, "toPort", `"5" is a port of our choice`},

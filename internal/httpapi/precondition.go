@@ -23,7 +23,7 @@ func preconditionOf(r *http.Request) (c precondition, p *problem) {
 	case match == "" && none == "":
 		return c, nil
 	case match != "" && none != "":
-		return c, refuse(http.StatusBadRequest, "If-Match stands beside If-None-Match: one of them")
+		return c, refuse(http.StatusBadRequest, "If-Match does not go with If-None-Match: send one of them")
 	case none == "*":
 		return precondition{given: true, header: "If-None-Match"}, nil
 	case none != "":

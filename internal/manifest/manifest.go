@@ -194,7 +194,7 @@ func (r *reader) typed(v, kind value) {
 		seen[fold(name)] = true
 		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "spec"}, name) {
 			at, _ := v.member(name)
-			r.wrong(at, "%s stands beside spec: an object has apiVersion, kind, metadata and spec", name)
+			r.wrong(at, "%s does not go with spec: an object has apiVersion, kind, metadata and spec", name)
 		}
 	}
 	metadata, _ := v.member("metadata")

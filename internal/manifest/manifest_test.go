@@ -28,7 +28,7 @@ func TestRead(t *testing.T) {
 			`{"a":16,"b":1000,"c":8,"d":1.5,"e":null,"f":"yes","g":"2001-01-01","h":"x","i":true,"j":"1:2","k":"é"}` + "\n",
 		head + "fw\nmetadata: {name: x}\nspec: {}\n--- \n" + head + "VLAN-member\nmetadata:\n  vid: 5\nspec: {dev: eth0}\n...\n" + head + "bfd\nspec: {}\n": "Firewall {\"name\":\"x\"} {}\n" +
 			"VlanMember {\"vid\":5} {\"dev\":\"eth0\"}\nBFD  {}\n",
-		"base: &b {x: 1, y: 2}\n" + head + "lb\nspec: {}":                                          "f:1:7: base stands beside spec: an object has apiVersion, kind, metadata and spec\n",
+		"base: &b {x: 1, y: 2}\n" + head + "lb\nspec: {}":                                          "f:1:7: base does not go with spec: an object has apiVersion, kind, metadata and spec\n",
 		head + "lb\nspec: {a: &b {x: 1, y: [1]}, c: {<<: *b, x: 3}, d: *b}":                        `Loadbalancer  {"a":{"x":1,"y":[1]},"c":{"x":3,"y":[1]},"d":{"x":1,"y":[1]}}` + "\n",
 		head + "lb\nspec: {a: .nan, b: .inf}":                                                      "f:3:11: .nan is no number that JSON has\nf:3:20: .inf is no number that JSON has\n",
 		head + "lb\nspec: {[1]: 2}":                                                                "f:3:8: the name of a property is no text\n",

@@ -41,10 +41,10 @@ func getCT(o *session.Options) *cobra.Command {
 	kind := c.kind()
 	kind.Watch = func(ctx context.Context) error {
 		if fs.Changed("limit") || fs.Changed("offset") || fs.Changed("state") {
-			return fmt.Errorf("--limit, --offset and --state stand beside --watch, which shows what happens from now on")
+			return fmt.Errorf("--limit, --offset and --state do not go with --watch, which shows what happens from now on")
 		}
-		if c.rate < 1 {
-			return fmt.Errorf("--rate is 1 or more")
+		if err := session.AtLeast(1, "rate", c.rate); err != nil {
+			return err
 		}
 		params := c.filter.watch()
 		params.Rate = c.rate
@@ -65,14 +65,14 @@ func getCT(o *session.Options) *cobra.Command {
 
 // check takes the argument for --source.
 func (c *chosen) check(args []string) error {
-	if c.offset < 0 {
-		return fmt.Errorf("--offset %d is negative (allowed: 0 or more)", c.offset)
+	if err := session.AtLeast(0, "offset", c.offset); err != nil {
+		return err
 	}
 	if len(args) == 0 {
 		return nil
 	}
 	if c.filter.source != "" {
-		return fmt.Errorf("%q stands beside --source %s: which client is meant?", args[0], c.filter.source)
+		return fmt.Errorf("%q does not go with --source %s: which client is meant?", args[0], c.filter.source)
 	}
 	if _, err := netip.ParseAddr(args[0]); err != nil {
 		if _, err := netip.ParsePrefix(args[0]); err != nil {

@@ -43,8 +43,8 @@ func killCT(o *session.Options) *cobra.Command {
 
 // killConntracks asks again while there may be more, from where the request before ended.
 func killConntracks(o *session.Options, cmd *cobra.Command, params *v1.EndConntracksParams) error {
-	if params.Rate < 1 {
-		return fmt.Errorf("--rate is 1 or more")
+	if err := session.AtLeast(1, "rate", params.Rate); err != nil {
+		return err
 	}
 	client, err := o.Client()
 	if err != nil {

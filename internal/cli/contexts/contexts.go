@@ -116,7 +116,7 @@ func setContext(o *session.Options) *cobra.Command {
 			given, cacert, insecure, token := o.Given()
 			if secret {
 				if token {
-					return errors.New("--token-stdin stands beside --token: which one is meant?")
+					return errors.New("--token-stdin does not go with --token: which one is meant?")
 				}
 				line, err := bufio.NewReader(io.LimitReader(o.Env.Stdin, 64<<10)).ReadString('\n')
 				if given.Token = strings.TrimSpace(line); given.Token == "" {

@@ -87,8 +87,8 @@ func TestContextsRefused(t *testing.T) {
 		{"none", "config set-context a --server=x:y", `--server "x:y" is none of`},
 		{"none", "config set-context a:b/c --server=x --token-stdin", "--token-stdin: there is no token"},
 		{"none", "get lb --server=unix:sock", `--server "unix:sock" is none of`},
-		{"none", "get lb --server=a -p 7", "--server stands beside another flag that names a server"},
-		{"none", "get lb --context=a -s 10.0.0.1", "--context stands beside a flag that names a server"},
+		{"none", "get lb --server=a -p 7", "--server does not go with another flag that names a server"},
+		{"none", "get lb --context=a -s 10.0.0.1", "--context does not go with a flag that names a server"},
 		{"none", "config", "config what? One of delete-context, get-contexts"},
 	} {
 		got := clitest.RunIn(t, in(filepath.Join(dir, tc.file)), "", strings.Fields(tc.args)...)

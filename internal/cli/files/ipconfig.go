@@ -44,7 +44,7 @@ func (f *interfaceFlags) check() error {
 	case f.routes && f.one == "":
 		return errors.New("--ipv4route says of which --per-intf only the routes are wanted")
 	case f.one != "" && f.file != "":
-		return errors.New("--ip stands beside --per-intf: a file, or an interface")
+		return errors.New("--ip, a file, does not go with --per-intf, an interface")
 	case f.one == "." || f.one == ".." || strings.ContainsAny(f.one, "/\x00"):
 		return fmt.Errorf("--per-intf %q is no name of an interface", f.one)
 	}

@@ -65,7 +65,7 @@ func TestInterfaces(t *testing.T) {
 		"apply --per-intf ../x -c " + path:    `--per-intf "../x" is no name of an interface`,
 		"apply --per-intf eth9 -c " + path:    "no such file",
 		"apply -r -i " + path:                 "--ipv4route says of which --per-intf",
-		"apply --per-intf eth0 -i " + path:    "--ip stands beside --per-intf",
+		"apply --per-intf eth0 -i " + path:    "--ip, a file, does not go with --per-intf",
 		"apply -i " + filepath.Join(dir, "x"): "no such file",
 		"save -i -c /dev/null/x":              "the folder of the files cannot be made", "save -i -c /proc": "/proc/ipconfig is as it was",
 		"save -i -a": "none of the others can be",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/spf13/cobra"
@@ -23,11 +22,11 @@ func getEvents(o *session.Options) *cobra.Command {
 		Example: "  loxicmd get events --kind=object,link --limit=20\n  loxicmd get events -w",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if params.Limit < 0 {
-				return fmt.Errorf("--limit is 0 or more")
+			if err := session.AtLeast(0, "limit", params.Limit); err != nil {
+				return err
 			}
 			if watch && params.Limit > 0 {
-				return errors.New("--limit stands beside --watch, which does not end by itself")
+				return errors.New("--limit does not go with --watch, which does not end by itself")
 			}
 			if watch {
 				return watchEvents(cmd.Context(), o, params)

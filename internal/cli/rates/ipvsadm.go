@@ -1,8 +1,10 @@
 package rates
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -66,9 +68,17 @@ func (l *listing) command(cmd *cobra.Command) *cobra.Command {
 // orders are what services can be sorted by.
 const orders = "connections, packets, bytes, packetsIn, packetsOut, bytesIn, bytesOut, repeatedSyns, failedHandshakes, active, down"
 
+// checkSort refuses what is none of them. "": the server's.
+func checkSort(word string) error {
+	if word != "" && !slices.Contains(strings.Split(orders+", key, name", ", "), word) {
+		return fmt.Errorf("--sort %q is not known (allowed: %s, key, name)", word, orders)
+	}
+	return nil
+}
+
 func (l *listing) run(cmd *cobra.Command) error {
-	if l.params.Limit < 0 {
-		return fmt.Errorf("--limit is 0 or more")
+	if err := errors.Join(session.AtLeast(0, "limit", l.params.Limit), checkSort(l.params.Sort)); err != nil {
+		return err
 	}
 	client, err := l.session.Client()
 	if err != nil {

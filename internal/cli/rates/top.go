@@ -54,13 +54,11 @@ func topCommand(o *session.Options) *cobra.Command {
 }
 
 func (t *topOptions) run(ctx context.Context) error {
-	switch {
-	case t.limit < 0:
-		return errors.New("--limit is 0 or more")
-	case t.iterations < 0:
-		return errors.New("--iterations is 0 or more")
-	case t.once && t.iterations > 1:
-		return errors.New("--once stands beside --iterations, which says how often")
+	if err := errors.Join(session.AtLeast(0, "limit", t.limit), session.AtLeast(0, "iterations", t.iterations), checkSort(t.sort)); err != nil {
+		return err
+	}
+	if t.once && t.iterations > 1 {
+		return errors.New("--once does not go with --iterations, which says how often")
 	}
 	out, in := terminal(t.session.Env.Stdout), terminal(t.session.Env.Stdin)
 	if t.batch || t.once || t.session.AsIs() || out == nil || in == nil {
@@ -108,9 +106,6 @@ func (t *topOptions) print(ctx context.Context) error {
 		times = 1
 	}
 	v := view{glyphs: localGlyphs(os.Getenv), plain: true, width: narrow, sort: t.sort}
-	if !strings.Contains(" "+orders+", key, name,", " "+t.sort+",") {
-		return fmt.Errorf("--sort %q is none of %s, key, name", t.sort, orders)
-	}
 	printed := 0
 	err := follow(ctx, t.session, v1.WatchRatesParams{Sort: t.sort, Match: t.match, Limit: t.limit}, func(u *v1.RatesUpdate) error {
 		if err := t.printOne(&v, u, printed); err != nil {

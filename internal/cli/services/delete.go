@@ -62,11 +62,11 @@ func (f *deleteFlags) check(args []string) error {
 	ports := len(f.tcp)+len(f.udp)+len(f.sctp) > 0 || f.icmp
 	switch {
 	case f.all && (f.name != "" || ports || len(args) > 0):
-		return errors.New("--all stands beside another choice: which services are meant?")
+		return errors.New("--all does not go with another choice: which services are meant?")
 	case f.all:
 		return nil
 	case f.name != "" && (ports || len(args) > 1):
-		return errors.New("--name stands beside a port or several VIPs: which service is meant?")
+		return errors.New("--name does not go with a port or several VIPs: which service is meant?")
 	case f.name != "":
 		return nil
 	case len(args) == 0:

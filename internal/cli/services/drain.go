@@ -29,10 +29,10 @@ func drainEndpoint(o *session.Options) *cobra.Command {
 				return err
 			}
 			if cmd.Flags().Changed("deadline") && deadline < time.Second {
-				return fmt.Errorf("--deadline %v is less than a second", deadline)
+				return fmt.Errorf("--deadline %v is out of range (allowed: 1s or more)", deadline)
 			}
-			if rate < 1 {
-				return fmt.Errorf("--rate is 1 or more")
+			if err := session.AtLeast(1, "rate", rate); err != nil {
+				return err
 			}
 			client, err := o.Client()
 			if err != nil {

@@ -218,7 +218,7 @@ func (o *Options) resolve() error {
 		return o.enter(o.server, "--server")
 	}
 	if byFlags {
-		return errors.New("--context stands beside a flag that names a server: which one is meant?")
+		return errors.New("--context does not go with a flag that names a server: which one is meant?")
 	}
 	c, err := o.ReadContexts()
 	if err != nil {

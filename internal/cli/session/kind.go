@@ -102,7 +102,7 @@ func (k Kind[L, T]) Choose(cmd *cobra.Command, flag, help, path string) {
 func (f *listFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SortFlags = false
-	fs.StringVarP(&f.selector, "selector", "l", "", "only objects whose fields are so, as name=web,state!=active or state in (a,b); the fields are those of -o json, or what their paths end with")
+	fs.StringVarP(&f.selector, "selector", "l", "", "only objects whose fields are so, as name=web,state!=applied or state in (a,b); the fields are those of -o json, or what their paths end with")
 	fs.StringVar(&f.fields, "field-selector", "", "likewise; both have to be so")
 	fs.StringVar(&f.sortBy, "sort-by", "", "field to sort by; with - before it, the largest first")
 	if fs.Lookup("limit") == nil {
@@ -136,10 +136,7 @@ func (k *Kind[L, T]) query(f *listFlags, names []string) (*listing.Query, error)
 	if err := q.Check(); err != nil {
 		return nil, fmt.Errorf("--%w", err)
 	}
-	if q.Limit < 0 {
-		return nil, fmt.Errorf("--limit %d is negative (allowed: 0, which is all, or more)", q.Limit)
-	}
-	return q, nil
+	return q, AtLeast(0, "limit", q.Limit)
 }
 
 // page is what came of a query.
@@ -176,8 +173,26 @@ func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p
 		}
 		index[k.Name(&list[i])] = i
 	}
+	chooser := k.chooser(list, index)
+	local := *q
+	if k.ByServer {
+		local.Names = nil
+	}
+	p.next = chooser.Page(&local, func(i int) bool {
+		p.items, p.list = append(p.items, items[i]), append(p.list, list[i])
+		return true
+	})
+	if served != "" {
+		p.next = served
+	}
+	p.all = len(p.items) == len(items) && q.Sort == ""
+	return p, nil
+}
+
+// chooser is a list of objects, by their places; index has these by name.
+func (k *Kind[L, T]) chooser(list []T, index map[string]int) listing.List[int] {
 	fields := k.fields()
-	chooser := listing.List[int]{
+	return listing.List[int]{
 		Rows: func(yield func(int) bool) {
 			for i := range list {
 				if !yield(i) {
@@ -202,19 +217,6 @@ func (k *Kind[L, T]) fetch(ctx context.Context, o *Options, q *listing.Query) (p
 		},
 		Values: func(i int, path string) []string { return fields.Values(&list[i], path) },
 	}
-	local := *q
-	if k.ByServer {
-		local.Names = nil
-	}
-	p.next = chooser.Page(&local, func(i int) bool {
-		p.items, p.list = append(p.items, items[i]), append(p.list, list[i])
-		return true
-	})
-	if served != "" {
-		p.next = served
-	}
-	p.all = len(p.items) == len(items) && q.Sort == ""
-	return p, nil
 }
 
 // missing says which object that was asked for is not there.

@@ -24,3 +24,11 @@ func FlagError(_ *cobra.Command, err error) error {
 	}
 	return fmt.Errorf("--%s %q %s", flag.GetFlag().Name, flag.GetValue(), what)
 }
+
+// AtLeast refuses the number of a flag that is less than it may be.
+func AtLeast(least int, flag string, n int) error {
+	if n < least {
+		return fmt.Errorf("--%s %d is out of range (allowed: %d or more)", flag, n, least)
+	}
+	return nil
+}

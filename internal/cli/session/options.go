@@ -69,7 +69,7 @@ func (o *Options) Check(cmd *cobra.Command) error {
 			return fmt.Errorf("--server %w", err)
 		}
 		if o.socket != "" || o.asked() {
-			return errors.New("--server stands beside another flag that names a server: which one is meant?")
+			return errors.New("--server does not go with another flag that names a server: which one is meant?")
 		}
 	}
 	if o.timeout < 1 || o.timeout > 86400 {

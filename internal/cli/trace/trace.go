@@ -74,11 +74,11 @@ func (t *tracer) run(ctx context.Context, words []string) error {
 	if params.Sample, err = percent(t.sample); err != nil {
 		return err
 	}
-	switch {
-	case t.count < 1:
-		return errors.New("--count is 1 or more")
-	case t.lasts < time.Second || t.lasts > 24*time.Hour-grace:
-		return errors.New("--for is 1s to 23h59m")
+	if err := session.AtLeast(1, "count", t.count); err != nil {
+		return err
+	}
+	if t.lasts < time.Second || t.lasts > 24*time.Hour-grace {
+		return fmt.Errorf("--for %s is out of range (allowed: 1s to 23h59m)", t.lasts)
 	}
 	params.Count, params.Seconds, params.Payload = t.count, int((t.lasts + grace + time.Second - 1).Seconds()), t.payload
 	show, closeAll, err := t.shower()
@@ -127,7 +127,7 @@ func (t *tracer) shower() (show func(json.RawMessage) error, end func() error, e
 	case t.Output == "json":
 		return func(item json.RawMessage) error { return t.Print(string(item) + "\n") }, nothing, nil
 	case t.Output == "yaml":
-		return nil, nil, errors.New("--output of a trace is wide or json")
+		return nil, nil, errors.New("--output yaml is not for packets (allowed: wide, json)")
 	}
 	return decoded(func(p *v1.PacketTrace) error { return t.Print(lines(p, t.Output == "wide")) }), nothing, nil
 }
@@ -147,7 +147,7 @@ func percent(text string) (float64, error) {
 	number, is := strings.CutSuffix(text, "%")
 	n, err := strconv.ParseFloat(number, 64)
 	if err != nil || !is || !(n > 0 && n <= 100) { // NaN, too
-		return 0, fmt.Errorf("--sample %q is no share: it is above 0%% and up to 100%%, as in 1%%", text)
+		return 0, fmt.Errorf("--sample %q is not a share (allowed: above 0%% to 100%%, as in 1%%)", text)
 	}
 	return n, nil
 }

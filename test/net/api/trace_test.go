@@ -166,7 +166,7 @@ func TestTraceBounds(t *testing.T) {
 		{"interface eth9", `interface "eth9" does not exist.*client`},
 		{"host 1.2.3", `host "1.2.3" is neither`},
 		{"verdict perhaps", `verdict "perhaps" is not known.*challenge`},
-		{"--sample=200%", `--sample "200%" is no share`},
+		{"--sample=200%", `--sample "200%" is not a share`},
 	} {
 		if out, err := r.Command(append([]string{"trace"}, strings.Fields(c.words)...)...); err == nil || !regexp.MustCompile(c.want).MatchString(err.Error()+out) {
 			t.Errorf("trace %s: %v %s", c.words, err, out)
