@@ -85,24 +85,10 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 		p.roleHook = rolehook.New(c.RoleHook, c.RoleHookOptional, log)
 	}
 	p.pins = &pinWatch{lost: lock.Lost, log: log}
-	statuses, start := status.NewTable(), time.Now()
-	for key, lastError := range map[string]func() (time.Time, error){
-		"changes of the kernel": network.LastError, "neighbours": network.Neighbours().LastError, "announcements": p.announcer.LastError,
-		"data path": p.pins.lastError,
-	} {
-		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: key}, lastError)
-	}
-	users := access.Open(c.StateDir)
-	if err := users.Err(); err != nil {
-		log.Error("nobody can log in", "error", err)
-		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: "users"}, func() (time.Time, error) { return start, err })
-	}
-	statuses.Include(func() []status.Status { return unknown(state) })
-	statuses.Include(func() []status.Status { return problems(network) })
 	p.pressure = &pressureWatch{fullness: d.Fullness, hub: p.hub, log: log}
-	statuses.Include(p.pressure.statuses)
 	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
-	statuses.Include(p.exchange.statuses)
+	users, start := access.Open(c.StateDir), time.Now()
+	statuses := p.newStatuses(users, start)
 	o := reconcile.Observers{Statuses: statuses, Events: p.hub, Log: log}
 	p.monitor = health.New(health.Config{Log: log, Files: c.ProbeFiles, Lead: p.leadProbe, Changed: func(key string) { p.health.Changed(key) }})
 	p.health = reconcile.NewHealth(p.monitor, o)
@@ -159,6 +145,26 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 		Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
 	})
 	return p, nil
+}
+
+// newStatuses are the statuses of objects, and of what else may be wrong.
+func (p *daemon) newStatuses(users *access.Users, start time.Time) *status.Table {
+	statuses := status.NewTable()
+	for key, lastError := range map[string]func() (time.Time, error){
+		"changes of the kernel": p.network.LastError, "neighbours": p.network.Neighbours().LastError, "announcements": p.announcer.LastError,
+		"data path": p.pins.lastError,
+	} {
+		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: key}, lastError)
+	}
+	if err := users.Err(); err != nil {
+		p.log.Error("nobody can log in", "error", err)
+		statuses.Follow(status.ID{Kind: reconcile.TaskKind, Key: "users"}, func() (time.Time, error) { return start, err })
+	}
+	statuses.Include(func() []status.Status { return unknown(p.state) })
+	statuses.Include(func() []status.Status { return problems(p.network) })
+	statuses.Include(p.pressure.statuses)
+	statuses.Include(p.exchange.statuses)
+	return statuses
 }
 
 // serve runs the parts until ctx ends or the API fails; the rest is tried again. The API answers from the start, so that a user can delete what is in the way.
