@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"net/http"
@@ -10,16 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
 	"loxilb/internal/listing"
 	"loxilb/internal/store"
 )
-
-// stallLimit is how long a client may take to read a part of a streamed answer.
-const stallLimit = 30 * time.Second
 
 // GetLoadbalancers answers with services: all, or those that are asked for.
 func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1.GetLoadbalancersParams) {
@@ -133,42 +127,6 @@ var serviceFields = sync.OnceValue(func() *listing.Fields {
 	return listing.FieldsOf[v1.LoadbalanceEntry](map[string]string{"state": "status.state", "vip": "serviceArguments.externalIP"})
 })
 
-// queryOf is what the parameters of a list ask for; fields are those of its objects.
-func queryOf(fields *listing.Fields, name, selector, sortBy string, limit int, after string) (*listing.Query, *problem) {
-	q := &listing.Query{Sort: sortBy, Limit: limit, Continue: after}
-	if name != "" {
-		nameless := func(s string) bool { return s == "" }
-		q.Names = slices.DeleteFunc(append(strings.Split(name, ","), name), nameless) // a name may have a comma in it
-	}
-	var err error
-	if q.Where, err = listing.ParseSelector(selector); err != nil {
-		return nil, refuse(http.StatusBadRequest, "%v", err)
-	}
-	if err := q.Where.Resolve(fields, lb.PropertyText); err != nil {
-		return nil, refuse(http.StatusBadRequest, "selector: %v", err)
-	}
-	if err := q.ResolveSort(fields); err != nil {
-		return nil, refuse(http.StatusBadRequest, "sortBy: %v", err)
-	}
-	if limit < 0 {
-		return nil, refuseField(http.StatusBadRequest, "limit", strconv.Itoa(limit), "is negative", "0 (no limit) or more")
-	}
-	return q, nil
-}
-
-// writePage answers with the rows of a list that are asked for.
-func writePage[R any](w http.ResponseWriter, r *http.Request, key string, list *listing.List[R], q *listing.Query, answer func(R) any) {
-	if err := q.Check(); err != nil {
-		refuse(http.StatusBadRequest, "%v", err).write(w)
-		return
-	}
-	out := newStream(w, key)
-	next := list.Page(q, func(row R) bool { return r.Context().Err() == nil && out.item(answer(row)) })
-	if r.Context().Err() == nil {
-		out.endPage(next)
-	}
-}
-
 // entry is a service as it is in a snapshot, with its counters.
 func (a *API) entry(now *store.Snapshot, s *lb.Service) *v1.LoadbalanceEntry {
 	return a.entryIn(now, s, slices.Collect(a.Store.Drains.All(now)))
@@ -188,59 +146,3 @@ func (a *API) entryIn(now *store.Snapshot, s *lb.Service, drains []lb.Drain) *v1
 func counter(t lb.EndpointStats) string {
 	return strconv.FormatUint(t.In.Packets+t.Out.Packets, 10) + ":" + strconv.FormatUint(t.In.Bytes+t.Out.Bytes, 10)
 }
-
-// stream writes {"key":[...]} an item at a time, one on a line, so that no answer is ever held in memory whole. A
-// stream that is not ended is not JSON: that is how a client learns that something failed on the way.
-type stream struct {
-	control *http.ResponseController
-	buf     *bufio.Writer
-	enc     *json.Encoder
-	started bool
-	count   int
-	err     error
-}
-
-func newStream(w http.ResponseWriter, key string) *stream {
-	w.Header().Set("Content-Type", "application/json")
-	s := &stream{control: http.NewResponseController(w), buf: bufio.NewWriterSize(w, 64<<10)}
-	s.enc = json.NewEncoder(s.buf)
-	s.extend()
-	s.write(`{"` + key + `":[` + "\n")
-	return s
-}
-
-// item writes one item, and is false when nobody reads any more.
-func (s *stream) item(v any) bool {
-	if s.started {
-		s.write(",")
-	}
-	s.started = true
-	if s.err == nil {
-		s.err = s.enc.Encode(v)
-	}
-	if s.count++; s.count%256 == 0 {
-		s.extend()
-	}
-	return s.err == nil
-}
-
-func (s *stream) end() { s.endPage("") }
-
-// endPage ends a page, and says where the next one begins, if there is one.
-func (s *stream) endPage(next string) {
-	s.write("]")
-	if next != "" {
-		s.write(`,"continue":` + strconv.Quote(next))
-	}
-	s.write("}\n")
-	_ = s.buf.Flush() // the client is gone if this fails
-}
-
-func (s *stream) write(text string) {
-	if s.err == nil {
-		_, s.err = s.buf.WriteString(text)
-	}
-}
-
-// extend gives the client time for the next part. Writers of tests have no deadline, and need none.
-func (s *stream) extend() { _ = s.control.SetWriteDeadline(time.Now().Add(stallLimit)) }
