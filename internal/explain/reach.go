@@ -17,7 +17,7 @@ const maxTries = 512
 
 // reach says by which services a client reaches an endpoint, and why not by the others.
 func (i *inquiry) reach() (*Answer, error) {
-	out := &Answer{Question: fmt.Sprintf("%s reaches the endpoint %s", i.From.Addr(), text(i.To)), Endpoint: i.To}
+	out := &Answer{Question: fmt.Sprintf("does %s reach the endpoint %s?", i.From.Addr(), text(i.To)), Endpoint: i.To}
 	found, reached := 0, 0
 	for s := range i.services.All() {
 		for _, e := range s.Endpoints {

@@ -33,14 +33,14 @@ func lines(u *v1.RatesUpdate, service string) []line {
 	}
 	for i := range u.List.Services {
 		s := &u.List.Services[i]
-		up := "-"
+		up, takers := "-", s.EndpointCount-s.EndpointsDown // of some nothing may be known: they take connections
 		if probed := s.EndpointsUp + s.EndpointsDown; probed > 0 {
-			up = fmt.Sprintf("%d/%d", s.EndpointsUp, s.EndpointCount)
+			up = fmt.Sprintf("%d/%d", takers, s.EndpointCount)
 		} else if s.EndpointCount > 0 {
 			up = fmt.Sprintf("-/%d", s.EndpointCount)
 		}
 		if len(up) > upWidth {
-			up = fmt.Sprintf("%d%%", 100*s.EndpointsUp/s.EndpointCount)
+			up = fmt.Sprintf("%d%%", 100*takers/s.EndpointCount)
 		}
 		out = append(out, line{key: s.Service, name: session.OneLine(s.Name), up: up, bad: s.EndpointsDown > 0, active: s.Active, rates: &s.Rates})
 	}

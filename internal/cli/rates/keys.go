@@ -190,7 +190,7 @@ func (m *model) helpScreen() []string {
   < >                sort by the column beside
   space              pause                 q  quit
 Columns
-  UP       endpoints that are up, of all; - where none is probed
+  UP       endpoints that are not down, of all; - where nothing is known of any
   ACTIVE   connections in the table
   CONN/S   connections made a second       PKT/S  packets, both directions
   IN OUT   bits a second from clients, to clients (IP packets)

@@ -93,7 +93,7 @@ func (d *daemon) update(q url.Values, end time.Time) *v1.RatesUpdate {
 	}
 	for i := offset; i < min(offset+limit, u.List.Matched); i++ {
 		u.List.Services = append(u.List.Services, v1.ServiceRates{
-			Service: fmt.Sprintf("20.0.%d.%d:80/tcp", i/200, i%200), Name: "web\x1b[31m", EndpointCount: 2, EndpointsUp: 1, EndpointsDown: 1,
+			Service: fmt.Sprintf("20.0.%d.%d:80/tcp", i/200, i%200), Name: "web\x1b[31m", EndpointCount: 3, EndpointsUp: 1, EndpointsDown: 1,
 			Rates: v1.Rates{Connections: float32(i), BytesIn: 125, RepeatedSyns: 0.5},
 		})
 	}
@@ -199,7 +199,7 @@ func TestTopKeys(t *testing.T) {
 	d := newDaemon(t, 10_000)
 	b := newScreen(t, d, utf8Glyphs())
 	b.hears()
-	b.shows("10000 services  20000 endpoints (1 down)", "table 500/1000 50%", "1234 ", "8.0G", "drops 3/s: no-route 3", ">20.0.0.0:80/tcp", "services 1-16 of 10000, by connections", "1000", "1/2")
+	b.shows("10000 services  20000 endpoints (1 down)", "table 500/1000 50%", "1234 ", "8.0G", "drops 3/s: no-route 3", ">20.0.0.0:80/tcp", "services 1-16 of 10000, by connections", "1000", "2/3")
 	if q := d.asked(); q.Get("limit") != "16" || q.Get("sort") != "connections" {
 		t.Errorf("a page is asked for, and not %v", q)
 	}

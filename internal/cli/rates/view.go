@@ -128,7 +128,7 @@ func (v *view) of(u *v1.RatesUpdate) string {
 			}
 			text += fmt.Sprintf("  %s  %d endpoints", s.Selection, s.EndpointCount)
 			if s.EndpointsUp+s.EndpointsDown > 0 {
-				text += fmt.Sprintf(", %d up, %d down", s.EndpointsUp, s.EndpointsDown)
+				text += fmt.Sprintf(", %d down", s.EndpointsDown)
 			}
 			return fmt.Sprintf("%s  %s conn/s  %s active", text, short(float64(s.Rates.Connections)), short(float64(s.Active)))
 		}
