@@ -3777,7 +3777,7 @@ type ClientInterface interface {
 
 	// GetDoctor What is wrong with the machine and its network
 	//
-	// Looks, and changes nothing. Not of the contract.
+	// Looks, and changes nothing; up to 256 endpoints are pinged. Not of the contract.
 	//
 	// Corresponds with GET /doctor (the `GetDoctor` operationId).
 	GetDoctor(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5884,7 +5884,7 @@ func (c *Client) DeleteVlanMember(ctx context.Context, vlanId string, ifName str
 
 // GetDoctor What is wrong with the machine and its network
 //
-// Looks, and changes nothing. Not of the contract.
+// Looks, and changes nothing; up to 256 endpoints are pinged. Not of the contract.
 //
 // Corresponds with GET /doctor (the `GetDoctor` operationId).
 func (c *Client) GetDoctor(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13031,7 +13031,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetDoctorWithResponse What is wrong with the machine and its network
 	//
-	// Looks, and changes nothing. Not of the contract.
+	// Looks, and changes nothing; up to 256 endpoints are pinged. Not of the contract.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -20476,7 +20476,7 @@ func (c *ClientWithResponses) DeleteVlanMemberWithResponse(ctx context.Context, 
 
 // GetDoctorWithResponse What is wrong with the machine and its network
 //
-// Looks, and changes nothing. Not of the contract.
+// Looks, and changes nothing; up to 256 endpoints are pinged. Not of the contract.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -30,6 +30,7 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 				}
 			}
 		}
+		f.Down = p.down()
 		for _, o := range p.datapath.Others() {
 			f.Programs = append(f.Programs, doctor.Program(o))
 		}
@@ -38,6 +39,16 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 		}
 		return doctor.Here(f)
 	}
+}
+
+// down are the endpoints that take no new connections, as probes or clients' handshakes have found.
+func (p *daemon) down() (list []doctor.Down) {
+	for h := range p.health.Endpoints {
+		if h.State == lb.HealthDown && len(h.Services) > 0 {
+			list = append(list, doctor.Down{At: netip.AddrPortFrom(h.Addr, h.Probe.Port), Evidence: h.Evidence})
+		}
+	}
+	return list
 }
 
 // overhead is what a tunnel adds to a packet: the outer header, and that of UDP.

@@ -54,6 +54,7 @@ type Facts struct {
 	Daemon     bool
 	VIPs       []netip.Addr
 	Endpoints  []Endpoint
+	Down       []Down
 	Interfaces []string  // whose packets are balanced
 	Programs   []Program // of others, at hooks where the daemon's are
 	Problems   []Problem // of the network, that the daemon has found
@@ -66,6 +67,12 @@ type Endpoint struct {
 	Addr     netip.Addr
 	Overhead int // bytes that a tunnel adds
 	MSS      int // that clients are told; 0: their own
+}
+
+// Down is an endpoint that takes no new connections, and why.
+type Down struct {
+	At       netip.AddrPort
+	Evidence string
 }
 
 // Program is one of others at an interface.
@@ -96,7 +103,8 @@ type check struct {
 func checks() []check {
 	return []check{
 		{"kernel", kernel}, {"jit", jit}, {"bpffs", bpffs}, {"program-statistics", statistics}, {"forwarding", forwarding}, {"reverse-path", reversePath},
-		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"other-programs", otherPrograms},
+		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
+		{"endpoints", endpoints}, {"other-programs", otherPrograms},
 		{"vips", vips}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},
 	}

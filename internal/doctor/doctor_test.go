@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,9 @@ type fakeNetwork struct {
 	neighbours []Neighbour
 	routes     map[netip.Addr]Route
 	features   map[string]bool
+	answers    int // the largest ping that is answered; 0: none
+	pings      int // so many
+	loses      int // of them, the first ones
 }
 
 func (n *fakeNetwork) Links() ([]Link, error)           { return n.links, nil }
@@ -30,6 +34,14 @@ func (n *fakeNetwork) Route(a netip.Addr) (Route, error) {
 		return r, nil
 	}
 	return Route{}, errors.New("no route")
+}
+
+func (n *fakeNetwork) Ping(_ netip.Addr, sizes ...int) (answered []bool, err error) {
+	for _, size := range sizes {
+		n.pings++
+		answered = append(answered, size <= n.answers && n.pings > n.loses)
+	}
+	return answered, nil
 }
 
 func (n *fakeNetwork) Feature(link string, f Feature) (on, known bool) {
@@ -45,6 +57,7 @@ func (n *fakeNetwork) SetFeature(link string, f Feature, on bool) error {
 var (
 	vip      = netip.MustParseAddr("20.20.20.1")
 	endpoint = netip.MustParseAddr("31.31.31.1")
+	at5001   = netip.AddrPortFrom(endpoint, 5001)
 )
 
 // healthy is a machine on which nothing is wrong.
@@ -65,7 +78,7 @@ func healthy() (files map[string]string, m *Machine) {
 		Network: &fakeNetwork{
 			links:    []Link{{Index: 1, Name: "lo", Up: true, Loopback: true, MTU: 65536, Addrs: []netip.Addr{vip}}, {Index: 2, Name: "eth0", Kind: "device", Up: true, MTU: 1500}},
 			routes:   map[netip.Addr]Route{endpoint: {Link: "eth0"}},
-			features: map[string]bool{"eth0/gro": true, "eth0/tx": true, "eth0/rx": true, "eth0/lro": false},
+			features: map[string]bool{"eth0/gro": true, "eth0/tx": true, "eth0/rx": true, "eth0/lro": false}, answers: 9000,
 		},
 	}
 }
@@ -114,7 +127,11 @@ func wrongs() map[string]struct {
 		"no next hop":     {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Problems = []Problem{{"31.31.31.1", "it is silent", "see"}} }, id: "next-hops:31.31.31.1", sure: Certain},
 		"neighbours":      {files: file("proc/net/stat/arp_cache", "entries allocs\n00000400 1"), id: "neighbour-table:ipv4", sure: Certain, mends: true},
 		"many neighbours": {files: file("proc/net/stat/arp_cache", "entries allocs\n000003f0 1"), id: "neighbour-table:ipv4", sure: Likely, mends: true},
-		"tunnel":          {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Endpoints[0].Overhead = 20 }, id: "mtu:eth0", sure: Likely},
+		"narrow path":     {edit: func(_ *Machine, n *fakeNetwork) { n.answers = 1400 }, id: "path-mtu:31.31.31.1", sure: Likely},
+		"endpoint down": {edit: func(m *Machine, _ *fakeNetwork) {
+			m.Facts.Down = []Down{{at5001, "connection refused"}, {at5001, "3 of 3"}}
+		}, id: "endpoints:31.31.31.1:5001", sure: Certain},
+		"tunnel": {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Endpoints[0].Overhead = 20 }, id: "mtu:eth0", sure: Likely},
 		"program": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Programs = []Program{{"eth0", "ingress", "cil_from_netdev", true}, {"eth0", "ingress", "after", false}}
 		}, id: "other-programs:eth0/cil_from_netdev", sure: Possible},
@@ -199,6 +216,53 @@ func TestChecks(t *testing.T) {
 	}
 }
 
+// TestFitting: the largest packet that is answered is found; a reply that was lost by chance is no narrow path, and no reply at all none either.
+func TestFitting(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ answers, loses, size, fits, pings int }{
+		{9000, 0, 1500, 1500, 2}, {1400, 0, 1500, 1400, 28}, {1280, 0, 9000, 1280, 34}, {9000, 1, 1500, 1500, 2}, {9000, 2, 1500, 0, 2}, {0, 0, 1500, 0, 2},
+	} {
+		n := &fakeNetwork{answers: c.answers, loses: c.loses}
+		m := &Machine{Network: n}
+		if fits, err := m.fitting(endpoint, c.size); err != nil || fits != c.fits || n.pings != c.pings {
+			t.Errorf("%+v: %d bytes fit, %v, after %d pings", c, fits, err, n.pings)
+		}
+	}
+}
+
+// TestMachineMount: where the process's own /sys has no BPF file system, as with ip netns exec, that of the machine counts.
+func TestMachineMount(t *testing.T) {
+	t.Parallel()
+	files, m := healthy()
+	files["proc/self/mounts"], files["proc/2/mounts"] = "lb1 /sys sysfs rw 0 0", "bpf /sys/fs/bpf bpf rw 0 0"
+	m.at(t, files)
+	if list, err := bpffs(m); err != nil || list != nil {
+		t.Errorf("%v, %+v", err, list)
+	}
+}
+
+// TestManyDown: of many endpoints that are down the first are told, and how many others there are; what a ping says differs.
+func TestManyDown(t *testing.T) {
+	t.Parallel()
+	_, m := healthy()
+	for port := range 20 {
+		m.Facts.Down = append(m.Facts.Down, Down{netip.AddrPortFrom(endpoint, uint16(5020-port)), "no answer"})
+	}
+	list, err := endpoints(m)
+	if err != nil || len(list) != mostDown+1 || list[0].About != "31.31.31.1:5001" || list[mostDown].What != "12 more endpoints are down" || !strings.Contains(list[0].Why, "it answers ping") {
+		t.Errorf("%v, %+v", err, list)
+	}
+	n := m.Network.(*fakeNetwork)
+	n.answers, m.Facts.Down = 0, m.Facts.Down[:1]
+	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "its machine is off") {
+		t.Errorf("%+v", list)
+	}
+	n.neighbours = []Neighbour{{Addr: endpoint, Link: 2, MAC: "02::2", Valid: true}}
+	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "but ARP") {
+		t.Errorf("%+v", list)
+	}
+}
+
 // TestMendUnknown: what is not there, or has no safe way, is refused in one sentence, and changes nothing.
 func TestMendUnknown(t *testing.T) {
 	t.Parallel()
@@ -271,6 +335,18 @@ func inNamespace(t *testing.T) error {
 	}
 	if _, err := m.Network.Route(netip.MustParseAddr("20.20.20.9")); err != nil {
 		t.Error(err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return err
+	}
+	six, _ := netlink.ParseAddr("2001:db8::1/128")
+	if err := netlink.AddrAdd(lo, six); err != nil {
+		return err
+	}
+	for _, to := range []netip.Addr{vip, netip.MustParseAddr("2001:db8::1")} {
+		if answered, err := m.Network.Ping(to, smallPing, 70000, 1500); err != nil || !slices.Equal(answered, []bool{true, false, true}) {
+			t.Errorf("ping %s: %v, %v", to, answered, err)
+		}
 	}
 	if _, err := m.Network.Neighbours(); err != nil {
 		t.Error(err)

@@ -68,11 +68,15 @@ func jit(m *Machine) (out []Finding, err error) {
 	return out, nil
 }
 
-// bpffs looks whether what is pinned has a place.
+// bpffs looks whether what is pinned has a place: below the process's own /sys, or the machine's, as ip netns exec mounts a /sys that has none.
 func bpffs(m *Machine) ([]Finding, error) {
 	mounts, ok := m.read("proc/self/mounts")
 	if !ok {
 		return nil, errors.New("/proc/self/mounts cannot be read")
+	}
+	for _, process := range []string{"1", "2"} { // of 1 a container's first process, where there is one; 2 is the kernel's
+		others, _ := m.read("proc", process, "mounts")
+		mounts += "\n" + others
 	}
 	for line := range strings.Lines(mounts) {
 		if w := strings.Fields(line); len(w) > 2 && w[2] == "bpf" {

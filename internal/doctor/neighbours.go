@@ -10,7 +10,7 @@ import (
 func nextHops(m *Machine) (out []Finding, err error) {
 	for _, p := range m.Facts.Problems {
 		out = append(out, Finding{
-			About: p.About, What: p.What, Sure: Certain, Why: "packets of services do not get there", Command: p.Hint,
+			About: p.About, What: p.What, Sure: Certain, Why: "packets of services do not get there, or answers not back", Command: p.Hint,
 		})
 	}
 	if m.Facts.Daemon {

@@ -13,6 +13,7 @@ type Network interface {
 	Neighbours() ([]Neighbour, error)
 	// Route is the way to an address.
 	Route(netip.Addr) (Route, error)
+	Ping(to netip.Addr, sizes ...int) (answered []bool, err error)
 	// Feature tells whether an interface has an offload on; false: it does not tell.
 	Feature(link string, f Feature) (on, known bool)
 	SetFeature(link string, f Feature, on bool) error
@@ -41,7 +42,8 @@ type Neighbour struct {
 // Route is a way.
 type Route struct {
 	Link string
-	MTU  int // that the route has; 0: that of the interface
+	MTU  int        // that the route has; 0: that of the interface
+	Via  netip.Addr // the gateway, if there is one
 }
 
 // kernelNetwork is the thread's namespace.
@@ -103,5 +105,6 @@ func (kernelNetwork) Route(to netip.Addr) (Route, error) {
 	if err != nil {
 		return Route{}, fmt.Errorf("look up the way to %s: %w", to, err)
 	}
-	return Route{Link: l.Attrs().Name, MTU: list[0].MTU}, nil
+	via, _ := netip.AddrFromSlice(list[0].Gw)
+	return Route{Link: l.Attrs().Name, MTU: list[0].MTU, Via: via.Unmap()}, nil
 }

@@ -24,8 +24,9 @@ func doctorCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "look for what is wrong with the machine and its network, and say what mends it",
-		Long: "doctor looks at the kernel, its settings, interfaces, neighbours, routes, limits and room, and says what is wrong, how sure that is, why it\n" +
-			"matters, and the command that mends it. It changes nothing, unless --fix says so, which asks before each step.\n\n" +
+		Long: "doctor looks at the kernel, its settings, interfaces, neighbours, routes, limits and room, and at endpoints, up to 256 of which it pings, and\n" +
+			"says what is wrong, how sure that is, why it matters, and the command that mends it. It changes nothing, unless --fix says so, which\n" +
+			"asks before each step.\n\n" +
 			"Without a daemon in this network namespace it looks by itself, as far as that goes.\n\n" +
 			"It exits with 0 when nothing is wrong for certain, 1 when something is.",
 		Example: "  loxicmd doctor\n  loxicmd doctor --fix\n  loxicmd doctor --fix --yes",
@@ -177,7 +178,11 @@ func diagnosisText(d v1.Diagnosis) string {
 			fmt.Fprintf(&b, "%-9s%s could not be looked at: %s\n", "unknown", c.Name, c.Unknown)
 		}
 	}
-	fmt.Fprintf(&b, "%d checks, %d findings", len(d.Checks), len(d.Findings))
+	findings := "findings"
+	if len(d.Findings) == 1 {
+		findings = "finding"
+	}
+	fmt.Fprintf(&b, "%d checks, %d %s", len(d.Checks), len(d.Findings), findings)
 	if unknown > 0 {
 		fmt.Fprintf(&b, ", %d could not tell", unknown)
 	}
