@@ -29,6 +29,7 @@ import (
 	"loxilb/internal/logring"
 	"loxilb/internal/metrics"
 	"loxilb/internal/netdev"
+	"loxilb/internal/netdev/diagnosis"
 	"loxilb/internal/otlp"
 	"loxilb/internal/rates"
 	"loxilb/internal/reconcile"
@@ -110,6 +111,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	p.mirrors = reconcile.NewMirrors(state, p.attached, network.Objects(), o)
 	p.rules = reconcile.NewRules(state, d, network.Links, vips.Part(), o)
 	p.passive = reconcile.NewPassive(p.health, d)
+	p.health.FollowUnheard(network.Include(func() []diagnosis.Problem { return unheard(p.health.Unheard()) }))
 	p.interfaces = reconcile.NewInterfaces(reconcile.InterfacesConfig{
 		Observers: o, Hooks: d, Links: network.Links, Whitelist: c.Whitelist, Blacklist: c.Blacklist,
 	})

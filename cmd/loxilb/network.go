@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"loxilb/internal/announce"
 	"loxilb/internal/netdev"
 	"loxilb/internal/netdev/diagnosis"
+	"loxilb/internal/netdev/neighbour"
 	"loxilb/internal/status"
 )
 
@@ -19,6 +21,19 @@ func problems(n *netdev.Net) []status.Status {
 		out[i] = status.Status{ID: status.ID{Kind: p.Kind, Key: p.Key}, Desired: 1, Since: p.Since, Err: p.Problem, Attempts: 1}
 	}
 	return out
+}
+
+// unheard are endpoints whose answers to clients do not come back here.
+func unheard(endpoints []netip.AddrPort) []diagnosis.Problem {
+	list := make([]diagnosis.Problem, len(endpoints))
+	for i, at := range endpoints {
+		list[i] = diagnosis.Problem{
+			Kind: neighbour.Kind, Key: at.Addr().String(),
+			What: fmt.Sprintf("endpoint %s answers connections of this machine, and no client's: its answers to clients do not come back through this machine, or a firewall there refuses clients", at),
+			Hint: fmt.Sprintf("see on %s which way they leave: ip route get CLIENT; that way must lead here, or the service have --mode=onearm or fullnat", at.Addr()),
+		}
+	}
+	return diagnosis.Bounded(list, len(list), neighbour.Kind, "endpoints whose answers to clients do not come back")
 }
 
 // owner has a service fail for a VIP that could not be asked for, not for one that the network around keeps from

@@ -208,7 +208,8 @@ func (i *inquiry) noteAnswers(r *dryrun.Result, s *lb.Service) {
 		}
 		lost := int64(h.Opened) - int64(answered) - int64(h.Refused) - int64(h.Unreachable)
 		state := OK
-		if few := h.Opened / 10; h.Refused > few || h.Unreachable > few || lost > 2 && uint64(lost) > few {
+		unheard := i.Health.IsUnheard(e.AddrPort())
+		if few := h.Opened / 10; unheard || h.Refused > few || h.Unreachable > few || lost > 2 && uint64(lost) > few {
 			state = Warning
 		}
 		text := fmt.Sprintf("of %s to %s so far %d were answered, %d refused by a RST, %d reported as undeliverable", plural(int(h.Opened), "SYN"), e.AddrPort(), answered, h.Refused, h.Unreachable)
@@ -216,7 +217,7 @@ func (i *inquiry) noteAnswers(r *dryrun.Result, s *lb.Service) {
 			text += fmt.Sprintf(", and %d not answered at all", lost)
 		}
 		if state == Warning {
-			text += ": " + i.suspect(r, s, e, h, lost)
+			text += ": " + i.suspect(r, s, e, h, lost, unheard)
 		}
 		i.answer.add("answers", state, "%s", text)
 		return
@@ -224,8 +225,10 @@ func (i *inquiry) noteAnswers(r *dryrun.Result, s *lb.Service) {
 }
 
 // suspect says what unanswered handshakes point to. What happens at the endpoint cannot be seen from here.
-func (i *inquiry) suspect(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h *lb.Handshakes, lost int64) string {
+func (i *inquiry) suspect(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h *lb.Handshakes, lost int64, unheard bool) string {
 	switch {
+	case unheard:
+		return i.elsewhere("yet connections of this machine are answered, and lately none of any client")
 	case h.Refused > uint64(max(lost, 0)):
 		return fmt.Sprintf("nothing listens at port %d there, or a firewall rejects it", e.Port)
 	case h.Unreachable > uint64(max(lost, 0)):
@@ -233,7 +236,12 @@ func (i *inquiry) suspect(r *dryrun.Result, s *lb.Service, e lb.Endpoint, h *lb.
 	}
 	state, heeded := i.Health.EndpointState(s, e)
 	if heeded && state == lb.HealthUp && !r.Entry.SourceIsOurs {
-		return fmt.Sprintf("yet probes from this machine's own address are answered, so the endpoint's answers to %s do not come back through this machine (its route to clients must lead here; --mode fullnat or onearm needs none), or its firewall refuses clients' addresses", i.From.Addr())
+		return i.elsewhere("yet probes from this machine's own address are answered")
 	}
 	return "the endpoint is stopped, a firewall drops them, or its answers do not come back through this machine; which, only the endpoint can tell (tcpdump there)"
+}
+
+// elsewhere says where answers are to clients, if the endpoint answers this machine.
+func (i *inquiry) elsewhere(yet string) string {
+	return fmt.Sprintf("%s, so the endpoint's answers to %s do not come back through this machine (its route to clients must lead here; --mode fullnat or onearm needs none), or its firewall refuses clients' addresses", yet, i.From.Addr())
 }

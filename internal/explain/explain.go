@@ -29,6 +29,8 @@ type DataPath interface {
 type Health interface {
 	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
 	Endpoints(yield func(*lb.EndpointHealth) bool)
+	// IsUnheard tells whether an endpoint accepts connections of this machine, and answers no client through it.
+	IsUnheard(at netip.AddrPort) bool
 }
 
 // Network is what is asked of the kernel's network.

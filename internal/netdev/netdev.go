@@ -38,6 +38,7 @@ type Net struct {
 
 	mu         sync.Mutex
 	forwarding []diagnosis.Problem
+	more       func() []diagnosis.Problem // nil: none
 }
 
 // Open takes the network namespace of the calling thread: subscribes, then reads it once, so that Links answers and
@@ -140,7 +141,17 @@ func (n *Net) Diagnose() []diagnosis.Problem {
 	n.mu.Lock()
 	out := append([]diagnosis.Problem{}, n.forwarding...)
 	n.mu.Unlock()
-	return append(append(out, n.vips.Problems()...), n.neighbours.Problems()...)
+	out = append(append(out, n.vips.Problems()...), n.neighbours.Problems()...)
+	if n.more != nil {
+		out = append(out, n.more()...)
+	}
+	return out
+}
+
+// Include has what f returns, which others have found, be problems too; not while Run runs. Whoever calls soon has it looked at.
+func (n *Net) Include(f func() []diagnosis.Problem) (soon func()) {
+	n.more = f
+	return n.doctor.Soon
 }
 
 // Problems returns what was wrong at the last look, and since when.

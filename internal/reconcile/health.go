@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -21,6 +22,8 @@ type Health struct {
 	logged  int             // changes in this window
 	untold  int             // those that were not logged
 	logging bool            // the window is open
+	unheard map[netip.AddrPort]bool
+	heard   func() // unheard has others; nil: nobody wants to know
 }
 
 const (
@@ -31,7 +34,40 @@ const (
 )
 
 // NewHealth makes one that has endpoints probed by p. Changed is to be called when a key of p has another state.
-func NewHealth(p Prober, o Observers) *Health { return &Health{Observers: o, probes: newProbes(p)} }
+func NewHealth(p Prober, o Observers) *Health {
+	return &Health{Observers: o, probes: newProbes(p), unheard: map[netip.AddrPort]bool{}}
+}
+
+// Unheard are endpoints that accept connections of this machine, and leave the SYNs of all clients without an answer that would come through it.
+func (h *Health) Unheard() []netip.AddrPort {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(h.unheard), netip.AddrPort.Compare)
+}
+
+// IsUnheard tells whether an endpoint is one of these.
+func (h *Health) IsUnheard(at netip.AddrPort) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.unheard[at]
+}
+
+// FollowUnheard has f called when Unheard are others. Not while anything runs.
+func (h *Health) FollowUnheard(f func()) { h.heard = f }
+
+// hear notes that an endpoint is unheard, or that clients have had an answer.
+func (h *Health) hear(at netip.AddrPort, answered bool) {
+	h.mu.Lock()
+	if answered {
+		delete(h.unheard, at)
+	} else {
+		h.unheard[at] = true
+	}
+	h.mu.Unlock()
+	if h.heard != nil {
+		h.heard()
+	}
+}
 
 // follow has changes marked.
 func (h *Health) follow(mark func(...lb.Key)) {

@@ -140,6 +140,8 @@ func (p *Passive) do(ctx context.Context, actions []outlier.Action) {
 			p.health.again(p.health.probes.eject(a.At, a.Evidence))
 		case outlier.Return:
 			p.health.again(p.health.probes.readmit(a.At))
+		case outlier.Unheard, outlier.Heard:
+			p.health.hear(a.At, a.Kind == outlier.Heard)
 		}
 	}
 }

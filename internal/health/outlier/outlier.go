@@ -28,7 +28,8 @@ const (
 	leastFailures                = 3
 	mostShare, mostAboveMedian   = 0.5, 0.3 // of failures: from there on an endpoint is suspect
 	firstBackOff, longestBackOff = 5 * time.Second, 5 * time.Minute
-	calm                         = 2 * time.Minute // after so long in service, the back-off begins anew
+	calm                         = 2 * time.Minute    // after so long in service, the back-off begins anew
+	unheardSYNs, unheardTime     = 3, 2 * time.Second // so many without an answer, for so long, while it answers us: it is said
 )
 
 // Service is one whose endpoints are compared with each other.
@@ -52,9 +53,11 @@ type Kind int
 
 // The kinds.
 const (
-	Ask    Kind = iota // connect to the endpoint, and report by Answer
-	Eject              // it gets no new connections, for the reason in Evidence; or that is the reason by now
-	Return             // it gets some again
+	Ask     Kind = iota // connect to the endpoint, and report by Answer
+	Eject               // it gets no new connections, for the reason in Evidence; or that is the reason by now
+	Return              // it gets some again
+	Unheard             // clients' SYNs to it stay without an answer, and connections of our own do not: its answers to clients go another way
+	Heard               // that is over
 )
 
 // Action is what follows.
@@ -111,6 +114,9 @@ func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
 		if len(t.groups) == 0 {
 			if t.out {
 				d.due = append(d.due, Action{Kind: Return, At: t.at})
+			}
+			if t.unheardTold {
+				d.due = append(d.due, Action{Kind: Heard, At: t.at})
 			}
 			delete(d.targets, t.at)
 		}
@@ -227,7 +233,7 @@ func (d *Detector) Answer(at netip.AddrPort, failure string, undecided bool, now
 	case t.out:
 		a, ok = t.tried(failure, now), true
 	case failure == "":
-		t.acquit()
+		a, ok = t.accepts(now)
 	default:
 		a, ok = t.convict(failure, now)
 	}

@@ -61,6 +61,10 @@ func (r *rig) take(actions []Action) {
 			r.note("out", a)
 		case Return:
 			r.note("back", a)
+		case Unheard:
+			r.note("unheard", a)
+		case Heard:
+			r.note("heard", a)
 		}
 	}
 }
@@ -154,7 +158,7 @@ func TestSlow(t *testing.T) {
 }
 
 // TestAcquitted: an endpoint that answers us is not out, whatever clients' SYNs have met: a flood from made-up addresses that lead
-// nowhere, or a firewall that drops those of one client.
+// nowhere, or a firewall that drops those of one client. That clients have no answer is told once.
 func TestAcquitted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 2)
@@ -168,7 +172,7 @@ func TestAcquitted(t *testing.T) {
 			r.answer(0, "")
 		}
 	}
-	r.want()
+	r.want("unheard 0")
 	if asked == 0 || asked > 11 {
 		t.Errorf("asked %d times in 10 s", asked)
 	}
@@ -412,5 +416,57 @@ func BenchmarkTick(b *testing.B) {
 		}
 		now = now.Add(Pace)
 		d.Decide(now)
+	}
+}
+
+// TestUnheard: an endpoint that accepts our connections, and leaves SYNs of clients without an answer for seconds, is told of, once, and stays; a SYN that was lost by
+// chance is no such thing, nor is one that something has refused. With the first answer that is over, and so it is when the endpoint is taken out, or removed.
+func TestUnheard(t *testing.T) {
+	t.Parallel()
+	begin := func(syns int, refuse bool) *rig {
+		r := newRig(t, 3)
+		for n := range 40 {
+			if n%10 == 0 && n/10 < syns {
+				r.rows[0].Count.Opened++
+				if refuse {
+					r.rows[0].Count.Refused++
+				}
+			}
+			r.tick()
+			if _, asked := r.asks[at(0)]; asked {
+				r.answer(0, "")
+			}
+		}
+		return r
+	}
+	for _, c := range []struct {
+		syns   int
+		refuse bool
+		news   []string
+	}{{1, false, nil}, {2, false, nil}, {3, false, []string{"unheard 0"}}, {4, false, []string{"unheard 0"}}, {4, true, nil}} {
+		if r := begin(c.syns, c.refuse); !slices.Equal(r.news, c.news) {
+			t.Errorf("%+v: %v", c, r.news)
+		}
+	}
+	r := begin(4, false)
+	r.rows[0].Count.Opened++
+	r.rows[0].Count.Answered[0]++
+	r.tick()
+	if want := []string{"unheard 0", "heard 0"}; !slices.Equal(r.news, want) {
+		t.Errorf("after an answer: %v", r.news)
+	}
+	r = begin(4, false)
+	r.rows = r.rows[1:]
+	r.tick()
+	if want := []string{"unheard 0", "heard 0"}; !slices.Equal(r.news, want) {
+		t.Errorf("after it was removed: %v", r.news)
+	}
+	r = begin(4, false)
+	r.rows[0].Count.Opened += 3
+	r.until()
+	r.answer(0, "no answer")
+	r.tick()
+	if len(r.news) != 3 || !strings.HasPrefix(r.news[1], "out 0 ") || r.news[2] != "heard 0" {
+		t.Errorf("after it was taken out: %v", r.news)
 	}
 }

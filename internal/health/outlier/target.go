@@ -28,6 +28,10 @@ type target struct {
 	pending bool // it was asked, and has not answered yet
 	nextAsk time.Time
 
+	unheard      uint64 // SYNs of clients without an answer, since the last answer to any, at times when it accepted a connection of our own
+	unheardSince time.Time
+	unheardTold  bool
+
 	held string // why it was to be taken out, when too many were; "": it was not
 
 	out       bool
@@ -87,7 +91,8 @@ func (t *target) patience(jiffy time.Duration) time.Duration {
 
 // forgettable tells whether there is nothing to decide before the next news, nor to remember.
 func (t *target) forgettable(now time.Time) bool {
-	return t.streak == 0 && !t.out && !t.pending && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now))
+	return t.streak == 0 && !t.out && !t.pending && t.recent.failures() == 0 && (t.level == 0 || t.calmedDown(now)) &&
+		(t.unheard == 0 || !t.unheardTold && now.Sub(t.unheardSince) > 8*window)
 }
 
 // calmedDown tells whether it was well for so long that the back-off begins anew.
@@ -106,6 +111,9 @@ func (t *target) take(now time.Time) {
 // decide says what follows.
 func (t *target) decide(now time.Time, jiffy time.Duration, number uint32) (a Action, ok bool) {
 	switch {
+	case t.unheardTold && t.unheard == 0:
+		t.unheardTold = false
+		return Action{Kind: Heard, At: t.at}, true
 	case t.pending:
 		return a, false
 	case t.held != "" && t.mayLeave():
@@ -139,7 +147,7 @@ func (t *target) follow(now time.Time) {
 	n := &t.news
 	bad := n.refused + n.unreachable
 	if n.answered > 0 {
-		t.held = ""
+		t.held, t.unheard = "", 0
 		t.streak, t.refused, t.since = n.opened-min(n.opened, n.answered+bad), 0, now
 		return
 	}
@@ -166,6 +174,22 @@ func (t *target) sick(number uint32, kind func(*tally) uint64) bool {
 		median, ok := g.medianWithout(t, number)
 		return ok && r.share() >= median+mostAboveMedian
 	})
+}
+
+// accepts has an endpoint stay that has answered. If clients' SYNs go on without an answer all the same, that is said.
+func (t *target) accepts(now time.Time) (a Action, ok bool) {
+	if t.streak > 0 && t.refused == 0 {
+		if t.unheard == 0 {
+			t.unheardSince = t.since
+		}
+		t.unheard += t.streak
+	}
+	t.acquit()
+	if t.unheardTold || t.unheard < unheardSYNs || now.Sub(t.unheardSince) < unheardTime {
+		return a, false
+	}
+	t.unheardTold = true
+	return Action{Kind: Unheard, At: t.at}, true
 }
 
 // acquit forgets what has made the endpoint suspect: it has answered.
@@ -215,7 +239,7 @@ func (t *target) leave(reason string, resets bool, now time.Time) Action {
 	if t.level > 0 && t.calmedDown(now) {
 		t.level = 0
 	}
-	t.out, t.forResets, t.tries = true, resets, 0
+	t.out, t.forResets, t.tries, t.unheard = true, resets, 0, 0
 	t.reason = "passive: " + reason
 	t.leaveFor(now)
 	return Action{Kind: Eject, At: t.at, Evidence: t.reason}

@@ -1,0 +1,90 @@
+package checks_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// TestCauses: of an endpoint that clients do not reach, or not with large packets, doctor names the cause: a server that is stopped, a firewall that drops in silence, a
+// gateway that is wrong there, a link that drops what is large, answers that take another way. The last of these is a problem that everything tells of which tells
+// of problems. Once it is mended none of that is said any more.
+//
+// P69 doctor names why clients do not reach an endpoint, as far as that can be told apart from here
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{})
+	r.ServeNames()
+	second, third := r.Endpoints[1], r.Endpoints[2]
+	// behind a router on which nothing is wrong, with a gateway that is not there
+	rig.MustRun(t, r.LB, "ip", "route", "add", "99.99.99.0/24", "via", "31.31.31.1")
+	rig.MustRun(t, r.Endpoints[0], "ip", "addr", "add", "99.99.99.1/32", "dev", "lo")
+	rig.MustRun(t, r.Endpoints[0], "ip", "route", "add", "default", "via", "31.31.31.99", "table", "7")
+	rig.MustRun(t, r.Endpoints[0], "ip", "rule", "add", "from", "99.99.99.1", "lookup", "7")
+	for port, endpoint := range map[string]string{"81:5999": "31.31.31.1:1", "82:5003": "17.17.17.1:1", "83:5001": "99.99.99.1:1"} {
+		r.Loxicmd("create lb %s --tcp=%s --monitor --endpoints=%s", rig.VIP4, port, endpoint)
+	}
+	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=32.32.32.1:1,17.17.17.1:1", rig.VIP4)
+	rig.MustRun(t, third, "nft", "table ip wall { chain in { type filter hook input priority 0; tcp dport 5003 drop; }; }")
+	rig.MustRun(t, third, "nft", "table ip narrow { chain in { type filter hook input priority 0; ip length > 1280 drop; }; }")
+	says := func(line string, words ...string) {
+		t.Helper()
+		labtest.Eventually(t, 30*time.Second, func(context.Context) error {
+			out, _ := r.Command(strings.Fields(line)...)
+			for _, w := range words {
+				if !strings.Contains(out, w) {
+					return fmt.Errorf("%s does not say %q:\n%s", line, w, out)
+				}
+			}
+			return nil
+		})
+	}
+	says("doctor",
+		"endpoint 31.31.31.1:5999 is down: tcp 31.31.31.1:5999: connection refused",
+		"endpoint 17.17.17.1:5003 is down: tcp 17.17.17.1:5003: no answer", "it answers ping, so its machine and the ways there and back are well: its server is stopped or hangs, or a firewall drops that port",
+		"endpoint 99.99.99.1:5001 is down: tcp 99.99.99.1:5001: no answer", "it does not answer ping either: its machine is off, its way back to this machine is wrong (the gateway there)",
+		"of endpoint 17.17.17.1, pings of 1280 bytes are answered, and larger ones of up to 1500 are not", "--mss=1220")
+	rig.MustRun(t, second, "ip", "route", "replace", "default", "via", "32.32.32.99")
+	stop := dial(r, "20.20.20.1:80")
+	words := "endpoint 32.32.32.1:5001 answers connections of this machine, and no client's: its answers to clients do not come back through this machine"
+	for _, line := range []string{"doctor", "get status --failed", "describe lb 20.20.20.1:80/tcp", "get events"} {
+		says(line, words)
+	}
+	says("explain --client 100.100.100.1 --endpoint 32.32.32.1", "so the endpoint's answers to 100.100.100.1 do not come back through this machine")
+	rig.MustRun(t, second, "ip", "route", "replace", "default", "via", "32.32.32.254")
+	labtest.Eventually(t, 30*time.Second, func(context.Context) error {
+		if out, _ := r.Command("get", "status", "--failed"); strings.Contains(out, words) {
+			return fmt.Errorf("it is mended: %s", out)
+		}
+		return nil
+	})
+	stop()
+}
+
+// dial opens a connection now and then, whether or not it comes about.
+func dial(r *rig.Rig, address string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var dialling sync.WaitGroup
+	for range 2 {
+		dialling.Go(func() {
+			for ctx.Err() == nil {
+				short, done := context.WithTimeout(ctx, 500*time.Millisecond)
+				if c, err := r.Client.DialContext(short, "tcp", address); err == nil {
+					_ = c.Close()
+				}
+				<-time.After(100 * time.Millisecond)
+				done()
+			}
+		})
+	}
+	return func() {
+		cancel()
+		dialling.Wait()
+	}
+}
