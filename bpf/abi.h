@@ -229,7 +229,7 @@ enum table_layout {
 	TAGS_PER_WORD = 64 / TAG_BITS,
 	SPILLED_SHIFT = 48, /* in the last word of tags: how many of the
 			     * bucket's keys are in others of its group */
-	ROW_LIVE_BIT = 63,
+	ROW_LIVE_BIT = 63, /* of table_row.status */
 	SIZE_BITS = 21, /* of each number in table_state.size */
 };
 _Static_assert(ROWS_PER_BUCKET < (int)TAG_WORDS * (int)TAGS_PER_WORD,
@@ -238,7 +238,7 @@ _Static_assert(ROWS_PER_BUCKET < (int)TAG_WORDS * (int)TAGS_PER_WORD,
 /* A row of the connection table. */
 struct table_row {
 	struct connection_key key;
-	__u64 status; /* bit ROW_LIVE_BIT */
+	__u64 status; /* bit ROW_LIVE_BIT; below it, jiffies when the connection began, 0: not known */
 	struct connection connection;
 };
 _Static_assert(sizeof(struct table_row) == 128, "ABI");
@@ -566,6 +566,38 @@ struct handshake_counts {
 	__u64 unreachable; /* ICMP errors that a SYN could not be delivered */
 };
 _Static_assert(sizeof(struct handshake_counts) == 2 * CACHE_LINE, "ABI");
+
+/*
+ * Connections that are over
+ */
+
+enum lifetime_layout {
+	HISTOGRAM_BUCKETS = 48,
+	LIFE_SHIFT = 20, /* lives are in parts of a second of so many bits */
+};
+
+/* The protocols that are told apart. */
+enum lifetime_class {
+	LIFETIME_TCP,
+	LIFETIME_UDP,
+	LIFETIME_SCTP,
+	LIFETIME_ICMP,
+	LIFETIME_CLASSES
+};
+
+struct histogram {
+	__u64 sum; /* of the values */
+	__u64 buckets
+		[HISTOGRAM_BUCKETS]; /* how many are at most 1 << i, and not in those before; the last one: all others */
+};
+
+/* How long connections lived, and how many bytes they carried (lifetime.h), per
+ * CPU. */
+struct lifetime_counts {
+	struct histogram life; /* of all, 1 << LIFE_SHIFT is a second */
+	struct histogram bytes_in; /* of IP packets, from the client */
+	struct histogram bytes_out; /* of those whose answers are seen */
+};
 
 /*
  * Source addresses and ports of ours

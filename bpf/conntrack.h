@@ -435,18 +435,17 @@ enum port_fate {
 	PORT_RESTS_FROM_NOW,
 };
 
-/* Deletes an entry; one that has ended, if its word says so. Returns whether it was
- * there. Whoever deletes a reply entry frees its source port. */
-static __always_inline bool entry_delete(const struct connection_key *key,
-					 __u32 word)
+/* Deletes an entry, as entry_remove() does; more: what that is told beside the word.
+ * Whoever deletes a reply entry frees its source port. */
+static __always_inline __u64 entry_delete(const struct connection_key *key,
+					  __u32 word, __u64 more)
 {
 	const __u32 ours = CONN_REPLY_DIRECTION | STATE_TRAIT(CONN_SNAT);
+	__u64 removed = entry_remove(key, REMOVE_WORD(word) | more);
 
-	if (!entry_remove(key, word))
-		return false;
-	if (unlikely((word & ours) == ours))
+	if (unlikely(removed && (word & ours) == ours))
 		snat_release(key);
-	return true;
+	return removed;
 }
 
 /* Keeps the source port of an ended connection from others: its reply entry
@@ -479,11 +478,11 @@ static __always_inline bool reply_end(const struct connection_key *key,
 				      struct connection *c, __u32 word)
 {
 	if (state_is_left(word))
-		return entry_delete(key, word);
+		return entry_delete(key, word, REMOVE_COUNTS);
 	word = state_change(c, word, 0, STATE_ENDED | CONN_RESET);
 	if (word & STATE_ENDED)
 		return false;
-	entry_delete(key, word);
+	entry_delete(key, word, REMOVE_COUNTS);
 	return true;
 }
 
@@ -499,6 +498,7 @@ __noinline bool connection_end(const struct connection_key *key,
 {
 	struct connection *client = c;
 	struct connection_key other;
+	__u64 more = REMOVE_COUNTS;
 	bool reply;
 
 	if (!key || !c) /* verifier 2 */
@@ -535,9 +535,10 @@ __noinline bool connection_end(const struct connection_key *key,
 	if (unlikely(fate != PORT_IS_FREE && word & STATE_TRAIT(CONN_SNAT)))
 		reply_rest(reply ? key : &other, fate);
 	else if (likely(!(word & STATE_TRAIT(CONN_ONE_WAY))))
-		entry_delete(reply ? key : &other, word | CONN_REPLY_DIRECTION);
+		more |= entry_delete(reply ? key : &other,
+				     word | CONN_REPLY_DIRECTION, more);
 	entry_delete(reply ? &other : key,
-		     (word & ~CONN_REPLY_DIRECTION) | STATE_ENDED);
+		     (word & ~CONN_REPLY_DIRECTION) | STATE_ENDED, more);
 	return true;
 }
 

@@ -53,7 +53,7 @@ static __always_inline bool row_copy(struct table_row *row, __u32 to,
 				   STATE_ENDED);
 	*copy = row->connection;
 	*(__u32 *)&copy->flags = word;
-	err = group_put(b, to, &row->key, copy, hash);
+	err = group_put(b, to, &row->key, copy, hash, row->status);
 	if (err)
 		*(volatile __u32 *)&row->connection.flags = word;
 	else
@@ -82,7 +82,7 @@ static long row_move(__u32 n, struct group_move *m)
 		m->failed = true;
 		return 1;
 	}
-	group_clear(m->group, hash, bucket << FOUND_ROW_BITS | i);
+	group_clear(m->group, hash_bucket(hash), bucket << FOUND_ROW_BITS | i);
 	return 0;
 }
 

@@ -507,6 +507,23 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
+/* enum drop_reason -> bytes of IP packets, per CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_REASONS);
+	__type(key, __u32);
+	__type(value, __u64);
+} drop_bytes SEC(".maps");
+
+/* enum lifetime_class -> what connections that are over have had, per CPU. Written by
+ * the packet path and the sweep, once for each; read by user. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LIFETIME_CLASSES);
+	__type(key, __u32);
+	__type(value, struct lifetime_counts);
+} lifetimes SEC(".maps");
+
 /* enum pass_reason -> packets, per CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

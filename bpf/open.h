@@ -241,7 +241,7 @@ static __noinline void give_back(const struct packet *p,
 	connection_ended(c->endpoint, &p->tuple.saddr, 0, p->tuple.protocol);
 	if (!(c->traits & CONN_ONE_WAY))
 		entry_delete(&o->entries.reply_key,
-			     state_read(c) | CONN_REPLY_DIRECTION);
+			     state_read(c) | CONN_REPLY_DIRECTION, 0);
 }
 
 /* Makes the client's entry, which has the next hop and has counted this packet:

@@ -64,10 +64,19 @@ static __always_inline void reopen_entry(const struct packet *p,
 	c->bytes = 0;
 }
 
+/* Counts what the connection was that these two entries have had. */
+static __always_inline void count_former(struct connection *c, __u32 word,
+					 struct connection *peer)
+{
+	row_count_end(row_of(peer), word | CONN_REPLY_DIRECTION, 0);
+	row_count_end(row_of(c), word, row_removed(peer->seen));
+}
+
 static __always_inline void reopen_both(const struct packet *p,
 					struct connection *c,
 					struct connection *peer)
 {
+	row_begins_anew(row_of(c));
 	reopen_entry(p, peer, 0, p->seq + 1);
 	reopen_entry(p, c, p->seq_end, 0);
 }
@@ -102,6 +111,7 @@ reopen_entries(ctx_t *ctx, struct packet *p, struct opening *o,
 		connection_ended(id, &p->tuple.saddr, 0, IPPROTO_TCP);
 		return drop(p, DROP_CONNECTION_RACE);
 	}
+	count_former(c, word, peer);
 	__sync_fetch_and_add(&state->connections, 1);
 	if (!o->outward.is)
 		handshake_count(id, HANDSHAKE(opened));

@@ -139,7 +139,7 @@ snat_claim_port(ctx_t *ctx, struct packet *p, struct opening *o, __be16 port)
 	v = insert_entry(p, key, &o->entries.entry);
 	if (v != VERDICT_CONTINUE || !snat_has_local_socket(ctx, o))
 		return v;
-	if (entry_remove(key, state_read(&o->entries.entry)))
+	if (entry_remove(key, REMOVE_WORD(state_read(&o->entries.entry))))
 		return taken(p, DROP_TUPLE_IN_USE);
 	snat_usage_add(&o->search.pair, 1);
 	return drop(p, DROP_CONNECTION_RACE);

@@ -53,9 +53,14 @@ static __always_inline void count_one(void *counters, __u32 i)
 		(*n)++;
 }
 
-static __noinline __maybe_unused void count_drop(__u32 reason)
+/* Counts a packet that is dropped. */
+static __noinline __maybe_unused void count_drop(__u32 reason, __u32 length)
 {
+	__u64 *bytes = bpf_map_lookup_elem(&drop_bytes, &reason);
+
 	count_one(&drops, reason);
+	if (bytes)
+		*bytes += length;
 }
 
 static __noinline __maybe_unused void count_pass(__u32 reason)

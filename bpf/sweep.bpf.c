@@ -73,7 +73,7 @@ static __always_inline bool sweep_entry(const struct connection_key *key,
 	if (!removable)
 		return false;
 	if (word & STATE_ENDED) { /* whoever ended it could not delete it */
-		entry_delete(key, word);
+		entry_delete(key, word, REMOVE_COUNTS);
 		return false;
 	}
 	return connection_end_by_reply(key, c, word, PORT_IS_FREE);

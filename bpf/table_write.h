@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <linux/errno.h>
 #include <bpf/bpf_helpers.h>
+#include "lifetime.h"
 #include "maps.h"
 #include "state.h"
 #include "table.h"
@@ -109,7 +110,8 @@ static __always_inline __u32 bucket_free_row(const struct table_bucket *b,
 /* Writes a row into a bucket, whose lock is held, and shows it last. */
 static __always_inline int bucket_put(struct table_bucket *b,
 				      const struct connection_key *key,
-				      __u64 hash, const struct connection *c)
+				      __u64 hash, const struct connection *c,
+				      __u64 status)
 {
 	__u32 i = bucket_free_row(b, hash);
 	struct table_row *row = bucket_row(b, i);
@@ -118,7 +120,7 @@ static __always_inline int bucket_put(struct table_bucket *b,
 		return -E2BIG;
 	row->key = *key;
 	row->connection = *c;
-	__sync_lock_test_and_set(&row->status, ROW_LIVE);
+	__sync_lock_test_and_set(&row->status, status);
 	__sync_fetch_and_or(&b->tags[i / TAGS_PER_WORD % TAG_WORDS],
 			    (__u64)hash_tag(hash)
 				    << (i % TAGS_PER_WORD * TAG_BITS));
@@ -142,7 +144,8 @@ static __always_inline void bucket_clear(struct table_bucket *b, __u32 i)
  * locked. Waits for no lock: another CPU may have the one and want the other. */
 static __always_inline int group_spill(struct table_bucket *own, __u32 group,
 				       const struct connection_key *key,
-				       const struct connection *c, __u64 hash)
+				       const struct connection *c, __u64 hash,
+				       __u64 status)
 {
 	struct table_bucket *b;
 	int err = -E2BIG;
@@ -152,7 +155,7 @@ static __always_inline int group_spill(struct table_bucket *own, __u32 group,
 		b = bucket_get(group, hash_bucket(hash) ^ n);
 		if (!b || !bucket_try_lock(b))
 			continue;
-		err = bucket_put(b, key, hash, c);
+		err = bucket_put(b, key, hash, c, status);
 		bucket_unlock(b);
 	}
 	if (err)
@@ -162,29 +165,31 @@ static __always_inline int group_spill(struct table_bucket *own, __u32 group,
 }
 
 /* Writes a row into a group: into its own bucket, which is locked, if there is
- * room. */
+ * room. status: with ROW_LIVE. */
 static __always_inline int group_put(struct table_bucket *own, __u32 group,
 				     const struct connection_key *key,
-				     const struct connection *c, __u64 hash)
+				     const struct connection *c, __u64 hash,
+				     __u64 status)
 {
-	int err = bucket_put(own, key, hash, c);
+	int err = bucket_put(own, key, hash, c, status);
 
 	if (likely(err != -E2BIG))
 		return err;
-	return group_spill(own, group, key, c, hash);
+	return group_spill(own, group, key, c, hash, status);
 }
 
-/* Frees a row of a group. Its own bucket is locked; found is group_find()'s. */
-static __always_inline void group_clear(__u32 group, __u64 hash, int found)
+/* Frees a row of a group. The key's own bucket, of this number, is locked; found is
+ * group_find()'s. */
+static __always_inline void group_clear(__u32 group, __u32 own, int found)
 {
 	struct table_bucket *b = bucket_get(group, found >> FOUND_ROW_BITS);
 
 	if (!b)
 		return;
 	bucket_clear(b, found & FOUND_ROW_MASK);
-	if (likely(found >> FOUND_ROW_BITS == hash_bucket(hash)))
+	if (likely(found >> FOUND_ROW_BITS == own))
 		return;
-	b = bucket_get(group, hash_bucket(hash));
+	b = bucket_get(group, own);
 	if (b)
 		__sync_fetch_and_add(&b->tags[CONTROL_WORD],
 				     -CONTROL_SPILLED_ONE);
@@ -280,7 +285,7 @@ __noinline int entry_insert(const struct connection_key *key,
 	err = -EEXIST;
 	if (bucket_group_find(own, group, key, hash) < 0) {
 		asm volatile("" : "+r"(hash)); /* verifier 4 */
-		err = group_put(own, group, key, c, hash);
+		err = group_put(own, group, key, c, hash, row_status_now());
 	}
 	bucket_unlock(own);
 	if (!err) {
@@ -322,29 +327,38 @@ static __always_inline void entry_mark_left(const struct connection_key *key,
 					    now, now | STATE_LEFT);
 }
 
-/* Removes an entry; one that has ended, if its word says so. Returns whether it did: if
- * its bucket's lock was not to be had, the entry is marked. Global (verifier 1). */
-__noinline bool entry_remove(const struct connection_key *key, __u32 word)
+/* Removes an entry; one that has ended, if its word says so. what: the word, and what
+ * else the removal is told (lifetime.h). Returns row_removed(), or 0: the entry is not
+ * there; or its bucket's lock was not to be had, and the entry is marked. Global
+ * (verifier 1). */
+__noinline __u64 entry_remove(const struct connection_key *key, __u64 what)
 {
 	struct table_state *t = table_state_get();
 	struct table_bucket *own;
-	bool removed = false;
+	struct table_row *row;
+	__u64 removed = 0;
 	__u32 group;
 	__u64 hash;
 	int found;
 
 	if (!key || !t) /* verifier 2 */
-		return false;
+		return 0;
 	hash = table_hash(t, key);
 	own = key_lock(key, hash, &group);
 	if (unlikely(!own)) {
-		entry_mark_left(key, hash, word);
-		return false;
+		entry_mark_left(key, hash, what);
+		return 0;
 	}
 	found = bucket_group_find(own, group, key, hash);
-	if (found >= 0 && group_row_of(group, found, word)) {
-		group_clear(group, hash, found);
-		removed = true;
+	row = found >= 0 ? group_row_of(group, found, what) : NULL;
+	if (row) {
+		found |= hash_bucket(hash) << FOUND_GROUP_BITS;
+		asm volatile("" : "+r"(found)); /* verifier 4 */
+		if (what & REMOVE_COUNTS)
+			row_count_end(row, state_read(&row->connection), what);
+		removed = row_removed(row->connection.seen);
+		group_clear(group, found >> FOUND_GROUP_BITS,
+			    found & ((1 << FOUND_GROUP_BITS) - 1));
 	}
 	bucket_unlock(own);
 	if (removed)

@@ -244,7 +244,7 @@ static __always_inline int conclude(ctx_t *ctx, struct packet *p,
 	case VERDICT_REDIRECT:
 		return p->action;
 	case VERDICT_DROP:
-		count_drop(p->drop);
+		count_drop(p->drop, p->length);
 		return TC_SHOT;
 	default:
 		if (unlikely(p->pass))
@@ -303,7 +303,7 @@ static __always_inline int handle_ingress(ctx_t *ctx, __u16 l3)
 		trace_became(&p, TRACE_ANSWER);
 		v = answer(ctx, &p);
 		if (v == VERDICT_REDIRECT)
-			count_drop(p.drop);
+			count_drop(p.drop, p.length);
 	}
 	return finish(ctx, &p, v);
 }
@@ -433,6 +433,8 @@ const struct {
 	enum pass_reason pass;
 	enum half_open_class half_open;
 	enum handshake_layout handshake;
+	enum lifetime_layout lifetime;
+	enum lifetime_class lifetime_class;
 	enum connection_event_kind event;
 	enum connection_event_cause cause;
 	enum ring ring;

@@ -88,7 +88,7 @@ __noinline int handle_syn(ctx_t *ctx, struct packet *p)
 	case VERDICT_CHALLENGE:
 		return syn_challenge(ctx, p);
 	case VERDICT_DROP:
-		count_drop(p->drop);
+		count_drop(p->drop, p->length);
 		return XDP_DROP;
 	default:
 		return XDP_PASS;

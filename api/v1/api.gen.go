@@ -449,6 +449,9 @@ type Endpoint struct {
 	// Panic It is inactive, and takes new connections all the same, as all others are: allDown is panic. In requests it is ignored.
 	Panic bool `json:"panic,omitempty"`
 
+	// Share Percent of its weight that it has for new connections now, while its slow start goes on; absent: all. In requests it is ignored.
+	Share int `json:"share,omitempty"`
+
 	// Standby It is a backup that is not needed. In requests it is ignored.
 	Standby bool `json:"standby,omitempty"`
 

@@ -166,6 +166,33 @@ func (v view) Drops() map[string]uint64 {
 	return drops
 }
 
+// DropBytes are without those that cannot be read.
+func (v view) DropBytes() map[string]uint64 {
+	drops, err := v.Datapath.DropBytes()
+	if err != nil {
+		v.log.Error("drops cannot be read", "error", err)
+	}
+	return drops
+}
+
+// Lifetimes are none if they cannot be read.
+func (v view) Lifetimes() []lb.Lifetimes {
+	list, err := v.Datapath.Lifetimes()
+	if err != nil {
+		v.log.Error("lifetimes of connections cannot be read", "error", err)
+	}
+	return list
+}
+
+// MapUses are none if they cannot be read.
+func (v view) MapUses() []lb.MapUse {
+	list, err := v.Datapath.MapUses()
+	if err != nil {
+		v.log.Error("sizes of maps cannot be read", "error", err)
+	}
+	return list
+}
+
 // Pressure is without what cannot be read.
 func (v view) Pressure() lb.Pressure {
 	p, err := v.Datapath.Pressure()

@@ -68,6 +68,7 @@ func Weighted(s lb.Service, w Weights, seed uint64, way func(netip.Addr) Way) bp
 			way(e.Addr).put(&t.Endpoints[i])
 		}
 	}
+	t.Tenths = s.SlowStart != 0
 	t.Slots = places(s, &w, seed)
 	t.Leave.After, t.Leave.Ends = s.After(s.OnRemove)
 	return t

@@ -99,6 +99,8 @@ func (f *flags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.otlp.endpoint, "otlp-endpoint", "", "URL of a collector of OpenTelemetry, http://HOST:4318, to which metrics and events are sent (OTLP over HTTP); empty: none")
 	fs.StringVar(&f.otlp.headers, "otlp-headers", "", "file with headers of these requests, a line NAME: VALUE for each: tokens, say")
 	fs.StringVar(&f.otlp.ca, "otlp-ca", "", "file with the certificates (PEM) by which the collector at https:// is known; empty: those of the machine")
+	fs.StringVar(&f.otlp.cert, "otlp-cert", "", "certificate (PEM) by which the collector at https:// knows the daemon, if it asks for one; read again for each connection")
+	fs.StringVar(&f.otlp.key, "otlp-key", "", "its key (PEM)")
 	fs.DurationVar(&f.otlp.interval, "otlp-interval", time.Minute, "how often metrics are sent there, 1s to 1h")
 	fs.BoolVar(&f.detach, "detach", false, "detach the programs, remove maps and owned addresses, and exit; refused while a daemon runs")
 	fs.BoolVar(&f.force, "force", false, "with --detach: also from a daemon that runs")

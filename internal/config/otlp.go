@@ -26,8 +26,9 @@ type OTLP struct {
 
 // otlpFlags are as they are written.
 type otlpFlags struct {
-	endpoint, headers, ca string
-	interval              time.Duration
+	endpoint, headers string
+	ca, cert, key     string
+	interval          time.Duration
 }
 
 const (
@@ -37,10 +38,8 @@ const (
 )
 
 func (f *otlpFlags) check() (OTLP, error) {
-	for flag, path := range map[string]string{"--otlp-headers": f.headers, "--otlp-ca": f.ca} {
-		if path != "" && f.endpoint == "" {
-			return OTLP{}, &Error{flag, path, "is for --otlp-endpoint only"}
-		}
+	if err := f.checkFiles(); err != nil {
+		return OTLP{}, err
 	}
 	if f.interval < minOTLPInterval || f.interval > maxOTLPInterval {
 		return OTLP{}, &Error{"--otlp-interval", f.interval.String(), fmt.Sprintf("is not %v to %v", minOTLPInterval, maxOTLPInterval)}
@@ -53,19 +52,39 @@ func (f *otlpFlags) check() (OTLP, error) {
 		return OTLP{}, &Error{"--otlp-endpoint", f.endpoint, "is not a URL of a collector: http://HOST:4318 or https://HOST:4318, perhaps with a path"}
 	}
 	o := OTLP{Endpoint: strings.TrimRight(u.String(), "/"), Interval: f.interval}
-	if u.Scheme == "http" && f.ca != "" {
-		return OTLP{}, &Error{"--otlp-ca", f.ca, "is for a collector at https:// only"}
-	}
 	if at, err := netip.ParseAddr(u.Hostname()); u.Scheme == "http" && f.headers != "" && u.Hostname() != "localhost" && (err != nil || !at.IsLoopback()) {
 		return OTLP{}, &Error{"--otlp-headers", f.headers, "would go to another machine unencrypted: use https://"}
 	}
 	if o.Headers, err = readHeaders(f.headers); err != nil {
 		return OTLP{}, err
 	}
-	if o.TLS, err = readCA(f.ca); err != nil {
+	if o.TLS, err = f.readTLS(); err != nil {
 		return OTLP{}, err
 	}
 	return o, nil
+}
+
+// checkFiles refuses files that nothing would be done with.
+func (f *otlpFlags) checkFiles() error {
+	for _, one := range [...]struct {
+		flag, path string
+		secure     bool // for HTTPS alone
+	}{{"--otlp-headers", f.headers, false}, {"--otlp-ca", f.ca, true}, {"--otlp-cert", f.cert, true}, {"--otlp-key", f.key, true}} {
+		switch {
+		case one.path == "":
+		case f.endpoint == "":
+			return &Error{one.flag, one.path, "is for --otlp-endpoint only"}
+		case one.secure && strings.HasPrefix(strings.ToLower(f.endpoint), "http:"):
+			return &Error{one.flag, one.path, "is for a collector at https:// only"}
+		}
+	}
+	switch {
+	case f.cert != "" && f.key == "":
+		return &Error{"--otlp-cert", f.cert, "has no key: add --otlp-key"}
+	case f.key != "" && f.cert == "":
+		return &Error{"--otlp-key", f.key, "has no certificate: add --otlp-cert"}
+	}
+	return nil
 }
 
 // readHeaders reads lines of NAME: VALUE. Values may be secrets, so nobody else may read them.
@@ -78,8 +97,8 @@ func readHeaders(path string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if mode.Perm()&0o007 != 0 {
-		return nil, &Error{flag, path, fmt.Sprintf("has mode %04o, so that everybody has what is in it: chmod 600 it", mode.Perm())}
+	if err := checkSecret(flag, path, mode); err != nil {
+		return nil, err
 	}
 	headers := map[string]string{}
 	for i, line := range strings.Split(string(text), "\n") {
@@ -96,20 +115,57 @@ func readHeaders(path string) (map[string]string, error) {
 	return headers, nil
 }
 
-func readCA(path string) (*tls.Config, error) {
-	const flag = "--otlp-ca"
-	if path == "" {
+// readTLS is how the collector is known, and we are to it; nil: as the machine has it.
+func (f *otlpFlags) readTLS() (*tls.Config, error) {
+	if f.ca == "" && f.cert == "" {
 		return nil, nil
 	}
-	text, _, err := readShort(flag, path)
+	c := &tls.Config{}
+	if f.ca != "" {
+		text, _, err := readShort("--otlp-ca", f.ca)
+		if err != nil {
+			return nil, err
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(bytes.TrimSpace(text)) {
+			return nil, &Error{"--otlp-ca", f.ca, "holds no certificate (PEM)"}
+		}
+	}
+	if f.cert != "" {
+		if _, err := readPair(f.cert, f.key); err != nil {
+			return nil, err
+		}
+		// read again for each connection, of which there are few: certificates are renewed, and a daemon goes on
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return readPair(f.cert, f.key) }
+	}
+	return c, nil
+}
+
+func readPair(cert, key string) (*tls.Certificate, error) {
+	certificate, _, err := readShort("--otlp-cert", cert)
 	if err != nil {
 		return nil, err
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(bytes.TrimSpace(text)) {
-		return nil, &Error{flag, path, "holds no certificate (PEM)"}
+	secret, mode, err := readShort("--otlp-key", key)
+	if err == nil {
+		err = checkSecret("--otlp-key", key, mode)
 	}
-	return &tls.Config{RootCAs: pool}, nil
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certificate, secret)
+	if err != nil {
+		return nil, &Error{"--otlp-cert", cert, "does not fit --otlp-key: " + strings.TrimPrefix(err.Error(), "tls: ")}
+	}
+	return &pair, nil
+}
+
+// checkSecret refuses a file that everybody may read.
+func checkSecret(flag, path string, mode os.FileMode) error {
+	if mode.Perm()&0o007 != 0 {
+		return &Error{flag, path, fmt.Sprintf("has mode %04o, so that everybody has what is in it: chmod 600 it", mode.Perm())}
+	}
+	return nil
 }
 
 // readShort reads a file that is not large.

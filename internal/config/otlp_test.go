@@ -1,6 +1,14 @@
 package config
 
 import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +20,8 @@ func TestOTLP(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	secret := file(t, dir, "headers", "# of the collector\nauthorization: Bearer a:b\n\nX-Scope:  one\n", 0o600)
+	cert, key := pair(t, dir, "first")
+	_, other := pair(t, dir, "other")
 	for name, c := range map[string]struct {
 		args []string
 		want OTLP
@@ -31,6 +41,12 @@ func TestOTLP(t *testing.T) {
 		"a word":           {args: []string{"--otlp-endpoint=https://x", "--otlp-headers=" + file(t, dir, "word", "a: b\nsecret", 0o600)}, msg: "in line 2"},
 		"no file":          {args: []string{"--otlp-endpoint=https://x", "--otlp-headers=" + dir}, msg: "is not a file"},
 		"no CA":            {args: []string{"--otlp-endpoint=https://x", "--otlp-ca=" + secret}, msg: "holds no certificate"},
+		"no key":           {args: []string{"--otlp-endpoint=https://x", "--otlp-cert=" + cert}, msg: "add --otlp-key"},
+		"no certificate":   {args: []string{"--otlp-endpoint=https://x", "--otlp-key=" + key}, msg: "add --otlp-cert"},
+		"pair in clear":    {args: []string{"--otlp-endpoint=http://x", "--otlp-cert=" + cert, "--otlp-key=" + key}, msg: "https:// only"},
+		"pair alone":       {args: []string{"--otlp-cert=" + cert, "--otlp-key=" + key}, msg: "is for --otlp-endpoint only"},
+		"another key":      {args: []string{"--otlp-endpoint=https://x", "--otlp-cert=" + cert, "--otlp-key=" + other}, msg: "does not fit --otlp-key"},
+		"open key":         {args: []string{"--otlp-endpoint=https://x", "--otlp-cert=" + cert, "--otlp-key=" + file(t, dir, "open-key", "x", 0o644)}, msg: "chmod 600"},
 		"CA for nothing":   {args: []string{"--otlp-endpoint=http://x", "--otlp-ca=" + secret}, msg: "https:// only"},
 	} {
 		got, code, msg := run(nil, c.args...)
@@ -48,4 +64,55 @@ func TestOTLP(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
+}
+
+// TestOTLPCertificate: the pair is read again for each connection, so that one that was renewed is used.
+func TestOTLPCertificate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := pair(t, dir, "pair")
+	got, code, msg := run(nil, "--otlp-endpoint=https://x", "--otlp-cert="+cert, "--otlp-key="+key)
+	if code != ExitOK {
+		t.Fatal(msg)
+	}
+	var before []byte
+	for range 2 {
+		c, err := got.OTLP.TLS.GetClientCertificate(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Equal(c.Certificate[0], before) {
+			t.Error("the certificate of before is used")
+		}
+		before = c.Certificate[0]
+		pair(t, dir, "pair")
+	}
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := got.OTLP.TLS.GetClientCertificate(nil); err == nil {
+		t.Error("no error without a key")
+	}
+}
+
+// pair writes a certificate and its key.
+func pair(t *testing.T, dir, name string) (cert, key string) {
+	t.Helper()
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &secret.PublicKey, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := x509.MarshalPKCS8PrivateKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(kind string, b []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}))
+	}
+	return file(t, dir, name+".crt", text("CERTIFICATE", der), 0o600), file(t, dir, name+".key", text("PRIVATE KEY", raw), 0o600)
 }

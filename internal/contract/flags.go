@@ -132,6 +132,8 @@ func oursOnly() []Section[Flag] {
 			{Name: "otlp-endpoint", State: Ours},
 			{Name: "otlp-headers", State: Ours},
 			{Name: "otlp-ca", State: Ours},
+			{Name: "otlp-cert", State: Ours},
+			{Name: "otlp-key", State: Ours},
 			{Name: "otlp-interval", State: Ours},
 			{Name: "detach", State: Ours},
 			{Name: "force", State: Ours},

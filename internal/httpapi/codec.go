@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -198,6 +199,9 @@ func (c *codec) answer(s *lb.Service, stats *lb.ServiceStats, state func(*lb.Ser
 		get(&e.Endpoints[i], c.endpoint, &s.Endpoints[i])
 		e.Endpoints[i].Counter = counter(t)
 		e.Endpoints[i].Standby = s.Endpoints[i].Backup > 0 && !t.Takes
+		if s.SlowStart > 0 && t.Share > 0 && t.Share < 1 {
+			e.Endpoints[i].Share = int(math.Round(100 * t.Share))
+		}
 		if state, probed := state(s, s.Endpoints[i]); probed {
 			e.Endpoints[i].State = "active" // so too while nothing is known: it takes connections
 			if state == lb.HealthDown {

@@ -40,7 +40,7 @@ func TestEveryPropertyIsAField(t *testing.T) {
 	}
 	compareNames(t, known, slices.Collect(maps.Keys(v1.PropertiesOf[v1.LoadbalanceEntry]())))
 
-	known = []string{"state", "counter", "standby", "drained", "panic"}
+	known = []string{"state", "counter", "standby", "drained", "panic", "share"}
 	for _, f := range lb.EndpointFields() {
 		known = append(known, f.Property)
 	}
@@ -195,4 +195,20 @@ func FuzzKeys(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestShare: while endpoints come slowly, the answer says how much of their weights they have.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	s, err := lb.ParseService("20.20.20.1:80/tcp slow-start=60s endpoints=31.31.31.1:80:10,32.32.32.1:80:10,33.33.33.1:80:10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats := &lb.ServiceStats{Endpoints: []lb.EndpointStats{{Takes: true, Share: 0.3}, {Takes: true, Share: 1}, {}}}
+	unprobed := func(*lb.Service, lb.Endpoint) (lb.HealthState, bool) { return 0, false }
+	for i, want := range []int{30, 0, 0} {
+		if got := newCodec(false).answer(&s, stats, unprobed).Endpoints[i].Share; got != want {
+			t.Errorf("endpoint %d: %d %%, want %d", i, got, want)
+		}
+	}
 }

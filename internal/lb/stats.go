@@ -13,6 +13,7 @@ type EndpointStats struct {
 	In          Traffic // client to endpoint
 	Out         Traffic // endpoint to client
 	Takes       bool    // new connections, as its service is applied now
+	Share       float64 // of its weight that it has for them now: less than 1 while it comes slowly, 0 if it takes none
 	Handshakes  Handshakes
 }
 
@@ -82,6 +83,50 @@ type Connection struct {
 	State    string // one of ConnectionStates
 	Traffic  Traffic
 	Service  string // the service's name, or its key when it has none
+}
+
+// MapUse is what a map of the data path takes.
+type MapUse struct {
+	Name    string
+	Entries uint64 // rows in use
+	Max     uint64 // that fit; 0: it is not one that packets or users fill
+	Recent  bool   // it is full when it has been used for long: then the row that was used least recently gives way
+	Bytes   uint64 // of the kernel's memory
+}
+
+// Histogram counts values in buckets, each of which ends at the next power of two: bucket i at 1 << i.
+type Histogram struct {
+	Sum     uint64
+	Buckets [HistogramBuckets]uint64 // the first one has 0 too, the last one all that are larger
+}
+
+// HistogramBuckets is HISTOGRAM_BUCKETS of bpf/abi.h.
+const HistogramBuckets = 48
+
+// Add adds another one's values.
+func (h *Histogram) Add(o *Histogram) {
+	h.Sum += o.Sum
+	for i, n := range o.Buckets {
+		h.Buckets[i] += n
+	}
+}
+
+// Count is how many values there are.
+func (h *Histogram) Count() (n uint64) {
+	for _, one := range h.Buckets {
+		n += one
+	}
+	return n
+}
+
+// LifeUnit is the part of a second that Lifetimes.Life is in: 1 << LIFE_SHIFT of bpf/abi.h are a second.
+const LifeUnit = 1.0 / (1 << 20)
+
+// Lifetimes are of the connections of a protocol that are over; of TCP, of those whose handshake was complete.
+type Lifetimes struct {
+	Protocol string    // tcp, udp, sctp, icmp
+	Life     Histogram // from the first packet to the last one, in LifeUnits
+	In, Out  Histogram // bytes of IP packets from the client, and to it, where answers are seen
 }
 
 // SourcePorts is how many ports of a source address of ours connections have, or had a moment ago, towards an endpoint.

@@ -71,3 +71,63 @@ func handshakeMessage(h *lb.Handshakes, jiffy time.Duration, classic bool) *dto.
 	}
 	return out
 }
+
+// scale says what the buckets of an lb.Histogram are: bucket i ends at 2^(i+exponent). In a native histogram they are the same; a classic one has
+// every second of them, from first on.
+type scale struct {
+	exponent    int
+	first, last int // of the classic buckets
+}
+
+var (
+	lifeScale  = scale{exponent: -20, first: 10, last: 40} // 1 ms to 12 days
+	bytesScale = scale{exponent: 0, first: 6, last: 40}    // 64 bytes to 1 TiB
+)
+
+// bound is where a bucket ends.
+func (s scale) bound(bucket int) float64 { return math.Ldexp(1, bucket+s.exponent) }
+
+// classic calls f with the classic buckets: where each ends, and how many are below.
+func (s scale) classic(h *lb.Histogram, f func(bound float64, below uint64)) {
+	var below uint64
+	for i := 0; i <= s.last; i++ {
+		below += h.Buckets[i]
+		if i >= s.first && (i-s.first)%2 == 0 {
+			f(s.bound(i), below)
+		}
+	}
+}
+
+// addHistogram writes what the data path has counted in powers of two.
+func (p *page) addHistogram(h *lb.Histogram, s scale, labels ...string) {
+	sum := math.Ldexp(float64(h.Sum), s.exponent)
+	if p.w == nil {
+		p.message(labels).Histogram = histogramMessage(h, s, sum)
+		return
+	}
+	s.classic(h, func(bound float64, below uint64) {
+		p.sample("_bucket", float64(below), strconv.FormatFloat(bound, 'g', -1, 64), labels)
+	})
+	count := float64(h.Count())
+	p.sample("_bucket", count, "+Inf", labels)
+	p.sample("_sum", sum, "", labels)
+	p.sample("_count", count, "", labels)
+}
+
+func histogramMessage(h *lb.Histogram, s scale, sum float64) *dto.Histogram {
+	count, zero := h.Count(), s.bound(0)
+	offset, spanned := int32(s.exponent)+1, uint32(len(h.Buckets)-1)
+	out := &dto.Histogram{
+		SampleCount: &count, SampleSum: &sum, Schema: new(int32), ZeroThreshold: &zero, ZeroCount: &h.Buckets[0],
+		PositiveSpan: []*dto.BucketSpan{{Offset: &offset, Length: &spanned}},
+	}
+	var before uint64
+	for _, n := range h.Buckets[1:] {
+		out.PositiveDelta = append(out.PositiveDelta, int64(n)-int64(before))
+		before = n
+	}
+	s.classic(h, func(bound float64, below uint64) {
+		out.Bucket = append(out.Bucket, &dto.Bucket{CumulativeCount: &below, UpperBound: &bound})
+	})
+	return out
+}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"io"
 	"log/slog"
+	"math"
 	"net/http/httptest"
 	"net/netip"
 	"os"
@@ -60,11 +61,24 @@ func countedOf(k lb.Key) lb.ServiceStats {
 	}
 	shakes := lb.Handshakes{Opened: 7, Answered: [lb.HandshakeBuckets]uint64{3, 1, 10: 1}, Repeated: 4, Refused: 1, Reset: 2, Unreachable: 5}
 	first := lb.EndpointStats{Handshakes: shakes, Connections: 7, Active: 2, In: lb.Traffic{Packets: 30, Bytes: 3000}, Out: lb.Traffic{Packets: 20, Bytes: 2000}}
-	first.Takes = true
+	first.Takes, first.Share = true, 0.3
 	return lb.ServiceStats{EndpointStats: first, Endpoints: []lb.EndpointStats{first, {}}, NoEndpoint: 5, Refused: 6}
 }
 func (fake) RuleHits(r *lb.Rule) (lb.Traffic, bool) {
 	return lb.Traffic{Packets: 3 + uint64(r.Preference), Bytes: 300}, r.Preference != 4
+}
+func (fake) DropBytes() map[string]uint64 {
+	return map[string]uint64{"no-endpoint": 300, "bad-checksum": 0}
+}
+func (fake) Lifetimes() []lb.Lifetimes {
+	tcp := lb.Lifetimes{Protocol: "tcp"}
+	tcp.Life = lb.Histogram{Sum: 3<<20 + 1<<18, Buckets: [lb.HistogramBuckets]uint64{0: 1, 18: 1, 20: 1, 21: 1}}
+	tcp.In = lb.Histogram{Sum: 700, Buckets: [lb.HistogramBuckets]uint64{6: 3, 9: 1}}
+	tcp.Out = lb.Histogram{Sum: 1 << 41, Buckets: [lb.HistogramBuckets]uint64{0: 1, 41: 1}}
+	return []lb.Lifetimes{tcp, {Protocol: "udp"}}
+}
+func (fake) MapUses() []lb.MapUse {
+	return []lb.MapUse{{Name: "connections", Entries: 4, Max: 524288, Bytes: 1 << 20}, {Name: "drops", Bytes: 4096}}
 }
 func (fake) Jiffy() time.Duration                   { return 4 * time.Millisecond }
 func (fake) NextHopsFull() uint64                   { return 5 }
@@ -431,5 +445,35 @@ func TestRulesBounded(t *testing.T) {
 		if strings.Contains(got, text) != want {
 			t.Errorf("%s: %v, want %v", text, !want, want)
 		}
+	}
+}
+
+// TestScales: the native and the classic buckets of what is counted in powers of two have the same values below each bound, and none is lost.
+func TestScales(t *testing.T) {
+	t.Parallel()
+	h := &lb.Histogram{Sum: 12345}
+	for i := range h.Buckets {
+		h.Buckets[i] = uint64(i*i%7 + 1)
+	}
+	for name, s := range map[string]scale{"life": lifeScale, "bytes": bytesScale} {
+		m := histogramMessage(h, s, 1)
+		below, bucket := map[float64]uint64{m.GetZeroThreshold(): m.GetZeroCount()}, int64(0)
+		count := m.GetZeroCount()
+		for i, delta := range m.GetPositiveDelta() {
+			bucket += delta
+			count += uint64(bucket)
+			below[math.Exp2(float64(int(m.GetPositiveSpan()[0].GetOffset())+i))] = count // schema 0: bucket i ends at 2^i
+		}
+		if count != h.Count() || m.GetSampleCount() != count || m.GetSchema() != 0 {
+			t.Errorf("%s: %d of %d are in native buckets", name, count, h.Count())
+		}
+		for _, b := range m.GetBucket() {
+			if n, ok := below[b.GetUpperBound()]; !ok || n != b.GetCumulativeCount() {
+				t.Errorf("%s: %d up to %v, %d in native buckets", name, b.GetCumulativeCount(), b.GetUpperBound(), n)
+			}
+		}
+	}
+	if first, last := lifeScale.bound(lifeScale.first), bytesScale.bound(bytesScale.last); first != 1.0/1024 || last != 1<<40 {
+		t.Errorf("%v %v", first, last)
 	}
 }

@@ -92,6 +92,14 @@ func endpointFamilies() []family {
 				}
 			}
 		}},
+		{Metric{"loxilb_endpoint_effective_weight", Gauge, of, "Weight by which the endpoint takes new connections now: less than its weight while it comes slowly (--slow-start), 0 if it takes none.", OfEndpoint}, func(v *view, p *page) {
+			for i := range v.rows {
+				r := &v.rows[i]
+				for j, at := range r.endpoints[:min(len(r.endpoints), len(r.stats.Endpoints))] {
+					p.add(float64(r.weights[j])*r.stats.Endpoints[j].Share, r.key, at)
+				}
+			}
+		}},
 		{Metric{"loxilb_endpoint_available", Gauge, of, "1 of an endpoint that takes new connections of the service, 0 of one that is down, drained, of weight 0, or waiting to stand in.", OfEndpoint},
 			ofEndpoints(func(r *row, at string, s *lb.EndpointStats, p *page) { p.add(truth(s.Takes), r.key, at) })},
 		{Metric{"loxilb_endpoint_connections_active", Gauge, of, "Connections of the endpoint that are tracked now.", OfEndpoint},

@@ -24,6 +24,12 @@ func tableFamilies() []family {
 				p.add(float64(v.drops[reason]), reason)
 			}
 		}},
+		{Metric{"loxilb_drop_bytes_total", Counter, []string{"reason"}, "Bytes of the IP packets dropped, by reason.", Always}, func(v *view, p *page) {
+			bytes := v.src.DropBytes()
+			for _, reason := range sorted(bytes) {
+				p.add(float64(bytes[reason]), reason)
+			}
+		}},
 		number("loxilb_syn_challenges_total", Counter, "SYNs of clients that were not known, and so were challenged.", func(v *view) float64 { return float64(v.src.Pressure().Challenged) }),
 		number("loxilb_syn_challenges_answered_total", Counter, "Challenges that the client has answered.", func(v *view) float64 { return float64(v.src.Pressure().Answered) }),
 		number("loxilb_known_clients", Gauge, "Clients that have lately shown that they are where their packets say: addresses, of IPv6 networks of 64 bits.", func(v *view) float64 { return float64(v.src.Pressure().KnownClients) }),
@@ -80,7 +86,54 @@ func trafficFamilies() []family {
 			p.addHandshakes(&v.machine.Handshakes, v.jiffy)
 		}},
 	}
-	return list
+	return append(list, lifetimeFamilies()...)
+}
+
+// lifetimeFamilies are of connections that are over. What those of one service carry on average, its counters say (a recording rule in
+// deploy/prometheus has it).
+func lifetimeFamilies() []family {
+	const those = " that are over; of TCP, of those whose handshake was complete. sctp and icmp from their first one on."
+	always := func(l *lb.Lifetimes) bool { return l.Protocol == lb.TCP.String() || l.Protocol == lb.UDP.String() }
+	return []family{
+		{Metric{"loxilb_connection_duration_seconds", Histogram, []string{"protocol"}, "Time from the first packet to the last one, of connections" + those, Always}, func(v *view, p *page) {
+			for i := range v.lifetimes {
+				if one := &v.lifetimes[i]; always(one) || one.Life.Count() > 0 {
+					p.addHistogram(&one.Life, lifeScale, one.Protocol)
+				}
+			}
+		}},
+		{Metric{"loxilb_connection_bytes", Histogram, []string{"protocol", "dir"}, "Bytes of IP packets, in (from the client) and out (to the client, where answers pass by here), of connections" + those, Always}, func(v *view, p *page) {
+			for i := range v.lifetimes {
+				if one := &v.lifetimes[i]; always(one) || one.In.Count()+one.Out.Count() > 0 {
+					p.addHistogram(&one.In, bytesScale, one.Protocol, "in")
+					p.addHistogram(&one.Out, bytesScale, one.Protocol, "out")
+				}
+			}
+		}},
+	}
+}
+
+// mapFamilies are of the kernel's maps.
+func mapFamilies() []family {
+	of := []string{"map"}
+	fillable := func(value func(*lb.MapUse) uint64) func(*view, *page) {
+		return func(v *view, p *page) {
+			for i := range v.maps {
+				if m := &v.maps[i]; m.Max > 0 {
+					p.add(float64(value(m)), m.Name)
+				}
+			}
+		}
+	}
+	return []family{
+		{Metric{"loxilb_map_entries", Gauge, of, "Rows in use of a map of the data path that packets or users fill (docs/metrics.md says which).", Always}, fillable(func(m *lb.MapUse) uint64 { return m.Entries })},
+		{Metric{"loxilb_map_max_entries", Gauge, of, "Rows that the map can have.", Always}, fillable(func(m *lb.MapUse) uint64 { return m.Max })},
+		{Metric{"loxilb_map_bytes", Gauge, of, "Memory of the kernel that the map takes, as far as the kernel says.", Always}, func(v *view, p *page) {
+			for i := range v.maps {
+				p.add(float64(v.maps[i].Bytes), v.maps[i].Name)
+			}
+		}},
+	}
 }
 
 const (

@@ -23,6 +23,12 @@ type Source interface {
 	Jiffy() time.Duration
 	// Drops counts packets dropped, by the name of the reason.
 	Drops() map[string]uint64
+	// DropBytes are the bytes of their IP packets.
+	DropBytes() map[string]uint64
+	// Lifetimes are of connections that are over, by protocol.
+	Lifetimes() []lb.Lifetimes
+	// MapUses says what the maps of the data path take.
+	MapUses() []lb.MapUse
 	// Occupancy is how many connections are tracked, and how many can be.
 	Occupancy() (connections, limit uint64)
 	// Pressure is how made-up clients are kept out.
@@ -69,6 +75,7 @@ type view struct {
 	rows    []row // of services
 	machine lb.EndpointStats
 	drops   map[string]uint64
+	maps    []lb.MapUse
 	tracked uint64 // connections
 	limit   uint64
 	drains  []drain
@@ -76,6 +83,8 @@ type view struct {
 	up      int                  // probed endpoints that are up
 	down    int
 	unknown int
+
+	lifetimes []lb.Lifetimes
 }
 
 // row is a service with what it counted, read once for all families.
@@ -101,7 +110,7 @@ type drain struct {
 
 // look reads the store and the data path as they are.
 func look(o Options, st *desired.State, src Source) *view {
-	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops()}
+	v := &view{Options: o, store: st, src: src, snap: st.Snapshot(), jiffy: src.Jiffy(), drops: src.Drops(), maps: src.MapUses(), lifetimes: src.Lifetimes()}
 	v.tracked, v.limit = src.Occupancy()
 	for d := range st.Drains.All(v.snap) {
 		v.drains = append(v.drains, drain{Drain: d})

@@ -158,6 +158,9 @@ func (r *runner) line(i int) (next int, err error) {
 	case "handshakes":
 		got, err := r.lab.DumpHandshakes()
 		return r.block(r.s, i, got), err
+	case "lifetimes":
+		got, err := r.lab.DumpLifetimes()
+		return r.block(r.s, i, got), err
 	case "pressure":
 		got, err := r.lab.DumpPressure()
 		return r.block(r.s, i, got), err

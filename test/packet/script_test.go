@@ -36,9 +36,9 @@ import (
 //	size N                 connections that the table holds (first line only)
 //	half-open N            percent of the table that half-open connections may have (first line, or after size)
 //	live                   from here on, packets go through the attached program and the kernel (lab.SendLive)
-//	conntrack | stats | handshakes | pressure | policers | mirrors | rules
-//	                       the table, the counters of all services, those of handshakes with endpoints, how full the table is, what
-//	                       policers have said, mirrors have copied, or firewall rules have decided about; what is expected follows a line of dashes
+//	conntrack | stats | handshakes | lifetimes | pressure | policers | mirrors | rules
+//	                       the table, the counters of all services, those of handshakes with endpoints, how long connections lived that are over and
+//	                       what they carried, how full the table is, what policers have said, mirrors have copied, or firewall rules have decided about; what is expected follows a line of dashes
 //	                       and ends with an empty line
 //
 // A comment starts with #; `# V43` says that the step below is that vector of the checklist.

@@ -104,13 +104,16 @@ func endpointCells(row []string, a *v1.ServiceArguments, e *v1.Endpoint) {
 	}
 }
 
-// weightCell is the weight, and the level of a backup behind it.
+// weightCell is the weight, and behind it the level of a backup, and how much it has of it while it comes slowly.
 func weightCell(e *v1.Endpoint) (s string) {
 	if e.Weight != nil {
 		s = strconv.Itoa(*e.Weight)
 	}
 	if e.Backup != 0 {
 		s += "@" + strconv.Itoa(e.Backup)
+	}
+	if e.Share != 0 {
+		s += fmt.Sprintf(" (%d%%)", e.Share)
 	}
 	return s
 }

@@ -104,6 +104,25 @@ type SockKnownSet struct {
 	Rows [4]uint64
 }
 
+type SockLifetimeCounts struct {
+	_    structs.HostLayout
+	Life struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+	BytesIn struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+	BytesOut struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+}
+
 type SockMirror struct {
 	_       structs.HostLayout
 	Ifindex uint32
@@ -454,6 +473,7 @@ const (
 	SockMapChallenges             = "challenges"
 	SockMapConnections            = "connections"
 	SockMapDefaultRoutes          = "default_routes"
+	SockMapDropBytes              = "drop_bytes"
 	SockMapDrops                  = "drops"
 	SockMapEgressEndpoints        = "egress_endpoints"
 	SockMapEndpointStates         = "endpoint_states"
@@ -468,6 +488,7 @@ const (
 	SockMapIdleTimeouts           = "idle_timeouts"
 	SockMapKeptPorts              = "kept_ports"
 	SockMapKnownClients           = "known_clients"
+	SockMapLifetimes              = "lifetimes"
 	SockMapLimitedClients         = "limited_clients"
 	SockMapLimitsByService        = "limits_by_service"
 	SockMapLinks                  = "links"
@@ -614,6 +635,7 @@ type SockMapSpecs struct {
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
+	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	EgressEndpoints  *ebpf.MapSpec `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
@@ -628,6 +650,7 @@ type SockMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
@@ -730,6 +753,7 @@ type SockMaps struct {
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
+	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	EgressEndpoints  *ebpf.Map `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
@@ -744,6 +768,7 @@ type SockMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
@@ -793,6 +818,7 @@ func (m *SockMaps) Close() error {
 		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
+		m.DropBytes,
 		m.Drops,
 		m.EgressEndpoints,
 		m.EndpointStates,
@@ -807,6 +833,7 @@ func (m *SockMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,
 		m.Links,

@@ -133,6 +133,25 @@ type SweepKnownSet struct {
 	Rows [4]uint64
 }
 
+type SweepLifetimeCounts struct {
+	_    structs.HostLayout
+	Life struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+	BytesIn struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+	BytesOut struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+}
+
 type SweepMirror struct {
 	_       structs.HostLayout
 	Ifindex uint32
@@ -428,6 +447,7 @@ const (
 	SweepMapChallenges             = "challenges"
 	SweepMapConnections            = "connections"
 	SweepMapDefaultRoutes          = "default_routes"
+	SweepMapDropBytes              = "drop_bytes"
 	SweepMapDrops                  = "drops"
 	SweepMapEgressEndpoints        = "egress_endpoints"
 	SweepMapEndpointStates         = "endpoint_states"
@@ -445,6 +465,7 @@ const (
 	SweepMapIdleTimeouts           = "idle_timeouts"
 	SweepMapKeptPorts              = "kept_ports"
 	SweepMapKnownClients           = "known_clients"
+	SweepMapLifetimes              = "lifetimes"
 	SweepMapLimitedClients         = "limited_clients"
 	SweepMapLimitsByService        = "limits_by_service"
 	SweepMapLinks                  = "links"
@@ -579,6 +600,7 @@ type SweepMapSpecs struct {
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
+	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	EgressEndpoints  *ebpf.MapSpec `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
@@ -596,6 +618,7 @@ type SweepMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
@@ -694,6 +717,7 @@ type SweepMaps struct {
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
+	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	EgressEndpoints  *ebpf.Map `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
@@ -711,6 +735,7 @@ type SweepMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
@@ -758,6 +783,7 @@ func (m *SweepMaps) Close() error {
 		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
+		m.DropBytes,
 		m.Drops,
 		m.EgressEndpoints,
 		m.EndpointStates,
@@ -775,6 +801,7 @@ func (m *SweepMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,
 		m.Links,

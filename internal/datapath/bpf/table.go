@@ -29,6 +29,7 @@ type ServiceTable struct {
 	// PersistPrefix is how many of the 128 bits of a client's address count.
 	PersistPrefix uint8
 	Endpoints     []EndpointTable // in the user's order, without duplicates
+	Tenths        bool            // Takes of endpoints is in tenths of their weights
 	Parents       []uint32        // for each of Endpoints the place of the user's endpoint whose counters have it; nil: its own place
 	Denied        []netip.Prefix  // that may not connect, sorted, each once
 	Sources       []netip.Prefix  // that may connect, sorted, each once; none: all

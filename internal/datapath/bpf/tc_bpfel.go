@@ -331,6 +331,12 @@ const (
 	TcHashFactorHASH_FACTOR_2 TcHashFactor = 13787848793156543929
 )
 
+type TcHistogram struct {
+	_       structs.HostLayout
+	Sum     uint64
+	Buckets [48]uint64
+}
+
 type TcHopGenerations struct {
 	_          structs.HostLayout
 	Routes     uint32
@@ -362,6 +368,30 @@ type TcKnownSet struct {
 	_    structs.HostLayout
 	Rows [4]uint64
 }
+
+type TcLifetimeClass uint32
+
+const (
+	TcLifetimeClassLIFETIME_TCP     TcLifetimeClass = 0
+	TcLifetimeClassLIFETIME_UDP     TcLifetimeClass = 1
+	TcLifetimeClassLIFETIME_SCTP    TcLifetimeClass = 2
+	TcLifetimeClassLIFETIME_ICMP    TcLifetimeClass = 3
+	TcLifetimeClassLIFETIME_CLASSES TcLifetimeClass = 4
+)
+
+type TcLifetimeCounts struct {
+	_        structs.HostLayout
+	Life     TcHistogram
+	BytesIn  TcHistogram
+	BytesOut TcHistogram
+}
+
+type TcLifetimeLayout uint32
+
+const (
+	TcLifetimeLayoutHISTOGRAM_BUCKETS TcLifetimeLayout = 48
+	TcLifetimeLayoutLIFE_SHIFT        TcLifetimeLayout = 20
+)
 
 type TcLimit uint32
 
@@ -1049,6 +1079,7 @@ const (
 	TcMapChallenges             = "challenges"
 	TcMapConnections            = "connections"
 	TcMapDefaultRoutes          = "default_routes"
+	TcMapDropBytes              = "drop_bytes"
 	TcMapDrops                  = "drops"
 	TcMapEgressEndpoints        = "egress_endpoints"
 	TcMapEndpointStates         = "endpoint_states"
@@ -1063,6 +1094,7 @@ const (
 	TcMapIdleTimeouts           = "idle_timeouts"
 	TcMapKeptPorts              = "kept_ports"
 	TcMapKnownClients           = "known_clients"
+	TcMapLifetimes              = "lifetimes"
 	TcMapLimitedClients         = "limited_clients"
 	TcMapLimitsByService        = "limits_by_service"
 	TcMapLinks                  = "links"
@@ -1216,6 +1248,7 @@ type TcMapSpecs struct {
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
+	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	EgressEndpoints  *ebpf.MapSpec `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
@@ -1230,6 +1263,7 @@ type TcMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
@@ -1353,6 +1387,7 @@ type TcMaps struct {
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
+	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	EgressEndpoints  *ebpf.Map `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
@@ -1367,6 +1402,7 @@ type TcMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
@@ -1418,6 +1454,7 @@ func (m *TcMaps) Close() error {
 		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
+		m.DropBytes,
 		m.Drops,
 		m.EgressEndpoints,
 		m.EndpointStates,
@@ -1432,6 +1469,7 @@ func (m *TcMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,
 		m.Links,

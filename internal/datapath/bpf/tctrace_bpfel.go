@@ -104,6 +104,25 @@ type TcTraceKnownSet struct {
 	Rows [4]uint64
 }
 
+type TcTraceLifetimeCounts struct {
+	_    structs.HostLayout
+	Life struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+	BytesIn struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+	BytesOut struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+}
+
 type TcTraceMirror struct {
 	_       structs.HostLayout
 	Ifindex uint32
@@ -475,6 +494,7 @@ const (
 	TcTraceMapChallenges             = "challenges"
 	TcTraceMapConnections            = "connections"
 	TcTraceMapDefaultRoutes          = "default_routes"
+	TcTraceMapDropBytes              = "drop_bytes"
 	TcTraceMapDrops                  = "drops"
 	TcTraceMapEgressEndpoints        = "egress_endpoints"
 	TcTraceMapEndpointStates         = "endpoint_states"
@@ -489,6 +509,7 @@ const (
 	TcTraceMapIdleTimeouts           = "idle_timeouts"
 	TcTraceMapKeptPorts              = "kept_ports"
 	TcTraceMapKnownClients           = "known_clients"
+	TcTraceMapLifetimes              = "lifetimes"
 	TcTraceMapLimitedClients         = "limited_clients"
 	TcTraceMapLimitsByService        = "limits_by_service"
 	TcTraceMapLinks                  = "links"
@@ -642,6 +663,7 @@ type TcTraceMapSpecs struct {
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
+	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	EgressEndpoints  *ebpf.MapSpec `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
@@ -656,6 +678,7 @@ type TcTraceMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
@@ -779,6 +802,7 @@ type TcTraceMaps struct {
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
+	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	EgressEndpoints  *ebpf.Map `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
@@ -793,6 +817,7 @@ type TcTraceMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
@@ -844,6 +869,7 @@ func (m *TcTraceMaps) Close() error {
 		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
+		m.DropBytes,
 		m.Drops,
 		m.EgressEndpoints,
 		m.EndpointStates,
@@ -858,6 +884,7 @@ func (m *TcTraceMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,
 		m.Links,

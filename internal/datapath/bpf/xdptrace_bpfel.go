@@ -104,6 +104,25 @@ type XdpTraceKnownSet struct {
 	Rows [4]uint64
 }
 
+type XdpTraceLifetimeCounts struct {
+	_    structs.HostLayout
+	Life struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+	BytesIn struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+	BytesOut struct {
+		_       structs.HostLayout
+		Sum     uint64
+		Buckets [48]uint64
+	}
+}
+
 type XdpTraceLinkAddress struct {
 	_   structs.HostLayout
 	Mac [6]uint8
@@ -341,6 +360,7 @@ const (
 	XdpTraceMapChallenges             = "challenges"
 	XdpTraceMapConnections            = "connections"
 	XdpTraceMapDefaultRoutes          = "default_routes"
+	XdpTraceMapDropBytes              = "drop_bytes"
 	XdpTraceMapDrops                  = "drops"
 	XdpTraceMapEgressEndpoints        = "egress_endpoints"
 	XdpTraceMapEndpointStates         = "endpoint_states"
@@ -355,6 +375,7 @@ const (
 	XdpTraceMapIdleTimeouts           = "idle_timeouts"
 	XdpTraceMapKeptPorts              = "kept_ports"
 	XdpTraceMapKnownClients           = "known_clients"
+	XdpTraceMapLifetimes              = "lifetimes"
 	XdpTraceMapLimitedClients         = "limited_clients"
 	XdpTraceMapLimitsByService        = "limits_by_service"
 	XdpTraceMapLinks                  = "links"
@@ -488,6 +509,7 @@ type XdpTraceMapSpecs struct {
 	Challenges       *ebpf.MapSpec `ebpf:"challenges"`
 	Connections      *ebpf.MapSpec `ebpf:"connections"`
 	DefaultRoutes    *ebpf.MapSpec `ebpf:"default_routes"`
+	DropBytes        *ebpf.MapSpec `ebpf:"drop_bytes"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
 	EgressEndpoints  *ebpf.MapSpec `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.MapSpec `ebpf:"endpoint_states"`
@@ -502,6 +524,7 @@ type XdpTraceMapSpecs struct {
 	IdleTimeouts     *ebpf.MapSpec `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.MapSpec `ebpf:"kept_ports"`
 	KnownClients     *ebpf.MapSpec `ebpf:"known_clients"`
+	Lifetimes        *ebpf.MapSpec `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.MapSpec `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.MapSpec `ebpf:"limits_by_service"`
 	Links            *ebpf.MapSpec `ebpf:"links"`
@@ -611,6 +634,7 @@ type XdpTraceMaps struct {
 	Challenges       *ebpf.Map `ebpf:"challenges"`
 	Connections      *ebpf.Map `ebpf:"connections"`
 	DefaultRoutes    *ebpf.Map `ebpf:"default_routes"`
+	DropBytes        *ebpf.Map `ebpf:"drop_bytes"`
 	Drops            *ebpf.Map `ebpf:"drops"`
 	EgressEndpoints  *ebpf.Map `ebpf:"egress_endpoints"`
 	EndpointStates   *ebpf.Map `ebpf:"endpoint_states"`
@@ -625,6 +649,7 @@ type XdpTraceMaps struct {
 	IdleTimeouts     *ebpf.Map `ebpf:"idle_timeouts"`
 	KeptPorts        *ebpf.Map `ebpf:"kept_ports"`
 	KnownClients     *ebpf.Map `ebpf:"known_clients"`
+	Lifetimes        *ebpf.Map `ebpf:"lifetimes"`
 	LimitedClients   *ebpf.Map `ebpf:"limited_clients"`
 	LimitsByService  *ebpf.Map `ebpf:"limits_by_service"`
 	Links            *ebpf.Map `ebpf:"links"`
@@ -673,6 +698,7 @@ func (m *XdpTraceMaps) Close() error {
 		m.Challenges,
 		m.Connections,
 		m.DefaultRoutes,
+		m.DropBytes,
 		m.Drops,
 		m.EgressEndpoints,
 		m.EndpointStates,
@@ -687,6 +713,7 @@ func (m *XdpTraceMaps) Close() error {
 		m.IdleTimeouts,
 		m.KeptPorts,
 		m.KnownClients,
+		m.Lifetimes,
 		m.LimitedClients,
 		m.LimitsByService,
 		m.Links,

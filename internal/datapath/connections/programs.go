@@ -182,6 +182,7 @@ func sharedMaps(c *loader.Collection) map[string]*ebpf.Map {
 		"connections":       c.Maps.Connections,
 		"table_states":      c.Maps.TableStates,
 		"table_counts":      c.Maps.TableCounts,
+		"lifetimes":         c.Maps.Lifetimes,
 		"endpoints":         c.Maps.Endpoints,
 		"endpoint_states":   c.Maps.EndpointStates,
 		"half_opens":        c.Maps.HalfOpens,

@@ -11,6 +11,21 @@ import (
 // Change has edit change entries, of which it returns those that it wants to be written. For tests and measurements: a
 // packet that counts in the same bucket at that moment may be forgotten.
 func (t *Table) Change(edit func(bpf.TcConnectionKey, *bpf.TcConnection) bool) error {
+	return t.changeRows(func(row *bpf.TcTableRow) bool { return edit(row.Key, &row.Connection) })
+}
+
+// Age has all connections have begun and been heard of so many jiffies earlier. For tests, as Change.
+func (t *Table) Age(jiffies uint32) error {
+	return t.changeRows(func(row *bpf.TcTableRow) bool {
+		row.Connection.Seen -= jiffies
+		if row.Status&^rowLive > uint64(jiffies) {
+			row.Status -= uint64(jiffies)
+		}
+		return true
+	})
+}
+
+func (t *Table) changeRows(edit func(*bpf.TcTableRow) bool) error {
 	s, err := t.read()
 	if err != nil {
 		return err
@@ -18,7 +33,7 @@ func (t *Table) Change(edit func(bpf.TcConnectionKey, *bpf.TcConnection) bool) e
 	for i := range s.inUse() {
 		err := t.editGroup(i, func(_ int, b *bpf.TcTableBucket) (changed bool) {
 			for r := range b.Rows {
-				if row := &b.Rows[r]; row.Status&rowLive != 0 && edit(row.Key, &row.Connection) {
+				if row := &b.Rows[r]; row.Status&rowLive != 0 && edit(row) {
 					changed = true
 				}
 			}

@@ -3,6 +3,7 @@
 package conntrack
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -136,6 +137,31 @@ func (t *Table) Len() (uint64, error) {
 		n += c
 	}
 	return uint64(max(0, n)), nil
+}
+
+// Use is how many entries there are, how many there can be, and how much memory the groups take.
+func (t *Table) Use() (entries, most, bytes uint64, err error) {
+	groups, err := t.Groups()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	if entries, err = t.Len(); err != nil {
+		return 0, 0, 0, err
+	}
+	if most, err = t.Max(); err != nil {
+		return 0, 0, 0, err
+	}
+	group, err := t.groups.Open(0)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer func() { err = errors.Join(err, rows.Close(group)) }()
+	info, err := group.Info()
+	if err != nil {
+		return 0, 0, 0, fmt.Errorf("look at the connection table: %w", err)
+	}
+	each, _ := info.Memlock()
+	return entries, most, each * uint64(groups), nil
 }
 
 // Count is how many entries the table of these maps has, which need not be one that could be adopted.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"loxilb/internal/datapath/loader"
 	"loxilb/internal/dropreason"
 )
@@ -26,12 +28,17 @@ type Counters struct{ shared *loader.Collection }
 func New(c *loader.Collection) *Counters { return &Counters{c} }
 
 // Drops are the packets dropped so far, by reason; every reason is there.
-func (d *Counters) Drops() (map[string]uint64, error) {
+func (d *Counters) Drops() (map[string]uint64, error) { return d.read(d.shared.Maps.Drops) }
+
+// DropBytes are the bytes of their IP packets.
+func (d *Counters) DropBytes() (map[string]uint64, error) { return d.read(d.shared.Maps.DropBytes) }
+
+func (d *Counters) read(m *ebpf.Map) (map[string]uint64, error) {
 	reasons := d.shared.DropReasons()
 	out := make(map[string]uint64, len(reasons))
 	for reason, name := range reasons {
 		var perCPU []uint64
-		if err := d.shared.Maps.Drops.Lookup(reason, &perCPU); err != nil {
+		if err := m.Lookup(reason, &perCPU); err != nil {
 			return nil, fmt.Errorf("read drops: %w", err)
 		}
 		for _, n := range perCPU {

@@ -74,7 +74,7 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 	extras := s.extras()
 	sum := extras.removed
 	own := make([]counters, 0, len(s.order))
-	takes := make([]bool, len(s.order))
+	shares := make([]share, len(s.order))
 	for i, e := range s.order {
 		c, err := read(e.id)
 		if err != nil {
@@ -88,12 +88,12 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 			own = append(own, counters{})
 		}
 		own[i].add(c)
-		takes[i] = takes[i] || e.takes > 0
+		shares[i].add(e)
 	}
 	stats.Endpoints = make([]lb.EndpointStats, len(own))
 	for i := range own {
 		stats.Endpoints[i] = own[i].stats()
-		stats.Endpoints[i].Takes = takes[i]
+		stats.Endpoints[i].Takes, stats.Endpoints[i].Share = shares[i].takes > 0, shares[i].of(extras.tenths)
 	}
 	for _, e := range s.ending {
 		if c, err := read(e.id); err == nil {
@@ -109,6 +109,27 @@ func (t *Tables) serviceStats(s *service, read func(id uint32) (counters, error)
 	return stats
 }
 
+// share is how much of their weights rows have that count for one endpoint.
+type share struct{ takes, weight uint64 }
+
+func (s *share) add(e *endpoint) {
+	s.takes += uint64(e.takes)
+	s.weight += uint64(e.weight)
+}
+
+// of is 1 where all is had, and where an earlier process has written the rows, and the service is not applied yet.
+func (s *share) of(tenths bool) float64 {
+	switch {
+	case s.takes == 0:
+		return 0
+	case s.weight == 0:
+		return 1
+	case tenths:
+		return float64(s.takes) / float64(10*s.weight)
+	}
+	return float64(s.takes) / float64(s.weight)
+}
+
 // Active is the number of connections of all endpoints, dead ones not yet swept included.
 func (t *Tables) Active() (sum uint64, err error) {
 	err = t.eachState(func(_ []uint32, rows []bpf.TcEndpointState) {
@@ -120,6 +141,13 @@ func (t *Tables) Active() (sum uint64, err error) {
 		return 0, fmt.Errorf("count connections: %w", err)
 	}
 	return sum, nil
+}
+
+// EndpointRows is how many endpoints have a row, those that are ending among them.
+func (t *Tables) EndpointRows() uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return uint64(t.endpointIDs.Taken())
 }
 
 // Owner is what a listing says of a connection's endpoint.

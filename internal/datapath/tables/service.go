@@ -123,6 +123,9 @@ func (t *Tables) putService(want *bpf.ServiceTable) error {
 	for i, e := range order {
 		e.weight = want.Endpoints[i].Weight
 	}
+	if want.Tenths != s.extras().tenths {
+		s.makeExtras().tenths = want.Tenths
+	}
 	return errors.Join(t.settleMSS(s), t.trimSNAT(s, len(want.SNAT)), t.trimSources(s, want), t.replaceOrder(s, order, want), t.putEnds(order, want))
 }
 

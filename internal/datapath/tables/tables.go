@@ -124,6 +124,7 @@ type extras struct {
 	further []*service     // the same at further VIPs: of these, key and portMax alone count
 	claims  map[bpf.TcEgressKey]egress
 	removed counters // of endpoints that are gone
+	tenths  bool     // endpoints' takes are in tenths of their weights
 }
 
 // extras are the service's, to be read.

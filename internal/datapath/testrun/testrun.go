@@ -116,11 +116,7 @@ func (r *Runner) Fill(entries []conntrack.Entry) error { return r.shared.Conntra
 // Age makes every connection look as if it had been silent for longer, by that much: tests need not wait.
 func (r *Runner) Age(by time.Duration) error {
 	ticks := r.shared.Jiffies(by)
-	err := r.shared.Conntrack.Change(func(_ bpf.TcConnectionKey, c *bpf.TcConnection) bool {
-		c.Seen -= ticks
-		return true
-	})
-	if err != nil {
+	if err := r.shared.Conntrack.Age(ticks); err != nil {
 		return fmt.Errorf("age connections: %w", err)
 	}
 	return r.ageFragments(ticks)

@@ -213,7 +213,7 @@ func (x *XDP) loadNow() (*ebpf.Collection, error) {
 		"connections": maps.Connections, "table_states": maps.TableStates, "ways": maps.Ways, "endpoint_traffics": maps.EndpointTraffics,
 		"services": maps.Services, "vips": maps.Vips, "service_ranges": maps.ServiceRanges, "local_addresses": maps.LocalAddresses,
 		"allowed_sources": maps.AllowedSources, "service_states": maps.ServiceStates, "half_opens": maps.HalfOpens, "secrets": maps.Secrets,
-		"known_clients": maps.KnownClients, "challenges": maps.Challenges, "drops": maps.Drops,
+		"known_clients": maps.KnownClients, "challenges": maps.Challenges, "drops": maps.Drops, "drop_bytes": maps.DropBytes,
 		"limits_by_service": maps.LimitsByService, "limited_clients": maps.LimitedClients, "attached_ports": maps.AttachedPorts,
 		"packet_scratches": maps.PacketScratches, "watchers": maps.Watchers, "untold_counts": maps.UntoldCounts,
 		loader.SharedSection: x.shared.Section(loader.SharedSection),

@@ -41,6 +41,7 @@ type Lab struct {
 	services map[lb.Key]lb.Service
 	rules    map[string]lb.Rule
 	drops    map[string]uint64
+	before   []lb.Lifetimes // what was counted when the script began; nil: nothing
 	policers map[string]lb.Policer
 	mirrors  map[string]lb.Mirror
 	mark     uint32
@@ -146,6 +147,9 @@ func (l *Lab) Reset() error {
 	}
 	if err == nil {
 		l.drops, err = l.counters()
+	}
+	if err == nil {
+		l.before, err = l.Datapath.Lifetimes()
 	}
 	return err
 }
@@ -351,6 +355,30 @@ func (l *Lab) DumpHandshakes() ([]string, error) {
 			lines = append(lines, fmt.Sprintf("%s %s opened=%d answered=%d (%d late) repeated=%d refused=%d reset=%d unreachable=%d",
 				key, e.AddrPort(), h.Opened, h.AllAnswered(), slow, h.Repeated, h.Refused, h.Reset, h.Unreachable))
 		}
+	}
+	return lines, nil
+}
+
+// DumpLifetimes writes how many connections are over of each protocol that had some: how long they lived together, to ten seconds, and the
+// bytes that they carried.
+func (l *Lab) DumpLifetimes() ([]string, error) {
+	list, err := l.Datapath.Lifetimes()
+	if err != nil {
+		return nil, err
+	}
+	before := l.before
+	if before == nil {
+		before = make([]lb.Lifetimes, len(list))
+	}
+	var lines []string
+	for i := range list {
+		one, was := &list[i], &before[i]
+		if one.In.Count() == was.In.Count() && one.Out.Count() == was.Out.Count() {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s lived=%d/%.0f0s in=%d/%d out=%d/%d", one.Protocol,
+			one.Life.Count()-was.Life.Count(), float64(one.Life.Sum-was.Life.Sum)*lb.LifeUnit/10,
+			one.In.Count()-was.In.Count(), one.In.Sum-was.In.Sum, one.Out.Count()-was.Out.Count(), one.Out.Sum-was.Out.Sum))
 	}
 	return lines, nil
 }

@@ -1,0 +1,29 @@
+package tables
+
+import "testing"
+
+// TestShareOfWeight: an endpoint's share of its weight, by what its rows take, in tenths or whole.
+func TestShareOfWeight(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rows   []endpoint
+		tenths bool
+		want   float64
+	}{
+		"all":                     {[]endpoint{{weight: 7, takes: 7}}, false, 1},
+		"all of tenths":           {[]endpoint{{weight: 7, takes: 70}}, true, 1},
+		"it comes":                {[]endpoint{{weight: 7, takes: 21}}, true, 0.3},
+		"none":                    {[]endpoint{{weight: 7}}, true, 0},
+		"a service":               {[]endpoint{{weight: 6, takes: 6}, {weight: 2}}, false, 0.75},
+		"it was not applied yet":  {[]endpoint{{takes: 30}}, false, 1},
+		"a weight of 0, of a row": {[]endpoint{{}}, false, 0},
+	} {
+		var s share
+		for i := range c.rows {
+			s.add(&c.rows[i])
+		}
+		if got := s.of(c.tenths); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
