@@ -25,6 +25,7 @@ import (
 	"loxilb/internal/flowlog"
 	"loxilb/internal/health"
 	"loxilb/internal/httpapi"
+	"loxilb/internal/httpapi/transport"
 	"loxilb/internal/lb"
 	"loxilb/internal/logring"
 	"loxilb/internal/metrics"
@@ -361,12 +362,12 @@ func (p *daemon) flows(ctx context.Context) {
 }
 
 // listen opens the API's sockets, or none if it is switched off.
-func (p *daemon) listen(ctx context.Context) (*httpapi.Server, error) {
+func (p *daemon) listen(ctx context.Context) (*transport.Server, error) {
 	c := p.config.API
 	if c.Disabled {
 		return nil, nil
 	}
-	return p.api.Listen(ctx, httpapi.Listen{
+	return p.api.Listen(ctx, transport.Listen{
 		Plain: c.Plain, TLS: c.TLS, CertFile: c.CertFile, KeyFile: c.KeyFile, Socket: c.Socket, SocketGroup: c.Group,
 	})
 }

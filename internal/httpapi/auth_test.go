@@ -18,6 +18,7 @@ import (
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/access"
+	"loxilb/internal/httpapi/transport"
 )
 
 const passphrase = "correct horse"
@@ -34,7 +35,7 @@ func secured(t *testing.T) (b *bench, tokens map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	b.http = b.api.handler(byNetwork)
+	b.http = b.api.handler(transport.ByNetwork)
 	for _, u := range b.api.Access.List() {
 		tokens[u.Name] = b.login(u.Name, passphrase)
 	}
@@ -283,7 +284,7 @@ func TestSocketIsRoots(t *testing.T) {
 	b, _ := secured(t)
 	path := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithCancel(t.Context())
-	server, err := b.api.Listen(ctx, Listen{Socket: path})
+	server, err := b.api.Listen(ctx, transport.Listen{Socket: path})
 	if err != nil {
 		t.Fatal(err)
 	}

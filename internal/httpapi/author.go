@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"unicode/utf8"
 
+	"loxilb/internal/httpapi/transport"
 	"loxilb/internal/store"
 )
 
@@ -12,7 +13,7 @@ import (
 func author(r *http.Request, doing string) store.Author {
 	who := principalOf(r)
 	by := store.Author{Who: who.name, From: r.RemoteAddr, Doing: doing}
-	if who.by == bySocket {
+	if who.by == transport.BySocket {
 		by.From = "socket"
 	} else if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		by.From = host

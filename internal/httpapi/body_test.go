@@ -2,16 +2,14 @@ package httpapi
 
 import (
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"loxilb/internal/httpapi/transport"
 	"loxilb/internal/lb"
 )
 
@@ -69,7 +67,7 @@ func (b *bench) postSlowly(t *testing.T, start string, ended chan<- int) *io.Pip
 	pr, pw := io.Pipe()
 	go func() {
 		r := httptest.NewRequest("POST", "http://127.0.0.1:11111"+BaseURL+"/config/loadbalancer", pr)
-		r = r.WithContext(withPeer(r.Context(), b.peer))
+		r = r.WithContext(transport.WithPeer(r.Context(), b.peer))
 		w := httptest.NewRecorder()
 		b.http.ServeHTTP(w, r)
 		ended <- w.Code
@@ -156,76 +154,5 @@ func TestBodiesAtOnce(t *testing.T) {
 	for _, pw := range slow[1:] {
 		_ = pw.Close()
 		<-ended
-	}
-}
-
-// A certificate is used from when its files are replaced; a pair that does not fit leaves the old one, and is said once.
-func TestCertificateIsReadAgain(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	certFile, keyFile := makeCertificate(t, dir)
-	var log strings.Builder
-	c, err := newCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	clock := time.Now()
-	c.now = func() time.Time { return clock }
-	current := func() string {
-		t.Helper()
-		got, err := c.get(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(got.Certificate[0])
-	}
-	// Files of one size and moment differ by nothing that stat tells: give each its own time.
-	replace := func(path string, text []byte, n int) {
-		t.Helper()
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(path, time.Time{}, clock.Add(time.Duration(n)*time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	first := current()
-	other := filepath.Join(dir, "other")
-	if err := os.Mkdir(other, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	newCert, newKey := makeCertificate(t, other)
-	cert, err := os.ReadFile(newCert)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key, err := os.ReadFile(newKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	replace(certFile, cert, 1)
-	if current() != first {
-		t.Error("the files were looked at twice in a second")
-	}
-	for range 3 {
-		clock = clock.Add(2 * time.Second)
-		if current() != first {
-			t.Error("a certificate without its key is used")
-		}
-	}
-	if n := strings.Count(log.String(), "new certificate not used"); n != 1 {
-		t.Errorf("said %d times:\n%s", n, log.String())
-	}
-	replace(keyFile, key, 2)
-	clock = clock.Add(2 * time.Second)
-	if current() == first {
-		t.Error("the new certificate is not used")
-	}
-	if err := os.Remove(keyFile); err != nil {
-		t.Fatal(err)
-	}
-	clock = clock.Add(2 * time.Second)
-	if current() == first {
-		t.Error("the old certificate is back")
 	}
 }

@@ -16,6 +16,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/access"
 	"loxilb/internal/event"
+	"loxilb/internal/httpapi/transport"
 )
 
 func applied(key string) event.Object {
@@ -114,7 +115,7 @@ func (s *streamed) next(t *testing.T) string {
 // serveEvents serves by TCP: a stream needs a connection.
 func serveEvents(t *testing.T, hub *event.Hub) (*bench, *httptest.Server) {
 	b := newBench(t, func(o *Options) { o.Events = hub })
-	server := httptest.NewUnstartedServer(b.api.handler(bySocket))
+	server := httptest.NewUnstartedServer(b.api.handler(transport.BySocket))
 	server.Config.RegisterOnShutdown(b.api.close)
 	server.Start()
 	t.Cleanup(server.Close)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	v1 "loxilb/api/v1"
+
+	"loxilb/internal/httpapi/transport"
 )
 
 // upload posts a file as curl -F does.
@@ -24,7 +26,7 @@ func (b *bench) upload(field, file string) (code int, out v1.ApplyResult, messag
 		b.t.Fatal(err)
 	}
 	r := httptest.NewRequest("POST", "http://127.0.0.1:11111"+BaseURL+"/config/import", &form)
-	r = r.WithContext(withPeer(r.Context(), b.peer))
+	r = r.WithContext(transport.WithPeer(r.Context(), b.peer))
 	r.Header.Set("Content-Type", w.FormDataContentType())
 	answer := httptest.NewRecorder()
 	b.http.ServeHTTP(answer, r)

@@ -19,6 +19,7 @@ import (
 	"loxilb/internal/access"
 	"loxilb/internal/config"
 	"loxilb/internal/desired"
+	"loxilb/internal/httpapi/transport"
 	"loxilb/internal/lb"
 	"loxilb/internal/netobj"
 	"loxilb/internal/rates"
@@ -204,7 +205,7 @@ type bench struct {
 	fake  *fake
 	store *desired.State
 	http  http.Handler
-	peer  peerFunc // whose requests call makes
+	peer  transport.PeerFunc // whose requests call makes
 }
 
 func newBench(t testing.TB, change func(*Options)) *bench {
@@ -242,7 +243,7 @@ func newBench(t testing.TB, change func(*Options)) *bench {
 func (b *bench) call(method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	b.t.Helper()
 	r := httptest.NewRequest(method, "http://127.0.0.1:11111"+path, strings.NewReader(body))
-	r = r.WithContext(withPeer(r.Context(), b.peer))
+	r = r.WithContext(transport.WithPeer(r.Context(), b.peer))
 	for i := 0; i+1 < len(headers); i += 2 {
 		if headers[i] == "Host" {
 			r.Host = headers[i+1]

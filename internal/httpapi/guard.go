@@ -9,22 +9,19 @@ import (
 	"strings"
 
 	"loxilb/internal/access"
+	"loxilb/internal/httpapi/transport"
 	"loxilb/internal/page"
 )
 
-// way is how a request came: each way is trusted for another reason.
-type way int
+// Listen opens all sockets, or none and says why.
+func (a *API) Listen(ctx context.Context, l transport.Listen) (*transport.Server, error) {
+	return transport.Open(ctx, l, transport.Parts{Handler: a.handler, Shutdown: a.close, Log: a.Log})
+}
 
-const (
-	byLoopback way = iota // TCP of this machine: the users of Users, and no web page
-	byNetwork             // TCP of other machines
-	bySocket              // UNIX socket: whoever the file's mode lets in
-)
+// Handler answers requests that came over TCP on loopback; those of Listen answer all.
+func (a *API) Handler() http.Handler { return a.handler(transport.ByLoopback) }
 
-// Handler answers requests that came over TCP on loopback; Serve answers all.
-func (a *API) Handler() http.Handler { return a.handler(byLoopback) }
-
-func (a *API) handler(by way) http.Handler {
+func (a *API) handler(by transport.Way) http.Handler {
 	// Browsers say where a request comes from; a web page has nothing to change here.
 	origin := http.NewCrossOriginProtection()
 	token := sha256.Sum256([]byte(a.Token))
@@ -60,14 +57,14 @@ func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginPro
 	switch {
 	case (r.URL.Path == healthPath || r.URL.Path == readyPath) && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		return nil
-	case page.Serves(r) && who.by == bySocket:
+	case page.Serves(r) && who.by == transport.BySocket:
 		// A name that is made to resolve to where somebody forwards the socket to would be a page of the same origin, with root's rights.
 		return refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
 	case page.Serves(r):
 		return nil
 	case origin.Check(r) != nil && !a.origins.has(r.Header.Get("Origin")):
 		return refuse(http.StatusForbidden, "requests of web pages are not answered")
-	case who.by == byLoopback && !a.asksToken() && !localHost(r.Host):
+	case who.by == transport.ByLoopback && !a.asksToken() && !localHost(r.Host):
 		// A page whose name was made to resolve to 127.0.0.1 is of the same origin, but for the name.
 		return refuseField(http.StatusForbidden, "Host", r.Host, "is not a name of this machine", "an IP address or localhost")
 	case path == loginPath:

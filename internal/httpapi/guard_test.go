@@ -3,6 +3,8 @@ package httpapi
 import (
 	"strings"
 	"testing"
+
+	"loxilb/internal/httpapi/transport"
 )
 
 func TestGuard(t *testing.T) {
@@ -10,30 +12,30 @@ func TestGuard(t *testing.T) {
 	const token = "s3cret"
 	for name, tc := range map[string]struct {
 		token   string
-		by      way
+		by      transport.Way
 		headers []string
 		code    int
 	}{
-		"plain":                       {"", byLoopback, nil, 200},
-		"json with charset":           {"", byLoopback, []string{"Content-Type", "application/json; charset=utf-8"}, 200},
-		"form":                        {"", byLoopback, []string{"Content-Type", "text/plain"}, 415},
-		"content type broken":         {"", byLoopback, []string{"Content-Type", "application/json; ="}, 415},
-		"localhost":                   {"", byLoopback, []string{"Host", "localhost:11111"}, 200},
-		"IPv6":                        {"", byLoopback, []string{"Host", "[::1]:11111"}, 200},
-		"name that resolves to us":    {"", byLoopback, []string{"Host", "rebind.example:11111"}, 403},
-		"name, but a token is asked":  {token, byLoopback, []string{"Host", "lb.example", "Authorization", token}, 200},
-		"name, from the network":      {"", byNetwork, []string{"Host", "lb.example"}, 200},
-		"web page":                    {"", byLoopback, []string{"Sec-Fetch-Site", "cross-site"}, 403},
-		"old web page":                {"", byLoopback, []string{"Origin", "https://evil.example"}, 403},
-		"no token":                    {token, byLoopback, nil, 401},
-		"wrong token":                 {token, byNetwork, []string{"Authorization", "s3cres"}, 401},
-		"longer token":                {token, byNetwork, []string{"Authorization", token + "x"}, 401},
-		"token":                       {token, byNetwork, []string{"Authorization", token}, 200},
-		"bearer token":                {token, byNetwork, []string{"Authorization", "Bearer " + token}, 200},
-		"token over the socket":       {token, bySocket, nil, 200},
-		"any name over the socket":    {"", bySocket, []string{"Host", "loxilb"}, 200},
-		"other scheme, right secret":  {token, byNetwork, []string{"Authorization", "Basic " + token}, 401},
-		"an empty token is no bypass": {token, byNetwork, []string{"Authorization", "Bearer "}, 401},
+		"plain":                       {"", transport.ByLoopback, nil, 200},
+		"json with charset":           {"", transport.ByLoopback, []string{"Content-Type", "application/json; charset=utf-8"}, 200},
+		"form":                        {"", transport.ByLoopback, []string{"Content-Type", "text/plain"}, 415},
+		"content type broken":         {"", transport.ByLoopback, []string{"Content-Type", "application/json; ="}, 415},
+		"localhost":                   {"", transport.ByLoopback, []string{"Host", "localhost:11111"}, 200},
+		"IPv6":                        {"", transport.ByLoopback, []string{"Host", "[::1]:11111"}, 200},
+		"name that resolves to us":    {"", transport.ByLoopback, []string{"Host", "rebind.example:11111"}, 403},
+		"name, but a token is asked":  {token, transport.ByLoopback, []string{"Host", "lb.example", "Authorization", token}, 200},
+		"name, from the network":      {"", transport.ByNetwork, []string{"Host", "lb.example"}, 200},
+		"web page":                    {"", transport.ByLoopback, []string{"Sec-Fetch-Site", "cross-site"}, 403},
+		"old web page":                {"", transport.ByLoopback, []string{"Origin", "https://evil.example"}, 403},
+		"no token":                    {token, transport.ByLoopback, nil, 401},
+		"wrong token":                 {token, transport.ByNetwork, []string{"Authorization", "s3cres"}, 401},
+		"longer token":                {token, transport.ByNetwork, []string{"Authorization", token + "x"}, 401},
+		"token":                       {token, transport.ByNetwork, []string{"Authorization", token}, 200},
+		"bearer token":                {token, transport.ByNetwork, []string{"Authorization", "Bearer " + token}, 200},
+		"token over the socket":       {token, transport.BySocket, nil, 200},
+		"any name over the socket":    {"", transport.BySocket, []string{"Host", "loxilb"}, 200},
+		"other scheme, right secret":  {token, transport.ByNetwork, []string{"Authorization", "Basic " + token}, 401},
+		"an empty token is no bypass": {token, transport.ByNetwork, []string{"Authorization", "Bearer "}, 401},
 	} {
 		b := newBench(t, func(o *Options) { o.Token = tc.token })
 		b.http = b.api.handler(tc.by)

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"loxilb/internal/httpapi/transport"
 )
 
 // filler makes text of its size: head, parts one behind the other, tail.
@@ -124,7 +126,7 @@ func send(t *testing.T, way, text string) string {
 		path = BaseURL + "/config/import"
 	}
 	r := httptest.NewRequest("POST", "http://127.0.0.1:11111"+path, strings.NewReader(text))
-	r = r.WithContext(withPeer(r.Context(), b.peer))
+	r = r.WithContext(transport.WithPeer(r.Context(), b.peer))
 	r.Header.Set("Content-Type", ct)
 	w := httptest.NewRecorder()
 	b.http.ServeHTTP(w, r)

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"loxilb/internal/httpapi/transport"
 	"loxilb/internal/lb"
 	"loxilb/internal/netobj"
 	"loxilb/internal/status"
@@ -325,7 +326,7 @@ func TestOwnAddress(t *testing.T) {
 		code  int
 	}{{"", 409}, {"?force=false", 409}, {"?force=true", 200}} {
 		r := httptest.NewRequest("DELETE", "http://127.0.0.1:11111"+BaseURL+"/config/ipv4address/10.0.0.1/24/dev/eth0"+c.query, nil)
-		r = r.WithContext(withPeer(contextAt(r, "10.0.0.1:11111"), b.peer))
+		r = r.WithContext(transport.WithPeer(contextAt(r, "10.0.0.1:11111"), b.peer))
 		w := httptest.NewRecorder()
 		if b.http.ServeHTTP(w, r); w.Code != c.code {
 			t.Errorf("%q: %d %s", c.query, w.Code, w.Body)

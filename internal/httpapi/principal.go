@@ -1,18 +1,14 @@
 package httpapi
 
 import (
-	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"loxilb/internal/access"
+	"loxilb/internal/httpapi/transport"
 	"loxilb/internal/store"
 )
 
@@ -24,7 +20,7 @@ const manual = "token"
 
 // principal is who makes a request, and what it has done.
 type principal struct {
-	by       way
+	by       transport.Way
 	name     string
 	role     access.Role
 	user     int64  // of access.Users; 0: another one
@@ -59,8 +55,8 @@ func principalOf(r *http.Request) *principal {
 // identify finds out who makes a request: by the socket that root and the group may open, by the token of --manualtoken, by that of a user,
 // or by the user of the machine at the other end of loopback. All but those of access.Users are admins, as they were before there were roles.
 func (a *API) identify(r *http.Request, who *principal, token [sha256.Size]byte) (p *problem) {
-	if who.by == bySocket {
-		who.name, who.role = accountName(peerOf(r)), access.Admin
+	if who.by == transport.BySocket {
+		who.name, who.role = accountName(transport.PeerOf(r)), access.Admin
 		return nil
 	}
 	given := tokenOf(r)
@@ -79,7 +75,7 @@ func (a *API) identify(r *http.Request, who *principal, token [sha256.Size]byte)
 	switch {
 	case a.asksToken():
 		return refuse(http.StatusUnauthorized, "the request has no valid token: send it as Authorization: TOKEN (loxicmd --token), or log in (loxicmd set login)")
-	case who.by == byLoopback:
+	case who.by == transport.ByLoopback:
 		who.name, p = a.Users.admit(r)
 	}
 	who.role = access.Admin
@@ -95,29 +91,6 @@ func tokenOf(r *http.Request) string {
 	return given
 }
 
-// socketPeer has a connection by the UNIX socket know whose it is.
-func socketPeer(ctx context.Context, c net.Conn) context.Context {
-	return withPeer(ctx, func() (uint32, error) {
-		u, ok := c.(*net.UnixConn)
-		if !ok {
-			return 0, errNoPeer
-		}
-		raw, err := u.SyscallConn()
-		if err != nil {
-			return 0, err
-		}
-		var cred *unix.Ucred
-		var credErr error
-		if err := raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-			return 0, err
-		}
-		if credErr != nil {
-			return 0, fmt.Errorf("ask for the user of a connection: %w", credErr)
-		}
-		return cred.Uid, nil
-	})
-}
-
 // account writes what a request has changed, or that it was refused, to the audit log.
 func (a *API) account(r *http.Request, who *principal, answer *observed) {
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
@@ -131,7 +104,7 @@ func (a *API) account(r *http.Request, who *principal, answer *observed) {
 		Who: who.name, Role: who.role.String(), From: r.RemoteAddr, Method: r.Method, Path: shorten(r.URL.RequestURI()), Objects: who.objects,
 		Result: answer.code, Error: shorten(answer.why), Revision: who.revision, Stranger: who.stranger,
 	}
-	if who.by == bySocket {
+	if who.by == transport.BySocket {
 		e.From = "socket"
 	}
 	if e.Who == "" {

@@ -12,6 +12,7 @@ import (
 	v1 "loxilb/api/v1"
 	"loxilb/internal/desired"
 	"loxilb/internal/httpapi/summary"
+	"loxilb/internal/httpapi/transport"
 	"loxilb/internal/lb"
 	"loxilb/internal/rates"
 	"loxilb/internal/status"
@@ -155,7 +156,7 @@ func TestPageIsServed(t *testing.T) {
 			t.Errorf("%s without a token: %d %s", path, w.Code, w.Body)
 		}
 	}
-	b.http = b.api.handler(bySocket)
+	b.http = b.api.handler(transport.BySocket)
 	if w := b.call("GET", "/", ""); w.Code != 404 {
 		t.Errorf("by the socket: %d", w.Code)
 	}

@@ -5,6 +5,8 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+
+	"loxilb/internal/httpapi/transport"
 )
 
 // Users says who may use the API over TCP on loopback, besides root. (The UNIX socket goes by its mode.)
@@ -16,7 +18,7 @@ type Users struct {
 
 // admit refuses requests of users who may not use the API, and tells who the others are.
 func (u *Users) admit(r *http.Request) (name string, p *problem) {
-	uid, err := peerOf(r)
+	uid, err := transport.PeerOf(r)
 	if u.Everyone {
 		return accountName(uid, err), nil
 	}

@@ -1,4 +1,4 @@
-package httpapi
+package transport
 
 import (
 	"bufio"
@@ -20,7 +20,7 @@ func procSocket(src, dst netip.AddrPort) (*diagSocket, error) {
 			return m, nil
 		}
 	}
-	return nil, errNoPeer
+	return nil, ErrNoPeer
 }
 
 func findIn(table string, src, dst netip.AddrPort) (*diagSocket, bool) {

@@ -1,4 +1,4 @@
-package httpapi
+package transport
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoPeer says that the kernel does not know whose connection it is.
-var errNoPeer = errors.New("its other end is closed, or is not a socket of this network namespace")
+// ErrNoPeer says that the kernel does not know whose connection it is.
+var ErrNoPeer = errors.New("its other end is closed, or is not a socket of this network namespace")
 
 // peers tells which user has the other end of a TCP connection of this machine, by sock_diag.
 //
@@ -41,14 +41,14 @@ func (p *peers) close() { p.handle.Socket.Close() }
 func (p *peers) uid(c net.Conn) (uint32, error) {
 	remote, local := addrPort(c.RemoteAddr()), addrPort(c.LocalAddr())
 	if !remote.IsValid() || !local.IsValid() {
-		return 0, errNoPeer
+		return 0, ErrNoPeer
 	}
 	m, err := p.find(remote, local)
 	if err != nil {
 		return 0, err
 	}
 	if !m.is(remote, local) || !m.open() {
-		return 0, errNoPeer
+		return 0, ErrNoPeer
 	}
 	// While our end is open no other socket can have become the other end, so what was found is it.
 	if err := stillOpen(c); err != nil {
@@ -170,18 +170,18 @@ func (m *diagSocket) open() bool {
 func stillOpen(c net.Conn) error {
 	sc, ok := c.(syscall.Conn)
 	if !ok {
-		return errNoPeer
+		return ErrNoPeer
 	}
 	raw, err := sc.SyscallConn()
 	if err != nil {
-		return errNoPeer
+		return ErrNoPeer
 	}
 	var info *unix.TCPInfo
 	var sockErr error
 	if err := raw.Control(func(fd uintptr) {
 		info, sockErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 	}); err != nil || sockErr != nil || info.State != tcpEstablished && info.State != tcpCloseWait {
-		return errNoPeer
+		return ErrNoPeer
 	}
 	return nil
 }
@@ -189,10 +189,11 @@ func stillOpen(c net.Conn) error {
 // peerKey is where the context of a connection keeps the user at its other end.
 type peerKey struct{}
 
-// peerFunc is looked up at the first request of a connection, and once.
-type peerFunc func() (uid uint32, err error)
+// PeerFunc is looked up at the first request of a connection, and once.
+type PeerFunc func() (uid uint32, err error)
 
-func withPeer(ctx context.Context, f peerFunc) context.Context {
+// WithPeer has requests of a connection know how to find the user at its other end.
+func WithPeer(ctx context.Context, f PeerFunc) context.Context {
 	return context.WithValue(ctx, peerKey{}, f)
 }
 
@@ -200,12 +201,13 @@ func (p *peers) connContext(ctx context.Context, c net.Conn) context.Context {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
 	}
-	return withPeer(ctx, sync.OnceValues(func() (uint32, error) { return p.uid(c) }))
+	return WithPeer(ctx, sync.OnceValues(func() (uint32, error) { return p.uid(c) }))
 }
 
-func peerOf(r *http.Request) (uint32, error) {
-	if f, ok := r.Context().Value(peerKey{}).(peerFunc); ok {
+// PeerOf is the user at the other end of the connection of a request.
+func PeerOf(r *http.Request) (uint32, error) {
+	if f, ok := r.Context().Value(peerKey{}).(PeerFunc); ok {
 		return f()
 	}
-	return 0, errNoPeer
+	return 0, ErrNoPeer
 }

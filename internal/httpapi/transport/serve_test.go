@@ -1,4 +1,4 @@
-package httpapi
+package transport
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -22,18 +23,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// parts answer every request.
+func parts() Parts {
+	return Parts{
+		Handler:  func(Way) http.Handler { return http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}) },
+		Shutdown: func() {}, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
 func TestServe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cert, key := makeCertificate(t, dir)
-	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	l := Listen{
 		Plain: netip.MustParseAddrPort("127.0.0.1:0"), TLS: netip.MustParseAddrPort("127.0.0.1:0"),
 		CertFile: cert, KeyFile: key, Socket: filepath.Join(dir, "run", "s"), SocketGroup: 4242,
 	}
-	srv, err := b.api.Listen(ctx, l)
+	srv, err := Open(ctx, l, parts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +63,7 @@ func TestServe(t *testing.T) {
 		"https://" + addrs[1].String(): {TLSClientConfig: insecure},
 		"http://loxilb":                {DialContext: unix},
 	} {
-		resp, err := (&http.Client{Transport: tr}).Get(url + BaseURL + "/version")
+		resp, err := (&http.Client{Transport: tr}).Get(url)
 		if err != nil {
 			t.Errorf("%s: %v", url, err)
 			continue
@@ -66,10 +74,10 @@ func TestServe(t *testing.T) {
 		_ = resp.Body.Close()
 		tr.CloseIdleConnections()
 	}
-	if _, err := b.api.Listen(ctx, Listen{Plain: addrs[0].(*net.TCPAddr).AddrPort()}); err == nil || !strings.Contains(err.Error(), "choose another one by --port") {
+	if _, err := Open(ctx, Listen{Plain: addrs[0].(*net.TCPAddr).AddrPort()}, parts()); err == nil || !strings.Contains(err.Error(), "choose another one by --port") {
 		t.Errorf("a port in use: %v", err)
 	}
-	if _, err := b.api.Listen(ctx, Listen{Socket: l.Socket}); err == nil {
+	if _, err := Open(ctx, Listen{Socket: l.Socket}, parts()); err == nil {
 		t.Error("a socket that is in use was taken")
 	}
 	cancel()
@@ -86,10 +94,9 @@ func TestServe(t *testing.T) {
 // TestPlaces: when a port has as many connections as it may, the next one waits until one is closed, and the UNIX socket answers.
 func TestPlaces(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	l := Listen{Plain: netip.MustParseAddrPort("127.0.0.1:0"), Socket: filepath.Join(t.TempDir(), "s")}
-	srv, err := b.api.Listen(ctx, l)
+	srv, err := Open(ctx, l, parts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +111,7 @@ func TestPlaces(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		_ = c.SetDeadline(time.Now().Add(within))
-		if _, err := c.Write([]byte("GET " + healthPath + " HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
+		if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
 			t.Fatal(err)
 		}
 		_, err = c.Read(make([]byte, 1))
@@ -142,7 +149,6 @@ func TestPlaces(t *testing.T) {
 func TestListenRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	b := newBench(t, nil)
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -154,7 +160,7 @@ func TestListenRefuses(t *testing.T) {
 		"no directory":     {Socket: filepath.Join(file, "s")},
 		"two in one place": {Plain: netip.MustParseAddrPort("127.0.0.1:0"), Socket: file},
 	} {
-		if _, err := b.api.Listen(t.Context(), l); err == nil {
+		if _, err := Open(t.Context(), l, parts()); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
@@ -168,12 +174,12 @@ func TestListenRefuses(t *testing.T) {
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	srv, err := b.api.Listen(t.Context(), Listen{Socket: stale})
+	srv, err := Open(t.Context(), Listen{Socket: stale}, parts())
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv.close()
-	srv, err = b.api.Listen(t.Context(), Listen{Socket: stale})
+	srv, err = Open(t.Context(), Listen{Socket: stale}, parts())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,6 @@
-package httpapi
+// Package transport carries requests to the API and answers back: sockets that are listened at, TLS, who is at the other end, how many connections there
+// may be, and how they end.
+package transport
 
 import (
 	"context"
@@ -23,9 +25,16 @@ type Listen struct {
 	SocketGroup       int    // may connect to it, besides root; 0: no group
 }
 
+// Parts are what answers.
+type Parts struct {
+	Handler  func(Way) http.Handler
+	Shutdown func() // has requests end that do not end by themselves
+	Log      *slog.Logger
+}
+
 // Server has the API's sockets open.
 type Server struct {
-	log   *slog.Logger
+	parts Parts
 	ports []port
 	peers *peers
 }
@@ -35,14 +44,14 @@ type port struct {
 	server   *http.Server
 }
 
-// Listen opens all sockets, or none and says why.
-func (a *API) Listen(ctx context.Context, l Listen) (*Server, error) {
-	s := &Server{log: a.Log}
+// Open opens all sockets, or none and says why.
+func Open(ctx context.Context, l Listen, p Parts) (*Server, error) {
+	s := &Server{parts: p}
 	var err error
 	if s.peers, err = newPeers(); err != nil {
 		return nil, err
 	}
-	if err := s.open(ctx, a, l); err != nil {
+	if err := s.open(ctx, l); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -57,17 +66,17 @@ func listenError(at netip.AddrPort, flag string, err error) error {
 	return fmt.Errorf("listen on %s: %w", at, err)
 }
 
-func (s *Server) open(ctx context.Context, a *API, l Listen) error {
+func (s *Server) open(ctx context.Context, l Listen) error {
 	var lc net.ListenConfig
 	if l.Plain.IsValid() {
 		ln, err := lc.Listen(ctx, "tcp", l.Plain.String())
 		if err != nil {
 			return listenError(l.Plain, "--port", err)
 		}
-		s.addTCP(a, ln, l.Plain, nil)
+		s.addTCP(ln, l.Plain, nil)
 	}
 	if l.TLS.IsValid() {
-		cert, err := newCertificate(l.CertFile, l.KeyFile, a.Log)
+		cert, err := newCertificate(l.CertFile, l.KeyFile, s.parts.Log)
 		if err != nil {
 			return err
 		}
@@ -75,7 +84,7 @@ func (s *Server) open(ctx context.Context, a *API, l Listen) error {
 		if err != nil {
 			return listenError(l.TLS, "--tls-port", err)
 		}
-		s.addTCP(a, ln, l.TLS, &tls.Config{
+		s.addTCP(ln, l.TLS, &tls.Config{
 			GetCertificate: cert.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 		})
 	}
@@ -84,46 +93,46 @@ func (s *Server) open(ctx context.Context, a *API, l Listen) error {
 		if err != nil {
 			return err
 		}
-		s.add(a, ln, bySocket)
+		s.add(ln, BySocket)
 	}
 	return nil
 }
 
-func wayTo(at netip.AddrPort) way {
+func wayTo(at netip.AddrPort) Way {
 	if at.Addr().IsLoopback() {
-		return byLoopback
+		return ByLoopback
 	}
-	return byNetwork
+	return ByNetwork
 }
 
-func (s *Server) add(a *API, ln net.Listener, w way) {
+func (s *Server) add(ln net.Listener, w Way) {
 	server := &http.Server{
-		Handler:           a.handler(w),
+		Handler:           s.parts.Handler(w),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(a.Log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(s.parts.Log.Handler(), slog.LevelDebug),
 		// No WriteTimeout: a long answer is given time as it goes (stream).
 	}
 	switch w {
-	case byLoopback:
+	case ByLoopback:
 		server.ConnContext = s.peers.connContext
-	case bySocket:
+	case BySocket:
 		server.ConnContext = socketPeer
 	}
-	server.RegisterOnShutdown(a.close)
+	server.RegisterOnShutdown(s.parts.Shutdown)
 	s.ports = append(s.ports, port{ln, server})
 }
 
 // addTCP answers at a TCP port; secure, if not nil, says how by TLS.
-func (s *Server) addTCP(a *API, ln net.Listener, at netip.AddrPort, secure *tls.Config) {
+func (s *Server) addTCP(ln net.Listener, at netip.AddrPort, secure *tls.Config) {
 	p := newPlaces(ln, maxConns)
 	ln = p
 	if secure != nil {
 		ln = tls.NewListener(p, secure)
 	}
-	s.add(a, ln, wayTo(at))
+	s.add(ln, wayTo(at))
 	s.ports[len(s.ports)-1].server.ConnState = p.connState
 }
 
@@ -141,7 +150,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	failed := make(chan error, len(s.ports))
 	for _, p := range s.ports {
 		go func() { failed <- p.server.Serve(p.listener) }()
-		s.log.Info("API listens", "address", p.listener.Addr().String())
+		s.parts.Log.Info("API listens", "address", p.listener.Addr().String())
 	}
 	var err error
 	select {

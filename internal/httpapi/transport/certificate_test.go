@@ -1,0 +1,81 @@
+package transport
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A certificate is used from when its files are replaced; a pair that does not fit leaves the old one, and is said once.
+func TestCertificateIsReadAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	certFile, keyFile := makeCertificate(t, dir)
+	var log strings.Builder
+	c, err := newCertificate(certFile, keyFile, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock := time.Now()
+	c.now = func() time.Time { return clock }
+	current := func() string {
+		t.Helper()
+		got, err := c.get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(got.Certificate[0])
+	}
+	// Files of one size and moment differ by nothing that stat tells: give each its own time.
+	replace := func(path string, text []byte, n int) {
+		t.Helper()
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, clock.Add(time.Duration(n)*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := current()
+	other := filepath.Join(dir, "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	newCert, newKey := makeCertificate(t, other)
+	cert, err := os.ReadFile(newCert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(newKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace(certFile, cert, 1)
+	if current() != first {
+		t.Error("the files were looked at twice in a second")
+	}
+	for range 3 {
+		clock = clock.Add(2 * time.Second)
+		if current() != first {
+			t.Error("a certificate without its key is used")
+		}
+	}
+	if n := strings.Count(log.String(), "new certificate not used"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, log.String())
+	}
+	replace(keyFile, key, 2)
+	clock = clock.Add(2 * time.Second)
+	if current() == first {
+		t.Error("the new certificate is not used")
+	}
+	if err := os.Remove(keyFile); err != nil {
+		t.Fatal(err)
+	}
+	clock = clock.Add(2 * time.Second)
+	if current() == first {
+		t.Error("the old certificate is back")
+	}
+}
