@@ -72,6 +72,9 @@ type ApplyResult struct {
 	// Revision The new one; absent: nothing has changed.
 	Revision uint64 `json:"revision,omitempty"`
 
+	// RuleCut With dryRun: connections of services that firewall rules would end, and do not now; what rules of one interface end is not known before.
+	RuleCut uint64 `json:"ruleCut,omitempty"`
+
 	// Unchanged Of the list.
 	Unchanged int `json:"unchanged"`
 }
@@ -116,7 +119,7 @@ type Change struct {
 	// Action add, change or remove.
 	Action string `json:"action"`
 
-	// Connections Live ones of the object.
+	// Connections Live ones of the object: those that have ended are none of them.
 	Connections uint64 `json:"connections,omitempty"`
 
 	// Cut Of these, those that lose their service or endpoint.

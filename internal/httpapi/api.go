@@ -81,7 +81,10 @@ type Health interface {
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)
 }
 
-// Options are the parts that the API stands on. All but Explainer, Observe, Events, Lines and Ready are needed.
+// Dropper tells which connections firewall rules would end.
+type Dropper func([]lb.Rule) func(*lb.Connection) bool
+
+// Options are the parts that the API stands on. All but Explainer, Dropper, Observe, Events, Lines and Ready are needed.
 type Options struct {
 	Store      *desired.State
 	Statuses   Statuses
@@ -91,6 +94,7 @@ type Options struct {
 	Sampler    rates.Sampler
 	Explainer  explain.Explainer             // says what becomes of packets; nil: nobody does
 	Interfaces func() map[int]string         // names, by index
+	Dropper    Dropper                       // nil: nobody knows what rules end
 	Events     *event.Hub                    // nil: one that nothing happens in
 	Metrics    http.Handler                  // answers GET metrics
 	Observe    func(method string, code int) // is told of every answer

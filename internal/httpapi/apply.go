@@ -88,6 +88,7 @@ func (a *API) transact(w http.ResponseWriter, r *http.Request, t transaction) {
 		for _, s := range a.cut(cut) {
 			out.Cuts = append(out.Cuts, s.String())
 		}
+		a.touch(r.Context(), &out, before, after, cut)
 		writeJSON(w, out)
 		return
 	}

@@ -125,6 +125,33 @@ func TestFirewallRefused(t *testing.T) {
 	}
 }
 
+// TestFirewallEnds: a plan counts the connections of services that rules would end, and that those before do not.
+func TestFirewallEnds(t *testing.T) {
+	t.Parallel()
+	dropper := func(rules []lb.Rule) func(*lb.Connection) bool {
+		return func(c *lb.Connection) bool {
+			return slices.ContainsFunc(rules, func(r lb.Rule) bool { return !r.Source.IsValid() || r.Source.Contains(c.Src.Addr()) })
+		}
+	}
+	b := newBench(t, func(o *Options) { o.Dropper = dropper })
+	live := lb.Connection{Protocol: lb.TCP, Src: netip.MustParseAddrPort("203.0.113.9:5000"), Dst: netip.MustParseAddrPort("20.20.20.1:80"), State: "est"}
+	reply, over, dropped := live, live, live
+	reply.Reply, over.State, dropped.Src = true, "closed", netip.MustParseAddrPort("198.51.100.1:5000")
+	b.fake.connections = []lb.Connection{live, live, reply, over, dropped}
+	if code, text := b.postRule(`{"ruleArguments":{"sourceIP":"198.51.100.0/24","preference":9},"opts":{"drop":true}}`); code != 200 {
+		t.Fatal(code, text)
+	}
+	for body, want := range map[string]string{
+		`{"objects":[{"kind":"Firewall","spec":{"ruleArguments":{},"opts":{"drop":true}}}],"dryRun":true}`:                       `"ruleCut":2`,
+		`{"objects":[{"kind":"Firewall","spec":{"ruleArguments":{"sourceIP":"10.0.0.0/8"},"opts":{"drop":true}}}],"dryRun":true}`: `"unchanged":0}`,
+	} {
+		w := b.call("POST", BaseURL+"/config/apply", body, "Content-Type", "application/json")
+		if w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s, want %s", body, w.Code, w.Body, want)
+		}
+	}
+}
+
 // A change that cuts off who is served by the machine itself is refused, and says who; with force it is made.
 func TestFirewallCuts(t *testing.T) {
 	t.Parallel()

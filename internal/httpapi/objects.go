@@ -71,13 +71,9 @@ func (a *API) serviceConnections(was, is *lb.Service, stays bool) (connections, 
 	if !stays {
 		return stats.Active, stats.Active
 	}
-	kept := make(map[lb.Endpoint]bool, len(is.Endpoints))
-	where := func(e lb.Endpoint) lb.Endpoint { return lb.Endpoint{Addr: e.Addr, Port: e.Port} }
-	for _, e := range is.Endpoints {
-		kept[where(e)] = true
-	}
+	kept := keptEndpoints(is)
 	for i, e := range was.Endpoints {
-		if !kept[where(e)] && i < len(stats.Endpoints) {
+		if !kept[lb.Endpoint{Addr: e.Addr, Port: e.Port}] && i < len(stats.Endpoints) {
 			cut += stats.Endpoints[i].Active
 		}
 	}

@@ -151,6 +151,16 @@ func (r *Rules) judge(ctx context.Context, t bpf.RuleTable) {
 	}
 }
 
+// Dropper tells which connections rules would end, were they in force. Rules that cannot be compiled end none.
+func (r *Rules) Dropper(list []lb.Rule) func(*lb.Connection) bool {
+	_, index := r.interfaces()
+	table, err := compile.Rules(list, index)
+	if d := compile.NewDropper(table); err == nil && d != nil {
+		return d.Drops
+	}
+	return func(*lb.Connection) bool { return false }
+}
+
 // Run applies rules, and ends the connections that they drop, until ctx ends.
 func (r *Rules) Run(ctx context.Context) {
 	var running sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -303,9 +304,7 @@ func planText(r *v1.ApplyResult) string {
 			fmt.Fprintf(&b, ": cuts %d of %d live connections", c.Cut, c.Connections)
 		}
 		b.WriteString("\n")
-		for _, f := range c.Fields {
-			fmt.Fprintf(&b, "    %s: %s -> %s\n", f.Field, orNone(f.Before), orNone(f.After))
-		}
+		writeFields(&b, c.Fields)
 		if c.MoreFields > 0 {
 			fmt.Fprintf(&b, "    and %d more\n", c.MoreFields)
 		}
@@ -320,8 +319,52 @@ func planText(r *v1.ApplyResult) string {
 	if len(r.Changes) == 0 {
 		return b.String() + "nothing to do\n"
 	}
-	fmt.Fprintf(&b, "%s; %d live connections would lose their service or endpoint\n", tally(r, "to add", "to change", "to remove"), cut)
-	return b.String()
+	fmt.Fprintf(&b, "%s; %d live connections would lose their service or endpoint", tally(r, "to add", "to change", "to remove"), cut)
+	if r.RuleCut > 0 {
+		fmt.Fprintf(&b, ", firewall rules would end %d", r.RuleCut)
+	}
+	return b.String() + "\n"
+}
+
+// writeFields writes a line for each property, and one for a whole endpoint that comes or goes.
+func writeFields(b *strings.Builder, fields []v1.FieldChange) {
+	for len(fields) > 0 {
+		element, n := elementOf(fields[0].Field), 1
+		for element != "" && n < len(fields) && elementOf(fields[n].Field) == element {
+			n++
+		}
+		if is := func(f v1.FieldChange) bool { return f.Field == element+".endpointIP" }; slices.ContainsFunc(fields[:n], is) {
+			writeEndpoint(b, element, fields[:n])
+		} else {
+			for _, f := range fields[:n] {
+				fmt.Fprintf(b, "    %s: %s -> %s\n", f.Field, orNone(f.Before), orNone(f.After))
+			}
+		}
+		fields = fields[n:]
+	}
+}
+
+// elementOf is the element of a list that a property is of, as endpoints[10.0.0.1 80]; "": none.
+func elementOf(field string) string {
+	element, _, found := strings.Cut(field, "].")
+	if !found {
+		return ""
+	}
+	return element + "]"
+}
+
+// writeEndpoint says what an endpoint has besides its address and port, which its name tells.
+func writeEndpoint(b *strings.Builder, name string, fields []v1.FieldChange) {
+	sign, rest := "+", []string(nil)
+	for _, f := range fields {
+		switch short := strings.TrimPrefix(f.Field, name+"."); {
+		case short == "endpointIP" && f.After == "":
+			sign = "-"
+		case short != "endpointIP" && short != "targetPort":
+			rest = append(rest, short+" "+f.Before+f.After)
+		}
+	}
+	fmt.Fprintf(b, "    %s %s: %s\n", sign, name, strings.Join(rest, ", "))
 }
 
 func orNone(s string) string {

@@ -135,11 +135,16 @@ func TestPlan(t *testing.T) {
 	t.Parallel()
 	s := clitest.NewServer(t, 200, `{"result":"Success","unchanged":2,"changes":[{"kind":"Loadbalancer","name":"a","action":"add"},`+
 		`{"kind":"Loadbalancer","name":"b","action":"change","fields":[{"field":"mode","before":"0","after":"1"},{"field":"name","after":"web"}],"moreFields":3,"connections":12,"cut":4},`+
-		`{"kind":"Firewall","name":"c","action":"remove","pruned":true,"warning":"ssh of 10.0.0.1 is cut"}]}`)
+		`{"kind":"Loadbalancer","name":"d","action":"change","fields":[{"field":"endpoints[1.1.1.1 80].endpointIP","before":"1.1.1.1"},{"field":"endpoints[1.1.1.1 80].targetPort","before":"80"},{"field":"endpoints[1.1.1.1 80].weight","before":"1"},`+
+		`{"field":"endpoints[1.1.1.2 80].backup","after":"true"},{"field":"endpoints[1.1.1.2 80].endpointIP","after":"1.1.1.2"},{"field":"endpoints[1.1.1.2 80].weight","after":"2"},`+
+		`{"field":"endpoints[1.1.1.3 80].weight","before":"1","after":"2"},{"field":"secondaryIPs[1.1.1.9].secondaryIP","after":"1.1.1.9"}]},`+
+		`{"kind":"Firewall","name":"c","action":"remove","pruned":true,"warning":"ssh of 10.0.0.1 is cut"}],"ruleCut":9}`)
 	got := clitest.Run(t, oneYAML, s.At("plan -f -")...)
 	want := "+ Loadbalancer a\n~ Loadbalancer b: cuts 4 of 12 live connections\n    mode: 0 -> 1\n    name: none -> web\n    and 3 more\n" +
+		"~ Loadbalancer d\n    - endpoints[1.1.1.1 80]: weight 1\n    + endpoints[1.1.1.2 80]: backup true, weight 2\n    endpoints[1.1.1.3 80].weight: 1 -> 2\n" +
+		"    secondaryIPs[1.1.1.9].secondaryIP: none -> 1.1.1.9\n" +
 		"- Firewall c, which is not in the files\n    WARNING: ssh of 10.0.0.1 is cut\n" +
-		"1 to add, 1 to change, 1 to remove, 2 unchanged; 4 live connections would lose their service or endpoint\n"
+		"1 to add, 2 to change, 1 to remove, 2 unchanged; 4 live connections would lose their service or endpoint, firewall rules would end 9\n"
 	if diff := cmp.Diff(clitest.Result{Code: session.ExitPlanned, Stdout: want}, got); diff != "" {
 		t.Error(diff)
 	}
