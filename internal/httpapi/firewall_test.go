@@ -142,7 +142,7 @@ func TestFirewallEnds(t *testing.T) {
 		t.Fatal(code, text)
 	}
 	for body, want := range map[string]string{
-		`{"objects":[{"kind":"Firewall","spec":{"ruleArguments":{},"opts":{"drop":true}}}],"dryRun":true}`:                       `"ruleCut":2`,
+		`{"objects":[{"kind":"Firewall","spec":{"ruleArguments":{},"opts":{"drop":true}}}],"dryRun":true}`:                        `"ruleCut":2`,
 		`{"objects":[{"kind":"Firewall","spec":{"ruleArguments":{"sourceIP":"10.0.0.0/8"},"opts":{"drop":true}}}],"dryRun":true}`: `"unchanged":0}`,
 	} {
 		w := b.call("POST", BaseURL+"/config/apply", body, "Content-Type", "application/json")

@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
+	"net/netip"
 	"time"
 
 	v1 "loxilb/api/v1"
@@ -13,11 +15,12 @@ import (
 // touchWork is for how long a plan looks through connections. Of more than that takes, it says less.
 const touchWork = 3 * time.Second
 
-// touched is a service of a plan, and where its connections may stay.
+// touched is a service of a plan, where its connections may stay, and how many it has.
 type touched struct {
-	change *v1.Change
-	of     filter
-	kept   map[lb.Endpoint]bool
+	change    *v1.Change
+	of        filter
+	kept      map[lb.Endpoint]bool
+	live, cut uint64
 }
 
 // touch looks through the connections: counters do not know which of them are over, and nothing else knows what firewall rules end.
@@ -32,18 +35,26 @@ func (a *API) touch(ctx context.Context, out *v1.ApplyResult, before, after *sto
 	}
 	ctx, cancel := context.WithTimeout(ctx, touchWork)
 	defer cancel()
-	_ = a.DataPath.Connections(ctx, func(n lb.Connection) bool { // what is not seen is counted as before
-		switch {
-		case n.Reply:
-		case n.State == "closed":
-			for _, t := range services[n.Service] {
-				t.over(&n)
-			}
-		case is(&n) && !was(&n):
+	err := a.DataPath.Connections(ctx, func(n lb.Connection) bool {
+		if n.Reply || n.State == "closed" {
+			return true
+		}
+		for _, t := range services[n.Service] {
+			t.count(&n)
+		}
+		if is(&n) && !was(&n) {
 			out.RuleCut++
 		}
 		return true
 	})
+	if err != nil {
+		return // what the counters say is as near as one gets
+	}
+	for _, list := range services {
+		for _, t := range list {
+			t.change.Connections, t.change.Cut = t.live, t.cut
+		}
+	}
 }
 
 // touchedServices are those of a plan that have connections, by what connections call them.
@@ -57,24 +68,21 @@ func (a *API) touchedServices(changes []v1.Change, before, after *store.Snapshot
 		}
 		was, _ := a.Store.Services.Get(before, key)
 		is, _ := a.Store.Services.Get(after, key)
-		t := &touched{change: c, of: filter{service: &key, vips: append(was.Secondary, key.VIP)}, kept: keptEndpoints(&is)}
-		name := was.Name
-		if name == "" {
-			name = key.String()
-		}
+		t := &touched{change: c, of: filter{service: &key, vips: append([]netip.Addr{key.VIP}, was.Secondary...)}, kept: keptEndpoints(&is)}
+		name := cmp.Or(was.Name, key.String())
 		out[name] = append(out[name], t)
 	}
 	return out
 }
 
-// over takes a connection from the counts that has ended, and waits to be forgotten.
-func (t *touched) over(n *lb.Connection) {
-	if !t.of.ofService(n) || t.change.Connections == 0 {
+// count counts a connection of the service, and whether it loses its endpoint.
+func (t *touched) count(n *lb.Connection) {
+	if !t.of.ofService(n) {
 		return
 	}
-	t.change.Connections--
-	if !t.kept[lb.Endpoint{Addr: n.Of.Addr(), Port: n.Of.Port()}] && t.change.Cut > 0 {
-		t.change.Cut--
+	t.live++
+	if !t.kept[lb.Endpoint{Addr: n.Of.Addr(), Port: n.Of.Port()}] {
+		t.cut++
 	}
 }
 

@@ -60,8 +60,8 @@ func contractFamilies() []family {
 	add(Counter, "Connections made to the services that there are.", func(_ *view, s *sums) float64 { return float64(s.requests) }, "loxilb_requests_total", "total_requests")
 	add(Counter, "Packets that the services that there are have refused: no endpoint takes new connections, or the connection table is full.",
 		func(_ *view, s *sums) float64 { return float64(s.errors) }, "loxilb_errors_total", "total_errors")
-	add(Gauge, "Endpoints that are up.", func(v *view, _ *sums) float64 { return float64(v.up) }, "loxilb_healthy_endpoints", "healthy_host_count")
-	add(Gauge, "Endpoints that are down.", func(v *view, _ *sums) float64 { return float64(v.down) }, "loxilb_unhealthy_endpoints", "unhealthy_host_count")
+	add(Gauge, "Endpoints that are up.", func(v *view, _ *sums) float64 { return float64(v.health.Up) }, "loxilb_healthy_endpoints", "healthy_host_count")
+	add(Gauge, "Endpoints that are down.", func(v *view, _ *sums) float64 { return float64(v.health.Down) }, "loxilb_unhealthy_endpoints", "unhealthy_host_count")
 	add(Counter, "Packets that firewall rules and lists of sources have dropped.", func(v *view, _ *sums) float64 {
 		return float64(v.drops["rule"] + v.drops["source-not-allowed"] + v.drops["source-denied"])
 	}, "loxilb_fw_drop_packets_total", "total_fw_drops")

@@ -16,10 +16,10 @@ func healthFamilies() []family {
 		return ofProbes(func(e *lb.EndpointHealth, p *page, labels ...string) { p.add(value(e), labels...) })
 	}
 	return []family{
-		{Metric{"loxilb_probed_endpoints", Gauge, []string{"state"}, "What is probed, by state: up, down, or unknown before the first probe has ended.", Always}, func(v *view, p *page) {
-			p.add(float64(v.up), "up")
-			p.add(float64(v.down), "down")
-			p.add(float64(v.unknown), "unknown")
+		{Metric{"loxilb_probed_endpoints", Gauge, []string{"state"}, "Endpoints that are probed, by state: up, unknown before the first probe has ended, or down, those included that are out for handshakes of clients.", Always}, func(v *view, p *page) {
+			p.add(float64(v.health.Up), "up")
+			p.add(float64(v.health.Down), "down")
+			p.add(float64(v.health.Unknown), "unknown")
 		}},
 		{Metric{"loxilb_endpoint_up", Gauge, of, "1 of an endpoint that is up, 0 of one that is down and takes no new connections; none before its first probe has ended. " +
 			"Without --metrics-detail=endpoint, of the first 1,000 that are down alone.", Always}, addUp},

@@ -80,9 +80,7 @@ type view struct {
 	limit   uint64
 	drains  []drain
 	drained map[netip.Addr][]int // their places, by address
-	up      int                  // probed endpoints that are up
-	down    int
-	unknown int
+	health  lb.HealthCount       // of probed endpoints
 
 	lifetimes []lb.Lifetimes
 }
@@ -122,14 +120,7 @@ func look(o Options, st *desired.State, src Source) *view {
 	}
 	v.lookAtServices()
 	for e := range src.Endpoints {
-		switch e.State {
-		case lb.HealthUp:
-			v.up++
-		case lb.HealthDown:
-			v.down++
-		default:
-			v.unknown++
-		}
+		v.health.Add(e)
 	}
 	return v
 }

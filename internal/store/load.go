@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -231,7 +232,7 @@ func (l *loader) replay(line []byte, version int, revision uint64) error {
 	rows := make([]placed, len(c.Put))
 	for i := range c.Put {
 		r := &c.Put[i]
-		r.Owner, r.Version = c.Owner, revision
+		r.Owner, r.Version = cmp.Or(r.Owner, c.Owner), revision
 		if rows[i].place, rows[i].row, err = l.tx.base.rowOf(r); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ type record struct {
 	Kind    string          `json:"kind"`
 	Format  int             `json:"format"`
 	Key     string          `json:"key"`
-	Owner   string          `json:"owner,omitempty"`   // in a snapshot; in a journal the commit has it
+	Owner   string          `json:"owner,omitempty"`   // in a snapshot; in a journal where it is another than the commit's
 	Version uint64          `json:"version,omitempty"` // in a snapshot; in a journal it is the commit's revision
 	Object  json.RawMessage `json:"object"`
 }
@@ -143,6 +143,9 @@ func recordOf(l *layout, c *change) (*commitRecord, error) {
 		if r.Put[i], err = l.tables[p.place].encode(p.row); err != nil {
 			return nil, fmt.Errorf("%s: %w", ID{l.names[p.place], l.tables[p.place].keyOf(p.row)}, err)
 		}
+		if owner := p.row.header().Owner; owner != c.owner {
+			r.Put[i].Owner = owner // of what was restored
+		}
 	}
 	for _, id := range c.deleted {
 		r.Delete = append(r.Delete, idRecord(id))
@@ -153,7 +156,7 @@ func recordOf(l *layout, c *change) (*commitRecord, error) {
 // version is the lowest that a file with this commit can have.
 func (r *commitRecord) version(l *layout) int {
 	for i := range r.Put {
-		if !l.bare(&r.Put[i]) {
+		if !l.bare(&r.Put[i]) || r.Put[i].Owner != "" {
 			return latestVersion
 		}
 	}

@@ -115,17 +115,21 @@ func TestUndo(t *testing.T) {
 		s = openStore(t, dir)
 	}
 	var left []ID
-	if _, _, err := s.Commit("rest", func(tx *Tx) (err error) { left, err = tx.Undo(number); return err }); err != nil {
+	if _, _, err := s.Commit("loxilb", func(tx *Tx) (err error) { left, err = tx.Undo(number); return err }); err != nil {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(left) != "[item item-00001]" {
 		t.Errorf("left: %v", left)
 	}
-	got := content(s.Snapshot())
-	for _, one := range []item{web(), dns(), numbered(1, 2)} {
-		if line := fmt.Sprintf("rest: %s %q %q\n", one.Name, one.Label, one.Parts); !strings.Contains(got, line) {
-			t.Errorf("%s is not in\n%s", line, got)
+	for range 2 { // whose they were they are, after a restart, too
+		got := content(s.Snapshot())
+		for _, one := range []item{web(), dns(), numbered(1, 2)} {
+			if line := fmt.Sprintf("rest: %s %q %q\n", one.Name, one.Label, one.Parts); !strings.Contains(got, line) {
+				t.Errorf("%s is not in\n%s", line, got)
+			}
 		}
+		closeStore(t, s)
+		s = openStore(t, dir)
 	}
 	for range 2 {
 		if w, ok := s.Waiting(); ok {

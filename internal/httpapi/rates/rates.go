@@ -73,14 +73,11 @@ func (a *Rates) total() (v1.TotalRates, rates.Window) {
 		Connections: t.Tracked, ConnectionsMax: t.Limit, HalfOpen: t.HalfOpen,
 		Services: a.o.Store.Services.Len(now), Endpoints: a.o.Store.Services.Endpoints(now),
 	}
+	var health lb.HealthCount
 	for e := range a.o.Health.Endpoints {
-		switch e.State {
-		case lb.HealthUp:
-			out.EndpointsUp++
-		case lb.HealthDown:
-			out.EndpointsDown++
-		}
+		health.Add(e)
 	}
+	out.EndpointsUp, out.EndpointsDown = health.Up, health.Down
 	return out, window
 }
 
