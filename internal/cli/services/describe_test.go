@@ -34,3 +34,19 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// TestWeightCell: behind the weight are the level of a backup, and how much an endpoint has of it while it comes slowly.
+func TestWeightCell(t *testing.T) {
+	t.Parallel()
+	for want, e := range map[string]v1.Endpoint{
+		"":            {},
+		"10":          {Weight: new(10)},
+		"10@1":        {Weight: new(10), Backup: 1},
+		"10 (30%)":    {Weight: new(10), Share: 30},
+		"10@2 (100%)": {Weight: new(10), Backup: 2, Share: 100},
+	} {
+		if got := weightCell(&e); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
