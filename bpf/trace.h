@@ -110,6 +110,17 @@ static __always_inline void trace_leave_alone(void)
 		s->wanted = 0;
 }
 
+/* Says of a packet that came without a link-layer header what it is: it leaves with
+ * room for one, which the kernel fills after the program. */
+static __always_inline void trace_fill_room(struct packet_view *v)
+{
+	__be16 *type = (__be16 *)(v->data + 2 * ETH_ALEN);
+
+	if (v->captured > ETH_HLEN && !*type)
+		*type = v->data[ETH_HLEN] >> 4 == 6 ? bpf_htons(ETH_P_IPV6) :
+						      bpf_htons(ETH_P_IP);
+}
+
 /* Tells one who traces. */
 static __always_inline void trace_tell(const struct packet_trace *t, __u32 i)
 {
@@ -145,6 +156,8 @@ __noinline __maybe_unused int trace_leave(ctx_t *ctx, __u32 what, __u32 reasons,
 	t->pass = reasons >> TRACE_PASS_SHIFT;
 	if (what != TRACE_DROP)
 		trace_view(ctx, &t->after, layer3);
+	if (t->before.flags & TRACE_LAYER3 && !layer3)
+		trace_fill_room(&t->after);
 	trace_key(&t->after, &s->after);
 	NO_UNROLL
 	for (__u32 i = 0; i < MAX_TRACES; i++) {
