@@ -63,6 +63,24 @@ func (f foretold) check(out testrun.Output) error {
 	return nil
 }
 
+// checkReason compares the reason of a drop, and of an answer.
+func (f foretold) checkReason(res Result) error {
+	if f.Result == nil || res.Verdict == "pass" || res.Verdict == "out" && res.Reason == "" {
+		return nil
+	}
+	want := f.Reason
+	switch {
+	case f.Does == dryrun.Challenges:
+		want = "challenged"
+	case f.Does == dryrun.Drops && want == "":
+		want = "challenge-answered"
+	}
+	if want != res.Reason {
+		return fmt.Errorf("a dry run says that the program %s the packet, reason %q, and the reason is %q", f.Does, want, res.Reason)
+	}
+	return nil
+}
+
 // blurred is a packet without what the program draws at random: a source port of ours, the identification of a packet that it writes anew, and sums
 // with those.
 func (f foretold) blurred(frame []byte) *pkt.Packet {

@@ -195,7 +195,16 @@ func (l *Lab) Send(link *Link, frame []byte) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	res := Result{Frame: out.Frame}
+	res, err := l.result(link, out)
+	if err == nil {
+		err = expected.checkReason(res)
+	}
+	return res, err
+}
+
+// result puts what the program did into the words of scripts.
+func (l *Lab) result(link *Link, out testrun.Output) (res Result, err error) {
+	res = Result{Frame: out.Frame}
 	switch out.Verdict {
 	case testrun.Next:
 		res.Verdict = "pass"
