@@ -20,9 +20,9 @@ import (
 const (
 	// period is how often a ring is read. The packet path wakes nobody.
 	period = 10 * time.Millisecond
-	// batch is how many packets are handed over at a time.
+	// batch is how many packets are handed over at a time: 25,600 a second, which takes a fifth of a CPU. More are lost.
 	batch = 256
-	// ringBytes is the size of a ring: some 1,800 packets, so 180,000 a second.
+	// ringBytes is the size of a ring: some 2,300 packets.
 	ringBytes = 1 << 20
 	// alive is how often the programs are told that somebody still traces, of lasting.
 	alive   = time.Second

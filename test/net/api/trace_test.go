@@ -48,7 +48,12 @@ func says(t testing.TB, p *netnstest.Process, patterns ...string) {
 // tracedRig is one with a service that answers, and one without endpoints. Checksums are whole, so that XDP may forward.
 func tracedRig(t testing.TB, args ...string) *rig.Rig {
 	t.Helper()
-	r := rig.New(t, rig.Options{Args: args, Before: rig.OffloadsOff})
+	r := rig.New(t, rig.Options{Args: args, Before: func(t testing.TB, s *netnstest.Standard) {
+		rig.OffloadsOff(t, s)
+		for _, h := range append([]*netnstest.Host{s.Client}, s.Endpoints[:]...) {
+			rig.MustRun(t, h, "ethtool", "-K", "eth0", "gro", "on") // a veth takes no redirected frames otherwise
+		}
+	}})
 	rig.ServeSources(r)
 	r.Loxicmd("create lb %s --tcp=80:7000 --endpoints=31.31.31.1:1 --name=web", rig.VIP4)
 	r.Loxicmd("create lb %s --tcp=81:7000 --endpoints=31.31.31.1:0 --name=empty", rig.VIP4)
@@ -113,6 +118,7 @@ func TestTrace(t *testing.T) {
 		{"tcx", "--attach=tcx", ""},
 		{"clsact", "--attach=clsact", ""},
 		{"xdp", "--xdp=generic", " xdp"},
+		{"native xdp", "--xdp=native", " xdp"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -154,12 +160,31 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// tags are the hashes of what programs do: a program that traces has another one.
+func tags(t testing.TB, ids []ebpf.ProgramID) (list []string) {
+	t.Helper()
+	for _, id := range ids {
+		p, err := ebpf.NewProgramFromID(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := p.Info()
+		_ = p.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, info.Tag)
+	}
+	return list
+}
+
 // TestTraceBounds: more than four are refused, and so is what is no filter; a trace ends after what was asked for; a daemon that is killed leaves nothing that
 // the next one does not put right, nor loses a packet.
 func TestTraceBounds(t *testing.T) {
 	t.Parallel()
 	r := tracedRig(t)
 	before := attached(t, r)
+	plain := tags(t, before)
 	for _, c := range []struct{ words, want string }{
 		{"reason bad-luck", `reason "bad-luck" is none for which packets are dropped.*no-endpoint`},
 		{"service nobody", `service "nobody" does not exist`},
@@ -186,6 +211,9 @@ func TestTraceBounds(t *testing.T) {
 	}
 	says(t, four[2], "^out ")
 	during := attached(t, r)
+	if slices.Equal(tags(t, during), plain) {
+		t.Error("programs that trace are those that do not")
+	}
 	r.Kill()
 	ask(r)
 	if left := attached(t, r); !slices.Equal(left, during) {
@@ -194,6 +222,8 @@ func TestTraceBounds(t *testing.T) {
 	r.Restart()
 	if now := attached(t, r); slices.Equal(now, before) || slices.Equal(now, during) {
 		t.Errorf("programs %v are there after a restart", now)
+	} else if !slices.Equal(tags(t, now), plain) {
+		t.Error("programs that trace are there after a restart")
 	}
 	ask(r)
 	// for 10 s, the programs that traced are another version's, and may come back

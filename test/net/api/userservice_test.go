@@ -42,6 +42,9 @@ func TestUserService(t *testing.T) {
 		for line, want := range map[string]string{
 			askCode + url + "/version": "401",
 			askCode + "-H Authorization:" + tokens["view"] + " " + url + "/version":                                     "200",
+			askCode + "-H Authorization:" + tokens["view"] + " " + url + "/explain?from=127.0.0.1&to=20.20.20.1:80":     "200",
+			askCode + url + "/explain?from=127.0.0.1&to=20.20.20.1:80":                                                  "401",
+			askCode + "-H Authorization:" + tokens["operate"] + " " + url + "/status/trace":                             "403",
 			askCode + "-H Authorization:" + tokens["view"] + " -X DELETE " + url + "/config/loadbalancer/all":           "403",
 			askCode + "-H Authorization:" + tokens["operate"] + " -X DELETE " + url + "/config/loadbalancer/all":        "200",
 			askCode + "-H Authorization:" + tokens["operate"] + " " + url + "/audit":                                    "403",

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -8,7 +9,9 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -118,6 +121,83 @@ func TestFlood(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestFloodTraced: while a flood is traced, whole, what there is no room for is lost, and said so; the daemon reads a share of it that takes no CPU for
+// itself, and challenges, the connection table, connections and new clients are as without.
+func TestFloodTraced(t *testing.T) {
+	t.Parallel()
+	const size = 16384
+	var attacker *netnstest.Host
+	r := rig.New(t, rig.Options{Args: []string{fmt.Sprint("--ct-max=", size)}, Before: func(t testing.TB, s *netnstest.Standard) {
+		attacker = addAttacker(t, s)
+	}})
+	r.ServeEchoes()
+	held := r.Dial(rig.Join(rig.VIP4, 7))
+	trace, err := r.LB.Start(netnstest.Command{Args: []string{rig.Program("loxicmd"), "trace", "--count=1000000", "-w", "/dev/null"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(trace.Stop)
+	told := func(word string) {
+		t.Helper()
+		labtest.Eventually(t, rig.Patience, func(context.Context) error {
+			if out := trace.Output(); !strings.Contains(out, word) {
+				return fmt.Errorf("trace does not say %q: %s", word, out)
+			}
+			return nil
+		})
+	}
+	told("tracing")
+	before := cpuTime(t, r.Pid())
+	flood := make(chan error, 1)
+	go func() { flood <- floodVIPs(r, attacker) }()
+	labtest.Eventually(t, floodTime, func(context.Context) error {
+		if n := r.Metric("syn_challenges_total"); n == 0 {
+			return errors.New("no SYN was challenged")
+		}
+		return nil
+	})
+	for i := range 10 {
+		if err := rig.Exchange(held, fmt.Sprint("still here ", i)); err != nil {
+			t.Fatalf("an established connection: %v", err)
+		}
+		if _, err := connectFrom(r, i); err != nil {
+			t.Errorf("a new client: %v", err)
+		}
+	}
+	if used := r.Metric("connections"); used > size/2 {
+		t.Errorf("%v of %d connections are in the table", used, size)
+	}
+	if err := <-flood; err != nil {
+		t.Fatal(err)
+	}
+	took := cpuTime(t, r.Pid()) - before
+	t.Logf("the daemon took %v of a CPU in %v", took, floodTime)
+	if took > floodTime*3/4 {
+		t.Errorf("the daemon took %v of a CPU in %v", took, floodTime)
+	}
+	told("events were lost")
+}
+
+// cpuTime is what a process has had of CPUs.
+func cpuTime(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const user, ticks = 11, 100 // of the fields behind the name; USER_HZ
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	var sum int
+	for _, field := range fields[user : user+2] {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	return time.Duration(sum) * time.Second / ticks
 }
 
 // addAttacker joins a host to the balancer, behind which the rest of the world is.
