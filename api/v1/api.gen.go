@@ -756,7 +756,7 @@ type Explanation struct {
 
 // ExplanationStep defines model for ExplanationStep.
 type ExplanationStep struct {
-	// Stage interface, connection, rule, service, endpoint, limit, source, way, mtu, police, answers, kernel, program.
+	// Stage interface, connection, rule, service, endpoint, limit, source, way, mtu, police, mirror, answers, kernel, program.
 	Stage string `json:"stage"`
 
 	// State ok, warning, or failed: this is why it does not get there.

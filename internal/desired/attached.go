@@ -14,10 +14,22 @@ const byTarget = "target"
 func targets(a lb.Attachment) (list []string) {
 	for _, back := range []bool{false, true} {
 		if a.Direction.Has(back) {
-			list = append(list, fmt.Sprint(a.To, " ", a.Name, " ", back))
+			list = append(list, targetOf(a.To, a.Name, back))
 		}
 	}
 	return list
+}
+
+// attachedAt finds what is attached to a thing by that name, for packets towards endpoints, or back.
+func attachedAt[T any](t *store.Table[T], now *store.Snapshot, to lb.AttachTo, name string, back bool) (found T, there bool) {
+	for one := range t.Find(now, byTarget, targetOf(to, name, back)) {
+		return one, true
+	}
+	return found, false
+}
+
+func targetOf(to lb.AttachTo, name string, back bool) string {
+	return fmt.Sprint(to, " ", name, " ", back)
 }
 
 // checkAttached refuses more objects of a kind than fit, and two at one place.

@@ -78,8 +78,7 @@ func (i *inquiry) arrive() (done bool, err error) {
 		return false, lb.NewFieldError("from", i.From.Addr().String(), "is reached by no route, so nobody knows by which interface it comes", "interface says it")
 	}
 	i.answer.Question = fmt.Sprintf("%s by %s", i.line(), i.in.Name)
-	i.noteArrival(&lead)
-	return false, nil
+	return !i.noteArrival(&lead), nil
 }
 
 func nameList(links []netdev.Link) string {
@@ -104,7 +103,8 @@ func (i *inquiry) line() string {
 	return fmt.Sprintf("%s %s > %s", i.Protocol, i.From, i.To)
 }
 
-func (i *inquiry) noteArrival(lead *netdev.Leading) {
+// noteArrival says by what the packet comes, and tells whether loxilb sees it there.
+func (i *inquiry) noteArrival(lead *netdev.Leading) bool {
 	attached := i.DataPath.Interfaces()
 	at := slices.IndexFunc(attached, func(a attach.Interface) bool { return a.Index == i.in.Index })
 	why := "as the route to " + i.From.Addr().String() + " leads there"
@@ -114,11 +114,11 @@ func (i *inquiry) noteArrival(lead *netdev.Leading) {
 	names, mode := i.DataPath.XDPInterfaces()
 	switch {
 	case at < 0:
-		i.layer3 = !i.in.Ethernet()
-		i.answer.add("interface", Failed, "comes by %s, %s; loxilb is not attached there, so the kernel gets it as it is (--whitelist and --blacklist choose interfaces)", i.in.Name, why)
-		return
+		i.answer.add("interface", Failed, "comes by %s, %s; loxilb is not attached there (--whitelist and --blacklist choose interfaces)", i.in.Name, why)
+		i.answer.end(Kernel, "left to the kernel: loxilb is not attached to %s", i.in.Name)
+		return false
 	case slices.Contains(names, i.in.Name):
-		i.answer.add("interface", OK, "comes by %s, %s; XDP (%s) is in front of tc there, and does for established connections what tc would do", i.in.Name, why, mode)
+		i.answer.add("interface", OK, "comes by %s, %s; XDP (%s) is in front of tc there, and does for established connections, and against floods, what tc would do", i.in.Name, why, mode)
 	default:
 		i.answer.add("interface", OK, "comes by %s, %s", i.in.Name, why)
 	}
@@ -129,6 +129,7 @@ func (i *inquiry) noteArrival(lead *netdev.Leading) {
 	if i.Interface != "" && lead.Missing == nil && !lead.Here && lead.Link.Index != i.in.Index {
 		i.answer.add("interface", Warning, "the route to %s leads by %s: answers leave there, and the way is asymmetric", i.From.Addr(), lead.Link.Name)
 	}
+	return true
 }
 
 // protocol is that of the packet: ICMP has one for each IP version.

@@ -14,9 +14,6 @@ import (
 // tell says in words what the program did, in the order in which the packet meets it.
 func (i *inquiry) tell(r *dryrun.Result) (*Answer, error) {
 	a := &i.answer
-	if len(a.Steps) > 0 && a.Steps[0].State == Failed {
-		return a.end(Kernel, "left to the kernel: loxilb is not attached to %s", i.in.Name), nil
-	}
 	i.noteConnection(r)
 	i.noteRule(r)
 	s := i.serviceOf(r)
@@ -111,6 +108,9 @@ func (i *inquiry) noteRule(r *dryrun.Result) {
 				if rule.Action == lb.RuleDrop {
 					state = Failed
 				}
+				if rule.Record {
+					text += ", and a copy is recorded"
+				}
 			}
 		}
 		i.answer.add("rule", state, "the first of %s that matches: %s", plural(n, "firewall rule"), text)
@@ -189,16 +189,4 @@ func whySource(s *lb.Service) string {
 		return "since the client is in the endpoint's network, which would answer it past this machine"
 	}
 	return "as mode " + s.Mode.String() + " has it"
-}
-
-// noteAttached says what policers and mirrors the packet meets.
-func (i *inquiry) noteAttached(r *dryrun.Result, s *lb.Service) {
-	if r.Entry == nil || !r.Entry.Attached {
-		return
-	}
-	what := "its client or a rule has"
-	if s != nil {
-		what = "its service, its client or a rule has"
-	}
-	i.answer.add("police", OK, "%s policers or mirrors: it passes the policers now; a mirror gets a copy", what)
 }

@@ -8,6 +8,7 @@ import (
 	"loxilb/internal/datapath/dryrun"
 	"loxilb/internal/lb"
 	"loxilb/internal/netdev"
+	"loxilb/internal/pkt"
 )
 
 // noteWay says by what the packet leaves.
@@ -93,6 +94,15 @@ func resolution(a netip.Addr) string {
 	return "neighbour discovery"
 }
 
+// outer is the outer header of a frame in a tunnel.
+func outer(frame []byte) string {
+	p := pkt.Decode(frame)
+	if p.Proto == pkt.UDP {
+		return fmt.Sprintf("GUE, the outer header %s > %s", p.SrcAddr(), p.DstAddr())
+	}
+	return fmt.Sprintf("IP in IP, the outer header %s > %s", p.SrcAddr().Addr(), p.DstAddr().Addr())
+}
+
 // noteMTU says whether larger packets fit.
 func (i *inquiry) noteMTU(r *dryrun.Result, s *lb.Service, lead *netdev.Leading) {
 	a := &i.answer
@@ -103,7 +113,7 @@ func (i *inquiry) noteMTU(r *dryrun.Result, s *lb.Service, lead *netdev.Leading)
 		}
 	}
 	if r.Entry.Tunnels {
-		a.add("way", OK, "in a tunnel: the outer header goes to the endpoint, and packets of up to %d bytes fit", mtu)
+		a.add("way", OK, "in a tunnel: %s, and packets of up to %d bytes fit with it", outer(r.Frame), mtu)
 	}
 	if mtu < i.in.MTU {
 		clamp := "--mss keeps TCP below it"

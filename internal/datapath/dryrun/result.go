@@ -75,7 +75,9 @@ type Way struct {
 	MAC     net.HardwareAddr
 	MTU     int
 	Local   bool
-	Peer    bool // straight into the other end of a veth
+	Peer    bool   // straight into the other end of a veth
+	Rule    uint64 // the firewall rule of the connection, of which something is attached; valid iff HasRule
+	HasRule bool
 }
 
 // result says in words of its own what the last run did.
@@ -211,6 +213,9 @@ func (d *double) wayOf(row *bpf.TcConnection, out *Result) error {
 	}
 	out.Way = &Way{
 		Ifindex: int(w.Key.Ifindex), MTU: int(w.Key.Mtu), Local: bpf.TcHopKind(w.Key.Kind) == bpf.TcHopKindHOP_LOCAL, Peer: bpf.TcHopKind(w.Key.Kind) == bpf.TcHopKindHOP_PEER,
+	}
+	if counter := w.Key.Rule; counter > 0 {
+		out.Way.Rule, out.Way.HasRule = d.rules.RuleOf(uint32(counter) - 1)
 	}
 	if gateway := w.Key.Gateway; gateway != (bpf.TcIpAddr{}) {
 		out.Way.Gateway = gateway.Netip()

@@ -3,7 +3,10 @@ package explain_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -14,40 +17,55 @@ import (
 	"loxilb/test/net/rig"
 )
 
+// example is a question, and what the answer says.
+type example struct {
+	what, question string
+	shows          []string
+}
+
 // TestBrokenNetworks: explain names what is broken: an endpoint that is stopped, one behind a firewall, a gateway that is not there, an MTU that is too small,
-// and answers that take another way; and where nothing is, it says where the packet goes, which it then does.
+// and answers that take another way; and where nothing is, it says where the packet goes, which it then does. So it does over IPv6.
 //
 // P66 of a network that is broken, explain names the cause, as far as it shows at the balancer
 func TestBrokenNetworks(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
 	r.ServeNames()
-	firewall := "table ip wall { chain in { type filter hook input priority 0; tcp dport 5003 drop; }; }"
+	firewall := "table inet wall { chain in { type filter hook input priority 0; tcp dport 5003 drop; }; }"
 	rig.MustRun(t, r.Endpoints[2], "nft", firewall)
 	rig.MustRun(t, r.LB, "ip", "route", "add", "99.99.99.0/24", "via", "31.31.31.77")
+	rig.MustRun(t, r.LB, "ip", "route", "add", "2001:db8:99::/64", "via", "2001:db8:31::77")
 	rig.MustRun(t, r.LB, "ip", "link", "set", "ep3", "mtu", "1280")
 	rig.MustRun(t, r.Endpoints[1], "ip", "route", "replace", "default", "via", "32.32.32.99")
 	for port, endpoint := range map[string]string{
 		"80:5001": "31.31.31.1:1", "81:5999": "31.31.31.1:1", "82:5003": "17.17.17.1:1", "83:5001": "99.99.99.1:1 --probetype=none", "84:5001": "17.17.17.1:1", "85:5001": "32.32.32.1:1",
 	} {
-		r.Loxicmd("create lb %s --tcp=%s --monitor --endpoints=%s", rig.VIP4, port, endpoint)
+		r.Loxicmd("create lb %s --tcp=%s --monitor --probe-interval=500ms --endpoints=%s", rig.VIP4, port, endpoint)
 	}
-	for _, c := range []struct {
-		what, question string
-		shows          []string
-	}{
-		{"nothing", "--from 100.100.100.1 --to 20.20.20.1:80", []string{"leaves by ep1 to 31.31.31.1 (", "forwarded: it opens a connection, to 31.31.31.1:5001"}},
-		{"no service", "--from 100.100.100.1 --to 20.20.20.1:79", []string{"none of 20.20.20.1:79/tcp; 20.20.20.1 has", "left to the kernel"}},
-		{"a stopped endpoint", "--from 100.100.100.1 --to 20.20.20.1:81", []string{"it is down", "connection refused", "refused: the service has no endpoint"}},
-		{"a firewall", "--from 100.100.100.1 --to 20.20.20.1:82", []string{"it is down", "no answer within", "refused: the service has no endpoint"}},
-		{"a gateway that is not there", "--from 100.100.100.1 --to 20.20.20.1:83", []string{"31.31.31.77, which does not answer ARP", "does not get there"}},
-		{"a small MTU", "--from 100.100.100.1 --to 20.20.20.1:84", []string{"MTU 1280", "packets over 1280 bytes do not fit there, and client takes 1500"}},
-		{"... and a large packet", "--from 100.100.100.1 --to 20.20.20.1:84 --length 1400", []string{"too-big", "names the MTU 1280"}},
-		{"in reverse", "--client 100.100.100.1 --endpoint 17.17.17.1", []string{"17.17.17.1:5003 takes no new connections: it is down", "100.100.100.1 reaches 17.17.17.1 by 1 of 2 services"}},
-		{"... by a gateway that is not there", "--client 100.100.100.1 --endpoint 99.99.99.1", []string{"does not answer ARP", "does not reach 99.99.99.1: by none of 1 service"}},
-		{"this machine itself", "--from 31.31.31.254 --to 20.20.20.1:80", []string{"an address of this machine", "when the socket connects"}},
+	for port, endpoint := range map[string]string{
+		"80:5001": "[2001:db8:31::1]:1", "82:5003": "[2001:db8:17::1]:1", "83:5001": "[2001:db8:99::1]:1 --probetype=none",
 	} {
-		eventually(t, r, c.what, c.question, func() {}, c.shows...)
+		r.Loxicmd("create lb %s --tcp=%s --monitor --probe-interval=500ms --endpoints=%s", rig.VIP6, port, endpoint)
+	}
+	const from4, from6 = "from=100.100.100.1&to=20.20.20.1:", "from=2001:db8:100::1&to=[2001:db8:20::1]:"
+	for _, c := range []example{
+		{"nothing", from4 + "80", []string{"leaves by ep1 to 31.31.31.1 (", "forwarded: it opens a connection, to 31.31.31.1:5001"}},
+		{"no service", from4 + "79", []string{"none of 20.20.20.1:79/tcp; 20.20.20.1 has", "left to the kernel"}},
+		{"a stopped endpoint", from4 + "81", []string{"it is down", "connection refused", "refused: the service has no endpoint"}},
+		{"a firewall", from4 + "82", []string{"it is down", "no answer within", "refused: the service has no endpoint"}},
+		{"a gateway that is not there", from4 + "83", []string{"31.31.31.77, which does not answer ARP", "does not get there"}},
+		{"a small MTU", from4 + "84", []string{"MTU 1280", "packets over 1280 bytes do not fit there, and client takes 1500"}},
+		{"... and a large packet", from4 + "84&length=1400", []string{"too-big", "names the MTU 1280"}},
+		{"in reverse", "client=100.100.100.1&endpoint=17.17.17.1", []string{"17.17.17.1:5003 takes no new connections: it is down", "100.100.100.1 reaches 17.17.17.1 by 1 of 2 services"}},
+		{"... by a gateway that is not there", "client=100.100.100.1&endpoint=99.99.99.1", []string{"does not answer ARP", "does not reach 99.99.99.1: by none of 1 service"}},
+		{"this machine itself", "from=31.31.31.254&to=20.20.20.1:80", []string{"an address of this machine", "when the socket connects"}},
+		{"IPv6, nothing", from6 + "80", []string{"leaves by ep1 to 2001:db8:31::1 (", "forwarded: it opens a connection, to [2001:db8:31::1]:5001"}},
+		{"IPv6, no service", from6 + "79", []string{"none of [2001:db8:20::1]:79/tcp; 2001:db8:20::1 has", "left to the kernel"}},
+		{"IPv6, a firewall", from6 + "82", []string{"it is down", "no answer within", "refused: the service has no endpoint"}},
+		{"IPv6, a gateway that is not there", from6 + "83", []string{"2001:db8:31::77, which does not answer neighbour discovery", "does not get there"}},
+		{"IPv6, in reverse", "client=2001:db8:100::1&endpoint=2001:db8:31::1", []string{"2001:db8:100::1 reaches 2001:db8:31::1 by 1 of 1 service"}},
+	} {
+		eventually(t, r, c, func() {})
 	}
 	dial := func() {
 		var dialling sync.WaitGroup
@@ -62,45 +80,73 @@ func TestBrokenNetworks(t *testing.T) {
 		}
 		dialling.Wait()
 	}
-	eventually(t, r, "answers that take another way", "--from 100.100.100.1 --to 20.20.20.1:85", dial,
-		"not answered at all", "the endpoint's answers to 100.100.100.1 do not come back through this machine",
-		"where many are not answered")
+	eventually(t, r, example{"answers that take another way", from4 + "85", []string{
+		"not answered at all", "the endpoint's answers to 100.100.100.1 do not come back through this machine", "where many are not answered",
+	}}, dial)
 	manyAtOnce(t, r)
+	r.WantAnswers(rig.Join(rig.VIP6, 80), "ep1")
 }
 
-// eventually asks until the answer has all words.
-func eventually(t *testing.T, r *rig.Rig, what, question string, before func(), words ...string) {
+// ask asks by the REST API: commands are processes, which take longer than answers.
+func ask(client *http.Client, question string) (a v1.Explanation, err error) {
+	resp, err := client.Get("http://127.0.0.1:11111/netlox/v1/explain?" + question)
+	if err != nil {
+		return a, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // of a test
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return a, errors.Join(err, json.Unmarshal(body, &a))
+}
+
+// words are all texts of an answer.
+func words(a *v1.Explanation) string {
+	var b strings.Builder
+	for _, s := range a.Steps {
+		fmt.Fprintf(&b, "%s %s %s\n", s.State, s.Stage, s.Text)
+	}
+	for i := range a.Paths {
+		b.WriteString(words(&a.Paths[i]))
+	}
+	return b.String() + a.Reason + "\n" + a.Summary + "\n"
+}
+
+// eventually asks until the answer says all.
+func eventually(t *testing.T, r *rig.Rig, c example, before func()) {
 	t.Helper()
+	client := r.LB.HTTPClient(rig.Patience)
 	labtest.Eventually(t, 40*time.Second, func(context.Context) error {
 		before()
-		answer := r.Loxicmd("explain %s", question)
-		for _, w := range words {
-			if !strings.Contains(answer, w) {
-				return fmt.Errorf("%s: explain %s does not say %q:\n%s", what, question, w, answer)
+		a, err := ask(client, c.question)
+		if err != nil {
+			return err
+		}
+		text := words(&a)
+		for _, w := range c.shows {
+			if !strings.Contains(text, w) {
+				return fmt.Errorf("%s: explain %s does not say %q:\n%s", c.what, c.question, w, text)
 			}
 		}
 		return nil
 	})
 }
 
-// manyAtOnce: of a hundred questions at once each is answered, or refused with 503, and the connection that is asked about goes where all of them said.
+// manyAtOnce: of a hundred questions at once each is answered, or refused with 503, and the connection that is asked about goes where all of them said, and the
+// command line says.
 func manyAtOnce(t *testing.T, r *rig.Rig) {
 	var asking sync.WaitGroup
 	answered := make(chan string, 100)
+	client := r.LB.HTTPClient(rig.Patience)
 	for range 100 {
 		asking.Go(func() {
-			out, err := r.Command("explain", "--from", "100.100.100.1:4000", "--to", "20.20.20.1:80", "-o", "json")
-			if err != nil {
-				if !strings.Contains(err.Error(), "too many questions wait") {
-					t.Error(err)
-				}
-				return
-			}
-			var a v1.Explanation
-			if err := json.Unmarshal([]byte(out), &a); err != nil {
+			a, err := ask(client, "from=100.100.100.1:4000&to=20.20.20.1:80")
+			if err == nil {
+				answered <- a.Endpoint
+			} else if !strings.Contains(err.Error(), "too many questions wait") {
 				t.Error(err)
 			}
-			answered <- a.Endpoint
 		})
 	}
 	asking.Wait()
@@ -113,6 +159,71 @@ func manyAtOnce(t *testing.T, r *rig.Rig) {
 	}
 	if n == 0 {
 		t.Error("none was answered")
+	}
+	if out := r.Loxicmd("explain --from 100.100.100.1:4000 --to 20.20.20.1:80"); !strings.Contains(out, "to 31.31.31.1:5001") {
+		t.Error(out)
+	}
+	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
+}
+
+// TestWhatIsMet: explain names the outer header of a tunnel, policers, mirrors and records, and an interface of which loxilb knows nothing.
+func TestWhatIsMet(t *testing.T) {
+	t.Parallel()
+	r := rig.New(t, rig.Options{Args: []string{"--blacklist=^ep2$"}})
+	r.ServeNames()
+	for _, line := range []string{
+		"create lb 20.20.20.1 --tcp=80:5001 --name=web --endpoints=31.31.31.1:1",
+		"create lb 20.20.20.1 --tcp=81:81 --mode=dsr --tunnel=ipip --endpoints=31.31.31.1:1",
+		"create lb 20.20.20.1 --tcp=82:82 --mode=dsr --tunnel=gue --endpoints=17.17.17.1:1",
+		"create lb 2001:db8:20::1 --tcp=81:81 --mode=dsr --tunnel=ipip --endpoints=[2001:db8:31::1]:1",
+		"create lb 20.20.20.1 --tcp=83:5001 --name=slow --endpoints=31.31.31.1:1",
+		"create policy of-web --rate=10:10 --target=web:service",
+		"create policy of-clients --rate=10:10 --target=100.100.0.0/16:source",
+		"create policy of-slow --rate=0:1pps --pol-type=1 --block-size=1:1 --target=slow:service",
+		"create mirror of-client --mirrorInfo=type:span,port:ep3 --targetObject=attachment:port,mirrObjName:client",
+		"create firewall --firewallRule=sourceIP:100.100.100.9/32 --drop --record",
+	} {
+		r.Loxicmd("%s", line)
+	}
+	for _, c := range []example{
+		{"policers", "from=100.100.100.1&to=20.20.20.1:80", []string{"within the rate now of of-clients (of client 100.100.0.0/16) and of-web (of service 20.20.20.1:80/tcp)"}},
+		{"a mirror", "from=100.100.100.1&to=20.20.20.1:80", []string{"gets a copy: of-client (of interface client)"}},
+		{"a record", "from=100.100.100.9&to=20.20.20.1:80", []string{"sourceIP:100.100.100.9/32", "and a copy is recorded", "dropped in silence"}},
+		{"IP in IP", "from=100.100.100.1&to=20.20.20.1:81", []string{"in a tunnel: IP in IP, the outer header 198.1", " > 31.31.31.1, and packets of up to 1480 bytes fit with it"}},
+		{"IPv6 in IPv6", "from=2001:db8:100::1&to=[2001:db8:20::1]:81", []string{"in a tunnel: IP in IP, the outer header 100::", " > 2001:db8:31::1, and packets of up to 1460 bytes fit with it"}},
+		{"GUE", "from=100.100.100.1&to=20.20.20.1:82", []string{"in a tunnel: GUE, the outer header 17.17.17.254:", " > 17.17.17.1:6080, and packets of up to 1472 bytes fit with it"}},
+		{"an interface that is not attached", "from=32.32.32.1&to=20.20.20.1:80", []string{"left to the kernel: loxilb is not attached to ep2"}},
+	} {
+		eventually(t, r, c, func() {})
+	}
+	eventually(t, r, example{"over a rate", "from=100.100.100.1&to=20.20.20.1:83", []string{"over the rate of of-clients (of client 100.100.0.0/16), or of-slow (of service 20.20.20.1:83/tcp)", "policed"}}, func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if c, err := r.Client.DialContext(ctx, "tcp", "20.20.20.1:83"); err == nil {
+			_ = c.Close()
+		}
+	})
+	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
+	ofVLAN(t, r)
+}
+
+// ofVLAN: packets of a VLAN come by its interface, where the kernel has VLANs.
+func ofVLAN(t *testing.T, r *rig.Rig) {
+	t.Helper()
+	if out, err := r.LB.Run("ip", "link", "add", "link", "client", "name", "client.7", "type", "vlan", "id", "7"); err != nil {
+		if !strings.Contains(out, "Unknown device type") {
+			t.Fatal(out, err)
+		}
+		t.Log("the kernel has no 8021q")
+		return
+	}
+	rig.MustRun(t, r.LB, "ip", "address", "add", "107.0.0.254/24", "dev", "client.7")
+	rig.MustRun(t, r.LB, "ip", "link", "set", "client.7", "up")
+	eventually(t, r, example{"a VLAN", "from=107.0.0.1&to=20.20.20.1:80", []string{"comes by client.7,", "to 31.31.31.1:5001"}}, func() {})
+	for _, line := range []string{
+		"link add link eth0 name eth0.7 type vlan id 7", "address add 107.0.0.1/24 dev eth0.7", "link set eth0.7 up", "route add 20.20.20.1 via 107.0.0.254 src 107.0.0.1",
+	} {
+		rig.MustRun(t, r.Client, append([]string{"ip"}, strings.Fields(line)...)...)
 	}
 	r.WantAnswers(rig.Join(rig.VIP4, 80), "ep1")
 }
