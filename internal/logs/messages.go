@@ -82,6 +82,8 @@ func packets() []message {
 		{"a connection may get a port that a socket of this machine has, too", "Ports of this machine's sockets could not be read, in modes that translate sources.", ifItGoesOn},
 		{"sockets of this machine cannot be counted", "Connections of this machine's own sockets may count although they are closed.", ifItGoesOn},
 		{"drops cannot be read", "Counters of drops are missing.", ifItGoesOn},
+		{"lifetimes of connections cannot be read", "Histograms of how long connections lived, and of what they carried, are missing.", ifItGoesOn},
+		{"sizes of maps cannot be read", "Metrics of how full the tables are, and what they take, are missing.", ifItGoesOn},
 		{"source ports cannot be counted", "The number of source ports in use is missing in an answer.", ifItGoesOn},
 		{"challenges cannot be read", "Counters of challenged clients are missing.", ifItGoesOn},
 		{"a policer's counters cannot be read", "Its colors are missing in an answer.", ifItGoesOn},
