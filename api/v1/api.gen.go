@@ -2592,7 +2592,7 @@ type ExplainParams struct {
 	// Mark The packet's mark (skb->mark).
 	Mark uint32 `form:"mark,omitempty" json:"mark,omitempty"`
 
-	// Length Bytes of the IP packet, 60 to 65000; if absent, its headers alone.
+	// Length Bytes of the IP packet, 60 to 3500; if absent, its headers alone.
 	Length int `form:"length,omitempty" json:"length,omitempty"`
 }
 
@@ -3963,7 +3963,8 @@ type ClientInterface interface {
 	//
 	// A stream of server-sent events that does not end. An event "rates" has a RatesUpdate as data: one comes at once,
 	// and one for each window. While anybody watches, windows are a second long, or ten times what reading the
-	// counters takes. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Not of the contract.
+	// counters takes. An update has 1,000 services at most, or 50 with their endpoints. An event "end" is the last one, and
+	// says why: the token has ended, or loxilb ends. Not of the contract.
 	//
 	// Corresponds with GET /status/rates/events (the `WatchRates` operationId).
 	WatchRates(ctx context.Context, params *WatchRatesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6370,7 +6371,8 @@ func (c *Client) GetRates(ctx context.Context, reqEditors ...RequestEditorFn) (*
 //
 // A stream of server-sent events that does not end. An event "rates" has a RatesUpdate as data: one comes at once,
 // and one for each window. While anybody watches, windows are a second long, or ten times what reading the
-// counters takes. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Not of the contract.
+// counters takes. An update has 1,000 services at most, or 50 with their endpoints. An event "end" is the last one, and
+// says why: the token has ended, or loxilb ends. Not of the contract.
 //
 // Corresponds with GET /status/rates/events (the `WatchRates` operationId).
 func (c *Client) WatchRates(ctx context.Context, params *WatchRatesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13277,7 +13279,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// A stream of server-sent events that does not end. An event "rates" has a RatesUpdate as data: one comes at once,
 	// and one for each window. While anybody watches, windows are a second long, or ten times what reading the
-	// counters takes. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Not of the contract.
+	// counters takes. An update has 1,000 services at most, or 50 with their endpoints. An event "end" is the last one, and
+	// says why: the token has ended, or loxilb ends. Not of the contract.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -20902,7 +20905,8 @@ func (c *ClientWithResponses) GetRatesWithResponse(ctx context.Context, reqEdito
 //
 // A stream of server-sent events that does not end. An event "rates" has a RatesUpdate as data: one comes at once,
 // and one for each window. While anybody watches, windows are a second long, or ten times what reading the
-// counters takes. An event "end" is the last one, and says why: the token has ended, or loxilb ends. Not of the contract.
+// counters takes. An update has 1,000 services at most, or 50 with their endpoints. An event "end" is the last one, and
+// says why: the token has ended, or loxilb ends. Not of the contract.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -64,6 +64,9 @@ func New(e Explainer) *Explainer {
 
 // Explain answers a question. *lb.FieldError: it cannot be asked.
 func (x *Explainer) Explain(ctx context.Context, q *Question) (*Answer, error) {
+	if err := q.checkLength(); err != nil {
+		return nil, err
+	}
 	select {
 	case x.line <- struct{}{}:
 		defer func() { <-x.line }()

@@ -34,7 +34,7 @@ type inquiry struct {
 
 // packet says what becomes of the packet.
 func (i *inquiry) packet() (*Answer, error) {
-	if err := i.check(); err != nil {
+	if err := i.checkPacket(); err != nil {
 		return nil, err
 	}
 	done, err := i.arrive()

@@ -20,10 +20,11 @@ type Question struct {
 // anyPort stands for the source port of a client, if none was said.
 const anyPort = 40000
 
-// Lengths of IP packets that can be asked about: the headers at least.
+// Lengths of IP packets that can be asked about: the headers at least, and at most what the kernel runs a program on, which is a page without what the
+// kernel keeps around a packet there.
 const (
 	minLength = 60
-	maxLength = 65000
+	maxLength = 3500
 )
 
 // Parse reads a question. An error is a *lb.FieldError.
@@ -90,15 +91,21 @@ func trimBrackets(s string) string {
 	return s
 }
 
-// check refuses what no packet can be.
-func (q *Question) check() error {
+// checkLength refuses a length that no packet has, before a packet of it is made.
+func (q *Question) checkLength() error {
+	if q.Length != 0 && (q.Length < minLength || q.Length > maxLength) {
+		return lb.NewFieldError("length", strconv.Itoa(q.Length), "is out of range", strconv.Itoa(minLength)+" to "+strconv.Itoa(maxLength))
+	}
+	return nil
+}
+
+// checkPacket refuses what no packet can be.
+func (q *Question) checkPacket() error {
 	switch {
 	case q.Protocol != lb.TCP && q.Protocol != lb.UDP && q.Protocol != lb.ICMP:
 		return lb.NewFieldError("proto", q.Protocol.String(), "is not a protocol that can be asked about", "tcp, udp or icmp")
 	case q.From.Addr().Is4() != q.To.Addr().Is4():
 		return lb.NewFieldError("to", q.To.Addr().String(), "is of another IP version than "+q.From.Addr().String(), "two addresses of one version")
-	case q.Length != 0 && (q.Length < minLength || q.Length > maxLength):
-		return lb.NewFieldError("length", strconv.Itoa(q.Length), "is out of range", strconv.Itoa(minLength)+" to "+strconv.Itoa(maxLength))
 	}
 	return nil
 }

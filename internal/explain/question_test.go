@@ -1,8 +1,12 @@
 package explain
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+
+	"loxilb/internal/lb"
 )
 
 // What cannot be asked is refused in one sentence.
@@ -23,7 +27,7 @@ func TestQuestions(t *testing.T) {
 	} {
 		q, err := Parse(c.from, c.to, c.protocol, "")
 		if err == nil {
-			err = q.check()
+			err = q.checkPacket()
 		}
 		got := ""
 		if err != nil {
@@ -36,14 +40,36 @@ func TestQuestions(t *testing.T) {
 	if _, err := ParseReverse("1.1.1.1", "x", "", ""); err == nil || !strings.HasPrefix(err.Error(), `endpoint "x" is not an address`) {
 		t.Error(err)
 	}
-	for length, ok := range map[int]bool{0: true, 59: false, 60: true, 65000: true, 65001: false, -1: false} {
-		q, err := Parse("1.1.1.1", "10.0.0.1:80", "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		q.Length = length
-		if err := q.check(); (err == nil) != ok {
+	for length, ok := range map[int]bool{0: true, 59: false, 60: true, 3500: true, 3501: false, -1: false} {
+		q := Question{Length: length}
+		if err := q.checkLength(); (err == nil) != ok {
 			t.Errorf("length %d: %v", length, err)
+		}
+	}
+}
+
+// A packet of gigabytes is not made, whichever way it is asked about.
+func TestLengthIsBounded(t *testing.T) {
+	t.Parallel()
+	for _, reverse := range []bool{false, true} {
+		_, err := New(Explainer{}).Explain(t.Context(), &Question{Length: 1 << 31, Reverse: reverse})
+		if fe := (*lb.FieldError)(nil); !errors.As(err, &fe) || fe.Field != "length" {
+			t.Errorf("reverse %t: %v", reverse, err)
+		}
+	}
+}
+
+// Who asks is waited for no longer than he waits, and no source port is 0.
+func TestAim(t *testing.T) {
+	t.Parallel()
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if _, _, err := (&inquiry{ctx: gone}).aim(&lb.Service{}, lb.Endpoint{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	for places, want := range map[int]uint16{0: 65000, 535: 65535, 536: 1024, 537: 1025} {
+		if got := portFrom(65000, places); got != want {
+			t.Errorf("%d places behind 65000: %d, want %d", places, got, want)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 		return nil, err
 	}
 	if tries > 1 {
-		a.add("endpoint", OK, "the %d. of the source ports %d to %d is the first that leads there", tries, one.From.Port()-uint16(tries)+1, one.From.Port())
+		a.add("endpoint", OK, "source port %d is the first that leads there, of %d that were tried", one.From.Port(), tries)
 	}
 	got, err := one.tell(r)
 	if err != nil {
@@ -93,10 +93,13 @@ func (i *inquiry) path(s lb.Service, e lb.Endpoint) (*Answer, error) {
 	return got, nil
 }
 
-// aim tries packets of the client until one is for the endpoint, or for none.
+// aim tries packets of the client until one is for the endpoint, or for none. Nobody waits longer for that than who asks.
 func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int, err error) {
 	first := i.From.Port()
 	for tries = 1; ; tries++ {
+		if err := i.ctx.Err(); err != nil {
+			return nil, tries, fmt.Errorf("which source port leads there was not found in time: %w", err)
+		}
 		if r, err = i.try(e.AddrPort()); err != nil {
 			return nil, tries, err
 		}
@@ -106,8 +109,17 @@ func (i *inquiry) aim(s *lb.Service, e lb.Endpoint) (r *dryrun.Result, tries int
 		if s.Algorithm != lb.Hash && s.Algorithm != lb.Random && s.Algorithm != lb.LeastConnections {
 			return r, tries, nil
 		}
-		i.From = netip.AddrPortFrom(i.From.Addr(), first+uint16(tries))
+		i.From = netip.AddrPortFrom(i.From.Addr(), portFrom(first, tries))
 	}
+}
+
+// portFrom is a port some places behind another one. Behind the last one are those that clients choose first.
+func portFrom(first uint16, places int) uint16 {
+	const lowest, ports = 1024, 1<<16 - 1024
+	if at := int(first) + places; at < 1<<16 {
+		return uint16(at)
+	}
+	return uint16(lowest + (int(first)+places-1<<16)%ports)
 }
 
 // ownSockets explains a packet of this machine itself, of which there is none.

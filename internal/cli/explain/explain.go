@@ -59,7 +59,7 @@ func explain(o *session.Options) *cobra.Command {
 	fs.StringVar(&params.Proto, "proto", "", "tcp, udp or icmp (default tcp)")
 	fs.StringVar(&params.Interface, "interface", "", "by which it comes (default: by the route to its source)")
 	fs.Uint32Var(&params.Mark, "mark", 0, "the packet's mark (skb->mark)")
-	fs.IntVar(&params.Length, "length", 0, "bytes of the IP packet, 60 to 65000 (default: its headers alone)")
+	fs.IntVar(&params.Length, "length", 0, "bytes of the IP packet, 60 to 3500 (default: its headers alone)")
 	return cmd
 }
 
