@@ -130,12 +130,11 @@ type API struct {
 	summary.Summary
 	explain.Explanations
 	*trace.Trace
-	mux     *http.ServeMux
-	codec   *codec
-	kinds   []objectKind
-	stall   time.Duration // how long a stream of events may be stuck
-	streams chan struct{} // holds a value for each stream of events
-	bodies  chan struct{} // holds a value for each body that is read
+	mux    *http.ServeMux
+	codec  *codec
+	kinds  []objectKind
+	stall  time.Duration // how long a stream of events may be stuck
+	bodies chan struct{} // holds a value for each body that is read
 
 	largeBodies   chan struct{} // likewise
 	waitingBodies chan struct{} // holds a value for each large body that waits
@@ -148,6 +147,7 @@ type API struct {
 	metricsOff atomic.Bool
 	meta       func() ([]byte, error) // metaOfRequests, made once
 
+	followers   followers    // of events
 	auditFailed atomic.Int64 // the minute of which the log says so
 }
 
@@ -173,7 +173,7 @@ func New(o Options) *API {
 	a := &API{
 		stall: stallLimit, logins: access.NewLimiter(), meta: sync.OnceValues(metaOfRequests),
 		Options: o, Explanations: explain.Explanations{Explainer: o.Explainer}, Drops: drops.New(o.DataPath), mux: http.NewServeMux(), codec: newCodec(o.Compat),
-		streams: make(chan struct{}, maxStreams), bodies: make(chan struct{}, maxBodies), largeBodies: make(chan struct{}, 1), waitingBodies: make(chan struct{}, maxBodies),
+		bodies: make(chan struct{}, maxBodies), largeBodies: make(chan struct{}, 1), waitingBodies: make(chan struct{}, maxBodies),
 	}
 	a.Rates = rates.New(rates.Options{
 		Sampler: o.Sampler, Store: o.Store, Health: o.Health, DataPath: o.DataPath, Follow: a.follow,

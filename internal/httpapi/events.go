@@ -15,8 +15,6 @@ import (
 	"loxilb/internal/httpapi/sse"
 )
 
-const maxStreams = 64 // of events, at once
-
 // GetEvents answers with what happened, or goes on telling what happens.
 func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEventsParams) {
 	f, p := newEventFilter(&params)
@@ -40,14 +38,13 @@ func (a *API) GetEvents(w http.ResponseWriter, r *http.Request, params v1.GetEve
 
 // follow answers with a stream of events that tell writes, while the request is served and there are not too many such streams.
 func (a *API) follow(w http.ResponseWriter, r *http.Request, tell func(context.Context, *sse.Stream)) {
-	select {
-	case a.streams <- struct{}{}:
-		defer func() { <-a.streams }()
-	default:
+	who := principalOf(r)
+	if p := a.followers.enter(who); p != nil {
 		w.Header().Set("Retry-After", "30")
-		refuse(http.StatusServiceUnavailable, "%d clients follow events already, and no more can: try again later, or ask for a list", maxStreams).write(w)
+		p.write(w)
 		return
 	}
+	defer a.followers.leave(who)
 	ctx, cancel := a.whileServed(r)
 	defer cancel()
 	s := sse.New(w, a.stall)

@@ -209,6 +209,41 @@ func TestStreamLimit(t *testing.T) {
 	}
 }
 
+// count is how many follow.
+func (f *followers) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.all
+}
+
+// Users leave streams to others, and to admins; each place is given back.
+func TestStreamsOfUsers(t *testing.T) {
+	t.Parallel()
+	var f followers
+	role := map[bool]access.Role{false: access.View, true: access.Admin}
+	enter := func(name string, admin bool, times int) (entered int) {
+		for range times {
+			if f.enter(&principal{name: name, role: role[admin]}) == nil {
+				entered++
+			}
+		}
+		return entered
+	}
+	for _, c := range []struct {
+		name  string
+		admin bool
+		want  int
+	}{{"a", false, maxStreamsOfUser}, {"b", false, maxStreamsOfUser}, {"c", false, maxStreamsOfUser}, {"d", false, 0}, {"root", true, maxStreams - maxStreamsOfUsers}} {
+		if got := enter(c.name, c.admin, 100); got != c.want {
+			t.Errorf("%s has %d streams, want %d", c.name, got, c.want)
+		}
+	}
+	f.leave(&principal{name: "a", role: access.View})
+	if enter("a", false, 2) != 1 || enter("root", true, 1) != 0 {
+		t.Error("a place that was given back is not there once")
+	}
+}
+
 // A client that does not read loses its place, also when there is no end of events.
 func TestStuckStream(t *testing.T) {
 	t.Parallel()
@@ -218,7 +253,7 @@ func TestStuckStream(t *testing.T) {
 	b.events(server, "", "") // nobody reads it
 	long := applied(strings.Repeat("x", 1000))
 	deadline := time.Now().Add(20 * time.Second)
-	for len(b.api.streams) > 0 {
+	for b.api.followers.count() > 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("it is still there")
 		}

@@ -39,7 +39,7 @@ func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.Exp
 	all := append(componentNames(), clusterComponent)
 	wanted := all
 	if params.Components != "" {
-		wanted = strings.Split(params.Components, ",")
+		wanted = slices.Compact(slices.Sorted(strings.SplitSeq(params.Components, ",")))
 	}
 	now, at := a.Store.Snapshot(), time.Now().UTC()
 	out := map[string]any{"timestamp": at.Format(time.RFC3339), "version": a.Version.Version}

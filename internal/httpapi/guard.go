@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
 
 	"loxilb/internal/access"
 	"loxilb/internal/httpapi/transport"
@@ -26,12 +27,13 @@ func (a *API) handler(by transport.Way) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	token := sha256.Sum256([]byte(a.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ow := &observed{ResponseWriter: w, code: http.StatusOK}
+		ow := &observed{ResponseWriter: w, code: http.StatusOK, stall: a.stall}
 		who := &principal{by: by}
 		r = cleaned(r).WithContext(context.WithValue(r.Context(), principalKey{}, who))
 		defer func() {
 			a.Observe(r.Method, ow.code)
 			a.account(r, who, ow)
+			ow.extend() // the server has the rest of the answer
 		}()
 		if a.answerOrigin(ow, r) {
 			return
@@ -62,7 +64,7 @@ func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginPro
 		return refuse(http.StatusNotFound, "the page is served over TCP, and not by the UNIX socket")
 	case page.Serves(r):
 		return nil
-	case origin.Check(r) != nil && !a.origins.has(r.Header.Get("Origin")):
+	case (origin.Check(r) != nil || byOtherSite(r)) && !a.origins.has(r.Header.Get("Origin")):
 		return refuse(http.StatusForbidden, "requests of web pages are not answered")
 	case who.by == transport.ByLoopback && !a.asksToken() && !localHost(r.Host):
 		// A page whose name was made to resolve to 127.0.0.1 is of the same origin, but for the name.
@@ -81,6 +83,12 @@ func (a *API) guard(r *http.Request, who *principal, origin *http.CrossOriginPro
 		return refuse(http.StatusForbidden, "user %s has the role %s, and %s %s needs the role %s", who.name, who.role, method, path, need)
 	}
 	return nil
+}
+
+// byOtherSite tells whether a page of another site has a browser ask. It does not get to see the answer, but to make some answers takes work.
+func byOtherSite(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
 }
 
 // asksToken tells whether requests over TCP need a token, whoever they are of.
@@ -118,11 +126,13 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 	refuse(http.StatusNotFound, "there is no %s: the API is below %s/", r.URL.Path, BaseURL).write(w)
 }
 
-// observed remembers the code of an answer, and why it is a refusal.
+// observed remembers the code of an answer, and why it is a refusal. Who does not read it is cut off.
 type observed struct {
 	http.ResponseWriter
-	code int
-	why  string
+	code  int
+	why   string
+	stall time.Duration // that a client may take for each part
+	timed bool          // who answers gives the client time itself
 }
 
 // Refused notes why.
@@ -132,6 +142,33 @@ func (o *observed) Refused(why string) { o.why = why }
 func (o *observed) WriteHeader(code int) {
 	o.code = code
 	o.ResponseWriter.WriteHeader(code)
+}
+
+// readInTime is how much a client has to read in its time.
+const readInTime = 64 << 10
+
+func (o *observed) Write(b []byte) (n int, err error) {
+	for {
+		part := b[n:min(len(b), n+readInTime)]
+		if !o.timed {
+			o.extend()
+		}
+		m, err := o.ResponseWriter.Write(part)
+		if n += m; err != nil || n == len(b) {
+			return n, err
+		}
+	}
+}
+
+// SetWriteDeadline is what http.ResponseController calls.
+func (o *observed) SetWriteDeadline(t time.Time) error {
+	o.timed = true
+	return http.NewResponseController(o.ResponseWriter).SetWriteDeadline(t)
+}
+
+// extend gives the client time. Writers of tests have no deadline, and need none.
+func (o *observed) extend() {
+	_ = http.NewResponseController(o.ResponseWriter).SetWriteDeadline(time.Now().Add(o.stall))
 }
 
 // Unwrap lets http.ResponseController reach the connection.

@@ -39,7 +39,14 @@ func writePage[R any](w http.ResponseWriter, r *http.Request, key string, list *
 		refuse(http.StatusBadRequest, "%v", err).write(w)
 		return
 	}
-	out := newStream(w, key)
+	out, rows := newStream(w, key), list.Rows
+	list.Rows = func(yield func(R) bool) {
+		for one := range rows {
+			if r.Context().Err() != nil || !yield(one) { // nobody may be chosen for long
+				return
+			}
+		}
+	}
 	next := list.Page(q, func(row R) bool { return r.Context().Err() == nil && out.item(answer(row)) })
 	if r.Context().Err() == nil {
 		out.endPage(next)

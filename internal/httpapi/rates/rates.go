@@ -12,6 +12,7 @@ import (
 	"loxilb/internal/httpapi/answer"
 	"loxilb/internal/httpapi/sse"
 	"loxilb/internal/lb"
+	"loxilb/internal/listing"
 	"loxilb/internal/rates"
 )
 
@@ -54,10 +55,13 @@ type Options struct {
 }
 
 // Rates answers.
-type Rates struct{ o Options }
+type Rates struct {
+	o    Options
+	many chan struct{} // holds a value for each answer that may be large
+}
 
 // New makes the answers.
-func New(o Options) *Rates { return &Rates{o} }
+func New(o Options) *Rates { return &Rates{o, make(chan struct{}, manyAtOnce)} }
 
 // GetRates answers with the rates of all services together.
 func (a *Rates) GetRates(w http.ResponseWriter, _ *http.Request) {
@@ -101,9 +105,34 @@ func ratesOf(r *rates.Rates) v1.Rates {
 	}
 }
 
+// What an update has at most, of which there may be one for each of many clients: services, and services with their endpoints.
+const (
+	watched              = 1000
+	watchedWithEndpoints = 50
+)
+
+// bound keeps updates short. One service may have all of its endpoints in them.
+func (q *query) bound(p *v1.WatchRatesParams) *answer.Refusal {
+	if q.service != nil {
+		return nil
+	}
+	most := watched
+	if q.endpoints {
+		most = watchedWithEndpoints
+	}
+	var err error
+	if q.window, err = (listing.Bounds{Limit: most, LimitMost: most}).Window(p.Offset, p.Limit); err != nil {
+		return answer.Refuse(http.StatusBadRequest, err)
+	}
+	return nil
+}
+
 // WatchRates answers with the rates of each window.
 func (a *Rates) WatchRates(w http.ResponseWriter, r *http.Request, params v1.WatchRatesParams) {
 	q, no := a.newQuery(v1.GetServiceRatesParams(params))
+	if no == nil {
+		no = q.bound(&params)
+	}
 	if no != nil {
 		no.Write(w)
 		return

@@ -279,6 +279,40 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestBounds: an update has a bounded number of services, and no more than a few large answers are made at once.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	a, _ := newRates(t, watched+1)
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	for _, c := range []struct {
+		params     v1.WatchRatesParams
+		code, want int
+	}{
+		{v1.WatchRatesParams{}, 200, watched},
+		{v1.WatchRatesParams{Endpoints: true}, 200, watchedWithEndpoints},
+		{v1.WatchRatesParams{Endpoints: true, Limit: 7}, 200, 7},
+		{v1.WatchRatesParams{Endpoints: true, Service: "20.0.0.3:80/tcp"}, 200, 1},
+		{v1.WatchRatesParams{Limit: watched + 1}, 400, 0},
+		{v1.WatchRatesParams{Limit: watchedWithEndpoints + 1, Endpoints: true}, 400, 0},
+	} {
+		w := httptest.NewRecorder()
+		a.WatchRates(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), c.params)
+		if n := strings.Count(w.Body.String(), `"selection"`); w.Code != c.code || n != c.want {
+			t.Errorf("%+v: %d, %d services, want %d", c.params, w.Code, n, c.want)
+		}
+	}
+	for range manyAtOnce {
+		a.many <- struct{}{} // answers that are not read
+	}
+	for limit, code := range map[int]int{0: 503, 101: 503, 100: 200} {
+		w := httptest.NewRecorder()
+		if a.GetServiceRates(w, nil, v1.GetServiceRatesParams{Limit: limit}); w.Code != code {
+			t.Errorf("limit %d: %d %s", limit, w.Code, w.Body)
+		}
+	}
+}
+
 // BenchmarkServices is the answer to top: the first 50 of 10,000 services.
 func BenchmarkServices(b *testing.B) {
 	a, _ := newRates(b, 10_000)

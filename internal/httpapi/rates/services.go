@@ -2,6 +2,7 @@ package rates
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -86,12 +87,34 @@ type row struct {
 	place int     // among all, by key
 }
 
+// manyAtOnce is how many answers without a limit are made at once. With 10,000 services of 10 endpoints each is 20 MB, until its client has read it.
+const manyAtOnce = 4
+
+// isMany tells whether an answer may be large.
+func (q *query) isMany() bool {
+	const few = 100
+	return q.service == nil && (q.window.Limit == 0 || q.window.Limit > few)
+}
+
+// errMany refuses another one.
+var errMany = fmt.Errorf("%d long answers of this kind are being read, and no more are made: ask later, or with limit", manyAtOnce)
+
 // GetServiceRates answers with the rates of services.
 func (a *Rates) GetServiceRates(w http.ResponseWriter, _ *http.Request, params v1.GetServiceRatesParams) {
 	q, no := a.newQuery(params)
 	if no != nil {
 		no.Write(w)
 		return
+	}
+	if q.isMany() {
+		select {
+		case a.many <- struct{}{}:
+			defer func() { <-a.many }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			answer.Refuse(http.StatusServiceUnavailable, errMany).Write(w)
+			return
+		}
 	}
 	_, window := a.o.Sampler.Now()
 	answer.JSON(w, a.list(q, window))
