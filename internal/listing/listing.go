@@ -175,12 +175,17 @@ func (l *List[R]) sorted(q *Query, after *place, yield func(R) bool) (next strin
 	return ""
 }
 
-// Compare orders values as people do: addresses by their numbers, and numbers in text too, so that eth2 comes before eth10.
+// Compare orders values as people do: addresses by their numbers, before all else, and numbers in text too, so that eth2 comes before eth10.
 func Compare(a, b string) int {
-	if x, err := netip.ParseAddr(a); err == nil {
-		if y, err := netip.ParseAddr(b); err == nil {
-			return x.Compare(y)
-		}
+	x, errA := netip.ParseAddr(a)
+	y, errB := netip.ParseAddr(b)
+	switch {
+	case errA == nil && errB == nil:
+		return x.Compare(y)
+	case errA == nil:
+		return -1
+	case errB == nil:
+		return 1
 	}
 	for a != "" && b != "" {
 		n, m := digits(a), digits(b)

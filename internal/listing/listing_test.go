@@ -149,3 +149,34 @@ func TestPages(t *testing.T) {
 		}
 	}
 }
+
+// TestOrder: an order in which nothing comes before itself, however addresses and other words are mixed; else pages would leave rows out.
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	words := []string{"::2:0", "5x", "1::", "10.0.0.1", "9.9.9.9", "9", "10", "a", "fe80::1", "", "01", "eth10", "eth2", "2001:db8::1", "10.0.0.1:80"}
+	for _, a := range words {
+		for _, b := range words {
+			if Compare(a, b) != -Compare(b, a) {
+				t.Errorf("%q and %q have no order", a, b)
+			}
+			for _, c := range words {
+				if Compare(a, b) < 0 && Compare(b, c) < 0 && Compare(a, c) >= 0 {
+					t.Errorf("%q is before %q, that before %q, and that before the first one", a, b, c)
+				}
+			}
+		}
+	}
+}
+
+// TestSelectorIsBounded: each row is looked at with each requirement.
+func TestSelectorIsBounded(t *testing.T) {
+	t.Parallel()
+	for text, ok := range map[string]bool{
+		strings.Repeat("name,", maxRequirements): true, strings.Repeat("name,", maxRequirements+1): false,
+		"name in (" + strings.Repeat("x,", maxValues-1) + "x)": true, "name in (" + strings.Repeat("x,", maxValues) + "x)": false,
+	} {
+		if _, err := ParseSelector(text); (err == nil) != ok {
+			t.Errorf("%.40s: %v", text, err)
+		}
+	}
+}

@@ -17,8 +17,15 @@ type Requirement struct {
 	Values []string // one of them is in the field; none: anything is
 }
 
+// Each row of a list is looked at with each of these.
+const (
+	maxRequirements = 32
+	maxValues       = 1000 // of all together
+)
+
 // ParseSelector reads requirements with commas between them: a=b, a!=b, a^=b (it begins with b), a in (b,c), a notin (b,c), a (there is something in it), !a.
 func ParseSelector(text string) (s Selector, err error) {
+	values := 0
 	for _, part := range split(text) {
 		if part = strings.TrimSpace(part); part == "" {
 			continue
@@ -26,6 +33,9 @@ func ParseSelector(text string) (s Selector, err error) {
 		r, err := parseRequirement(part)
 		if err != nil {
 			return nil, err
+		}
+		if values += len(r.Values); len(s) == maxRequirements || values > maxValues {
+			return nil, fmt.Errorf("a selector has at most %d requirements, and %d values", maxRequirements, maxValues)
 		}
 		s = append(s, r)
 	}
