@@ -22,7 +22,7 @@ func (p *daemon) verifier(statuses *status.Table) *verify.Verifier {
 		},
 		func(_ context.Context, o verify.Options) []lb.Compared { return p.datapath.Audit(o.Repair) },
 		func(ctx context.Context, o verify.Options) []lb.Compared {
-			return []lb.Compared{p.datapath.AuditConnections(ctx, o.Whole, o.Repair)}
+			return []lb.Compared{p.datapath.AuditConnections(ctx, o.Sample, o.Whole, o.Repair)}
 		},
 	)
 }

@@ -30,9 +30,9 @@ func (d *Datapath) auditLocal(mend bool) lb.Compared {
 	return audit.Variables(mend, audit.Variable{Name: "local_endpoints", In: d.collection.Variables.LocalEndpoints, Want: want})
 }
 
-// AuditConnections looks whether connections hang together: a sample of them, or all.
-func (d *Datapath) AuditConnections(ctx context.Context, whole, mend bool) lb.Compared {
-	return d.Table.Audit(ctx, whole, mend)
+// AuditConnections looks whether connections hang together: the sample of a number, or all.
+func (d *Datapath) AuditConnections(ctx context.Context, sample uint64, whole, mend bool) lb.Compared {
+	return d.Table.Audit(ctx, sample, whole, mend)
 }
 
 // Compare says in what a service of the data path is not what its table wants; nil: in nothing.

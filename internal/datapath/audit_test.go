@@ -232,7 +232,7 @@ func (a *audited) damageConnections(t *testing.T) {
 	t.Helper()
 	dptest.Fill(t, a.collection, 100, dptest.Jiffies(t))
 	for _, whole := range []bool{false, true} {
-		if c := a.AuditConnections(t.Context(), whole, false); c.Err != nil || len(c.Differences) > 0 || c.Rows != 200 {
+		if c := a.AuditConnections(t.Context(), 7, whole, false); c.Err != nil || len(c.Differences) > 0 || c.Rows != 200 {
 			t.Errorf("nothing is damaged: %+v", c)
 		}
 	}
@@ -256,12 +256,12 @@ func (a *audited) damageConnections(t *testing.T) {
 	if err := errors.Join(err, a.collection.Conntrack.Remove(reply)); err != nil {
 		t.Error(err)
 	}
-	c := a.AuditConnections(t.Context(), true, false)
+	c := a.AuditConnections(t.Context(), 0, true, false)
 	if text := strings.Join(texts(c.Differences), "\n"); len(c.Differences) < 2 || !strings.Contains(text, "no entry for its other direction") || !strings.Contains(text, "endpoint row 5000, which nobody has") {
 		t.Errorf("found: %s %v", text, c.Err)
 	}
-	a.AuditConnections(t.Context(), true, true)
-	for _, d := range a.AuditConnections(t.Context(), true, false).Differences {
+	a.AuditConnections(t.Context(), 0, true, true)
+	for _, d := range a.AuditConnections(t.Context(), 0, true, false).Differences {
 		if !strings.HasPrefix(d.Row, "tcp 31.0.0.1:") && !strings.Contains(d.What, "other direction") {
 			t.Errorf("after the repair: %s", d)
 		}

@@ -8,6 +8,7 @@ package verify
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -19,8 +20,9 @@ type Source func(ctx context.Context, o Options) []lb.Compared
 
 // Options say what is compared.
 type Options struct {
-	Whole  bool // all connections, not a sample
-	Repair bool // what differs is applied again
+	Whole  bool   // all connections, not a sample
+	Sample uint64 // which sample: a number that all looks of a run have in common, or none would find what another has found
+	Repair bool   // what differs is applied again
 }
 
 const (
@@ -87,12 +89,13 @@ func (v *Verifier) Run(ctx context.Context, o Options) Report {
 	case <-ctx.Done():
 		return Report{Verdict: Unknown, Tables: []Table{{Name: "turn", Err: ctx.Err()}}, Took: time.Since(began)}
 	}
-	l := v.settle(ctx, Options{Whole: o.Whole})
+	look := Options{Whole: o.Whole, Sample: rand.Uint64()}
+	l := v.settle(ctx, look)
 	r := l.report()
 	if o.Repair && len(l.standing) > 0 && ctx.Err() == nil {
-		v.look(ctx, Options{Whole: o.Whole, Repair: true})
+		v.look(ctx, Options{Whole: look.Whole, Sample: look.Sample, Repair: true})
 		v.wait(ctx)
-		after := v.settle(ctx, Options{Whole: o.Whole})
+		after := v.settle(ctx, look)
 		r = after.report()
 		for _, d := range l.list() {
 			if _, left := after.standing[place{d.Table, d.Row}]; !left {

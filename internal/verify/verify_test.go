@@ -3,6 +3,8 @@ package verify
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,6 +63,27 @@ func TestLooks(t *testing.T) {
 		if len(r.Tables) != 2 || r.Tables[0].Rows != 4 {
 			t.Errorf("%s: tables are %+v", name, r.Tables)
 		}
+	}
+}
+
+// TestSample: all looks of a run are at the same sample, so that what is wrong there is found; another run looks at another one.
+func TestSample(t *testing.T) {
+	t.Parallel()
+	var looked []uint64
+	v := New(func(_ context.Context, o Options) []lb.Compared {
+		if !o.Repair {
+			looked = append(looked, o.Sample)
+		}
+		return []lb.Compared{{Table: "connections", Differences: []lb.Difference{{Table: "connections", Row: fmt.Sprint(o.Sample), What: "is missing"}}}}
+	})
+	v.between = time.Millisecond
+	for range 2 {
+		if r := v.Run(t.Context(), Options{Repair: true}); r.Verdict != Differs {
+			t.Errorf("%+v", r)
+		}
+	}
+	if n := len(slices.Compact(looked)); n != 2 {
+		t.Errorf("%d samples in two runs", n)
 	}
 }
 

@@ -3,7 +3,6 @@ package connections
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/lb"
@@ -21,9 +20,9 @@ const (
 )
 
 // Audit looks whether connections hang together: both directions have an entry, of one endpoint that is known, and their ways are such that there
-// are. It looks at a sample of the table from a random place on, or at the whole of it. What it finds, it has looked at twice. With mend, connections
-// end whose client's entry is at fault; others end when they are silent.
-func (t *Table) Audit(ctx context.Context, whole, mend bool) lb.Compared {
+// are. It looks at the sample of a number, which is from a place of the table on, or at the whole of it. What it finds, it has looked at twice. With mend,
+// connections end whose client's entry is at fault; others end when they are silent.
+func (t *Table) Audit(ctx context.Context, sample uint64, whole, mend bool) lb.Compared {
 	out := lb.Compared{Table: "connections"}
 	groups, err := t.shared.Conntrack.Groups()
 	if err != nil {
@@ -37,7 +36,7 @@ func (t *Table) Audit(ctx context.Context, whole, mend bool) lb.Compared {
 	}
 	first := 0
 	if !whole && entries > auditSample {
-		first = rand.IntN(groups)
+		first = int(sample % uint64(groups))
 	}
 	look := func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
 		if !whole && out.Rows >= auditSample || len(out.Differences) >= auditShown {
