@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -259,5 +260,47 @@ func TestSilentCollector(t *testing.T) {
 	<-done
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("the end waited for %v", took)
+	}
+}
+
+// TestOddCollector: one that sends exports elsewhere is not followed, as it would get the headers there; and of one that answers with megabytes a line is kept.
+func TestOddCollector(t *testing.T) {
+	t.Parallel()
+	var led atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { led.Add(1) }))
+	defer elsewhere.Close()
+	for name, answer := range map[string]http.HandlerFunc{
+		"moved": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) },
+		"kept": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL, http.StatusTemporaryRedirect)
+		},
+		"talker": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, strings.Repeat("\x1b[31m no\n", 300_000), http.StatusBadRequest)
+		},
+	} {
+		server := httptest.NewServer(answer)
+		defer server.Close()
+		e := New(Config{Endpoint: server.URL, Headers: map[string]string{"X-Key": "secret"}, Interval: 20 * time.Millisecond}, prometheus.NewRegistry(), event.NewHub(), slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			e.Run(ctx)
+		}()
+		labtest.Eventually(t, 20*time.Second, func(context.Context) error {
+			_, err := e.LastError()
+			switch {
+			case err == nil:
+				return errors.New(name + ": no error")
+			case len(err.Error()) > 400 || strings.ContainsAny(err.Error(), "\x1b\n"):
+				t.Errorf("%s: %d bytes: %.100q", name, len(err.Error()), err)
+			}
+			return nil
+		})
+		stop()
+		<-done
+	}
+	if n := led.Load(); n > 0 {
+		t.Errorf("%d requests were led elsewhere", n)
 	}
 }

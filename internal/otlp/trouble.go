@@ -1,10 +1,13 @@
 package otlp
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 // trouble is whether one kind of export fails. It is said when that begins, and when it is over.
@@ -17,7 +20,28 @@ type trouble struct {
 	err   error
 }
 
+// maxText is how many bytes of an error are told: the library has all in it that the collector says.
+const maxText = 300
+
+// shortened is an error that is one printable line.
+func shortened(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, err.Error()[:min(len(err.Error()), maxText)])
+	if len(err.Error()) > maxText {
+		text += " ..."
+	}
+	return errors.New(text)
+}
+
 func (t *trouble) note(err error) {
+	err = shortened(err)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
