@@ -67,10 +67,33 @@ func TestTwins(t *testing.T) {
 	}
 }
 
+// TestTraceUnread: who does not read for a while is shown what comes meanwhile, as far as there is room, and told of the rest.
+func TestTraceUnread(t *testing.T) {
+	t.Parallel()
+	o := newOpener(t, "10.0.0.1:80/tcp endpoints=192.0.2.1:8080")
+	p, err := o.d.collection.LoadTracing(false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	frame := segment(netip.MustParseAddrPort("198.51.100.1:2000"), netip.MustParseAddrPort("10.0.0.1:80"), tcpSYN, isn, 0)
+	waited := false
+	traced(t, o, lb.TraceFilter{Sample: 1}, func() {
+		if waited {
+			return
+		}
+		waited = true
+		time.Sleep(7 * time.Second) // longer than what a process that is gone has left goes on
+		if _, _, err := p.Benchmark(frame, 1, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // traced runs a frame through a program until it is shown, and returns what was shown first.
 func traced(t testing.TB, o *opener, f lb.TraceFilter, run func()) (got lb.PacketTrace) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	err := o.d.TracePackets(ctx, f, func(list []lb.PacketTrace, _ lb.Untold) bool {
 		if len(list) == 0 {

@@ -74,6 +74,9 @@ func (t *Tracer) TracePackets(ctx context.Context, f lb.TraceFilter, yield func(
 		return err
 	}
 	defer func() { err = errors.Join(err, t.end(number)) }()
+	keeping, stop := context.WithCancel(ctx)
+	defer stop()
+	go t.keepAlive(keeping) // whatever yield waits for: a client that does not read is told how much it misses
 	return t.follow(ctx, inbox{reader: reader, reasons: t.shared.DropReasons()}, number, yield)
 }
 
@@ -84,15 +87,11 @@ func (t *Tracer) follow(ctx context.Context, in inbox, number int, yield func([]
 	}
 	tick := time.NewTicker(period)
 	defer tick.Stop()
-	for told := time.Now(); ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-		}
-		if time.Since(told) >= alive {
-			t.live()
-			told = time.Now()
 		}
 		list, err := in.read()
 		if err != nil {
@@ -105,6 +104,22 @@ func (t *Tracer) follow(ctx context.Context, in inbox, number int, yield func([]
 		if !yield(list, lb.Untold{Lost: untold.Lost - before.Lost}) {
 			return nil
 		}
+	}
+}
+
+// keepAlive has the programs go on until ctx ends.
+func (t *Tracer) keepAlive(ctx context.Context) {
+	tick := time.NewTicker(alive)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		t.mu.Lock()
+		t.live()
+		t.mu.Unlock()
 	}
 }
 
