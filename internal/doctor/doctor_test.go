@@ -353,3 +353,16 @@ func inNamespace(t *testing.T) error {
 	}
 	return nil
 }
+
+// TestSysctl: the command sets what the fix writes; the name of an interface of a VLAN has a dot, which sysctl takes for a slash.
+func TestSysctl(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"net/ipv4/conf/eth0/rp_filter":     "sysctl -w net.ipv4.conf.eth0.rp_filter=2",
+		"net/ipv4/conf/eth0.100/rp_filter": "sysctl -w net/ipv4/conf/eth0.100/rp_filter=2",
+	} {
+		if got, fix := sysctl(name, "2"); got != want || fix != (write{path: "proc/sys/" + name, value: "2"}) {
+			t.Errorf("%s: %s, %v", name, got, fix)
+		}
+	}
+}

@@ -49,7 +49,11 @@ func (m *Machine) setting(name string) (int64, bool) { return m.number("proc/sys
 
 // sysctl is a command that sets one, and what does the same.
 func sysctl(name, value string) (command string, fix Fix) {
-	return "sysctl -w " + strings.ReplaceAll(name, "/", ".") + "=" + value, write{path: "proc/sys/" + name, value: value}
+	said := name
+	if !strings.Contains(name, ".") { // with slashes sysctl takes dots for what they are: those of eth0.100
+		said = strings.ReplaceAll(name, "/", ".")
+	}
+	return "sysctl -w " + said + "=" + value, write{path: "proc/sys/" + name, value: value}
 }
 
 // write writes a value into a file of the kernel's.

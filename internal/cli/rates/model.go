@@ -2,6 +2,7 @@ package rates
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -187,7 +188,7 @@ func (m *model) status() string {
 // oneWord keeps what others write from drawing the screen.
 func oneWord(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if !strconv.IsPrint(r) { // controls of 8 bits, too, and what turns the direction of text
 			return -1
 		}
 		return r

@@ -383,3 +383,11 @@ func TestShort(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestOneWord: nothing that others write moves the cursor, in 7 or 8 bits, or turns text around.
+func TestOneWord(t *testing.T) {
+	t.Parallel()
+	if got := oneWord("a\x1b[31m\u009b2J\u202eb\n\x7fc"); got != "a[31m2Jbc" {
+		t.Errorf("%q", got)
+	}
+}
