@@ -54,7 +54,8 @@ func (a *asker) parts() []bundle.Part {
 	}
 	for i := range list {
 		switch list[i].Name {
-		case "state/events.json", "state/log.json", "state/metrics.txt", "checks/verify.json", "objects/status.json":
+		case "state/events.json", "state/log.json", "state/metrics.txt", "checks/verify.json", "objects/status.json",
+			"objects/export.json", "objects/services.json", "objects/firewall.json", "objects/revisions.json": // whom they let in, and who has asked
 			list[i].Clients = true
 		}
 	}
@@ -158,6 +159,9 @@ func (a *asker) ownAddresses(ctx context.Context) (out []netip.Addr) {
 	}
 	for _, s := range list.LbAttr {
 		add(s.ServiceArguments.ExternalIP)
+		for _, a := range s.ServiceArguments.SnatIPs {
+			add(a)
+		}
 		for _, v := range s.SecondaryIPs {
 			add(v.SecondaryIP)
 		}

@@ -56,6 +56,8 @@ func TestBundle(t *testing.T) {
 	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s --name=web", rig.VIP4, rig.Endpoints4())
 	r.Loxicmd("create lb %s --tcp=81:5001 --endpoints=%s --monitor --probetype=http --probeport=5001 --probereq=/health?token=p1anted", rig.VIP4, rig.Endpoints4())
+	r.Loxicmd("create lb %s --tcp=82:5001 --endpoints=%s --sources=%s/32", rig.VIP4, rig.Endpoints4(), rig.HostAddress(r.Client, false))
+	r.Loxicmd("create firewall --firewallRule=sourceIP:%s/32,preference:7 --allow", rig.HostAddress(r.Client, false))
 	client := rig.HostAddress(r.Client, false)
 	if _, err := r.Ask(rig.Join(rig.VIP4, 80)); err != nil {
 		t.Fatal(err)
@@ -65,7 +67,7 @@ func TestBundle(t *testing.T) {
 		if strings.Contains(text, "p1anted") {
 			t.Errorf("%s has a secret: %s", name, text)
 		}
-		if strings.Contains(text, client+" ") || strings.Contains(text, client+`"`) || strings.Contains(text, client+":") {
+		if strings.Contains(text, client+" ") || strings.Contains(text, client+`"`) || strings.Contains(text, client+":") || strings.Contains(text, client+"/") {
 			t.Errorf("%s has the client's address: %s", name, text)
 		}
 	}
