@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 
 	"k8s.io/client-go/util/jsonpath"
@@ -111,17 +112,28 @@ func (f *format) asIs() bool { return f.word == "json" || f.word == "yaml" }
 // execute is what the template makes of a value of JSON.
 func (f *format) execute(document any) (string, error) {
 	var out bytes.Buffer
-	if err := f.path.Execute(&out, document); err != nil {
+	if err := evaluated(func() error { return f.path.Execute(&out, document) }); err != nil {
 		return "", Refused("--output jsonpath: %w", err)
 	}
 	return out.String() + "\n", nil
+}
+
+// evaluated says of a template that the library breaks over what it does otherwise: that it is not understood.
+func evaluated(do func() error) (err error) {
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("the template is not understood: %v", why)
+		}
+	}()
+	return do()
 }
 
 // row is what the columns are of an object.
 func (f *format) row(object any) ([]string, error) {
 	cells := make([]string, len(f.columns))
 	for i, p := range f.columns {
-		found, err := p.FindResults(object)
+		var found [][]reflect.Value
+		err := evaluated(func() (err error) { found, err = p.FindResults(object); return err })
 		if err != nil {
 			return nil, Refused("--output custom-columns: %w", err)
 		}
