@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"time"
 
 	"loxilb/internal/access"
 	"loxilb/internal/httpapi/transport"
@@ -27,7 +26,7 @@ func (a *API) handler(by transport.Way) http.Handler {
 	origin := http.NewCrossOriginProtection()
 	token := sha256.Sum256([]byte(a.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ow := &observed{ResponseWriter: w, code: http.StatusOK, stall: a.stall}
+		ow := &observed{ResponseWriter: w, code: http.StatusOK, stall: a.stall, unread: a.unread}
 		who := &principal{by: by}
 		r = cleaned(r).WithContext(context.WithValue(r.Context(), principalKey{}, who))
 		defer func() {
@@ -125,54 +124,6 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 	}
 	refuse(http.StatusNotFound, "there is no %s: the API is below %s/", r.URL.Path, BaseURL).write(w)
 }
-
-// observed remembers the code of an answer, and why it is a refusal. Who does not read it is cut off.
-type observed struct {
-	http.ResponseWriter
-	code  int
-	why   string
-	stall time.Duration // that a client may take for each part
-	timed bool          // who answers gives the client time itself
-}
-
-// Refused notes why.
-func (o *observed) Refused(why string) { o.why = why }
-
-// WriteHeader notes the code.
-func (o *observed) WriteHeader(code int) {
-	o.code = code
-	o.ResponseWriter.WriteHeader(code)
-}
-
-// readInTime is how much a client has to read in its time.
-const readInTime = 64 << 10
-
-func (o *observed) Write(b []byte) (n int, err error) {
-	for {
-		part := b[n:min(len(b), n+readInTime)]
-		if !o.timed {
-			o.extend()
-		}
-		m, err := o.ResponseWriter.Write(part)
-		if n += m; err != nil || n == len(b) {
-			return n, err
-		}
-	}
-}
-
-// SetWriteDeadline is what http.ResponseController calls.
-func (o *observed) SetWriteDeadline(t time.Time) error {
-	o.timed = true
-	return http.NewResponseController(o.ResponseWriter).SetWriteDeadline(t)
-}
-
-// extend gives the client time. Writers of tests have no deadline, and need none.
-func (o *observed) extend() {
-	_ = http.NewResponseController(o.ResponseWriter).SetWriteDeadline(time.Now().Add(o.stall))
-}
-
-// Unwrap lets http.ResponseController reach the connection.
-func (o *observed) Unwrap() http.ResponseWriter { return o.ResponseWriter }
 
 // discard keeps the header of an answer only.
 type discard struct {

@@ -1,17 +1,9 @@
 package httpapi
 
 import (
-	"errors"
-	"fmt"
-	"net"
-	"net/http"
-	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"loxilb/internal/event"
 	"loxilb/internal/httpapi/transport"
 )
 
@@ -98,35 +90,5 @@ func TestObserve(t *testing.T) {
 	b.call("GET", "/favicon.ico", "")
 	if len(got) != 3 || got[0] != 200 || got[1] != 409 || got[2] != 404 {
 		t.Errorf("observed %v", got)
-	}
-}
-
-// TestUnread: who does not read an answer is cut off.
-func TestUnread(t *testing.T) {
-	t.Parallel()
-	b, server := serveEvents(t, event.NewHub())
-	b.api.stall = 50 * time.Millisecond
-	c, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close() //nolint:errcheck // of a test
-	var answer atomic.Int64
-	done := make(chan error, 1)
-	b.api.mux.HandleFunc("GET /large", func(w http.ResponseWriter, _ *http.Request) {
-		n, err := w.Write(make([]byte, 64<<20)) // no socket has room for it
-		answer.Store(int64(n))
-		done <- err
-	})
-	if _, err := fmt.Fprintf(c, "GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-done:
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%d bytes were written: %v", answer.Load(), err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("it waits for a client that does not read")
 	}
 }

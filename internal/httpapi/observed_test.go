@@ -1,0 +1,69 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"loxilb/internal/event"
+)
+
+// TestUnread: who does not read an answer is cut off.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	b, server := serveEvents(t, event.NewHub())
+	b.api.stall = 50 * time.Millisecond
+	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // of a test
+	var answer atomic.Int64
+	done := make(chan error, 1)
+	b.api.mux.HandleFunc("GET /large", func(w http.ResponseWriter, _ *http.Request) {
+		n, err := w.Write(make([]byte, 64<<20)) // no socket has room for it
+		answer.Store(int64(n))
+		done <- err
+	})
+	if _, err := fmt.Fprintf(c, "GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes were written: %v", answer.Load(), err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it waits for a client that does not read")
+	}
+}
+
+// TestManyUnread: so many large answers are in memory at once, whoever reads none of them; small ones need no place.
+func TestManyUnread(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	size := 0
+	b.api.mux.HandleFunc("GET /sized", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, size)) })
+	for range maxUnread {
+		b.api.unread <- struct{}{}
+	}
+	ask := func(want int) {
+		t.Helper()
+		if w := b.call("GET", "/sized", ""); w.Code != want || want == 200 && w.Body.Len() != size {
+			t.Errorf("%d bytes: %d, %d bytes", size, w.Code, w.Body.Len())
+		}
+	}
+	size = largeAnswer + 1
+	ask(503)
+	size = largeAnswer
+	ask(200)
+	<-b.api.unread
+	size = 3 * largeAnswer
+	ask(200)
+	ask(200)
+}
