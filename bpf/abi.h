@@ -567,6 +567,23 @@ struct handshake_counts {
 };
 _Static_assert(sizeof(struct handshake_counts) == 2 * CACHE_LINE, "ABI");
 
+/* What user space sleeps for, and what it looks at when it is awake (wake.h). */
+struct wake {
+	/* bits of endpoints that have counted any since it looked */
+	__u64 handshakes[MAX_ENDPOINTS / 64];
+	__s64 entries; /* it sleeps until the table has so many; WAKE_NEVER: it does not */
+	__u32 handshake; /* it sleeps until an endpoint counts one */
+	__u32 pad[13];
+};
+_Static_assert(sizeof(struct wake) % CACHE_LINE == 0, "ABI");
+
+enum wake_reason {
+	WAKE_HANDSHAKE = 1,
+	WAKE_ENTRIES,
+};
+
+#define WAKE_NEVER 0x7fffffffffffffffLL
+
 /*
  * Connections that are over
  */
@@ -1106,7 +1123,9 @@ enum ring {
 	RECORDER_RULES = MAX_WATCHERS, /* of those that firewall rules record */
 	FIRST_TRACE,
 	MAX_TRACES = 4, /* so many from there on */
-	RINGS = FIRST_TRACE + MAX_TRACES,
+	BELL = FIRST_TRACE +
+	       MAX_TRACES, /* why user space is woken, enum wake_reason */
+	RINGS,
 };
 
 enum connection_event_kind {

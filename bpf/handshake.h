@@ -18,6 +18,7 @@
 #include "packet.h"
 #include "rows.h"
 #include "state.h"
+#include "wake.h"
 
 /* How many endpoints may open connections outwards (egress.h). Packets pay nothing
  * while there is none. Written by user. */
@@ -31,15 +32,20 @@ _Static_assert(sizeof(struct handshake_counts) == HANDSHAKES * sizeof(__u64),
 #define HANDSHAKE(member) \
 	(offsetof(struct handshake_counts, member) / sizeof(__u64))
 
-/* Adds to a counter of an endpoint. Global (verifier 1). */
+/* Adds to a counter of an endpoint, and says that there are news. The addition is a
+ * barrier since its result is asked for: whoever finds the bit cleared sees the
+ * number. Global (verifier 1). */
 __noinline __maybe_unused int handshake_count(__u32 endpoint, __u32 counter)
 {
-	__u64 *row = endpoint_row(&handshakes, endpoint);
+	__u64 *row = endpoint_row(&handshakes, endpoint), found;
 
 	counter &= HANDSHAKES - 1;
 	asm volatile("" : "+r"(counter)); /* verifier 5 */
-	if (row)
-		__sync_fetch_and_add(row + counter, 1);
+	if (!row)
+		return 0;
+	found = __sync_fetch_and_add(row + counter, 1);
+	asm volatile("" : : "r"(found));
+	wake_note_handshake(endpoint);
 	return 0;
 }
 

@@ -36,6 +36,7 @@
 #include "select.h"
 #include "service.h"
 #include "stats.h"
+#include "wake.h"
 
 /* How many places of the service's table are tried. The next one is, when the
  * client's address and port are in use at the endpoint, because the client
@@ -268,6 +269,7 @@ static __noinline enum verdict enter(ctx_t *ctx, struct packet *p,
 		return v;
 	}
 	__sync_fetch_and_add(&state->connections, 1);
+	wake_note_entries();
 	if (is_opening_syn(p) && p->tuple.protocol == IPPROTO_TCP &&
 	    !o->outward.is && o->service.mode != MODE_DSR)
 		handshake_count(id, HANDSHAKE(opened));

@@ -435,6 +435,7 @@ const struct {
 	enum handshake_layout handshake;
 	enum lifetime_layout lifetime;
 	enum lifetime_class lifetime_class;
+	enum wake_reason wake;
 	enum connection_event_kind event;
 	enum connection_event_cause cause;
 	enum ring ring;

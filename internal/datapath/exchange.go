@@ -34,6 +34,7 @@ func (d *Datapath) GoBack() error {
 		return err
 	}
 	d.exchange.followers = f
+	d.collection.Bell.Deafen(true)
 	return d.exchange.Swap(true)
 }
 
@@ -41,7 +42,10 @@ func (d *Datapath) GoBack() error {
 func (d *Datapath) FollowFormer() error { return d.exchange.followers.Write() }
 
 // GoForward takes GoBack back. The former programs are gone then.
-func (d *Datapath) GoForward() error { return errors.Join(d.exchange.Swap(false), d.exchange.Keep()) }
+func (d *Datapath) GoForward() error {
+	d.collection.Bell.Deafen(false)
+	return errors.Join(d.exchange.Swap(false), d.exchange.Keep())
+}
 
 // KeepPrograms lets go of the former programs.
 func (d *Datapath) KeepPrograms() error { return d.exchange.Keep() }

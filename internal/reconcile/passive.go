@@ -19,6 +19,10 @@ import (
 type HandshakeReader interface {
 	// Handshakes appends what was counted of the endpoints of a service.
 	Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.HandshakeRow, error)
+	// HandshakeNews calls yield with each service whose endpoints may have counted something, or be others, since the last call.
+	HandshakeNews(yield func(lb.Key))
+	// AwaitHandshakes tells when it has any. nil: it has, or nobody would tell.
+	AwaitHandshakes() <-chan struct{}
 	Jiffy() time.Duration
 }
 
@@ -30,11 +34,16 @@ type Passive struct {
 	log     *slog.Logger
 
 	detector  *outlier.Detector
-	services  []outlier.Service
-	turn      int       // of services: where the next reading begins
-	listAgain time.Time // no sooner
+	services  int             // how many there are
+	listAgain time.Time       // no sooner
+	due       []lb.Key        // services that are to be read, in the order in which they had news
+	isDue     map[lb.Key]bool // the same
 	rows      []lb.HandshakeRow
 	failing   bool // the last reading failed
+
+	turn   *time.Timer
+	bell   <-chan struct{} // by which the data path wakes it; nil: it is awake
+	asleep time.Time       // since when it is not
 
 	asking   sync.WaitGroup
 	suspects asks
@@ -59,8 +68,12 @@ const (
 	// mostReturns is how many endpoints are asked at a time that are out. They have places of their own, so that they keep none waiting of
 	// which it is not known yet: a rack that fails takes thousands along.
 	mostReturns = 64
-	// mostRead is of how many endpoints the counters are read at a time: where there are more, all of them take longer than a Pace.
+	// mostRead is of how many endpoints the counters are read at a time: where more have news, all of them take longer than a Pace.
 	mostRead = 20000
+	// restPace is how often news are looked for while there are none: the data path rings.
+	restPace = 5 * time.Second
+	// mostIdle is how many services memory is kept for that are read in one turn.
+	mostIdle = 1024
 	// listPause is how many times as long as it takes to list all services there is until the next time.
 	listPause = 20
 )
@@ -70,65 +83,112 @@ func NewPassive(h *Health, r HandshakeReader) *Passive {
 	suspects := health.MostHandshakes()
 	return &Passive{
 		health: h, reader: r, connect: health.Handshake, log: h.Log, detector: outlier.New(r.Jiffy()),
-		suspects: asks{most: suspects}, returns: asks{most: mostReturns}, answers: make(chan answer, suspects+mostReturns),
+		isDue: map[lb.Key]bool{}, suspects: asks{most: suspects}, returns: asks{most: mostReturns}, answers: make(chan answer, suspects+mostReturns),
 	}
 }
 
 // Run watches until ctx ends.
 func (p *Passive) Run(ctx context.Context) {
 	defer p.asking.Wait()
-	ticker := time.NewTicker(outlier.Pace)
-	defer ticker.Stop()
+	p.turn = time.NewTimer(outlier.Pace)
+	defer p.turn.Stop()
 	for {
-		tick, changed := ticker.C, p.health.probes.ejections.changed
-		if len(p.services) == 0 {
-			tick = nil
-		} else if time.Now().Before(p.listAgain) {
-			changed = nil
+		turn, changed, listAgain := p.turn.C, p.health.probes.ejections.changed, (<-chan time.Time)(nil)
+		if p.services == 0 {
+			turn = nil
+		} else if left := time.Until(p.listAgain); left > 0 {
+			changed, listAgain = nil, time.After(left)
 		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-listAgain:
 		case <-changed:
 			p.list(ctx)
+			p.wake(outlier.Pace)
 		case a := <-p.answers:
 			p.heed(ctx, a)
-		case <-tick:
-			p.read()
-			for _, at := range p.health.probes.well() {
-				p.do(ctx, p.detector.Well(at, time.Now()))
-			}
-			p.do(ctx, p.detector.Decide(time.Now()))
+		case <-p.bell:
+			// as late as a reading is on average that a handshake finds on its way: what has come just now is not answered yet
+			p.wake(outlier.Pace / 2)
+		case <-turn:
+			p.takeTurn(ctx)
 		}
 	}
+}
+
+// takeTurn has the detector judge what has happened. If there was nothing, it sleeps then.
+func (p *Passive) takeTurn(ctx context.Context) {
+	p.wake(outlier.Pace)
+	news := p.read()
+	for _, at := range p.health.probes.well() {
+		p.do(ctx, p.detector.Well(at, time.Now()))
+	}
+	p.do(ctx, p.detector.Decide(time.Now()))
+	p.turn.Reset(outlier.Pace)
+	if news || !p.detector.Rests() {
+		return
+	}
+	if p.bell = p.reader.AwaitHandshakes(); p.bell != nil {
+		p.asleep = time.Now()
+		p.turn.Reset(restPace)
+	}
+}
+
+// wake ends a sleep: there is a turn soon.
+func (p *Passive) wake(soon time.Duration) {
+	if p.bell == nil {
+		return
+	}
+	p.bell = nil
+	p.detector.Slept(int(time.Since(p.asleep) / outlier.Pace))
+	p.turn.Reset(soon)
 }
 
 // list has the detector know which services there are. While many of them change, it is not called all the time.
 func (p *Passive) list(ctx context.Context) {
 	begun := time.Now()
-	p.services = p.health.probes.outliers()
-	p.detector.Watch(p.services)
+	services := p.health.probes.outliers()
+	p.services = len(services)
+	for _, key := range p.detector.Watch(services) {
+		p.enter(key)
+	}
 	p.do(ctx, p.detector.Decide(time.Now()))
 	p.listAgain = time.Now().Add(listPause * time.Since(begun))
 }
 
-// read has the detector know what was counted.
-func (p *Passive) read() {
-	for read, n := 0, 0; n < len(p.services) && read < mostRead; n++ {
-		p.turn = (p.turn + 1) % len(p.services)
-		key := p.services[p.turn].Key
+// enter has a service be read when it is its turn.
+func (p *Passive) enter(key lb.Key) {
+	if !p.isDue[key] && p.detector.Watches(key) {
+		p.isDue[key] = true
+		p.due = append(p.due, key)
+	}
+}
+
+// read has the detector know what was counted, and tells whether there was, or is, anything.
+func (p *Passive) read() (news bool) {
+	p.reader.HandshakeNews(p.enter)
+	news = len(p.due) > 0
+	read, done := 0, 0
+	for ; done < len(p.due) && read < mostRead; done++ {
+		key := p.due[done]
 		rows, err := p.reader.Handshakes(compile.Key(key), p.rows[:0])
 		if err != nil {
 			if !p.failing {
 				p.log.Error("counters of handshakes cannot be read", "service", key, "error", err)
 			}
 			p.failing = true
-			return
+			break
 		}
+		p.failing = false
 		p.detector.Observe(key, rows)
+		delete(p.isDue, key)
 		p.rows, read = rows, read+len(rows)
 	}
-	p.failing = false
+	if p.due = slices.Delete(p.due, 0, done); len(p.due) == 0 && cap(p.due) > mostIdle {
+		p.due, p.isDue = nil, map[lb.Key]bool{}
+	}
+	return news
 }
 
 func (p *Passive) do(ctx context.Context, actions []outlier.Action) {

@@ -664,7 +664,8 @@ const (
 	TcRingRECORDER_RULES TcRing = 4
 	TcRingFIRST_TRACE    TcRing = 5
 	TcRingMAX_TRACES     TcRing = 4
-	TcRingRINGS          TcRing = 9
+	TcRingBELL           TcRing = 9
+	TcRingRINGS          TcRing = 10
 )
 
 type TcRule struct {
@@ -1037,6 +1038,21 @@ type TcVip struct {
 	Ranges   uint32
 }
 
+type TcWake struct {
+	_          structs.HostLayout
+	Handshakes [4096]uint64
+	Entries    int64
+	Handshake  uint32
+	Pad        [13]uint32
+}
+
+type TcWakeReason uint32
+
+const (
+	TcWakeReasonWAKE_HANDSHAKE TcWakeReason = 1
+	TcWakeReasonWAKE_ENTRIES   TcWakeReason = 2
+)
+
 type TcWay struct {
 	_          structs.HostLayout
 	Key        TcWayKey
@@ -1183,6 +1199,7 @@ const (
 	TcVarTraceTurnMost          = "trace_turn_most"
 	TcVarTraceTurns             = "trace_turns"
 	TcVarTraceUntil             = "trace_until"
+	TcVarWakes                  = "wakes"
 	TcVarWatching               = "watching"
 )
 
@@ -1354,6 +1371,7 @@ type TcVariableSpecs struct {
 	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
+	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -1561,6 +1579,7 @@ type TcVariables struct {
 	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
+	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 

@@ -462,6 +462,14 @@ type TcTraceVip struct {
 	Ranges   uint32
 }
 
+type TcTraceWake struct {
+	_          structs.HostLayout
+	Handshakes [4096]uint64
+	Entries    int64
+	Handshake  uint32
+	Pad        [13]uint32
+}
+
 type TcTraceWay struct {
 	_   structs.HostLayout
 	Key struct {
@@ -598,6 +606,7 @@ const (
 	TcTraceVarTraceTurnMost          = "trace_turn_most"
 	TcTraceVarTraceTurns             = "trace_turns"
 	TcTraceVarTraceUntil             = "trace_until"
+	TcTraceVarWakes                  = "wakes"
 	TcTraceVarWatching               = "watching"
 )
 
@@ -769,6 +778,7 @@ type TcTraceVariableSpecs struct {
 	TraceTurnMost          *ebpf.VariableSpec `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.VariableSpec `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.VariableSpec `ebpf:"trace_until"`
+	Wakes                  *ebpf.VariableSpec `ebpf:"wakes"`
 	Watching               *ebpf.VariableSpec `ebpf:"watching"`
 }
 
@@ -976,6 +986,7 @@ type TcTraceVariables struct {
 	TraceTurnMost          *ebpf.Variable `ebpf:"trace_turn_most"`
 	TraceTurns             *ebpf.Variable `ebpf:"trace_turns"`
 	TraceUntil             *ebpf.Variable `ebpf:"trace_until"`
+	Wakes                  *ebpf.Variable `ebpf:"wakes"`
 	Watching               *ebpf.Variable `ebpf:"watching"`
 }
 

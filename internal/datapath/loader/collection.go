@@ -14,6 +14,7 @@ import (
 	"loxilb/internal/datapath/conntrack"
 	"loxilb/internal/datapath/pins"
 	"loxilb/internal/datapath/rows"
+	"loxilb/internal/datapath/wake"
 )
 
 // Collection is the maps, and the programs for the tc hooks.
@@ -25,6 +26,7 @@ type Collection struct {
 	Slots, Endpoints, EndpointStates, EndpointTraffics, Handshakes *rows.Array
 	Conntrack                                                      *conntrack.Table // the connection table
 	Whereabouts                                                    *conntrack.Whereabouts
+	Bell                                                           *wake.Bell // by which the packet path wakes us
 	// Hashes that are made when they are needed.
 	SNATUsages, EgressEndpoints, Persists *rows.Array
 	ServiceLimits, LimitedClients         *rows.Array
@@ -90,6 +92,9 @@ func (c *Collection) open() error {
 		return err
 	}
 	if c.Whereabouts, err = conntrack.OpenWhereabouts(c.Maps.Whereabouts); err != nil {
+		return fmt.Errorf("load data path: %w", err)
+	}
+	if c.Bell, err = wake.Open(c.all[runtimeSection], spec.Variables["wakes"].Offset, c.Maps.Watchers); err != nil {
 		return fmt.Errorf("load data path: %w", err)
 	}
 	made, err := conntrack.Made(c.Maps.TableStates)
@@ -226,7 +231,7 @@ func (c *Collection) loadLater(name string) (*ebpf.Program, error) {
 
 // Close gives up maps and programs. What is pinned stays.
 func (c *Collection) Close() error {
-	var errs []error
+	errs := []error{c.Bell.Close()}
 	for _, p := range c.programs {
 		errs = append(errs, p.Close())
 	}

@@ -31,7 +31,7 @@ func Open(c *loader.Collection) (*Tables, error) {
 		slots:        alloc.NewSlots(c.Slots, now),
 		local:        map[bpf.TcIpAddr]struct{}{},
 		localChanged: make(chan struct{}, 1),
-		handshakes:   handshakes{array: c.Handshakes},
+		handshakes:   handshakes{array: c.Handshakes, bell: c.Bell},
 		egress:       map[bpf.TcEgressKey][]egress{},
 		countSets: []map[string]*ebpf.Variable{{
 			"range_services": c.Variables.RangeServices, "marked_services": c.Variables.MarkedServices, "host_services": c.Variables.HostServices,

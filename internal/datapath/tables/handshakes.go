@@ -9,6 +9,7 @@ import (
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/rows"
+	"loxilb/internal/datapath/wake"
 	"loxilb/internal/lb"
 )
 
@@ -17,8 +18,12 @@ import (
 type handshakes struct {
 	array *rows.Array
 
-	mu     sync.Mutex
-	mapped []*ebpf.Memory // segments
+	bell *wake.Bell
+
+	mu      sync.Mutex
+	mapped  []*ebpf.Memory      // segments
+	told    bool                // each service was news once
+	changed map[lb.Key]struct{} // services that were written since news were asked for
 }
 
 const handshakeBytes = int(unsafe.Sizeof(bpf.TcHandshakeCounts{}))
@@ -73,4 +78,61 @@ func (t *Tables) Handshakes(key bpf.TcServiceKey, out []lb.HandshakeRow) ([]lb.H
 		out = append(out, lb.HandshakeRow{At: e.at(), ID: e.id, Idle: e.weight == 0, Off: e.takes == 0, Count: count})
 	}
 	return out, nil
+}
+
+// note has a service be news, as its endpoints may be others.
+func (h *handshakes) note(key lb.Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.changed == nil {
+		h.changed = map[lb.Key]struct{}{}
+	}
+	h.changed[key] = struct{}{}
+	h.bell.RingHandshake()
+}
+
+// take is what was noted since the last call. all: each service is news, as it is the first call, or the packet path says nothing.
+func (h *handshakes) take() (changed map[lb.Key]struct{}, all bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	changed, all = h.changed, !h.told || h.bell.Deaf()
+	h.changed, h.told = nil, true
+	return changed, all
+}
+
+// HandshakeNews calls yield with each service whose endpoints may have counted something, or be others, since the last call, some of them more than
+// once. What it costs depends on them, and hardly on how many services there are.
+func (t *Tables) HandshakeNews(yield func(lb.Key)) {
+	changed, all := t.handshakes.take()
+	for key := range changed {
+		yield(key)
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if all {
+		for _, s := range t.services {
+			yield(s.userKey())
+		}
+	}
+	var before *service
+	t.handshakes.bell.News(len(t.endpoints), func(id uint32) {
+		if e := t.endpoints[id]; e != nil && e.service != before {
+			before = e.service
+			yield(e.service.userKey())
+		}
+	})
+}
+
+// AwaitHandshakes tells when HandshakeNews has any. nil: it has, or nobody would tell.
+func (t *Tables) AwaitHandshakes() <-chan struct{} {
+	t.mu.RLock()
+	endpoints := len(t.endpoints)
+	t.mu.RUnlock()
+	awake := t.handshakes.bell.AwaitHandshake(endpoints)
+	t.handshakes.mu.Lock()
+	defer t.handshakes.mu.Unlock()
+	if len(t.handshakes.changed) > 0 {
+		return nil
+	}
+	return awake
 }

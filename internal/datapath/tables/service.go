@@ -44,7 +44,11 @@ func (t *Tables) applyOne(c Change) error {
 		return t.deleteService(c.Key)
 	}
 	t.addToFilter(c.Table)
-	return t.putService(c.Table)
+	err := t.putService(c.Table)
+	if s := t.services[c.Key]; s != nil {
+		t.handshakes.note(s.userKey())
+	}
+	return err
 }
 
 // Expect makes room for as many services and endpoints, all of it at once: the kernel takes as long for much of it as for little.

@@ -3,6 +3,7 @@
 package outlier
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -11,7 +12,7 @@ import (
 )
 
 const (
-	// Pace is how often counters are read.
+	// Pace is how often counters are read while anything happens.
 	Pace = 100 * time.Millisecond
 	// streakLength is how many SYNs in a row without success make an endpoint suspect as soon as they are late.
 	streakLength = 3
@@ -76,8 +77,8 @@ func New(jiffy time.Duration) *Detector {
 }
 
 // Watch says which services there are. Endpoints that no service has any more are forgotten; those of them that were out return, with the
-// next Decide. Which endpoints a service has, Observe learns.
-func (d *Detector) Watch(services []Service) {
+// next Decide. Which endpoints a service has, Observe learns: it is to be called for those that Watch returns, which are new or others than they were.
+func (d *Detector) Watch(services []Service) (unknown []lb.Key) {
 	for _, g := range d.groups {
 		g.seen = false
 	}
@@ -86,6 +87,9 @@ func (d *Detector) Watch(services []Service) {
 		if g == nil {
 			g = &group{}
 			d.groups[s.Key] = g
+			unknown = append(unknown, s.Key)
+		} else if !maps.Equal(g.Levels, s.Levels) {
+			unknown = append(unknown, s.Key)
 		}
 		g.Service, g.seen = s, true
 	}
@@ -95,7 +99,17 @@ func (d *Detector) Watch(services []Service) {
 			delete(d.groups, key)
 		}
 	}
+	return unknown
 }
+
+// Watches tells whether a service is among those that there are.
+func (d *Detector) Watches(key lb.Key) bool { return d.groups[key] != nil }
+
+// Slept has so many calls of Decide count that were left out, as nothing had happened.
+func (d *Detector) Slept(calls int) { d.reading += uint32(calls) }
+
+// Rests tells whether nothing follows before there is something to observe.
+func (d *Detector) Rests() bool { return len(d.targets) == 0 && len(d.due) == 0 }
 
 // part takes a service from the endpoints that are not in its rows. Those that have no other are forgotten.
 func (d *Detector) part(g *group, rows []lb.HandshakeRow) {
