@@ -87,7 +87,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 		p.roleHook = rolehook.New(c.RoleHook, c.RoleHookOptional, log)
 	}
 	p.pins = &pinWatch{lost: lock.Lost, log: log}
-	p.pressure = &pressureWatch{fullness: d.Fullness, hub: p.hub, log: log}
+	p.pressure = &pressureWatch{fullness: d.Fullness, calm: d.Calm, hub: p.hub, log: log}
 	p.exchange = &exchangeWatch{datapath: d, version: version, hub: p.hub, log: log}
 	users, start := access.Open(c.StateDir), time.Now()
 	statuses := p.newStatuses(users, start)

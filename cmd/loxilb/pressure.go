@@ -12,7 +12,7 @@ import (
 	"loxilb/internal/status"
 )
 
-// Pressure is looked for every pressurePeriod, and is over when it was not seen for pressureOver.
+// Pressure is looked for every pressurePeriod, unless there can be none, and is over when it was not seen for pressureOver.
 const (
 	pressurePeriod = 250 * time.Millisecond
 	pressureOver   = 3 * time.Second
@@ -21,6 +21,7 @@ const (
 // pressureWatch tells when pressure on the connection table begins and ends: by an event, in the log, and by a status meanwhile.
 type pressureWatch struct {
 	fullness func() (lb.Pressure, error)
+	calm     func() <-chan struct{} // tells when there can be some; nil: now
 	hub      *event.Hub
 	log      *slog.Logger
 
@@ -35,6 +36,15 @@ func (w *pressureWatch) run(ctx context.Context) {
 	tick := time.NewTicker(pressurePeriod)
 	defer tick.Stop()
 	for {
+		if calm := w.calm(); calm != nil && !w.there() {
+			tick.Stop()
+			select {
+			case <-ctx.Done():
+				return
+			case <-calm:
+				tick.Reset(pressurePeriod)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -44,6 +54,12 @@ func (w *pressureWatch) run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+func (w *pressureWatch) there() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.began.IsZero()
 }
 
 // note notes what there is at a time.

@@ -25,6 +25,7 @@ type Table struct {
 	growing sync.Mutex
 	stop    context.CancelFunc // growEvery
 	stopped sync.WaitGroup
+	calm    calm
 
 	walking  sync.Mutex // ends.go
 	ends     map[uint32]*ending

@@ -15,9 +15,12 @@ const (
 	growAtMost = 8 // one of so many
 )
 
-// growRest is the same while no connection comes: 160,000 a second may begin to come meanwhile, and all find room in a table as it is made. To wake
-// up costs more than to look, and a daemon that has nothing to do is to sleep.
+// growRest is the same while no connection comes, but many are there: 160,000 a second may begin to come meanwhile, and all find room in a table as it
+// is made. While few are there, nobody looks at all (calm.go): to wake up costs more than to look, and a daemon that has nothing to do is to sleep.
 const growRest = 100 * time.Millisecond
+
+// growSoon is when it is looked how many come, after the packet path has rung.
+const growSoon = 10 * time.Millisecond
 
 // growRetry is when it is tried again to make room, if there was no memory for it.
 const growRetry = time.Second
@@ -29,30 +32,48 @@ const (
 	spareTime    = 10 * time.Second
 )
 
-// growEvery makes room in the table as it fills, until ctx ends.
+// growEvery makes room in the table as it fills, until ctx ends. While that is far off, it sleeps.
 func (t *Table) growEvery(ctx context.Context) {
-	tick := time.NewTicker(growPeriod)
+	tick := time.NewTimer(growPeriod)
 	defer tick.Stop()
+	defer t.calm.end()
+	var bell <-chan struct{} // by which the packet path wakes it; nil: it does not sleep
 	before, at := uint64(0), time.Now()
 	for {
+		woken := false
 		select {
 		case <-ctx.Done():
 			return
+		case <-bell:
+			woken = true
 		case <-tick.C:
 		}
-		wait := growPeriod
 		entries, err := t.shared.Conntrack.Len()
+		more, now, wait := uint64(0), time.Now(), growPeriod
+		if entries <= before {
+			wait = growRest
+		}
+		if !woken { // else they have come in a part of the time, nobody knows which
+			more = coming(before, entries, now.Sub(at))
+		}
 		if err == nil {
-			if entries <= before {
-				wait = growRest
-			}
-			now := time.Now()
-			err = t.grow(ctx, entries+coming(before, entries, now.Sub(at)))
+			err = t.grow(ctx, entries+more)
 			before, at = entries, now
 		}
-		if err != nil && ctx.Err() == nil {
+		bell = nil
+		switch {
+		case err != nil && ctx.Err() == nil:
 			wait = growRetry
 			t.shared.Log.Error("the connection table cannot grow", "error", err, "hint", "new connections are refused once it is full; is there memory left?")
+		case woken:
+			wait = growSoon
+		default:
+			if bell = t.sleep(more); bell != nil {
+				wait = calmLook
+			}
+		}
+		if bell == nil {
+			t.calm.end()
 		}
 		tick.Reset(wait)
 	}

@@ -207,9 +207,15 @@ func (t *Table) SweepEvery(ctx context.Context, period time.Duration) {
 	for {
 		pause, look := t.sweepPause(period)
 		left := pause - time.Since(done)
+		calm := t.Calm()
+		if calm != nil {
+			look = left
+		}
 		select {
 		case <-ctx.Done():
 			return
+		case <-calm:
+			continue
 		case <-time.After(min(left, look)): // the table may fill up meanwhile
 		}
 		if left > look {

@@ -5,6 +5,7 @@ package conntrack
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/cilium/ebpf"
 
@@ -198,6 +199,18 @@ func wanted(groups uint32, entries uint64, most uint32) uint32 {
 	}
 	return max(groups, min(groupsFor(entries), most))
 }
+
+// Room is how many entries the table may have at its present size before it is to grow.
+func (t *Table) Room() (uint64, error) {
+	s, err := t.read()
+	if err != nil {
+		return 0, err
+	}
+	return fullPercent * uint64(s.groups()) * rowsPerGroup / 100, nil
+}
+
+// Slack is how many entries the packet path may have that it does not know of, as each CPU counts some for itself.
+func Slack() int64 { return int64(countBatch * runtime.NumCPU()) }
 
 // Extend makes groups until there are so many. The kernel waits 10 ms and more for it.
 func (t *Table) Extend(groups uint32) error {
