@@ -140,7 +140,7 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 	}
 	p.api = httpapi.New(httpapi.Options{
 		Store: state, Statuses: statuses, Events: p.hub, DataPath: source, Health: p.health, Network: objects,
-		Explainer: explain.New(explain.Explainer{Desired: state, DataPath: source, Health: p.health, Network: network, LocalSockets: c.LocalSockets}),
+		Explainer: explain.New(explain.Explainer{Desired: state, DataPath: source, Health: p.health, Network: network, Loads: p.rates, LocalSockets: c.LocalSockets}),
 		Sampler:   p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, Dropper: p.rules.Dropper, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,

@@ -8,6 +8,7 @@ import (
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/dryrun"
 	"loxilb/internal/lb"
+	"loxilb/internal/rates"
 )
 
 // scanned is up to how many slots lc looks at all of them: SELECT_SCAN of bpf/select.h.
@@ -207,21 +208,31 @@ func (i *inquiry) noteAnswers(r *dryrun.Result, s *lb.Service) {
 			return
 		}
 		lost := int64(h.Opened) - int64(answered) - int64(h.Refused) - int64(h.Unreachable)
-		state := OK
-		unheard := i.Health.IsUnheard(e.AddrPort())
-		if few := h.Opened / 10; unheard || h.Refused > few || h.Unreachable > few || lost > 2 && uint64(lost) > few {
-			state = Warning
-		}
 		text := fmt.Sprintf("of %s to %s so far %d were answered, %d refused by a RST, %d reported as undeliverable", plural(int(h.Opened), "SYN"), e.AddrPort(), answered, h.Refused, h.Unreachable)
 		if lost > 0 {
 			text += fmt.Sprintf(", and %d not answered at all", lost)
 		}
-		if state == Warning {
-			text += ": " + i.suspect(r, s, e, h, lost, unheard)
+		few := h.Opened / 10
+		bad := h.Refused > few || h.Unreachable > few || lost > 2 && uint64(lost) > few
+		unheard, lately := i.Health.IsUnheard(e.AddrPort()), i.lately(s, n)
+		switch {
+		case unheard, lately.Failed >= enough, bad && lately.Made < enough:
+			i.answer.add("answers", Warning, "%s: %s", text, i.suspect(r, s, e, h, lost, unheard))
+		case bad:
+			i.answer.add("answers", OK, "%s; of the last %d none failed", text, lately.Made)
+		default:
+			i.answer.add("answers", OK, "%s", text)
 		}
-		i.answer.add("answers", state, "%s", text)
 		return
 	}
+}
+
+// enough is how many handshakes in a row tell more than all before.
+const enough = 3
+
+// lately is how handshakes with the n-th endpoint go.
+func (i *inquiry) lately(s *lb.Service, n int) rates.Lately {
+	return i.Loads.Endpoints(s.Key, len(s.Endpoints))[n].Lately
 }
 
 // suspect says what unanswered handshakes point to. What happens at the endpoint cannot be seen from here.

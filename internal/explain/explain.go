@@ -14,6 +14,7 @@ import (
 	"loxilb/internal/desired"
 	"loxilb/internal/lb"
 	"loxilb/internal/netdev"
+	"loxilb/internal/rates"
 )
 
 // DataPath is what is asked of the data path.
@@ -33,6 +34,11 @@ type Health interface {
 	IsUnheard(at netip.AddrPort) bool
 }
 
+// Loads is how much endpoints have to do.
+type Loads interface {
+	Endpoints(key lb.Key, endpoints int) []rates.Load
+}
+
 // Network is what is asked of the kernel's network.
 type Network interface {
 	Links() []netdev.Link
@@ -46,6 +52,7 @@ type Explainer struct {
 	DataPath     DataPath
 	Health       Health
 	Network      Network
+	Loads        Loads
 	LocalSockets bool // this machine's own sockets reach VIPs
 	turn, line   chan struct{}
 }

@@ -40,7 +40,11 @@ func (s *Sampler) Endpoints(key lb.Key, endpoints int) []Load {
 			continue
 		}
 		b.mu.Lock()
-		if e := b.row(r.id); e.window >= s.window {
+		e := b.row(r.id)
+		if out[r.endpoint].Lately == (Lately{}) { // of a service behind, the first endpoint that tells anything
+			out[r.endpoint].Lately = e.lately
+		}
+		if e.window >= s.window {
 			out[r.endpoint].Add(&e.rates)
 			out[r.endpoint].Active += uint64(e.active)
 		}

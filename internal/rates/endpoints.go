@@ -9,10 +9,11 @@ import (
 )
 
 // endpoint is what was read last of a row of the data path.
-type endpoint struct { // there are many: 104 bytes
+type endpoint struct { // there are many: 112 bytes
 	identity uint64 // of service and address: a row that is used again is another endpoint
 	last     counts
 	rates    Rates
+	lately   Lately
 	active   uint32
 	window   uint32 // in which it was read; 0: never
 }
@@ -51,6 +52,9 @@ func (e *endpoint) read(identity uint64, now *counts, first bool) (added counts)
 		added, _ = now.since(&e.last)
 	case !first:
 		added = *now
+	}
+	if e.identity != identity {
+		e.lately = Lately{}
 	}
 	e.identity, e.last = identity, *now
 	return added

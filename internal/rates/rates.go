@@ -2,10 +2,13 @@
 // often while somebody watches; who asks is answered from what was read, and waits for nothing.
 //
 // Its memory is bounded: Totals of the last hour take 50 kB, and 3 kB for each reason of drops; each endpoint that has ever had a connection takes
-// 104 bytes (262,144 fit into the data path), each service that has had one lately 250, and its last hour 2 kB more, of 10,000 services at most.
+// 112 bytes (262,144 fit into the data path), each service that has had one lately 250, and its last hour 2 kB more, of 10,000 services at most.
 package rates
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Quantity is something that is counted of endpoints.
 type Quantity int
@@ -81,6 +84,21 @@ type Window struct {
 type Load struct {
 	Rates
 	Active uint64
+	Lately Lately // of an endpoint
+}
+
+// Lately is how handshakes with an endpoint go: after windows in which most fail only Failed is not 0, after those in which they come about only Made.
+type Lately struct{ Made, Failed uint32 }
+
+// follow counts a window, if it tells anything.
+func (l *Lately) follow(added *counts) {
+	made, failed := added[Connections], added[RepeatedSYNs]+added[FailedHandshakes]
+	switch {
+	case failed > 0 && 2*failed >= made:
+		l.Made, l.Failed = 0, l.Failed+uint32(min(failed, math.MaxUint16))
+	case made > 10*failed:
+		l.Made, l.Failed = l.Made+uint32(min(made-failed, math.MaxUint16)), 0
+	}
 }
 
 // Totals are the rates of all services together, and how the data path is at the end of the window.

@@ -115,7 +115,7 @@ func TestRates(t *testing.T) {
 	if window.Length != 5*time.Second || !window.End.Equal(b.clock) {
 		t.Errorf("%+v", window)
 	}
-	if got := b.Service(key(1)); got != (Load{want, 2}) {
+	if got := b.Service(key(1)); got != (Load{Rates: want, Active: 2}) {
 		t.Errorf("%+v", got)
 	}
 	if got := b.Endpoints(key(1), 2); got[0].Rates[Connections] != 10 || got[1].Rates != (Rates{Connections: 1, BytesIn: 100, RepeatedSYNs: 2, FailedHandshakes: 3}) {
@@ -281,7 +281,7 @@ func TestHistory(t *testing.T) {
 // What is kept is bounded: rows by the data path, services by those that have connections, histories by a number.
 func TestBounded(t *testing.T) {
 	t.Parallel()
-	if n := unsafe.Sizeof(endpoint{}); n > 104 {
+	if n := unsafe.Sizeof(endpoint{}); n > 112 {
 		t.Errorf("%d bytes for each endpoint", n)
 	}
 	const services = maxHistories + 500
@@ -315,5 +315,33 @@ func TestBounded(t *testing.T) {
 	b.after(time.Minute)
 	if len(b.services) != 0 || b.histories != 0 {
 		t.Errorf("after an hour of silence %d services are kept, %d histories", len(b.services), b.histories)
+	}
+}
+
+// TestLately: after handshakes that fail it is those that count, after some that come about it is these; some that are lost among many that are not change nothing, nor
+// does silence, and a row that another endpoint gets begins anew.
+func TestLately(t *testing.T) {
+	t.Parallel()
+	type window struct{ made, failed uint64 }
+	for _, c := range []struct {
+		windows []window
+		want    Lately
+	}{
+		{[]window{{5, 0}, {3, 0}}, Lately{Made: 8}},
+		{[]window{{1000, 0}, {2, 3}, {0, 0}, {1, 1}}, Lately{Failed: 4}},
+		{[]window{{1, 4}, {0, 0}, {3, 0}}, Lately{Made: 3}},
+		{[]window{{100, 1}, {100, 40}}, Lately{Made: 99}},
+	} {
+		var l Lately
+		for _, w := range c.windows {
+			l.follow(&counts{Connections: w.made, RepeatedSYNs: w.failed})
+		}
+		if l != c.want {
+			t.Errorf("%v: %+v", c.windows, l)
+		}
+	}
+	e := endpoint{identity: 1, window: 1, lately: Lately{Made: 9}}
+	if e.read(2, &counts{}, false); e.lately != (Lately{}) {
+		t.Errorf("another endpoint: %+v", e.lately)
 	}
 }

@@ -33,6 +33,9 @@ func (r *reading) count(c *lb.EndpointCount) {
 	}
 	e, now := b.row(c.ID), countsOf(c)
 	added := e.read(identify(r.seed, c), &now, !r.whole)
+	if r.length > 0 {
+		e.lately.follow(&added)
+	}
 	e.rates, e.active, e.window = added.over(r.length), uint32(min(c.Active, math.MaxUint32)), r.window+1
 	if r.of == nil || r.of.key != c.Service {
 		r.of = r.service(c.Service)
