@@ -3783,7 +3783,7 @@ type ClientInterface interface {
 
 	// GetDoctor What is wrong with the machine and its network
 	//
-	// Looks, and changes nothing; up to 256 endpoints are pinged. Not of the contract.
+	// Looks, and changes nothing; endpoints are pinged, and connected to where nobody probes them (256 at most). Not of the contract.
 	//
 	// Corresponds with GET /doctor (the `GetDoctor` operationId).
 	GetDoctor(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5891,7 +5891,7 @@ func (c *Client) DeleteVlanMember(ctx context.Context, vlanId string, ifName str
 
 // GetDoctor What is wrong with the machine and its network
 //
-// Looks, and changes nothing; up to 256 endpoints are pinged. Not of the contract.
+// Looks, and changes nothing; endpoints are pinged, and connected to where nobody probes them (256 at most). Not of the contract.
 //
 // Corresponds with GET /doctor (the `GetDoctor` operationId).
 func (c *Client) GetDoctor(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13039,7 +13039,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetDoctorWithResponse What is wrong with the machine and its network
 	//
-	// Looks, and changes nothing; up to 256 endpoints are pinged. Not of the contract.
+	// Looks, and changes nothing; endpoints are pinged, and connected to where nobody probes them (256 at most). Not of the contract.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -20485,7 +20485,7 @@ func (c *ClientWithResponses) DeleteVlanMemberWithResponse(ctx context.Context, 
 
 // GetDoctorWithResponse What is wrong with the machine and its network
 //
-// Looks, and changes nothing; up to 256 endpoints are pinged. Not of the contract.
+// Looks, and changes nothing; endpoints are pinged, and connected to where nobody probes them (256 at most). Not of the contract.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"loxilb/internal/compile"
 	"loxilb/internal/doctor"
 	"loxilb/internal/lb"
 )
@@ -31,6 +32,7 @@ func (p *daemon) doctor(started time.Time) func() *doctor.Machine {
 			}
 		}
 		f.Down = p.down()
+		f.Unprobed = p.unprobed()
 		for _, o := range p.datapath.Others() {
 			f.Programs = append(f.Programs, doctor.Program(o))
 		}
@@ -46,6 +48,27 @@ func (p *daemon) down() (list []doctor.Down) {
 	for h := range p.health.Endpoints {
 		if h.State == lb.HealthDown && len(h.Services) > 0 {
 			list = append(list, doctor.Down{At: netip.AddrPortFrom(h.Addr, h.Probe.Port), Evidence: h.Evidence})
+		}
+	}
+	return list
+}
+
+// unprobed are endpoints of TCP of which nothing is known, as neither probes nor clients' handshakes are heeded, or none of these has failed.
+func (p *daemon) unprobed() (list []doctor.Unprobed) {
+	for s := range p.state.Services.All(p.state.Snapshot()) {
+		if s.Protocol != lb.TCP || s.Mode == lb.ModeDSR || s.PortMax != 0 || s.Port == 0 {
+			continue
+		}
+		stats, known := p.datapath.ServiceStats(compile.Key(s.Key))
+		for n, e := range s.Endpoints {
+			if _, heeded := p.health.EndpointState(&s, e); heeded || !known || n >= len(stats.Endpoints) || e.Weight == 0 {
+				continue
+			}
+			if len(list) == examinedEndpoints {
+				return list
+			}
+			h := &stats.Endpoints[n].Handshakes
+			list = append(list, doctor.Unprobed{At: e.AddrPort(), SYNs: h.Opened, Answered: h.AllAnswered()})
 		}
 	}
 	return list

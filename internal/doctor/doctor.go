@@ -55,6 +55,7 @@ type Facts struct {
 	VIPs       []netip.Addr
 	Endpoints  []Endpoint
 	Down       []Down
+	Unprobed   []Unprobed
 	Interfaces []string  // whose packets are balanced
 	Programs   []Program // of others, at hooks where the daemon's are
 	Problems   []Problem // of the network, that the daemon has found
@@ -73,6 +74,12 @@ type Endpoint struct {
 type Down struct {
 	At       netip.AddrPort
 	Evidence string
+}
+
+// Unprobed is an endpoint of TCP of which nobody asks how it is, and what has become of clients' SYNs.
+type Unprobed struct {
+	At             netip.AddrPort
+	SYNs, Answered uint64
 }
 
 // Program is one of others at an interface.
@@ -104,7 +111,7 @@ func checks() []check {
 	return []check{
 		{"kernel", kernel}, {"jit", jit}, {"bpffs", bpffs}, {"program-statistics", statistics}, {"forwarding", forwarding}, {"reverse-path", reversePath},
 		{"redirects", redirects}, {"offloads", offloads}, {"next-hops", nextHops}, {"neighbour-table", neighbourTable}, {"mtu", mtu}, {"path-mtu", pathMTU},
-		{"endpoints", endpoints}, {"other-programs", otherPrograms},
+		{"endpoints", endpoints}, {"unprobed", unprobed}, {"other-programs", otherPrograms},
 		{"vips", vips}, {"clock", clock}, {"cgroup", cgroup}, {"memory", memory}, {"descriptors", descriptors}, {"disk", disk}, {"netfilter", netfilter},
 		{"ports", ports}, {"queues", queues}, {"interrupts", interrupts}, {"governor", governor},
 	}

@@ -25,6 +25,7 @@ type fakeNetwork struct {
 	answers    int // the largest ping that is answered; 0: none
 	pings      int // so many
 	loses      int // of them, the first ones
+	refuses    error
 }
 
 func (n *fakeNetwork) Links() ([]Link, error)           { return n.links, nil }
@@ -43,6 +44,8 @@ func (n *fakeNetwork) Ping(_ netip.Addr, sizes ...int) (answered []bool, err err
 	}
 	return answered, nil
 }
+
+func (n *fakeNetwork) Connect(netip.AddrPort) error { return n.refuses }
 
 func (n *fakeNetwork) Feature(link string, f Feature) (on, known bool) {
 	on, known = n.features[link+"/"+f.Name]
@@ -131,7 +134,12 @@ func wrongs() map[string]struct {
 		"endpoint down": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Down = []Down{{at5001, "connection refused"}, {at5001, "3 of 3"}}
 		}, id: "endpoints:31.31.31.1:5001", sure: Certain},
-		"tunnel": {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Endpoints[0].Overhead = 20 }, id: "mtu:eth0", sure: Likely},
+		"unprobed, refuses": {edit: func(m *Machine, n *fakeNetwork) {
+			m.Facts.Unprobed, n.refuses = []Unprobed{{at5001, 0, 0}}, errors.New("connection refused")
+		}, id: "unprobed:31.31.31.1:5001", sure: Likely},
+		"unprobed, unheard": {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Unprobed = []Unprobed{{at5001, 3, 0}} }, id: "unprobed:31.31.31.1:5001", sure: Likely},
+		"unprobed, well":    {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Unprobed = []Unprobed{{at5001, 2, 0}, {at5001, 9, 1}} }},
+		"tunnel":            {edit: func(m *Machine, _ *fakeNetwork) { m.Facts.Endpoints[0].Overhead = 20 }, id: "mtu:eth0", sure: Likely},
 		"program": {edit: func(m *Machine, _ *fakeNetwork) {
 			m.Facts.Programs = []Program{{"eth0", "ingress", "cil_from_netdev", true}, {"eth0", "ingress", "after", false}}
 		}, id: "other-programs:eth0/cil_from_netdev", sure: Possible},
@@ -249,10 +257,17 @@ func TestManyDown(t *testing.T) {
 		m.Facts.Down = append(m.Facts.Down, Down{netip.AddrPortFrom(endpoint, uint16(5020-port)), "no answer"})
 	}
 	list, err := endpoints(m)
-	if err != nil || len(list) != mostDown+1 || list[0].About != "31.31.31.1:5001" || list[mostDown].What != "12 more endpoints are down" || !strings.Contains(list[0].Why, "it answers ping") {
+	if err != nil || len(list) != mostTold+1 || list[0].About != "31.31.31.1:5001" || list[mostTold].What != "12 more endpoints are down" || !strings.Contains(list[0].Why, "it answers ping") {
 		t.Errorf("%v, %+v", err, list)
 	}
 	n := m.Network.(*fakeNetwork)
+	for _, d := range m.Facts.Down {
+		m.Facts.Unprobed = append(m.Facts.Unprobed, Unprobed{At: d.At})
+	}
+	n.refuses = errors.New("no")
+	if list, _ = unprobed(m); len(list) != mostTold+1 || list[1].About != "31.31.31.1:5002" || list[mostTold].What != "it is so with 12 more endpoints" {
+		t.Errorf("%+v", list)
+	}
 	n.answers, m.Facts.Down = 0, m.Facts.Down[:1]
 	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "its machine is off") {
 		t.Errorf("%+v", list)

@@ -1,56 +1,56 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
-	"sync"
 )
 
-// mostDown is how many endpoints that are down are told one by one.
-const mostDown = 8
+// mostTold is how many endpoints are told one by one.
+const mostTold = 8
+
+// lookThere is what tells more about an endpoint.
+const lookThere = "what these say there: ss -ltnu; nft list ruleset; ip route get CLIENT; tcpdump, whether packets come in and answers leave"
 
 // endpoints tells of those that are down what a ping tells apart.
 func endpoints(m *Machine) ([]Finding, error) {
 	down := slices.Clone(m.Facts.Down)
 	slices.SortStableFunc(down, func(a, b Down) int { return a.At.Compare(b.At) })
 	down = slices.CompactFunc(down, func(a, b Down) bool { return a.At == b.At }) // probed in two ways
-	told := down[:min(len(down), mostDown)]
-	answers := make([]string, len(told))
-	places := make([]int, len(told))
-	for i := range places {
-		places[i] = i
-	}
-	var (
-		mu     sync.Mutex
-		failed error
-	)
-	pingEach(places, func(i int) {
-		words, err := m.whatPingSays(told[i].At.Addr())
-		mu.Lock()
-		defer mu.Unlock()
-		answers[i] = words
-		if err != nil {
-			failed = err
-		}
-	})
-	var out []Finding
-	for i, d := range told {
+	out, err := eachOf(down[:min(len(down), mostTold)], func(d Down) (*Finding, error) {
 		at := d.At.String()
 		if d.At.Port() == 0 {
 			at = d.At.Addr().String()
 		}
-		out = append(out, Finding{
-			About: at, Sure: Certain, What: fmt.Sprintf("endpoint %s is down: %s", at, d.Evidence), Why: answers[i],
-			Command: "what these say there: ss -ltnu; nft list ruleset; ip route get CLIENT; tcpdump, whether packets come in and answers leave",
-		})
-	}
-	if n := len(down) - len(told); n > 0 {
+		why, err := m.whatPingSays(d.At.Addr())
+		return &Finding{About: at, Sure: Certain, What: fmt.Sprintf("endpoint %s is down: %s", at, d.Evidence), Why: why, Command: lookThere}, err
+	})
+	if n := len(down) - mostTold; n > 0 {
 		out = append(out, Finding{
 			About: "others", Sure: Certain, What: fmt.Sprintf("%d more endpoints are down", n), Why: "they get no new connections", Command: "loxicmd get endpoint",
 		})
 	}
-	return out, failed
+	return out, err
+}
+
+// eachOf looks at many at a time, and returns what it finds in their order.
+func eachOf[T any](list []T, look func(T) (*Finding, error)) (out []Finding, err error) {
+	type result struct {
+		f   *Finding
+		err error
+	}
+	results, places := make([]result, len(list)), make([]int, len(list))
+	for i := range places {
+		places[i] = i
+	}
+	pingEach(places, func(i int) { results[i].f, results[i].err = look(list[i]) })
+	for _, r := range results {
+		if err = errors.Join(err, r.err); r.f != nil {
+			out = append(out, *r.f)
+		}
+	}
+	return out, err
 }
 
 // whatPingSays says what it means that an address answers a ping, or does not.

@@ -28,7 +28,7 @@ const (
 	smallPing                = 84 // bytes of the IP packet
 )
 
-// pingEach asks each of some addresses, as long as f does, and waits for all.
+// pingEach calls f for the first mostPinged of a list, many at a time.
 func pingEach[T any](list []T, f func(T)) {
 	var asking sync.WaitGroup
 	places := make(chan struct{}, pingedAtOnce)

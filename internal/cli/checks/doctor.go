@@ -24,8 +24,8 @@ func doctorCommand(o *session.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "look for what is wrong with the machine and its network, and say what mends it",
-		Long: "doctor looks at the kernel, its settings, interfaces, neighbours, routes, limits and room, and at endpoints, up to 256 of which it pings, and\n" +
-			"says what is wrong, how sure that is, why it matters, and the command that mends it. It changes nothing, unless --fix says so, which\n" +
+		Long: "doctor looks at the kernel, its settings, interfaces, neighbours, routes, limits and room, and at endpoints, which it pings,\n" +
+			"and connects to where nobody probes them (256 at most), and says what is wrong, how sure that is, why it matters, and the command that mends it. It changes nothing, unless --fix says so, which\n" +
 			"asks before each step.\n\n" +
 			"Without a daemon in this network namespace it looks by itself, as far as that goes.\n\n" +
 			"It exits with 0 when nothing is wrong for certain, 1 when something is.",

@@ -42,6 +42,7 @@ func findings(t *testing.T, r *rig.Rig) (ids []string) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	r := rig.New(t, rig.Options{})
+	r.ServeNames()
 	r.Loxicmd("create lb %s --tcp=80:5001 --endpoints=%s", rig.VIP4, rig.Endpoints4())
 	if got := findings(t, r); got != nil {
 		t.Errorf("nothing is wrong, and these are found: %v", got)

@@ -1,0 +1,65 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+)
+
+// unheardSYNs is after how many SYNs without any answer an endpoint that answers this machine is told of.
+const unheardSYNs = 3
+
+// unprobed connects to endpoints of which nobody asks how they are.
+func unprobed(m *Machine) ([]Finding, error) {
+	of := map[netip.AddrPort]Unprobed{} // of all services together
+	for _, u := range m.Facts.Unprobed {
+		of[u.At] = Unprobed{u.At, of[u.At].SYNs + u.SYNs, of[u.At].Answered + u.Answered}
+	}
+	list := slices.SortedFunc(maps.Values(of), func(a, b Unprobed) int { return a.At.Compare(b.At) })
+	out, err := eachOf(list, m.ask)
+	if n := len(out) - mostTold; n > 0 {
+		out = append(out[:mostTold:mostTold], Finding{
+			About: "others", Sure: Likely, What: fmt.Sprintf("it is so with %d more endpoints", n), Why: "connections to them fail", Command: "loxicmd doctor, when those are well",
+		})
+	}
+	return out, err
+}
+
+func (m *Machine) ask(u Unprobed) (*Finding, error) {
+	f := &Finding{About: u.At.String(), Sure: Likely}
+	refusal := m.Network.Connect(u.At)
+	switch {
+	case refusal != nil:
+		why, err := m.whatPingSays(u.At.Addr())
+		f.What, f.Why, f.Command = fmt.Sprintf("endpoint %s takes no connection of this machine: %v", u.At, refusal), why, lookThere
+		return f, err
+	case u.SYNs >= unheardSYNs && u.Answered == 0:
+		f.What = fmt.Sprintf("endpoint %s answers connections of this machine, and has answered none of %d SYNs of clients", u.At, u.SYNs)
+		f.Why = "its answers to clients do not come back through this machine, or a firewall there refuses clients"
+		f.Command = fmt.Sprintf("see on %s which way they leave: ip route get CLIENT; that way must lead here, or the service have --mode=onearm or fullnat", u.At.Addr())
+		return f, nil
+	}
+	return nil, nil
+}
+
+// Connect opens a connection, and ends it by a RST. Errors are short.
+func (kernelNetwork) Connect(at netip.AddrPort) error {
+	c, err := net.DialTimeout("tcp", at.String(), patience)
+	var (
+		errno   syscall.Errno
+		timeout net.Error
+	)
+	switch {
+	case err == nil:
+		return errors.Join(c.(*net.TCPConn).SetLinger(0), c.Close())
+	case errors.As(err, &errno):
+		return errno
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("no answer within %v", patience)
+	}
+	return err
+}
