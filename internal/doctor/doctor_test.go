@@ -261,6 +261,10 @@ func TestManyDown(t *testing.T) {
 		t.Errorf("%v, %+v", err, list)
 	}
 	n := m.Network.(*fakeNetwork)
+	m.Facts.Down[19].Evidence = "passive: 3 SYNs refused or undeliverable in 0.2 s; asked by ourselves: connection refused"
+	if list, _ = endpoints(m); !strings.Contains(list[0].Why, "nothing listens") {
+		t.Errorf("%+v", list[0])
+	}
 	for _, d := range m.Facts.Down {
 		m.Facts.Unprobed = append(m.Facts.Unprobed, Unprobed{At: d.At})
 	}

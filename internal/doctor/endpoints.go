@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
+	"syscall"
 )
 
 // mostTold is how many endpoints are told one by one.
@@ -23,7 +25,7 @@ func endpoints(m *Machine) ([]Finding, error) {
 		if d.At.Port() == 0 {
 			at = d.At.Addr().String()
 		}
-		why, err := m.whatPingSays(d.At.Addr())
+		why, err := m.whyNot(d.At.Addr(), d.Evidence)
 		return &Finding{About: at, Sure: Certain, What: fmt.Sprintf("endpoint %s is down: %s", at, d.Evidence), Why: why, Command: lookThere}, err
 	})
 	if n := len(down) - mostTold; n > 0 {
@@ -53,14 +55,17 @@ func eachOf[T any](list []T, look func(T) (*Finding, error)) (out []Finding, err
 	return out, err
 }
 
-// whatPingSays says what it means that an address answers a ping, or does not.
-func (m *Machine) whatPingSays(a netip.Addr) (string, error) {
+// whyNot says what may be wrong with an endpoint of which that was seen: whether it answers a ping tells it apart.
+func (m *Machine) whyNot(a netip.Addr, seen string) (string, error) {
+	if strings.Contains(seen, syscall.ECONNREFUSED.Error()) {
+		return "its machine answers and refuses: nothing listens at that port there, or a firewall rejects it", nil
+	}
 	answered, err := m.Network.Ping(a, smallPing, smallPing)
 	switch {
 	case err != nil:
 		return "it gets no new connections", err
 	case slices.Contains(answered, true):
-		return "it answers ping, so its machine and the ways there and back are well: its server is stopped or hangs, or a firewall drops that port", nil
+		return "it answers ping, so its machine and the ways there and back are well: a firewall drops that port, or its server hangs or is not well", nil
 	}
 	text := "it does not answer ping either: its machine is off, its way back to this machine is wrong (the gateway there), or a firewall on the way drops all"
 	if m.isAwake(a) {

@@ -34,7 +34,7 @@ func (m *Machine) ask(u Unprobed) (*Finding, error) {
 	refusal := m.Network.Connect(u.At)
 	switch {
 	case refusal != nil:
-		why, err := m.whatPingSays(u.At.Addr())
+		why, err := m.whyNot(u.At.Addr(), refusal.Error())
 		f.What, f.Why, f.Command = fmt.Sprintf("endpoint %s takes no connection of this machine: %v", u.At, refusal), why, lookThere
 		return f, err
 	case u.SYNs >= unheardSYNs && u.Answered == 0:

@@ -46,8 +46,8 @@ func TestCauses(t *testing.T) {
 		})
 	}
 	says("doctor",
-		"endpoint 31.31.31.1:5999 is down: tcp 31.31.31.1:5999: connection refused",
-		"endpoint 17.17.17.1:5003 is down: tcp 17.17.17.1:5003: no answer", "it answers ping, so its machine and the ways there and back are well: its server is stopped or hangs, or a firewall drops that port",
+		"endpoint 31.31.31.1:5999 is down: tcp 31.31.31.1:5999: connection refused", "nothing listens at that port there",
+		"endpoint 17.17.17.1:5003 is down: tcp 17.17.17.1:5003: no answer", "it answers ping, so its machine and the ways there and back are well: a firewall drops that port, or its server hangs",
 		"endpoint 99.99.99.1:5001 is down: tcp 99.99.99.1:5001: no answer", "it does not answer ping either: its machine is off, its way back to this machine is wrong (the gateway there)",
 		"of endpoint 17.17.17.1, pings of 1280 bytes are answered, and larger ones of up to 1500 are not", "--mss=1220")
 	r.Loxicmd("create lb %s --tcp=84:5998 --endpoints=31.31.31.1:1", rig.VIP4)
