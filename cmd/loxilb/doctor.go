@@ -68,7 +68,7 @@ func (p *daemon) unprobed() (list []doctor.Unprobed) {
 				return list
 			}
 			h := &stats.Endpoints[n].Handshakes
-			list = append(list, doctor.Unprobed{At: e.AddrPort(), SYNs: h.Opened, Answered: h.AllAnswered()})
+			list = append(list, doctor.Unprobed{At: e.AddrPort(), SYNs: h.Opened + h.Repeated, Answered: h.AllAnswered()})
 		}
 	}
 	return list
