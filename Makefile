@@ -1,7 +1,6 @@
 # `make` alone lists the targets. Everything a target needs and the machine lacks, it installs (tools/setup).
 
 GO      := tools/go
-VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 PREFIX  ?= /usr/local
 MTU     ?= 1500
 KEEP    ?=
@@ -19,14 +18,14 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo test test-long soak test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo test test-long soak package test-package test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## bin/loxilb (the daemon) and bin/loxicmd (its command line)
 	@tools/setup build
-	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
+	tools/build bin
 
 demo: build ## a balancer, a client and three servers in namespaces; KEEP=1 leaves it standing, MTU=9000
 	@tools/setup demo
@@ -111,6 +110,13 @@ update: build ## write the expected values of tests anew; review the diff
 fuzz: ## every fuzz target for FUZZTIME=30s each
 	@tools/setup build
 	@tools/fuzz $(or $(FUZZTIME),30s)
+
+package: build ## bin/package: a Debian and an RPM package for this architecture; ARCH=arm64 for another
+	@tools/package $(ARCH)
+
+test-package: build ## the packages on real Debians 12 and 13: installed, upgraded under load, removed
+	@tools/setup test package
+	@test/install/run
 
 install: build ## into PREFIX=/usr/local
 	install -D bin/loxilb $(DESTDIR)$(PREFIX)/sbin/loxilb

@@ -216,6 +216,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.attach)
 	run(returnMemory)
 	err = group.Wait()
+	p.manager().stopping()
 	p.log.Info("stopping; the data path stays attached (loxilb --detach removes it)")
 	if ctx.Err() != nil {
 		return nil // it was asked to
@@ -251,6 +252,7 @@ func (p *daemon) attach(ctx context.Context) {
 	}
 	p.log.Info("ready", "version", version, "namespace", apisocket.Namespace(), "services", p.state.Services.Len(p.state.Snapshot()),
 		"hook", p.datapath.Hook())
+	running.Go(func() { p.manager().started(ctx) })
 	running.Go(func() { p.exchange.run(ctx) })
 	// These tell ends of connections, by interfaces that are attached.
 	running.Go(func() { p.datapath.SweepEvery(ctx, sweepEvery) })
@@ -274,6 +276,11 @@ func (p *daemon) ready() (bool, string) {
 		}
 	}
 	return true, "ready"
+}
+
+// manager is told how this daemon is. It is alive while whoever asks whether it is ready has an answer, and services can be read.
+func (p *daemon) manager() serviceManager {
+	return serviceManager{alive: func() { p.ready(); p.state.Snapshot() }, log: p.log}
 }
 
 // started are closed once each part that packets need was tried.

@@ -126,6 +126,8 @@ func dataPath() []message {
 		{"the programs of this version take the place of others without a trial", "Packets could not be tried in a network namespace of their own.", ""},
 		{"programs that were replaced", "The programs of the version before could not be kept, or given up.", ifItGoesOn},
 		{"the programs of the version before are back", "Drops jumped when this version's programs took over.", "loxilb_drops_total{reason} says why; report it, and start the version before"},
+		{"the service manager's watchdog is not served", "WATCHDOG_USEC in the environment is no number, so nothing tells systemd that the daemon is alive.", "take it out of what starts loxilb; WatchdogSec= in a unit sets it right"},
+		{"the service manager is not told how this daemon is", "NOTIFY_SOCKET names a socket that does not take messages.", "see systemctl status loxilb; a container needs the socket of its manager, or no NOTIFY_SOCKET"},
 		{"flag without effect", "It is one of the existing loxilb's that changes nothing here.", "leave it out"},
 		{"the API is open, as --compat has it", "Whoever reaches the API may change everything.", "--api-users, --manualtoken or --tls close it; docs/replace-loxilb.md"},
 		{"the CPU profile is not whole", "--cpuprofile could not be written.", "is the disk full? see error"},
