@@ -689,7 +689,7 @@ type Event struct {
 	// Action added, changed, removed; of objects applied, failed, removed, solved (what failed told of is no more).
 	Action string `json:"action"`
 
-	// Kind link, address, route, neighbour, health, object, peer or pressure.
+	// Kind link, address, route, neighbour, health, object, peer, pressure or revision.
 	Kind string `json:"kind"`
 
 	// Message One sentence.
@@ -2559,7 +2559,7 @@ type FixFindingParams struct {
 
 // GetEventsParams defines parameters for GetEvents.
 type GetEventsParams struct {
-	// Kind Only events of these kinds (link, address, route, neighbour, health, object, peer, pressure), several with commas.
+	// Kind Only events of these kinds (link, address, route, neighbour, health, object, peer, pressure, revision), several with commas.
 	Kind string `form:"kind,omitempty" json:"kind,omitempty"`
 
 	// Object Only events about this object, such as "service 20.20.20.1:2020/tcp".

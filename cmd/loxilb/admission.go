@@ -6,6 +6,7 @@ import (
 
 	"loxilb/internal/compile"
 	"loxilb/internal/desired"
+	"loxilb/internal/event"
 	"loxilb/internal/lb"
 	"loxilb/internal/store"
 )
@@ -35,3 +36,9 @@ func openState(dir string, log *slog.Logger) (*desired.State, error) {
 type noRoom struct{ *compile.LimitError }
 
 func (noRoom) Is(target error) bool { return target == store.ErrLimit }
+
+// tellOfRevision tells what becomes of a change that waits for confirmation.
+func (p *daemon) tellOfRevision(r *store.Revision, f desired.Fate) {
+	did := [...]event.Action{desired.Waits: event.Began, desired.Stays: event.Ended, desired.TakenBack: event.Removed}[f]
+	p.hub.Publish(event.Revision{Number: r.Number, Action: did, Until: r.Confirm, Doing: r.Doing, Who: r.Who})
+}

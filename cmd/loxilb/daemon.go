@@ -203,7 +203,7 @@ func (p *daemon) serve(ctx context.Context) error {
 	run(p.rules.Run)
 	run(p.flows)
 	run(p.record)
-	run(func(ctx context.Context) { p.state.GoBackWhenDue(ctx, p.log) })
+	run(func(ctx context.Context) { p.state.GoBackWhenDue(ctx, p.log, p.tellOfRevision) })
 	run(p.monitor.Run)
 	run(p.passive.Run)
 	run(p.datapath.LogDrops)

@@ -11,18 +11,35 @@ import (
 // lookAgain is how often it is looked whether what waits for confirmation is still waiting.
 const lookAgain = time.Second
 
+// undoing is what revisions are called that undo others.
+const undoing = "undo of what nobody confirmed"
+
 // slowest is how rarely an undo that is refused, by a limit say, is tried again.
 const slowest = time.Minute
 
+// Fate is what becomes of a revision that is to be confirmed.
+type Fate int
+
+// The fates.
+const (
+	Waits Fate = iota
+	Stays
+	TakenBack
+)
+
 // GoBackWhenDue undoes revisions that nobody confirms in time, until ctx ends. What the deadline is, the state knows: a process that was
 // killed meanwhile changes nothing about it.
-func (s *State) GoBackWhenDue(ctx context.Context, log *slog.Logger) {
-	var number uint64
-	var deadline time.Time  // of that revision, by the clock that nobody sets
+func (s *State) GoBackWhenDue(ctx context.Context, log *slog.Logger, tell func(*store.Revision, Fate)) {
+	var of store.Revision   // that waits
+	var deadline time.Time  // of it, by the clock that nobody sets
 	pause := lookAgain / 10 // before an undo is tried again that was refused
 	for ctx.Err() == nil {
 		changed := s.Changed()
 		w, waits := s.Waiting()
+		if of.Number != 0 && w.Number != of.Number {
+			tell(&of, Stays)
+			of = store.Revision{}
+		}
 		if !waits {
 			select {
 			case <-ctx.Done():
@@ -30,13 +47,15 @@ func (s *State) GoBackWhenDue(ctx context.Context, log *slog.Logger) {
 			}
 			continue
 		}
-		if w.Number != number {
-			number, deadline = w.Number, time.Now().Add(left(&w, time.Now()))
+		if w.Number != of.Number {
+			of, deadline = w, time.Now().Add(left(&w, time.Now()))
+			tell(&of, Waits)
 		}
 		wait := min(max(time.Until(deadline), 0), lookAgain)
 		if wait == 0 {
 			if s.goBack(w.Number, log) {
-				pause = lookAgain / 10
+				tell(&of, TakenBack)
+				of, pause = store.Revision{}, lookAgain/10
 				continue
 			}
 			wait, pause = pause, min(2*pause, slowest)
@@ -55,6 +74,16 @@ func (s *State) GoBackIfDue(log *slog.Logger) {
 	}
 }
 
+// Undone is the last revision that has undone another, as nobody had confirmed it, if it is remembered.
+func (s *State) Undone() (store.Revision, bool) {
+	for _, r := range s.Revisions() { // the last one first
+		if r.Doing == undoing {
+			return r, true
+		}
+	}
+	return store.Revision{}, false
+}
+
 // left is how long a revision still waits: no longer than it was to wait from the first, as a clock has it that was not yet set when the
 // machine started.
 func left(w *store.Revision, now time.Time) time.Duration {
@@ -64,7 +93,7 @@ func left(w *store.Revision, now time.Time) time.Duration {
 // goBack is false when it is to be tried again.
 func (s *State) goBack(number uint64, log *slog.Logger) bool {
 	var left []store.ID
-	by := store.By{Owner: "loxilb", Author: store.Author{Who: "loxilb", Doing: "undo of what nobody confirmed"}}
+	by := store.By{Owner: "loxilb", Author: store.Author{Who: "loxilb", Doing: undoing}}
 	revision, changed, err := s.CommitBy(by, func(tx *store.Tx) (err error) {
 		if w, waits := s.Waiting(); !waits || w.Number != number {
 			return nil // confirmed in the last moment

@@ -2,6 +2,7 @@ package desired
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"testing"
@@ -58,29 +59,41 @@ func TestGoBackIfDue(t *testing.T) {
 	}
 }
 
-// TestGoBackWhenDue: a process that runs undoes it by itself, and not what was confirmed.
+// TestGoBackWhenDue: a process that runs undoes it by itself, and not what was confirmed, and tells of each.
 func TestGoBackWhenDue(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); s.GoBackWhenDue(ctx, slog.New(slog.DiscardHandler)) }()
+	fates := make(chan string, 9)
+	tell := func(r *store.Revision, f Fate) { fates <- fmt.Sprint(r.Number, " ", f) }
+	go func() { defer close(done); s.GoBackWhenDue(ctx, slog.New(slog.DiscardHandler), tell) }()
 	defer func() { cancel(); <-done }()
+	told := func(number int, want Fate) {
+		t.Helper()
+		select {
+		case got := <-fates:
+			if got != fmt.Sprint(number, " ", want) {
+				t.Fatalf("%s, want %d %d", got, number, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("nothing is told, want %d %d", number, want)
+		}
+	}
 	commitWaiting(t, s, kept, time.Now().Add(time.Hour))
+	told(1, Waits)
 	if _, err := s.Confirm(0); err != nil {
 		t.Fatal(err)
 	}
+	told(1, Stays)
+	if r, ok := s.Undone(); ok {
+		t.Errorf("%+v has undone something", r)
+	}
 	commitWaiting(t, s, undone, time.Now().Add(100*time.Millisecond))
-	for deadline := time.After(10 * time.Second); ; {
-		changed := s.Changed()
-		if _, waits := s.Waiting(); !waits {
-			break
-		}
-		select {
-		case <-changed:
-		case <-deadline:
-			t.Fatal("it is still there")
-		}
+	told(2, Waits)
+	told(2, TakenBack)
+	if r, ok := s.Undone(); !ok || r.Number != 3 {
+		t.Errorf("%+v has undone it", r)
 	}
 	list := 0
 	for one := range s.Services.All(s.Snapshot()) {

@@ -22,11 +22,12 @@ const (
 	KindObject    Kind = "object"
 	KindPeer      Kind = "peer"
 	KindPressure  Kind = "pressure"
+	KindRevision  Kind = "revision"
 )
 
 // Kinds lists all of them, for messages and completion.
 func Kinds() []Kind {
-	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPeer, KindPressure}
+	return []Kind{KindLink, KindAddress, KindRoute, KindNeighbour, KindHealth, KindObject, KindPeer, KindPressure, KindRevision}
 }
 
 // Action is what happened.
@@ -248,4 +249,32 @@ func (p Pressure) Act() Action { return p.Action }
 
 func (p Pressure) String() string {
 	return fmt.Sprintf("pressure on the connection table %s: %s", p.Action, p.Reason)
+}
+
+// Revision is a change that waits for confirmation, and what becomes of it.
+type Revision struct {
+	Number uint64
+	Action Action    // Began, Ended: it stays, Removed: it was undone
+	Until  time.Time // of Began
+	Doing  string    // likewise: what the change was
+	Who    string    // likewise
+}
+
+// Kind is KindRevision.
+func (Revision) Kind() Kind { return KindRevision }
+
+// Object is its number.
+func (r Revision) Object() string { return fmt.Sprint("revision ", r.Number) }
+
+// Act is Began, Ended or Removed.
+func (r Revision) Act() Action { return r.Action }
+
+func (r Revision) String() string {
+	switch r.Action {
+	case Began:
+		return fmt.Sprintf("revision %d waits for confirmation until %s: %s, by %s", r.Number, r.Until.UTC().Format(time.RFC3339), r.Doing, r.Who)
+	case Removed:
+		return fmt.Sprintf("revision %d was undone, as nobody has confirmed it", r.Number)
+	}
+	return fmt.Sprintf("revision %d stays: it waits for confirmation no more", r.Number)
 }

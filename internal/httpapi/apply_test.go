@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -198,6 +199,18 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// lateConfirm: who confirms too late is told that it was undone, and by which revision.
+func lateConfirm(t *testing.T, b *bench) {
+	t.Helper()
+	_, r, _ := b.apply(`{"objects":[` + object(9, "", "10.0.0.1") + `],"confirm":1}`)
+	time.Sleep(time.Until(*r.Confirm))
+	b.store.GoBackIfDue(slog.New(slog.DiscardHandler))
+	want := fmt.Sprintf("by revision %d", r.Revision+1)
+	if w := b.call("POST", BaseURL+"/config/confirm", "{}"); w.Code != 404 || !strings.Contains(w.Body.String(), "was undone at ") || !strings.Contains(w.Body.String(), want) {
+		t.Errorf("%d %s, want %s", w.Code, w.Body, want)
+	}
+}
+
 func TestConfirmAndRollback(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)
@@ -223,7 +236,10 @@ func TestConfirmAndRollback(t *testing.T) {
 	}
 	post("/config/confirm", `{"revision":1}`, 404)
 	post("/config/confirm", `{}`, 200)
-	post("/config/confirm", `{}`, 404)
+	if got := post("/config/confirm", `{}`, 404); strings.Contains(got, "undone") {
+		t.Error(got)
+	}
+	lateConfirm(t, b)
 	var plan v1.ApplyResult
 	if err := json.Unmarshal([]byte(post("/config/rollback", `{"revision":1,"dryRun":true}`, 200)), &plan); err != nil ||
 		said(plan) != "change Loadbalancer 20.20.20.1:80/tcp "+
@@ -245,7 +261,7 @@ func TestConfirmAndRollback(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	post("/config/rollback", `{}`, 400)
-	if got := post("/config/rollback", `{"revision":99}`, 404); !strings.Contains(got, "revision 99 is not remembered: revisions 0 to 5 are") {
+	if got := post("/config/rollback", `{"revision":99}`, 404); !strings.Contains(got, "revision 99 is not remembered: revisions 0 to 7 are") {
 		t.Error(got)
 	}
 }

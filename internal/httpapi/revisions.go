@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	v1 "loxilb/api/v1"
 	"loxilb/internal/lb"
@@ -40,7 +41,11 @@ func (a *API) ConfirmApply(w http.ResponseWriter, r *http.Request) {
 		if errors.Is(err, store.ErrPending) || errors.Is(err, store.ErrConfirmed) {
 			code = http.StatusNotFound
 		}
-		refuse(code, "%v", err).write(w)
+		text := err.Error()
+		if undone, ok := a.Store.Undone(); ok && errors.Is(err, store.ErrPending) {
+			text += fmt.Sprintf(": the last one that did was undone at %s, by revision %d", undone.Time.Format(time.RFC3339), undone.Number)
+		}
+		refuse(code, "%s", text).write(w)
 		return
 	}
 	writeSuccess(w)
@@ -64,7 +69,7 @@ func (a *API) RollBack(w http.ResponseWriter, r *http.Request) {
 				return isRole(now) || isRole(then) || !body.Managed && (managed(now) || managed(then))
 			})
 			if errors.Is(err, store.ErrForgotten) {
-				return refuseField(http.StatusNotFound, "revision", fmt.Sprint(*body.Revision), err.Error(), "one of GET config/revisions")
+				return refuse(http.StatusNotFound, "%v", err)
 			}
 			kept = nil
 			for _, id := range left {

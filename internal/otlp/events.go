@@ -26,7 +26,7 @@ func record(e event.Event, lost uint64) (r log.Record) {
 	r.SetEventName("loxilb." + string(e.Kind()))
 	r.SetBody(attribute.StringValue(e.String()))
 	r.SetSeverity(log.SeverityInfo)
-	if e.Act() == event.Failed || e.Kind() == event.KindPressure && e.Act() == event.Began {
+	if e.Act() == event.Failed || e.Kind() == event.KindPressure && e.Act() == event.Began || e.Kind() == event.KindRevision && e.Act() == event.Removed {
 		r.SetSeverity(log.SeverityWarn)
 	}
 	r.SetSeverityText(r.Severity().String())

@@ -87,7 +87,7 @@ func (s *scene) namesAreText() {
 // oddAddresses holds that what nobody has linked shows something sensible, and that keys get to the content at once.
 func (s *scene) oddAddresses() {
 	s.t.Helper()
-	for hash, words := range map[string]string{"#/constructor": "Lately", "#/service/%": "has no protocol", "#/service/1.2.3.4:5%2Ftcp": "is no service", "#": "Lately"} {
+	for hash, words := range map[string]string{"#/constructor": "Lately", "#/service/%": "is not the key of a service", "#/service/1.2.3.4:5%2Ftcp": "does not exist", "#": "Lately"} {
 		s.view(hash, words)
 	}
 	s.Errors() // of services that are not there, which Chromium reports

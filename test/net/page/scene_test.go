@@ -22,6 +22,9 @@ const password = "correct-horse"
 // nasty is a name that would be a program, if the page took names for HTML.
 const nasty = `<img src=x onerror=document.title='owned'>`
 
+// plotted is for how long there is traffic before pictures are taken: what plots show at least.
+const plotted = time.Minute
+
 // scene is a load balancer with services in good and bad states, and a browser on its own machine.
 type scene struct {
 	*rig.Rig
@@ -52,8 +55,11 @@ func newScene(t *testing.T) *scene {
 	s.asRoot("create lb %s --udp=53:5353 --name=dns --endpoints=31.31.31.1:1,32.32.32.1:1", rig.VIP4)
 	s.asRoot("create lb %s --tcp=80:5001 --name=web --endpoints=%s", rig.VIP6, rig.Endpoints6())
 
-	s.traffic()
 	s.requests()
+	if *takeScreenshots {
+		time.Sleep(plotted)
+	}
+	s.traffic()
 	s.asRoot("drain endpoint 32.32.32.1:5001 --deadline=600s")
 	b, err := browser.Start(r.LB.Do)
 	if err != nil {
