@@ -147,6 +147,7 @@ type API struct {
 	metricsOff atomic.Bool
 	meta       func() ([]byte, error) // metaOfRequests, made once
 
+	whole       chan struct{} // holds a value for each answer with everything there is
 	unread      chan struct{} // holds a value for each large answer that is being read
 	followers   followers     // of events
 	auditFailed atomic.Int64  // the minute of which the log says so
@@ -174,7 +175,7 @@ func New(o Options) *API {
 	a := &API{
 		stall: stallLimit, logins: access.NewLimiter(), meta: sync.OnceValues(metaOfRequests),
 		Options: o, Explanations: explain.Explanations{Explainer: o.Explainer}, Drops: drops.New(o.DataPath), mux: http.NewServeMux(), codec: newCodec(o.Compat),
-		bodies: make(chan struct{}, maxBodies), largeBodies: make(chan struct{}, 1), waitingBodies: make(chan struct{}, maxBodies), unread: make(chan struct{}, maxUnread),
+		bodies: make(chan struct{}, maxBodies), largeBodies: make(chan struct{}, 1), waitingBodies: make(chan struct{}, maxBodies), unread: make(chan struct{}, maxUnread), whole: make(chan struct{}, maxWhole),
 	}
 	a.Rates = rates.New(rates.Options{
 		Sampler: o.Sampler, Store: o.Store, Health: o.Health, DataPath: o.DataPath, Follow: a.follow,

@@ -41,21 +41,25 @@ func (a *API) ExportConfig(w http.ResponseWriter, _ *http.Request, params v1.Exp
 	if params.Components != "" {
 		wanted = slices.Compact(slices.Sorted(strings.SplitSeq(params.Components, ",")))
 	}
-	now, at := a.Store.Snapshot(), time.Now().UTC()
-	out := map[string]any{"timestamp": at.Format(time.RFC3339), "version": a.Version.Version}
 	for _, name := range wanted {
 		if !slices.Contains(all, name) {
 			refuseField(http.StatusBadRequest, "components", name, "is not known", strings.Join(all, ", ")).write(w)
 			return
 		}
-		if name == clusterComponent {
-			out[name] = a.instanceStates()
-		} else {
-			out[name] = a.export(now, components()[name])
-		}
 	}
-	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": "loxilb-config-" + at.Format("20060102-150405") + ".json"}))
-	writeJSON(w, out)
+	a.wholly(w, func() any {
+		now, at := a.Store.Snapshot(), time.Now().UTC()
+		out := map[string]any{"timestamp": at.Format(time.RFC3339), "version": a.Version.Version}
+		for _, name := range wanted {
+			if name == clusterComponent {
+				out[name] = a.instanceStates()
+			} else {
+				out[name] = a.export(now, components()[name])
+			}
+		}
+		w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": "loxilb-config-" + at.Format("20060102-150405") + ".json"}))
+		return out
+	})
 }
 
 // export is what there is of a kind, but for what a controller manages.

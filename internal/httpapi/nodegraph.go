@@ -12,7 +12,7 @@ const maxGraph = 1000
 
 // GetNodeGraph answers with a graph of the services and their endpoints.
 func (a *API) GetNodeGraph(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, a.graph(func(*lb.Service) bool { return true }))
+	a.wholly(w, func() any { return a.graph(func(*lb.Service) bool { return true }) })
 }
 
 // GetServiceNodeGraph answers with a graph of the services of a name, or of the one with a key.

@@ -72,6 +72,22 @@ func (o *observed) giveUp() error {
 // errUnread is why an answer was given up.
 var errUnread = errors.New("too many answers wait to be read")
 
+// wholly answers with what is made in one piece, of everything there is: a few at once, since it is large before it is written, too.
+func (a *API) wholly(w http.ResponseWriter, body func() any) {
+	select {
+	case a.whole <- struct{}{}:
+		defer func() { <-a.whole }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		refuse(http.StatusServiceUnavailable, "%d answers with everything there is are being made or read, and no more can: try again", maxWhole).write(w)
+		return
+	}
+	writeJSON(w, body())
+}
+
+// maxWhole is how many answers with everything there is are made at once.
+const maxWhole = 4
+
 // SetWriteDeadline is what http.ResponseController calls.
 func (o *observed) SetWriteDeadline(t time.Time) error {
 	o.timed = true

@@ -67,3 +67,23 @@ func TestManyUnread(t *testing.T) {
 	ask(200)
 	ask(200)
 }
+
+// TestWholly: answers with everything there is are made a few at once; others are refused before they take memory.
+func TestWholly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	for range maxWhole {
+		b.api.whole <- struct{}{}
+	}
+	for _, path := range []string{"/config/export", "/nodegraph/all"} {
+		if w := b.call("GET", BaseURL+path, ""); w.Code != 503 {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+	<-b.api.whole
+	for range 2 {
+		if w := b.call("GET", BaseURL+"/config/export", ""); w.Code != 200 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+}
