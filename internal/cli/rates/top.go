@@ -49,13 +49,19 @@ func topCommand(o *session.Options) *cobra.Command {
 	fs.BoolVar(&t.once, "once", false, "print it once, for pipes")
 	fs.BoolVarP(&t.batch, "batch", "b", false, "print it each second, one below the other, for pipes")
 	fs.IntVarP(&t.iterations, "iterations", "n", 0, "with --batch: so often; 0 is until interrupted")
-	fs.IntVar(&t.limit, "limit", 20, "with --batch and --once: so many services; 0 is all")
+	fs.IntVar(&t.limit, "limit", 20, "with --batch and --once: so many services; 0 is the most there can be, 1000")
 	return cmd
 }
+
+// mostServices is how many an update of the server has at most.
+const mostServices = 1000
 
 func (t *topOptions) run(ctx context.Context) error {
 	if err := errors.Join(session.AtLeast(0, "limit", t.limit), session.AtLeast(0, "iterations", t.iterations), checkSort(t.sort)); err != nil {
 		return err
+	}
+	if t.limit > mostServices {
+		return fmt.Errorf("--limit %d is out of range (allowed: 0 to %d)", t.limit, mostServices)
 	}
 	if t.once && t.iterations > 1 {
 		return errors.New("--once does not go with --iterations, which says how often")
