@@ -1194,7 +1194,34 @@ struct found_end {
 };
 _Static_assert(sizeof(struct found_end) == 88, "ABI");
 
-/* How many there were. */
+enum find_layout {
+	FIND_PROTOCOLS =
+		3, /* that have states of their own: TCP, ICMP, others */
+	FIND_FLAGS = 256 / 64, /* words with a bit for each value of flags */
+};
+
+/* Which entries a list may have (find.h). */
+struct find_filter {
+	struct ip_addr client;
+	struct ip_addr client_mask; /* 0: any */
+	struct ip_addr vip; /* what the client talks to */
+	struct ip_addr vip_mask; /* 0: any */
+	struct ip_addr endpoint;
+	struct ip_addr endpoint_mask; /* 0: any */
+	__u64 flags[FIND_PROTOCOLS * FIND_FLAGS];
+	__u16 ports[2]; /* of the VIP: from, to */
+	__u32 by_endpoint; /* only those of find_endpoints */
+};
+_Static_assert(sizeof(struct find_filter) == 200, "ABI");
+
+/* An entry that was found, as it was then. */
+struct found_row {
+	struct table_row row;
+	__u64 place; /* number of the row, counted through all groups */
+};
+_Static_assert(sizeof(struct found_row) == 136, "ABI");
+
+/* How many idle connections there were. */
 struct idle_report {
 	struct token_bucket more; /* that may follow */
 	__u64 told; /* handed over */

@@ -69,6 +69,15 @@ static __always_inline __u64 ip_addr_low(const struct ip_addr *a)
 	return a->word[2] | (__u64)a->word[3] << 32;
 }
 
+/* Is it one of those that a mask leaves? */
+static __always_inline bool ip_addr_within(const struct ip_addr *a,
+					   const struct ip_addr *of,
+					   const struct ip_addr *mask)
+{
+	return !(((ip_addr_high(a) ^ ip_addr_high(of)) & ip_addr_high(mask)) |
+		 ((ip_addr_low(a) ^ ip_addr_low(of)) & ip_addr_low(mask)));
+}
+
 static __always_inline void map_ipv4(struct ip_addr *to, __be32 from)
 {
 	to->word[0] = 0;

@@ -16,6 +16,7 @@
 #include "conntrack.h"
 #include "bloom_sweep.h"
 #include "ends.h"
+#include "find.h"
 #include "grow.h"
 #include "persist.h"
 #include "walk.h"
@@ -166,6 +167,14 @@ SEC("tc")
 int loxilb_walk(struct __sk_buff *ctx)
 {
 	return walk_slice(ctx->mark, ctx->cb[0]);
+}
+
+/* Finds the entries that a list may have, in a slice of the table from the row on
+ * whose number is the packet's mark, and returns the next one's (find.h). */
+SEC("tc")
+int loxilb_find(struct __sk_buff *ctx)
+{
+	return find_slice(ctx->mark);
 }
 
 /* Ends the connection of the entry whose key follows an Ethernet header, in

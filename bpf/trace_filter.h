@@ -109,21 +109,11 @@ static __always_inline __u32 trace_choose(__u32 random, __u8 protocol)
 	return wanted;
 }
 
-/* Is an address one of those that a mask leaves? */
-static __always_inline bool trace_address(const struct ip_addr *a,
-					  const struct ip_addr *wanted,
-					  const struct ip_addr *mask)
-{
-	return !(((ip_addr_high(a) ^ ip_addr_high(wanted)) &
-		  ip_addr_high(mask)) |
-		 ((ip_addr_low(a) ^ ip_addr_low(wanted)) & ip_addr_low(mask)));
-}
-
 static __always_inline bool trace_host(const struct trace_filter *f,
 				       const struct connection_key *key)
 {
-	return trace_address(&key->saddr, &f->host, &f->host_mask) ||
-	       trace_address(&key->daddr, &f->host, &f->host_mask);
+	return ip_addr_within(&key->saddr, &f->host, &f->host_mask) ||
+	       ip_addr_within(&key->daddr, &f->host, &f->host_mask);
 }
 
 static __always_inline bool trace_port(const struct trace_filter *f,
@@ -138,7 +128,7 @@ static __always_inline bool trace_vip(const struct trace_filter *f,
 {
 	__u16 n = bpf_ntohs(port);
 
-	return trace_address(a, &f->vip, &f->vip_mask) &&
+	return ip_addr_within(a, &f->vip, &f->vip_mask) &&
 	       n >= f->vip_ports[0] && n <= f->vip_ports[1];
 }
 

@@ -48,8 +48,9 @@ type DataPath interface {
 	Drops() map[string]uint64
 	// Connections calls yield for each direction of each connection until it returns false.
 	Connections(ctx context.Context, yield func(lb.Connection) bool) error
-	// ConnectionsFrom is Connections from a place on, and returns the one where yield returned false, which is the next to be yielded; 0: the end.
-	ConnectionsFrom(ctx context.Context, from int, yield func(lb.Connection) bool) (next int, err error)
+	// ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others. It returns the place where yield returned false,
+	// whose connection is the next to be yielded; 0: the end.
+	ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error)
 	// PolicerStats is what a policer has said, and in how many places it is.
 	PolicerStats(name string) lb.PolicerStats
 	// MirrorStats is what a mirror has copied, and in how many places it is.
@@ -74,8 +75,12 @@ type Health interface {
 	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
 	// EndpointHealth is the same with the evidence.
 	EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, bool)
-	// Endpoints yields all that is probed, by name.
-	Endpoints(yield func(*lb.EndpointHealth) bool)
+	// EndpointsWhere yields what is probed and has a name and an address that are chosen, by name.
+	EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool)
+	// EndpointsNamed yields what is probed by these names, or at these addresses, by name.
+	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
+	// EndpointCount is how what is probed is, in numbers.
+	EndpointCount() lb.HealthCount
 	// SetHostState takes out what is probed at an address, a port (0: any), by a type (lb.ProbeAuto: any), or leaves it to its probes. It
 	// returns how many that are.
 	SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int)

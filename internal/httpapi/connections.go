@@ -28,7 +28,9 @@ func (a *API) GetConnections(w http.ResponseWriter, r *http.Request, params v1.G
 		return
 	}
 	out := v1.ConnectionList{ConnectionAttr: []v1.Connection{}}
-	err := a.DataPath.Connections(r.Context(), func(c lb.Connection) bool {
+	sought := f.sought()
+	sought.Requests = !sought.All()
+	_, err := a.DataPath.ConnectionsFrom(r.Context(), 0, sought, func(c lb.Connection) bool {
 		if c.Reply || !f.matches(&c) {
 			return true
 		}

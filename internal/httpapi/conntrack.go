@@ -48,11 +48,11 @@ func (a *API) GetConntracks(w http.ResponseWriter, r *http.Request, params v1.Ge
 	}
 	out := newStream(w, "ctAttr")
 	if q.Sort != "" {
-		a.sortedConntracks(r.Context(), w, out, q, matches)
+		a.sortedConntracks(r.Context(), w, out, q, f.sought(), matches)
 		return
 	}
 	skip := part.Offset
-	next, err := a.DataPath.ConnectionsFrom(r.Context(), from, func(c lb.Connection) bool {
+	next, err := a.DataPath.ConnectionsFrom(r.Context(), from, f.sought(), func(c lb.Connection) bool {
 		switch {
 		case !matches(&c):
 		case skip > 0:
@@ -102,7 +102,7 @@ func connectionPlace(params *v1.GetConntracksParams) (from int, p *problem) {
 }
 
 // sortedConntracks answers with the first connections by a property. Never more than twice as many are held.
-func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *stream, q *listing.Query, matches func(*lb.Connection) bool) {
+func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *stream, q *listing.Query, sought lb.Sought, matches func(*lb.Connection) bool) {
 	type row struct {
 		value string
 		entry v1.ConntrackEntry
@@ -118,7 +118,7 @@ func (a *API) sortedConntracks(ctx context.Context, w http.ResponseWriter, out *
 		})
 		rows = rows[:min(len(rows), q.Limit)]
 	}
-	err := a.DataPath.Connections(ctx, func(c lb.Connection) bool {
+	_, err := a.DataPath.ConnectionsFrom(ctx, 0, sought, func(c lb.Connection) bool {
 		if !matches(&c) {
 			return true
 		}

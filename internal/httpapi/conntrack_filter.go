@@ -95,6 +95,23 @@ func (f *filter) matches(c *lb.Connection) bool {
 		(f.service == nil || f.ofService(c))
 }
 
+// sought is what the data path can leave out others by.
+func (f *filter) sought() lb.Sought {
+	s := lb.Sought{Client: f.source, VIP: f.vip, Endpoint: f.endpoint.Addr(), State: f.state}
+	if k := f.service; k != nil {
+		if len(f.vips) == 1 && !k.VIP.IsUnspecified() && !f.vip.IsValid() {
+			s.VIP = k.VIP
+		}
+		if k.Protocol != lb.ICMP {
+			s.Ports = [2]uint16{k.Port, max(k.Port, k.PortMax)}
+		}
+	}
+	if f.name != "" {
+		s.Of = func(service string, _ netip.AddrPort) bool { return service == f.name }
+	}
+	return s
+}
+
 func sameProtocol(asked, has lb.Protocol) bool {
 	return asked == has || asked == lb.ICMP && has == lb.ICMPv6
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -137,7 +138,10 @@ func (a *API) leftOf(ctx context.Context, drains []lb.Drain) (left, sockets []in
 	if len(drains) == 0 {
 		return left, sockets, nil
 	}
-	err = a.DataPath.Connections(ctx, func(c lb.Connection) bool {
+	sought := lb.Sought{Requests: true, Of: func(_ string, at netip.AddrPort) bool {
+		return slices.ContainsFunc(drains, func(d lb.Drain) bool { return d.Has(at.Addr(), at.Port()) })
+	}}
+	_, err = a.DataPath.ConnectionsFrom(ctx, 0, sought, func(c lb.Connection) bool {
 		for i := range drains {
 			if !c.Reply && c.State != "closed" && drains[i].Has(c.Of.Addr(), c.Of.Port()) {
 				left[i]++

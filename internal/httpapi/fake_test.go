@@ -38,6 +38,7 @@ type fake struct {
 	asking      func() // called when somebody asks for sessions
 	asked       int    // how often
 	connections []lb.Connection
+	sought      lb.Sought // by the last request for them
 	applyErr    error
 	meanwhile   func() // is called by Wait
 	wait        bool   // until the table has it
@@ -49,6 +50,7 @@ type fake struct {
 	watchRate   int  // that was asked for
 	endRate     int  // likewise
 	health      []*lb.EndpointHealth
+	built       int      // of health, for answers
 	said        []string // by SetHostState
 	drops       map[string]uint64
 	policed     lb.PolicerStats
@@ -74,12 +76,28 @@ func (f *fake) EndpointHealth(s *lb.Service, e lb.Endpoint) (lb.EndpointHealth, 
 	return lb.EndpointHealth{}, false
 }
 
-func (f *fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
+func (f *fake) EndpointsWhere(chosen func(string, netip.Addr) bool, yield func(*lb.EndpointHealth) bool) {
 	for _, h := range f.health {
-		if !yield(h) {
+		if !chosen(h.Key(), h.Addr) {
+			continue
+		}
+		if f.built++; !yield(h) {
 			return
 		}
 	}
+}
+
+func (f *fake) EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool) {
+	f.EndpointsWhere(func(name string, at netip.Addr) bool {
+		return slices.Contains(names, name) || slices.Contains(names, at.String())
+	}, yield)
+}
+
+func (f *fake) EndpointCount() (count lb.HealthCount) {
+	for _, h := range f.health {
+		count.Add(h)
+	}
+	return count
 }
 
 func (f *fake) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out bool) (found int) {
@@ -140,7 +158,8 @@ func (f *fake) Connections(_ context.Context, yield func(lb.Connection) bool) er
 }
 
 // ConnectionsFrom has the index of a connection for a place.
-func (f *fake) ConnectionsFrom(_ context.Context, from int, yield func(lb.Connection) bool) (next int, err error) {
+func (f *fake) ConnectionsFrom(_ context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error) {
+	f.sought = sought
 	for i := from; i < len(f.connections); i++ {
 		if !yield(f.connections[i]) {
 			return i, nil

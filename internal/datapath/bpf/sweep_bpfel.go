@@ -69,6 +69,37 @@ type SweepDefaultRoute struct {
 	Ifindex uint32
 }
 
+type SweepFindFilter struct {
+	_      structs.HostLayout
+	Client struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	ClientMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Vip struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	VipMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Endpoint struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	EndpointMask struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Flags      [12]uint64
+	Ports      [2]uint16
+	ByEndpoint uint32
+}
+
 type SweepFragment struct {
 	_        structs.HostLayout
 	Sport    uint16
@@ -454,6 +485,7 @@ const (
 	SweepMapEndpointTraffics       = "endpoint_traffics"
 	SweepMapEndpoints              = "endpoints"
 	SweepMapFoundEnds              = "found_ends"
+	SweepMapFoundRows              = "found_rows"
 	SweepMapFragmentSources        = "fragment_sources"
 	SweepMapFragments              = "fragments"
 	SweepMapGenerations            = "generations"
@@ -500,6 +532,7 @@ const (
 	SweepMapWaysFull               = "ways_full"
 	SweepMapWhereabouts            = "whereabouts"
 	SweepProgLoxilbEnd             = "loxilb_end"
+	SweepProgLoxilbFind            = "loxilb_find"
 	SweepProgLoxilbGrow            = "loxilb_grow"
 	SweepProgLoxilbReset           = "loxilb_reset"
 	SweepProgLoxilbSweep           = "loxilb_sweep"
@@ -508,6 +541,8 @@ const (
 	SweepProgLoxilbWalk            = "loxilb_walk"
 	SweepVarChallengeFirst         = "challenge_first"
 	SweepVarEndingEndpoints        = "ending_endpoints"
+	SweepVarFindEndpoints          = "find_endpoints"
+	SweepVarFindWanted             = "find_wanted"
 	SweepVarForeignFirst           = "foreign_first"
 	SweepVarHalfOpenPercent        = "half_open_percent"
 	SweepVarHashSeed               = "hash_seed"
@@ -578,6 +613,7 @@ type SweepSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type SweepProgramSpecs struct {
 	LoxilbEnd           *ebpf.ProgramSpec `ebpf:"loxilb_end"`
+	LoxilbFind          *ebpf.ProgramSpec `ebpf:"loxilb_find"`
 	LoxilbGrow          *ebpf.ProgramSpec `ebpf:"loxilb_grow"`
 	LoxilbReset         *ebpf.ProgramSpec `ebpf:"loxilb_reset"`
 	LoxilbSweep         *ebpf.ProgramSpec `ebpf:"loxilb_sweep"`
@@ -607,6 +643,7 @@ type SweepMapSpecs struct {
 	EndpointTraffics *ebpf.MapSpec `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.MapSpec `ebpf:"endpoints"`
 	FoundEnds        *ebpf.MapSpec `ebpf:"found_ends"`
+	FoundRows        *ebpf.MapSpec `ebpf:"found_rows"`
 	FragmentSources  *ebpf.MapSpec `ebpf:"fragment_sources"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	Generations      *ebpf.MapSpec `ebpf:"generations"`
@@ -660,6 +697,8 @@ type SweepMapSpecs struct {
 type SweepVariableSpecs struct {
 	ChallengeFirst         *ebpf.VariableSpec `ebpf:"challenge_first"`
 	EndingEndpoints        *ebpf.VariableSpec `ebpf:"ending_endpoints"`
+	FindEndpoints          *ebpf.VariableSpec `ebpf:"find_endpoints"`
+	FindWanted             *ebpf.VariableSpec `ebpf:"find_wanted"`
 	ForeignFirst           *ebpf.VariableSpec `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.VariableSpec `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -724,6 +763,7 @@ type SweepMaps struct {
 	EndpointTraffics *ebpf.Map `ebpf:"endpoint_traffics"`
 	Endpoints        *ebpf.Map `ebpf:"endpoints"`
 	FoundEnds        *ebpf.Map `ebpf:"found_ends"`
+	FoundRows        *ebpf.Map `ebpf:"found_rows"`
 	FragmentSources  *ebpf.Map `ebpf:"fragment_sources"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Generations      *ebpf.Map `ebpf:"generations"`
@@ -790,6 +830,7 @@ func (m *SweepMaps) Close() error {
 		m.EndpointTraffics,
 		m.Endpoints,
 		m.FoundEnds,
+		m.FoundRows,
 		m.FragmentSources,
 		m.Fragments,
 		m.Generations,
@@ -844,6 +885,8 @@ func (m *SweepMaps) Close() error {
 type SweepVariables struct {
 	ChallengeFirst         *ebpf.Variable `ebpf:"challenge_first"`
 	EndingEndpoints        *ebpf.Variable `ebpf:"ending_endpoints"`
+	FindEndpoints          *ebpf.Variable `ebpf:"find_endpoints"`
+	FindWanted             *ebpf.Variable `ebpf:"find_wanted"`
 	ForeignFirst           *ebpf.Variable `ebpf:"foreign_first"`
 	HalfOpenPercent        *ebpf.Variable `ebpf:"half_open_percent"`
 	HashSeed               *ebpf.Variable `ebpf:"hash_seed"`
@@ -876,6 +919,7 @@ type SweepVariables struct {
 // It can be passed to LoadSweepObjects or ebpf.CollectionSpec.LoadAndAssign.
 type SweepPrograms struct {
 	LoxilbEnd           *ebpf.Program `ebpf:"loxilb_end"`
+	LoxilbFind          *ebpf.Program `ebpf:"loxilb_find"`
 	LoxilbGrow          *ebpf.Program `ebpf:"loxilb_grow"`
 	LoxilbReset         *ebpf.Program `ebpf:"loxilb_reset"`
 	LoxilbSweep         *ebpf.Program `ebpf:"loxilb_sweep"`
@@ -887,6 +931,7 @@ type SweepPrograms struct {
 func (p *SweepPrograms) Close() error {
 	return _SweepClose(
 		p.LoxilbEnd,
+		p.LoxilbFind,
 		p.LoxilbGrow,
 		p.LoxilbReset,
 		p.LoxilbSweep,

@@ -193,6 +193,22 @@ func Addr(a netip.Addr) TcIpAddr {
 	return out
 }
 
+// Mask has the bits that a prefix demands, of addresses of both IP versions.
+func Mask(p netip.Prefix) (mask TcIpAddr) {
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += 128 - 32
+	}
+	var b [16]byte
+	for i := range bits {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	for i := range mask.Word {
+		mask.Word[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return mask
+}
+
 // Netip is the inverse of Addr: IPv4 comes out as IPv4.
 func (a TcIpAddr) Netip() netip.Addr {
 	var b [16]byte

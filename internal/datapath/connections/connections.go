@@ -27,13 +27,15 @@ type Table struct {
 	stopped sync.WaitGroup
 	calm    calm
 
-	walking  sync.Mutex // ends.go
-	ends     map[uint32]*ending
-	idleTold atomic.Uint64 // idle connections of which both ends got a RST
-	sweeping sync.Mutex
-	cost     time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
-	sweptMu  sync.Mutex
-	swept    SweepStats
+	walking   sync.Mutex // ends.go
+	ends      map[uint32]*ending
+	idleTold  atomic.Uint64 // idle connections of which both ends got a RST
+	finding   sync.Mutex    // a slice of a search
+	searching *search       // whose slice was the last; guarded by finding
+	sweeping  sync.Mutex
+	cost      time.Duration // CPU time of the last sweep with all that belongs to it; guarded by sweeping
+	sweptMu   sync.Mutex
+	swept     SweepStats
 }
 
 // Hooks are where packets come in.

@@ -13,14 +13,22 @@ import (
 // Connections calls yield for each direction of each connection, in no order, until it returns false. The
 // table goes on changing meanwhile: a connection that lives throughout is listed, others may or may not be.
 func (t *Table) Connections(ctx context.Context, yield func(lb.Connection) bool) error {
-	_, err := t.ConnectionsFrom(ctx, 0, yield)
+	_, err := t.ConnectionsFrom(ctx, 0, lb.Sought{}, yield)
 	return err
 }
 
-// ConnectionsFrom is Connections from a place on, and returns the one where yield has returned false, to begin with that connection again; 0: it has
-// come to the end.
-func (t *Table) ConnectionsFrom(ctx context.Context, from int, yield func(lb.Connection) bool) (next int, err error) {
-	return t.shared.Conntrack.EachRowFrom(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
+// ConnectionsFrom is Connections from a place on, of those that are sought and perhaps others. It returns the place where yield has returned false, to
+// begin with that connection again; 0: it has come to the end. Places are the same whatever is sought.
+func (t *Table) ConnectionsFrom(ctx context.Context, from int, sought lb.Sought, yield func(lb.Connection) bool) (next int, err error) {
+	each := t.shared.Conntrack.EachRowFrom
+	if !sought.All() {
+		s, some, err := t.newSearch(&sought)
+		if err != nil || !some {
+			return 0, err
+		}
+		each = s.each
+	}
+	return each(ctx, from, func(k bpf.TcConnectionKey, r bpf.TcConnection) bool {
 		c, ok := t.connection(k, r)
 		return !ok || yield(c)
 	})

@@ -3,6 +3,7 @@ package connections
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"loxilb/internal/datapath/bpf"
 	"loxilb/internal/datapath/dptest"
@@ -41,7 +42,7 @@ func TestPages(t *testing.T) {
 	place, pages := 0, 0
 	for pages == 0 || place != 0 {
 		count := 0
-		next, err := d.ConnectionsFrom(t.Context(), place, func(c lb.Connection) bool {
+		next, err := d.ConnectionsFrom(t.Context(), place, lb.Sought{}, func(c lb.Connection) bool {
 			if count == pageSize {
 				return false
 			}
@@ -64,24 +65,42 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// BenchmarkList takes 20 of a million connections that are what somebody looks for, as all of them are and as none is.
+// BenchmarkList takes 20 of a million connections that are what somebody looks for: as all of them are, a few and none, by reading the table and by a search.
 func BenchmarkList(b *testing.B) {
-	const all, wanted = 1_000_000, 20
+	const all, few, wanted = 1_000_000, 10, 20
 	d := open(b, loader.Settings{Connections: all})
 	dptest.Fill(b, d.shared, all, dptest.Jiffies(b))
-	for name, state := range map[string]string{"found": "est", "absent": "fini"} {
-		b.Run(name, func(b *testing.B) {
+	at := web(b, d, few, all)
+	of := func(e netip.AddrPort) lb.Sought {
+		return lb.Sought{Of: func(_ string, at netip.AddrPort) bool { return at == e }}
+	}
+	for _, way := range []struct {
+		name   string
+		sought lb.Sought
+		is     func(*lb.Connection) bool
+	}{
+		{"read/all", lb.Sought{}, func(c *lb.Connection) bool { return c.State == "est" }},
+		{"read/none", lb.Sought{}, func(c *lb.Connection) bool { return c.State == "fini" }},
+		{"search/all", lb.Sought{State: "est"}, func(c *lb.Connection) bool { return c.State == "est" }},
+		{"search/none", lb.Sought{State: "fini"}, func(c *lb.Connection) bool { return c.State == "fini" }},
+		{"search/few", of(at.busy), func(c *lb.Connection) bool { return c.Of == at.busy }},
+		{"search/idle", of(at.idle), func(c *lb.Connection) bool { return c.Of == at.idle }},
+	} {
+		b.Run(way.name, func(b *testing.B) {
+			var cpu time.Duration
 			for b.Loop() {
-				count := 0
-				if _, err := d.ConnectionsFrom(b.Context(), 0, func(c lb.Connection) bool {
-					if c.State == state {
+				start, count := processTime(), 0
+				if _, err := d.ConnectionsFrom(b.Context(), 0, way.sought, func(c lb.Connection) bool {
+					if way.is(&c) {
 						count++
 					}
 					return count < wanted
 				}); err != nil {
 					b.Fatal(err)
 				}
+				cpu += processTime() - start
 			}
+			b.ReportMetric(float64(cpu.Microseconds())/1000/float64(b.N), "cpu-ms/op")
 		})
 	}
 }

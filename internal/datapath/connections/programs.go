@@ -21,11 +21,12 @@ const (
 	sweepSNAT     = "loxilb_sweep_snat"
 	growTable     = "loxilb_grow"
 	walkRows      = "loxilb_walk"
+	findRows      = "loxilb_find"
 	endSilently   = "loxilb_end"
 	sendReset     = "loxilb_reset"
 )
 
-// Programs sweep, let the table grow, and end connections. A start loads the one that sweeps, as every machine does, and the one that lets the
+// Programs sweep, let the table grow, find connections and end them. A start loads the one that sweeps, as every machine does, and the one that lets the
 // table grow if it may: when it fills there is no time for that. Each other is loaded when it is first run.
 type Programs struct {
 	shared *loader.Collection
@@ -33,9 +34,11 @@ type Programs struct {
 	own    *ebpf.Collection     // maps and variables of theirs
 	idle   *ringbuf.Reader      // of idle_ends
 	found  *ringbuf.Reader      // of found_ends
+	rows   *ringbuf.Reader      // of found_rows
 
-	idleReports              *ebpf.Map
-	endingEndpoints, walkMet *ebpf.Variable
+	idleReports               *ebpf.Map
+	endingEndpoints, walkMet  *ebpf.Variable
+	findWanted, findEndpoints *ebpf.Variable
 
 	loading sync.Mutex // while one is loaded, which takes a while; taken before mu
 	mu      sync.RWMutex
@@ -53,8 +56,12 @@ func LoadSweep(c *loader.Collection, types *btf.Cache) (*Programs, error) {
 		return nil, fmt.Errorf("make maps of the sweep: %w", err)
 	}
 	p.idleReports, p.endingEndpoints, p.walkMet = p.own.Maps["idle_reports"], p.own.Variables["ending_endpoints"], p.own.Variables["walk_met"]
+	p.findWanted, p.findEndpoints = p.own.Variables["find_wanted"], p.own.Variables["find_endpoints"]
 	if p.idle, err = readRing(p.own.Maps["idle_ends"]); err == nil {
 		p.found, err = readRing(p.own.Maps["found_ends"])
+	}
+	if err == nil {
+		p.rows, err = readRing(p.own.Maps["found_rows"])
 	}
 	if err == nil {
 		err = p.loadFirst(spec, types)
@@ -81,7 +88,7 @@ func (p *Programs) loadFirst(spec *ebpf.CollectionSpec, types *btf.Cache) error 
 func readRing(ring *ebpf.Map) (*ringbuf.Reader, error) {
 	r, err := ringbuf.NewReader(ring)
 	if err != nil {
-		return nil, fmt.Errorf("read ends of connections: %w", err)
+		return nil, fmt.Errorf("read what is found of connections: %w", err)
 	}
 	r.SetDeadline(time.Unix(1, 0))
 	return r, nil
@@ -96,7 +103,7 @@ func (p *Programs) spec() (*ebpf.CollectionSpec, error) {
 	if err := p.shared.Configure(spec); err != nil {
 		return nil, err
 	}
-	loader.ShareMaps(spec, p.maps, "moved_entries", "idle_ends", "idle_reports", "found_ends")
+	loader.ShareMaps(spec, p.maps, "moved_entries", "idle_ends", "idle_reports", "found_ends", "found_rows")
 	if err := spec.Variables["watching"].Set(uint32(1)); err != nil { // it asks who watches each time
 		return nil, fmt.Errorf("have the sweep tell watchers: %w", err)
 	}
@@ -140,7 +147,7 @@ func (p *Programs) has(name string) *ebpf.Program {
 }
 
 func (p *Programs) all() error {
-	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, endSilently, sendReset} {
+	for _, name := range []string{sweepPersists, sweepSNAT, growTable, walkRows, findRows, endSilently, sendReset} {
 		if _, err := p.Program(name); err != nil {
 			return err
 		}
@@ -163,7 +170,7 @@ func (p *Programs) run(name string, opts *ebpf.RunOptions) (uint32, error) {
 // Close gives them up.
 func (p *Programs) Close() error {
 	var errs []error
-	for _, r := range []*ringbuf.Reader{p.idle, p.found} {
+	for _, r := range []*ringbuf.Reader{p.idle, p.found, p.rows} {
 		if r != nil {
 			errs = append(errs, r.Close())
 		}

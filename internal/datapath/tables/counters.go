@@ -165,11 +165,57 @@ func (t *Tables) Owner(id uint32) (Owner, bool) {
 	if e == nil {
 		return Owner{}, false
 	}
-	o := Owner{Endpoint: e.at(), Weight: e.weight, Service: e.service.name}
-	if o.Service == "" {
-		o.Service = e.service.key.String()
+	return Owner{Endpoint: e.at(), Weight: e.weight, Service: e.service.called()}, true
+}
+
+// EndpointSet has a bit for each endpoint, by id.
+type EndpointSet [MaxEndpoints / 64]uint64
+
+// fewChosen are asked one by one whether they have had connections.
+const fewChosen = 1024
+
+// WithConnections are the endpoints that are chosen and may have connections, or have had some; nil: there are none.
+func (t *Tables) WithConnections(chosen func(*Owner) bool) (set *EndpointSet, err error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var ids []uint32
+	var of *service
+	var o Owner
+	for id, e := range t.endpoints {
+		if e == nil {
+			continue
+		}
+		if e.service != of {
+			of, o.Service = e.service, e.service.called()
+		}
+		if o.Endpoint, o.Weight = e.at(), e.weight; chosen(&o) {
+			ids = append(ids, uint32(id))
+		}
 	}
-	return o, true
+	for _, id := range ids {
+		if len(ids) <= fewChosen {
+			var state bpf.TcEndpointState
+			if err := t.arrays.EndpointStates.Lookup(id, &state); err != nil {
+				return nil, fmt.Errorf("read endpoint counters: %w", err)
+			}
+			if state.Connections == 0 {
+				continue
+			}
+		}
+		if set == nil {
+			set = &EndpointSet{}
+		}
+		set[id/64] |= 1 << (id % 64)
+	}
+	return set, nil
+}
+
+// called is the service's name, or its key.
+func (s *service) called() string {
+	if s.name != "" {
+		return s.name
+	}
+	return s.key.String()
 }
 
 // ServiceOf is the key of the service with an id. False: there is none.

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"encoding/binary"
 	"maps"
 	"math"
 	"net/netip"
@@ -19,10 +18,10 @@ func (t *Tracer) filter(f *lb.TraceFilter) (out bpf.TcTraceFilter, err error) {
 		VipPorts: [2]uint16{0, math.MaxUint16}, Verdicts: math.MaxUint8,
 	}
 	if f.Host.IsValid() {
-		out.Host, out.HostMask = bpf.Addr(f.Host.Masked().Addr()), maskOf(f.Host)
+		out.Host, out.HostMask = bpf.Addr(f.Host.Masked().Addr()), bpf.Mask(f.Host)
 	}
 	if f.VIP.IsValid() {
-		out.Vip, out.VipMask = bpf.Addr(f.VIP), maskOf(netip.PrefixFrom(f.VIP, f.VIP.BitLen()))
+		out.Vip, out.VipMask = bpf.Addr(f.VIP), bpf.Mask(netip.PrefixFrom(f.VIP, f.VIP.BitLen()))
 	}
 	if f.VIPPorts != [2]uint16{} {
 		out.VipPorts = f.VIPPorts
@@ -61,20 +60,4 @@ func sampleOf(share, largest float64) uint32 {
 		return math.MaxUint32
 	}
 	return uint32(share / largest * math.MaxUint32)
-}
-
-// maskOf has the bits that a prefix demands, of addresses of both IP versions.
-func maskOf(p netip.Prefix) (mask bpf.TcIpAddr) {
-	bits := p.Bits()
-	if p.Addr().Is4() {
-		bits += 128 - 32
-	}
-	var b [16]byte
-	for i := range bits {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	for i := range mask.Word {
-		mask.Word[i] = binary.NativeEndian.Uint32(b[4*i:])
-	}
-	return mask
 }
