@@ -126,7 +126,7 @@ func (i *inquiry) evidence(e lb.Endpoint, state lb.HealthState) (text string) {
 	if text = "it is " + state.String(); state == lb.HealthUnknown {
 		text = "no probe has been answered yet"
 	}
-	i.Health.Endpoints(func(h *lb.EndpointHealth) bool {
+	i.Health.EndpointsNamed([]string{e.Addr.String()}, func(h *lb.EndpointHealth) bool {
 		if h.Addr != e.Addr || h.Probe.Port != 0 && h.Probe.Port != e.Port || h.State == lb.HealthUp {
 			return true
 		}

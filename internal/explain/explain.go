@@ -29,7 +29,7 @@ type DataPath interface {
 // Health is what is known of endpoints.
 type Health interface {
 	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
-	Endpoints(yield func(*lb.EndpointHealth) bool)
+	EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool)
 	// IsUnheard tells whether an endpoint accepts connections of this machine, and answers no client through it.
 	IsUnheard(at netip.AddrPort) bool
 }

@@ -206,6 +206,17 @@ func (m *Monitor) Status(key string) (Status, bool) {
 	return s, true
 }
 
+// State is how a target is, and how it is without clients' handshakes: of its Status, which takes ten times as long to say. false: it is not set.
+func (m *Monitor) State(key string) (state, asked State, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.targets[key]
+	if t == nil {
+		return Unknown, Unknown, false
+	}
+	return t.state(), t.probeState(), true
+}
+
 // Override says what somebody else knows of a target, and why. It holds until the next Override; Unknown gives the target back to its
 // probes, which go on all the time. Of a target that is not set it says nothing.
 func (m *Monitor) Override(key string, s State, evidence string) {

@@ -59,16 +59,8 @@ func (a *API) GetFlowCount(w http.ResponseWriter, _ *http.Request) {
 
 // GetHostCount answers with how many endpoints are up.
 func (a *API) GetHostCount(w http.ResponseWriter, _ *http.Request) {
-	var out v1.HostCount
-	for e := range a.Health.Endpoints {
-		switch e.State {
-		case lb.HealthUp:
-			out.HealthyHostCount++
-		case lb.HealthDown:
-			out.UnhealthyHostCount++
-		}
-	}
-	writeJSON(w, out)
+	health := a.Health.EndpointCount()
+	writeJSON(w, v1.HostCount{HealthyHostCount: float64(health.Up), UnhealthyHostCount: float64(health.Down)})
 }
 
 // GetRuleCount answers with how many services there are.

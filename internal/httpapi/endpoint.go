@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"errors"
+	"iter"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
@@ -82,7 +84,7 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 		return
 	}
 	list := listing.List[*lb.EndpointHealth]{
-		Rows: a.Health.Endpoints, Key: func(h *lb.EndpointHealth) string { return h.Key() }, Order: strings.Compare,
+		Rows: a.endpointsFor(q), Key: func(h *lb.EndpointHealth) string { return h.Key() }, Order: strings.Compare,
 		Also: func(h *lb.EndpointHealth) []string { return []string{h.Addr.String()} },
 		Values: func(h *lb.EndpointHealth, path string) []string {
 			switch path {
@@ -92,11 +94,61 @@ func (a *API) GetEndpoints(w http.ResponseWriter, r *http.Request, params v1.Get
 				return []string{currentState(h)}
 			case "name":
 				return []string{h.Key()}
+			case "services":
+				keys := make([]string, len(h.Services))
+				for i, k := range h.Services {
+					keys[i] = k.String()
+				}
+				return keys
 			}
 			return endpointFields().Values(a.codec.endpointAnswer(h), path)
 		},
 	}
 	writePage(w, r, "Attr", &list, q, func(h *lb.EndpointHealth) any { return a.codec.endpointAnswer(h) })
+}
+
+// endpointsFor are those that a query may be about: of many, it takes long to say how each is.
+func (a *API) endpointsFor(q *listing.Query) iter.Seq[*lb.EndpointHealth] {
+	if names, few := a.endpointNames(q); few {
+		return func(yield func(*lb.EndpointHealth) bool) { a.Health.EndpointsNamed(names, yield) }
+	}
+	after := q.After()
+	chosen := func(name string, at netip.Addr) bool {
+		return name > after && q.Where.MayMatch(func(field string) ([]string, bool) {
+			switch field {
+			case "name":
+				return []string{name}, true
+			case "hostName":
+				return []string{at.String()}, true
+			}
+			return nil, false
+		})
+	}
+	return func(yield func(*lb.EndpointHealth) bool) { a.Health.EndpointsWhere(chosen, yield) }
+}
+
+// endpointNames are names and addresses of all that a query may be about, if it names them, or their services. What is probed for a service that has
+// another one for an endpoint is not known here.
+func (a *API) endpointNames(q *listing.Query) (names []string, few bool) {
+	if len(q.Names) > 0 {
+		return q.Names, true
+	}
+	words, asked := q.Where.OneOf("services")
+	services := a.Store.Services.At(a.Store.Snapshot())
+	for _, word := range words {
+		key, err := lb.ParseKey(word)
+		s, there := services.Get(key)
+		if err != nil || !there {
+			return nil, false
+		}
+		for _, e := range s.Endpoints {
+			if services.HasVIP(e.Addr) {
+				return nil, false
+			}
+			names = append(names, e.Addr.String())
+		}
+	}
+	return names, asked
 }
 
 // endpointFields are what endpoints can be chosen and sorted by.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,8 @@ import (
 type Statuses interface {
 	Get(id status.ID) (status.Status, bool)
 	List(kind string, failedOnly bool) []status.Status
+	// Named are those of objects with one of these keys, or of kind and key with a space between.
+	Named(names []string) []status.Status
 	// Wait blocks until the objects are applied in this version or a later one, or gone as they should be; *status.Error
 	// says which of them failed.
 	Wait(ctx context.Context, version uint64, ids []status.ID) error
@@ -36,7 +39,7 @@ func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetS
 	now := a.Store.Snapshot()
 	list := listing.List[*status.Status]{
 		Rows: func(yield func(*status.Status) bool) {
-			for _, s := range a.Statuses.List(params.Kind, params.Failed) {
+			for _, s := range a.statusesFor(now, q, &params) {
 				if !yield(&s) {
 					return
 				}
@@ -48,6 +51,22 @@ func (a *API) GetStatuses(w http.ResponseWriter, r *http.Request, params v1.GetS
 		Values: func(s *status.Status, path string) []string { return statusFields().Values(statusOf(s), path) },
 	}
 	writePage(w, r, "statusAttr", &list, q, func(s *status.Status) any { return a.statusIn(now, s) })
+}
+
+// statusesFor are those that a query may be about.
+func (a *API) statusesFor(now *store.Snapshot, q *listing.Query, params *v1.GetStatusesParams) []status.Status {
+	if len(q.Names) == 0 {
+		return a.Statuses.List(params.Kind, params.Failed)
+	}
+	names := slices.Clone(q.Names)
+	for _, name := range q.Names {
+		for _, s := range a.Store.Services.ByName(now, name) {
+			names = append(names, s.Key.String())
+		}
+	}
+	return slices.DeleteFunc(a.Statuses.Named(names), func(s status.Status) bool {
+		return params.Kind != "" && s.Kind != params.Kind || params.Failed && s.Err == nil
+	})
 }
 
 // statusFields are what statuses can be chosen and sorted by.
@@ -63,8 +82,14 @@ func (a *API) nameOf(now *store.Snapshot, id status.ID) string {
 	return s.Name
 }
 
-// serviceStatus is that of a service in a snapshot. One that the reconciler has not come to is pending.
+// serviceStatus is that of a service in a snapshot.
 func (a *API) serviceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
+	s := a.appliedOf(now, key)
+	return a.statusIn(now, &s)
+}
+
+// appliedOf is what the data path has of a service in a snapshot. One that the reconciler has not come to is pending.
+func (a *API) appliedOf(now *store.Snapshot, key lb.Key) status.Status {
 	id := desired.ServiceID(key)
 	meta, _ := now.Meta(id)
 	s, ok := a.Statuses.Get(status.ID(id))
@@ -74,7 +99,7 @@ func (a *API) serviceStatus(now *store.Snapshot, key lb.Key) *v1.Status {
 	if !s.Removed {
 		s.Desired = max(s.Desired, meta.Version)
 	}
-	return a.statusIn(now, &s)
+	return s
 }
 
 // statusIn is a status with what is known of its object in a snapshot.

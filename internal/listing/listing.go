@@ -107,31 +107,39 @@ func (q *Query) after() *place {
 	return nil
 }
 
+// After is the key of the last row of the page before, of a list that is not sorted; "": there was none.
+func (q *Query) After() string {
+	if after := q.after(); after != nil && q.Sort == "" {
+		return after.Key
+	}
+	return ""
+}
+
 // Page yields the rows of a page until yield returns false, and returns where the next one begins; "": there is none.
 func (l *List[R]) Page(q *Query, yield func(R) bool) (next string) {
 	after := q.after()
 	if q.Sort != "" {
 		return l.sorted(q, after, yield)
 	}
-	count, last := 0, ""
+	count := 0
+	var last R
 	for r := range l.Rows {
-		key := l.Key(r)
-		if after != nil && l.Order(key, after.Key) <= 0 || !l.chosen(q, key, r) {
+		if after != nil && l.Order(l.Key(r), after.Key) <= 0 || !l.chosen(q, r) {
 			continue
 		}
 		if q.Limit > 0 && count == q.Limit {
-			return place{Key: last}.String()
+			return place{Key: l.Key(last)}.String()
 		}
 		if !yield(r) {
 			return ""
 		}
-		count, last = count+1, key
+		count, last = count+1, r
 	}
 	return ""
 }
 
-func (l *List[R]) chosen(q *Query, key string, r R) bool {
-	if len(q.Names) > 0 && !slices.Contains(q.Names, key) &&
+func (l *List[R]) chosen(q *Query, r R) bool {
+	if len(q.Names) > 0 && !slices.Contains(q.Names, l.Key(r)) &&
 		(l.Also == nil || !slices.ContainsFunc(l.Also(r), func(name string) bool { return slices.Contains(q.Names, name) })) {
 		return false
 	}
@@ -154,11 +162,10 @@ func (l *List[R]) sorted(q *Query, after *place, yield func(R) bool) (next strin
 	}
 	var rows []row
 	for r := range l.Rows {
-		key := l.Key(r)
-		if !l.chosen(q, key, r) {
+		if !l.chosen(q, r) {
 			continue
 		}
-		p := place{key, strings.Join(l.Values(r, field), ",")}
+		p := place{l.Key(r), strings.Join(l.Values(r, field), ",")}
 		if after == nil || compare(&p, after) > 0 {
 			rows = append(rows, row{r, p})
 		}

@@ -23,7 +23,8 @@ const (
 	maxValues       = 1000 // of all together
 )
 
-// ParseSelector reads requirements with commas between them: a=b, a!=b, a^=b (it begins with b), a in (b,c), a notin (b,c), a (there is something in it), !a.
+// ParseSelector reads requirements with commas between them: a=b, a!=b, a^=b (it begins with b), a in (b,c), a notin (b,c), a (there is something in it), !a. A value with a comma,
+// parentheses or quotes in it is in quotes.
 func ParseSelector(text string) (s Selector, err error) {
 	values := 0
 	for _, part := range split(text) {
@@ -42,23 +43,6 @@ func ParseSelector(text string) (s Selector, err error) {
 	return s, nil
 }
 
-// split cuts at the commas that are in no parentheses.
-func split(text string) (parts []string) {
-	begin, depth := 0, 0
-	for i, c := range text {
-		switch {
-		case c == '(':
-			depth++
-		case c == ')':
-			depth--
-		case c == ',' && depth == 0:
-			parts = append(parts, text[begin:i])
-			begin = i + 1
-		}
-	}
-	return append(parts, text[begin:])
-}
-
 func parseRequirement(text string) (r Requirement, err error) {
 	wrong := fmt.Errorf("selector %q is none of FIELD=VALUE, FIELD!=VALUE, FIELD^=BEGINNING, FIELD in (A,B), FIELD notin (A,B), FIELD and !FIELD", text)
 	if list, ok := strings.CutSuffix(text, ")"); ok {
@@ -68,10 +52,8 @@ func parseRequirement(text string) (r Requirement, err error) {
 			return r, wrong
 		}
 		r.Field, r.Not = words[0], words[1] == "notin"
-		for v := range strings.SplitSeq(values, ",") {
-			r.Values = append(r.Values, strings.TrimSpace(v))
-		}
-		return r, nil
+		r.Values, err = SplitNames(values)
+		return r, err
 	}
 	field, value, given := strings.Cut(text, "=")
 	switch {
@@ -87,9 +69,13 @@ func parseRequirement(text string) (r Requirement, err error) {
 	if r.Field = strings.TrimSpace(r.Field); r.Field == "" || strings.ContainsAny(r.Field, " ()!^") {
 		return r, wrong
 	}
-	if given {
-		r.Values = []string{strings.TrimSpace(value)}
+	if !given {
+		return r, nil
 	}
+	if value, err = unquoted(value); err != nil {
+		return r, err
+	}
+	r.Values = []string{value}
 	return r, nil
 }
 
@@ -111,9 +97,9 @@ func (r Requirement) String() string {
 	case len(r.Values) == 0:
 		return r.Field
 	case r.Prefix:
-		return r.Field + "^=" + r.Values[0]
+		return r.Field + "^=" + quoted(r.Values[0])
 	}
-	return r.Field + word + strings.Join(r.Values, ",") + ")"
+	return r.Field + word + JoinNames(r.Values) + ")"
 }
 
 // Matches tells whether an object is chosen whose fields hold what values returns: several values, if it is a list.
@@ -124,6 +110,26 @@ func (s Selector) Matches(values func(field string) []string) bool {
 		}
 	}
 	return true
+}
+
+// MayMatch is Matches as far as values are known.
+func (s Selector) MayMatch(values func(field string) (list []string, known bool)) bool {
+	for i := range s {
+		if list, known := values(s[i].Field); known && !s[i].matches(list) {
+			return false
+		}
+	}
+	return true
+}
+
+// OneOf are the values of which an object that is chosen has one in a field, if that is asked for.
+func (s Selector) OneOf(field string) (values []string, asked bool) {
+	for i := range s {
+		if r := &s[i]; r.Field == field && !r.Not && !r.Prefix && len(r.Values) > 0 && !slices.ContainsFunc(r.Values, nothing) {
+			return r.Values, true
+		}
+	}
+	return nil, false
 }
 
 func (r *Requirement) matches(values []string) bool {

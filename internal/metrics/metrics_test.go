@@ -43,6 +43,13 @@ func (fake) Endpoints(yield func(*lb.EndpointHealth) bool) {
 	}
 }
 
+func (f fake) EndpointCount() (count lb.HealthCount) {
+	for e := range f.Endpoints {
+		count.Add(e)
+	}
+	return count
+}
+
 func (fake) Census(keys []lb.Key, yield func(int, *lb.ServiceStats)) (all lb.EndpointStats) {
 	for i, k := range keys {
 		if s := countedOf(k); k.Protocol != lb.UDP {

@@ -49,6 +49,8 @@ type Source interface {
 	LastApplied() time.Time
 	// Endpoints yields all that is probed.
 	Endpoints(yield func(*lb.EndpointHealth) bool)
+	// EndpointCount is how these are, in numbers.
+	EndpointCount() lb.HealthCount
 }
 
 // Sweeps is what sweeps of the connection table have done, and the CPU time that the last one took.
@@ -119,9 +121,7 @@ func look(o Options, st *desired.State, src Source) *view {
 		v.drained[v.drains[i].Addr] = append(v.drained[v.drains[i].Addr], i)
 	}
 	v.lookAtServices()
-	for e := range src.Endpoints {
-		v.health.Add(e)
-	}
+	v.health = src.EndpointCount()
 	return v
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -170,17 +171,72 @@ func (h *Health) EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bo
 	return lb.HealthState(state), ok
 }
 
-// Endpoints yields all that is probed, in the order of names.
-func (h *Health) Endpoints(yield func(*lb.EndpointHealth) bool) {
+// EndpointCount is how what is probed is, in numbers.
+func (h *Health) EndpointCount() (count lb.HealthCount) {
 	p := h.probes
 	p.mu.Lock()
-	keys := make([]string, 0, len(p.names))
-	for key := range p.names {
-		keys = append(keys, key)
+	defer p.mu.Unlock()
+	var e lb.EndpointHealth
+	for key, name := range p.names {
+		state, _, ok := p.prober.State(key)
+		if !ok {
+			continue
+		}
+		n := p.named[name]
+		t := &n.running[key].target
+		e.Addr, e.Probe.Type, e.Probe.Port, e.Object, e.State = t.Addr, t.Probe.Type, t.Probe.Port, n.object != nil, lb.HealthState(state)
+		count.Add(&e)
+	}
+	return count
+}
+
+// Endpoints yields all that is probed, in the order of names.
+func (h *Health) Endpoints(yield func(*lb.EndpointHealth) bool) { h.EndpointsWhere(nil, yield) }
+
+// EndpointsWhere yields what is probed and has a name and an address that are chosen, in the order of names.
+func (h *Health) EndpointsWhere(chosen func(name string, at netip.Addr) bool, yield func(*lb.EndpointHealth) bool) {
+	for _, one := range h.probes.inOrder() {
+		if chosen != nil && !chosen(one.key, one.at) {
+			continue
+		}
+		if e, ok := h.probes.health(one.key); ok && !yield(e) {
+			return
+		}
+	}
+}
+
+// inOrder are all keys. It is made anew when there are others, and never changed.
+func (p *probes) inOrder() []located {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sorted == nil {
+		p.sorted = make([]located, 0, len(p.names))
+		for at := range p.byAddr {
+			for key := range p.byAddr.of(at) {
+				p.sorted = append(p.sorted, located{key, at})
+			}
+		}
+		slices.SortFunc(p.sorted, func(a, b located) int { return strings.Compare(a.key, b.key) })
+	}
+	return p.sorted
+}
+
+// EndpointsNamed yields what is probed by these names, or at these addresses, in the order of names.
+func (h *Health) EndpointsNamed(names []string, yield func(*lb.EndpointHealth) bool) {
+	p := h.probes
+	var keys []string
+	p.mu.Lock()
+	for _, name := range names {
+		if _, is := p.names[name]; is {
+			keys = append(keys, name)
+		}
+		if a, err := netip.ParseAddr(name); err == nil {
+			keys = slices.AppendSeq(keys, p.byAddr.of(a.Unmap()))
+		}
 	}
 	p.mu.Unlock()
 	slices.Sort(keys)
-	for _, key := range keys {
+	for _, key := range slices.Compact(keys) {
 		if e, ok := p.health(key); ok && !yield(e) {
 			return
 		}
@@ -219,11 +275,8 @@ func (h *Health) SetHostState(a netip.Addr, port uint16, t lb.ProbeType, out boo
 	w := word{port: port, probe: t, red: out, since: time.Now()}
 	moved, there := p.byPort(a, w)
 	found = len(there)
-	for key, name := range p.names {
-		r := p.named[name].running[key]
-		if r.target.Addr != a {
-			continue
-		}
+	for key := range p.byAddr.of(a) {
+		r := p.named[p.names[key]].running[key]
 		there = append(there, &r.target)
 		if w.covers(r.target.Port, r.target.Probe.Type) {
 			p.setRed(key, r, out)

@@ -60,6 +60,11 @@ func (p *prober) Status(key string) (health.Status, bool) {
 	return s, ok
 }
 
+func (p *prober) State(key string) (state, asked health.State, ok bool) {
+	s, ok := p.Status(key)
+	return s.State, s.Asked, ok
+}
+
 func (p *prober) Override(key string, s health.State, evidence string) {
 	if p.overrides != nil {
 		p.overrides()

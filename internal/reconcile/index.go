@@ -264,15 +264,3 @@ func (u users) remove(a netip.Addr, instance string) {
 		u[a] = list
 	}
 }
-
-// refcount counts who uses an address.
-type refcount map[netip.Addr]int
-
-func (r refcount) add(a netip.Addr) { r[a]++ }
-
-// remove forgets the address with its last user.
-func (r refcount) remove(a netip.Addr) {
-	if r[a]--; r[a] <= 0 {
-		delete(r, a)
-	}
-}

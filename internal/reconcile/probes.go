@@ -17,6 +17,7 @@ type Prober interface {
 	Set(key string, t health.Target) // a key that is set already keeps its state
 	Remove(key string)
 	Status(key string) (health.Status, bool)
+	State(key string) (state, asked health.State, ok bool)
 	Override(key string, s health.State, evidence string)
 	Eject(key, evidence string)
 }
@@ -30,7 +31,8 @@ type probes struct {
 	named   map[string]*named
 	changes []wishChange      // since settle was called
 	names   map[string]string // by the keys that the prober has
-	addrs   refcount          // targets that the prober has at the address
+	sorted  []located         // these keys in order; nil: they are others by now
+	byAddr  keysAt            // these keys
 	words   hostWords         // of agents, about these addresses
 
 	portless map[lb.Key]*lb.Service // services whose probe asks an address, and no port
@@ -59,6 +61,12 @@ type wish struct {
 	key    string         // that the prober has it by, or the object in its place; "": none yet
 }
 
+// located is a key that the prober has, and where its target is.
+type located struct {
+	key string
+	at  netip.Addr
+}
+
 // running is what the prober has by a key.
 type running struct {
 	target  health.Target
@@ -68,7 +76,7 @@ type running struct {
 }
 
 func newProbes(p Prober) *probes {
-	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, addrs: refcount{}, words: hostWords{}, ejections: newEjections(), portless: map[lb.Key]*lb.Service{}}
+	return &probes{prober: p, named: map[string]*named{}, names: map[string]string{}, byAddr: keysAt{}, words: hostWords{}, ejections: newEjections(), portless: map[lb.Key]*lb.Service{}}
 }
 
 // targetOf is what a service wants to be asked about an endpoint. Probes leave from the address that the kernel chooses. They go to the
@@ -180,7 +188,7 @@ func (p *probes) settleAll() {
 // forgetWords forgets what agents said of addresses that nobody has probed any more: once all names are settled, since a service may
 // have gone from one to another.
 func (p *probes) forgetWords() {
-	maps.DeleteFunc(p.words, func(a netip.Addr, _ []word) bool { return p.addrs[a] == 0 })
+	maps.DeleteFunc(p.words, func(a netip.Addr, _ []word) bool { return p.byAddr[a] == nil })
 }
 
 // settleName has the prober ask what is wanted by a name. A wish that comes takes over the key, and so the state, of one that goes: an
@@ -212,9 +220,10 @@ func (p *probes) settleName(name string, n *named) (moved []lb.Key) {
 	}
 	for key := range free {
 		p.prober.Remove(key)
-		p.addrs.remove(n.running[key].target.Addr)
+		p.byAddr.remove(n.running[key].target.Addr, key)
 		delete(n.running, key)
 		delete(p.names, key)
+		p.sorted = nil
 	}
 	for i, w := range n.wishes {
 		if n.object != nil {
@@ -245,8 +254,9 @@ func (p *probes) ask(name string, n *named, w *wish) {
 	if before == w.target.Addr {
 		return
 	}
-	p.addrs.remove(before) // without effect if there was none
-	p.addrs.add(w.target.Addr)
+	p.byAddr.remove(before, w.key) // without effect if there was none
+	p.byAddr.add(w.target.Addr, w.key)
+	p.sorted = nil
 	if _, red := p.words.red(&w.target); red != r.red {
 		p.setRed(w.key, r, red)
 	}

@@ -73,13 +73,21 @@ func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 	}
 }
 
-// stateOf is how an endpoint of a service is; false: the service does not heed it, or nothing is known of it.
+// stateOf is how an endpoint of a service is, as its standing has it: without evidence. false: the service does not heed it, or nothing is known of it.
 func (p *probes) stateOf(s *lb.Service, e lb.Endpoint) (health.State, bool) {
-	j := p.standing(s, e)
-	if j.out {
+	p.mu.Lock()
+	key := p.keyAt(s, e)
+	out := p.ejections.out(s, e)
+	_, red := p.portRed(s, e)
+	p.mu.Unlock()
+	state, known := health.Unknown, false
+	if key != "" {
+		_, state, known = p.prober.State(key)
+	}
+	if out || red && known {
 		return health.Down, true
 	}
-	return j.Asked, j.known
+	return state, known
 }
 
 // ejectedEvidence is that of an endpoint that no probe says anything against.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -147,11 +148,26 @@ func (e *entry) status(id ID) Status {
 
 // List returns the statuses of a kind ("": all), or only those that failed, ordered by kind and key.
 func (t *Table) List(kind string, failedOnly bool) []Status {
+	return t.list(failedOnly, func(id ID) bool { return kind == "" || kind == id.Kind })
+}
+
+// Named returns the statuses of objects with one of these keys, or of kind and key with a space between, ordered as List does.
+func (t *Table) Named(names []string) []Status {
+	keys, ids := map[string]bool{}, map[ID]bool{}
+	for _, name := range names {
+		keys[name] = true
+		if kind, key, both := strings.Cut(name, " "); both {
+			ids[ID{kind, key}] = true
+		}
+	}
+	return t.list(false, func(id ID) bool { return keys[id.Key] || ids[id] })
+}
+
+func (t *Table) list(failedOnly bool, chosen func(ID) bool) (out []Status) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var out []Status
 	add := func(id ID) {
-		if e, ok := t.entries[id]; ok && (kind == "" || kind == id.Kind) {
+		if e, ok := t.entries[id]; ok && chosen(id) {
 			out = append(out, e.status(id))
 		}
 	}
@@ -165,7 +181,7 @@ func (t *Table) List(kind string, failedOnly bool) []Status {
 		}
 	}
 	for s := range t.included {
-		if (kind == "" || kind == s.Kind) && (s.Err != nil || !failedOnly) {
+		if chosen(s.ID) && (s.Err != nil || !failedOnly) {
 			out = append(out, s)
 		}
 	}

@@ -57,6 +57,17 @@ func (t *Table[T]) Meta(v View, key string) (Meta, bool) {
 // them meanwhile.
 func (t *Table[T]) All(v View) iter.Seq[T] { return t.Prefix(v, "") }
 
+// EachShared yields all objects as Shared has them, in the order of their keys.
+func (t *Table[T]) EachShared(v View) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for r := range v.rows(t.place, sortIndex, "") {
+			if !yield(&r.(*object[T]).value) {
+				return
+			}
+		}
+	}
+}
+
 // Prefix yields, in order, the objects for whose keys Kind.Sort gives something that begins with prefix.
 func (t *Table[T]) Prefix(v View, prefix string) iter.Seq[T] {
 	return t.values(v.rows(t.place, sortIndex, prefix))

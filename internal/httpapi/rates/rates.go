@@ -34,7 +34,7 @@ type Sampler interface {
 // Health tells how endpoints are.
 type Health interface {
 	EndpointState(s *lb.Service, e lb.Endpoint) (lb.HealthState, bool)
-	Endpoints(yield func(*lb.EndpointHealth) bool)
+	EndpointCount() lb.HealthCount
 }
 
 // DataPath has counters.
@@ -77,10 +77,7 @@ func (a *Rates) total() (v1.TotalRates, rates.Window) {
 		Connections: t.Tracked, ConnectionsMax: t.Limit, HalfOpen: t.HalfOpen,
 		Services: a.o.Store.Services.Len(now), Endpoints: a.o.Store.Services.Endpoints(now),
 	}
-	var health lb.HealthCount
-	for e := range a.o.Health.Endpoints {
-		health.Add(e)
-	}
+	health := a.o.Health.EndpointCount()
 	out.EndpointsUp, out.EndpointsDown = health.Up, health.Down
 	return out, window
 }

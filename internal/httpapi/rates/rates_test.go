@@ -73,11 +73,7 @@ func (h health) EndpointState(s *lb.Service, _ lb.Endpoint) (lb.HealthState, boo
 	return lb.HealthUp, true
 }
 
-func (h health) Endpoints(yield func(*lb.EndpointHealth) bool) {
-	for range h {
-		yield(&lb.EndpointHealth{State: lb.HealthDown})
-	}
-}
+func (h health) EndpointCount() lb.HealthCount { return lb.HealthCount{Down: len(h)} }
 
 func key(n int) lb.Key {
 	return lb.Key{VIP: netip.AddrFrom4([4]byte{20, 0, byte(n >> 8), byte(n)}), Port: 80, Protocol: lb.TCP}

@@ -172,9 +172,9 @@ func (a *Rates) find(q *query) (found []*row) {
 		}
 		return found
 	}
-	for s := range a.o.Store.Services.All(now) {
+	for s := range a.o.Store.Services.EachShared(now) {
 		if q.match == "" || strings.Contains(strings.ToLower(s.Name), q.match) || strings.Contains(s.Key.String(), q.match) {
-			add(&s)
+			add(s)
 		}
 	}
 	switch {
