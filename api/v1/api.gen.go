@@ -2325,7 +2325,7 @@ type GetConntracksParams struct {
 
 	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
 	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
-	// Of a list, one element has it. Not of the contract, as the parameters of its name.
+	// Of a list, one element has it. A value with a comma, a parenthesis or a quote in it is in quotes, as in name="a,b". Not of the contract, as the parameters of its name.
 	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
 
 	// SortBy Property to sort by; with - before it, the largest first.
@@ -2368,12 +2368,12 @@ type UndrainEndpointParams struct {
 
 // GetEndpointsParams defines parameters for GetEndpoints.
 type GetEndpointsParams struct {
-	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them.
+	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them. One with a comma in it is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
 	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
 	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
-	// Of a list, one element has it. Not of the contract, as the parameters of its name.
+	// Of a list, one element has it. A value with a comma, a parenthesis or a quote in it is in quotes, as in name="a,b". Not of the contract, as the parameters of its name.
 	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
 
 	// SortBy Property to sort by; with - before it, the largest first.
@@ -2458,12 +2458,12 @@ type CreateLoadbalancerParams struct {
 
 // GetLoadbalancersParams defines parameters for GetLoadbalancers.
 type GetLoadbalancersParams struct {
-	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them.
+	// Name Only the objects of these names or keys, as loxicmd get takes them, with commas between them. One with a comma in it is in quotes, as in "a,b",c.
 	Name ListName `form:"name,omitempty" json:"name,omitempty"`
 
 	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
 	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
-	// Of a list, one element has it. Not of the contract, as the parameters of its name.
+	// Of a list, one element has it. A value with a comma, a parenthesis or a quote in it is in quotes, as in name="a,b". Not of the contract, as the parameters of its name.
 	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
 
 	// SortBy Property to sort by; with - before it, the largest first.
@@ -2660,7 +2660,7 @@ type GetStatusesParams struct {
 
 	// Selector Only objects whose properties are so: requirements with commas between them, as endpointIP=10.0.0.1, mode!=dsr, state in (a,b),
 	// state notin (a,b), name (there is something in it), !name. A property is named by its path, serviceArguments.mode, or by what that ends with.
-	// Of a list, one element has it. Not of the contract, as the parameters of its name.
+	// Of a list, one element has it. A value with a comma, a parenthesis or a quote in it is in quotes, as in name="a,b". Not of the contract, as the parameters of its name.
 	Selector ListSelector `form:"selector,omitempty" json:"selector,omitempty"`
 
 	// SortBy Property to sort by; with - before it, the largest first.

@@ -43,7 +43,8 @@ func (a *API) GetLoadbalancers(w http.ResponseWriter, r *http.Request, params v1
 			case "serviceArguments.port":
 				return []string{strconv.Itoa(int(s.Port))}
 			case "status.state":
-				return []string{a.serviceStatus(now, s.Key).State}
+				applied := a.appliedOf(now, s.Key)
+				return []string{string(applied.State())}
 			case "status.key":
 				return []string{s.Key.String()}
 			}
@@ -99,13 +100,7 @@ func plainEndpoints(s *lb.Service, name string) (values []string, ok bool) {
 // servicesNamed are the services of any of these names or keys, in the order of keys; all, if there are none of these.
 func (a *API) servicesNamed(now *store.Snapshot, names []string) iter.Seq[*lb.Service] {
 	if len(names) == 0 {
-		return func(yield func(*lb.Service) bool) {
-			for s := range a.Store.Services.All(now) {
-				if !yield(&s) {
-					return
-				}
-			}
-		}
+		return a.Store.Services.EachShared(now)
 	}
 	var found []*lb.Service
 	for _, name := range names {

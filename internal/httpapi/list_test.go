@@ -175,7 +175,9 @@ func TestPages(t *testing.T) {
 	for query, want := range map[string][]string{
 		"config/loadbalancer/all?name=web":                                       {key(9), key(11)},
 		"config/loadbalancer/all?name=20.20.20.10:2020/tcp,web":                  {key(9), key(10), key(11)},
-		"config/loadbalancer/all?name=a,b":                                       {key(10)},
+		`config/loadbalancer/all?name="a,b",10`:                                  {key(10), key(12)},
+		"config/loadbalancer/all?name=a,b":                                       nil,
+		`config/loadbalancer/all?selector=name="a,b"`:                            {key(10)},
 		"config/loadbalancer/all?name=nope":                                      nil,
 		"config/loadbalancer/all?selector=mode=fullnat":                          {key(10), key(12)},
 		"config/loadbalancer/all?selector=mode=fullnat,!name":                    nil,
@@ -315,6 +317,38 @@ func TestAction(t *testing.T) {
 	} {
 		if got := action(&tc.c); got != tc.want {
 			t.Errorf("%s, want %s", got, tc.want)
+		}
+	}
+}
+
+// Who asks for one endpoint, or some of a service, does not have it said of all how they are.
+func TestFewEndpoints(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, nil)
+	b.mustPost(demo)
+	var others []string
+	for i := range 100 {
+		at := "31.31.40." + strconv.Itoa(i)
+		b.fake.health = append(b.fake.health, health(lb.HealthUp, at))
+		others = append(others, at)
+	}
+	b.fake.health = append(b.fake.health, health(lb.HealthDown, "31.31.31.1"), health(lb.HealthUp, "32.32.32.1"))
+	for query, want := range map[string]struct {
+		found []string
+		built int
+	}{
+		"name=31.31.31.1":                                {[]string{"31.31.31.1"}, 1},
+		"name=31.31.31.1_tcp_5001,32.32.32.1":            {[]string{"31.31.31.1", "32.32.32.1"}, 2},
+		"selector=services=20.20.20.1:2020/tcp":          {[]string{"31.31.31.1", "32.32.32.1"}, 2},
+		"selector=services=20.20.20.1:2020/tcp,state=ok": {[]string{"32.32.32.1"}, 2},
+		"selector=host^=31.31.31.":                       {[]string{"31.31.31.1"}, 1},
+		"selector=name=32.32.32.1_tcp_5001":              {[]string{"32.32.32.1"}, 1},
+		"selector=state=nok":                             {[]string{"31.31.31.1"}, len(others) + 2},
+		"limit=2":                                        {others[:2], 3},
+	} {
+		b.fake.built = 0
+		if diff := cmp.Diff(want.found, b.addresses(t, "config/endpoint/all?"+query)); diff != "" || b.fake.built != want.built {
+			t.Errorf("%s: %d were looked at, want %d; %s", query, b.fake.built, want.built, diff)
 		}
 	}
 }

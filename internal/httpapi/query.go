@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	"loxilb/internal/lb"
 	"loxilb/internal/listing"
@@ -13,11 +12,13 @@ import (
 // queryOf is what the parameters of a list ask for; fields are those of its objects.
 func queryOf(fields *listing.Fields, name, selector, sortBy string, limit int, after string) (*listing.Query, *problem) {
 	q := &listing.Query{Sort: sortBy, Limit: limit, Continue: after}
-	if name != "" {
-		nameless := func(s string) bool { return s == "" }
-		q.Names = slices.DeleteFunc(append(strings.Split(name, ","), name), nameless) // a name may have a comma in it
-	}
 	var err error
+	if name != "" {
+		if q.Names, err = listing.SplitNames(name); err != nil {
+			return nil, refuse(http.StatusBadRequest, "name: %v", err)
+		}
+		q.Names = slices.DeleteFunc(q.Names, func(s string) bool { return s == "" })
+	}
 	if q.Where, err = listing.ParseSelector(selector); err != nil {
 		return nil, refuse(http.StatusBadRequest, "%v", err)
 	}

@@ -180,3 +180,28 @@ func TestSelectorIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// Whatever is in a name, it is found by the name, and by no part of it.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	names := []string{"a,b", "a", "b c", `say "hi"`, `"`, "x)", "(", "a=b", "in (c)", "ü,ö", "!", " spaced ", "a, b"}
+	if got, err := SplitNames(JoinNames(names)); err != nil || !slices.Equal(got, names) {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, name := range names {
+		for _, r := range []Requirement{{Field: "name", Values: []string{name}}, {Field: "name", Values: []string{"z", name}, Not: true}, {Field: "name", Values: []string{name}, Prefix: true}} {
+			got, err := ParseSelector(Selector{r, {Field: "on"}}.String())
+			if err != nil || len(got) != 2 || !slices.Equal(got[0].Values, r.Values) || got[0].Not != r.Not || got[0].Prefix != r.Prefix {
+				t.Errorf("%s: %+v, %v", r, got, err)
+			}
+		}
+	}
+	if got, err := ParseSelector(`name="a,b",state!="(x)"`); err != nil || got.String() != `name in ("a,b"),state notin ("(x)")` {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, text := range []string{`name="a`, `name in ("a,b)`, `name="a"b`} {
+		if got, err := ParseSelector(text); err == nil {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -49,7 +48,7 @@ func describeServices(ctx context.Context, o *session.Options, list []v1.Loadbal
 		e := &list[i]
 		rated := ""
 		if e.Status != nil && len(list) <= maxRated {
-			if rated, err = rates(ctx, o, client, keyOf(e)); err != nil {
+			if rated, err = serviceRates(ctx, o, client, keyOf(e)); err != nil {
 				return nil, err
 			}
 		}
@@ -151,41 +150,8 @@ func endpointsDown(ctx context.Context, o *session.Options, client *v1.Client, l
 	return slices.DeleteFunc(all.Attr, func(e v1.EndpointProbe) bool { return e.CurrState != "nok" && e.CurrState != "red" }), err
 }
 
-// Of so many endpoints a request can name each, and of so many services the rates are asked for.
-const maxNamed, maxRated = 100, 20
-
-// rates are what a service and its endpoints have had a second, as far as the server tells.
-func rates(ctx context.Context, o *session.Options, client *v1.Client, key string) (string, error) {
-	var list v1.ServiceRatesList
-	body, err := o.Answer(client.GetServiceRates(ctx, &v1.GetServiceRatesParams{Service: key, Endpoints: true}))
-	if err == nil {
-		err = session.Decode(body, &list)
-	}
-	if err != nil {
-		return "", session.UnlessRefused(err)
-	}
-	if len(list.Services) == 0 {
-		return "", nil
-	}
-	t := session.NewTable("Of", "Active", "Connections/s", "Packets/s in", "Packets/s out", "Bits/s in", "Bits/s out", "Repeated SYNs/s", "Failed handshakes/s")
-	row := func(of string, active uint64, r *v1.Rates) {
-		cells := []string{of, strconv.FormatUint(active, 10)}
-		for _, v := range []float32{r.Connections, r.PacketsIn, r.PacketsOut, 8 * r.BytesIn, 8 * r.BytesOut, r.RepeatedSyns, r.FailedHandshakes} {
-			decimals := 0
-			if v > 0 && v < 10 {
-				decimals = 1
-			}
-			cells = append(cells, strconv.FormatFloat(float64(v), 'f', decimals, 32))
-		}
-		t.Add(cells...)
-	}
-	s := &list.Services[0]
-	row("service", s.Active, &s.Rates)
-	for i := range s.Endpoints {
-		row(s.Endpoints[i].Endpoint, s.Endpoints[i].Active, &s.Endpoints[i].Rates)
-	}
-	return fmt.Sprintf("Rates over the last %.0f s:\n%s", max(1, list.Seconds), t.String()), nil
-}
+// maxNamed is how many endpoints a request can name.
+const maxNamed = 100
 
 // problemsOf are what keeps packets from the VIPs and endpoints of a service, a line each.
 func problemsOf(e *v1.LoadbalanceEntry, failed []v1.Status, down []v1.EndpointProbe) string {

@@ -127,6 +127,7 @@ func endpointKind(o *session.Options) session.Kind[v1.EndpointProbeList, v1.Endp
 		Also:   func(e *v1.EndpointProbe) []string { return []string{e.HostName} },
 		Fields: map[string]string{"state": "currState", "host": "hostName", "service": "services", "port": "probePort"},
 		Draw:   func(l *v1.EndpointProbeList) *session.Table { return endpointTable(l.Attr, o.Output == "wide") },
+		More:   func(ctx context.Context, e *v1.EndpointProbe) (string, error) { return endpointRates(ctx, o, e) },
 		Events: func(e *v1.EndpointProbe) []string {
 			return []string{net.JoinHostPort(e.HostName, strconv.Itoa(e.ProbePort)), e.HostName, "endpoint " + e.HostName}
 		},

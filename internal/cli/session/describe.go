@@ -68,6 +68,13 @@ func (k *Kind[L, T]) full(ctx context.Context, o *Options, list []T, items []jso
 		}
 		var b strings.Builder
 		describeValue(&b, "", document)
+		if k.More != nil {
+			more, err := k.More(ctx, &list[i])
+			if err != nil {
+				return nil, err
+			}
+			b.WriteString(more)
+		}
 		more, err := o.statusAndEvents(ctx, k.Object, k.Name(&list[i]), k.eventsOf(&list[i]))
 		if err != nil {
 			return nil, err

@@ -33,6 +33,7 @@ type Kind[L, T any] struct {
 	Object   string                                       // what events and statuses call the kind; "": they know none of it
 	Events   func(*T) []string                            // what events call an object, if it is not that and the name
 	Full     func(context.Context, []T) ([]string, error) // descriptions of objects; nil: what the answer has, status and events
+	More     func(context.Context, *T) (string, error)    // what a description has between answer and status; nil: nothing
 	Called   string                                       // what an error calls an object; "": Word
 	Hint     string                                       // how the objects are named, for an error
 	Quiet    func() bool                                  // whether it is no error if an object is not there; nil: it is one
@@ -240,7 +241,7 @@ func (k *Kind[L, T]) called(t *T, name string) bool {
 func asking(q *listing.Query) v1.RequestEditorFn {
 	return func(_ context.Context, r *http.Request) error {
 		v := r.URL.Query()
-		for name, value := range map[string]string{"name": strings.Join(q.Names, ","), "selector": q.Where.String(), "sortBy": q.Sort, "continue": q.Continue} {
+		for name, value := range map[string]string{"name": listing.JoinNames(q.Names), "selector": q.Where.String(), "sortBy": q.Sort, "continue": q.Continue} {
 			if value != "" {
 				v.Set(name, value)
 			}

@@ -1,0 +1,53 @@
+package services_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/clitest"
+)
+
+// A name with a comma in it is one name, wherever it is written.
+func TestNameWithComma(t *testing.T) {
+	t.Parallel()
+	s := clitest.NewServer(t, 200, `{"lbAttr":[{"serviceArguments":{"externalIP":"20.20.20.1","port":80,"protocol":"tcp","name":"a,b"},"endpoints":[],"status":{"key":"20.20.20.1:80/tcp","state":"applied"}},
+		{"serviceArguments":{"externalIP":"20.20.20.2","port":80,"protocol":"tcp","name":"a"},"endpoints":[],"status":{"key":"20.20.20.2:80/tcp","state":"applied"}}]}`)
+	for args, asked := range map[string]string{
+		"get lb a,b -o name":            "name=%22a%2Cb%22",
+		"get lb --servName=a,b -o name": "selector=serviceArguments.name+in+%28%22a%2Cb%22%29",
+		`get lb -l name="a,b" -o name`:  "selector=serviceArguments.name+in+%28%22a%2Cb%22%29",
+	} {
+		got := clitest.Run(t, "", s.At(args)...)
+		if last := s.Requests[len(s.Requests)-1]; got.Stdout != "lb/20.20.20.1:80/tcp\n" || !strings.HasSuffix(last, "?"+asked) {
+			t.Errorf("%s: %+v, asked by %s", args, got, last)
+		}
+	}
+}
+
+// describe endpoint shows what the endpoint has had a second from each service, and nothing of others.
+func TestRatesOfEndpoint(t *testing.T) {
+	t.Parallel()
+	s := &clitest.Server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any = struct{}{}
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/config/endpoint/all"):
+			answer = v1.EndpointProbeList{Attr: []v1.EndpointProbe{{Name: "31.31.31.1_tcp_80", HostName: "31.31.31.1", CurrState: "ok", Services: []string{"20.20.20.1:80/tcp", "20.20.20.2:80/tcp"}}}}
+		case strings.HasSuffix(r.URL.Path, "/status/rates/services"):
+			answer = v1.ServiceRatesList{Seconds: 5, Services: []v1.ServiceRates{{Service: r.URL.Query().Get("service"), Endpoints: []v1.EndpointRates{
+				{Endpoint: "31.31.31.1:80", Active: 7, Rates: v1.Rates{Connections: 12}}, {Endpoint: "31.31.31.9:80", Active: 8},
+			}}}}
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	}))}
+	t.Cleanup(s.Close)
+	got := clitest.Run(t, "", s.At("describe endpoint 31.31.31.1")...)
+	text := strings.Join(strings.Fields(got.Stdout), " ")
+	if !strings.Contains(text, "Rates over the last 5 s:") || !strings.Contains(text, "20.20.20.1:80/tcp > 31.31.31.1:80 | 7 | 12 |") ||
+		!strings.Contains(text, "20.20.20.2:80/tcp > 31.31.31.1:80 | 7 | 12 |") || strings.Contains(text, "31.31.31.9") {
+		t.Errorf("%+v", got)
+	}
+}

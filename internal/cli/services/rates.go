@@ -1,0 +1,98 @@
+package services
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	v1 "loxilb/api/v1"
+	"loxilb/internal/cli/session"
+)
+
+// maxRated is of how many services the rates are asked for.
+const maxRated = 20
+
+// rated is a table of what there has been a second.
+type rated struct {
+	*session.Table
+	seconds float64
+}
+
+func newRated() *rated {
+	return &rated{Table: session.NewTable("Of", "Active", "Connections/s", "Packets/s in", "Packets/s out", "Bits/s in", "Bits/s out", "Repeated SYNs/s", "Failed handshakes/s")}
+}
+
+func (t *rated) add(of string, active uint64, r *v1.Rates) {
+	cells := []string{of, strconv.FormatUint(active, 10)}
+	for _, v := range []float32{r.Connections, r.PacketsIn, r.PacketsOut, 8 * r.BytesIn, 8 * r.BytesOut, r.RepeatedSyns, r.FailedHandshakes} {
+		decimals := 0
+		if v > 0 && v < 10 {
+			decimals = 1
+		}
+		cells = append(cells, strconv.FormatFloat(float64(v), 'f', decimals, 32))
+	}
+	t.Add(cells...)
+}
+
+// text is the table below what it is; nothing, if it is empty.
+func (t *rated) text() string {
+	if t.Waiting() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Rates over the last %.0f s:\n%s", max(1, t.seconds), t.String())
+}
+
+// askRates asks for those of a service and its endpoints; nil: the server does not tell.
+func askRates(ctx context.Context, o *session.Options, client *v1.Client, key string) (*v1.ServiceRates, float64, error) {
+	var list v1.ServiceRatesList
+	body, err := o.Answer(client.GetServiceRates(ctx, &v1.GetServiceRatesParams{Service: key, Endpoints: true}))
+	if err == nil {
+		err = session.Decode(body, &list)
+	}
+	if err != nil || len(list.Services) == 0 {
+		return nil, 0, session.UnlessRefused(err)
+	}
+	return &list.Services[0], list.Seconds, nil
+}
+
+// serviceRates are what a service and its endpoints have had a second.
+func serviceRates(ctx context.Context, o *session.Options, client *v1.Client, key string) (string, error) {
+	s, seconds, err := askRates(ctx, o, client, key)
+	if err != nil || s == nil {
+		return "", err
+	}
+	t := newRated()
+	t.seconds = seconds
+	t.add("service", s.Active, &s.Rates)
+	for i := range s.Endpoints {
+		t.add(s.Endpoints[i].Endpoint, s.Endpoints[i].Active, &s.Endpoints[i].Rates)
+	}
+	return t.text(), nil
+}
+
+// endpointRates are what an endpoint has had a second from each service that heeds it.
+func endpointRates(ctx context.Context, o *session.Options, e *v1.EndpointProbe) (string, error) {
+	client, err := o.Client()
+	if err != nil {
+		return "", err
+	}
+	t := newRated()
+	for _, key := range e.Services[:min(len(e.Services), maxRated)] {
+		s, seconds, err := askRates(ctx, o, client, key)
+		if err != nil {
+			return "", err
+		}
+		if s == nil {
+			continue
+		}
+		t.seconds = seconds
+		for i := range s.Endpoints {
+			r := &s.Endpoints[i]
+			if at, err := netip.ParseAddrPort(r.Endpoint); err == nil && at.Addr().String() == e.HostName {
+				t.add(key+" > "+r.Endpoint, r.Active, &r.Rates)
+			}
+		}
+	}
+	return t.text(), nil
+}
