@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,9 +23,10 @@ type fakeNetwork struct {
 	neighbours []Neighbour
 	routes     map[netip.Addr]Route
 	features   map[string]bool
-	answers    int // the largest ping that is answered; 0: none
-	pings      int // so many
-	loses      int // of them, the first ones
+	answers    int        // the largest ping that is answered; 0: none
+	mu         sync.Mutex // pings are sent side by side
+	pings      int        // so many
+	loses      int        // of them, the first ones
 	refuses    error
 }
 
@@ -38,6 +40,8 @@ func (n *fakeNetwork) Route(a netip.Addr) (Route, error) {
 }
 
 func (n *fakeNetwork) Ping(_ netip.Addr, sizes ...int) (answered []bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, size := range sizes {
 		n.pings++
 		answered = append(answered, size <= n.answers && n.pings > n.loses)

@@ -480,7 +480,9 @@ func (m *Model) Stats(key lb.Key) (lb.ServiceStats, error) {
 	s := lb.ServiceStats{EndpointStats: svc.retired, NoEndpoint: svc.noEndpoint}
 	for i, e := range svc.endpoints {
 		s.EndpointStats = add(s.EndpointStats, e.stats)
-		e.stats.Takes = svc.Endpoints[i].Weight > 0
+		if e.stats.Takes = svc.Endpoints[i].Weight > 0; e.stats.Takes {
+			e.stats.Share = 1 // no endpoint of the model comes slowly
+		}
 		s.Endpoints = append(s.Endpoints, e.stats)
 	}
 	for _, e := range svc.ending {
