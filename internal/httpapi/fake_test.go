@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	v1 "loxilb/api/v1"
@@ -35,8 +36,8 @@ type fake struct {
 	hits        map[string]lb.Traffic // of firewall rules
 	sessions    []lb.Session          // that rules must not cut
 	sessionsErr error
-	asking      func() // called when somebody asks for sessions
-	asked       int    // how often
+	asking      func()       // called when somebody asks for sessions
+	asked       atomic.Int32 // how often
 	connections []lb.Connection
 	sought      lb.Sought // by the last request for them
 	applyErr    error
@@ -136,7 +137,7 @@ func (f *fake) OwnSockets() (map[netip.AddrPort]uint64, error) {
 }
 
 func (f *fake) Sessions(...netip.Addr) ([]lb.Session, error) {
-	f.asked++
+	f.asked.Add(1)
 	if f.asking != nil {
 		f.asking()
 	}

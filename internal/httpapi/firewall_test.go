@@ -194,8 +194,8 @@ func TestFirewallAsks(t *testing.T) {
 	b := newBench(t, nil)
 	b.fake.sessions = []lb.Session{{Remote: netip.MustParseAddrPort("203.0.113.9:5000"), Local: netip.MustParseAddrPort("10.0.0.1:22"), Interface: "eth0"}}
 	const allow, all = `{"ruleArguments":{"sourceIP":"203.0.113.0/24","preference":9},"opts":{"allow":true}}`, `{"ruleArguments":{},"opts":{"drop":true}}`
-	if code, text := b.postRule(allow); code != 200 || b.fake.asked != 0 {
-		t.Fatal(code, text, b.fake.asked)
+	if code, text := b.postRule(allow); code != 200 || b.fake.asked.Load() != 0 {
+		t.Fatal(code, text, b.fake.asked.Load())
 	}
 	b.fake.asking = func() {
 		_, _, err := b.store.Commit(owner, func(tx *store.Tx) error {
@@ -208,17 +208,18 @@ func TestFirewallAsks(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if code, text := b.postRule(all); code != 409 || b.fake.asked != 2 {
-		t.Errorf("asked %d times: %d %s", b.fake.asked, code, text)
+	if code, text := b.postRule(all); code != 409 || b.fake.asked.Load() != 2 {
+		t.Errorf("asked %d times: %d %s", b.fake.asked.Load(), code, text)
 	}
-	b.fake.asked, b.fake.asking = 0, nil
+	b.fake.asking = nil
+	b.fake.asked.Store(0)
 	if w := b.call("POST", firewallPath+"?force=true", all, "Content-Type", "application/json"); w.Code != 200 {
 		t.Fatal(w.Code, w.Body)
 	}
 	for _, dry := range []string{"true", "false"} {
 		body := `{"dryRun":` + dry + `,"objects":[{"kind":"Firewall","spec":` + all + `},{"kind":"Policy","spec":{"policyIdent":"p","policyInfo":{"type":0,"peakInfoRate":100,"committedInfoRate":100},"targetObject":{"polObjName":"eth0","attachment":1}}}]}`
-		if w := b.call("POST", BaseURL+"/config/apply", body, "Content-Type", "application/json"); w.Code != 200 || b.fake.asked != 0 {
-			t.Errorf("asked %d times: %d %s", b.fake.asked, w.Code, w.Body)
+		if w := b.call("POST", BaseURL+"/config/apply", body, "Content-Type", "application/json"); w.Code != 200 || b.fake.asked.Load() != 0 {
+			t.Errorf("asked %d times: %d %s", b.fake.asked.Load(), w.Code, w.Body)
 		}
 	}
 }
