@@ -429,7 +429,10 @@ __noinline enum verdict tcp_single_entry(struct packet *p, struct connection *c)
 		tcp_single_segment(p, c, word);
 	}
 	c->seen = p->now;
-	return state_read(c) & STATE_ENDED ? VERDICT_AGAIN : VERDICT_CONTINUE;
+	/* AGAIN: another CPU was moving it (grow.h), and its row may be
+	 * another connection's by now */
+	return states_are_of_pair(state_read(c), word) ? VERDICT_CONTINUE :
+							 VERDICT_AGAIN;
 }
 
 /* Handles a segment that may change the state: SYN, FIN or RST, or any segment
