@@ -2,8 +2,12 @@ package packet
 
 import (
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"loxilb/test/packet/lab"
 )
@@ -11,24 +15,68 @@ import (
 // TestDocs runs the examples of the documentation: blocks fenced as `packets`.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	const page = "../../docs/packet-path.md"
+	lanes := newLanes(t, lab.Config{})
+	for _, page := range []string{"../../docs/packet-path.md", "../../docs/modes.md"} {
+		blocks := fenced(t, page, "packets")
+		if len(blocks) == 0 {
+			t.Fatalf("%s has no example", page)
+		}
+		for _, b := range blocks {
+			r, err := lanes.run(script{page, strings.Split(strings.TrimRight(b, "\n"), "\n")})
+			if err != nil {
+				t.Fatalf("%s: %v", page, err)
+			}
+			for _, f := range r.failures {
+				t.Errorf("%s: %s of the example", page, f)
+			}
+		}
+	}
+}
+
+// TestPictures: each picture of a mode has the packets of the script below it, hop by hop, but for what does not pass the load balancer.
+func TestPictures(t *testing.T) {
+	t.Parallel()
+	const page = "../../docs/modes.md"
+	scripts := fenced(t, page, "packets")
+	var pictures []string
+	for _, b := range fenced(t, page, "") {
+		if strings.Contains(b, " > ") {
+			pictures = append(pictures, b)
+		}
+	}
+	if len(pictures) != 7 || len(scripts) != 7 {
+		t.Fatalf("%d pictures, %d scripts of seven modes", len(pictures), len(scripts))
+	}
+	for i, s := range scripts {
+		if diff := cmp.Diff(hops(s, "in ", "out "), hops(pictures[i], "")); diff != "" {
+			t.Errorf("picture %d has other packets than the script below it (-script, +picture):\n%s", i+1, diff)
+		}
+	}
+}
+
+// hops are the sources and destinations in lines that begin so.
+func hops(text string, begin ...string) (hops []string) {
+	hop := regexp.MustCompile(`[\da-f.:]+ > [\da-f.:]+`)
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "past loxilb") || !slices.ContainsFunc(begin, func(b string) bool { return strings.HasPrefix(line, b) }) {
+			continue
+		}
+		hops = append(hops, hop.FindAllString(line, -1)...)
+	}
+	return hops
+}
+
+// fenced are the blocks of a page that are fenced as a language.
+func fenced(t *testing.T, page, language string) (blocks []string) {
+	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := strings.Split(string(text), "```packets\n")[1:]
-	if len(blocks) == 0 {
-		t.Fatalf("%s has no example", page)
-	}
-	lanes := newLanes(t, lab.Config{})
-	for _, b := range blocks {
-		b, _, _ = strings.Cut(b, "```")
-		r, err := lanes.run(script{page, strings.Split(strings.TrimRight(b, "\n"), "\n")})
-		if err != nil {
-			t.Fatalf("%s: %v", page, err)
-		}
-		for _, f := range r.failures {
-			t.Errorf("%s: %s of the example", page, f)
+	for _, m := range regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
+		if m[1] == language {
+			blocks = append(blocks, m[2])
 		}
 	}
+	return blocks
 }

@@ -1,51 +1,202 @@
 package compat_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"loxilb/internal/netnstest"
 	"loxilb/test/net/rig"
 )
 
-// TestDocs runs the commands of the documentation, in the order written, on an empty balancer for each page.
+// TestDocs runs the commands of the documents, in the order written, each document on a balancer of its own: lines that are indented by four
+// spaces, and blocks fenced as `endpoint` on an endpoint.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	for _, page := range []string{"README.md", "docs/operations.md", "docs/replace-loxilb.md"} {
-		t.Run(page, func(t *testing.T) {
+	for _, name := range documents(t) {
+		d := readDocument(t, name)
+		if len(d.commands) == 0 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile(filepath.Join(rig.Root, page))
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := rig.New(t, rig.Options{})
-			n := 0
-			for line := range strings.Lines(string(text)) {
-				command, ok := strings.CutPrefix(line, "    loxicmd ")
-				if !ok {
-					continue
-				}
-				command, _, _ = strings.Cut(command, " #")
-				if _, err := r.Command(strings.Fields(command)...); err != nil {
-					t.Errorf("loxicmd %s: %v", strings.TrimSpace(command), err)
-				}
-				n++
-			}
-			if n < 4 {
-				t.Errorf("%d commands", n)
-			}
-			if p := strings.Contains(r.Log(), "level=ERROR"); p {
-				t.Error("a command made the daemon complain")
-			}
+			d.run(t)
 		})
 	}
 }
 
-// TestLogTable: what docs/operations.md says that the log says, the code says.
+// document is what a document asks its readers to type.
+type document struct {
+	name     string
+	text     string
+	commands []command
+}
+
+type command struct {
+	line     string
+	endpoint bool // it is for an endpoint
+}
+
+// documents are those of the repository that people read.
+func documents(t *testing.T) []string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(rig.Root, "docs/*.md"))
+	if err != nil || len(list) < 20 {
+		t.Fatalf("%d documents, %v", len(list), err)
+	}
+	names := []string{"README.md", "CONTRIBUTING.md"}
+	for _, path := range list {
+		names = append(names, "docs/"+filepath.Base(path))
+	}
+	return names
+}
+
+// readDocument finds the commands of a document, and fails for what no test could run.
+func readDocument(t *testing.T, name string) document {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(rig.Root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := document{name: name, text: string(text)}
+	fence := ""
+	for line := range strings.Lines(d.text) {
+		line = strings.TrimRight(line, "\n")
+		language, fenced := strings.CutPrefix(line, "```")
+		indented, is := strings.CutPrefix(line, "    ")
+		switch {
+		case fenced && fence == "":
+			fence = "```" + language
+		case fenced:
+			fence = ""
+		case fence == "```endpoint":
+			d.commands = append(d.commands, command{line, true})
+		case fence == "" && is && runs(indented):
+			d.commands = append(d.commands, command{line: indented})
+		case fence == "" && is && regexp.MustCompile(`^(make|[A-Z_]+=\S+ .*make) `).MatchString(indented):
+			wantTarget(t, name, indented)
+		}
+	}
+	return d
+}
+
+// runs tells whether a line is a command of a program that the balancer's namespace has. Others (make, apt, systemctl, ssh) have tests of their own.
+func runs(line string) bool {
+	program, _, _ := strings.Cut(line, " ")
+	return slices.Contains([]string{"loxicmd", "curl", "echo", "for", "ip", "nft", "rm", "sysctl", "tcpdump"}, program)
+}
+
+// wantTarget: what `make` is asked for is there.
+func wantTarget(t *testing.T, name, line string) {
+	t.Helper()
+	makefile, err := os.ReadFile(filepath.Join(rig.Root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ = strings.Cut(line, "  ")
+	_, words, _ := strings.Cut(" "+line, " make ")
+	for _, word := range strings.Fields(words) {
+		if !strings.Contains(word, "=") && !strings.Contains(string(makefile), "\n"+word+":") {
+			t.Errorf("%s: %s: make has no target %s", name, line, word)
+		}
+	}
+}
+
+func (d document) run(t *testing.T) {
+	r := rig.New(t, rig.Options{Before: func(t testing.TB, s *netnstest.Standard) {
+		for _, name := range []string{"eth1", "eth2", "eth3"} { // that documents speak of
+			rig.MustRun(t, s.LB, "ip", "link", "add", name, "type", "veth", "peer", "name", "peer-"+name)
+		}
+	}})
+	dir := t.TempDir()
+	d.prepare(t, r, dir)
+	for _, c := range d.commands {
+		c.run(t, r, dir)
+	}
+	if strings.Contains(r.Log(), "level=ERROR") {
+		t.Error("a command made the daemon complain")
+	}
+}
+
+// prepare makes what a document takes for granted.
+func (d document) prepare(t *testing.T, r *rig.Rig, dir string) {
+	t.Helper()
+	switch d.name {
+	case "docs/import.md":
+		if err := os.CopyFS(dir, os.DirFS(filepath.Join(rig.Root, "internal/importer/testdata"))); err != nil {
+			t.Fatal(err)
+		}
+	case "docs/configuration.md":
+		_, example, _ := strings.Cut(d.text, "    apiVersion:")
+		example, _, _ = strings.Cut("    apiVersion:"+example, "    ---")
+		if err := os.Mkdir(filepath.Join(dir, "site"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "site/web.yaml"), []byte(strings.ReplaceAll("\n"+example, "\n    ", "\n")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	case "docs/firewall.md": // somebody whose packets are recorded
+		rig.MustRun(t, r.Client, "ip", "address", "add", "203.0.113.7/32", "dev", "lo")
+		ping, err := r.Client.Start(netnstest.Command{Args: []string{"ping", "-q", "-i", "0.1", "-c", "200", "-I", "203.0.113.7", "100.100.100.254"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(ping.Stop)
+	case "docs/first-service.md": // which has two namespaces of its own
+		t.Cleanup(func() {
+			_, _ = r.LB.Run("sh", "-c", fmt.Sprintf("for n in 1 2; do ip netns pids %[1]s-server$n | xargs -r kill; ip netns delete %[1]s-server$n; done", r.LB.Namespace))
+		})
+	case "docs/explain.md", "docs/troubleshooting.md":
+		r.Loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
+	}
+}
+
+// run runs a command as a reader would, and fails the test if it fails.
+func (c command) run(t *testing.T, r *rig.Rig, dir string) {
+	t.Helper()
+	host, line := r.LB, strings.NewReplacer( // what is named by its place on a machine is at other places here
+		"/etc/keepalived/keepalived.conf", filepath.Join(dir, "keepalived.conf"),
+		"/var/lib/loxilb/", filepath.Join(r.Dir(), "state")+"/",
+		"/tmp/hello", filepath.Join(dir, "hello"),
+		" server$n", " "+r.LB.Namespace+"-server$n",
+	).Replace(c.line)
+	if c.endpoint {
+		host = r.Endpoints[0]
+	}
+	switch {
+	case strings.HasPrefix(line, "loxilb agent "): // works until it is stopped
+		line = "timeout --preserve-status 1 " + line
+	case strings.HasPrefix(line, "tcpdump -nr "): // of what is written a moment later
+		line = "timeout 10 sh -c 'until " + line + "; do sleep 0.1; done'"
+	}
+	out, err := host.Run("sh", "-c", fmt.Sprintf("cd %s && PATH=%s:$PATH; %s", dir, rig.Bin(), line))
+	if err != nil && !c.found(err) {
+		t.Errorf("%s: %v: %s", c.line, err, out)
+	}
+	if _, want, ok := strings.Cut(c.line, "# prints: "); ok && strings.TrimSpace(out) != want {
+		t.Errorf("%s: printed %q", c.line, out)
+	}
+}
+
+// found tells whether an error is an exit code that says that there is something to say.
+func (c command) found(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	return strings.HasPrefix(c.line, "loxicmd plan ") && exit.ExitCode() == 2 || strings.HasPrefix(c.line, "loxicmd doctor") && exit.ExitCode() == 1
+}
+
+// TestLogTable: what docs/troubleshooting.md says that the log says, the code says.
 func TestLogTable(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(rig.Root, "docs/operations.md"))
+	page, err := os.ReadFile(filepath.Join(rig.Root, "docs/troubleshooting.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

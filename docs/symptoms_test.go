@@ -1,0 +1,60 @@
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestSymptoms: what troubleshooting.md says that commands say, the code says; `...` stands for what differs.
+func TestSymptoms(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "| you see | ask | it says |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	code := sources(t)
+	phrases := 0
+	for row := range strings.Lines(table) {
+		cells := strings.Split(row, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		for i, phrase := range strings.Split(cells[3], "`") {
+			if i%2 == 0 {
+				continue
+			}
+			phrases++
+			for part := range strings.SplitSeq(phrase, "...") {
+				if part = strings.TrimSpace(strings.Trim(part, " ,:")); !strings.Contains(code, part) {
+					t.Errorf("nothing says %q", part)
+				}
+			}
+		}
+	}
+	if phrases < 12 {
+		t.Errorf("only %d phrases were found", phrases)
+	}
+}
+
+// sources is the code of what users run, with verbs of formats as spaces.
+func sources(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	err := fs.WalkDir(os.DirFS("../internal"), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile("../internal/" + name)
+		b.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(`%[a-z]`).ReplaceAllString(b.String(), " ")
+}
