@@ -18,7 +18,7 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo test test-long soak package test-package test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo test test-long soak package test-package release test-release test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -117,6 +117,13 @@ package: build ## bin/package: a Debian and an RPM package for this architecture
 test-package: build ## the packages on real Debians 12 and 13: installed, upgraded under load, removed
 	@tools/setup test package
 	@test/install/run
+
+release: build ## bin/release: archives, packages, bills of materials and checksums of a commit, for amd64 and arm64; the same bytes each time
+	@tools/release
+
+test-release: build ## a release of a tag, made twice in different folders by different caches: complete, and the same bytes
+	@tools/setup test
+	LOXILB_RELEASE=1 $(GO) test -count=1 -timeout 30m -v ./test/release
 
 install: build ## into PREFIX=/usr/local
 	install -D bin/loxilb $(DESTDIR)$(PREFIX)/sbin/loxilb

@@ -2106,8 +2106,20 @@ type VerifiedTable struct {
 type Version struct {
 	BuildInfo string `json:"buildInfo"`
 
+	// Commit Of the source
+	Commit string `json:"commit,omitempty"`
+
+	// CommitDate When that was made, as in 2026-11-23T12:00:00Z.
+	CommitDate string `json:"commitDate,omitempty"`
+
+	// Go The Go version and platform.
+	Go string `json:"go,omitempty"`
+
 	// Namespace The network namespace that it serves, as netns-COOKIE, and the name that ip netns has for it, if any.
 	Namespace string `json:"namespace,omitempty"`
+
+	// ObjectABI A hash of the layout of pinned BPF maps. A build that has the same one takes over without a loss.
+	ObjectABI string `json:"objectABI,omitempty"`
 	Version   string `json:"version"`
 }
 

@@ -7,16 +7,17 @@ import (
 	"os/signal"
 	"syscall"
 
+	"loxilb/internal/build"
 	"loxilb/internal/cli"
 	"loxilb/internal/cli/session"
 )
 
-// version is set by the linker.
-var version = "dev"
+// version, and commit and date of the commit, are set by the linker.
+var version, commit, date = "dev", "", ""
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	env := session.Env{Version: version, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
+	env := session.Env{Build: build.Of(version, commit, date), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv}
 	code := cli.Main(ctx, env, os.Args[1:])
 	stop()
 	os.Exit(code)

@@ -16,6 +16,7 @@ import (
 	"loxilb/internal/access"
 	"loxilb/internal/announce"
 	"loxilb/internal/apisocket"
+	"loxilb/internal/build"
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/pins"
@@ -144,10 +145,19 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 		Sampler:   p.rates, Interfaces: func() map[int]string { return interfaceNames(network) }, Dropper: p.rules.Dropper, Metrics: measured, Observe: measured.Observe,
 		Token: c.API.Token, Users: httpapi.Users{Everyone: c.API.Insecure, UIDs: c.API.UIDs, GIDs: c.API.GIDs},
 		AskTokens: c.API.Users, Access: users, Audit: access.NewAudit(c.StateDir), Ready: p.ready,
-		Version: v1.Version{Version: version, BuildInfo: build, Namespace: apisocket.Namespace()}, Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
+		Version: apiVersion(d.ABI()), Log: log, LogLevel: c.LogLevel, Lines: lines, ProbeFiles: c.ProbeFiles, MetricsOff: c.MetricsOff, Compat: c.Compat,
 		Verifier: p.verifier(statuses), Doctor: p.doctor(start), NoPage: !c.Page,
 	})
 	return p, nil
+}
+
+// apiVersion is what the API says of the build and the namespace.
+func apiVersion(abi string) v1.Version {
+	about := build.Of(version, commit, date)
+	return v1.Version{
+		Version: about.Version, BuildInfo: about.Brief(), Commit: about.Commit, CommitDate: about.Date, Go: about.Go, ObjectABI: abi,
+		Namespace: apisocket.Namespace(),
+	}
 }
 
 // newStatuses are the statuses of objects, and of what else may be wrong.

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"syscall"
 
+	"loxilb/internal/build"
 	"loxilb/internal/config"
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/pins"
@@ -21,8 +22,8 @@ import (
 	"loxilb/internal/store"
 )
 
-// version and build are set by the linker.
-var version, build = "dev", ""
+// version, and commit and date of the commit, are set by the linker.
+var version, commit, date = "dev", "", ""
 
 // idleResetRate is how many idle connections a second end by RSTs to both ends. The others end in silence: who has lost a million of
 // them, and opens them again, is not to be called by all at once.
@@ -33,7 +34,15 @@ func main() {
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	os.Exit(config.Main(ctx, version, os.Args[1:], os.Stdout, os.Stderr, run, config.AgentCommand(agent)))
+	os.Exit(config.Main(ctx, tellVersion, os.Args[1:], os.Stdout, os.Stderr, run, config.AgentCommand(agent)))
+}
+
+// tellVersion is what --version prints.
+func tellVersion() (string, error) {
+	abi, err := datapath.ABI()
+	about := build.Of(version, commit, date)
+	about.ObjectABI = abi
+	return "loxilb version " + version + "\n" + about.Lines(), err
 }
 
 // run opens what the daemon stands on, in the order in which each needs the one before, and serves.

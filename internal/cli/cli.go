@@ -55,11 +55,14 @@ func Root(env session.Env) *cobra.Command {
 			"It exits with 0 when all went well, 1 when the server refused (the reason is on standard error),\n" +
 			"2 when the command line is wrong, 3 when the server can't be reached.",
 		Example:       "  loxicmd create lb 20.20.20.1 --tcp=2020:5001 --endpoints=31.31.31.1:1,32.32.32.1:1\n  loxicmd get lb -o wide",
+		Version:       env.Build.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	root.InitDefaultVersionFlag()
+	root.SetVersionTemplate("loxicmd {{.Version}}\n" + env.Build.Lines())
 	root.SetFlagErrorFunc(session.FlagError)
 	o.Register(root.PersistentFlags())
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return o.Check(cmd) }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"loxilb/internal/build"
 	"loxilb/internal/cli"
 	"loxilb/internal/cli/clitest"
 	"loxilb/internal/cli/session"
@@ -270,7 +271,12 @@ func TestUnreachable(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	if got := clitest.Run(t, "", "version"); got != (clitest.Result{Stdout: "loxicmd 1.2.3\n"}) {
+	for _, word := range []string{"version", "--version", "-v"} {
+		if got := clitest.Run(t, "", word); got != (clitest.Result{Stdout: "loxicmd 1.2.3\n  commit       0123abc\n  Go           go1.26\n"}) {
+			t.Errorf("%s: %+v", word, got)
+		}
+	}
+	if got := clitest.Run(t, "", "version", "-o", "json"); got != (clitest.Result{Stdout: "{\n    \"version\": \"1.2.3\",\n    \"commit\": \"0123abc\",\n    \"go\": \"go1.26\"\n}\n"}) {
 		t.Errorf("%+v", got)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
@@ -342,7 +348,7 @@ func TestManual(t *testing.T) {
 			walk(sub)
 		}
 	}
-	walk(cli.Root(session.Env{}))
+	walk(cli.Root(session.Env{Build: build.Info{Version: "1.2.3"}}))
 	written := map[string]bool{}
 	for _, f := range regexp.MustCompile(`--[a-zA-Z0-9]+(?:-[a-z0-9]+)*`).FindAllString(text, -1) {
 		written[f] = true

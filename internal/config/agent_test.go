@@ -34,7 +34,7 @@ func TestAgent(t *testing.T) {
 	} {
 		var got *Agent
 		var out bytes.Buffer
-		code := Main(t.Context(), "test", strings.Fields(c.args), &out, &out,
+		code := Main(t.Context(), nil, strings.Fields(c.args), &out, &out,
 			func(context.Context, *Config) error { t.Error("the daemon ran"); return nil },
 			AgentCommand(func(_ context.Context, a *Agent) error { got = a; return nil }))
 		if (code == ExitOK) != (c.err == "") || !strings.Contains(out.String(), c.err) {

@@ -26,21 +26,23 @@ type failedError struct{ error }
 
 func (e failedError) Unwrap() error { return e.error }
 
-// Command is the daemon's command line: it checks the flags and calls run. lookup reads the environment
-// (os.LookupEnv).
-func Command(version string, lookup func(string) (string, bool), run func(context.Context, *Config) error) *cobra.Command {
+// Command is the daemon's command line: it checks the flags and calls run. version tells what --version prints; lookup reads
+// the environment (os.LookupEnv).
+func Command(version func() (string, error), lookup func(string) (string, bool), run func(context.Context, *Config) error) *cobra.Command {
 	f := &flags{}
-	var helpAll bool
+	var helpAll, showVersion bool
 	cmd := &cobra.Command{
 		Use:               "loxilb",
 		Short:             "layer-4 load balancer in eBPF",
 		Long:              long,
-		Version:           version,
 		Args:              cobra.NoArgs,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if showVersion {
+				return printVersion(cmd.OutOrStdout(), version)
+			}
 			if helpAll {
 				showContract(cmd.Flags())
 				return cmd.Help()
@@ -59,8 +61,18 @@ func Command(version string, lookup func(string) (string, bool), run func(contex
 	fs.SortFlags = false
 	f.register(fs)
 	registerContract(fs)
+	fs.BoolVarP(&showVersion, "version", "v", false, "version, commit, Go, and a hash of what builds share in the kernel: one with the same object ABI takes over without a loss")
 	fs.BoolVar(&helpAll, "help-all", false, "help with the flags of earlier loxilb that have no effect, or are refused")
 	return cmd
+}
+
+func printVersion(out io.Writer, version func() (string, error)) error {
+	text, err := version()
+	if err != nil {
+		return failedError{err}
+	}
+	_, err = io.WriteString(out, text)
+	return err
 }
 
 func parse(cmd *cobra.Command, f *flags, lookup func(string) (string, bool)) (*Config, error) {
@@ -92,7 +104,7 @@ func parse(cmd *cobra.Command, f *flags, lookup func(string) (string, bool)) (*C
 }
 
 // Main runs the daemon's command line, or that of a subcommand, and returns its exit code. Errors go to stderr, one sentence each.
-func Main(ctx context.Context, version string, args []string, stdout, stderr io.Writer, run func(context.Context, *Config) error, sub ...*cobra.Command) int {
+func Main(ctx context.Context, version func() (string, error), args []string, stdout, stderr io.Writer, run func(context.Context, *Config) error, sub ...*cobra.Command) int {
 	cmd := Command(version, os.LookupEnv, run)
 	cmd.AddCommand(sub...)
 	return execute(ctx, cmd, args, stdout, stderr)

@@ -12,7 +12,7 @@ import (
 // What the contract's table says of a flag is so, and there is none that the table does not have.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	cmd := Command("test", os.LookupEnv, nil)
+	cmd := Command(nil, os.LookupEnv, nil)
 	cmd.InitDefaultHelpFlag()
 	cmd.InitDefaultVersionFlag()
 	inTable := map[string]bool{}

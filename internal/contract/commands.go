@@ -189,7 +189,7 @@ func daemonCommands() []Section[Command] {
 			{Path: "get filesystem", Aliases: "fs", Columns: "fileSystem,type,size,used,avail,usePercent,mountedOn", State: Better, Note: "likewise"},
 		}},
 		{"The daemon", []Command{
-			{Path: "get lbversion", Aliases: "llbversion LBversion LBVersion", Columns: "LoxiLB Version,LoxiLB Build Info", State: Better, Note: "wide has the network namespace"},
+			{Path: "get lbversion", Aliases: "llbversion LBversion LBVersion", Columns: "LoxiLB Version,LoxiLB Build Info", State: Better, Note: "wide has the network namespace and the object ABI"},
 			{Path: "get status", State: Ours},
 			{Path: "get events", State: Ours},
 			{Path: "verify", State: Ours},

@@ -184,7 +184,7 @@ func daemon() []Section[Operation] {
 			{"POST", "/config/import", Better, "all or nothing, where the configuration was deleted first; answers 200 and what has changed; a file of the existing loxilb, which has structures of its server, is refused by name"},
 		}},
 		{"Version", []Operation{
-			{"GET", "/version", Better, "tells the network namespace, too"},
+			{"GET", "/version", Better, "tells commit, Go, object ABI and the network namespace, too"},
 			{"GET", "/meta", Same, ""},
 		}},
 		{"Logs", []Operation{

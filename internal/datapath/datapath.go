@@ -103,6 +103,12 @@ func Load(cfg Config) (*Datapath, error) {
 	return d, nil
 }
 
+// ABI is a hash of the layout of pinned maps: builds that have the same one take over from each other without a loss.
+func ABI() (string, error) { return loader.ABI() }
+
+// ABI is that of the build that runs.
+func (d *Datapath) ABI() string { return d.collection.ABI }
+
 func (cfg Config) settings() loader.Settings {
 	return loader.Settings{
 		PinDir: cfg.PinDir, Connections: cfg.Connections, Timeouts: cfg.Timeouts, HalfOpen: cfg.HalfOpen, IdleResets: cfg.IdleResets, HashSeed: cfg.HashSeed,

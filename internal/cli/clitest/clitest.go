@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"loxilb/internal/build"
 	"loxilb/internal/cli"
 	"loxilb/internal/cli/session"
 )
@@ -44,7 +45,7 @@ func RunWith(t testing.TB, tokenFile, stdin string, args ...string) Result {
 func RunIn(t testing.TB, env session.Env, stdin string, args ...string) Result {
 	t.Helper()
 	var out, errs bytes.Buffer
-	env.Version, env.Stdin, env.Stdout, env.Stderr = "1.2.3", strings.NewReader(stdin), &out, &errs
+	env.Build, env.Stdin, env.Stdout, env.Stderr = build.Info{Version: "1.2.3", Commit: "0123abc", Go: "go1.26"}, strings.NewReader(stdin), &out, &errs
 	code := cli.Main(t.Context(), env, args)
 	return Result{code, out.String(), errs.String()}
 }

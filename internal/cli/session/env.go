@@ -4,6 +4,8 @@ package session
 import (
 	"fmt"
 	"io"
+
+	"loxilb/internal/build"
 )
 
 // Exit codes of loxicmd.
@@ -18,10 +20,10 @@ const (
 
 // Env is what a run of loxicmd reads and writes.
 type Env struct {
-	Version string // of loxicmd itself
-	Stdin   io.Reader
-	Stdout  io.Writer
-	Stderr  io.Writer
+	Build  build.Info // of loxicmd itself
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
 
 	Getenv    func(string) string // of its environment
 	TokenFile string              // where a token is kept; empty: where the contract has it

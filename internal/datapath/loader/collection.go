@@ -32,6 +32,7 @@ type Collection struct {
 	ServiceLimits, LimitedClients         *rows.Array
 	RuleHits                              *rows.Array // counters of firewall rules, which grow
 	Fresh                                 bool        // all maps are new and empty
+	ABI                                   string      // as the function ABI has it
 
 	all         map[string]*ebpf.Map // Maps by name, and the sections of variables
 	variables   map[string]*ebpf.Variable
@@ -72,7 +73,7 @@ func (c *Collection) open() error {
 	if err := c.Configure(spec); err != nil {
 		return err
 	}
-	c.spec = spec
+	c.spec, c.ABI = spec, pins.Hash(lasting(spec))
 	opts := ebpf.CollectionOptions{}
 	if c.Pinned() {
 		if opts.Maps.PinPath, err = c.preparePins(spec); err != nil {

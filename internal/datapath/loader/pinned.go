@@ -3,6 +3,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,10 +57,8 @@ func (c *Collection) dropScratch() error {
 
 // markPinned refuses maps that cannot be adopted before any is made.
 func (c *Collection) markPinned(spec *ebpf.CollectionSpec) error {
-	for name, m := range spec.Maps {
-		if !internalMap(name) && !slices.Contains(scratchMaps(), name) {
-			m.Pinning = ebpf.PinByName
-		}
+	for _, m := range lasting(spec) {
+		m.Pinning = ebpf.PinByName
 	}
 	if err := pins.KeepSize(c.PinDir, "connections", spec.Maps["connections"]); err != nil {
 		return err
@@ -73,6 +72,24 @@ func (c *Collection) markPinned(spec *ebpf.CollectionSpec) error {
 		}
 	}
 	return nil
+}
+
+// lasting are the maps that outlive a process, if anything is pinned.
+func lasting(spec *ebpf.CollectionSpec) map[string]*ebpf.MapSpec {
+	list := maps.Clone(spec.Maps)
+	maps.DeleteFunc(list, func(name string, _ *ebpf.MapSpec) bool {
+		return internalMap(name) || slices.Contains(scratchMaps(), name)
+	})
+	return list
+}
+
+// ABI is a hash of what builds share by pinned maps: one with the same hash takes over all of them.
+func ABI() (string, error) {
+	spec, err := bpf.LoadTc()
+	if err != nil {
+		return "", fmt.Errorf("read data path object: %w", err)
+	}
+	return pins.Hash(lasting(spec)), nil
 }
 
 // CheckPins tells whether Open could adopt the maps that are pinned, and changes nothing.

@@ -55,6 +55,27 @@ func TestUpgradeOfScratch(t *testing.T) {
 	}
 }
 
+// TestABI: what --version says without a kernel is what a daemon says, whatever its settings, with pins or without.
+func TestABI(t *testing.T) {
+	t.Parallel()
+	want, err := ABI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, settings := range []Settings{{Connections: 1024}, {Connections: 4096, PinDir: pinDir(t)}} {
+		c, err := Open(settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.ABI != want {
+			t.Errorf("%+v: %s, want %s", settings, c.ABI, want)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestSizesOfAttached: what services, sources and interfaces have attached is adopted from versions that had as much room, which the kernel compares.
 func TestSizesOfAttached(t *testing.T) {
 	t.Parallel()

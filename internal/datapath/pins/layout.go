@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -120,6 +121,15 @@ func makeLayouts(dir string) (*ebpf.Map, error) {
 func keyOf(name string) (key layoutName) {
 	copy(key[:], name)
 	return key
+}
+
+// Hash is one for the layouts of all these maps, in hexadecimal.
+func Hash(specs map[string]*ebpf.MapSpec) string {
+	h := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(specs)) {
+		fmt.Fprintf(h, "%s %x\n", name, hashOf(specs[name]))
+	}
+	return fmt.Sprintf("%.8x", h.Sum(nil))
 }
 
 // hashOf is the same for equal layouts, in whatever order and with whatever compiler the object was made.

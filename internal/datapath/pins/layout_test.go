@@ -92,6 +92,22 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
+// TestHash: the hash of all tells which map has which layout, in whatever order they come.
+func TestHash(t *testing.T) {
+	t.Parallel()
+	base := Hash(map[string]*ebpf.MapSpec{"a": row("x"), "b": row("y")})
+	if len(base) != 16 || Hash(map[string]*ebpf.MapSpec{"b": row("y"), "a": row("x")}) != base {
+		t.Errorf("%s, and another one the second time, or not 16 digits", base)
+	}
+	for what, specs := range map[string]map[string]*ebpf.MapSpec{
+		"exchange": {"a": row("y"), "b": row("x")}, "name": {"a": row("x"), "c": row("y")}, "further map": {"a": row("x"), "b": row("y"), "c": row("z")},
+	} {
+		if Hash(specs) == base {
+			t.Errorf("another %s does not change it", what)
+		}
+	}
+}
+
 // TestHashOf: the hash tells what moves the bytes of a row, and nothing else.
 func TestHashOf(t *testing.T) {
 	t.Parallel()

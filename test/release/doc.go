@@ -1,0 +1,2 @@
+// Package release tests what make release leaves.
+package release

@@ -1,0 +1,147 @@
+package release
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRelease: a tag is released in two folders, by users of other habits, on machines of other names: all is there, and the same bytes.
+func TestRelease(t *testing.T) {
+	if os.Getenv("LOXILB_RELEASE") == "" {
+		t.Skip("make test-release runs it")
+	}
+	source := tagged(t)
+	one, other := clone(t, source, "a"), clone(t, source, "other/and/deeper")
+	run(t, one, "make", "release")
+	run(t, other, "env", "TZ=Asia/Tokyo", "GOCACHE="+t.TempDir(), "GOFLAGS=-tags=other", "unshare", "--uts",
+		"sh", "-c", "umask 077; hostname elsewhere; make release")
+
+	want := []string{"CHANGES.md", "SHA256SUMS"}
+	for arch, rpm := range map[string]string{"amd64": "x86_64", "arm64": "aarch64"} {
+		of := "loxilb_9.8.7_linux_" + arch
+		want = append(want, of+".tar.gz", of+".cdx.json", "loxilb_9.8.7_"+arch+".deb", "loxilb-9.8.7-1."+rpm+".rpm")
+	}
+	slices.Sort(want)
+	if got := files(t, one); !slices.Equal(got, want) {
+		t.Errorf("there is %q, want %q", got, want)
+	}
+	for _, name := range want {
+		if a, b := read(t, one, name), read(t, other, name); !bytes.Equal(a, b) {
+			t.Errorf("%s is not the same each time: %d and %d bytes", name, len(a), len(b))
+		}
+	}
+	run(t, filepath.Join(one, "bin/release"), "sha256sum", "--check", "--strict", "SHA256SUMS")
+	if got := string(read(t, one, "CHANGES.md")); got != "- What it has.\n" {
+		t.Errorf("the section of the changelog: %q", got)
+	}
+	wantPrograms(t, one)
+	wantRefused(t, one)
+}
+
+// tagged is a clone of this repository with one more commit, which has a tag.
+func tagged(t *testing.T) string {
+	t.Helper()
+	dir := clone(t, strings.TrimSpace(run(t, ".", "git", "rev-parse", "--show-toplevel")), "source")
+	path := filepath.Join(dir, "CHANGELOG.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after, _ := strings.Cut(string(text), "\n## [")
+	if err := os.WriteFile(path, []byte(before+"\n## [9.8.7] - 2026-12-31\n\n- What it has.\n## ["+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, "git", "-c", "user.name=test", "-c", "user.email=test@invalid", "commit", "--quiet", "--all", "--message=9.8.7")
+	run(t, dir, "git", "tag", "v9.8.7")
+	return dir
+}
+
+func clone(t *testing.T, source, name string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), name)
+	run(t, ".", "git", "clone", "--quiet", source, dir)
+	return dir
+}
+
+// wantPrograms unpacks the archives: programs are of their architecture, need no library, say what they are, and are those of the packages.
+func wantPrograms(t *testing.T, dir string) {
+	t.Helper()
+	commit := strings.TrimSpace(run(t, dir, "git", "rev-parse", "HEAD"))
+	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		to := t.TempDir()
+		run(t, filepath.Join(dir, "bin/release"), "tar", "-xzf", "loxilb_9.8.7_linux_"+arch+".tar.gz", "--strip-components=1", "-C", to)
+		for name, place := range map[string]string{"loxilb": "usr/sbin", "loxicmd": "usr/bin"} {
+			path := filepath.Join(to, name)
+			program, err := elf.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer program.Close()
+			if libraries, err := program.ImportedLibraries(); program.Machine != machine || len(libraries) > 0 || err != nil {
+				t.Errorf("%s for %s is for %v and needs %q, %v", name, arch, program.Machine, libraries, err)
+			}
+			if arch == runtime.GOARCH {
+				if said := run(t, to, path, "--version"); !strings.Contains(said, " v9.8.7\n") || !strings.Contains(said, commit) {
+					t.Errorf("%s --version says %q", name, said)
+				}
+			}
+			packed := filepath.Join(to, place, name)
+			run(t, to, "dpkg-deb", "--extract", filepath.Join(dir, "bin/release", "loxilb_9.8.7_"+arch+".deb"), to)
+			run(t, to, "cmp", path, packed)
+		}
+	}
+}
+
+// wantRefused: what no commit has is in no release.
+func wantRefused(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "new.go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refused := exec.CommandContext(t.Context(), "tools/release")
+	refused.Dir = dir
+	if out, err := refused.CombinedOutput(); err == nil || !strings.Contains(string(out), "new.go") {
+		t.Errorf("a work tree with a change is released: %s", out)
+	}
+}
+
+func files(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(filepath.Join(dir, "bin/release"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
+func read(t *testing.T, dir, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "bin/release", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func run(t *testing.T, dir string, command ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%q: %v\n%s%s", command, err, out, stderr.Bytes())
+	}
+	return string(out)
+}
