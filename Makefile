@@ -93,13 +93,13 @@ fmt: ## format Go and C
 	$(GO) fmt ./...
 	clang-format-19 -i bpf/*.h bpf/*.c internal/netnstest/faulty/*.c
 
-generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md, docs/promises.md, docs/compatibility.md, docs/metrics.md
+generate: ## remake what is generated: BPF objects, their Go types, the REST API, docs/drop-reasons.md, docs/promises.md, docs/compatibility.md, docs/metrics.md, docs/fields.md, docs/events.md
 	@tools/setup build lint
 	$(GO) generate ./...
 
 check-generated: generate ## fail if the committed generated files, or go.mod, are not what they are made to be
 	$(GO) mod tidy -diff
-	@git diff --exit-code --stat -- internal/datapath/bpf internal/netnstest/faulty internal/dropreason api/v1 docs/drop-reasons.md docs/promises.md docs/compatibility.md docs/metrics.md
+	@git diff --exit-code --stat -- internal/datapath/bpf internal/netnstest/faulty internal/dropreason api/v1 docs/drop-reasons.md docs/promises.md docs/compatibility.md docs/metrics.md docs/fields.md docs/events.md
 
 update: build ## write the expected values of tests anew; review the diff
 	UPDATE=1 $(GO) test -count=1 ./internal/... ./bench

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"loxilb/internal/event"
+)
+
+const eventsHead = `<!-- Generated from internal/event by tools/refdoc (make generate). Do not edit. -->
+
+# Events
+
+What happens, as ` + "`loxicmd get events`, `GET /netlox/v1/events`" + ` and the page tell it: the last 4,096, and a stream of what comes ([how](operations.md#events)). An event has the members
+` + "`seq`, `time`, `kind`, `action`, `object` and `message`" + `; ` + "`--kind=`" + ` chooses some.
+
+| kind | what | action | a message |
+|---|---|---|---|
+`
+
+const eventsFoot = `
+Connections as they come and go are a [stream of their own](operations.md#connections-as-they-come-and-go).
+`
+
+// samples has an event of each kind.
+func samples() []event.Body {
+	endpoint := netip.MustParseAddrPort("31.31.31.1:5001")
+	return []event.Body{
+		event.Link{Index: 3, Name: "ep1", State: "down", Action: event.Changed},
+		event.Address{Addr: netip.MustParseAddr("20.20.20.1"), Action: event.Added},
+		event.Routes{Count: 1},
+		event.Neighbour{Addr: endpoint.Addr(), Link: "ep1", Action: event.Changed},
+		event.Health{Endpoint: endpoint, State: "down", Evidence: "tcp 31.31.31.1:5001: connection refused, 3 of 3", Name: "31.31.31.1_tcp_5001", Services: []string{"20.20.20.1:80/tcp"}, Users: 1},
+		event.Object{ObjectKind: "service", Key: "20.20.20.1:80/tcp", Action: event.Applied},
+		event.Peer{Name: "lb2", Action: event.Added},
+		event.Pressure{Action: event.Began, Reason: "60000 of 65536 half-open"},
+		event.Revision{Number: 41, Action: event.Removed},
+	}
+}
+
+// events is the page. What a kind and its actions are, the comments of its type say.
+func events(code string) (string, error) {
+	var b strings.Builder
+	b.WriteString(eventsHead)
+	bodies := samples()
+	kinds := event.Kinds()
+	if len(bodies) != len(kinds) {
+		return "", fmt.Errorf("there are %d kinds of events, and samples of %d", len(kinds), len(bodies))
+	}
+	for i, body := range bodies {
+		if body.Kind() != kinds[i] {
+			return "", fmt.Errorf("sample %d is of kind %s, not %s", i, body.Kind(), kinds[i])
+		}
+		name := strings.TrimPrefix(fmt.Sprintf("%T", body), "event.")
+		what := regexp.MustCompile(`(?m)^// ` + name + ` (?:is|says that) (.*)\.\ntype ` + name + ` `).FindStringSubmatch(code)
+		acts := regexp.MustCompile(`(?m)^// Act is (.*)\.\nfunc \((?:\w+ )?` + name + `\)`).FindStringSubmatch(code)
+		if what == nil || acts == nil {
+			return "", fmt.Errorf("internal/event/event.go does not say what %s is, and what its actions are", name)
+		}
+		actions := strings.ToLower(acts[1])
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", body.Kind(), what[1], actions, body)
+	}
+	b.WriteString(eventsFoot)
+	return b.String(), nil
+}

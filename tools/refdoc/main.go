@@ -1,0 +1,45 @@
+// Command refdoc writes docs/fields.md from the fields of services and their descriptions in the API, and docs/events.md from the kinds of events, so that both say what the
+// program does.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+//go:generate go run . -root ../..
+
+func main() {
+	root := flag.String("root", ".", "directory of the project")
+	flag.Parse()
+	if err := run(*root); err != nil {
+		fmt.Fprintln(os.Stderr, "refdoc:", err)
+		os.Exit(1)
+	}
+}
+
+func run(root string) error {
+	code, err := os.ReadFile(filepath.Join(root, "internal/event/event.go"))
+	if err != nil {
+		return err
+	}
+	openapi, err := os.ReadFile(filepath.Join(root, "api/openapi.yaml"))
+	if err != nil {
+		return err
+	}
+	events, err := events(string(code))
+	if err != nil {
+		return err
+	}
+	fields, err := fields(string(openapi))
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		os.WriteFile(filepath.Join(root, "docs/fields.md"), []byte(fields), 0o644),
+		os.WriteFile(filepath.Join(root, "docs/events.md"), []byte(events), 0o644),
+	)
+}

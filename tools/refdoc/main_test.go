@@ -1,0 +1,41 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestFields: what users set most is there, with its words.
+func TestFields(t *testing.T) {
+	t.Parallel()
+	openapi, err := os.ReadFile("../../api/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := fields(string(openapi))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| `--mode` | `serviceArguments.mode` |", "**`default`**: destination NAT", "| `--select` |", "| `endpointIP` | ", "`n2` (not part of this build)", "`--probe-interval`"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not have %s", want)
+		}
+	}
+}
+
+// TestEvents: each kind has a row; a type without its comment is an error.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	code, err := os.ReadFile("../../internal/event/event.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := events(string(code))
+	if err != nil || !strings.Contains(page, "| `link` | an interface that came, went, was renamed, or changed a member that matters | added, changed or removed | interface ep1 (3) changed: it is down |") {
+		t.Errorf("%v:\n%s", err, page)
+	}
+	if _, err := events(strings.Replace(string(code), "// Peer is", "// Peer has", 1)); err == nil {
+		t.Error("a type without a sentence is taken")
+	}
+}
