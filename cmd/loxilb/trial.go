@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"runtime"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"loxilb/internal/datapath"
 	"loxilb/internal/datapath/testrun"
 	"loxilb/internal/lb"
+	"loxilb/internal/netdev/sysctl"
 	"loxilb/internal/pkt"
 )
 
@@ -123,7 +123,7 @@ func trialNetwork() error {
 		return err
 	}
 	for _, version := range []string{"ipv4", "ipv6"} {
-		if err := os.WriteFile("/proc/sys/net/"+version+"/conf/lo/forwarding", []byte("1"), 0); err != nil {
+		if err := sysctl.Write(version+"/conf/lo/forwarding", 1); err != nil {
 			return err
 		}
 	}

@@ -33,9 +33,7 @@ func (s Settings) get(name string) (int, error) {
 }
 
 func (s Settings) set(name string, value int) error {
-	return s.ns.Do(func() error {
-		return os.WriteFile("/proc/sys/net/"+name, []byte(strconv.Itoa(value)), 0o644)
-	})
+	return s.ns.Do(func() error { return Write(name, value) })
 }
 
 // ARPIgnore is the arp_ignore in force on a link: the larger of its own and that of all.
