@@ -192,6 +192,7 @@ func daemonCommands() []Section[Command] {
 			{Path: "get lbversion", Aliases: "llbversion LBversion LBVersion", Columns: "LoxiLB Version,LoxiLB Build Info", State: Better, Note: "wide has the network namespace and the object ABI"},
 			{Path: "get status", State: Ours},
 			{Path: "get events", State: Ours},
+			{Path: "ready", State: Ours, Note: "by its exit code, for health checks of containers"},
 			{Path: "verify", State: Ours},
 			{Path: "doctor", State: Ours},
 			{Path: "explain", State: Ours, Note: "what would become of a packet, and why"},

@@ -1,4 +1,4 @@
-// Package checks has the commands that look for what is wrong: verify, doctor, support-bundle.
+// Package checks has the commands that look for what is wrong: ready, verify, doctor, support-bundle.
 package checks
 
 import (
@@ -14,7 +14,7 @@ import (
 
 // Commands are those of this folder.
 func Commands(o *session.Options) session.Commands {
-	return session.Commands{session.Root: {verifyCommand(o), doctorCommand(o), bundleCommand(o)}}
+	return session.Commands{session.Root: {readyCommand(o), verifyCommand(o), doctorCommand(o), bundleCommand(o)}}
 }
 
 // Exit codes of verify.
