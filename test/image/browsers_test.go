@@ -1,0 +1,136 @@
+package image
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+// browsers ask for pages without a rest: some over a connection that they keep, others over a new one each time. They do not try again what has
+// failed, as libraries do.
+type browsers struct {
+	client  *netnstest.Host
+	address string
+	wg      sync.WaitGroup
+	stop    context.CancelFunc
+
+	mu       sync.Mutex
+	answered int
+	from     map[string]int // answers, by pod
+	err      error          // the first
+}
+
+const pace = 10 * time.Millisecond
+
+// startBrowsers starts some of each kind.
+func startBrowsers(t testing.TB, client *netnstest.Host, address string, kept, opening int) *browsers {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	b := &browsers{client: client, address: address, stop: stop, from: map[string]int{}}
+	for range kept {
+		conn, err := b.dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.wg.Go(func() {
+			defer conn.Close() //nolint:errcheck // all is over
+			b.each(ctx, func() (string, error) { return ask(conn) })
+		})
+	}
+	for range opening {
+		b.wg.Go(func() { b.each(ctx, b.askOnce) })
+	}
+	t.Cleanup(func() { _ = b.finish() })
+	return b
+}
+
+func (b *browsers) dial() (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), rig.Patience)
+	defer cancel()
+	return b.client.DialContext(ctx, "tcp", b.address)
+}
+
+func (b *browsers) each(ctx context.Context, f func() (string, error)) {
+	for ctx.Err() == nil {
+		pod, err := f()
+		b.mu.Lock()
+		if err == nil {
+			b.answered++
+			b.from[pod]++
+		} else if b.err == nil {
+			b.err = fmt.Errorf("after %d answers: %w", b.answered, err)
+		}
+		b.mu.Unlock()
+		if err != nil {
+			return
+		}
+		time.Sleep(pace)
+	}
+}
+
+// askOnce asks over a connection that is opened for it.
+func (b *browsers) askOnce() (string, error) {
+	conn, err := b.dial()
+	if err != nil {
+		return "", err
+	}
+	pod, err := ask(conn)
+	return pod, errors.Join(err, conn.Close())
+}
+
+// ask asks for a page, and returns the pod that it is of.
+func ask(conn net.Conn) (string, error) {
+	if err := conn.SetDeadline(time.Now().Add(rig.Patience)); err != nil {
+		return "", err
+	}
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n"); err != nil {
+		return "", err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(resp.Body)
+	err = errors.Join(err, resp.Body.Close())
+	if err == nil && (resp.StatusCode != http.StatusOK || len(body) != answerBytes) {
+		err = fmt.Errorf("%s with %d bytes", resp.Status, len(body))
+	}
+	return strings.TrimSpace(string(body)), err
+}
+
+func (b *browsers) answers() (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.answered, b.err
+}
+
+// flows waits until some hundred more requests were answered.
+func (b *browsers) flows(t testing.TB) {
+	t.Helper()
+	before, _ := b.answers()
+	labtest.Eventually(t, rig.Patience, func(context.Context) error {
+		if n, err := b.answers(); n < before+300 && err == nil {
+			return fmt.Errorf("%d answers", n-before)
+		}
+		return nil
+	})
+}
+
+// finish ends all, and returns the first error that any has seen.
+func (b *browsers) finish() error {
+	b.stop()
+	b.wg.Wait()
+	return b.err
+}

@@ -1,0 +1,167 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
+	"loxilb/test/net/rig"
+)
+
+const (
+	vip  = "20.20.20.1"
+	vip6 = "2001:db8:20::1"
+)
+
+// TestContainer runs the image on a host, with pods beside it, and a client elsewhere.
+//
+// P72 the container image runs with a read-only root, by the capabilities that are documented and no others, and its restart under load loses no connection and no request
+func TestContainer(t *testing.T) {
+	needImage(t)
+	s := labtest.Standard(t, netnstest.Options{})
+	for _, h := range s.Endpoints {
+		startPod(t, h)
+	}
+	c, check := balancer(t, s.LB, root())
+	c.start()
+	c.healthy(check)
+	c.loxicmd("create lb " + vip + " --tcp=80:80 --endpoints=31.31.31.1:1,32.32.32.1:1,17.17.17.1:1 --monitor --probetype=tcp --probeport=80")
+	c.loxicmd("create lb " + vip6 + " --tcp=80:80 --endpoints=[2001:db8:31::1]:1,[2001:db8:32::1]:1,[2001:db8:17::1]:1")
+	if out := c.loxicmd("get status --failed -o json"); !strings.Contains(out, "[]") {
+		t.Errorf("what does not work: %s", out)
+	}
+	for _, address := range []string{"31.31.31.1", "32.32.32.1", "17.17.17.1"} {
+		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the pods begin when they do
+			_, err := (&browsers{client: s.LB, address: rig.Join(address, 80)}).askOnce()
+			return err
+		})
+	}
+	b, six := startBrowsers(t, s.Client, rig.Join(vip, 80), 10, 2), startBrowsers(t, s.Client, rig.Join(vip6, 80), 10, 2)
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		b.flows(t)
+		c.stop(signal)
+		if _, err := c.exec(check...); err == nil {
+			t.Error("it is healthy without a process")
+		}
+		b.flows(t)
+		six.flows(t)
+		c.start()
+		c.healthy(check)
+	}
+	b.flows(t)
+	for _, err := range []error{b.finish(), six.finish()} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	for _, h := range s.Endpoints {
+		if b.from[h.Name] == 0 {
+			t.Errorf("pod %s has answered nothing: %v", h.Name, b.from)
+		}
+	}
+	t.Logf("%d requests were answered by %v, %d by %v", b.answered, b.from, six.answered, six.from)
+	answersPods(t, s)
+	c.detaches(s, root())
+}
+
+// TestAnotherUser runs the image as another user than root, as engines can that give capabilities to such.
+func TestAnotherUser(t *testing.T) {
+	needImage(t)
+	s := labtest.Standard(t, netnstest.Options{})
+	startPod(t, s.Endpoints[0])
+	u := user{id: 65532, pins: filepath.Join("/sys/fs/bpf", s.LB.Namespace)}
+	if err := errors.Join(os.Mkdir(u.pins, 0o700), os.Chown(u.pins, u.id, u.id)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(u.pins) })
+	c, check := balancer(t, s.LB, u)
+	c.start()
+	c.healthy(check)
+	c.loxicmd("create lb " + vip + " --tcp=80:80 --endpoints=31.31.31.1:1")
+	c.loxicmd("create lb " + vip6 + " --tcp=80:80 --endpoints=[2001:db8:31::1]:1")
+	if out := c.loxicmd("get status --failed -o json"); !strings.Contains(out, "[]") {
+		t.Errorf("what does not work: %s", out)
+	}
+	for _, address := range []string{vip, vip6} {
+		labtest.Eventually(t, rig.Patience, func(context.Context) error { // the pod begins when it does
+			_, err := (&browsers{client: s.Client, address: rig.Join(address, 80)}).askOnce()
+			return err
+		})
+	}
+	c.detaches(s, u)
+}
+
+// user is who runs the image, and where its maps are pinned.
+type user struct {
+	id   int
+	pins string
+}
+
+func root() user { return user{0, "/sys/fs/bpf"} }
+
+// balancer is the image in a container as docs/container.md has it run, and its health check.
+func balancer(t testing.TB, host *netnstest.Host, u user, more ...string) (c *container, check []string) {
+	t.Helper()
+	config, err := imageOf(t, whole(t, layouts()[0]), goArch).ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := t.TempDir()
+	root, state := filepath.Join(bundle, "root"), filepath.Join(bundle, "var")
+	unpack(t, root)
+	if err := errors.Join(os.Mkdir(state, 0o700), os.Chown(state, u.id, u.id)); err != nil {
+		t.Fatal(err)
+	}
+	given := object{}
+	for _, set := range []string{"bounding", "effective", "permitted", "inheritable", "ambient"} {
+		if u.id != 0 || set[0] != 'i' && set[0] != 'a' {
+			given[set] = capabilities(t)
+		}
+	}
+	own := fmt.Sprintf("uid=%d,gid=%d", u.id, u.id)
+	c = newContainer(t, host, bundle, root, object{
+		"args":         append(config.Config.Entrypoint, more...),
+		"env":          config.Config.Env,
+		"user":         object{"uid": u.id, "gid": u.id},
+		"capabilities": given,
+	}, []object{
+		{"destination": "/sys/fs/bpf", "type": "bind", "source": u.pins, "options": []string{"rbind", "rw"}},
+		{"destination": "/var/lib/loxilb", "type": "bind", "source": state, "options": []string{"rbind", "rw"}},
+		{"destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": []string{"nosuid", "nodev", "mode=755", own}},
+	})
+	return c, config.Config.Healthcheck.Test[1:]
+}
+
+// answersPods wants pods of the host to reach the VIP, too.
+func answersPods(t testing.TB, s *netnstest.Standard) {
+	t.Helper()
+	for _, h := range s.Endpoints {
+		b := &browsers{client: h, address: rig.Join(vip, 80)}
+		for range 3 { // one of them is itself
+			if _, err := b.askOnce(); err != nil {
+				t.Errorf("pod %s: %v", h.Name, err)
+			}
+		}
+	}
+}
+
+// detaches ends the container, and wants loxilb --detach in another one to leave nothing behind.
+func (c *container) detaches(s *netnstest.Standard, u user) {
+	c.t.Helper()
+	c.stop(syscall.SIGTERM)
+	d, _ := balancer(c.t, s.LB, u, "--detach")
+	d.start()
+	if err := d.process.Wait(); err != nil {
+		c.t.Errorf("detach: %v: %s", err, d.process.Output())
+	}
+	if out, err := s.LB.Run("ip", "address", "show", "dev", "lo"); err != nil || strings.Contains(out, vip) {
+		c.t.Errorf("the VIP is there still: %s: %v", out, err)
+	}
+}

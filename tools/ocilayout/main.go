@@ -1,0 +1,90 @@
+// Command ocilayout makes the container image out of programs that are built: an OCI image layout with an image for each architecture in one index,
+// and an archive of it. Nothing but its arguments and the files that they name goes into them, so that the same programs make the same bytes.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// release is what is made.
+type release struct {
+	version  string
+	revision string // commit
+	created  time.Time
+	programs string // folder with a folder for each architecture, with programs and their bill of materials
+	licence  string // file
+}
+
+func main() {
+	r := release{}
+	flag.StringVar(&r.version, "version", "", "of the programs")
+	flag.StringVar(&r.revision, "revision", "", "commit that they are built of")
+	created := flag.Int64("time", 0, "of the commit, in seconds since 1970")
+	flag.StringVar(&r.programs, "programs", "", "folder with loxilb, loxicmd and their bill of materials, loxilb.cdx.json, in a folder for each architecture")
+	flag.StringVar(&r.licence, "licence", "LICENSE", "file with the licence")
+	out := flag.String("out", "bin/image", "folder to write into")
+	flag.Parse()
+	r.created = time.Unix(*created, 0).UTC()
+	if err := r.write(*out, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "ocilayout:", err)
+		os.Exit(1)
+	}
+}
+
+// write makes all for some architectures.
+func (r *release) write(out string, architectures []string) error {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range architectures {
+		image, err := r.image(arch)
+		if err != nil {
+			return fmt.Errorf("image for %s: %w", arch, err)
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}}})
+	}
+	index, ok := mutate.Annotations(index, r.labels()).(v1.ImageIndex)
+	if !ok {
+		return fmt.Errorf("the index cannot have annotations")
+	}
+	dir := filepath.Join(out, "oci")
+	whole, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := whole.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": r.tag()})); err != nil {
+		return err
+	}
+	digest, err := index.Digest()
+	if err != nil {
+		return err
+	}
+	fmt.Println(digest)
+	return r.archive(dir, filepath.Join(out, fmt.Sprintf("loxilb_%s_oci.tar", r.version)))
+}
+
+// tag is the version as tags of images may be.
+func (r *release) tag() string { return strings.NewReplacer("+", "-", "~", "-").Replace(r.version) }
+
+// labels are what the image says of itself, by the names of OCI.
+func (r *release) labels() map[string]string {
+	const prefix = "org.opencontainers.image."
+	return map[string]string{
+		prefix + "title":       "loxilb",
+		prefix + "description": "layer-4 load balancer in eBPF",
+		prefix + "version":     r.version,
+		prefix + "revision":    r.revision,
+		prefix + "created":     r.created.Format(time.RFC3339),
+		prefix + "licenses":    "Apache-2.0 AND (GPL-2.0-only OR BSD-2-Clause)",
+		prefix + "vendor":      "loxilb authors",
+	}
+}
