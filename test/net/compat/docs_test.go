@@ -1,6 +1,7 @@
 package compat_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"loxilb/internal/netnstest"
+	"loxilb/internal/netnstest/labtest"
 	"loxilb/test/net/rig"
 )
 
@@ -148,11 +150,11 @@ func (d document) prepare(t *testing.T, r *rig.Rig, dir string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(ping.Stop)
-	case "docs/first-service.md": // which has two namespaces of its own
+	case "docs/first-service.md", "docs/hosts.md": // which have namespaces of their own
 		t.Cleanup(func() {
-			_, _ = r.LB.Run("sh", "-c", fmt.Sprintf("for n in 1 2; do ip netns pids %[1]s-server$n | xargs -r kill; ip netns delete %[1]s-server$n; done", r.LB.Namespace))
+			_, _ = r.LB.Run("sh", "-c", fmt.Sprintf("for n in $(ip netns list | grep -o '^%s-[a-z]*[12]'); do ip netns pids $n | xargs -r kill; ip netns delete $n; done", r.LB.Namespace))
 		})
-	case "docs/explain.md", "docs/troubleshooting.md":
+	case "docs/drain.md", "docs/explain.md", "docs/troubleshooting.md":
 		r.Loxicmd("create lb 20.20.20.1 --tcp=80:5001 --endpoints=31.31.31.1:1")
 	}
 }
@@ -164,7 +166,7 @@ func (c command) run(t *testing.T, r *rig.Rig, dir string) {
 		"/etc/keepalived/keepalived.conf", filepath.Join(dir, "keepalived.conf"),
 		"/var/lib/loxilb/", filepath.Join(r.Dir(), "state")+"/",
 		"/tmp/hello", filepath.Join(dir, "hello"),
-		" server$n", " "+r.LB.Namespace+"-server$n",
+		" server$n", " "+r.LB.Namespace+"-server$n", " box$n", " "+r.LB.Namespace+"-box$n", "exec box1 ", "exec "+r.LB.Namespace+"-box1 ",
 	).Replace(c.line)
 	if c.endpoint {
 		host = r.Endpoints[0]
@@ -175,12 +177,18 @@ func (c command) run(t *testing.T, r *rig.Rig, dir string) {
 	case strings.HasPrefix(line, "tcpdump -nr "): // of what is written a moment later
 		line = "timeout 10 sh -c 'until " + line + "; do sleep 0.1; done'"
 	}
-	out, err := host.Run("sh", "-c", fmt.Sprintf("cd %s && PATH=%s:$PATH; %s", dir, rig.Bin(), line))
-	if err != nil && !c.found(err) {
-		t.Errorf("%s: %v: %s", c.line, err, out)
+	shell := fmt.Sprintf("cd %s && PATH=%s:$PATH; %s", dir, rig.Bin(), line)
+	if _, want, prints := strings.Cut(c.line, "# prints: "); prints {
+		labtest.Eventually(t, rig.Patience, func(context.Context) error { // servers, and programs at new interfaces, are there a moment later
+			if out, err := host.Run("sh", "-c", shell); err != nil || strings.TrimSpace(out) != want {
+				return errors.Join(err, fmt.Errorf("%s: printed %q", c.line, out))
+			}
+			return nil
+		})
+		return
 	}
-	if _, want, ok := strings.Cut(c.line, "# prints: "); ok && strings.TrimSpace(out) != want {
-		t.Errorf("%s: printed %q", c.line, out)
+	if out, err := host.Run("sh", "-c", shell); err != nil && !c.found(err) {
+		t.Errorf("%s: %v: %s", c.line, err, out)
 	}
 }
 
