@@ -8,14 +8,15 @@ import (
 	"testing"
 )
 
-// TestSymptoms: what troubleshooting.md says that commands say, the code says; `...` stands for what differs.
+// TestSymptoms: what troubleshooting.md says that commands and the log say, the code says; `...` stands for what differs.
 func TestSymptoms(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, _ := strings.Cut(string(text), "| you see | ask | it says |")
+	table, log, _ := strings.Cut(string(text), "## What the log says")
+	_, table, _ = strings.Cut(table, "| you see | ask | it says |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	code := sources(t)
 	phrases := 0
@@ -36,7 +37,13 @@ func TestSymptoms(t *testing.T) {
 			}
 		}
 	}
-	if phrases < 12 {
+	for _, m := range regexp.MustCompile("`([a-z]+(?:[ ;,]+[a-z]+){2,})`").FindAllStringSubmatch(log, -1) {
+		phrases++
+		if !strings.Contains(code, m[1]) {
+			t.Errorf("nothing logs %q", m[1])
+		}
+	}
+	if phrases < 18 {
 		t.Errorf("only %d phrases were found", phrases)
 	}
 }

@@ -13,7 +13,7 @@ const eventsHead = `<!-- Generated from internal/event by tools/refdoc (make gen
 
 # Events
 
-What happens, as ` + "`loxicmd get events`, `GET /netlox/v1/events`" + ` and the page tell it: the last 4,096, and a stream of what comes ([how](operations.md#events)). An event has the members
+What happens, as ` + "`loxicmd get events`, `GET /netlox/v1/events`" + ` and the page tell it: the last 4,096, and a stream of what comes ([how](looking.md#events)). An event has the members
 ` + "`seq`, `time`, `kind`, `action`, `object` and `message`" + `; ` + "`--kind=`" + ` chooses some.
 
 | kind | what | action | a message |
@@ -21,7 +21,7 @@ What happens, as ` + "`loxicmd get events`, `GET /netlox/v1/events`" + ` and the
 `
 
 const eventsFoot = `
-Connections as they come and go are a [stream of their own](operations.md#connections-as-they-come-and-go).
+Connections as they come and go are a [stream of their own](looking.md#connections-as-they-come-and-go).
 `
 
 // samples has an event of each kind.
