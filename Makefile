@@ -18,7 +18,7 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo test test-long soak package test-package release test-release image test-image test-kernels bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo test test-long soak package test-package release test-release image test-image test-kernels test-arm64 bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -47,9 +47,13 @@ soak: build ## ten minutes in which all that can come and go does, the daemon to
 	@tools/setup test
 	$(GO) test -count=1 -timeout 24h -v ./test/net/lifecycle -run '^TestSoak$$' -soak=$(if $(filter file,$(origin SECONDS)),600,$(SECONDS))
 
-test-kernels: build ## the data path on other kernels in a virtual machine; KERNELS="6.1 6.12 7" ONLY=bond for checks of this name
-	@tools/setup kernels
-	@test/kernels/run $(KERNELS)
+test-kernels: ## the data path on other kernels in a virtual machine; KERNELS="6.1 6.12 7", SHORT=1 for what finds most, ONLY=bond for checks of this name
+	@tools/setup build kernels
+	@test/kernels/run amd64 $(KERNELS)
+
+test-arm64: ## the same on an emulated arm64 machine; KERNELS="6.12"
+	@tools/setup build kernels arm64
+	@test/kernels/run arm64 $(if $(filter file,$(origin KERNELS)),6.12,$(KERNELS))
 
 bench: build-bench ## rates beside plain routing and rivals; BENCH="rps cps" CONTENDERS="routing loxilb nft" ROUNDS=5 SECONDS=3 MTU=1500 LAYOUT=one|pinned WRK="-t2 -c100"; BENCH=flood: under attack
 	@$(RUN_BENCH)
