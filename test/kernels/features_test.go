@@ -1,0 +1,143 @@
+package kernels
+
+import (
+	"log/slog"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"loxilb/internal/netdev"
+)
+
+const document = "../../docs/kernels.md"
+
+// TestFeatures: the running kernel has what docs/kernels.md says that its version has, and lacks what it says that older ones lack.
+func TestFeatures(t *testing.T) {
+	t.Parallel()
+	probes := map[string]func(*testing.T) bool{
+		"bpf_cast_to_kern_ctx": hasKfunc,
+		"netdev":               tellsXDP,
+		"tcx":                  hasTCX,
+		"BPF_FIB_LOOKUP_SRC":   findsSource,
+	}
+	version := running(t)
+	rows := regexp.MustCompile("(?m)^\\| (\\d+)\\.(\\d+) \\| `([^`]+)`").FindAllStringSubmatch(read(t, document), -1)
+	for _, row := range rows {
+		probe := probes[row[3]]
+		if probe == nil {
+			t.Errorf("docs/kernels.md has %s, for which there is no probe", row[3])
+			continue
+		}
+		delete(probes, row[3])
+		since := [2]int{number(t, row[1]), number(t, row[2])}
+		if has, should := probe(t), slices.Compare(version[:], since[:]) >= 0; has != should {
+			t.Errorf("Linux %v has %s: %v; docs/kernels.md says that there is one since %v", version, row[3], has, since)
+		}
+	}
+	if len(probes) != 0 {
+		t.Errorf("docs/kernels.md does not have %v", probes)
+	}
+}
+
+// TestChecks: docs/kernels.md lists what a guest does, by the names that it reports.
+func TestChecks(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("init"); err != nil {
+		t.Skip("in a guest")
+	}
+	var done, listed []string
+	for _, m := range regexp.MustCompile(`(?m)^(?:\[.*\|\| )?check "([^"]+)"`).FindAllStringSubmatch(read(t, "init"), -1) {
+		done = append(done, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?m)^\| ([^|]+) \| (?:yes|no) \|$`).FindAllStringSubmatch(read(t, document), -1) {
+		listed = append(listed, m[1])
+	}
+	if diff := cmp.Diff(done, listed); diff != "" {
+		t.Errorf("- checks of init, + those in docs/kernels.md:\n%s", diff)
+	}
+}
+
+// hasTCX asks what is attached at lo.
+func hasTCX(*testing.T) bool {
+	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
+	return err == nil
+}
+
+func hasKfunc(t *testing.T) bool {
+	t.Helper()
+	types, err := btf.LoadKernelSpec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f *btf.Func
+	return types.TypeByName("bpf_cast_to_kern_ctx", &f) == nil
+}
+
+// findsSource looks for the flag among the kernel's constants.
+func findsSource(t *testing.T) bool {
+	t.Helper()
+	types, err := btf.LoadKernelSpec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for enum := range types.All() {
+		if e, ok := enum.(*btf.Enum); ok && slices.ContainsFunc(e.Values, func(v btf.EnumValue) bool { return v.Name == "BPF_FIB_LOOKUP_SRC" }) {
+			return true
+		}
+	}
+	return false
+}
+
+func tellsXDP(t *testing.T) bool {
+	t.Helper()
+	n, err := netdev.Open(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	features, err := n.XDPFeatures()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return features != nil
+}
+
+// running is the kernel's series.
+func running(t *testing.T) [2]int {
+	t.Helper()
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`^(\d+)\.(\d+)`).FindStringSubmatch(unix.ByteSliceToString(name.Release[:]))
+	if m == nil {
+		t.Fatalf("the kernel is %q", name.Release)
+	}
+	return [2]int{number(t, m[1]), number(t, m[2])}
+}
+
+func number(t *testing.T, s string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
