@@ -19,7 +19,7 @@ import (
 // goCommand runs the go command for an architecture.
 func goCommand(arch string, args ...string) *exec.Cmd {
 	cmd := exec.Command("../../tools/go", args...)
-	cmd.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0", "GOFLAGS=")
+	cmd.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
 	return cmd
 }
 

@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"regexp"
@@ -19,7 +21,8 @@ import (
 
 const document = "../../docs/kernels.md"
 
-// TestFeatures: the running kernel has what docs/kernels.md says that its version has, and lacks what it says that older ones lack.
+// TestFeatures: the running kernel has what docs/kernels.md says that its version has. Debian's 6.1, in a guest, lacks what it says, too; other old kernels may
+// have been given what is newer.
 func TestFeatures(t *testing.T) {
 	t.Parallel()
 	probes := map[string]func(*testing.T) bool{
@@ -28,8 +31,8 @@ func TestFeatures(t *testing.T) {
 		"tcx":                  hasTCX,
 		"BPF_FIB_LOOKUP_SRC":   findsSource,
 	}
-	version := running(t)
-	rows := regexp.MustCompile("(?m)^\\| (\\d+)\\.(\\d+) \\| `([^`]+)`").FindAllStringSubmatch(read(t, document), -1)
+	version, oldest := running(t), [2]int{6, 1}
+	rows := regexp.MustCompile("(?m)^\\| (\\d+)\\.(\\d+) \\| `([^`]+)`[^|]*\\| (yes|no) \\|").FindAllStringSubmatch(read(t, document), -1)
 	for _, row := range rows {
 		probe := probes[row[3]]
 		if probe == nil {
@@ -38,8 +41,9 @@ func TestFeatures(t *testing.T) {
 		}
 		delete(probes, row[3])
 		since := [2]int{number(t, row[1]), number(t, row[2])}
-		if has, should := probe(t), slices.Compare(version[:], since[:]) >= 0; has != should {
-			t.Errorf("Linux %v has %s: %v; docs/kernels.md says that there is one since %v", version, row[3], has, since)
+		has, should := probe(t), slices.Compare(version[:], since[:]) >= 0 || inGuest() && version == oldest && row[4] == "yes"
+		if has != should && (should || inGuest()) {
+			t.Errorf("Linux %v has %s: %v; docs/kernels.md says %v", version, row[3], has, should)
 		}
 	}
 	if len(probes) != 0 {
@@ -50,9 +54,6 @@ func TestFeatures(t *testing.T) {
 // TestChecks: docs/kernels.md lists what a guest does, by the names that it reports.
 func TestChecks(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("init"); err != nil {
-		t.Skip("in a guest")
-	}
 	var done, listed []string
 	for _, m := range regexp.MustCompile(`(?m)^(?:\[.*\|\| )?check "([^"]+)"`).FindAllStringSubmatch(read(t, "init"), -1) {
 		done = append(done, m[1])
@@ -63,6 +64,12 @@ func TestChecks(t *testing.T) {
 	if diff := cmp.Diff(done, listed); diff != "" {
 		t.Errorf("- checks of init, + those in docs/kernels.md:\n%s", diff)
 	}
+}
+
+// inGuest tells by what guests have not.
+func inGuest() bool {
+	_, err := os.Stat("init")
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // hasTCX asks what is attached at lo.
