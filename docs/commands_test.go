@@ -34,10 +34,10 @@ func TestCommands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile("`(loxicmd|loxilb) ([^`\n]+)`|(?m)^    [#$] (loxicmd) ([^\n]+)").FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile("`(loxicmd|loxilb) ([^`\n]+)`|(?m)^    (?:[#$] )?(loxicmd|loxilb) ([^\n]+)").FindAllStringSubmatch(string(text), -1) {
 			commands++
 			words := strings.Fields(m[2] + m[4])
-			if m[1] == "loxilb" {
+			if m[1]+m[3] == "loxilb" {
 				for _, flag := range flags(words) {
 					if !strings.Contains(manual, flag) {
 						t.Errorf("%s: %s: man/loxilb.8 does not have %s", file, m[0], flag)
