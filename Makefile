@@ -18,7 +18,7 @@ WRK        ?= -t2 -c100
 NAME       ?=
 export CGO_ENABLED = 0
 
-.PHONY: help build build-bench demo test test-long soak package test-package release test-release image test-image test-kernels test-arm64 bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
+.PHONY: help build build-bench demo test test-long soak package test-package release test-release test-manifests image test-image test-kernels test-arm64 bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
 
 help:
 	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -128,6 +128,10 @@ release: build ## bin/release: archives, packages, bills of materials and checks
 test-release: build ## a release of a tag, made twice in different folders by different caches: complete, and the same bytes
 	@tools/setup test
 	LOXILB_RELEASE=1 $(GO) test -count=1 -timeout 30m -v ./test/release
+
+test-manifests: ## the Helm chart and deploy/kubernetes: against Kubernetes' own schemas, the daemon's flags and each other; UPDATE=1 makes what is generated
+	@tools/setup build
+	@test/manifests/run
 
 image: ## bin/image: a container image for amd64 and arm64 (an OCI layout), without a container engine, and bills of materials
 	@tools/setup build

@@ -23,7 +23,7 @@ func TestRelease(t *testing.T) {
 	run(t, other, "env", "TZ=Asia/Tokyo", "GOCACHE="+t.TempDir(), "GOFLAGS=-tags=other", "unshare", "--uts",
 		"sh", "-c", "umask 077; hostname elsewhere; make release")
 
-	want := []string{"CHANGES.md", "SHA256SUMS"}
+	want := []string{"CHANGES.md", "SHA256SUMS", "loxilb-9.8.7.tgz", "loxilb-open.yaml", "loxilb-token.yaml", "loxilb_9.8.7_oci.tar"}
 	for arch, rpm := range map[string]string{"amd64": "x86_64", "arm64": "aarch64"} {
 		of := "loxilb_9.8.7_linux_" + arch
 		want = append(want, of+".tar.gz", of+".cdx.json", "loxilb_9.8.7_"+arch+".deb", "loxilb-9.8.7-1."+rpm+".rpm")
@@ -40,6 +40,9 @@ func TestRelease(t *testing.T) {
 	run(t, filepath.Join(one, "bin/release"), "sha256sum", "--check", "--strict", "SHA256SUMS")
 	if got := string(read(t, one, "CHANGES.md")); got != "- What it has.\n" {
 		t.Errorf("the section of the changelog: %q", got)
+	}
+	if got := string(read(t, one, "loxilb-open.yaml")); !strings.Contains(got, "image: localhost/loxilb:9.8.7\n") || strings.Contains(got, "0.0.0") {
+		t.Errorf("the manifests are of another version:\n%s", got)
 	}
 	wantPrograms(t, one)
 	wantRefused(t, one)

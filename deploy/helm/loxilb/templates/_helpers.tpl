@@ -1,0 +1,30 @@
+{{- define "loxilb.name" -}}
+{{- if contains "loxilb" .Release.Name }}{{ .Release.Name }}{{ else }}{{ .Release.Name }}-loxilb{{ end }}
+{{- end }}
+
+{{- define "loxilb.selector" -}}
+app.kubernetes.io/name: loxilb
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "loxilb.labels" -}}
+{{ include "loxilb.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "-" | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{- define "loxilb.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default ($.Chart.AppVersion | replace "+" "-") }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* Where the daemon answers without TLS: at the node's address if it is open, else for the node itself. */ -}}
+{{- define "loxilb.ask" -}}
+httpGet:
+  path: {{ .path }}
+  port: {{ .values.api.port }}
+  {{- if ne .values.api.access "open" }}
+  host: 127.0.0.1
+  {{- end }}
+{{- end }}

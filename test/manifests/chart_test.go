@@ -1,0 +1,254 @@
+package manifests
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+const chart = "../../deploy/helm/loxilb"
+
+// Newest and oldest Kubernetes that the chart is for.
+func versions() []string { return []string{"1.30.0", "1.37.0"} }
+
+func needHelm(t *testing.T) {
+	t.Helper()
+	if os.Getenv("LOXILB_HELM") == "" {
+		t.Skip("make test-manifests has helm, and runs it")
+	}
+	t.Parallel()
+}
+
+// render is what helm makes of the chart.
+func render(t *testing.T, version string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Getenv("LOXILB_HELM"), append([]string{"template", "loxilb", chart, "--namespace=kube-system", "--kube-version=" + version}, args...)...)
+	out, err := cmd.Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%w: %s", err, failed.Stderr)
+	}
+	return string(out), err
+}
+
+// TestSchemas: what the chart makes of each file of values is what Kubernetes takes, to the last field.
+func TestSchemas(t *testing.T) {
+	needHelm(t)
+	dir := t.TempDir()
+	writeSchemas(t, dir)
+	list, err := filepath.Glob(chart + "/ci/*-values.yaml")
+	if err != nil || len(list) < 3 {
+		t.Fatalf("%d files of values, %v", len(list), err)
+	}
+	for _, values := range list {
+		for _, version := range versions() {
+			text, err := render(t, version, "--values="+values)
+			if err != nil {
+				t.Fatalf("%s: %v", values, err)
+			}
+			if err := validate(t, dir, text); err != nil {
+				t.Errorf("%s for %s: %v", values, version, err)
+			}
+			if daemonSetOf(t, text).Kind == "" {
+				t.Errorf("%s: no daemon", values)
+			}
+		}
+	}
+	text, err := render(t, versions()[0], "--values="+list[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, wrong := range map[string]string{
+		"an unknown field": strings.Replace(text, "hostNetwork:", "hostNetwrok:", 1), "a wrong type": strings.Replace(text, "minReadySeconds: ", "minReadySeconds: x", 1),
+	} {
+		if validate(t, dir, wrong) == nil {
+			t.Errorf("%s is taken", what)
+		}
+	}
+}
+
+func validate(t *testing.T, schemas, text string) error {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Getenv("LOXILB_KUBECONFORM"), "-strict", "-summary", "-schema-location", schemas+"/{{.ResourceKind}}{{.KindSuffix}}.json")
+	cmd.Stdin = strings.NewReader(text)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "Errors: 0, Skipped: 0") {
+		return errors.Join(err, errors.New(string(out)))
+	}
+	return nil
+}
+
+// writeSchemas makes JSON schemas of what Kubernetes says of its objects, by which fields that it does not know are refused.
+func writeSchemas(t *testing.T, dir string) {
+	t.Helper()
+	text, err := os.ReadFile(os.Getenv("LOXILB_KUBERNETES"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var openapi struct {
+		Definitions map[string]map[string]any `json:"definitions"`
+	}
+	if err := json.Unmarshal(text, &openapi); err != nil {
+		t.Fatal(err)
+	}
+	for name, d := range openapi.Definitions {
+		if d["properties"] != nil {
+			d["additionalProperties"] = false
+		}
+		if strings.HasSuffix(name, ".IntOrString") || strings.HasSuffix(name, ".Quantity") {
+			openapi.Definitions[name] = map[string]any{"type": []string{"string", "integer"}}
+		}
+	}
+	for file, definition := range map[string]string{"daemonset-apps-v1": "io.k8s.api.apps.v1.DaemonSet", "service-v1": "io.k8s.api.core.v1.Service"} {
+		schema := map[string]any{"$ref": "#/definitions/" + definition, "definitions": openapi.Definitions}
+		text, err := json.Marshal(schema)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, file+".json"), text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestGenerated: the manifests for those without helm are what the chart makes; UPDATE=1 makes them so.
+func TestGenerated(t *testing.T) {
+	needHelm(t)
+	for _, access := range []string{"open", "token"} {
+		text, err := render(t, versions()[0], "--values="+chart+"/ci/"+access+"-values.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = "# Made of deploy/helm/loxilb with api.access=" + access + ", by make test-manifests UPDATE=1. docs/kubernetes.md says how to use it.\n" +
+			strings.ReplaceAll(text, "app.kubernetes.io/managed-by: Helm", "app.kubernetes.io/managed-by: kubectl")
+		wantFile(t, "../../deploy/kubernetes/loxilb-"+access+".yaml", text)
+	}
+}
+
+// wantFile wants a file to have that text, or writes it.
+func wantFile(t *testing.T, path, text string) {
+	t.Helper()
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(text, string(got)); diff != "" {
+		t.Errorf("%s is not what is made of the chart (-): UPDATE=1 makes it so: %s", path, diff)
+	}
+}
+
+// TestRefused: what the chart cannot be made of is refused by name.
+func TestRefused(t *testing.T) {
+	needHelm(t)
+	for args, want := range map[string]string{
+		"":                                                    "/api/access",
+		"api.access=everybody":                                "/api/access",
+		"api.access=open,xpd=off":                             "'xpd' not allowed",
+		"api.access=open,interfaces.only=eth0":                "'only' not allowed",
+		"api.access=open,connections=many":                    "/connections",
+		"api.access=open,updates.maxUnavailable=0":            "/updates/maxUnavailable",
+		"api.access=open,image.digest=sha256:1":               "/image/digest",
+		"api.access=open,api.port=65536":                      "/api/port",
+		"api.access=open,stateDir=state":                      "/stateDir",
+		"api.access=open,extraArgs=--metrics-detail=endpoint": "/extraArgs",
+	} {
+		if _, err := render(t, versions()[0], "--set="+args); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", args, err, want)
+		}
+	}
+	if _, err := render(t, "1.29.0", "--set=api.access=open"); err == nil || !strings.Contains(err.Error(), ">=1.30.0") {
+		t.Errorf("Kubernetes 1.29: %v", err)
+	}
+}
+
+// TestCompat: requests are taken as the existing loxilb takes them, and yet the API is open to nobody.
+func TestCompat(t *testing.T) {
+	needHelm(t)
+	for _, access := range []string{"open", "token", "node"} {
+		text, err := render(t, versions()[0], "--set=compat=true,api.access="+access)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := daemonSetOf(t, text).Spec.Template.Spec.Containers[0]
+		if !daemonConfig(t, c, "192.0.2.7").Compat {
+			t.Errorf("%s: not as the existing one", access)
+		}
+		wantAccess(t, c, access)
+	}
+}
+
+// property is a value, or a group of them, as values.schema.json has it.
+type property struct {
+	Description          string
+	Properties           map[string]*property
+	AdditionalProperties any
+}
+
+// TestValues: each value has its sentence and its row in docs/kubernetes.md, and values.yaml has each, and no other. UPDATE=1 makes the table.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	var schema property
+	if err := json.Unmarshal([]byte(file(t, "deploy/helm/loxilb/values.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(file(t, "deploy/helm/loxilb/values.yaml")), &values); err != nil {
+		t.Fatal(err)
+	}
+	delete(schema.Properties, "global") // helm's own
+	rows := table(t, "", &schema, values)
+	before, rest, found := strings.Cut(file(t, "docs/kubernetes.md"), "<!-- values -->\n")
+	_, after, ends := strings.Cut(rest, "<!-- end of values -->\n")
+	if !found || !ends {
+		t.Fatal("docs/kubernetes.md has no place for the values")
+	}
+	text := "| value | by default | |\n|---|---|---|\n" + strings.Join(rows, "")
+	wantFile(t, "../../docs/kubernetes.md", before+"<!-- values -->\n"+text+"<!-- end of values -->\n"+after)
+}
+
+// table has a row for each value below a place.
+func table(t *testing.T, place string, p *property, values map[string]any) (rows []string) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if p.Properties[name] == nil {
+			t.Errorf("the schema does not have %s%s", place, name)
+		}
+	}
+	if p.AdditionalProperties != false {
+		t.Errorf("%s: anything is taken", place)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
+		sub := p.Properties[name]
+		value, given := values[name]
+		if !given {
+			t.Errorf("values.yaml does not have %s%s", place, name)
+		}
+		if group, ok := value.(map[string]any); ok && sub.Properties != nil {
+			rows = append(rows, table(t, place+name+".", sub, group)...)
+			continue
+		}
+		if !strings.HasSuffix(sub.Description, ".") {
+			t.Errorf("%s%s has no sentence: %q", place, name, sub.Description)
+		}
+		text, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, fmt.Sprintf("| `%s%s` | `%s` | %s |\n", place, name, strings.ReplaceAll(string(text), "|", `\|`), sub.Description))
+	}
+	return rows
+}

@@ -1,0 +1,224 @@
+package manifests
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"loxilb/internal/config"
+)
+
+// daemonSet is what of one matters here.
+type daemonSet struct {
+	Kind string
+	Spec struct {
+		MinReadySeconds int
+		UpdateStrategy  struct {
+			Type          string
+			RollingUpdate struct{ MaxUnavailable, MaxSurge any }
+		}
+		Template struct {
+			Spec struct {
+				HostNetwork, HostPID         bool
+				PriorityClassName            string
+				AutomountServiceAccountToken *bool
+				Containers                   []container
+			}
+		}
+	}
+}
+
+type container struct {
+	Args            []string
+	Env             []struct{ Name, Value string }
+	ReadinessProbe  probe
+	LivenessProbe   probe
+	Resources       struct{ Requests map[string]string }
+	SecurityContext struct {
+		Privileged, AllowPrivilegeEscalation, ReadOnlyRootFilesystem *bool
+		Capabilities                                                 struct{ Drop, Add []string }
+	}
+}
+
+type probe struct {
+	HTTPGet struct {
+		Path, Host string
+		Port       int
+	}
+}
+
+// plain are the manifests that need no helm, by their file.
+func plain(t *testing.T) map[string]string {
+	t.Helper()
+	list, err := filepath.Glob("../../deploy/kubernetes/*.yaml")
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%d files, %v", len(list), err)
+	}
+	texts := map[string]string{}
+	for _, path := range list {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[filepath.Base(path)] = string(text)
+	}
+	return texts
+}
+
+// daemonSetOf finds it among the documents of a text.
+func daemonSetOf(t *testing.T, text string) (d daemonSet) {
+	t.Helper()
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		if err := yaml.Unmarshal([]byte(document), &d); err != nil {
+			t.Fatal(err)
+		}
+		if d.Kind == "DaemonSet" && len(d.Spec.Template.Spec.Containers) == 1 {
+			return d
+		}
+	}
+	t.Fatal("there is no DaemonSet with one container")
+	return d
+}
+
+// TestPlain holds the manifests against the daemon's flags, and against what the container needs.
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for name, text := range plain(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := daemonSetOf(t, text)
+			wantRollout(t, d)
+			c := d.Spec.Template.Spec.Containers[0]
+			wantRights(t, c)
+			access, _ := strings.CutPrefix(strings.TrimSuffix(name, ".yaml"), "loxilb-")
+			wantAccess(t, c, access)
+		})
+	}
+}
+
+// wantRollout: one node after the other, each when packets are balanced, and nothing is evicted before it.
+func wantRollout(t *testing.T, d daemonSet) {
+	t.Helper()
+	pod, update := d.Spec.Template.Spec, d.Spec.UpdateStrategy
+	if update.Type != "RollingUpdate" || update.RollingUpdate.MaxUnavailable != 1.0 || update.RollingUpdate.MaxSurge != 0.0 || d.Spec.MinReadySeconds < 10 {
+		t.Errorf("it is replaced by %+v, and waits for %d s", update, d.Spec.MinReadySeconds)
+	}
+	if !pod.HostNetwork || pod.HostPID || pod.PriorityClassName != "system-node-critical" || *pod.AutomountServiceAccountToken {
+		t.Errorf("%+v", pod)
+	}
+	c := pod.Containers[0]
+	if c.ReadinessProbe.HTTPGet.Path != "/readyz" || c.LivenessProbe.HTTPGet.Path != "/healthz" || c.Resources.Requests["memory"] == "" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// wantRights: the capabilities of docs/container.md, no others, and those are the unit's, but for the socket's group and what others comprise.
+func wantRights(t *testing.T, c container) {
+	t.Helper()
+	s := c.SecurityContext
+	if *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) {
+		t.Errorf("%+v", s)
+	}
+	document := regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\|").FindAllStringSubmatch(file(t, "docs/container.md"), -1)
+	unit := regexp.MustCompile(`(?m)^CapabilityBoundingSet=(.*)$`).FindStringSubmatch(file(t, "deploy/package/loxilb.service"))
+	var documented, ofUnit []string
+	for _, m := range document {
+		documented = append(documented, m[1])
+	}
+	for name := range strings.FieldsSeq(unit[1]) {
+		if name = strings.TrimPrefix(name, "CAP_"); !slices.Contains([]string{"BPF", "PERFMON", "CHOWN"}, name) {
+			ofUnit = append(ofUnit, name)
+		}
+	}
+	slices.Sort(documented)
+	slices.Sort(ofUnit)
+	if diff := cmp.Diff(documented, s.Capabilities.Add); diff != "" {
+		t.Errorf("capabilities of docs/container.md (-) and of the manifest (+): %s", diff)
+	}
+	if diff := cmp.Diff(ofUnit, s.Capabilities.Add); diff != "" {
+		t.Errorf("capabilities of the unit (-) and of the manifest (+): %s", diff)
+	}
+}
+
+func file(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// wantAccess: the daemon takes its flags, who may use the API is who was chosen, and probes ask where it answers.
+func wantAccess(t *testing.T, c container, access string) {
+	t.Helper()
+	const node = "192.0.2.7"
+	got := daemonConfig(t, c, node)
+	asked := "127.0.0.1"
+	switch access {
+	case "open":
+		asked = node
+		if got.API.Plain.Addr().String() != node || !got.API.Insecure || got.API.TLS.IsValid() {
+			t.Errorf("%+v", got.API)
+		}
+	case "token":
+		if !got.API.TLS.IsValid() || got.API.Token == "" || got.API.Insecure || got.API.Plain.Addr().String() != asked {
+			t.Errorf("%+v", got.API)
+		}
+	case "node":
+		if got.API.TLS.IsValid() || got.API.Insecure || got.API.Plain.Addr().String() != asked {
+			t.Errorf("%+v", got.API)
+		}
+	default:
+		t.Errorf("nobody knows what %q is to be", access)
+	}
+	for _, p := range []probe{c.ReadinessProbe, c.LivenessProbe} {
+		host := p.HTTPGet.Host
+		if host == "" {
+			host = node // the pod's address is the node's
+		}
+		if host != asked || p.HTTPGet.Port != int(got.API.Plain.Port()) {
+			t.Errorf("asked at %s:%d, and it answers at %s", host, p.HTTPGet.Port, got.API.Plain)
+		}
+	}
+}
+
+// daemonConfig is what the daemon makes of the container's flags and environment, on that node.
+func daemonConfig(t *testing.T, c container, node string) (got *config.Config) {
+	t.Helper()
+	secret := t.TempDir()
+	for _, name := range []string{"tls.crt", "tls.key", "token"} {
+		if err := os.WriteFile(filepath.Join(secret, name), []byte("secret"), 0o400); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var args []string
+	for _, arg := range c.Args {
+		arg = strings.ReplaceAll(arg, "$(NODE_IP)", node)
+		args = append(args, strings.ReplaceAll(arg, "=/etc/loxilb/api/", "="+secret+"/"))
+	}
+	lookup := func(name string) (string, bool) {
+		for _, e := range c.Env {
+			if e.Name == name {
+				return e.Value, true
+			}
+		}
+		return "", false
+	}
+	cmd := config.Command(nil, lookup, func(_ context.Context, c *config.Config) error { got = c; return nil })
+	cmd.SetArgs(args)
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%q: %v", args, err)
+	}
+	if len(got.Notes) > 0 {
+		t.Errorf("without effect: %q", got.Notes)
+	}
+	return got
+}
