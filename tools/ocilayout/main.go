@@ -61,19 +61,24 @@ func (r *release) write(out string, architectures []string) error {
 	if err != nil {
 		return err
 	}
-	if err := whole.AppendIndex(index, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": r.tag()})); err != nil {
+	if err := whole.AppendIndex(index, layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": r.tag(),
+		"io.containerd.image.name":          r.name(), // by which engines know what they load
+	})); err != nil {
 		return err
 	}
 	digest, err := index.Digest()
 	if err != nil {
 		return err
 	}
-	fmt.Println(digest)
+	fmt.Println(r.name(), digest)
 	return r.archive(dir, filepath.Join(out, fmt.Sprintf("loxilb_%s_oci.tar", r.version)))
 }
 
 // tag is the version as tags of images may be.
 func (r *release) tag() string { return strings.NewReplacer("+", "-", "~", "-").Replace(r.version) }
+
+func (r *release) name() string { return "localhost/loxilb:" + r.tag() }
 
 // labels are what the image says of itself, by the names of OCI.
 func (r *release) labels() map[string]string {
