@@ -44,6 +44,7 @@ func TestFind(t *testing.T) {
 	t.Parallel()
 	const all, few = 20_000, 100
 	d := open(t, loader.Settings{Connections: 2 * all})
+	d.still()
 	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
 	at := web(t, d, few, all)
 	seen := 0

@@ -61,8 +61,7 @@ func TestHalfMoved(t *testing.T) {
 
 // die ends what a process does for the table, but for what it is asked to.
 func (t *Table) die() {
-	t.stop()
-	t.stopped.Wait()
+	t.still()
 }
 
 // halfMove has the table grow by a group, and gives up in the middle: somebody holds the lock of this bucket there.

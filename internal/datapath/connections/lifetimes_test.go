@@ -14,8 +14,7 @@ func TestLifetimesOfMoved(t *testing.T) {
 	t.Parallel()
 	const flows, half, life = 60_000, 10_000, 20 * time.Second
 	d := open(t, loader.Settings{Connections: flows})
-	d.stop() // rows that move are not to be aged
-	d.stopped.Wait()
+	d.still()
 	send := d.newFlows(t)
 	sendAll := func(n int) {
 		t.Helper()

@@ -37,6 +37,7 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	const n, pageSize = 5000, 997
 	d := open(t, loader.Settings{Connections: 2 * n})
+	d.still()
 	dptest.Fill(t, d.shared, n, dptest.Jiffies(t))
 	shown := map[[2]netip.AddrPort]int{}
 	place, pages := 0, 0

@@ -82,6 +82,7 @@ func TestWalkPastSockets(t *testing.T) {
 	t.Parallel()
 	const all, few, sockets, endpoint = 2_000, 20, 5, 7
 	d := open(t, loader.Settings{Connections: 2 * all})
+	d.still()
 	dptest.Fill(t, d.shared, all, dptest.Jiffies(t))
 	own(t, d, endpoint, few, all)
 	d.sockets = ownSockets{endpoint: sockets}
