@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"loxilb/internal/compile"
 	"loxilb/internal/datapath/bpf"
@@ -12,6 +13,9 @@ import (
 	"loxilb/internal/status"
 	"loxilb/internal/store"
 )
+
+// healthArrives is how long it may take until the loop of services is told that an endpoint has become up or down.
+const healthArrives = time.Second
 
 // auditBatch is how many services are compared before others have the loop.
 const auditBatch = 64
@@ -22,7 +26,7 @@ type Comparer interface {
 }
 
 // Audit compiles the services once more and compares them with what the data path has, slots included; with mend, all are
-// applied again. Those that are to be applied anyway, or whose endpoints come slowly just now, are unsettled.
+// applied again. Those that are to be applied anyway, or whose endpoints come slowly or have become up or down just now, are unsettled.
 func (s *Services) Audit(ctx context.Context, data Comparer, mend bool) lb.Compared {
 	out := lb.Compared{Table: "services as desired"}
 	have := s.Tables.Services() // before the store is asked: what comes meanwhile is in it
@@ -72,11 +76,16 @@ func (s *Services) auditOne(now *store.Snapshot, resolver *compile.Resolver, key
 		out.Differences = append(out.Differences, failedStatus(out.Table, key.String(), st.Err))
 		return
 	}
-	out.Rows++
 	resolved, _, _ := resolver.Resolve(*service)
 	resolved = s.roles.sourced(s.Desired.Drains.Weigh(now, resolved))
 	table := s.tableOf(&resolved)
-	if list := data.Compare(&table); len(list) > 0 {
+	list := data.Compare(&table)
+	if len(list) > 0 && s.Health.probes.moved(&resolved, healthArrives) {
+		out.Unsettled++
+		return
+	}
+	out.Rows++
+	if len(list) > 0 {
 		out.Differences = append(out.Differences, lb.Difference{Table: out.Table, Row: key.String(), What: strings.Join(list, "; ")})
 	}
 }

@@ -84,6 +84,7 @@ func (h *Health) Changed(key string) {
 		return
 	}
 	at, news, users := h.probes.news(key, &status)
+	h.again(users)
 	for _, c := range news {
 		e := event.Health{Endpoint: at, State: c.To.String(), Evidence: c.Evidence, Name: key, Services: firstOf(users), Users: len(users)}
 		h.Events.Publish(e)
@@ -96,7 +97,6 @@ func (h *Health) Changed(key string) {
 			h.Log.Info("endpoint is up again", "endpoint", e.Object(), "evidence", c.Evidence, "services", len(users))
 		}
 	}
-	h.again(users)
 }
 
 // firstOf names as many services as an event does.

@@ -1,6 +1,9 @@
 package reconcile
 
 import (
+	"slices"
+	"time"
+
 	"loxilb/internal/health"
 	"loxilb/internal/lb"
 )
@@ -71,6 +74,23 @@ func (p *probes) up(s *lb.Service) func(lb.Endpoint) bool {
 		j := standings[e]
 		return !j.askedDown() && (!j.out || panicked && e.Backup >= serving)
 	}
+}
+
+// moved tells whether an endpoint of a service has become up or down within the last time.
+func (p *probes) moved(s *lb.Service, last time.Duration) bool {
+	if !p.heeds(s) {
+		return false
+	}
+	return slices.ContainsFunc(s.Endpoints, func(e lb.Endpoint) bool {
+		p.mu.Lock()
+		key := p.keyAt(s, e)
+		p.mu.Unlock()
+		if key == "" {
+			return false
+		}
+		status, known := p.prober.Status(key)
+		return known && min(time.Since(status.Since), time.Since(status.AskedSince)) < last
+	})
 }
 
 // stateOf is how an endpoint of a service is, as its standing has it: without evidence. false: the service does not heed it, or nothing is known of it.
