@@ -57,7 +57,6 @@ type daemon struct {
 	health     *reconcile.Health
 	services   *reconcile.Services
 	endpoints  *reconcile.EndpointProbes
-	drains     *reconcile.Drains
 	netObjects netObjects
 	attached   *reconcile.Attached
 	policers   *reconcile.Policers
@@ -101,7 +100,6 @@ func assemble(c *config.Config, log *slog.Logger, lines *logring.Ring, network *
 		Endpoints: network.Neighbours(), Health: p.health, Ended: p.endSoon, Role: p.roleChanged, Seed: c.HashSeed,
 	})
 	p.endpoints = reconcile.NewEndpointProbes(state, p.health, o)
-	p.drains = reconcile.NewDrains(state, o)
 	made, err := network.Objects().OpenLedger(c.StateDir)
 	if err != nil {
 		return nil, err
@@ -203,7 +201,6 @@ func (p *daemon) serve(ctx context.Context) error {
 		run(p.otlp.Run)
 	}
 	run(p.endpoints.Run)
-	run(p.drains.Run)
 	for _, loop := range p.netObjects {
 		run(loop.Run)
 	}

@@ -52,17 +52,32 @@ func (h *Host) Start(c Command) (*Process, error) {
 	if !c.Detach {
 		p.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
-	if err := h.Do(p.cmd.Start); err != nil {
+	if err := h.start(p); err != nil {
 		return nil, fmt.Errorf("start %s in %s: %w", c.Args[0], h.Name, err)
 	}
-	go func() {
-		p.err = p.cmd.Wait()
-		close(p.done)
-	}()
 	h.lab.mu.Lock()
 	h.lab.processes = append(h.lab.processes, p)
 	h.lab.mu.Unlock()
 	return p, nil
+}
+
+// start starts a process on a thread that stays until the process has ended: Linux takes the end of the thread for that of the
+// parent, and kills the process (prctl(2), PR_SET_PDEATHSIG). Threads of tests end with what they were locked for.
+func (h *Host) start(p *Process) error {
+	started := make(chan error, 2)
+	go func() {
+		err := h.Do(func() error {
+			if err := p.cmd.Start(); err != nil {
+				return err
+			}
+			started <- nil
+			p.err = p.cmd.Wait()
+			close(p.done)
+			return nil
+		})
+		started <- err
+	}()
+	return <-started
 }
 
 // Run runs a program in the host to its end and returns what it printed, both streams together.

@@ -7,10 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"loxilb/internal/desired"
-	"loxilb/internal/event"
 	"loxilb/internal/lb"
-	"loxilb/internal/status"
 	"loxilb/internal/store"
 )
 
@@ -61,10 +58,9 @@ func (s *Services) allOwned() (list []netip.Addr) {
 	return slices.AppendSeq(list, maps.Keys(s.roles.vips))
 }
 
-// feedRoles has VIPs owned and given up by the roles of a snapshot. changed are the objects that changed; nil: any may have.
-func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot, changed []store.ID) {
+// feedRoles has VIPs owned and given up by the roles of a snapshot.
+func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot) {
 	before, now := s.roles.instances, s.Desired.Instances.Here(snapshot)
-	defer s.rolesApplied(snapshot, changed, before)
 	if maps.Equal(before, now) {
 		return
 	}
@@ -93,7 +89,8 @@ func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot, chan
 	for key, i := range s.index.services {
 		was, is := before[i.service.Instance()], now[i.service.Instance()]
 		if was.Source(i.service) != is.Source(i.service) {
-			s.Mark(key)
+			s.MarkFirst(key)
+			s.consequences.follow(key)
 			continue
 		}
 		for _, a := range ownable(i.service) {
@@ -102,39 +99,4 @@ func (s *Services) feedRoles(ctx context.Context, snapshot *store.Snapshot, chan
 			}
 		}
 	}
-}
-
-// rolesApplied notes that roles are as users want them.
-func (s *Services) rolesApplied(snapshot *store.Snapshot, changed []store.ID, before map[string]lb.Instance) {
-	var events []event.Body
-	s.Statuses.Update(func(w *status.Writer) {
-		note := func(id store.ID) {
-			meta, _ := snapshot.Meta(id)
-			e := event.Object{ObjectKind: id.Kind, Key: id.Key, Version: meta.Version, Action: event.Applied}
-			if meta.Version == 0 {
-				if w.Forget(status.ID(id)) {
-					e.Action = event.Removed
-					events = append(events, e)
-				}
-				return
-			}
-			w.Want(status.ID(id), meta.Version)
-			if w.Succeeded(status.ID(id), meta.Version) {
-				events = append(events, e)
-			}
-		}
-		for key := range s.roles.instances {
-			note(s.Desired.Instances.ID(key))
-		}
-		for key := range before {
-			note(s.Desired.Instances.ID(key))
-		}
-		for _, id := range changed {
-			if id.Kind == desired.InstanceKind {
-				note(id)
-			}
-		}
-		w.Seen(desired.InstanceKind, snapshot.Revision())
-	})
-	s.Events.Publish(events...)
 }

@@ -3,11 +3,16 @@ package reconcile
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"loxilb/internal/datapath"
+	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/desired"
 	"loxilb/internal/lb"
+	"loxilb/internal/status"
 	"loxilb/internal/store"
 )
 
@@ -118,4 +123,70 @@ func TestManyRoles(t *testing.T) {
 		t.Errorf("%d VIPs are owned, want %d; it took %v", owned, services/instances, took)
 	}
 	t.Log(took)
+}
+
+// TestConsequences: a role with a source, and a drain, are applied once the services have them, those that are still to come included.
+func TestConsequences(t *testing.T) {
+	t.Parallel()
+	const services = 3 * batchSize
+	w := newWorld()
+	r := makeRig(t, w)
+	list := make([]string, services)
+	for i := range list {
+		list[i] = fmt.Sprintf("10.1.%d.%d:80/tcp mode=fullnat endpoints=10.2.0.1:80,10.2.0.2:80", i/250, 1+i%250)
+	}
+	r.put(list...)
+	clusterVIP, drain := netip.MustParseAddr("10.9.9.9"), lb.Drain{Addr: netip.MustParseAddr("10.2.0.1"), Rate: 1}
+	for _, c := range []struct {
+		kind, key string
+		gone      bool
+		has       func(datapath.Change) bool
+		edit      func(*store.Tx) error
+	}{
+		{
+			desired.DrainKind, drain.Key(), false,
+			func(c datapath.Change) bool { return c.Table.Endpoints[0].Weight == 0 },
+			func(tx *store.Tx) error { return r.state.Drains.Put(tx, drain) },
+		},
+		{
+			desired.InstanceKind, lb.DefaultInstance, false,
+			func(c datapath.Change) bool { return slices.Equal(c.Table.SNAT, []bpf.TcIpAddr{bpf.Addr(clusterVIP)}) },
+			func(tx *store.Tx) error {
+				return r.state.Instances.Put(tx, lb.Instance{Role: lb.RoleMaster, VIP: clusterVIP})
+			},
+		},
+		{
+			desired.DrainKind, drain.Key(), true,
+			func(c datapath.Change) bool { return c.Table.Endpoints[0].Weight > 0 },
+			func(tx *store.Tx) error { return tx.Delete(r.state.Drains.ID(drain.Key())) },
+		},
+	} {
+		done, late := map[bpf.TcServiceKey]bool{}, 0
+		w.mu.Lock()
+		w.wrote = func(change datapath.Change) {
+			done[change.Key] = c.has(change)
+			if s, known := r.statuses.Get(status.ID{Kind: c.kind, Key: c.key}); !known || !c.gone && s.Applied == s.Desired {
+				late++
+			}
+		}
+		w.mu.Unlock()
+		change := r.commit(c.edit)
+		if r.looks.Load() == 0 {
+			r.start() // the first change comes before the services are applied
+		}
+		r.wait(change)
+		w.mu.Lock()
+		for key, has := range done {
+			if !has {
+				t.Errorf("%s %s: service %s is without", c.kind, c.key, key)
+			}
+		}
+		if len(done) != services || late > 0 {
+			t.Errorf("%s %s: when it was applied %d services were written, want %d; written after it: %d", c.kind, c.key, len(done), services, late)
+		}
+		w.mu.Unlock()
+	}
+	if _, known := r.statuses.Get(status.ID{Kind: desired.DrainKind, Key: drain.Key()}); known {
+		t.Error("the drain that is gone has a status")
+	}
 }

@@ -51,6 +51,8 @@ type Services struct {
 	takers  *takers
 	unsure  unsure
 	roles   roles
+
+	consequences consequences
 }
 
 // ServicesConfig is what Services stands on. All members are needed.
@@ -69,7 +71,7 @@ type ServicesConfig struct {
 
 // NewServices makes the loop of the services.
 func NewServices(c ServicesConfig) *Services {
-	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints), c.Health.probes)}
+	s := &Services{ServicesConfig: c, index: newIndex(newNotifier(c.Endpoints), c.Health.probes), consequences: newConsequences()}
 	s.Loop = newLoop(desired.ServiceKind, lb.Key.String, s, c.Observers)
 	s.Loop.watch, s.Loop.feed = c.Desired.Changed, s.feed
 	s.takers = newTakers(c.Log, s.Mark)
@@ -134,9 +136,11 @@ func (s *Services) feed(ctx context.Context) {
 				s.feedChanges(w, snapshot, changed)
 			}
 			w.Seen(desired.ServiceKind, s.seen)
+			s.consequences.feed(w, s.Desired, snapshot, changed, all)
 		})
-		s.feedRoles(ctx, snapshot, changed)
+		s.feedRoles(ctx, snapshot)
 	}
+	s.consequences.settle(s.Observers)
 	s.Mark(s.index.usersOf(s.sources.takeMoved())...)
 	s.removeOrphans(snapshot)
 	if s.settled.CompareAndSwap(true, false) {
@@ -160,7 +164,9 @@ func (s *Services) feedChanges(w *status.Writer, snapshot *store.Snapshot, chang
 	// What goes is first: it makes room, in the data path and among ranges of ports.
 	slices.SortStableFunc(keys, func(a, b lb.Key) int { return s.rank(snapshot, a) - s.rank(snapshot, b) })
 	s.MarkFirst(keys...)
-	s.MarkFirst(s.index.withEndpoints(drained)...)
+	weighed := s.index.withEndpoints(drained)
+	s.MarkFirst(weighed...)
+	s.consequences.follow(weighed...)
 	s.Mark(s.index.dependents(snapshot, s.Desired.Services, keys)...)
 }
 
@@ -179,11 +185,13 @@ func (s *Services) feedAll(w *status.Writer, snapshot *store.Snapshot) {
 		if service, _ := s.Desired.Services.Shared(snapshot, key); service == nil {
 			s.want(w, snapshot, key)
 			s.Mark(key)
+			s.consequences.follow(key)
 		}
 	}
 	for service := range s.Desired.Services.All(snapshot) {
 		s.want(w, snapshot, service.Key)
 		s.Mark(service.Key)
+		s.consequences.follow(service.Key)
 	}
 }
 
@@ -226,6 +234,7 @@ func (s *Services) Apply(ctx context.Context, keys []lb.Key) []Outcome[lb.Key] {
 	s.Health.probes.settle() // what could not be written is probed as before
 	s.ownVIPs(ctx, items, touched)
 	s.ended = s.ended || ended
+	s.consequences.tried(keys)
 	out := make([]Outcome[lb.Key], len(items))
 	for n := range items {
 		if items[n].Err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -34,6 +35,7 @@ type world struct {
 	hosts    []netip.Addr
 	notices  int
 	fail     func(event string) error // nil: nothing fails
+	wrote    func(datapath.Change)    // if not nil, is told of services that are written
 	hold     chan struct{}            // if not nil, Apply waits until it is closed
 	source   netip.Addr               // what endpoints see; invalid: no way to them
 	routed   bool                     // a router is before them
@@ -97,6 +99,9 @@ func (w *world) Apply(changes []datapath.Change) []error {
 		if errs[i] = w.note("put %s%s", c.Key, source); errs[i] == nil {
 			w.services[c.Key] = true
 		}
+		if w.wrote != nil {
+			w.wrote(c)
+		}
 	}
 	return errs
 }
@@ -132,10 +137,15 @@ func (a addresses) Set(_ context.Context, vips []netip.Addr) map[netip.Addr]erro
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.vips)
+	failed := map[netip.Addr]error{}
 	for _, vip := range vips {
-		a.vips[vip] = true
+		one := []netip.Addr{vip}
+		if a.fail != nil {
+			maps.Copy(failed, failures(one, a.fail(fmt.Sprintf("own %v", one))))
+		}
+		a.vips[vip] = failed[vip] == nil
 	}
-	return nil
+	return failed
 }
 
 func (a addresses) Add(_ context.Context, vips ...netip.Addr) map[netip.Addr]error {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -45,11 +46,17 @@ func boot(t testing.TB, base string, host *netnstest.Host) *machine {
 	nspawn.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	var console bytes.Buffer
 	nspawn.Stdout, nspawn.Stderr = &console, &console
-	if err := nspawn.Start(); err != nil {
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // Linux takes the end of this thread for that of the parent
+		defer runtime.UnlockOSThread()
+		started <- nspawn.Start()
+		_ = nspawn.Wait()
+		close(ended)
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() { _ = nspawn.Wait(); close(ended) }()
 	t.Cleanup(func() {
 		_ = nspawn.Process.Signal(powerOff)
 		select {

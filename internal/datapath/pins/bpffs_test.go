@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,8 +53,8 @@ func printRoot() {
 		return
 	}
 	if inner := os.Getenv("LOXILB_TEST_INNER"); inner != "" {
-		out, err := process(syscall.CLONE_NEWNS, "LOXILB_TEST_PROCESS=root", "LOXILB_TEST_ROOT="+inner).CombinedOutput()
-		fmt.Println(strings.TrimSpace(string(out)), err, isBPFFS(usualBPFFS))
+		out, err := process(syscall.CLONE_NEWNS, "LOXILB_TEST_PROCESS=root", "LOXILB_TEST_ROOT="+inner)
+		fmt.Println(out, err, isBPFFS(usualBPFFS))
 		return
 	}
 	root, err := Root()
@@ -124,17 +125,16 @@ func TestRoot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, err := process(c.flags, "LOXILB_TEST_PROCESS=root", "LOXILB_TEST_ROOT="+c.setup, "LOXILB_TEST_MACHINE="+machine, "LOXILB_TEST_MARK="+filepath.Base(mark)).CombinedOutput()
+			out, err := process(c.flags, "LOXILB_TEST_PROCESS=root", "LOXILB_TEST_ROOT="+c.setup, "LOXILB_TEST_MACHINE="+machine, "LOXILB_TEST_MARK="+filepath.Base(mark))
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			got := strings.TrimSpace(string(out))
-			if rest, ok := strings.CutPrefix(got, "/proc/"); ok {
+			if rest, ok := strings.CutPrefix(out, "/proc/"); ok {
 				_, rest, _ = strings.Cut(rest, "/")
-				got = "/proc/PID/" + rest
+				out = "/proc/PID/" + rest
 			}
-			if got != c.want {
-				t.Errorf("%q, want %q", got, c.want)
+			if out != c.want {
+				t.Errorf("%q, want %q", out, c.want)
 			}
 		})
 	}
@@ -143,19 +143,23 @@ func TestRoot(t *testing.T) {
 // TestRootOfFirst: where nobody has mounted a BPF file system, `ip netns exec` mounts one outside of its own mount namespace.
 func TestRootOfFirst(t *testing.T) {
 	t.Parallel()
-	out, err := process(syscall.CLONE_NEWNS|syscall.CLONE_NEWPID, "LOXILB_TEST_PROCESS=root", "LOXILB_TEST_ROOT=proc sysfs", "LOXILB_TEST_INNER=sysfs").CombinedOutput()
+	out, err := process(syscall.CLONE_NEWNS|syscall.CLONE_NEWPID, "LOXILB_TEST_PROCESS=root", "LOXILB_TEST_ROOT=proc sysfs", "LOXILB_TEST_INNER=sysfs")
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if got := strings.TrimSpace(string(out)); got != "/proc/1/root/sys/fs/bpf its own <nil> true" {
-		t.Error(got)
+	if out != "/proc/1/root/sys/fs/bpf its own <nil> true" {
+		t.Error(out)
 	}
 }
 
-// process is this program again, in namespaces of its own, with an empty PATH.
-func process(flags uintptr, env ...string) *exec.Cmd {
+// process runs this program again, in namespaces of its own, with an empty PATH, and returns what it prints. The thread stays as long
+// as the process: Linux takes its end for that of the parent, and threads of other tests end.
+func process(flags uintptr, env ...string) (string, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(env, "PATH=")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL}
-	return cmd
+	out, err := cmd.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -79,11 +78,11 @@ func checkNamespaces() {
 // TestVisibleCookies: a namespace is found that only a thread, a bind mount or an open file keeps alive.
 func TestVisibleCookies(t *testing.T) {
 	t.Parallel()
-	out, err := process(syscall.CLONE_NEWNS|syscall.CLONE_NEWPID, "LOXILB_TEST_PROCESS=namespaces").CombinedOutput()
+	out, err := process(syscall.CLONE_NEWNS|syscall.CLONE_NEWPID, "LOXILB_TEST_PROCESS=namespaces")
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if got := strings.TrimSpace(string(out)); got != "4 made, not found: [] gone, but found: false" {
-		t.Error(got)
+	if out != "4 made, not found: [] gone, but found: false" {
+		t.Error(out)
 	}
 }
