@@ -32,9 +32,11 @@ demo: build ## a balancer, a client and three servers in namespaces; KEEP=1 leav
 	@$(GO) build -o bin/demo ./test/demo
 	@bin/demo -mtu $(MTU) $(if $(KEEP),-keep)
 
-test: build ## all tests, as root, under the race detector what it can see; RUN=pattern for some
+RETRY = --rerun-fails=$(RETRIES) --rerun-fails-max-failures=6 --rerun-fails-abort-on-data-race --rerun-fails-report=bin/retried
+
+test: build ## all tests, as root, under the race detector what it can see; RUN=pattern for some, RETRIES=1 tries once more what failed
 	@tools/setup test
-	$(GO) tool gotestsum --format pkgname-and-test-fails --raw-command -- tools/tests $(if $(RUN),-run '$(RUN)')
+	$(GO) tool gotestsum --format pkgname-and-test-fails $(if $(RETRIES),$(RETRY)) --raw-command -- tools/tests $(if $(RUN),-run '$(RUN)')
 
 test-long: build ## tests that take minutes, and a gigabyte: held connections, a kill before every step of the daemon
 	@tools/setup test
