@@ -31,7 +31,8 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 		RedirectPeer: f.redirectPeer, LocalSockets: f.localSockets, Cgroup: f.cgroup, CTMax: f.ctMax, HalfOpen: f.halfOpen, IdleRST: f.idleRST, Page: f.page, HashSeed: f.hashSeed, PinPath: f.pinPath,
 		StateDir: f.stateDir, ProbeFiles: f.probeFiles, RoleHook: f.roleHook, Announcements: f.vipAdvRepeat, Detach: f.detach, Force: f.force, End: f.endConnections, CheckUpgrade: f.checkUpgrade, Attach: Attach(f.attach), XDP: XDP(f.xdp),
 	}
-	if f.cpuProfile != "none" {
+	// these run beside a daemon of the same flags, which writes that file
+	if f.cpuProfile != "none" && !f.checkUpgrade && !f.detach {
 		c.CPUProfile = f.cpuProfile
 	}
 	if f.force && !f.detach {
@@ -86,8 +87,8 @@ func (f *flags) check(name func(flag string) string) (*Config, error) {
 	if f.probeFiles == "" {
 		return nil, &Error{"--probe-files", "", "is empty: the files that probes may use need a directory"}
 	}
-	if f.checkUpgrade && (f.detach || f.endConnections) {
-		return nil, &Error{"--check-upgrade", "true", "changes nothing, and --detach and --end-connections do"}
+	if f.checkUpgrade && f.detach {
+		return nil, &Error{"--check-upgrade", "true", "changes nothing, and --detach does"}
 	}
 	f.existing(c)
 	if f.noAPI || f.detach || f.checkUpgrade {

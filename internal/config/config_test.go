@@ -122,6 +122,17 @@ func TestNoAPI(t *testing.T) {
 	}
 }
 
+// TestBesideADaemon: what packages and users ask beside a daemon takes the flags of that daemon, and does not write over its profile.
+func TestBesideADaemon(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"--check-upgrade", "--detach"} {
+		got, code, msg := run(map[string]string{"CPUPROF": "/x"}, flag, "--end-connections")
+		if code != ExitOK || got.CPUProfile != "" {
+			t.Errorf("%s: %d %s %+v", flag, code, msg, got)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -133,6 +144,7 @@ func TestRefused(t *testing.T) {
 		{"", "--host=0.0.0.0", "--host=0.0.0.0: is reached from other machines without encryption: use --tls with --manualtoken"},
 		{"", "--host=::", "or add --insecure"},
 		{"", "--force", "--force=true: is for --detach only"},
+		{"", "--check-upgrade --detach", "--check-upgrade=true: changes nothing, and --detach does"},
 		{"HOST=myname", "", "environment variable HOST=myname: is not an IP address"},
 		{"HOST=10.0.0.1", "", "environment variable HOST=10.0.0.1: is reached from other machines"},
 		{"TLS=perhaps", "", "environment variable TLS=perhaps: is not a value of --tls"},
