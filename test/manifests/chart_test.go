@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -148,6 +149,24 @@ func wantFile(t *testing.T, path, text string) {
 	}
 	if diff := cmp.Diff(text, string(got)); diff != "" {
 		t.Errorf("%s is not what is made of the chart (-): UPDATE=1 makes it so: %s", path, diff)
+	}
+}
+
+// TestDocumented: the chart takes the values that docs/kubernetes.md gives it.
+func TestDocumented(t *testing.T) {
+	needHelm(t)
+	commands := regexp.MustCompile(`(?m)^helm (?:install|upgrade) .*$`).FindAllString(file(t, "docs/kubernetes.md"), -1)
+	if len(commands) < 2 {
+		t.Errorf("only %q", commands)
+	}
+	for _, command := range commands {
+		args := []string{"--set=api.access=open"} // an upgrade has it from the installation
+		for _, m := range regexp.MustCompile(`(--set(?:-string)?) (\S+)`).FindAllStringSubmatch(command, -1) {
+			args = append(args, m[1]+"="+m[2])
+		}
+		if _, err := render(t, versions()[0], args...); err != nil {
+			t.Errorf("%s: %v", command, err)
+		}
 	}
 }
 
