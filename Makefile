@@ -21,7 +21,7 @@ export CGO_ENABLED = 0
 .PHONY: help build build-bench demo test test-long soak package test-package release test-release test-manifests image test-image test-kernels test-arm64 bench bench-check bench-guest bench-packet bench-control bench-docs lint vulnerabilities fmt generate check-generated update fuzz install clean
 
 help:
-	@sed -n 's/^\([a-z-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.* ## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 build: ## bin/loxilb (the daemon) and bin/loxicmd (its command line)
 	@tools/setup build
