@@ -1,10 +1,13 @@
 package datapath
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -12,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"loxilb/internal/datapath/bpf"
+	"loxilb/internal/netnstest/labtest"
 )
 
 // inNamespace runs f on a thread of its own in a new network namespace, which ends with it.
@@ -67,6 +71,13 @@ func occupy(t testing.TB, index int) (free func()) {
 				t.Error(err)
 			}
 		}
+		// A process that another test starts has copies of what is open until it calls exec.
+		labtest.Eventually(t, 10*time.Second, func(context.Context) error {
+			if n := egressPrograms(t, index); n > 0 {
+				return fmt.Errorf("%d programs are left", n)
+			}
+			return nil
+		})
 	}
 }
 
