@@ -14,7 +14,7 @@ import (
 func (m *Model) limited(svc *service, client netip.Addr) bool {
 	all, own := uint32(0), uint32(0)
 	for _, e := range m.table {
-		if e.dir != fromClient || e.conn.service != svc || e.conn.resting || e.conn.closed() || e.conn.client.Addr() == e.conn.to.Addr() {
+		if e.dir != fromClient || e.conn.service != svc || e.conn.resting || e.conn.closed() || e.conn.client.Addr() == e.conn.endpoint.addr.Addr() {
 			continue
 		}
 		all++

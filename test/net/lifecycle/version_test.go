@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -141,9 +142,15 @@ func TestGoBack(t *testing.T) {
 			v.Loxicmd("create lb 20.20.20.4 --udp=9:9 --endpoints=%s --sources=192.0.2.0/24", rig.Endpoints4())
 			v.crowd.Hold(rig.Join(rig.VIP4, heldPort), 5)
 			v.crowd.Visit(rig.Join(rig.VIP6, visitedPort))
-			own := attachedPrograms(v.Rig)
+			own, err := attachedPrograms(v.Rig)
+			if err != nil {
+				t.Fatal(err)
+			}
 			exchangeDaemon(v.Rig, otherVersion(t))
-			other := attachedPrograms(v.Rig)
+			other, err := attachedPrograms(v.Rig)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if own == other {
 				t.Fatal("the programs have the same code")
 			}
@@ -152,8 +159,9 @@ func TestGoBack(t *testing.T) {
 			defer stop()
 			sendDropped(ctx, v.Rig)
 			labtest.Eventually(t, rig.Patience, func(context.Context) error {
-				if now := attachedPrograms(v.Rig); now != other {
-					return fmt.Errorf("the programs are %s, the former ones %s", now, other)
+				now, err := attachedPrograms(v.Rig)
+				if now != other {
+					return errors.Join(fmt.Errorf("the programs are %s, the former ones %s", now, other), err)
 				}
 				return nil
 			})
@@ -165,8 +173,9 @@ func TestGoBack(t *testing.T) {
 			}
 			labtest.Eventually(t, rig.Patience, func(context.Context) error {
 				back := strings.Contains(v.Loxicmd("get status --failed"), "packets were dropped within")
-				if now := attachedPrograms(v.Rig); now != want || back == goesOn {
-					return fmt.Errorf("the programs are %s, want %s; told to be back: %v", now, want, back)
+				now, err := attachedPrograms(v.Rig)
+				if now != want || back == goesOn {
+					return errors.Join(fmt.Errorf("the programs are %s, want %s; told to be back: %v", now, want, back), err)
 				}
 				return nil
 			})
@@ -201,7 +210,7 @@ func sendDropped(ctx context.Context, r *rig.Rig) {
 }
 
 // attachedPrograms are the tags of the programs that packets of the client and of endpoints go through, if they are the same.
-func attachedPrograms(r *rig.Rig) string {
+func attachedPrograms(r *rig.Rig) (string, error) {
 	r.T.Helper()
 	tags := map[string]bool{}
 	paths, err := filepath.Glob(filepath.Join(netnstest.PinPath(r.Dir()), "links", "*"))
@@ -211,11 +220,11 @@ func attachedPrograms(r *rig.Rig) string {
 	for _, path := range paths {
 		tag, err := tagOf(path)
 		if err != nil {
-			r.T.Fatal(err)
+			return "", err // while programs are exchanged, one may be gone
 		}
 		tags[tag] = true
 	}
-	return fmt.Sprint(slices.Sorted(maps.Keys(tags)))
+	return fmt.Sprint(slices.Sorted(maps.Keys(tags))), nil
 }
 
 // tagOf is the tag of a pinned link's program.
