@@ -24,6 +24,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Uint64("seed", 0, "run the sequence of this seed alone")
 	flag.Int("sequences", 150, "how many random sequences to run")
+	flag.Bool("xdp", true, "have XDP forward what it can, too")
 	os.Exit(m.Run())
 }
 
@@ -78,7 +79,7 @@ func runSequences(t *testing.T, flood bool, sequences int) {
 func lane(flood bool, seeds <-chan uint64, failures chan<- string) {
 	runtime.LockOSThread() // for good: the namespace ends with the thread
 	defer func() { failures <- "" }()
-	l, err := lab.New(lab.Config{XDP: true, ForeignFirst: true, ChallengeFirst: flood, Connections: Connections, HalfOpen: HalfOpen})
+	l, err := lab.New(lab.Config{XDP: flagValue[bool]("xdp"), ForeignFirst: true, ChallengeFirst: flood, Connections: Connections, HalfOpen: HalfOpen})
 	if err != nil {
 		failures <- err.Error()
 		return
