@@ -30,33 +30,37 @@ func (e *ends) want(t *testing.T, n int) {
 	})
 }
 
-// serveEnds has every endpoint send back what it gets on :7, and notes how connections end.
-func serveEnds(r *rig.Rig) *ends {
+// serveEnds has every endpoint send back what it gets on :7 and more ports, and notes how connections end.
+func serveEnds(r *rig.Rig, more ...int) *ends {
 	r.T.Helper()
 	e := &ends{}
 	for _, h := range append(r.Endpoints[:], r.LB) {
-		err := h.ServeTCP(":7", func(c *net.TCPConn) {
-			buf := make([]byte, 256)
-			for {
-				n, err := c.Read(buf)
-				if err == nil {
-					_, err = c.Write(buf[:n])
-				}
-				if errors.Is(err, syscall.ECONNRESET) {
-					e.reset.Add(1)
-					return
-				}
-				if err != nil {
-					e.other.Add(1)
-					return
-				}
+		for _, port := range append([]int{7}, more...) {
+			if err := h.ServeTCP(fmt.Sprintf(":%d", port), e.serve); err != nil {
+				r.T.Fatal(err)
 			}
-		})
-		if err != nil {
-			r.T.Fatal(err)
 		}
 	}
 	return e
+}
+
+// serve echoes, and counts how the connection ends.
+func (e *ends) serve(c *net.TCPConn) {
+	buf := make([]byte, 256)
+	for {
+		n, err := c.Read(buf)
+		if err == nil {
+			_, err = c.Write(buf[:n])
+		}
+		if errors.Is(err, syscall.ECONNRESET) {
+			e.reset.Add(1)
+			return
+		}
+		if err != nil {
+			e.other.Add(1)
+			return
+		}
+	}
 }
 
 // open opens connections of the client, each of which has carried a line there and back.
